@@ -1,11 +1,11 @@
-//! A card's own memory, given out in pages.
+//! A card's own memory, allocated in pages.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) const PAGE: u64 = 4096;
 
-/// Addresses of the card's from `begin` on.
+/// The card's addresses from `begin` on.
 pub(crate) struct Arena {
     begin: u64,
     length: u64,
@@ -13,7 +13,7 @@ pub(crate) struct Arena {
     taken: Mutex<BTreeMap<u64, u64>>,
 }
 
-/// A range that nobody else has.
+/// A range with a single owner.
 pub(crate) struct Range {
     arena: Arc<Arena>,
     pub address: u64,
@@ -33,7 +33,7 @@ impl Arena {
         self.length
     }
 
-    /// Whole pages: the first gap that holds them.
+    /// Allocates whole pages from the first gap that holds them.
     pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> Option<Range> {
         let length = bytes.checked_next_multiple_of(PAGE).filter(|length| *length > 0)?;
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);

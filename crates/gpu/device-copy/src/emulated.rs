@@ -1,7 +1,7 @@
-//! QEMU's edu device as a card, in a QEMU that this process starts: it shows that things work, not how fast.
+//! QEMU's edu device as a card, in a QEMU that this process starts: for tests that copies work, not for their speed.
 //!
-//! The card has 4 KiB of memory. What stands for the rest of its own memory lies in the machine's RAM: every byte of a transfer goes by the card's
-//! DMA from there to the card, and by its DMA from the card to where it is wanted.
+//! The card has 4 KiB of memory. The rest of its emulated memory is in the machine's RAM: the card's DMA moves every byte of a transfer from there to
+//! the card, and then from the card to its destination.
 
 use crate::engine::{Direction, Engine};
 use crate::on_bus::OnBus;
@@ -13,24 +13,24 @@ use std::fs::File;
 use std::os::fd::FromRawFd;
 use std::sync::Arc;
 
-/// The processor stands, so the clock goes on to the next timer at once: the 100 ms of each piece are not waited for. Without the machine's own timers,
-/// whose ticks it would stop at on the way, that is after 2 to 4 looks for two pieces, not 25 to 400.
+/// The processor is halted, so the clock advances to the next timer immediately, without the 100 ms of each piece. The machine's own timers are off,
+/// because the clock would stop at each of their ticks. So two pieces take 2 to 4 polls, not 25 to 400.
 const CLOCK: [&str; 4] = ["-icount", "shift=0,sleep=off", "-machine", "hpet=off,pit=off"];
-/// All that the machine has.
+/// All of the machine's memory.
 const RAM: u64 = 2 << 30;
 
-/// An emulated card, and the file that its machine shows as another card's memory: a GPU in software that takes its video memory from
-/// there is reached by the card, at bus addresses from `bus` on.
+/// An emulated card, and the file that its machine shows as another card's memory. The card reaches a software GPU that takes its GPU memory from this
+/// file, at bus addresses from `bus` on.
 pub struct Emulated {
     pub card: Arc<OnBus<EduCard>>,
     pub video: File,
     pub bus: u64,
 }
 
-/// How large its memories are. What nobody touches costs nothing.
+/// Sizes of its memories. Untouched pages cost nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Bytes that stand for the card's own memory.
+    /// Bytes of the card's emulated memory.
     pub own: u64,
     /// Bytes of the GPU's memory, a power of two.
     pub video: u64,
@@ -43,10 +43,10 @@ impl Default for Sizes {
 }
 
 impl Emulated {
-    /// Starts QEMU; it ends with the card. `machine` is the kind: `q35` or `pc`.
+    /// Starts QEMU, which ends with the card. `machine` is the kind: `q35` or `pc`.
     ///
     /// # Errors
-    /// [`copy::Unavailable`] where QEMU is not installed, and what it says.
+    /// [`copy::Unavailable`] if QEMU is not installed, and errors of QEMU.
     pub fn start(machine: &str, sizes: Sizes) -> Result<Emulated, Error> {
         if !installed() {
             let program = pcie::qemu::PROGRAM;
@@ -75,7 +75,7 @@ fn memory_file(bytes: u64) -> Result<File, Error> {
     if fd < 0 {
         return Err(system(std::io::Error::last_os_error()));
     }
-    // SAFETY: a new descriptor that nobody else has.
+    // SAFETY: a new descriptor that only this call has.
     let file = unsafe { File::from_raw_fd(fd) };
     file.set_len(bytes).map_err(system)?;
     Ok(file)
@@ -86,7 +86,7 @@ fn installed() -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(pcie::qemu::PROGRAM).is_file())
 }
 
-/// What the driver says, as `copy` has it.
+/// The driver's error, as one of `copy`.
 fn of(error: edu::Error) -> Error {
     match error {
         edu::Error::Pcie(error) => error.into(),
@@ -96,7 +96,7 @@ fn of(error: edu::Error) -> Error {
     }
 }
 
-/// The card with what stands for its memory.
+/// The card, and the RAM that emulates its memory.
 pub struct EduCard {
     edu: Edu,
     own: Memory,

@@ -1,7 +1,7 @@
-//! An engine as `copy` has devices: memory is pinned once, jobs between two pinned memories start as often as one likes.
+//! An engine as one of `copy`'s devices: memory is pinned once, and jobs between two pinned memories may start any number of times.
 //!
-//! A card has one engine, shared by everyone who opened it. A job first waits until the transfer before it has ended, so at most one transfer
-//! is under way.
+//! A card has one engine, shared by all that opened it. A job first waits until the transfer before it has ended, so at most one transfer is
+//! pending.
 
 use crate::arena::{Arena, Range};
 use crate::engine::{Direction, Engine};
@@ -12,15 +12,15 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longer than any transfer takes that will ever end: of a card, and of one that is emulated.
+/// Longer than any transfer that ends at all: for a card, and for an emulated one.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LONG_PATIENCE: Duration = Duration::from_secs(120);
 
-/// A card: an engine, and what of its memory is taken.
+/// A card: an engine, and the allocated ranges of its memory.
 pub struct OnBus<E>(Arc<Shared<E>>);
 
 struct Shared<E> {
-    // Before what it needs to end well.
+    // Dropped before the objects that it needs to end well.
     turn: Mutex<Turn<E>>,
     arena: Arc<Arena>,
     about: String,
@@ -28,14 +28,14 @@ struct Shared<E> {
     _keep: Box<dyn Any + Send + Sync>,
 }
 
-/// Whose turn it is.
+/// The engine, and the state of its transfers.
 struct Turn<E> {
     engine: E,
-    /// Transfers that were started; the number of the last one.
+    /// Number of transfers that were started, which is also the number of the last one.
     started: u64,
-    /// The transfer that was started last may still be running.
+    /// The last transfer may still be running.
     under_way: bool,
-    /// Those that failed while others waited for them: their own jobs are told.
+    /// Transfers that failed while other jobs waited for them, with the errors for their own jobs.
     failed: Vec<(u64, Error)>,
 }
 
@@ -71,13 +71,13 @@ impl<E: Engine> Shared<E> {
 }
 
 impl<E: Engine> Turn<E> {
-    /// Whether the transfer of that number is done.
+    /// Whether the transfer with this number is done.
     fn is_done(&mut self, number: u64) -> Result<bool, Error> {
         if let Some(at) = self.failed.iter().position(|(failed, _)| *failed == number) {
             return Err(self.failed.swap_remove(at).1);
         }
         if number == self.started && self.under_way {
-            // What fails is over.
+            // A failed transfer is over.
             self.under_way = false;
             self.under_way = !self.engine.poll()?;
         }
@@ -86,7 +86,7 @@ impl<E: Engine> Turn<E> {
 }
 
 impl<E: Engine + 'static> OnBus<E> {
-    /// `keep` is dropped behind the engine: the machine that it is emulated by.
+    /// `keep` is dropped after the engine: for example the machine that emulates it.
     pub fn new(engine: E, keep: impl Any + Send + Sync) -> OnBus<E> {
         let (begin, length) = engine.own();
         let (about, functional) = (engine.about(), engine.function().is_functional());
@@ -136,10 +136,10 @@ impl<E: Engine + 'static> Card for OnBus<E> {
     }
 }
 
-/// Memory of the card's own.
+/// The card's own memory.
 struct Own<E> {
     shared: Arc<Shared<E>>,
-    /// Nobody else's as long as this is here.
+    /// Allocated as long as this exists.
     _range: Option<Range>,
     address: u64,
     length: u64,
@@ -169,7 +169,7 @@ impl<E: Engine> CardMemory for Own<E> {
     }
 }
 
-/// What a card does not reach by itself goes by way of the host.
+/// Memory that a card does not reach itself is reached through the host.
 fn by_host(error: pcie::Error, target: &GpuTarget) -> Error {
     match error.into() {
         Error::Unavailable(why) => {
@@ -179,21 +179,21 @@ fn by_host(error: pcie::Error, target: &GpuTarget) -> Error {
     }
 }
 
-/// What a handle stands for.
+/// The object that a handle names.
 #[derive(Clone)]
 enum Pinned {
     Own(u64),
     Bus {
         memory: Memory,
         at: u64,
-        /// Asked before each transfer whether it is still whose it was.
+        /// Asked before each transfer whether the memory still has the same owner.
         target: Option<GpuTarget>,
     },
 }
 
 struct Opened<E> {
     shared: Arc<Shared<E>>,
-    /// With their bytes.
+    /// With their lengths in bytes.
     pinned: Vec<(Handle, Pinned, u64)>,
     next: u64,
 }
@@ -258,7 +258,7 @@ impl<E: Engine + 'static> Device for Opened<E> {
         Ok(())
     }
 
-    // An engine does not ask whose memory a bus address is.
+    // An engine does not check who owns the memory at a bus address.
     fn to_host<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
         self.job(from, to, bytes)
     }
@@ -279,7 +279,7 @@ impl<E: Engine + 'static> Device for Opened<E> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
-    /// By its number.
+    /// With its number.
     UnderWay(u64),
     Done,
 }
@@ -291,7 +291,7 @@ struct Moving<'r, E: Engine> {
     memory: Memory,
     at: u64,
     target: Option<GpuTarget>,
-    /// Bytes of source and destination.
+    /// Lengths of source and destination in bytes.
     rooms: [u64; 2],
     bytes: u64,
     state: State,
@@ -352,7 +352,7 @@ impl<E: Engine> Job for Moving<'_, E> {
 impl<E: Engine> Drop for Moving<'_, E> {
     fn drop(&mut self) {
         if let State::UnderWay(_) = self.state {
-            // The engine keeps the memory of what is not done by then.
+            // The engine keeps the memory of transfers that are not done by then.
             let _ = self.wait(self.shared.patience());
         }
     }

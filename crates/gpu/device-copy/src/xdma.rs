@@ -9,17 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use xdma::Xdma;
 
-/// Bytes of the card's memory where nothing else was said: none is used that a route does not ask for.
+/// Default size of the card's memory: only memory that a route requests is used.
 const MEMORY: u64 = 1 << 30;
-/// What comparisons read and write of the card's memory goes by way of so many bytes.
+/// Size of the buffer through which comparisons read and write the card's memory.
 const BOUNCE: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Opens the card at an address on the bus: `0000:04:00.0`, with more or less memory than 1 GiB as `0000:04:00.0,memory=2GiB`, and where no IOMMU
-/// guards other programs' memory from it only as `0000:04:00.0,without-iommu`.
+/// Opens the card at an address on the bus: `0000:04:00.0`. For more or less memory than 1 GiB: `0000:04:00.0,memory=2GiB`. Without an IOMMU,
+/// which would protect other programs' memory from it, only as `0000:04:00.0,without-iommu`.
 ///
 /// # Errors
-/// [`Unavailable`] where the function cannot be driven from here, with what to do; what the card says.
+/// [`Unavailable`] if the function cannot be driven from here, with advice; errors of the card.
 pub fn open(text: &str) -> Result<Arc<dyn Card>, Error> {
     let (address, memory, without_iommu) = parse(text).map_err(Unavailable::new)?;
     let card = XdmaCard::new(pcie::open(address, without_iommu)?, (0, memory))?;
@@ -56,17 +56,17 @@ fn size(option: &str) -> Result<u64, String> {
     bytes.ok_or_else(wrong)
 }
 
-/// The card, and host memory by way of which its own is read and written.
+/// The card, and host memory through which its own memory is read and written.
 pub struct XdmaCard {
     xdma: Xdma,
     bounce: Memory,
 }
 
 impl XdmaCard {
-    /// `own`: where the card's memory begins, and bytes.
+    /// `own`: first address and length in bytes of the card's memory.
     ///
     /// # Errors
-    /// What the card and the bus say.
+    /// Errors of the card and the bus.
     pub fn new(function: Box<dyn Function>, own: (u64, u64)) -> Result<XdmaCard, Error> {
         let xdma = Xdma::new(function, own).map_err(of)?;
         let bounce = xdma.function().allocate(BOUNCE)?;
@@ -74,7 +74,7 @@ impl XdmaCard {
     }
 }
 
-/// What the driver says, as `copy` has it.
+/// The driver's error, as one of `copy`.
 fn of(error: xdma::Error) -> Error {
     match error {
         xdma::Error::Pcie(error) => error.into(),

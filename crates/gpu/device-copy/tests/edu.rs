@@ -1,5 +1,5 @@
-//! Paths A, B and C by a device that masters the bus: QEMU's edu, whose own DMA writes into the software GPU's buffers at the bus addresses
-//! that BAR1 has for them. Nothing of their speed is shown here.
+//! Paths A, B and C by a device that masters the bus: QEMU's edu, whose own DMA writes into the software GPU's buffers at their bus
+//! addresses in BAR1. These tests do not measure speed.
 
 use copy::device::frames::{Ring, Wanted};
 use copy::device::{OnBus, Reachable};
@@ -66,7 +66,7 @@ fn the_cards_dma_takes_every_path_at_every_size() {
     needs_qemu!();
     let (_driver, q35) = machine("q35");
     for name in PATHS {
-        // A piece takes the card as long as it does, and there are 4,100 in 8 MiB: back, only C goes there.
+        // The card needs its time for each piece, and there are 4,100 in 8 MiB: back, only C copies that much.
         let most = if name.starts_with("device") || name.contains("dma->device") && name.starts_with("gpu") {
             8 << 20
         } else {
@@ -83,7 +83,7 @@ fn the_cards_dma_takes_every_path_at_every_size() {
     every_path(&pc, &PATHS, &[64 * KIB]);
 }
 
-/// One transfer, every byte of it compared and those beside it.
+/// One transfer; every byte of it and its neighbours are compared.
 fn arrives(route: &mut Route<'_>, bytes: u64) {
     const BESIDE: usize = 64;
     let sent: Vec<u8> = (0..bytes).map(|at| (at * 31 + (at >> 12) * 7 + bytes) as u8).collect();
@@ -167,7 +167,7 @@ fn what_the_card_does_not_reach_says_why() {
     let mut device = copy::device::open(&machine).unwrap();
     let any = Buffer::new(&machine, End { memory: Memory::Host(Host::Pinned), offset: 0 }, 64).unwrap();
     assert!(matches!(device.pin(&any), Err(Error::Unavailable(_))), "nobody knows where it is on the bus");
-    // Another GPU's memory, of another machine: it stands elsewhere on the bus.
+    // Another machine's GPU: its memory is elsewhere on the bus.
     let other = Machine::of_driver(Arc::new(SoftDriver::new(Mode::Strict)), false).unwrap();
     let foreign = Buffer::new(&other, End { memory: Memory::Gpu(0), offset: 0 }, 64).unwrap();
     let said = device.pin(&foreign).unwrap_err().to_string();
@@ -186,7 +186,7 @@ fn what_the_card_does_not_reach_says_why() {
     assert!(matches!(own.on_bus().unwrap(), OnBus::Own(_)));
 }
 
-/// A program for host buffers on a card that masters the bus, by the card's own addresses.
+/// A program for host buffers on a card that masters the bus, with the card's own addresses.
 #[test]
 #[ignore = "starts a QEMU of its own; run by .ci/run"]
 fn two_lines_of_settings_take_the_direct_path() {
@@ -212,7 +212,7 @@ fn two_lines_of_settings_take_the_direct_path() {
     }
 }
 
-/// A GPU that stands on no bus of the card's: the program goes on by way of the host, and says why.
+/// A GPU that is on no bus of the card: the program uses the host instead, and reports why.
 #[test]
 #[ignore = "starts a QEMU of its own; run by .ci/run"]
 fn where_the_card_does_not_reach_the_gpu_the_host_is_the_way() {

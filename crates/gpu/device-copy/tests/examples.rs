@@ -1,4 +1,4 @@
-//! The example, by both of its modes.
+//! The example, in both of its modes.
 
 #[path = "../../../../examples/rust/fpga.rs"]
 mod fpga;

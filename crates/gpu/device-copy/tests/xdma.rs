@@ -35,7 +35,7 @@ struct Rig {
 }
 
 fn rig(pages: Pages) -> Rig {
-    // SAFETY: a name that ends in NUL, and a new descriptor that nobody else has.
+    // SAFETY: a name that ends in NUL, and a new descriptor that only this call has.
     let file = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"video".as_ptr(), libc::MFD_CLOEXEC)) };
     let file: OwnedFd = File::from(file).into();
     File::from(file.try_clone().unwrap()).set_len(VIDEO).unwrap();
@@ -118,7 +118,7 @@ fn buffers_take_turns_and_any_place_will_do() {
     rig.is_right();
 }
 
-/// A card has one engine: a frame on its way, another's transfers, and comparisons of the card's memory take turns.
+/// A card has one engine: a pending frame, another user's transfers, and comparisons of the card's memory take turns.
 #[test]
 fn those_who_share_a_card_take_turns() {
     let rig = rig(Pages::Together);
@@ -129,14 +129,14 @@ fn those_who_share_a_card_take_turns() {
     for n in 0..6 {
         frames.ask().unwrap();
         frames.wait(TIMEOUT).unwrap();
-        // The next frame is on its way by now.
+        // By now the next frame is pending.
         assert_eq!(verify(&mut route, 5000, n, TIMEOUT).unwrap(), None);
         assert_eq!(frames.check().unwrap(), None);
     }
     rig.is_right();
 }
 
-/// A job that waits for another job's transfer goes on when that transfer fails; the other job gets the error.
+/// A job that waits for another job's transfer continues when that transfer fails; the other job gets the error.
 #[test]
 fn a_transfer_that_fails_is_told_to_its_own_job() {
     use copy::spec::End;
@@ -160,7 +160,7 @@ fn a_transfer_that_fails_is_told_to_its_own_job() {
     first.wait(TIMEOUT).unwrap();
 }
 
-/// The GPU's memory is freed while the card is still at it: the bus address stays what it was until the card is done.
+/// The GPU's memory is freed while the card still copies: the bus address stays valid until the card is done.
 #[test]
 fn a_target_outlives_its_buffer() {
     use copy::Buffer;

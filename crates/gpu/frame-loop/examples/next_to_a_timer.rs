@@ -1,12 +1,13 @@
-//! A loop next to a bare thread that does the same: a timer, `Session::launch`, and a spin. They take turns, so that both see the same machine.
+//! Compares a loop with a bare thread that does the same: a timer, `Session::launch`, and a spin. They take turns, so that both run on the same machine in
+//! the same state.
 //!
 //! ```text
 //! cargo run --release -p frame-loop --example next_to_a_timer -- [--rounds 5] [--seconds 2] [--period-us 2000] [--bytes 2048]
 //!     [--kernels 5] [--fifo 50] [--cpu 3] [--modules]
 //! ```
 //!
-//! `--modules`: another thread loads modules meanwhile. It also prints what an input costs that is copied into the chain's own, and what a chain for each of
-//! eight slots costs instead.
+//! `--modules`: another thread loads modules during the run. The example also prints the cost of copying an input into the chain's own memory, and the cost
+//! of a chain for each of eight slots instead.
 
 use frame_loop::{Class, Late, Loop, LoopOptions, Pace, Part, Scheduling, Stamp, Waiting, now};
 use std::error::Error;
@@ -43,18 +44,19 @@ pub struct Wanted {
     pub fifo: Option<i32>,
     pub cpu: Option<usize>,
     pub modules: bool,
-    /// Launches that say what an input costs.
+    /// Launches for the cost of an input.
     pub launches: usize,
 }
 
-/// What one of them did, in all rounds.
+/// The results of a loop or a thread, in all rounds.
 #[derive(Default)]
 pub struct Row {
     pub name: &'static str,
     pub frames: u64,
     pub missed: u64,
     pub wrong: u64,
-    /// From the tick until the result was seen, in ns: p50, p99, p99.9 and the largest. Of rounds, the median of the first two and the largest of the others.
+    /// From the tick until the result was seen, in ns: p50, p99, p99.9 and the largest. Over the rounds, the median of the first two and the largest of the
+    /// others.
     pub rounds: Vec<[u64; 4]>,
 }
 
@@ -123,7 +125,7 @@ fn turn(session: &Arc<Session>, chain: &Chain, wanted: Wanted, which: usize, row
     }
 }
 
-/// A frame: bytes in, so many kernels that add 1 to their first word, bytes out.
+/// A frame: bytes in, `kernels` kernels that add 1 to their first word, bytes out.
 fn chain(session: &Session, context: &cuda::Context, module: &cuda::Module<'_>, wanted: Wanted) -> Result<Chain> {
     let bytes = wanted.bytes;
     let at = bytes.next_multiple_of(4096);
@@ -190,7 +192,7 @@ fn looped(session: &Arc<Session>, chain: &Chain, wanted: Wanted, waiting: Waitin
     Ok(())
 }
 
-/// What a program would write itself, as in C.
+/// The code that a program would write itself, as in C.
 fn bare(session: &Arc<Session>, chain: &Chain, wanted: Wanted, row: &mut Row) -> Result<()> {
     let period = wanted.period.as_nanos() as u64;
     let (input, output) = (
@@ -213,7 +215,7 @@ fn bare(session: &Arc<Session>, chain: &Chain, wanted: Wanted, row: &mut Row) ->
             let late = now().saturating_sub(due) / period;
             missed += late;
             due += late * period;
-            // SAFETY: both have as many bytes, and no launch is under way.
+            // SAFETY: both have as many bytes, and no launch is pending.
             unsafe {
                 input.pointer().as_ptr().copy_from_nonoverlapping(frame.as_ptr(), frame.len());
                 input.pointer().cast::<u32>().write(number);
@@ -242,12 +244,12 @@ fn bare(session: &Arc<Session>, chain: &Chain, wanted: Wanted, row: &mut Row) ->
 }
 
 fn placed(wanted: Wanted) -> placement::Placement {
-    // SAFETY: a number of this thread's.
+    // SAFETY: sets a number of this thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
     placement::Placement::take(placement::Wish { cpu: wanted.cpu, fifo: wanted.fifo })
 }
 
-/// A launch whose input is copied from one of eight slots, and one of eight chains: CPU time of both, and until they are done.
+/// A launch whose input is copied from one of eight slots, and a launch of one of eight chains: CPU time of both, and time until they are done.
 fn input_costs(session: &Session, chains: &[Chain], wanted: Wanted) -> Result<()> {
     let slots = vec![1u8; (SLOTS * wanted.bytes) as usize];
     let input = session.hold((chains[0].input.buffer, chains[0].input.at), wanted.bytes)?;
@@ -257,7 +259,7 @@ fn input_costs(session: &Session, chains: &[Chain], wanted: Wanted) -> Result<()
         let start = now();
         if copied {
             let from = &slots[slot * wanted.bytes as usize..][..wanted.bytes as usize];
-            // SAFETY: both have as many bytes, and no launch is under way.
+            // SAFETY: both have as many bytes, and no launch is pending.
             unsafe { input.pointer().as_ptr().copy_from_nonoverlapping(from.as_ptr(), from.len()) };
         }
         let copy = session.launch(chains[if copied { 0 } else { slot }].graph)?;

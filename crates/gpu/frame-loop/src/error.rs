@@ -1,8 +1,8 @@
-//! Why a loop does not start, and why one has ended.
+//! Why a loop does not start, and why it has ended.
 
 use std::io;
 
-/// A loop that was not started, or a call that came to nothing.
+/// A loop that was not started, or a call that had no effect.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{0}")]
@@ -21,7 +21,7 @@ pub enum Error {
     Session(#[from] submit::Error),
 }
 
-/// Whether a loop runs. Its numbers are those of `Progress::state`.
+/// Whether a loop runs. The numbers are the values of `Progress::state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
@@ -30,21 +30,21 @@ pub enum State {
     Ended = 2,
 }
 
-/// Why it has ended. Its numbers are those of `Progress::reason`.
+/// Why it has ended. The numbers are the values of `Progress::reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Reason {
-    /// It has not.
+    /// It has not ended.
     None = 0,
-    /// Somebody stopped it.
+    /// The program stopped it.
     Asked = 1,
-    /// The results were not read, and the loop was to stop then.
+    /// The results were not read, and the options say to stop then.
     Unread = 2,
     /// The channel was killed; the status has its error (Xid).
     Killed = 3,
-    /// The channel was stopped, because memory was freed under it.
+    /// The channel was stopped, because memory that it uses was freed.
     Stopped = 4,
-    /// CUDA has freed memory of the chain's.
+    /// CUDA has freed memory that the chain uses.
     Freed = 5,
     /// The session was closed.
     Closed = 6,
@@ -52,11 +52,11 @@ pub enum Reason {
     Handle = 7,
     /// This is a fork's child.
     Forked = 8,
-    /// A result did not come within `LoopOptions::limit`.
+    /// A result took longer than `LoopOptions::limit`.
     Timeout = 9,
     /// The launch was refused for another reason.
     Refused = 10,
-    /// An error of doorbell's.
+    /// An error in doorbell.
     Panicked = 11,
 }
 
@@ -91,16 +91,16 @@ impl std::fmt::Display for Reason {
     }
 }
 
-/// How a loop is.
+/// The state of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     pub state: State,
     pub reason: Reason,
-    /// The channel's error where it was killed.
+    /// The channel's error if it was killed.
     pub code: u32,
 }
 
-/// The end of a loop, within: why, the channel's error, and the text of the error.
+/// The end of a loop, internally: the reason, the channel's error, and the text of the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub reason: Reason,

@@ -1,4 +1,4 @@
-//! Counts by logarithm in shared memory: one thread adds, any reads at any time.
+//! Counts by logarithm in shared memory: one thread adds, any thread reads at any time.
 //!
 //! A bucket is at most 1/32 of its values wide, and a percentile is the largest value of its bucket: at most 1/32 too large, never too small. (The
 //! histograms of `statistics` and `decode` are for one thread.)
@@ -6,14 +6,14 @@
 use crate::source::{add, read};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Steps to the power of two, and their logarithm.
+/// Steps for each power of two, and their logarithm.
 const STEPS: usize = 32;
 const LOG: u32 = 5;
-/// What is larger (18 minutes in nanoseconds) is in the last bucket; only the maximum has it.
+/// Larger values are counted in the last bucket, and only the maximum shows them. (This is 18 minutes in nanoseconds.)
 const LARGEST: u64 = (1 << 40) - 1;
 pub const BUCKETS: usize = (40 - LOG as usize) * STEPS + STEPS;
 
-/// As it lies in the memory.
+/// Its layout in the memory.
 #[repr(C, align(128))]
 pub struct Buckets {
     pub count: AtomicU64,
@@ -24,7 +24,7 @@ pub struct Buckets {
     pub buckets: [AtomicU64; BUCKETS],
 }
 
-/// What a histogram had at a moment.
+/// The contents of a histogram at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distribution {
     pub count: u64,
@@ -51,7 +51,7 @@ fn largest(bucket: usize) -> u64 {
 }
 
 impl Buckets {
-    /// By the one thread that adds: plain loads and stores.
+    /// Called only by the one thread that adds: plain loads and stores.
     pub(crate) fn add(&self, value: u64) {
         let first = self.count.load(Ordering::Relaxed) == 0;
         if first || value < self.min.load(Ordering::Relaxed) {
@@ -77,7 +77,7 @@ impl Buckets {
 }
 
 impl Distribution {
-    /// The value that so many per cent do not exceed; 0 where there is none.
+    /// The value that this percentage of the values do not exceed; 0 if there are no values.
     pub fn percentile(&self, percent: f64) -> u64 {
         let all: u64 = self.buckets.iter().sum();
         let wanted = ((all as f64 * percent / 100.0).ceil() as u64).clamp(1, all.max(1));

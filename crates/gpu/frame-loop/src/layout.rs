@@ -1,4 +1,4 @@
-//! What lies where in a loop's memory, for C and numpy. All numbers are little-endian; all times are nanoseconds of CLOCK_MONOTONIC; 0 is no time.
+//! The layout of a loop's memory, for C and numpy. All numbers are little-endian; all times are nanoseconds of CLOCK_MONOTONIC, and 0 means no time.
 //!
 //! ```text
 //! 0x0000  Header: Shape, Source, Sink, Progress, Counters, two histograms
@@ -6,20 +6,20 @@
 //! result_at + n * result_stride  slot n: ResultHead (128 bytes), then `result_bytes`
 //! ```
 //!
-//! A producer that writes here itself, for number `m` counted from 0, into slot `m % slots`:
-//! 1. The slot is free where `m - Progress::taken < slots` (in order), or `Progress::reading != m + 1 - slots` (newest); the first `slots` are free.
+//! A producer that writes here itself puts number `m`, counted from 0, into slot `m % slots`:
+//! 1. The slot is free if `m - Progress::taken < slots` (in order), or `Progress::reading != m + 1 - slots` (newest); the first `slots` are free.
 //! 2. It writes the head and the bytes, and then stores `m + 1` in `Source::committed`, sequentially consistent.
-//! 3. Where `Progress::sleeps` is not 0 it calls `Loop::wake`.
+//! 3. If `Progress::sleeps` is not 0, it calls `Loop::wake`.
 //!
-//! A consumer that reads here itself, for number `p` below `Progress::published`, from slot `p % results`: `ResultHead::stamp` is `2 * p + 2` before and
-//! after it reads, or the slot has another result. With `Full::Stop` it stores in `Sink::read` how many it has read.
+//! A consumer that reads here itself reads number `p`, which is below `Progress::published`, from slot `p % results`. Before and after it reads,
+//! `ResultHead::stamp` must be `2 * p + 2`; otherwise the slot has another result. With `Full::Stop` it stores in `Sink::read` how many it has read.
 
 use crate::histogram::Buckets;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// `DBLOOP01`. 0 in a fork's child, where the memory is empty.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DBLOOP01");
-/// Of this page.
+/// Version of this page.
 pub const VERSION: u32 = 1;
 
 /// The start of the memory.
@@ -32,7 +32,7 @@ pub struct Header {
     pub counters: Counters,
     /// From the tick (or, as frames come, from the commit) until the result was seen.
     pub done: Buckets,
-    /// How much later than asked for the thread woke up: after its tick, or after the commit for which it slept.
+    /// How much later than requested the thread woke up: after its tick, or after the commit for which it slept.
     pub wake: Buckets,
 }
 
@@ -53,12 +53,12 @@ pub struct Shape {
     pub result_bytes: AtomicU64,
 }
 
-/// Written by the producer, and by who stops the loop.
+/// Written by the producer, and by the thread that stops the loop.
 #[repr(C, align(128))]
 pub struct Source {
     /// How many slots were committed.
     pub committed: AtomicU64,
-    /// A futex: changes where the loop is to wake up.
+    /// A futex: a change wakes the loop.
     pub bell: AtomicU32,
     /// Not 0: the loop ends.
     pub stop: AtomicU32,
@@ -86,14 +86,14 @@ pub struct Progress {
     pub state: AtomicU32,
     /// See [`crate::Reason`].
     pub reason: AtomicU32,
-    /// The channel's error (Xid) where it was killed.
+    /// The channel's error (Xid) if it was killed.
     pub code: AtomicU32,
 }
 
 /// Written by the loop; each is right by itself, at any time.
 #[repr(C, align(128))]
 pub struct Counters {
-    /// Launched, and their results published.
+    /// Frames that were launched and whose results were published.
     pub frames: AtomicU64,
     /// Ticks that passed without a launch.
     pub missed: AtomicU64,
@@ -101,45 +101,45 @@ pub struct Counters {
     pub late: AtomicU64,
     /// Inputs that were not launched: overtaken by newer ones, or too late.
     pub skipped: AtomicU64,
-    /// Ticks at which no input was there.
+    /// Ticks without an input.
     pub starved: AtomicU64,
-    /// Results that took the place of one that was not read.
+    /// Results that overwrote an unread one.
     pub overruns: AtomicU64,
     /// Launches that found another thread launching, and were tried again.
     pub busy: AtomicU64,
-    /// Launches whose result was not waited for, because the loop was stopped.
+    /// Launches whose result was not waited for, because the loop was stopped or its limit had passed.
     pub abandoned: AtomicU64,
 }
 
-/// In front of each input.
+/// Before each input.
 #[repr(C, align(64))]
 pub struct InputHead {
     /// The producer's number for it.
     pub sequence: AtomicU64,
-    /// When the result is wanted; 0: as the loop's options say.
+    /// When the result is due; 0: as the loop's options say.
     pub deadline: AtomicU64,
     /// When it was committed.
     pub time_in: AtomicU64,
-    /// Comes back in the result.
+    /// Copied to the result.
     pub tag: AtomicU64,
 }
 
-/// In front of each result.
+/// Before each result.
 #[repr(C, align(128))]
 pub struct ResultHead {
     /// `2 * p + 1` while the result of number `p` is written, `2 * p + 2` afterwards.
     pub stamp: AtomicU64,
     /// The tick, or the number of the input; both count from 0.
     pub frame: AtomicU64,
-    /// The producer's.
+    /// From the producer.
     pub sequence: AtomicU64,
     pub tag: AtomicU64,
-    /// When the tick was; as frames come: when the input was committed.
+    /// Time of the tick; as frames come, time of the input's commit.
     pub due: AtomicU64,
     pub time_in: AtomicU64,
     pub launched: AtomicU64,
     pub done: AtomicU64,
-    /// 0: there was none.
+    /// 0: no deadline.
     pub deadline: AtomicU64,
     /// Inputs that were skipped since the result before this.
     pub skipped: AtomicU64,

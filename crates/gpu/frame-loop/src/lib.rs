@@ -1,18 +1,18 @@
-//! A thread that launches a chain for each frame, by time or as frames come: the hot path of a server or a control loop, where no interpreter's lock and no
-//! call of CUDA's delays it.
+//! A thread that launches a chain for each frame, by time or as frames come: the hot path of a server or a control loop. No interpreter lock and no CUDA
+//! call delays it.
 //!
-//! [`Loop::start`] takes a chain of [`submit::Session::prepare_chain`]: copies in, launches, copies out. A [`Producer`] fills slots; the thread copies each
-//! into the host memory where the chain reads, launches, waits, and copies what the chain wrote into the next slot of the results, with its times. An
-//! eventfd is signalled then. All slots, counts and histograms are one plain memory ([`layout`]), so that C and numpy use it as it is.
+//! [`Loop::start`] takes a chain of [`submit::Session::prepare_chain`]: copies in, launches, copies out. A [`Producer`] fills slots. The thread copies each
+//! slot into the host memory that the chain reads, launches, and waits. It then copies the chain's output into the next slot of the results, with its
+//! times, and signals an eventfd. All slots, counts and histograms are in one plain memory ([`layout`]), which C and numpy can use directly.
 //!
-//! One launch is under way at a time. A slot is copied into the chain's own input because that is cheap next to a launch (see `docs/how-it-works/frame-loop.md`), and
-//! because one chain per slot would make each launch read other words.
+//! Only one launch is pending at a time. A slot is copied into the chain's own input because that is cheap compared with a launch (see
+//! `docs/how-it-works/frame-loop.md`), and because with one chain per slot each launch would read other words.
 //!
-//! The invariant: a frame allocates nothing, takes no lock, logs nothing, and makes no system call but its sleep and the write to the eventfd; and whatever
-//! happens to the session, the chain or its memory, the thread ends with a [`Reason`] and touches no memory that has gone.
+//! The invariant: a frame allocates no memory, takes no lock, writes no log, and makes no system call except its sleep and the write to the eventfd.
+//! Whatever happens to the session, the chain or its memory, the thread ends with a [`Reason`] and touches no freed memory.
 //!
 //! # A fork's child
-//! It has no loop: the memory is empty there, each call says [`Reason::Forked`], and nothing waits.
+//! It has no loop: the memory is empty there, each call returns [`Reason::Forked`], and no call waits.
 
 #[cfg(test)]
 extern crate self as frame_loop;

@@ -1,7 +1,7 @@
 //! The memory of a loop: header, inputs and results in one mapping.
 //!
-//! Its shape is kept here as well as in the header: nothing that a producer writes there moves an address. The kernel empties the mapping in a fork's child
-//! (MADV_WIPEONFORK), so that the child sees no loop, and the parent's pages are not copied when it is next written.
+//! Its shape is also stored here, not only in the header: a producer cannot move an address by a write there. The kernel empties the mapping in a fork's
+//! child (MADV_WIPEONFORK). So the child sees no loop, and the next write by the parent copies no page.
 
 use crate::error::Error;
 use crate::layout::{Header, INPUT_HEAD, InputHead, MAGIC, RESULT_HEAD, ResultHead, VERSION};
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const PAGE: usize = 4096;
-/// Most bytes of all slots together.
+/// Maximum number of bytes of all slots together.
 const MOST: usize = 1 << 32;
 
 pub(crate) struct Memory {
@@ -30,14 +30,14 @@ pub(crate) struct Memory {
     /// The kernel empties it in children.
     wiped: bool,
     opener: u32,
-    /// Somebody has the producer's side, or the consumer's.
+    /// Whether a producer, or a consumer, exists.
     pub produced: AtomicBool,
     pub consumed: AtomicBool,
     /// The error that ended the loop.
     pub why: OnceLock<String>,
 }
 
-// SAFETY: the header and the heads are atomics; who reads and writes the bytes of a slot is agreed upon by them (`source`, `sink`).
+// SAFETY: the header and the heads are atomics. They determine which side reads or writes the bytes of a slot (`source`, `sink`).
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -65,7 +65,7 @@ impl Memory {
             Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => base,
             _ => return Err(Error::System("no memory for the slots", io::Error::last_os_error())),
         };
-        // SAFETY: of the mapping that was just made.
+        // SAFETY: advises on the mapping that was just made.
         let wiped = unsafe { libc::madvise(base.as_ptr().cast(), total, libc::MADV_WIPEONFORK) == 0 };
         let memory = Memory {
             base,
@@ -111,7 +111,7 @@ impl Memory {
 
     #[inline]
     pub fn header(&self) -> &Header {
-        // SAFETY: at the start of the mapping, aligned to a page; zeros are valid, and all of it is atomics.
+        // SAFETY: at the start of the mapping, aligned to a page. Zeros are valid, and all of it is atomics.
         unsafe { self.base.cast().as_ref() }
     }
 
@@ -119,7 +119,7 @@ impl Memory {
     #[inline]
     pub fn input(&self, number: u64) -> (&InputHead, NonNull<u8>) {
         let at = self.input_at + (number % self.slots) as usize * self.input_stride;
-        // SAFETY: within the mapping; the stride keeps the alignment, and the head is atomics.
+        // SAFETY: within the mapping. The stride keeps the alignment, and the head is atomics.
         unsafe { (self.base.add(at).cast().as_ref(), self.base.add(at + INPUT_HEAD)) }
     }
 
@@ -131,9 +131,9 @@ impl Memory {
         unsafe { (self.base.add(at).cast().as_ref(), self.base.add(at + RESULT_HEAD)) }
     }
 
-    /// Keeps it in memory.
+    /// Locks it in RAM.
     pub fn lock(&self) -> io::Result<()> {
-        // SAFETY: of the mapping.
+        // SAFETY: locks the mapping.
         match unsafe { libc::mlock(self.base.as_ptr().cast(), self.total) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -153,7 +153,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the mapping of `new`, and nobody has an address of it any more.
+        // SAFETY: the mapping of `new`; no address of it is in use any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.total) };
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 use submit::{Buffer, Graph};
 
-/// Bytes that the chain reads or writes: host memory of [`submit::Session::allocate`]'s.
+/// Bytes that the chain reads or writes: host memory from [`submit::Session::allocate`].
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     pub buffer: Buffer,
@@ -14,7 +14,7 @@ pub struct Part {
 /// When frames are launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// At ticks that are so far apart.
+    /// At ticks with this period.
     Period(Duration),
     /// When an input is committed.
     Frames,
@@ -23,47 +23,47 @@ pub enum Pace {
 /// Which input is next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Take {
-    /// One after the other. The producer finds [`crate::Error::Full`] where the loop is behind.
+    /// One after the other. If the loop is behind, the producer gets [`crate::Error::Full`].
     #[default]
     InOrder,
-    /// The newest; older ones count as skipped. The producer is never behind.
+    /// The newest; older ones count as skipped. The producer never has to wait.
     Newest,
 }
 
-/// What happens where the loop is behind.
+/// What happens if the loop is behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Late {
-    /// Ticks whose time is over are missed: nothing is launched for them, and an input each is skipped as long as a newer one is there. An input whose own
-    /// deadline has passed is not launched; its result says so.
+    /// Ticks whose period has passed are missed: they are not launched. For each of them an input is skipped, but never the newest. An input whose own
+    /// deadline has passed is not launched; its result has this status.
     #[default]
     Skip,
-    /// Nothing is left out: the loop launches without a pause until it has caught up.
+    /// All ticks and inputs are launched, without a pause until the loop has caught up.
     CatchUp,
-    /// As `Skip`, and the newest input is taken then; the ones before it are skipped.
+    /// As `Skip`, but then takes the newest input; the ones before it are skipped.
     Latest,
 }
 
-/// What happens where nobody has read a result whose slot is wanted.
+/// What happens if the slot for the next result has an unread one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Full {
-    /// The oldest is written over, and counted as an overrun.
+    /// The oldest is overwritten, and counted as an overrun.
     #[default]
     Overwrite,
-    /// The loop ends ([`crate::Reason::Unread`]). Nothing is lost.
+    /// The loop ends ([`crate::Reason::Unread`]). No result is lost.
     Stop,
 }
 
 /// How the thread waits for a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Waiting {
-    /// It sleeps for most of the time that results take as a rule, spins around that moment (0.3 ms at most), and naps after it.
+    /// It sleeps for most of the usual time of a result, spins around that moment (0.3 ms at most), and naps after it.
     #[default]
     Nap,
     /// It spins until the next tick, or for 10 ms as frames come; then it naps.
     Spin,
 }
 
-/// Before whom the thread runs.
+/// The thread's scheduling class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Class {
     #[default]
@@ -74,7 +74,7 @@ pub enum Class {
     Deadline { runtime: Duration, deadline: Duration, period: Duration },
 }
 
-/// What the thread asks the kernel for.
+/// What the thread requests from the kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Scheduling {
     pub class: Class,
@@ -82,39 +82,39 @@ pub struct Scheduling {
     pub cpu: Option<usize>,
     /// The loop's memory and 64 KiB of the thread's stack stay in memory (mlock).
     pub lock_memory: bool,
-    /// What is refused is an error of the start. Otherwise [`crate::Loop::refused`] names it, and the loop runs.
+    /// A refused request is an error of the start. Otherwise [`crate::Loop::refused`] names it, and the loop runs.
     pub required: bool,
 }
 
-/// How a loop is started. [`LoopOptions::new`] has the rest.
+/// How a loop is started. [`LoopOptions::new`] sets the defaults.
 #[derive(Clone, Debug)]
 pub struct LoopOptions {
-    /// What [`submit::Session::prepare_chain`] has made. One launch of it is under way at a time. Nobody else launches it.
+    /// A chain from [`submit::Session::prepare_chain`]. Only one launch of it is pending at a time. No other thread may launch it.
     pub graph: Graph,
-    /// Where the chain reads. `None`: there are no inputs, and each tick is launched.
+    /// Memory that the chain reads. `None`: there are no inputs, and each tick is launched.
     pub input: Option<Part>,
-    /// Where the chain writes. `None`: results are heads alone.
+    /// Memory that the chain writes. `None`: results are heads alone.
     pub output: Option<Part>,
     pub slots: u32,
     pub results: u32,
     pub pace: Pace,
-    /// When tick 0 is, of CLOCK_MONOTONIC in nanoseconds, so that loops may have the same ticks; those before the start are no ticks of this loop. 0: a period
-    /// after the start.
+    /// Time of tick 0, in nanoseconds of CLOCK_MONOTONIC, so that several loops can share their ticks. Ticks before the start do not belong to this loop. 0: a
+    /// period after the start.
     pub first: u64,
     pub take: Take,
     pub late: Late,
     pub full: Full,
-    /// When the result of an input without a deadline is late: so long after its tick or its commit. `None`: at the next tick; as frames come, never.
+    /// For an input without a deadline, its result is late this long after its tick or its commit. `None`: at the next tick; as frames come, never.
     pub deadline: Option<Duration>,
     pub waiting: Waiting,
-    /// The thread spins so long before a tick, or for the next input before it sleeps.
+    /// How long the thread spins before a tick, or for the next input before it sleeps.
     pub spin: Duration,
-    /// The longest that a result, or a lane that another thread has, is waited for.
+    /// Maximum wait for a result, or for a lane that another thread has.
     pub limit: Duration,
-    /// The eventfd is signalled for each so many results, and when the loop ends. 0: only then.
+    /// The eventfd is signalled once for this many results, and when the loop ends. 0: only then.
     pub signal_each: u32,
     pub scheduling: Scheduling,
-    /// The thread's, up to 15 bytes.
+    /// The thread's name, up to 15 bytes.
     pub name: String,
 }
 

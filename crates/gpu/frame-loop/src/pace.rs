@@ -7,15 +7,15 @@ use crate::source::Inputs;
 use crate::sys;
 use std::sync::atomic::Ordering;
 
-/// A moment at which a frame is wanted.
+/// A moment for which a frame is due.
 pub(crate) struct Tick {
     pub number: u64,
     pub due: u64,
-    /// The next.
+    /// Time of the next tick.
     pub next: u64,
-    /// Ticks that were left out in front of it.
+    /// Ticks that were left out before it.
     pub missed: u64,
-    /// The loop came too late for it, or for those in front of it.
+    /// The loop was too late for it, or for those before it.
     pub behind: bool,
     /// How late the thread woke up, if it slept or spun for it.
     pub woke: Option<u64>,
@@ -30,7 +30,7 @@ pub(crate) struct Ticks {
 }
 
 impl Ticks {
-    /// Those from `now` on.
+    /// Ticks from `now` on.
     pub fn new((first, now): (u64, u64), period: u64, spin: u64, late: Late) -> Ticks {
         Ticks { first, period, number: now.saturating_sub(first).div_ceil(period), spin, late }
     }
@@ -39,7 +39,7 @@ impl Ticks {
         self.first.saturating_add(number.saturating_mul(self.period))
     }
 
-    /// Waits for the next one.
+    /// Waits for the next tick.
     pub fn next(&mut self, memory: &Memory) -> Result<Tick, Ended> {
         let due = self.at(self.number);
         let mut now = sys::now();
@@ -59,7 +59,7 @@ impl Ticks {
         Ok(self.choose(now, waits))
     }
 
-    /// Which tick it is at `now`, when that of `number` has come.
+    /// Chooses the tick for `now`, after the time of tick `number` has come.
     fn choose(&mut self, now: u64, waited: bool) -> Tick {
         let passed = now.saturating_sub(self.at(self.number)) / self.period;
         let missed = if self.late == Late::CatchUp { 0 } else { passed };
@@ -70,7 +70,7 @@ impl Ticks {
     }
 }
 
-/// Waits until an input is there; how late the thread woke up is asked for where this is true.
+/// Waits for an input. Returns true if the caller should record how late the thread woke up.
 pub(crate) fn input(memory: &Memory, inputs: &Inputs, spin: u64) -> Result<bool, Ended> {
     let header = memory.header();
     let (start, mut waited) = (sys::now(), false);
@@ -85,7 +85,8 @@ pub(crate) fn input(memory: &Memory, inputs: &Inputs, spin: u64) -> Result<bool,
             continue;
         }
         let bell = header.source.bell.load(Ordering::SeqCst);
-        // ORDERING: said before it is looked once more; a producer commits before it looks whether the loop sleeps.
+        // ORDERING: stored before the next check for inputs; a producer commits before it checks whether the loop
+        // sleeps.
         header.progress.sleeps.store(1, Ordering::SeqCst);
         if inputs.waiting(memory) == 0 && header.source.stop.load(Ordering::SeqCst) == 0 {
             sys::sleep(&header.source.bell, bell, None);

@@ -1,5 +1,5 @@
-//! A frame allocates nothing and makes no system call but its sleep and the write to the eventfd. Its turns run on this thread, whose calls are counted; `sys`
-//! takes these two out of the count.
+//! A frame allocates no memory and makes no system call except its sleep and the write to the eventfd. Its turns run on this thread, whose calls are counted;
+//! `sys` leaves these two out of the count.
 
 #[path = "../tests/rig/mod.rs"]
 mod rig;
@@ -57,7 +57,7 @@ fn a_frame_allocates_nothing_and_makes_no_system_call_but_its_sleep_and_its_sign
             });
             assert_eq!((ended, committed, spent), (Ok(()), true, (0, 0)), "{at}, round {round}");
             if let Some(outcome) = found {
-                // (Ticks of the one before it may pass while the thread has no CPU.)
+                // (Ticks of the previous loop may pass while the thread has no CPU.)
                 assert!(if at == 4 { true } else { outcome.refused == (at == 5) }, "{at}: {outcome:?}");
                 assert!(outcome.refused || is_right(&bytes, round), "{at}: {outcome:?}");
                 outcomes += 1;

@@ -1,4 +1,4 @@
-//! What the loop's thread is given by the kernel. What it is not given is named.
+//! What the kernel grants the loop's thread. Refused requests are named.
 
 use crate::memory::Memory;
 use crate::options::{Class, Scheduling};
@@ -6,13 +6,13 @@ use placement::{Placement, Wish};
 
 const STACK: usize = 64 << 10;
 
-/// Asks for what is wished, of the calling thread, which has it while the answer lives; and what was refused.
+/// Requests the wishes for the calling thread, which has them as long as the result lives. Also returns the refused ones.
 pub(crate) fn take(wished: &Scheduling, memory: &Memory) -> (Placement, Vec<String>) {
     let fifo = if let Class::Fifo(priority) = wished.class { Some(priority) } else { None };
     let given = Placement::take(Wish { cpu: wished.cpu, fifo });
     let mut refused = Vec::new();
     if given.cpu != wished.cpu || given.fifo != fifo {
-        // (It may also say what SCHED_FIFO is not.)
+        // (A note may also explain SCHED_FIFO.)
         refused.extend(given.notes.iter().filter(|note| note.contains("was refused")).cloned());
     }
     if let Class::Deadline { runtime, deadline, period } = wished.class
@@ -28,26 +28,27 @@ pub(crate) fn take(wished: &Scheduling, memory: &Memory) -> (Placement, Vec<Stri
         }
         touch_stack();
     }
-    // SAFETY: a number of this thread's.
+    // SAFETY: sets a number of this thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
     (given, refused)
 }
 
-/// Its pages are there before the first frame.
+/// Maps the stack's pages before the first frame.
 #[inline(never)]
 fn touch_stack() {
     let mut stack = [0u8; STACK];
     for byte in stack.iter_mut().step_by(4096) {
-        // SAFETY: a byte of the array.
+        // SAFETY: writes a byte of the array.
         unsafe { std::ptr::write_volatile(byte, 1) };
     }
     std::hint::black_box(&stack);
 }
 
-/// What an instruction of the thread's own may raise: blocked, it would end the program, and an agent that records doorbells may need it.
+/// Signals that the thread's own instructions may raise. If they were blocked, they would end the program, and an agent that records
+/// doorbells may need them.
 const FAULTS: [i32; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// No signal of the program's is delivered to a thread that is started within, but for its own faults.
+/// Blocks all signals, except the thread's own faults, in a thread that is started within `start`.
 pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     // SAFETY: sets of signals are plain bits; the calls read and write these two.
     unsafe {

@@ -8,20 +8,20 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-/// What is said of a frame. All times are nanoseconds of CLOCK_MONOTONIC.
+/// The data of a frame. All times are nanoseconds of CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The tick, or the number of the input; both count from 0.
     pub frame: u64,
-    /// The producer's.
+    /// From the producer.
     pub sequence: u64,
     pub tag: u64,
-    /// When the tick was; as frames come: when the input was committed.
+    /// Time of the tick; as frames come, time of the input's commit.
     pub due: u64,
     pub time_in: u64,
     pub launched: u64,
     pub done: u64,
-    /// 0: there was none.
+    /// 0: no deadline.
     pub deadline: u64,
     /// Inputs that were skipped since the result before this.
     pub skipped: u64,
@@ -31,7 +31,7 @@ pub struct Outcome {
     pub late: bool,
 }
 
-/// Who reads results. There is one at a time; it may be used by any thread.
+/// The reader of results. There is one at a time; any thread may use it.
 pub struct Results {
     memory: Arc<Memory>,
     next: u64,
@@ -44,7 +44,7 @@ impl Results {
         (!memory.consumed.swap(true, Ordering::AcqRel)).then(|| Results { memory: memory.clone(), next, lost: 0 })
     }
 
-    /// The next result, if there is one; its bytes are copied to `into`, as many as fit.
+    /// The next result, if there is one. Copies as many of its bytes as fit to `into`.
     ///
     /// # Errors
     /// [`Error::Forked`].
@@ -55,7 +55,7 @@ impl Results {
         let header = self.memory.header();
         loop {
             let published = header.progress.published.load(Ordering::Acquire);
-            // (It is below only where somebody wrote `read` wrongly.)
+            // (It is only lower if a program wrote a wrong `read`.)
             if published <= self.next {
                 return Ok(None);
             }
@@ -66,7 +66,7 @@ impl Results {
             }
             let found = read(&self.memory, self.next, into);
             self.next += 1;
-            // ORDERING: what was read of the slot was read before.
+            // ORDERING: all reads of the slot are before this store.
             header.sink.read.store(self.next, Ordering::Release);
             match found {
                 Some(outcome) => return Ok(Some(outcome)),
@@ -75,7 +75,7 @@ impl Results {
         }
     }
 
-    /// Whether results were signalled within that time, or the loop has ended. Read all of them then.
+    /// Whether results were signalled within that time, or the loop has ended. Then read all of them.
     pub fn wait(&self, limit: Duration) -> bool {
         let signalled = self.memory.event.wait(limit);
         if signalled {
@@ -84,7 +84,7 @@ impl Results {
         signalled
     }
 
-    /// Results that were written over before they were read.
+    /// Results that were overwritten before they were read.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -102,7 +102,7 @@ impl std::fmt::Debug for Results {
     }
 }
 
-/// None where it was written over meanwhile.
+/// None if it was overwritten during the read.
 fn read(memory: &Memory, number: u64, into: &mut [u8]) -> Option<Outcome> {
     let (head, bytes) = memory.result(number);
     let whole = 2 * number + 2;
@@ -124,9 +124,10 @@ fn read(memory: &Memory, number: u64, into: &mut [u8]) -> Option<Outcome> {
         late: head.late.load(Ordering::Relaxed) != 0,
     };
     let length = into.len().min(memory.result_bytes);
-    // SAFETY: within the slot. The loop may write it at the same time: then the stamp is another afterwards, and nobody uses what was copied.
+    // SAFETY: within the slot. The loop may write it at the same time; the stamp is then different afterwards, and the copied bytes are not
+    // used.
     unsafe { into.as_mut_ptr().copy_from_nonoverlapping(bytes.as_ptr(), length) };
-    // ORDERING: the stamp is looked at after the bytes.
+    // ORDERING: the stamp is read again after the bytes.
     fence(Ordering::Acquire);
     (head.stamp.load(Ordering::Relaxed) == whole).then_some(outcome)
 }
@@ -143,7 +144,7 @@ impl Outlet {
         Outlet { full, signal_each: signal_each.into(), published: 0 }
     }
 
-    /// Whether the loop is to stop rather than write over a result.
+    /// Whether the loop must stop because it would overwrite a result.
     #[inline]
     pub fn is_full(&self, memory: &Memory) -> bool {
         self.full == Full::Stop && self.unread(memory) >= memory.results
@@ -153,13 +154,13 @@ impl Outlet {
         self.published.saturating_sub(memory.header().sink.read.load(Ordering::Acquire))
     }
 
-    /// Publishes a result; whether it took the place of one that was not read.
+    /// Publishes a result. Returns whether it overwrote an unread one.
     pub fn publish(&mut self, memory: &Memory, outcome: &Outcome, from: Option<NonNull<u8>>) -> bool {
         let overrun = self.unread(memory) >= memory.results;
         let number = self.published;
         let (head, bytes) = memory.result(number);
         head.stamp.store(2 * number + 1, Ordering::Relaxed);
-        // ORDERING: the stamp before what it stands for.
+        // ORDERING: the odd stamp before the new values.
         fence(Ordering::Release);
         for (to, value) in [
             (&head.frame, outcome.frame),
@@ -177,10 +178,10 @@ impl Outlet {
         head.status.store(outcome.refused.into(), Ordering::Relaxed);
         head.late.store(outcome.late.into(), Ordering::Relaxed);
         if let Some(from) = from {
-            // SAFETY: what the chain writes has as many bytes as a result, and the GPU is done with it.
+            // SAFETY: the chain's output has as many bytes as a result, and the GPU is done with it.
             unsafe { bytes.as_ptr().copy_from_nonoverlapping(from.as_ptr(), memory.result_bytes) };
         }
-        // ORDERING: what it stands for before the stamp, and that before the number.
+        // ORDERING: the values before the stamp, and the stamp before the number.
         head.stamp.store(2 * number + 2, Ordering::Release);
         self.published += 1;
         memory.header().progress.published.store(self.published, Ordering::Release);

@@ -1,7 +1,8 @@
 //! Inputs: the producer's side, and the loop's.
 //!
-//! In order, a slot is the producer's from `taken` on until it is committed, and the loop's from then on until `taken` has passed it. Newest, the loop says
-//! which one it reads and looks once more at what was committed; the producer commits and looks at what is read: one of the two sees the other.
+//! In order, a slot belongs to the producer from `taken` on until it is committed, and then to the loop until `taken` has passed it. For the newest, the
+//! loop first stores which slot it reads and then checks again which slots are committed. The producer commits and then checks which slot is read. So one
+//! of the two sees the other.
 
 use crate::error::{Error, Reason, State};
 use crate::layout::InputHead;
@@ -12,22 +13,22 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Who fills slots. There is one at a time; it may be used by any thread.
+/// The writer of slots. There is one at a time; any thread may use it.
 pub struct Producer {
     memory: Arc<Memory>,
     take: Take,
-    /// The slot that it was given. (Newest, the loop may look at it for a moment although it cannot take it.)
+    /// The slot that it has. (For the newest, the loop may look at it for a moment although it cannot take it.)
     given: Option<u64>,
 }
 
-/// What is committed.
+/// The data of a commit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stamp {
-    /// The producer's number for it; comes back in the result.
+    /// The producer's number for it; copied to the result.
     pub sequence: u64,
-    /// When the result is wanted, of CLOCK_MONOTONIC in nanoseconds ([`crate::now`]); 0: as the loop's options say.
+    /// When the result is due, in nanoseconds of CLOCK_MONOTONIC ([`crate::now`]); 0: as the loop's options say.
     pub deadline: u64,
-    /// Comes back in the result.
+    /// Copied to the result.
     pub tag: u64,
 }
 
@@ -36,10 +37,10 @@ impl Producer {
         (!memory.produced.swap(true, Ordering::AcqRel)).then(|| Producer { memory: memory.clone(), take, given: None })
     }
 
-    /// The bytes of the next slot, to be filled. Asked again before [`Producer::commit`] they are the same ones.
+    /// The bytes of the next slot, to be filled. A second call before [`Producer::commit`] returns the same bytes.
     ///
     /// # Errors
-    /// [`Error::Full`] where the loop has not taken the slot, or reads it at this moment; [`Error::Ended`], [`Error::Forked`].
+    /// [`Error::Full`] if the loop has not taken the slot, or is reading it; [`Error::Ended`], [`Error::Forked`].
     #[inline]
     pub fn slot(&mut self) -> Result<&mut [u8], Error> {
         let next = self.next()?;
@@ -64,7 +65,7 @@ impl Producer {
         let slots = self.memory.slots;
         let free = match self.take {
             Take::InOrder => next.wrapping_sub(header.progress.taken.load(Ordering::Acquire)) < slots,
-            // ORDERING: after `committed` was stored, see the head of the file.
+            // ORDERING: loaded after `committed` was stored, see the head of the file.
             Take::Newest => header.progress.reading.load(Ordering::SeqCst) != (next + 1).wrapping_sub(slots),
         };
         if !free && next >= slots {
@@ -74,7 +75,7 @@ impl Producer {
         Ok(next)
     }
 
-    /// The loop may have the slot. Its number, counted from 0.
+    /// Gives the slot to the loop. Returns its number, counted from 0.
     ///
     /// # Errors
     /// As [`Producer::slot`].
@@ -91,7 +92,7 @@ impl Producer {
         ] {
             to.store(value, Ordering::Relaxed);
         }
-        // ORDERING: the slot before its number; and the number before the loop is looked for.
+        // ORDERING: the slot's contents before its number, and the number before the check whether the loop sleeps.
         header.source.committed.store(next + 1, Ordering::SeqCst);
         wake_if_it_sleeps(&self.memory);
         Ok(next)
@@ -122,7 +123,7 @@ impl std::fmt::Debug for Producer {
     }
 }
 
-/// After something was committed.
+/// Call it after a commit.
 #[inline]
 pub(crate) fn wake_if_it_sleeps(memory: &Memory) {
     let header = memory.header();
@@ -135,7 +136,7 @@ pub(crate) fn wake_if_it_sleeps(memory: &Memory) {
 /// The loop's side.
 pub(crate) struct Inputs {
     take: Take,
-    /// The number of the next.
+    /// The number of the next input.
     next: u64,
     /// Skipped since the last result.
     pub skipped: u64,
@@ -153,14 +154,14 @@ impl Inputs {
         Inputs { take, next: 0, skipped: 0 }
     }
 
-    /// Inputs that are there.
+    /// Number of committed inputs.
     #[inline]
     pub fn waiting(&self, memory: &Memory) -> u64 {
-        // ORDERING: the slots of what is counted are seen. (Fewer than were taken is a number that somebody wrote wrongly.)
+        // ORDERING: the contents of the counted slots are visible. (A number below the taken ones is a wrong number that a program wrote.)
         memory.header().source.committed.load(Ordering::SeqCst).saturating_sub(self.next)
     }
 
-    /// Skips so many.
+    /// Skips this many inputs.
     pub fn skip(&mut self, memory: &Memory, count: u64) {
         self.next += count;
         self.skipped += count;
@@ -168,12 +169,12 @@ impl Inputs {
         memory.header().progress.taken.store(self.next, Ordering::Release);
     }
 
-    /// In order: the head of the next one, if it is there.
+    /// In order: the head of the next input, if there is one.
     pub fn next_head<'m>(&self, memory: &'m Memory) -> Option<&'m InputHead> {
         (self.take == Take::InOrder && self.waiting(memory) > 0).then(|| memory.input(self.next).0)
     }
 
-    /// The next one, if there is one; the newest if that is the rule, or `newest`.
+    /// Takes the next input, if there is one; the newest with [`Take::Newest`] or `newest`.
     pub fn take<'m>(&mut self, memory: &'m Memory, newest: bool) -> Option<Input<'m>> {
         let progress = &memory.header().progress;
         let waiting = self.waiting(memory);
@@ -181,7 +182,7 @@ impl Inputs {
             return None;
         }
         if self.take == Take::InOrder {
-            // More than there are slots are a number that somebody wrote wrongly.
+            // More inputs than slots: a wrong number that a program wrote.
             if newest || waiting > memory.slots {
                 self.skip(memory, waiting - 1);
             }
@@ -190,10 +191,10 @@ impl Inputs {
             #[cfg(test)]
             tests::between();
             loop {
-                // ORDERING: said before what was committed is looked at again, see the head of the file.
+                // ORDERING: stored before the second load of `committed`, see the head of the file.
                 progress.reading.store(number + 1, Ordering::SeqCst);
                 let last = memory.header().source.committed.load(Ordering::SeqCst);
-                // (It is below only where somebody wrote it wrongly.)
+                // (It is only lower if a program wrote a wrong number.)
                 if last <= number || last - number < memory.slots {
                     break;
                 }
@@ -205,11 +206,11 @@ impl Inputs {
         Some(Input { number: self.next, head, bytes })
     }
 
-    /// The loop has no more use for the one that it took.
+    /// Gives back the input that the loop took.
     pub fn give_back(&mut self, memory: &Memory) {
         let progress = &memory.header().progress;
         self.next += 1;
-        // ORDERING: what was read of the slot was read before.
+        // ORDERING: all reads of the slot are before these stores.
         progress.reading.store(0, Ordering::Release);
         progress.taken.store(self.next, Ordering::Release);
     }
@@ -221,7 +222,7 @@ pub(crate) fn read(word: &AtomicU64) -> u64 {
     word.load(Ordering::Relaxed)
 }
 
-/// By the one thread that counts.
+/// Called only by the one thread that counts.
 #[inline]
 pub(crate) fn add(to: &AtomicU64, more: u64) {
     if more > 0 {
@@ -244,7 +245,7 @@ mod tests {
         }
     }
 
-    /// Whether what was taken is of one input as a whole, if something was there.
+    /// Takes an input, if there is one, and checks that all of it belongs to one input.
     fn taken(inputs: &mut Inputs, memory: &Memory, newest: bool, last: &mut Option<u64>) {
         let Some(Input { number, head, bytes }) = inputs.take(memory, newest) else { return };
         let mut copy = [0u8; BYTES];
@@ -259,7 +260,7 @@ mod tests {
 
     thread_local!(static BETWEEN: std::cell::Cell<Option<Box<dyn FnOnce()>>> = const { std::cell::Cell::new(None) });
 
-    /// After the newest was looked for, and before the loop says that it reads it.
+    /// Called after the search for the newest, and before the loop stores which one it reads.
     pub fn between() {
         if let Some(work) = BETWEEN.take() {
             work();
@@ -273,7 +274,7 @@ mod tests {
             let mut producer = Producer::new(&memory, Take::Newest).unwrap();
             let mut inputs = Inputs::new(Take::Newest);
             producer.put(&0u64.to_le_bytes(), Stamp::default()).unwrap();
-            // The last of them is filled and not committed: its slot is not the loop's.
+            // The last of them is filled but not committed: the loop does not have its slot.
             BETWEEN.set(Some(Box::new(move || {
                 for number in 1..more {
                     producer.put(&u64::to_le_bytes(number), Stamp::default()).unwrap();

@@ -1,4 +1,4 @@
-//! The loop as the program has it.
+//! The program's interface of a loop.
 
 use crate::error::{Ended, Error, Reason, State, Status};
 use crate::memory::Memory;
@@ -21,29 +21,29 @@ use submit::Session;
 
 const MOST_SLOTS: u32 = 1 << 16;
 
-/// A thread that launches a chain for each frame. Dropped, it is stopped.
+/// A thread that launches a chain for each frame. A drop stops it.
 pub struct Loop {
     memory: Arc<Memory>,
     take: crate::options::Take,
     refused: Vec<String>,
     thread_id: i32,
     thread: Mutex<ManuallyDrop<Option<JoinHandle<()>>>>,
-    /// So that the thread is not the last to have it: a session that is dropped waits for what is under way.
+    /// So that the thread is not the last owner: dropping a session waits for its pending work.
     _session: Box<dyn Any + Send + Sync>,
 }
 
 impl Loop {
-    /// Starts a loop on a session: `&'static Session` or `Arc<Session>`. It returns when the thread has what it asked the kernel for.
+    /// Starts a loop on a session: `&'static Session` or `Arc<Session>`. It returns when the kernel has answered the thread's requests.
     ///
     /// # Errors
-    /// [`Error::Argument`] with the reason, [`Error::Session`] for a chain or buffer that is none, [`Error::Refused`] where what the kernel refused is
-    /// required, [`Error::System`].
+    /// [`Error::Argument`] with the reason, [`Error::Session`] for an invalid chain or buffer, [`Error::Refused`] if the kernel refused a required request,
+    /// [`Error::System`].
     pub fn start<S>(session: S, options: LoopOptions) -> Result<Loop, Error>
     where
         S: Deref<Target = Session> + Clone + Send + Sync + 'static,
     {
         check(&options)?;
-        // Is the chain one?
+        // Checks that the graph exists.
         session.graph_kernels(options.graph)?;
         let held = |part: Option<Part>| part.map(|part| session.hold((part.buffer, part.at), part.bytes)).transpose();
         let (input, output) = (held(options.input)?, held(options.output)?);
@@ -69,8 +69,8 @@ impl Loop {
         Ok(Loop { memory, take, refused, thread_id, thread, _session: Box::new(session) })
     }
 
-    /// Stops the loop and waits until its thread has ended: at once while it waits for a tick or an input, and within a tenth of a second while it waits for
-    /// a result, which is abandoned then. It may be called again, and by any thread.
+    /// Stops the loop and waits until its thread has ended: immediately while it waits for a tick or an input, and within a tenth of a second while it waits
+    /// for a result, which is abandoned then. Any thread may call it, repeatedly.
     pub fn stop(&self) -> Status {
         if self.memory.forked() {
             return self.status();
@@ -80,7 +80,7 @@ impl Loop {
         source.bell.fetch_add(1, Ordering::SeqCst);
         sys::wake(&source.bell);
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // (What went wrong in it is in the status.)
+            // (The status has its error.)
             let _ = thread.join();
         }
         self.status()
@@ -102,39 +102,39 @@ impl Loop {
         Status { state, reason: Reason::of(reason), code: progress.code.load(Ordering::Relaxed) }
     }
 
-    /// The error that ended it, in its own words, if one did.
+    /// The text of the error that ended it, if there was one.
     pub fn why(&self) -> Option<&str> {
         self.memory.why.get().map(String::as_str)
     }
 
-    /// What it has done so far.
+    /// Its statistics so far.
     pub fn statistics(&self) -> Statistics {
         Statistics::of(&self.memory)
     }
 
-    /// What the kernel refused of [`LoopOptions::scheduling`].
+    /// The requests of [`LoopOptions::scheduling`] that the kernel refused.
     pub fn refused(&self) -> &[String] {
         &self.refused
     }
 
-    /// Who fills slots, unless somebody has that already.
+    /// The producer, unless it exists already.
     pub fn producer(&self) -> Option<Producer> {
         Producer::new(&self.memory, self.take)
     }
 
-    /// Who reads results, unless somebody has that already.
+    /// The reader of results, unless it exists already.
     pub fn results(&self) -> Option<Results> {
         Results::new(&self.memory)
     }
 
-    /// For producers that write into the memory themselves ([`crate::layout`]): after a commit, where the loop sleeps. A system call only then.
+    /// For producers that write into the memory themselves ([`crate::layout`]): call it after a commit. It makes a system call only if the loop sleeps.
     pub fn wake(&self) {
         if !self.memory.forked() {
             source::wake_if_it_sleeps(&self.memory);
         }
     }
 
-    /// The loop's memory, as [`crate::layout`] has it, and its bytes. It stays until the loop, its producer and its results are dropped.
+    /// The loop's memory, with the layout of [`crate::layout`], and its length in bytes. It stays until the loop, its producer and its results are dropped.
     pub fn memory(&self) -> (NonNull<u8>, usize) {
         (self.memory.base(), self.memory.total)
     }
@@ -152,7 +152,7 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        // (In a fork's child there is no thread to join or to detach: its handle is left alone.)
+        // (In a fork's child there is no thread to join or to detach, so its handle is left alone.)
         self.stop();
     }
 }
@@ -181,7 +181,7 @@ fn check(options: &LoopOptions) -> Result<(), Error> {
 
 type Started = Result<(i32, Vec<String>), Vec<String>>;
 
-/// The thread.
+/// The body of the thread.
 fn run(
     session: &Session,
     memory: &Arc<Memory>,
@@ -198,7 +198,7 @@ fn run(
     }
     let mut turns = Turns::new(options, input, output);
     memory.header().progress.state.store(State::Runs as u32, Ordering::SeqCst);
-    // SAFETY: takes nothing.
+    // SAFETY: has no arguments.
     let number = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
     let _ = answer.send(Ok((number, refused)));
     drop(answer);
@@ -209,7 +209,7 @@ fn run(
     };
 }
 
-/// Says why the loop has ended, however it has.
+/// Stores why the loop has ended, in all cases.
 struct End {
     memory: Arc<Memory>,
     ended: Ended,

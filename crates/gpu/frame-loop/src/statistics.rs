@@ -1,4 +1,4 @@
-//! What a loop has done so far, read while it runs.
+//! The counts and times of a loop, read while it runs.
 
 use crate::histogram::Distribution;
 use crate::memory::Memory;
@@ -7,7 +7,7 @@ use crate::source::read;
 /// Counts and times (nanoseconds) since the start. Each is right by itself; two of them may be a frame apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Launched, and their results published.
+    /// Frames that were launched and whose results were published.
     pub frames: u64,
     /// Ticks that passed without a launch.
     pub missed: u64,
@@ -15,17 +15,17 @@ pub struct Statistics {
     pub late: u64,
     /// Inputs that were not launched: overtaken by newer ones, or too late.
     pub skipped: u64,
-    /// Ticks at which no input was there.
+    /// Ticks without an input.
     pub starved: u64,
-    /// Results that took the place of one that was not read.
+    /// Results that overwrote an unread one.
     pub overruns: u64,
     /// Launches that found another thread launching, and were tried again.
     pub busy: u64,
-    /// Launches whose result was not waited for, because the loop was stopped.
+    /// Launches whose result was not waited for, because the loop was stopped or its limit had passed.
     pub abandoned: u64,
     /// From the tick (or, as frames come, from the commit) until the result was seen.
     pub done: Distribution,
-    /// How much later than asked for the thread woke up.
+    /// How much later than requested the thread woke up.
     pub wake: Distribution,
 }
 

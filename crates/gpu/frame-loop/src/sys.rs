@@ -1,11 +1,11 @@
-//! The system calls of a loop: the only ones that a frame makes are here.
+//! The system calls of a loop: a frame makes no others.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// CLOCK_MONOTONIC in nanoseconds. No system call where the kernel's clock is the TSC's.
+/// CLOCK_MONOTONIC in nanoseconds. No system call if the kernel's clock source is the TSC.
 #[inline]
 pub fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -14,13 +14,13 @@ pub fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Nanoseconds, as far as they fit.
+/// Nanoseconds, or the maximum if they do not fit.
 pub(crate) fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Sleeps until the word is another, or somebody wakes it, or the time has come. It may return at any moment. (As clock_nanosleep with an absolute time, it
-/// is a timer of the kernel's high-resolution kind; unlike there, whoever stops the loop ends the sleep.)
+/// Sleeps until the word changes, another thread wakes it, or the time has come. It may return at any moment. (The timer is of the kernel's high-resolution
+/// kind, as with clock_nanosleep and an absolute time. Unlike there, a stop of the loop ends the sleep.)
 pub(crate) fn sleep(word: &AtomicU32, while_is: u32, until: Option<u64>) {
     let time = until.map(|until| libc::timespec {
         tv_sec: (until / 1_000_000_000) as libc::time_t,
@@ -50,7 +50,7 @@ pub(crate) fn wake(word: &AtomicU32) {
     });
 }
 
-/// Counts results for whoever waits with epoll.
+/// Counts results for threads that wait with epoll.
 #[derive(Debug)]
 pub(crate) struct Event(OwnedFd);
 
@@ -59,20 +59,20 @@ impl Event {
         // SAFETY: takes numbers.
         match unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) } {
             fd if fd < 0 => Err(io::Error::last_os_error()),
-            // SAFETY: new, and nobody else's.
+            // SAFETY: a new descriptor that only this call has.
             fd => Ok(Event(unsafe { OwnedFd::from_raw_fd(fd) })),
         }
     }
 
     pub fn signal(&self) {
-        // (Full, it is readable all the same.)
+        // (A full counter is readable all the same.)
         // SAFETY: reads eight bytes.
         counted(|| unsafe {
             libc::write(self.number(), (&raw const ONE).cast(), 8);
         });
     }
 
-    /// Forgets what was signalled.
+    /// Clears the signals.
     pub fn drain(&self) {
         let mut count = 0u64;
         // SAFETY: writes eight bytes.
@@ -94,7 +94,7 @@ impl Event {
 
 static ONE: u64 = 1;
 
-/// What a frame may call the kernel for; tests count everything else.
+/// A system call that a frame may make; tests count all others.
 #[inline]
 fn counted(call: impl FnOnce()) {
     #[cfg(test)]

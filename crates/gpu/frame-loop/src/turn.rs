@@ -1,4 +1,5 @@
-//! One frame: wait for its moment, take an input, launch, wait, publish. No allocation, lock or system call but the sleep and the eventfd (`sys`).
+//! One frame: wait for its moment, take an input, launch, wait, publish. No allocation, lock or system call except the sleep and the eventfd
+//! (`sys`).
 
 use crate::error::{Ended, Reason};
 use crate::memory::Memory;
@@ -11,11 +12,11 @@ use crate::wait::Waiter;
 use std::sync::atomic::Ordering;
 use submit::{Copy, Error, Graph, Hold, Session};
 
-/// Launches in vain before the thread naps between them.
+/// Failed launches before the thread naps between them.
 const EAGER: u32 = 64;
 const NAP: u64 = 20_000;
 
-/// What the thread has.
+/// The state of the thread.
 pub(crate) struct Turns {
     graph: Graph,
     input: Option<Hold>,
@@ -32,10 +33,10 @@ pub(crate) struct Turns {
     waiter: Waiter,
 }
 
-/// When a frame is wanted.
+/// When a frame is due.
 enum Moment {
     Tick(Tick),
-    /// An input is there; whether the thread has waited for it.
+    /// An input is committed; `waited`: the thread has waited for it.
     Input {
         waited: bool,
     },
@@ -113,14 +114,14 @@ impl Turns {
             header.wake.add(woke);
         }
         if self.late == Late::Skip && tick.missed > 0 && self.input.is_some() {
-            // An input for each, but never the newest: its producer may wait for the result.
+            // One input for each missed tick, but never the newest: its producer may wait for the result.
             let count = tick.missed.min(self.inputs.waiting(memory).saturating_sub(1));
             self.inputs.skip(memory, count);
         }
         Ok(Moment::Tick(tick))
     }
 
-    /// Takes the input, if there is to be one, into the chain's. None where none is there.
+    /// Copies the input, if the loop has inputs, into the chain's own. None if there is no input.
     fn frame(&mut self, memory: &Memory, moment: &Moment) -> Option<Outcome> {
         let mut outcome = Outcome::default();
         if let Some(to) = &self.input {
@@ -152,7 +153,7 @@ impl Turns {
         Some(outcome)
     }
 
-    /// Whether ticks were missed; as frames come: whether the next input's deadline has passed.
+    /// Whether ticks were missed; as frames come, whether the next input's deadline has passed.
     fn is_behind(&self, memory: &Memory, moment: &Moment) -> bool {
         match moment {
             Moment::Tick(tick) => tick.behind,
@@ -174,7 +175,7 @@ impl Turns {
         add(&memory.header().counters.overruns, overrun.into());
     }
 
-    /// Launches, also where other threads launch at this moment.
+    /// Launches, and tries again while other threads launch.
     fn launch(&self, memory: &Memory, session: &Session) -> Result<Copy, Ended> {
         let (mut tries, mut start) = (0u32, 0);
         loop {
@@ -195,7 +196,7 @@ impl Turns {
             if now - start > self.limit {
                 return Err(Reason::Timeout.into());
             }
-            // Who has the lane may be a thread that this one keeps from its CPU.
+            // The thread that has the lane may be waiting for this thread's CPU.
             let bell = &header.source.bell;
             sys::sleep(bell, bell.load(Ordering::Relaxed), Some(now + NAP));
         }

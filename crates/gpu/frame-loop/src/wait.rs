@@ -1,4 +1,4 @@
-//! How a loop waits for a result: the one place to put another wait.
+//! How a loop waits for a result. Only this file would change for another kind of wait.
 
 use crate::error::{Ended, Reason};
 use crate::memory::Memory;
@@ -7,15 +7,15 @@ use crate::sys;
 use std::sync::atomic::Ordering;
 use submit::Error;
 
-/// Without a tick, it spins so long.
+/// How long it spins without a tick.
 const SPIN: u64 = 10_000_000;
 /// Timers are late by about this.
 const SLACK: u64 = 30_000;
-/// It spins so long at most before and after the moment at which results come as a rule.
+/// Maximum time that it spins before and after the usual moment of a result.
 const AROUND: u64 = 100_000;
-/// The shortest nap, and the longest: so soon a stop is seen.
+/// The shortest nap, and the longest, within which it sees a stop.
 const NAP: (u64, u64) = (20_000, 1_000_000);
-/// How long a result is waited for after a stop.
+/// How long it waits for a result after a stop.
 const STOP: u64 = 100_000_000;
 /// Polls between two looks at the clock.
 const CLOCK: u32 = 16;
@@ -23,7 +23,7 @@ const CLOCK: u32 = 16;
 pub(crate) struct Waiter {
     waiting: Waiting,
     limit: u64,
-    /// How long results take, about: soon what is quicker, slowly what is slower.
+    /// Approximate time of a result: follows quicker results soon and slower ones slowly.
     usual: u64,
 }
 
@@ -32,7 +32,8 @@ impl Waiter {
         Waiter { waiting, limit, usual: 0 }
     }
 
-    /// Waits for what was launched at `launched`; when it was seen to be done. `next`: when the thread is wanted again, if it is known.
+    /// Waits for the launch made at `launched`. Returns the time at which it was seen done. `next`: the thread's next tick, if it is
+    /// known.
     pub fn wait(
         &mut self,
         memory: &Memory,
@@ -86,7 +87,7 @@ impl Waiter {
     }
 }
 
-/// Sleeps until then, or until the bell rings.
+/// Sleeps until this time, or until the bell changes.
 fn nap(memory: &Memory, until: u64) {
     let bell = &memory.header().source.bell;
     sys::sleep(bell, bell.load(Ordering::Relaxed), Some(until));

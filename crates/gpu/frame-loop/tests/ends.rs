@@ -1,4 +1,4 @@
-//! How loops end: stopped in each state, or because of what happened to the session, the channel, the memory or the process.
+//! How loops end: stopped in each state, or by an event of the session, the channel, the memory or the process.
 
 mod rig;
 
@@ -48,18 +48,19 @@ fn a_loop_is_stopped_at_once_whatever_it_waits_for() {
         assert_eq!(running.statistics().abandoned, 1);
         assert!(matches!(producer.slot(), Err(Error::Ended(Reason::Asked))));
         gate.open();
-        // The chain may be launched again when it is over.
+        // The chain may be launched again after the loop's end.
         let copy = rig.session.launch(chain.graph).unwrap();
         rig.session.wait(copy, LIMIT).unwrap();
     }
-    // By several threads at once, and while frames run.
+    // By several threads together, and while frames run.
     let running = started(&rig, chain.options(Pace::Frames));
     let mut producer = running.producer().unwrap();
     (0..4).for_each(|n| assert!(producer.put(&input(n), Stamp::default()).is_ok()));
     std::thread::scope(|scope| (0..3).for_each(|_| drop(scope.spawn(|| stopped(&running, "by three")))));
 }
 
-/// A frame has its result. (Where the thread has no CPU for a whole period, an input is refused: so there are several.)
+/// Waits for a frame with a result. (If the thread has no CPU for a whole period, an input is refused, so there are
+/// several.)
 fn a_frame(running: &Loop, producer: &mut Producer) {
     until("a frame", || {
         let _ = producer.put(&input(1), Stamp::default());
@@ -67,7 +68,7 @@ fn a_frame(running: &Loop, producer: &mut Producer) {
     });
 }
 
-/// Whether so many inputs were taken and no more.
+/// Whether exactly this many inputs were taken.
 fn is_taken(running: &Loop, count: u64) -> bool {
     let (memory, _) = running.memory();
     // SAFETY: the header, as the layout says.
@@ -103,7 +104,7 @@ fn a_killed_channel_ends_the_loop_with_its_error() {
     let mut producer = running.producer().unwrap();
     let results = running.results().unwrap();
     a_frame(&running, &mut producer);
-    // Its kernel stores where nothing is.
+    // Its kernel stores to an unmapped address.
     let nowhere = 0x1234_5678_9000u64.to_le_bytes();
     until("a parameter", || rig.session.set_parameter(chain.graph, 1, 0, &nowhere).is_ok());
     until("the end", || {
@@ -115,7 +116,7 @@ fn a_killed_channel_ends_the_loop_with_its_error() {
     assert!(running.why().is_some_and(|why| why.contains("killed by error")), "{:?}", running.why());
     assert!(results.wait(LIMIT), "the end is signalled");
     assert_eq!(running.stop(), status);
-    // Another one finds out when it launches.
+    // The other loop gets the error when it launches.
     waits.producer().unwrap().put(&input(1), Stamp::default()).unwrap();
     until("the other's end", || waits.status().state == State::Ended);
     assert_eq!(waits.status().reason, Reason::Killed);
@@ -136,7 +137,7 @@ fn memory_that_goes_a_chain_that_is_released_and_a_session_that_is_closed_end_th
         });
         assert_eq!(running.status().reason, reason);
     };
-    // The memory that the chain's copies name.
+    // Memory that the chain's copies name.
     let cudas = cuda::DeviceBuffer::new(rig.context, 8192).unwrap();
     let video = rig.session.pin(cudas.address(), 8192).unwrap();
     let chain = rig.chain_in(video);
@@ -159,13 +160,13 @@ fn memory_that_goes_a_chain_that_is_released_and_a_session_that_is_closed_end_th
         running.statistics().frames > 10 || running.status().reason == Reason::Freed
     });
     drop((running, producer));
-    // The session, which nobody asks before.
+    // The session; no call uses it before.
     let chain = rig.chain();
     let running = started(&rig, chain.options(pace));
     a_frame(&running, &mut running.producer().unwrap());
     rig.session.close().unwrap();
     ends(&running, Reason::Closed);
-    // Opened again, nothing of the loop is of that session.
+    // Opened again, the session has none of the loop's objects.
     rig.session.open(&rig::options()).unwrap();
     assert!(matches!(Loop::start(rig.session.clone(), chain.options(pace)), Err(Error::Session(_))));
     drop(running);
@@ -204,7 +205,7 @@ fn a_forks_child_has_no_loop_and_waits_for_nothing() {
     let (mut producer, mut results) = (running.producer().unwrap(), running.results().unwrap());
     producer.put(&input(1), Stamp::default()).unwrap();
     until("a frame", || running.statistics().frames == 1);
-    // SAFETY: the child calls nothing that takes a lock, and leaves by _exit.
+    // SAFETY: the child makes no call that takes a lock, and leaves by _exit.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let child = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -226,7 +227,7 @@ fn a_forks_child_has_no_loop_and_waits_for_nothing() {
     let mut status = 0;
     let mut ended = 0;
     until("the child's end", || {
-        // SAFETY: our own child.
+        // SAFETY: this test's child.
         ended = unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) };
         ended == child
     });
@@ -255,7 +256,7 @@ fn what_the_kernel_refuses_is_named_and_an_error_only_where_it_is_required() {
     until("a frame", || running.statistics().frames == 1);
     let error = Loop::start(rig.session.clone(), with(Scheduling { required: true, ..never })).unwrap_err();
     assert!(matches!(&error, Error::Refused(all) if all.len() == 2), "{error}");
-    // What this machine gives is given, and what it refuses is named.
+    // The thread has what this machine grants, and refused requests are named.
     let second = Duration::from_secs(1);
     let deadline = Class::Deadline { runtime: second / 100, deadline: second / 10, period: second / 10 };
     for (class, policy) in [(Class::Fifo(1), libc::SCHED_FIFO), (deadline, libc::SCHED_DEADLINE)] {
@@ -277,7 +278,7 @@ fn what_the_kernel_refuses_is_named_and_an_error_only_where_it_is_required() {
     }
 }
 
-/// The thread is never the last that has the session.
+/// The thread is never the session's last owner.
 #[test]
 fn a_loop_keeps_its_session_until_it_is_dropped() {
     if !program::inside("a_loop_keeps_its_session_until_it_is_dropped") {

@@ -1,4 +1,4 @@
-//! Frames of a loop: their results, the rules for late ones, and both ends of the rings. Beside a libcuda in software.
+//! Frames of a loop: their results, the rules for late ones, and both ends of the rings. Next to a libcuda in software.
 
 mod rig;
 
@@ -28,7 +28,7 @@ fn put(producer: &mut Producer, number: u32, stamp: Stamp) {
     }
 }
 
-/// The next result, waited for.
+/// Waits for the next result.
 fn next(results: &mut Results) -> (Outcome, [u8; BYTES as usize]) {
     let mut bytes = [0; BYTES as usize];
     loop {
@@ -101,7 +101,7 @@ fn a_loop_with_a_period_launches_once_each_tick() {
     }
 }
 
-/// A loop with a period whose fourth frame is held up for twenty ticks, and its results: sequences in their order.
+/// A loop with a period whose fourth frame is delayed by twenty ticks. Its results have their sequences in order.
 fn held_up(rig: &rig::Rig, chain: &Chain, late: Late) -> (Vec<Outcome>, frame_loop::Statistics) {
     let held = rig.held();
     let options = LoopOptions { late, slots: 64, results: 256, ..chain.options(Pace::Period(TICK)) };
@@ -202,7 +202,7 @@ fn a_producer_that_is_slow_or_quick_is_counted() {
     }
     let rig = rig::rig();
     let chain = rig.chain();
-    // Slow: ticks without an input.
+    // A slow producer: ticks without an input.
     let running = started(&rig, chain.options(Pace::Period(TICK)));
     until("ticks that starve", || running.statistics().starved >= 5);
     assert_eq!(
@@ -210,7 +210,7 @@ fn a_producer_that_is_slow_or_quick_is_counted() {
         (0, true)
     );
     drop(running);
-    // Quick, in order: there is no more room.
+    // A quick producer, in order: there is no more room.
     let held = rig.held();
     let gate = rig.close_gate(held);
     let running = started(&rig, chain.options(Pace::Frames));
@@ -228,7 +228,7 @@ fn a_producer_that_is_slow_or_quick_is_counted() {
     until("all", || running.statistics().frames == 10);
     assert_eq!(running.statistics().skipped, 0);
     drop((running, producer));
-    // Quick, and the newest is taken: there is room, and each result is of one input as a whole.
+    // A quick producer, with the newest taken: there is room, and each result is of one whole input.
     for slots in [2, 8] {
         let options = LoopOptions { take: Take::Newest, slots, results: 4096, ..chain.options(Pace::Frames) };
         let running = started(&rig, options);
@@ -237,7 +237,7 @@ fn a_producer_that_is_slow_or_quick_is_counted() {
         while running.statistics().frames < 200 {
             std::thread::sleep(Duration::from_micros(200));
             for _ in 0..50 {
-                // (Where it reads the one of two at this moment.)
+                // (A put fails while the loop reads the only other slot of two.)
                 if producer.put(&input(number), stamp(number.into())).is_ok() {
                     number += 1;
                 }
@@ -311,7 +311,7 @@ fn each_so_many_results_are_signalled_and_so_is_the_end() {
     assert_eq!(count(), 1, "the end");
 }
 
-/// What a program does that has the addresses alone: C, or numpy.
+/// A program that has only the addresses, as in C or numpy.
 #[test]
 fn a_producer_and_a_consumer_may_use_the_memory_as_it_is() {
     if !program::inside("a_producer_and_a_consumer_may_use_the_memory_as_it_is") {
@@ -354,7 +354,7 @@ fn a_producer_and_a_consumer_may_use_the_memory_as_it_is() {
         word(read).store(n + 1, Ordering::SeqCst);
     }
     assert_eq!((of(512), running.statistics().frames), (50, 50));
-    // A number that is wrong moves no address and ends nothing.
+    // A wrong number moves no address and does not end the loop.
     word(committed).store(1 << 40, Ordering::SeqCst);
     running.wake();
     until("a frame more", || running.statistics().frames >= 51);
@@ -376,7 +376,7 @@ fn a_producer_and_a_consumer_may_use_the_memory_as_it_is() {
     assert_eq!(ended.reason, Reason::Asked);
 }
 
-/// The bytes of one form are in the command stream, those of another are stored by the CPU; and copies may have a channel of their own.
+/// One form has its bytes in the command stream, another has them stored by the CPU; copies may have a separate channel.
 #[test]
 fn every_form_of_a_chain_may_be_a_loops() {
     if !program::inside("every_form_of_a_chain_may_be_a_loops") {

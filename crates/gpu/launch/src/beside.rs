@@ -1,8 +1,8 @@
-//! A chain whose copies have a channel of their own: two doorbells, and no change of engine.
+//! A chain whose copies have a separate channel: two doorbells, and no change of engine.
 //!
-//! The channel of launches and one of a copy engine are told their parts, and wait for each other by the chain's counter. Neither changes its engine, so
-//! nobody waits until CUDA's kernels are over (see [`crate::Chain`]). What goes inline goes by the channel of launches, and what the CPU stores
-//! ([`Way::Stores`]) by neither.
+//! The launch channel and a copy-engine channel each get their part of the chain, and wait for each other by the chain's counter. Neither changes its engine,
+//! so neither waits until CUDA's kernels have ended (see [`crate::Chain`]). Inline bytes are sent on the launch channel. Bytes that the CPU stores
+//! ([`Way::Stores`]) use neither channel.
 
 use crate::chain::{ChainOptions, Made, Step, Way, make};
 use crate::error::Error;
@@ -20,10 +20,10 @@ pub struct ChainBeside {
 }
 
 impl ChainBeside {
-    /// Makes a chain ready on a channel of launches and one for its copies, of a copy engine in the same address space.
+    /// Prepares a chain on a launch channel and a copy-engine channel of the same address space.
     ///
     /// # Errors
-    /// As [`crate::Chain::prepare`]; [`Error::Channel`] for a channel of copies that is none, [`gpu::Error::OtherSpace`] for one of another address space.
+    /// As [`crate::Chain::prepare`]; [`Error::Channel`] if `copies` is not a copy-engine channel, [`gpu::Error::OtherSpace`] if it has another address space.
     ///
     /// # Safety
     /// As [`crate::Chain::prepare`].
@@ -39,18 +39,18 @@ impl ChainBeside {
         if !Arc::ptr_eq(launches.space(), copies.space()) {
             return Err(gpu::Error::OtherSpace { va: copies.tracker() }.into());
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         let Made { graph, copies, ways } = unsafe { make(launches, Some(copies), steps, options) }?;
         let copies = copies.ok_or(Error::Channel("a chain without its copies"))?;
         Ok(ChainBeside { graph, copies, ways })
     }
 
-    /// Launches it once more, behind all that was launched on the channel of launches before; what is launched there later waits for all of it. The ticket is
-    /// the channel of copies': done when the last step is. If the channel of launches is killed, it is never done: [`Channel::error`] says so of each.
+    /// Launches the chain after all earlier launches on the launch channel; later launches there wait for all of it. The ticket belongs to the copy channel
+    /// and is done when the last step is. If the launch channel is killed, the ticket is never done: check [`Channel::error`] of each channel.
     ///
     /// # Errors
-    /// As [`Graph::launch`], of either channel; [`gpu::Error::RingFull`] also where bytes are stored ([`Way::Stores`]) and the last launch is not over. Nothing was
-    /// launched or stored then.
+    /// As [`Graph::launch`], for either channel. [`gpu::Error::RingFull`] also if the CPU stores bytes ([`Way::Stores`]) and the last launch has not ended.
+    /// On an error, the chain is not launched and no byte is stored.
     #[inline]
     pub fn launch(&mut self, launches: &mut Channel, copies: &mut Channel) -> Result<Ticket, gpu::Error> {
         self.graph.launch_beside(launches, (&mut self.copies, copies))
@@ -64,7 +64,7 @@ impl ChainBeside {
         self.graph.set_parameter(node, offset, bytes)
     }
 
-    /// Whether [`ChainBeside::launch`] would find room now, and its last launch over where bytes are stored.
+    /// Whether [`ChainBeside::launch`] would find room now. If the CPU stores bytes, the last launch must also have ended.
     ///
     /// # Errors
     /// As [`ChainBeside::launch`].
@@ -89,7 +89,7 @@ impl ChainBeside {
         self.graph.nodes()
     }
 
-    /// How the bytes of each step go; `None` for a launch.
+    /// How the bytes of each step are moved; `None` for a launch.
     pub fn ways(&self) -> &[Option<Way>] {
         &self.ways
     }

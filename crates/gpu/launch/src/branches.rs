@@ -1,6 +1,6 @@
-//! A graph on several channels of ours: branches that CUDA had on several channels may run side by side, and each part costs a doorbell.
+//! A graph on several of doorbell's channels: branches that CUDA ran on several channels may run in parallel. Each part costs a doorbell.
 //!
-//! When that is quicker than one channel has not been measured; [`Graph`] uses one. Parameters stay what they are.
+//! When this is quicker than one channel has not been measured; [`Graph`] uses one. Parameters cannot be changed.
 
 use crate::error::Error;
 use crate::graph::{Graph, fit};
@@ -9,14 +9,14 @@ use cuda_graph::{Branches as Words, Refused};
 use gpu::{Channel, Launch, LaunchWords, Observer, Ticket};
 use std::time::{Duration, Instant};
 
-/// How long a part waits for room in its channel when others of the same launch are under way already.
+/// How long a part waits for room in its channel after other parts of the same launch were submitted.
 const ROOM: Duration = Duration::from_secs(1);
 
 /// A graph on several channels.
 #[derive(Debug)]
 pub struct Branches {
     parts: Vec<Part>,
-    /// Of the channels, in their order; what was launched last on each.
+    /// The observers of the channels, in the channels' order, each with the ticket of its last launch.
     channels: Vec<(Observer, Option<Ticket>)>,
 }
 
@@ -24,19 +24,19 @@ pub struct Branches {
 struct Part {
     launch: Launch,
     channel: usize,
-    /// Parts of other channels that have to be done first.
+    /// Parts on other channels that must end first.
     after: Vec<usize>,
     begins: bool,
     last: Option<Ticket>,
 }
 
 impl Branches {
-    /// Makes a graph that was learnt ready on these channels ([`crate::channel`], of one address space), in memory of its own: `graph` itself may be launched on its channel
-    /// meanwhile, or dropped. Where CUDA had more channels, several share one; where it had fewer, some stay idle.
+    /// Prepares a learnt graph on these channels ([`crate::channel`], all of one address space), in separate memory. `graph` itself may still be launched on
+    /// its channel, or dropped. If CUDA had more channels, several share one; if it had fewer, some stay idle.
     ///
     /// # Errors
-    /// [`Error::Refused`] for a graph whose QMDs groups of several channels act on, and for a chain, which has no groups; what cannot be pinned, and what
-    /// the driver refuses.
+    /// [`Error::Refused`] for a graph in which groups of several channels act on one QMD, and for a chain, which has no groups. An error also if memory cannot
+    /// be pinned, or if the driver refuses a call.
     ///
     /// # Safety
     /// As [`Graph::learn`].
@@ -51,11 +51,11 @@ impl Branches {
         let mut parts: Vec<Part> = Vec::with_capacity(words.parts.len());
         for (n, part) in words.parts.iter().enumerate() {
             let channel = channels.get_mut(part.channel).ok_or(Refused::NoChannel(part.channel))?;
-            // What a part touches may go when that part is done, so each has pins of its own.
+            // Memory that a part touches may be freed when that part is done, so each part has its own pins.
             let (pins, watches) = (pin(&words.touched, &recipe, channel.space())?, watch(&recipe, channel.space()));
             let counts: Vec<(usize, u32)> = part.counts.iter().map(|count| (count.word, count.more)).collect();
             let words = LaunchWords {
-                // The first brings everything; it is there before the others are made ready.
+                // The first part uploads everything, before the other parts are prepared.
                 upload: if n == 0 { &words.upload } else { &[] },
                 launch: &part.launch,
                 counts: &counts,
@@ -66,7 +66,7 @@ impl Branches {
                 needed: &regions(&watches),
                 parameters: (0, 0),
             };
-            // SAFETY: the caller's. The upload only arms, and what QMDs release was moved to the trackers of the channels that start them.
+            // SAFETY: the caller's contract. The upload only arms QMDs, and all releases by QMDs were moved to the trackers of the channels that start them.
             let mut launch = unsafe { Launch::prepare(channel, words)? };
             launch.keep(pins.into_iter().chain(watches));
             parts.push(Part {
@@ -86,12 +86,11 @@ impl Branches {
         self.parts.len()
     }
 
-    /// Launches it once more, behind the launch before it of this graph, and on each channel behind all that was launched there. Nothing orders it against what
-    /// else is launched on the other channels.
+    /// Launches the graph, after its previous launch and, on each channel, after all earlier launches there. Other launches on the other channels are not
+    /// ordered against it.
     ///
     /// # Errors
-    /// As [`Graph::launch`], and nothing was launched then. [`Error::Partly`]: some parts were launched and others were not; what was launched comes to its
-    /// end.
+    /// As [`Graph::launch`]; the graph is not launched then. [`Error::Partly`]: only some parts were launched. These run to their end.
     pub fn launch(&mut self, channels: &mut [Channel]) -> Result<(), Error> {
         if channels.len() != self.channels.len() {
             return Err(gpu::Error::OtherChannel.into());
@@ -135,12 +134,12 @@ impl Branches {
         Ok(())
     }
 
-    /// Whether all that was launched is done.
+    /// Whether all launches are done.
     pub fn done(&self) -> bool {
         self.channels.iter().all(|(observer, last)| last.is_none_or(|ticket| observer.done(ticket)))
     }
 
-    /// Waits until all that was launched is done.
+    /// Waits until all launches are done.
     ///
     /// # Errors
     /// As [`Channel::wait`].

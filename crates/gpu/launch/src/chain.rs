@@ -1,20 +1,19 @@
-//! Copies and launches as one prepared chain behind one doorbell.
+//! Copies and launches as one prepared chain with a single doorbell.
 //!
-//! A chain is a list of [`Step`]s on a channel of launches: bytes into the GPU's memory, a graph, its results back. It is one segment; a submission stores
-//! two or more payloads (and bytes, where they travel in the words) and rings once. The GPU orders the steps. When the ticket is done, all of it is: the last
-//! step releases the channel's tracker by its own engine, behind a flush, so what a copy wrote to host memory is there before the number is.
+//! A chain is a list of [`Step`]s on a launch channel: bytes into GPU memory, a graph, its results back. It is one segment. A submission stores two or more
+//! payloads (and the bytes that are sent in the words) and rings once. The GPU orders the steps. When the ticket is done, the whole chain is: the engine of the
+//! last step releases the channel's tracker after a flush, so bytes that a copy wrote to host memory are visible before the number is.
 //!
-//! **How bytes go.** [`Way::CopyEngine`]: 9 words whatever the size, and the engine reads host memory over the bus. [`Way::Inline`]: the bytes travel in the
-//! words, which the CPU stores into video memory, so the GPU reads nothing over the bus; the CPU pays for the stores. Below some size inline is the cheaper
-//! ([`INLINE_MOST`]); back to host memory only the copy engine goes. [`Way::Stores`], only where it is asked for: the CPU stores the bytes where they are
-//! wanted, in front of the doorbell. [`Transfer::by`] overrides it, [`Chain::ways`] says what was chosen.
+//! **How bytes are moved.** [`Way::CopyEngine`] needs 9 words for any size, and the engine reads host memory over the bus. With [`Way::Inline`] the bytes are
+//! part of the words, which the CPU stores into GPU memory. The GPU then reads no byte over the bus, and the CPU pays for the stores. For small sizes inline is
+//! cheaper ([`INLINE_MOST`]). Bytes to host memory use the copy engine by default. With [`Way::Stores`], which is only used on request, the CPU stores the
+//! bytes to their destination before the doorbell. [`Transfer::by`] overrides the choice, and [`Chain::ways`] returns it.
 //!
-//! **What a change of engine costs.** The copy engine is that of the graphics channel. GA100's manual (`dev_ram`, subchannels) says that the host, when a
-//! channel goes from compute to copy or back, waits until the first engine is idle and a barrier to system memory is through. On a channel in CUDA's group
-//! that is CUDA's context: a long kernel that CUDA runs at that moment is waited for, and one that never ends for ever. Copies on a
-//! copy engine's own channel have no such wait: [`crate::ChainBeside`] puts them there, by two doorbells; [`Graph::launch_behind`] and
-//! [`gpu::Channel::wait_for_other`] order launches and copies of any channels, by a doorbell each. Copies on a channel of their own
-//! ended 0.9 us earlier on an H200 (`doorbell bench chain`).
+//! **The cost of a change of engine.** A chain uses the graphics channel's copy engine. GA100's manual (`dev_ram`, subchannels) says: when a channel changes
+//! from compute to copy or back, the host waits until the first engine is idle and a barrier to system memory has passed. On a channel in CUDA's group this
+//! includes CUDA's context: the chain waits for a long kernel that CUDA runs at that moment, and forever for one that never ends. Copies on a copy engine's own
+//! channel have no such wait. [`crate::ChainBeside`] puts them there, with two doorbells; [`Graph::launch_behind`] and [`gpu::Channel::wait_for_other`] order
+//! launches and copies of any channels, with a doorbell each. Copies on a separate channel ended 0.9 us earlier on an H200 (`doorbell bench chain`).
 
 use crate::error::Error;
 use crate::graph::{Graph, Parameters, fit};
@@ -27,19 +26,19 @@ use gpu::{ChainWords, Channel, Counter, Launch, LaunchWords, Memory, Owner, Pin,
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// Up to so many bytes from host memory go inline where nothing else is said: an H200's engine needs 1.1 us for them, a copy engine 1.9 us for a quarter.
+/// Maximum number of bytes from host memory that go inline by default: an H200's compute engine needs 1.1 us for them, a copy engine 1.9 us for a quarter.
 pub const INLINE_MOST: u64 = 16 << 10;
-/// Bytes that may go inline where that is asked for.
+/// Maximum number of bytes that may go inline on request.
 const INLINE_LIMIT: u64 = 64 << 10;
-/// Steps of a chain.
+/// Maximum number of steps of a chain.
 const MOST: usize = 256;
 
-/// One step of a chain. Each begins when those before it are over.
+/// One step of a chain. Each begins when the steps before it have ended.
 #[derive(Clone, Debug)]
 pub enum Step<'a> {
     Copy(Transfer),
-    /// A graph that was learnt, with the parameters that it has now. The chain has its own copy of it: parameters are changed by the chain from then on, and
-    /// the graph may be dropped. Memory that [`Graph::set_pointer`] has named is not watched for the chain: set such pointers anew.
+    /// A learnt graph, with its current parameters. The chain has its own copy: from then on the chain changes the parameters, and the graph may be dropped.
+    /// The chain does not watch memory that [`Graph::set_pointer`] named: set such pointers again.
     Launch(&'a Graph),
 }
 
@@ -49,21 +48,22 @@ pub struct Transfer {
     pub to: Region,
     pub from: Region,
     pub bytes: u64,
-    /// `None`: what is cheapest on the wire.
+    /// `None`: the cheapest way on the wire.
     pub by: Option<Way>,
 }
 
-/// How the bytes of a step go.
+/// How the bytes of a step are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     CopyEngine,
     /// In the command stream: the CPU reads `from`, which is host memory, at each submission.
     Inline,
-    /// The CPU reads `from`, which is host memory, and stores the bytes through BAR1 into `to`, the GPU's memory, at each submission, in front of the doorbell.
-    /// For the first steps of a chain, up to [`crate::STORES_MOST`] bytes each, and `to` is of [`ChainOptions::stored`].
+    /// At each submission, before the doorbell, the CPU reads `from`, which is host memory, and stores the bytes through BAR1 into `to`, which is GPU memory.
+    /// Only for the first steps of a chain, up to [`crate::STORES_MOST`] bytes each; `to` is part of [`ChainOptions::stored`].
     ///
-    /// The CPU's stores wait for nobody. So the chain's last launch must be over: else a launch is refused ([`gpu::Error::RingFull`]), and nothing is stored
-    /// or launched. Whatever else reads or writes these bytes (other graphs, copies, CUDA's kernels) must be over, too: nobody looks after that.
+    /// The CPU's stores are not ordered after earlier GPU work. So the chain's last launch must have ended; otherwise a launch is refused
+    /// ([`gpu::Error::RingFull`]), with no byte stored. You must also wait first for all other work that reads or writes these bytes (other graphs, copies,
+    /// CUDA's kernels): doorbell does not check this.
     Stores,
 }
 
@@ -71,13 +71,13 @@ pub enum Way {
 #[derive(Debug)]
 pub struct ChainOptions {
     pub order: Order,
-    /// Where the counter lies: in video memory the GPU's waits do not go over the bus.
+    /// Where the counter is. In GPU memory, the GPU's waits do not use the bus.
     pub counter: Place,
-    /// Memory that transfers may name although it is of another address space beside the same CUDA: it stays as long as the chain.
+    /// Memory that transfers may name although it belongs to another address space of the same CUDA. The chain keeps it.
     pub held: Vec<Arc<Memory>>,
-    /// Pins of what transfers name, which the chain keeps until its last launch is done.
+    /// Pins of memory that transfers name. The chain keeps them until its last launch is done.
     pub pins: Vec<Pin>,
-    /// Where steps by [`Way::Stores`] store: the chain keeps what it maps of them until its last launch is done.
+    /// Memory that steps by [`Way::Stores`] write. The chain keeps its mappings of it until its last launch is done.
     pub stored: Vec<Stored>,
 }
 
@@ -88,14 +88,14 @@ impl Default for ChainOptions {
     }
 }
 
-/// A chain on one channel. It is launched, and its parameters are changed, as those of a [`Graph`]: nodes are numbered through all of its graphs.
+/// A chain on one channel. It is launched, and its parameters are changed, as a [`Graph`]: nodes are numbered through all of its graphs.
 #[derive(Debug)]
 pub struct Chain {
     graph: Graph,
     ways: Vec<Option<Way>>,
 }
 
-/// What the graphs of a chain bring.
+/// The upload, QMDs and memory of all graphs of a chain.
 #[derive(Default)]
 struct Gathered {
     upload: Vec<u32>,
@@ -105,30 +105,30 @@ struct Gathered {
     watches: Vec<Pin>,
     nodes: Vec<crate::Node>,
     parameters: Vec<Parameters>,
-    /// Of each kernel, as its graph has them now.
+    /// The current parameters of each kernel in its graph.
     now: Vec<(usize, Vec<u8>)>,
 }
 
 impl Chain {
-    /// Makes a chain ready on a channel of launches. All graphs are cloned once more.
+    /// Prepares a chain on a launch channel. All graphs are cloned again.
     ///
     /// # Errors
-    /// [`Error::Chain`] for a step that cannot be, [`gpu::Error::Stale`] and [`gpu::Error::OtherSpace`] for regions, and as [`Graph::of`].
+    /// [`Error::Chain`] for an impossible step, [`gpu::Error::Stale`] and [`gpu::Error::OtherSpace`] for regions, and as [`Graph::of`].
     ///
     /// # Safety
-    /// As [`Graph::learn`], for each graph; and what goes inline or is stored lies in memory that the CPU can read at the GPU's address.
+    /// As [`Graph::learn`], for each graph. The CPU must be able to read the sources of inline and stored bytes at their GPU addresses.
     pub unsafe fn prepare(channel: &mut Channel, steps: &[Step<'_>], options: ChainOptions) -> Result<Chain, Error> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         let Made { graph, ways, .. } = unsafe { make(channel, None, steps, options) }?;
         Ok(Chain { graph, ways })
     }
 
-    /// How the bytes of each step go; `None` for a launch.
+    /// How the bytes of each step are moved; `None` for a launch.
     pub fn ways(&self) -> &[Option<Way>] {
         &self.ways
     }
 
-    /// The same, as a graph.
+    /// The chain as a graph.
     pub fn into_graph(self) -> Graph {
         self.graph
     }
@@ -141,7 +141,7 @@ pub(crate) struct Made {
     pub ways: Vec<Option<Way>>,
 }
 
-/// Makes the part of the channel of launches, and that of a channel for copies where there is one.
+/// Prepares the part of the launch channel, and the part of the copy channel if there is one.
 ///
 /// # Safety
 /// As [`Chain::prepare`].
@@ -211,7 +211,7 @@ pub(crate) unsafe fn make(
         sources: &stream.launches.sources,
         held: &options.held,
     };
-    // SAFETY: the caller's. The upload only arms, and all that QMDs release was moved to the counter.
+    // SAFETY: the caller's contract. The upload only arms QMDs, and all releases by QMDs were moved to the counter.
     let mut launch = unsafe { Launch::prepare_chain(channel, words, chain)? };
     let beside = match (copies, &stream.copies) {
         (Some(channel), Some(part)) => {
@@ -225,7 +225,7 @@ pub(crate) unsafe fn make(
                 ..words
             };
             let chain = ChainWords { counts: &part.counts, sources: &[], ..chain };
-            // SAFETY: it starts no kernel and reads nothing.
+            // SAFETY: it starts no kernel and has no sources that the CPU reads.
             let mut copies = unsafe { Launch::prepare_chain(channel, words, chain)? };
             launch.takes_beside(&mut copies);
             Some(copies)
@@ -233,7 +233,7 @@ pub(crate) unsafe fn make(
         _ => None,
     };
     launch.keep(pins.into_iter().chain(watches).chain(options.pins));
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe { launch.store_first(stores)? };
     let mut graph = Graph::assembled(launch, nodes, parameters, None);
     for (node, bytes) in now {
@@ -257,7 +257,7 @@ impl DerefMut for Chain {
 }
 
 impl Transfer {
-    /// How its bytes go.
+    /// How this step's bytes are moved.
     fn way(&self, step: usize) -> Result<Way, Error> {
         let refuse = |why| Err(Error::Chain { step, why });
         let (from, to) = (self.from.owner(), self.to.owner());
@@ -270,7 +270,7 @@ impl Transfer {
             }
             Some(Way::Stores) => why_not(&self.to, &self.from, self.bytes).map_or(Ok(Way::Stores), refuse),
             Some(way) => Ok(way),
-            // (Whether CUDA's memory is host memory its owner knows.)
+            // (Only the owner of CUDA's memory knows whether it is host memory.)
             None if from == Owner::Host && to != Owner::Host && self.bytes <= INLINE_MOST => Ok(Way::Inline),
             None => Ok(Way::CopyEngine),
         }
@@ -292,7 +292,7 @@ impl Transfer {
                 stream.copy(to.va(), from.va(), bytes)?;
             }
             Way::Inline => stream.inline(to.va(), from.clone())?,
-            // (The words do not tell of it.)
+            // (The stores need no words.)
             Way::Stores => {}
         }
         touched.extend([to, from].into_iter().filter(|region| !holds(held, region)));
@@ -306,7 +306,7 @@ fn holds(held: &[Arc<Memory>], region: &Region) -> bool {
 }
 
 impl Gathered {
-    /// Another copy of a graph, whose QMDs add to `counter`.
+    /// Adds another copy of a graph, whose QMDs add to `counter`.
     fn add(&mut self, step: usize, graph: &Graph, channel: &Channel, counter: u64) -> Result<Own, Error> {
         let space = channel.space();
         let recipe =

@@ -1,47 +1,47 @@
-//! How CUDA's macro that fills memory is to be read: measured on the machine, when the first graph has one.
+//! The argument order of CUDA's fill macro, measured on the machine when the first graph has such a memset.
 //!
-//! CUDA is asked for two fills of known words and lengths, in memory of its own, while its channels are watched. What stands on the wire for them must be
-//! explained by exactly one way of reading ([`FillMacro::derive`]), and the memory must hold what was asked for and nothing else.
+//! CUDA makes two fills of known words and lengths in separate memory while its channels are watched. Exactly one way of reading ([`FillMacro::derive`])
+//! must explain the words that it sent. The memory must hold the requested words and no other change.
 
 use crate::given::segments_of;
 use cuda_graph::{FillCall, FillMacro};
 use gpu::{AddressSpace, Given, Watched};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Whoever has CUDA fill memory.
+/// Has CUDA fill memory.
 pub trait Memsets {
-    /// Where the memory lies: [`WORDS`] words of CUDA's that nothing else uses. Each call writes [`BACKGROUND`] to all of them.
+    /// The address of [`WORDS`] words of CUDA's memory with no other user. Each call writes [`BACKGROUND`] to all of them.
     ///
     /// # Errors
-    /// What CUDA has against it.
+    /// CUDA's error.
     fn begin(&mut self) -> Result<u64, String>;
 
     /// Has CUDA fill the first words with one `cuMemsetD32Async`, and waits until that is done.
     ///
     /// # Errors
-    /// What CUDA has against it.
+    /// CUDA's error.
     fn fill(&mut self, value: u32, words: u32) -> Result<(), String>;
 
-    /// What the memory holds now.
+    /// The current contents of the memory.
     ///
     /// # Errors
-    /// What CUDA has against it.
+    /// CUDA's error.
     fn read(&mut self) -> Result<Vec<u32>, String>;
 }
 
-/// Words of the memory, and what they are at first.
+/// Size of the memory in words, and their first value.
 pub const WORDS: usize = 64;
 pub const BACKGROUND: u32 = 0xeeee_eeee;
 
-/// Words and lengths of the fills: none of the words counts any of the lengths.
+/// Words and lengths of the fills: no word is equal to a count of any of the lengths.
 const KNOWN: [(u32, u32); 2] = [(0xa5c3_0f1b, 7), (0x1d2c_4b67, 13)];
-/// How often each is made, where another thread has CUDA submit something meanwhile.
+/// Attempts for each fill, if another thread has CUDA submit something during one.
 const TRIES: usize = 3;
 
-/// What was measured by the process's libcuda, by GPU.
+/// Results by the process's libcuda, by GPU.
 static MEASURED: Mutex<Vec<([u8; 16], FillMacro)>> = Mutex::new(Vec::new());
 
-/// Measures it by the process's libcuda, in the context that is current, once for each GPU.
+/// Measures the macro with the process's libcuda, in the current context, once for each GPU.
 pub(crate) fn by_libcuda(watched: &Watched, space: &Arc<AddressSpace>) -> Result<FillMacro, String> {
     let gpu = space.device().uuid();
     let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +58,7 @@ pub(crate) fn measure(
     space: &Arc<AddressSpace>,
     memsets: &mut dyn Memsets,
 ) -> Result<FillMacro, String> {
-    // (The first fill may have CUDA load or open something.)
+    // (CUDA may load or open something for the first fill.)
     memsets.begin()?;
     memsets.fill(0, 1)?;
     let mut seen = Vec::new();
@@ -79,7 +79,7 @@ pub(crate) fn measure(
     })
 }
 
-/// One fill, and the one call of the macro that was given for it, if there was one.
+/// Makes one fill. Returns its call of the macro, if there was exactly one.
 fn one(
     watched: &Watched,
     space: &Arc<AddressSpace>,
@@ -101,7 +101,7 @@ fn calls(given: &Given) -> Vec<FillCall> {
     cuda_graph::fill_calls(&channels, &segments)
 }
 
-/// By the libcuda of the process.
+/// Fills by the libcuda of the process.
 struct ByLibcuda(Option<cuda::Fills>);
 
 impl ByLibcuda {

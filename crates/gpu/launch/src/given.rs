@@ -1,9 +1,9 @@
-//! What CUDA's channels were given, as a recipe wants it.
+//! What CUDA sent to its channels, in the form that a recipe needs.
 
 use cuda_graph::{Channel, Segment};
 use gpu::Given;
 
-/// Channels by handle, in the order in which they are used first.
+/// Channels by handle, in the order of first use.
 pub(crate) fn channels_of<'a>(given: impl Iterator<Item = &'a Given>) -> (Vec<u32>, Vec<Channel>) {
     let mut handles: Vec<u32> = Vec::new();
     let mut channels: Vec<Channel> = Vec::new();
@@ -16,7 +16,7 @@ pub(crate) fn channels_of<'a>(given: impl Iterator<Item = &'a Given>) -> (Vec<u3
     (handles, channels)
 }
 
-/// The channels and the segments of one reading, one channel's after another's.
+/// The channels and the segments of one reading, channel by channel.
 pub(crate) fn segments_of(given: &Given) -> (Vec<Channel>, Vec<Segment<'_>>) {
     let numbered = given.channels.iter().enumerate();
     let segments = numbered.flat_map(|(channel, of)| of.segments.iter().map(move |words| Segment { channel, words }));

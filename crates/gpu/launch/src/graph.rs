@@ -22,13 +22,13 @@ pub struct Graph {
     nodes: Vec<Node>,
     /// In the order of the nodes.
     parameters: Vec<Parameters>,
-    /// Which of them were changed and not sent yet.
+    /// Indices of parameters that were changed and not sent yet.
     changed: Vec<usize>,
-    /// What it was made of; a chain has none.
+    /// The recipe of the graph; a chain has none.
     recipe: Option<Arc<Recipe>>,
 }
 
-/// What further copies of a graph are made of.
+/// The recipe and parameters for further copies of a graph.
 #[derive(Debug, Clone)]
 pub struct Template {
     recipe: Arc<Recipe>,
@@ -37,8 +37,8 @@ pub struct Template {
 }
 
 impl Template {
-    /// Makes a copy ready on a channel of the same address space as the graph's, with the parameters that the graph had. Memory that [`Graph::set_pointer`] has
-    /// named is not watched for it: set such pointers anew.
+    /// Prepares a copy on a channel of the graph's address space, with the parameters that the graph had. The copy does not watch memory that
+    /// [`Graph::set_pointer`] named: set such pointers again.
     ///
     /// # Errors
     /// As [`Graph::of`].
@@ -46,7 +46,7 @@ impl Template {
     /// # Safety
     /// As [`Graph::of`].
     pub unsafe fn ready_on(&self, channel: &mut Channel) -> Result<Graph, Error> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         let mut graph = unsafe { Graph::of(&self.recipe, channel) }?;
         self.parameters.iter().try_for_each(|(node, bytes)| graph.set_parameter(*node, 0, bytes))?;
         Ok(graph)
@@ -68,26 +68,26 @@ pub struct Set<'a> {
 pub(crate) struct Parameters {
     node: usize,
     address: u64,
-    /// As the next launch is to have them.
+    /// For the next launch.
     pub bytes: Vec<u8>,
     /// First and last byte, exclusive, that were changed and not sent yet.
     changed: Option<(usize, usize)>,
 }
 
 impl Graph {
-    /// Learns an instantiated graph of CUDA's and makes it ready on `channel`. `launches` has CUDA launch it, three times, and more often where launches
-    /// differ or are not understood, so the graph runs as often. No other thread may have CUDA submit anything
-    /// meanwhile, and CUDA has nothing else to load: each of the graph's kernels has run before (modules are loaded when a kernel first runs). `watched` is
-    /// what saw CUDA's calls ([`gpu::Libcuda::watched`]).
+    /// Learns an instantiated CUDA graph and prepares it on `channel`. `launches` has CUDA launch it three times, and more often if launches differ or are not
+    /// understood; the graph runs each time. No other thread may have CUDA submit anything during this, and CUDA must have nothing left to load: each of the
+    /// graph's kernels has run before (modules are loaded when a kernel first runs). `watched` is the object that saw CUDA's calls ([`gpu::Libcuda::watched`]).
     ///
     /// # Errors
-    /// [`Error::LaunchedBefore`] for a graph that was launched before, [`Error::Refused`] for one that is not understood, by name, [`Error::Unfit`] for a
-    /// kernel that the GPU would not take, [`Error::Macro`] where it has small memsets and it could not be measured what CUDA's macro for them says (CUDA
-    /// makes two memsets of memory of its own for that, in the current context, once for each GPU), and what cannot be read or submitted. The graph can still be launched by CUDA then.
+    /// [`Error::LaunchedBefore`] for a graph that was launched before. [`Error::Refused`], with the reason, for an unsupported graph. [`Error::Unfit`] for a
+    /// kernel that the GPU would not accept. [`Error::Macro`] if it has small memsets and the argument order of CUDA's macro could not be measured. (For that,
+    /// CUDA makes two memsets of its own memory in the current context, once for each GPU.) Otherwise the errors of reading and submitting. CUDA can still
+    /// launch the graph then.
     ///
     /// # Safety
-    /// What the graph's kernels do, they do at each launch, with nothing that checks it: module, context and memory stay what they are for as long as the
-    /// graph is launched. The head of this crate says what is noticed and what is not.
+    /// doorbell does not check what the graph's kernels do at each launch. Module, context and memory must stay unchanged as long as the graph is launched. The
+    /// head of this crate lists the changes that doorbell notices and those that it does not.
     pub unsafe fn learn(
         watched: &Watched,
         channel: &mut Channel,
@@ -96,15 +96,15 @@ impl Graph {
         fit(channel)?;
         let space = channel.space();
         let recipe = learn(watched, space, launches, || fills::by_libcuda(watched, space))?;
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         unsafe { Graph::of(&recipe, channel) }
     }
 
-    /// One launch by CUDA of a graph that is being learnt; the graph, when there were launches enough. For the rest as [`Graph::learn`]: whoever waits for it decides when the
+    /// Has CUDA launch a graph again that is being learnt. Returns the graph after enough launches. Otherwise as [`Graph::learn`]: the caller decides when the
     /// next launch is.
     ///
     /// # Errors
-    /// As [`Graph::learn`]: it is not learnt then, and further launches teach nothing.
+    /// As [`Graph::learn`]. The graph is not learnt then, and further launches do not help.
     ///
     /// # Safety
     /// As [`Graph::learn`].
@@ -117,12 +117,11 @@ impl Graph {
         fit(channel)?;
         let space = channel.space();
         let recipe = learning.step(watched, space, launches, || fills::by_libcuda(watched, space))?;
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         recipe.map(|recipe| unsafe { Graph::of(&recipe, channel) }).transpose()
     }
 
-    /// As [`Graph::learn`], where it is this one that has CUDA fill memory if the graph has small memsets, and not the process's libcuda in the current
-    /// context.
+    /// As [`Graph::learn`], but if the graph has small memsets, `memsets` has CUDA fill memory, not the process's libcuda in the current context.
     ///
     /// # Errors
     /// As [`Graph::learn`].
@@ -138,17 +137,17 @@ impl Graph {
         fit(channel)?;
         let space = channel.space();
         let recipe = learn(watched, space, launches, || fills::measure(watched, space, memsets))?;
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         unsafe { Graph::of(&recipe, channel) }
     }
 
-    /// Makes a graph that was learnt ready on a channel. A recipe may be used several times.
+    /// Prepares a learnt graph on a channel. A recipe may be used several times.
     ///
     /// # Errors
     /// As [`Graph::learn`].
     ///
     /// # Safety
-    /// As [`Graph::learn`]; and the recipe is of a graph of the context in whose address space the channel is.
+    /// As [`Graph::learn`]; and the recipe is of a graph of the context whose address space the channel has.
     pub unsafe fn of(recipe: &Recipe, channel: &mut Channel) -> Result<Graph, Error> {
         fit(channel)?;
         let space = channel.space().clone();
@@ -157,7 +156,7 @@ impl Graph {
                 kernel.qmd.check().map_err(|unfit| Error::Unfit { node, unfit })?;
             }
         }
-        // They are as they were when the graph was learnt: CUDA reads them anew each time.
+        // The bytes are those from when the graph was learnt, but CUDA reads them again at each launch.
         let sent = recipe.nodes.iter().find_map(|node| match node.work {
             cuda_graph::Work::Write { address, bytes } => Some(Refused::Sent { address, bytes: bytes.into() }),
             _ => None,
@@ -182,9 +181,9 @@ impl Graph {
             needed: &regions(&watches),
             parameters: (parameters.iter().map(|p| p.bytes.len()).sum(), parameters.len()),
         };
-        // SAFETY: the caller's. The upload only arms, and all that QMDs release was moved to the tracker, or to the counter.
+        // SAFETY: the caller's contract. The upload only arms QMDs, and all their releases were moved to the tracker or to the counter.
         let mut launch = unsafe {
-            // One group waits for nothing but the launch before.
+            // A single group waits only for the launch before.
             if own.counts.len() <= 1 { Launch::prepare(channel, words)? } else { of_groups(channel, &recipe, words)? }
         };
         launch.keep(pins.into_iter().chain(watches));
@@ -201,12 +200,12 @@ impl Graph {
         Graph { launch, nodes, parameters, changed, recipe }
     }
 
-    /// What it was made of, for a chain that it is to be part of.
+    /// The graph's recipe, for a chain that contains it.
     pub(crate) fn recipe(&self) -> Option<&Arc<Recipe>> {
         self.recipe.as_ref()
     }
 
-    /// For further copies of it, on this channel or others.
+    /// A template for further copies, on this channel or others.
     ///
     /// # Errors
     /// [`Error::NoTemplate`] for a chain, [`gpu::Error::LocalMemoryMoved`].
@@ -219,22 +218,22 @@ impl Graph {
         Ok(Template { recipe, parameters })
     }
 
-    /// Whether its kernels' local memory is where it was.
+    /// Whether its kernels' local memory is still at the same address.
     pub(crate) fn local_memory_is_there(&self) -> bool {
         self.launch.local_memory_is_there()
     }
 
-    /// What it is made of.
+    /// The graph's nodes.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// How many launches may be in flight at once.
+    /// How many launches may be in flight at a time.
     pub fn slots(&self) -> usize {
         self.launch.slots()
     }
 
-    /// Whether [`Graph::launch`] would find room now: for whoever has to do something else in front.
+    /// Whether [`Graph::launch`] would find room now, for a caller that must do something before it.
     ///
     /// # Errors
     /// As [`Graph::launch`].
@@ -242,19 +241,18 @@ impl Graph {
         self.launch.ready(channel)
     }
 
-    /// Launches it once more, behind all that was launched on the channel before. The ticket is done ([`Channel::done`], [`Channel::wait`]) when all its
-    /// nodes are.
+    /// Launches the graph after all earlier launches on the channel. The ticket is done ([`Channel::done`], [`Channel::wait`]) when all its nodes are.
     ///
     /// # Errors
-    /// [`gpu::Error::RingFull`] while as many launches as there are slots are under way, [`gpu::Error::Stale`] where memory of a copy or memset was freed,
-    /// [`gpu::Error::OtherChannel`], [`gpu::Error::ChannelKilled`], [`gpu::Error::ChannelStopped`], [`gpu::Error::Forked`]: nothing was launched then.
+    /// [`gpu::Error::RingFull`] while a launch is pending in each slot, [`gpu::Error::Stale`] if memory of a copy or memset was freed,
+    /// [`gpu::Error::OtherChannel`], [`gpu::Error::ChannelKilled`], [`gpu::Error::ChannelStopped`], [`gpu::Error::Forked`]: the graph was not launched then.
     #[inline]
     pub fn launch(&mut self, channel: &mut Channel) -> Result<Ticket, gpu::Error> {
         if self.changed.is_empty() { self.launch.submit(channel) } else { self.launch_changed(channel) }
     }
 
-    /// As [`Graph::launch`], behind a submission of another channel of ours, of whatever kind: the GPU waits for it. What is launched later waits, too. One
-    /// doorbell; nothing is waited for where the submission is done.
+    /// As [`Graph::launch`], after a submission of any kind on another of doorbell's channels: the GPU waits for it. Later launches wait, too. One doorbell;
+    /// there is no wait if the submission is already done.
     ///
     /// # Errors
     /// As [`Graph::launch`] and [`Channel::wait_for_other`].
@@ -269,16 +267,16 @@ impl Graph {
         self.launch(channel)
     }
 
-    /// Changes parameters of kernels, and launches. They stay so for the launches after it.
+    /// Changes kernel parameters and launches. The new values stay for later launches.
     ///
     /// # Errors
-    /// As [`Graph::set_parameter`] and [`Graph::launch`]. What was set stays set.
+    /// As [`Graph::set_parameter`] and [`Graph::launch`]. Parameters that were set stay set.
     pub fn launch_with(&mut self, channel: &mut Channel, set: &[Set<'_>]) -> Result<Ticket, Error> {
         set.iter().try_for_each(|set| self.set_parameter(set.node, set.offset, set.bytes))?;
         Ok(self.launch(channel)?)
     }
 
-    /// The parameters of a kernel as the next launch will have them.
+    /// A kernel's parameters for the next launch.
     pub fn parameters(&self, node: usize) -> Option<&[u8]> {
         self.place(node).ok().and_then(|at| self.parameters.get(at)).map(|p| &p.bytes[..])
     }
@@ -287,20 +285,20 @@ impl Graph {
         self.parameters.binary_search_by_key(&node, |p| p.node)
     }
 
-    /// Changes a kernel's parameters from the next launch on; those that are under way keep theirs. `offset` counts from the start of the parameters, which lie
-    /// as in a C structure: each aligned to its size.
+    /// Changes a kernel's parameters from the next launch on; pending launches keep theirs. `offset` counts from the start of the parameters, which are laid
+    /// out as in a C structure: each aligned to its size.
     ///
     /// # Errors
-    /// [`Error::NoParameters`], [`Error::OutsideParameters`]: nothing was changed then.
+    /// [`Error::NoParameters`], [`Error::OutsideParameters`]: the parameters are unchanged then.
     pub fn set_parameter(&mut self, node: usize, offset: u32, bytes: &[u8]) -> Result<(), Error> {
         let (at, address) = self.parameter(node, offset, bytes.len())?;
-        // (Also where the bytes stay what they are: whoever sets a number does not mean the memory that it pointed to.)
+        // (Also if the bytes stay the same: a caller that sets a number does not mean the memory that it pointed to.)
         self.launch.unpoint(address, bytes.len() as u64);
         self.put_parameter(at, offset as usize, bytes);
         Ok(())
     }
 
-    /// Which of the parameters they are, and their address, if so many bytes lie there.
+    /// The index of the kernel's parameters and the address of these bytes, if they are within the parameters.
     fn parameter(&self, node: usize, offset: u32, bytes: usize) -> Result<(usize, u64), Error> {
         let Ok(at) = self.place(node) else {
             let having: Vec<String> = self.parameters.iter().map(|p| p.node.to_string()).collect();
@@ -315,7 +313,7 @@ impl Graph {
         Ok((at, parameters.address + u64::from(offset)))
     }
 
-    /// Changes bytes of which [`Graph::parameter`] has answered.
+    /// Changes bytes that [`Graph::parameter`] has checked.
     fn put_parameter(&mut self, at: usize, from: usize, bytes: &[u8]) {
         let (parameters, to) = (&mut self.parameters[at], from + bytes.len());
         let place = &mut parameters.bytes[from..to];
@@ -327,17 +325,17 @@ impl Graph {
             Some((first, last)) => (*first, *last) = (from.min(*first), to.max(*last)),
             changed => {
                 *changed = Some((from, to));
-                // (Room for all of them was made.)
+                // (The vector has room for all of them.)
                 self.changed.push(at);
             }
         }
     }
 
-    /// As [`Graph::set_parameter`], of a pointer: it points to `address`, which must lie in `region`. When that memory is freed, launches that are under way
-    /// are waited for, and others refused ([`gpu::Error::Stale`]), until the pointer is set to something else.
+    /// As [`Graph::set_parameter`], for a pointer to `address`, which must be in `region`. A free of that memory waits for pending launches. Later launches are
+    /// refused ([`gpu::Error::Stale`]) until the pointer is set to something else.
     ///
     /// # Errors
-    /// As [`Graph::set_parameter`]; [`gpu::Error::OutsideRegion`], and what is wrong with the region.
+    /// As [`Graph::set_parameter`]; [`gpu::Error::OutsideRegion`], and errors of the region.
     pub fn set_pointer(&mut self, node: usize, offset: u32, (region, address): (&Region, u64)) -> Result<(), Error> {
         if !region.holds(address, 1) {
             return Err(gpu::Error::OutsideRegion { va: address, length: 1 }.into());
@@ -356,7 +354,7 @@ impl Graph {
         Ok(ticket)
     }
 
-    /// With the part of a chain that copies on a channel of its own; the ticket of that.
+    /// Launches together with the part of a chain that has a separate copy channel. Returns that part's ticket.
     #[inline]
     pub(crate) fn launch_beside(
         &mut self,
@@ -379,7 +377,7 @@ impl Graph {
         self.launch.ready_beside(channel, copies)
     }
 
-    /// Nothing is changed that was not sent.
+    /// All changes have been sent.
     fn sent(&mut self) {
         for at in self.changed.drain(..) {
             if let Some(parameters) = self.parameters.get_mut(at) {
@@ -389,8 +387,8 @@ impl Graph {
     }
 }
 
-/// A graph of several groups. They wait for each other by a counter in video memory: the tracker lies in host memory, and each wait would go over the bus
-/// (ResNet-50 on an H200: 30 us of 850).
+/// Prepares a graph of several groups. They wait for each other by a counter in GPU memory: the tracker is in host memory, so each wait for it would use the
+/// bus (ResNet-50 on an H200: 30 us of 850).
 ///
 /// # Safety
 /// As [`Graph::of`].
@@ -405,19 +403,19 @@ unsafe fn of_groups(channel: &mut Channel, recipe: &Recipe, words: LaunchWords<'
         LaunchWords { upload: &own.upload, launch: &part.words, counts: &part.tracker_counts, adds: 1, ..words };
     let chain =
         ChainWords { counter: Some(&counter), counts: &part.counts, adds: stream.adds, ..ChainWords::default() };
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     Ok(unsafe { Launch::prepare_chain(channel, words, chain)? })
 }
 
 impl Parameters {
-    /// `base`: how many nodes go before those of the recipe.
+    /// `base`: number of nodes before those of the recipe.
     pub(crate) fn of(place: &cuda_graph::Parameters, recipe: &Recipe, base: usize) -> Parameters {
         let bank = recipe.nodes.get(place.node.0).and_then(|n| n.work.kernel()?.bank);
         let bytes = bank.and_then(|bank| recipe.banks.get(bank.0)?.parameter_bytes()).unwrap_or_default();
         Parameters { node: base + place.node.0, address: place.address, bytes: bytes.to_vec(), changed: None }
     }
 
-    /// What of it was changed, in whole words.
+    /// The changed bytes, in whole words.
     fn to_send(&self) -> Option<NewParameters<'_>> {
         let (first, last) = self.changed?;
         let (first, last) = (first & !3, last.next_multiple_of(4).min(self.bytes.len()));
@@ -425,7 +423,7 @@ impl Parameters {
     }
 }
 
-/// Whether launches can be made on the channel; it is for launches then.
+/// Checks that the channel can launch, and reserves it for launches.
 pub(crate) fn fit(channel: &mut Channel) -> Result<(), Error> {
     machine::check(channel.space())?;
     if (channel.engine(), channel.group()) != (Engine::Graphics, Group::Cudas) {

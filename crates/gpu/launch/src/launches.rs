@@ -1,4 +1,4 @@
-//! Who has CUDA launch a graph that is learnt.
+//! How CUDA is made to launch a graph that is being learnt.
 
 use cuda::{Context, Words};
 use std::ffi::c_void;
@@ -9,12 +9,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Launches of one graph on one stream, the same each time. A closure that launches and waits is one that does not keep the stream busy.
+/// Launches of one graph on one stream, the same each time. A closure that launches and waits does not keep the stream busy.
 pub trait Launches {
     type Error: Display;
 
-    /// Keeps the stream busy until [`Launches::finish`]. CUDA leaves out of its commands each wait for what is over when it writes them; so none is over.
-    /// False where that cannot be done.
+    /// Keeps the stream busy until [`Launches::finish`]. CUDA omits each wait that is already over when it writes the commands; on a busy stream none is
+    /// over. False if the stream cannot be kept busy.
     fn hold(&mut self) -> bool {
         false
     }
@@ -22,13 +22,13 @@ pub trait Launches {
     /// Launches the graph once.
     ///
     /// # Errors
-    /// What CUDA has against it.
+    /// CUDA's error.
     fn launch(&mut self) -> Result<(), Self::Error>;
 
-    /// Lets the stream go, and waits until the launch is done. Whether the stream was busy until now.
+    /// Releases the stream and waits until the launch is done. Returns whether the stream was busy until now.
     ///
     /// # Errors
-    /// What CUDA has against it.
+    /// CUDA's error.
     fn finish(&mut self) -> Result<bool, Self::Error> {
         Ok(false)
     }
@@ -42,19 +42,20 @@ impl<E: Display, F: FnMut() -> Result<(), E>> Launches for F {
     }
 }
 
-/// A stream is let go after so long even if CUDA has not returned from the launch: it may wait for the stream (memcpy nodes of pageable memory).
+/// A stream is released after this time even if CUDA has not returned from the launch: CUDA may be waiting for the stream (memcpy nodes of pageable
+/// memory).
 const LAUNCH: Duration = Duration::from_millis(20);
-/// And after so long where no launch comes.
+/// And after this time if no launch follows.
 const HOLD: Duration = Duration::from_secs(1);
 
-/// Launches by an executable graph's and a stream's handles. The stream waits for a word in pinned memory while it is held (`cuStreamWaitValue32`).
+/// Launches by the handles of an executable graph and a stream. While the stream is held, it waits for a word in pinned memory (`cuStreamWaitValue32`).
 #[derive(Debug)]
 pub struct OnStream<'c> {
     context: &'c Context,
     exec: *mut c_void,
     stream: *mut c_void,
     word: Option<Arc<Words>>,
-    /// What the word comes to when the stream is let go.
+    /// The value of the word that releases the stream.
     holds: u32,
     keeper: Option<Keeper>,
     launched: u64,
@@ -62,19 +63,19 @@ pub struct OnStream<'c> {
     refused: Option<cuda::Error>,
 }
 
-/// The thread that lets go.
+/// The thread that releases the stream.
 #[derive(Debug)]
 struct Keeper {
-    /// Told when the launch begins, and dropped when the stream may go on.
+    /// Gets a message when the launch begins, and is dropped to release the stream.
     tell: mpsc::Sender<()>,
-    /// Whether it was kept until it was told.
+    /// Whether the stream was held until the sender was dropped.
     thread: JoinHandle<bool>,
 }
 
 impl<'c> OnStream<'c> {
     /// # Safety
-    /// `exec` and `stream` are handles of this context's GPU (`CUgraphExec`, `CUstream`; a null stream: the default one) that live as long as this; the memory of
-    /// the graph's nodes does, too. The context is current on the threads that use this.
+    /// `exec` and `stream` are handles of this context's GPU (`CUgraphExec`, `CUstream`; a null stream: the default one). They and the memory of the
+    /// graph's nodes live as long as this. The context is current on the threads that use this.
     pub unsafe fn new(context: &'c Context, exec: *mut c_void, stream: *mut c_void) -> OnStream<'c> {
         OnStream { context, exec, stream, word: None, holds: 0, keeper: None, launched: 0, taken: false, refused: None }
     }
@@ -84,21 +85,21 @@ impl<'c> OnStream<'c> {
         self.launched
     }
 
-    /// Waits for what the stream has to do, so that what comes next is not mixed with it.
+    /// Waits for the stream's pending work, so that later work is not mixed with it.
     ///
     /// # Errors
-    /// What CUDA has against it.
+    /// CUDA's error.
     pub fn wait(&self) -> Result<(), cuda::Error> {
-        // SAFETY: the caller's of `new`.
+        // SAFETY: the contract of `new`.
         unsafe { self.context.wait_for(self.stream) }
     }
 
-    /// CUDA took the last launch.
+    /// Whether CUDA accepted the last launch.
     pub fn was_taken(&self) -> bool {
         self.launched > 0 && self.taken
     }
 
-    /// What CUDA had against the last launch, if that failed.
+    /// CUDA's error for the last launch, if that failed.
     pub fn refused(self) -> Option<cuda::Error> {
         self.refused.clone()
     }
@@ -114,7 +115,7 @@ impl<'c> OnStream<'c> {
         let keep = move || {
             let ended = told.recv_timeout(HOLD).and_then(|()| told.recv_timeout(LAUNCH));
             let kept = ended == Err(RecvTimeoutError::Disconnected);
-            // ORDERING: the GPU orders nothing by it but its own work.
+            // ORDERING: the GPU orders only its own work by it.
             keeps.word(0).store(holds, Ordering::SeqCst);
             kept
         };
@@ -146,10 +147,10 @@ impl Launches for OnStream<'_> {
     fn launch(&mut self) -> Result<(), cuda::Error> {
         self.launched += 1;
         if let Some(keeper) = &self.keeper {
-            // (Where it has let go already, [`Launches::finish`] says so.)
+            // (If the thread has already released the stream, [`Launches::finish`] returns that.)
             let _ = keeper.tell.send(());
         }
-        // SAFETY: the caller's of `new`.
+        // SAFETY: the contract of `new`.
         let launched = unsafe { self.context.launch_by_handle(self.exec, self.stream) };
         self.taken = launched.is_ok();
         self.refused = launched.as_ref().err().cloned();
@@ -158,7 +159,7 @@ impl Launches for OnStream<'_> {
 
     fn finish(&mut self) -> Result<bool, cuda::Error> {
         let held = self.let_go();
-        // SAFETY: the caller's of `new`.
+        // SAFETY: the contract of `new`.
         let waited = unsafe { self.context.wait_for(self.stream) };
         if let Err(error) = &waited {
             self.refused.get_or_insert(error.clone());
@@ -170,7 +171,7 @@ impl Launches for OnStream<'_> {
 impl Drop for OnStream<'_> {
     fn drop(&mut self) {
         if self.keeper.is_some() {
-            // The stream reads the word until it goes on. (What it says went to whoever launched.)
+            // The stream reads the word until it is released. (The caller that launched already got any error.)
             let _ = self.finish();
         }
     }

@@ -1,4 +1,4 @@
-//! What CUDA says when it launches a graph, read where it wrote it.
+//! Reads the words that CUDA wrote when it launched a graph.
 
 use crate::error::Error;
 use crate::given::{channels_of, segments_of};
@@ -8,22 +8,22 @@ use cuda_graph::{FillMacro, Macros, Recipe, Refused, Segment, Work};
 use gpu::{AddressSpace, Given, GivenChannel, Watched};
 use std::sync::Arc;
 
-/// Launches after the upload that are compared with each other, and how often two are made behind a busy stream, and then without: another thread may have
-/// had CUDA submit something meanwhile.
+/// How many launches after the upload are compared, and how often two are made on a busy stream and then on an idle one: another thread may have had CUDA
+/// submit something in between.
 const AGAIN: usize = 2;
 const HELD: usize = 4;
 const TRIES: usize = 3;
 
-/// Launches of a graph that has been uploaded.
+/// Launches of a graph that is already uploaded.
 struct Again {
     given: Vec<Given>,
-    /// Where the stream was busy during all of them: the semaphores that were released by what it was busy with.
+    /// If the stream was busy during all of them: the semaphores that the work keeping it busy released.
     held: Option<Vec<u64>>,
-    /// It can be kept busy. (It may have been let go too early all the same: CUDA may wait for it when it needs something for the first time.)
+    /// Whether the stream can be kept busy. (It may still have been released too early: CUDA may wait for it when it needs something for the first time.)
     can_hold: bool,
 }
 
-/// A graph that is being learnt, one launch by CUDA at a time. In between the program may do what it likes.
+/// A graph that is being learnt, one CUDA launch at a time. Between launches the program may do anything.
 pub struct Learning {
     upload: Option<Given>,
     again: Again,
@@ -49,7 +49,7 @@ impl std::fmt::Debug for Learning {
 }
 
 impl Learning {
-    /// Of an executable graph that was not launched yet.
+    /// For an executable graph that was not launched yet.
     pub fn new() -> Learning {
         Learning {
             upload: None,
@@ -63,8 +63,8 @@ impl Learning {
         }
     }
 
-    /// Has the graph launched once more. The recipe, when there were launches enough: after three, or a few more. `fills` says how CUDA's macro that fills memory is
-    /// read, and is asked if the graph has such a memset.
+    /// Has the graph launched again. Returns the recipe after enough launches: three, or a few more. `fills` measures how CUDA's fill macro is read, and
+    /// is called if the graph has such a memset.
     pub(crate) fn step(
         &mut self,
         watched: &Watched,
@@ -73,7 +73,7 @@ impl Learning {
         fills: impl FnOnce() -> Result<FillMacro, String>,
     ) -> Result<Option<Recipe>, Error> {
         if self.upload.is_none() {
-            // (It loads and opens what it needs, and may wait for the stream meanwhile.)
+            // (CUDA loads and opens the objects that it needs, and may wait for the stream while it does.)
             self.upload = Some(once(watched, space, launches)?.0);
             return Ok(None);
         }
@@ -119,15 +119,15 @@ impl Learning {
         programs(learnt?).map(Some)
     }
 
-    /// Whether it is worth while to launch it again, after an error.
+    /// Decides after an error whether another launch may help.
     fn goes_on(&mut self, again: &Again, error: Error) -> Result<(), Error> {
         if matches!(error, Error::Macro { .. } | Error::Refused(Refused::Staged { .. })) {
             return Err(error);
         }
-        // (What CUDA leaves out because it is over, it may not leave out another time.)
+        // (CUDA omits a wait that is over, but it may not omit it another time.)
         let may_differ = matches!(error, Error::Disturbed(_) | Error::Refused(Refused::NoPlace { .. }));
         if again.can_hold {
-            // With all waits there, any other reason is the graph's own.
+            // If all waits are there, any other reason is the graph's own.
             let its_own = again.held.is_some() && !may_differ;
             self.held = if its_own { HELD } else { self.held + 1 };
             let why = Some(error).filter(|_| again.held.is_some());
@@ -162,7 +162,7 @@ impl Again {
         Again { given: Vec::new(), held: hold.then(Vec::new), can_hold: false }
     }
 
-    /// One launch more; behind a busy stream, if all so far were, and if that can be done.
+    /// One more launch; on a busy stream if all earlier ones were and if that is possible.
     fn launch(
         &mut self,
         watched: &Watched,
@@ -178,19 +178,19 @@ impl Again {
     }
 }
 
-/// One launch, and whether the stream was busy until CUDA had written it.
+/// One launch, and whether the stream was busy until CUDA had written the launch.
 fn once(watched: &Watched, space: &Arc<AddressSpace>, launches: &mut impl Launches) -> Result<(Given, bool), Error> {
     let launched = watched.mark(space).map_err(Error::from).and_then(|mark| match launches.launch() {
         Ok(()) => Ok(mark),
         Err(error) => Err(Error::Launching(error.to_string())),
     });
-    // Whatever happened: a stream that is held would stay so.
+    // After an error, too: a held stream would stay held.
     let finished = launches.finish().map_err(|error| Error::Launching(error.to_string()));
     let (mark, kept) = (launched?, finished?);
     Ok((watched.given(&mark)?, kept))
 }
 
-/// Keeps the stream busy, and says which semaphores are released by what it is busy with. `None` where that cannot be done.
+/// Keeps the stream busy, and returns the semaphores that the work keeping it busy releases. `None` if that is not possible.
 fn held(watched: &Watched, space: &Arc<AddressSpace>, launches: &mut impl Launches) -> Result<Option<Vec<u64>>, Error> {
     let mark = watched.mark(space)?;
     if !launches.hold() {
@@ -208,7 +208,7 @@ fn held(watched: &Watched, space: &Arc<AddressSpace>, launches: &mut impl Launch
     }
 }
 
-/// Refuses memcpy nodes that go through memory of CUDA's own: CUDA does not answer for that when it is asked for an address.
+/// Refuses memcpy nodes that use CUDA's own memory: CUDA does not answer queries for its addresses.
 fn programs(recipe: Recipe) -> Result<Recipe, Error> {
     let ends = recipe.nodes.iter().flat_map(|node| match &node.work {
         Work::Copy(copy) => vec![copy.src, copy.dst],
@@ -220,7 +220,7 @@ fn programs(recipe: Recipe) -> Result<Recipe, Error> {
     }
 }
 
-/// A recipe from what was given for the upload and for the launches after it.
+/// Makes a recipe from the words of the upload and of the launches after it.
 fn recipe_of(upload: &Given, again: &Again, macros: Macros) -> Result<Recipe, Error> {
     let (handles, channels) = channels_of(std::iter::once(upload).chain(&again.given));
     let launches: Vec<Vec<Segment<'_>>> = again.given.iter().map(|given| segments(given, &handles)).collect();
@@ -234,7 +234,7 @@ fn recipe_of(upload: &Given, again: &Again, macros: Macros) -> Result<Recipe, Er
         None => cuda_graph::learn_with(macros, &channels, &upload, &launches),
     };
     learnt.map_err(|refused| match refused {
-        // The first launch was one as those after it.
+        // The first launch was like those after it.
         Refused::QmdNotWritten { .. } if same_length(&upload, &launches) => {
             Error::LaunchedBefore { segments: upload.len() }
         }
@@ -243,7 +243,7 @@ fn recipe_of(upload: &Given, again: &Again, macros: Macros) -> Result<Recipe, Er
     })
 }
 
-/// The segments of a launch, one channel's after another's.
+/// The segments of a launch, channel by channel.
 fn segments<'a>(given: &'a Given, handles: &[u32]) -> Vec<Segment<'a>> {
     let of = |channel: &'a GivenChannel| {
         let number = handles.iter().position(|handle| *handle == channel.handle).unwrap_or(usize::MAX);

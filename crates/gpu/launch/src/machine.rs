@@ -1,7 +1,7 @@
-//! Machines on which launches were not seen yet: parts of a GPU, a GPU that is shared by the Multi-Process Service, encrypted ones. (Other chips are refused
-//! before: [`gpu::Architecture::seen`].)
+//! Machines on which launches were not tested yet: parts of a GPU, a GPU that the Multi-Process Service shares, encrypted ones. (Other chips are refused
+//! earlier: [`gpu::Architecture::seen`].)
 //!
-//! Nothing says that launches are wrong there; nothing says that they are right. `docs/reference/launch-chips.md` has what would have to be seen.
+//! Launches there may be right or wrong. `docs/reference/launch-chips.md` lists the tests that are missing.
 
 use crate::error::Error;
 use gpu::AddressSpace;
@@ -9,11 +9,11 @@ use rm::class;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Where the Multi-Process Service has its pipes, unless the environment says otherwise (CUDA's documentation of MPS).
+/// The default directory of the Multi-Process Service's pipes, unless the environment sets another (CUDA's documentation of MPS).
 const PIPES: &str = "/tmp/nvidia-mps";
 const PIPES_BY: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
-/// Refuses them by name.
+/// Refuses such machines, with the reason.
 pub(crate) fn check(space: &AddressSpace) -> Result<(), Error> {
     let device = space.device();
     let other = |what: String, hint| Err(Error::Machine { what, hint });
@@ -29,7 +29,7 @@ pub(crate) fn check(space: &AddressSpace) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether CUDA goes through the Multi-Process Service, and how that is known.
+/// Whether CUDA uses the Multi-Process Service, and how doorbell found out.
 fn shared(space: &AddressSpace) -> Option<String> {
     if space.cuda_has(class::MPS_COMPUTE) {
         return Some("CUDA has an object of the Multi-Process Service (MPS_COMPUTE)".into());

@@ -1,4 +1,4 @@
-//! Memory of ours for a graph: where each of its QMDs and banks comes to lie, and pins of what is the program's.
+//! doorbell's memory for a graph: the places of its QMDs and banks, and pins of the program's memory.
 
 use crate::error::Error;
 use cuda_graph::{Block, Memory as Of, Recipe, Refused, Site, Target, Touched};
@@ -8,18 +8,18 @@ use std::sync::Arc;
 
 /// As CUDA places QMDs.
 const QMD_STRIDE: u64 = 0x200;
-/// Banks do not share what is read at once.
+/// Banks do not share bytes that the GPU reads together.
 const BANK_STRIDE: u64 = 0x100;
 
-/// The same graph in memory of ours.
+/// Moves the graph into doorbell's memory.
 pub(crate) fn move_in(recipe: &Recipe, space: &Arc<AddressSpace>) -> Result<(Recipe, Arc<Memory>), Error> {
     let size = |block: &Block| match block.memory {
         Of::Qmd(_) => Some(block.bytes.next_multiple_of(QMD_STRIDE)),
         Of::Bank(_) => Some(block.bytes.next_multiple_of(BANK_STRIDE)),
-        // What of CUDA's counters and trackers a launch needs is the channel's own tracker.
+        // The channel's own tracker replaces CUDA's counters and trackers.
         Of::Counter(_) | Of::Tracker => None,
     };
-    // QMDs first: they keep together and on multiples of their stride.
+    // QMDs first: they stay together and at multiples of their stride.
     let order = |block: &Block| !matches!(block.memory, Of::Qmd(_));
     let (mut places, mut end) = (BTreeMap::new(), 0);
     for late in [false, true] {
@@ -35,7 +35,7 @@ pub(crate) fn move_in(recipe: &Recipe, space: &Arc<AddressSpace>) -> Result<(Rec
     Ok((moved, memory))
 }
 
-/// Pins of what copies, fills and writes touch: one for each range, overlapping ones together.
+/// Pins the memory that copies, fills and writes touch: one pin for each range; overlapping ranges are joined.
 pub(crate) fn pin(touched: &[Touched], recipe: &Recipe, space: &Arc<AddressSpace>) -> Result<Vec<Pin>, Error> {
     let mut ranges: Vec<_> = touched.iter().filter(|t| t.bytes > 0).collect();
     ranges.sort_by_key(|t| t.address);
@@ -57,7 +57,7 @@ pub(crate) fn pin(touched: &[Touched], recipe: &Recipe, space: &Arc<AddressSpace
     joined.into_iter().map(pin).collect()
 }
 
-/// Watches CUDA's mappings that kernels need: their code, and the constant banks that are not their own.
+/// Watches CUDA's mappings that kernels need: their code, and shared constant banks.
 pub(crate) fn watch(recipe: &Recipe, space: &Arc<AddressSpace>) -> Vec<Pin> {
     let of_qmds = |site: &Site| matches!(site, Site::Program(_) | Site::Prefetch(_) | Site::ConstantBuffer(..));
     let foreign = recipe.references().filter(|r| of_qmds(&r.site)).filter_map(|r| match r.target {
@@ -67,7 +67,7 @@ pub(crate) fn watch(recipe: &Recipe, space: &Arc<AddressSpace>) -> Vec<Pin> {
     space.watch_mappings(foreign)
 }
 
-/// What pins cover, for the validator.
+/// The regions of pins, for the validator.
 pub(crate) fn regions(pins: &[Pin]) -> Vec<Region> {
     pins.iter().map(|pin| pin.region().clone()).collect()
 }

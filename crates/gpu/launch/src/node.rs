@@ -1,18 +1,18 @@
-//! What a graph is made of, for whoever reads it.
+//! A graph's nodes, as a public list.
 
 use cuda_graph::{Recipe, Work};
 
 /// One node of a graph, in the order in which a launch starts them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Its number: what [`crate::Graph::set_parameter`] takes.
+    /// Its number, for [`crate::Graph::set_parameter`].
     pub number: usize,
     pub kind: Kind,
     /// Nodes that end before it begins.
     pub after: Vec<usize>,
 }
 
-/// What a node does.
+/// The work of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Kernel {
@@ -21,14 +21,14 @@ pub enum Kind {
         block: [u32; 3],
         cluster: Option<[u32; 3]>,
         registers: u32,
-        /// Bytes of a block's shared memory, the system's own included.
+        /// Bytes of a block's shared memory, including the system's own.
         shared: u32,
-        /// Where its code lies.
+        /// Address of its code.
         program: u64,
         /// Bytes of its parameters.
         parameters: u32,
     },
-    /// Runs nothing, and starts others.
+    /// Runs no code, and starts others.
     Order,
     Fill {
         address: u64,

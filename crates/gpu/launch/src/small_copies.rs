@@ -1,8 +1,8 @@
-//! How CUDA's macro that copies a few words is to be read: measured on the machine, when the first graph has one.
+//! The arguments of CUDA's macro that copies a few words, measured on the machine when the first graph has such a copy.
 //!
-//! CUDA is asked for graphs of one memcpy node each behind a memset node, between memory of its own, of known sources and lengths. What stands on the wire must be explained by exactly
-//! one way of reading ([`CopyMacro::derive`]), and the memory must hold what lay at the source when the graph was launched (it is written there after the
-//! graph was made), and nothing else.
+//! CUDA launches graphs of one memcpy node after a memset node each, in separate memory, with known sources and lengths. Exactly one way of reading
+//! ([`CopyMacro::derive`]) must explain the words. The target must hold the bytes that the source had at the launch (they are written after the graph was
+//! made), and no other change.
 
 use crate::given::segments_of;
 use cuda::SmallCopies;
@@ -10,16 +10,16 @@ use cuda_graph::{CopyCall, CopyMacro};
 use gpu::{AddressSpace, Given, Watched};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Offsets of the sources and words of the copies: none of the halves of an address is one of the counts.
+/// Offsets of the sources and words of the copies: no half of an address is equal to a count.
 const KNOWN: [(usize, u32); 2] = [(0x140, 2), (0xa80, 4)];
 const BACKGROUND: u8 = 0xee;
-/// How often each is made, where another thread has CUDA submit something meanwhile.
+/// Attempts for each copy, if another thread has CUDA submit something during one.
 const TRIES: usize = 3;
 
-/// What was measured, by GPU.
+/// Results by GPU.
 static MEASURED: Mutex<Vec<([u8; 16], CopyMacro)>> = Mutex::new(Vec::new());
 
-/// Measures it by the process's libcuda, in the context that is current, once for each GPU.
+/// Measures the macro with the process's libcuda, in the current context, once for each GPU.
 pub(crate) fn by_libcuda(watched: &Watched, space: &Arc<AddressSpace>) -> Result<CopyMacro, String> {
     let gpu = space.device().uuid();
     let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +52,7 @@ fn measure(watched: &Watched, space: &Arc<AddressSpace>, copies: &SmallCopies) -
     })
 }
 
-/// One copy, and the one call of the macro that was given for it, if there was one.
+/// Makes one copy. Returns its call of the macro, if there was exactly one.
 fn one(
     watched: &Watched,
     space: &Arc<AddressSpace>,

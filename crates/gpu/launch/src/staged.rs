@@ -1,7 +1,7 @@
 //! Graphs whose memcpy nodes name pageable memory.
 //!
-//! What is learnt is a copy of the graph that names pinned memory ([`cuda::Staging`]). The CPU moves the bytes in front of each launch and behind it, as CUDA
-//! does in the middle. So one launch is under way at a time.
+//! doorbell learns a copy of the graph that names pinned memory ([`cuda::Staging`]). The CPU moves the bytes before and after each launch, as CUDA does in the
+//! middle. So only one launch may be pending.
 
 use crate::error::Error;
 use crate::graph::Graph;
@@ -10,25 +10,26 @@ use crate::node::Node;
 use cuda::Staging;
 use gpu::{Channel, Region, Ticket, Watched};
 
-/// A graph, and the pinned memory in the place of pageable memory.
+/// A graph, and the pinned memory that replaces pageable memory.
 #[derive(Debug)]
 pub struct StagedGraph {
-    // Before the memory that its copies name.
+    // Dropped before the memory that its copies name.
     graph: Graph,
     staging: Staging,
-    /// A launch whose results the program has not yet.
+    /// A launch whose results the program does not have yet.
     owed: Option<Ticket>,
 }
 
 impl StagedGraph {
-    /// As [`Graph::learn`], of a graph that names pinned memory; `launches` has CUDA launch that one. The program's memory is as if CUDA had launched its own.
+    /// As [`Graph::learn`], for a graph that names pinned memory; `launches` has CUDA launch that one. The program's memory changes as if CUDA had launched
+    /// the original graph.
     ///
     /// # Errors
     /// As [`Graph::learn`], and [`Error::Pageable`].
     ///
     /// # Safety
-    /// As [`Graph::learn`]; the program's pageable memory stays allocated while this lives. Nobody writes what the graph reads of it during a launch, and
-    /// nobody uses what it writes until [`StagedGraph::finish`] was true.
+    /// As [`Graph::learn`]; the program's pageable memory stays allocated while this lives. No thread may write the pageable memory that the graph reads
+    /// during a launch, and no thread may use the memory that it writes until [`StagedGraph::finish`] has returned true.
     pub unsafe fn learn(
         watched: &Watched,
         channel: &mut Channel,
@@ -39,26 +40,26 @@ impl StagedGraph {
             return Err(Error::Pageable { address });
         }
         let mut launches = WithStaging { of: launches, staging: &staging, launched: false };
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         let graph = unsafe { Graph::learn(watched, channel, &mut launches) }?;
         Ok(StagedGraph { graph, staging, owed: None })
     }
 
-    /// Takes in what the graph reads of pageable memory, and launches it, as [`Graph::launch`]. The ticket is done when the GPU is; the results are there when
-    /// [`StagedGraph::finish`] is true.
+    /// Copies the pageable memory that the graph reads, and launches it, as [`Graph::launch`]. The ticket is done when the GPU is; the results are there when
+    /// [`StagedGraph::finish`] returns true.
     ///
     /// # Errors
-    /// As [`Graph::launch`]; [`gpu::Error::RingFull`] while its last launch is under way. Nothing was launched then.
+    /// As [`Graph::launch`]; [`gpu::Error::RingFull`] while its last launch is pending. The graph was not launched then.
     pub fn launch(&mut self, channel: &mut Channel) -> Result<Ticket, gpu::Error> {
         self.ready(channel)?;
-        // SAFETY: the caller's of `learn`; no launch is under way.
+        // SAFETY: the contract of `learn`; no launch is pending.
         unsafe { self.staging.take_in() };
         let ticket = self.graph.launch(channel)?;
         self.owed = Some(ticket);
         Ok(ticket)
     }
 
-    /// Whether [`StagedGraph::launch`] would find room now. Brings the results of the launch before, if they were not.
+    /// Whether [`StagedGraph::launch`] would find room now. First moves the results of the previous launch, if this was not done yet.
     ///
     /// # Errors
     /// As [`StagedGraph::launch`].
@@ -67,19 +68,19 @@ impl StagedGraph {
         if self.finish(channel) { Ok(()) } else { Err(gpu::Error::RingFull(1)) }
     }
 
-    /// Moves what the last launch wrote to the program's memory, if it is over and that was not done yet. False while it is under way.
+    /// Moves the results of the last launch to the program's memory, if it has ended and this was not done yet. False while it is pending.
     pub fn finish(&mut self, channel: &Channel) -> bool {
         let Some(ticket) = self.owed else { return true };
         if !channel.done(ticket) {
             return false;
         }
         self.owed = None;
-        // SAFETY: the caller's of `learn`; the launch is over.
+        // SAFETY: the contract of `learn`; the launch is over.
         unsafe { self.staging.bring_out() };
         true
     }
 
-    /// Bytes that the CPU moves before a launch, and behind it.
+    /// Number of bytes that the CPU moves before a launch, and after it.
     pub fn pageable_bytes(&self) -> (usize, usize) {
         self.staging.bytes()
     }
@@ -110,11 +111,11 @@ impl StagedGraph {
     }
 }
 
-/// Launches by CUDA, with the bytes moved around each.
+/// CUDA's launches, with the bytes moved before and after each.
 struct WithStaging<'s, L> {
     of: &'s mut L,
     staging: &'s Staging,
-    /// And not brought out.
+    /// And results not moved yet.
     launched: bool,
 }
 
@@ -126,7 +127,7 @@ impl<L: Launches> Launches for WithStaging<'_, L> {
     }
 
     fn launch(&mut self) -> Result<(), L::Error> {
-        // SAFETY: the caller's of `StagedGraph::learn`; the launch before was waited for.
+        // SAFETY: the contract of `StagedGraph::learn`; the launch before was waited for.
         unsafe { self.staging.take_in() };
         self.of.launch()?;
         self.launched = true;

@@ -1,21 +1,21 @@
-//! Steps whose bytes the CPU stores into the GPU's memory in front of the launch ([`crate::Way::Stores`]).
+//! Steps whose bytes the CPU stores into GPU memory before the launch ([`crate::Way::Stores`]).
 //!
-//! The words say nothing of them: the stores are posted writes through BAR1, and the doorbell behind them does not overtake them. So they can only be a
+//! The words do not mention them: the stores are posted writes through BAR1, and the doorbell after them does not overtake them. So they can only be a
 //! chain's first steps.
 
 use crate::error::Error;
 use gpu::{AddressSpace, Bar1Map, Memory, Owner, Pin, Region, Stores};
 use std::sync::Arc;
 
-/// Up to so many bytes of one step may be stored: what was measured.
+/// Maximum number of bytes of one step: the measured range.
 pub const STORES_MOST: u64 = 64 << 10;
 
-/// Video memory that the CPU may store into.
+/// GPU memory that the CPU may store into.
 #[derive(Clone, Debug)]
 pub enum Stored {
-    /// Ours, of the channel's address space or of another beside the same CUDA.
+    /// doorbell's memory, of the channel's address space or of another in the same CUDA context.
     Memory(Arc<Memory>),
-    /// CUDA's, pinned in the channel's address space.
+    /// CUDA's memory, pinned in the channel's address space.
     Pin(Arc<Pin>),
 }
 
@@ -37,7 +37,7 @@ impl Stored {
     }
 }
 
-/// Why bytes cannot be stored from one region to another, whatever is in front of it.
+/// Why bytes cannot be stored from one region to another, independent of earlier steps.
 pub(crate) fn why_not(to: &Region, from: &Region, bytes: u64) -> Option<&'static str> {
     match (from.owner(), to.owner()) {
         (Owner::Video, _) => Some("the CPU reads what it stores: it lies in host memory"),
@@ -47,7 +47,8 @@ pub(crate) fn why_not(to: &Region, from: &Region, bytes: u64) -> Option<&'static
     }
 }
 
-/// The stores of a step from all of one region to all of another, and where they go if that is CUDA's memory. `all`: where the CPU may store.
+/// The stores of a step from all of one region to all of another, and the destination if it is CUDA's memory. `all`: memory that the CPU may store
+/// into.
 pub(crate) fn prepared(
     step: usize,
     (to, from): (Region, Region),

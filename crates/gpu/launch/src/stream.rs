@@ -1,7 +1,7 @@
-//! The words of a chain: what its steps say, and what they wait for.
+//! The words of a chain: its steps and their waits.
 //!
-//! A chain has a counter of its own, which its kernels add to. Each run of copies sets it when it is over, and whatever needs what was before waits for it,
-//! except where engines keep the order themselves ([`Order`]). The channel's tracker is waited for once, in front, and set once, at the end.
+//! A chain has its own counter, which its kernels add to. Each run of copies sets it when they have ended. A step that needs earlier ones waits for the
+//! counter, unless engines keep the order themselves ([`Order`]). The channel's tracker is waited for once, at the start, and set once, at the end.
 
 use crate::error::Error;
 use cuda_graph::{Own, Refused};
@@ -12,36 +12,37 @@ use pushbuf::encode::{Words, inline_dma, launch_dma};
 use pushbuf::header::Header;
 use pushbuf::semaphore::Execute;
 
-/// What keeps launches behind the copies before them. (Copies behind launches wait for the counter, always.)
+/// What keeps launches after earlier copies. (Copies after launches always wait for the counter.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Copies and inline data tell a counter when they are over, and launches wait for it.
+    /// Copies and inline data release a counter when they have ended, and launches wait for it.
     Counter,
-    /// As CUDA does it: inline data goes ahead of kernels as CUDA's own constant banks and QMDs do, through the engine that starts them, which takes its
-    /// methods in order: 16 words and a round trip to the counter less. Copies by the copy engine tell the counter.
+    /// As CUDA does it: inline data is sent before kernels, as CUDA's own constant banks and QMDs are, through the engine that starts them. This engine
+    /// executes its methods in order, which saves 16 words and a round trip to the counter. Copies by the copy engine release the counter.
     #[default]
     AsCuda,
-    /// Launches behind copies of the copy engine wait for nothing, either, 12 words less: the host waits when a channel changes its engine, as GA100's manual says.
+    /// Launches do not wait for copies of the copy engine, either; this saves 12 words. The host waits when a channel changes its engine, as GA100's manual
+    /// says.
     Engines,
 }
 
-/// Of an inline write beside its data: addresses, lengths, launch. Each header of data is one more.
+/// Words of an inline write without its data: addresses, lengths, launch. Each header of data is one more.
 const INLINE: usize = 16;
 
-/// What was said last, and whether the counter knows when it is over.
+/// The last step written, and whether its end is counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Last {
-    /// The tracker's wait in front: nothing is under way.
+    /// The initial wait for the tracker: no step is pending.
     Nothing,
-    /// Copies that the counter does not know of.
+    /// Copies that the counter does not count yet.
     Copies,
-    /// Inline data that it does not know of.
+    /// Inline data that it does not count yet.
     Inline,
-    /// All is known to the counter.
+    /// The counter counts all steps.
     Counted,
 }
 
-/// What one channel is told.
+/// The words of one channel.
 pub(crate) struct Part {
     pub words: Vec<u32>,
     /// Payloads that count from the tracker, and from the chain's counter.
@@ -49,21 +50,21 @@ pub(crate) struct Part {
     pub counts: Vec<(usize, u32)>,
     pub sources: Vec<Source>,
     tracker: u64,
-    /// What the last wait waits for; none yet: whatever was before the chain.
+    /// The counter value of the last wait; none yet: all work before the chain.
     acquired: Option<u32>,
 }
 
 /// A chain that is being written.
 pub(crate) struct Stream {
     pub launches: Part,
-    /// Of copies on a channel of their own.
+    /// For copies on a separate channel.
     pub copies: Option<Part>,
-    /// What the counter will have been added.
+    /// The sum of all additions to the counter.
     pub adds: u32,
     counter: u64,
     order: Order,
     last: Last,
-    /// The last graph's own end, by a copy engine that tells the counter: words of the channel of launches, from and to.
+    /// The release of the counter by a copy engine at the end of the last graph: first and last word, exclusive, of the launch channel.
     release: Option<(usize, usize)>,
 }
 
@@ -94,7 +95,7 @@ impl Part {
         Ok(at)
     }
 
-    /// Waits until the counter has been added so much.
+    /// Waits until this much has been added to the counter.
     fn wait(&mut self, counter: u64, adds: u32) -> Result<(), Error> {
         if self.acquired != Some(adds) {
             let at = self.put(SEMAPHORE, |w| w.host_semaphore(HOST, counter, 0, Execute::WAIT))?;
@@ -104,25 +105,25 @@ impl Part {
         Ok(())
     }
 
-    /// A release by whoever did the last step, in order behind it: which word is its payload.
+    /// Adds a release by the engine of the last step, in order after it. Returns the index of its payload word.
     fn release(&mut self, to: u64, last: Last) -> Result<usize, Error> {
         match last {
-            // SET_SEMAPHORE_A, B, PAYLOAD, and LAUNCH_DMA with a flush for all who look: what was written to host memory is there before the number is.
+            // SET_SEMAPHORE_A, B, PAYLOAD, and LAUNCH_DMA with a flush for all observers: bytes written to host memory are visible before the number is.
             Last::Copies => Ok(self.put(SEMAPHORE, |w| w.copy_release(COPY, to, 0, false))? + PAYLOAD),
-            // Behind the barrier of the data.
+            // After the barrier of the data.
             Last::Inline => {
                 let launch = inline_dma::PITCH | inline_dma::NO_SYSMEMBAR;
                 self.put(INLINE, |w| w.inline(COMPUTE, to, &[0; 4], launch))?;
                 Ok(self.words.len() - 1)
             }
-            // All is over that went before: the host tells it, and waits for no engine to be idle, which would be CUDA's kernels, too.
+            // All earlier work is over, so the host makes the release. It does not wait for an idle engine; such a wait would include CUDA's kernels.
             Last::Nothing | Last::Counted => {
                 Ok(self.put(SEMAPHORE, |w| w.host_semaphore(HOST, to, 0, Execute::RELEASE))? + PAYLOAD)
             }
         }
     }
 
-    /// The tracker is told.
+    /// Releases the tracker.
     fn end(&mut self, last: Last) -> Result<(), Error> {
         let payload = self.release(self.tracker, last)?;
         self.tracker_counts.push((payload, 1));
@@ -131,18 +132,18 @@ impl Part {
 }
 
 impl Stream {
-    /// Waits until all that was launched earlier is over. `copies`: the tracker of a channel for them.
+    /// Waits until all earlier launches have ended. `copies`: the tracker of a separate copy channel.
     pub fn begin(tracker: u64, copies: Option<u64>, counter: u64, order: Order) -> Result<Stream, Error> {
         let mut launches = Part::new(tracker);
         launches.tracker_counts.push((PAYLOAD, 0));
         launches.put(SEMAPHORE, |w| w.host_semaphore(HOST, tracker, 0, Execute::WAIT))?;
-        // Behind the tracker nothing of an earlier chain is under way.
+        // After the wait for the tracker, no earlier chain is pending.
         launches.acquired = Some(0);
         let copies = copies.map(Part::new);
         Ok(Stream { launches, copies, adds: 0, counter, order, last: Last::Nothing, release: None })
     }
 
-    /// Who copies.
+    /// The part that has the copies.
     fn copier(&mut self) -> &mut Part {
         self.copies.as_mut().unwrap_or(&mut self.launches)
     }
@@ -151,7 +152,7 @@ impl Stream {
         self.adds.checked_add(more).ok_or(Error::Refused(Refused::Form { what: "a chain of more than 2^32 releases" }))
     }
 
-    /// The counter is told when what was said last is over, by whoever did it.
+    /// Has the engine of the last step release the counter when that step has ended.
     fn tell(&mut self) -> Result<(), Error> {
         let (counter, adds, last) = (self.counter, self.added(1)?, self.last);
         let part = if last == Last::Copies { self.copier() } else { &mut self.launches };
@@ -161,15 +162,15 @@ impl Stream {
         Ok(())
     }
 
-    /// The counter knows of all that was said before.
+    /// Makes the counter cover all earlier steps.
     fn settle(&mut self) -> Result<(), Error> {
         if matches!(self.last, Last::Copies | Last::Inline) { self.tell() } else { Ok(()) }
     }
 
-    /// A copy by a copy engine. Those that follow one another wait for each other there.
+    /// A copy by a copy engine. Consecutive copies wait for each other in that engine.
     pub fn copy(&mut self, to: u64, from: u64, bytes: u32) -> Result<(), Error> {
         if self.last != Last::Copies {
-            // A channel of copies does not know when it is the chain's turn among launches.
+            // A copy channel cannot see when the launch channel reaches this chain.
             if self.last == Last::Nothing && self.copies.is_some() {
                 self.tell()?;
             }
@@ -183,7 +184,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The channel of launches waits for all that was said before.
+    /// The launch channel waits for all earlier steps.
     fn wait(&mut self) -> Result<(), Error> {
         self.settle()?;
         self.launches.wait(self.counter, self.adds)
@@ -204,7 +205,7 @@ impl Stream {
         Ok(())
     }
 
-    /// A graph, in words that wait for the counter in front.
+    /// Adds a graph, whose words begin with a wait for the counter.
     pub fn launch(&mut self, own: &Own) -> Result<(), Error> {
         let front = own.counts.first().is_some_and(|count| (count.word, count.more) == (PAYLOAD, 0));
         if !front || !own.launch.get(..SEMAPHORE).is_some_and(is_semaphore) {
@@ -214,7 +215,7 @@ impl Stream {
             return Err(Refused::Form { what: "a launch whose end nobody hears of" }.into());
         }
         match (self.last, self.order) {
-            // Inline data and kernels go through one engine, in order.
+            // One engine executes inline data and kernels in order.
             (Last::Inline, Order::AsCuda | Order::Engines) => {}
             // The host changes the engine only when the first one is idle and flushed.
             (Last::Copies, Order::Engines) if self.copies.is_none() => {}
@@ -232,12 +233,12 @@ impl Stream {
         Ok(())
     }
 
-    /// The tracker is told when all is over. Of two channels both are, and the one of copies first.
+    /// Releases the tracker when all steps have ended. With two channels, both trackers are released, the copies' first.
     pub fn end(&mut self) -> Result<(), Error> {
         let last = self.last;
         let Some(copies) = &mut self.copies else {
             if let Some((begin, _)) = self.release.filter(|(_, end)| *end == self.launches.words.len()) {
-                // Nothing waits for the counter any more: the copy engine releases the tracker instead.
+                // No step waits for the counter after this: the copy engine releases the tracker instead.
                 self.launches.words.truncate(begin);
                 self.launches.counts.retain(|(word, _)| *word < begin);
                 self.adds -= 1;
@@ -249,7 +250,7 @@ impl Stream {
             return self.launches.end(last);
         };
         if last == Last::Copies {
-            // Whoever waits for the chain hears of it first, and the counter behind that: a release by a copy engine takes 0.65 us (H200).
+            // The chain's ticket is released first, then the counter: a release by a copy engine takes 0.65 us (H200).
             copies.end(last)?;
         }
         self.settle()?;
@@ -258,13 +259,13 @@ impl Stream {
             copies.wait(counter, adds)?;
             copies.end(Last::Counted)?;
         }
-        // What is launched next waits for this tracker, and by it for the copies.
+        // The next launch waits for this tracker, and thereby for the copies.
         self.launches.wait(counter, adds)?;
         self.launches.end(Last::Counted)
     }
 }
 
-/// Whether these words are one semaphore operation of the host's.
+/// Whether these words are one semaphore operation of the host.
 fn is_semaphore(words: &[u32]) -> bool {
     let header = words.first().map(|word| Header::parse(*word));
     matches!(header, Some(Header::Methods { address: pushbuf::semaphore::method::SEM_ADDR_LO, count: 5, .. }))
@@ -296,12 +297,12 @@ mod tests {
         let part = stream.copies.unwrap();
         let at = |address: u32| part.words.iter().rposition(|word| *word == address).unwrap();
         assert!(at(copies as u32) < at(counter as u32), "{:x?}", part.words);
-        // What is launched next waits for the counter, and so for the tracker, too.
+        // The next launch waits for the counter, and so for the tracker, too.
         let wait = stream.launches.words.iter().rposition(|word| *word == counter as u32).unwrap();
         assert!(stream.launches.counts.contains(&(wait + 2, stream.adds)), "{:?}", stream.launches.counts);
     }
 
-    /// A graph of one copy, which tells its counter at its end.
+    /// A graph of one copy, which releases its counter at its end.
     fn copy(counter: u64) -> Own {
         let mut part = Part::new(counter);
         part.wait(counter, 0).unwrap();
@@ -325,10 +326,10 @@ mod tests {
         let names = |stream: &Stream, address: u64| {
             stream.launches.words.iter().filter(|word| **word == address as u32).count()
         };
-        // In front, and at the end.
+        // At the start, and at the end.
         assert_eq!((names(&alone, tracker), names(&alone, counter)), (2, 0));
         assert_eq!((alone.adds, &alone.launches.counts[..]), (0, &[][..]));
-        // The first of two tells the second.
+        // The first of two releases the counter for the second.
         twice.launch(&own).unwrap();
         twice.launch(&own).unwrap();
         twice.end().unwrap();

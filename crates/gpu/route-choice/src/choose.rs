@@ -5,7 +5,7 @@ use crate::model::{Border, Direction, Figure, Key, Metric, Places, Plan, Point, 
 use crate::text;
 use std::fmt;
 
-/// What is to be moved.
+/// The transfer to choose for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask<'a> {
     pub direction: Direction,
@@ -17,19 +17,19 @@ pub struct Ask<'a> {
     /// Copies that are submitted together; 1: each by itself.
     pub batch: u32,
     pub metric: Metric,
-    /// What runs beside it: [`Key::IDLE`] or a name.
+    /// The load that runs at the same time: [`Key::IDLE`] or a name.
     pub load: &'a str,
 }
 
 impl Ask<'_> {
-    /// One copy from or to pinned memory, at the same addresses each time, on a machine that does nothing else; the median is to be small.
+    /// One copy from or to pinned memory, at the same addresses each time, on an idle machine, with the smallest median.
     pub fn of(direction: Direction, bytes: u64) -> Ask<'static> {
         let (memory, places) = ("pinned", Places::Same);
         Ask { direction, memory, places, bytes, batch: 1, metric: Metric::P50, load: Key::IDLE }
     }
 }
 
-/// The best route for it.
+/// The best route for a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// Its text.
@@ -38,12 +38,12 @@ pub struct Choice {
     pub why: String,
 }
 
-/// The profile says nothing of this direction and kind of memory.
+/// The profile has no plan for this direction and kind of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoPlan {
     pub direction: Direction,
     pub memory: String,
-    /// What it has.
+    /// The plans that it has.
     pub has: Vec<(Direction, String)>,
 }
 
@@ -62,8 +62,7 @@ impl fmt::Display for NoPlan {
 }
 
 impl Profile {
-    /// The best route by this profile. Where it has no plan for the batch, metric or load that is asked for, the nearest one
-    /// is taken, and `why` says so.
+    /// The best route by this profile. If it has no plan for the batch, metric or load, the nearest plan is used, and `why` mentions this.
     ///
     /// # Errors
     /// [`NoPlan`], the same for every size.
@@ -92,8 +91,7 @@ impl Profile {
         Ok(Choice { route: range.route.clone(), why })
     }
 
-    /// The plan that is nearest to what is asked for: of its load, else idle; of its batch length or the next shorter one; of its places; of
-    /// its metric, else p50.
+    /// The nearest plan, compared in this order: load (else idle), batch length (else the next shorter one), places, metric (else p50).
     pub fn plan(&self, ask: &Ask<'_>) -> Option<&Plan> {
         let of = |plan: &&Plan| plan.key.direction == ask.direction && plan.key.memory == ask.memory;
         self.plans.iter().filter(of).min_by_key(|plan| {
@@ -110,7 +108,7 @@ impl Profile {
 }
 
 impl Plan {
-    /// A sentence for one size: the route, its figure, the next best one, and where the border is.
+    /// A sentence for one size: the route, its figure, the next best route, and the border.
     fn reason(&self, bytes: u64, range: &Range, functional: bool) -> String {
         let mut why = format!("{}: {}", text::bytes(bytes), range.route);
         if let Some(point) = self.point(bytes) {

@@ -1,20 +1,20 @@
-//! Which of several measured routes is the best: the fastest, unless one that is preferred to it is as fast.
+//! Which of several measured routes is the best: the fastest, unless a preferred one is as fast.
 //!
-//! Two routes that differ by less than the machine's own moods would change places with each calibration. So a route is kept
-//! that is preferred for another reason where it is within [`WITHIN`] of the fastest, or where the samples do not tell the two
-//! apart. CUDA's forms set a bound of their own: what is chosen is never more than [`WITHIN_OF_CUDA`] slower than the best of
-//! them, as far as the samples tell.
+//! Two routes that differ by less than the machine's own variation would change places with each calibration. So a route that
+//! is preferred for another reason is kept if it is within [`WITHIN`] of the fastest, or if the samples do not separate the
+//! two. CUDA's forms set another bound: the chosen route is never more than [`WITHIN_OF_CUDA`] slower than the best of them,
+//! as far as the samples show.
 //!
-//! What is aimed at is 5 % and 2 %. The bounds are narrower: a ratio of today is not to the per cent that of tomorrow.
+//! The targets are 5 % and 2 %. The bounds are narrower, because ratios vary by some per cent from day to day.
 
 use crate::model::executor;
 
-/// A preferred route may be so much slower than the fastest: 3 %.
+/// How much slower than the fastest a preferred route may be: 3 %.
 pub const WITHIN: f64 = 1.03;
-/// And so much slower than the best form of CUDA's: 1 %.
+/// And how much slower than CUDA's best form: 1 %.
 pub const WITHIN_OF_CUDA: f64 = 1.01;
 
-/// Executors from the most preferred one on, each with the reason.
+/// Executors, the most preferred first, each with the reason.
 pub const PREFERENCE: [(&str, &str); 10] = [
     ("ce", "a copy engine leaves the CPU and the SMs free"),
     ("peer", "one GPU's copy engine leaves the CPU and the SMs free"),
@@ -28,7 +28,7 @@ pub const PREFERENCE: [(&str, &str); 10] = [
     ("bar1", "the CPU's own stores and loads keep it busy"),
 ];
 
-/// Place of a route in the order of preference; those that are not in the list come last.
+/// Position of a route in the order of preference; routes that are not in the list are last.
 pub fn preference(route: &str) -> usize {
     let word = executor(route).split('[').next().unwrap_or_default();
     // `ce2` is a numbered `ce`; the 1 of `bar1` is part of its name.
@@ -36,25 +36,25 @@ pub fn preference(route: &str) -> usize {
     place(word).or_else(|| place(word.trim_end_matches(|c: char| c.is_ascii_digit()))).unwrap_or(PREFERENCE.len())
 }
 
-/// A form of CUDA's own copy.
+/// Whether it is a form of CUDA's own copy.
 pub fn is_cuda(route: &str) -> bool {
     let word = executor(route);
     word.starts_with("cuda")
 }
 
-/// What was decided.
+/// The decision.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
-    /// Which contender is the best.
+    /// Index of the best contender.
     pub best: usize,
     pub fastest: usize,
-    /// More samples could decide otherwise.
+    /// More samples could change the decision.
     pub open: bool,
 }
 
-/// The best of routes that stand in the order of preference. `compare` gives the ratio of one to another, with its interval:
-/// paired by rounds where that is possible. On a host that changes its speed the medians of two routes may come from different
-/// speeds, so nothing is decided by figures of all rounds. `None` of no route.
+/// The best of routes that are given in the order of preference. `compare` returns the ratio of one to another, with its
+/// interval, paired by rounds if that is possible. On a host that changes its speed, the medians of two routes may come from
+/// different speeds. So figures of all rounds together decide nothing. `None` for an empty list.
 pub fn best(routes: &[&str], compare: impl Fn(usize, usize) -> (f64, Option<(f64, f64)>)) -> Option<Verdict> {
     let faster = |a: usize, b: usize| if compare(b, a).0 < 1.0 { b } else { a };
     let fastest = (0..routes.len()).reduce(faster)?;
@@ -65,7 +65,7 @@ pub fn best(routes: &[&str], compare: impl Fn(usize, usize) -> (f64, Option<(f64
         let mut fits = true;
         for (other, bound) in bounds.into_iter().flatten().filter(|(other, _)| *other != n) {
             let (ratio, interval) = compare(n, other);
-            // Not told apart is as good as equal, and more samples could say more.
+            // Not separated counts as equal, but more samples could separate them.
             let as_fast = interval.is_some_and(|(low, high)| low <= 1.0 && 1.0 <= high);
             open |= interval.is_none_or(|(low, high)| low <= bound && bound < high);
             fits &= ratio <= bound || as_fast;
@@ -85,7 +85,7 @@ mod tests {
     const CUDA: &str = "host->cuda[polled]->gpu0";
     const BAR1: &str = "host->bar1[flush]->gpu0";
 
-    /// Figures, and how far each ratio can be off.
+    /// Figures, and how far each ratio may be off.
     fn decide(routes: &[(&str, f64)], off: Option<f64>) -> (String, bool) {
         let (names, figures): (Vec<&str>, Vec<f64>) = routes.iter().copied().unzip();
         let compare = |a: usize, b: usize| {
@@ -115,7 +115,7 @@ mod tests {
     fn a_copy_engine_is_kept_within_three_per_cent_of_the_cpus_stores() {
         assert_eq!(decide(&[(CE, 102.0), (BAR1, 100.0)], Some(0.005)), (CE.into(), false));
         assert_eq!(decide(&[(CE, 104.0), (BAR1, 100.0)], Some(0.005)), (BAR1.into(), false));
-        // Three is not chosen for being near two, which is near one.
+        // Three is not chosen for being close to two, which is close to one.
         assert_eq!(
             decide(&[(CE, 105.0), ("host->inline->gpu0", 102.0), (BAR1, 100.0)], Some(0.005)).0,
             "host->inline->gpu0"
@@ -126,16 +126,16 @@ mod tests {
     fn nothing_is_kept_that_is_more_than_one_per_cent_slower_than_cuda() {
         assert_eq!(decide(&[(CE, 102.0), (CUDA, 100.0)], Some(0.005)), (CUDA.into(), false));
         assert_eq!(decide(&[(CE, 100.5), (CUDA, 100.0)], Some(0.002)), (CE.into(), false));
-        // Both bounds hold at once: within 3 % of the fastest, and within 1 % of CUDA's.
+        // Both bounds must hold: within 3 % of the fastest, and within 1 % of CUDA's.
         assert_eq!(decide(&[(CE, 102.5), (CUDA, 101.3), (BAR1, 100.0)], Some(0.001)).0, CUDA);
     }
 
     #[test]
     fn what_the_samples_do_not_tell_apart_stays_open_and_the_preferred_is_kept() {
         assert_eq!(decide(&[(CE, 120.0), (BAR1, 100.0)], Some(0.3)), (CE.into(), true));
-        // They are told apart, but not on which side of the bound they lie.
+        // The samples separate the two, but do not show on which side of the bound they are.
         assert_eq!(decide(&[(CE, 104.0), (BAR1, 100.0)], Some(0.02)), (BAR1.into(), true));
-        // Without an interval nothing is certain.
+        // Without an interval every decision is open.
         assert_eq!(decide(&[(CE, 106.0), (BAR1, 100.0)], None), (BAR1.into(), true));
         assert_eq!(decide(&[(CE, 100.0)], None), (CE.into(), false));
         assert_eq!(best(&[], |_, _| (1.0, None)), None);

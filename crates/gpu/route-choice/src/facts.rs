@@ -1,9 +1,9 @@
-//! What a profile is tied to: another GPU, driver or machine has other crossovers.
+//! The machine that a profile belongs to: another GPU, driver or machine has other crossovers.
 
 use serde::Serialize;
 use std::fmt;
 
-/// Facts of the machine that was measured. Who makes them says `not known` where one is not known.
+/// Facts of the machine that was measured; `not known` for an unknown fact.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Facts {
     /// Version of doorbell.
@@ -33,7 +33,7 @@ impl Facts {
         self.gpu == Facts::SOFT
     }
 
-    /// For people.
+    /// The name for readers.
     fn title(name: &str) -> &str {
         match name {
             "gpu" => "GPU",
@@ -44,7 +44,7 @@ impl Facts {
         }
     }
 
-    /// What differs now.
+    /// Compares with the current facts.
     ///
     /// # Errors
     /// Each fact that changed.
@@ -58,16 +58,16 @@ impl Facts {
     }
 }
 
-/// One fact that is another now.
+/// A fact that has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Of [`Facts::NAMES`].
+    /// One of [`Facts::NAMES`].
     pub fact: &'static str,
     pub was: String,
     pub is: String,
 }
 
-/// The profile says nothing of this machine.
+/// The profile does not apply to this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stale {
     pub changes: Vec<Change>,

@@ -9,9 +9,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
-/// Of the format. Another one is refused.
+/// Version of the format. Other versions are refused.
 pub const VERSION: i64 = 1;
-/// Larger files are none that a calibration wrote.
+/// Maximum size: a calibration never writes larger files.
 const MOST_BYTES: u64 = 16 << 20;
 
 /// Why there is no profile.
@@ -42,15 +42,15 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// What helps: an option of the command line.
+    /// Advice: a command to run.
     pub const HINT: &str = "`doorbell calibrate` measures this machine and writes a new profile";
 }
 
 impl Profile {
-    /// Reads a file that is to be followed on the machine with these facts.
+    /// Reads a file for use on the machine with these facts.
     ///
     /// # Errors
-    /// What is wrong with the file, or what has changed since it was written.
+    /// Errors of the file, or the facts that have changed since it was written.
     pub fn load_for(path: &Path, now: &Facts) -> Result<Profile, Refused> {
         let profile = Profile::load(path)?;
         if profile.functional && !now.is_soft() {
@@ -64,7 +64,7 @@ impl Profile {
     /// Reads a file.
     ///
     /// # Errors
-    /// What is wrong with it, in which line, and what would be right there.
+    /// The error, its line, and a valid form.
     pub fn load(path: &Path) -> Result<Profile, LoadError> {
         let io = |cause| LoadError::Io { path: path.into(), cause };
         let length = std::fs::metadata(path).map_err(io)?.len();
@@ -75,10 +75,10 @@ impl Profile {
         Ok(Profile::parse(&text, &path.to_string_lossy())?)
     }
 
-    /// Writes it whole, in place of an older one.
+    /// Writes the whole file, and replaces an older one.
     ///
     /// # Errors
-    /// The file is as it was before.
+    /// If an error is returned, the old file is unchanged.
     pub fn save(&self, path: &Path) -> std::io::Result<()> {
         output::replace(path, |file| file.write_all(self.to_toml().as_bytes()))
     }
@@ -86,7 +86,7 @@ impl Profile {
     /// Reads a text; `origin` is its name in errors.
     ///
     /// # Errors
-    /// What is wrong with it, in which line, and what would be right there.
+    /// The error, its line, and a valid form.
     pub fn parse(text: &str, origin: &str) -> Result<Profile, Error> {
         let text = Text { text, origin };
         let head: Head = text.toml()?;
@@ -127,7 +127,7 @@ impl Profile {
         Ok(Profile { functional: file.functional, taken: file.taken.into_inner(), facts, plans })
     }
 
-    /// A text that reads back as the same.
+    /// A text that is read back as the same profile.
     pub fn to_toml(&self) -> String {
         let mut out = String::from(
             "# Which route is the best for which size on this machine. `doorbell calibrate` writes it,\n\
@@ -178,7 +178,7 @@ impl Plan {
     }
 }
 
-/// A basic string of TOML.
+/// A basic TOML string.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -272,7 +272,7 @@ struct UndecidedText {
     needs: Spanned<i64>,
 }
 
-/// The text, for the lines of errors.
+/// The text, with its name, for errors that name a line.
 struct Text<'t> {
     text: &'t str,
     origin: &'t str,
@@ -371,7 +371,7 @@ impl Text<'_> {
         Ok(Plan { key, ranges, points, undecided })
     }
 
-    /// No size is missing and none is there twice.
+    /// Checks that no size is missing and that none is there twice.
     fn ranges(&self, ranges: &Spanned<Vec<RangeText>>) -> Result<Vec<Range>, Error> {
         let mut all: Vec<Range> = Vec::with_capacity(ranges.get_ref().len());
         let mut next = Some(1);

@@ -1,12 +1,13 @@
 //! Which route is the best for a transfer on this machine.
 //!
-//! [`Profile`] is what a calibration found: for each direction, memory kind, batch length, metric and load an ordered list of
-//! ranges of sizes, each with its best route, and the figures that decided. [`Profile::choose`] picks by it and says why.
-//! [`decide`] is the rule by which the best of several measured routes is chosen; calibration and profile share it.
+//! [`Profile`] is the result of a calibration. For each direction, memory kind, batch length, metric and load it has an
+//! ordered list of ranges of sizes, each with its best route, and the figures that decided. [`Profile::choose`] picks a route
+//! and returns the reason. [`decide`] is the rule that chooses the best of several measured routes; calibration and profile
+//! share it.
 //!
-//! Pure: nothing is measured here, and a file is read or written only by [`Profile::load`] and [`Profile::save`]. No size is
-//! a threshold in this crate: all of them come from a profile. The invariant: the ranges of a plan hold every size exactly
-//! once, so a choice exists for each size.
+//! Pure: this crate measures nothing, and only [`Profile::load`] and [`Profile::save`] read or write a file. No size is a
+//! threshold in this crate: all of them come from a profile. The invariant: the ranges of a plan contain every size exactly
+//! once, so each size has a choice.
 
 mod choose;
 pub mod decide;

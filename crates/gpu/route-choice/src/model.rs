@@ -1,22 +1,22 @@
-//! What a profile holds.
+//! The contents of a profile.
 
 use crate::facts::Facts;
 use serde::Serialize;
 use std::fmt;
 
-/// What a calibration found on one machine.
+/// The result of a calibration on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Profile {
-    /// Taken on the software GPU: it shows that routes work, and no figure in it is a speed. Refused for a real GPU.
+    /// Taken on the software GPU: it shows that routes work, but its figures are not speeds. Refused for a real GPU.
     pub functional: bool,
-    /// When, UTC, RFC 3339.
+    /// Time of the calibration, UTC, RFC 3339.
     pub taken: String,
     pub facts: Facts,
     /// Each [`Key`] once.
     pub plans: Vec<Plan>,
 }
 
-/// From where to where.
+/// Source and destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -28,7 +28,7 @@ pub enum Direction {
 impl Direction {
     pub const ALL: [Direction; 3] = [Direction::ToGpu, Direction::FromGpu, Direction::BetweenGpus];
 
-    /// As it is written.
+    /// Its name in files.
     pub fn name(self) -> &'static str {
         match self {
             Direction::ToGpu => "to-gpu",
@@ -44,7 +44,7 @@ impl fmt::Display for Direction {
     }
 }
 
-/// What is to be small.
+/// The figure to minimise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum Metric {
     #[default]
@@ -59,7 +59,7 @@ pub enum Metric {
 impl Metric {
     pub const ALL: [Metric; 3] = [Metric::P50, Metric::P999, Metric::Max];
 
-    /// As it is written.
+    /// Its name in files.
     pub fn name(self) -> &'static str {
         match self {
             Metric::P50 => "p50",
@@ -75,21 +75,21 @@ impl fmt::Display for Metric {
     }
 }
 
-/// Where transfers go that follow one another. The CPU's own copies are fast as long as its caches hold the bytes.
+/// The addresses of consecutive transfers. The CPU's own copies are fast as long as its caches hold the bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Places {
-    /// From and to the same addresses each time.
+    /// The same addresses each time.
     #[default]
     Same,
-    /// From and to others each time.
+    /// Different addresses each time.
     Others,
 }
 
 impl Places {
     pub const ALL: [Places; 2] = [Places::Same, Places::Others];
 
-    /// As it is written.
+    /// Its name in files.
     pub fn name(self) -> &'static str {
         match self {
             Places::Same => "same",
@@ -104,7 +104,7 @@ impl fmt::Display for Places {
     }
 }
 
-/// What a plan is for.
+/// The transfers that a plan is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Key {
     pub direction: Direction,
@@ -114,12 +114,12 @@ pub struct Key {
     /// Copies that are submitted together; 1: each by itself.
     pub batch: u32,
     pub metric: Metric,
-    /// What ran beside it: `idle`, or the name of a load.
+    /// The load that ran at the same time: `idle`, or its name.
     pub load: String,
 }
 
 impl Key {
-    /// The load of a machine that does nothing else.
+    /// The load of an idle machine.
     pub const IDLE: &'static str = "idle";
 }
 
@@ -136,15 +136,15 @@ impl fmt::Display for Key {
     }
 }
 
-/// Which route for which size.
+/// The best route for each size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     pub key: Key,
-    /// Ascending; together they hold every size from 1 byte on exactly once.
+    /// Ascending; together they contain every size from 1 byte on exactly once.
     pub ranges: Vec<Range>,
-    /// What was measured, by ascending size.
+    /// The measurements, by ascending size.
     pub points: Vec<Point>,
-    /// Sizes at which too few samples were taken for this metric.
+    /// Sizes with too few samples for this metric.
     pub undecided: Vec<Undecided>,
 }
 
@@ -152,11 +152,11 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Range {
     pub from: u64,
-    /// Included; the last range has no end.
+    /// Inclusive; the last range has no end.
     pub to: Option<u64>,
     /// Its text.
     pub route: String,
-    /// Which metric decided: another than the plan's where there were too few samples for that.
+    /// The metric that decided: not the plan's if that had too few samples.
     pub by: Metric,
 }
 
@@ -171,24 +171,24 @@ pub struct Point {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
     pub route: String,
-    /// Of the plan's metric.
+    /// In the plan's metric.
     pub ns: u64,
-    /// 95 %; none of a maximum, and with fewer than six rounds.
+    /// 95 %; none for a maximum, and none with fewer than six rounds.
     pub interval: Option<(u64, u64)>,
     pub samples: u64,
 }
 
-/// A size at which a metric was not decided.
+/// A size for which a metric was not decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Undecided {
     pub bytes: u64,
-    /// Of the route with the fewest.
+    /// Number of samples of the route with the fewest.
     pub samples: u64,
-    /// So many each would have been needed.
+    /// Number of samples that each route would have needed.
     pub needs: u64,
 }
 
-/// Where the best route changes: somewhere between two measured sizes.
+/// The border where the best route changes: somewhere between two measured sizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Border<'p> {
     /// The last size of the range below.
@@ -198,13 +198,13 @@ pub struct Border<'p> {
 }
 
 impl Plan {
-    /// The range that holds this size.
+    /// The range that contains this size.
     pub fn range(&self, bytes: u64) -> Option<&Range> {
         let at = self.ranges.partition_point(|range| range.to.is_some_and(|to| to < bytes.max(1)));
         self.ranges.get(at)
     }
 
-    /// The measured size that says most of this one: the nearest, by ratio, in the same range, else the nearest of all.
+    /// The most relevant measured size for this one: the nearest, by ratio, in the same range, else the nearest of all.
     pub fn point(&self, bytes: u64) -> Option<&Point> {
         let range = self.range(bytes)?;
         let within = |p: &&Point| p.bytes >= range.from && range.to.is_none_or(|to| p.bytes <= to);
@@ -213,7 +213,7 @@ impl Plan {
         self.points.iter().filter(within).min_by(nearer).or_else(|| self.points.iter().min_by(nearer))
     }
 
-    /// The border at the end of a range; none of the last.
+    /// The border at the end of a range; the last range has none.
     pub fn border(&self, range: &Range) -> Option<Border<'_>> {
         let at = range.to?;
         let above = self.points.partition_point(|p| p.bytes <= at);
@@ -222,7 +222,7 @@ impl Plan {
     }
 }
 
-/// `host->ce3[folded]->gpu0`: `ce3[folded]`.
+/// `host->ce3[folded]->gpu0` gives `ce3[folded]`.
 pub(crate) fn executor(route: &str) -> &str {
     let inner = route.split_once("->").map_or(route, |(_, rest)| rest);
     inner.rsplit_once("->").map_or(inner, |(executor, _)| executor)

@@ -26,21 +26,21 @@ impl Facts {
     }
 }
 
-/// Why there is no profile to be followed, and what helps.
+/// Why there is no profile to use, and advice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Without {
-    /// None was written, or no place for one is known.
+    /// No file was written, or no place for one is known.
     #[error("{0}")]
     Missing(String),
-    /// It is stale, of a software GPU, or no profile.
+    /// It is stale, of a software GPU, or not a profile.
     #[error("{0}")]
     Refused(String),
 }
 
-/// The profile at the place that the environment says ([`default_path`]), if it was taken on this machine.
+/// The profile at the place that the environment sets ([`default_path`]), if it was taken on this machine.
 ///
 /// # Errors
-/// Why there is none, and what helps.
+/// Why there is none, with advice.
 pub fn own(soft: bool, pci: Option<&str>) -> Result<Profile, Without> {
     match default_path(soft, |name| std::env::var_os(name)) {
         Some(path) => at(&path, soft, pci),
@@ -55,7 +55,7 @@ pub fn own(soft: bool, pci: Option<&str>) -> Result<Profile, Without> {
 /// # Errors
 /// As [`own`].
 pub fn at(path: &Path, soft: bool, pci: Option<&str>) -> Result<Profile, Without> {
-    // Most programs have none: the facts, which take milliseconds, are asked for by those that have.
+    // Most programs have no profile: only the others collect the facts, which takes milliseconds.
     if !path.exists() {
         return Err(Without::Missing(format!("there is no profile at {}; {}", path.display(), Refused::HINT)));
     }

@@ -1,4 +1,4 @@
-//! Where profiles lie.
+//! Where profiles are stored.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,13 +9,13 @@ pub const VARIABLE: &str = "DOORBELL_PROFILE";
 pub const FOLDER: &str = "doorbell";
 
 /// `$DOORBELL_PROFILE`, else `doorbell/profile.toml` in `$XDG_CONFIG_HOME`, else in `~/.config`. The software GPU's profile is
-/// `profile.soft.toml` there, so that it never takes the place of the real one. `None` where none of the variables is set.
+/// `profile.soft.toml` there, so that it never replaces the real one. `None` if none of the variables is set.
 pub fn default_path(soft: bool, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(path) = set(VARIABLE) {
         return Some(path);
     }
-    // The specification has relative paths ignored.
+    // The specification says to ignore relative paths.
     let config = set("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
     let config = config.or_else(|| set("HOME").map(|home| home.join(".config")))?;
     Some(config.join(FOLDER).join(if soft { "profile.soft.toml" } else { "profile.toml" }))

@@ -1,4 +1,4 @@
-//! Sizes and times for people. (Nothing below this crate writes them so.)
+//! Sizes and times for readers. (Lower crates do not write them in this form.)
 
 /// `4 KiB`, `72.5 KiB`.
 pub fn bytes(n: u64) -> String {

@@ -1,4 +1,5 @@
-//! Ranges hold every size once, a choice exists for each, what is written reads back, and no text panics.
+//! Ranges contain every size once, a choice exists for each, a written profile is read back as the same, and
+//! no text causes a panic.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -25,7 +26,7 @@ fn figure(route: &str, ns: u64) -> Figure {
     Figure { route: route.into(), ns, interval: Some((ns - ns / 100, ns + ns / 100)), samples: 1000 }
 }
 
-/// The crossover of an H200, as it was measured.
+/// An H200's crossover, as measured.
 fn profile() -> Profile {
     let points = [
         (4096, 1340, 2810, 4570),
@@ -168,7 +169,7 @@ fn a_file_is_written_whole_and_one_that_is_missing_is_told() {
     let newer = Facts { driver: "590.1".into(), ..facts() };
     let stale = Profile::load_for(&path, &newer).unwrap_err().to_string();
     assert!(stale.contains("p.toml") && stale.contains("driver was \"580.159.04\" and is \"590.1\""), "{stale}");
-    // One of the software GPU is refused for a real one whatever else it says.
+    // A profile of the software GPU is refused for a real one, whatever its other facts are.
     Profile { functional: true, ..profile() }.save(&path).unwrap();
     assert!(matches!(Profile::load_for(&path, &facts()), Err(Refused::Functional(_))));
     let soft = Facts { gpu: Facts::SOFT.into(), ..facts() };
@@ -230,7 +231,7 @@ fn any_profile() -> impl Strategy<Value = Profile> {
     })
 }
 
-/// What a file is made of, so that mutations are more than noise.
+/// Parts of a file, so that mutations are more than noise.
 const PIECES: &[&str] = &[
     "version = 1\n",
     "functional = true\n",

@@ -1,8 +1,8 @@
-//! What each way of waiting costs: `cargo run --release -p submit --example waits`, beside CUDA or, with the software GPU preloaded, without. Nothing but prepared copies
-//! is submitted. `waits ROUNDS` takes so many of each (default 200).
+//! The cost of each way of waiting: `cargo run --release -p submit --example waits`, next to CUDA or, with the software GPU preloaded, without it. It only
+//! submits prepared copies. `waits ROUNDS` makes this many of each (default 200).
 //!
-//! `late`: from the moment at which a thread that looks all the time on another CPU sees the submission done until the wait has returned. `cpu`: CPU time of a
-//! wait, that of the watching thread included, taken without that other thread.
+//! `late`: time from when a thread that polls all the time on another CPU sees the submission done until the wait has returned. `cpu`: CPU time of a wait,
+//! including the watching thread's, measured without that other thread.
 
 use std::os::fd::AsRawFd;
 use std::sync::Barrier;
@@ -18,7 +18,7 @@ const MANY: usize = 64;
 fn main() -> Result<(), Error> {
     static SESSION: Session = Session::new();
     let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(200);
-    // Before the first CUDA call of the program, where it makes any.
+    // Before the program's first CUDA call, if it makes any.
     let _ = Session::watch();
     let log = std::sync::Arc::new(|text: &str| println!("doorbell: {text}"));
     SESSION.open(&Options { log: Some(log), ..Options::default() })?;
@@ -54,7 +54,7 @@ fn main() -> Result<(), Error> {
     SESSION.close()
 }
 
-/// A prepared copy, submitted so many times, the last of which is waited for.
+/// A prepared copy that is submitted several times; the last submission is waited for.
 struct Work {
     transfer: Transfer,
     times: u64,
@@ -68,13 +68,13 @@ impl Work {
             let mut work = Work { transfer: session.prepare((to, 0), (from, 0), bytes)?, times: 1, takes: 0 };
             work.takes = work.measure(session)?;
             if work.takes >= target || bytes == LARGEST {
-                // (Up to what may be under way at once.)
+                // (Up to the number that may be in flight together.)
                 work.times = (target / work.takes.max(1)).clamp(1, 30);
                 work.takes = work.measure(session)?;
                 return Ok(work);
             }
             session.release(work.transfer)?;
-            // By an eighth, so that it comes close.
+            // By an eighth, to get close to the target.
             bytes = (bytes + bytes / 8).next_multiple_of(4096).min(LARGEST);
         }
     }
@@ -129,7 +129,7 @@ impl Way {
         }
     }
 
-    /// Something that waits for one submission after the other.
+    /// Returns a closure that waits for one submission after the other.
     fn waiter(self, session: &'static Session) -> Result<Waiter, Error> {
         if let Way::Sleep(how) = self {
             return Ok(Box::new(move |copy| session.wait_by(how, copy, LIMIT)));
@@ -152,7 +152,7 @@ impl Way {
         }))
     }
 
-    /// Nanoseconds from done to returned.
+    /// Nanoseconds from the end of the copy until the wait returns.
     fn late(self, session: &'static Session, work: &Work, rounds: u64) -> Result<Vec<u64>, Error> {
         let mut wait = self.waiter(session)?;
         let (copy, seen, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
@@ -204,7 +204,7 @@ impl Way {
     }
 }
 
-/// CPU time of a wait where many threads wait at once: for the same submission, or on one queue, each of them for one entry.
+/// CPU time of a wait when many threads wait together: for the same submission, or on one queue, each for one entry.
 fn many(session: &'static Session, way: Way, work: &Work, rounds: u64) -> Result<u64, Error> {
     session.set_wait(Wait::SLEEP);
     let queue = Queue::new(session, MANY)?;
@@ -247,7 +247,7 @@ fn many(session: &'static Session, way: Way, work: &Work, rounds: u64) -> Result
 
 fn clock(which: libc::clockid_t) -> u64 {
     let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec of ours.
+    // SAFETY: writes one timespec of this function.
     unsafe { libc::clock_gettime(which, &mut at) };
     at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64
 }
@@ -271,7 +271,7 @@ impl Epoll {
         use std::os::fd::FromRawFd;
         let descriptor = queue.descriptor()?.as_raw_fd();
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-        // SAFETY: descriptors of ours, and an event that is read.
+        // SAFETY: this process's descriptors, and an event that is read.
         let epoll = unsafe {
             let epoll = libc::epoll_create1(libc::EPOLL_CLOEXEC);
             libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, descriptor, &raw mut event);

@@ -1,4 +1,4 @@
-//! The buffers of a session: found without a lock by whoever has a lane.
+//! The buffers of a session. A thread that has a lane finds them without a lock.
 
 use crate::error::Error;
 use crate::handle::BUFFER;
@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 const CHUNK: usize = 256;
 const CHUNKS: usize = 256;
-/// As many as there may be at a time.
+/// Maximum number of buffers at a time.
 const MOST: usize = CHUNK * CHUNKS;
 
-/// What keeps a buffer's memory nameable.
+/// Keeps a buffer's memory alive, so that copies may name it.
 #[derive(Debug)]
 pub(crate) enum Kept {
     Ours(Arc<Memory>),
@@ -25,20 +25,20 @@ pub(crate) enum Kept {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub region: Region,
-    /// Its address for the GPU, and for the CPU where it sees it: see [`Entry::seen_at`].
+    /// Its address for the GPU, and for the CPU if the CPU sees it: see [`Entry::seen_at`].
     pub pointer: u64,
     pub place: Place,
-    /// Where the CPU stores and loads, if some copy goes so; else why it cannot.
+    /// The mapping that the CPU stores to and loads from, if some copy uses it; otherwise the reason why there is none.
     pub map: Result<Bar1Map, String>,
-    // After the region, which names it.
+    // Dropped after the region, which names it.
     pub kept: Kept,
 }
 
 impl Entry {
-    /// CUDA's memory, pinned; `mapped`: for stores and loads of the CPU, too. A context has to be the thread's.
+    /// CUDA's memory, pinned. `mapped`: also for stores and loads of the CPU. The thread must have a current context.
     pub fn of_cuda(machine: &copy::Machine, pointer: u64, length: u64, mapped: bool) -> Result<Entry, Error> {
         let pinned = copy::pin(machine, pointer, length)?;
-        // The driver calls do not say of memory that was there before they were seen.
+        // The driver calls do not describe memory that was allocated before they were watched.
         let known = machine.context().map_err(|why| Error::Unavailable(why.reason))?.pointer(pointer)?;
         let place = match known.map(|known| known.memory) {
             Some(cuda::MemoryType::Device) => Place::Video,
@@ -49,7 +49,7 @@ impl Entry {
         Ok(Entry { region: pinned.region().clone(), pointer, place, map, kept: Kept::Cudas(pinned) })
     }
 
-    /// Memory of the session's own.
+    /// The session's own memory.
     pub fn of_memory(memory: Arc<Memory>, place: Place, bytes: u64, mapped: bool) -> Result<Entry, Error> {
         let (region, pointer) = (memory.region().part(0, bytes)?, memory.va());
         let map = map(mapped, place, bytes, || Bar1Map::of(&memory, 0, bytes));
@@ -57,7 +57,7 @@ impl Entry {
     }
 }
 
-/// Most bytes that are mapped for the CPU: the kernel writes a page-table entry for each 4 KiB.
+/// Maximum number of bytes that are mapped for the CPU: the kernel writes a page-table entry for each 4 KiB.
 const MOST_MAPPED: u64 = 256 << 20;
 
 fn map(
@@ -77,13 +77,13 @@ fn map(
 }
 
 impl Entry {
-    /// Where the CPU sees it: host memory, and all memory of the session's own.
+    /// The address at which the CPU sees it: host memory, and all of the session's own memory.
     pub fn seen_at(&self) -> Option<u64> {
         let seen = matches!(self.kept, Kept::Ours(_)) || self.place == Place::Host;
         seen.then_some(self.pointer)
     }
 
-    /// Nothing names the memory any more, whoever else has it; what is under way is waited for. See [`gpu::Pin::end`] and [`gpu::Memory::end`].
+    /// Ends all naming of the memory, whatever else keeps it, and waits for pending work. See [`gpu::Pin::end`] and [`gpu::Memory::end`].
     pub fn end(&self) {
         match &self.kept {
             Kept::Ours(memory) => memory.end(),
@@ -91,7 +91,7 @@ impl Entry {
         }
     }
 
-    /// A part of video memory under the CPU's hands.
+    /// Maps a part of GPU memory for the CPU.
     pub fn map_part(&self, at: u64, length: u64) -> Result<Bar1Map, Error> {
         Ok(match &self.kept {
             Kept::Ours(memory) => Bar1Map::of(memory, at, length),
@@ -103,12 +103,12 @@ impl Entry {
 struct Slot {
     /// Odd while the entry is there.
     used: AtomicU32,
-    /// 1: video memory.
+    /// 1: GPU memory.
     video: AtomicU8,
     entry: UnsafeCell<Option<Entry>>,
 }
 
-// SAFETY: the entry is written while `used` is even and no claim that saw it odd lasts (`remove`); read by whoever has a claim.
+// SAFETY: the entry is written while `used` is even and no claim that saw it odd lasts (`remove`); it is read only under a claim.
 unsafe impl Sync for Slot {}
 
 pub(crate) struct Buffers {
@@ -118,7 +118,7 @@ pub(crate) struct Buffers {
 
 struct Free {
     places: Vec<u32>,
-    /// Places ever used.
+    /// Number of places ever used.
     top: u32,
 }
 
@@ -132,7 +132,7 @@ impl Buffers {
         self.chunks.get(place as usize / CHUNK)?.get()?.get(place as usize % CHUNK)
     }
 
-    /// Place, and how often it was used.
+    /// Returns its place, and how often the place was used.
     pub fn add(&self, entry: Entry) -> Result<(u32, u32), Error> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let place = match free.places.pop() {
@@ -149,35 +149,35 @@ impl Buffers {
         };
         let slot = &self.chunks[place as usize / CHUNK].get_or_init(make)[place as usize % CHUNK];
         slot.video.store((entry.place == Place::Video).into(), Ordering::Relaxed);
-        // SAFETY: the place is free: `used` is even, and whoever saw it odd has gone.
+        // SAFETY: the place is free: `used` is even, and every claim that saw it odd has ended.
         unsafe { *slot.entry.get() = Some(entry) };
         let used = slot.used.load(Ordering::Relaxed).wrapping_add(1);
         slot.used.store(used, Ordering::SeqCst);
         Ok((place, used))
     }
 
-    /// The entry, if it is there.
+    /// Returns the entry, if it is there.
     ///
     /// # Safety
     /// The caller has a claim on a lane for as long as it uses the entry.
     #[inline]
     pub unsafe fn find(&self, (place, used): (u32, u32)) -> Result<&Entry, Error> {
         let slot = self.slot(place).ok_or_else(|| BUFFER.wrong())?;
-        // ORDERING: after the claim: either `remove` waits for that, or this sees the number that it has changed.
+        // ORDERING: after the claim: either `remove` waits for that claim, or this load sees the number that `remove` has changed.
         if used & 1 == 0 || slot.used.load(Ordering::SeqCst) != used {
             return Err(BUFFER.wrong());
         }
-        // SAFETY: the entry is there until the caller's claim has gone.
+        // SAFETY: the entry stays until the caller's claim has ended.
         unsafe { &*slot.entry.get() }.as_ref().ok_or_else(|| BUFFER.wrong())
     }
 
-    /// Whether it is in video memory: a hint for whoever chooses a lane.
+    /// Whether it is in GPU memory: a hint for the choice of a lane.
     #[inline]
     pub fn is_video(&self, place: u32) -> bool {
         self.slot(place).is_some_and(|slot| slot.video.load(Ordering::Relaxed) == 1)
     }
 
-    /// Takes an entry out when nobody can find it any more.
+    /// Removes an entry when no thread can find it any more.
     pub fn remove(&self, (place, used): (u32, u32), lanes: &[Lane]) -> Result<Entry, Error> {
         let slot = self.slot(place).ok_or_else(|| BUFFER.wrong())?;
         let gone = slot.used.compare_exchange(used, used.wrapping_add(1), Ordering::SeqCst, Ordering::Relaxed);
@@ -186,19 +186,19 @@ impl Buffers {
         }
         Point::AfterGone.reached();
         lanes.iter().for_each(Lane::grace);
-        // SAFETY: `used` is even, and each lane has been let go since: nobody looks at it.
+        // SAFETY: `used` is even, and each lane has been released since: no thread looks at the entry.
         let entry = unsafe { (*slot.entry.get()).take() };
         self.free.lock().unwrap_or_else(PoisonError::into_inner).places.push(place);
         entry.ok_or_else(|| BUFFER.wrong())
     }
 
-    /// Takes all out. No lane has a channel any more.
+    /// Removes all entries. No lane has a channel any more.
     pub fn clear(&self, lanes: &[Lane]) {
         let top = self.free.lock().unwrap_or_else(PoisonError::into_inner).top;
         for place in 0..top {
             let used = self.slot(place).map_or(0, |slot| slot.used.load(Ordering::SeqCst));
             if used & 1 == 1 {
-                // (No lane has a channel that has to be waited for.)
+                // (No lane has a channel to wait for.)
                 drop(self.remove((place, used), lanes));
             }
         }

@@ -1,7 +1,7 @@
-//! Copies by the CPU's own stores to the GPU and loads from it: they are there when the submission returns.
+//! Copies by the CPU's own stores to the GPU and loads from it. They are done when the submission returns.
 //!
-//! Stores through BAR1 are posted; a load of the last byte comes back when all of them have arrived. Meanwhile a thread has a
-//! ticket of its lane and holds both regions, so whoever frees memory waits for it as for an engine's copy.
+//! Stores through BAR1 are posted; a load of the last byte returns when all of them have arrived. Until then the thread has a
+//! ticket of its lane and holds both regions, so a free waits for it as for an engine's copy.
 
 use crate::buffers::Entry;
 use crate::choose::Executor;
@@ -13,11 +13,11 @@ use crate::session::{Now, Session};
 use gpu::Bar1Map;
 use rm::graph::Place;
 
-/// The place, in a ticket, of copies that no lane has: they were done when they got it.
+/// The place, in a ticket, of copies that have no lane: they were done when they got the ticket.
 pub(crate) const DONE: u8 = u8::MAX;
 
 impl Session {
-    /// Where the CPU stores to, or loads from; in words, why it cannot.
+    /// The mapping that the CPU stores to or loads from; otherwise, in words, why there is none.
     pub(crate) fn mapped<'e>(executor: Executor, to: &'e Entry, from: &'e Entry) -> Result<&'e Bar1Map, &'e str> {
         let (of_gpu, other) = if executor == Executor::Loads { (from, to) } else { (to, from) };
         match (&of_gpu.map, other.place) {
@@ -27,14 +27,14 @@ impl Session {
         }
     }
 
-    /// Copies it. `Ok(None)` where the CPU cannot.
+    /// Makes the copy. `Ok(None)` if the CPU cannot.
     ///
     /// # Errors
-    /// [`Error::Freed`], [`Error::Outside`], [`Error::Handle`], [`Error::Full`]: nothing was written.
+    /// [`Error::Freed`], [`Error::Outside`], [`Error::Handle`], [`Error::Full`]: no byte was written.
     #[inline]
     pub(crate) fn by_cpu(&self, now: Now, inner: &mut Inner, copy: ByCpu) -> Result<Option<Copy>, Error> {
         let ByCpu { executor, ends: copy } = copy;
-        // SAFETY: whoever has `inner` has a claim, which outlives what is found.
+        // SAFETY: a caller that has `inner` has a claim, which outlives these entries.
         let (to, from) = unsafe { (self.buffers.find(copy.to)?, self.buffers.find(copy.from)?) };
         let Ok(map) = Session::mapped(executor, to, from) else { return Ok(None) };
         if now.asks() {
@@ -49,13 +49,13 @@ impl Session {
         let bytes = copy.bytes as usize;
         if executor == Executor::Loads {
             let at = to.pointer.wrapping_add(copy.to_at);
-            // SAFETY: within host memory that the CPU sees there, and that nobody frees while it is held; what else touches the
-            // destination of a copy is the program's race.
+            // SAFETY: within host memory that the CPU sees there and that cannot be freed while it is held; other accesses to
+            // the destination of a copy are the program's race.
             let data = unsafe { std::slice::from_raw_parts_mut(at as *mut u8, bytes) };
             map.read(copy.from_at, data)?;
         } else {
             let at = from.pointer.wrapping_add(copy.from_at);
-            // SAFETY: as above, of its source.
+            // SAFETY: as above, for its source.
             let data = unsafe { std::slice::from_raw_parts(at as *const u8, bytes) };
             map.write(copy.to_at, data)?;
             map.wait_for_stores(copy.to_at + copy.bytes - 1)?;
@@ -64,7 +64,7 @@ impl Session {
         Ok(Some(Copy(COPY.encode_number(now.opening(), DONE, now.whole_opening()))))
     }
 
-    /// What `copy_async` is asked for, if the table says that the CPU does it.
+    /// Makes the copy for `copy_async`, if the table names the CPU for it.
     #[inline]
     pub(crate) fn by_cpu_if_chosen(
         &self,

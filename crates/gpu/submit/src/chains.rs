@@ -1,4 +1,4 @@
-//! Chains: copies and launches of graphs as one, behind one doorbell, on the lane of launches; or with the copies on a lane of their own, behind two.
+//! Chains of copies and graph launches: one doorbell on a launch lane, or two if the copies have a separate lane.
 
 use crate::buffers::Kept;
 use crate::error::Error;
@@ -18,18 +18,18 @@ const STAGED: &str = "the CPU copies what this graph's memcpy nodes name of page
 const OTHER: &str = "its graph belongs to another launch lane than the chain's first one: copy it to that lane (doorbell_graph_create_copy, Session::copy_graph)";
 const PART: &str = "a chain cannot be part of another: pass its steps";
 
-/// One step of a chain. Each begins when those before it are over.
+/// One step of a chain. Each begins when the steps before it have ended.
 #[derive(Clone, Copy, Debug)]
 pub enum ChainStep {
     Copy {
         to: (Buffer, u64),
         from: (Buffer, u64),
         bytes: u64,
-        /// `None`: in the command stream up to 16 KiB from host memory to the GPU's, else by the copy engine. No profile is asked: it was measured on channels
-        /// of other kinds.
+        /// `None`: in the command stream up to 16 KiB from host memory to the GPU's, otherwise by the copy engine. The profile is not used: it was measured on
+        /// channels of other kinds.
         by: Option<Way>,
     },
-    /// A copy of this graph, with the parameters that it has now.
+    /// A copy of this graph, with its current parameters.
     Launch(Graph),
 }
 
@@ -37,14 +37,14 @@ pub enum ChainStep {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChainHow {
     pub order: Order,
-    /// The parts of the chain wait for a word in host memory, not in the GPU's.
+    /// The chain's counter is in host memory, not in the GPU's.
     pub host_counter: bool,
-    /// The copies have a copy engine's channel of their own: two doorbells, and no wait until CUDA's kernels are over. One such channel serves all chains of a
-    /// lane of launches; the first of them opens it.
+    /// The copies have a separate channel on a copy engine: two doorbells, and no wait for CUDA's kernels. One such channel serves all chains of a launch lane;
+    /// the first of them opens it.
     pub beside: bool,
 }
 
-/// What the copies of a chain name, on the channel of launches.
+/// The memory that the chain's copies name, on the launch channel.
 #[derive(Default)]
 struct Named {
     held: Vec<Arc<Memory>>,
@@ -53,24 +53,25 @@ struct Named {
 }
 
 impl Session {
-    /// Makes a chain of copies and launches ready: [`Session::launch`] starts it with one doorbell, and what it answers is done when the last step is; what
-    /// the steps have written to host memory is there then. It is a graph to all other calls: kernels count through all of its graphs, and
-    /// [`Session::set_parameter`] changes the chain's own. The graphs themselves may be released. All are of one lane of launches, to which the chain belongs;
-    /// one without graphs belongs to this thread's. Buffers stay for the chain: memory of the session's own is
-    /// kept, and when CUDA frees memory of its, launches answer [`Error::Freed`].
+    /// Prepares a chain of copies and launches. [`Session::launch`] starts it with one doorbell. The submission that it returns is done when the last step is;
+    /// host memory that the steps have written is visible then. For all other calls the chain is a graph: kernels count through all of its graphs, and
+    /// [`Session::set_parameter`] changes the chain's own copies. The graphs themselves may be released. All must be of one launch lane, to which the chain
+    /// belongs; a chain without graphs belongs to this thread's. The chain keeps the session's own memory. When CUDA frees memory that the chain names,
+    /// launches return [`Error::Freed`].
     ///
-    /// By [`Way::Stores`] the CPU stores the bytes of the first steps into the GPU's memory itself when the chain is launched. While its last launch is not over,
-    /// a launch is [`Error::Full`], and nothing is stored or launched. Whatever else reads or writes these bytes must be over, too: nobody looks after that.
+    /// With [`Way::Stores`] the CPU itself stores the bytes of the first steps into GPU memory when the chain is launched. While its last launch is pending, a
+    /// launch returns [`Error::Full`] and stores no byte. You must first wait for all other work that reads or writes these bytes: doorbell does not check
+    /// this.
     ///
     /// # Errors
-    /// [`Error::Graph`] for a step that cannot be, [`Error::Argument`], [`Error::Outside`], [`Error::Freed`], [`Error::Handle`], [`Error::Limit`] for more than
-    /// 4,096 graphs and chains on a lane, [`Error::Closed`], [`Error::Forked`], and what the driver refuses.
+    /// [`Error::Graph`] for an impossible step, [`Error::Argument`], [`Error::Outside`], [`Error::Freed`], [`Error::Handle`], [`Error::Limit`] for more than
+    /// 4,096 graphs and chains on a lane, [`Error::Closed`], [`Error::Forked`], and errors of the driver.
     pub fn prepare_chain(&self, steps: &[ChainStep], how: ChainHow) -> Result<Graph, Error> {
         Session::same_process()?;
         // Before the lanes, see `own_lane`.
         let setup = how.beside.then(|| self.setup()).transpose()?;
         let now = self.now()?;
-        // That of its graphs.
+        // The lane of its graphs.
         let lane = steps.iter().find_map(|step| match step {
             ChainStep::Launch(graph) => Some(locate_graph(now, *graph).map(|at| at.lane)),
             ChainStep::Copy { .. } => None,
@@ -103,7 +104,7 @@ impl Session {
         let Named { held, pins, stored } = named;
         let options = ChainOptions { order: how.order, counter, held, pins, stored };
         let form = match setup {
-            // SAFETY: who prepared the graphs answers for them. What goes inline or is stored is host memory, which buffers know.
+            // SAFETY: the callers that prepared the graphs vouch for them. Sources of inline and stored bytes are host memory, as the buffers record.
             None => Form::One(unsafe { Chain::prepare(channel, &all, options) }?.into_graph()),
             Some(setup) => {
                 let mut beside = self.beside(&setup, channel.space(), (now, lane))?;
@@ -113,7 +114,7 @@ impl Session {
             }
         };
         let mut launching = Launching::new(form);
-        // What parameters of the graphs point to.
+        // Memory that parameters of the graphs point to.
         let mut before = 0;
         for step in steps {
             let ChainStep::Launch(handle) = *step else { continue };
@@ -126,7 +127,7 @@ impl Session {
         put_graph(now, lane, graphs, launching)
     }
 
-    /// The lane of copies beside launches, waited for by who has that of launches; the first call opens its channel.
+    /// The copy lane next to a launch lane. Waits for it; the caller has the launch lane. The first call opens its channel.
     fn beside(
         &self,
         setup: &Setup,
@@ -136,7 +137,7 @@ impl Session {
         let lane = &self.lanes[beside(launches)];
         let mut claim = lane.claim_in_time();
         if claim.is_none() {
-            // Mostly results come back.
+            // Mostly, results are copied back.
             let [_, engine] = setup.engines;
             let options = ChannelOptions { entries: ENTRIES, ..ChannelOptions::default() };
             let channel = Channel::new(space, engine, options)?;
@@ -146,7 +147,7 @@ impl Session {
         self.still(claim, now)
     }
 
-    /// A copy as the channel of launches may be told of it. The caller has its lane.
+    /// A copy, in the form that the launch channel needs. The caller has its lane.
     fn transfer(
         &self,
         now: Now,
@@ -156,7 +157,7 @@ impl Session {
     ) -> Result<Transfer, Error> {
         let stores = by == Some(Way::Stores);
         let mut region = |(buffer, at): (Buffer, u64), stored: bool| -> Result<(Region, graph::Place), Error> {
-            // SAFETY: the caller's claim outlives what is found.
+            // SAFETY: the caller's claim outlives this entry.
             let entry = unsafe { self.buffers.find(BUFFER.decode(now.opening(), buffer.0)?) }?;
             if !entry.region.is_still_live() {
                 return Err(Error::Freed);
@@ -201,7 +202,7 @@ impl Session {
 }
 
 impl Launching {
-    /// A parameter points where one of the graph that this was made of does: what keeps that memory is kept for this, too.
+    /// A parameter points to the same memory as in the original graph: keep that memory for this copy, too.
     pub(crate) fn keep_pointer(&mut self, (kernel, offset): (u32, u32), keeps: Keeps) -> Result<(), Error> {
         if let Keeps::Pin(pin) = &keeps {
             let node = self.node(kernel, offset, 8)?;
@@ -220,7 +221,7 @@ impl Keeps {
             Keeps::Memory(memory) => Keeps::Memory(memory.clone()),
             Keeps::Pin(pin) => {
                 let again = space.pin(pin.va(), pin.length())?;
-                // (In this order: a free that comes now ends both. The address alone may be another allocation's by now.)
+                // (In this order: a free after the pin ends both pins. Without the check, the address might belong to another allocation by now.)
                 if !pin.region().is_still_live() {
                     return Err(Error::Freed);
                 }

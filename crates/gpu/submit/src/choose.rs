@@ -1,13 +1,13 @@
 //! Which executor moves the bytes.
 //!
-//! The best one depends on direction and size, and the sizes at which it changes are the machine's: they are measured, never
-//! guessed. Without a profile copy engines do everything. What a [`Chooser`] says of copies to the GPU is put into a table when the session is
-//! opened ([`Ways`]), so that a submission looks a size up and allocates nothing.
+//! The best executor depends on direction and size. The sizes at which it changes depend on the machine: they are measured, never guessed.
+//! Without a profile, copy engines make all copies. When the session is opened, the sizes of its [`Chooser`] for copies to the GPU and from it
+//! are stored in a table ([`Ways`]). A submission looks its size up there and allocates no memory.
 
 use route_choice::{Ask, Profile};
 use std::fmt;
 
-/// From where to where.
+/// Source and destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     ToGpu,
@@ -21,9 +21,9 @@ pub enum Direction {
 pub enum Executor {
     #[default]
     CopyEngine,
-    /// The bytes travel in the command stream: the CPU reads them from the source when the copy is submitted.
+    /// The bytes are part of the command stream: the CPU reads them from the source when the copy is submitted.
     Inline,
-    /// The CPU's own stores through BAR1, and a load that comes back when they have arrived: the copy is done when its submission returns.
+    /// The CPU's own stores through BAR1, and a load that returns when they have arrived. The copy is done when its submission returns.
     Stores,
     /// The CPU's own loads through BAR1: the same from the GPU.
     Loads,
@@ -48,7 +48,7 @@ impl fmt::Display for Executor {
     }
 }
 
-/// What moves a copy, and why.
+/// The executor of a copy, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     pub executor: Executor,
@@ -58,15 +58,15 @@ pub struct Choice {
 
 /// A profile of this machine.
 pub trait Chooser: Send + Sync {
-    /// Up to which size each executor is the best in a direction, ascending, that size included. Beyond the last, copy engines are. Within one
-    /// memory nobody is asked: copy engines are.
+    /// The largest size, inclusive, for which each executor is best in a direction, ascending. Above the last size, copy engines are. Copies
+    /// within one memory always use copy engines.
     fn sizes(&self, direction: Direction) -> Vec<(u64, Executor)>;
 
-    /// Why, in one sentence.
+    /// The reason, in one sentence.
     fn why(&self, direction: Direction, bytes: u64) -> String;
 }
 
-/// By the executor of the route that the profile names, where a session has it; everything else is left to copy engines.
+/// Uses the executor of the route that the profile names, if a session has it; otherwise copy engines.
 impl Chooser for Profile {
     fn sizes(&self, direction: Direction) -> Vec<(u64, Executor)> {
         let Some(direction) = measured(direction) else { return Vec::new() };
@@ -88,7 +88,7 @@ impl Chooser for Profile {
     }
 }
 
-/// `host->bar1[flush]->gpu0`: `bar1`.
+/// `host->bar1[flush]->gpu0` gives `bar1`.
 fn word(route: &str) -> &str {
     route.split("->").nth(1).and_then(|executor| executor.split('[').next()).unwrap_or_default()
 }
@@ -114,7 +114,7 @@ fn is_engine(route: &str) -> bool {
     word(route).strip_prefix("ce").is_some_and(|number| number.bytes().all(|c| c.is_ascii_digit()))
 }
 
-/// What moves copies to the GPU and from it, by size.
+/// The executors of copies to the GPU and from it, by size.
 #[derive(Debug, Default)]
 pub(crate) struct Ways([Box<[(u64, Executor)]>; 2]);
 
@@ -135,7 +135,7 @@ impl Ways {
         table.get(at).map_or(Executor::CopyEngine, |(_, executor)| *executor)
     }
 
-    /// Whether the CPU moves some size itself: then video memory is mapped when it becomes a buffer.
+    /// Whether the CPU itself moves some sizes: GPU memory is then mapped when it becomes a buffer.
     pub fn map(&self) -> bool {
         self.0.iter().flatten().any(|(_, executor)| executor.is_cpu())
     }

@@ -1,4 +1,4 @@
-//! Copies of graphs, on whichever lane of launches.
+//! Copies of graphs, on any launch lane.
 
 use crate::error::Error;
 use crate::graphs::{found, locate_graph, put_graph, without};
@@ -12,14 +12,14 @@ use crate::staged;
 const STAGED: &str = "it names pageable memory, which is moved for one graph alone: make it once more by a thread of the other launch lane";
 
 impl Session {
-    /// Makes another copy of a graph ready, on lane of launches `lane`, or on this thread's. It has the parameters that the graph has now, and its own from then on.
-    /// CUDA launches nothing. The graph may be released: the copy is as much as it. Launches of the two may run at the same time if their lanes are different;
-    /// what kernels do then nobody looks at.
+    /// Prepares another copy of a graph, on launch lane `lane` or on this thread's. It starts with the graph's current parameters, and has its own from then
+    /// on. CUDA launches no graph for this. The graph may be released: the copy is independent of it. Launches of the two may run at the same time if their
+    /// lanes are different; doorbell does not check what their kernels do then.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a lane that the session has not; [`Error::Graph`] for a chain, and for a graph that names pageable memory; [`Error::Freed`] where
-    /// memory is gone to which a pointer was set; [`Error::Unavailable`], [`Error::Handle`], [`Error::Limit`], [`Error::Closed`], [`Error::Forked`], and what the
-    /// driver refuses.
+    /// [`Error::Argument`] for a lane that the session does not have. [`Error::Graph`] for a chain, and for a graph that names pageable memory.
+    /// [`Error::Freed`] if memory that a pointer was set to is freed. [`Error::Unavailable`], [`Error::Handle`], [`Error::Limit`], [`Error::Closed`],
+    /// [`Error::Forked`], and errors of the driver.
     pub fn copy_graph(&self, graph: Graph, lane: Option<usize>) -> Result<Graph, Error> {
         let (setup, now) = (self.setup()?, self.now()?);
         let machine = setup.machine.as_ref().ok_or_else(without)?;
@@ -30,7 +30,7 @@ impl Session {
         };
         let at = locate_graph(now, graph)?;
         let _context = setup.enter()?;
-        // The two lanes one after the other: nobody waits for a lane while it has one.
+        // The two lanes one after the other: no thread may wait for a lane while it has one.
         let mut claim = self.still(self.lanes[at.lane].claim_in_time(), now)?;
         let (launching, channel) = found(&mut claim, at)?;
         let template = match &launching.form {
@@ -46,7 +46,7 @@ impl Session {
         let inner = claim.as_mut().ok_or(Error::Closed)?;
         staged::give_back(inner);
         let Inner { graphs, channel, .. } = inner;
-        // SAFETY: who prepared the graph answers for it.
+        // SAFETY: the caller that prepared the graph vouches for it.
         let mut copy = Launching::new(Form::One(unsafe { template.ready_on(channel) }?));
         for (at, keeps) in pointers {
             copy.keep_pointer(at, keeps)?;

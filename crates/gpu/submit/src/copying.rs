@@ -1,4 +1,4 @@
-//! Copies that are written when they are submitted, and how far each is.
+//! Copies that are written when they are submitted, and their progress.
 
 use crate::by_cpu::DONE;
 use crate::error::Error;
@@ -22,16 +22,17 @@ pub struct Piece {
     pub bytes: u64,
 }
 
-/// Polls of a lane in vain between two looks whether the doorbell was missed.
+/// Failed polls of a lane between two checks for a missed doorbell.
 const LOOK: u32 = 4096;
 
 impl Session {
-    /// Copies `bytes` from one buffer to another, by this thread's lane or, if another thread submits there at this moment, by
-    /// any that is free; or by the CPU's own stores and loads, where the profile names them ([`Session::explain`]). Nothing says in which order copies end: wait for the one before where it matters.
+    /// Copies `bytes` from one buffer to another, on this thread's lane or, if another thread is submitting there, on any free lane.
+    /// Sizes for which the profile names them are copied by the CPU's own stores and loads ([`Session::explain`]). Copies may end in
+    /// any order: if the order matters, wait for the earlier copy first.
     ///
     /// # Errors
-    /// [`Error::Busy`] and [`Error::Full`], after which it may be tried again; [`Error::Handle`], [`Error::Freed`],
-    /// [`Error::Outside`], [`Error::Closed`], [`Error::Forked`], [`Error::Killed`], [`Error::Stopped`]. Nothing was submitted.
+    /// [`Error::Busy`] and [`Error::Full`]: try again. [`Error::Handle`], [`Error::Freed`], [`Error::Outside`], [`Error::Closed`],
+    /// [`Error::Forked`], [`Error::Killed`], [`Error::Stopped`]. The copy was not submitted.
     #[inline]
     pub fn copy_async(
         &self,
@@ -42,7 +43,7 @@ impl Session {
         self.copy_batch(&[Piece { to, to_at, from, from_at, bytes }])
     }
 
-    /// Many pieces behind one doorbell. They may overtake one another, so none may need what another writes.
+    /// Copies many pieces with one doorbell. They may overtake one another, so no piece may need another's result.
     ///
     /// # Errors
     /// As [`Session::copy_async`]; [`Error::Limit`] for more than [`Session::PIECES`].
@@ -51,10 +52,10 @@ impl Session {
         self.copy_queued(pieces, &InOrder::default(), &Queued::default())
     }
 
-    /// Most pieces of a batch.
+    /// Maximum number of pieces of a batch.
     pub const PIECES: usize = 4096;
 
-    /// As [`Session::copy_in`], when the words of streams are on their way.
+    /// As [`Session::copy_in`], after the writes of words were queued in streams.
     #[inline]
     pub(crate) fn copy_queued(&self, pieces: &[Piece], order: &InOrder<'_>, queued: &Queued) -> Result<Copy, Error> {
         let now = self.now()?;
@@ -68,7 +69,7 @@ impl Session {
             (None, None) => return Err(Error::Argument("an empty batch: pass one piece at least")),
         };
         let (at, mut claim) = self.any_lane(half, now)?;
-        // What nothing has to be ordered against may go without an engine.
+        // A copy without order may be made without an engine.
         if let ([piece], true, Some(inner)) = (pieces, order.is_free(), &mut *claim)
             && let Some(done) =
                 self.by_cpu_if_chosen(now, inner, (piece.to, piece.to_at), (piece.from, piece.from_at), piece.bytes)?
@@ -76,10 +77,10 @@ impl Session {
             return Ok(done);
         }
         let Some(Inner { copies: Some(copies), channel, .. }) = &mut *claim else { return Err(Error::Closed) };
-        // SAFETY: the claim outlives what is found.
+        // SAFETY: the claim outlives these entries.
         let find = |buffer: Buffer| unsafe { self.buffers.find(BUFFER.decode(now.opening(), buffer.0)?) };
         if now.asks() {
-            // Before the ticket is taken: whoever frees memory in a call of CUDA's waits for tickets, and this for CUDA.
+            // Before the ticket is taken: a thread that frees memory in a CUDA call waits for tickets, and this call waits for CUDA.
             pieces.iter().try_for_each(|piece| -> Result<(), Error> {
                 find(piece.to)?.region.ask_where_wanted()?;
                 Ok(find(piece.from)?.region.ask_where_wanted()?)
@@ -105,12 +106,12 @@ impl Session {
         Copy(COPY.encode_number(now.opening(), lane as u8, before + ticket.number()))
     }
 
-    /// Lane and number of a submission of this opening; [`DONE`] for one that the CPU has done.
+    /// Lane and number of a submission of this opening; [`DONE`] for a copy that the CPU has made.
     #[inline]
     pub(crate) fn lane_of(&self, now: Now, copy: Copy) -> Result<(u8, u64), Error> {
         let (lane, number) = COPY.decode_number(now.opening(), copy.0)?;
         let number = match self.lanes.get(usize::from(lane)) {
-            // 8 bits of the opening come round. Numbers of a lane do not.
+            // The 8 bits of the opening repeat. Numbers of a lane do not.
             Some(of) => number.checked_sub(of.before.load(Ordering::Relaxed)).filter(|number| *number > 0),
             None => (lane == DONE && number == now.whole_opening()).then_some(0),
         };
@@ -124,10 +125,10 @@ impl Session {
         Ok(if self.buffers.is_video(from) && !self.buffers.is_video(to) { LANES } else { 0 })
     }
 
-    /// As [`Session::copy_async`], and waits until it is done; also for a lane and for room on it, yielding.
+    /// As [`Session::copy_async`], and waits until the copy is done. It also waits for a lane and for room on it, yielding.
     ///
     /// # Errors
-    /// As [`Session::copy_async`] and [`Session::wait`]. After [`Error::Timeout`] it may still be under way, or not submitted.
+    /// As [`Session::copy_async`] and [`Session::wait`]. After [`Error::Timeout`] the copy may still be pending, or not submitted.
     pub fn copy(&self, to: (Buffer, u64), from: (Buffer, u64), bytes: u64, limit: Duration) -> Result<(), Error> {
         let start = Instant::now();
         let copy = loop {
@@ -140,7 +141,7 @@ impl Session {
         self.wait(copy, limit.saturating_sub(start.elapsed()))
     }
 
-    /// Submissions of the copy's lane, up to this one, that are not done: 0 when it is done.
+    /// Number of pending submissions of the copy's lane, up to this one: 0 when it is done.
     ///
     /// # Errors
     /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`], [`Error::Killed`], [`Error::Stopped`].
@@ -148,7 +149,7 @@ impl Session {
     pub fn query(&self, copy: Copy) -> Result<u64, Error> {
         let (lane, number) = self.lane_of(self.now()?, copy)?;
         if lane == DONE {
-            // No lane has it, so any says whether this is a fork's child.
+            // It has no lane, so any lane can show whether this is a fork's child.
             return self.lanes[0].observe(|observer| if observer.forked() { Err(Error::Forked) } else { Ok(0) });
         }
         let lane = self.lanes.get(usize::from(lane)).ok_or_else(|| COPY.wrong())?;
@@ -158,7 +159,7 @@ impl Session {
             }
             let ticket = observer.ticket(number).ok_or_else(|| COPY.wrong())?;
             match observer.missing(ticket) {
-                // Until the results are moved, it is not over.
+                // A launch is not over until its results are moved.
                 0 => Ok(u64::from(lane.owes.load(Ordering::Acquire) && !Session::bring(lane))),
                 _ if observer.is_stopped() => Err(Error::Stopped),
                 missing => observer.error().map_or(Ok(missing), |code| Err(Error::Killed(code))),
@@ -166,7 +167,7 @@ impl Session {
         })
     }
 
-    /// Whether it is done: what it wrote is there then, for the CPU and for every GPU.
+    /// Whether it is done: its results are then visible to the CPU and to every GPU.
     ///
     /// # Errors
     /// As [`Session::query`].
@@ -179,11 +180,11 @@ impl Session {
         Ok(done)
     }
 
-    /// Counts a poll in vain; true at every so many of a lane.
+    /// Counts a failed poll; true every [`LOOK`] polls of a lane.
     #[inline]
     fn vain(&self, copy: Copy) -> bool {
         let lane = COPY.lane(copy.0).and_then(|lane| self.lanes.get(lane));
-        // Two threads that count at once lose one: it is no matter when exactly a lane is looked at.
+        // If two threads count at the same time, one count is lost: the exact time of the check does not matter.
         lane.is_some_and(|lane| {
             let polls = lane.vain.load(Ordering::Relaxed).wrapping_add(1);
             lane.vain.store(polls, Ordering::Relaxed);
@@ -191,7 +192,7 @@ impl Session {
         })
     }
 
-    /// What waits for a dead lane dies with it, and what waits for that. No other thread's lane is taken where all live.
+    /// Ends the lanes that wait for a dead lane, and those that wait for them. If all lanes live, no other thread's lane is taken.
     fn spread_death(&self, now: Now) {
         let is_dead = |lane: &Lane| {
             lane.observe(|observer| Ok(observer.is_stopped() || observer.error().is_some())).unwrap_or(false)
@@ -205,7 +206,8 @@ impl Session {
         while self.lanes.iter().any(is_dead) && (0..self.lanes.len()).any(dies) {}
     }
 
-    /// Lets the channel see whether its doorbell was missed, if no other thread has it; and whether what it waits for can still come.
+    /// If no other thread has the lane, has its channel check for a missed doorbell; also checks whether the submissions that it
+    /// waits for can still end.
     pub(crate) fn look(&self, copy: Copy) -> Result<(), Error> {
         let now = self.now()?;
         let (lane, number) = self.lane_of(now, copy)?;

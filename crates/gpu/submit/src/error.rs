@@ -1,4 +1,4 @@
-//! What can go wrong, by name. None of those that a submission answers allocates.
+//! Errors, by name. Those that a submission returns allocate no memory.
 
 use std::time::Duration;
 

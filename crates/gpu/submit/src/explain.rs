@@ -1,4 +1,4 @@
-//! Which way a copy goes, and why.
+//! Which executor makes a copy, and why.
 
 use crate::choose::{Choice, Direction, Executor};
 use crate::error::Error;
@@ -17,11 +17,11 @@ impl Session {
         }
     }
 
-    /// What moves such a copy, prepared ([`Session::prepare`]) or not ([`Session::copy_async`], [`Session::copy`]), and why. Batches, rings and what
-    /// is ordered always go by copy engines. It allocates.
+    /// The executor of such a copy, prepared ([`Session::prepare`]) or not ([`Session::copy_async`], [`Session::copy`]), and the reason. Batches,
+    /// rings and ordered copies always use copy engines. This call allocates memory.
     ///
     /// # Errors
-    /// [`Error::Handle`], [`Error::Argument`] for no bytes, [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::Handle`], [`Error::Argument`] for a length of 0, [`Error::Closed`], [`Error::Forked`].
     pub fn explain(&self, to: Buffer, from: Buffer, bytes: u64, prepared: bool) -> Result<Choice, Error> {
         let (setup, now) = (self.setup()?, self.now()?);
         if bytes == 0 {
@@ -29,7 +29,7 @@ impl Session {
         }
         let [to, from] = [BUFFER.decode(now.opening(), to.0)?, BUFFER.decode(now.opening(), from.0)?];
         let _claim = self.lanes[LOOKS].claim_in_time();
-        // SAFETY: the claim outlives what is found.
+        // SAFETY: the claim outlives these entries.
         let (to_entry, from_entry) = unsafe { (self.buffers.find(to)?, self.buffers.find(from)?) };
         let direction = self.direction(to.0, from.0);
         let profile = match &setup.profile {

@@ -1,4 +1,4 @@
-//! Which profile a session follows.
+//! Which profile a session uses.
 
 use crate::choose::Chooser;
 use crate::error::Error;
@@ -6,27 +6,27 @@ use copy::Machine;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Which profile a session follows.
+/// Which profile a session uses.
 #[derive(Clone, Default)]
 pub enum Follow {
-    /// The file that `$DOORBELL_PROFILE` names; none where the variable is not set.
+    /// The file that `$DOORBELL_PROFILE` names; no profile if the variable is not set.
     #[default]
     Variable,
-    /// The machine's own: as [`Follow::Variable`], and without the variable where `doorbell calibrate` writes it, if it is there.
+    /// The machine's own: as [`Follow::Variable`]; without the variable, the file that `doorbell calibrate` writes, if it exists.
     Own,
     File(PathBuf),
     Given(Arc<dyn Chooser>),
     Nothing,
 }
 
-/// What is followed, or in words why nothing is.
+/// The profile, or the reason why there is none, in words.
 pub(crate) type Followed = Result<Arc<dyn Chooser>, String>;
 
 impl Follow {
     /// # Errors
-    /// [`Error::Unavailable`] for a profile that was taken elsewhere, with what is different, and for a file that is none.
+    /// [`Error::Unavailable`] for a profile of another machine, with the differences, and for a file that is not a profile.
     pub(crate) fn found(&self, soft: bool, machine: Option<&Machine>) -> Result<Followed, Error> {
-        // A calibration is of the first GPU, which it finds without an address: so is a session's first.
+        // A calibration measures the first GPU, which it finds without an address. A session's first GPU is the same.
         let other = machine.filter(|_| !soft).and_then(|machine| Some(machine.context().ok()?.device()));
         let pci = other.filter(|device| device.ordinal() != 0).and_then(|device| device.pci_address().ok());
         let pci = pci.as_deref();

@@ -1,7 +1,7 @@
-//! CUDA graphs that any thread may launch, past CUDA.
+//! CUDA graphs that any thread may launch, without CUDA.
 //!
-//! Each goes by one lane of launches: a graphics channel in CUDA's own group, which is opened when the first graph is prepared there. What
-//! is launched on a lane runs in the order of the calls; the GPU waits, and no thread does. Lanes are not ordered.
+//! Each graph belongs to one launch lane: a graphics channel in CUDA's own group, which is opened when the first graph is prepared there. Launches on a lane
+//! run in the order of the calls; the GPU waits, and no thread does. Lanes are not ordered.
 
 use crate::buffers::Kept;
 use crate::error::Error;
@@ -21,77 +21,74 @@ use std::ffi::c_void;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// Graphs and chains of one lane.
+/// Maximum number of graphs and chains of one lane.
 const MOST: usize = 4096;
-/// Never: what is learnt at once has a graph.
+/// Never printed: a graph that is learnt in one call is always there.
 const NONE: &str = "the graph was not learnt";
-/// How long launches that are under way are waited for before memory that they may use is let go.
+/// How long to wait for pending launches before memory that they may use is released.
 const IDLE: Duration = Duration::from_secs(10);
 
 impl Session {
-    /// Makes an instantiated CUDA graph ready to be launched past CUDA. CUDA launches it in `stream` a few times (it
-    /// does its work then), and waits; the words of these launches are read, and what the graph has on the GPU is
-    /// cloned. A graph that was launched before is refused: its upload was not seen. No other thread may have CUDA
-    /// submit anything meanwhile.
+    /// Prepares an instantiated CUDA graph for launches without CUDA. CUDA launches it in `stream` a few times, and each launch does the graph's work; the
+    /// call waits for them. doorbell reads the words of these launches and clones the graph's QMDs and constant banks. A graph that was launched before is
+    /// refused, because doorbell did not see its upload. No other thread may have CUDA submit anything during this call.
     ///
     /// # Errors
-    /// [`Error::Graph`] for what doorbell does not launch, by name, [`Error::Unavailable`] without CUDA or where its
-    /// channels were not seen, [`Error::Cuda`], [`Error::Limit`] for more than 4,096 on a lane, [`Error::Closed`],
-    /// [`Error::Forked`], and what the driver refuses.
+    /// [`Error::Graph`], with the reason, for an unsupported graph. [`Error::Unavailable`] without CUDA or if its channels were not seen. [`Error::Cuda`],
+    /// [`Error::Limit`] for more than 4,096 on a lane, [`Error::Closed`], [`Error::Forked`], and errors of the driver.
     ///
     /// # Safety
-    /// `exec` and `stream` are handles of this GPU's (`CUgraphExec`, `CUstream`; a null stream: the default one). What
-    /// kernels do is not looked at: from now on until [`Session::graph_release`] their modules, and all memory that
-    /// they use, stay. The executable graph may be destroyed or updated.
+    /// `exec` and `stream` are handles of this GPU (`CUgraphExec`, `CUstream`; null: the default stream). doorbell does not check what kernels do. From now on
+    /// until [`Session::graph_release`], their modules and all memory that they use must stay. The executable graph may be destroyed or updated.
     pub unsafe fn prepare_graph(&self, exec: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         unsafe { self.prepare_exec(&*self.setup()?, exec, stream) }
     }
 
-    /// As [`Session::prepare_graph`], by who has the set-up.
+    /// As [`Session::prepare_graph`], for a caller that has the set-up.
     ///
     /// # Safety
     /// As there.
     unsafe fn prepare_exec(&self, setup: &Setup, exec: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
         let now = self.now()?;
         self.learn(setup, (now, now.own_launches()), |context, watched, channel| {
-            // SAFETY: the caller's.
+            // SAFETY: the caller's contract.
             let mut by_cuda = unsafe { OnStream::new(context, exec, stream) };
-            // SAFETY: the caller's.
+            // SAFETY: the caller's contract.
             let learnt = unsafe { launch::Graph::learn(watched, channel, &mut by_cuda) };
             learnt.map(|graph| Some(Form::One(graph))).map_err(|error| because(error, by_cuda))
         })?
         .ok_or(Error::Argument(NONE))
     }
 
-    /// Makes a graph ready to be launched that is not instantiated: a `CUgraph`. doorbell instantiates it, so it does not matter whether the program has, or
-    /// has launched that. For the rest as [`Session::prepare_graph`]. Unlike there, memcpy nodes may name pageable memory: the CPU copies in their place,
-    /// out of it in [`Session::launch`], and into it in the first [`Session::wait`], [`Session::poll`] or [`Session::query`] of any launch's that finds it over.
-    /// So one launch is under way at a time ([`Error::Full`]), and what a CUDA stream is made to wait for is the GPU's part.
+    /// Prepares a `CUgraph`, which is not instantiated. doorbell instantiates it, so the program may have instantiated or launched it before. Otherwise as
+    /// [`Session::prepare_graph`]. In addition, memcpy nodes may name pageable memory, which the CPU copies in their place. It reads it in
+    /// [`Session::launch`]. It writes it in the first [`Session::wait`], [`Session::poll`] or [`Session::query`], of any launch, that finds the launch done.
+    /// So only one launch may be pending ([`Error::Full`]), and a CUDA stream that waits for the launch waits only for the GPU's part.
     ///
     /// # Errors
-    /// As [`Session::prepare_graph`]; [`Error::Graph`] also where a memcpy node writes pageable memory that another one uses.
+    /// As [`Session::prepare_graph`]; [`Error::Graph`] also if a memcpy node writes pageable memory that another one uses.
     ///
     /// # Safety
-    /// As [`Session::prepare_graph`], of a `CUgraph`; pageable memory of its memcpy nodes is memory that it uses, and nobody else touches what they write
-    /// from a launch until it is over.
+    /// As [`Session::prepare_graph`], for a `CUgraph`. The pageable memory of its memcpy nodes is memory that it uses. From a launch until its end, no thread
+    /// may touch the memory that they write.
     pub unsafe fn instantiate_graph(&self, graph: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
         let (setup, now) = (self.setup()?, self.now()?);
         self.learn(&setup, (now, now.own_launches()), |context, watched, channel| {
-            // SAFETY: the caller's.
+            // SAFETY: the caller's contract.
             let Some(Staged { graph, staging }) = unsafe { context.staged(graph) }? else {
-                // SAFETY: the caller's.
+                // SAFETY: the caller's contract.
                 let exec = unsafe { context.instantiate_by_handle(graph) }?;
-                // SAFETY: the caller's; the executable graph lives until it is cloned.
+                // SAFETY: the caller's contract; the executable graph lives until it is cloned.
                 let mut by_cuda = unsafe { OnStream::new(context, exec.handle(), stream) };
-                // SAFETY: the caller's.
+                // SAFETY: the caller's contract.
                 let learnt = unsafe { launch::Graph::learn(watched, channel, &mut by_cuda) };
                 return learnt.map(|graph| Some(Form::One(graph))).map_err(|error| because(error, by_cuda));
             };
             let exec = graph.instantiate()?;
             // SAFETY: as above.
             let mut by_cuda = unsafe { OnStream::new(context, exec.handle(), stream) };
-            // SAFETY: the caller's.
+            // SAFETY: the caller's contract.
             let learnt = unsafe { launch::StagedGraph::learn(watched, channel, staging, &mut by_cuda) };
             let form = learnt.map(|graph| Form::Staged(Box::new(graph)));
             form.map(Some).map_err(|error| because(error, by_cuda))
@@ -99,7 +96,7 @@ impl Session {
         .ok_or(Error::Argument(NONE))
     }
 
-    /// A graph that is made ready on a lane of launches, in CUDA's context; `None` where `make` has none yet.
+    /// Prepares a graph on a launch lane, in CUDA's context; `None` if `make` has no graph yet.
     pub(crate) fn learn(
         &self,
         setup: &Setup,
@@ -107,7 +104,7 @@ impl Session {
         make: impl FnOnce(&Context, &'static Watched, &mut Channel) -> Result<Option<Form>, Error>,
     ) -> Result<Option<Graph>, Error> {
         let machine = setup.machine.as_ref().ok_or_else(without)?;
-        // Before the lane, which others may want meanwhile.
+        // Before the lane, which other threads may need during this.
         let _alone = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
         let _context = setup.enter()?;
         let context = machine.context().map_err(|why| Error::Unavailable(why.reason))?;
@@ -122,11 +119,11 @@ impl Session {
         put_graph(now, lane, graphs, Launching::new(form)).map(Some)
     }
 
-    /// Makes a kernel ready to be launched past CUDA: a graph of one kernel, which is captured from `stream` and prepared as
-    /// [`Session::prepare_graph`] does; so CUDA launches it a few times. (Attributes of the launch are left out.)
+    /// Prepares a kernel for launches without CUDA: a graph of one kernel, captured from `stream` and prepared as by [`Session::prepare_graph`]. So CUDA
+    /// launches it a few times. (Attributes of the launch are left out.)
     ///
     /// # Errors
-    /// As [`Session::prepare_graph`]; [`Error::Argument`] for the default stream, from which nothing can be captured.
+    /// As [`Session::prepare_graph`]; [`Error::Argument`] for the default stream, which cannot be captured.
     ///
     /// # Safety
     /// As [`Session::prepare_graph`]; `function` is a `CUfunction`, and `arguments` has a pointer to each of its arguments, as
@@ -150,13 +147,13 @@ impl Session {
         let machine = setup.machine.as_ref().ok_or_else(without)?;
         let _context = setup.enter()?;
         let context = machine.context().map_err(|why| Error::Unavailable(why.reason))?;
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         let exec = unsafe { context.graph_of_kernel(stream, function, &launch, arguments) }?;
-        // SAFETY: the caller's; the executable graph lives until it is cloned.
+        // SAFETY: the caller's contract; the executable graph lives until it is cloned.
         unsafe { self.prepare_exec(&setup, exec.handle(), stream) }
     }
 
-    /// A lane of launches, waited for; the first call opens its channel.
+    /// Waits for a launch lane; the first call opens its channel.
     pub(crate) fn launches(
         &self,
         setup: &Setup,
@@ -177,7 +174,7 @@ impl Session {
         self.still(claim, now)
     }
 
-    /// Bytes of parameters of each of its kernels, in the order in which a launch starts them.
+    /// Parameter bytes of each of its kernels, in the order in which a launch starts them.
     ///
     /// # Errors
     /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
@@ -189,12 +186,12 @@ impl Session {
         Ok(found(&mut claim, at)?.0.kernels.iter().map(|(_, bytes)| *bytes).collect())
     }
 
-    /// Changes bytes of a kernel's parameters, from the next launch on; those that are under way keep theirs. `kernel`
-    /// counts kernels from 0, `offset` bytes from the first parameter. No lock, no allocation, no system call.
+    /// Changes bytes of a kernel's parameters from the next launch on; pending launches keep theirs. `kernel` counts kernels from 0, `offset` bytes from the
+    /// first parameter. No lock, no allocation, no system call.
     ///
     /// # Errors
-    /// [`Error::Busy`] while another thread uses the graph's lane; [`Error::Argument`] for a kernel that it has not,
-    /// [`Error::Outside`], [`Error::Handle`], [`Error::Closed`], [`Error::Forked`]. Nothing was changed then.
+    /// [`Error::Busy`] while another thread uses the graph's lane; [`Error::Argument`] for a kernel that it does not have, [`Error::Outside`],
+    /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`]. The parameters are unchanged then.
     #[inline]
     pub fn set_parameter(&self, graph: Graph, kernel: u32, offset: u32, bytes: &[u8]) -> Result<(), Error> {
         let now = self.now()?;
@@ -208,13 +205,12 @@ impl Session {
         launching.form.set_parameter(node, offset, bytes)
     }
 
-    /// As [`Session::set_parameter`], of a pointer: it points to `at` in a buffer from the next launch on. Memory of CUDA's is pinned for
-    /// the graph, and when CUDA frees it, launches answer [`Error::Freed`] until the pointer is set anew; memory of
-    /// the session's own stays until then, also when it is unpinned. Waits for launches that are under way where the parameter was such a
-    /// pointer before.
+    /// As [`Session::set_parameter`], for a pointer to `at` in a buffer, from the next launch on. CUDA's memory is pinned for the graph. When CUDA frees it,
+    /// launches return [`Error::Freed`] until the pointer is set again. The session's own memory stays until then, even after an unpin. If the parameter was
+    /// such a pointer before, the call waits for pending launches.
     ///
     /// # Errors
-    /// As [`Session::set_parameter`] but [`Error::Busy`]; [`Error::Freed`], [`Error::Timeout`].
+    /// As [`Session::set_parameter`] without [`Error::Busy`]; [`Error::Freed`], [`Error::Timeout`].
     pub fn set_pointer(
         &self,
         graph: Graph,
@@ -229,7 +225,7 @@ impl Session {
         let mut claim = self.still(self.lanes[graph.lane].claim_in_time(), now)?;
         let (launching, channel) = found(&mut claim, graph)?;
         let node = launching.node(kernel, offset, 8)?;
-        // SAFETY: the claim outlives what is found.
+        // SAFETY: the claim outlives this entry.
         let entry = unsafe { self.buffers.find(place) }?;
         if !entry.region.is_still_live() {
             return Err(Error::Freed);
@@ -250,7 +246,7 @@ impl Session {
         let before = before.map(|at| launching.pointers.swap_remove(at));
         launching.pointers.push((kernel, offset, keeps));
         let Some(before) = before else { return Ok(()) };
-        // Kernels may still use what it pointed to.
+        // Kernels may still use the memory that it pointed to before.
         let ended = channel.idle(IDLE);
         if matches!(ended, Err(gpu::Error::Timeout { .. })) {
             launching.pointers.push(before);
@@ -258,14 +254,14 @@ impl Session {
         Ok(ended?)
     }
 
-    /// Launches it once more, behind all that was launched on its lane before, of whatever graph. [`Session::wait`],
-    /// [`Session::poll`] and [`Session::query`] take what it answers. Nothing orders it against launches on other lanes, copies and CUDA's
-    /// streams ([`Session::launch_in`] and [`Session::stream_wait`] do). No lock, no allocation, no system call.
+    /// Launches the graph after all earlier launches on its lane, of any graph. Pass the result to [`Session::wait`], [`Session::poll`] or [`Session::query`].
+    /// The launch is not ordered against other lanes, copies and CUDA's streams: for that use [`Session::launch_in`] and [`Session::stream_wait`]. No lock, no
+    /// allocation, no system call.
     ///
     /// # Errors
-    /// [`Error::Busy`] while another thread uses the graph's lane, [`Error::Full`] while 32 launches of it are under way, or one of a chain whose bytes the CPU stores or of a
-    /// graph that names pageable memory; after both it may be tried again. [`Error::Freed`] where memory that it copies or fills was freed, [`Error::Handle`],
-    /// [`Error::Closed`], [`Error::Forked`], [`Error::Killed`], [`Error::Stopped`]. Nothing was launched.
+    /// [`Error::Busy`] while another thread uses the graph's lane. [`Error::Full`] while 32 launches of it are pending, or one launch of a chain whose bytes
+    /// the CPU stores or of a graph that names pageable memory. After both errors try again. [`Error::Freed`] if memory that it copies or fills was freed,
+    /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`], [`Error::Killed`], [`Error::Stopped`]. The graph was not launched.
     #[inline]
     pub fn launch(&self, graph: Graph) -> Result<Copy, Error> {
         let now = self.now()?;
@@ -275,23 +271,23 @@ impl Session {
         self.start((now, at.lane), &mut launching.form, channel)
     }
 
-    /// Ends a graph. Launches of it that are under way go on; where parameters point into buffers, or memcpy nodes name pageable memory, they are waited for, up to
+    /// Ends a graph. Its pending launches still run. If parameters point into buffers, or memcpy nodes name pageable memory, the call waits for them, up to
     /// ten seconds.
     ///
     /// # Errors
-    /// [`Error::Timeout`] where they take longer: the graph has ended all the same, and what it keeps is given back when a graph is prepared or ended after they are
-    /// done, or the session is closed. [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::Timeout`] if they take longer. The graph has ended all the same; its memory is released when a graph is prepared or ended after they are done,
+    /// or when the session is closed. [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
     pub fn graph_release(&self, graph: Graph) -> Result<(), Error> {
         let (setup, now) = (self.setup()?, self.now()?);
         let GraphAt { lane, index, used } = locate_graph(now, graph)?;
         let mut claim = self.still(self.lanes[lane].claim_in_time(), now)?;
         let inner = claim.as_mut().ok_or_else(|| GRAPH.wrong())?;
-        // What a graph has of CUDA's is freed in CUDA's context.
+        // A graph's CUDA objects are freed in CUDA's context.
         let _context = setup.enter()?;
         staged::give_back(inner);
         let mut launching = Place::take(&mut inner.graphs, index, used).ok_or_else(|| GRAPH.wrong())?;
         let is_staged = matches!(launching.form, Form::Staged(_));
-        // Kernels may still use what its parameters point to, and copies the pinned memory.
+        // Kernels may still use memory that its parameters point to, and copies may use the pinned memory.
         let waits = is_staged || !launching.pointers.is_empty();
         if waits && let Err(gpu::Error::Timeout { after, .. }) = inner.channel.idle(IDLE) {
             inner.leaving.push(launching);
@@ -303,7 +299,7 @@ impl Session {
     }
 }
 
-/// Where a graph is: its lane of launches, its place there, and how often that was used.
+/// The location of a graph: its launch lane, its place there, and how often that place was used.
 #[derive(Clone, Copy)]
 pub(crate) struct GraphAt {
     pub lane: usize,
@@ -318,7 +314,7 @@ pub(crate) fn locate_graph(now: Now, graph: Graph) -> Result<GraphAt, Error> {
     if lane < LAUNCH_LANES { Ok(GraphAt { lane: LAUNCHES + lane, index, used }) } else { Err(GRAPH.wrong()) }
 }
 
-/// Puts a graph into a lane of launches, which the caller has.
+/// Puts a graph into a launch lane, which the caller has.
 pub(crate) fn put_graph(
     now: Now,
     lane: usize,
@@ -329,7 +325,7 @@ pub(crate) fn put_graph(
     Ok(Graph(GRAPH.encode(now.opening(), name(lane - LAUNCHES, index), used)))
 }
 
-/// What is there, and the channel. The claim is that of its lane.
+/// Finds the graph and the channel. The claim is that of its lane.
 #[inline]
 pub(crate) fn found<'c>(
     claim: &'c mut Claim<'_>,
@@ -340,7 +336,7 @@ pub(crate) fn found<'c>(
     Ok((launching, channel))
 }
 
-/// Why a graph was not learnt: what CUDA says, if it refused to launch it.
+/// Why a graph was not learnt: CUDA's error, if CUDA refused to launch it.
 pub(crate) fn because(error: launch::Error, by_cuda: OnStream<'_>) -> Error {
     by_cuda.refused().map_or_else(|| error.into(), Error::from)
 }

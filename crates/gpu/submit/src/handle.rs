@@ -1,14 +1,14 @@
-//! Handles: numbers that say what they are, of which opening of the session, where it lies, and how often the place was used.
+//! Handles: numbers that encode their kind, the opening of the session, the place, and how often the place was used.
 
 use crate::error::Error;
 
-/// A submission: what is waited for. It needs no release, and stays good until the session is closed.
+/// A submission, for waits. It needs no release, and stays valid until the session is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Copy(pub(crate) u64);
 
 impl Copy {
-    /// For other languages. Any number is safe: what is no copy is [`Error::Handle`].
+    /// For other languages. Any number is safe: one that is not a copy gives [`Error::Handle`].
     pub const fn from_raw(raw: u64) -> Copy {
         Copy(raw)
     }
@@ -23,7 +23,7 @@ impl Copy {
 #[repr(transparent)]
 pub struct Buffer(pub(crate) u64);
 
-/// A copy that is ready to go.
+/// A prepared copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transfer(pub(crate) u64);
 
@@ -35,7 +35,7 @@ pub struct Message(pub(crate) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ring(pub(crate) u64);
 
-/// A CUDA graph that is ready to be launched.
+/// A prepared CUDA graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Graph(pub(crate) u64);
 
@@ -79,12 +79,12 @@ impl Name {
         Ok(((handle >> PLACE) as u32 & 0xf_ffff, handle as u32))
     }
 
-    /// The same for what needs more than 32 bits: 8 bits of place, 44 of number.
+    /// The same for a number of more than 32 bits: 8 bits of place, 44 of number.
     pub fn encode_number(self, opening: u8, place: u8, number: u64) -> u64 {
         self.0 << KIND | u64::from(opening) << OPENING | u64::from(place) << 44 | number & ((1 << 44) - 1)
     }
 
-    /// The place alone, of whatever opening.
+    /// The place alone, for any opening.
     #[inline]
     pub fn lane(self, handle: u64) -> Option<usize> {
         (handle >> KIND == self.0).then_some((handle >> 44 & 0xff) as usize)
@@ -102,7 +102,7 @@ impl Name {
 macro_rules! as_number {
     ($($name:ident)*) => {$(
         impl $name {
-            /// For other languages. Any number is safe: what is no handle is [`Error::Handle`].
+            /// For other languages. Any number is safe: one that is not a handle gives [`Error::Handle`].
             pub const fn from_raw(raw: u64) -> $name {
                 $name(raw)
             }

@@ -1,4 +1,4 @@
-//! Memory of a session's that the CPU uses itself, for longer than one call.
+//! A session's memory that the CPU itself uses for longer than one call.
 
 use crate::buffers::Kept;
 use crate::error::Error;
@@ -10,7 +10,7 @@ use rm::graph::Place;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Host memory of a session's that stays mapped while this lives, also after the buffer was unpinned or the session closed.
+/// A session's host memory that stays mapped while this lives, even after the buffer was unpinned or the session closed.
 #[derive(Clone, Debug)]
 pub struct Hold {
     memory: Arc<Memory>,
@@ -19,10 +19,10 @@ pub struct Hold {
 }
 
 impl Session {
-    /// Keeps `bytes` at `at` of a buffer of [`Session::allocate`]'s mapped: for a thread that fills what a chain reads.
+    /// Keeps `bytes` at `at` of a buffer from [`Session::allocate`] mapped, for example for a thread that fills a chain's input.
     ///
     /// # Errors
-    /// [`Error::Argument`] for memory of CUDA's or of the GPU, [`Error::Outside`], [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::Argument`] for CUDA's memory or GPU memory, [`Error::Outside`], [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
     pub fn hold(&self, (buffer, at): (Buffer, u64), bytes: u64) -> Result<Hold, Error> {
         let _setup = self.setup()?;
         let now = self.now()?;
@@ -45,10 +45,10 @@ impl Session {
 }
 
 impl Hold {
-    /// The first of the bytes. Whoever reads or writes them looks itself that nobody else does so at the same time.
+    /// The first of the bytes. The caller must make sure that no other thread reads or writes them at the same time.
     #[inline]
     pub fn pointer(&self) -> NonNull<u8> {
-        // SAFETY: the part lies within the memory, as was checked when it was made, and no mapping is at 0.
+        // SAFETY: the part is within the memory, as was checked when it was made, and no mapping is at 0.
         unsafe { NonNull::new_unchecked(self.memory.as_ptr().add(self.at)) }
     }
 

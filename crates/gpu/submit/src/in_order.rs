@@ -1,7 +1,7 @@
 //! What a submission waits for on the GPU, and what it signals: tickets of other lanes, CUDA streams and events, and words.
 //!
-//! The waits go into the channel in front of the submission, so everything that is submitted on the lane later waits, too; also where the submission itself is
-//! [`Error::Full`] then.
+//! The waits are put into the channel before the submission. So all later submissions on the lane wait, too, even if the submission itself then returns
+//! [`Error::Full`].
 
 use crate::by_cpu::DONE;
 use crate::copying::Piece;
@@ -42,29 +42,29 @@ impl Event {
 /// A word of 32 bits in a buffer, at a multiple of 4, and a value.
 pub type Word = (Buffer, u64, u32);
 
-/// What a submission waits for, and what it signals. The default: nothing.
+/// The waits and signals of a submission. The default: none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InOrder<'a> {
-    /// Submissions of this session. One that is done is not waited for. If the lane of one dies before it is done, this submission's lane is stopped: what waits
-    /// is [`Error::Stopped`] and never runs.
+    /// Submissions of this session. There is no wait for one that is done. If the lane of one dies before it is done, this submission's lane is stopped:
+    /// submissions that wait get [`Error::Stopped`] and never run.
     pub after: &'a [Copy],
-    /// All that the stream has queued now. This is a call of CUDA's, with its locks.
+    /// All work that the stream has queued now. This is a CUDA call, with CUDA's locks.
     pub stream: Option<Stream>,
-    /// What the event has recorded last. Two calls of CUDA's.
+    /// The work that the event recorded last. Two CUDA calls.
     pub event: Option<Event>,
-    /// Until the word has come to the value, counting up and wrapping. Copies of pieces only.
+    /// Until the word has reached the value, counting up and wrapping. Only for copies of pieces.
     pub word: Option<Word>,
-    /// Written when all pieces are there. Copies of pieces only.
+    /// Written when all pieces are copied. Only for copies of pieces.
     pub signal: Option<Word>,
 }
 
 impl<'a> InOrder<'a> {
-    /// Behind submissions of the same session.
+    /// After submissions of the same session.
     pub fn after(copies: &'a [Copy]) -> InOrder<'a> {
         InOrder { after: copies, ..InOrder::default() }
     }
 
-    /// Behind what a CUDA stream has queued now.
+    /// After all work that a CUDA stream has queued now.
     pub fn after_stream(stream: Stream) -> InOrder<'a> {
         InOrder { stream: Some(stream), ..InOrder::default() }
     }
@@ -84,7 +84,7 @@ impl<'a> InOrder<'a> {
     }
 }
 
-/// Words that streams write: one for the stream, one for the event.
+/// Words that CUDA writes: one for the stream, one for the event.
 #[derive(Default)]
 pub(crate) struct Queued {
     order: Option<Arc<Order>>,
@@ -95,16 +95,16 @@ impl Session {
     /// As [`Session::copy_batch`], in order, by a copy engine. Without pieces it only waits, on a lane to the GPU, and signals.
     ///
     /// # Errors
-    /// As [`Session::copy_batch`]; [`Error::Unavailable`] for a stream or event without CUDA, [`Error::Cuda`], [`Error::Full`] also while 1,024 orders of streams are under way,
-    /// [`Error::Killed`] and [`Error::Stopped`] also for the lane of a submission that is waited for.
+    /// As [`Session::copy_batch`]. [`Error::Unavailable`] for a stream or event without CUDA, [`Error::Cuda`], [`Error::Full`] also while 1,024 orders of
+    /// streams are pending. [`Error::Killed`] and [`Error::Stopped`] also for the lane of a submission that is waited for.
     #[inline]
     pub fn copy_in(&self, pieces: &[Piece], order: &InOrder<'_>) -> Result<Copy, Error> {
         let queued = self.queue(order, |now| self.has_room(now, pieces))?;
         self.copy_queued(pieces, order, &queued)
     }
 
-    /// As [`Session::submit`], or with bytes [`Session::submit_bytes`], in order. A transfer that the CPU stores, loads or reads goes by a copy engine here, and on whichever lane is
-    /// free: nothing on the GPU can hold the CPU back.
+    /// As [`Session::submit`], or with bytes [`Session::submit_bytes`], in order. A transfer that the CPU stores, loads or reads uses a copy engine here, on
+    /// any free lane: the GPU cannot make the CPU wait.
     ///
     /// # Errors
     /// As [`Session::submit`] and [`Session::copy_in`]; [`Error::Argument`] for words.
@@ -120,10 +120,10 @@ impl Session {
         self.go(transfer, bytes, order, &queued)
     }
 
-    /// As [`Session::launch`], in order. All that is launched later waits, too. What the CPU stores for a chain is stored at once.
+    /// As [`Session::launch`], in order. All later launches wait, too. Bytes that the CPU stores for a chain are stored immediately.
     ///
     /// # Errors
-    /// As [`Session::launch`] and [`Session::copy_in`]; [`Error::Argument`] for words. Where another thread took the room meanwhile, nothing was launched.
+    /// As [`Session::launch`] and [`Session::copy_in`]; [`Error::Argument`] for words. If another thread took the room in between, the graph was not launched.
     #[inline]
     pub fn launch_in(&self, graph: Graph, order: &InOrder<'_>) -> Result<Copy, Error> {
         if order.is_free() {
@@ -147,8 +147,8 @@ impl Session {
         })
     }
 
-    /// Puts the writes of words into the stream and behind the event. `room`: whether there is room for the submission now, which is asked before anything goes
-    /// into a stream; other threads may still take it.
+    /// Queues the writes of words in the stream and after the event. `room` first checks whether there is room for the submission now; other threads may still
+    /// take it.
     #[inline]
     pub(crate) fn queue(
         &self,
@@ -167,26 +167,26 @@ impl Session {
         room(now)?;
         let _context = setup.enter()?;
         let order = self.order(&setup, now)?;
-        // The stream first: a lane never waits for what nobody has queued.
+        // The stream first: a lane must never wait for a word whose write is not queued.
         let word = |write: &dyn Fn(usize, u32) -> cuda::Result<()>| -> Result<(usize, u32), Error> {
             let taken = order.take()?;
             write(taken.0, taken.1).inspect_err(|_| order.give_up(taken))?;
             Ok(taken)
         };
-        // SAFETY: who made the handles says that they are such; the words go with the session, whose close waits for its lanes.
+        // SAFETY: the caller that made the handles guarantees that they are valid; the words live as long as the session, whose close waits for its lanes.
         let after_stream =
             |Stream(stream): Stream| word(&|index, value| unsafe { order.words.write_after(stream, index, value) });
         // SAFETY: as above.
         let after_event =
             |Event(event): Event| word(&|index, value| unsafe { order.words.write_after_event(event, index, value) });
-        // Nothing waits for a stream that has nothing to do. (For the default stream a query looks at all blocking streams, as seen with driver 580.)
+        // An idle stream needs no wait. (For the default stream a query looks at all blocking streams, as seen with driver 580.)
         // SAFETY: as above.
         let stream = wanted.stream.filter(|stream| !unsafe { order.words.is_idle(stream.0) });
         let words = [stream.map(after_stream).transpose()?, wanted.event.map(after_event).transpose()?];
         Ok(Queued { order: Some(order.clone()), words })
     }
 
-    /// What the channel is given from now on waits as `order` says, but for its word. The caller has the lane.
+    /// Makes all later work of the channel wait as `order` requires, except for its word. The caller has the lane.
     #[inline]
     pub(crate) fn put_waits(
         &self,
@@ -206,7 +206,7 @@ impl Session {
                 channel.wait_for_word((region, 4 * taken.0 as u64), taken.1)?;
             } else {
                 let (buffer, at, value) = words.place(*taken);
-                // SAFETY: the caller's claim outlives what is found.
+                // SAFETY: the caller's claim outlives this entry.
                 let entry = unsafe { self.buffers.find(BUFFER.decode(now.opening(), buffer.0)?) }?;
                 channel.wait_for_word((&entry.region, at), value)?;
             }
@@ -214,7 +214,7 @@ impl Session {
         Ok(())
     }
 
-    /// What the channel is given from now on waits for a submission. No lock, no allocation, no system call, no doorbell.
+    /// Makes all later work of the channel wait for a submission. No lock, no allocation, no system call, no doorbell.
     #[inline]
     fn wait_behind(&self, channel: &mut Channel, now: Now, copy: Copy) -> Result<(), Error> {
         let (lane, number) = self.lane_of(now, copy)?;

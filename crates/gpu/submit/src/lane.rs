@@ -1,8 +1,8 @@
-//! A lane: a channel, what is prepared on it, and the word by which one thread at a time has it.
+//! A lane: a channel, the objects prepared on it, and the word with which one thread at a time claims it.
 //!
-//! A thread claims a lane with one exchange and lets it go with one store. Nobody waits for a claim on the way of a submission.
-//! Whoever takes something away (a buffer, the lane itself) makes it invisible first and then waits until each lane has been
-//! let go once ([`Lane::grace`]): a claim made later cannot find it any more.
+//! A thread claims a lane with one exchange and releases it with one store. No submission waits for a claim. A thread that
+//! removes something (a buffer, the lane itself) first makes it invisible, and then waits until each lane has been released
+//! once ([`Lane::grace`]): a later claim cannot find it any more.
 
 use crate::choose::Ways;
 use crate::error::Error;
@@ -17,16 +17,16 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// What is on a lane's channel.
+/// The channel of a lane, and the objects on it.
 pub(crate) struct Inner {
-    // Before the channel that they are on.
+    // Dropped before the channel that they are on.
     pub rings: Vec<Place<Rotating>>,
     pub transfers: Vec<Place<Ready>>,
     pub messages: Vec<Place<Mailbox>>,
     pub graphs: Vec<Place<Launching>>,
-    /// Graphs that were released while their launches were under way.
+    /// Graphs that were released while their launches were pending.
     pub leaving: Vec<Launching>,
-    /// On the graphics engine: what writes a word that a stream waits for.
+    /// On the graphics engine: writes a word that a stream waits for.
     pub word: Option<Prepared>,
     /// None on the graphics engine.
     pub copies: Option<Copies>,
@@ -34,14 +34,14 @@ pub(crate) struct Inner {
     pub channel: Channel,
 }
 
-/// A place that is used again and again: `used` is another number each time, also in another opening of the session.
+/// A place that is reused: `used` is another number each time, even in another opening of the session.
 pub(crate) struct Place<T> {
     pub used: u32,
     pub item: Option<T>,
 }
 
 impl<T> Place<T> {
-    /// Puts it in the first free place; where, and how often that was used.
+    /// Puts it in the first free place. Returns the place, and how often that was used.
     pub fn put(places: &mut Vec<Place<T>>, most: usize, item: T) -> Result<(u32, u32), Error> {
         let at = match places.iter().position(|place| place.item.is_none()) {
             Some(at) => at,
@@ -73,23 +73,23 @@ impl<T> Place<T> {
     }
 }
 
-/// A cache line of its own each.
+/// Each has its own cache line.
 #[repr(align(128))]
 pub(crate) struct Lane {
     /// Odd while a thread has it.
     claims: AtomicU64,
     inner: UnsafeCell<Option<Inner>>,
-    /// Threads that look at `observer` now, and whether they may.
+    /// Number of threads that look at `observer` now, and whether they may.
     readers: AtomicUsize,
     readable: AtomicBool,
     observer: UnsafeCell<Option<Observer>>,
-    /// Polls in vain, about.
+    /// Failed polls, approximately.
     pub vain: AtomicU32,
-    /// Numbers of submissions in earlier openings of the session: no ticket of theirs is one of this.
+    /// Number of submissions in earlier openings of the session, so that their tickets are not valid in this one.
     pub before: AtomicU64,
-    /// A launch is under way whose results the CPU still has to move. Written by who has the lane.
+    /// A launch is pending whose results the CPU must still move. Written by the thread that has the lane.
     pub owes: AtomicBool,
-    /// Who has it looks at no buffer.
+    /// The thread that has the lane looks at no buffer.
     blind: AtomicBool,
     /// The threads that sleep until a submission of the lane is done.
     pub sleepers: Sleepers,
@@ -98,7 +98,7 @@ pub(crate) struct Lane {
 // SAFETY: `inner` is touched only through a `Claim`, which one thread at a time has; `observer` is written while `readable` is
 // false and `readers` is 0, and read otherwise.
 unsafe impl Sync for Lane {}
-// SAFETY: what it holds may be used and dropped by any thread.
+// SAFETY: its contents may be used and dropped by any thread.
 unsafe impl Send for Lane {}
 
 /// One thread's hold on a lane.
@@ -128,7 +128,7 @@ impl Lane {
     pub fn claim(&self) -> Option<Claim<'_>> {
         Point::BeforeClaim.reached();
         let number = self.claims.load(Ordering::Relaxed);
-        // ORDERING: sequentially consistent with what is looked at after it: see the head of the file.
+        // ORDERING: sequentially consistent with the loads after it: see the head of the file.
         let free = number & 1 == 0
             && self.claims.compare_exchange(number, number + 1, Ordering::SeqCst, Ordering::Relaxed).is_ok();
         free.then(|| {
@@ -137,7 +137,7 @@ impl Lane {
         })
     }
 
-    /// Waits for it, yielding: for calls that may wait.
+    /// Waits for the lane, yielding: for calls that may wait.
     pub fn claim_in_time(&self) -> Claim<'_> {
         loop {
             if let Some(claim) = self.claim() {
@@ -147,41 +147,41 @@ impl Lane {
         }
     }
 
-    /// Returns when whoever has the lane now has let it go, or looks at no buffer.
+    /// Returns when the thread that has the lane now has released it, or looks at no buffer.
     pub fn grace(&self) {
         let seen = self.claims.load(Ordering::SeqCst);
-        // ORDERING: `blind` is that of the claim which was seen, or that has gone.
+        // ORDERING: `blind` belongs to the claim that was seen, or that claim has ended.
         while seen & 1 == 1 && self.claims.load(Ordering::SeqCst) == seen && !self.blind.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
     }
 
-    /// Who has the lane looks at no buffer until what this answers is dropped, which is before the claim is: nobody who takes a
-    /// buffer away waits for a long call.
+    /// Declares that the thread that has the lane looks at no buffer until the result is dropped, which is before the claim is.
+    /// So a thread that removes a buffer does not wait for a long call.
     pub fn blind<'l>(&'l self, _claim: &Claim<'_>) -> Blind<'l> {
         self.blind.store(true, Ordering::SeqCst);
         Blind(&self.blind)
     }
 
-    /// What threads may poll from now on.
+    /// Lets threads poll this observer from now on.
     pub fn publish(&self, _claim: &Claim<'_>, observer: Observer) {
         debug_assert!(!self.readable.load(Ordering::SeqCst));
-        // SAFETY: not readable, so nobody looks.
+        // SAFETY: not readable, so no thread looks.
         unsafe { *self.observer.get() = Some(observer) };
         self.readable.store(true, Ordering::SeqCst);
     }
 
-    /// Nobody polls any more when this returns.
+    /// When this returns, no thread polls any more.
     pub fn retract(&self) -> Option<Observer> {
         self.readable.store(false, Ordering::SeqCst);
         while self.readers.load(Ordering::SeqCst) > 0 {
             std::thread::yield_now();
         }
-        // SAFETY: not readable, and the last reader has gone.
+        // SAFETY: not readable, and the last reader has ended.
         unsafe { (*self.observer.get()).take() }
     }
 
-    /// Looks at the observer; [`Error::Closed`] where there is none.
+    /// Looks at the observer; [`Error::Closed`] if there is none.
     #[inline]
     pub fn observe<T>(&self, look: impl FnOnce(&Observer) -> Result<T, Error>) -> Result<T, Error> {
         struct Reading<'l>(&'l AtomicUsize);
@@ -190,13 +190,13 @@ impl Lane {
                 self.0.fetch_sub(1, Ordering::SeqCst);
             }
         }
-        // ORDERING: announced before `readable` is read: `retract` sees the one, or this the other.
+        // ORDERING: announced before `readable` is read: `retract` sees the reader, or the reader sees `retract`'s store.
         self.readers.fetch_add(1, Ordering::SeqCst);
         let _reading = Reading(&self.readers);
         if !self.readable.load(Ordering::SeqCst) {
             return Err(Error::Closed);
         }
-        // SAFETY: readable after we were announced: it stays until we have gone.
+        // SAFETY: readable after this reader was announced: the observer stays until the reader has ended.
         match unsafe { &*self.observer.get() } {
             Some(observer) => look(observer),
             None => Err(Error::Closed),
@@ -235,7 +235,7 @@ impl Drop for Claim<'_> {
     #[inline]
     fn drop(&mut self) {
         // A plain store: a locked instruction would wait until the doorbell has left the write-combining buffers.
-        // ORDERING: what was done with the lane is seen by whoever claims it next.
+        // ORDERING: the next claim sees all changes of the lane.
         self.lane.claims.store(self.number + 1, Ordering::Release);
     }
 }

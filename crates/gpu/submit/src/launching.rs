@@ -1,37 +1,37 @@
-//! A graph that is ready to be launched, and what its parameters keep.
+//! A prepared graph, and the memory that its parameters keep.
 
 use crate::error::Error;
 use gpu::{Memory, Pin, Region};
 use launch::{ChainBeside, Kind, Node, StagedGraph};
 use std::sync::Arc;
 
-/// What is launched.
+/// The object that is launched.
 #[allow(clippy::large_enum_variant, reason = "the launch of a graph goes through no further pointer")]
 pub(crate) enum Form {
-    /// A graph, or a chain behind one doorbell.
+    /// A graph, or a chain with one doorbell.
     One(launch::Graph),
-    /// A chain that has its copies on the lane beside launches.
+    /// A chain whose copies are on the copy lane next to the launch lane.
     Beside(Box<ChainBeside>),
     /// A graph that names pageable memory.
     Staged(Box<StagedGraph>),
 }
 
-/// What a graph's handle stands for.
+/// The object that a graph's handle names.
 pub(crate) struct Launching {
     pub form: Form,
-    /// Of each kernel, in the order in which a launch starts them: its number among the graph's nodes, and bytes of its
-    /// parameters.
+    /// For each kernel, in the order in which a launch starts them: its number among the graph's nodes, and bytes of
+    /// its parameters.
     pub kernels: Vec<(usize, u32)>,
-    /// What parameters point to, by kernel and offset.
+    /// Memory that parameters point to, by kernel and offset.
     pub pointers: Vec<(u32, u32, Keeps)>,
 }
 
-/// What keeps memory where it is while a parameter points there.
+/// Keeps memory in place while a parameter points to it.
 #[allow(dead_code, reason = "held")]
 pub(crate) enum Keeps {
-    /// CUDA's: when CUDA frees it, the graph is not launched any more.
+    /// CUDA's memory: when CUDA frees it, launches of the graph are refused.
     Pin(Pin),
-    /// The session's own.
+    /// The session's own memory.
     Memory(Arc<Memory>),
 }
 
@@ -44,7 +44,7 @@ impl Launching {
         Launching { kernels: kernels.collect(), pointers: Vec::new(), form }
     }
 
-    /// A kernel's number among the nodes, if so many bytes lie within its parameters.
+    /// A kernel's number among the nodes, if these bytes are within its parameters.
     #[inline]
     pub fn node(&self, kernel: u32, offset: u32, length: u64) -> Result<usize, Error> {
         let of = self.kernels.get(kernel as usize);

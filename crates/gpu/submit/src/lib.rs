@@ -1,32 +1,33 @@
 //! Copies, and launches of CUDA graphs, that any thread may submit.
 //!
-//! A [`Session`] has channels of its own, beside CUDA in CUDA's address space or alone on the software GPU. Memory becomes a
-//! [`Buffer`] once; then [`Session::copy_async`] copies between any two, and what [`Session::prepare`] made ready is submitted
-//! in some 60 ns. Each thread has a lane (a channel for each direction) of its own as long as there are lanes enough; a lane
-//! that two threads want at the same instant is [`Error::Busy`] for the second: no thread ever spins for another.
+//! A [`Session`] has separate channels, in CUDA's address space or, without CUDA, on the software GPU. Memory becomes a [`Buffer`] once.
+//! Then [`Session::copy_async`] copies between any two buffers. A copy that [`Session::prepare`] has prepared is submitted in some 60 ns.
+//! Each thread has its own lane (a channel for each direction) as long as there are enough. If two threads want a lane at the same
+//! instant, the second gets [`Error::Busy`]: no thread ever spins for another.
 //!
-//! [`Session::prepare_graph`] clones a CUDA graph, and [`Session::launch`] starts it past CUDA. Launches go by channels of
-//! their own, in CUDA's channel group ([`Options::launch_lanes`]), one after the other on each. [`Session::instantiate_graph`] is for graphs that name pageable memory. [`Session::prepare_chain`] makes copies and launches one; [`Session::launch_in`],
-//! [`Session::submit_in`] and [`Session::copy_in`] put submissions in order behind others, streams and events ([`InOrder`]).
+//! [`Session::prepare_graph`] clones a CUDA graph, and [`Session::launch`] starts it without CUDA. Launches use separate channels, in
+//! CUDA's channel group ([`Options::launch_lanes`]), one after the other on each. [`Session::instantiate_graph`] is for graphs that name
+//! pageable memory. [`Session::prepare_chain`] joins copies and launches. [`Session::launch_in`], [`Session::submit_in`] and
+//! [`Session::copy_in`] order submissions after others, streams and events ([`InOrder`]).
 //!
-//! [`Session::wait`] looks until a submission is done, or sleeps between looks ([`Wait`]). [`Session::wait_any`] and [`Session::wait_all`] are for several, and a
-//! [`Queue`] for many, with a descriptor for epoll. Nothing takes a submission back: see the head of `waiting`.
+//! [`Session::wait`] polls until a submission is done, or sleeps between polls ([`Wait`]). [`Session::wait_any`] and [`Session::wait_all`]
+//! are for several, and a [`Queue`] for many, with a descriptor for epoll. A submission cannot be cancelled: see the head of `waiting`.
 //!
-//! Handles are numbers that carry the session, the place and how often the place was used. A handle of something that is gone
-//! is an error, never another's.
+//! Handles are numbers that encode the session, the place and how often the place was used. A handle of an ended object gives an error,
+//! and never names another object.
 //!
-//! The invariant: [`Session::submit`], [`Session::copy_async`], [`Session::launch`], [`Session::set_parameter`] and
-//! [`Session::poll`] take no lock, allocate nothing and make no system call. There are two exceptions: the first launch after memory was
-//! unmapped checks all again, and a poll that finds a dead lane takes what waits for it off the GPU.
+//! The invariant: [`Session::submit`], [`Session::copy_async`], [`Session::launch`], [`Session::set_parameter`] and [`Session::poll`] take
+//! no lock, allocate no memory and make no system call. There are two exceptions: the first launch after memory was unmapped checks
+//! everything again, and a poll that finds a dead lane takes the work that waits for it off the GPU.
 //!
 //! # When memory goes
-//! [`Session::unpin`] and CUDA's frees end a buffer first, then wait for what names it, up to a second, and then stop the lanes that still
-//! use memory of CUDA's. The rules are those of the crate `gpu`, at the head of its file `lease.rs`. Here is what a session adds: an
-//! entry is taken out when each lane has been let go once (`lane`), words that streams wait for are written for dead lanes
-//! (`promises`), and [`Session::close`] waits for all lanes together, up to ten seconds. Some frees are seen by
-//! nobody (a caching allocator that gives a block to another tensor, a graph's own allocations): keep such memory until it is
-//! unpinned. What a graph's kernels touch nobody knows: see [`Session::prepare_graph`]. [`Options::check_each_submission`]
-//! asks CUDA for the allocation's number each time and finds most of them.
+//! [`Session::unpin`] and CUDA's frees first end a buffer, then wait for work that names it, up to a second, and then stop the lanes that
+//! still use CUDA's memory. The head of file `lease.rs` in crate `gpu` has the rules. A session adds these. An entry is removed when each
+//! lane has been released once (`lane`). Words that streams wait for are written for dead lanes (`promises`). [`Session::close`] waits for
+//! all lanes together, up to ten seconds. doorbell does not see some frees (a caching allocator that gives a block to another tensor, a
+//! graph's own allocations): keep such memory until it is unpinned. It also cannot see which memory a graph's kernels touch: see
+//! [`Session::prepare_graph`]. With [`Options::check_each_submission`] each submission asks CUDA for the allocation's number, which
+//! detects most such frees.
 
 mod buffers;
 mod by_cpu;

@@ -1,15 +1,15 @@
-//! A mailbox of a running kernel, as a lane has it.
+//! A running kernel's mailbox, as a lane stores it.
 
 use gpu::{Bar1Map, Region};
 
-/// A mailbox, and where its answers come.
+/// A mailbox, and the place of its answers.
 pub(crate) struct Mailbox {
     pub map: Bar1Map,
     pub to: Region,
     pub answers: Region,
-    /// Where the CPU sees them.
+    /// The address at which the CPU sees the answers.
     pub pointer: u64,
     pub buffers: [(u32, u32); 2],
-    /// Of the last message.
+    /// Number of the last message.
     pub number: u32,
 }

@@ -1,8 +1,8 @@
-//! Messages of up to 56 bytes to a kernel that runs, and its answers. A message is no copy.
+//! Messages of up to 56 bytes to a running kernel, and its answers. A message is not a copy.
 //!
-//! A message is one line of 64 bytes: the bytes, a number, and a sum over both ([`copy::message_line`]). The CPU stores it into a mailbox in video memory as
-//! one write on the bus; a kernel that looks there takes it when its number is another one and its sum is right, and answers with a line of
-//! the same form in host memory. The newest message counts: one that the kernel has not taken is written over.
+//! A message is one line of 64 bytes: the bytes, a number, and a sum over both ([`copy::message_line`]). The CPU stores it into a mailbox in GPU memory as
+//! one write on the bus. A kernel that polls the mailbox takes the message when its number has changed and its sum is right. It answers with a line of the
+//! same form in host memory. Only the newest message counts: one that the kernel has not taken is overwritten.
 
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, MESSAGE, Message};
@@ -16,25 +16,25 @@ use copy::MESSAGE_BYTES;
 use gpu::stores::{LINE, Line};
 use std::time::Duration;
 
-/// Messages of one lane.
+/// Maximum number of mailboxes of one lane.
 const MOST: usize = 256;
 
 impl Session {
-    /// Most bytes of a message, and of an answer.
+    /// Maximum number of bytes of a message, and of an answer.
     pub const MESSAGE: usize = MESSAGE_BYTES;
 
-    /// A mailbox of 64 bytes in video memory, and a line of 64 bytes of host memory for its answers, both at multiples of 64. Both are
-    /// written: message and answer number 0, without bytes. Then launch the kernel.
+    /// Makes a mailbox of 64 bytes in GPU memory, and a line of 64 bytes of host memory for its answers, both at multiples of 64. Writes message and answer
+    /// number 0, without bytes, to both. Launch the kernel after this call.
     ///
     /// # Errors
     /// [`Error::Argument`] for other memory or another place, [`Error::Outside`], [`Error::Handle`], [`Error::Freed`], [`Error::Limit`], [`Error::Full`],
-    /// [`Error::Gpu`] where the mailbox cannot be mapped, [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::Gpu`] if the mailbox cannot be mapped, [`Error::Closed`], [`Error::Forked`].
     pub fn message(&self, (to, at): (Buffer, u64), (answers, answers_at): (Buffer, u64)) -> Result<Message, Error> {
         let (setup, now) = (self.setup()?, self.now()?);
         let buffers = [BUFFER.decode(now.opening(), to.0)?, BUFFER.decode(now.opening(), answers.0)?];
         let (lane, mut claim) = self.own_lane(&setup, 0, now)?;
         let inner = claim.as_mut().ok_or(Error::Closed)?;
-        // SAFETY: the claim outlives what is found.
+        // SAFETY: the claim outlives these entries.
         let [entry, answers] = unsafe { [self.buffers.find(buffers[0])?, self.buffers.find(buffers[1])?] };
         if entry.place != rm::graph::Place::Video || answers.place != rm::graph::Place::Host {
             return Err(Error::Argument("a mailbox is in video memory, and its answers come to host memory"));
@@ -46,13 +46,13 @@ impl Session {
         }
         let map = entry.map_part(at, LINE as u64)?;
         let Inner { messages, copies: Some(copies), channel, .. } = inner else { return Err(Error::Closed) };
-        // Whoever frees the memory waits for this.
+        // A free of the memory waits for this.
         let held = copies.begin(channel)?;
         held.hold((&to, 0), LINE as u64)?;
         held.hold((&line, 0), LINE as u64)?;
         map.store_line(0, &Line([0; LINE]))?;
         map.wait_for_stores(0)?;
-        // SAFETY: a line of host memory that the CPU sees there, and that nobody frees while it is held.
+        // SAFETY: a line of host memory that the CPU sees there and that cannot be freed while it is held.
         unsafe { std::ptr::write_bytes(pointer as *mut u8, 0, LINE) };
         drop(held);
         let mailbox = Mailbox { map, to, answers: line, pointer, buffers, number: 0 };
@@ -60,19 +60,19 @@ impl Session {
         Ok(Message(MESSAGE.encode(now.opening(), name(lane, index), used)))
     }
 
-    /// Sends up to 56 bytes; the message's number. It is on its way when this returns, in front of all that this thread submits later. No lock, no
-    /// allocation, no system call.
+    /// Sends up to 56 bytes. Returns the message's number. The message is on the bus when this returns, before all later submissions of this thread. No
+    /// lock, no allocation, no system call.
     ///
     /// # Errors
-    /// [`Error::Argument`] for more bytes, [`Error::Busy`] while another thread submits on the lane, [`Error::Handle`], [`Error::Freed`],
-    /// [`Error::Closed`], [`Error::Forked`]. Nothing was sent.
+    /// [`Error::Argument`] for more bytes, [`Error::Busy`] while another thread submits on the lane, [`Error::Handle`], [`Error::Freed`], [`Error::Closed`],
+    /// [`Error::Forked`]. The message was not sent.
     #[inline]
     pub fn send(&self, message: Message, bytes: &[u8]) -> Result<u32, Error> {
         if bytes.len() > MESSAGE_BYTES {
             return Err(Error::Argument("a message has 56 bytes at most"));
         }
         self.with_mailbox(message, |mailbox| {
-            // 2^32 - 1 is left to kernels as a number that never comes, 0 is what is there at first.
+            // Kernels may use 2^32 - 1 as a number that is never sent; 0 is the initial number.
             let number = if mailbox.number >= u32::MAX - 1 { 1 } else { mailbox.number + 1 };
             // ORDERING: bytes, number and sum are one write.
             mailbox.map.store_line(0, &Line(copy::message_line(bytes, number)))?;
@@ -81,7 +81,7 @@ impl Session {
         })
     }
 
-    /// The newest answer, with the number of the message that it is for; `None` before the first, and while one is being written.
+    /// The newest answer, with the number of the message that it answers; `None` before the first, and while one is being written.
     ///
     /// # Errors
     /// As [`Session::send`].
@@ -90,8 +90,8 @@ impl Session {
         self.with_mailbox(message, |mailbox| {
             let mut line = [0; LINE];
             for (n, word) in line.chunks_exact_mut(4).enumerate() {
-                // SAFETY: a word of host memory that the CPU sees there, which nobody frees while it is held; the GPU may be
-                // writing it, so each is one load.
+                // SAFETY: a word of host memory that the CPU sees there and that cannot be freed while it is held. The GPU may be writing it, so each is one
+                // load.
                 let found = unsafe { (mailbox.pointer as *const u32).add(n).read_volatile() };
                 word.copy_from_slice(&found.to_le_bytes());
             }
@@ -99,12 +99,12 @@ impl Session {
         })
     }
 
-    /// Waits for the answer to a message, or to a later one, as [`Session::set_wait`] has it.
+    /// Waits for the answer to this message or to a later one, in the way that [`Session::set_wait`] has set.
     ///
     /// # Errors
-    /// As [`Session::answer`] but [`Error::Busy`], and [`Error::Timeout`].
+    /// As [`Session::answer`] without [`Error::Busy`], and [`Error::Timeout`].
     pub fn answered(&self, message: Message, number: u32, limit: Duration) -> Result<[u8; MESSAGE_BYTES], Error> {
-        // How long a kernel thinks is nothing that lanes know.
+        // Lanes have no estimate of how long a kernel takes to answer.
         let sleepers = Sleepers::new();
         let mut pace = Pace::new(self.how(), limit, &sleepers, 0);
         loop {
@@ -119,7 +119,7 @@ impl Session {
         }
     }
 
-    /// Ends it. The kernel is told nothing: send it what it ends by first.
+    /// Ends the mailbox. The kernel gets no message: first send the one that ends it.
     ///
     /// # Errors
     /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
@@ -152,7 +152,7 @@ impl Session {
         };
         let mailbox = Place::find(messages, index, used).ok_or_else(|| MESSAGE.wrong())?;
         for buffer in mailbox.buffers {
-            // SAFETY: the claim outlives what is found.
+            // SAFETY: the claim outlives this entry.
             unsafe { self.buffers.find(buffer) }.map_err(|_| Error::Freed)?;
         }
         if now.asks() {

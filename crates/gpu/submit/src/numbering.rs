@@ -1,32 +1,32 @@
-//! Which of a session's lanes is which.
+//! The numbers of a session's lanes.
 
 use crate::open::LANES;
 
-/// The one of inline copies, after those to the GPU and those from it.
+/// The lane of inline copies, after those to the GPU and those from it.
 pub(crate) const INLINE: usize = 2 * LANES;
-/// Lanes of launches that a session may have.
+/// Maximum number of launch lanes of a session.
 pub(crate) const LAUNCH_LANES: usize = 16;
-/// The first one of launches.
+/// The first launch lane.
 pub(crate) const LAUNCHES: usize = INLINE + 1;
-/// The first one of chains' copies beside launches: each lane of launches has its own. Claimed behind that, never before it.
+/// The first copy lane for chains: each launch lane has its own. It is claimed after the launch lane, never before.
 pub(crate) const BESIDE: usize = LAUNCHES + LAUNCH_LANES;
-/// Has no channel: who claims it looks at buffers, and nobody who submits finds a lane taken.
+/// Has no channel. A thread that looks at buffers claims it, so submissions do not find their lanes taken.
 pub(crate) const LOOKS: usize = BESIDE + LAUNCH_LANES;
 pub(crate) const ALL: usize = LOOKS + 1;
 
-/// Whether it is one of launches.
+/// Whether it is a launch lane.
 #[inline]
 pub(crate) fn has_launches(lane: usize) -> bool {
     (LAUNCHES..BESIDE).contains(&lane)
 }
 
-/// The one of copies beside a lane of launches.
+/// The copy lane next to a launch lane.
 #[inline]
 pub(crate) fn beside(launches: usize) -> usize {
     launches + LAUNCH_LANES
 }
 
-/// The lane of launches that it is beside.
+/// The launch lane next to this copy lane.
 #[inline]
 pub(crate) fn launches_of(beside: usize) -> Option<usize> {
     (BESIDE..LOOKS).contains(&beside).then(|| beside - LAUNCH_LANES)

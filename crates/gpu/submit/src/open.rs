@@ -1,4 +1,4 @@
-//! How a session comes to its address space: CUDA's where there is CUDA, its own on the software GPU.
+//! How a session gets its address space: CUDA's if there is CUDA, its own on the software GPU.
 
 use crate::choose::Ways;
 use crate::error::Error;
@@ -11,13 +11,13 @@ use rm::abi::control::ce_caps;
 use rm::driver::Libc;
 use std::sync::{Arc, Mutex};
 
-/// Lanes that a session may have.
+/// Maximum number of lanes of a session.
 pub(crate) const LANES: usize = 64;
 
 /// Where a session's channels are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// Beside CUDA; without CUDA on the software GPU, if it is preloaded.
+    /// Next to CUDA; without CUDA on the software GPU, if it is preloaded.
     #[default]
     Any,
     Cuda,
@@ -32,18 +32,19 @@ pub struct Options {
     pub kind: Kind,
     /// CUDA's number of the GPU.
     pub gpu: u32,
-    /// Lanes, up to 64: so many threads have one of their own. Each is two channels, one for each direction. A lane is [`Error::Busy`] while another
-    /// thread submits there, or prepares, releases or waits for a message of that lane.
+    /// Number of lanes, up to 64: this many threads have their own. Each lane is two channels, one for each direction. A lane is [`Error::Busy`] while
+    /// another thread submits there, or prepares, releases or waits for a message of that lane.
     pub lanes: usize,
-    /// Lanes of launches, up to 16: channels in CUDA's group for graphs. A graph belongs to the lane of the thread that prepared it, or to that of
-    /// [`Session::copy_graph`](crate::Session::copy_graph). Launches on different lanes are not ordered; on one lane they run one after the other, and it
-    /// is [`Error::Busy`] while another thread launches there, or prepares or releases a graph of that lane. A lane's channel is opened with its first graph.
+    /// Number of launch lanes, up to 16: channels in CUDA's group for graphs. A graph belongs to the lane of the thread that prepared it, or to the lane that
+    /// was passed to [`Session::copy_graph`](crate::Session::copy_graph). Launches on different lanes are not ordered; on one lane they run one after the
+    /// other. A lane is [`Error::Busy`] while another thread launches there, or prepares or releases a graph of that lane. A lane's channel is opened with
+    /// its first graph.
     pub launch_lanes: usize,
     /// Each submission asks CUDA whether the memory is still the allocation that was pinned: 1 us or more, and CUDA's locks.
     pub check_each_submission: bool,
-    /// What this machine's sizes are; without one copy engines do everything.
+    /// The profile of this machine; without one, copy engines make all copies.
     pub profile: Follow,
-    /// Told what the session does when it is opened and closed. Never called by what submits.
+    /// Called with the session's steps when it is opened and closed. Submissions never call it.
     pub log: Option<Log>,
 }
 
@@ -67,14 +68,14 @@ impl std::fmt::Debug for Options {
     }
 }
 
-/// What an open session has beside its lanes.
+/// The other parts of an open session, in addition to its lanes.
 pub(crate) struct Setup {
-    /// What orders streams, when it was first wanted. Before the machine, in whose context it is.
+    /// Orders streams; made at the first use. Dropped before the machine, whose context it uses.
     pub order: Mutex<Option<Arc<Order>>>,
     /// None without CUDA.
     pub machine: Option<Machine>,
     pub space: Arc<AddressSpace>,
-    /// What copies to the GPU, and what copies from it.
+    /// The engine that copies to the GPU, and the one that copies from it.
     pub engines: [Engine; 2],
     pub profile: Followed,
     pub ways: Arc<Ways>,
@@ -118,7 +119,7 @@ impl Setup {
         Ok(setup)
     }
 
-    /// CUDA's context is this thread's until what this answers is dropped; then it has the one again that it had.
+    /// Makes CUDA's context current in this thread until the result is dropped; that restores the thread's previous context.
     pub fn enter(&self) -> Result<Option<KeepCurrent>, Error> {
         let Some(machine) = &self.machine else { return Ok(None) };
         let context = machine.context().map_err(|why| Error::Unavailable(why.reason))?;
@@ -140,7 +141,7 @@ fn beside(gpu: u32) -> Result<Opened, Error> {
     // Before CUDA is initialised, if it is not yet.
     let watched = Libcuda::open().map_err(|error| Error::Unavailable(error.to_string()))?;
     let cuda = Cuda::load().map_err(|error| Error::Unavailable(error.to_string()))?;
-    // The program's threads keep the contexts that they have.
+    // The program's threads keep their current contexts.
     let _kept = cuda.keep_current();
     let context = cuda.device(gpu as usize)?.primary_context()?;
     let uuid = context.device().uuid()?;
@@ -151,20 +152,19 @@ fn beside(gpu: u32) -> Result<Opened, Error> {
         )),
         other => other.into(),
     })?;
-    // Launches of graphs need it, and nothing else.
+    // Only launches of graphs need it.
     let group = move || watched.address_space(uuid, Entry::CudasClient);
     Ok((Some(Machine::beside(context, space.clone()).with_group(group)), space))
 }
 
 fn alone(gpu: u32) -> Result<Opened, Error> {
-    // Real hardware is refused: a GPU belongs to somebody, and without CUDA nothing says to whom.
+    // Real hardware is refused: the GPU has an owner, and without CUDA there is no way to find out which one.
     let device = DeviceOptions::default().open(Arc::new(Libc), gpu as usize)?;
     Ok((None, AddressSpace::new(&device)?))
 }
 
-/// An asynchronous copy engine for each direction: not the one that the kernel driver clears memory with, so that no allocation
-/// delays a copy; one that is made for its direction, if the driver says so; and two that share no physical engine, so that both
-/// directions run at a time.
+/// An asynchronous copy engine for each direction. Not the engine with which the kernel driver clears memory, so that no allocation delays a copy. Engines
+/// that are made for their direction, if the driver says so. Two that share no physical engine, so that both directions run at the same time.
 fn engines(space: &AddressSpace) -> [Engine; 2] {
     let all = space.device().engines().unwrap_or_default();
     let [to, from] = chosen(&all);
@@ -186,7 +186,7 @@ fn chosen(all: &[CopyEngine]) -> [u32; 2] {
     };
     let to = best(ce_caps::SYSMEM_READ, None);
     let from = best(ce_caps::SYSMEM_WRITE, to);
-    // With graphics engines alone, any.
+    // If there are only graphics engines, any.
     let number = |engine: Option<&CopyEngine>| engine.or(all.first()).map_or(0, |engine| engine.number);
     [number(to), number(from)]
 }
@@ -211,12 +211,12 @@ mod tests {
         };
         assert_eq!(of(&[(2, read, 4), (3, 0, 8), (4, 0, 16)]), [3, 4]);
         assert_eq!(of(&[(2, 0, 4), (3, 0, 8), (4, read, 16)]), [4, 3]);
-        // Both directions on one engine delay each other less than a time slice of the driver's does.
+        // If both directions share one engine, each delays the other less than a time slice of the driver's own engine would.
         assert_eq!(of(&[(2, 0, 4), (3, 0, 8)]), [3, 3]);
         assert_eq!(of(&[(2, 0, 4)]), [2, 2]);
         assert_eq!(of(&[]), [0, 0]);
-        // An H200, as its driver tells it. From the GPU ce4 is at every size as quick as ce3, which says that it writes system memory
-        // better, or quicker.
+        // An H200, as its driver describes it. From the GPU, ce4 is at least as quick as ce3 at every size, although the driver lists only ce3 as good at
+        // writes to system memory.
         let h200 = [(2, read, 0x5000), (3, ce_caps::SYSMEM_WRITE, 0xa000), (4, ce_caps::NVLINK_P2P, 0xfff)];
         assert_eq!(of(&h200), [3, 4]);
     }

@@ -1,16 +1,16 @@
-//! Numbers of openings, for all sessions of the process: handles carry the lowest 8 bits, so no two sessions that are open at a time have the same. And which
-//! process that is: a fork's child has none of them.
+//! Numbers of openings, for all sessions of the process. Handles contain the lowest 8 bits, so no two sessions that are open at the same time have the same.
+//! Also the process that opened them: a fork's child has no session.
 
 use crate::error::Error;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Sessions of a process that are open at a time.
+/// Maximum number of open sessions of a process.
 pub(crate) const MOST: usize = 200;
 
 struct Openings {
     last: u64,
-    /// The lowest 8 bits of those that are open.
+    /// The lowest 8 bits of the open sessions' numbers.
     open: [bool; 256],
 }
 
@@ -19,7 +19,7 @@ static OPENINGS: Mutex<Openings> = Mutex::new(Openings { last: 0, open: [false; 
 /// The process that opened the first session; 0 before.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Set-up calls take locks that a forked child may find taken for ever: they ask this first.
+/// Set-up calls take locks that may stay taken forever in a forked child, so they call this first.
 pub(crate) fn same_process() -> Result<(), Error> {
     match PROCESS.load(Ordering::SeqCst) {
         0 => Ok(()),
@@ -28,14 +28,14 @@ pub(crate) fn same_process() -> Result<(), Error> {
     }
 }
 
-/// A number that was not given before. [`Error::Limit`] while [`MOST`] sessions are open, [`Error::Forked`].
+/// A new number. [`Error::Limit`] while [`MOST`] sessions are open, [`Error::Forked`].
 pub(crate) fn take() -> Result<u64, Error> {
     same_process()?;
     let taken = OPENINGS.lock().unwrap_or_else(PoisonError::into_inner).take();
     taken.ok_or(Error::Limit(MOST))
 }
 
-/// A session is open: a fork's child of this process may not have one.
+/// A session is open: a fork's child of this process cannot have one.
 pub(crate) fn opened() {
     PROCESS.store(std::process::id(), Ordering::SeqCst);
 }
@@ -70,13 +70,13 @@ mod tests {
         let all: Vec<u64> = std::iter::from_fn(|| openings.take()).collect();
         assert_eq!(all.len(), MOST);
         openings.open[all[7] as usize] = false;
-        // 56 low bits were never used: these come first, and again only what was given back.
+        // 56 low bits were never used: these are given first, and after them only numbers that were given back.
         for _ in 0..56 {
             let opening = openings.take().unwrap();
             assert!(opening > 200 && openings.take().is_none());
             openings.open[opening as usize % 256] = false;
         }
-        // Number 256 + 1 to 256 + 7 would be those of sessions that are open.
+        // Numbers 256 + 1 to 256 + 7 would be those of open sessions.
         assert_eq!(openings.take(), Some(256 + all[7]));
     }
 }

@@ -1,7 +1,7 @@
-//! Order between copies or launches and a CUDA stream, in both directions: by a word that one of them writes and the other waits for.
+//! Order between copies or launches and a CUDA stream, in both directions: one of them writes a word and the other waits for it.
 //!
-//! Each use takes a word of its own, in turn. A word is used again when what it was used for last has been written; until then the
-//! use after [`WORDS`] others is [`Error::Full`].
+//! Each use takes its own word, in turn. A word is used again when the write of its last use has arrived; until then the use after
+//! [`WORDS`] others is [`Error::Full`].
 
 use crate::buffers::Entry;
 use crate::by_cpu::DONE;
@@ -46,28 +46,28 @@ impl Session {
         let half = pieces.first().map_or(Ok(0), |piece| self.half(now, (piece.to, piece.from)))?;
         let (_, mut claim) = self.any_lane(half, now)?;
         let Some(Inner { copies: Some(copies), channel, .. }) = &mut *claim else { return Err(Error::Closed) };
-        // Dropped before it is submitted, it never was.
+        // It is dropped before it is submitted, so it does not count.
         copies.begin(channel)?;
         Ok(())
     }
 
-    /// What is put into the CUDA stream from now on waits for a copy or launch: the lane writes a word behind it, and a wait for that goes
-    /// into the stream. A call of CUDA's, with its locks. A copy by stores or loads is done: nothing goes into the stream.
+    /// Makes all later work of the CUDA stream wait for a copy or launch: the lane writes a word after it, and the stream gets a wait for
+    /// that word. This is a CUDA call, with CUDA's locks. A copy by stores or loads is already done, so the stream gets no wait.
     ///
-    /// If the lane dies before, the word is written all the same, within a tenth of a second, so that the stream goes on: without what it was to wait for, which
-    /// the copy's ticket says.
+    /// If the lane dies first, the word is still written within a tenth of a second, so that the stream continues, although the copy has
+    /// not ended. The copy's ticket returns the error.
     ///
     /// # Errors
     /// As [`Session::copy_in`]; [`Error::Busy`] while another thread submits on the lane.
     pub fn stream_wait(&self, Stream(stream): Stream, copy: Copy) -> Result<(), Error> {
         let (setup, now) = (self.setup()?, self.now()?);
         let (lane, _) = self.lane_of(now, copy)?;
-        // That it is one.
+        // Checks that it is a submission.
         self.query(copy)?;
         if lane == DONE {
             return Ok(());
         }
-        // A lane of launches waits for the copies beside it, in each chain.
+        // A launch lane waits for the copy lane next to it, in each chain.
         let lane = launches_of(lane.into()).unwrap_or(lane.into());
         let _context = setup.enter()?;
         let order = self.order(&setup, now)?;
@@ -83,7 +83,7 @@ impl Session {
                 return Ok(promise(channel));
             }
             let (buffer, at, value) = order.place(taken);
-            // SAFETY: the claim outlives what is found.
+            // SAFETY: the claim outlives this entry.
             let entry = unsafe { self.buffers.find(BUFFER.decode(now.opening(), buffer.0)?) }?;
             if let Some(copies) = copies {
                 let mut written = copies.begin(channel)?;
@@ -91,7 +91,7 @@ impl Session {
                 written.submit()?;
                 return Ok(promise(channel));
             }
-            // The graphics engine writes it inline, behind the barrier with which the copy has ended.
+            // The graphics engine writes it inline, after the barrier that ended the copy.
             if word.is_none() {
                 *word = Some(Prepared::inline(channel, &entry.region, 4, InlineMode::Headers)?);
             }
@@ -107,7 +107,8 @@ impl Session {
                 return Err(error);
             }
         }
-        // SAFETY: who made the handle says that it is a stream; the words go with the session, whose close waits for its lanes.
+        // SAFETY: the caller that made the handle guarantees that it is a stream; the words live as long as the session, whose close waits
+        // for its lanes.
         Ok(unsafe { order.words.hold_until(stream, taken.0, taken.1) }?)
     }
 }

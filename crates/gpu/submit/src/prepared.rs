@@ -1,29 +1,29 @@
-//! What is prepared on a lane: transfers, and frames that rotate.
+//! Objects that are prepared on a lane: transfers, and frames that rotate.
 
 use crate::choose::Executor;
 use crate::handle::Copy;
 use gpu::{Prepared, Region};
 
-/// What a transfer's handle stands for.
+/// The object that a transfer's handle names.
 pub(crate) enum Ready {
     /// By the copy engine.
     Copy(Prepared),
-    /// By the graphics engine, bytes that the CPU reads from a buffer at each submission.
+    /// By the graphics engine; the CPU reads the bytes from a buffer at each submission.
     Read { prepared: Prepared, source: Region, ends: Ends },
-    /// By stores or loads of the CPU.
+    /// By the CPU's stores or loads.
     ByCpu(ByCpu),
-    /// By the graphics engine, bytes that the caller gives.
+    /// By the graphics engine; the caller gives the bytes.
     Given(Prepared),
 }
 
-/// A copy that stores or loads of the CPU make.
+/// A copy by the CPU's stores or loads.
 #[derive(Clone, Copy)]
 pub(crate) struct ByCpu {
     pub executor: Executor,
     pub ends: Ends,
 }
 
-/// A copy, by where its ends lie among the buffers.
+/// A copy, by the places of its ends among the buffers.
 #[derive(Clone, Copy)]
 pub(crate) struct Ends {
     pub to: (u32, u32),
@@ -36,10 +36,10 @@ pub(crate) struct Ends {
 /// Frames of one buffer that rotate.
 pub(crate) struct Rotating {
     pub prepared: Prepared,
-    /// Addresses of the first frame, for the GPU.
+    /// GPU addresses of the first frame.
     pub to: u64,
     pub from: u64,
-    /// Where the first frame is in the source buffer, and where the CPU sees it, if it does.
+    /// Offset of the first frame in the source buffer, and its address for the CPU, if the CPU sees it.
     pub from_at: u64,
     pub pointer: Option<u64>,
     pub bytes: u64,

@@ -1,8 +1,8 @@
-//! Words that CUDA streams wait for, and that lanes have promised to write ([`crate::Session::hold_stream`]).
+//! Words that CUDA streams wait for, and that lanes have promised to write ([`crate::Session::stream_wait`]).
 //!
-//! A lane that dies (an error killed it, or memory had to go) writes none of its words, and the streams would wait for ever: the program too,
-//! which then calls nothing of ours that could find out. So a thread looks at the lanes ten times a second as long as words are
-//! promised, and writes those of dead lanes. A session in which no stream was held has no such thread.
+//! A lane that dies (after an error, or because its memory was freed) writes none of its words. The streams would wait forever, and so would
+//! the program, which then makes no call that could find the error. So a thread checks the lanes ten times a second as long as words are
+//! promised, and writes those of dead lanes. A session that has promised no word has no such thread.
 
 use crate::error::Error;
 use gpu::Observer;
@@ -10,17 +10,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Between two looks.
+/// Time between two checks.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A word that a lane writes when what it was given is done.
+/// A word that a lane writes when its earlier work is done.
 pub(crate) struct Promise {
     pub lane: Observer,
     pub index: usize,
     pub value: u32,
 }
 
-/// What is promised in one session.
+/// The promised words of one session.
 pub(crate) struct Promises {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -44,7 +44,7 @@ impl Promises {
         Promises { shared: Arc::new(shared), thread: Mutex::new(None) }
     }
 
-    /// Makes sure that somebody looks. Before the first promise.
+    /// Starts the thread, if it does not run yet. Called before the first promise.
     pub fn start(&self) -> Result<(), Error> {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() {
@@ -68,7 +68,7 @@ impl Promises {
 }
 
 impl Drop for Promises {
-    /// All lanes have gone: what they have not written is written here.
+    /// All lanes have ended: this writes the words that they have not written.
     fn drop(&mut self) {
         self.shared.state().over = true;
         self.shared.changed.notify_one();
@@ -84,7 +84,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread.
+    /// The body of the thread.
     fn look(&self) {
         let mut state = self.state();
         while !state.over {
@@ -99,7 +99,7 @@ impl Shared {
         }
     }
 
-    /// Writes the words of dead lanes, and forgets what was written.
+    /// Writes the words of dead lanes, and forgets promises whose words are written.
     fn keep(&self) {
         self.state().promised.retain(|promise| {
             let word = self.words.word(promise.index);
@@ -107,7 +107,7 @@ impl Shared {
             if written() {
                 return false;
             }
-            // (The lane is off the GPU when this is said: it does not write over what comes next.)
+            // (A dead lane is off the GPU: it does not overwrite later values.)
             let dead = promise.lane.is_dead();
             if dead && !written() {
                 word.store(promise.value, std::sync::atomic::Ordering::SeqCst);
@@ -117,7 +117,7 @@ impl Shared {
     }
 }
 
-/// Whatever the program does at a signal it does not do on a thread of ours.
+/// Blocks all signals while `spawn` runs, so that the program's signal handlers do not run on doorbell's threads.
 pub(crate) fn without_signals<T>(spawn: impl FnOnce() -> T) -> T {
     // SAFETY: sets of signals are plain bits; the calls read and write these two.
     unsafe {

@@ -1,10 +1,10 @@
-//! A queue of submissions under way: threads add tickets with a number of theirs, and take what is done, in any order of lanes.
+//! A queue of pending submissions: threads add tickets, each with a number of the caller, and take the finished ones, from any lanes.
 //!
-//! Who takes looks at the trackers itself. One of the threads that wait looks for all; the others sleep until it has found something. A descriptor for epoll
-//! needs somebody who looks while no thread is here: [`crate::watch`].
+//! Each take reads the trackers itself. Of the threads that wait, one looks for all; the others sleep until it has found something. While no thread looks, a
+//! descriptor for epoll needs another thread: [`crate::watch`].
 //!
-//! The core of a queue outlives the borrow of its session in the watching thread, so it has nothing of the session: an entry has an observer of its lane, and a
-//! close leaves the result there.
+//! In the watching thread, the core of a queue outlives the borrow of its session, so it contains no part of the session. An entry has an observer of its lane,
+//! and a close stores the result there.
 
 use crate::by_cpu::DONE;
 use crate::error::Error;
@@ -18,11 +18,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Most entries of a queue.
+/// Maximum number of entries of a queue.
 const MOST: usize = 1 << 16;
-/// So long a thread sleeps that waits for the one that looks: that one may have ended, or got no CPU.
+/// How long a waiting thread sleeps for the one that looks, which may have ended or got no CPU.
 const FOLLOW: Duration = Duration::from_millis(10);
-/// Nanoseconds without a change before whoever takes is asked to see what is wrong; twice as many each time, up to a second more.
+/// Nanoseconds without a change before the next take checks the lanes for errors; twice as many each time, up to a second more.
 const DOUBT: u64 = 10_000_000;
 const MOST_DOUBT: u64 = 1_000_000_000;
 
@@ -30,23 +30,23 @@ const MOST_DOUBT: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Done {
     pub copy: Copy,
-    /// What was given to [`Queue::add`].
+    /// The number that was given to [`Queue::add`].
     pub user: u64,
-    /// [`Error::Killed`], [`Error::Stopped`] or [`Error::Closed`] where its lane ended before.
+    /// [`Error::Killed`], [`Error::Stopped`] or [`Error::Closed`] if its lane ended first.
     pub result: Result<(), Error>,
 }
 
 impl Default for Done {
-    /// For an array to take into.
+    /// For an array that [`Queue::take`] fills.
     fn default() -> Done {
         Done { copy: Copy(0), user: 0, result: Ok(()) }
     }
 }
 
-/// Submissions of one session that are waited for together, by any number of threads.
+/// Submissions of one session that any number of threads wait for together.
 ///
-/// `S` is how it has the session: `&Session`, `Arc<Session>`. It stays good when the session is closed and opened again: what was in it comes out with its
-/// result or [`Error::Closed`], and new tickets may be added.
+/// `S` is the reference to the session: `&Session`, `Arc<Session>`. The queue stays valid when the session is closed and opened again: its old entries return
+/// with their result or [`Error::Closed`], and new tickets may be added.
 ///
 /// ```no_run
 /// # use submit::{Done, Options, Queue, Session, Transfer};
@@ -78,14 +78,14 @@ impl<S: Deref<Target = Session>> std::fmt::Debug for Queue<S> {
     }
 }
 
-/// What the watching thread and a close see of a queue.
+/// The part of a queue that the watching thread and a close use.
 pub(crate) struct Core {
     size: usize,
     state: Mutex<State>,
-    /// There is something to take or to look at, or nobody looks any more.
+    /// An entry is ready, there is a new one, or no thread looks any more.
     changed: Condvar,
     descriptor: OnceLock<OwnedFd>,
-    /// Of the one that looks; the others sleep elsewhere.
+    /// For the thread that looks; the others sleep elsewhere.
     sleepers: Sleepers,
 }
 
@@ -94,17 +94,17 @@ struct State {
     entries: Vec<Entry>,
     /// The descriptor is readable.
     signalled: bool,
-    /// The watching thread's next look is late, if something ends before it.
+    /// The watching thread's next look is late if something ends before it.
     long: bool,
-    /// A thread that waits looks for all of them.
+    /// A waiting thread looks for all of them.
     looker: bool,
-    /// Threads that wait now, and how often they were woken.
+    /// Number of threads that wait now, and how often they were woken.
     waiting: usize,
     woken: u64,
-    /// When something changed last, and how long after that whoever takes is asked to see what is wrong.
+    /// Time of the last change, and how long after it the next take checks the lanes.
     since: u64,
     doubt: u64,
-    /// When a take last saw what is wrong.
+    /// Time of the last such check by a take.
     saw: u64,
 }
 
@@ -122,7 +122,7 @@ enum Seen {
 }
 
 impl Entry {
-    /// Whether there is something to say of it. Never in a fork's child.
+    /// Whether the entry has a result. Never in a fork's child.
     fn is_ready(&self) -> bool {
         match &self.seen {
             Seen::Lane(observer, ticket) => {
@@ -134,7 +134,7 @@ impl Entry {
 }
 
 impl Core {
-    /// (A panic of another thread leaves nothing half done here.)
+    /// (A panic in another thread leaves the state consistent.)
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -151,13 +151,13 @@ impl Core {
         let Some(descriptor) = self.descriptor.get() else { return };
         if !state.signalled {
             let one = 1u64.to_ne_bytes();
-            // SAFETY: eight bytes of ours into a descriptor of ours, which does not block.
+            // SAFETY: eight bytes from the stack into the queue's descriptor, which does not block.
             let written = unsafe { libc::write(descriptor.as_raw_fd(), one.as_ptr().cast(), one.len()) };
             state.signalled = written == one.len() as isize;
         }
     }
 
-    /// The watching thread's look: nanoseconds until the next, `None` where there is nothing to look at until something is added or taken.
+    /// A look by the watching thread. Returns nanoseconds until the next, or `None` if no look is needed until an entry is added or taken.
     pub fn watch(&self) -> Option<u64> {
         let mut state = self.state();
         if state.signalled || state.entries.is_empty() {
@@ -174,7 +174,7 @@ impl Core {
             return None;
         }
         if after > state.doubt {
-            // Whoever takes sees whether a doorbell was missed: that needs a lane, which this thread never has.
+            // The next take checks for a missed doorbell: that needs a lane, which this thread never has.
             state.doubt = after + after.min(MOST_DOUBT);
             self.signal(&mut state);
             return None;
@@ -184,14 +184,14 @@ impl Core {
         Some(next)
     }
 
-    /// The session is about to close, or has closed: threads that wait look at that.
+    /// The session is about to close, or has closed: waiting threads check that.
     pub fn wake_all(&self) {
-        // Under the lock: a thread has looked whether the session is open, and sleeps; or it looks after this.
+        // Under the lock: a thread either has checked whether the session is open and sleeps, or checks after this.
         let _state = self.state();
         self.changed.notify_all();
     }
 
-    /// The session's lanes have gone: what is known of each entry now is what will ever be known.
+    /// The session's lanes have ended: the current result of each entry is final.
     pub fn closed(&self) {
         let mut state = self.state();
         for entry in &mut state.entries {
@@ -212,7 +212,7 @@ impl Core {
 }
 
 impl<S: Deref<Target = Session>> Queue<S> {
-    /// For up to so many submissions at a time.
+    /// A queue for this many submissions at a time.
     ///
     /// # Errors
     /// [`Error::Argument`] for none or more than 65,536, [`Error::Forked`].
@@ -243,12 +243,12 @@ impl<S: Deref<Target = Session>> Queue<S> {
         Ok(Queue { session, core })
     }
 
-    /// Adds a submission, with a number that comes out with it. The same one may be in several queues. It allocates nothing; with a descriptor it may make a
-    /// system call, to wake who watches.
+    /// Adds a submission, with a number that is returned with it. One submission may be in several queues. It allocates no memory. With a descriptor it may
+    /// make a system call, to wake the watching thread.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Handle`] for what is no submission of this opening, [`Error::Closed`], [`Error::Forked`]; with a descriptor also
-    /// [`Error::Unavailable`], where a thread cannot be started. Nothing was added. That its lane is dead is no error here.
+    /// [`Error::Full`], [`Error::Handle`] if it is not a submission of this opening, [`Error::Closed`], [`Error::Forked`]; with a descriptor also
+    /// [`Error::Unavailable`], if a thread cannot be started. The submission was not added. A dead lane is not an error here.
     pub fn add(&self, copy: Copy, user: u64) -> Result<(), Error> {
         Session::same_process()?;
         let opening = self.session.now()?;
@@ -260,7 +260,7 @@ impl<S: Deref<Target = Session>> Queue<S> {
         if state.entries.len() == self.core.size {
             return Err(Error::Full(self.core.size as u32));
         }
-        // A close ends what is here when it has the lock: it has it after this, or is seen here.
+        // A close ends all entries when it has the lock: either it gets the lock after this call, or this check sees the close.
         if self.session.now()? != opening {
             return Err(Error::Closed);
         }
@@ -293,8 +293,8 @@ impl<S: Deref<Target = Session>> Queue<S> {
         })
     }
 
-    /// Takes what is done, in the order in which it was added, as much as there is room for; how many. Never waits; 0 where nothing is done, or another thread
-    /// has taken it. What is left comes next time: then the descriptor stays readable.
+    /// Takes finished submissions, in the order in which they were added, as many as there is room for. Returns their number. Never waits; returns 0 if none is
+    /// finished, or if another thread has taken them. The next call returns those that are left: the descriptor stays readable for them.
     ///
     /// # Errors
     /// [`Error::Forked`].
@@ -305,7 +305,7 @@ impl<S: Deref<Target = Session>> Queue<S> {
         let pending = !state.entries.is_empty();
         let doubts = pending && count == 0 && {
             let now = now();
-            // Not at each take: it takes lanes.
+            // Not at each take, because it takes lanes.
             let due = now.saturating_sub(state.since.max(state.saw)) > DOUBT;
             state.saw = if due { now } else { state.saw };
             due
@@ -325,7 +325,7 @@ impl<S: Deref<Target = Session>> Queue<S> {
             && let Some(descriptor) = self.core.descriptor.get()
         {
             let mut counter = [0u8; 8];
-            // SAFETY: eight bytes of ours, from a descriptor of ours that does not block.
+            // SAFETY: eight bytes on the stack, from the queue's descriptor, which does not block.
             unsafe { libc::read(descriptor.as_raw_fd(), counter.as_mut_ptr().cast(), counter.len()) };
             state.signalled = false;
         }
@@ -352,7 +352,7 @@ impl<S: Deref<Target = Session>> Queue<S> {
         count
     }
 
-    /// What there is to say of an entry that is ready; `None` while results of a launch have still to be moved.
+    /// The result of an entry that is ready; `None` while a launch's results must still be moved.
     fn result(&self, entry: &mut Entry) -> Option<Result<(), Error>> {
         let (observer, ticket) = match &mut entry.seen {
             Seen::Over(result) => return Some(std::mem::replace(result, Ok(()))),
@@ -361,18 +361,18 @@ impl<S: Deref<Target = Session>> Queue<S> {
         match self.session.query(entry.copy) {
             Ok(0) => Some(Ok(())),
             Ok(_) => None,
-            // Closed meanwhile, and maybe open again.
+            // The session was closed in between, and may be open again.
             Err(_) if observer.done(ticket) => Some(Ok(())),
             Err(Error::Handle(_)) => Some(Err(Error::Closed)),
             Err(error) => Some(Err(error)),
         }
     }
 
-    /// Waits until something can be taken, as [`Session::set_wait`] has it. Threads that wait on one queue share the looks: one of them looks for all. An empty
-    /// queue is waited for, too: somebody may add.
+    /// Waits until an entry can be taken, in the way that [`Session::set_wait`] has set. One of the threads that wait on a queue looks for all of them. It also
+    /// waits for an empty queue, because another thread may add.
     ///
     /// # Errors
-    /// [`Error::Timeout`], [`Error::Forked`], and [`Error::Closed`] where nothing can be taken and the session is not open.
+    /// [`Error::Timeout`], [`Error::Forked`], and [`Error::Closed`] if no entry can be taken and the session is not open.
     pub fn wait(&self, limit: Duration) -> Result<(), Error> {
         Session::same_process()?;
         let mut pace = Pace::new(self.session.how(), limit, &self.core.sleepers, 0);
@@ -410,13 +410,13 @@ impl<S: Deref<Target = Session>> Queue<S> {
         };
         state.waiting -= 1;
         if state.waiting > 0 && !state.entries.is_empty() {
-            // Somebody else looks from now on.
+            // Another thread looks from now on.
             self.core.changed.notify_one();
         }
         found
     }
 
-    /// Sees whether something is wrong with the lanes of what is under way. What is found is said by the entries.
+    /// Checks the lanes of pending submissions for errors. The entries then have the results.
     fn see_what_is_wrong(&self) {
         // Not under the lock: it may wait for the kernel driver.
         for from in (0..self.core.size).step_by(CHUNK) {
@@ -432,7 +432,7 @@ impl<S: Deref<Target = Session>> Queue<S> {
         }
     }
 
-    /// Takes a submission out that was not taken yet; whether it was there. It goes on: nothing ends a submission but its lane.
+    /// Removes a submission that was not taken yet. Returns whether it was there. The submission itself still runs: only its lane can end it.
     ///
     /// # Errors
     /// [`Error::Forked`].
@@ -444,7 +444,7 @@ impl<S: Deref<Target = Session>> Queue<S> {
         Ok(state.entries.len() < before)
     }
 
-    /// Ends the waits of all threads that wait on this queue now: they return as if something could be taken.
+    /// Ends the current waits of all threads on this queue: they return as if an entry could be taken.
     ///
     /// # Errors
     /// [`Error::Forked`].
@@ -455,14 +455,15 @@ impl<S: Deref<Target = Session>> Queue<S> {
         Ok(())
     }
 
-    /// A descriptor that poll, epoll and asyncio find readable when something can be taken, until [`Queue::take`] has left nothing that is done. Do not read
-    /// from it. Where nothing moves for 10 ms, and less and less often then, it is readable without: the take, which answers 0, sees whether a doorbell was missed.
+    /// A descriptor that poll, epoll and asyncio find readable when an entry can be taken, until [`Queue::take`] has left no finished one. Do not read from it.
+    /// If no entry ends for 10 ms, and then less and less often, it becomes readable without a finished entry. The next take then returns 0 and checks for a
+    /// missed doorbell.
     ///
-    /// The first call starts the session's watching thread, `doorbell-waits`. It looks at what is in queues with a descriptor after naps as those of
-    /// [`crate::Wait::Sleep`], and sleeps where there is nothing. All signals are blocked in it, and a close ends it.
+    /// The first call starts the session's watching thread, `doorbell-waits`. It looks at the entries of queues with a descriptor after naps like those of
+    /// [`crate::Wait::Sleep`], and sleeps if there are none. All signals are blocked in it, and a close ends it.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is no descriptor or no thread to be had, [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::Unavailable`] if the system gives no descriptor or no thread, [`Error::Closed`], [`Error::Forked`].
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>, Error> {
         Session::same_process()?;
         self.session.now()?;
@@ -475,7 +476,7 @@ impl<S: Deref<Target = Session>> Queue<S> {
                 let why = std::io::Error::last_os_error();
                 return Err(Error::Unavailable(format!("no descriptor for a queue (eventfd): {why}")));
             }
-            // SAFETY: just made, and nobody else's.
+            // SAFETY: just made, and only this call has it.
             let _ = self.core.descriptor.set(unsafe { OwnedFd::from_raw_fd(made) });
             if state.entries.iter().any(Entry::is_ready) {
                 self.core.signal(&mut state);
@@ -489,7 +490,7 @@ impl<S: Deref<Target = Session>> Queue<S> {
         }
     }
 
-    /// Submissions in it, done or not; none in a fork's child.
+    /// Number of its submissions, done or not; 0 in a fork's child.
     pub fn len(&self) -> usize {
         Session::same_process().map_or(0, |()| self.core.state().entries.len())
     }
@@ -499,5 +500,5 @@ impl<S: Deref<Target = Session>> Queue<S> {
     }
 }
 
-/// Tickets that are looked at together.
+/// Number of tickets that are checked together.
 const CHUNK: usize = 256;

@@ -1,6 +1,6 @@
-//! Rotating frames: the producer fills the next while the copy of the one before is under way.
+//! Rotating frames: the producer fills the next one while the copy of the previous one is pending.
 //!
-//! All frames are one prepared transfer, whose addresses move within the two buffers.
+//! All frames share one prepared transfer, whose addresses move within the two buffers.
 
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, Copy, RING, Ring};
@@ -11,19 +11,19 @@ use crate::session::{Now, Session};
 use crate::transfers::{length, locate, name};
 use gpu::{CopyMode, CopyRelease, Prepared};
 
-/// Rings of one lane.
+/// Maximum number of rings of one lane.
 const MOST: usize = 1024;
-/// Most bytes of a frame.
+/// Maximum number of bytes of a frame.
 const MAX_BYTES: u64 = 1 << 30;
 
 /// A frame for the producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Which of the ring's.
+    /// Its index in the ring.
     pub index: usize,
-    /// Where it is in the source buffer.
+    /// Its offset in the source buffer.
     pub offset: u64,
-    /// Where the CPU sees it; 0 in memory of CUDA's on the GPU, which the CPU does not see.
+    /// Its address for the CPU; 0 in CUDA's GPU memory, which the CPU does not see.
     pub pointer: u64,
 }
 
@@ -32,8 +32,8 @@ fn taken(ring: &Rotating) -> Result<(), Error> {
 }
 
 impl Session {
-    /// A ring of `frames` frames of `bytes` each, one behind the other in both buffers from the offsets on. It is on this thread's
-    /// lane, and goes by the copy engine.
+    /// A ring of `frames` frames of `bytes` each, one after the other in both buffers from the offsets on. It is on this thread's
+    /// lane, and uses the copy engine.
     ///
     /// # Errors
     /// As [`Session::prepare`]; [`Error::Argument`] for fewer than two frames.
@@ -54,7 +54,7 @@ impl Session {
         let [to_place, from_place] = [BUFFER.decode(now.opening(), to.0)?, BUFFER.decode(now.opening(), from.0)?];
         let (lane, mut claim) = self.own_lane(&setup, self.half(now, (to, from))?, now)?;
         let Inner { rings, channel, .. } = claim.as_mut().ok_or(Error::Closed)?;
-        // SAFETY: the claim outlives what is found.
+        // SAFETY: the claim outlives these entries.
         let (to, entry) = unsafe { (self.buffers.find(to_place)?, self.buffers.find(from_place)?) };
         let (to, from) = (to.region.part(to_at, all)?, entry.region.part(from_at, all)?);
         let (mode, release) = (CopyMode::Plain, CopyRelease::Word);
@@ -67,10 +67,10 @@ impl Session {
         Ok(Ring(RING.encode(now.opening(), name(lane, index), used)))
     }
 
-    /// The next frame, for the producer to fill. Asked again before [`Session::ring_submit`] it is the same one.
+    /// The next frame, for the producer to fill. A second call before [`Session::ring_submit`] returns the same frame.
     ///
     /// # Errors
-    /// [`Error::Overrun`] while its last copy is under way, [`Error::Busy`], [`Error::Handle`], [`Error::Closed`], and as
+    /// [`Error::Overrun`] while its last copy is pending, [`Error::Busy`], [`Error::Handle`], [`Error::Closed`], and as
     /// [`Session::query`].
     pub fn ring_next(&self, ring: Ring) -> Result<Frame, Error> {
         self.with_ring(ring, |_, _, _, ring| {
@@ -89,7 +89,7 @@ impl Session {
         })
     }
 
-    /// Submits the copy of the frame that [`Session::ring_next`] gave, and goes on to the next.
+    /// Submits the copy of the frame that [`Session::ring_next`] returned, and moves to the next.
     ///
     /// # Errors
     /// [`Error::Argument`] without a frame, and as [`Session::submit`]; the frame stays the next then.
@@ -119,7 +119,7 @@ impl Session {
         })
     }
 
-    /// Ends a ring. What of it is under way goes on.
+    /// Ends a ring. Its pending copies still run.
     ///
     /// # Errors
     /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].

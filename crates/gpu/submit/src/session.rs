@@ -1,4 +1,4 @@
-//! The session: opened once, used by all threads, closed when what is under way is done.
+//! The session: opened once, used by all threads, closed when its pending work is done.
 
 use crate::buffers::{Buffers, Entry};
 use crate::choose::Ways;
@@ -19,19 +19,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-/// How long a close waits for what is under way; then its channels are stopped.
+/// How long a close waits for pending work before it stops the channels.
 const CLOSE: Duration = Duration::from_secs(10);
 /// GPFIFO entries of a lane's channel.
 pub(crate) const ENTRIES: u32 = 512;
 
-/// Copies and launches on one GPU. A process may have several. Everything takes `&self`, from any thread.
+/// Copies and launches on one GPU. A process may have several sessions. All calls take `&self`, from any thread.
 pub struct Session {
     pub(crate) lanes: [Lane; ALL],
     pub(crate) buffers: Buffers,
     pub(crate) lessons: Lessons,
-    /// Held while CUDA launches a graph that is learnt: launches of another one would be read for this one's.
+    /// Held while CUDA launches a graph that is learnt: launches of another graph would be mistaken for this one's.
     pub(crate) learning: Mutex<()>,
-    /// Bit 0: open. 1: each submission asks CUDA. 2 to 5: lanes of launches but one. 8 to 15: lanes in use. 16 on: which opening.
+    /// Bit 0: open. 1: each submission asks CUDA. 2 to 5: number of launch lanes, less one. 8 to 15: lanes in use. 16 on: number of the opening.
     state: AtomicU64,
     setup: RwLock<Option<Setup>>,
     /// [`Wait`], as a number.
@@ -39,12 +39,12 @@ pub struct Session {
     pub(crate) watch: Watch,
 }
 
-/// What `state` says.
+/// A value of `state`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Now(u64);
 
 impl Now {
-    /// The part of the opening's number that all handles have.
+    /// The part of the opening's number that all handles contain.
     #[inline]
     pub fn opening(self) -> u8 {
         (self.0 >> 16) as u8
@@ -55,7 +55,7 @@ impl Now {
         self.0 >> 16
     }
 
-    /// Each submission asks CUDA whether the memory is still what was pinned.
+    /// Each submission asks CUDA whether the memory is still the allocation that was pinned.
     #[inline]
     pub fn asks(self) -> bool {
         self.0 & 2 != 0
@@ -70,7 +70,7 @@ impl Now {
         (self.0 >> 2 & 0xf) as usize + 1
     }
 
-    /// This thread's lane of launches.
+    /// This thread's launch lane.
     pub fn own_launches(self) -> usize {
         LAUNCHES + thread::number() % self.launch_lanes()
     }
@@ -103,27 +103,27 @@ impl Session {
         }
     }
 
-    /// The same in memory of its own: it has 200 KiB, and a thread's stack may have less.
+    /// A closed session on the heap. It has 200 KiB, more than the stack of some threads.
     pub fn boxed() -> Box<Session> {
         static CLOSED: Session = Session::new();
         let mut session = Box::<Session>::new_uninit();
-        // SAFETY: as many bytes are there. They are the constant's once more: it has no memory elsewhere, and this one is never used.
+        // SAFETY: both have the size of a session. A closed session owns no memory, so its bytes may be copied; CLOSED itself is never used.
         unsafe {
             std::ptr::copy_nonoverlapping(&raw const CLOSED, session.as_mut_ptr(), 1);
             session.assume_init()
         }
     }
 
-    /// From now on CUDA's calls to the kernel driver are seen, as an open session beside CUDA needs it. Call it before CUDA is
-    /// initialised; the session may be opened later, when CUDA is at work. It loads libcuda and initialises nothing.
+    /// From now on doorbell sees CUDA's calls to the kernel driver, as a session next to CUDA requires. Call it before CUDA is initialised; the session may be
+    /// opened later, while CUDA is in use. It loads libcuda and initialises nothing in it.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is no libcuda.
+    /// [`Error::Unavailable`] if there is no libcuda.
     pub fn watch() -> Result<(), Error> {
         gpu::Libcuda::open().map(|_| ()).map_err(|error| Error::Unavailable(error.to_string()))
     }
 
-    /// Whether CUDA's calls have been seen from CUDA's start on. False: it was initialised before.
+    /// Whether CUDA's calls have been seen from CUDA's start on. False if CUDA was initialised earlier.
     ///
     /// # Errors
     /// As [`Session::watch`].
@@ -132,15 +132,15 @@ impl Session {
         Ok(!libcuda.watched().is_late())
     }
 
-    /// Opens it.
+    /// Opens the session.
     ///
     /// # Errors
-    /// [`Error::AlreadyOpen`], [`Error::Forked`], [`Error::Unavailable`] with the reason, and what the driver refuses.
+    /// [`Error::AlreadyOpen`], [`Error::Forked`], [`Error::Unavailable`] with the reason, and errors of the driver.
     pub fn open(&self, options: &Options) -> Result<(), Error> {
         self.open_with(options, Setup::new)
     }
 
-    /// As [`Session::open`], in an address space that the caller has, with the CUDA beside which it is, if it is.
+    /// As [`Session::open`], in the caller's address space, and next to the caller's CUDA if there is one.
     ///
     /// # Errors
     /// As [`Session::open`].
@@ -188,7 +188,7 @@ impl Session {
         Ok(())
     }
 
-    /// Closes it: waits for what is under way, up to ten seconds, and stops what is not done then. All handles end.
+    /// Closes the session: waits for pending work, up to ten seconds, and then stops the rest. All handles end.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Forked`].
@@ -200,7 +200,7 @@ impl Session {
         self.lanes.iter().for_each(|lane| lane.sleepers.wake_all());
         self.watch.closing();
         Point::AfterClose.reached();
-        // What it has of CUDA's is freed in CUDA's context.
+        // The session's CUDA objects are freed in CUDA's context.
         let kept = was.enter();
         self.empty();
         self.watch.closed();
@@ -213,9 +213,9 @@ impl Session {
         Ok(())
     }
 
-    /// Takes the channels out of all lanes.
+    /// Removes the channels of all lanes.
     fn empty(&self) {
-        // (Nobody waits for a lane in front of one that it has.)
+        // (No thread waits for a lane that comes before one that it has.)
         let mut claims: Vec<Claim<'_>> = self.lanes.iter().map(Lane::claim_in_time).collect();
         wait_for_all(&mut claims);
         for (lane, mut claim) in self.lanes.iter().zip(claims) {
@@ -223,21 +223,21 @@ impl Session {
             lane.before.fetch_add(inner.channel.submitted(), Ordering::Relaxed);
             staged::bring(&mut inner);
             drop(lane.retract());
-            // The channel first: what its launches may have used stays until it has gone.
+            // The channel first: memory that its launches may have used stays until the channel has ended.
             let Inner { graphs, leaving, channel, .. } = inner;
             drop(channel);
             drop((graphs, leaving));
         }
     }
 
-    /// Whether it is open, and which time.
+    /// The state, if it is open: it includes the number of the opening.
     #[inline]
     pub(crate) fn now(&self) -> Result<Now, Error> {
         let state = self.state.load(Ordering::SeqCst);
         if state & 1 == 1 { Ok(Now(state)) } else { Err(Error::Closed) }
     }
 
-    /// Whether this is the process that opened sessions, and no fork's child of it. Ask before taking a lock that another thread may have had at the fork.
+    /// Whether this is the process that opened sessions, and not a fork's child. Call it before taking a lock that another thread may have held at the fork.
     ///
     /// # Errors
     /// [`Error::Forked`].
@@ -252,14 +252,14 @@ impl Session {
         if setup.is_some() { Ok(Opened(setup, once)) } else { Err(Error::Closed) }
     }
 
-    /// The lane at `at`, which is still the one of `now`.
+    /// Claims the lane at `at`, if the session is still in the opening of `now`.
     #[inline]
     pub(crate) fn claim(&self, at: usize, now: Now) -> Result<Claim<'_>, Error> {
         let claim = self.lanes[at].claim().ok_or_else(|| self.busy(at))?;
         self.still(claim, now)
     }
 
-    /// Why a lane is not to be had: in a fork's child, whoever had it when the process forked has it for ever.
+    /// Why a lane cannot be claimed. In a fork's child, a lane that was claimed at the fork stays claimed forever.
     #[cold]
     fn busy(&self, at: usize) -> Error {
         match self.lanes[at].observe(|observer| Ok(observer.forked())) {
@@ -270,7 +270,7 @@ impl Session {
 
     #[inline]
     pub(crate) fn still<'l>(&self, claim: Claim<'l>, now: Now) -> Result<Claim<'l>, Error> {
-        // ORDERING: after the claim: a close that is under way waits for the claim, or is seen here.
+        // ORDERING: after the claim: either a close in progress waits for the claim, or this load sees the close.
         if self.state.load(Ordering::SeqCst) == now.0 { Ok(claim) } else { Err(Error::Closed) }
     }
 
@@ -287,8 +287,8 @@ impl Session {
         Err(self.busy(half))
     }
 
-    /// This thread's lane in one half, waited for. The set-up is asked for before, never by who has a lane: a close has it when it
-    /// waits for the lanes.
+    /// Waits for this thread's lane in one half. The set-up must be taken first, and never by a thread that has a lane: a close has the set-up while it waits
+    /// for the lanes.
     pub(crate) fn own_lane(&self, setup: &Opened<'_>, half: usize, now: Now) -> Result<(usize, Claim<'_>), Error> {
         let at = if half == INLINE { INLINE } else { half + thread::number() % now.lanes() };
         let mut claim = self.lanes[at].claim_in_time();
@@ -299,11 +299,10 @@ impl Session {
         Ok((at, self.still(claim, now)?))
     }
 
-    /// Makes `length` bytes of CUDA's memory at `pointer` nameable: cudaMalloc's, cudaHostAlloc's or registered memory of this
-    /// GPU. Takes CUDA's locks.
+    /// Makes a buffer of `length` bytes of CUDA's memory at `pointer`: cudaMalloc's, cudaHostAlloc's or registered memory of this GPU. Takes CUDA's locks.
     ///
     /// # Errors
-    /// [`Error::Pin`] for what is no such memory, [`Error::Unavailable`] without CUDA, [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::Pin`] for any other memory, [`Error::Unavailable`] without CUDA, [`Error::Closed`], [`Error::Forked`].
     pub fn pin(&self, pointer: u64, length: u64) -> Result<Buffer, Error> {
         let (setup, now) = (self.setup()?, self.now()?);
         let machine = setup.machine.as_ref();
@@ -314,11 +313,10 @@ impl Session {
         self.add(now, Entry::of_cuda(machine, pointer, length, setup.ways.map())?)
     }
 
-    /// Memory of the session's own, host memory or (`video`) the GPU's, which the CPU sees too. Allocated without CUDA, in whole
-    /// pages.
+    /// The session's own memory: host memory or (`video`) GPU memory, which the CPU sees, too. Allocated without CUDA, in whole pages.
     ///
     /// # Errors
-    /// What the driver refuses, [`Error::Closed`], [`Error::Forked`].
+    /// Errors of the driver, [`Error::Closed`], [`Error::Forked`].
     pub fn allocate(&self, bytes: u64, video: bool) -> Result<Buffer, Error> {
         let (setup, now) = (self.setup()?, self.now()?);
         if bytes > gpu::MAX_LENGTH {
@@ -334,9 +332,9 @@ impl Session {
         Ok(Buffer(BUFFER.encode(now.opening(), place, used)))
     }
 
-    /// Ends a buffer. Nothing names it any more when this is called, and what is under way with it is waited for, up to a second. After that, memory of CUDA's
-    /// stops the lanes that still copy there; memory of the session's own is kept until they are done. Other lanes go on. What has the memory for longer
-    /// (a mailbox, a chain, a parameter) keeps it where it is.
+    /// Ends a buffer. From now on no submission can name it, and the call waits for pending work with it, up to a second. After that second, an unpin of
+    /// CUDA's memory stops the lanes that still copy there; the session's own memory is kept until they are done. Other lanes are not affected. Objects that
+    /// use the memory for longer (a mailbox, a chain, a parameter) keep it in place.
     ///
     /// # Errors
     /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
@@ -347,8 +345,7 @@ impl Session {
         Ok(())
     }
 
-    /// Where a buffer is: its address, for CPU and GPU, and its bytes. The CPU may use the address of host memory and of
-    /// [`Session::allocate`]'s.
+    /// A buffer's address, for CPU and GPU, and its length in bytes. The CPU may use the address of host memory and of memory from [`Session::allocate`].
     ///
     /// # Errors
     /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
@@ -368,8 +365,7 @@ impl Session {
 /// The set-up of an open session, which stays open while this lives.
 pub(crate) struct Opened<'s>(RwLockReadGuard<'s, Option<Setup>>, #[allow(dead_code, reason = "counted")] Once);
 
-/// One per thread: who has the set-up and asks for it once more waits for a close that waits for the first. Looked at where there
-/// are debug assertions.
+/// One per thread: a thread that has the set-up and takes it again would wait for a close that waits for the first. Checked in builds with debug assertions.
 pub(crate) struct Once;
 
 #[cfg(debug_assertions)]
@@ -401,8 +397,8 @@ impl std::ops::Deref for Opened<'_> {
     }
 }
 
-/// Waits for what is under way on all lanes together, up to [`CLOSE`]. What waits for a dead lane dies with it, and the time is over
-/// for what is not done then.
+/// Waits for pending work on all lanes together, up to [`CLOSE`]. Lanes that wait for a dead lane end with it. Afterwards, the lanes that are not done are
+/// stopped.
 fn wait_for_all(claims: &mut [Claim<'_>]) {
     let (start, mut no_launches) = (Instant::now(), [false; ALL]);
     let mut waiting: Vec<usize> = (0..claims.len()).filter(|at| claims[*at].is_some()).collect();
@@ -412,7 +408,7 @@ fn wait_for_all(claims: &mut [Claim<'_>]) {
             let ended = channel.idle(Duration::ZERO);
             no_launches[*at] |=
                 has_launches(*at) && matches!(ended, Err(gpu::Error::ChannelKilled(_) | gpu::Error::ChannelStopped));
-            // Copies beside launches wait for these: where their channel has gone, nothing more comes.
+            // Copies next to launches wait for these: if the launch channel has ended, they never run.
             let never = launches_of(*at).is_some_and(|launches| no_launches[launches]);
             matches!(ended, Err(gpu::Error::Timeout { .. })) && !never
         });
@@ -461,7 +457,7 @@ pub(crate) fn equip(lane: &Lane, claim: &mut Claim<'_>, channel: Channel, copies
 impl Drop for Session {
     fn drop(&mut self) {
         if self.close().is_err() && Session::same_process().is_err() {
-            // A fork's child: nothing of it is ours to free.
+            // A fork's child: it must not free the parent's objects.
             self.watch.forget();
             std::mem::forget(self.setup.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         }

@@ -1,11 +1,11 @@
-//! The threads that sleep until submissions of one lane are done, and what they expect.
+//! The threads that sleep until submissions of one lane are done, and the expected length of their waits.
 //!
 //! They share the looks, and no thread depends on another. With n threads asleep each naps n times as long, so that together they look as often as one would.
-//! Whoever finds the lane further on wakes those whose number has come. A thread that gets no CPU, or ends in its nap, costs the others nothing but a longer
-//! nap, a millisecond at most.
+//! A thread that finds progress on the lane wakes those whose number has been reached. If a thread gets no CPU, or ends during its nap, the others only nap
+//! longer, a millisecond at most.
 //!
-//! The protocol: a sleeper reads `word`, looks, counts itself in `napping`, and sleeps if `word` is still the same. Who has found progress first (`seen`)
-//! changes `word`, then reads `napping`. So either the one sees the sleeper, or the kernel sees the changed word.
+//! The protocol: a sleeper reads `word`, looks, counts itself in `napping`, and sleeps if `word` is still the same. The thread that first finds progress
+//! (`seen`) changes `word`, then reads `napping`. So either that thread sees the sleeper, or the kernel sees the changed word.
 
 use crate::wait::{LATE, LONGEST, nap};
 use locks::futex;
@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub(crate) struct Sleepers {
     word: AtomicU32,
     napping: AtomicU32,
-    /// The furthest number that a sleeper has seen done. Numbers of a lane never come again.
+    /// The highest number that a sleeper has seen done. Numbers of a lane are never reused.
     seen: AtomicU64,
     pub expected: Expected,
 }
 
-/// A nap that is about to be: what the word was before the last look.
+/// A nap that is about to begin: the value of the word before the last look.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before(u32);
 
@@ -37,8 +37,8 @@ impl Sleepers {
         Before(self.word.load(Ordering::SeqCst))
     }
 
-    /// Sleeps after a look in vain for a number, which was `after` nanoseconds into the wait; until that number is seen done by another thread, `limit` nanoseconds
-    /// have passed, or a signal came.
+    /// Sleeps after a failed look for a number, `after` nanoseconds into the wait. Ends when another thread sees that number done, when `limit` nanoseconds
+    /// of the wait have passed, or at a signal.
     pub fn nap(&self, before: Before, number: u64, start: u64, after: u64, limit: u64) -> Nap {
         // ORDERING: before the kernel compares the word: see the head of the file.
         let others = self.napping.fetch_add(1, Ordering::SeqCst);
@@ -46,14 +46,14 @@ impl Sleepers {
         let long = alone.saturating_mul(u64::from(others) + 1).min(LONGEST);
         let at = start.saturating_add(after).saturating_add(long.min(limit.saturating_sub(after)));
         let at = libc::timespec { tv_sec: (at / 1_000_000_000) as i64, tv_nsec: (at % 1_000_000_000) as i64 };
-        // (No cancellation point: glibc's functions that sleep end cancelled threads, which would unwind through frames that know nothing of that.)
+        // (No cancellation point: glibc's functions that sleep end cancelled threads by unwinding, through frames that cannot be unwound.)
         let deadline = Deadline::new(Clock::Monotonic, at);
         let woken = futex::wait_bitset(&self.word, before.0, Some(&deadline), bit(number)) != futex::Wait::TimedOut;
         self.napping.fetch_sub(1, Ordering::SeqCst);
         Nap { woken, shared: others > 0, long: alone > LATE }
     }
 
-    /// All up to this number are done. After a look; wakes who sleeps for one of those that nobody has seen before.
+    /// All submissions up to this number are done. Called after a look; wakes the threads that sleep for a number that no thread has seen before.
     pub fn reached(&self, number: u64) {
         let seen = self.seen.fetch_max(number, Ordering::SeqCst);
         if seen >= number {
@@ -75,30 +75,30 @@ impl Sleepers {
     }
 }
 
-/// How a nap was.
+/// The outcome of a nap.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Nap {
     /// It ended before its time.
     pub woken: bool,
-    /// Others slept when it began, so it was longer than it would have been.
+    /// Other threads slept when it began, so it was longer than it would have been.
     pub shared: bool,
-    /// Longer than anybody may be told late, because of what is expected.
+    /// Because of the expected length, it was longer than the permitted lateness.
     pub long: bool,
 }
 
-/// Sleepers are told apart by 32 bits.
+/// 32 bits distinguish the sleepers.
 fn bit(number: u64) -> u32 {
     1 << (number % 32)
 }
 
-/// Those of the numbers after `seen`, up to `number`.
+/// The bits of the numbers after `seen`, up to `number`.
 fn bits(seen: u64, number: u64) -> u32 {
     if number - seen >= 32 { futex::MATCH_ANY } else { (seen + 1..=number).map(bit).fold(0, |all, bit| all | bit) }
 }
 
-/// How long waits took lately, at least: nanoseconds, 0 where nothing is known.
+/// A lower bound for how long recent waits took, in nanoseconds; 0 if unknown.
 ///
-/// It falls at once and doubles at most: one long wait among short ones lets nobody sleep long.
+/// It falls immediately and at most doubles: one long wait among short ones makes no thread sleep long.
 #[derive(Debug)]
 pub(crate) struct Expected(AtomicU64);
 
@@ -111,13 +111,13 @@ impl Expected {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// A wait took so long. (Of two threads' at once, one is lost.)
+    /// A wait took this long. (If two threads store together, one value is lost.)
     pub fn lasted(&self, nanoseconds: u64) {
         let before = self.get();
         self.0.store(nanoseconds.min(before.saturating_mul(2).max(LATE)), Ordering::Relaxed);
     }
 
-    /// So long a wait was too long, nobody knows by how much.
+    /// A wait of this length was too long, by an unknown amount.
     pub fn overslept(&self, nanoseconds: u64) {
         self.0.store(nanoseconds / 2, Ordering::Relaxed);
     }
@@ -165,11 +165,11 @@ mod tests {
     fn a_nap_does_not_begin_where_its_number_came_after_the_look() {
         let sleepers = Sleepers::new();
         let before = sleepers.before();
-        // (The look, in vain.) Nobody sleeps, so nobody is woken.
+        // (The failed look.) No thread sleeps, so none is woken.
         sleepers.reached(5);
         assert!(sleepers.nap(before, 5, now(), 0, u64::MAX).woken);
         assert!(!sleepers.nap(sleepers.before(), 6, now(), 0, u64::MAX).woken, "nothing has come since");
-        // What was seen before wakes nobody again.
+        // Numbers that were seen before wake no thread again.
         let before = sleepers.before();
         sleepers.reached(5);
         sleepers.reached(4);
@@ -197,7 +197,7 @@ mod tests {
         });
     }
 
-    /// Threads that sleep for numbers of a counter, which one of them alone sees in time: naps of the others are far too long.
+    /// Threads sleep for numbers of a counter, and only one of them sees a number in time: the naps of the others are far too long.
     #[test]
     fn no_sleeper_misses_its_number() {
         const THREADS: u64 = 8;
@@ -232,7 +232,7 @@ mod tests {
                 number = (number + 1 + number % 7).min(THREADS * ROUNDS);
                 reached.store(number, Ordering::SeqCst);
                 sleepers.reached(number);
-                // Until somebody sleeps, mostly.
+                // Until a thread sleeps, mostly.
                 (0..50)
                     .take_while(|_| sleepers.napping.load(Ordering::SeqCst) == 0)
                     .for_each(|_| std::thread::yield_now());

@@ -1,11 +1,11 @@
-//! Graphs that name pageable memory: the CPU moves the results of their launches when these are over.
+//! Graphs that name pageable memory: the CPU moves the results of their launches when these have ended.
 
 use crate::lane::Inner;
 use crate::launching::{Form, Launching};
 use gpu::Channel;
 use std::time::Duration;
 
-/// Moves the results of launches that are over. Whether the program has those of all launches now.
+/// Moves the results of launches that have ended. Returns whether the program has the results of all launches now.
 pub(crate) fn bring(Inner { graphs, leaving, channel, .. }: &mut Inner) -> bool {
     let mut all = true;
     for launching in graphs.iter_mut().filter_map(|place| place.item.as_mut()).chain(leaving) {
@@ -16,7 +16,8 @@ pub(crate) fn bring(Inner { graphs, leaving, channel, .. }: &mut Inner) -> bool 
     all
 }
 
-/// Frees the graphs that were released while their launches were under way, if that is over. In CUDA's context, if there is one.
+/// Frees the graphs that were released while their launches were pending, if these have ended. In CUDA's context, if there is
+/// one.
 pub(crate) fn give_back(Inner { leaving, channel, .. }: &mut Inner) {
     if leaving.is_empty() || matches!(channel.idle(Duration::ZERO), Err(gpu::Error::Timeout { .. })) {
         return;
@@ -26,7 +27,7 @@ pub(crate) fn give_back(Inner { leaving, channel, .. }: &mut Inner) {
     }
 }
 
-/// Moves the results of its last launch, which is over.
+/// Moves the results of its last launch, which has ended.
 pub(crate) fn end(launching: &mut Launching, channel: &Channel) {
     if let Form::Staged(graph) = &mut launching.form {
         graph.finish(channel);

@@ -1,4 +1,5 @@
-//! Starts what is ready, on its lane of launches, or on that and the lane of copies beside it; and ends what the CPU has to end.
+//! Starts a prepared graph or chain on its launch lane and, for some chains, on the copy lane next to it; and finishes the CPU's
+//! part.
 
 use crate::error::Error;
 use crate::handle::Copy;
@@ -12,7 +13,7 @@ use launch::StagedGraph;
 use std::sync::atomic::Ordering;
 
 impl Session {
-    /// Launches what the caller has found on the lane of launches, which it has.
+    /// Launches an object of the launch lane, which the caller has.
     #[inline]
     pub(crate) fn start(
         &self,
@@ -31,7 +32,7 @@ impl Session {
         }
     }
 
-    /// As [`Session::start`], when there is room, and the channel of launches has been told what to wait for.
+    /// As [`Session::start`], but first checks for room and puts waits into the launch channel.
     #[inline]
     pub(crate) fn start_behind(
         &self,
@@ -78,7 +79,7 @@ impl Session {
         }?)
     }
 
-    /// Launches one on the lane of launches, which the caller has.
+    /// Launches a graph with pageable memory on the launch lane, which the caller has.
     fn start_staged(
         &self,
         (now, lane): (Now, usize),
@@ -87,13 +88,14 @@ impl Session {
     ) -> Result<Copy, Error> {
         let ticket = graph.launch(channel)?;
         if graph.pageable_bytes().1 > 0 {
-            // ORDERING: before the ticket is anybody's: whoever finds it done finds this, too.
+            // ORDERING: before any thread gets the ticket: a thread that finds it done sees this store, too.
             self.lanes[lane].owes.store(true, Ordering::Release);
         }
         Ok(self.submitted(now, lane, ticket))
     }
 
-    /// Moves the results of all launches of a lane that are over. False where another thread has the lane, which may be doing so.
+    /// Moves the results of all launches of a lane that have ended. False if another thread has the lane; that thread may be
+    /// moving them.
     #[cold]
     pub(crate) fn bring(lane: &Lane) -> bool {
         let Some(mut claim) = lane.claim() else { return false };

@@ -1,9 +1,9 @@
-//! Numbers of threads, the lowest that is free: who has a lane of its own is decided by them.
+//! Numbers of threads, the lowest free one each: they decide which threads have their own lane.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Which of the first 64 numbers threads have.
+/// The numbers below 64 that threads have.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 /// For threads beyond these, which share lanes anyway.
 static BEYOND: AtomicUsize = AtomicUsize::new(0);
@@ -20,7 +20,8 @@ impl Drop for Number {
 
 thread_local!(static NUMBER: Number = const { Number(Cell::new(NONE)) });
 
-/// This thread's number. (Its first call may allocate: the loader notes what to call when the thread ends.)
+/// This thread's number. (A thread's first call may allocate: the loader records a destructor for the end of
+/// the thread.)
 #[inline]
 pub(crate) fn number() -> usize {
     let mine = NUMBER.try_with(|number| {
@@ -29,7 +30,7 @@ pub(crate) fn number() -> usize {
         }
         number.0.get()
     });
-    // A destructor of the thread's that runs behind ours shares a lane.
+    // A thread-local destructor that runs after this one shares a lane.
     mine.unwrap_or(0)
 }
 
@@ -56,7 +57,7 @@ mod tests {
     fn threads_that_follow_each_other_have_the_same_number() {
         let first = std::thread::spawn(number).join().unwrap();
         for _ in 0..200 {
-            // Other tests' threads may have taken it meanwhile; never 200 of them.
+            // Threads of other tests may have taken it in between, but never 200 of them.
             assert!(std::thread::spawn(number).join().unwrap() < 64);
         }
         assert!(first < 64);

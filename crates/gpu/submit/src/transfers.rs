@@ -1,4 +1,4 @@
-//! Copies that are ready to go: validated once, submitted often.
+//! Prepared copies: validated once, submitted often.
 
 use crate::choose::{Direction, Executor};
 use crate::copying::Piece;
@@ -12,13 +12,13 @@ use crate::session::{Now, Session};
 use gpu::{CopyMode, CopyRelease, InlineMode, Prepared};
 use rm::graph;
 
-/// Transfers of one lane.
+/// Maximum number of transfers of one lane.
 const MOST: usize = 4096;
-/// Bits of a handle's place that number the transfer; the lane is above.
+/// Bits of a handle's place that number the transfer; the lane is in the bits above.
 const INDEX: u32 = 12;
-/// Most bytes of one transfer.
+/// Maximum number of bytes of one transfer.
 const MAX_BYTES: u64 = 1 << 30;
-/// Most bytes that travel in the command stream.
+/// Maximum number of bytes of an inline transfer.
 pub(crate) const MAX_INLINE: u64 = 64 << 10;
 
 pub(crate) fn locate(place: u32) -> (usize, u32) {
@@ -30,12 +30,12 @@ pub(crate) fn name(lane: usize, index: u32) -> u32 {
 }
 
 impl Session {
-    /// Makes a copy ready on this thread's lane, by the executor that the profile names ([`Session::explain`]). Threads may hand it on: whoever
-    /// submits it takes that lane. The call waits for the lane, allocates, and asks the kernel driver for memory.
+    /// Prepares a copy on this thread's lane, with the executor that the profile names ([`Session::explain`]). Any thread may submit it, and
+    /// then takes that lane. The call waits for the lane, allocates, and asks the kernel driver for memory.
     ///
     /// # Errors
-    /// [`Error::Handle`], [`Error::Freed`], [`Error::Outside`], [`Error::Limit`], [`Error::Argument`] for no bytes or more than
-    /// 1 GiB, [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::Handle`], [`Error::Freed`], [`Error::Outside`], [`Error::Limit`], [`Error::Argument`] for 0 bytes or more than 1 GiB,
+    /// [`Error::Closed`], [`Error::Forked`].
     pub fn prepare(
         &self,
         (to, to_at): (Buffer, u64),
@@ -47,12 +47,12 @@ impl Session {
         let [to_place, from_place] = [BUFFER.decode(now.opening(), to.0)?, BUFFER.decode(now.opening(), from.0)?];
         let direction = self.direction(to_place.0, from_place.0);
         let executor = setup.ways.choose(direction, bytes.into());
-        // The CPU has to be able to read it, and it has to fit into slots.
+        // The CPU must be able to read the bytes, and they must fit into slots.
         let inline = executor == Executor::Inline && direction == Direction::ToGpu && u64::from(bytes) <= MAX_INLINE;
         let half = if inline { INLINE } else { self.half(now, (to, from))? };
         let (lane, mut claim) = self.own_lane(&setup, half, now)?;
         let inner = claim.as_mut().ok_or(Error::Closed)?;
-        // SAFETY: the claim outlives what is found.
+        // SAFETY: the claim outlives these entries.
         let find = |place| unsafe { self.buffers.find(place) };
         let (to_entry, entry) = (find(to_place)?, find(from_place)?);
         let to = to_entry.region.part(to_at, bytes.into())?;
@@ -71,8 +71,8 @@ impl Session {
         Ok(Transfer(TRANSFER.encode(now.opening(), name(lane, index), used)))
     }
 
-    /// Makes a copy of up to 64 KiB ready whose bytes are given at each submission ([`Session::submit_bytes`]): they travel in the
-    /// command stream, by the graphics engine, and need no buffer. All of these share one lane.
+    /// Prepares a copy of up to 64 KiB whose bytes are passed at each submission ([`Session::submit_bytes`]). The bytes are part of the command
+    /// stream, by the graphics engine, and need no buffer. All such transfers share one lane.
     ///
     /// # Errors
     /// As [`Session::prepare`].
@@ -82,25 +82,25 @@ impl Session {
         let place = BUFFER.decode(now.opening(), to.0)?;
         let (lane, mut claim) = self.own_lane(&setup, INLINE, now)?;
         let inner = claim.as_mut().ok_or(Error::Closed)?;
-        // SAFETY: the claim outlives what is found.
+        // SAFETY: the claim outlives this entry.
         let to = unsafe { self.buffers.find(place) }?.region.part(to_at, bytes.into())?;
         let prepared = Prepared::inline(&mut inner.channel, &to, bytes, InlineMode::Headers)?;
         let (index, used) = Place::put(&mut inner.transfers, MOST, Ready::Given(prepared))?;
         Ok(Transfer(TRANSFER.encode(now.opening(), name(lane, index), used)))
     }
 
-    /// Submits what was prepared once more. No lock, no allocation, no system call.
+    /// Submits a prepared transfer. No lock, no allocation, no system call.
     ///
     /// # Errors
-    /// [`Error::Busy`] while another thread submits on the transfer's lane, [`Error::Full`] while 32 submissions of it are under
-    /// way; after both it may be tried again. [`Error::Freed`], [`Error::Handle`], [`Error::Closed`], [`Error::Forked`],
-    /// [`Error::Killed`], [`Error::Stopped`], and [`Error::Argument`] for what needs bytes. Nothing was submitted.
+    /// [`Error::Busy`] while another thread submits on the transfer's lane, and [`Error::Full`] while 32 submissions of it are pending; after
+    /// both try again. [`Error::Freed`], [`Error::Handle`], [`Error::Closed`], [`Error::Forked`], [`Error::Killed`], [`Error::Stopped`], and
+    /// [`Error::Argument`] for a transfer that needs bytes. The transfer was not submitted.
     #[inline]
     pub fn submit(&self, transfer: Transfer) -> Result<Copy, Error> {
         self.go(transfer, None, &InOrder::default(), &Queued::default())
     }
 
-    /// As [`Session::submit`], with new bytes for what [`Session::prepare_bytes`] has made ready.
+    /// As [`Session::submit`], with new bytes for a transfer that [`Session::prepare_bytes`] has prepared.
     ///
     /// # Errors
     /// As [`Session::submit`]; [`Error::Argument`] for another number of bytes than was prepared.
@@ -124,7 +124,7 @@ impl Session {
         let ready = Place::find(&mut inner.transfers, index, used).ok_or_else(|| TRANSFER.wrong())?;
         if !order.is_free() {
             if let Ready::ByCpu(ByCpu { ends, .. }) | Ready::Read { ends, .. } = ready {
-                // The CPU would read the source now, in front of what is waited for.
+                // The CPU would read the source now, before the work that the copy must wait for.
                 let piece = ends.piece(now);
                 drop(claim);
                 return self.copy_queued(&[piece], order, queued).map_err(gone);
@@ -161,7 +161,7 @@ impl Session {
         Ok(self.submitted(now, lane, ticket))
     }
 
-    /// Whether the transfer is there and its lane is free now.
+    /// Whether the transfer exists and its lane is free now.
     pub(crate) fn can_go(&self, now: Now, transfer: Transfer) -> Result<(), Error> {
         let (lane, index, used) = Session::locate_transfer(now, transfer)?;
         let claim = self.claim(lane, now)?;
@@ -177,7 +177,7 @@ impl Session {
         if lane > INLINE { Err(TRANSFER.wrong()) } else { Ok((lane, index, used)) }
     }
 
-    /// Ends a transfer. What of it is under way goes on.
+    /// Ends a transfer. Its pending submissions still run.
     ///
     /// # Errors
     /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
@@ -193,7 +193,7 @@ impl Session {
     }
 }
 
-/// The transfer is there, a buffer of it has gone.
+/// The transfer exists, but one of its buffers has ended.
 fn gone(error: Error) -> Error {
     if matches!(error, Error::Handle(_)) { Error::Freed } else { error }
 }

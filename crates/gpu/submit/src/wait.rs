@@ -1,33 +1,33 @@
-//! How a thread waits: it looks all the time, or it sleeps between looks.
+//! How a thread waits: it polls all the time, or it sleeps between polls.
 //!
-//! The GPU wakes nobody. It writes a word of host memory, so who waits has to look there. A thread that sleeps naps by itself: it depends on no other thread, which
-//! may have a lower priority, and nothing has to be undone when the process forks or ends. The naps get longer with the wait, so that a look costs little
-//! compared with what was waited for: see [`nap`]. Threads that sleep for one lane share the looks: [`crate::sleepers`].
+//! The GPU wakes no thread. It writes a word of host memory, which a waiting thread must read. Each sleeping thread naps by itself. It depends on no other
+//! thread, which may have a lower priority, and a fork or the end of the process needs no clean-up. Naps get longer with the wait, so that looks cost
+//! little compared with the work that is waited for: see [`nap`]. Threads that sleep for one lane share the looks: [`crate::sleepers`].
 
 use crate::sleepers::{Before, Nap, Sleepers};
 use std::time::Duration;
 
 /// How a thread waits for submissions.
 ///
-/// | | looks | CPU time | late by |
+/// | | polls | CPU time | late by |
 /// |---|---|---|---|
-/// | `Spin` | all the time, for some 100 us at once, then with other threads between looks | all of it | some 100 ns while the thread has a CPU |
-/// | `Sleep` | all the time for `spin`, then after naps | that of `spin`, and of a wake-up for each nap | an eighth of the wait, at most 50 us, and the kernel's wake-up |
+/// | `Spin` | without a pause for some 100 us, then with other threads between polls | all of it | some 100 ns while the thread has a CPU |
+/// | `Sleep` | without a pause for `spin`, then after naps | `spin`, and a wake-up for each nap | an eighth of the wait, at most 50 us, and the kernel's wake-up |
 ///
-/// A nap is longer than 50 us only where the last waits for this lane took longer: then it goes on to seven eighths of what they took, up to a millisecond.
-/// So the first short wait after several long ones may be late by a millisecond, the next by half of that, and so on.
+/// A nap is longer than 50 us only if the last waits for this lane took longer. It then lasts until seven eighths of their length, up to a millisecond. So
+/// the first short wait after several long ones may be late by a millisecond, the next by half of that, and so on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
     #[default]
     Spin,
     Sleep {
-        /// So long it looks all the time first. What is done within that time is noticed as early as by [`Wait::Spin`].
+        /// How long it polls without a pause first. A submission that ends within that time is noticed as early as by [`Wait::Spin`].
         spin: Duration,
     },
 }
 
 impl Wait {
-    /// Spins for 20 us, as long as a copy of some 100 KiB takes, and sleeps then.
+    /// Spins for 20 us, as long as a copy of some 100 KiB takes, and then sleeps.
     pub const SLEEP: Wait = Wait::Sleep { spin: Duration::from_micros(20) };
 
     pub(crate) fn encode(self) -> u64 {
@@ -42,15 +42,15 @@ impl Wait {
     }
 }
 
-/// Looks that follow one another at once, some 100 us: longer waits let other threads run.
+/// Consecutive looks without a pause, some 100 us: longer waits let other threads run.
 const EAGER: u64 = 4096;
 /// Looks between two readings of the clock.
 const CLOCK: u64 = 64;
-/// The same for one that sleeps soon.
+/// The same for a thread that sleeps soon.
 const SOON: u64 = 8;
-/// How long a wait goes on before it looks whether something is wrong.
+/// How long a wait lasts before it checks for errors.
 const AGAIN: u64 = 10_000_000;
-/// Naps, in nanoseconds: the shortest, the longest where nothing is expected, and the longest of all.
+/// Naps, in nanoseconds: the shortest, the longest if no length is expected, and the longest of all.
 const SHORTEST: u64 = 10_000;
 pub(crate) const LATE: u64 = 50_000;
 pub(crate) const LONGEST: u64 = 1_000_000;
@@ -63,26 +63,26 @@ pub(crate) fn nanoseconds(of: Duration) -> u64 {
 #[inline]
 pub(crate) fn now() -> u64 {
     let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec of ours.
+    // SAFETY: writes one timespec of this function.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut at) };
     at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64
 }
 
-/// How long to nap after so long a wait, where so much is expected.
+/// Length of a nap after a wait of `after`, if `expected` is its expected length.
 pub(crate) fn nap(after: u64, expected: u64) -> u64 {
     let early = expected - expected / 8;
     let short = (after / 8).clamp(SHORTEST, LATE);
     early.saturating_sub(after).min(LONGEST).max(short)
 }
 
-/// What a pause has come to.
+/// The result of a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Paused {
     /// Look again.
     Again,
-    /// And see whether something is wrong.
+    /// And check for errors.
     Doubt,
-    /// The time is over.
+    /// The time limit has passed.
     Over,
 }
 
@@ -90,7 +90,7 @@ pub(crate) enum Paused {
 #[derive(Debug)]
 pub(crate) struct Pace<'s> {
     sleepers: &'s Sleepers,
-    /// What is waited for, among the sleepers' numbers.
+    /// The number of the submission that is waited for, among the sleepers' numbers.
     number: u64,
     how: Wait,
     start: u64,
@@ -104,7 +104,7 @@ pub(crate) struct Pace<'s> {
 }
 
 impl<'s> Pace<'s> {
-    /// Made before a look.
+    /// Call it before the first look.
     #[inline]
     pub fn new(how: Wait, limit: Duration, sleepers: &'s Sleepers, number: u64) -> Pace<'s> {
         Pace {
@@ -121,7 +121,7 @@ impl<'s> Pace<'s> {
         }
     }
 
-    /// Nanoseconds since the begin of the wait.
+    /// Nanoseconds since the start of the wait.
     #[inline]
     pub fn after(&self) -> u64 {
         now().saturating_sub(self.start)
@@ -137,7 +137,7 @@ impl<'s> Pace<'s> {
         self.slack.is_some()
     }
 
-    /// After a look in vain.
+    /// Called after a failed look.
     #[inline]
     pub fn pause(&mut self) -> Paused {
         self.looks += 1;
@@ -179,7 +179,7 @@ impl<'s> Pace<'s> {
         self.after()
     }
 
-    /// What was waited for is there: what to expect next time.
+    /// The submission is done: updates the expected length of the next wait.
     pub fn done(&self) {
         let Wait::Sleep { .. } = self.how else { return };
         let (expected, late) = (&self.sleepers.expected, !self.last.woken);
@@ -189,7 +189,7 @@ impl<'s> Pace<'s> {
     }
 }
 
-/// This thread's timers may be late by a nanosecond, not by the usual 50 us, until this is dropped.
+/// Until this is dropped, this thread's timers may be late by a nanosecond, not by the usual 50 us.
 #[derive(Debug)]
 pub(crate) struct Slack(Option<libc::c_ulong>);
 
@@ -256,7 +256,7 @@ mod tests {
         (0..30).for_each(|_| sleepers.expected.lasted(10_000_000_000));
         let mut pace = Pace::new(Wait::SLEEP, Duration::from_micros(300), &sleepers, 1);
         while pace.pause() != Paused::Over {}
-        // (Far less than what is expected; the machine may be busy.)
+        // (Far less than the expected length; the machine may be busy.)
         assert!(pace.after() < 1_000_000_000, "{}", pace.after());
     }
 

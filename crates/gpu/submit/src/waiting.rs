@@ -1,8 +1,9 @@
 //! Waits for submissions: for one, for the first of several, for all of several.
 //!
-//! There is no `cancel`. The GPU reads ahead: the words of a submission may be inside the GPU before what they wait for has come, GP_PUT cannot be taken back,
-//! and nothing of a channel but its doorbell may be written. Whoever changed words in memory would never learn which were read. So a submission ends by itself
-//! or with its lane. What can be given up is the wait: by its limit, or, in a [`crate::Queue`], by [`crate::Queue::wake`] and [`crate::Queue::remove`].
+//! There is no `cancel`. The GPU reads ahead: the words of a submission may be inside the GPU before its waits have ended, GP_PUT cannot be taken back, and of
+//! a channel's registers only its doorbell may be written. A program that changed words in memory could not find out which of them were read. So a submission
+//! ends by itself or with its lane. Only the wait can be given up: by its limit, or, in a [`crate::Queue`], by [`crate::Queue::wake`] and
+//! [`crate::Queue::remove`].
 
 use crate::error::Error;
 use crate::handle::{COPY, Copy};
@@ -14,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 impl Session {
-    /// How waits of this session go from now on that say nothing else. [`Wait::Spin`] at first; it stays when the session is closed.
+    /// Sets how waits of this session wait from now on, unless a call sets it. At first [`Wait::Spin`]; the value stays when the session is closed.
     pub fn set_wait(&self, how: Wait) {
         self.how.store(how.encode(), Ordering::Relaxed);
     }
@@ -23,7 +24,7 @@ impl Session {
         Wait::decode(self.how.load(Ordering::Relaxed))
     }
 
-    /// Waits until it is done, as [`Session::set_wait`] has it.
+    /// Waits until it is done, in the way that [`Session::set_wait`] has set.
     ///
     /// # Errors
     /// As [`Session::query`], and [`Error::Timeout`].
@@ -31,8 +32,8 @@ impl Session {
         self.wait_by(self.how(), copy, limit)
     }
 
-    /// As [`Session::wait`], in this way. A thread that sleeps notices within 50 us that the session is closed or the lane has died, or at the end of a longer nap:
-    /// see [`Wait`]. No lock, no allocation.
+    /// As [`Session::wait`], in this way. A sleeping thread notices within 50 us that the session is closed or the lane has died, or at the end of a longer
+    /// nap: see [`Wait`]. No lock, no allocation.
     ///
     /// # Errors
     /// As [`Session::wait`].
@@ -58,10 +59,10 @@ impl Session {
         }
     }
 
-    /// Waits until one of them is done, whichever lanes they are on; its index. No allocation. Of several that are done it is the first.
+    /// Waits until one of these submissions is done, on any lanes. Returns its index; if several are done, the lowest. No allocation.
     ///
     /// # Errors
-    /// As [`Session::wait`], where none is done and one never will be: [`Session::query`] says of which. [`Error::Argument`] for none.
+    /// As [`Session::wait`], if none is done and one can never be: [`Session::query`] shows which. [`Error::Argument`] for an empty list.
     pub fn wait_any(&self, copies: &[Copy], limit: Duration) -> Result<usize, Error> {
         if copies.is_empty() {
             return Err(Error::Argument("none to wait for: pass one submission at least"));
@@ -69,10 +70,10 @@ impl Session {
         self.wait_for(copies, limit, |session| session.any(copies))
     }
 
-    /// Waits until all of them are done, whichever lanes they are on. No allocation.
+    /// Waits until all of these submissions are done, on any lanes. No allocation.
     ///
     /// # Errors
-    /// As [`Session::wait`], as soon as one of them never will be done, also while others are under way: [`Session::query`] says of which.
+    /// As [`Session::wait`], as soon as one of them can never be done, even while others are pending: [`Session::query`] shows which.
     pub fn wait_all(&self, copies: &[Copy], limit: Duration) -> Result<(), Error> {
         let mut first = 0;
         self.wait_for(copies, limit, |session| session.all(copies, &mut first))
@@ -106,7 +107,7 @@ impl Session {
         limit: Duration,
         mut found: impl FnMut(&Session) -> Result<Option<T>, Error>,
     ) -> Result<T, Error> {
-        // What several lanes may take together nobody has seen.
+        // There is no estimate of how long several lanes take together.
         let sleepers = Sleepers::new();
         let mut pace = Pace::new(self.how(), limit, &sleepers, 0);
         loop {
@@ -121,7 +122,7 @@ impl Session {
         }
     }
 
-    /// Sees whether something is wrong with the lanes of these, once with each.
+    /// Checks the lanes of these submissions for errors, each lane once.
     pub(crate) fn look_at(&self, copies: impl Iterator<Item = Copy>) -> Result<(), Error> {
         let mut seen = [0u64; 4];
         for copy in copies {

@@ -1,7 +1,7 @@
 //! The thread that looks at queues with a descriptor while no thread of the program does: one for a session, from the first descriptor to the close.
 //!
-//! It has nothing of the session but the cores of queues, takes no lane and calls no driver, so neither a close nor a submission waits for it, and the session may
-//! be moved. It sleeps where nothing is under way, or where everybody has been told of what is.
+//! It uses only the cores of queues, takes no lane and calls no driver. So no close and no submission waits for it, and the session may be moved. It
+//! sleeps if no submission is pending, or if the descriptors of all finished ones are readable.
 
 use crate::error::Error;
 use crate::promises::without_signals;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The queues of a session, and who looks at them.
+/// The queues of a session, and the thread that looks at them.
 pub(crate) struct Watch(Mutex<Watched>);
 
 struct Watched {
@@ -28,9 +28,9 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queues: Vec<Weak<Core>>,
-    /// Something was added or taken.
+    /// An entry was added or taken.
     changed: bool,
-    /// It sleeps for longer than anybody may be told late.
+    /// It sleeps for longer than the permitted lateness.
     sleeps: bool,
     over: bool,
 }
@@ -40,9 +40,9 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread.
+    /// The body of the thread.
     fn run(&self) {
-        // Its own, to the end.
+        // For this thread, until it ends.
         std::mem::forget(Slack::least());
         let mut queues = Vec::new();
         let mut state = self.state();
@@ -86,7 +86,7 @@ impl Watch {
         }
     }
 
-    /// Makes sure that there is a thread.
+    /// Starts the thread, if it does not run yet.
     pub fn ensure(&self) -> Result<(), Error> {
         let mut watched = self.watched();
         if watched.thread.is_none() {
@@ -103,7 +103,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Something was added or taken.
+    /// An entry was added or taken.
     pub fn wake(&self) {
         if let Some((shared, _)) = &self.watched().thread {
             let mut state = shared.state();
@@ -114,12 +114,12 @@ impl Watch {
         }
     }
 
-    /// The session is not open any more: threads that wait see it at once.
+    /// The session is not open any more: waiting threads see it immediately.
     pub fn closing(&self) {
         self.watched().queues.iter().filter_map(Weak::upgrade).for_each(|core| core.wake_all());
     }
 
-    /// The lanes have gone.
+    /// The lanes have ended.
     pub fn closed(&self) {
         let mut watched = self.watched();
         if let Some((shared, thread)) = watched.thread.take() {
@@ -130,7 +130,7 @@ impl Watch {
         watched.queues.iter().filter_map(Weak::upgrade).for_each(|core| core.closed());
     }
 
-    /// In a fork's child the thread is not there, and its handle is the parent's.
+    /// In a fork's child the thread does not exist, and its handle is the parent's.
     pub fn forget(&mut self) {
         std::mem::forget(self.0.get_mut().unwrap_or_else(PoisonError::into_inner).thread.take());
     }

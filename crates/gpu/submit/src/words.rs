@@ -1,4 +1,4 @@
-//! The words by which copies and a CUDA stream wait for each other: each use takes one of its own, in turn.
+//! The words by which copies and a CUDA stream wait for each other: each use takes its own word, in turn.
 
 use crate::error::Error;
 use crate::handle::Buffer;
@@ -7,22 +7,22 @@ use gpu::{AddressSpace, Region};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Orders that may be under way at a time.
+/// Orders that may be pending at a time.
 pub(crate) const WORDS: usize = 1024;
 
 /// The words of one session.
 pub(crate) struct Order {
-    /// Before the words.
+    /// Dropped before the words.
     pub promises: Promises,
     pub words: Arc<cuda::Words>,
     pub buffer: Buffer,
-    /// The same words for channels of launches, which live in CUDA's client: pinned when they are first wanted there.
+    /// The same words for launch channels, which belong to CUDA's client: pinned at their first use there.
     pub launches: OnceLock<gpu::Pin>,
     pub next: AtomicU64,
 }
 
 impl Order {
-    /// A word, and the value that it will have.
+    /// Takes a word, and returns the value that it will get.
     pub fn take(&self) -> Result<(usize, u32), Error> {
         let mut number = self.next.load(Ordering::Relaxed);
         loop {
@@ -37,18 +37,18 @@ impl Order {
         }
     }
 
-    /// What nobody writes any more is written here, so that the word may be used again.
+    /// Writes the value of a word that has no other writer any more, so that the word may be used again.
     pub fn give_up(&self, (index, value): (usize, u32)) {
         self.words.word(index).store(value, Ordering::SeqCst);
     }
 
-    /// The words as channels of launches may name them, in their address space.
+    /// The words, as launch channels may name them, in their address space.
     pub fn for_launches(&self, space: &Arc<AddressSpace>) -> Result<&Region, Error> {
         if let Some(pin) = self.launches.get() {
             return Ok(pin.region());
         }
         let pin = space.pin(self.words.address(), 4 * WORDS as u64)?;
-        // (Two lanes at once may pin it twice: one of the pins ends here.)
+        // (Two lanes may pin it twice at the same time: one of the pins ends here.)
         Ok(self.launches.get_or_init(|| pin).region())
     }
 

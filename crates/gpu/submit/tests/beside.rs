@@ -1,4 +1,4 @@
-//! Sessions beside CUDA.
+//! Sessions next to CUDA.
 
 mod rig;
 
@@ -18,7 +18,7 @@ fn cudas_memory_is_pinned_and_copied_both_ways_and_the_thread_keeps_its_context(
     let device = DeviceBuffer::new(&rig.context, BYTES).unwrap();
     let mut host = PinnedBuffer::new(&rig.context, BYTES).unwrap();
     host.bytes_mut().fill(0x5a);
-    // A thread without a context pins as well, and has none afterwards.
+    // A thread without a context can also pin, and has none afterwards.
     let (address, pointer) = (device.address(), host.as_ptr() as u64);
     let (to, from) = std::thread::scope(|scope| {
         let pins = || (s.pin(address, BYTES as u64).unwrap(), s.pin(pointer, BYTES as u64).unwrap(), CURRENT.get());
@@ -38,7 +38,7 @@ fn cudas_memory_is_pinned_and_copied_both_ways_and_the_thread_keeps_its_context(
     assert_eq!(rig.driver.counters().faults.load(Ordering::Relaxed), 0);
 }
 
-/// An address of the GPU's is none of the CPU's: whoever stored there would be ended by SIGSEGV.
+/// A GPU address is not valid for the CPU: a store there would end in SIGSEGV.
 #[test]
 fn frames_in_cudas_memory_on_the_gpu_have_no_address_for_the_cpu() {
     let rig = rig(true, &one_lane());
@@ -72,7 +72,7 @@ fn memory_that_cuda_frees_ends_its_buffer_and_the_next_owner_keeps_its_bytes() {
     assert!(matches!(s.prepare((pinned, 0), (host, 0), 64), Err(Error::Freed)));
     assert!(matches!(s.prepare_bytes((pinned, 0), 64), Err(Error::Freed)));
     s.unpin(pinned).unwrap();
-    // What is pinned at the same address now is another buffer.
+    // A new pin at the same address is another buffer.
     let again = s.pin(address, BYTES as u64).unwrap();
     assert!(matches!(s.copy_async((pinned, 0), (host, 0), 64), Err(Error::Handle(_))));
     assert!(found(&next) == [0x11; BYTES]);
@@ -113,7 +113,7 @@ fn a_copy_that_waits_while_its_memory_is_freed_is_stopped_and_says_so() {
     let pinned = s.pin(block.address(), BYTES as u64).unwrap();
     let piece = Piece { to: pinned, to_at: 0, from: host, from_at: 0, bytes: 64 };
     let copy = s.copy_in(&[piece], &InOrder { word: Some((host, 1024, 1)), ..InOrder::default() }).unwrap();
-    // Waits a second, then gives up on it.
+    // The free waits for a second, then gives up.
     drop(block);
     let next = DeviceBuffer::new(&rig.context, BYTES).unwrap();
     next.write(&[0x11; BYTES]).unwrap();
@@ -139,9 +139,9 @@ fn a_copy_waits_for_a_stream_and_a_stream_for_a_copy() {
     let last = || *QUEUED.lock().unwrap().last().unwrap();
     // SAFETY: as in `run_stream`.
     let word = |at: u64| unsafe { AtomicU32::from_ptr(at as *mut u32) }.load(Ordering::SeqCst);
-    // More than there are words: each is used again.
+    // More orders than there are words: each is used again.
     for round in 0..1100 {
-        // SAFETY: no stream is looked at.
+        // SAFETY: the stand-in does not use streams.
         let copy = s.copy_in(&[piece], &InOrder::after_stream(unsafe { Stream::from_raw(stream) })).unwrap();
         let (of, at, value, wait) = last();
         assert_eq!((of, wait), (0x77, false));
@@ -161,7 +161,7 @@ fn a_copy_waits_for_a_stream_and_a_stream_for_a_copy() {
             std::thread::yield_now();
         }
     }
-    // Nothing waits for a stream that has nothing to do.
+    // There is no wait for an idle stream.
     IDLE.store(true, Ordering::SeqCst);
     let before = QUEUED.lock().unwrap().len();
     // SAFETY: as above.
@@ -169,7 +169,7 @@ fn a_copy_waits_for_a_stream_and_a_stream_for_a_copy() {
     s.wait(copy, LIMIT).unwrap();
     assert_eq!(QUEUED.lock().unwrap().len(), before);
     IDLE.store(false, Ordering::SeqCst);
-    // CUDA refuses: nothing waits, and the word is good for the next.
+    // CUDA refuses: no submission waits, and the word is free for the next.
     for _ in 0..2 {
         ANSWER.store(700, Ordering::SeqCst);
         // SAFETY: as above.
@@ -206,10 +206,10 @@ fn a_stream_waits_for_a_copy_whichever_way_it_goes_and_a_copy_that_waits_for_a_s
     // SAFETY: as in `run_stream`.
     let word = |at: u64| unsafe { AtomicU32::from_ptr(at as *mut u32) }.load(Ordering::SeqCst);
     let (inline, given) = (s.prepare((to, 0), (from, 0), 256).unwrap(), s.prepare_bytes((to, 0), 8).unwrap());
-    // More than the slots of what writes the word, too.
+    // Also more than the slots of the transfer that writes the word.
     for round in 0..80 {
         let copy = if round % 2 == 0 { s.submit(inline) } else { s.submit_bytes(given, &[1; 8]) }.unwrap();
-        // SAFETY: no stream is looked at.
+        // SAFETY: the stand-in does not use streams.
         s.stream_wait(unsafe { Stream::from_raw(stream) }, copy).unwrap();
         let (of, at, value, wait) = *QUEUED.lock().unwrap().last().unwrap();
         assert_eq!((of, wait), (0x77, true));
@@ -220,12 +220,12 @@ fn a_stream_waits_for_a_copy_whichever_way_it_goes_and_a_copy_that_waits_for_a_s
         }
         assert!(s.poll(copy).unwrap(), "the word is behind the copy");
     }
-    // Stores are over: there is nothing that the stream could wait for.
+    // Stores are already done: the stream gets no wait.
     let (stored, before) = (s.copy_async((to, 0), (from, 0), 16).unwrap(), queued());
     // SAFETY: as above.
     s.stream_wait(unsafe { Stream::from_raw(stream) }, stored).unwrap();
     assert!(s.poll(stored).unwrap() && queued() == before);
-    // Of stores' size, but behind the stream.
+    // A size for stores, but ordered after the stream.
     let piece = Piece { to, to_at: 0, from, from_at: 0, bytes: 16 };
     // SAFETY: as above.
     let copy = s.copy_in(&[piece], &InOrder::after_stream(unsafe { Stream::from_raw(stream) })).unwrap();
@@ -248,7 +248,7 @@ fn stores_reach_cudas_memory_and_none_that_cuda_has_freed() {
     let choice = s.explain(pinned, host, 16, false).unwrap();
     assert_eq!(choice.executor, Executor::Stores, "{}", choice.why);
     let (place, _) = s.place(host).unwrap();
-    // SAFETY: the session's memory, in which nothing is under way.
+    // SAFETY: the session's memory, with no work pending in it.
     unsafe { std::slice::from_raw_parts_mut(place as *mut u8, 16) }.fill(0x5a);
     let prepared = s.prepare((pinned, 8), (host, 0), 16).unwrap();
     assert!(s.poll(s.submit(prepared).unwrap()).unwrap());
@@ -263,7 +263,7 @@ fn stores_reach_cudas_memory_and_none_that_cuda_has_freed() {
     assert!(found(&next) == [0x11; BYTES]);
 }
 
-/// So many bytes by stores.
+/// Up to this many bytes by stores.
 struct Up(u64);
 
 impl Chooser for Up {
@@ -314,9 +314,9 @@ fn a_free_waits_for_stores_and_the_next_owner_keeps_its_bytes() {
 fn a_word_is_not_used_again_before_its_stream_has_written_it() {
     let rig = rig(true, &Options { lanes: 16, ..one_lane() });
     let s = &rig.session;
-    // SAFETY: no stream is looked at.
+    // SAFETY: the stand-in does not use streams.
     let order = || s.copy_in(&[], &InOrder::after_stream(unsafe { Stream::from_raw(0x77 as *mut c_void) }));
-    // Each thread fills the slots of its lane. What finds them full takes no word.
+    // Each thread fills the slots of its lane. A submission that finds them full takes no word.
     let taken = AtomicU32::new(0);
     let fill = || loop {
         match order() {
@@ -325,7 +325,7 @@ fn a_word_is_not_used_again_before_its_stream_has_written_it() {
             Err(error) => panic!("{error}"),
         };
     };
-    // One after the other, and all are there until the last has filled its lane.
+    // One after the other, and all threads stay until the last has filled its lane.
     let (turn, all) = (Mutex::new(()), Barrier::new(17));
     let ends: Vec<u32> = std::thread::scope(|scope| {
         let one = || {

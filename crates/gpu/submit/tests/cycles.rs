@@ -1,4 +1,4 @@
-//! Sessions that are opened and closed again and again leave no file open. In a process of their own: other tests open files, too.
+//! Sessions that are opened and closed repeatedly leave no file open. In a separate process, because other tests open files, too.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
@@ -7,7 +7,8 @@ use std::time::Duration;
 use submit::{Options, Session};
 
 const LIMIT: Duration = Duration::from_secs(30);
-/// The process's own, and those of the sessions that both tests have open at a time: a session that left one file would leave more.
+/// The process's own files, and those of the sessions that both tests have open at a time: a session that left one file each time
+/// would leave more.
 const FILES: usize = 50;
 
 fn cycles(count: usize) {

@@ -1,4 +1,4 @@
-//! Who has which lane: alone in its process, because threads have their numbers from the whole of it.
+//! Which thread has which lane: alone in its process, because threads are numbered in the whole process.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
@@ -9,7 +9,7 @@ use submit::{Options, Session};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Set when it goes, also where a thread panics: others wait for it.
+/// Set when it is dropped, even if a thread panics: other threads wait for it.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -18,7 +18,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Who looks where a buffer is, or which way a copy would go, keeps nobody from submitting; and a thread that ends gives its lane back.
+/// A thread that looks up a buffer's place, or the executor of a copy, keeps no thread from submitting. A thread that ends gives its
+/// lane back.
 #[test]
 fn a_thread_with_a_lane_of_its_own_is_never_told_that_it_is_busy() {
     let device = Device::open(Arc::new(SoftDriver::new(Mode::Strict)), 0).unwrap();
@@ -36,7 +37,7 @@ fn a_thread_with_a_lane_of_its_own_is_never_told_that_it_is_busy() {
                 }
             });
         }
-        // Each has one of two lanes, one after the other: more threads than lanes, but two at a time.
+        // Each thread has one of two lanes, one after the other: more threads than lanes, but two at a time.
         let one = || {
             let transfer = s.prepare((video, 0), (host, 0), 64).unwrap();
             for _ in 0..2000 {

@@ -1,4 +1,4 @@
-//! Sessions with several lanes of launches, beside a libcuda in software. (Nothing here may name the software GPU in process: it is preloaded.)
+//! Sessions with several launch lanes, next to a libcuda in software. (This file must not name the software GPU in process: it is preloaded.)
 
 #[path = "../../../testing/softcuda/tests/program/mod.rs"]
 mod program;
@@ -50,7 +50,7 @@ fn lane_of(graph: Graph) -> usize {
 
 impl Rig {
     fn word(&self, n: usize) -> &AtomicU32 {
-        // SAFETY: within the pinned memory, and aligned; the GPU and this write it atomically.
+        // SAFETY: within the pinned memory, and aligned. The GPU and this process access it atomically.
         unsafe { AtomicU32::from_ptr((self.memory.as_ptr() as *mut u32).add(n)) }
     }
 
@@ -73,7 +73,7 @@ impl Rig {
         unsafe { self.session.prepare_graph(exec.handle(), self.stream.handle()) }.unwrap()
     }
 
-    /// A graph that adds 1 to a word, on a lane of launches. The word is 0.
+    /// A graph that adds 1 to a word, on a launch lane. The word is 0.
     fn adds(&self, n: usize, lane: usize) -> Graph {
         let learnt = self.prepared(&self.add, &[U64(self.address(n))]);
         let graph = self.session.copy_graph(learnt, Some(lane)).unwrap();
@@ -91,13 +91,13 @@ impl Rig {
     /// The stream waits until the word is 1.
     fn gate(&self) -> cuda::Words {
         let gate = cuda::Words::new(self.context, 1).unwrap();
-        // SAFETY: the word outlives what the stream does with it.
+        // SAFETY: the word outlives the stream's use of it.
         unsafe { gate.hold_until(self.stream.handle(), 0, 1) }.unwrap();
         gate
     }
 }
 
-/// Launches so often, and is never told that a lane is taken.
+/// Launches this often, and never finds the lane taken.
 fn launches(session: &Session, graph: Graph, times: u32) {
     let mut last = None;
     for made in 0..times {
@@ -132,7 +132,7 @@ fn threads_with_a_lane_each_launch_at_the_same_time_and_none_is_ever_busy() {
     rig.session.close().unwrap();
 }
 
-/// Threads that live at the same time have different numbers, and so different lanes, as long as there are as many.
+/// Threads that live at the same time have different numbers, and so different lanes, as long as there are enough.
 #[test]
 fn a_graph_belongs_to_the_lane_of_the_thread_that_prepared_it_and_a_learner_does() {
     if !program::inside("a_graph_belongs_to_the_lane_of_the_thread_that_prepared_it_and_a_learner_does") {
@@ -148,7 +148,7 @@ fn a_graph_belongs_to_the_lane_of_the_thread_that_prepared_it_and_a_learner_does
         let exec = rig.exec(&rig.store, &[U64(rig.address(64)), U32(1)]);
         // SAFETY: module, memory and the executable graph stay until the learner has ended.
         let learner = unsafe { rig.session.learner(exec.handle()) }.unwrap();
-        // By another thread.
+        // In another thread.
         let learnt = std::thread::scope(|scope| {
             let teach = || loop {
                 rig.context.make_current().unwrap();
@@ -176,7 +176,7 @@ fn a_graph_belongs_to_the_lane_of_the_thread_that_prepared_it_and_a_learner_does
     rig.session.close().unwrap();
 }
 
-/// CUDA launches what is learnt, and another thread launches on another lane meanwhile. Two threads that learn take turns.
+/// CUDA launches a graph that is learnt, while another thread launches on another lane. Two threads that learn take turns.
 #[test]
 fn a_graph_is_learnt_while_others_are_launched_on_other_lanes() {
     if !program::inside_with("a_graph_is_learnt_while_others_are_launched_on_other_lanes", "poll") {
@@ -234,9 +234,9 @@ fn lanes_are_not_ordered_but_by_tickets_and_streams() {
     let [first, second, third] = [0, 1, 2].map(|n| rig.adds(n, n));
     let gate = rig.gate();
     let waits = session.launch_in(first, &InOrder::after_stream(rig.of())).unwrap();
-    // Another lane goes on.
+    // Another lane still works.
     session.wait(session.launch(third).unwrap(), LIMIT).unwrap();
-    // What waits for the ticket does not, nor what is launched on that lane later.
+    // Launches that wait for the ticket do not run, nor do later launches on that lane.
     let behind = session.launch_in(second, &InOrder::after(&[waits])).unwrap();
     let later = session.launch(second).unwrap();
     let both = session.launch_in(third, &InOrder::after(&[waits, later])).unwrap();
@@ -273,11 +273,11 @@ fn copies_of_graphs_have_their_parameters_and_pointers_and_end_with_the_memory()
     let graph = rig.prepared(&rig.store, &[U64(rig.address(0)), U32(5)]);
     session.set_parameter(graph, 0, 8, &7u32.to_le_bytes()).unwrap();
     let copy = session.copy_graph(graph, Some(3)).unwrap();
-    // Each has its own from then on.
+    // From then on each has its own parameters.
     session.set_parameter(graph, 0, 8, &9u32.to_le_bytes()).unwrap();
     session.wait(session.launch(copy).unwrap(), LIMIT).unwrap();
     assert_eq!(rig.word(0).load(Ordering::SeqCst), 7);
-    // Memory of CUDA's, and of the session's own.
+    // CUDA's memory, and the session's own.
     let block = DeviceBuffer::new(rig.context, 4096).unwrap();
     let [cudas, ours] = [session.pin(block.address(), 4096), session.allocate(4096, false)].map(Result::unwrap);
     session.set_pointer(graph, 0, 0, (ours, 64)).unwrap();
@@ -305,7 +305,7 @@ fn copies_of_graphs_have_their_parameters_and_pointers_and_end_with_the_memory()
         assert!(matches!(session.copy_graph(graph, Some(lane)), Err(Error::Argument(_))));
     }
     assert!(matches!(session.copy_graph(Graph::from_raw(copy.raw() ^ 1), Some(0)), Err(Error::Handle(_))));
-    // A place on a lane that there is not.
+    // A place on a lane that does not exist.
     assert!((4..256).all(|lane| {
         let handle = copy.raw() & !(0xff << 44) | lane << 44;
         matches!(session.launch(Graph::from_raw(handle)), Err(Error::Handle(_)))
@@ -345,11 +345,11 @@ fn a_chain_is_of_one_lane_and_has_its_copies_beside_that() {
         for (lane, (_, chain)) in made.iter().enumerate() {
             let (start, chain) = (&start, *chain);
             scope.spawn(move || {
-                // SAFETY: a word of the session's memory, of this thread alone and the GPU.
+                // SAFETY: a word of the session's memory that only this thread and the GPU use.
                 let word = unsafe { AtomicU32::from_ptr((pointer + 64 * lane as u64) as *mut u32) };
                 start.wait();
                 for round in 0..100 {
-                    // (A chain that the CPU feeds: the round before is over.)
+                    // (The CPU feeds the chain: the previous round has ended.)
                     word.store(round, Ordering::SeqCst);
                     let copy = session.launch(chain).unwrap();
                     session.wait(copy, LIMIT).unwrap();
@@ -358,7 +358,7 @@ fn a_chain_is_of_one_lane_and_has_its_copies_beside_that() {
             });
         }
     });
-    // A stream waits for a chain with its copies beside, of any lane.
+    // A stream waits for a chain with a separate copy lane, of any launch lane.
     let chained = session.launch_in(made[6].1, &InOrder::after_stream(rig.of())).unwrap();
     session.stream_wait(rig.of(), chained).unwrap();
     rig.stream.synchronize().unwrap();
@@ -366,7 +366,7 @@ fn a_chain_is_of_one_lane_and_has_its_copies_beside_that() {
     session.close().unwrap();
 }
 
-/// The software GPU ends one channel alone. On a GPU a fault in CUDA's group ends all of it.
+/// The software GPU ends only one channel. On a real GPU a fault in CUDA's group ends the whole group.
 #[test]
 fn a_lane_that_dies_takes_what_waits_for_it_along_and_no_other() {
     if !program::inside("a_lane_that_dies_takes_what_waits_for_it_along_and_no_other") {
@@ -392,7 +392,7 @@ fn a_lane_that_dies_takes_what_waits_for_it_along_and_no_other() {
     assert!(matches!(session.launch(graphs[1]), Err(Error::Stopped)));
     launches(session, graphs[3], 50);
     assert_eq!([1, 2, 3].map(|n| rig.word(n).load(Ordering::SeqCst)), [0, 0, 50]);
-    // What is prepared on a dead lane says so.
+    // Preparing on a dead lane returns the error.
     assert!(matches!(session.copy_graph(graphs[3], Some(0)), Err(Error::Killed(_))));
     let more = session.copy_graph(graphs[0], Some(3)).unwrap();
     session.set_parameter(more, 0, 0, &rig.address(5).to_le_bytes()).unwrap();

@@ -1,5 +1,5 @@
-//! Graphs of a session, beside a libcuda in software. (What C sees of them is tested in crate `libdoorbell`. Nothing
-//! here may name the software GPU in process: it is preloaded.)
+//! Graphs of a session, next to a libcuda in software. (Crate `libdoorbell` tests the C interface. This file must
+//! not name the software GPU in process: it is preloaded.)
 
 #[path = "../../../testing/softcuda/tests/program/mod.rs"]
 mod program;
@@ -75,7 +75,7 @@ fn launches_and_new_parameters_allocate_nothing_and_make_no_system_call() {
     assert!(matches!(session.launch(graph), Err(Error::Closed)));
 }
 
-/// A graph that adds 1, so each launch too many or too few is seen.
+/// A graph that adds 1, so that each launch too many or too few is visible.
 #[test]
 fn a_graph_is_learnt_from_launches_that_each_do_its_work_once() {
     if !program::inside("a_graph_is_learnt_from_launches_that_each_do_its_work_once") {
@@ -100,7 +100,7 @@ fn a_graph_is_learnt_from_launches_that_each_do_its_work_once() {
         // SAFETY: as above.
         let taught = unsafe { session.learner_launch(learner, submit::Stream::from_raw(stream.handle())) };
         assert!(taught.launched && word() == launches, "launch {launches}: {}", word());
-        // What the program does in between is not mixed with it.
+        // The program's own work in between is not mixed with it.
         stream.synchronize().unwrap();
         if let Some(graph) = taught.graph.unwrap() {
             break graph;
@@ -115,7 +115,7 @@ fn a_graph_is_learnt_from_launches_that_each_do_its_work_once() {
     }
     session.learner_release(learner).unwrap();
     assert!(matches!(session.learner_release(learner), Err(Error::Handle(_))));
-    // SAFETY: as above; the handle is none.
+    // SAFETY: as above; the handle is invalid.
     let taught = unsafe { session.learner_launch(learner, submit::Stream::from_raw(stream.handle())) };
     assert!(!taught.launched && matches!(taught.graph, Err(Error::Handle(_))));
     session.close().unwrap();
@@ -171,7 +171,7 @@ fn chains_and_what_waits_for_tickets_allocate_nothing_and_make_no_system_call() 
     session.close().unwrap();
 }
 
-/// In two openings of a session: the copies' channel comes and goes with each.
+/// In two openings of a session: each opens and closes its own copy channel.
 #[test]
 fn chains_whose_bytes_the_cpu_stores_allocate_nothing_and_make_no_system_call() {
     if !program::inside_with("chains_whose_bytes_the_cpu_stores_allocate_nothing_and_make_no_system_call", "poll") {
@@ -268,7 +268,7 @@ fn threads_that_launch_while_the_session_is_closed_and_opened_get_errors_and_not
             let exec = graph(&stream, [&store, &add], word);
             // SAFETY: module and memory stay until the session is closed.
             let graph = unsafe { session.prepare_graph(exec.handle(), stream.handle()) }.unwrap();
-            // Every other one as a chain with a lane more, into whose memory the CPU stores.
+            // Every second one as a chain with a separate copy lane, into whose memory the CPU stores.
             let made = if round % 2 == 0 { graph } else { chain(&session, graph) };
             current.store(made.raw(), Ordering::SeqCst);
             let before = launches.load(Ordering::SeqCst);
@@ -297,7 +297,7 @@ fn a_copy_behind_a_stream_for_which_there_is_no_room_takes_no_order() {
     let [host, video] = [false, true].map(|video| session.allocate(4096, video).unwrap());
     let piece = [submit::Piece { to: video, to_at: 0, from: host, from_at: 0, bytes: 64 }];
     let gate = cuda::Words::new(&context, 1).unwrap();
-    // SAFETY: the words outlive what the stream does with them.
+    // SAFETY: the words outlive the stream's use of them.
     unsafe { gate.hold_until(stream.handle(), 0, 1) }.unwrap();
     // SAFETY: the stream lives.
     let copied =
@@ -323,7 +323,7 @@ fn a_copy_behind_a_stream_for_which_there_is_no_room_takes_no_order() {
     session.close().unwrap();
 }
 
-/// Bytes that the CPU stores, the graph, and bytes back by a lane of their own.
+/// Bytes that the CPU stores, the graph, and bytes back on a separate lane.
 fn chain(session: &Session, graph: submit::Graph) -> submit::Graph {
     let [host, video] = [false, true].map(|video| session.allocate(4096, video).unwrap());
     let copy = |to, from, by| ChainStep::Copy { to: (to, 0), from: (from, 0), bytes: 64, by };
@@ -357,7 +357,7 @@ fn why_there_is_no_channel_for_launches_is_said() {
             other => panic!("{other:?}"),
         }
     };
-    // As if CUDA had been there first: its channels are not known then.
+    // As if CUDA had been initialised first: its channels are not known then.
     let libcuda = gpu::Libcuda::open().unwrap();
     libcuda.watched().begin_late();
     assert!(why(&session).contains("CUDA was initialised before doorbell was opened"), "{}", why(&session));
@@ -403,7 +403,7 @@ fn a_graph_that_names_pageable_memory_is_launched_and_its_bytes_are_there_when_i
         .unwrap()
     };
     let (one, circle) = (captured(output), captured(input.wrapping_add(1023)));
-    // SAFETY: the memory that the graph uses, while none is under way.
+    // SAFETY: the memory that the graph uses, while no launch is pending.
     let set = |value: u32| unsafe { (0..1024).for_each(|n| input.add(n).write_volatile(value + n as u32)) };
     // SAFETY: as above.
     let got = |n: usize| unsafe { output.add(n).read_volatile() };
@@ -422,7 +422,8 @@ fn a_graph_that_names_pageable_memory_is_launched_and_its_bytes_are_there_when_i
         assert_eq!((last.is_some(), spent.0), (true, 0), "round {round}");
         assert_eq!((got(0), got(1), got(1023)), (1000 * round + 1, 1000 * round + 1, 1000 * round + 1023));
     }
-    // One at a time; what a launch left is there when the next one begins, or the graph ends, whoever waits.
+    // One at a time. The results of a launch are there when the next one begins, or the graph ends, whichever call
+    // waits.
     set(500_000);
     let first = session.launch(graph).unwrap();
     let mut full = 0u64;
@@ -462,7 +463,7 @@ fn a_kernel_is_prepared_while_another_thread_asks_for_the_session() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _stop = OnDrop(&stop);
-        // Whoever waits to write keeps readers out, also one that reads already.
+        // A waiting writer keeps readers out, even one that reads already.
         scope.spawn(|| {
             while !stop.load(Ordering::SeqCst) {
                 assert!(matches!(session.open(&options()), Err(Error::AlreadyOpen)));
@@ -480,7 +481,7 @@ fn a_kernel_is_prepared_while_another_thread_asks_for_the_session() {
     session.close().unwrap();
 }
 
-/// The function's handle, which its crate keeps to itself.
+/// The function's handle, which its crate does not expose.
 fn raw(function: &Function<'_>) -> *mut std::ffi::c_void {
     let text = format!("{function:?}");
     let at = text.rfind("raw: 0x").unwrap() + "raw: 0x".len();
@@ -513,7 +514,7 @@ fn a_graph_that_ends_while_a_launch_waits_is_given_back_later() {
     };
     session.set_pointer(first, 0, 0, (pointed, 0)).unwrap();
     let gate = cuda::Words::new(&context, 1).unwrap();
-    // SAFETY: the words outlive what the stream does with them.
+    // SAFETY: the words outlive the stream's use of them.
     unsafe { gate.hold_until(stream.handle(), 0, 1) }.unwrap();
     // SAFETY: the stream lives.
     let launched =

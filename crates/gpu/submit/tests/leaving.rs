@@ -1,4 +1,4 @@
-//! When memory goes: what an unpin, a free of CUDA's, a dead lane and a close wait for, and what they end.
+//! Memory that ends: what an unpin, a CUDA free, a dead lane and a close wait for, and what they end.
 
 mod rig;
 
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use submit::{Buffer, Chooser, Copy, Direction, Error, Executor, Follow, InOrder, Options, Piece, Session, Stream};
 
-/// Less than any wait for something that does not come to its end.
+/// Shorter than any wait for work that does not end.
 const SOON: Duration = Duration::from_millis(700);
 
 fn alone(options: &Options) -> Session {
@@ -26,11 +26,11 @@ fn alone(options: &Options) -> Session {
 
 fn word(session: &Session, buffer: Buffer) -> &'static AtomicU32 {
     let (at, _) = session.place(buffer).unwrap();
-    // SAFETY: the first word of memory that is there until the test's end.
+    // SAFETY: the first word of memory that stays until the test's end.
     unsafe { AtomicU32::from_ptr(at as *mut u32) }
 }
 
-/// What is mapped at an address: offset, device and number of the file. (An address alone tells nothing: another test's
+/// The mapping at an address: offset, device and number of the file. (The address alone is not enough: another test's
 /// session may have it a moment later.)
 fn mapped(at: u64) -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -81,7 +81,7 @@ fn memory_that_a_waiting_copy_names_is_kept_until_it_is_done_and_given_back_then
     assert!(matches!(s.copy_async((to, 0), (from, 0), 8), Err(Error::Handle(_))));
     word(&s, gate).store(1, Ordering::SeqCst);
     s.wait(waits, LIMIT).unwrap();
-    // What is allocated or dropped next looks.
+    // The next allocation or drop checks.
     s.unpin(s.allocate(4096, false).unwrap()).unwrap();
     assert_ne!(mapped(at), was);
     s.copy((gate, 8), (from, 0), 8, LIMIT).unwrap();
@@ -104,7 +104,7 @@ fn held_memory_stays_mapped_until_the_hold_is_dropped_whatever_ends() {
     s.close().unwrap();
     assert!(matches!(s.hold((second, 0), 8), Err(Error::Closed)));
     for hold in &holds {
-        // SAFETY: held, and nobody else has it.
+        // SAFETY: held, and no other thread uses it.
         unsafe { hold.pointer().as_ptr().write_bytes(7, 128) };
     }
     let were = at.map(mapped);
@@ -121,7 +121,7 @@ fn nothing_is_left_mapped_when_a_session_closes_however_long_a_copy_waits() {
     s.copy_in(&piece(to, from), &InOrder { word: Some((gate, 0, 1)), ..InOrder::default() }).unwrap();
     s.unpin(to).unwrap();
     assert!(were.iter().all(Option::is_some) && mapped(all[1]) == were[1]);
-    // Ten seconds would be waited for it: it comes to its end meanwhile.
+    // The close would wait ten seconds for it; the copy ends before that.
     let gate = word(&s, gate);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -199,7 +199,7 @@ fn what_waits_for_another_copy_reads_its_source_after_it_whatever_the_profile_na
     }
 }
 
-/// A copy that waits for a word that is never written, beside CUDA: its memory, and one buffer that nothing names.
+/// A copy that waits for a word that is never written, next to CUDA: its memory, and one buffer that no copy names.
 struct Waiting {
     rig: Rig,
     device: &'static DeviceBuffer<'static>,
@@ -211,7 +211,7 @@ struct Waiting {
 
 fn waiting(lanes: usize) -> Waiting {
     let rig = rig::rig(true, &Options { lanes, ..Options::default() });
-    // All of it is never freed: nothing but the session ends here.
+    // None of it is freed: only the session ends here.
     let context: &'static cuda::Context = Box::leak(Box::new(rig.cuda.device(0).unwrap().primary_context().unwrap()));
     let [device, other] = [(); 2].map(|()| &*Box::leak(Box::new(DeviceBuffer::new(context, BYTES).unwrap())));
     let [from, gate] = [(); 2].map(|()| {
@@ -300,11 +300,11 @@ fn a_close_does_not_wait_for_what_waits_for_a_dead_lane() {
 fn a_stream_that_waits_for_a_lane_goes_on_when_the_lane_dies() {
     let Waiting { rig, copy, buffers: [to, ..], .. } = waiting(1);
     let s = &rig.session;
-    // SAFETY: the stand-in does not look at streams.
+    // SAFETY: the stand-in does not use streams.
     s.stream_wait(unsafe { Stream::from_raw(0x77 as *mut c_void) }, copy).unwrap();
     let (_, at, value, is_wait) = QUEUED.lock().unwrap().pop().unwrap();
     assert!(is_wait);
-    // SAFETY: a word of the session's.
+    // SAFETY: a word of the session's memory.
     let word = unsafe { AtomicU32::from_ptr(at as *mut u32) };
     std::thread::sleep(Duration::from_millis(250));
     assert_ne!(word.load(Ordering::SeqCst), value, "the lane is alive");
@@ -336,7 +336,7 @@ fn a_free_of_memory_that_nobody_named_does_not_stop_a_lane() {
 
 thread_local!(static HELD: Cell<Option<&'static AtomicBool>> = const { Cell::new(None) });
 
-/// Holds this thread for longer than any free waits for the GPU, when it is about to load or store bytes itself.
+/// Holds this thread before its CPU loads or stores, for longer than any free waits for the GPU.
 fn held_before_stores(reached: &'static AtomicBool) {
     fn at(point: Point) {
         if point == Point::BeforeStores
@@ -356,7 +356,7 @@ fn a_free_waits_for_a_thread_that_touches_the_memory_itself_however_long_that_wa
     let s = &rig.session;
     let host = s.allocate(BYTES as u64, false).unwrap();
     let (pointer, _) = s.place(host).unwrap();
-    // SAFETY: memory of the session's, before anything is under way.
+    // SAFETY: the session's memory, with no work pending yet.
     unsafe { std::ptr::write_bytes(pointer as *mut u8, 0x5a, BYTES) };
     // Stored by the CPU, and read by it for the command stream.
     for (bytes, prepared) in [(BYTES as u64, false), (64, true)] {
@@ -400,7 +400,7 @@ fn an_unpin_sends_nobody_elses_transfer_through_a_lock() {
     s.unpin(other).unwrap();
     let submitted = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // The lock of everything that is known of CUDA's memory.
+        // The lock over all records of CUDA's memory.
         let graph = rig.watched.graph();
         scope.spawn(|| {
             s.wait(s.submit(transfer).unwrap(), LIMIT).unwrap();

@@ -1,4 +1,5 @@
-//! Queues of submissions: what comes out, in whichever thread, with a descriptor and without, and what ends it.
+//! Queues of submissions: what a take returns, in any thread, with a descriptor and without, and what ends a
+//! queue.
 
 mod alone;
 
@@ -37,7 +38,7 @@ impl Rig {
         self.session.copy_async((self.to, 0), (self.from, 0), 64).unwrap()
     }
 
-    /// It waits for the gate.
+    /// A copy that waits for the gate.
     fn waits(&self) -> Copy {
         self.session
             .copy_in(&piece(self.to, self.from), &InOrder { word: Some((self.gate, 0, 1)), ..InOrder::default() })
@@ -60,10 +61,10 @@ fn take_all<S: std::ops::Deref<Target = Session>>(queue: &Queue<S>) -> Vec<Done>
     all
 }
 
-/// What a poll says of it, after so long.
+/// Whether a poll of this length finds it readable.
 fn readable(descriptor: BorrowedFd<'_>, milliseconds: i32) -> bool {
     let mut poll = libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry of ours.
+    // SAFETY: one entry on the stack.
     unsafe { libc::poll(&raw mut poll, 1, milliseconds) == 1 }
 }
 
@@ -153,7 +154,7 @@ fn a_descriptor_is_readable_in_epoll_when_something_is_done_until_it_is_taken() 
     let rig = rig(1);
     let queue = rig.queue(8);
     let descriptor = queue.descriptor().unwrap();
-    // SAFETY: descriptors of ours, and one event that is read or written.
+    // SAFETY: this test's descriptors, and one event that is read or written.
     let epoll = unsafe {
         let epoll = libc::epoll_create1(libc::EPOLL_CLOEXEC);
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 77 };
@@ -179,13 +180,13 @@ fn a_descriptor_is_readable_in_epoll_when_something_is_done_until_it_is_taken() 
         }
         assert_eq!(wait(0), 0, "all is taken");
     }
-    // What is done when the descriptor is made.
+    // A submission that is done before the descriptor is made.
     let late = rig.queue(1);
     let copy = rig.quick();
     rig.session.wait(copy, LIMIT).unwrap();
     late.add(copy, 0).unwrap();
     assert!(readable(late.descriptor().unwrap(), 0));
-    // SAFETY: our own.
+    // SAFETY: this test's own.
     unsafe { libc::close(epoll) };
 }
 
@@ -241,7 +242,7 @@ fn what_is_killed_comes_out_with_its_error() {
     assert!(readable(descriptor, 20_000));
     let all = take_all(&queue);
     assert!(all.iter().any(|done| done.user == 1 && matches!(done.result, Err(Error::Killed(31)))), "{all:?}");
-    // What is dead already may be added, and comes out.
+    // A dead submission may be added, and is returned.
     queue.add(behind, 2).unwrap();
     assert!(matches!(take_all(&queue)[..], [Done { user: 2, result: Err(Error::Killed(31)), .. }]));
     rig.driver.machine.plant(None);
@@ -337,7 +338,7 @@ fn a_childs_queue_is_an_error_and_the_parents_goes_on() {
     let waits = rig.waits();
     queue.add(waits, 9).unwrap();
     for _ in 0..20 {
-        // SAFETY: the child calls nothing that takes a lock, and leaves by _exit.
+        // SAFETY: the child makes no call that takes a lock, and leaves by _exit.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let forked = |error: Result<(), Error>| matches!(error, Err(Error::Forked));
@@ -357,7 +358,7 @@ fn a_childs_queue_is_an_error_and_the_parents_goes_on() {
             unsafe { libc::_exit(wrong.map_or(0, |at| at as i32 + 1)) };
         }
         let mut status = 0;
-        // SAFETY: our own child.
+        // SAFETY: this test's child.
         unsafe { libc::waitpid(child, &mut status, 0) };
         assert_eq!(status, 0, "which call; status {status:#x}");
     }

@@ -1,4 +1,4 @@
-//! What submits and polls allocates nothing and makes no system call. Alone in its process: it counts them.
+//! Submitting and polling allocate no memory and make no system call. Alone in its process: it counts them.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
@@ -55,7 +55,7 @@ fn submit_copy_and_poll_allocate_nothing_and_make_no_system_call() {
         ("ring", &|| session.ring_next(ring).and_then(|_| session.ring_submit(ring))),
     ];
     for (name, submit) in ways {
-        // Round the ring of GPFIFO entries, and round the slots.
+        // Once around the ring of GPFIFO entries, and around the slots.
         for round in 0..if name == "prepared" { 600 } else { 140 } {
             let mut copy = None;
             let spent = cost(watched, || {
@@ -75,7 +75,7 @@ fn submit_copy_and_poll_allocate_nothing_and_make_no_system_call() {
         });
         assert_eq!((number, spent), (Some(round + 1), (0, 0)));
     }
-    // Waits may sleep, and a queue may wake; they allocate nothing.
+    // Waits may sleep, and a queue may wake a thread, but they allocate no memory.
     let queue = Queue::new(&session, 8).unwrap();
     let mut done = [Done::default()];
     for how in [Wait::Spin, Wait::SLEEP, Wait::Sleep { spin: Duration::ZERO }] {
@@ -91,7 +91,8 @@ fn submit_copy_and_poll_allocate_nothing_and_make_no_system_call() {
             });
             assert_eq!((allocations, done[0].user), (0, round), "{how:?}");
         }
-        // What is done needs no system call, however a session waits; and neither does a submission.
+        // A wait for a finished submission makes no system call, in any way of waiting; nor does a
+        // submission.
         let copy = session.submit(prepared).unwrap();
         session.wait(copy, LIMIT).unwrap();
         let spent = cost(watched, || {

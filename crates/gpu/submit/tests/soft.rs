@@ -34,7 +34,8 @@ fn rig() -> Rig {
 impl Rig {
     fn bytes(&self, buffer: Buffer) -> &mut [u8] {
         let (pointer, length) = self.session.place(buffer).unwrap();
-        // SAFETY: memory of the session's own, which the CPU sees; each test has its own and looks when nothing is under way.
+        // SAFETY: the session's own memory, which the CPU sees; each test has its own and reads it only when no work is
+        // pending.
         unsafe { std::slice::from_raw_parts_mut(pointer as *mut u8, length as usize) }
     }
 
@@ -78,7 +79,7 @@ fn every_way_of_copying_moves_its_bytes_and_no_others() {
     assert_eq!(rig.faults(), 0);
 }
 
-/// Doorbells, and those among them that found GP_PUT where the last one had left it.
+/// Doorbells, and those among them that found GP_PUT unchanged since the last one.
 fn doorbells(rig: &Rig) -> (u64, u64) {
     let counters = rig.driver.counters();
     (counters.doorbells.load(Ordering::Relaxed), counters.empty_doorbells.load(Ordering::Relaxed))
@@ -102,7 +103,7 @@ fn a_batch_moves_each_of_its_pieces_with_one_doorbell() {
         let (rung, repeated) = doorbells(&rig);
         assert_eq!((rung, repeated), (before.0 + 1, before.1), "{count} pieces");
         s.wait(batch, LIMIT).unwrap();
-        // On a busy machine the wait rings again, as for a doorbell that was missed: it tells of nothing new.
+        // On a busy machine the wait rings again, as for a missed doorbell; that doorbell announces no new work.
         let (rung, repeated) = doorbells(&rig);
         assert_eq!(rung - repeated, before.0 + 1 - before.1, "{count} pieces");
         for n in 0..count {
@@ -181,7 +182,7 @@ fn what_is_gone_or_was_never_there_is_an_error() {
     }
     assert!(matches!(s.copy_async((video, 0), (host, 0), 0), Err(Error::Argument(_))));
     assert!(matches!(s.pin(0x1000, 64), Err(Error::Unavailable(_))), "no CUDA here");
-    // A refused submission is none: the next one is.
+    // A refused submission has no effect: the next one works.
     s.copy((video, 0), (host, 0), 8, LIMIT).unwrap();
     s.unpin(host).unwrap();
     assert!(matches!(s.submit(t), Err(Error::Freed)));
@@ -215,7 +216,7 @@ fn a_session_is_opened_once_and_everything_ends_with_it() {
     }
 }
 
-/// A handle has room for 8 bits of the opening's number, and they come round.
+/// A handle has room for 8 bits of the opening's number, and these repeat.
 #[test]
 fn a_ticket_of_an_opening_long_ago_is_no_ticket() {
     let rig = rig_with(&Options { lanes: 1, ..Options::default() });
@@ -242,7 +243,7 @@ fn a_ticket_of_an_opening_long_ago_is_no_ticket() {
 fn memory_and_prepared_copies_take_no_descriptors() {
     let rig = rig();
     let s = &rig.session;
-    // Of the driver's files. (The software GPU keeps its memory in files of its own.)
+    // Open files of the driver. (The software GPU keeps its memory in separate files.)
     let descriptors = || {
         let all = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
         all.filter(|link| link.to_string_lossy().contains("softgpu-nvidia")).count()
@@ -250,7 +251,7 @@ fn memory_and_prepared_copies_take_no_descriptors() {
     let (host, video) = (s.allocate(64, false).unwrap(), s.allocate(64, true).unwrap());
     let before = descriptors();
     let prepared: Vec<_> = (0..500).map(|_| s.prepare((video, 0), (host, 0), 64).unwrap()).collect();
-    // Other tests run at the same time, and open some of their own.
+    // Other tests run at the same time, and open files, too.
     assert!(descriptors() < before + 300, "{before} before, {} now", descriptors());
     prepared.into_iter().for_each(|transfer| s.release(transfer).unwrap());
     assert!(matches!(s.allocate((16 << 30) + 1, false), Err(Error::Argument(what)) if what.contains("16 GiB")));
@@ -288,7 +289,7 @@ fn threads_that_submit_while_the_session_is_closed_and_opened_get_errors_and_not
                             s.wait(s.submit(t)?, LIMIT)?;
                         }
                         s.release(t)?;
-                        // A lane that the first who needs it makes.
+                        // A lane that is made by the first thread that needs it.
                         s.release(s.prepare_bytes((host, 0), 8)?)?;
                         s.unpin(host)
                     };
@@ -329,7 +330,7 @@ fn a_ring_gives_its_frames_in_turn_and_says_when_the_producer_has_come_round() {
         let to = at + 512;
         assert!(rig.bytes(video)[to..to + 4096] == rig.bytes(host)[at..at + 4096], "round {round}");
     }
-    // The lane waits at a word: no frame is done until it is written.
+    // The lane waits for a word: no frame is done until it is written.
     let held = s.copy_in(&[], &InOrder { word: Some((gate, 0, 1)), ..InOrder::default() }).unwrap();
     for _ in 0..4 {
         s.ring_next(ring).unwrap();
@@ -365,7 +366,7 @@ fn a_copy_waits_for_a_word_and_writes_one_when_it_is_there() {
     std::thread::sleep(Duration::from_millis(20));
     assert!(!s.poll(copy).unwrap() && s.query(copy).unwrap() == 1 && rig.bytes(video)[0..8] == [0; 8]);
     assert!(matches!(s.wait(copy, Duration::from_millis(5)), Err(Error::Timeout(_))));
-    // Past the value is as good: words count up.
+    // A later value is enough: words count up.
     rig.bytes(words)[4] = 8;
     s.wait(copy, LIMIT).unwrap();
     assert!(rig.bytes(video)[..512] == rig.bytes(host)[..512] && rig.bytes(words)[8] == 9);
@@ -487,7 +488,7 @@ fn a_profile_chooses_and_without_one_the_log_says_so() {
         assert!(inline() > before);
         assert!(rig.bytes(video)[..512] == rig.bytes(host)[..512] && rig.bytes(video)[512] == 0);
     }
-    // Stores are there when the submission returns, and no engine has had a part in them.
+    // Stores are done when the submission returns, and no engine took part in them.
     let before = (engines(), inline());
     rig.bytes(video).fill(0);
     for stored in [s.submit(tiny).unwrap(), s.copy_async((video, 2001), (host, 7), 64).unwrap()] {
@@ -508,7 +509,7 @@ fn a_profile_chooses_and_without_one_the_log_says_so() {
     assert!(rig.bytes(host)[500..532] == rig.bytes(video)[77..109]);
     assert!(rig.bytes(host)[600..631] == rig.bytes(video)[1003..1034]);
     assert_eq!([499, 532, 599, 631].map(|at| rig.bytes(host)[at]), [0; 4], "and no others");
-    // What is not prepared goes inline never; what is ordered, by engines; and so do other directions.
+    // Copies that are not prepared are never inline; ordered copies and other directions use engines.
     let piece = Piece { to: video, to_at: 0, from: host, from_at: 0, bytes: 8 };
     let by_engine: [&dyn Fn() -> Result<submit::Copy, Error>; 4] = [
         &|| s.copy_async((video, 0), (host, 0), 65),
@@ -554,7 +555,7 @@ fn a_session_says_which_way_a_copy_goes_and_why() {
     assert_eq!(ask(video, video, 8, true).0, Executor::CopyEngine);
     assert!(matches!(s.explain(video, host, 0, true), Err(Error::Argument(_))));
     assert!(matches!(s.explain(Buffer::from_raw(7), host, 8, true), Err(Error::Handle(_))));
-    // A buffer that cannot be mapped goes by engines, and the reason is told.
+    // Copies to a buffer that cannot be mapped use engines, and the reason is given.
     let large = s.allocate((256 << 20) + 4096, true).unwrap();
     let (executor, why) = ask(large, host, 8, true);
     assert!(executor == Executor::CopyEngine && why.contains("256 MiB are not mapped"), "{why}");
@@ -566,7 +567,7 @@ fn a_session_says_which_way_a_copy_goes_and_why() {
     assert!(choice.executor == Executor::CopyEngine && choice.why.contains("no profile"), "{}", choice.why);
 }
 
-/// A kernel's part: takes the message in the mailbox, if it is new, and answers with each byte inverted.
+/// The kernel's part: takes the message in the mailbox, if it is new, and answers with each byte inverted.
 fn answer_once(mailbox: &mut [u8], answers: &mut [u8], seen: &mut u32) -> bool {
     let line: &[u8; 64] = (&*mailbox).try_into().unwrap();
     let Some((number, bytes)) = copy::message_in(line).filter(|(number, _)| number != seen) else { return false };
@@ -604,7 +605,7 @@ fn messages_go_to_whoever_looks_and_are_answered_with_their_numbers() {
         assert!(answer[..bytes.len()].iter().all(|byte| *byte == !round), "{answer:?}");
         assert!(answer[bytes.len()..].iter().all(|byte| *byte == 0xff));
     }
-    // The newest counts; and half a line is none.
+    // Only the newest message counts, and half a line is not an answer.
     let first = s.send(message, &[1]).unwrap();
     s.send(message, &[2]).unwrap();
     assert!(answer_once(&mut rig.bytes(video)[128..192], &mut rig.bytes(host)[192..256], &mut seen));
@@ -682,7 +683,7 @@ fn a_forked_child_gets_errors() {
     let t = s.prepare((host, 0), (host, 2048), 64).unwrap();
     let copy = s.submit(t).unwrap();
     s.wait(copy, LIMIT).unwrap();
-    // SAFETY: the child calls nothing that takes a lock, and leaves by _exit.
+    // SAFETY: the child makes no call that takes a lock, and leaves by _exit.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let forked = |error: Result<(), Error>| matches!(error, Err(Error::Forked));
@@ -702,7 +703,7 @@ fn a_forked_child_gets_errors() {
         unsafe { libc::_exit(wrong.map_or(0, |at| at as i32 + 1)) };
     }
     let mut status = 0;
-    // SAFETY: our own child.
+    // SAFETY: this test's child.
     unsafe { libc::waitpid(child, &mut status, 0) };
     assert_eq!(libc::WEXITSTATUS(status), 0, "which call; status {status:#x}");
     s.copy((host, 0), (host, 64), 8, LIMIT).unwrap();
@@ -716,7 +717,7 @@ fn a_lane_that_was_taken_when_the_process_forked_is_an_error_in_the_child_and_no
     let t = s.prepare((host, 0), (host, 2048), 64).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Most of this thread's time is spent with the lane.
+        // For most of its time this thread has the lane.
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 if let Ok(copy) = s.submit(t) {
@@ -725,7 +726,7 @@ fn a_lane_that_was_taken_when_the_process_forked_is_an_error_in_the_child_and_no
             }
         });
         for _ in 0..30 {
-            // SAFETY: the child calls nothing that takes a lock, and leaves by _exit.
+            // SAFETY: the child makes no call that takes a lock, and leaves by _exit.
             let child = unsafe { libc::fork() };
             if child == 0 {
                 let forked = matches!(s.copy((host, 0), (host, 64), 8, Duration::MAX), Err(Error::Forked))
@@ -734,7 +735,7 @@ fn a_lane_that_was_taken_when_the_process_forked_is_an_error_in_the_child_and_no
                 unsafe { libc::_exit(i32::from(!forked)) };
             }
             let mut status = 0;
-            // SAFETY: our own child.
+            // SAFETY: this test's child.
             unsafe { libc::waitpid(child, &mut status, 0) };
             assert_eq!(status, 0);
         }

@@ -1,7 +1,7 @@
-//! Many threads open, pin, prepare, submit, launch, unpin and close at random beside a libcuda in software, while one of them after the other is held at each of the
-//! named points. Whoever has unpinned or freed memory finds it as it left it.
+//! Many threads open, pin, prepare, submit, launch, unpin and close at random next to a libcuda in software, while one thread after
+//! the other is held at each of the named points. After a thread has unpinned or freed memory, that memory must stay unchanged.
 //!
-//! Nothing here may name the software GPU in process: it is preloaded.
+//! This file must not name the software GPU in process: it is preloaded.
 
 #[path = "../../../testing/softcuda/tests/program/mod.rs"]
 mod program;
@@ -20,9 +20,9 @@ use submit::{
 
 const BYTES: usize = 4096;
 const LIMIT: Duration = Duration::from_secs(30);
-/// No call takes longer, whatever is held.
+/// No call takes longer, even if a thread is held.
 const DEADLOCK: Duration = Duration::from_secs(60);
-/// Buffers that all threads know, and those of them that stay until the session is closed.
+/// Buffers that all threads share, and the number of those that stay until the session is closed.
 const SHARED: usize = 24;
 const STAY: usize = 12;
 
@@ -47,7 +47,8 @@ fn options() -> Options {
     Options { kind: Kind::Cuda, lanes: 4, profile: Follow::Given(Arc::new(Mixed)), ..Options::default() }
 }
 
-/// At which point the next thread is held (one more than its number, 0: none), for how many microseconds, and how often each was.
+/// The point at which the next thread is held (its number plus one, 0: none), for how many microseconds, and how often threads were
+/// held at each point.
 static WANTED: AtomicUsize = AtomicUsize::new(0);
 static HOLD: AtomicU64 = AtomicU64::new(0);
 static HELD: [AtomicU64; Point::ALL.len()] = [const { AtomicU64::new(0) }; Point::ALL.len()];
@@ -80,7 +81,7 @@ struct Stress<'c> {
     graph: AtomicU64,
     last: AtomicU64,
     stop: AtomicBool,
-    /// What each thread has done, by when it began what it does now.
+    /// When each thread began its current call; 0 outside of one.
     began: Vec<AtomicU64>,
     start: Instant,
     done: [AtomicU64; KINDS.len()],
@@ -110,7 +111,7 @@ impl Stress<'_> {
         if random(2) == 0 { self.session.wait(copy, LIMIT) } else { Ok(()) }
     }
 
-    /// Memory of CUDA's that others copy into. After it was unpinned, or freed and given out again, nothing is written there any more.
+    /// CUDA's memory that other threads copy into. After it was unpinned, or freed and allocated again, no copy may write there.
     fn pinned(&self, freed: bool) -> Result<(), Error> {
         let mut block = DeviceBuffer::new(self.context, BYTES).map_err(Error::Cuda)?;
         let pinned = self.session.pin(block.address(), BYTES as u64)?;
@@ -130,7 +131,7 @@ impl Stress<'_> {
                 ended => ended?,
             }
         }
-        // (After a free this may be memory that another thread's copies name by right: only what was unpinned is looked at there.)
+        // (After a free, other threads' copies may rightly name this memory: only unpinned memory is checked there.)
         let mark = random(200) as u8 + 50;
         block.write(&[mark; BYTES]).map_err(Error::Cuda)?;
         std::thread::sleep(Duration::from_micros(random(3000)));
@@ -144,7 +145,7 @@ impl Stress<'_> {
         }
     }
 
-    /// A copy that waits for a word that comes late, or not before its memory has gone.
+    /// A copy that waits for a word that is written late, or not before its memory has ended.
     fn stuck(&self) -> Result<(), Error> {
         let gate = self.session.allocate(BYTES as u64, false)?;
         let block = DeviceBuffer::new(self.context, BYTES).map_err(Error::Cuda)?;
@@ -152,7 +153,7 @@ impl Stress<'_> {
         let piece = [Piece { to: pinned, to_at: 0, from: gate, from_at: 64, bytes: 64 }];
         let copy = self.session.copy_in(&piece, &InOrder { word: Some((gate, 0, 1)), ..InOrder::default() })?;
         self.last.store(copy.raw(), Ordering::SeqCst);
-        // A second, then the lane is stopped.
+        // It waits a second, then the lane is stopped.
         let ended = self.session.unpin(pinned);
         block.write(&[0x77; BYTES]).map_err(Error::Cuda)?;
         if ended.is_ok() {
@@ -226,7 +227,7 @@ impl Stress<'_> {
         self.context.make_current().unwrap();
         while !self.stop.load(Ordering::Relaxed) {
             self.began[number].store(self.start.elapsed().as_millis() as u64 + 1, Ordering::Relaxed);
-            // What is stuck for a second is rare.
+            // Calls that hang for a second are rare.
             let kind = random(if random(2000) == 0 { 11 } else { 10 }) as usize;
             match self.once(KINDS[kind]) {
                 Ok(()) => drop(self.done[kind].fetch_add(1, Ordering::Relaxed)),
@@ -242,7 +243,7 @@ impl Stress<'_> {
         self.began[number].store(0, Ordering::Relaxed);
     }
 
-    /// Ends the process where a thread does not come back from a call.
+    /// Ends the process if a thread does not return from a call.
     fn watch(&self) {
         while !self.stop.load(Ordering::Relaxed) || self.began.iter().any(|began| began.load(Ordering::Relaxed) != 0) {
             let now = self.start.elapsed();
@@ -258,11 +259,11 @@ impl Stress<'_> {
     }
 }
 
-/// What other threads' unpins, frees and closes make of a call.
+/// Errors that other threads' unpins, frees and closes may cause in a call.
 fn known(error: Error) -> Result<(), Error> {
     match error {
         Error::Closed | Error::Handle(_) | Error::Busy | Error::Full(_) | Error::Freed | Error::Stopped => Ok(()),
-        // Two buffers that are not of the kinds, or not as long, as the call wants.
+        // Two buffers of the wrong kinds or lengths for the call.
         Error::Argument(_) | Error::Overrun | Error::Limit(_) | Error::Pin(_) | Error::Outside { .. } => Ok(()),
         error => Err(error),
     }
@@ -331,7 +332,7 @@ fn stress(threads: usize, span: Duration, longest: Duration) {
         stress.graph.store(if random(2) == 0 { made } else { chain }.raw(), Ordering::SeqCst);
     };
     RANDOM.set(77);
-    // What only the first opening makes, and the driver keeps, is made before it is counted.
+    // Objects that only the first opening makes, and that the driver keeps, are made before the count.
     opened();
     s.close().unwrap();
     let before = (count("/proc/self/fd"), mappings());
@@ -356,14 +357,14 @@ fn stress(threads: usize, span: Duration, longest: Duration) {
             }
             let until = Instant::now() + Duration::from_millis(100 + random(700));
             while Instant::now() < until {
-                // One point after the other, and the next when nobody came by.
+                // One point after the other, and the next one if no thread reached it.
                 let hold = random(longest.as_micros() as u64);
                 HOLD.store(if random(10) == 0 { hold } else { hold / 20 }, Ordering::Relaxed);
                 WANTED.store(wanted % Point::ALL.len() + 1, Ordering::SeqCst);
                 wanted += 1;
                 std::thread::sleep(Duration::from_millis(5));
             }
-            // (A close comes by its own point.)
+            // (A close reaches its own point.)
             WANTED.store(Point::AfterClose as usize + 1, Ordering::SeqCst);
             s.close().unwrap();
             if first == 0 && stress.start.elapsed() > span / 4 {
@@ -375,7 +376,7 @@ fn stress(threads: usize, span: Duration, longest: Duration) {
         println!("{openings} openings, resident {} MiB at a quarter, {} MiB at the end", first >> 20, resident() >> 20);
         assert!(resident() < first + (64 << 20), "it grows");
     });
-    // (Threads that were in a call when it was closed have given back what they had.)
+    // (Threads that were in a call during the close have released their resources.)
     let after = (count("/proc/self/fd"), mappings());
     println!("descriptors {} -> {}, mappings {} -> {}", before.0, after.0, before.1, after.1);
     for (kind, done) in KINDS.iter().zip(&stress.done) {
@@ -398,7 +399,7 @@ fn threads_held_anywhere_neither_block_others_nor_write_to_memory_that_went() {
     }
 }
 
-/// Of 64 threads, for as many seconds as `STRESS_SECONDS` says: 10 minutes in `.ci/run --long`.
+/// With 64 threads, for as many seconds as `STRESS_SECONDS` says: 10 minutes in `.ci/run --long`.
 #[test]
 #[ignore = "10 minutes; run by .ci/run --long"]
 fn long_many_threads_held_anywhere() {

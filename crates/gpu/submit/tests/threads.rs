@@ -1,5 +1,5 @@
-//! Threads that pin, prepare, submit, unpin and close at random in one process with the software GPU: what a race detector can look at.
-//! `RUSTFLAGS=-Zsanitizer=thread cargo +nightly test -Zbuild-std --target x86_64-unknown-linux-gnu -p submit --test threads` does.
+//! Threads that pin, prepare, submit, unpin and close at random in one process with the software GPU, for a race detector:
+//! `RUSTFLAGS=-Zsanitizer=thread cargo +nightly test -Zbuild-std --target x86_64-unknown-linux-gnu -p submit --test threads`.
 
 mod rig;
 
@@ -29,7 +29,7 @@ fn options() -> Options {
     Options { lanes: 3, profile: Follow::Given(Arc::new(Mixed)), ..Options::default() }
 }
 
-/// What others' unpins and closes make of a call.
+/// Errors that other threads' unpins and closes may cause in a call.
 fn known<T>(result: Result<T, Error>) -> Option<T> {
     match result {
         Ok(made) => Some(made),

@@ -1,4 +1,4 @@
-//! Threads that sleep until submissions are done, and what ends their sleep.
+//! Threads that sleep until submissions are done, and the events that end their sleep.
 
 mod alone;
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use submit::{Copy, Error, InOrder, Options, Session, Wait};
 
-/// Sleeps at once.
+/// Sleeps immediately.
 const AT_ONCE: Wait = Wait::Sleep { spin: Duration::ZERO };
 
 #[test]
@@ -59,7 +59,7 @@ fn the_first_of_several_and_all_of_several_are_waited_for_across_lanes() {
         assert!(matches!(s.wait_any(&both, Duration::from_millis(5)), Err(Error::Timeout(_))));
         assert!(matches!(s.wait_all(&both, Duration::from_millis(5)), Err(Error::Timeout(_))));
         let (at, _) = s.place(gates).unwrap();
-        // SAFETY: words of memory that is there until the session's end.
+        // SAFETY: words of memory that stays until the session's end.
         let gate = |at: u64| unsafe { std::sync::atomic::AtomicU32::from_ptr(at as *mut u32) };
         std::thread::scope(|scope| {
             let any = scope.spawn(|| s.wait_any(&both, LIMIT).unwrap());
@@ -79,7 +79,8 @@ fn the_first_of_several_and_all_of_several_are_waited_for_across_lanes() {
     }
 }
 
-/// Threads that wait for a submission that waits for a word; what they answer after `end`, and how long after.
+/// Threads that wait for a submission that waits for a word. Returns their results after `end`, and how long
+/// they took.
 fn sleepers(s: &Session, copies: &[Copy], end: impl FnOnce()) -> Vec<(Result<(), Error>, Duration)> {
     let asleep = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -128,7 +129,7 @@ fn all_who_sleep_learn_at_once_that_the_lane_was_killed() {
     s.set_wait(AT_ONCE);
     let [gate, to, from] = [(); 3].map(|()| s.allocate(4096, false).unwrap());
     let copy = s.copy_in(&piece(to, from), &InOrder { word: Some((gate, 0, 1)), ..InOrder::default() }).unwrap();
-    // What comes after the gate kills it.
+    // The submission after the gate kills it.
     driver.machine.plant(Some(Planted::DeadChannel { entry: 1, xid: 31 }));
     let behind = s.copy_async((to, 0), (from, 0), 64).unwrap();
     let gate = word(&s, gate);
@@ -148,7 +149,7 @@ fn all_who_sleep_learn_at_once_that_the_session_is_closed() {
     let gate = word(&s, gate);
     std::thread::scope(|scope| {
         let s = &s;
-        // The close itself waits up to ten seconds for the copy; those who sleep do not.
+        // The close itself waits up to ten seconds for the copy; the sleeping threads do not.
         let ended = sleepers(s, &[copy], || drop(scope.spawn(|| s.close().unwrap())));
         gate.store(1, Ordering::SeqCst);
         for (ended, took) in ended {
@@ -179,7 +180,7 @@ fn a_childs_wait_is_an_error_also_while_threads_of_the_parent_sleep() {
     let copy = s.copy_in(&piece(to, from), &InOrder { word: Some((gate, 0, 1)), ..InOrder::default() }).unwrap();
     let gate = word(&s, gate);
     let ended = sleepers(&s, &[copy], || {
-        // SAFETY: the child calls nothing that takes a lock, and leaves by _exit.
+        // SAFETY: the child makes no call that takes a lock, and leaves by _exit.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let all = [s.wait(copy, LIMIT), s.wait_any(&[copy], LIMIT).map(drop), s.wait_all(&[copy], LIMIT)];
@@ -188,7 +189,7 @@ fn a_childs_wait_is_an_error_also_while_threads_of_the_parent_sleep() {
             unsafe { libc::_exit(wrong.into()) };
         }
         let mut status = 0;
-        // SAFETY: our own child.
+        // SAFETY: this test's child.
         unsafe { libc::waitpid(child, &mut status, 0) };
         assert_eq!(status, 0);
         gate.store(1, Ordering::SeqCst);
@@ -203,7 +204,7 @@ fn what_a_session_waits_by_stays_when_it_is_opened_again_and_no_other_has_it() {
     one.set_wait(AT_ONCE);
     one.close().unwrap();
     open(&one, driver, &Options { lanes: 1, ..Options::default() });
-    // Told by the CPU time of a wait that comes to nothing.
+    // Measured by the CPU time of a wait that times out.
     let spent = |s: &Session| {
         let [gate, to, from] = [(); 3].map(|()| s.allocate(4096, false).unwrap());
         let copy = s.copy_in(&piece(to, from), &InOrder { word: Some((gate, 0, 1)), ..InOrder::default() }).unwrap();

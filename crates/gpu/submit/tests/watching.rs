@@ -38,7 +38,7 @@ fn descriptors() -> usize {
 
 thread_local!(static CLAIMS: Cell<u32> = const { Cell::new(0) });
 
-/// A thread that takes in a loop leaves the lanes to those who submit.
+/// A thread that takes in a loop leaves the lanes to the threads that submit.
 fn takes_in_vain_take_few_lanes(queue: &Queue<&Session>) {
     fn at(point: Point) {
         if point == Point::AfterClaim {
@@ -76,7 +76,7 @@ fn a_session_has_one_thread_from_its_first_descriptor_to_its_close_which_sleeps_
     // All but SIGKILL, SIGSTOP and the two of glibc.
     assert_eq!(u64::from_str_radix(blocked, 16).unwrap() | 1 << 8 | 1 << 18 | 3 << 31, u64::MAX, "{blocked}");
 
-    // Under way for longer than anything is expected to take: it looks.
+    // Pending for longer than any expected time: it looks.
     queue
         .add(one.copy_in(&piece(to, from), &InOrder { word: Some((gate, 0, 1)), ..InOrder::default() }).unwrap(), 1)
         .unwrap();
@@ -95,7 +95,7 @@ fn a_session_has_one_thread_from_its_first_descriptor_to_its_close_which_sleeps_
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(spent(&task), before, "nothing is under way");
 
-    // Not taken: everybody has been told, and it sleeps, too.
+    // Not taken: the descriptor is readable, and it sleeps, too.
     queue.add(one.copy_async((to, 0), (from, 0), 8).unwrap(), 2).unwrap();
     queue.wait(LIMIT).unwrap();
     std::thread::sleep(Duration::from_millis(20));
@@ -103,7 +103,7 @@ fn a_session_has_one_thread_from_its_first_descriptor_to_its_close_which_sleeps_
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(spent(&task), before, "all have been told");
 
-    // What is in a queue keeps nothing of a closed session.
+    // Entries of a queue keep no part of a closed session.
     let open = descriptors();
     one.close().unwrap();
     assert_eq!(threads().len(), 1, "a close ends the thread");

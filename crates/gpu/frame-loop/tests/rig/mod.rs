@@ -1,4 +1,4 @@
-//! A session beside the libcuda in software, and chains on it: 64 bytes in, their first word plus 1 out.
+//! A session next to the libcuda in software, and chains on it: 64 bytes in, their first word plus 1 out.
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
@@ -69,7 +69,7 @@ impl Rig {
         self.chain_by(video, Way::Inline, false)
     }
 
-    /// The way of the bytes to the GPU, and whether copies have a channel of their own.
+    /// `by`: how the bytes reach the GPU. `beside`: whether copies have a separate channel.
     pub fn chain_by(&self, video: Buffer, by: Way, beside: bool) -> Chain {
         let host = self.session.allocate(8192, false).unwrap();
         let (gpu, _) = self.session.place(video).unwrap();
@@ -89,10 +89,10 @@ impl Rig {
         self.graph(at, at + 4096)
     }
 
-    /// From now on nothing that is launched begins, until the answer is opened. `held` was made by [`Rig::held`] before.
+    /// From now on no launch begins until the returned gate is opened. `held` was made by [`Rig::held`] before.
     pub fn close_gate(&self, held: Graph) -> Gate {
         let words: &'static Words = Box::leak(Box::new(Words::new(self.context, 1).unwrap()));
-        // SAFETY: the words outlive what the stream does with them.
+        // SAFETY: the words outlive the stream's use of them.
         unsafe { words.hold_until(self.stream.handle(), 0, 1) }.unwrap();
         loop {
             // SAFETY: the stream lives.
@@ -125,14 +125,14 @@ impl Chain {
     }
 }
 
-/// An input whose every word says which one it is.
+/// An input in which every word is its number.
 pub fn input(number: u32) -> [u8; BYTES as usize] {
     let mut bytes = [0; BYTES as usize];
     bytes.chunks_exact_mut(4).for_each(|word| word.copy_from_slice(&number.to_le_bytes()));
     bytes
 }
 
-/// What the chain makes of it.
+/// Whether these are the chain's output bytes for input `number`.
 pub fn is_right(bytes: &[u8], number: u32) -> bool {
     bytes[..4] == (number.wrapping_add(1)).to_le_bytes() && bytes[4..] == input(number)[4..]
 }

@@ -1,4 +1,4 @@
-//! Chains whose copies have a channel of their own.
+//! Chains whose copies have a separate channel.
 
 use crate::chain::{Frames, MOST};
 use crate::rig::{Rig, TIMEOUT, gate};
@@ -55,9 +55,9 @@ fn many_are_queued_between_launches_of_graphs_that_wait_for_them() {
     let space = frames.channel.space().clone();
     let results = space.alloc_host(0x4000).unwrap();
     frames.host.word64(0).store(77, Ordering::Relaxed);
-    // What a launch behind the chain finds: the graph's own kernel copies the result that the chain has copied back.
+    // Input of a launch after the chain: the graph's own kernel copies the result that the chain has copied back.
     frames.graph.set_parameter(kernel, 8, &(frames.host.va() + MOST).to_le_bytes()).unwrap();
-    // Nothing runs until the first one is refused: however fast the GPU is, more are asked for than there are slots.
+    // No launch runs until the first one is refused: however fast the GPU is, there are more launches than slots.
     let gate = gate(&mut frames.channel);
     let (mut launched, mut refused) = (0, 0);
     let mut wait = || {
@@ -113,7 +113,7 @@ fn what_is_wrong_launches_neither_half() {
     let mut launches = launch::channel(frames.channel.space()).unwrap();
     assert!(matches!(chain.launch(&mut launches, &mut copies), Err(Error::OtherChannel)));
     assert_eq!(frames.channel.entries_written(), entries);
-    // The number that was given back is the next one.
+    // The number that was given back is used next.
     frames.fill(4);
     let ticket = chain.launch(&mut frames.channel, &mut copies).unwrap();
     copies.wait(ticket, TIMEOUT).unwrap();
@@ -133,14 +133,14 @@ fn what_is_wrong_launches_neither_half() {
     let mut elsewhere = Channel::new(&space, Engine::Copy(2), ChannelOptions::default()).unwrap();
     let why = prepare(&mut elsewhere).unwrap_err();
     assert!(why.contains("another address space"), "{why}");
-    // A channel that dies takes the chain along: an error, and no wait.
+    // A dead channel also ends the chain: an error, and no wait.
     rig.driver.machine.plant(Some(Planted::DeadChannel { entry: 1, xid: 31 }));
     let ticket = chain.launch(&mut frames.channel, &mut copies).unwrap();
     assert!(matches!(copies.wait(ticket, TIMEOUT), Err(Error::ChannelKilled(31))));
     assert!(matches!(frames.channel.idle(TIMEOUT), Err(Error::ChannelKilled(31))));
     rig.driver.machine.plant(None);
     assert!(matches!(chain.launch(&mut frames.channel, &mut copies), Err(Error::ChannelKilled(31))));
-    // (Memory waits a second for a channel that has not come to its end.)
+    // (Memory waits a second for a channel that has not ended.)
     drop((copies, chain));
 }
 
@@ -153,7 +153,7 @@ fn the_channel_of_copies_goes_when_all_is_over_and_not_just_its_ticket() {
         let ticket = chain.launch(&mut frames.channel, &mut copies).unwrap();
         copies.wait(ticket, TIMEOUT).unwrap();
         frames.channel.idle(TIMEOUT).unwrap();
-        // The channel of launches hears of the end behind the ticket: so the other has one more entry consumed before it goes.
+        // The launch channel sees the end after the ticket. So the copy channel consumes one more entry before it ends.
         let before = rig.entries();
         drop(copies);
         assert!(frames.right(round) && rig.entries() == before + 1, "round {round}");

@@ -1,4 +1,4 @@
-//! Graphs of several channels on several of ours: the same results, in an order that their waits allow.
+//! Graphs of several channels on several of doorbell's: the same results, in an order that their waits allow.
 
 use crate::learn;
 use crate::rig::{DATA, Rig, TIMEOUT};
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 const START: PcasAction = PcasAction::InvalidatePrefetchCopySchedule;
 
-/// The graph on so many channels.
+/// Prepares the graph on this number of channels.
 fn branches(rig: &Rig, graph: &Graph, number: usize) -> (Branches, Vec<Channel>) {
     let mut channel = rig.channel();
     let ours = learn(rig, &mut channel, graph);
@@ -24,7 +24,7 @@ fn branches(rig: &Rig, graph: &Graph, number: usize) -> (Branches, Vec<Channel>)
     (branches, channels)
 }
 
-/// What so many launches at once have logged.
+/// The log of several launches in flight together.
 fn launched(rig: &Rig, branches: &mut Branches, channels: &mut [Channel], times: usize) -> Vec<u32> {
     rig.clear_log();
     for _ in 0..times {
@@ -61,7 +61,7 @@ fn a_fork_runs_on_as_many_channels_as_there_are() {
 fn a_branch_may_be_a_memset_and_is_seen_by_what_comes_after_it() {
     let rig = Rig::new();
     rig.second_channel();
-    // Beside the second kernel the second channel fills what a copy behind the join takes.
+    // While the second kernel runs, the second channel fills the source of a copy after the join.
     let kernels = (0..3).map(|i| Kernel { releases: Some(i), ..Kernel::default() }).collect();
     let at = rig.host.va() + DATA;
     let launch = vec![
@@ -122,7 +122,7 @@ fn random_forks_keep_every_wait_beside_slow_kernels() {
         let (graph, waits) = random(&mut seed);
         let graph = rig.logging(graph);
         let (mut branches, mut channels) = branches(&rig, &graph, 1 + round % 3);
-        // Whoever does not wait for a kernel comes before it.
+        // A kernel that does not wait for a slow one runs before it.
         rig.driver.machine.plant(Some(Planted::SlowKernel { turns: 20 + 30 * (round as u64 % 4) }));
         let log = launched(&rig, &mut branches, &mut channels, 4);
         rig.driver.machine.plant(None);
@@ -161,7 +161,7 @@ fn more_launches_than_slots_are_refused_and_leave_nothing_half_done() {
         (rig.log().len(), rig.host.word(crate::rig::LOG).load(Ordering::Acquire)),
         (4 * launched, 4 * launched as u32)
     );
-    // Other channels than it was made for, and too few.
+    // Other channels than the prepared ones, and too few.
     assert!(branches.launch(&mut channels[..1]).is_err());
     channels.swap(0, 1);
     assert!(matches!(branches.launch(&mut channels), Err(Error::Gpu(gpu::Error::OtherChannel))));

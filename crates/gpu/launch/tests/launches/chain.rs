@@ -1,4 +1,4 @@
-//! Copies and launches as one chain behind one doorbell.
+//! Copies and launches as one chain with a single doorbell.
 
 use crate::rig::{Rig, TIMEOUT};
 use crate::try_learn;
@@ -55,7 +55,7 @@ impl Frames {
         self.host.write(MOST, &vec![!seed; self.bytes as usize + 8]);
     }
 
-    /// Whether what came back is what was sent, and no byte more.
+    /// Whether the bytes that were sent came back, with no byte more.
     pub fn right(&self, seed: u8) -> bool {
         let mut found = vec![0; self.bytes as usize + 8];
         self.host.read(MOST, &mut found);
@@ -116,7 +116,7 @@ fn many_chains_are_queued_each_with_its_own_bytes_and_parameters() {
     let results = frames.channel.space().alloc_host(8 * CHAINS).unwrap();
     let (mut launched, mut refused) = (0, 0);
     while launched < CHAINS {
-        // The chain's copy of it takes what was there when it was submitted, whatever comes after.
+        // The chain's copy takes the bytes from the time of submission, whatever is written later.
         frames.host.word64(0).store(launched + 1, Ordering::Relaxed);
         chain.set_parameter(kernel, 0, &(results.va() + 8 * launched).to_le_bytes()).unwrap();
         match chain.launch(&mut frames.channel) {
@@ -171,7 +171,7 @@ fn chains_graphs_and_chains_of_several_graphs_take_turns_on_one_channel() {
         // SAFETY: stand-in kernels in memory of the rig.
         let mut chain = unsafe { Chain::prepare(&mut channel, &steps, options) }.unwrap();
         assert_eq!(chain.nodes().len(), 2 * one.nodes().len() + two.nodes().len());
-        // The second copy of the first graph has a parameter of its own.
+        // The second copy of the first graph has its own parameter.
         chain.set_parameter(one.nodes().len() + two.nodes().len() + 2, 8, &99u32.to_le_bytes()).unwrap();
         rig.turns(Operation::Log, 4);
         rig.clear_log();
@@ -193,7 +193,7 @@ fn chains_graphs_and_chains_of_several_graphs_take_turns_on_one_channel() {
     assert_eq!(rig.faults(), 0);
 }
 
-/// A copy behind a kernel is the one thing that nothing but a wait keeps in order here: the same words without it bring back what was there before.
+/// Only a wait keeps a copy after a kernel in order here: the same words without the wait copy the old bytes back.
 #[test]
 fn a_chain_without_the_wait_between_kernel_and_copy_is_found() {
     let rig = Rig::new();
@@ -216,7 +216,7 @@ fn a_chain_without_the_wait_between_kernel_and_copy_is_found() {
         let own = cuda_graph::Own::of(&moved.unwrap(), counter.va()).unwrap();
         let (mut words, mut counts) = (own.launch.clone(), Vec::new());
         let acquire = |to: u64| graph_words::words(|w| w.host_semaphore(0, to, 0, WAIT).unwrap());
-        // In front it waits for the tracker.
+        // The first wait is for the tracker.
         words[..6].copy_from_slice(&acquire(channel.tracker()));
         if waits {
             counts.push((words.len() + 3, own.adds));
@@ -248,7 +248,7 @@ fn a_chain_without_the_wait_between_kernel_and_copy_is_found() {
         let mut found = [0; 8];
         host.read(MOST, &mut found);
         assert_eq!(found, if waits { [7; 8] } else { [1; 8] });
-        // (The kernel is not waited for by anybody where the wait is left out.)
+        // (Without the wait, the chain's ticket does not include the kernel.)
         if !waits {
             let start = std::time::Instant::now();
             while video.word(MOST).load(Ordering::Acquire) != 0x0707_0707 {
@@ -298,7 +298,7 @@ fn what_no_chain_can_be_is_refused_before_anything_is_submitted() {
         assert!(error.to_string().contains(why), "{why}: {error}");
     }
     assert_eq!(frames.channel.entries_written(), entries);
-    // CUDA's memory goes by the copy engine unless somebody says that the CPU can read it.
+    // CUDA's memory is copied by the copy engine unless the caller declares that the CPU can read it.
     for by in [None, Some(Way::Inline)] {
         let steps = [copy(&video, of_cuda.region(), 8, by), Step::Launch(&frames.graph)];
         // SAFETY: as above; it is host memory.
@@ -417,12 +417,12 @@ fn a_killed_channel_and_a_forks_child_answer_errors() {
     let mut frames = Frames::new(&rig, 8);
     let mut chain = frames.chain(None, ChainOptions::default());
     frames.fill(3);
-    // SAFETY: the child makes only calls that answer without a lock, and ends.
+    // SAFETY: the child only makes calls that take no lock, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let forked = matches!(chain.launch(&mut frames.channel), Err(Error::Forked));
         drop((chain, frames));
-        // SAFETY: ends the child at once.
+        // SAFETY: ends the child immediately.
         unsafe { libc::_exit(i32::from(!forked)) };
     }
     let mut status = 0;
@@ -477,7 +477,7 @@ fn launches_and_copies_of_other_channels_wait_for_each_other() {
     let rig = Rig::new();
     let mut frames = Frames::new(&rig, 8);
     let mut chain = frames.chain(None, ChainOptions::default());
-    // Another client's way into the same addresses, as sessions have it for copies.
+    // Another client in the same address space, as sessions have it for copies.
     let uuid = rig.watched.gpus()[0];
     let space = rig.watched.address_space(Arc::new(rig.driver), uuid, Entry::OwnClient).unwrap();
     assert!(space.shares_addresses(frames.channel.space()));
@@ -486,7 +486,7 @@ fn launches_and_copies_of_other_channels_wait_for_each_other() {
     let part = |at| memory.region().part(at, 8).unwrap();
     let mut copy = gpu::Prepared::copy(&mut copies, &part(64), &part(0), 8, gpu::CopyMode::Plain).unwrap();
     let word = |at: u64| memory.word(at).load(Ordering::Acquire);
-    // A launch behind a copy that waits itself.
+    // A launch after a copy that itself waits.
     memory.word(0).store(5, Ordering::Release);
     copies.wait_for_word((&memory.region(), 128), 1).unwrap();
     let copied = copy.submit(&mut copies).unwrap();
@@ -498,7 +498,7 @@ fn launches_and_copies_of_other_channels_wait_for_each_other() {
     frames.channel.wait(launched, TIMEOUT).unwrap();
     assert!(copies.done(copied) && word(64) == 5);
     frames.channel.wait(next, TIMEOUT).unwrap();
-    // A copy behind a launch that waits itself, and whose kernel takes long.
+    // A copy after a launch that itself waits, and whose kernel takes long.
     rig.turns(Operation::Copy, 2000);
     let gate = frames.host.region().part(2 * MOST, 4).unwrap();
     frames.channel.wait_for_word((&gate, 0), 1).unwrap();
@@ -510,7 +510,7 @@ fn launches_and_copies_of_other_channels_wait_for_each_other() {
     frames.host.word(2 * MOST).store(1, Ordering::Release);
     copies.wait(copied, TIMEOUT).unwrap();
     assert!(frames.channel.done(slow), "the copy went past the launch");
-    // What is done is not waited for, and what was never submitted is refused.
+    // A wait for a done ticket adds no entry, and a ticket that was never submitted is refused.
     copies.wait_for_other(&frames.channel.observer(), slow).unwrap();
     assert_eq!(copies.entries_written(), rung + 2);
     let other = Channel::new(&space, Engine::Copy(3), ChannelOptions::default()).unwrap();
@@ -524,7 +524,7 @@ fn launches_and_copies_of_other_channels_wait_for_each_other() {
     assert!(matches!(alone.wait_for_other(&copies.observer(), later), Err(Error::OtherSpace { .. })));
     memory.word(128).store(2, Ordering::Release);
     copies.wait(later, TIMEOUT).unwrap();
-    // A channel that was killed, or is gone, with something under way is waited for by nobody.
+    // A wait for a channel that was killed or dropped with work pending is refused.
     rig.driver.machine.plant(Some(Planted::DeadChannel { entry: 1, xid: 31 }));
     let never = copy.submit(&mut copies).unwrap();
     assert!(matches!(copies.wait(never, TIMEOUT), Err(Error::ChannelKilled(31))));

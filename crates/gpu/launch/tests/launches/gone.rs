@@ -1,4 +1,4 @@
-//! What goes away while launches are under way.
+//! Memory, contexts and channels that end while launches are pending.
 
 use crate::rig::{DATA, LOG, Rig, TIMEOUT, gate};
 use crate::{learn, try_learn};
@@ -28,7 +28,7 @@ fn memory_that_cuda_frees_waits_for_launches_that_may_touch_it() {
         std::thread::sleep(Duration::from_millis(20));
         gate.set(1);
     });
-    // Nobody has pinned it: only a kernel's parameters name it.
+    // The memory is not pinned: only a kernel's parameters name it.
     drop(memory);
     assert!(channel.done(ticket), "the memory went under a launch");
     opens.join().unwrap();
@@ -62,7 +62,7 @@ fn a_graph_whose_code_cuda_has_unmapped_is_not_launched_any_more() {
     assert_eq!((rig.kernels(), rig.faults(), channel.error()), (before, 0, None));
 }
 
-/// cudaGraphExecUpdate writes other parameters over those of the executable graph; cudaGraphExecDestroy gives its memory to something else.
+/// cudaGraphExecUpdate overwrites the parameters of the executable graph; after cudaGraphExecDestroy its memory is reused.
 #[test]
 fn an_executable_graph_that_is_updated_or_destroyed_changes_nothing_of_its_copy() {
     let rig = Rig::new();
@@ -86,7 +86,7 @@ fn an_executable_graph_that_is_updated_or_destroyed_changes_nothing_of_its_copy(
     rig.settle();
     assert_eq!(rig.log(), [11, 12, 13, 14], "CUDA's own launches are those of the updated graph");
     assert_eq!(launches(&mut ours), [1, 2, 3, 4]);
-    // Destroyed: somebody else's bytes where its QMDs, banks and counters were. (The code lies behind them and stays.)
+    // Destroyed: other bytes where its QMDs, banks and counters were. (The code is stored after them and stays.)
     rig.video.write(0, &vec![0xa5; 0x8_0000]);
     rig.host.write(0, &vec![0xa5; LOG as usize]);
     assert_eq!(launches(&mut ours), [1, 2, 3, 4]);
@@ -101,7 +101,7 @@ fn a_context_that_is_destroyed_ends_launches_with_an_error() {
     ours.launch(&mut channel).unwrap();
     let uvm = rig.watched.graph().uvm_fd().unwrap();
     let mut call = uvm::UnregisterGpu { uuid: rig.watched.gpus()[0], status: 0 };
-    // SAFETY: the request's struct; the call is only told of.
+    // SAFETY: the request's struct; the call is only reported, not made.
     unsafe { rig.watched.ioctl(uvm, uvm::UNREGISTER_GPU_VASPACE, (&raw mut call).cast(), || 0) };
     assert!(matches!(ours.launch(&mut channel), Err(Error::NoContext)));
     channel.idle(TIMEOUT).unwrap();
@@ -163,7 +163,7 @@ fn a_killed_channel_is_an_error_and_no_wait() {
     assert!(matches!(ours.launch(&mut channel), Err(Error::ChannelKilled(31))));
     let again = try_learn(&rig, &mut channel, &graph).unwrap_err();
     assert!(matches!(again, launch::Error::Gpu(Error::ChannelKilled(31))), "{again}");
-    // Another channel goes on, with the same graph of CUDA's.
+    // Another channel still works, with the same CUDA graph.
     let mut other = rig.channel();
     let mut second = learn(&rig, &mut other, &graph);
     rig.clear_log();
@@ -180,7 +180,7 @@ fn a_forks_child_gets_errors_and_frees_nothing_of_its_parents() {
     let mut ours = learn(&rig, &mut channel, &graph);
     let ticket = ours.launch(&mut channel).unwrap();
     channel.wait(ticket, TIMEOUT).unwrap();
-    // SAFETY: the child makes only calls that answer without a lock, and ends.
+    // SAFETY: the child only makes calls that take no lock, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let plain = matches!(ours.launch(&mut channel), Err(Error::Forked));
@@ -189,7 +189,7 @@ fn a_forks_child_gets_errors_and_frees_nothing_of_its_parents() {
         let wait = matches!(channel.wait(ticket, TIMEOUT), Err(Error::Forked));
         let done = !channel.done(ticket);
         drop((ours, channel));
-        // SAFETY: ends the child at once.
+        // SAFETY: ends the child immediately.
         unsafe { libc::_exit(i32::from(!(plain && changed && wait && done))) };
     }
     let mut status = 0;
@@ -202,7 +202,7 @@ fn a_forks_child_gets_errors_and_frees_nothing_of_its_parents() {
     assert_eq!(rig.log(), [1, 2]);
 }
 
-/// CUDA frees in a child (a program's own clean-up) while its parent's launch is under way.
+/// CUDA frees in a child (a program's own clean-up) while its parent's launch is pending.
 #[test]
 fn a_forks_child_waits_for_no_launch_of_its_parents() {
     let rig = Rig::new();
@@ -215,7 +215,7 @@ fn a_forks_child_waits_for_no_launch_of_its_parents() {
     let free = || {
         let mut call = uvm::Range { base: memory.va(), length: memory.length(), status: 0, ..Default::default() };
         let start = Instant::now();
-        // SAFETY: the request's struct; the call is only told of.
+        // SAFETY: the request's struct; the call is only reported, not made.
         unsafe { rig.watched.ioctl(uvm, uvm::FREE, (&raw mut call).cast(), || 0) };
         start.elapsed() < Duration::from_secs(2)
     };
@@ -223,7 +223,7 @@ fn a_forks_child_waits_for_no_launch_of_its_parents() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let at_once = free();
-        // SAFETY: ends the child at once.
+        // SAFETY: ends the child immediately.
         unsafe { libc::_exit(i32::from(!at_once)) };
     }
     let mut status = 0;
@@ -247,7 +247,7 @@ fn a_graph_that_is_dropped_while_it_runs_is_finished_first() {
             ours.launch(&mut channel).unwrap();
         }
         drop(ours);
-        // Its memory is asked for again at once.
+        // Its memory is allocated again immediately.
         let other = channel.space().alloc_video(0x1_0000).unwrap();
         other.write(0, &[0xff; 0x1_0000]);
         channel.idle(TIMEOUT).unwrap();
@@ -267,7 +267,7 @@ fn a_graph_with_pinned_memory_is_dropped_under_a_launch_and_stops_nothing() {
     let gate = gate(&mut channel);
     rig.set_data(0, 7);
     let ticket = ours.launch(&mut channel).unwrap();
-    // (A pin that is dropped by itself waits for a second and stops the channel then.)
+    // (A pin that is dropped by itself waits for a second and then stops the channel.)
     drop(ours);
     std::thread::sleep(Duration::from_millis(20));
     gate.set(1);
@@ -306,7 +306,7 @@ fn transfers_and_launches_do_not_share_a_channel() {
     let refused = try_learn(&rig, &mut other, &graph).unwrap_err();
     assert!(matches!(refused, launch::Error::Gpu(Error::OtherUse { has: "transfers" })), "{refused}");
     assert_eq!(rig.log().len(), 3, "refused before CUDA was asked to launch it");
-    // A pushbuffer goes between launches: its own number comes behind what they add.
+    // A pushbuffer between launches: its number follows the numbers that the launches add.
     rig.turns(Operation::Log, 10);
     let done = gpu::Semaphores::new(channel.space()).unwrap().alloc().unwrap();
     for n in 1..20 {

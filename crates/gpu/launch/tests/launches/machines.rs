@@ -1,4 +1,4 @@
-//! Machines on which launches were not seen are refused by name, before anything is submitted.
+//! Machines on which launches were not tested are refused with the reason, before anything is submitted.
 
 use crate::rig::Rig;
 use crate::try_learn;
@@ -9,7 +9,7 @@ use launch::Error;
 use rm::fact::{Created, Fact, What};
 use std::sync::atomic::Ordering;
 
-/// Why there is no channel, and no graph on a channel that was there before.
+/// Why no channel opens, and why a channel that was opened before takes no graph.
 fn refused(change: impl FnOnce(&Rig)) -> String {
     let rig = Rig::new();
     let mut before = rig.channel();
@@ -70,7 +70,7 @@ fn other_chips() {
     for (class, name) in chips {
         let rig = Rig::new();
         rig.driver.machine.plant(Some(Planted::Compute { class }));
-        // (A chip does not change: what was opened before has the classes that it had.)
+        // (A chip does not change: a client that was opened before has the classes that it had.)
         let error = rig.try_enter().unwrap_err();
         assert!(matches!(error, Gpu::Architecture(_)) && error.to_string().contains(name), "{error}");
     }

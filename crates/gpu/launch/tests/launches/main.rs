@@ -1,4 +1,5 @@
-//! Graphs are learnt from a stand-in for CUDA on the software GPU, and launched from a channel of ours with the same results.
+//! Graphs are learnt from a stand-in for CUDA on the software GPU, and launched from doorbell's channel with the same
+//! results.
 
 mod beside;
 mod branches;

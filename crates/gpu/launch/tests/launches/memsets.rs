@@ -1,4 +1,4 @@
-//! Graphs with memsets by CUDA's macro: how it is read is measured, whatever order and count it has, and nothing is guessed.
+//! Graphs with memsets by CUDA's macro: its argument order and count are measured, and never guessed.
 
 use crate::rig::{DATA, LOG, Rig, TIMEOUT};
 use doorbell_softgpu::{MacroCount, StandInMacro};
@@ -7,9 +7,9 @@ use launch::{BACKGROUND, Error, Graph as Ours, Memsets, WORDS};
 use pushbuf::encode::Words;
 use std::sync::atomic::Ordering;
 
-/// Where the stand-in's own fills go, in host memory.
+/// Address of the stand-in's own fills, in host memory.
 const OWN: u64 = 0x9_0000;
-/// What the graph fills, and the word behind it.
+/// Bytes that the graph fills; the word after them stays.
 const BYTES: u32 = 48;
 
 /// Every order and count.
@@ -104,7 +104,7 @@ fn a_memset_stands_between_the_kernels_around_it() {
     let rig = Rig::new();
     rig.load_macro(StandInMacro::default());
     let mut channel = rig.channel();
-    // It fills the log of the kernels: what the first two write is gone, the third begins anew.
+    // It fills the log of the kernels: the entries of the first two are gone, the third starts again.
     let arguments = MacroForm::default().arguments(0, 16);
     let graph = rig.logging(Graph::macro_memset(rig.host.va() + LOG, 16, arguments));
     let mut ours = learn(&rig, &mut channel, &graph, &mut memsets(&rig, MacroForm::default())).unwrap();
@@ -115,7 +115,7 @@ fn a_memset_stands_between_the_kernels_around_it() {
     assert_eq!(rig.log(), [2]);
 }
 
-/// Why a graph with a memset is refused whose stand-in does memsets so; nothing is submitted for it.
+/// Why a graph with a memset is refused if the stand-in makes memsets in this way; no word is submitted for it.
 fn refused(of: StandInMacro, own: impl FnMut(&mut Words<'_>, u64, u32, u32)) -> String {
     let rig = Rig::new();
     rig.load_macro(of);
@@ -138,7 +138,7 @@ fn a_macro_that_does_something_else_is_refused() {
     };
     let complements = StandInMacro { complements: true, ..StandInMacro::default() };
     assert!(refused(complements, by_macro).contains("left something else in memory"));
-    // Arguments that are no value: it gets the complement and writes what was asked for.
+    // Arguments that are not the value: the macro gets the complement and writes the requested value.
     let bent = |w: &mut Words<'_>, at, bytes, value: u32| {
         graph_words::fill(w, at, bytes, plain.arguments(!value, bytes)).unwrap();
     };

@@ -1,4 +1,4 @@
-//! In which order kernels run, with several launches under way.
+//! The order of kernels, with several launches pending.
 
 use crate::learn;
 use crate::rig::{DATA, Rig, TIMEOUT};
@@ -9,7 +9,7 @@ use graph_words::{Graph, Kernel, Step};
 use launch::{Graph as Ours, Kind};
 use pushbuf::qmd::PcasAction;
 
-/// So many launches at once, then all that they logged.
+/// Makes this many launches without a wait between them. Returns their log.
 fn launched(rig: &Rig, channel: &mut Channel, ours: &mut Ours, times: usize) -> Vec<u32> {
     rig.clear_log();
     let mut last = None;
@@ -88,14 +88,14 @@ fn a_launch_without_the_acquire_in_front_is_found() {
     let (first, second) = (ours.launch(&mut channel).unwrap(), ours.launch(&mut channel).unwrap());
     channel.wait(second, TIMEOUT).unwrap();
     assert!(first.number() < second.number());
-    // The same words without what they wait for: the GPU refuses to start what is active.
-    // (A kernel that does not end: how long the CPU takes between the two does not matter.)
+    // The same words without their waits: the GPU refuses to start an active QMD. (The kernel does not end, so the
+    // time that the CPU takes between the two launches does not matter.)
     let mut unguarded = channel_without_waits(&rig, &graph);
     rig.turns(Operation::Log, u32::MAX);
     assert_eq!(unguarded.twice(), Some(13), "the scheduler's error, by which CUDA's channels would die, too");
 }
 
-/// A launch of ours whose acquires were left out.
+/// A launch by doorbell with its acquires removed.
 struct Unguarded {
     channel: Channel,
     launch: gpu::Launch,
@@ -117,7 +117,7 @@ fn channel_without_waits(rig: &Rig, graph: &Graph) -> Unguarded {
         })
         .unwrap();
     let own = cuda_graph::Own::of(&moved, channel.tracker()).unwrap();
-    // The acquire is a NOP now, and the count one that changes nothing: the payload of a release that nobody makes.
+    // The acquire is a NOP now, and the count changes an unused word: the payload of a release that is not made.
     let mut words = own.launch.clone();
     words[5] = pushbuf::semaphore::Execute {
         operation: pushbuf::semaphore::Operation::AcquireNor,
@@ -141,7 +141,7 @@ fn channel_without_waits(rig: &Rig, graph: &Graph) -> Unguarded {
 }
 
 impl Unguarded {
-    /// Launches twice at once; the error that killed the channel.
+    /// Launches twice without a wait. Returns the error that killed the channel.
     fn twice(&mut self) -> Option<u32> {
         let _ = self.launch.submit(&mut self.channel);
         let ticket = self.launch.submit(&mut self.channel);
@@ -181,7 +181,7 @@ fn the_kernels_of_a_fan_out_run_before_their_join() {
     assert_eq!(after, [vec![], vec![0], vec![0], vec![1, 2]]);
 }
 
-/// A graph with a table of the driver's, read as it is: nothing here runs the driver's kernels.
+/// A graph with one of the driver's tables, read as it is: the driver's kernels do not run here.
 fn read(rig: &Rig, channel: &mut gpu::Channel, graph: Graph) -> launch::Graph {
     let mut graph = rig.logging(graph);
     let table = graph.table.clone().unwrap();
@@ -253,7 +253,7 @@ fn groups_wait_for_one_another_and_memsets_and_copies_stand_between_them() {
         channel.wait(ticket, TIMEOUT).unwrap();
         assert_eq!([0, 1, 64, 65, 128].map(|word| rig.data(word)), [0, 0, 9, 5, 0]);
     }
-    // And several at once: the last one's results.
+    // And several in flight together: the last one's results.
     (0..200).for_each(|word| rig.set_data(word, 1));
     let tickets: Vec<_> = (0..10).map(|_| ours.launch(&mut channel).unwrap()).collect();
     channel.wait(tickets[9], TIMEOUT).unwrap();
@@ -297,7 +297,7 @@ fn graphs_take_turns_on_one_channel_and_run_beside_one_another_on_two() {
     }
     channel.wait(last.unwrap(), TIMEOUT).unwrap();
     assert_eq!(rig.log(), [1, 2, 10, 11, 12].repeat(5), "the order of the calls");
-    // A launch is of its channel.
+    // A launch can only use its own channel.
     assert!(matches!(ours.launch(&mut other), Err(gpu::Error::OtherChannel)));
     let mut beside = learn(&rig, &mut other, &two);
     rig.clear_log();
@@ -346,7 +346,7 @@ fn thousands_of_launches_go_round_ring_and_slots_with_cudas_own_between() {
     assert_eq!(rig.faults(), 0);
 }
 
-/// A log of its own for a kernel: 3,000 words and their number.
+/// A separate log for a kernel: 3,000 words and their number.
 fn rig_log_at(node: usize) -> u64 {
     DATA + 0x4000 * node as u64
 }

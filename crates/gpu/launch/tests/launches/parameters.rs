@@ -27,7 +27,7 @@ fn they_are_new_from_the_next_launch_on_and_stay() {
     let mut channel = rig.channel();
     let mut ours = chain(&rig, &mut channel, 3);
     rig.turns(Operation::Log, 3);
-    // All of these are under way at once: each launch has the parameters that were set before it.
+    // All of these are pending together: each launch has the parameters that were set before it.
     for n in 0..6u32 {
         if n.is_multiple_of(2) {
             ours.set_parameter(2, 8, &(100 + n).to_le_bytes()).unwrap();
@@ -36,7 +36,7 @@ fn they_are_new_from_the_next_launch_on_and_stay() {
     }
     assert_eq!(finish(&rig, &channel), [1, 100, 3, 1, 100, 3, 1, 102, 3, 1, 102, 3, 1, 104, 3, 1, 104, 3]);
     assert_eq!(ours.parameters(2).map(|bytes| &bytes[8..12]), Some(&104u32.to_le_bytes()[..]));
-    // Several kernels and parts of words at once.
+    // Several kernels and parts of words together.
     let set = [
         Set { node: 1, offset: 9, bytes: &[1] },
         Set { node: 3, offset: 8, bytes: &[7, 0, 0, 0] },
@@ -77,7 +77,7 @@ fn a_pointer_into_a_region_is_watched() {
     channel.wait(ticket, TIMEOUT).unwrap();
     let word = |at| memory.word(at).load(std::sync::atomic::Ordering::Acquire);
     assert_eq!((word(0x100), word(0x104), rig.log()), (1, 1, vec![2]));
-    // Gone: nothing more is launched until it points elsewhere.
+    // Freed: launches are refused until it points elsewhere.
     drop(memory);
     assert!(matches!(ours.launch(&mut channel), Err(gpu::Error::Stale)));
     assert!(matches!(ours.set_pointer(1, 0, (&region, at)), Err(Error::Gpu(gpu::Error::Stale))));

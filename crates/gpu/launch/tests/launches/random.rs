@@ -1,4 +1,4 @@
-//! Random graphs: launched from our channel they do what they do when CUDA launches them.
+//! Random graphs: launched from doorbell's channel they do the same as when CUDA launches them.
 
 use crate::learn;
 use crate::rig::{Rig, TIMEOUT};
@@ -9,14 +9,14 @@ use proptest::test_runner::{Config, TestRunner};
 use pushbuf::qmd::PcasAction;
 use std::cell::RefCell;
 
-/// What a random graph is made of: for each group how many kernels, and for each kernel by which earlier ones of the group it is started.
+/// The shape of a random graph: the number of kernels in each group, and the earlier kernels of the group that start each kernel.
 type Shape = Vec<Vec<(usize, usize)>>;
 
 fn shapes() -> impl Strategy<Value = Shape> {
     prop::collection::vec(prop::collection::vec((0usize..6, 0usize..6), 1..7), 1..4)
 }
 
-/// Groups one after another; in each a kernel comes after up to two earlier ones, as far as these can still start another.
+/// Groups one after another. In each, a kernel comes after up to two earlier ones, if these can still start another.
 fn graph(shape: &Shape) -> (Graph, Vec<(usize, usize)>) {
     const START: PcasAction = PcasAction::InvalidatePrefetchCopySchedule;
     let (mut kernels, mut launch, mut edges) = (Vec::<Kernel>::new(), Vec::new(), Vec::new());
@@ -42,7 +42,7 @@ fn graph(shape: &Shape) -> (Graph, Vec<(usize, usize)>) {
             }
             kernels.push(Kernel { waits_for, ..Kernel::default() });
         }
-        // Whoever starts no other says that the group is done.
+        // A kernel that starts no other reports that the group is done.
         kernels[first..]
             .iter_mut()
             .filter(|kernel| kernel.then.is_empty())
@@ -54,7 +54,7 @@ fn graph(shape: &Shape) -> (Graph, Vec<(usize, usize)>) {
     (Graph { kernels, launch, ..Graph::default() }, edges)
 }
 
-/// Each launch ran every kernel once, each after those that it comes after.
+/// Each launch ran every kernel once, each after its predecessors.
 #[track_caller]
 fn check(log: &[u32], kernels: usize, launches: usize, edges: &[(usize, usize)]) {
     assert_eq!(log.len(), kernels * launches, "{log:?}");

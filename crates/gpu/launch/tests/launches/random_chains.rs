@@ -1,4 +1,4 @@
-//! Random chains: their steps leave what the same steps leave one after the other.
+//! Random chains: their steps leave the same bytes as the same steps one after the other.
 
 use crate::rig::{Rig, TIMEOUT};
 use crate::try_learn;
@@ -12,11 +12,11 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 const BYTES: u64 = 64;
-/// Places of bytes: the CPU fills the first two, and nothing else writes them; two more lie in host memory, the others in video memory.
+/// Places of bytes: only the CPU fills the first two. Two more are in host memory, the others in GPU memory.
 const PLACES: usize = 8;
 const INPUTS: usize = 2;
 const HOST: usize = 4;
-/// Graphs: which place each of their kernels copies to which.
+/// Graphs: the source and destination place of each of their kernels.
 const GRAPHS: [&[(usize, usize)]; 6] =
     [&[(4, 5)], &[(5, 6), (6, 4)], &[(6, 7)], &[(2, 5)], &[(7, 3), (5, 7)], &[(0, 6)]];
 
@@ -54,7 +54,7 @@ impl Places {
     }
 }
 
-/// What launches a chain, on the channel of launches and that of copies.
+/// Launches a chain on the launch channel and the copy channel.
 type Launching = Box<dyn FnMut(&mut Channel, &mut Channel) -> gpu::Ticket>;
 
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ enum Random {
 
 fn steps() -> impl Strategy<Value = Vec<Random>> {
     let copy = (INPUTS..PLACES, 0..PLACES, 1..=BYTES, any::<bool>()).prop_map(|(to, from, bytes, inline)| {
-        // What goes inline is read when the chain is submitted: nothing else writes it.
+        // Inline bytes are read when the chain is submitted: no step writes them.
         let by = if inline && from < INPUTS { Way::Inline } else { Way::CopyEngine };
         Random::Copy { to, from, bytes, by }
     });
@@ -152,7 +152,7 @@ fn random_chains_leave_what_their_steps_leave() {
             for n in 1..=launches {
                 let ticket = launch(&mut channel, &mut copies);
                 model(&random, &mut expected);
-                // What is stored waits for nobody.
+                // The CPU's stores are not ordered after earlier launches.
                 if n == launches || stores {
                     if beside { copies.wait(ticket, TIMEOUT) } else { channel.wait(ticket, TIMEOUT) }.unwrap();
                 }

@@ -1,4 +1,4 @@
-//! What cannot be learnt is refused with what to do, before anything is submitted.
+//! Graphs that cannot be learnt are refused with advice, before anything is submitted.
 
 use crate::rig::Rig;
 use crate::{learn, try_learn};
@@ -45,7 +45,7 @@ fn a_kernel_that_the_gpu_would_not_take() {
     let mut channel = rig.channel();
     let mut graph = rig.logging(Graph::chain(2));
     graph.kernels[2].fields.push(("SHADER_LOCAL_MEMORY_HIGH_SIZE", 0x8));
-    // Read, and not run: the stand-in's GPU would not take it either.
+    // Read but not run: the stand-in's GPU would refuse it, too.
     // SAFETY: stand-in kernels in memory of the rig.
     match unsafe { launch::Graph::of(&rig.recipe(&graph), &mut channel) } {
         Err(Error::Unfit { node: 2, unfit }) => assert_eq!((unfit.error, unfit.value), (2, 8)),
@@ -58,7 +58,7 @@ fn a_launch_beside_which_another_thread_submits_is_learnt_later_or_refused() {
     let rig = Rig::new();
     let mut channel = rig.channel();
     let graph = rig.logging(Graph::chain(3));
-    // It comes with the second launch, or with every second one.
+    // The disturbance is in the second launch, or in every second one.
     for (disturbed, learnt) in [(2..3, true), (2..100, false)] {
         let mut number = 0;
         let mut launch = || {
@@ -90,7 +90,7 @@ fn a_launch_beside_which_another_thread_submits_is_learnt_later_or_refused() {
 fn a_launch_that_fails_and_one_that_submits_nothing() {
     let rig = Rig::new();
     let mut channel = rig.channel();
-    // SAFETY: nothing is launched.
+    // SAFETY: no graph is launched.
     let failed = unsafe { launch::Graph::learn(rig.watched, &mut channel, &mut || Err("no such stream")) }.unwrap_err();
     assert!(failed.to_string().contains("no such stream"), "{failed}");
     // SAFETY: as above.
@@ -108,7 +108,7 @@ fn channels_that_launches_cannot_use() {
         let error = try_learn(&rig, &mut channel, &graph).unwrap_err();
         assert!(matches!(error, Error::Channel(_)) && error.to_string().contains("launch::channel"), "{error}");
     }
-    // CUDA's group is joined under CUDA's client alone.
+    // CUDA's group can only be joined under CUDA's client.
     let uuid = rig.watched.gpus()[0];
     let own = rig.watched.address_space(std::sync::Arc::new(rig.driver), uuid, Entry::OwnClient).unwrap();
     assert!(matches!(launch::channel(&own), Err(Error::Gpu(gpu::Error::Group(_)))));
@@ -139,6 +139,6 @@ fn so_many_submissions_that_a_ring_goes_round() {
     // SAFETY: stand-in kernels in memory of the rig.
     let error = unsafe { launch::Graph::learn(rig.watched, &mut channel, &mut launch) }.unwrap_err();
     assert!(error.to_string().contains("has gone round"), "{error}");
-    // And what was refused leaves all as it was.
+    // A refusal leaves everything unchanged.
     learn(&rig, &mut channel, &rig.logging(Graph::chain(2)));
 }

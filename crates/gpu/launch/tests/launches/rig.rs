@@ -1,4 +1,4 @@
-//! A stand-in for CUDA on the software GPU: it submits graphs in CUDA's words through channels of its own, and its driver calls are watched.
+//! A stand-in for CUDA on the software GPU: it submits graphs in CUDA's words through its own channels, and its driver calls are watched.
 
 use doorbell_softgpu::standin::{self, Operation};
 use doorbell_softgpu::{Mode, SoftDriver, StandIn, StandInMacro};
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Of the stand-in's rings.
+/// Size of the stand-in's rings.
 const ENTRIES: u32 = 64;
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 const BYTES: u64 = 1 << 20;
@@ -31,7 +31,7 @@ pub struct Rig {
     channels: Mutex<Vec<Theirs>>,
     pub video: Arc<Memory>,
     pub host: Arc<Memory>,
-    /// Addresses are the process's: another test's memory would come to lie where this one's was.
+    /// Addresses belong to the process: another test's memory would get this one's addresses.
     _one: MutexGuard<'static, ()>,
 }
 
@@ -65,7 +65,7 @@ impl Rig {
     fn open_channel(&self, group: Group) {
         let space = match group {
             Group::Own => self.cuda.clone(),
-            // It sees its own second channel, too.
+            // It also sees its own second channel.
             Group::Cudas => {
                 let uuid = self.watched.gpus()[0];
                 self.watched
@@ -90,12 +90,12 @@ impl Rig {
         self.channels.lock().unwrap().push(theirs);
     }
 
-    /// A second channel of the stand-in's, in the group of the first.
+    /// A second channel of the stand-in, in the group of the first.
     pub fn second_channel(&self) {
         self.open_channel(Group::Cudas);
     }
 
-    /// Our way in.
+    /// doorbell's address space.
     pub fn enter(&self) -> Arc<AddressSpace> {
         self.try_enter().unwrap()
     }
@@ -124,7 +124,7 @@ impl Rig {
         self.video.va() + CODE + 0x100 * operation as u64
     }
 
-    /// Kernels of this operation take so many turns of the GPU's thread.
+    /// Makes kernels of this operation take this many turns of the GPU's thread.
     pub fn turns(&self, operation: Operation, turns: u32) {
         self.video.write(CODE + 0x100 * operation as u64, &StandIn { operation, turns }.code());
     }
@@ -168,12 +168,12 @@ impl Rig {
         self.driver.counters().faults.load(Ordering::Relaxed)
     }
 
-    /// What another thread has the stand-in submit.
+    /// Submits as another thread would through the stand-in.
     pub fn submit(&self, words: &[u32]) {
         self.channels.lock().unwrap()[0].submit(words);
     }
 
-    /// Until the stand-in's channels have consumed all that they were given.
+    /// Waits until the stand-in's channels have consumed all their entries.
     pub fn settle(&self) {
         self.channels.lock().unwrap().iter().for_each(Theirs::settle);
     }
@@ -181,7 +181,7 @@ impl Rig {
     /// The stand-in loads a macro for fills into its channels, as CUDA does when it opens them.
     pub fn load_macro(&self, of: StandInMacro) {
         let words = graph_words::words(|w| {
-            // LOAD_MME_INSTRUCTION_RAM_POINTER and what follows it.
+            // LOAD_MME_INSTRUCTION_RAM_POINTER and the methods after it.
             w.inc(graph_words::COMPUTE, 0x114, &[0]).unwrap();
             w.non_inc(graph_words::COMPUTE, 0x118, &of.words()).unwrap();
             w.inc(graph_words::COMPUTE, 0x11c, &[0, 0]).unwrap();
@@ -190,7 +190,7 @@ impl Rig {
         self.settle();
     }
 
-    /// What is learnt of a graph when its words are read as they are.
+    /// The recipe that is learnt from a graph's words, read as they are.
     pub fn recipe(&self, graph: &Graph) -> cuda_graph::Recipe {
         let (upload, again) = (graph.upload_segments(), graph.again_segments(1));
         let channel = cuda_graph::Channel {
@@ -205,7 +205,7 @@ impl Rig {
         cuda_graph::learn(&channels, &upload, &[&again]).unwrap()
     }
 
-    /// What launches a graph as CUDA does, the first time with its upload, and waits until it is done.
+    /// Launches a graph as CUDA does, the first time with its upload, and waits until it is done.
     pub fn launching<'a>(&'a self, graph: &'a Graph) -> impl FnMut() -> Result<(), String> + 'a {
         let mut k = 0;
         move || {
@@ -215,7 +215,7 @@ impl Rig {
         }
     }
 
-    /// Launch `k`, with the upload where it is 0.
+    /// Makes launch `k`, with the upload if it is 0.
     pub fn launch(&self, graph: &Graph, k: i64) {
         let mut channels = self.channels.lock().unwrap();
         for (channel, words) in if k == 0 { graph.upload_segments() } else { graph.again_segments(k) } {
@@ -251,7 +251,7 @@ impl Theirs {
         self.at += bytes.next_multiple_of(64);
     }
 
-    /// Everything has been consumed.
+    /// Waits until all entries are consumed.
     fn settle(&self) {
         let start = Instant::now();
         while self.channel.entries_written() % u64::from(ENTRIES) != u64::from(self.channel.gp_get()) {

@@ -1,4 +1,4 @@
-//! Chains whose first bytes the CPU stores into the GPU's memory in front of the launch.
+//! Chains whose first bytes the CPU stores into GPU memory before the launch.
 
 use crate::chain::{Frames, MOST};
 use crate::rig::{Rig, TIMEOUT, gate};
@@ -126,7 +126,8 @@ fn while_the_last_launch_is_not_over_nothing_is_stored_or_launched() {
         if alone { frames.channel.wait(ticket, TIMEOUT) } else { copies.wait(ticket, TIMEOUT) }.unwrap();
         assert!(frames.right(2 * round));
         if !alone {
-            // The copies' end is the chain's: the next launch is not refused, whatever the other channel has heard of.
+            // The end of the copies is the chain's end: the next launch is not refused, even if the other channel
+            // lags.
             frames.fill(2 * round + 1);
             let ticket = chain.launch(&mut frames.channel, &mut copies).unwrap();
             copies.wait(ticket, TIMEOUT).unwrap();
@@ -183,7 +184,7 @@ fn several_steps_may_be_stored_and_what_cannot_be_is_refused() {
     assert_eq!((frames.channel.entries_written(), rig.faults()), (entries, 0));
 }
 
-/// Bytes into memory of CUDA's, a kernel that copies them, and CUDA frees one of the two.
+/// Bytes into CUDA's memory, a kernel that copies them, and CUDA frees one of the two.
 #[test]
 fn memory_of_cudas_that_is_freed_ends_the_chain() {
     let rig = Rig::new();
@@ -218,7 +219,7 @@ fn memory_of_cudas_that_is_freed_ends_the_chain() {
         let ticket = chain.launch(&mut channel, &mut copies).unwrap();
         copies.wait(ticket, TIMEOUT).unwrap();
         assert_eq!(back.word(64).load(Ordering::Acquire), 0x0303_0303);
-        // What is freed waits for the launch that is under way.
+        // The free waits for the pending launch.
         rig.turns(Operation::Copy, 500);
         let ticket = chain.launch(&mut channel, &mut copies).unwrap();
         let (gone, stays) = if source { (from, to) } else { (to, from) };

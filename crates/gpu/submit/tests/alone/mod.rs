@@ -1,4 +1,4 @@
-//! A session without CUDA, on a software GPU of its own.
+//! A session without CUDA, on its own software GPU.
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use submit::{Buffer, Options, Piece, Session};
 
 pub const LIMIT: Duration = Duration::from_secs(30);
-/// On a busy machine; less than any wait for something that does not come to its end.
+/// On a busy machine; shorter than any wait for work that does not end.
 pub const SOON: Duration = Duration::from_secs(5);
 
 pub fn alone(options: &Options) -> (Session, SoftDriver) {
@@ -25,7 +25,7 @@ pub fn open(session: &Session, driver: SoftDriver, options: &Options) {
     session.open_in(AddressSpace::new(&device).unwrap(), None, options).unwrap();
 }
 
-/// The first word of memory that is there until the test's end.
+/// The first word of memory that stays until the test's end.
 pub fn word(session: &Session, buffer: Buffer) -> &'static AtomicU32 {
     let (at, _) = session.place(buffer).unwrap();
     // SAFETY: as above.
@@ -45,7 +45,7 @@ pub fn timed<T>(make: impl FnOnce() -> T) -> (T, Duration) {
 /// CPU time of this thread so far.
 pub fn cpu_time() -> Duration {
     let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec of ours.
+    // SAFETY: writes one timespec of this function.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut at) };
     Duration::new(at.tv_sec as u64, at.tv_nsec as u32)
 }

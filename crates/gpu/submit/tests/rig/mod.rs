@@ -19,12 +19,12 @@ use submit::{Options, Session};
 
 pub const LIMIT: Duration = Duration::from_secs(20);
 pub const BYTES: usize = 4096;
-/// The stand-in is one for the process.
+/// One stand-in for the process.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// What was put into streams: (stream, address, value, whether it is a wait).
+/// Operations queued in streams: (stream, address, value, whether it is a wait).
 pub static QUEUED: Mutex<Vec<(u64, u64, u32, bool)>> = Mutex::new(Vec::new());
-/// What the next write into a stream answers.
+/// The result of the next write into a stream.
 pub static ANSWER: AtomicU32 = AtomicU32::new(0);
 
 thread_local!(pub static CURRENT: Cell<u64> = const { Cell::new(0) });
@@ -41,7 +41,7 @@ unsafe extern "C" fn write_value(stream: *mut c_void, at: u64, value: c_uint, _f
     queue(stream, at, value, false)
 }
 
-/// Whether streams have nothing to do.
+/// Whether streams are idle.
 pub static IDLE: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C" fn query(_stream: *mut c_void) -> c_int {
@@ -53,7 +53,7 @@ unsafe extern "C" fn wait_value(stream: *mut c_void, at: u64, value: c_uint, _fl
 }
 
 unsafe extern "C" fn get_current(to: *mut *mut c_void) -> c_int {
-    // SAFETY: the caller's place for the answer.
+    // SAFETY: the caller's place for the result.
     unsafe { *to = CURRENT.get() as *mut c_void };
     0
 }
@@ -87,7 +87,7 @@ pub struct Rig {
     _one: MutexGuard<'static, ()>,
 }
 
-/// `told`: frees are told, as by a libcuda whose functions are exchanged.
+/// `told`: frees are reported, as by a libcuda whose functions are intercepted.
 pub fn rig(told: bool, options: &Options) -> Rig {
     let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     QUEUED.lock().unwrap().clear();
@@ -118,8 +118,8 @@ pub fn found(block: &DeviceBuffer<'_>) -> Vec<u8> {
     found
 }
 
-/// The stream comes to what was queued.
+/// The stream executes a queued write.
 pub fn run_stream(at: u64, value: u32) {
-    // SAFETY: a word of the session's, as it was queued.
+    // SAFETY: a word of the session's memory, as it was queued.
     unsafe { AtomicU32::from_ptr(at as *mut u32) }.store(value, Ordering::SeqCst);
 }
