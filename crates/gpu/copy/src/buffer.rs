@@ -358,8 +358,8 @@ impl<'m> Buffer<'m> {
         Ok(Buffer::over(machine, Kind::Own(memory.clone()), gpu, part.va(), (offset, length, 0)))
     }
 
-    /// Makes later short reads of CUDA's GPU memory use BAR1 where that is possible. Such reads take none of libcuda's locks; a
-    /// copy by CUDA waits for those while other threads use CUDA.
+    /// Makes later short reads of CUDA's GPU memory use BAR1 where that is possible. Such reads take none of libcuda's locks. A
+    /// copy by CUDA waits for these locks while other threads use CUDA.
     pub(crate) fn read_directly(&mut self) {
         if let Kind::Device(_) = &self.kind
             && self.capacity <= VIEWED as u64
@@ -478,7 +478,7 @@ impl<'m> Buffer<'m> {
         Ok(HostBytes { at: start.wrapping_add(at as usize), length: bytes as usize, buffer: PhantomData })
     }
 
-    /// `bytes` bytes of CUDA's device memory at `at` after the offset; `None` for any other memory.
+    /// CUDA's device memory: `bytes` bytes, from `at` bytes after the offset; `None` for any other memory.
     pub(crate) fn device_slice(&self, at: u64, bytes: u64) -> Result<Option<DeviceSlice<'_>>, Error> {
         self.holds(at, bytes)?;
         match &self.kind {

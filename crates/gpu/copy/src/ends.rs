@@ -154,8 +154,8 @@ impl<'m> Pair<'m> {
         let new = if of_device { Buffer::for_device } else { Buffer::new };
         let source = new(machine, spec.source, room)?;
         let mut destination = new(machine, spec.destination, room)?;
-        // After CUDA's call from pageable memory, only CUDA's later work is sure to see the bytes. So only CUDA may read there.
-        // (`auto` may choose it.)
+        // After a CUDA copy from pageable memory, only CUDA's later work is sure to see the bytes. So only CUDA may read there.
+        // (`auto` may choose such a copy.)
         let executor = spec.executor.name;
         let is_promised = source.is_pinned() || !(executor.starts_with("cuda") || executor == "auto");
         if is_promised {

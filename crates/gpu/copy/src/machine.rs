@@ -275,8 +275,8 @@ impl Machine {
         self.asynchronous_engines().first().copied().or_else(first).map_or(0, |engine| engine.number)
     }
 
-    /// The number of the copy engine for copies to another GPU. If the driver reports engines for the link between GPUs, the one
-    /// with the most physical engines. On an H200 one of three is linked: 383 GB/s, the others 90.
+    /// The number of the copy engine for copies to another GPU. Of the engines that the driver reports as made for the link
+    /// between GPUs, the one with the most physical engines. On an H200 one of three is: it makes 383 GB/s, the others 90.
     pub fn engine_between_gpus(&self) -> u32 {
         let physical = |engine: &&CopyEngine| Reverse(engine.physical.as_ref().map_or(0, |mask| mask.count_ones()));
         let linked = self.asynchronous_engines().into_iter().filter(|engine| engine.caps.has(ce_caps::NVLINK_P2P));

@@ -128,7 +128,7 @@ impl<'m> Route<'m> {
         &self.pair
     }
 
-    /// Its parts, for another combination.
+    /// Its parts, so that they can be combined differently.
     pub fn into_parts(self) -> (Buffer<'m>, Box<dyn Executor + 'm>, Buffer<'m>) {
         (self.pair.source, self.executor, self.pair.destination)
     }
@@ -169,7 +169,7 @@ pub trait Transfer {
     }
 
     /// When the last finished transfer was done, in nanoseconds of the GPU's clock ([`gpu::Clock`]): the timestamp that the
-    /// engine wrote with its release. `None` where no engine of doorbell's writes a release.
+    /// engine wrote with its release. `None` where no engine on doorbell's channels writes a release.
     fn released_gpu_ns(&self) -> Option<u64> {
         None
     }

@@ -23,7 +23,8 @@ pub struct Difference {
 impl Difference {
     /// Where `found` differs from `sent`; `before` is the earlier contents.
     pub fn between(sent: &[u8], found: &[u8], before: Option<&[u8]>) -> Option<Difference> {
-        // The bytes are long and nearly always right, so one memory comparison comes before any count.
+        // The bytes are nearly always right, and there are many. So memory is compared as a whole before single bytes are
+        // counted.
         if sent == found {
             return None;
         }
@@ -92,7 +93,7 @@ pub(crate) fn random(into: &mut [u8], seed: u64) {
     }
 }
 
-/// Transfers whose bytes differ from those of earlier transfers, so that the next one must write the destination.
+/// Transfers with different bytes each time, so that a transfer that does not write the destination is detected.
 #[derive(Debug)]
 pub struct Checked {
     /// The source's bytes.
@@ -199,7 +200,7 @@ impl Checked {
 /// bytes before and the 64 after the destination must stay unchanged.
 ///
 /// # Errors
-/// The route's error. A difference is not an error: the first transfer's difference is returned.
+/// The route's error. A difference is not an error: the difference of the first wrong transfer is returned.
 pub fn verify(route: &mut Route<'_>, bytes: u64, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
     if bytes > route.capacity() {
         return Err(Error::Capacity { bytes, capacity: route.capacity() });
@@ -212,7 +213,7 @@ pub fn verify(route: &mut Route<'_>, bytes: u64, seed: u64, timeout: Duration) -
         if wrong.is_some() {
             return Ok(wrong);
         }
-        // The bytes that have just arrived are the opposite of the next ones to send.
+        // The next transfer sends the complement of the bytes that have just arrived.
         checked.sent = before;
         route.ends().write_source(0, &checked.sent)?;
     }

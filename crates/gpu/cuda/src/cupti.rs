@@ -170,7 +170,8 @@ extern "C" fn complete_buffer(context: *mut c_void, stream: u32, buffer: *mut u8
 
 impl Table {
     /// # Safety
-    /// Each name that is found stands for the function of CUPTI's reference, which is never unloaded.
+    /// Each address that `find` returns is that of the function with this name in CUPTI's reference, which is never
+    /// unloaded.
     unsafe fn find(mut find: impl FnMut(&CStr) -> Result<NonNull<c_void>, String>) -> Result<Table, String> {
         macro_rules! function {
             ($name:literal, $($argument:ty),*) => {{
@@ -233,8 +234,8 @@ impl Cupti {
     /// A profiler with functions that the caller provides, such as a stand-in for libcupti in tests.
     ///
     /// # Safety
-    /// For every name that `find` answers, it gives a function with the signature and behaviour of CUPTI's reference,
-    /// which is never unloaded.
+    /// For every name that `find` resolves, it returns a function with the signature and behaviour of CUPTI's
+    /// reference, which is never unloaded.
     pub unsafe fn from_symbols(mut find: impl FnMut(&CStr) -> Option<NonNull<c_void>>) -> Result<Cupti, Unavailable> {
         // SAFETY: passed on to the caller.
         let table = unsafe { Table::find(|name| find(name).ok_or_else(|| format!("no {}", name.to_string_lossy()))) };

@@ -42,7 +42,8 @@ macro_rules! functions {
 
         impl Table {
             /// # Safety
-            /// Each name that is found stands for a function with its signature here, which is never unloaded.
+            /// Each address that `find` returns is that of a function with this name and its signature here, which is never
+            /// unloaded.
             unsafe fn find<E>(mut find: impl FnMut(&CStr) -> std::result::Result<NonNull<c_void>, E>) -> std::result::Result<Table, E> {
                 Ok(Table {
                     $($name: {
@@ -366,8 +367,8 @@ impl Cuda {
     /// A driver with functions that the caller provides, such as a stand-in for libcuda in tests.
     ///
     /// # Safety
-    /// For every name that `find` answers, it gives a function with the signature and behaviour of the CUDA driver API reference,
-    /// which is never unloaded.
+    /// For every name that `find` resolves, it returns a function with the signature and behaviour of the CUDA driver API
+    /// reference, which is never unloaded.
     pub unsafe fn from_symbols(
         mut find: impl FnMut(&CStr) -> Option<NonNull<c_void>>,
     ) -> std::result::Result<Cuda, Unavailable> {

@@ -351,7 +351,7 @@ impl Stream<'_> {
         same_length("addresses and lengths of a batch", to.len(), bytes.len())?;
         // The source is read in stream order; the hints are for managed memory.
         let mut attributes = CopyAttributes { source_order: 1, source: [0; 2], destination: [0; 2], flags: 0 };
-        // The attributes apply from copy 0 on: to all.
+        // Index of the first copy with the attributes above: they apply to all copies.
         let (cuda, count, mut of, mut failed) = (self.context.cuda, to.len(), 0usize, 0usize);
         let (to, from, bytes) = (to.as_mut_ptr(), from.as_mut_ptr(), bytes.as_mut_ptr());
         if cuda.has_batches_of_13() {

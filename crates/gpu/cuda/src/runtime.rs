@@ -24,7 +24,7 @@ const HOST_TO_DEVICE: c_int = 1;
 const DEVICE_TO_HOST: c_int = 2;
 
 /// Where libcudart is searched: first through LD_LIBRARY_PATH and the linker's cache, then in the toolkit's folders.
-/// Copies inside other packages are not used.
+/// Copies inside other packages are not searched.
 const PLACES: [&str; 6] = [
     "libcudart.so.13",
     "libcudart.so.12",
@@ -51,7 +51,8 @@ struct Table {
 
 impl Table {
     /// # Safety
-    /// Each name that is found stands for the function of the runtime's reference, which is never unloaded.
+    /// Each address that `find` returns is that of the function with this name in the runtime's reference, which is
+    /// never unloaded.
     unsafe fn find<E>(
         mut find: impl FnMut(&CStr) -> std::result::Result<NonNull<c_void>, E>,
     ) -> std::result::Result<Table, E> {
@@ -112,8 +113,8 @@ impl Runtime {
     /// A runtime with functions that the caller provides, such as a stand-in for libcudart in tests.
     ///
     /// # Safety
-    /// For every name that `find` answers, it gives a function with the signature and behaviour of the CUDA Runtime API
-    /// reference, which is never unloaded.
+    /// For every name that `find` resolves, it returns a function with the signature and behaviour of the CUDA Runtime
+    /// API reference, which is never unloaded.
     pub unsafe fn from_symbols(
         mut find: impl FnMut(&CStr) -> Option<NonNull<c_void>>,
     ) -> std::result::Result<Runtime, Unavailable> {

@@ -50,9 +50,10 @@ impl SmallCopies {
         Ok((source, self.target))
     }
 
-    /// Makes a graph with a memset node, which writes `background` to the last word of the GPU memory, and after it a memcpy node from `offset` of the pinned
-    /// memory to the start of the GPU memory. (The CPU may copy for a memcpy node that has no node before it.) Then fills the GPU memory with `background`,
-    /// writes `bytes` to the source, and calls `launch`, which launches the graph and waits for it. Returns the GPU memory's contents after that.
+    /// Makes a graph with two nodes. A memset node writes `background` to the last word of the GPU memory. After it, a memcpy node copies from `offset` of the
+    /// pinned memory to the start of the GPU memory. (The CPU may copy for a memcpy node that has no node before it.) Then fills the GPU memory with
+    /// `background` and writes `bytes` to the source. Calls `launch` with a function that launches the graph and waits for it. Returns the GPU memory's
+    /// contents after that.
     pub fn copy(
         &self,
         offset: usize,

@@ -188,8 +188,8 @@ impl Part {
 }
 
 impl Staging {
-    /// An address in the program's memory that one node writes and another reads or writes. The result would depend on when the bytes are moved, not only on
-    /// the order of the nodes.
+    /// An address in the program's memory that one node writes and another reads or writes. With staging, the time at which the bytes are moved would decide
+    /// the result, not the order of the nodes alone.
     pub fn conflict(&self) -> Option<u64> {
         let overlap = |a: &Part, b: &Part| a.range().0.max(b.range().0) < a.range().1.min(b.range().1);
         self.parts.iter().enumerate().find_map(|(n, written)| {

@@ -6,7 +6,7 @@
 //!
 //! The invariant: bytes that are reported as arrived have all arrived. A block counts when its copy's ticket is done. A file that
 //! ends early, a drive that fails and a channel that dies are errors with the offset. A written file gets its name only when all
-//! of it is on the disk. [`Queue::submit`] to [`Queue::reap`] allocates nothing.
+//! of it is on the disk. No allocation happens between [`Queue::submit`] and [`Queue::reap`].
 
 pub mod cufile;
 mod error;

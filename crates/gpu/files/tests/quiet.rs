@@ -1,4 +1,4 @@
-//! Submit to reap allocates nothing.
+//! No allocation happens between submit and reap.
 
 mod ground;
 

@@ -63,7 +63,7 @@ pub trait Device {
     /// If it cannot reach the memory.
     fn pin(&mut self, memory: &dyn Reachable) -> Result<Handle, Error>;
 
-    /// Releases the handle; no job may start with it any more.
+    /// Releases the handle. Jobs with it then return [`Error::Unpinned`].
     ///
     /// # Errors
     /// [`Error::Unpinned`] if the handle is unknown.

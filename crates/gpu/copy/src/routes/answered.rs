@@ -139,9 +139,9 @@ impl Form {
 /// Stores each number that follows `seen` at `flag` to `to`, until the number is 2^32 - 1 or `limit` nanoseconds have passed
 /// without a new one. Then stores the reason, 1 or 2, at `ended`. Several lanes see the same number and answer 16 bytes each, in
 /// consecutive places. 2^32 - 1 is answered too (except with mail, because the bytes with it are not a copy). The clock is read
-/// only while no number arrives, so that it delays no answer. One thread of each warp does this: the more threads poll, the
-/// sooner one sees the number. A slow warp's older answer is followed by its newer one. All warps end together. PTX 7.0 for
-/// sm_70: the driver compiles it for the GPU of the machine.
+/// only while no number arrives, so that it delays no answer. One thread of each warp does this, and the first that sees the
+/// number answers first. A slow warp's older answer is followed by its newer one. All warps end together. PTX 7.0 for sm_70: the
+/// driver compiles it for the GPU of the machine.
 const ANSWER: &str = r"
 .visible .entry NAME(.param .u64 NAME_flag, .param .u64 NAME_to, .param .u64 NAME_ended, .param .u32 NAME_seen, .param .u64 NAME_limit, .param .u64 NAME_data)
 {

@@ -1,8 +1,9 @@
 //! Copies by copy engine n, on doorbell's own channel. `ce0` copies one after another (NON_PIPELINED), `ce0[pipelined]`
 //! copies may overlap earlier ones, and `ce0[folded]` has the release in the same LAUNCH_DMA as the copy.
 //!
-//! `gpu` tells by capabilities which engines run while kernels run and which are on the graphics runlist; both are
-//! `ceN` here. Engines on the graphics runlist can also be used from CUDA's own channel group (`ce0[group=cuda]`).
+//! The `gpu` crate derives from the capabilities which engines run while kernels run, and which are on the graphics
+//! runlist. Both kinds are `ceN` here. Engines on the graphics runlist can also be used from CUDA's own channel group
+//! (`ce0[group=cuda]`).
 
 use super::channel::{
     self, ARMED, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TIMED, TRACKER_VIDEO, USERD_HOST,

@@ -652,7 +652,7 @@ fn timed_routes_say_when_the_engine_began() {
             assert!(times.is_sorted(), "{name}: {times:?}");
         }
     }
-    // Routes without that option do not.
+    // Routes without `timed` record no start.
     for name in ["host->ce2->gpu0", "host->inline[release=engine]->gpu0"] {
         let mut route = open(&machine, name, 8).unwrap();
         let mut transfer = route.prepare(8).unwrap();

@@ -1,7 +1,7 @@
 //! `host->resident[sm]->gpu0`: kernels that run before any transfer is submitted, wait at a mailbox, and copy on command.
 //!
 //! They have the role of the GPU's microcontrollers in 'Data Transfer Matters of Real-Time GPU Computing' (2013). There, HUB and GPC copied on a command, and
-//! GPC4 was four of them with a part of the data each. Today their firmware must be signed. A kernel is what programs can run on the GPU next to its engines.
+//! GPC4 was four of them with a part of the data each. Today their firmware must be signed, so programs can only run kernels next to the GPU's engines.
 //!
 //! - `sm`: one block, so one multiprocessor;
 //! - `gpc`: one cluster of blocks. CUDA promises that a cluster's blocks run on the multiprocessors of one GPC. Each block takes so much shared memory that no
