@@ -1,7 +1,8 @@
-//! Small blocks of CUDA's that are freed and given out again under a copy that was prepared before. Needs a GPU and libcudart.
+//! CUDA's small blocks, freed and allocated again while a copy that was prepared before still names them. Needs a GPU and
+//! libcudart.
 //!
-//! Exit status 0: each submission was refused. 1: one was let through, or the next owner's memory was overwritten. 77: CUDA never
-//! gave an address out again, so nothing was shown.
+//! Exit status 0: each submission was refused. 1: one was not refused, or the next owner's memory was overwritten. 77: CUDA never
+//! gave an address out again, so the example shows no result.
 
 use copy::{Machine, Where, pin};
 use cuda::DeviceBuffer;
@@ -16,7 +17,7 @@ use std::time::Duration;
 const SIZES: [usize; 4] = [8, 512, 4096, 64 << 10];
 const OURS: u8 = 0xaa;
 const THEIRS: u8 = 0x11;
-/// Allocations that are made to get an address again.
+/// Allocations made to get the same address again.
 const TRIES: usize = 2000;
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -24,7 +25,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// cuMemFree_v2
 type Free = unsafe extern "C" fn(u64) -> c_int;
 
-/// What allocates and frees.
+/// How memory is allocated and freed.
 #[derive(Clone, Copy)]
 enum Way<'a> {
     /// cudaMalloc, cudaFree.
@@ -33,7 +34,7 @@ enum Way<'a> {
     Pool(&'a Stream),
     /// cuMemAlloc, cuMemFree.
     Driver,
-    /// cuMemAlloc, and cuMemFree by a pointer that was looked up before doorbell exchanged it: a free that nobody sees.
+    /// cuMemAlloc, and cuMemFree by a pointer that was looked up before doorbell replaced it: doorbell does not see this free.
     Unseen(Free),
 }
 
@@ -42,7 +43,7 @@ struct Outcome {
     refused: usize,
     let_through: usize,
     overwritten: usize,
-    /// The address did not come again.
+    /// The address was not given out again.
     nothing: usize,
 }
 
@@ -72,7 +73,7 @@ impl Rig<'_> {
     }
 
     fn free(&self, way: Way<'_>, at: u64) -> Result<()> {
-        // SAFETY: allocated above in the same way, and given back once. That a copy of ours still names it is the point.
+        // SAFETY: allocated above in the same way, and freed once. A prepared copy still names it on purpose.
         unsafe {
             match way {
                 Way::Runtime => self.runtime.free(at)?,
@@ -105,7 +106,7 @@ impl Rig<'_> {
             owners.push(self.allocate(way, bytes)?);
         }
         if owners.last() == Some(&at) {
-            // SAFETY: the next owner's block, which is freed below by its way alone.
+            // SAFETY: the next owner's block, which only the code below frees.
             let next = std::mem::ManuallyDrop::new(unsafe { DeviceBuffer::from_address(context, at, bytes) });
             next.write(&vec![THEIRS; bytes])?;
             context.synchronize()?;
@@ -141,7 +142,7 @@ impl Rig<'_> {
 }
 
 fn main() -> Result<ExitCode> {
-    // Before anything is exchanged.
+    // Before doorbell replaces any function.
     // SAFETY: loads libcuda, which Machine::open would load.
     let unseen = unsafe {
         let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);

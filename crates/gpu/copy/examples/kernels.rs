@@ -1,6 +1,6 @@
-//! The ways whose bytes kernels carry, on a real GPU: each is opened and moves sizes from 4 bytes to 1 MiB, odd ones too, from and
-//! to odd places, every transfer with new bytes that are compared. Prints p50 and p99 of submission to end, and on which
-//! multiprocessors the resident kernels run. Every wait is bounded, and so is the whole: 20 s.
+//! The routes whose bytes kernels carry, on a real GPU. Each is opened and moves sizes from 4 bytes to 1 MiB, also odd ones, from
+//! and to odd offsets. Every transfer has new bytes that are compared. Prints p50 and p99 from submission to end, and the
+//! multiprocessors that run the resident kernels. Every wait is bounded, and the whole run takes at most 20 s.
 //!
 //! `cargo run --release -p copy --example kernels [PART OF A NAME ...]`
 
@@ -9,14 +9,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_millis(500);
-/// What is not begun by then is left out.
+/// Routes that have not begun by then are skipped.
 const BUDGET: Duration = Duration::from_secs(17);
 /// The budget, and some time to finish the last transfers.
 const DEADLINE: Duration = Duration::from_secs(19);
 const TRANSFERS: usize = 200;
 const SIZES: [u64; 9] = [4, 13, 56, 1001, 4096, 65_536, 65_537, 262_144, 1 << 20];
 
-/// A kernel that fails ends CUDA's context and all that comes after it: what is newest comes last.
+/// A kernel that fails ends CUDA's context and all later routes, so the newest routes are last.
 const ROUTES: [&str; 28] = [
     "host->sm[polled]->gpu0",
     "gpu0->sm[polled]->host",
@@ -48,7 +48,7 @@ const ROUTES: [&str; 28] = [
     "host->resident[clusters=4,cluster=8]->gpu0",
 ];
 
-/// Ends the process whatever hangs: a call of CUDA's has no time limit.
+/// Ends the process if a call hangs, because CUDA's calls have no time limit.
 fn watch() {
     std::thread::spawn(|| {
         std::thread::sleep(DEADLINE);
@@ -62,7 +62,7 @@ fn micros(sorted: &[Duration], part: f64) -> f64 {
     sorted.get(at).map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)
 }
 
-/// What the resident kernels said about themselves, in short.
+/// The resident kernels' placement, as they reported it, in one line.
 fn places(transfer: &dyn Transfer) -> Option<String> {
     let places = transfer.places()?;
     let mut all = places.concat();
@@ -72,7 +72,7 @@ fn places(transfer: &dyn Transfer) -> Option<String> {
     Some(format!("{} clusters, {blocks} blocks on {} multiprocessors: {places:?}", places.len(), all.len()))
 }
 
-/// One size of a route; times of all transfers, or what went wrong.
+/// One size of a route: the times of all transfers, or the error.
 fn size(route: &mut Route<'_>, bytes: u64, is_first: bool) -> Result<Vec<Duration>, String> {
     let say = |error: Error| error.to_string();
     let mut transfer = route.prepare(bytes).map_err(say)?;
@@ -87,7 +87,7 @@ fn size(route: &mut Route<'_>, bytes: u64, is_first: bool) -> Result<Vec<Duratio
         transfer.submit().map_err(say)?;
         transfer.wait(PATIENCE).map_err(|error| format!("transfer {n}: {error}"))?;
         times.push(begun.elapsed());
-        // Long ones are compared now and then: reading them back takes longer than all else.
+        // Long transfers are compared only every 20th time: reading them back takes longer than everything else.
         if (bytes <= 4096 || n % 20 == 0 || n + 1 == TRANSFERS)
             && let Some(wrong) = checked.check(transfer.ends().ok_or(ends)?).map_err(say)?
         {
@@ -117,7 +117,7 @@ fn main() -> ExitCode {
     for name in ROUTES.iter().filter(|name| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str())))
     {
         println!("{name}");
-        // A message is a line: there are no longer ones.
+        // A message is one line, so there are no longer ones.
         let most = if name.contains("message") { 56 } else { 1 << 20 };
         let mut route = match open(&machine, name, most) {
             Ok(route) => route,

@@ -1,4 +1,4 @@
-//! CUDA first, doorbell second: a context, memory and work of CUDA's, and only then a machine whose channels copy that memory.
+//! CUDA first, doorbell second: CUDA's context, memory and work exist before a machine opens channels that copy that memory.
 //!
 //! `cargo run --release -p copy --example late`, on a GPU.
 
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut copy = gpu::Prepared::copy(&mut channel, &to, &from, length as u32, gpu::CopyMode::Plain)?;
         for round in 0..100u64 {
             let data: Vec<u8> = (0..length as u64).map(|n| ((n * 31 + round * 7) >> 3) as u8).collect();
-            // SAFETY: the buffer has that many bytes, and no copy is under way.
+            // SAFETY: the buffer has that many bytes, and no copy is pending.
             unsafe { std::slice::from_raw_parts_mut(host.as_ptr(), length) }.copy_from_slice(&data);
             let ticket = copy.submit(&mut channel)?;
             channel.wait(ticket, Duration::from_secs(5))?;

@@ -1,4 +1,5 @@
-//! What must be refused beside CUDA, each with an error that says what to do, and CUDA alive afterwards. Needs a GPU.
+//! Submissions that doorbell must refuse while CUDA runs. Each returns an error with advice, and CUDA works afterwards.
+//! Needs a GPU.
 
 use copy::{Machine, Where};
 use cuda::{DeviceBuffer, PinnedBuffer};
@@ -51,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     drop(pins);
     refused("memory that is not pinned any more", prepared.submit(&mut channel))?;
 
-    // CUDA and ours go on.
+    // CUDA's work and doorbell's still work.
     let pins = [copy::pin(&machine, to, BYTES as u64)?, copy::pin(&machine, from, BYTES as u64)?];
     let sent: Vec<u8> = (0..BYTES).map(|i| ((i * 2_654_435_761) >> 13) as u8).collect();
     host.bytes_mut().copy_from_slice(&sent);

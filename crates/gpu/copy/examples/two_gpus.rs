@@ -1,4 +1,5 @@
-//! Channels of our own on two GPUs of one process, beside CUDA on both: host to each, and from one to the other. Needs two GPUs.
+//! doorbell's channels on two GPUs of one process, with CUDA on both: host to each GPU, and from one GPU to the other. Needs two
+//! GPUs.
 
 use cuda::{Context, Cuda, DeviceBuffer, PinnedBuffer};
 use gpu::{AddressSpace, Channel, ChannelOptions, CopyMode, Engine, Entry, Libcuda, Prepared};
@@ -9,14 +10,14 @@ use std::time::{Duration, Instant};
 
 const BYTES: usize = 64 << 20;
 const SMALL: usize = 4096;
-/// Rounds in which both GPUs have a copy under way.
+/// Rounds in which both GPUs have a pending copy.
 const ROUNDS: usize = 1000;
 const PATIENCE: Duration = Duration::from_secs(5);
 const GPUS: usize = 2;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// One GPU: CUDA's context, and our channel in CUDA's address space there.
+/// One GPU: CUDA's context, and doorbell's channel in CUDA's address space there.
 struct Side<'c> {
     context: &'c Context,
     space: Arc<AddressSpace>,
@@ -24,7 +25,7 @@ struct Side<'c> {
     device: DeviceBuffer<'c>,
 }
 
-/// Different for each seed and place.
+/// Bytes that differ for each seed and place.
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut step = || {
@@ -59,7 +60,7 @@ impl<'c> Side<'c> {
         Ok(Side { context, space, channel, device })
     }
 
-    /// One copy by this GPU's channel, waited for; GB/s.
+    /// One copy by this GPU's channel, with a wait; GB/s.
     fn copy(&mut self, to: u64, from: u64, bytes: usize) -> Result<f64> {
         let pins = [self.space.pin(to, bytes as u64)?, self.space.pin(from, bytes as u64)?];
         let [to, from] = [pins[0].region(), pins[1].region()];
@@ -70,7 +71,7 @@ impl<'c> Side<'c> {
         Ok(bytes as f64 / begun.elapsed().as_secs_f64() / 1e9)
     }
 
-    /// What CUDA finds in its memory.
+    /// The bytes that CUDA reads from its memory.
     fn found(&self, bytes: usize) -> Result<Vec<u8>> {
         let mut found = vec![0; bytes];
         self.context.make_current()?;
@@ -80,7 +81,7 @@ impl<'c> Side<'c> {
     }
 }
 
-/// Small copies on both GPUs at a time: whose doorbell it was is told apart, whatever the tokens are.
+/// Small copies on both GPUs at the same time. Their doorbells must not be confused, even if the tokens are equal.
 fn in_turns(sides: &mut [Side<'_>], host: &mut [PinnedBuffer<'_>]) -> Result<()> {
     for round in 0..ROUNDS {
         let mut under_way = Vec::new();
@@ -121,7 +122,7 @@ fn main() -> Result<ExitCode> {
         return Ok(ExitCode::from(77));
     }
     let contexts = [cuda.device(0)?.primary_context()?, cuda.device(1)?.primary_context()?];
-    // Before anything is allocated: what is there then is mapped for both.
+    // Before anything is allocated: memory allocated later is mapped for both.
     let peers = contexts[0].enable_peer(&contexts[1])? && contexts[1].enable_peer(&contexts[0])?;
     let mut sides = vec![Side::open(libcuda, &contexts[0])?, Side::open(libcuda, &contexts[1])?];
     let mut host = Vec::new();
@@ -148,7 +149,7 @@ fn main() -> Result<ExitCode> {
     for (from, to) in [(0, 1), (1, 0)] {
         let sent = sides[from].found(BYTES)?;
         let (source, target) = (sides[from].device.address(), sides[to].device.address());
-        // By the channel of the GPU that it leaves, so that writes go over the link.
+        // By the source GPU's channel, so that the link carries writes.
         let rate = sides[from].copy(target, source, BYTES)?;
         right(&format!("GPU {from} to GPU {to}, 64 MiB, {rate:.1} GB/s"), &sent, &sides[to].found(BYTES)?)?;
     }

@@ -1,6 +1,6 @@
-//! Every listed route of this machine whose name contains one of the words that are given (or every one): random bytes of many
+//! Checks every listed route of this machine whose name contains one of the given words (or every route): random bytes of many
 //! sizes, compared with the guards at both ends. `verify_routes split batch gpu1 wc`. With --soft on the preloaded software GPU.
-//! Exit code 1 where bytes are wrong, 77 without a GPU. Nothing is timed.
+//! Exit code 1 where bytes are wrong, 77 without a GPU. Measures no times.
 
 use copy::{Error, Machine, Where, names, open, verify};
 use std::process::ExitCode;

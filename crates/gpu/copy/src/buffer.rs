@@ -1,8 +1,8 @@
-//! The memory at one end of a route: allocated for it (CUDA's where there is CUDA, so that all routes move the same bytes, else
-//! our own), or the user's.
+//! The memory at one end of a route: allocated for it, or the user's. CUDA allocates it where there is CUDA, so that all routes
+//! move the same bytes; otherwise doorbell does.
 //!
-//! A buffer knows the address under which engines see it. What an executor needs beyond that, a pin in its address space or a map
-//! through BAR1, is made when it first asks and goes with the buffer.
+//! A buffer knows the address at which engines see it. An executor may also need a pin in its address space or a map through
+//! BAR1. Those are made at first use and dropped with the buffer.
 
 use crate::device::{CardMemory, GpuTarget, OnBus, Reachable};
 use crate::error::{Error, PinError, Unavailable};
@@ -20,15 +20,15 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Larger buffers would only be a slip of the pen.
+/// A larger size can only be a mistake.
 const MAX_BYTES: u64 = 16 << 30;
-/// Why only the CPU takes part in routes from or to pageable memory.
+/// Why only the CPU can serve routes from or to pageable memory.
 pub(crate) const PAGEABLE: &str = "engines cannot reach pageable memory: use host (pinned) or host[registered]";
-/// Why engines have nothing to do with a card's own memory.
+/// Why engines cannot move a card's own memory.
 const A_CARDS: &str = "a card's own memory is reached by the card alone: use dma or staged";
 const NOT_THE_GPUS: &str = "only pinned memory of the GPU has a place in BAR1";
 const PAGE: u64 = 0x1000;
-/// A large page of the GPU's: buffers so long begin and end on one.
+/// A large page of the GPU: buffers of at least this size begin and end on one.
 const LARGE: u64 = 2 << 20;
 
 enum Kind<'m> {
@@ -41,56 +41,57 @@ enum Kind<'m> {
     Pageable(Pages),
     Device(DeviceBuffer<'m>),
     Own(Arc<gpu::Memory>),
-    /// Host memory of a card's driver (`dma`), made known to CUDA.
+    /// Host memory of a card's driver (`dma`), registered with CUDA.
     Shared {
         _registration: Registration<'m>,
     },
-    /// A card's own.
+    /// A card's own memory.
     Card(Box<dyn CardMemory>),
     Theirs(Theirs),
 }
 
-/// Memory of the user's that CUDA knows.
+/// The user's memory that CUDA knows.
 struct Theirs {
-    /// Where the CPU reads and writes it; none for memory of the GPU.
+    /// Where the CPU reads and writes it; none for GPU memory.
     host: Option<NonNull<u8>>,
     address: u64,
 }
 
-// SAFETY: an address; who made the buffer promised that the memory stays, and uses of it go through raw pointers.
+// SAFETY: an address. The caller that made the buffer promised that the memory stays, and all uses are by raw pointers.
 unsafe impl Send for Theirs {}
 // SAFETY: as above.
 unsafe impl Sync for Theirs {}
 
-/// Where the memory behind the guard begins: on a page, and of large buffers on a large page.
+/// Offset of the memory after the front guard: one page, or one large page for large buffers.
 fn front(bytes: u64) -> u64 {
     if bytes < LARGE { PAGE } else { LARGE }
 }
 
-/// More is read by CUDA: loads through BAR1 make 0.7 GB/s.
+/// CUDA reads longer ranges: loads through BAR1 make 0.7 GB/s.
 const VIEWED: usize = 64 << 10;
 
-/// One end of a route: memory that executors move bytes from or to. Before what they may name, and behind it, there is memory
-/// that they may not touch, if the buffer was allocated here.
+/// One end of a route: memory that executors move bytes from or to. If the buffer was allocated here, guards lie before and after
+/// the memory, which executors may not touch.
 pub struct Buffer<'m> {
-    /// Goes before the memory does.
+    /// Dropped before the memory.
     view: Option<View>,
     /// As above.
     bar1: OnceLock<Bar1Map>,
-    /// As above: one for each address space that asked.
+    /// As above; one for each address space that used it.
     pins: Mutex<Vec<Pinned>>,
     kind: Kind<'m>,
-    /// Where a card finds it: of host memory that its driver allocated. Behind what marks it or maps it for a GPU.
+    /// For host memory that a card's driver allocated: where the card finds it. Dropped after the registration and the GPU's
+    /// maps.
     dma: Option<pcie::Memory>,
-    /// That of its GPU.
+    /// The machine of its GPU.
     machine: &'m Machine,
-    /// Whose CUDA context the threads are in.
+    /// The machine whose CUDA context the threads are in.
     home: &'m Machine,
-    /// The GPU whose memory it is; none for the host's.
+    /// The GPU that has the memory; none for host memory.
     gpu: Option<u32>,
-    /// It plays the memory of a device.
+    /// The buffer stands in for a device's memory.
     is_device: bool,
-    /// The address under which engines see what is behind the offset.
+    /// The address at which engines see the first byte after the offset.
     va: u64,
     offset: u64,
     capacity: u64,
@@ -98,13 +99,13 @@ pub struct Buffer<'m> {
     id: u64,
 }
 
-/// Tells a buffer from all others of the process, also from those at the same address before it.
+/// Distinguishes a buffer from all others of the process, also from earlier ones at the same address.
 fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Bytes of host memory at one end of a transfer, which is borrowed as long as they are used.
+/// Bytes of host memory at one end of a transfer, borrowed while they are in use.
 #[derive(Clone, Copy)]
 pub(crate) struct HostBytes<'r> {
     at: *mut u8,
@@ -117,7 +118,7 @@ impl HostBytes<'_> {
         self.length
     }
 
-    /// What is there now; nobody writes there as long as the slice is used.
+    /// The current bytes. No thread may write them while the slice is in use.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the buffer has that many bytes (checked when this was made) and outlives this; it is written only between
@@ -137,7 +138,7 @@ fn no_buffer(capacity: u64) -> Unavailable {
     Unavailable::new(format!("a buffer of {capacity} bytes: 1 byte to 16 GiB are possible"))
 }
 
-/// Why there is no such memory on this machine, as far as that is known without trying.
+/// Why this machine has no such memory, as far as that is known without an attempt.
 pub(crate) fn check(machine: &Machine, end: End) -> Result<(), Unavailable> {
     let Memory::Host(kind) = end.memory else { return Ok(()) };
     if kind.is_cudas() {
@@ -151,7 +152,7 @@ impl Reachable for Buffer<'_> {
         self.capacity
     }
 
-    /// Memory of a GPU is mapped through BAR1 for it, and stays mapped as long as the target lives.
+    /// GPU memory is mapped through BAR1 for this, and stays mapped as long as the target lives.
     fn on_bus(&self) -> Result<OnBus, Error> {
         match (&self.kind, &self.dma) {
             (Kind::Card(memory), _) => Ok(OnBus::Own(memory.address() + self.offset)),
@@ -168,10 +169,10 @@ impl Reachable for Buffer<'_> {
 }
 
 impl<'m> Buffer<'m> {
-    /// Allocates `capacity` bytes behind the end's offset, with guards around them.
+    /// Allocates `capacity` bytes after the end's offset, with guards around them.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for a kind of memory or a size that there is not, and what the allocation says.
+    /// [`Error::Unavailable`] for a kind of memory or a size that is not possible, or the allocation's error.
     pub fn new(machine: &'m Machine, end: End, capacity: u64) -> Result<Buffer<'m>, Error> {
         let bytes = capacity
             .checked_add(end.offset)
@@ -235,7 +236,7 @@ impl<'m> Buffer<'m> {
         Ok(Buffer { home, is_device, ..Buffer::over(machine, kind, gpu, base + offset, (offset, capacity, GUARD)) })
     }
 
-    /// All of a card's own memory, from its begin on. There are no guards, and nobody is kept from taking parts of it.
+    /// All of a card's own memory, from its start. There are no guards, and other callers may still take parts of it.
     ///
     /// # Errors
     /// [`Error::Unavailable`] on a machine without a card.
@@ -247,8 +248,8 @@ impl<'m> Buffer<'m> {
         Ok(Buffer { is_device: true, ..buffer })
     }
 
-    /// As [`Buffer::new`], for transfers of the machine's device: where that is a card, host memory is its driver's, which the GPU
-    /// reaches as well.
+    /// As [`Buffer::new`], for transfers of the machine's device. Where that is a card, its driver allocates the host memory,
+    /// which the GPU reaches too.
     ///
     /// # Errors
     /// As there, and [`Error::Unavailable`] for other kinds of host memory.
@@ -268,14 +269,14 @@ impl<'m> Buffer<'m> {
         let at = memory.as_ptr().ok_or_else(|| Unavailable::new("the CPU does not reach the card's host memory"))?;
         let (kind, base) = match machine.context() {
             Ok(context) => {
-                // SAFETY: the memory is kept behind the registration (`dma`).
+                // SAFETY: the memory is dropped after the registration (`dma`).
                 let registration = unsafe { Registration::new(context, at.as_ptr(), memory.length() as usize) }?;
                 let base = registration.device_address()?;
                 (Kind::Shared { _registration: registration }, base)
             }
             Err(_) => {
                 let length = memory.length() & !(PAGE - 1);
-                // SAFETY: it is mapped as long as the clone, and nobody's but this buffer's.
+                // SAFETY: it stays mapped as long as the clone, and only this buffer uses it.
                 own(unsafe { machine.space()?.adopt_host(at, length, Arc::new(memory.clone())) }?)
             }
         };
@@ -284,7 +285,7 @@ impl<'m> Buffer<'m> {
         Ok(Buffer { dma: Some(memory), ..buffer })
     }
 
-    /// Memory of a GPU for another device on the bus.
+    /// GPU memory for another device on the bus.
     ///
     /// # Errors
     /// [`Error::Unavailable`] for host memory, and as [`GpuTarget::new`].
@@ -321,15 +322,15 @@ impl<'m> Buffer<'m> {
         }
     }
 
-    /// `length` bytes at `pointer`, which is CUDA's: memory of this machine's GPU, or host memory that CUDA allocated or
+    /// `length` bytes at `pointer`, which CUDA knows: memory of this machine's GPU, or host memory that CUDA allocated or
     /// registered. There are no guards around it.
     ///
     /// # Errors
-    /// [`Error::Pin`] where the range is not that.
+    /// [`Error::Pin`] where the range is anything else.
     ///
     /// # Safety
-    /// The memory stays allocated as long as the buffer; while a transfer from or to it is under way, nobody uses it in ways that
-    /// disagree with the transfer.
+    /// The memory stays allocated as long as the buffer. While a transfer from or to it is pending, no code may use it in ways
+    /// that disagree with the transfer.
     pub unsafe fn of_pointer(machine: &'m Machine, pointer: u64, length: u64) -> Result<Buffer<'m>, Error> {
         let context = machine.context()?;
         pin::check(context, pointer, length)?;
@@ -342,10 +343,10 @@ impl<'m> Buffer<'m> {
         Ok(Buffer::over(machine, Kind::Theirs(theirs), gpu, pointer, (0, length, 0)))
     }
 
-    /// `length` bytes at `offset` of memory of our own, of this machine's address space. There are no guards around them.
+    /// `length` bytes at `offset` of doorbell's memory, in this machine's address space. There are no guards around them.
     ///
     /// # Errors
-    /// [`Error::Gpu`] where they are not all within it.
+    /// [`Error::Gpu`] if they are not all within it.
     pub fn of_memory(
         machine: &'m Machine,
         memory: &Arc<gpu::Memory>,
@@ -357,8 +358,8 @@ impl<'m> Buffer<'m> {
         Ok(Buffer::over(machine, Kind::Own(memory.clone()), gpu, part.va(), (offset, length, 0)))
     }
 
-    /// From now on short reads of CUDA's memory of the GPU go through BAR1 where that is possible: they take no lock of
-    /// libcuda's, for which they would wait as long as a copy of CUDA's beside other threads.
+    /// Makes later short reads of CUDA's GPU memory use BAR1 where that is possible. Such reads take none of libcuda's locks. A
+    /// copy by CUDA waits for these locks while other threads use CUDA.
     pub(crate) fn read_directly(&mut self) {
         if let Kind::Device(_) = &self.kind
             && self.capacity <= VIEWED as u64
@@ -369,7 +370,7 @@ impl<'m> Buffer<'m> {
         }
     }
 
-    /// Bytes behind the offset.
+    /// Bytes after the offset.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
@@ -379,12 +380,12 @@ impl<'m> Buffer<'m> {
         self.machine
     }
 
-    /// The GPU whose memory it is; none for the host's.
+    /// The GPU that has the memory; none for host memory.
     pub fn gpu(&self) -> Option<u32> {
         self.gpu
     }
 
-    /// Whether it is a device's.
+    /// Whether the memory is a device's.
     pub fn is_device(&self) -> bool {
         self.is_device
     }
@@ -394,7 +395,7 @@ impl<'m> Buffer<'m> {
         !matches!(self.kind, Kind::Pageable(_) | Kind::Card(_))
     }
 
-    /// The address under which engines see it: of pageable memory, which they do not see, the CPU's.
+    /// The address at which engines see it. For pageable memory, which they cannot see, the CPU's address.
     pub fn va(&self) -> u64 {
         self.va
     }
@@ -403,7 +404,7 @@ impl<'m> Buffer<'m> {
         self.id
     }
 
-    /// That `bytes` at `at` are within it.
+    /// Checks that `bytes` at `at` are within it.
     pub(crate) fn holds(&self, at: u64, bytes: u64) -> Result<(), Error> {
         match at.checked_add(bytes) {
             Some(end) if end <= self.capacity => Ok(()),
@@ -411,7 +412,7 @@ impl<'m> Buffer<'m> {
         }
     }
 
-    /// It as our own pushbuffers in that address space may name it. Memory of CUDA's is pinned there the first time.
+    /// The buffer as doorbell's pushbuffers in that address space may name it. CUDA's memory is pinned there the first time.
     ///
     /// # Errors
     /// [`Error::Unavailable`] for pageable memory, and where it cannot be pinned.
@@ -422,7 +423,7 @@ impl<'m> Buffer<'m> {
         }
     }
 
-    /// The same by a pin of the caller's own, where it is memory of CUDA's: it ends with that.
+    /// As `region`, but with the caller's own pin for CUDA's memory. The region is valid as long as that pin.
     pub(crate) fn pin(&self, space: &Arc<AddressSpace>) -> Result<(Region, Option<Pinned>), Error> {
         match &self.kind {
             Kind::Own(_) => Ok((self.region(space)?, None)),
@@ -456,7 +457,7 @@ impl<'m> Buffer<'m> {
         taken
     }
 
-    /// Where the CPU reads and writes host memory; `None` for memory of the GPU.
+    /// Where the CPU reads and writes host memory; `None` for GPU memory.
     pub fn host_pointer(&self) -> Option<*mut u8> {
         let base = match &self.kind {
             Kind::Pinned(buffer) => buffer.as_ptr(),
@@ -470,20 +471,20 @@ impl<'m> Buffer<'m> {
         Some(unsafe { base.add(self.offset as usize) })
     }
 
-    /// Bytes of it for the CPU to read or write as long as it is borrowed.
+    /// Bytes of it for the CPU to read or write while they are borrowed.
     pub(crate) fn host_bytes(&self, at: u64, bytes: u64) -> Result<HostBytes<'_>, Error> {
         self.holds(at, bytes)?;
         let start = self.host_pointer().ok_or_else(|| Unavailable::new("neither end is the host's"))?;
         Ok(HostBytes { at: start.wrapping_add(at as usize), length: bytes as usize, buffer: PhantomData })
     }
 
-    /// `bytes` bytes of CUDA's device memory, so far behind the offset; `None` for any other.
+    /// CUDA's device memory: `bytes` bytes, from `at` bytes after the offset; `None` for any other memory.
     pub(crate) fn device_slice(&self, at: u64, bytes: u64) -> Result<Option<DeviceSlice<'_>>, Error> {
         self.holds(at, bytes)?;
         match &self.kind {
             Kind::Device(buffer) => Ok(Some(buffer.slice((self.offset + at) as usize, bytes as usize)?)),
             Kind::Theirs(Theirs { host: None, address }) => {
-                // SAFETY: who made the buffer promised that the memory stays as long as it is borrowed; `holds`.
+                // SAFETY: the caller that made the buffer promised that the memory stays as long as it is borrowed; `holds`.
                 let slice = unsafe { DeviceSlice::of_address(address + at, bytes as usize) };
                 Ok(Some(slice))
             }
@@ -491,7 +492,7 @@ impl<'m> Buffer<'m> {
         }
     }
 
-    /// A map of it through BAR1, of memory of the GPU: the one that all who ask share.
+    /// A map of the GPU memory through BAR1, which all callers share.
     pub(crate) fn bar1(&self) -> Result<&Bar1Map, Error> {
         if let Some(map) = self.bar1.get() {
             return Ok(map);
@@ -509,7 +510,7 @@ impl<'m> Buffer<'m> {
         }
     }
 
-    /// A window of BAR1 over memory of the GPU, and where in what it moves over the buffer begins.
+    /// A BAR1 window over the GPU memory, and the buffer's start within the range that the window can show.
     pub(crate) fn aperture(&self) -> Result<(Aperture, u64), Error> {
         match &self.kind {
             _ if self.gpu.is_none() => Err(Unavailable::new(NOT_THE_GPUS).into()),
@@ -518,7 +519,7 @@ impl<'m> Buffer<'m> {
         }
     }
 
-    /// Where `bytes` at an offset, which may lie in the guards, are in the memory.
+    /// The place in the memory of `bytes` at an offset, which may be in the guards.
     fn place(&self, at: i64, bytes: usize) -> Result<u64, Error> {
         let (bytes, capacity) = (bytes as u64, self.capacity);
         let start = at.checked_add(self.guard as i64).and_then(|start| u64::try_from(start).ok());
@@ -529,7 +530,7 @@ impl<'m> Buffer<'m> {
         }
     }
 
-    /// CUDA's device memory at an offset, which may lie in the guards.
+    /// CUDA's device memory at an offset, which may be in the guards.
     fn cudas(&self, at: i64, bytes: usize) -> Result<Option<DeviceSlice<'_>>, Error> {
         let place = self.place(at, bytes)?;
         match &self.kind {
@@ -538,15 +539,15 @@ impl<'m> Buffer<'m> {
         }
     }
 
-    /// Writes at an offset while no transfer is under way: host memory by the CPU, memory of the GPU by CUDA if it is CUDA's, else
-    /// through its CPU mapping. The guards, if there are any, are before 0 and behind the capacity.
+    /// Writes at an offset while no transfer is pending. The CPU writes host memory. CUDA writes its own GPU memory; other GPU
+    /// memory is written through its CPU mapping. The guards, if any, are before 0 and after the capacity.
     ///
     /// # Errors
-    /// [`Error::Capacity`] outside of memory and guards, and what CUDA says.
+    /// [`Error::Capacity`] outside of memory and guards, or CUDA's error.
     pub fn write(&self, at: i64, data: &[u8]) -> Result<(), Error> {
         let place = self.place(at, data.len())?;
         if let Some(pointer) = self.host_pointer() {
-            // SAFETY: as many bytes are there (`place`), and no transfer is under way: who writes sees to that.
+            // SAFETY: that many bytes are there (`place`), and no transfer is pending: the caller ensures that.
             unsafe { pointer.offset(at as isize).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
         } else if let Kind::Card(memory) = &self.kind {
             memory.write(place, data)?;
@@ -557,8 +558,8 @@ impl<'m> Buffer<'m> {
             in_context(self.home, self.machine, || {
                 // SAFETY: the slice is as long as the data.
                 unsafe { slice.upload_now(context, data.as_ptr()) }?;
-                // From pageable memory the call may come back before the last bytes have arrived. Other streams are not
-                // waited for: a kernel of another route may be spinning in one.
+                // From pageable memory the call may return before the last bytes have arrived. This waits for no other stream: a
+                // kernel of another route may be spinning in one.
                 Ok(context.synchronize_default_stream()?)
             })?;
         }
@@ -591,7 +592,7 @@ impl<'m> Buffer<'m> {
     }
 }
 
-/// Does something in the CUDA context of another GPU than the one whose context is the thread's.
+/// Runs `work` in the CUDA context of `machine`, if that is not the thread's context, `home`.
 fn in_context<T>(home: &Machine, machine: &Machine, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     if std::ptr::eq(home, machine) {
         return work();

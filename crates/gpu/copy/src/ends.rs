@@ -1,4 +1,4 @@
-//! The two memories of a transfer, which way the bytes go between them, and how they are looked at.
+//! The two memories of a transfer, the direction of the bytes between them, and access to both.
 
 use crate::buffer::{Buffer, HostBytes};
 use crate::error::{Error, Unavailable};
@@ -6,7 +6,7 @@ use crate::inspect::{HostEnd, Inspect};
 use crate::machine::Machine;
 use crate::spec::{Memory, Spec};
 
-/// Which way the bytes go.
+/// The direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     ToGpu,
@@ -14,12 +14,12 @@ pub(crate) enum Direction {
 }
 
 const NO_GPU: &str = "a route needs a GPU at one of its ends";
-/// Why other executors have nothing to do with a device's memory.
+/// Why other executors cannot move a device's memory.
 pub(crate) const A_DEVICES: &str = "a device moves its bytes itself: use dma or staged";
 const NO_HOST: &str = "a route needs the host at one of its ends";
 
 impl Direction {
-    /// That of a way between the host and this machine's GPU. Ways between GPUs are [`seat`]'s.
+    /// The direction of a route between the host and this machine's GPU. Routes between GPUs use [`seat`].
     pub(crate) fn of(machine: &Machine, spec: &Spec) -> Result<Direction, Unavailable> {
         let gpu = |memory| match memory {
             Memory::Gpu(n) if n != machine.index() => {
@@ -43,8 +43,8 @@ impl Direction {
     }
 }
 
-/// The machine of the GPU whose engines move the bytes, between any two memories of which one is a GPU's: of the GPU that they
-/// leave, so that writes go over the link, else of the one where they go.
+/// The machine of the GPU whose engines move the bytes, if at least one of the two memories is a GPU's. The source's GPU if it
+/// has one, so that the link carries writes; else the destination's.
 pub(crate) fn seat<'m>(machine: &'m Machine, spec: &Spec) -> Result<&'m Machine, Unavailable> {
     let gpu = |memory| match memory {
         Memory::Gpu(n) => machine.gpu(n).map(Some),
@@ -67,18 +67,18 @@ pub(crate) fn between_gpus(machine: &Machine, executor: &str) -> Vec<String> {
     [(gpu, gpu), (gpu, next), (next, gpu)].map(|(from, to)| format!("gpu{from}->{executor}->gpu{to}")).into()
 }
 
-/// The two memories of a transfer, borrowed as long as it is.
+/// The two memories of a transfer, borrowed as long as it lives.
 #[derive(Clone, Copy)]
 pub(crate) struct Ends<'r> {
     pub(crate) source: &'r Buffer<'r>,
     pub(crate) destination: &'r Buffer<'r>,
-    /// A message writes so many bytes of its destination, however long it is; 0 for copies.
+    /// A message of any length writes this many bytes of its destination; 0 for copies.
     pub(crate) line: u64,
 }
 
 impl<'r> Ends<'r> {
     /// # Errors
-    /// What every executor refuses: no bytes, and more than there are.
+    /// Transfers that every executor refuses: of 0 bytes, or of more than a memory has.
     pub(crate) fn new(source: &'r Buffer<'r>, destination: &'r Buffer<'r>, bytes: u64) -> Result<Ends<'r>, Error> {
         if bytes == 0 {
             return Err(Unavailable::new("a transfer of 0 bytes moves nothing").into());
@@ -92,13 +92,13 @@ impl<'r> Ends<'r> {
         Direction::between(self.source.gpu(), self.destination.gpu())
     }
 
-    /// That a transfer from this place of the source to that of the destination fits.
+    /// Checks that a transfer between these offsets of source and destination fits.
     pub(crate) fn hold(&self, [source, destination]: [u64; 2], bytes: u64) -> Result<(), Error> {
         self.source.holds(source, bytes)?;
         self.destination.holds(destination, bytes)
     }
 
-    /// The end that is the host's, for the CPU to read or write.
+    /// The host's end, for the CPU to read or write.
     pub(crate) fn host_bytes(&self, direction: Direction, at: u64, bytes: u64) -> Result<HostBytes<'r>, Error> {
         match direction {
             Direction::ToGpu => self.source.host_bytes(at, bytes),
@@ -106,7 +106,7 @@ impl<'r> Ends<'r> {
         }
     }
 
-    /// The end that is the GPU's.
+    /// The GPU's end.
     pub(crate) fn gpu_end(&self, direction: Direction) -> &'r Buffer<'r> {
         match direction {
             Direction::ToGpu => self.destination,
@@ -142,20 +142,20 @@ pub(crate) struct Pair<'m> {
     pub(crate) name: String,
     pub(crate) source: Buffer<'m>,
     pub(crate) destination: Buffer<'m>,
-    /// As of [`Ends`].
+    /// See [`Ends`].
     pub(crate) line: u64,
 }
 
 impl<'m> Pair<'m> {
     /// Allocates both, with room for transfers of `room` bytes.
     pub(crate) fn new(machine: &'m Machine, spec: &Spec, room: u64) -> Result<Pair<'m>, Error> {
-        // A device on the bus does not reach any memory of the host's.
+        // A device on the bus does not reach every kind of host memory.
         let of_device = [spec.source, spec.destination].iter().any(|end| end.memory == Memory::Device);
         let new = if of_device { Buffer::for_device } else { Buffer::new };
         let source = new(machine, spec.source, room)?;
         let mut destination = new(machine, spec.destination, room)?;
-        // CUDA's one call from pageable memory promises what CUDA is told next, no more: only CUDA may look there.
-        // (`auto` may choose it.)
+        // After a CUDA copy from pageable memory, only CUDA's later work is sure to see the bytes. So only CUDA may read there.
+        // (`auto` may choose such a copy.)
         let executor = spec.executor.name;
         let is_promised = source.is_pinned() || !(executor.starts_with("cuda") || executor == "auto");
         if is_promised {

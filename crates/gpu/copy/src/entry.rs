@@ -1,4 +1,4 @@
-//! What a kind of executor says of itself.
+//! The properties of a kind of executor.
 
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
@@ -9,19 +9,20 @@ use std::ops::RangeInclusive;
 /// One kind of executor.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
-    /// How it is written.
+    /// Its name in routes.
     pub(crate) word: Word,
-    /// One line for people.
+    /// One line of description.
     pub(crate) about: fn(&Machine, &Spec) -> String,
     /// The routes worth listing, whether they can be opened or not.
     pub(crate) list: fn(&Machine) -> Vec<String>,
-    /// Why there is no such route on this machine, as far as that is known without trying.
+    /// Why this machine has no such route, as far as that is known without an attempt.
     pub(crate) check: fn(&Machine, &Spec) -> Result<(), Unavailable>,
-    /// Opens one that `check` has passed: what moves the bytes, between whichever memories.
+    /// Opens a route that `check` has passed: its executor, for any memories.
     pub(crate) open: for<'m> fn(&'m Machine, &Spec) -> Found<'m>,
 }
 
-/// The other executors, for one that is made of them. The registry hands it to those, and they do not know the registry.
+/// The other executors, for one that is made of them. The registry passes this in, so that they do not depend on the
+/// registry.
 #[derive(Clone, Copy)]
 pub(crate) struct Others {
     pub(crate) parse: fn(&str) -> Result<Spec, SyntaxError>,
@@ -32,13 +33,13 @@ pub(crate) struct Others {
 /// An executor: it borrows the machine.
 pub type Found<'m> = Result<Box<dyn Executor + 'm>, Error>;
 
-/// What opening a route gives: it borrows the machine.
+/// An opened route: it borrows the machine.
 pub type Opened<'m> = Result<Route<'m>, Error>;
 
-/// The number that an option of an executor gives, if it is written.
+/// The number that an option of an executor has, if the option is present.
 ///
 /// # Errors
-/// `why` where it gives several numbers, or one that is not allowed.
+/// `why` if it has several numbers, or one that is not allowed.
 pub(crate) fn number(
     executor: &spec::Executor,
     option: &str,

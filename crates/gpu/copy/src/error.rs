@@ -1,9 +1,9 @@
-//! What can go wrong, by name.
+//! Errors.
 
 use crate::spec::SyntaxError;
 use std::time::Duration;
 
-/// This way does not exist here, and why. A result, not a failure.
+/// This route does not exist here, and the reason. A result, not a failure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Unavailable {
@@ -61,7 +61,7 @@ pub enum Error {
     Gpu(#[from] gpu::Error),
     #[error(transparent)]
     Cuda(cuda::Error),
-    /// Of a device on the bus: what its driver says.
+    /// A device on the bus: its driver's error.
     #[error(transparent)]
     Card(Box<dyn std::error::Error + Send + Sync>),
     #[error("{bytes} bytes do not fit into buffers of {capacity}; open the route with a larger capacity")]
@@ -74,29 +74,30 @@ pub enum Error {
     Unpinned,
     #[error("frame {frame} was lost or torn: {wrong} of its {pages} pages do not carry its number")]
     Frame { frame: u64, wrong: u64, pages: u64 },
-    /// A transfer was let through that must not be.
+    /// A transfer was accepted that should have been refused.
     #[error("memory that {why} was submitted to")]
     Gone { why: &'static str },
     #[error("{bytes} bytes are not there within {after:?}")]
     Late { bytes: u64, after: Duration },
     #[error("{what}: {cause}")]
     System { what: String, cause: std::io::Error },
-    /// What a library or an interpreter that was called says.
+    /// An error of a library or an interpreter that was called.
     #[error("{0}")]
     Library(String),
-    /// Another process that works for a load.
+    /// Another process that produces a load.
     #[error("{0}")]
     Process(String),
 }
 
 impl Error {
-    /// What a driver of a device says.
+    /// An error of a device's driver.
     pub fn card(error: impl std::error::Error + Send + Sync + 'static) -> Error {
         Error::Card(Box::new(error))
     }
 }
 
-/// What stands between two functions, or keeps one from being driven, is how this machine is; all else went wrong.
+/// Where the machine's topology or permissions prevent the transfer or the use of a device, that is [`Unavailable`].
+/// Other errors are failures.
 impl From<pcie::Error> for Error {
     fn from(error: pcie::Error) -> Error {
         match error {
@@ -111,7 +112,7 @@ const NOT_SUPPORTED: i32 = 801;
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`.
 const NOT_IN_A_GRAPH: i32 = 900;
 
-/// What needs a function that this driver does not have, or that CUDA says it does not support, does not exist here.
+/// A function that this driver does not have, or that CUDA does not support here, is [`Unavailable`].
 impl From<cuda::Error> for Error {
     fn from(error: cuda::Error) -> Error {
         match error {

@@ -1,21 +1,21 @@
-//! The two memories of a transfer, for code that checks what it moved: only while none is under way.
+//! The two memories of a transfer, for code that checks the moved bytes. Use them only while no transfer is pending.
 
 use crate::error::Error;
 
-/// Bytes before and behind each memory that no transfer may touch, and that can be read and written here.
+/// Bytes before and after each memory that no transfer may touch. They can be read and written here.
 pub const GUARD: u64 = 64;
 
-/// Which memory the CPU writes by itself: what is changed there costs no call of CUDA's, which would leave the caches and the GPU
-/// in another state than transfers one after the other do.
+/// The memory that the CPU writes by itself. Changes there need no CUDA call, which would leave the caches and the GPU in a
+/// different state than consecutive transfers do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostEnd {
     Source,
     Destination,
 }
 
-/// Source and destination by offset from where transfers begin: from -[`GUARD`] to [`GUARD`] past the largest.
+/// Source and destination, by offset from the start of transfers: from -[`GUARD`] to [`GUARD`] past the largest.
 pub trait Inspect {
-    /// Bytes of the destination that a transfer of so many may write: a copy writes its own, a message its line.
+    /// Bytes of the destination that a transfer of `bytes` may write: a copy writes its own bytes, a message its whole line.
     fn footprint(&self, bytes: u64) -> u64 {
         bytes
     }
@@ -23,7 +23,7 @@ pub trait Inspect {
     fn host_end(&self) -> HostEnd;
 
     /// # Errors
-    /// [`Error::Capacity`] outside of memory and guards, and what CUDA says.
+    /// [`Error::Capacity`] outside of memory and guards, or CUDA's error.
     fn write_source(&self, at: i64, data: &[u8]) -> Result<(), Error>;
 
     /// # Errors

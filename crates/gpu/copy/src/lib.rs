@@ -1,13 +1,14 @@
-//! Every way to move bytes: an [`Executor`] moves them between any two memories ([`Buffer`]), a [`Route`] is an executor with
-//! two memories of its own, a [`Transfer`] is one movement that is ready to go.
+//! Every way to move bytes. An [`Executor`] moves them between any two memories ([`Buffer`]), a [`Route`] is an executor with its
+//! own two memories, and a [`Transfer`] is one prepared movement.
 //!
 //! A route is written `source -> executor -> destination`: `host->ce0->gpu0`, `gpu0->ce2[pipelined]->host`,
-//! `host[pageable]->cuda->gpu0` ([`spec`]). [`Machine`] is what there is to move bytes with, [`names`] the routes on it, and
-//! [`open`] opens one. What does not exist is [`Unavailable`], with the reason.
+//! `host[pageable]->cuda->gpu0` ([`spec`]). A [`Machine`] has the means to move bytes, [`names`] lists its routes, and [`open`]
+//! opens one. A route that does not exist is [`Unavailable`], with the reason.
 //!
-//! The invariant: between [`Route::prepare`] and the drop of what it returns, [`Transfer::submit`] and [`Transfer::poll`] of
-//! our own routes take no lock, allocate nothing and make no system call (`aperture`, which moves a mapping, says so). Nothing
-//! here is timed; that is `measure`'s. (A card on the bus takes a lock that nobody waits for: one job at a time is under way.)
+//! The invariant: between [`Route::prepare`] and the drop of its result, [`Transfer::submit`] and [`Transfer::poll`] of
+//! doorbell's own routes take no lock, allocate nothing and make no system call. The exception is `aperture`, which moves a
+//! mapping. This crate measures no times; `measure` does. (A card on the bus takes a lock that is never contended, because only
+//! one job at a time is pending.)
 
 pub mod back_to_back;
 mod buffer;

@@ -1,4 +1,4 @@
-//! The means to move bytes on this machine: CUDA, our own channels beside it, or our own alone.
+//! The means to move bytes on this machine: CUDA, doorbell's channels in CUDA's address space, or only doorbell's channels.
 
 use crate::device::Card;
 use crate::error::{Error, Unavailable};
@@ -11,46 +11,47 @@ use route_choice::Profile;
 use std::cmp::Reverse;
 use std::sync::{Arc, OnceLock};
 
-/// Which GPU answers.
+/// The real GPU or the software GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Where {
-    /// The machine's own, through libcuda where there is one.
+    /// The machine's GPU, through libcuda where that exists.
     #[default]
     Real,
-    /// The software GPU, which has to stand behind the kernel driver's files (preloaded). Real hardware is refused.
+    /// The software GPU, which must be preloaded and then serves the kernel driver's files. Real hardware is refused.
     Soft,
 }
 
-/// Opens CUDA's address space a second time, with CUDA's own client.
+/// Enters CUDA's address space a second time, with CUDA's own client.
 type OpenGroup = Box<dyn Fn() -> Result<Arc<AddressSpace>, gpu::Error> + Send + Sync>;
 
-/// Opens another GPU beside the one of the machine.
+/// Opens another GPU in addition to the machine's.
 type OpenPeer = Box<dyn Fn(&Machine, u32) -> Result<Machine, Unavailable> + Send + Sync>;
 
 /// Finds the profile of this machine.
 type FindProfile = Box<dyn Fn() -> Result<Arc<Profile>, Unavailable> + Send + Sync>;
 
-/// GPUs that routes may name.
+/// Maximum number of GPUs that routes may name.
 const GPUS: usize = 16;
 
-/// One GPU and the ways to it, and the others of the computer, which are opened when a route first names them. Routes borrow it.
+/// One GPU and the means to move its bytes, and the computer's other GPUs, which are opened when a route first names them. Routes
+/// borrow it.
 pub struct Machine {
-    /// By their numbers; they live in this one's CUDA.
+    /// Indexed by their numbers. They use this machine's CUDA.
     peers: [OnceLock<Result<Box<Machine>, Unavailable>>; GPUS],
     open_peer: Result<OpenPeer, Unavailable>,
-    // Our side is dropped first: it lives in CUDA's address space.
+    // doorbell's side is dropped first, because it uses CUDA's address space.
     own: Result<Arc<AddressSpace>, Unavailable>,
-    /// The same address space entered with CUDA's client, opened when a route first asks for CUDA's channel group.
+    /// The same address space entered with CUDA's client, opened when a route first needs CUDA's channel group.
     group: OnceLock<Result<Arc<AddressSpace>, Unavailable>>,
     open_group: Result<OpenGroup, Unavailable>,
     runtime: OnceLock<Result<Runtime, Unavailable>>,
     cuda: Result<Context, Unavailable>,
     index: u32,
-    /// Asked for once.
+    /// Queried once.
     engines: OnceLock<Option<Vec<CopyEngine>>>,
     profile: OnceLock<Result<Arc<Profile>, Unavailable>>,
     find_profile: Option<FindProfile>,
-    /// In whose place a copy engine stands where there is none.
+    /// The device on the bus. If there is none, a copy engine stands in for it.
     card: Option<Arc<dyn Card>>,
 }
 
@@ -62,11 +63,11 @@ impl std::fmt::Debug for Machine {
 }
 
 impl Machine {
-    /// Opens GPU 0. With CUDA its primary context becomes the calling thread's.
+    /// Opens GPU 0. With CUDA, its primary context becomes current on the calling thread.
     ///
     /// # Errors
-    /// Where neither CUDA nor a channel of our own is possible: the reasons of both. If one of them is, the routes of the
-    /// other are [`Unavailable`], with the reason.
+    /// If neither CUDA nor doorbell's channels work: the reasons of both. If one of them works, the routes of the other are
+    /// [`Unavailable`], with the reason.
     pub fn open(place: Where) -> Result<Machine, Error> {
         match place {
             Where::Soft => Machine::of_driver(Arc::new(Libc), false).map_err(|error| match error {
@@ -100,10 +101,10 @@ impl Machine {
         }
     }
 
-    /// Our channels hang in a client of our own; those in CUDA's channel group need CUDA's client, which is entered when one
-    /// is first asked for.
+    /// doorbell's channels belong to doorbell's own client. Channels in CUDA's group need CUDA's client, which is entered when
+    /// one is first needed.
     fn real() -> Result<Machine, Error> {
-        // Before libcuda is initialised: from then on its calls to the kernel driver are seen.
+        // Before libcuda is initialised, so that its later calls to the kernel driver are seen.
         let watched = Libcuda::open();
         let cuda = cuda::Cuda::load().map_err(|reason| reason.to_string()).and_then(|cuda| {
             let context = cuda.device(0).and_then(|device| device.primary_context());
@@ -138,24 +139,25 @@ impl Machine {
         }
     }
 
-    /// Neither CUDA nor channels of our own, for what needs no GPU. Every route is [`Unavailable`], with this reason.
+    /// A machine with neither CUDA nor doorbell's channels, for code that needs no GPU. Every route is [`Unavailable`], with this
+    /// reason.
     pub fn without_a_gpu(reason: &str) -> Machine {
         Machine::new(Err(Unavailable::new(reason)), Err(Unavailable::new(reason)))
     }
 
-    /// Our own channels alone, over a kernel driver that the caller has. A real GPU only if `allow_real`.
+    /// Only doorbell's channels, over the caller's kernel driver. A real GPU only if `allow_real`.
     pub fn of_driver(driver: Arc<dyn Driver>, allow_real: bool) -> Result<Machine, Error> {
         let device: Arc<Device> = DeviceOptions::default().allow_real(allow_real).open(driver, 0)?;
         let reason = if device.is_soft() { "the software GPU has no CUDA" } else { "CUDA was not asked for" };
         Ok(Machine::new(Ok(AddressSpace::new(&device)?), Err(Unavailable::new(reason))))
     }
 
-    /// Our own channels alone, in an address space that the caller has.
+    /// Only doorbell's channels, in the caller's address space.
     pub fn of_space(space: Arc<AddressSpace>) -> Machine {
         Machine::new(Ok(space), Err(Unavailable::new("CUDA was not asked for")))
     }
 
-    /// CUDA alone, loaded by the caller.
+    /// Only CUDA, loaded by the caller.
     pub fn of_cuda(cuda: &Cuda) -> Result<Machine, Error> {
         let reason = "CUDA's own calls to the kernel driver were not seen, so its address space cannot be entered";
         let context = cuda.device(0)?.primary_context()?;
@@ -164,13 +166,13 @@ impl Machine {
         Ok(machine)
     }
 
-    /// CUDA and our own channels in its address space, both opened by the caller.
+    /// CUDA and doorbell's channels in its address space, both opened by the caller.
     pub fn beside(context: Context, space: Arc<AddressSpace>) -> Machine {
         Machine::new(Ok(space), Ok(context))
     }
 
-    /// Gives a machine with CUDA the way into CUDA's channel group: what opens its address space with [`Entry::CudasClient`],
-    /// called when a route first needs it.
+    /// Gives a machine with CUDA access to CUDA's channel group. `open` opens its address space with [`Entry::CudasClient`]; it
+    /// is called when a route first needs it.
     #[must_use]
     pub fn with_group(
         mut self,
@@ -181,23 +183,23 @@ impl Machine {
         self
     }
 
-    /// Gives the machine another GPU, opened by the caller: `gpu1`, or what comes after those that it has.
+    /// Gives the machine another GPU, opened by the caller: `gpu1`, or the next free number.
     #[must_use]
     pub fn with_peer(self, mut peer: Machine) -> Machine {
         let free = self.peers.iter().enumerate().position(|(n, peer)| n as u32 > self.index && peer.get().is_none());
         if let Some(n) = free {
             peer.index = n as u32;
-            // It was free.
+            // The slot was free.
             let _ = self.peers[n].set(Ok(Box::new(peer)));
         }
         self
     }
 
-    /// The machine of GPU `n`: this one, or another of the computer, which the first call opens. The calling thread's context
-    /// stays this machine's.
+    /// The machine of GPU `n`: this one, or another of the computer, which the first call opens. This machine's context stays
+    /// current on the calling thread.
     ///
     /// # Errors
-    /// Why there is no such GPU.
+    /// Why this GPU does not exist or cannot be opened.
     pub fn gpu(&self, n: u32) -> Result<&Machine, Unavailable> {
         if n == self.index {
             return Ok(self);
@@ -216,8 +218,8 @@ impl Machine {
         opened.as_deref().map_err(|why| closed(why.clone()))
     }
 
-    /// Gives the machine its profile, which route `auto` follows: what finds it is called once, when a route first needs it. It
-    /// is also who sees that the profile was taken on this machine.
+    /// Gives the machine its profile, which route `auto` follows. `find` is called once, when a route first needs the profile. It
+    /// must check that the profile was taken on this machine.
     #[must_use]
     pub fn with_profile(
         mut self,
@@ -228,14 +230,14 @@ impl Machine {
         self
     }
 
-    /// Gives the machine a device on the bus: what routes call `device` is then this one, and no copy engine.
+    /// Gives the machine a device on the bus. The `device` of routes is then this one, not a copy engine.
     #[must_use]
     pub fn with_card(mut self, card: Arc<dyn Card>) -> Machine {
         self.card = Some(card);
         self
     }
 
-    /// The device on the bus that was given to it.
+    /// The machine's device on the bus.
     pub fn card(&self) -> Option<&Arc<dyn Card>> {
         self.card.as_ref()
     }
@@ -256,40 +258,40 @@ impl Machine {
         self
     }
 
-    /// The copy engines that there are; `None` where there is no way to them, or the driver does not tell.
+    /// The copy engines; `None` where they cannot be queried or the driver does not list them.
     pub fn copy_engines(&self) -> Option<&[CopyEngine]> {
         let ask = || self.own.as_ref().ok()?.device().engines().ok();
         self.engines.get_or_init(ask).as_deref()
     }
 
-    /// The engines that run beside kernels, the best for copies of our own first: [`gpu::asynchronous`].
+    /// The engines that run while kernels run, the best for doorbell's copies first: [`gpu::asynchronous`].
     pub fn asynchronous_engines(&self) -> Vec<&CopyEngine> {
         gpu::asynchronous(self.copy_engines().unwrap_or_default())
     }
 
-    /// The number of the copy engine for those who name none: the best that runs beside kernels, else the first.
+    /// The default copy engine's number: the best that runs while kernels run, else the first.
     pub(crate) fn copy_engine(&self) -> u32 {
         let first = || self.copy_engines().unwrap_or_default().first();
         self.asynchronous_engines().first().copied().or_else(first).map_or(0, |engine| engine.number)
     }
 
-    /// The number of the copy engine for copies to another GPU: made for the link between them, if the driver says so of one, with
-    /// the most physical engines. On an H200 one of three is: 383 GB/s, the others 90.
+    /// The number of the copy engine for copies to another GPU. Of the engines that the driver reports as made for the link
+    /// between GPUs, the one with the most physical engines. On an H200 one of three is: it makes 383 GB/s, the others 90.
     pub fn engine_between_gpus(&self) -> u32 {
         let physical = |engine: &&CopyEngine| Reverse(engine.physical.as_ref().map_or(0, |mask| mask.count_ones()));
         let linked = self.asynchronous_engines().into_iter().filter(|engine| engine.caps.has(ce_caps::NVLINK_P2P));
         linked.min_by_key(physical).map_or_else(|| self.copy_engine(), |engine| engine.number)
     }
 
-    /// The number of the copy engine for copies from the host (`reads`) or to it: one that the driver says is made for that, if there
-    /// is one.
+    /// The number of the copy engine for copies from the host (`reads`) or to it: one that the driver reports as made for that,
+    /// if there is one.
     pub fn engine_for_host(&self, reads: bool) -> u32 {
         let made_for = if reads { ce_caps::SYSMEM_READ } else { ce_caps::SYSMEM_WRITE };
         let made = self.asynchronous_engines().into_iter().find(|engine| engine.caps.has(made_for));
         made.map_or_else(|| self.copy_engine(), |engine| engine.number)
     }
 
-    /// Makes CUDA's context that of the calling thread, which each thread that uses a route has to do once.
+    /// Makes CUDA's context current on the calling thread. Each thread that uses a route must call this once.
     pub fn enter(&self) -> Result<(), Error> {
         match &self.cuda {
             Ok(context) => Ok(context.make_current()?),
@@ -297,7 +299,7 @@ impl Machine {
         }
     }
 
-    /// The machine of the GPU whose copy engine plays a device: of a second GPU, else of the first.
+    /// The machine of the GPU whose copy engine stands in for a device: the second GPU, else the first.
     pub(crate) fn device_seat(&self) -> &Machine {
         self.gpu(self.index() + 1).unwrap_or(self)
     }
@@ -312,12 +314,12 @@ impl Machine {
         self.cuda.as_ref().map_err(Unavailable::clone)
     }
 
-    /// The address space of our own channels, or why there is none: CUDA's where there is CUDA.
+    /// The address space of doorbell's channels (CUDA's where there is CUDA), or why there is none.
     pub fn space(&self) -> Result<&Arc<AddressSpace>, Unavailable> {
         self.own.as_ref().map_err(Unavailable::clone)
     }
 
-    /// CUDA's address space entered with CUDA's own client, as channels in its group need it; opened by the first call.
+    /// CUDA's address space entered with CUDA's own client, for channels in CUDA's group. The first call opens it.
     pub fn group_space(&self) -> Result<&Arc<AddressSpace>, Unavailable> {
         let opened = self.group.get_or_init(|| {
             let open = self.open_group.as_ref().map_err(Unavailable::clone)?;
@@ -326,14 +328,15 @@ impl Machine {
         opened.as_ref().map_err(Unavailable::clone)
     }
 
-    /// The CUDA runtime library, looked for by the first call, or why there is none.
+    /// The CUDA runtime library, loaded by the first call, or why there is none.
     pub fn runtime(&self) -> Result<Runtime, Unavailable> {
         let load = || Runtime::load().map_err(|unavailable| Unavailable::new(unavailable.reason));
         self.runtime.get_or_init(load).clone()
     }
 }
 
-/// Another of CUDA's GPUs, and our own channels there. It and each of those that are open reach the other's memory where they can.
+/// Another of CUDA's GPUs, with doorbell's channels there. It and each open GPU can reach each other's memory where the hardware
+/// allows it.
 fn peer(
     home: &Machine,
     n: u32,
@@ -349,7 +352,8 @@ fn peer(
         let context = cuda.device(n as usize)?.primary_context()?;
         let open = home.peers.iter().filter_map(|peer| peer.get()?.as_ref().ok()?.cuda.as_ref().ok());
         for other in std::iter::once(first).chain(open) {
-            // Without it CUDA still copies between the two, and our own channels say that the memory is not mapped.
+            // Without peer access CUDA still copies between the two, but doorbell's channels return an error: the memory is not
+            // mapped.
             let _ = other.enable_peer(&context)? && context.enable_peer(other)?;
         }
         let uuid = context.device().uuid()?;

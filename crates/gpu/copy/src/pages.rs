@@ -1,4 +1,4 @@
-//! Host memory that is not CUDA's: pageable, on huge pages, or of a NUMA node.
+//! Host memory that CUDA did not allocate: pageable, on huge pages, or of a NUMA node.
 
 use crate::error::{Error, Unavailable};
 use crate::spec::Host;
@@ -11,19 +11,19 @@ const PAGE: usize = 0x1000;
 const HUGE: u64 = 2 << 20;
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 const NODES: &str = "/sys/devices/system/node";
-/// `MPOL_BIND`: pages come from these nodes or not at all.
+/// `MPOL_BIND`: pages come only from these nodes.
 const MPOL_BIND: libc::c_int = 2;
-/// Nodes that a mask names.
+/// Maximum nodes in a mask.
 const MAX_NODES: usize = 1024;
 
-/// Zeroed memory on whole pages, given back when dropped.
+/// Zeroed memory on whole pages, freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Pages {
     pointer: NonNull<u8>,
     kept: Kept,
 }
 
-/// How it is given back.
+/// How it is freed.
 #[derive(Debug)]
 enum Kept {
     Heap(Layout),
@@ -32,10 +32,10 @@ enum Kept {
 
 // SAFETY: plain memory with one owner.
 unsafe impl Send for Pages {}
-// SAFETY: as above; shared use goes through raw pointers, which are the user's.
+// SAFETY: as above; shared use is by raw pointers, for which the user is responsible.
 unsafe impl Sync for Pages {}
 
-/// Why there is no memory of that kind, as far as that is known without asking for it.
+/// Why there is no memory of that kind, as far as that is known without an attempt.
 pub(crate) fn check(kind: Host) -> Result<(), Unavailable> {
     match kind {
         Host::Huge if free_huge_pages() == Some(0) => Err(no_huge_pages()),
@@ -58,7 +58,7 @@ fn no_huge_pages() -> Unavailable {
 }
 
 impl Pages {
-    /// Of the kinds that are not CUDA's own: on huge pages, of a node, or anywhere.
+    /// The kinds that CUDA does not allocate: on huge pages, of a node, or anywhere.
     pub(crate) fn of_kind(kind: Host, bytes: u64) -> Result<Pages, Error> {
         match kind {
             Host::Huge => Pages::huge(bytes),
@@ -77,7 +77,7 @@ impl Pages {
         Ok(Pages { pointer, kept: Kept::Heap(layout) })
     }
 
-    /// On pages of 2 MiB, which have to be reserved.
+    /// On pages of 2 MiB, which must be reserved.
     fn huge(bytes: u64) -> Result<Pages, Error> {
         let bytes = bytes.next_multiple_of(HUGE);
         match map(bytes, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB) {
@@ -87,7 +87,7 @@ impl Pages {
         }
     }
 
-    /// Whose pages all come from NUMA node `n`.
+    /// All pages come from NUMA node `n`.
     fn of_node(n: u32, bytes: u64) -> Result<Pages, Error> {
         check(Host::Node(n))?;
         let bits = u64::BITS as usize;
@@ -95,8 +95,8 @@ impl Pages {
         let no_node = || Unavailable::new(format!("NUMA node {n}: nodes are counted up to {}", MAX_NODES - 1));
         *mask.get_mut(n as usize / bits).ok_or_else(no_node)? |= 1 << (n as usize % bits);
         let pages = map(bytes, 0).map_err(|_| Error::Memory { bytes })?;
-        // SAFETY: a mapping of our own, no page of which has been touched; the mask has as many bits as are told, of which the
-        // kernel leaves out the last.
+        // SAFETY: this function's own mapping, no page of which has been touched. The mask has `MAX_NODES` bits; one more is
+        // passed, because the kernel leaves out the last.
         let bound = unsafe {
             libc::syscall(libc::SYS_mbind, pages.as_ptr(), bytes, MPOL_BIND, mask.as_ptr(), MAX_NODES + 1, 0)
         };
@@ -104,7 +104,7 @@ impl Pages {
             let error = io::Error::last_os_error();
             return Err(Unavailable::new(format!("memory of NUMA node {n} alone (mbind): {error}")).into());
         }
-        // SAFETY: as many bytes are mapped; touched now, they come from the node now.
+        // SAFETY: that many bytes are mapped. Touching them now allocates them from the node now.
         unsafe { pages.as_ptr().write_bytes(0, bytes as usize) };
         Ok(pages)
     }
@@ -117,7 +117,7 @@ impl Pages {
 fn map(bytes: u64, flags: libc::c_int) -> io::Result<Pages> {
     let length = usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
     let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping at an address of the kernel's choice.
+    // SAFETY: a new mapping at an address that the kernel chooses.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), length, prot, flags, -1, 0) };
     match NonNull::new(at.cast()) {
         Some(pointer) if at != libc::MAP_FAILED => Ok(Pages { pointer, kept: Kept::Mapped(length) }),
@@ -131,7 +131,7 @@ impl Drop for Pages {
             // SAFETY: allocated by `new` with this layout.
             Kept::Heap(layout) => unsafe { dealloc(self.pointer.as_ptr(), layout) },
             Kept::Mapped(length) => {
-                // SAFETY: the mapping made by `map`, which nothing refers to any more.
+                // SAFETY: the mapping made by `map`, which is no longer in use.
                 unsafe { libc::munmap(self.pointer.as_ptr().cast(), length) };
             }
         }
@@ -149,9 +149,9 @@ mod tests {
         }
     }
 
-    /// Zeroed, and all of it can be written.
+    /// The memory is zeroed, and all of it can be written.
     fn works(pages: &Pages, bytes: usize) {
-        // SAFETY: as many bytes are there.
+        // SAFETY: the memory has that many bytes.
         let all = unsafe { std::slice::from_raw_parts_mut(pages.as_ptr(), bytes) };
         assert!(all.iter().all(|byte| *byte == 0));
         all.fill(7);

@@ -1,7 +1,7 @@
-//! CUDA's memory, made nameable in our own pushbuffers: exactly what CUDA says is allocated there, no byte more.
+//! Makes CUDA's memory usable in doorbell's pushbuffers: exactly the range that CUDA has allocated, no byte more.
 //!
-//! The kernel driver maps more than was asked for (2 MiB at a time), so it is CUDA's own range query that says where an
-//! allocation ends.
+//! The kernel driver maps more than was requested (2 MiB at a time), so CUDA's own range query determines the end of an
+//! allocation.
 
 use crate::error::{Error, PinError};
 use crate::machine::Machine;
@@ -9,69 +9,69 @@ use cuda::{Context, MemoryType};
 use gpu::AddressSpace;
 use std::sync::Arc;
 
-/// A range of CUDA's memory that our own channels may name, until it is dropped or the memory is freed. Drop it first: what is
-/// in flight is waited for then. Which frees are seen, and which are not, is told at [`gpu::Region`].
+/// A range of CUDA's memory that doorbell's channels may name, until this is dropped or the memory is freed. Drop it before you
+/// free the memory: the drop waits for work in flight. [`gpu::Region`] lists which frees are seen, and which are not.
 #[derive(Debug)]
 pub struct Pinned {
     pin: Arc<gpu::Pin>,
 }
 
 impl Pinned {
-    /// The address under which the GPU sees it.
+    /// The address at which the GPU sees it.
     pub fn va(&self) -> u64 {
         self.pin.va()
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn length(&self) -> u64 {
         self.pin.length()
     }
 
-    /// All of it, for transfers of one's own.
+    /// All of it, for the caller's own transfers.
     pub fn region(&self) -> &gpu::Region {
         self.pin.region()
     }
 
-    /// As `gpu` has it, for BAR1 maps.
+    /// The pin in `gpu`, for BAR1 maps.
     pub fn pin(&self) -> &Arc<gpu::Pin> {
         &self.pin
     }
 }
 
-/// Pins `length` bytes at `pointer`, which is CUDA's: device memory of this machine's GPU, or host memory that CUDA
-/// allocated or registered.
+/// Pins `length` bytes at `pointer`, which CUDA knows: device memory of this machine's GPU, or host memory that CUDA allocated or
+/// registered.
 ///
 /// # Errors
-/// [`PinError`] for each way in which the range is not that; [`Error::Unavailable`] where there is no CUDA or no way beside
-/// it; [`Error::Gpu`] where the kernel driver's objects behind the range are not known.
+/// [`PinError`] for each way in which the range is anything else; [`Error::Unavailable`] where there is no CUDA or its address
+/// space cannot be entered; [`Error::Gpu`] where the kernel driver's objects for the range are not known.
 pub fn pin(machine: &Machine, pointer: u64, length: u64) -> Result<Pinned, Error> {
-    // What is wrong with the range is said before what is wrong with the machine.
+    // An error of the range is reported before one of the machine.
     check(machine.context()?, pointer, length)?;
     pin_in(machine, machine.space()?, pointer, length)
 }
 
-/// As [`pin`], for the pushbuffers of one of the machine's address spaces.
+/// As [`pin`], for pushbuffers in one of the machine's address spaces.
 pub(crate) fn pin_in(machine: &Machine, space: &Arc<AddressSpace>, pointer: u64, length: u64) -> Result<Pinned, Error> {
     let context = machine.context()?;
     let Allocation { number: allocation, base, bytes } = check(context, pointer, length)?;
     let cuda = context.cuda();
     space.believe(base, bytes);
-    // CUDA numbers allocations, each once: another number is another owner's memory at the same address.
+    // CUDA never reuses an allocation's number: another number is another owner's memory at the same address.
     let witness = move || matches!(cuda.allocation(pointer), Ok(Some(now)) if now == allocation);
     let pin = space.pin_with(pointer, length, Arc::new(witness))?;
-    // It may have been freed between the questions and the pin; from here on that ends the pin.
+    // It may have been freed between the query and the pin. From here on a free ends the pin.
     let now = check(context, pointer, length)?.number;
     if now == allocation { Ok(Pinned { pin: Arc::new(pin) }) } else { Err(PinError::Freed { pointer }.into()) }
 }
 
-/// What CUDA says of an allocation.
+/// CUDA's data of an allocation.
 pub(crate) struct Allocation {
     number: u64,
     base: u64,
     bytes: u64,
 }
 
-/// That CUDA has the whole range, of a kind that the GPU reads where it is.
+/// Checks that CUDA has the whole range, of a kind that the GPU reads in place.
 pub(crate) fn check(context: &Context, pointer: u64, length: u64) -> Result<Allocation, Error> {
     if pointer == 0 {
         return Err(PinError::Null.into());
@@ -80,7 +80,7 @@ pub(crate) fn check(context: &Context, pointer: u64, length: u64) -> Result<Allo
         return Err(PinError::Empty { pointer }.into());
     }
     let Some(known) = context.pointer(pointer)? else {
-        // CUDA says the same of freed memory and of memory that was never its own.
+        // CUDA returns the same for freed memory and for memory that was never its own.
         let error = if is_mapped(pointer) { PinError::Pageable { pointer } } else { PinError::Freed { pointer } };
         return Err(error.into());
     };
@@ -105,10 +105,10 @@ pub(crate) fn check(context: &Context, pointer: u64, length: u64) -> Result<Allo
     Ok(Allocation { number: known.allocation, base: known.base, bytes: known.bytes })
 }
 
-/// Whether the process can read ordinary memory there. CUDA keeps what it has freed reserved, unreadable or as a mapping of
-/// its own files.
+/// Whether the process can read ordinary memory there. CUDA keeps freed memory reserved, unreadable or as a mapping of its own
+/// files.
 fn is_mapped(pointer: u64) -> bool {
-    // Without the file nothing is known, and the other answer is the more careful one.
+    // Without this file the state is unknown, and `false` is the safer result.
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
     maps.lines().any(|line| {
         let mut fields = line.split_ascii_whitespace();

@@ -1,31 +1,30 @@
-//! Transfers at another place of their buffers each time, whose bytes are known wherever they go.
+//! Transfers at different places of their buffers each time, with known bytes at every place.
 //!
-//! Source and destination are filled once; what every byte of both must be is known from then on. A transfer changes what is
-//! known of the destination, so a byte that an earlier one lost or wrote beside its place is found by a later comparison there.
+//! Source and destination are filled once. From then on the expected value of every byte of both is known. Each transfer updates
+//! the expected destination. So if an earlier one lost a byte or wrote one outside its place, a later comparison there finds it.
 
 use crate::error::Error;
 use crate::inspect::{GUARD, HostEnd, Inspect};
 use crate::verify::{Difference, Wrong, random};
 
-/// Places are multiples of so many bytes, behind the offsets of the route: what they differ in is where they are, not how they are
-/// aligned.
+/// Places are multiples of this, after the route's offsets. So they differ in address but not in alignment.
 const GRAIN: u64 = 4096;
-/// Spans that are changed before a transfer, and the bytes of one.
+/// Spans that are changed before a transfer, and the bytes of each.
 const SPANS: usize = 3;
 const STAMP: usize = 8;
 
-/// Transfers at places drawn anew.
+/// Transfers at newly drawn places.
 #[derive(Debug)]
 pub struct Places {
     bytes: usize,
-    /// What lies in the source.
+    /// The source's bytes.
     source: Vec<u8>,
-    /// What lies in the destination, guards included, when all transfers before have been made.
+    /// The destination's expected bytes after all earlier transfers, including guards.
     destination: Vec<u8>,
-    /// Of the next transfer, or the last.
+    /// Places of the next transfer, or of the last.
     from: usize,
     to: usize,
-    /// What it moves is not yet known to lie in the destination.
+    /// The last transfer's bytes are not yet in `destination`.
     open: bool,
     found: Vec<u8>,
     state: u64,
@@ -34,10 +33,10 @@ pub struct Places {
 const G: usize = GUARD as usize;
 
 impl Places {
-    /// Fills both memories with random bytes, `capacity` of each, guards included.
+    /// Fills both memories with random bytes: `capacity` bytes each, and the guards.
     ///
     /// # Errors
-    /// [`Error::Capacity`] for more bytes than there are, and what CUDA says.
+    /// [`Error::Capacity`] for more bytes than there are, or CUDA's error.
     pub fn new(ends: &dyn Inspect, capacity: u64, bytes: u64, seed: u64) -> Result<Places, Error> {
         if bytes > capacity {
             return Err(Error::Capacity { bytes, capacity });
@@ -55,8 +54,8 @@ impl Places {
         Ok(Places { bytes, source, destination, from: 0, to: 0, open: false, found, state: seed | 1 })
     }
 
-    /// Where a buffer for transfers of `bytes` at other places each time ends: eight times as many, 16 MiB at least, 1 GiB at most
-    /// unless two do not fit.
+    /// Size of a buffer for transfers of `bytes` at different places: eight times as many, at least 16 MiB, at most 1 GiB unless
+    /// two transfers do not fit.
     pub fn room(bytes: u64) -> u64 {
         bytes.saturating_mul(8).clamp(16 << 20, 1 << 30).max(bytes.saturating_mul(2))
     }
@@ -74,12 +73,12 @@ impl Places {
         (self.draw() % (last + 1) * GRAIN) as usize
     }
 
-    /// Before a transfer: draws its place in source and destination. Bytes at the start, in the middle and at the end differ then
-    /// at the two (all of up to 24), which the CPU sees to at the end that it writes by itself: at the source only with `fresh`,
-    /// which changes the bytes that are moved.
+    /// Call before a transfer: draws its place in source and destination. Bytes at the start, in the middle and at the end (all
+    /// of up to 24) then differ between the two. For that the CPU changes the end that it writes by itself. It changes the source
+    /// only with `fresh`, because that changes the moved bytes.
     ///
     /// # Errors
-    /// What the memory says.
+    /// The memory's error.
     pub fn renew(&mut self, ends: &dyn Inspect, fresh: bool) -> Result<(u64, u64), Error> {
         self.settle();
         (self.from, self.to) = (self.place(), self.place());
@@ -102,7 +101,7 @@ impl Places {
             let (source, destination) = (self.from + at, G + self.to + at);
             match ends.host_end() {
                 HostEnd::Source => {
-                    // No byte is what the destination holds.
+                    // Every byte differs from the destination's.
                     new.iter_mut().zip(&self.destination[destination..]).for_each(|(new, held)| *new ^= held);
                     ends.write_source(source as i64, new)?;
                     self.source[source..source + length].copy_from_slice(new);
@@ -117,7 +116,7 @@ impl Places {
         Ok(())
     }
 
-    /// The transfer is made: what it moves belongs to the destination.
+    /// Call when the transfer is made: its bytes are then expected in the destination.
     #[inline]
     pub fn made(&mut self) {
         self.open = true;
@@ -130,10 +129,10 @@ impl Places {
         }
     }
 
-    /// After a transfer: every byte of it, and what lies before and behind it.
+    /// Call after a transfer: compares every byte of it, and the bytes before and after it.
     ///
     /// # Errors
-    /// What the memory says. A difference is no error, but the answer.
+    /// The memory's error. A difference is not an error; it is returned.
     pub fn check(&mut self, ends: &dyn Inspect) -> Result<Option<Wrong>, Error> {
         let before = &self.destination[G + self.to..G + self.to + self.bytes];
         let before: Option<Vec<u8>> = self.open.then(|| before.to_vec());
@@ -175,7 +174,7 @@ mod tests {
             Memory { host, source: empty(), destination: empty() }
         }
 
-        /// Moves some of the bytes, from one before the start or to one behind the end if it is told so.
+        /// Moves some of the bytes. Can also start one byte early or end one byte late.
         fn transfer(&self, (from, to): (u64, u64), bytes: usize, before: usize) {
             let (from, to) = (G + from as usize, G + to as usize);
             let (source, mut destination) = (self.source.borrow(), self.destination.borrow_mut());
@@ -255,7 +254,7 @@ mod tests {
                     None if beside => {}
                     other => panic!("{text}: {other:?}"),
                 }
-                // As it should be, or the next comparison at this place would find it again.
+                // Restores the bytes, or the next comparison at this place would find the same error again.
                 let held = &places.destination;
                 *memory.destination.borrow_mut() = held.clone();
             }

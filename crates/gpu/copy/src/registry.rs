@@ -1,4 +1,4 @@
-//! Which routes there are.
+//! The list of routes.
 
 use crate::buffer;
 use crate::ends::Pair;
@@ -30,7 +30,7 @@ const ENTRIES: &[Entry] = &[
 
 const OTHERS: Others = Others { parse, check: available, open: of_spec };
 
-/// A device's DMA, and one of the others between host and GPU.
+/// A device's DMA, combined with one of the other executors between host and GPU.
 const STAGED: Entry = Entry {
     word: routes::staged::WORD,
     about: routes::staged::about,
@@ -39,7 +39,7 @@ const STAGED: Entry = Entry {
     open: |machine, spec| routes::staged::open(machine, spec, OTHERS),
 };
 
-/// One of the others, by the profile: it needs to know them.
+/// One of the others, chosen by the profile, so it needs them as a parameter.
 const AUTO: Entry = Entry {
     word: routes::auto::WORD,
     about: routes::auto::about,
@@ -52,18 +52,18 @@ const AUTO: Entry = Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     pub name: String,
-    /// What moves the bytes, in one line.
+    /// The executor in one line.
     pub about: String,
-    /// Why it cannot be opened on this machine, as far as that is known without trying.
+    /// Why it cannot be opened on this machine, as far as that is known without an attempt.
     pub unavailable: Option<Unavailable>,
 }
 
-/// The routes worth knowing on this machine, those that it lacks too.
+/// The routes worth knowing on this machine, also those that it lacks.
 pub fn names(machine: &Machine) -> Vec<Listed> {
     let mut listed = Vec::new();
     for entry in ENTRIES {
         for name in (entry.list)(machine) {
-            // Every listed text parses: a test holds each entry to it.
+            // Every listed text parses: a test checks each entry.
             let Ok(spec) = parse(&name) else { continue };
             let (about, unavailable) = ((entry.about)(machine, &spec), check(entry, machine, &spec).err());
             listed.push(Listed { name, about, unavailable });
@@ -72,16 +72,16 @@ pub fn names(machine: &Machine) -> Vec<Listed> {
     listed
 }
 
-/// Reads the text of a route.
+/// Parses the text of a route.
 ///
 /// # Errors
-/// What is wrong with it, where, and what is allowed there.
+/// The mistake, its place, and what is allowed there.
 pub fn parse(text: &str) -> Result<Spec, SyntaxError> {
     let words: Vec<Word> = ENTRIES.iter().map(|entry| entry.word).collect();
     Spec::parse(text, &words)
 }
 
-/// What moves the bytes of a route, in one line, whether it can be opened or not.
+/// The executor of a route in one line, even if the route cannot be opened.
 ///
 /// # Errors
 /// As [`parse`].
@@ -94,8 +94,8 @@ pub fn about(machine: &Machine, name: &str) -> Result<String, SyntaxError> {
 /// Opens a route by its text, with buffers for transfers of up to `capacity` bytes.
 ///
 /// # Errors
-/// [`Error::Syntax`] for a text that is no route, [`Error::Unavailable`] where this machine has no such route or its driver
-/// refuses one, and what the allocation of buffers says.
+/// [`Error::Syntax`] for a text that is not a route, [`Error::Unavailable`] where this machine has no such route or its
+/// driver refuses one, or an error from the allocation of buffers.
 pub fn open<'m>(machine: &'m Machine, name: &str, capacity: u64) -> Opened<'m> {
     let spec = parse(name)?;
     let executor = of_spec(machine, &spec)?;
@@ -104,7 +104,7 @@ pub fn open<'m>(machine: &'m Machine, name: &str, capacity: u64) -> Opened<'m> {
     opened.map_err(refused)
 }
 
-/// Opens what moves the bytes of a route, for memories of the caller's: of the route's two ends only the kinds count.
+/// Opens a route's executor, for the caller's memories. Only the kinds of the route's two ends matter.
 ///
 /// # Errors
 /// As [`open`].
@@ -119,20 +119,20 @@ fn of_spec<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
     (entry.open)(machine, spec).map_err(refused)
 }
 
-/// Why there is no such route on this machine, as far as that is known without trying.
+/// Why this machine has no such route, as far as that is known without an attempt.
 fn available(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     let entry = ENTRIES.iter().find(|entry| entry.word.name == spec.executor.name);
     entry.map_or(Ok(()), |entry| check(entry, machine, spec))
 }
 
-/// Executor and memories.
+/// Checks the executor and the memories.
 fn check(entry: &Entry, machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     (entry.check)(machine, spec)?;
     buffer::check(machine, spec.source)?;
     buffer::check(machine, spec.destination)
 }
 
-/// What the driver refuses while a way is opened does not exist here.
+/// Turns what the driver refused while a route was opened into [`Unavailable`].
 pub(crate) fn refused(error: Error) -> Error {
     match error {
         Error::Gpu(refused) if is_refusal(&refused) => Unavailable::new(refused.to_string()).into(),
@@ -140,7 +140,7 @@ pub(crate) fn refused(error: Error) -> Error {
     }
 }
 
-/// The kernel driver, or what it is known to hold, does not give what the route needs.
+/// Whether the kernel driver, or what is known about it, does not provide something that the route needs.
 fn is_refusal(error: &gpu::Error) -> bool {
     use gpu::Error::{Architecture, Driver, Group, Map, NoClass, NotPinnable, TooManyChannels};
     matches!(

@@ -1,4 +1,4 @@
-//! An executor moves bytes between any two memories; a route is an executor with two memories of its own.
+//! An executor moves bytes between any two memories. A route is an executor with its own two memories.
 
 use crate::buffer::Buffer;
 use crate::ends::Pair;
@@ -6,37 +6,38 @@ use crate::error::{Error, Unavailable};
 use crate::inspect::Inspect;
 use std::time::Duration;
 
-/// What moves bytes: it owns channels, streams and kernels, and no memory that it moves.
+/// Moves bytes. It owns channels, streams and kernels, but not the memory that it moves.
 pub trait Executor {
     /// Bytes that a memory needs for transfers of up to `capacity`.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where it moves no transfer so large.
+    /// [`Error::Unavailable`] where it cannot move such a large transfer.
     fn room(&self, capacity: u64) -> Result<u64, Error> {
         Ok(capacity)
     }
 
-    /// A message writes so many bytes of its destination, however long it is; 0 for copies.
+    /// A message of any length writes this many bytes of its destination; 0 for copies.
     fn line(&self) -> u64 {
         0
     }
 
-    /// How many like this one may be ready to move bytes at once. Kernels that wait for their commands keep their multiprocessors.
+    /// How many executors like this one may be ready at the same time. Kernels that wait for their commands keep their
+    /// multiprocessors.
     fn at_once(&self) -> u32 {
         u32::MAX
     }
 
-    /// Makes both memories reachable for it: pinned, or mapped. [`Executor::prepare`] does it too; whoever asks before learns
-    /// earlier what is wrong with them.
+    /// Makes both memories reachable for it: pinned, or mapped. [`Executor::prepare`] does this too. A separate call reports
+    /// errors of the memories earlier.
     ///
     /// # Errors
-    /// What the driver has against it.
+    /// The driver's reason to refuse them.
     fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error>;
 
-    /// Readies a transfer of `bytes` from the start of one memory to the start of another.
+    /// Prepares a transfer of `bytes` from the start of one memory to the start of another.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where it cannot move that many bytes between these two, with the reason, and [`Error::Capacity`].
+    /// [`Error::Unavailable`] where it cannot move that many bytes between these two, with the reason, or [`Error::Capacity`].
     fn prepare<'r>(
         &'r mut self,
         from: &'r Buffer<'r>,
@@ -45,7 +46,7 @@ pub trait Executor {
     ) -> Result<Box<dyn Transfer + 'r>, Error>;
 }
 
-/// A way between two memories, opened: they are allocated, and what moves the bytes exists.
+/// An opened route between two memories: they are allocated, and the executor exists.
 pub struct Route<'m> {
     // Before the memories that its work may name.
     executor: Box<dyn Executor + 'm>,
@@ -54,10 +55,10 @@ pub struct Route<'m> {
 }
 
 impl<'m> Route<'m> {
-    /// Between two memories of the caller's choice.
+    /// Between two memories that the caller chooses.
     ///
     /// # Errors
-    /// What the executor has against the memories.
+    /// The executor's reason to refuse the memories.
     pub fn new(
         name: &str,
         source: Buffer<'m>,
@@ -79,25 +80,25 @@ impl<'m> Route<'m> {
         Ok(Route { executor, pair, capacity })
     }
 
-    /// As it was asked for: `host->ce0->gpu0`.
+    /// The name as the caller wrote it: `host->ce0->gpu0`.
     pub fn name(&self) -> &str {
         &self.pair.name
     }
 
-    /// The largest transfer that its memories hold, bytes.
+    /// The largest transfer that its memories hold, in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// How many of these may be ready at once: one that is ready keeps what the others need.
+    /// How many of these may be ready at the same time: a ready one keeps resources that the others need.
     pub fn at_once(&self) -> u32 {
         self.executor.at_once()
     }
 
-    /// Readies a transfer of `bytes` from the start of the source to the start of the destination.
+    /// Prepares a transfer of `bytes` from the start of the source to the start of the destination.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where this way cannot move that many bytes, with the reason.
+    /// [`Error::Unavailable`] where this route cannot move that many bytes, with the reason.
     pub fn prepare(&mut self, bytes: u64) -> Result<Box<dyn Transfer + '_>, Error> {
         let capacity = self.capacity;
         if bytes > capacity {
@@ -106,15 +107,15 @@ impl<'m> Route<'m> {
         self.executor.prepare(&self.pair.source, &self.pair.destination, bytes)
     }
 
-    /// Writes `data` to the start of the source, untimed and by a way that is not this one where there is another.
+    /// Writes `data` to the start of the source, untimed, and not by this route where there is another way.
     ///
     /// # Errors
-    /// [`Error::Capacity`], and what CUDA says.
+    /// [`Error::Capacity`], or CUDA's error.
     pub fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
         self.pair.fill(data)
     }
 
-    /// Reads the start of the destination back into `into`, untimed and by a way that is not this one where there is another.
+    /// Reads the start of the destination back into `into`, untimed, and not by this route where there is another way.
     ///
     /// # Errors
     /// As [`Route::fill`].
@@ -122,71 +123,70 @@ impl<'m> Route<'m> {
         self.pair.read_back(into)
     }
 
-    /// Its two memories, guards included, while nothing is under way.
+    /// Its two memories, including guards; use them while no transfer is pending.
     pub fn ends(&self) -> &dyn Inspect {
         &self.pair
     }
 
-    /// Its parts, to be put together in another way.
+    /// Its parts, so that they can be combined differently.
     pub fn into_parts(self) -> (Buffer<'m>, Box<dyn Executor + 'm>, Buffer<'m>) {
         (self.pair.source, self.executor, self.pair.destination)
     }
 }
 
-/// One transfer that is ready to go, as often as one likes.
+/// One prepared transfer, which may be submitted any number of times.
 pub trait Transfer {
-    /// Hands it to whoever executes it. For ways that are the CPU's own (stores through BAR1) all the work is here.
+    /// Submits it. If the CPU moves the bytes (stores through BAR1), all the work is here.
     fn submit(&mut self) -> Result<(), Error>;
 
-    /// True when the last submitted transfer's bytes are all there.
+    /// True when all bytes of the last submitted transfer have arrived.
     fn poll(&mut self) -> Result<bool, Error>;
 
-    /// Whether [`Transfer::poll`] only looks at memory. Where it calls CUDA, a loop of polls is no way to wait:
-    /// [`Transfer::wait`] is.
+    /// Whether [`Transfer::poll`] only reads memory. Where it calls CUDA, do not wait in a loop of polls; use [`Transfer::wait`].
     fn is_polled(&self) -> bool {
         true
     }
 
-    /// Until the last submitted transfer's bytes are all there.
+    /// Waits until all bytes of the last submitted transfer have arrived.
     ///
     /// # Errors
-    /// [`Error::Late`] after `timeout`; the transfer may still be under way.
+    /// [`Error::Late`] after `timeout`; the transfer may still be pending.
     fn wait(&mut self, timeout: Duration) -> Result<(), Error>;
 
-    /// To be called when no submission will come for a while: lets go of what is kept busy on the GPU meanwhile, such as a
-    /// kernel that spins. The next submission readies it again, and takes longer for it. Most ways have nothing to do here.
+    /// Call this when no submission will follow for a while. It stops what would stay busy on the GPU, such as a kernel that
+    /// spins. The next submission starts it again, and takes longer for that. Most routes do nothing here.
     fn rest(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// The next submissions go from another place of the source to another of the destination: offsets from where transfers
-    /// begin otherwise. No transfer may be in flight.
+    /// The next submissions use other places of source and destination: offsets from where transfers otherwise begin. No transfer
+    /// may be in flight.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where its addresses are fixed when it is prepared, [`Error::Capacity`] where it would not fit.
+    /// [`Error::Unavailable`] where the addresses are fixed when it is prepared, [`Error::Capacity`] where it would not fit.
     fn move_to(&mut self, _source: u64, _destination: u64) -> Result<(), Error> {
         Err(Unavailable::new("its addresses are fixed when it is prepared").into())
     }
 
-    /// When the last transfer that is done was, in nanoseconds of the GPU's clock ([`gpu::Clock`]): the timestamp that the
-    /// engine wrote with its release. `None` where no engine of ours releases anything.
+    /// When the last finished transfer was done, in nanoseconds of the GPU's clock ([`gpu::Clock`]): the timestamp that the
+    /// engine wrote with its release. `None` where no engine on doorbell's channels writes a release.
     fn released_gpu_ns(&self) -> Option<u64> {
         None
     }
 
-    /// When the engine began the last transfer that is done, by the same clock. `None` where it does not say: `ceN[timed]` and
-    /// `inline[timed]` do.
+    /// When the engine began the last finished transfer, by the same clock. `None` where it does not write that time;
+    /// `ceN[timed]` and `inline[timed]` do.
     fn started_gpu_ns(&self) -> Option<u64> {
         None
     }
 
-    /// The multiprocessors on which its kernels run, by cluster and block, as they said themselves. `None` where no kernel that
-    /// stays carries it, or not all have said so yet.
+    /// The multiprocessors on which its kernels run, by cluster and block, as the kernels reported them. `None` where the route
+    /// has no resident kernel, or not all have reported yet.
     fn places(&self) -> Option<Vec<Vec<u32>>> {
         None
     }
 
-    /// Its two memories, to be looked at and written while nothing of it is under way; `None` where they cannot be.
+    /// Its two memories, to be read and written while no transfer is pending; `None` where they cannot be.
     fn ends(&self) -> Option<&dyn Inspect> {
         None
     }

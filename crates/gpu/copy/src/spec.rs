@@ -1,12 +1,12 @@
-//! How a way is written: `source -> executor -> destination`, each with options in brackets.
+//! The text of a route: `source -> executor -> destination`, each with options in brackets.
 //!
 //! `host->ce0->gpu0`, `gpu0->ce2[pipelined]->host`, `host[pageable]->cuda[sync]->gpu0`, `host[offset=1]->inline->gpu0`.
-//! Which executors there are, and which options each takes, is the registry's to say ([`Word`]): the grammar knows none by
-//! name. Two texts mean the same way exactly if they parse to the same [`Spec`]; printed, it is the shortest text.
+//! The registry defines the executors and the options of each ([`Word`]); the grammar contains no names. Two texts mean
+//! the same route exactly if they parse to the same [`Spec`]. Printed, a spec is the shortest text.
 
 use std::fmt;
 
-/// One end of a way.
+/// One end of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct End {
     pub memory: Memory,
@@ -19,20 +19,20 @@ pub enum Memory {
     Host(Host),
     /// GPU n.
     Gpu(u32),
-    /// Of the device that moves bytes by itself ([`crate::device`]).
+    /// Memory of the device that moves bytes by itself ([`crate::device`]).
     Device,
 }
 
 /// Kinds of host memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Host {
-    /// Allocated pinned. The default: not written.
+    /// Allocated pinned. The default, which is not written.
     #[default]
     Pinned,
     Pageable,
     /// Pageable memory that was pinned afterwards.
     Registered,
-    /// Allocated pinned and write-combined: stores of the CPU pass its caches, loads are slow.
+    /// Allocated pinned and write-combined: the CPU's stores bypass its caches; loads are slow.
     WriteCombined,
     /// Huge pages of 2 MiB, pinned afterwards.
     Huge,
@@ -41,7 +41,7 @@ pub enum Host {
 }
 
 impl Host {
-    /// Whether CUDA allocates or registers it, and nobody else does.
+    /// Whether only CUDA can allocate or register it.
     pub fn is_cudas(self) -> bool {
         match self {
             Host::Pinned | Host::Pageable => false,
@@ -50,16 +50,16 @@ impl Host {
     }
 }
 
-/// What moves the bytes.
+/// Moves the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Executor {
-    /// As the registry has it: `ce`.
+    /// The registry's name: `ce`.
     pub name: &'static str,
     /// The 2 of `ce2`.
     pub index: Option<u32>,
     /// Sorted, each once.
     pub options: Vec<&'static str>,
-    /// Those with numbers, as `pieces=256` or `engines=3+4`: sorted, each once.
+    /// Options with numbers, such as `pieces=256` or `engines=3+4`: sorted, each once.
     pub numbers: Vec<(&'static str, Vec<u32>)>,
 }
 
@@ -68,7 +68,7 @@ impl Executor {
         self.options.contains(&option)
     }
 
-    /// What stands behind `option`, which ends in `=`.
+    /// The numbers after `option`, which ends in `=`.
     pub fn numbers(&self, option: &str) -> Option<&[u32]> {
         self.numbers.iter().find(|(name, _)| *name == option).map(|(_, numbers)| numbers.as_slice())
     }
@@ -94,7 +94,7 @@ impl fmt::Display for Executor {
     }
 }
 
-/// A way.
+/// A route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
     pub source: End,
@@ -102,7 +102,7 @@ pub struct Spec {
     pub destination: End,
 }
 
-/// An executor that may be written.
+/// An executor that a route may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
     pub name: &'static str,
@@ -112,26 +112,26 @@ pub struct Word {
     pub options: &'static [&'static str],
 }
 
-/// Why a text is no way, or not what else is written in its place, and at which byte of it.
+/// Why a text is not a route (or another `kind` of text), and the byte where the mistake is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} `{text}`: {what} at byte {at}; {allowed}")]
 pub struct SyntaxError {
-    /// What it was read as: `route`.
+    /// The kind of text that was expected: `route`.
     pub kind: &'static str,
     pub text: String,
     pub at: usize,
-    /// What is wrong.
+    /// The mistake.
     pub what: String,
-    /// What would be right there.
+    /// What is allowed there.
     pub allowed: String,
 }
 
-/// Larger offsets would only be a slip of the pen.
+/// A larger offset can only be a mistake.
 const MAX_OFFSET: u64 = 1 << 40;
 const SHAPE: &str = "a route is `source->executor->destination`, such as `host->ce0->gpu0`";
 
 impl Spec {
-    /// Parses a text against the executors that there are.
+    /// Parses a text with the given executors.
     pub fn parse(text: &str, words: &[Word]) -> Result<Spec, SyntaxError> {
         let error =
             |at, what: String, allowed: String| SyntaxError { kind: "route", text: text.into(), at, what, allowed };
@@ -198,14 +198,14 @@ impl fmt::Display for End {
     }
 }
 
-/// What is wrong, where in the whole text, and what is allowed.
+/// The mistake, its offset in the whole text, and what is allowed.
 struct Wrong {
     at: usize,
     what: String,
     allowed: String,
 }
 
-/// `name`, `number`, `[option,option=value]`, each with its place.
+/// `name`, `number`, `[option,option=value]`, each with its offset.
 struct Part<'a> {
     at: usize,
     name: &'a str,
@@ -213,7 +213,7 @@ struct Part<'a> {
     options: Vec<(usize, &'a str)>,
 }
 
-/// `text` without the blanks around it, and where that begins.
+/// `text` without surrounding blanks, and its new offset.
 fn trimmed(text: &str, at: usize) -> (usize, &str) {
     let start = text.trim_start();
     (at + text.len() - start.len(), start.trim_end())
@@ -502,7 +502,7 @@ mod tests {
             }
         }
 
-        /// Texts that are nearly right: the parts of ways, in any order.
+        /// Texts that are nearly right: the parts of routes, in any order.
         #[test]
         fn nearly_right_texts_are_answered(parts in prop::collection::vec(prop::sample::select(vec![
             "host", "gpu0", "ce", "0", "node=", "wc", "->", "[", "]", ",", "pipelined", "offset=", "7", " ", "é", "cuda", "sync", "-", ">", "split", "engines=", "+",

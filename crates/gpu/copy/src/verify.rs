@@ -1,4 +1,4 @@
-//! Whether a route moved what it should, and nothing else.
+//! Checks that a route moved the right bytes, and no others.
 
 use crate::error::Error;
 use crate::inspect::{GUARD, HostEnd, Inspect};
@@ -16,14 +16,15 @@ pub struct Difference {
     pub first: u64,
     pub expected: u8,
     pub found: u8,
-    /// The destination is what it was before the transfer.
+    /// The destination has the same bytes as before the transfer.
     pub nothing_moved: bool,
 }
 
 impl Difference {
-    /// Where `found` differs from `sent`; `before` is what was there.
+    /// Where `found` differs from `sent`; `before` is the earlier contents.
     pub fn between(sent: &[u8], found: &[u8], before: Option<&[u8]>) -> Option<Difference> {
-        // Right nearly always, and long: one comparison of memory before any byte is counted.
+        // The bytes are nearly always right, and there are many. So memory is compared as a whole before single bytes are
+        // counted.
         if sent == found {
             return None;
         }
@@ -54,12 +55,12 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What is not right with what a transfer left.
+/// The error in the memory after a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// Bytes that it should have moved.
+    /// Bytes that the transfer should have moved.
     Data(Difference),
-    /// Bytes that it should have left alone; `first` counts from the end of the transfer.
+    /// Bytes that it should not have changed; `first` counts from the end of the transfer.
     PastTheEnd { touched: u64, first: u64 },
     /// The same before its start, from which `last` counts.
     BeforeTheStart { touched: u64, last: u64 },
@@ -92,13 +93,13 @@ pub(crate) fn random(into: &mut [u8], seed: u64) {
     }
 }
 
-/// Transfers whose bytes can be told from those of the transfers before: what the next one has to leave at the destination.
+/// Transfers with different bytes each time, so that a transfer that does not write the destination is detected.
 #[derive(Debug)]
 pub struct Checked {
-    /// What lies at the source.
+    /// The source's bytes.
     sent: Vec<u8>,
     found: Vec<u8>,
-    /// What lies before and behind the destination.
+    /// The bytes before and after the destination.
     guards: [[u8; GUARD as usize]; 2],
     footprint: i64,
     state: u64,
@@ -108,11 +109,11 @@ pub struct Checked {
 const STAMP: usize = 8;
 
 impl Checked {
-    /// Gives the source random bytes, of which none is at its place at the destination, and writes the guards at both ends of
-    /// the destination; beside the source lies something else.
+    /// Fills the source with random bytes, all different from those at the same places of the destination. Writes the guards at
+    /// both ends of the destination, and other bytes around the source.
     ///
     /// # Errors
-    /// [`Error::Capacity`] for more bytes than there are, and what CUDA says.
+    /// [`Error::Capacity`] for more bytes than there are, or CUDA's error.
     pub fn new(ends: &dyn Inspect, bytes: u64, seed: u64) -> Result<Checked, Error> {
         let (mut sent, mut guards) = (vec![0; bytes as usize], [[0; GUARD as usize]; 2]);
         random(&mut sent, seed);
@@ -130,30 +131,30 @@ impl Checked {
         Ok(checked)
     }
 
-    /// Every byte of the destination is wrong now: only a transfer puts that right.
+    /// Makes every byte of the destination wrong. Only a transfer corrects that.
     ///
     /// # Errors
-    /// What the memory says.
+    /// The memory's error.
     pub fn clear(&mut self, ends: &dyn Inspect) -> Result<(), Error> {
         self.found.iter_mut().zip(&self.sent).for_each(|(to, sent)| *to = !sent);
         ends.write_destination(0, &self.found)
     }
 
-    /// Before a transfer: changes bytes at the start, in the middle and at the end (all of up to 24), at the end that the CPU
-    /// writes by itself. New bytes at the source have to arrive; wrong ones at the destination have to be written over.
+    /// Call before a transfer: changes bytes at the start, in the middle and at the end (all of up to 24), in the memory that the
+    /// CPU writes by itself. New bytes at the source must arrive; wrong ones at the destination must be overwritten.
     ///
     /// # Errors
-    /// What the memory says.
+    /// The memory's error.
     pub fn renew(&mut self, ends: &dyn Inspect) -> Result<(), Error> {
         let length = self.sent.len();
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        // Spans that do not overlap: a byte that is changed twice may be what it was.
+        // The spans do not overlap, because a byte that is changed twice may get its old value.
         let inner = (length.saturating_sub(3 * STAMP) as u64).max(1);
         let middle = STAMP + ((self.state >> 16) % inner) as usize;
         let starts = if length <= 3 * STAMP { [0, STAMP, 2 * STAMP] } else { [0, middle, length - STAMP] };
         for (n, at) in starts.into_iter().enumerate().filter(|(_, at)| *at < length) {
             let span = at..(at + STAMP).min(length);
-            // No byte stays what it was.
+            // Every byte changes.
             let mut new = (self.state.rotate_left(17 * n as u32) | 0x0101_0101_0101_0101).to_le_bytes();
             new.iter_mut().zip(&self.sent[span.clone()]).for_each(|(new, sent)| *new ^= sent);
             let new = &new[..span.len()];
@@ -168,10 +169,10 @@ impl Checked {
         Ok(())
     }
 
-    /// After a transfer: every byte of it, and the guards at both ends.
+    /// Call after a transfer: compares every byte of it, and the guards at both ends.
     ///
     /// # Errors
-    /// What the memory says. A difference is no error, but the answer.
+    /// The memory's error. A difference is not an error; it is returned.
     pub fn check(&mut self, ends: &dyn Inspect) -> Result<Option<Wrong>, Error> {
         self.compare(ends, None)
     }
@@ -195,11 +196,11 @@ impl Checked {
     }
 }
 
-/// Two transfers of random bytes, the second of the complement of the first: no byte that the route leaves as it was can be
-/// right both times. What lies before and behind the destination, 64 bytes each, has to stay as it was.
+/// Two transfers: random bytes, then their complement. A byte that the route does not write cannot be right both times. The 64
+/// bytes before and the 64 after the destination must stay unchanged.
 ///
 /// # Errors
-/// What the route says. A difference is no error, but the answer: that of the first transfer that is not right.
+/// The route's error. A difference is not an error: the difference of the first wrong transfer is returned.
 pub fn verify(route: &mut Route<'_>, bytes: u64, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
     if bytes > route.capacity() {
         return Err(Error::Capacity { bytes, capacity: route.capacity() });
@@ -212,7 +213,7 @@ pub fn verify(route: &mut Route<'_>, bytes: u64, seed: u64, timeout: Duration) -
         if wrong.is_some() {
             return Ok(wrong);
         }
-        // What has just arrived is now what must go.
+        // The next transfer sends the complement of the bytes that have just arrived.
         checked.sent = before;
         route.ends().write_source(0, &checked.sent)?;
     }
@@ -251,7 +252,7 @@ mod tests {
         }
         let mut long = vec![0; 1 << 16];
         random(&mut long, 1);
-        // Every byte value comes about 256 times.
+        // Every byte value occurs about 256 times.
         let mut counts = [0u32; 256];
         long.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
         assert!(counts.iter().all(|count| (150..400).contains(count)), "{counts:?}");

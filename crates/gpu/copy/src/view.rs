@@ -1,32 +1,33 @@
-//! CUDA's memory of the GPU as the CPU reads it by itself, through BAR1: no call of CUDA's, whose locks it would wait for
-//! beside other threads as long as a copy of CUDA's does.
+//! CUDA's GPU memory as the CPU reads it through BAR1, without a CUDA call. CUDA's copies wait for its locks while
+//! other threads use CUDA; these reads do not.
 
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::pin::{self, Pinned};
 use gpu::Bar1Map;
 
-/// A range of it, mapped.
+/// A mapped range of that memory.
 #[derive(Debug)]
 pub struct View {
     map: Bar1Map,
-    /// Goes after the mapping does.
+    /// Dropped after the mapping.
     _pinned: Pinned,
 }
 
 impl View {
     /// # Errors
-    /// As [`crate::pin`], and what mapping it through BAR1 says.
+    /// As [`crate::pin`], or an error of the BAR1 mapping.
     pub fn of(machine: &Machine, address: u64, length: u64) -> Result<View, Error> {
         let pinned = pin::pin_in(machine, machine.space()?, address, length)?;
         let map = Bar1Map::of_pin(pinned.pin(), 0, length)?;
         Ok(View { map, _pinned: pinned })
     }
 
-    /// What is there now, from `at` bytes behind the start on. A load takes about a microsecond, long reads 0.7 GB/s.
+    /// Reads the current bytes, from `at` bytes after the start. A load takes about a microsecond; long reads make 0.7
+    /// GB/s.
     ///
     /// # Errors
-    /// The range ends before `into` does, or the memory went away.
+    /// The range ends before `into` does, or the memory was freed.
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Error> {
         Ok(self.map.read(at, into)?)
     }

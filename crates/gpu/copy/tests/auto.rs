@@ -67,7 +67,7 @@ fn data_are_right_on_both_sides_of_each_border_and_the_named_executor_moves_them
             assert_eq!(copies() > before, bytes > last_without_engine, "{name}, {bytes} bytes");
         }
     }
-    // The profile was looked for once, by the first route.
+    // The profile was loaded once, by the first route.
     assert_eq!(asked.load(Ordering::Relaxed), 1);
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
 }
@@ -107,7 +107,7 @@ fn a_transfer_that_changes_its_addresses_goes_the_way_that_is_best_then() {
     let (driver, machine, _) = soft(all);
     let copies = || driver.counters().copies.load(Ordering::Relaxed);
     let mut route = open(&machine, "host->auto->gpu0", 64 << 10).unwrap();
-    // 4 KiB: in the command stream at the same place, by an engine once it was at another.
+    // 4 KiB: in the command stream at the same place, and by an engine once it was at another.
     let moves: [(&[(u64, u64)], bool); 4] =
         [(&[], false), (&[(0, 0)], false), (&[(0, 0), (4096, 8192)], true), (&[(4096, 8192), (0, 0)], true)];
     for (n, (moves, by_engine)) in moves.into_iter().enumerate() {
@@ -133,7 +133,7 @@ fn without_a_profile_it_is_unavailable_and_the_hint_is_calibrate() {
     assert!(reason(open(&machine, "host->auto->gpu0", 64)).contains("doorbell calibrate"));
     let listed = names(&machine).into_iter().find(|l| l.name == "host->auto->gpu0").unwrap();
     assert!(listed.unavailable.unwrap().reason.contains("doorbell calibrate"));
-    // Why one is refused is passed on.
+    // The reason for a refusal is passed on.
     let stale = machine.with_profile(|| Err(Unavailable::new("the profile is stale: driver was 1 and is 2")));
     assert!(reason(open(&stale, "gpu0->auto->host", 64)).contains("driver was 1"));
 }

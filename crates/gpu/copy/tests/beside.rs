@@ -1,5 +1,5 @@
-//! Our own routes on CUDA's memory, in CUDA's address space: a stand-in for libcuda whose memory is the software GPU's,
-//! allocated by another client whose driver calls are watched.
+//! doorbell's own routes on CUDA's memory, in CUDA's address space. The stand-in for libcuda has the software GPU's
+//! memory, allocated by another client whose driver calls are watched.
 
 mod fake;
 
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The stand-in is one for the process.
+/// The process has one stand-in.
 static ONE: Mutex<()> = Mutex::new(());
 
 struct Rig {
@@ -106,7 +106,7 @@ fn what_is_listed_is_there() {
             }
             (None, Ok(mut route)) => assert_eq!(verify(&mut route, 299, 1, TIMEOUT).unwrap(), None, "{}", listed.name),
             (Some(why), Err(Error::Unavailable(found))) => assert_eq!(why, found),
-            // The stand-in's registered memory is none that the software GPU knows of.
+            // The software GPU does not know the stand-in's registered memory.
             (None, Err(Error::Unavailable(why)))
                 if ["registered", "huge", "node="].iter().any(|kind| listed.name.contains(kind)) =>
             {
@@ -118,7 +118,7 @@ fn what_is_listed_is_there() {
     }
 }
 
-/// What a library is given: pointers, and an executor that is opened once.
+/// As a library uses it: the caller's pointers, and an executor that is opened once.
 #[test]
 fn an_executor_moves_bytes_between_pointers_of_the_user() {
     let rig = rig(Entry::OwnClient);
@@ -126,7 +126,7 @@ fn an_executor_moves_bytes_between_pointers_of_the_user() {
     let bytes = 5000;
     let device = fake::plant(fake::Kind::Device { ordinal: 0 }, bytes);
     let host = fake::plant(fake::Kind::Pinned, bytes);
-    // SAFETY: what is planted stays until the end.
+    // SAFETY: planted memory stays until the end.
     let of = |at, length| unsafe { Buffer::of_pointer(&rig.machine, at, length) };
     for name in ["host->ce2->gpu0", "host->cuda->gpu0", "host->bar1->gpu0", "host->batch[pieces=7]->gpu0"] {
         let mut executor = copy::executor(&rig.machine, name).unwrap();
@@ -182,7 +182,7 @@ fn pins_end_where_the_allocation_ends_and_not_where_its_pages_do() {
 
 #[test]
 fn channels_in_cudas_group_say_what_is_missing() {
-    // The watched client of this stand-in has no channel, hence no group.
+    // The watched client of this stand-in has no channel, so no group either.
     let rig = rig(Entry::OwnClient);
     for (name, missing) in [
         ("host->inline[group=cuda]->gpu0", "no graphics channel of CUDA's was seen"),
@@ -193,7 +193,7 @@ fn channels_in_cudas_group_say_what_is_missing() {
     }
 }
 
-/// As `rig`, with a graphics channel of the watched client.
+/// As `rig`, with a graphics channel that belongs to the watched client.
 fn rig_with_group() -> (Rig, Channel) {
     let rig = rig(Entry::OwnClient);
     let theirs = Channel::new(&rig._theirs, Engine::Graphics, ChannelOptions::default()).unwrap();
@@ -252,7 +252,7 @@ fn the_kernel_that_answers_runs_from_prepare_to_rest_or_drop_and_keeps_nobody_wa
     assert_eq!((launches(), runs()), (3, 1), "woken by the next submission");
     drop(transfer);
     assert_eq!((launches(), runs()), (3, 0));
-    // A new transfer's first number is not answered by what the last one left.
+    // The last transfer's answer must not match a new transfer's first number.
     let transfer = answered.prepare(8).unwrap();
     assert_eq!(runs(), 1);
     drop(transfer);
@@ -286,7 +286,7 @@ fn copies_that_a_kernel_acknowledges_write_their_bytes_and_no_others() {
     assert_eq!(fake::alive(), [""; 0]);
 }
 
-/// Every place in a line and every length around one, two and three lines.
+/// Every offset in a line, and every length around one, two and three lines.
 #[test]
 fn stores_through_bar1_write_their_bytes_and_no_others() {
     let rig = rig(Entry::OwnClient);
@@ -314,7 +314,7 @@ fn stores_through_bar1_write_their_bytes_and_no_others() {
     }
 }
 
-/// Bytes that change from one transfer to the next are each there when it has been answered.
+/// Each transfer has new bytes, all of which have arrived when it is answered.
 fn again_and_again(route: &mut Route<'_>, name: &str) {
     let mut transfers = 0;
     for round in 0..20_u8 {
@@ -372,7 +372,7 @@ fn a_long_message_is_read_again_until_all_of_it_is_there() {
         transfer.submit().unwrap();
         transfer.wait(TIMEOUT).unwrap();
     }
-    // The next number, and bytes that are not its own: half of a line that has arrived.
+    // The next number with bytes of another message: half of a line that has arrived.
     let torn = fake::ANSWER_TORN.load(Ordering::SeqCst);
     transfer.ends().unwrap().write_destination(0, &[0xee; 32]).unwrap();
     transfer.ends().unwrap().write_destination(56, &21u32.to_le_bytes()).unwrap();
@@ -398,7 +398,7 @@ fn a_kernel_that_ended_by_itself_is_launched_again() {
         std::thread::yield_now();
     }
     fake::ANSWER_LIMIT.store(0, Ordering::SeqCst);
-    // Its last store may still come.
+    // Its last store may still arrive.
     std::thread::sleep(Duration::from_millis(20));
     transfer.submit().unwrap();
     transfer.wait(TIMEOUT).unwrap();
@@ -428,7 +428,7 @@ fn a_kernel_that_does_not_see_the_stores_is_found_when_the_route_is_opened() {
     assert_eq!(fake::alive(), [""; 0]);
 }
 
-/// The device's engine is one of our own, the buffers are CUDA's, and a kernel of CUDA's consumes.
+/// The device is one of doorbell's copy engines, the buffers are CUDA's, and a CUDA kernel consumes.
 #[test]
 fn frames_in_cudas_memory_are_consumed_by_a_kernel() {
     use copy::device::EngineDevice;

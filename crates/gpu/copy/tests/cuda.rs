@@ -1,4 +1,4 @@
-//! CUDA's own routes against a stand-in for libcuda. What a real GPU does is not shown here.
+//! CUDA's own routes against a stand-in for libcuda. This does not show what a real GPU does.
 
 mod fake;
 
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-/// The stand-in is one for the process, and so are its mistakes.
+/// The process has one stand-in, whose faults are global too.
 static ONE: Mutex<()> = Mutex::new(());
 const TIMEOUT: Duration = Duration::from_secs(10);
 const CAPACITY: u64 = 100_000;
@@ -30,7 +30,7 @@ fn start() -> (MutexGuard<'static, ()>, Machine) {
     (guard, Machine::of_cuda(&cuda).unwrap().with_runtime(runtime))
 }
 
-/// Another machine of the same.
+/// Another machine over the same stand-in.
 fn again() -> Machine {
     // SAFETY: as above.
     Machine::of_cuda(&unsafe { Cuda::from_symbols(fake::find) }.unwrap()).unwrap()
@@ -51,7 +51,7 @@ fn every_route() -> Vec<String> {
     all
 }
 
-/// Those of pinned memory alone.
+/// Forms for pinned memory only.
 const FORMS: [&str; 6] = [
     "cuda[polled]",
     "cuda[graph]",
@@ -109,7 +109,8 @@ fn host_memory_of_every_kind_is_moved_or_says_why() {
     assert!(opening(&machine, "host[node=999]->cuda->gpu0").contains("no NUMA node 999"));
 }
 
-/// The other GPU is opened when a route first names it, its memory lies on it, and the thread's context stays what it was.
+/// The other GPU is opened when a route first names it, the route's memory is on it, and the thread's context does not
+/// change.
 #[test]
 fn cuda_copies_from_gpu_to_gpu() {
     let (_one, machine) = start();
@@ -247,7 +248,7 @@ fn a_wrong_bit_is_found_with_its_place() {
     let _running = fake::run_by_itself();
     for name in every_route() {
         let mut route = open(&machine, &name, CAPACITY).unwrap();
-        // The first three fill the GPU's memory and its guards.
+        // The first three copies fill the GPU's memory and its guards.
         fake::SPOIL_COPY.store(4, Ordering::SeqCst);
         let found = verify(&mut route, 5000, 3, TIMEOUT).unwrap().expect(&name);
         let Wrong::Data(found) = found else { panic!("{name}: {found}") };
@@ -283,7 +284,7 @@ fn what_does_not_exist_says_why() {
     let error = open(&machine, "host->cudo->gpu0", 1).err().unwrap();
     assert!(matches!(&error, Error::Syntax(_)) && error.to_string().contains("executors are "), "{error}");
     let listed = names(&machine);
-    // Pages and nodes are the machine's.
+    // Huge pages and NUMA nodes depend on the machine.
     let is_cudas = |listed: &&copy::Listed| {
         listed.name.contains("->cuda") && !["huge", "gpu1"].iter().any(|other| listed.name.contains(other))
     };
@@ -327,7 +328,7 @@ fn gated_copies_are_timed_without_the_gate() {
     copies.ready(1, 1).unwrap();
     copies.go().unwrap();
     assert!(matches!(copies.finish(TIMEOUT), Err(Error::Late { bytes: 1, .. })));
-    // What is ready and never goes is not left behind a shut gate.
+    // Copies that are ready but never start must not stay after a shut gate.
     copies.ready(1, 3).unwrap();
     drop(copies);
     assert_eq!(fake::alive(), [""; 0]);
@@ -360,16 +361,16 @@ fn what_cannot_be_pinned_says_why_and_what_to_do() {
     let pageable = Box::new(7u64);
     let pointer = std::ptr::from_ref(&*pageable) as u64;
     assert_eq!(pin_error(&machine, pointer, 8), PinError::Pageable { pointer });
-    // An address that nothing is mapped at, as CUDA's freed memory: the page at 0 is never mapped.
+    // An address with no mapping, like CUDA's freed memory: the page at 0 is never mapped.
     assert_eq!(pin_error(&machine, 16, 8), PinError::Freed { pointer: 16 });
-    // What is right gets as far as the address space, which this machine does not have.
+    // A valid range gets as far as the address space, which this machine does not have.
     for (pointer, length) in [(device, 4096), (device + 4095, 1), (host, 4096)] {
         assert!(reason(pin(&machine, pointer, length).unwrap_err()).contains("address space"));
     }
     [device, host, managed, other].into_iter().for_each(fake::take_back);
 }
 
-/// What the CPU sees the moment that the word is there.
+/// The bytes that the CPU sees when the word has its value.
 #[test]
 fn the_bytes_are_there_when_the_word_is() {
     let (_one, machine) = start();
@@ -389,7 +390,7 @@ fn the_bytes_are_there_when_the_word_is() {
             assert_eq!(checked.check(transfer.ends().unwrap()).unwrap(), None, "{form}, the {n}th");
         }
     }
-    // A copy that never comes to its end: what is polled is given up, and the bytes are not there.
+    // A copy that never ends: the poll gives up, and the bytes have not arrived.
     drop(running);
     for form in FORMS.iter().filter(|form| form.contains("polled")) {
         let mut route = open(&machine, &format!("gpu0->{form}->host"), 4096).unwrap();
@@ -426,7 +427,7 @@ fn forms_that_contradict_each_other_or_that_a_driver_lacks_say_so() {
         let said = opening(&old, &format!("host->cuda[{form}]->gpu0"));
         assert!(said.contains("this CUDA driver has no") && said.contains(call), "{form}: {said}");
     }
-    // A driver that has the function and refuses it.
+    // A driver that has the function and refuses to run it.
     fake::NO_WRITES.store(801, Ordering::SeqCst);
     for form in ["polled", "batch,polled"] {
         let said = opening(&machine, &format!("host->cuda[{form}]->gpu0"));
@@ -438,7 +439,7 @@ fn forms_that_contradict_each_other_or_that_a_driver_lacks_say_so() {
     drop(route);
     assert!(open(&machine, "host->cuda[polled]->gpu0", 64).is_ok());
     fake::NO_WRITES.store(0, Ordering::SeqCst);
-    // What needs nothing new goes on.
+    // Forms that need no new function still work.
     let _running = fake::run_by_itself();
     for form in ["cuda", "cuda[graph]", "cuda[graph,polled]"] {
         let mut route = open(&old, &format!("host->{form}->gpu0"), 64).unwrap();

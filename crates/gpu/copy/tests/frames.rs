@@ -1,4 +1,4 @@
-//! A device's frames, on the software GPU and with devices that lose some or tear them.
+//! A device's frames, on the software GPU and with devices that lose or tear some.
 
 use copy::device::frames::{Ring, Wanted};
 use copy::device::{Device, EngineDevice, Handle, Job};
@@ -34,7 +34,7 @@ fn every_frame_arrives_whole_in_its_turn() {
                 assert!(matches!(frames.wait(TIMEOUT), Err(Error::Idle)) && !frames.poll().unwrap());
                 for n in 1..40 {
                     frames.ask().unwrap();
-                    // The second of two that are asked for waits for the first.
+                    // The second of two requests waits for the first.
                     if n % 5 == 0 {
                         frames.ask().unwrap();
                     }
@@ -58,7 +58,7 @@ fn every_frame_arrives_whole_in_its_turn() {
     }
 }
 
-/// With a device and a consumer that take 2 ms each, a frame takes 4 ms in one buffer. The next one comes meanwhile where there is another.
+/// With a device and a consumer that take 2 ms each, a frame takes 4 ms with one buffer. With another buffer, the next frame arrives during that time.
 #[test]
 fn with_several_buffers_the_next_frame_comes_while_one_is_consumed() {
     const EACH: Duration = Duration::from_millis(2);
@@ -87,18 +87,18 @@ fn with_several_buffers_the_next_frame_comes_while_one_is_consumed() {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// Says that the frame is there, and sends nothing.
+    /// Reports that the frame has arrived, and sends none.
     Loses(u64),
-    /// Sends the one before once more.
+    /// Sends the previous frame again.
     Repeats(u64),
-    /// The frame begins a page too early: its first page is another's.
+    /// The frame begins a page too early, so its first page belongs to another.
     Shifts(u64),
-    /// Of every frame the last page is not sent.
+    /// Does not send the last page of any frame.
     Cuts,
     Slow(Duration),
 }
 
-/// A device that does something odd with one frame.
+/// A device with one fault.
 struct Odd {
     of: EngineDevice,
     how: How,
@@ -182,7 +182,7 @@ fn a_frame_that_is_lost_or_torn_is_an_error() {
             for frame in [0, 1, 9, 10, 17] {
                 let hows = [(How::Loses(frame), 5), (How::Repeats(frame), 5), (How::Shifts(frame), 5), (How::Cuts, 1)];
                 for (how, pages) in hows {
-                    // Nothing is before the first one, and the first one is cut already.
+                    // There is no frame before the first one, and `Cuts` fails with the first one.
                     let first = frame % (2 * buffers + 1) == 0;
                     if first && matches!(how, How::Repeats(0) | How::Shifts(_)) || frame > 0 && how == How::Cuts {
                         continue;

@@ -1,5 +1,5 @@
-//! Small blocks of CUDA's that are freed without a call of the driver and given out again, under copies of ours that were
-//! prepared before: a stand-in for libcuda whose blocks share a mapping.
+//! CUDA's small blocks that are freed without a driver call and given out again, while copies that were prepared before
+//! still name them. The stand-in for libcuda has blocks that share a mapping.
 
 mod fake;
 
@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const BYTES: u64 = 4096;
 const OURS: u8 = 0xaa;
 const THEIRS: u8 = 0x11;
-/// The stand-in is one for the process.
+/// The process has one stand-in.
 static ONE: Mutex<()> = Mutex::new(());
 
 struct Rig {
@@ -27,7 +27,7 @@ struct Rig {
     _one: MutexGuard<'static, ()>,
 }
 
-/// `told`: frees are told, as by a libcuda whose functions are exchanged.
+/// `told`: frees are reported, as by a libcuda whose functions are replaced.
 fn rig(told: bool) -> Rig {
     let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let driver = SoftDriver::new(Mode::Strict);
@@ -54,7 +54,7 @@ impl Rig {
         Channel::new(self.machine.space().unwrap(), Engine::Copy(1), ChannelOptions::default()).unwrap()
     }
 
-    /// The next owner of the block at `address`, with bytes of its own in it.
+    /// The next owner of the block at `address`, with its own bytes in it.
     fn next_owner(&self, address: u64) -> DeviceBuffer<'_> {
         let next = self.block();
         assert_eq!(next.address(), address, "given out again");
@@ -96,7 +96,7 @@ fn a_block_that_is_given_out_again_is_refused_where_frees_are_told() {
     ));
     drop(armed);
     assert_eq!(found(&next), THEIRS, "the next owner's bytes");
-    // A pin of the next owner's own is good, and the old one's end does not end it.
+    // The next owner's own pin is valid, and the end of the old pin does not end it.
     let again = pin(&rig.machine, address, BYTES).unwrap();
     drop(pinned);
     let mut prepared = Prepared::copy(&mut channel, again.region(), &from, BYTES as u32, CopyMode::Plain).unwrap();
@@ -157,7 +157,7 @@ fn where_frees_are_not_told_the_allocations_number_is_asked() {
     channel.wait(ticket, TIMEOUT).unwrap();
     drop(block);
     let next = rig.next_owner(address);
-    // What the contract says: nothing shows this free to a copy that was prepared before it and does not ask.
+    // By contract, a copy that was prepared before this free and has no check cannot see it.
     let ticket = unchecked.submit(&mut channel).unwrap();
     channel.wait(ticket, TIMEOUT).unwrap();
     assert_eq!(found(&next), OURS, "without the check the next owner's bytes are overwritten");

@@ -1,5 +1,5 @@
-//! The ways whose bytes a kernel carries, on CUDA's memory that is the software GPU's: the kernels are functions here, so what is
-//! shown is the talk with them, their grids, rests, limits and errors. What a real GPU does, `examples/kernels.rs` shows.
+//! The routes whose bytes a kernel carries, on CUDA's memory that is the software GPU's. The kernels are functions here. So these
+//! tests cover the exchange with them, their grids, rests, limits and errors. `examples/kernels.rs` shows what a real GPU does.
 
 mod fake;
 
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The stand-in is one for the process.
+/// The process has one stand-in.
 static ONE: Mutex<()> = Mutex::new(());
 
 struct Rig {
@@ -104,7 +104,7 @@ fn what_the_launched_kernels_cannot_do_they_say() {
         let said = refused(&rig.machine, name);
         assert!(said.contains(why), "{name}: {said}");
     }
-    // Nothing does the stream's work: the kernel says nothing.
+    // The stream's work is not done, so the kernel reports no end.
     let running = fake::run_by_itself();
     let mut route = open(&rig.machine, "host->sm[polled]->gpu0", 4096).unwrap();
     drop(running);
@@ -126,7 +126,7 @@ fn kernels_touch_no_memory_that_they_do_not_reach() {
         let said = refused(&machine, route);
         assert!(said.contains("kernels of gpu0 do not reach the memory of gpu1"), "{said}");
     }
-    // Nor where an executor is given memory that its route does not name.
+    // The same for an executor that is given memory which its route does not name.
     let end = |text: &str| copy::parse(&format!("{text}->cuda->host")).unwrap().source;
     let near = copy::Buffer::new(&machine, end("gpu0"), 64).unwrap();
     let far = copy::Buffer::new(&machine, end("gpu1"), 64).unwrap();
@@ -145,7 +145,7 @@ fn kernels_touch_no_memory_that_they_do_not_reach() {
     fake::PEERS.store(0, Ordering::SeqCst);
 }
 
-/// Launches, and clusters that run.
+/// Launches, and running clusters.
 fn counts() -> (u64, u64) {
     (kernels::LAUNCHES.load(Ordering::SeqCst), kernels::RUNS.load(Ordering::SeqCst))
 }
@@ -187,7 +187,7 @@ fn resident_kernels_that_ended_by_themselves_are_launched_again() {
     while kernels::RUNS.load(Ordering::SeqCst) > 0 {
         std::thread::yield_now();
     }
-    // They end between the submission and the wait: the wait tells new ones.
+    // They end between the submission and the wait: the wait sends the command to new ones.
     transfer.submit().unwrap();
     while kernels::RUNS.load(Ordering::SeqCst) > 0 {
         std::thread::yield_now();
@@ -213,7 +213,7 @@ fn a_command_that_nobody_answers_is_late() {
     transfer.wait(TIMEOUT).unwrap();
 }
 
-/// What is set for as long as a route is opened.
+/// Changes a setting while a route is opened.
 fn with(setting: &AtomicU64, value: u64, machine: &Machine, name: &str) -> String {
     let before = setting.swap(value, Ordering::SeqCst);
     let said = refused(machine, name);
@@ -246,14 +246,14 @@ fn where_resident_kernels_run_is_shown_or_not_claimed() {
     assert!(said.contains("has 8 blocks, not 16"), "{said}");
     let said = with(&kernels::CLUSTERS_AT_ONCE, 3, &rig.machine, "host->resident[clusters=4]->gpu0");
     assert!(said.contains("3 do"), "{said}");
-    // Eight clusters run at once.
+    // Eight clusters run at the same time.
     for (name, at_once) in
         [("resident[gpc=4]", 2), ("resident[clusters=3]", 2), ("resident[gpc]", 8), ("resident", u32::MAX)]
     {
         let route = open(&rig.machine, &format!("host->{name}->gpu0"), 4096).unwrap();
         assert_eq!(route.at_once(), at_once, "{name}");
     }
-    // What is not claimed is not refused.
+    // A route without a promise about GPCs is not refused.
     kernels::CROWDED.store(1, Ordering::SeqCst);
     kernels::LARGEST_CLUSTER.store(8, Ordering::SeqCst);
     let opens = |name| -> Route<'_> { open(&rig.machine, name, 64).unwrap() };

@@ -1,5 +1,5 @@
-//! After `prepare`, our own routes submit and poll without an allocation and without a system call. Alone in its process:
-//! it counts them.
+//! After `prepare`, doorbell's own routes submit and poll without an allocation and without a system call. This test
+//! counts them, so it has its own process.
 
 mod fake;
 
@@ -13,12 +13,12 @@ use test_support::counting::{Counting, cost, watch_system_calls};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The gate is one for the process.
+/// The process has one gate.
 static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]
 fn submit_and_poll_allocate_nothing_and_make_no_system_call() {
-    // A GPU that polls: to trap a doorbell, the strict one makes system calls on this thread.
+    // A GPU that polls, because the strict one makes system calls on this thread to trap a doorbell.
     let machine = Machine::of_driver(Arc::new(SoftDriver::new(Mode::Poll)), false).unwrap();
     let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let watched = watch_system_calls();
@@ -45,7 +45,8 @@ fn submit_and_poll_allocate_nothing_and_make_no_system_call() {
     ] {
         let mut route = open(&machine, name, bytes).unwrap();
         let mut transfer = route.prepare(bytes).unwrap();
-        // Round the ring and more, with the first submission in it; large ones go often enough round their slots.
+        // More than one round of the ring, with the first submission in it. Large ones go round their slots several
+        // times.
         for round in 0..if bytes > 10_000 { 60 } else { 1200 } {
             let mut failed = false;
             let spent = cost(watched, || {
@@ -56,7 +57,7 @@ fn submit_and_poll_allocate_nothing_and_make_no_system_call() {
             transfer.wait(Duration::from_secs(10)).unwrap();
         }
     }
-    // Both counters count.
+    // Checks that both counters count.
     let (allocations, calls) = cost(watched, || {
         drop(std::hint::black_box(Box::new(7)));
         // SAFETY: no arguments.
@@ -95,7 +96,7 @@ fn cudas_forms_add_nothing_to_the_calls_that_they_make() {
                 failed = transfer.submit().is_err() || transfer.poll().is_err();
             });
             assert_eq!((failed, spent), (false, (0, 0)), "{name}, round {round}");
-            // A loop of polls, where that is a way to wait.
+            // A loop of polls, for routes where polling is a way to wait.
             let spent =
                 cost(watched && transfer.is_polled(), || while transfer.is_polled() && !transfer.poll().unwrap() {});
             assert_eq!(spent, (0, 0), "{name}, round {round}");

@@ -5,7 +5,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 static CAPTURE: RwLock<()> = RwLock::new(());
 
-/// Nobody waits for the whole context while this is held.
+/// No thread waits for the whole context while this is held.
 pub(crate) fn capturing() -> RwLockWriteGuard<'static, ()> {
     CAPTURE.write().unwrap_or_else(PoisonError::into_inner)
 }

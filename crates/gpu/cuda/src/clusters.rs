@@ -16,11 +16,11 @@ const NON_PORTABLE_CLUSTERS: c_int = 14;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub clusters: u32,
-    /// Blocks of a cluster. 8 are possible on every GPU that has clusters, up to 16 where the kernel allows what is not portable.
+    /// Blocks of a cluster. Every GPU that has clusters supports 8; up to 16 work where the kernel allows non-portable sizes.
     pub size: u32,
     /// Threads of a block.
     pub threads: u32,
-    /// Shared memory of a block beside what the kernel declares.
+    /// Dynamic shared memory of a block, in addition to what the kernel declares.
     pub shared_bytes: u32,
 }
 
@@ -44,10 +44,10 @@ impl Shape {
 }
 
 impl Function<'_> {
-    /// Allows so much dynamic shared memory for a block, also beyond 48 KiB.
+    /// Allows this much dynamic shared memory for a block, also beyond 48 KiB.
     ///
     /// # Errors
-    /// What CUDA says, and [`crate::Error::Missing`].
+    /// CUDA's error, or [`crate::Error::Missing`].
     pub fn allow_shared(&self, bytes: u32) -> Result<()> {
         let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
         // SAFETY: takes numbers.
@@ -74,7 +74,7 @@ impl Function<'_> {
         Ok(u32::try_from(size).unwrap_or(0))
     }
 
-    /// How many clusters of the shape run at once on a GPU that does nothing else.
+    /// How many clusters of the shape can run at the same time on an idle GPU.
     ///
     /// # Errors
     /// As [`Function::allow_shared`].

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::functions::{Cuda, RawContext};
 use std::ffi::c_int;
 
-/// `CUdevice_attribute` values that we ask for.
+/// `CUdevice_attribute` values that this crate queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Attribute {
@@ -22,9 +22,9 @@ pub enum Attribute {
     PciDomain = 50,
     ComputeMajor = 75,
     ComputeMinor = 76,
-    /// Bytes; what one block may have of it is less.
+    /// Bytes; one block may use less.
     MaxSharedMemoryPerMultiprocessor = 81,
-    /// Bytes, for kernels that ask for more than the usual 48 KiB.
+    /// Bytes, for kernels that opt in to more than the usual 48 KiB.
     MaxSharedMemoryPerBlockOptin = 97,
     ClusterLaunch = 120,
 }
@@ -46,7 +46,7 @@ impl Cuda {
 
     pub fn device(&self, ordinal: usize) -> Result<Device> {
         let mut raw = 0;
-        // An ordinal beyond int is beyond every device count too: CUDA refuses it.
+        // An ordinal that does not fit an int exceeds every device count: CUDA refuses it.
         let ordinal = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
         // SAFETY: writes one int.
         unsafe { self.cuDeviceGet(&mut raw, ordinal) }?;
@@ -57,7 +57,7 @@ impl Cuda {
 impl Device {
     pub fn name(&self) -> Result<String> {
         let mut name = [0u8; 256];
-        // SAFETY: writes at most the 256 bytes that it is told of, zero-terminated.
+        // SAFETY: writes at most 256 bytes, the size that is passed, zero-terminated.
         unsafe { self.cuda.cuDeviceGetName(name.as_mut_ptr().cast(), 256, self.raw) }?;
         let text = name.split(|byte| *byte == 0).next().unwrap_or(&[]);
         Ok(String::from_utf8_lossy(text).into_owned())
@@ -70,7 +70,7 @@ impl Device {
         Ok(value)
     }
 
-    /// By which the kernel driver knows it too.
+    /// The kernel driver uses the same UUID.
     pub fn uuid(&self) -> Result<[u8; 16]> {
         let mut uuid = [0; 16];
         // SAFETY: writes a CUuuid, 16 bytes.
@@ -78,7 +78,7 @@ impl Device {
         Ok(uuid)
     }
 
-    /// CUDA's number of it.
+    /// CUDA's number for the device.
     pub fn ordinal(&self) -> i32 {
         self.raw
     }
@@ -103,7 +103,7 @@ impl Device {
         Ok(context)
     }
 
-    /// A context of its own, with its own channels, current on this thread.
+    /// A new context with its own channels, current on this thread.
     pub fn new_context(&self) -> Result<Context> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: writes one handle.
@@ -152,8 +152,8 @@ impl Context {
         Ok(can != 0)
     }
 
-    /// Lets this context's GPU reach the memory of another's, what is there and what will be; this becomes the context of the
-    /// calling thread. False, and nothing changes, where the two GPUs cannot.
+    /// Lets this context's GPU reach all memory of another's, allocated now or later. This context becomes current on the calling
+    /// thread. Returns false, and changes nothing, where the two GPUs cannot.
     pub fn enable_peer(&self, peer: &Context) -> Result<bool> {
         if !self.can_reach(peer)? {
             return Ok(false);
@@ -166,7 +166,7 @@ impl Context {
         }
     }
 
-    /// Waits for what was submitted without a stream: copies that return before their last bytes have arrived.
+    /// Waits for work that was submitted without a stream, such as copies that return before their last bytes have arrived.
     pub fn synchronize_default_stream(&self) -> Result<()> {
         let _outside = outside_capture();
         // SAFETY: null is the default stream (`CU_STREAM_LEGACY` in this build of the API).
@@ -183,8 +183,8 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // A failure here says that the context is broken already, which an earlier call has reported.
-        // SAFETY: everything made in this context borrows it, so nothing is left.
+        // A failure means that the context is broken already, which an earlier call has reported.
+        // SAFETY: everything made in this context borrows it, so no object is left.
         let _ = unsafe {
             if self.primary {
                 self.cuda.cuDevicePrimaryCtxRelease_v2(self.device.raw)

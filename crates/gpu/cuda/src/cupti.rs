@@ -1,10 +1,11 @@
-//! What NVIDIA's profiler interface says that a copy took: activity records of libcupti, opened at run time.
+//! Copy times from NVIDIA's profiler interface: activity records of libcupti, opened at run time.
 //!
-//! Facts from `cupti_activity.h`, `cupti_version.h` and the CUPTI documentation. The head of a memcpy record, all that is
-//! read here, is the same from CUpti_ActivityMemcpy3 (CUDA 11.1) to CUpti_ActivityMemcpy7; other API versions are refused.
+//! Facts from `cupti_activity.h`, `cupti_version.h` and the CUPTI documentation. Only the head of a memcpy record is
+//! read here. It is the same from CUpti_ActivityMemcpy3 (CUDA 11.1) to CUpti_ActivityMemcpy7. Other API versions are
+//! refused.
 //!
-//! CUPTI is one thing per process, and its callbacks carry no argument of the caller's: so is [`Cupti`], and what it
-//! records is kept in one place.
+//! A process has one CUPTI, and its callbacks carry no argument from the caller. So there is one [`Cupti`], and its
+//! records are kept in one static.
 
 use crate::error::Unavailable;
 use crate::library::Loaded;
@@ -20,7 +21,7 @@ const SUCCESS: Status = 0;
 const MAX_LIMIT_REACHED: Status = 12;
 /// `CUPTI_ACTIVITY_KIND_MEMCPY`.
 const KIND_MEMCPY: u32 = 1;
-/// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`: records that are not complete come too.
+/// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`: incomplete records are delivered too.
 const FLUSH_FORCED: u32 = 1;
 /// Bytes of a buffer of records, and their alignment (`ACTIVITY_RECORD_ALIGNMENT`).
 const BUFFER: usize = 1 << 20;
@@ -29,7 +30,7 @@ const ALIGNMENT: usize = 8;
 /// API versions whose records are known: CUDA 11.1 to 12.9 count up, 13.x have the form 13yyzz.
 const KNOWN: [std::ops::RangeInclusive<u32>; 2] = [14..=28, 130_000..=139_999];
 
-/// Where libcupti is looked for; the first are found through LD_LIBRARY_PATH and the linker's cache.
+/// Where libcupti is searched. The plain names are found through LD_LIBRARY_PATH and the linker's cache.
 const PLACES: [&str; 9] = [
     "libcupti.so.13",
     "libcupti.so.12",
@@ -57,7 +58,7 @@ struct Table {
     text: unsafe extern "C" fn(Status, *mut *const c_char) -> Status,
 }
 
-/// Which way a copy went.
+/// Direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyKind {
     /// `CUPTI_ACTIVITY_MEMCPY_KIND_HTOD`
@@ -101,7 +102,7 @@ impl Memcpy {
     }
 }
 
-/// What has come since it was last taken.
+/// Records that arrived since the last call.
 #[derive(Default)]
 struct Collected {
     records: Vec<Memcpy>,
@@ -125,7 +126,7 @@ const fn buffer_layout() -> Layout {
 }
 
 extern "C" fn request_buffer(buffer: *mut *mut u8, size: *mut usize, most: *mut usize) {
-    // SAFETY: CUPTI gives three valid places; the layout is not empty. A null buffer tells CUPTI to drop records.
+    // SAFETY: CUPTI passes three valid places; the layout is not empty. A null buffer makes CUPTI drop records.
     unsafe {
         *buffer = alloc_zeroed(buffer_layout());
         *size = if (*buffer).is_null() { 0 } else { BUFFER };
@@ -138,7 +139,7 @@ extern "C" fn complete_buffer(context: *mut c_void, stream: u32, buffer: *mut u8
     let mut into = collected();
     let mut record: *mut u8 = std::ptr::null_mut();
     loop {
-        // SAFETY: the buffer that CUPTI gave back with so many valid bytes; `record` is null or what the last call set.
+        // SAFETY: CUPTI gave back this buffer with `valid` bytes; `record` is null or what the last call set.
         match unsafe { (table.next)(buffer, valid, &raw mut record) } {
             SUCCESS => {}
             MAX_LIMIT_REACHED => break,
@@ -147,12 +148,12 @@ extern "C" fn complete_buffer(context: *mut c_void, stream: u32, buffer: *mut u8
                 break;
             }
         }
-        // Every record of the kind that is enabled is longer than its head; one at the very end is left.
+        // Every record of the enabled kind is longer than its head. A record cut off at the very end is skipped.
         let inside = (record as usize).wrapping_sub(buffer as usize);
         if record.is_null() || inside.checked_add(32).is_none_or(|end| end > valid) {
             break;
         }
-        // SAFETY: 32 bytes within the buffer, initialised by CUPTI or zeroed by us.
+        // SAFETY: 32 bytes within the buffer, initialised by CUPTI or zeroed by `request_buffer`.
         let head = unsafe { record.cast::<[u8; 32]>().read_unaligned() };
         into.records.extend(Memcpy::parse(&head));
     }
@@ -169,12 +170,13 @@ extern "C" fn complete_buffer(context: *mut c_void, stream: u32, buffer: *mut u8
 
 impl Table {
     /// # Safety
-    /// Each name that is found stands for the function of CUPTI's reference, for ever.
+    /// Each address that `find` returns is that of the function with this name in CUPTI's reference, which is never
+    /// unloaded.
     unsafe fn find(mut find: impl FnMut(&CStr) -> Result<NonNull<c_void>, String>) -> Result<Table, String> {
         macro_rules! function {
             ($name:literal, $($argument:ty),*) => {{
                 let address = find($name)?.as_ptr();
-                // SAFETY: the caller says that there is such a function, with the signature of the reference.
+                // SAFETY: the caller promises that this function exists, with the signature of the reference.
                 unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> Status>(address) }
             }};
         }
@@ -211,7 +213,7 @@ pub struct Cupti {
 }
 
 impl Cupti {
-    /// Opens libcupti where it usually is.
+    /// Opens libcupti from its usual places.
     pub fn load() -> Result<Cupti, Unavailable> {
         Cupti::load_from(&PLACES)
     }
@@ -221,7 +223,7 @@ impl Cupti {
         Cupti::load_from(&[&path.to_string_lossy()])
     }
 
-    /// Opens the first of these libraries that there is. It stays loaded for the life of the process.
+    /// Opens the first of these libraries that exists. It stays loaded for the life of the process.
     pub fn load_from(places: &[&str]) -> Result<Cupti, Unavailable> {
         let library = Loaded::first(places, "libcupti")
             .map_err(|reason| Unavailable { reason: format!("no libcupti: {reason}") })?;
@@ -229,11 +231,11 @@ impl Cupti {
         Cupti::start(library.functions(|find| unsafe { Table::find(find) })?)
     }
 
-    /// A profiler whose functions the caller provides, as a stand-in for libcupti in tests.
+    /// A profiler with functions that the caller provides, such as a stand-in for libcupti in tests.
     ///
     /// # Safety
-    /// For every name that `find` answers, it gives a function with the signature and behaviour that CUPTI's reference
-    /// states, which is never unloaded.
+    /// For every name that `find` resolves, it returns a function with the signature and behaviour of CUPTI's
+    /// reference, which is never unloaded.
     pub unsafe fn from_symbols(mut find: impl FnMut(&CStr) -> Option<NonNull<c_void>>) -> Result<Cupti, Unavailable> {
         // SAFETY: passed on to the caller.
         let table = unsafe { Table::find(|name| find(name).ok_or_else(|| format!("no {}", name.to_string_lossy()))) };
@@ -249,20 +251,20 @@ impl Cupti {
             return Err(Unavailable { reason });
         }
         TABLE.set(table).map_err(|_| Unavailable { reason: "CUPTI has been opened already in this process".into() })?;
-        // SAFETY: functions of the signatures that CUPTI asks for.
+        // SAFETY: functions with the signatures that CUPTI requires.
         table.check("cuptiActivityRegisterCallbacks", unsafe { (table.register)(request_buffer, complete_buffer) })?;
         Ok(Cupti { version })
     }
 
-    /// The API version: 24 is CUDA 12.6's, 130001 one of CUDA 13.0.
+    /// The API version. CUDA 12.6 has 24, CUDA 13.0 has 130001.
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// Runs `work` and gives what the profiler says of the copies in it. `work` waits for its copies itself.
+    /// Runs `work` and returns the profiler's records of the copies in it. `work` must wait for its copies itself.
     ///
     /// # Errors
-    /// What CUPTI refused (profiling may be for administrators only), and how many records it lost.
+    /// What CUPTI refused (profiling may be for administrators only), or how many records it lost.
     pub fn copies(&self, work: impl FnOnce()) -> Result<Vec<Memcpy>, Unavailable> {
         let Some(table) = TABLE.get() else {
             return Err(Unavailable { reason: "CUPTI is not open".into() });

@@ -1,4 +1,4 @@
-//! What can go wrong, with the call and CUDA's own name for it.
+//! Errors, with the call and CUDA's name for the error.
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

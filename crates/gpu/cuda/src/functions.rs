@@ -1,8 +1,8 @@
-//! The driver functions that we call, found by name in libcuda.
+//! The driver functions that this crate calls, found by name in libcuda.
 //!
-//! Signatures are those of the CUDA driver API reference; the versioned names (`_v2`) are the ones that `cuda.h` maps the
-//! plain names to since CUDA 4.0 (memory, contexts), 10.1 (stream capture) and 11.4 (UUID), so any driver that runs CUDA 11.4
-//! has them. Those that only newer drivers have are optional: where one is missing, its call says so.
+//! Signatures are those of the CUDA driver API reference. The versioned names (`_v2`) are the ones to which `cuda.h` maps the
+//! plain names since CUDA 4.0 (memory, contexts), 10.1 (stream capture) and 11.4 (UUID). So any driver that runs CUDA 11.4 has
+//! them. Functions that only newer drivers have are optional: where one is missing, its call returns an error.
 
 use crate::error::{Error, Unavailable};
 use crate::library::Loaded;
@@ -22,10 +22,10 @@ pub(crate) type RawNode = *mut c_void;
 pub(crate) type RawLink = *mut c_void;
 
 pub(crate) const SUCCESS: Status = 0;
-/// `CUDA_ERROR_NOT_READY`: what a query answers while work is under way.
+/// `CUDA_ERROR_NOT_READY`: the result of a query while work is pending.
 pub(crate) const NOT_READY: Status = 600;
 
-/// Where libcuda is looked for; the first is found through LD_LIBRARY_PATH and the linker's cache.
+/// Where libcuda is searched; the first is found through LD_LIBRARY_PATH and the linker's cache.
 const PLACES: [&str; 3] = ["libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"];
 
 macro_rules! functions {
@@ -42,7 +42,8 @@ macro_rules! functions {
 
         impl Table {
             /// # Safety
-            /// Each name that is found stands for a function of its signature here, for ever.
+            /// Each address that `find` returns is that of a function with this name and its signature here, which is never
+            /// unloaded.
             unsafe fn find<E>(mut find: impl FnMut(&CStr) -> std::result::Result<NonNull<c_void>, E>) -> std::result::Result<Table, E> {
                 Ok(Table {
                     $($name: {
@@ -51,7 +52,7 @@ macro_rules! functions {
                             Err(_) => c"",
                         };
                         let address = find(NAME)?.as_ptr();
-                        // SAFETY: the caller says that there is such a function.
+                        // SAFETY: the caller promises that this function exists.
                         unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($kind),*) -> Status>(address) }
                     },)*
                     $($newer: {
@@ -72,8 +73,8 @@ macro_rules! functions {
         impl Cuda {
             $(
                 /// # Safety
-                /// As the CUDA driver API reference says of this function.
-                // The two that name errors, and the query, are called through the table.
+                /// The requirements of this function in the CUDA driver API reference.
+                // The two functions that name errors, and the query, are called through the table.
                 #[allow(non_snake_case, clippy::too_many_arguments, dead_code)]
                 #[inline]
                 pub(crate) unsafe fn $name(&self, $($argument: $kind),*) -> crate::Result<()> {
@@ -83,7 +84,7 @@ macro_rules! functions {
             )*
             $(
                 /// # Safety
-                /// As the CUDA driver API reference says of this function.
+                /// The requirements of this function in the CUDA driver API reference.
                 #[allow(non_snake_case, clippy::too_many_arguments)]
                 #[inline]
                 pub(crate) unsafe fn $newer(&self, $($its: $of),*) -> crate::Result<()> {
@@ -267,7 +268,7 @@ pub(crate) struct Side3d {
     pub y: usize,
     pub z: usize,
     pub level: usize,
-    /// `CU_MEMORYTYPE_HOST` is 1, `CU_MEMORYTYPE_UNIFIED` 4: then `device` is the address, of whatever memory.
+    /// `CU_MEMORYTYPE_HOST` is 1, `CU_MEMORYTYPE_UNIFIED` 4. With 4, `device` is the address of memory of any kind.
     pub kind: c_int,
     pub host: *mut c_void,
     pub device: u64,
@@ -299,7 +300,7 @@ pub(crate) struct NodeParameters {
     /// `CU_GRAPH_COND_TYPE_IF` is 0, `CU_GRAPH_COND_TYPE_WHILE` 1.
     pub conditional: c_int,
     pub bodies: c_uint,
-    /// Written by CUDA: an array of so many graphs, which belong to the node.
+    /// Written by CUDA: an array of `bodies` graphs, which belong to the node.
     pub graphs: *mut RawGraph,
     pub context: RawContext,
     pub rest: [u64; 25],
@@ -351,7 +352,7 @@ impl std::fmt::Debug for Cuda {
 }
 
 impl Cuda {
-    /// Opens libcuda and initialises it. It stays loaded for the life of the process: its threads do.
+    /// Opens libcuda and initialises it. It stays loaded for the life of the process, because its threads run that long.
     pub fn load() -> std::result::Result<Cuda, Unavailable> {
         Cuda::load_from(&PLACES)
     }
@@ -363,11 +364,11 @@ impl Cuda {
         Cuda::init(library.functions(|find| unsafe { Table::find(find) })?)
     }
 
-    /// A driver whose functions the caller provides, as a stand-in for libcuda in tests.
+    /// A driver with functions that the caller provides, such as a stand-in for libcuda in tests.
     ///
     /// # Safety
-    /// For every name that `find` answers, it gives a function with the signature and behaviour that the CUDA driver API
-    /// reference states, which is never unloaded.
+    /// For every name that `find` resolves, it returns a function with the signature and behaviour of the CUDA driver API
+    /// reference, which is never unloaded.
     pub unsafe fn from_symbols(
         mut find: impl FnMut(&CStr) -> Option<NonNull<c_void>>,
     ) -> std::result::Result<Cuda, Unavailable> {
@@ -395,13 +396,13 @@ impl Cuda {
         Ok(version)
     }
 
-    /// Which of the two forms of batches this driver has.
+    /// Which of the two forms of `cuMemcpyBatchAsync` this driver has.
     #[inline]
     pub(crate) fn has_batches_of_13(&self) -> bool {
         self.table.cuMemcpyBatchAsync_v2.is_some()
     }
 
-    /// Without a text for [`NOT_READY`], which polling loops get again and again.
+    /// Makes no error text for [`NOT_READY`], which polling loops get again and again.
     #[inline]
     pub(crate) fn stream_is_done(&self, stream: RawStream) -> crate::Result<bool> {
         // SAFETY: the caller's stream lives.

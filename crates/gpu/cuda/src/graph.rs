@@ -8,7 +8,7 @@ use crate::launch::Launch;
 use crate::stream::Stream;
 use std::ffi::c_void;
 
-/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: what other threads do does not disturb the capture.
+/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: calls of other threads do not disturb the capture.
 pub(crate) const THREAD_LOCAL: i32 = 1;
 
 #[derive(Debug)]
@@ -24,15 +24,15 @@ pub struct GraphExec<'c> {
 }
 
 impl<'c> Graph<'c> {
-    /// Captures what `submit` puts into the stream, instead of running it. Nobody waits for the whole context meanwhile
-    /// ([`Context::synchronize`] waits until the capture has ended).
+    /// Captures what `submit` puts into the stream, instead of running it. Until the capture has ended no thread waits for the whole context:
+    /// [`Context::synchronize`] waits for the end first.
     pub fn capture(stream: &Stream<'c>, submit: impl FnOnce() -> Result<()>) -> Result<Self> {
         // SAFETY: the stream lives.
         unsafe { Graph::capture_from(stream.context, stream.raw, submit) }
     }
 
     /// # Safety
-    /// `stream` is a stream of the context's that lives.
+    /// `stream` is a live stream of the context.
     unsafe fn capture_from(
         context: &'c Context,
         stream: *mut c_void,
@@ -60,7 +60,7 @@ impl<'c> Graph<'c> {
         self.instantiate_with(4)
     }
 
-    /// For whoever takes the driver API's own handle (`CUgraph`).
+    /// The driver API's handle (`CUgraph`).
     pub fn handle(&self) -> *mut c_void {
         self.raw
     }
@@ -83,11 +83,11 @@ impl Drop for Graph<'_> {
 }
 
 impl Context {
-    /// An executable graph of one kernel of the program's, by its handle. Nothing is launched.
+    /// An executable graph of one kernel of the program, given by its handle. Does not launch it.
     ///
     /// # Safety
-    /// `function` and `stream` are handles of this context's that live, the stream not the default one; `arguments` has a pointer to each argument of
-    /// the kernel, as `cuLaunchKernel` takes them. (They are read before this returns.)
+    /// `function` and `stream` are live handles of this context, and the stream is not the default one. `arguments` has a pointer to each argument of the
+    /// kernel, as `cuLaunchKernel` takes them. (They are read before this returns.)
     pub unsafe fn graph_of_kernel(
         &self,
         stream: *mut c_void,
@@ -98,7 +98,7 @@ impl Context {
         let Launch { grid, block, shared_bytes, .. } = *launch;
         let submit = || {
             let none = std::ptr::null_mut();
-            // SAFETY: the caller's.
+            // SAFETY: the caller's promise.
             unsafe {
                 self.cuda.cuLaunchKernel(
                     function,
@@ -115,14 +115,14 @@ impl Context {
                 )
             }
         };
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         unsafe { Graph::capture_from(self, stream, submit) }?.instantiate()
     }
 
-    /// An executable graph of a graph of the program's, by its handle. Nothing is launched.
+    /// An executable graph of a graph of the program, given by its handle. Does not launch it.
     ///
     /// # Safety
-    /// `graph` is a graph's handle (`CUgraph`) that lives.
+    /// `graph` is the handle (`CUgraph`) of a live graph.
     pub unsafe fn instantiate_by_handle(&self, graph: *mut c_void) -> Result<GraphExec<'_>> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: writes one handle; the caller's graph lives.
@@ -130,34 +130,33 @@ impl Context {
         Ok(GraphExec { context: self, raw })
     }
 
-    /// Launches an executable graph of the program's, by its handle.
+    /// Launches an executable graph of the program, given by its handle.
     ///
     /// # Safety
-    /// `exec` and `stream` are handles of this context's GPU (a null stream: the default one) that live; of the graph's nodes as [`GraphExec::launch`].
+    /// `exec` and `stream` are live handles of this context's GPU (a null stream: the default one). For the graph's nodes, the same as [`GraphExec::launch`].
     pub unsafe fn launch_by_handle(&self, exec: *mut c_void, stream: *mut c_void) -> Result<()> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         unsafe { self.cuda.cuGraphLaunch(exec, stream) }
     }
 
-    /// Waits for a stream of the program's, by its handle.
+    /// Waits for a stream of the program, given by its handle.
     ///
     /// # Safety
-    /// `stream` is a handle of this context's GPU (a null stream: the default one) that lives.
+    /// `stream` is a live handle of this context's GPU (a null stream: the default one).
     pub unsafe fn wait_for(&self, stream: *mut c_void) -> Result<()> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         unsafe { self.cuda.cuStreamSynchronize(stream) }
     }
 }
 
 impl GraphExec<'_> {
-    /// For whoever takes the driver API's own handle (`CUgraphExec`).
+    /// The driver API's handle (`CUgraphExec`).
     pub fn handle(&self) -> *mut c_void {
         self.raw
     }
 
     /// # Safety
-    /// The memory that its nodes name stays allocated, and unused in ways that disagree with them, until the stream has
-    /// been synchronised.
+    /// The memory that its nodes name stays allocated until the stream has been synchronised. Until then it is not used in ways that disagree with the nodes.
     pub unsafe fn launch(&self, stream: &Stream<'_>) -> Result<()> {
         // SAFETY: both live; the caller answers for the nodes.
         unsafe { self.context.cuda.cuGraphLaunch(self.raw, stream.raw) }

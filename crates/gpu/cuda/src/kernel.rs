@@ -25,7 +25,7 @@ impl<'c> Module<'c> {
         Module::from_ptx_text(context, &text)
     }
 
-    /// As [`Module::from_ptx`], of text that is ready for CUDA: one call, and nothing else.
+    /// As [`Module::from_ptx`], with text that is ready for CUDA. Makes a single call.
     #[inline]
     pub fn from_ptx_text(context: &'c Context, ptx: &CStr) -> Result<Self> {
         let mut raw = std::ptr::null_mut();
@@ -34,7 +34,7 @@ impl<'c> Module<'c> {
         Ok(Module { context, raw })
     }
 
-    /// Of code that is compiled already: one call, and nothing else.
+    /// Loads code that is compiled already. Makes a single call.
     #[inline]
     pub fn from_compiled(context: &'c Context, compiled: &Compiled) -> Result<Self> {
         let mut raw = std::ptr::null_mut();
@@ -47,7 +47,7 @@ impl<'c> Module<'c> {
         self.function_named(&CString::new(name).map_err(|_| Error::Text { what: "kernel name" })?)
     }
 
-    /// As [`Module::function`], of a name that is ready for CUDA.
+    /// As [`Module::function`], with a name that is ready for CUDA.
     #[inline]
     pub fn function_named(&self, name: &CStr) -> Result<Function<'_>> {
         let mut raw = std::ptr::null_mut();
@@ -57,10 +57,10 @@ impl<'c> Module<'c> {
     }
 }
 
-/// Code for the context's GPU, as modules are loaded from it.
+/// Code compiled for the context's GPU. Modules are loaded from it.
 #[derive(Clone, Debug)]
 pub struct Compiled {
-    /// In words, so that it is aligned for whatever reads it.
+    /// In words, so that it is aligned for any reader.
     image: Vec<u64>,
 }
 
@@ -73,7 +73,7 @@ impl Compiled {
     /// Compiles PTX for the context's GPU (`cuLinkCreate`, `cuLinkAddData`, `cuLinkComplete`).
     ///
     /// # Errors
-    /// What the compiler says, and [`Error::Missing`].
+    /// The compiler's error, or [`Error::Missing`].
     pub fn from_ptx(context: &Context, ptx: &str) -> Result<Compiled> {
         let (text, none) = (CString::new(ptx).map_err(|_| Error::Text { what: "PTX" })?, std::ptr::null_mut());
         let (cuda, mut link) = (context.cuda, std::ptr::null_mut());
@@ -99,7 +99,7 @@ impl Compiled {
         let words = bytes.div_ceil(8);
         let mut copy = vec![0u64; words];
         if linked.is_ok() && !image.is_null() {
-            // SAFETY: so many bytes lie there until the link is destroyed, and the copy has room for them.
+            // SAFETY: `image` has this many bytes until the link is destroyed, and the copy has room for them.
             unsafe { std::ptr::copy_nonoverlapping(image.cast::<u8>(), copy.as_mut_ptr().cast(), bytes) };
         }
         // SAFETY: created above, and not used any more.
@@ -113,7 +113,7 @@ impl Context {
     /// Whether modules are loaded kernel by kernel, when each is first used (`CUDA_MODULE_LOADING`).
     ///
     /// # Errors
-    /// What CUDA says, and [`Error::Missing`].
+    /// CUDA's error, or [`Error::Missing`].
     pub fn loads_lazily(&self) -> Result<bool> {
         let mut mode = 0;
         // SAFETY: writes one int.
@@ -147,10 +147,10 @@ pub enum Argument {
     U64(u64),
 }
 
-/// More than any kernel of ours takes.
+/// More than any of doorbell's kernels takes.
 const MAX_ARGUMENTS: usize = 8;
 
-/// As CUDA takes arguments: a pointer to each.
+/// A pointer to each argument, as CUDA takes them.
 #[inline]
 pub(crate) fn pointers(arguments: &[Argument]) -> Result<[*mut c_void; MAX_ARGUMENTS]> {
     if arguments.len() > MAX_ARGUMENTS {
@@ -167,11 +167,11 @@ pub(crate) fn pointers(arguments: &[Argument]) -> Result<[*mut c_void; MAX_ARGUM
 }
 
 impl Function<'_> {
-    /// Submits one launch. Does not allocate: it is what launch loops time.
+    /// Submits one launch. Does not allocate, because launch loops time it.
     ///
     /// # Safety
-    /// `arguments` are those of the kernel in number and width, and the memory that they name stays allocated, and unused
-    /// in ways that disagree with the kernel, until the stream has been synchronised.
+    /// `arguments` match the kernel's in number and width. The memory that they name stays allocated until the stream
+    /// has been synchronised. Until then it is not used in ways that disagree with the kernel.
     pub unsafe fn launch(
         &self,
         grid: [u32; 3],

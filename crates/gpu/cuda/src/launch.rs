@@ -20,9 +20,9 @@ pub struct Launch {
     pub shared_bytes: u32,
     /// Blocks of a cluster.
     pub cluster: Option<[u32; 3]>,
-    /// All blocks run at once.
+    /// All blocks run at the same time.
     pub cooperative: bool,
-    /// May begin before the kernel in front of it has ended.
+    /// May begin before the previous kernel has ended.
     pub programmatic: bool,
 }
 
@@ -51,14 +51,14 @@ pub(crate) fn pointers(parameters: &[&[u8]]) -> Vec<*mut c_void> {
 }
 
 impl Function<'_> {
-    /// Submits one launch: by `cuLaunchKernel`, or, with attributes, by `cuLaunchKernelEx`.
+    /// Submits one launch, by `cuLaunchKernel` or (with attributes) by `cuLaunchKernelEx`.
     ///
     /// # Errors
-    /// What CUDA says, and [`crate::Error::Missing`].
+    /// CUDA's error, or [`crate::Error::Missing`].
     ///
     /// # Safety
-    /// `parameters` are the kernel's, each as many bytes as it declares, and the memory that they name stays allocated, and unused
-    /// in ways that disagree with the kernel, until the stream has been synchronised.
+    /// `parameters` match the kernel's, each with as many bytes as the kernel declares. The memory that they name stays allocated
+    /// until the stream has been synchronised. Until then it is not used in ways that disagree with the kernel.
     pub unsafe fn launch_as(&self, launch: &Launch, stream: &Stream<'_>, parameters: &[&[u8]]) -> Result<()> {
         let (mut pointers, mut attributes) = (pointers(parameters), launch.attributes());
         let ([x, y, z], [a, b, c], cuda) = (launch.grid, launch.block, self.context.cuda);

@@ -1,11 +1,10 @@
-//! libcuda and libcudart as seen from outside: opened at run time, only the functions that we call, thin typed wrappers
-//! around them.
+//! libcuda and libcudart, opened at run time: thin typed wrappers around the functions that doorbell calls.
 //!
-//! Nothing links against CUDA, so the same program starts on a machine without it and says [`Unavailable`] with the reason.
-//! This room decides nothing: which calls to make, and when, is for its callers to say.
+//! No part links against CUDA, so the same program starts on a machine without it and returns [`Unavailable`] with the
+//! reason. The callers decide which calls to make, and when.
 //!
-//! A context must be current on the thread that uses its streams, buffers and modules
-//! ([`Context::make_current`]); CUDA answers `CUDA_ERROR_INVALID_CONTEXT` where it is not.
+//! A context must be current on the thread that uses its streams, buffers and modules ([`Context::make_current`]).
+//! Otherwise CUDA returns `CUDA_ERROR_INVALID_CONTEXT`.
 
 mod capture;
 mod clusters;

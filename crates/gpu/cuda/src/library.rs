@@ -1,4 +1,5 @@
-//! A library that is opened at run time and stays loaded for the life of the process: its threads do.
+//! A library that is opened at run time and stays loaded for the life of the process, because its threads run that
+//! long.
 
 use crate::error::Unavailable;
 use libloading::Library;
@@ -11,14 +12,14 @@ pub(crate) struct Loaded<'p> {
 }
 
 impl<'p> Loaded<'p> {
-    /// The first of these that opens; `name` is what they are called together.
+    /// The first of these that opens. `name` is the library's name in errors.
     ///
     /// # Errors
-    /// What dlopen says of each: it names the file that it wanted.
+    /// dlopen's message for each, which names the missing file.
     pub(crate) fn first(places: &[&'p str], name: &str) -> Result<Loaded<'p>, String> {
         let mut reasons = Vec::new();
         for &place in places {
-            // SAFETY: the initialisers of CUDA's libraries are meant to be run by whoever opens them.
+            // SAFETY: CUDA's libraries have initialisers that any program may run.
             match unsafe { Library::new(place) } {
                 Ok(library) => return Ok(Loaded { library, place }),
                 Err(error) => reasons.push(error.to_string()),
@@ -27,7 +28,7 @@ impl<'p> Loaded<'p> {
         Err(if reasons.is_empty() { format!("no place to look for {name}") } else { reasons.join("; ") })
     }
 
-    /// What `take` makes of the functions that it asks for by name.
+    /// The result of `take`, which gets the functions by name.
     pub(crate) fn functions<T>(
         self,
         take: impl FnOnce(&dyn Fn(&CStr) -> Result<NonNull<c_void>, String>) -> Result<T, String>,

@@ -12,7 +12,7 @@ const PORTABLE_MAPPED: u32 = 0x01 | 0x02;
 /// `CU_MEMHOSTALLOC_WRITECOMBINED`.
 const WRITE_COMBINED: u32 = 0x04;
 
-/// Checks that `offset..offset + bytes` lies in a buffer of `len` bytes.
+/// Checks that `offset..offset + bytes` is within a buffer of `len` bytes.
 fn inside(what: &'static str, offset: usize, bytes: usize, len: usize) -> Result<()> {
     match offset.checked_add(bytes) {
         Some(end) if end <= len => Ok(()),
@@ -47,7 +47,7 @@ impl<'c> DeviceBuffer<'c> {
     /// Memory that was allocated elsewhere, freed when dropped.
     ///
     /// # Safety
-    /// `len` bytes of device memory of this context are allocated at `address`, and nobody else frees them.
+    /// `len` bytes of device memory of this context are allocated at `address`, and no other code frees them.
     pub unsafe fn from_address(context: &'c Context, address: u64, len: usize) -> Self {
         DeviceBuffer { context, address, len }
     }
@@ -100,7 +100,7 @@ pub struct PinnedBuffer<'c> {
     len: usize,
 }
 
-// SAFETY: plain memory; shared use goes through `&self` (reads) and raw pointers (the caller's).
+// SAFETY: plain memory. Shared use is by `&self` (reads), or by raw pointers, for which the caller is responsible.
 unsafe impl Send for PinnedBuffer<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for PinnedBuffer<'_> {}
@@ -110,7 +110,7 @@ impl<'c> PinnedBuffer<'c> {
         PinnedBuffer::zeroed(context, len, PORTABLE_MAPPED)
     }
 
-    /// Write-combined: stores of the CPU pass its caches and are gathered, loads are slow.
+    /// Write-combined: the CPU's stores bypass its caches and are gathered; loads are slow.
     pub fn write_combined(context: &'c Context, len: usize) -> Result<Self> {
         PinnedBuffer::zeroed(context, len, PORTABLE_MAPPED | WRITE_COMBINED)
     }
@@ -120,13 +120,13 @@ impl<'c> PinnedBuffer<'c> {
         // SAFETY: writes one pointer.
         unsafe { context.cuda.cuMemHostAlloc(&mut pointer, len, flags) }?;
         let pointer: *mut u8 = pointer.cast();
-        // SAFETY: `len` fresh bytes, of ours alone.
+        // SAFETY: `len` fresh bytes, which no other code has.
         unsafe { pointer.write_bytes(0, len) };
         Ok(PinnedBuffer { context, pointer, len })
     }
 
-    /// As CUDA gives it (`cuMemHostAlloc`): nothing is written. What is in it is not known, but it is pinned, and so has been
-    /// written by the kernel or an earlier owner in this process.
+    /// As CUDA gives it (`cuMemHostAlloc`), not zeroed. The contents are unknown but initialised: the memory is pinned, so the
+    /// kernel or an earlier owner in this process has written it.
     pub fn as_given(context: &'c Context, len: usize) -> Result<Self> {
         let mut pointer: *mut c_void = std::ptr::null_mut();
         // SAFETY: writes one pointer.
@@ -142,12 +142,12 @@ impl<'c> PinnedBuffer<'c> {
         self.len == 0
     }
 
-    /// For volatile use while the GPU reads or writes it too.
+    /// For volatile use while the GPU may read or write the memory too.
     pub fn as_ptr(&self) -> *mut u8 {
         self.pointer
     }
 
-    /// The address under which the GPU sees it.
+    /// The address at which the GPU sees it.
     pub fn device_address(&self) -> Result<u64> {
         let mut address = 0;
         // SAFETY: writes one address; the pointer is that of a live allocation.
@@ -157,13 +157,13 @@ impl<'c> PinnedBuffer<'c> {
 
     /// The bytes, which no submitted work may be writing.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `len` initialised bytes; those who submit work to write them promise to wait (see `Stream`).
+        // SAFETY: `len` initialised bytes; a caller that submits work to write them promises to wait (see `Stream`).
         unsafe { std::slice::from_raw_parts(self.pointer, self.len) }
     }
 
     /// The bytes, which no submitted work may be reading or writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`, and `&mut self` is the only user on this side.
+        // SAFETY: as in `bytes`, and `&mut self` is the only user on the CPU.
         unsafe { std::slice::from_raw_parts_mut(self.pointer, self.len) }
     }
 }
@@ -175,14 +175,14 @@ impl Drop for PinnedBuffer<'_> {
     }
 }
 
-/// Pageable memory of the caller that CUDA has pinned (`cuMemHostRegister`); pageable again when dropped.
+/// The caller's pageable memory, pinned by CUDA (`cuMemHostRegister`); pageable again when dropped.
 #[derive(Debug)]
 pub struct Registration<'c> {
     context: &'c Context,
     pointer: *mut u8,
 }
 
-// SAFETY: only a mark on memory, which may be taken off by any thread.
+// SAFETY: only a mark on memory, which any thread may remove.
 unsafe impl Send for Registration<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Registration<'_> {}
@@ -191,13 +191,13 @@ impl<'c> Registration<'c> {
     /// # Safety
     /// `len` bytes at `pointer` stay allocated until this is dropped.
     pub unsafe fn new(context: &'c Context, pointer: *mut u8, len: usize) -> Result<Self> {
-        // CU_MEMHOSTREGISTER_PORTABLE and _DEVICEMAP have the values of the flags of an allocation.
-        // SAFETY: the caller's memory.
+        // CU_MEMHOSTREGISTER_PORTABLE and _DEVICEMAP have the same values as the flags of an allocation.
+        // SAFETY: the caller's promise.
         unsafe { context.cuda.cuMemHostRegister_v2(pointer.cast(), len, PORTABLE_MAPPED) }?;
         Ok(Registration { context, pointer })
     }
 
-    /// The address under which the GPU sees it.
+    /// The address at which the GPU sees it.
     pub fn device_address(&self) -> Result<u64> {
         let mut address = 0;
         // SAFETY: writes one address; the pointer is registered.
@@ -217,16 +217,16 @@ impl<'b> DeviceSlice<'b> {
     /// Memory that was allocated elsewhere.
     ///
     /// # Safety
-    /// `len` bytes of device memory at `address` stay allocated as long as the slice and what is enqueued with it.
+    /// `len` bytes of device memory at `address` stay allocated as long as the slice and the work that uses it.
     pub unsafe fn of_address(address: u64, len: usize) -> DeviceSlice<'b> {
         DeviceSlice { address, len, buffer: PhantomData }
     }
 }
 
-/// Copies that return when they are done as far as CUDA promises it, of any host memory.
+/// Synchronous copies with any host memory: they return when CUDA promises that they are done.
 impl DeviceSlice<'_> {
-    /// `cuMemcpyHtoD`: returns when the source may be changed. From pageable memory the last part may still be on its way
-    /// to the device then.
+    /// `cuMemcpyHtoD`: returns when the source may be changed. If the source is pageable, the last part may not have reached the
+    /// device yet.
     ///
     /// # Safety
     /// `len` bytes at `from`, this slice's length, can be read.
@@ -235,7 +235,7 @@ impl DeviceSlice<'_> {
         unsafe { context.cuda.cuMemcpyHtoD_v2(self.address, from.cast(), self.len) }
     }
 
-    /// `cuMemcpyDtoH`: returns when the bytes are there.
+    /// `cuMemcpyDtoH`: returns when all bytes have arrived.
     ///
     /// # Safety
     /// `len` bytes at `to`, this slice's length, can be written.
@@ -257,7 +257,7 @@ impl DeviceSlice<'_> {
     }
 }
 
-/// Rows of bytes, one each `pitch` bytes.
+/// Rows of bytes, whose starts are `pitch` bytes apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plane {
     pub pitch: usize,
@@ -274,7 +274,7 @@ impl Plane {
     }
 }
 
-/// An address, and whose memory it is.
+/// An address in memory of the host or of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
     Host(u64),
@@ -324,11 +324,11 @@ impl Stream<'_> {
         unsafe { self.context.cuda.cuMemcpyDtoDAsync_v2(to.address, from.address, from.len, self.raw) }
     }
 
-    /// From one GPU to another (`cuMemcpyPeerAsync`), each memory with its GPU's context; CUDA goes through host memory where
-    /// neither reaches the other.
+    /// From one GPU to another (`cuMemcpyPeerAsync`), each memory with its GPU's context. CUDA copies through host memory where
+    /// neither GPU reaches the other.
     ///
     /// # Errors
-    /// [`Error::Length`], and what CUDA says.
+    /// [`Error::Length`], or CUDA's error.
     pub fn copy_peer(&self, to: (DeviceSlice<'_>, &Context), from: (DeviceSlice<'_>, &Context)) -> Result<()> {
         let ((to, at), (from, of)) = (to, from);
         same_length("GPU to GPU copy", to.len, from.len)?;
@@ -336,21 +336,22 @@ impl Stream<'_> {
         unsafe { self.context.cuda.cuMemcpyPeerAsync(to.address, at.raw, from.address, of.raw, from.len, self.raw) }
     }
 
-    /// A batch of copies (`cuMemcpyBatchAsync`, since CUDA 12.8), each between any two addresses that CUDA knows. The order in
-    /// which they are made is not known.
+    /// A batch of copies (`cuMemcpyBatchAsync`, since CUDA 12.8), each between any two addresses that CUDA knows. They are made
+    /// in no defined order.
     ///
     /// # Errors
-    /// [`Error::Length`] where the arrays are not equally long, and what CUDA says.
+    /// [`Error::Length`] where the arrays are not equally long, or CUDA's error.
     ///
     /// # Safety
-    /// As many bytes at each address stay allocated, and unused in ways that disagree with the copies, until they are done.
+    /// Each address has that many bytes, which stay allocated until the copies are done. Until then they are not used in ways
+    /// that disagree with the copies.
     #[inline]
     pub unsafe fn copy_batch(&self, to: &mut [u64], from: &mut [u64], bytes: &mut [usize]) -> Result<()> {
         same_length("destinations and sources of a batch", to.len(), from.len())?;
         same_length("addresses and lengths of a batch", to.len(), bytes.len())?;
-        // Source read in stream order; the hints are for managed memory.
+        // The source is read in stream order; the hints are for managed memory.
         let mut attributes = CopyAttributes { source_order: 1, source: [0; 2], destination: [0; 2], flags: 0 };
-        // From the first on, all have these.
+        // Index of the first copy with the attributes above: they apply to all copies.
         let (cuda, count, mut of, mut failed) = (self.context.cuda, to.len(), 0usize, 0usize);
         let (to, from, bytes) = (to.as_mut_ptr(), from.as_mut_ptr(), bytes.as_mut_ptr());
         if cuda.has_batches_of_13() {
@@ -359,14 +360,14 @@ impl Stream<'_> {
                 cuda.cuMemcpyBatchAsync_v2(to, from, bytes, count, &mut attributes, &mut of, 1, self.raw)
             };
         }
-        // SAFETY: as above; the form of CUDA 12 also says which one failed.
+        // SAFETY: as above; the form of CUDA 12 also reports which copy failed.
         unsafe { cuda.cuMemcpyBatchAsync(to, from, bytes, count, &mut attributes, &mut of, 1, &mut failed, self.raw) }
     }
 
-    /// Whether [`Stream::copy_batch`] is there.
+    /// Whether the driver has [`Stream::copy_batch`].
     ///
     /// # Errors
-    /// Which function is missing.
+    /// The missing function.
     pub fn can_copy_batches(&self) -> Result<()> {
         let cuda = self.context.cuda;
         let has = cuda.has_batches_of_13() || cuda.has("cuMemcpyBatchAsync");
@@ -378,7 +379,7 @@ impl Stream<'_> {
         unsafe { self.context.cuda.cuMemsetD8Async(to.address, value, to.len, self.raw) }
     }
 
-    /// Fills pairs of bytes; an odd length is refused.
+    /// Fills with a value of two bytes; an odd length is refused.
     pub fn fill16(&self, to: DeviceSlice<'_>, value: u16) -> Result<()> {
         same_length("fill of pairs of bytes", to.len, to.len / 2 * 2)?;
         // SAFETY: the slice has that many pairs.
@@ -402,11 +403,11 @@ impl Stream<'_> {
         }
     }
 
-    /// Copies the rows of one place to the same rows of another (`cuMemcpy2DAsync`); each is memory of the host or of the GPU.
+    /// Copies the rows of one place to the same rows of another (`cuMemcpy2DAsync`). Each place is in host or GPU memory.
     ///
     /// # Safety
-    /// Both places have `pitch` times `height` bytes, which stay allocated, and unused in ways that disagree with the copy, until
-    /// the stream has been synchronised.
+    /// Both places have `pitch` times `height` bytes, which stay allocated until the stream has been synchronised. Until then
+    /// they are not used in ways that disagree with the copy.
     pub unsafe fn copy_rows(&self, to: Address, from: Address, rows: Plane) -> Result<()> {
         let copy = Copy2d { from: from.side(rows), to: to.side(rows), width: rows.width, height: rows.height };
         // SAFETY: read before the call returns; the caller keeps the memory.

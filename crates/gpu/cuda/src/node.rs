@@ -1,4 +1,4 @@
-//! Nodes of graphs: found, added, and changed in an executable graph.
+//! Nodes of graphs: listed, added, and changed in an executable graph.
 
 use crate::Result;
 use crate::capture::capturing;
@@ -14,7 +14,7 @@ const CONDITIONAL: i32 = 13;
 /// `CU_GRAPH_COND_ASSIGN_DEFAULT`: the value is set at each launch.
 const ASSIGN_DEFAULT: u32 = 1;
 
-/// A node of a graph that lives.
+/// A node of a live graph.
 #[derive(Clone, Copy, Debug)]
 pub struct Node(RawNode);
 
@@ -24,12 +24,12 @@ pub struct Node(RawNode);
 pub enum Body {
     /// Once, if its value is not 0.
     If = 0,
-    /// As long as it is not.
+    /// As long as its value is not 0.
     While = 1,
 }
 
 impl<'c> Graph<'c> {
-    /// All nodes (`cuGraphGetNodes`), in an order of CUDA's.
+    /// All nodes (`cuGraphGetNodes`), in an order that CUDA chooses.
     pub fn nodes(&self) -> Result<Vec<Node>> {
         let (cuda, mut count) = (self.context.cuda, 0);
         // SAFETY: writes the number.
@@ -41,15 +41,15 @@ impl<'c> Graph<'c> {
         Ok(nodes.into_iter().map(Node).collect())
     }
 
-    /// Adds a copy of another graph, behind a node.
+    /// Adds a copy of another graph, after a node.
     pub fn add_child(&self, after: Node, child: &Graph<'_>) -> Result<Node> {
         let mut node = std::ptr::null_mut();
-        // SAFETY: writes one handle; both graphs live, and the node is of this one.
+        // SAFETY: writes one handle; both graphs live, and the node belongs to this one.
         unsafe { self.context.cuda.cuGraphAddChildGraphNode(&mut node, self.raw, &after.0, 1, child.raw) }?;
         Ok(Node(node))
     }
 
-    /// Adds a conditional node behind another, whose value is `value` at the start of each launch; and its empty body.
+    /// Adds a conditional node after another, and its empty body. The node's value is `value` at the start of each launch.
     pub fn add_conditional<'g>(&'g self, after: Node, body: Body, value: u32) -> Result<(Node, Inner<'g, 'c>)> {
         let (cuda, context, mut condition) = (self.context.cuda, self.context.raw, 0);
         // SAFETY: writes one handle; the graph and the context live.
@@ -66,14 +66,14 @@ impl<'c> Graph<'c> {
             reserved_too: 0,
         };
         let mut node = std::ptr::null_mut();
-        // SAFETY: writes one handle, and in the parameters where the bodies are.
+        // SAFETY: writes one handle, and the address of the bodies into the parameters.
         unsafe { cuda.cuGraphAddNode(&mut node, self.raw, &after.0, 1, &mut parameters) }?;
         // SAFETY: an array of one, which lives as long as the node.
         let raw = unsafe { parameters.graphs.as_ref() }.copied().unwrap_or(std::ptr::null_mut());
         Ok((Node(node), Inner { _of: self, raw }))
     }
 
-    /// Captures what `submit` puts into the stream into this graph, behind a node (`cuStreamBeginCaptureToGraph`).
+    /// Captures what `submit` puts into the stream into this graph, after a node (`cuStreamBeginCaptureToGraph`).
     pub fn capture_more(&self, after: Node, stream: &Stream<'_>, submit: impl FnOnce() -> Result<()>) -> Result<()> {
         capture_into(self.context, self.raw, &[after.0], stream, submit)
     }
@@ -102,7 +102,7 @@ fn capture_into(
 ) -> Result<()> {
     let _alone = capturing();
     let (cuda, none) = (context.cuda, std::ptr::null());
-    // SAFETY: stream, graph and nodes live; no data of edges.
+    // SAFETY: stream, graph and nodes live; no edge data.
     unsafe { cuda.cuStreamBeginCaptureToGraph(stream.raw, graph, after.as_ptr(), none, after.len(), THREAD_LOCAL) }?;
     let submitted = submit();
     let mut same = std::ptr::null_mut();
@@ -113,19 +113,19 @@ fn capture_into(
 }
 
 impl GraphExec<'_> {
-    /// Readies it for launches, behind what the stream has (`cuGraphUpload`).
+    /// Prepares it for launches, after the stream's pending work (`cuGraphUpload`).
     pub fn upload(&self, stream: &Stream<'_>) -> Result<()> {
         // SAFETY: both live.
         unsafe { self.context.cuda.cuGraphUpload(self.raw, stream.raw) }
     }
 
-    /// From the next launch on, a kernel node of the graph that this was made from has these parameters.
+    /// Gives a kernel node these parameters from the next launch on. The node is in the graph that this was made from.
     ///
     /// # Errors
-    /// What CUDA says, and [`crate::Error::Missing`].
+    /// CUDA's error, or [`crate::Error::Missing`].
     ///
     /// # Safety
-    /// As [`Function::launch_as`], for the launches to come. The node is of that graph. Attributes of the launch stay as they were.
+    /// As [`Function::launch_as`], for later launches. The node belongs to that graph. The launch's attributes stay as they were.
     pub unsafe fn set_kernel(
         &self,
         node: Node,
@@ -142,7 +142,7 @@ impl GraphExec<'_> {
             arguments: pointers.as_mut_ptr(),
             extra: std::ptr::null_mut(),
         };
-        // SAFETY: the parameters are read before the call returns; the rest is the caller's.
+        // SAFETY: the parameters are read before the call returns; the caller promises the rest.
         unsafe { self.context.cuda.cuGraphExecKernelNodeSetParams(self.raw, node.0, &kernel) }
     }
 }

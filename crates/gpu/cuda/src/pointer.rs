@@ -1,4 +1,4 @@
-//! What CUDA knows of an address.
+//! What CUDA knows about an address.
 
 use crate::Result;
 use crate::context::Context;
@@ -6,12 +6,12 @@ use crate::error::Error;
 use crate::functions::Cuda;
 use std::ffi::c_int;
 
-/// `CUDA_ERROR_INVALID_VALUE`, which a query of an address that CUDA does not know answers.
+/// `CUDA_ERROR_INVALID_VALUE`: the result of a query for an address that CUDA does not know.
 const INVALID_VALUE: i32 = 1;
-/// `CUDA_ERROR_NOT_FOUND`, which a query of a range may answer instead.
+/// `CUDA_ERROR_NOT_FOUND`: another result of a range query for such an address.
 const NOT_FOUND: i32 = 500;
 
-/// `CUpointer_attribute` values that we ask for.
+/// `CUpointer_attribute` values that this file queries.
 #[derive(Clone, Copy)]
 #[repr(i32)]
 enum Attribute {
@@ -26,10 +26,10 @@ enum Attribute {
 /// `CUmemorytype`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryType {
-    /// Pinned by CUDA: allocated so, or registered.
+    /// Pinned by CUDA, by allocation or registration.
     Host,
     Device,
-    /// Arrays, and what later versions add.
+    /// Arrays, and types that later versions add.
     Other(u32),
 }
 
@@ -39,17 +39,19 @@ pub struct Pointer {
     pub memory: MemoryType,
     /// `cudaMallocManaged`: it moves between host and device.
     pub managed: bool,
-    /// CUDA's number of the device that it belongs to; of host memory, the device in whose context it was made.
+    /// CUDA's number of the device that the memory belongs to. For host memory, the device in whose context it was
+    /// allocated.
     pub ordinal: i32,
     /// First address and bytes of the allocation.
     pub base: u64,
     pub bytes: u64,
-    /// Its number (`CU_POINTER_ATTRIBUTE_BUFFER_ID`): no two allocations of a process have the same, at whatever address.
+    /// The allocation's number (`CU_POINTER_ATTRIBUTE_BUFFER_ID`). No two allocations of a process have the same
+    /// number, even at the same address.
     pub allocation: u64,
 }
 
 impl Context {
-    /// What `address` belongs to; `None` if CUDA does not know it.
+    /// The allocation at `address`; `None` if CUDA does not know the address.
     pub fn pointer(&self, address: u64) -> Result<Option<Pointer>> {
         let Some(memory) = known(self.attribute::<u32>(Attribute::MemoryType, address))? else { return Ok(None) };
         let memory = match memory {
@@ -61,7 +63,7 @@ impl Context {
         let ordinal = self.attribute::<i32>(Attribute::DeviceOrdinal, address)?;
         let (base, bytes) = match known(self.range(address))? {
             Some(range) => range,
-            // The range query is documented for device memory alone.
+            // The range query is documented for device memory only.
             None => (self.attribute(Attribute::RangeStart, address)?, self.attribute(Attribute::RangeSize, address)?),
         };
         let allocation = self.attribute(Attribute::BufferId, address)?;
@@ -81,7 +83,7 @@ impl Context {
 }
 
 impl Cuda {
-    /// The number of the allocation that `address` belongs to now; `None` if CUDA does not know it.
+    /// The number of the allocation at `address` now; `None` if CUDA does not know the address.
     pub fn allocation(&self, address: u64) -> Result<Option<u64>> {
         known(self.pointer_attribute(Attribute::BufferId, address))
     }

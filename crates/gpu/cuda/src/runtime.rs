@@ -1,8 +1,8 @@
-//! The CUDA runtime, libcudart, as programs call it: opened at run time, the few functions that copy.
+//! The CUDA runtime, libcudart, opened at run time: the few functions that copy.
 //!
-//! Signatures and values are those of the CUDA Runtime API reference (`driver_types.h`, `cuda_runtime_api.h`). The runtime
-//! works in the device's primary context, the one of [`crate::Device::primary_context`], so memory of either API is the
-//! other's too.
+//! Signatures and values are those of the CUDA Runtime API reference (`driver_types.h`, `cuda_runtime_api.h`). The
+//! runtime works in the device's primary context, the one of [`crate::Device::primary_context`]. So either API can use
+//! the other's memory.
 
 use crate::error::{Error, Unavailable};
 use crate::library::Loaded;
@@ -23,8 +23,8 @@ const NON_BLOCKING: c_uint = 1;
 const HOST_TO_DEVICE: c_int = 1;
 const DEVICE_TO_HOST: c_int = 2;
 
-/// Where libcudart is looked for: the first two through LD_LIBRARY_PATH and the linker's cache, then where the toolkit puts
-/// it. Copies that other packages bring along are theirs.
+/// Where libcudart is searched: first through LD_LIBRARY_PATH and the linker's cache, then in the toolkit's folders.
+/// Copies inside other packages are not searched.
 const PLACES: [&str; 6] = [
     "libcudart.so.13",
     "libcudart.so.12",
@@ -51,14 +51,15 @@ struct Table {
 
 impl Table {
     /// # Safety
-    /// Each name that is found stands for the function of the runtime's reference, for ever.
+    /// Each address that `find` returns is that of the function with this name in the runtime's reference, which is
+    /// never unloaded.
     unsafe fn find<E>(
         mut find: impl FnMut(&CStr) -> std::result::Result<NonNull<c_void>, E>,
     ) -> std::result::Result<Table, E> {
         macro_rules! function {
             ($name:literal, fn($($argument:ty),*) -> $answer:ty) => {{
                 let address = find($name)?.as_ptr();
-                // SAFETY: the caller says that there is such a function, with the signature of the reference.
+                // SAFETY: the caller promises that this function exists, with the signature of the reference.
                 unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> $answer>(address) }
             }};
         }
@@ -109,11 +110,11 @@ impl Runtime {
         Ok(Runtime { table: Box::leak(Box::new(table)) })
     }
 
-    /// A runtime whose functions the caller provides, as a stand-in for libcudart in tests.
+    /// A runtime with functions that the caller provides, such as a stand-in for libcudart in tests.
     ///
     /// # Safety
-    /// For every name that `find` answers, it gives a function with the signature and behaviour that the CUDA Runtime API
-    /// reference states, which is never unloaded.
+    /// For every name that `find` resolves, it returns a function with the signature and behaviour of the CUDA Runtime
+    /// API reference, which is never unloaded.
     pub unsafe fn from_symbols(
         mut find: impl FnMut(&CStr) -> Option<NonNull<c_void>>,
     ) -> std::result::Result<Runtime, Unavailable> {
@@ -126,10 +127,10 @@ impl Runtime {
         Ok(Runtime { table: Box::leak(Box::new(table)) })
     }
 
-    /// Makes the device that of the calling thread (`cudaSetDevice`), by CUDA's ordinal.
+    /// Makes this device, given by CUDA's ordinal, current on the calling thread (`cudaSetDevice`).
     ///
     /// # Errors
-    /// `cudaErrorInsufficientDriver` where the runtime is newer than the driver, and whatever else keeps it from starting.
+    /// `cudaErrorInsufficientDriver` where the runtime is newer than the driver, or another reason why it cannot start.
     pub fn set_device(&self, ordinal: i32) -> Result<()> {
         // SAFETY: takes a number.
         self.check("cudaSetDevice", unsafe { (self.table.set_device)(ordinal) })
@@ -142,7 +143,7 @@ impl Runtime {
 
     #[cold]
     fn error(&self, call: &'static str, status: Status) -> Error {
-        // SAFETY: takes a number, and answers with a static string or null.
+        // SAFETY: takes a number, and returns a static string or null.
         let name = unsafe { (self.table.name)(status) };
         let name = if name.is_null() {
             "unknown error".into()
@@ -153,7 +154,8 @@ impl Runtime {
         Error::Call { call, name, code: status, text: "from the CUDA runtime".into() }
     }
 
-    /// Device memory of the calling thread's device (`cudaMalloc`): its address. Nobody frees it but [`Runtime::free`].
+    /// Allocates memory of the calling thread's device (`cudaMalloc`) and returns its address. Only [`Runtime::free`]
+    /// frees it.
     pub fn malloc(&self, bytes: usize) -> Result<u64> {
         let mut at = std::ptr::null_mut();
         // SAFETY: writes one address.
@@ -161,17 +163,17 @@ impl Runtime {
         Ok(at as u64)
     }
 
-    /// Gives it back (`cudaFree`).
+    /// Frees the memory (`cudaFree`).
     ///
     /// # Safety
-    /// `address` is what [`Runtime::malloc`] answered, once, and nothing uses it.
+    /// `address` is from [`Runtime::malloc`], is freed once, and is no longer in use.
     pub unsafe fn free(&self, address: u64) -> Result<()> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         self.check("cudaFree", unsafe { (self.table.free)(address as *mut c_void) })
     }
 
-    /// Copies to the device and waits (`cudaMemcpy`). From pageable memory the last part may still be on its way when it
-    /// returns.
+    /// Copies to the device and waits (`cudaMemcpy`). If the source is pageable, the last part may still be on its way
+    /// when this returns.
     ///
     /// # Safety
     /// As many bytes as the slice has can be read at `from`, and the slice's device is the calling thread's.
@@ -196,7 +198,7 @@ fn address(slice: DeviceSlice<'_>) -> *mut c_void {
     slice.address() as *mut c_void
 }
 
-/// A stream of the runtime's, independent of the default stream.
+/// A stream of the runtime, independent of the default stream.
 #[derive(Debug)]
 pub struct Stream {
     runtime: Runtime,
@@ -217,7 +219,7 @@ impl Stream {
         Ok(Stream { runtime, raw })
     }
 
-    /// Device memory out of the stream's pool (`cudaMallocAsync`): its address.
+    /// Allocates device memory from the stream's pool (`cudaMallocAsync`) and returns its address.
     pub fn malloc(&self, bytes: usize) -> Result<u64> {
         let mut at = std::ptr::null_mut();
         // SAFETY: writes one address.
@@ -226,12 +228,12 @@ impl Stream {
         Ok(at as u64)
     }
 
-    /// Gives it back to the pool, in the order of the stream (`cudaFreeAsync`).
+    /// Returns the memory to the pool, in the order of the stream (`cudaFreeAsync`).
     ///
     /// # Safety
-    /// `address` is what [`Stream::malloc`] answered, once, and nothing but what is in the stream before uses it.
+    /// `address` is from [`Stream::malloc`] and is freed once. Only earlier work in the stream uses it.
     pub unsafe fn free(&self, address: u64) -> Result<()> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         let status = unsafe { (self.runtime.table.free_async)(address as *mut c_void, self.raw) };
         self.runtime.check("cudaFreeAsync", status)
     }

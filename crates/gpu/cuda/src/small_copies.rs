@@ -1,22 +1,22 @@
-//! Copies of a few words from pinned host memory as nodes of graphs, in whatever context the thread has: for whoever wants to see what CUDA submits for one.
+//! Copies of a few words from pinned host memory as nodes of graphs, in the thread's current context. Used to see what CUDA submits for such a copy.
 
 use crate::Result;
 use crate::capture;
 use crate::functions::{Cuda, RawStream};
 use std::ffi::c_void;
 
-/// A little pinned memory, a little of the GPU's, and a stream.
+/// A little pinned memory, a little GPU memory, and a stream.
 #[derive(Debug)]
 pub struct SmallCopies {
     cuda: Cuda,
     stream: RawStream,
     source: *mut c_void,
     target: u64,
-    /// Memory that is filled ahead of each launch; 0 without.
+    /// Memory that is filled before each launch; 0 if there is none.
     ahead: u64,
 }
 
-/// Fills ahead of a launch: they take an H200 0.7 ms, and CUDA 0.1 to write a first launch. CUDA copies a few words itself where nothing is under way.
+/// Fills before a launch. They take an H200 0.7 ms; CUDA takes 0.1 ms to write a first launch. Where no work is pending, CUDA copies a few words itself.
 const AHEAD: usize = 64 << 20;
 const FILLS: usize = 32;
 
@@ -24,10 +24,10 @@ const FILLS: usize = 32;
 const THREAD_LOCAL: i32 = 1;
 
 impl SmallCopies {
-    /// Of both memories.
+    /// Size of each memory.
     pub const BYTES: usize = 4096;
 
-    /// In the context that is current on this thread, which stays current and lives while this does.
+    /// Uses the context that is current on this thread. It must stay current and live as long as this.
     pub fn new(cuda: Cuda) -> Result<SmallCopies> {
         let null = std::ptr::null_mut();
         let mut copies = SmallCopies { cuda, stream: null, source: null, target: 0, ahead: 0 };
@@ -35,14 +35,14 @@ impl SmallCopies {
         unsafe { copies.cuda.cuMemHostAlloc(&mut copies.source, SmallCopies::BYTES, 0) }?;
         // SAFETY: writes one address.
         unsafe { copies.cuda.cuMemAlloc_v2(&mut copies.target, SmallCopies::BYTES) }?;
-        // SAFETY: writes one address. (Without it a launch may have to be looked at more often.)
+        // SAFETY: writes one address. (Without this memory a launch may need more attempts before it can be observed.)
         let _ = unsafe { copies.cuda.cuMemAlloc_v2(&mut copies.ahead, AHEAD) };
-        // SAFETY: writes one handle. (`CU_STREAM_NON_BLOCKING`: nobody's work is waited for.)
+        // SAFETY: writes one handle. (`CU_STREAM_NON_BLOCKING`: the stream waits for no other work.)
         unsafe { copies.cuda.cuStreamCreate(&mut copies.stream, 1) }?;
         Ok(copies)
     }
 
-    /// Where the GPU sees both memories: the pinned one, and its own.
+    /// GPU addresses of both memories: the pinned memory's, then the GPU memory's.
     pub fn addresses(&self) -> Result<(u64, u64)> {
         let mut source = 0;
         // SAFETY: writes one address.
@@ -50,9 +50,10 @@ impl SmallCopies {
         Ok((source, self.target))
     }
 
-    /// Makes a graph of a memset node, which writes `background` to the last word of the GPU's memory, and behind it a memcpy node from `offset` of the pinned
-    /// memory to the start of the other (a memcpy node that nothing goes before may be copied by the CPU). Puts `background` everywhere into the other, writes
-    /// `bytes` to the source, and has `launch` called around the graph's launch, which is waited for. What the other memory holds then.
+    /// Makes a graph with two nodes. A memset node writes `background` to the last word of the GPU memory. After it, a memcpy node copies from `offset` of the
+    /// pinned memory to the start of the GPU memory. (The CPU may copy for a memcpy node that has no node before it.) Then fills the GPU memory with
+    /// `background` and writes `bytes` to the source. Calls `launch` with a function that launches the graph and waits for it. Returns the GPU memory's
+    /// contents after that.
     pub fn copy(
         &self,
         offset: usize,
@@ -66,10 +67,10 @@ impl SmallCopies {
         let mut graph = std::ptr::null_mut();
         {
             let _capturing = capture::capturing();
-            // SAFETY: the stream lives, and both memories have so many bytes there.
+            // SAFETY: the stream lives, and both memories have that many bytes there.
             unsafe { self.cuda.cuStreamBeginCapture_v2(self.stream, THREAD_LOCAL) }?;
             let (last, word) = (self.target + SmallCopies::BYTES as u64 - 4, u32::from_ne_bytes([background; 4]));
-            // SAFETY: the last word of the GPU's memory.
+            // SAFETY: the last word of the GPU memory.
             let filled = unsafe { self.cuda.cuMemsetD32Async(last, word, 1, self.stream) };
             // SAFETY: as above.
             let copied = unsafe { self.cuda.cuMemcpyHtoDAsync_v2(self.target, source.cast(), length, self.stream) };
@@ -80,13 +81,13 @@ impl SmallCopies {
         let mut exec = std::ptr::null_mut();
         // SAFETY: writes one handle; the graph was made above.
         let made = unsafe { self.cuda.cuGraphInstantiateWithFlags(&mut exec, graph, 0) };
-        // SAFETY: as above; the executable graph stands alone.
+        // SAFETY: as above; the executable graph does not need it.
         unsafe { self.cuda.cuGraphDestroy(graph) }?;
         made?;
         let done = self.launched(source, bytes.get(..length).unwrap_or_default(), background, || {
             launch(&mut || {
                 for _ in 0..if self.ahead == 0 { 0 } else { FILLS } {
-                    // SAFETY: memory of its own, of this length.
+                    // SAFETY: `self` owns the memory, which has this length.
                     unsafe { self.cuda.cuMemsetD8Async(self.ahead, 0, AHEAD, self.stream) }?;
                 }
                 // SAFETY: both live.
@@ -108,7 +109,7 @@ impl SmallCopies {
         launch: impl FnOnce() -> Result<()>,
     ) -> Result<Vec<u8>> {
         let mut all = vec![background; SmallCopies::BYTES];
-        // SAFETY: so many bytes are at both.
+        // SAFETY: both sides have that many bytes.
         unsafe { self.cuda.cuMemcpyHtoD_v2(self.target, all.as_ptr().cast(), all.len()) }?;
         // SAFETY: within the pinned memory; no copy reads it now.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), source, bytes.len()) };
@@ -121,7 +122,7 @@ impl SmallCopies {
 
 impl Drop for SmallCopies {
     fn drop(&mut self) {
-        // SAFETY: made by `new` or null or 0, and all work was waited for.
+        // SAFETY: each was made by `new` or is null or 0, and all work was waited for.
         unsafe {
             if !self.stream.is_null() {
                 let _ = self.cuda.cuStreamDestroy_v2(self.stream);

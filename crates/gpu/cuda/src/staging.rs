@@ -1,7 +1,7 @@
-//! A graph whose memcpy nodes name pageable memory, with pinned memory in its place.
+//! Replaces pageable memory in a graph's memcpy nodes by pinned memory.
 //!
-//! CUDA moves such bytes with the CPU, in the middle of each launch. In a copy of the graph the nodes name pinned memory; whoever launches it moves the bytes
-//! between both: into the pinned memory before the launch, and out of it when the launch is over.
+//! With pageable memory, the CPU moves the bytes in the middle of each launch. The nodes in a copy of the graph name pinned memory instead. The program that
+//! launches the copy moves the bytes: into the pinned memory before the launch, and out of it after the launch.
 
 use crate::Result;
 use crate::context::Context;
@@ -12,22 +12,22 @@ use std::ffi::c_void;
 /// `CU_GRAPH_NODE_TYPE_MEMCPY`, and `_GRAPH`: a child graph.
 const MEMCPY: i32 = 1;
 const CHILD: i32 = 4;
-/// `CU_MEMORYTYPE_HOST`, and `_UNIFIED`: of whatever memory.
+/// `CU_MEMORYTYPE_HOST`, and `_UNIFIED`: memory of any kind.
 const HOST: i32 = 1;
 const UNIFIED: i32 = 4;
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const PORTABLE_MAPPED: u32 = 0x01 | 0x02;
-/// Of one node's bytes in the pinned memory.
+/// Alignment of one node's bytes in the pinned memory.
 const ALIGN: usize = 256;
 
-/// A copy of a graph, and what its memcpy nodes name instead of pageable memory.
+/// A copy of a graph, and the pinned memory that its memcpy nodes name instead of pageable memory.
 #[derive(Debug)]
 pub struct Staged<'c> {
     pub graph: Graph<'c>,
     pub staging: Staging,
 }
 
-/// Pinned memory, freed when dropped, and which bytes of the program's it stands for.
+/// Pinned memory, freed when dropped, and the parts of the program's memory that it replaces.
 #[derive(Debug)]
 pub struct Staging {
     cuda: Cuda,
@@ -37,40 +37,40 @@ pub struct Staging {
 
 // SAFETY: plain memory and addresses; CUDA's call may be made from any thread.
 unsafe impl Send for Staging {}
-// SAFETY: as above; what is moved is the callers' to order.
+// SAFETY: as above; the callers order the moves.
 unsafe impl Sync for Staging {}
 
-/// What one side of a node names.
+/// The memory that one side of a node names.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     /// The node writes it.
     out: bool,
-    /// First byte, of the program's.
+    /// Its first byte in the program's memory.
     first: usize,
-    /// Where it is in the pinned memory, packed.
+    /// Its offset in the pinned memory, where it is packed.
     offset: usize,
     width: usize,
     rows: usize,
     slices: usize,
-    /// From row to row, and from slice to slice, of the program's.
+    /// From row to row, and from slice to slice, in the program's memory.
     pitch: usize,
     slice: usize,
 }
 
-/// A node, what it does, and its sides that name pageable memory: where from, where to.
+/// A node, its parameters, and its sides that name pageable memory: source, destination.
 type Pageable = (RawNode, Copy3d, [Option<Part>; 2]);
 
 impl Context {
-    /// A copy of a graph whose memcpy nodes, also in child graphs, name pinned memory where they named pageable; `None` where no node does. Nothing is
-    /// launched, and the graph stays as it was.
+    /// A copy of a graph. Its memcpy nodes, also in child graphs, name pinned memory instead of pageable memory. `None` where no node names pageable memory.
+    /// Does not launch the graph and does not change it.
     ///
     /// # Errors
-    /// What CUDA says, and [`crate::Error::Missing`].
+    /// CUDA's error, or [`crate::Error::Missing`].
     ///
     /// # Safety
-    /// `graph` is a graph's handle (`CUgraph`) that lives.
+    /// `graph` is the handle (`CUgraph`) of a live graph.
     pub unsafe fn staged(&self, graph: *mut c_void) -> Result<Option<Staged<'_>>> {
-        // (Not every graph can be cloned.)
+        // Checked first, because not every graph can be cloned.
         if self.pageable(graph)?.is_empty() {
             return Ok(None);
         }
@@ -89,7 +89,7 @@ impl Context {
         // SAFETY: writes one pointer.
         unsafe { self.cuda.cuMemHostAlloc(&mut memory, end, PORTABLE_MAPPED) }?;
         let staging = Staging { cuda: self.cuda, memory: memory.cast(), parts };
-        // SAFETY: so many fresh bytes, of ours alone.
+        // SAFETY: `end` fresh bytes, which no other code has.
         unsafe { staging.memory.write_bytes(0, end) };
         for (node, mut copy, [from, to]) in nodes {
             if let Some(part) = from {
@@ -98,7 +98,7 @@ impl Context {
             if let Some(part) = to {
                 copy.to = staging.side(&part, &copy.to);
             }
-            // SAFETY: a memcpy node of the copy; the pinned memory has what it names.
+            // SAFETY: a memcpy node of the copy; the pinned memory has the bytes that it names.
             unsafe { self.cuda.cuGraphMemcpyNodeSetParams(node, &copy) }?;
         }
         Ok(Some(Staged { graph: clone, staging }))
@@ -108,9 +108,9 @@ impl Context {
     fn pageable(&self, graph: RawGraph) -> Result<Vec<Pageable>> {
         let mut found = Vec::new();
         for node in memcpy_nodes(&self.cuda, graph)? {
-            // SAFETY: plain numbers and pointers, for which zero is a value.
+            // SAFETY: plain numbers and pointers, for which zero is a valid value.
             let mut copy: Copy3d = unsafe { std::mem::zeroed() };
-            // SAFETY: a memcpy node of a graph that lives; writes one structure.
+            // SAFETY: a memcpy node of a live graph; writes one structure.
             unsafe { self.cuda.cuGraphMemcpyNodeGetParams(node, &mut copy) }?;
             let sides = [self.part(&copy, &copy.from, false)?, self.part(&copy, &copy.to, true)?];
             if sides.iter().any(Option::is_some) {
@@ -120,7 +120,7 @@ impl Context {
         Ok(found)
     }
 
-    /// What a side names, if that is pageable memory.
+    /// The memory that a side names, if it is pageable.
     fn part(&self, copy: &Copy3d, side: &Side3d, out: bool) -> Result<Option<Part>> {
         let base = match side.kind {
             HOST => side.host as u64,
@@ -138,7 +138,7 @@ impl Context {
     }
 }
 
-/// Of a graph and its child graphs.
+/// The memcpy nodes of a graph and its child graphs.
 fn memcpy_nodes(cuda: &Cuda, graph: RawGraph) -> Result<Vec<RawNode>> {
     let mut count = 0;
     // SAFETY: writes the number.
@@ -150,7 +150,7 @@ fn memcpy_nodes(cuda: &Cuda, graph: RawGraph) -> Result<Vec<RawNode>> {
     let mut found = Vec::new();
     for node in nodes {
         let mut kind = 0;
-        // SAFETY: a node of a graph that lives; writes one number.
+        // SAFETY: a node of a live graph; writes one number.
         unsafe { cuda.cuGraphNodeGetType(node, &mut kind) }?;
         match kind {
             MEMCPY => found.push(node),
@@ -171,12 +171,12 @@ impl Part {
         self.width * self.rows * self.slices
     }
 
-    /// First byte, and the one behind the last.
+    /// First byte, and the end (exclusive).
     fn range(&self) -> (usize, usize) {
         (self.first, self.first + (self.slices - 1) * self.slice + (self.rows - 1) * self.pitch + self.width)
     }
 
-    /// Pieces without a gap: the program's address, where they are in the pinned memory, bytes.
+    /// Pieces without a gap: the program's address, offset in the pinned memory, bytes.
     fn pieces(&self) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
         let (rows, bytes) =
             if self.pitch == self.width { (1, self.width * self.rows) } else { (self.rows, self.width) };
@@ -188,7 +188,8 @@ impl Part {
 }
 
 impl Staging {
-    /// An address of the program's that one node writes and another reads or writes: when the bytes are moved would tell in what order the nodes ran.
+    /// An address in the program's memory that one node writes and another reads or writes. With staging, the time at which the bytes are moved would decide
+    /// the result, not the order of the nodes alone.
     pub fn conflict(&self) -> Option<u64> {
         let overlap = |a: &Part, b: &Part| a.range().0.max(b.range().0) < a.range().1.min(b.range().1);
         self.parts.iter().enumerate().find_map(|(n, written)| {
@@ -198,27 +199,27 @@ impl Staging {
         })
     }
 
-    /// Bytes that are moved before a launch, and behind it.
+    /// Bytes that are moved before a launch, and after it.
     pub fn bytes(&self) -> (usize, usize) {
         let of = |out| self.parts.iter().filter(|part| part.out == out).map(Part::bytes).sum();
         (of(false), of(true))
     }
 
-    /// Moves what the nodes read into the pinned memory.
+    /// Moves the bytes that the nodes read into the pinned memory.
     ///
     /// # Safety
-    /// The program's memory that the graph names is allocated, nobody writes it now, and no launch of the graph is under way.
+    /// The program's memory that the graph names is allocated, no thread writes it during this call, and no launch of the graph is pending.
     pub unsafe fn take_in(&self) {
         for (from, at, bytes) in self.parts.iter().filter(|part| !part.out).flat_map(Part::pieces) {
-            // SAFETY: the program's memory is the caller's; the pinned memory was made for it.
+            // SAFETY: the caller's promise for the program's memory; the pinned memory was made for these bytes.
             unsafe { std::ptr::copy_nonoverlapping(from as *const u8, self.memory.add(at), bytes) };
         }
     }
 
-    /// Moves what the nodes wrote to the program's memory.
+    /// Moves the bytes that the nodes wrote to the program's memory.
     ///
     /// # Safety
-    /// As [`Staging::take_in`]; nobody reads that memory now, either. The graph was launched.
+    /// As [`Staging::take_in`]; also, no thread reads that memory during this call. The graph was launched.
     pub unsafe fn bring_out(&self) {
         for (to, at, bytes) in self.parts.iter().filter(|part| part.out).flat_map(Part::pieces) {
             // SAFETY: as above.
@@ -236,7 +237,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // SAFETY: allocated by `staged`; whoever launched the graph has waited for it.
+        // SAFETY: allocated by `staged`; the code that launched the graph has waited for it.
         let _ = unsafe { self.cuda.cuMemFreeHost(self.memory.cast()) };
     }
 }

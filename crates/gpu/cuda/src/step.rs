@@ -1,9 +1,10 @@
-//! A kernel whose launches give the right end only in the right order, each exactly once, and the same on the CPU: by it
-//! programs prove what they did. Samples and subjects run it; the checksums of samples change with it.
+//! A kernel whose launches give the right result only in the right order, each exactly once, and the same result on the
+//! CPU. Programs use it to prove what they did. Samples and subjects run it; a change to it changes the checksums of
+//! samples.
 
 use crate::{Argument, DeviceBuffer, Function, Module, Result, Stream};
 
-/// PTX 7.0 for sm_70: the driver compiles it for whatever GPU there is.
+/// PTX 7.0 for sm_70: the driver compiles it for the GPU of the machine.
 pub const PTX: &str = r"
 .version 7.0
 .target sm_70
@@ -50,11 +51,11 @@ pub fn on_cpu(cells: &mut [u32], value: u32) {
 /// Launches the kernel on all words of a buffer. `function` is the [`NAME`] of a module of [`PTX`].
 ///
 /// # Errors
-/// What CUDA says of the launch.
+/// CUDA's error for the launch.
 pub fn launch(function: &Function<'_>, cells: &DeviceBuffer<'_>, value: u32, stream: &Stream<'_>) -> Result<()> {
     let n = (cells.len() / 4) as u32;
     let arguments = [Argument::U64(cells.address()), Argument::U32(n), Argument::U32(value)];
-    // SAFETY: the arguments are the kernel's, which stays within `n` words; freeing the buffer waits.
+    // SAFETY: the arguments are the kernel's, which stays within `n` words; freeing the buffer waits for it.
     unsafe { function.launch([n.div_ceil(BLOCK), 1, 1], [BLOCK, 1, 1], 0, stream, &arguments) }
 }
 
@@ -72,7 +73,7 @@ impl<'b> Steps<'b> {
     }
 
     /// # Errors
-    /// What CUDA says of the launch.
+    /// CUDA's error for the launch.
     pub fn launch(&self, stream: &Stream<'_>, value: u32) -> Result<()> {
         launch(&self.function, self.cells, value, stream)
     }

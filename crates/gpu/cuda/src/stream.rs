@@ -1,4 +1,4 @@
-//! Streams and events. What goes into a stream lies beside its object: copies in `memory`, launches in `kernel`.
+//! Streams and events. The work for streams is elsewhere: copies in `memory`, launches in `kernel`.
 
 use crate::Result;
 use crate::context::Context;
@@ -10,14 +10,15 @@ use std::ffi::c_void;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Order {
-    /// `CU_STREAM_DEFAULT`: work in the default stream waits for it, and it for that.
+    /// `CU_STREAM_DEFAULT`: its work and the default stream's work wait for each other.
     WithDefault = 0,
     /// `CU_STREAM_NON_BLOCKING`.
     #[default]
     Independent = 1,
 }
 
-/// Which of two streams' waiting blocks a multiprocessor takes first. What runs already goes on, and copies know no priority.
+/// Which of two streams' waiting blocks a multiprocessor takes first. Running blocks are not interrupted, and copies have no
+/// priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     Lowest,
@@ -55,13 +56,13 @@ impl<'c> Stream<'c> {
         Ok(Stream { context, raw })
     }
 
-    /// Independent of the default stream, with a priority as far as this GPU has several.
+    /// Independent of the default stream, with a priority if this GPU has several.
     ///
     /// # Errors
-    /// A driver without priorities, and what CUDA says.
+    /// A driver without priorities, or CUDA's error.
     pub fn with_priority(context: &'c Context, priority: Priority) -> Result<Self> {
         let (mut lowest, mut highest) = (0, 0);
-        // SAFETY: writes two numbers; the context is current, as all calls here need it.
+        // SAFETY: writes two numbers; the context is current, as for all calls here.
         unsafe { context.cuda.cuCtxGetStreamPriorityRange(&mut lowest, &mut highest) }?;
         let number = match priority {
             Priority::Lowest => lowest,
@@ -73,12 +74,12 @@ impl<'c> Stream<'c> {
         Ok(Stream { context, raw })
     }
 
-    /// The context that it is of.
+    /// The stream's context.
     pub fn context(&self) -> &'c Context {
         self.context
     }
 
-    /// For whoever takes the driver API's own handle (`CUstream`).
+    /// The driver API's handle (`CUstream`).
     pub fn handle(&self) -> *mut std::ffi::c_void {
         self.raw
     }
@@ -89,43 +90,42 @@ impl<'c> Stream<'c> {
         unsafe { self.context.cuda.cuStreamSynchronize(self.raw) }
     }
 
-    /// Puts a write of one word behind everything in the stream, after a fence for all who look
-    /// (`cuStreamWriteValue32`).
+    /// Writes one word after everything in the stream is done, with a fence for all observers (`cuStreamWriteValue32`).
     ///
     /// # Safety
-    /// A word at `at`, aligned, that the GPU reaches under this address, stays allocated until it has been written.
+    /// `at` is an aligned word that the GPU reaches at this address. It stays allocated until it has been written.
     #[inline]
     pub unsafe fn write_word(&self, at: u64, value: u32) -> Result<()> {
         // SAFETY: the caller keeps the word.
         unsafe { self.context.cuda.cuStreamWriteValue32_v2(self.raw, at, value, 0) }
     }
 
-    /// What is put into this stream from now on waits for the event. In a capture, this stream joins it.
+    /// Work that is put into this stream later waits for the event. In a capture, this stream joins it.
     pub fn wait_for(&self, event: &Event<'_>) -> Result<()> {
         // SAFETY: both live.
         unsafe { self.context.cuda.cuStreamWaitEvent(self.raw, event.raw, 0) }
     }
 
-    /// As [`Stream::wait_for`], for an event that something outside of the capture records: a node of its own.
+    /// As [`Stream::wait_for`], for an event that is recorded outside of the capture. Makes a separate node.
     pub fn wait_for_outside(&self, event: &Event<'_>) -> Result<()> {
         // SAFETY: both live.
         unsafe { self.context.cuda.cuStreamWaitEvent(self.raw, event.raw, EXTERNAL) }
     }
 
-    /// Calls a function on a thread of CUDA's when everything before it in the stream is done.
+    /// Calls a function on one of CUDA's threads when everything before it in the stream is done.
     ///
     /// # Safety
-    /// `data` is what the function takes, until it has been called as often as the stream comes to it. The function calls nothing
-    /// of CUDA's.
+    /// `data` is valid for the function until all calls have been made: one each time the stream reaches this point. The function
+    /// makes no CUDA call.
     pub unsafe fn call_host(&self, function: extern "C" fn(*mut c_void), data: *mut c_void) -> Result<()> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         unsafe { self.context.cuda.cuLaunchHostFunc(self.raw, function, data) }
     }
 
-    /// Whether [`Stream::write_word`] is there.
+    /// Whether the driver has the call for [`Stream::write_word`].
     ///
     /// # Errors
-    /// Which function is missing.
+    /// The missing function.
     pub fn can_write_words(&self) -> Result<()> {
         const CALL: &str = "cuStreamWriteValue32_v2";
         if self.context.cuda.has(CALL) { Ok(()) } else { Err(Error::Missing { call: CALL }) }
@@ -159,12 +159,12 @@ unsafe impl Send for Event<'_> {}
 unsafe impl Sync for Event<'_> {}
 
 impl<'c> Event<'c> {
-    /// Without a time.
+    /// Without a timestamp.
     pub fn new(context: &'c Context) -> Result<Self> {
         Event::create(context, NO_TIMING)
     }
 
-    /// With the GPU's time at which the stream came to it.
+    /// With the GPU's time at which the stream reached it.
     pub fn timed(context: &'c Context) -> Result<Self> {
         Event::create(context, TIMING)
     }
@@ -176,8 +176,8 @@ impl<'c> Event<'c> {
         Ok(Event { context, raw })
     }
 
-    /// Nanoseconds of the GPU from `start` to this one; both are timed and have been reached. CUDA says half a
-    /// microsecond of resolution.
+    /// GPU nanoseconds from `start` to this event. Both are timed and have been reached. CUDA documents a resolution of half a
+    /// microsecond.
     pub fn nanoseconds_since(&self, start: &Event<'_>) -> Result<f64> {
         let mut milliseconds = 0.0;
         // SAFETY: writes one float; both events live.
@@ -190,7 +190,7 @@ impl<'c> Event<'c> {
         unsafe { self.context.cuda.cuEventRecord(self.raw, stream.raw) }
     }
 
-    /// In a capture: a node that records the event, which others can wait for while the graph runs.
+    /// In a capture: a node that records the event. Other streams can wait for it while the graph runs.
     pub fn record_for_outside(&self, stream: &Stream<'_>) -> Result<()> {
         // SAFETY: both live.
         unsafe { self.context.cuda.cuEventRecordWithFlags(self.raw, stream.raw, EXTERNAL) }

@@ -1,4 +1,4 @@
-//! Words that streams write and wait for: what orders a stream against something that is not CUDA's.
+//! Words that streams write and wait for. They order a stream and work outside CUDA.
 
 use crate::Result;
 use crate::context::Context;
@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const PORTABLE_MAPPED: u32 = 0x01 | 0x02;
-/// `CU_STREAM_WAIT_VALUE_GEQ`: counting up, and wrapping.
+/// `CU_STREAM_WAIT_VALUE_GEQ`: values count up, and may wrap.
 const REACHED: u32 = 0;
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
@@ -21,7 +21,7 @@ pub struct Words {
     cuda: Cuda,
     at: *mut AtomicU32,
     count: usize,
-    /// Of the words' own, as a number: what waits for events. 0 before the first one.
+    /// Handle of the stream that waits for events, as a number. 0 until it is first needed.
     stream: Mutex<usize>,
 }
 
@@ -31,10 +31,10 @@ unsafe impl Send for Words {}
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// In the current context, which has to live longer.
+    /// In the current context, which must outlive this.
     ///
     /// # Errors
-    /// [`Error::Missing`] where the driver has not both calls.
+    /// [`Error::Missing`] where the driver lacks one of the two calls.
     pub fn new(context: &Context, count: usize) -> Result<Words> {
         let cuda = context.cuda();
         for call in ["cuStreamWriteValue32_v2", "cuStreamWaitValue32_v2"] {
@@ -56,35 +56,35 @@ impl Words {
     }
 
     /// # Panics
-    /// Where there is no such word.
+    /// If `index` is out of range.
     pub fn word(&self, index: usize) -> &AtomicU32 {
         assert!(index < self.count);
         // SAFETY: within the allocation, which lives as long as self, and aligned.
         unsafe { &*self.at.add(index) }
     }
 
-    /// Puts a write of the word behind everything in the stream, after a fence for all who look.
+    /// Writes the word after everything in the stream is done, with a fence for all observers.
     ///
     /// # Safety
-    /// `stream` is a stream's handle (`CUstream`) of a context on the words' GPU, or null; the words live until it is done.
+    /// `stream` is null or the handle (`CUstream`) of a stream of a context on the words' GPU. The words live until the write is done.
     pub unsafe fn write_after(&self, stream: *mut c_void, index: usize, value: u32) -> Result<()> {
         let at = std::ptr::from_ref(self.word(index)) as u64;
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         unsafe { self.cuda.cuStreamWriteValue32_v2(stream, at, value, 0) }
     }
 
-    /// Whether the stream has nothing to do, so that nothing has to wait for it. False where CUDA does not say.
+    /// Whether the stream has no pending work, so that there is no need to wait for it. False if the query fails.
     ///
     /// # Safety
-    /// As [`Words::write_after`], of a stream that does not capture.
+    /// As [`Words::write_after`], and the stream does not capture.
     pub unsafe fn is_idle(&self, stream: *mut c_void) -> bool {
         self.cuda.stream_is_done(stream).unwrap_or(false)
     }
 
-    /// Writes the word when what the event has recorded is done. Events are waited for one after the other, in a stream of the words' own.
+    /// Writes the word when the work that the event has recorded is done. Events are waited for one after the other, in a separate stream.
     ///
     /// # Safety
-    /// `event` is an event's handle (`CUevent`) of a context on the words' GPU, whose context is current; the words live until it is done.
+    /// `event` is the handle (`CUevent`) of an event of a context on the words' GPU, and that context is current. The words live until the write is done.
     pub unsafe fn write_after_event(&self, event: *mut c_void, index: usize, value: u32) -> Result<()> {
         let mut own = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         if *own == 0 {
@@ -94,27 +94,27 @@ impl Words {
             *own = made as usize;
         }
         let stream = *own as *mut c_void;
-        // SAFETY: the caller's, and a stream of ours.
+        // SAFETY: the caller's promise, and the stream was created here.
         unsafe {
             self.cuda.cuStreamWaitEvent(stream, event, 0)?;
             self.write_after(stream, index, value)
         }
     }
 
-    /// What is put into the stream from now on waits until the word has come to `value`.
+    /// Work that is put into the stream later waits until the word reaches `value`.
     ///
     /// # Safety
     /// As [`Words::write_after`].
     pub unsafe fn hold_until(&self, stream: *mut c_void, index: usize, value: u32) -> Result<()> {
         let at = std::ptr::from_ref(self.word(index)) as u64;
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         unsafe { self.cuda.cuStreamWaitValue32_v2(stream, at, value, REACHED) }
     }
 }
 
 impl Drop for Words {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new`; whoever put writes and waits into streams has waited for them.
+        // SAFETY: allocated by `new`; the code that put writes and waits into streams has waited for them.
         unsafe {
             let stream = *self.stream.get_mut().unwrap_or_else(PoisonError::into_inner);
             if stream != 0 {
@@ -126,16 +126,16 @@ impl Drop for Words {
     }
 }
 
-/// Gives a thread the context back that it had.
+/// Restores the thread's context when dropped.
 #[derive(Debug)]
 pub struct KeepCurrent {
     cuda: Cuda,
-    /// None where the driver did not say.
+    /// None where the driver returned an error.
     was: Option<RawContext>,
 }
 
 impl Cuda {
-    /// Whatever context is made current on this thread until this is dropped, the one that it has now comes back.
+    /// Restores the context that is current on this thread when the result is dropped.
     pub fn keep_current(&self) -> KeepCurrent {
         let mut was = std::ptr::null_mut();
         // SAFETY: writes one handle.
@@ -147,7 +147,7 @@ impl Cuda {
 impl Drop for KeepCurrent {
     fn drop(&mut self) {
         if let Some(was) = self.was {
-            // SAFETY: it was this thread's, or null for none.
+            // SAFETY: it was this thread's context, or null for none.
             let _ = unsafe { self.cuda.cuCtxSetCurrent(was) };
         }
     }

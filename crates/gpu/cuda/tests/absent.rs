@@ -1,4 +1,4 @@
-//! Without libcuda the answer is a reason, and no panic.
+//! Without libcuda, loading returns a reason and does not panic.
 
 use cuda::runtime::Runtime;
 use cuda::{Cuda, Unavailable};

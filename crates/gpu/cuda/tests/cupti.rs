@@ -1,4 +1,4 @@
-//! CUPTI's buffers and records, with a stand-in for libcupti. One profiler per process: one test walks the whole way.
+//! CUPTI's buffers and records, with a stand-in for libcupti. A process has one profiler, so one test runs all steps.
 // Every unsafe block here plays CUPTI's part with memory that the test owns.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 type Request = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 type Complete = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 
-/// Bytes of the stand-in's records: as CUpti_ActivityMemcpy6, longer than what is read of them.
+/// Bytes of the stand-in's records, as CUpti_ActivityMemcpy6: longer than the part that is read.
 const RECORD: usize = 96;
 
 static CALLBACKS: Mutex<Option<(Request, Complete)>> = Mutex::new(None);
 static ENABLED: AtomicBool = AtomicBool::new(false);
 static VERSION: AtomicU32 = AtomicU32::new(130_001);
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
-/// Kind of copy, bytes, start, end: done since the last flush.
+/// Kind of copy, bytes, start, end of the copies since the last flush.
 static DONE: Mutex<Vec<(u8, u64, u64, u64)>> = Mutex::new(Vec::new());
 
 extern "C" fn version(into: *mut u32) -> u32 {
@@ -100,7 +100,7 @@ fn find(name: &CStr) -> Option<NonNull<c_void>> {
 #[test]
 fn copies_come_back_with_what_they_took() {
     let open = || unsafe { Cupti::from_symbols(find) };
-    // A version whose records are not known is refused, whatever it would answer.
+    // A version whose records are not known is refused.
     for unknown in [3, 29, 140_000] {
         VERSION.store(unknown, Ordering::Relaxed);
         assert!(open().unwrap_err().reason.contains(&unknown.to_string()));

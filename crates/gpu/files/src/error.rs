@@ -1,10 +1,10 @@
-//! What can go wrong, with the file, the place in it, and what helps.
+//! Errors with the file, the offset in it, and advice.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// A number of the kernel's for what went wrong.
+/// The kernel's error number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
@@ -70,7 +70,7 @@ impl From<cuda::Error> for Error {
 }
 
 impl Error {
-    /// What helps.
+    /// Advice for the user.
     pub fn hint(&self) -> String {
         match self {
             Error::Open { cause, .. } => match cause.kind() {
@@ -91,7 +91,7 @@ impl Error {
             Error::Argument(_) => "`--help` says what fits".into(),
             Error::Tensors { .. } => "see whether it was downloaded whole (its size), and whether it is a safetensors file".into(),
             Error::Ring { .. } => "`--via threads` reads without io_uring".into(),
-            // The file has no option here.
+            // There is no such option for the file here.
             Error::Output(error) => error.hint().replace("-o FILE writes elsewhere", "name a file elsewhere").replace(" with -o FILE", ""),
             Error::CuFile(error) => error.hint().into(),
             Error::Copy(_) | Error::Gpu(_) => {
@@ -100,7 +100,7 @@ impl Error {
         }
     }
 
-    /// Whether it cannot work on this machine at all.
+    /// Whether it can never work on this machine.
     pub fn is_impossible(&self) -> bool {
         match self {
             Error::Copy(copy::Error::Unavailable(_)) => true,

@@ -1,16 +1,16 @@
-//! Where the bytes of a file go: pieces of it, and their places in memory.
+//! Pieces of a file, and their places in memory.
 
 use crate::error::Error;
 
-/// Pieces that one block of a file may be made of: one submission of a channel has room for them.
+/// Maximum pieces in one block of a file: one submission of a channel has room for this many.
 pub const PIECES: usize = 4096;
 
 /// A piece of a file and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where it begins in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// Where it begins in memory.
+    /// Offset in memory.
     pub at: u64,
     pub bytes: u64,
 }
@@ -25,7 +25,7 @@ impl Extent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extents(Box<[Extent]>);
 
-/// A part of a block: where it is in the block, and its place in memory.
+/// A part of a block: its offset in the block, and its place in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub within: u64,
@@ -34,10 +34,10 @@ pub(crate) struct Part {
 }
 
 impl Extents {
-    /// In any order; empty ones are left out.
+    /// Pieces in any order; empty ones are dropped.
     ///
     /// # Errors
-    /// [`Error::Argument`] where two overlap, in the file or in memory, or one ends beyond all addresses.
+    /// [`Error::Argument`] where two overlap, in the file or in memory, or where an end is not a valid offset.
     pub fn new(pieces: impl IntoIterator<Item = Extent>) -> Result<Extents, Error> {
         let mut all: Vec<Extent> = pieces.into_iter().filter(|e| e.bytes > 0).collect();
         if all.iter().any(|e| e.offset.checked_add(e.bytes).is_none() || e.at.checked_add(e.bytes).is_none()) {
@@ -54,7 +54,7 @@ impl Extents {
         Ok(Extents(all.into()))
     }
 
-    /// All of a file of that length, from the start of the memory.
+    /// A whole file of that length, placed at the start of the memory.
     pub fn whole(length: u64) -> Extents {
         let all = Extent { offset: 0, at: 0, bytes: length };
         Extents(if length > 0 { [all].into() } else { [].into() })
@@ -69,7 +69,7 @@ impl Extents {
         self.0.iter().map(|e| e.bytes).sum()
     }
 
-    /// Where the first begins in the file, and where the last ends.
+    /// The start of the first piece in the file, and the end of the last.
     pub fn range(&self) -> (u64, u64) {
         (self.0.first().map_or(0, |e| e.offset), self.0.last().map_or(0, Extent::end))
     }
@@ -79,7 +79,7 @@ impl Extents {
         self.0.iter().map(|e| e.at + e.bytes).max().unwrap_or(0)
     }
 
-    /// What of a block of the file goes where.
+    /// The parts of a block of the file, with their places.
     pub(crate) fn of_block(&self, offset: u64, bytes: u64) -> impl Iterator<Item = Part> + '_ {
         let first = self.0.partition_point(|e| e.end() <= offset);
         let end = offset + bytes;
@@ -89,7 +89,7 @@ impl Extents {
         })
     }
 
-    /// That no block of that size is made of more than [`PIECES`].
+    /// Checks that no block of that size has more than [`PIECES`] pieces.
     ///
     /// # Errors
     /// [`Error::Argument`].
@@ -130,7 +130,7 @@ mod tests {
     }
 
     proptest! {
-        /// Blocks one after another give every byte of every piece its place, once.
+        /// Consecutive blocks give every byte of every piece its place, once.
         #[test]
         fn blocks_cover_all_pieces_once(pieces in proptest::collection::vec((0u64..40, 0u64..60), 1..20), block in 1u64..50) {
             let (mut offset, mut at) = (0, 0);

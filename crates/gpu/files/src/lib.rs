@@ -1,12 +1,12 @@
-//! Files to GPU memory and back: file, io_uring, pinned slot, copy engine, GPU memory, many blocks under way at a time.
+//! Files to GPU memory and back, with many blocks pending at a time: file, io_uring, pinned slot, copy engine, GPU memory.
 //!
-//! [`Queue`] is the engine of one thread: a ring with one registered file and registered buffers (its slots), and a channel of our
-//! own that copies out of the same slots. [`read`] and [`write`] drive queues over a whole file; [`load_safetensors`] places the
-//! tensors of a model. [`cufile`] is NVIDIA's library for the same, where it is installed.
+//! [`Queue`] is the engine of one thread: a ring with one registered file and registered buffers (its slots), and a separate
+//! channel that copies out of the same slots. [`read`] and [`write`] run queues over a whole file; [`load_safetensors`] places
+//! the tensors of a model. [`cufile`] does the same with NVIDIA's library, where it is installed.
 //!
-//! The invariant: what is said to have arrived has arrived whole. A block counts when its copy's ticket is done; a file that ends
-//! early, a drive that fails and a channel that dies are errors with the offset; a written file has its name only when all of it is
-//! on the disk. Between [`Queue::submit`] and [`Queue::reap`] nothing is allocated.
+//! The invariant: bytes that are reported as arrived have all arrived. A block counts when its copy's ticket is done. A file that
+//! ends early, a drive that fails and a channel that dies are errors with the offset. A written file gets its name only when all
+//! of it is on the disk. No allocation happens between [`Queue::submit`] and [`Queue::reap`].
 
 pub mod cufile;
 mod error;

@@ -1,4 +1,4 @@
-//! The two memories of a transfer: pinned slots of the host's, and the GPU's.
+//! The two memories of a transfer: pinned slots in host memory, and GPU memory.
 
 use crate::error::Error;
 use copy::spec::{End, Host, Memory};
@@ -6,25 +6,25 @@ use copy::{Buffer, Machine};
 use cuda::{DeviceBuffer, Registration};
 use gpu::Region;
 
-/// Memory of a GPU for what comes from a file.
+/// GPU memory for the contents of a file.
 pub struct Target<'m> {
-    /// Before the memory goes.
+    /// Dropped before the memory.
     buffer: Buffer<'m>,
     _memory: Option<DeviceBuffer<'m>>,
 }
 
 impl<'m> Target<'m> {
-    /// Allocates: CUDA's memory where there is CUDA, so that a program's kernels find it, else our own.
+    /// Allocates CUDA's memory where there is CUDA, so that a program's kernels can use it; else doorbell's own memory.
     ///
     /// # Errors
-    /// No memory, no GPU.
+    /// If there is no GPU or not enough memory.
     pub fn new(machine: &'m Machine, bytes: u64) -> Result<Target<'m>, Error> {
         let bytes = bytes.max(1);
         machine.enter()?;
         match machine.context() {
             Ok(context) => {
                 let memory = DeviceBuffer::new(context, bytes as usize)?;
-                // SAFETY: the memory is dropped after the buffer, and nobody else knows it.
+                // SAFETY: the memory is dropped after the buffer, and no other code knows its address.
                 let buffer = unsafe { Buffer::of_pointer(machine, memory.address(), bytes) }?;
                 Ok(Target { buffer, _memory: Some(memory) })
             }
@@ -39,7 +39,7 @@ impl<'m> Target<'m> {
         &self.buffer
     }
 
-    /// Its address, for the GPU.
+    /// Its GPU address.
     pub fn va(&self) -> u64 {
         self.buffer.va()
     }
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Target<'_> {
 
 /// Pinned host memory in equal parts, which begin on pages. Without a GPU (`files bare`) it is not pinned.
 pub(crate) struct Slots<'m> {
-    // Each before what it is of.
+    // Each is dropped before the one that it refers to.
     buffer: Option<Buffer<'m>>,
     registration: Option<Registration<'m>>,
     plain: Option<Plain>,
@@ -64,8 +64,8 @@ pub(crate) struct Slots<'m> {
 const PAGE: usize = 4096;
 
 impl<'m> Slots<'m> {
-    /// `count` slots of `bytes` each. With CUDA it is ordinary memory on large pages that CUDA registers: every kernel's io_uring can
-    /// register that as well, and drives get it in few pieces. Else, or where CUDA cannot register it, it is what the driver gives.
+    /// `count` slots of `bytes` each. With CUDA it is ordinary memory on large pages, which CUDA registers. Every kernel's io_uring can register such memory as
+    /// well, and drives get it in few pieces. Without CUDA, or where CUDA cannot register it, the driver allocates it.
     pub fn pinned(machine: &'m Machine, bytes: usize, count: usize) -> Result<Slots<'m>, Error> {
         let bytes = bytes.next_multiple_of(PAGE);
         machine.enter()?;
@@ -83,19 +83,19 @@ impl<'m> Slots<'m> {
         let registration = unsafe { Registration::new(context, plain.at, plain.bytes) }?;
         // SAFETY: the memory is dropped after the buffer, and only slots of this are used.
         let buffer = unsafe { Buffer::of_pointer(machine, registration.device_address()?, (bytes * count) as u64) }?;
-        // Whether our channels may name it is known now.
+        // Finds out now whether doorbell's channels may name it.
         buffer.region(machine.space()?)?;
         Ok(Slots { buffer: Some(buffer), registration: Some(registration), plain: Some(plain), bytes, count })
     }
 
-    /// Without a GPU.
+    /// Without a GPU: plain memory.
     pub fn plain(bytes: usize, count: usize) -> Result<Slots<'m>, Error> {
         let bytes = bytes.next_multiple_of(PAGE);
         let plain = Some(Plain::new(bytes * count)?);
         Ok(Slots { buffer: None, registration: None, plain, bytes, count })
     }
 
-    /// It is never given back.
+    /// Leaks the memory on purpose.
     pub fn keep_for_ever(&mut self) {
         std::mem::forget((self.buffer.take(), self.registration.take(), self.plain.take()));
     }
@@ -105,7 +105,7 @@ impl<'m> Slots<'m> {
         plain.or_else(|| self.buffer.as_ref()?.host_pointer()).unwrap_or(std::ptr::null_mut())
     }
 
-    /// As our channels name it.
+    /// The region that doorbell's channels name.
     pub fn region(&self, machine: &Machine) -> Result<Option<Region>, Error> {
         self.buffer.as_ref().map(|buffer| Ok(buffer.region(machine.space()?)?)).transpose()
     }
@@ -113,7 +113,7 @@ impl<'m> Slots<'m> {
     /// The bytes of a slot.
     ///
     /// # Safety
-    /// Nobody writes to the slot as long as the slice is used.
+    /// No code writes to the slot as long as the slice is in use.
     pub unsafe fn slice(&self, slot: usize, bytes: usize) -> &[u8] {
         assert!(slot < self.count && bytes <= self.bytes);
         // SAFETY: within the memory; the caller's promise.
@@ -121,8 +121,8 @@ impl<'m> Slots<'m> {
     }
 }
 
-/// Zeroed memory on large pages where the kernel has them: a drive's request has few pieces then (1 MiB in pages of 4 KiB has 256, more
-/// than many drives take at once).
+/// Zeroed memory on large pages where the kernel has them. A drive's request then has few pieces. (1 MiB in pages of 4 KiB has 256 pieces, more than many
+/// drives accept in one request.)
 struct Plain {
     mapping: *mut u8,
     mapped: usize,
@@ -147,7 +147,7 @@ impl Plain {
         }
         let mapping: *mut u8 = mapping.cast();
         let at = mapping.wrapping_add(mapping.align_offset(LARGE));
-        // SAFETY: within the mapping, which nobody uses yet. A kernel without large pages says so, and nothing is lost.
+        // SAFETY: within the mapping, which no other code uses yet. A kernel without large pages returns an error, which does no harm.
         unsafe {
             libc::madvise(at.cast(), bytes, libc::MADV_HUGEPAGE);
             at.write_bytes(0, bytes);
@@ -158,7 +158,7 @@ impl Plain {
 
 impl Drop for Plain {
     fn drop(&mut self) {
-        // SAFETY: our own mapping; the queue's requests have ended.
+        // SAFETY: the mapping made by `new`; the queue's requests have ended.
         unsafe { libc::munmap(self.mapping.cast(), self.mapped) };
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 
-/// Which calls of the kernel's move the bytes between file and slots.
+/// The system calls that move the bytes between file and slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {
     /// io_uring; threads where the kernel refuses it.
@@ -14,18 +14,18 @@ pub enum Way {
     Threads,
 }
 
-/// Sizes and numbers. The default: 1 MiB, 16 under way, one thread.
+/// Sizes and counts. The default: 1 MiB, 16 pending blocks, one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Bytes of one read or write.
     pub block: usize,
-    /// Blocks under way on each thread.
+    /// Pending blocks of each thread.
     pub depth: usize,
     pub threads: usize,
     /// Through the page cache, without O_DIRECT.
     pub buffered: bool,
     pub way: Way,
-    /// Compare what has arrived with the file, read a second time.
+    /// Compare the bytes in memory with the file, which is read a second time.
     pub verify: bool,
 }
 
@@ -37,14 +37,14 @@ impl Default for Options {
 
 impl Options {
     pub const BLOCKS: std::ops::RangeInclusive<usize> = 512..=(64 << 20);
-    /// A channel has room for the words of so many copies.
+    /// A channel has room for the words of this many copies.
     pub const DEPTHS: std::ops::RangeInclusive<usize> = 1..=128;
     pub const THREADS: std::ops::RangeInclusive<usize> = 1..=32;
     /// Bytes of all slots together.
     pub const SLOTS: usize = 4 << 30;
 
     /// # Errors
-    /// [`Error::Argument`] for what is out of range.
+    /// [`Error::Argument`] for a value out of range.
     pub fn check(&self) -> Result<(), Error> {
         let wrong = |what: String| Err(Error::Argument(what));
         if !Options::BLOCKS.contains(&self.block) || !self.block.is_multiple_of(512) {

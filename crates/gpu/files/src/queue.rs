@@ -1,7 +1,8 @@
-//! The engine of one thread: blocks of a file, each in a slot of pinned memory, on their way to the GPU or from it.
+//! The engine of one thread: blocks of a file, each in a slot of pinned memory, are moved to the GPU or from it.
 //!
-//! A block on its way to the GPU: read into its slot, copied by the channel, done when the copy's ticket is. On its way from the GPU:
-//! copied into its slot, written when the copy's ticket is done. The kernel and the copy engine use the same memory.
+//! A block to the GPU is read into its slot and copied by the channel; it is done when the copy's ticket is. A block from the GPU
+//! is copied into its slot, and written to the file when the copy's ticket is done. The kernel and the copy engine use the same
+//! memory.
 
 use crate::error::{Errno, Error};
 use crate::extents::Extents;
@@ -15,7 +16,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Which way the bytes go.
+/// The direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the file to memory.
@@ -28,24 +29,24 @@ pub enum Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     pub slot: usize,
-    /// Where it begins in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// Bytes that have arrived: fewer than were asked for where the file ends. Or what the file said; nothing of the block has
-    /// arrived then.
+    /// Bytes that have arrived: fewer than requested where the file ends. Or the file's error; then none of the block's bytes has
+    /// arrived.
     pub result: Result<usize, Errno>,
 }
 
 impl Done {
-    /// To be overwritten.
+    /// A placeholder to be overwritten.
     pub const NONE: Done = Done { slot: 0, offset: 0, result: Ok(0) };
 }
 
-/// What a queue has seen.
+/// Counts of a queue's events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Reads and writes that the kernel ended with EINTR or EAGAIN, and that were made again.
+    /// Reads and writes that the kernel ended with EINTR or EAGAIN, and that were repeated.
     pub again: u64,
-    /// Reads and writes that came back short before the end of the file, and were continued.
+    /// Reads and writes that were short before the end of the file, and were continued.
     pub short: u64,
 }
 
@@ -56,17 +57,17 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// How often one read or write is made again.
+/// How often one read or write is repeated at most.
 const AGAIN: u32 = 10_000;
-/// A copy that takes longer never ends.
+/// A copy that takes longer is assumed never to end.
 const LATE: Duration = Duration::from_secs(10);
-/// Polls between two looks at clock and channel.
+/// Polls between two checks of clock and channel.
 const LOOK: u32 = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Free,
-    /// The kernel has it.
+    /// A request is pending in the kernel.
     File,
     /// It waits for room on the channel.
     Landed,
@@ -77,16 +78,16 @@ enum Stage {
 struct Slot {
     stage: Stage,
     offset: u64,
-    /// What was asked for.
+    /// Requested bytes.
     bytes: usize,
-    /// The same in whole blocks of the drive's.
+    /// The same, rounded up to whole blocks of the drive.
     whole: usize,
-    /// Bytes between file and slot so far.
+    /// Bytes moved between file and slot so far.
     got: usize,
     again: u32,
 }
 
-/// The side of the GPU.
+/// The GPU side.
 struct Gpu {
     // Before its channel.
     copies: Copies,
@@ -96,17 +97,17 @@ struct Gpu {
     places: Places,
 }
 
-/// Where in memory blocks go.
+/// The places of blocks in memory.
 #[derive(Clone, Debug)]
 enum Places {
     File(Arc<Extents>),
-    /// Block of slot n: at n times the bytes of a slot.
+    /// Slot n's block is at n times the bytes of a slot.
     Slots(usize),
 }
 
-/// Blocks of one file under way between it and memory. One thread uses it.
+/// Pending blocks between one file and memory. One thread uses it.
 pub struct Queue<'m> {
-    // The kernel and the channel end before the slots go.
+    // The kernel's and the channel's work ends before the slots are dropped.
     io: Io,
     gpu: Option<Gpu>,
     memory: Slots<'m>,
@@ -117,18 +118,18 @@ pub struct Queue<'m> {
     landed: VecDeque<usize>,
     copying: VecDeque<usize>,
     done: VecDeque<Done>,
-    /// Of one turn.
+    /// Requests that ended in one turn.
     ended: Vec<Ended>,
-    /// Requests that the kernel has.
+    /// Requests that are pending in the kernel.
     in_kernel: usize,
     counts: Counts,
 }
 
 impl<'m> Queue<'m> {
-    /// Between the file and the GPU's memory: `places` says which bytes of the file go where in `memory`.
+    /// Between the file and the GPU memory: `places` has the place in `memory` for bytes of the file.
     ///
     /// # Errors
-    /// No channel, no memory, or (`Way::Uring`) no io_uring; [`Error::Argument`] for places outside of the memory.
+    /// If there is no channel, no memory, or (`Way::Uring`) no io_uring; [`Error::Argument`] for places outside of the memory.
     pub fn new(
         machine: &'m Machine,
         source: &Source,
@@ -145,7 +146,7 @@ impl<'m> Queue<'m> {
         Queue::with(machine, source, direction, memory, Places::File(places.clone()), options)
     }
 
-    /// As [`Queue::new`]; slot n's blocks go to `n * slot_bytes()` in the memory, whatever their place in the file.
+    /// As [`Queue::new`], but slot n's blocks are at `n * slot_bytes()` in the memory, independent of their offset in the file.
     ///
     /// # Errors
     /// As [`Queue::new`].
@@ -187,10 +188,10 @@ impl<'m> Queue<'m> {
         Queue::over(source, direction, slots, Some(gpu), options)
     }
 
-    /// Between the file and its slots alone, without a GPU: what the drive and the kernel can do.
+    /// Between the file and its slots only, without a GPU: measures the drive and the kernel.
     ///
     /// # Errors
-    /// No memory, or (`Way::Uring`) no io_uring.
+    /// If there is no memory, or (`Way::Uring`) no io_uring.
     pub fn bare(source: &Source, direction: Direction, options: &Options) -> Result<Queue<'static>, Error> {
         options.check()?;
         let slots = Slots::plain(slot_bytes(source, options), options.depth)?;
@@ -205,8 +206,8 @@ impl<'m> Queue<'m> {
         options: &Options,
     ) -> Result<Queue<'s>, Error> {
         let place = Memory { base: memory.base(), slot: memory.bytes, slots: memory.count };
-        // SAFETY: the slots are dropped after it. The registered file is a reference of the ring's own, and threads are told
-        // nothing after the last reap; who has the queue keeps the source.
+        // SAFETY: the slots are dropped after it. The ring has its own reference to the registered file, and threads get no
+        // request after the last reap; the owner of the queue keeps the source open.
         let (io, backend) = unsafe { Io::new(source.fd(), place, options.way) }?;
         let free = Slot { stage: Stage::Free, offset: 0, bytes: 0, whole: 0, got: 0, again: 0 };
         let room = || VecDeque::with_capacity(options.depth);
@@ -227,17 +228,17 @@ impl<'m> Queue<'m> {
         })
     }
 
-    /// Slots: blocks that may be under way.
+    /// Slots: the number of blocks that may be pending.
     pub fn depth(&self) -> usize {
         self.slots.len()
     }
 
-    /// Bytes of a slot: the block, in whole blocks of the drive's.
+    /// Bytes of a slot: the block, in whole blocks of the drive.
     pub fn slot_bytes(&self) -> usize {
         self.memory.bytes
     }
 
-    /// What offsets have to be multiples of.
+    /// Offsets must be multiples of this.
     pub fn alignment(&self) -> usize {
         self.alignment
     }
@@ -250,12 +251,12 @@ impl<'m> Queue<'m> {
         self.counts
     }
 
-    /// Blocks that were submitted and not reaped.
+    /// Blocks that were submitted but not reaped.
     pub fn in_flight(&self) -> usize {
         self.in_kernel + self.landed.len() + self.copying.len() + self.done.len()
     }
 
-    /// Sets a block on its way, in a slot that is free. It starts with the next [`Queue::reap`] or [`Queue::wait`].
+    /// Submits a block in a free slot. It starts with the next [`Queue::reap`] or [`Queue::wait`].
     ///
     /// # Errors
     /// [`Error::Argument`] for a slot that is in use, an offset that is not aligned, or more bytes than a slot has.
@@ -286,23 +287,23 @@ impl<'m> Queue<'m> {
         })
     }
 
-    /// Moves everything on that can be, without waiting, and says which blocks are done. Their slots are free then.
+    /// Continues all work that can continue without waiting, and returns the blocks that are done. Their slots are free then.
     ///
     /// # Errors
-    /// [`Error::Gpu`] where the channel died, [`Error::Ring`]. What was under way is lost then.
+    /// [`Error::Gpu`] where the channel died, [`Error::Ring`]. Pending blocks are lost then.
     pub fn reap(&mut self, done: &mut [Done]) -> Result<usize, Error> {
         self.turn(false)?;
         Ok(self.hand_out(done))
     }
 
-    /// As [`Queue::reap`], and waits for one at least, if any is under way.
+    /// As [`Queue::reap`], but waits for at least one block, if any is pending.
     ///
     /// # Errors
     /// As [`Queue::reap`]; a copy that never ends is an error after ten seconds.
     pub fn wait(&mut self, done: &mut [Done]) -> Result<usize, Error> {
         let (mut vain, mut since) = (0u32, None);
         loop {
-            // Only the kernel can wake this thread, so it sleeps when no copy is under way.
+            // Only the kernel can wake this thread, so it sleeps only when no copy is pending.
             self.turn(self.done.is_empty() && self.copying.is_empty() && self.landed.is_empty())?;
             let count = self.hand_out(done);
             if count > 0 || self.in_flight() == 0 || done.is_empty() {
@@ -318,7 +319,7 @@ impl<'m> Queue<'m> {
         }
     }
 
-    /// Whether the channel is alive, and moves.
+    /// Checks that the channel is alive and makes progress.
     #[cold]
     fn look(&self, since: Instant) -> Result<(), Error> {
         let Some(Gpu { channel, .. }) = &self.gpu else { return Ok(()) };
@@ -332,7 +333,7 @@ impl<'m> Queue<'m> {
     fn hand_out(&mut self, done: &mut [Done]) -> usize {
         let count = done.len().min(self.done.len());
         for place in &mut done[..count] {
-            // As many as were counted.
+            // There are as many as were counted.
             let Some(next) = self.done.pop_front() else { break };
             self.slots[next.slot].stage = Stage::Free;
             *place = next;
@@ -357,7 +358,7 @@ impl<'m> Queue<'m> {
         Ok(())
     }
 
-    /// Hands a slot's read or write, or what is left of it, to the kernel.
+    /// Submits a slot's read or write, or the rest of it, to the kernel.
     fn ask(&mut self, slot: usize) {
         let state = &mut self.slots[slot];
         state.stage = Stage::File;
@@ -387,7 +388,7 @@ impl<'m> Queue<'m> {
             state.got = state.bytes;
             return self.transferred(end.slot);
         }
-        // What is left begins on a block of the drive's: the end of a file is found when nothing more comes.
+        // The rest begins on a block of the drive. The end of a file is found when no more bytes arrive.
         state.got = got - got % self.alignment;
         if state.got > had {
             self.counts.short += 1;
@@ -398,12 +399,12 @@ impl<'m> Queue<'m> {
                 state.got = got;
                 self.transferred(end.slot);
             }
-            // A file system that writes nothing and says nothing.
+            // The file system wrote no bytes and returned no error.
             Direction::Write => self.finish(end.slot, Err(Errno(libc::EIO))),
         }
     }
 
-    /// All of the block is between file and slot.
+    /// All of the block has moved between file and slot.
     fn transferred(&mut self, slot: usize) {
         let got = self.slots[slot].got;
         if self.direction == Direction::Read && self.gpu.is_some() && got > 0 {
@@ -422,7 +423,7 @@ impl<'m> Queue<'m> {
         self.done.push_back(Done { slot, offset: self.slots[slot].offset, result });
     }
 
-    /// Gives the channel what waits for it, as long as it has room.
+    /// Submits waiting blocks to the channel, as long as it has room.
     fn copy_landed(&mut self) -> Result<(), Error> {
         let Some(gpu) = &mut self.gpu else { return Ok(()) };
         while let Some(&slot) = self.landed.front() {
@@ -433,7 +434,7 @@ impl<'m> Queue<'m> {
                     state.stage = Stage::Copying(ticket);
                     self.copying.push_back(slot);
                 }
-                // Nothing of the block is wanted: padding between tensors.
+                // No byte of the block has a place: padding between tensors.
                 Ok(None) => self.done.push_back(Done { slot, offset: state.offset, result: Ok(bytes) }),
                 Err(gpu::Error::RingFull(_)) => return Ok(()),
                 Err(error) => return Err(error.into()),
@@ -458,16 +459,16 @@ impl<'m> Queue<'m> {
         }
     }
 
-    /// The bytes of a block that was reaped, as long as the queue is not used.
+    /// The bytes of a reaped block, until the queue is used again.
     pub fn slot(&self, slot: usize, bytes: usize) -> &[u8] {
         assert_eq!(self.slots[slot].stage, Stage::Free, "slot {slot} is in use");
-        // SAFETY: nothing is under way in a free slot, and nothing can be submitted as long as the slice is used.
+        // SAFETY: no request is pending in a free slot, and none can be submitted as long as the slice is in use.
         unsafe { self.memory.slice(slot, bytes) }
     }
 }
 
 impl Gpu {
-    /// Submits the copies of one block; none where no byte of it has a place.
+    /// Submits the copies of one block; none where no byte of the block has a place.
     #[inline]
     fn copy(
         &mut self,
@@ -502,20 +503,20 @@ impl Gpu {
 }
 
 impl Drop for Queue<'_> {
-    /// Nothing may write to the slots when they go.
+    /// No request may write to the slots once they are dropped.
     fn drop(&mut self) {
         while self.in_kernel > 0 {
             let mut left = 0;
             let turned = self.io.turn(true, |_| left += 1);
             self.in_kernel -= left;
             if turned.is_err() {
-                // The kernel may still write there.
+                // The kernel may still write to the slots.
                 self.memory.keep_for_ever();
                 break;
             }
         }
         if let Some(gpu) = &self.gpu {
-            // A channel that does not end is stopped when its memory goes.
+            // A channel that does not end is stopped when its memory is dropped.
             let _ = gpu.channel.idle(LATE);
         }
     }

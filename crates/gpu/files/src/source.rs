@@ -1,4 +1,4 @@
-//! A file that is open for blocks: O_DIRECT where its file system takes it, with the alignment that it asks for.
+//! An open file for block transfers: O_DIRECT where its file system accepts it, with the alignment that the file system requires.
 
 use crate::error::Error;
 use std::fs::File;
@@ -7,11 +7,11 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Why the page cache is in between.
+/// Why the page cache is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Buffered {
     Wanted,
-    /// The file system has no direct I/O for it: tmpfs, some FUSE and network file systems, files that are encrypted or journaled.
+    /// The file system has no direct I/O for the file: tmpfs, some FUSE and network file systems, encrypted or journaled files.
     Refused(String),
 }
 
@@ -24,7 +24,7 @@ impl std::fmt::Display for Buffered {
     }
 }
 
-/// What a kernel that does not say is taken to want: drives have blocks of 512 or 4096 bytes.
+/// The alignment where the kernel does not report one: drives have blocks of 512 or 4096 bytes.
 const ALIGNMENT: usize = 4096;
 
 /// An open file.
@@ -33,10 +33,10 @@ pub struct Source {
     pub(crate) file: File,
     path: PathBuf,
     length: u64,
-    /// None: O_DIRECT.
+    /// None for O_DIRECT.
     buffered: Option<Buffered>,
     alignment: usize,
-    /// Length and time of the last change when it was opened.
+    /// Length and times of the last change, when the file was opened.
     stamp: Stamp,
 }
 
@@ -48,7 +48,7 @@ impl Source {
     pub fn open(path: &Path, buffered: bool) -> Result<Source, Error> {
         let failed = |cause| Error::Open { path: path.to_owned(), cause };
         let kind = |what| Error::Kind { path: path.to_owned(), what };
-        // Looked at first: opening a pipe would wait for its other end.
+        // The type is checked first, because opening a pipe would wait for its other end.
         let metadata = std::fs::metadata(path).map_err(failed)?;
         let what = metadata.file_type();
         if what.is_dir() {
@@ -81,7 +81,7 @@ impl Source {
         Ok(source)
     }
 
-    /// A file of that length, or that is to have it, which the caller has opened; through the page cache.
+    /// A file that the caller has opened, of that length or to be written to that length; through the page cache.
     ///
     /// # Errors
     /// [`Error::Open`].
@@ -89,7 +89,7 @@ impl Source {
         Source::of(file, path, length, Some(Buffered::Wanted))
     }
 
-    /// A file that is to be written, opened by the caller.
+    /// A file to write, opened by the caller.
     ///
     /// # Errors
     /// [`Error::Open`].
@@ -107,12 +107,12 @@ impl Source {
         Ok(Source { file, path: path.to_owned(), length, buffered, alignment: asked.unwrap_or(ALIGNMENT), stamp })
     }
 
-    /// Some file systems take the flag and refuse the reads.
+    /// Tries a read, because some file systems accept the flag and refuse the reads.
     fn takes_direct(&self) -> bool {
         let Ok(room) = std::alloc::Layout::from_size_align(self.alignment, self.alignment.max(ALIGNMENT)) else {
             return false;
         };
-        // SAFETY: the layout is not empty; what is allocated is freed with the same layout, after a read of as many bytes.
+        // SAFETY: the layout is not empty. The allocation is freed with the same layout, after a read of that many bytes.
         unsafe {
             let to = std::alloc::alloc(room);
             let read = (!to.is_null()).then(|| libc::pread64(self.fd(), to.cast(), self.alignment, 0));
@@ -133,22 +133,22 @@ impl Source {
         &self.path
     }
 
-    /// Bytes when it was opened.
+    /// Bytes when the file was opened.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// Why the page cache is in between; none with O_DIRECT.
+    /// Why the page cache is used; none with O_DIRECT.
     pub fn buffered(&self) -> Option<&Buffered> {
         self.buffered.as_ref()
     }
 
-    /// What offsets and lengths of single reads and writes have to be multiples of.
+    /// Offsets and lengths of single reads and writes must be multiples of this.
     pub fn alignment(&self) -> usize {
         if self.buffered.is_some() { 1 } else { self.alignment }
     }
 
-    /// That it is still what it was when it was opened.
+    /// Checks that the file has not changed since it was opened.
     ///
     /// # Errors
     /// [`Error::Changed`], [`Error::Truncated`].
@@ -168,7 +168,7 @@ fn refused() -> Buffered {
     Buffered::Refused("the file system refuses O_DIRECT".into())
 }
 
-/// Length, and when the file was written and changed: who puts the first time back changes the second.
+/// Length, and the times of the last write and the last change. Setting the first time back changes the second.
 type Stamp = (u64, i64, i64, i64, i64);
 
 fn stamp(file: &File) -> io::Result<Stamp> {
@@ -178,7 +178,7 @@ fn stamp(file: &File) -> io::Result<Stamp> {
 
 /// O_DIRECT for a file that is open.
 fn set_direct(file: &File) -> io::Result<()> {
-    // SAFETY: flags of a descriptor of ours.
+    // SAFETY: flags of an open descriptor.
     let done = unsafe {
         match libc::fcntl(file.as_raw_fd(), libc::F_GETFL) {
             -1 => -1,
@@ -188,8 +188,8 @@ fn set_direct(file: &File) -> io::Result<()> {
     if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What the kernel says that direct I/O on this file has to be aligned to (STATX_DIOALIGN, Linux 6.1), 0 where it has none. Memory
-/// is aligned by itself: slots begin on pages.
+/// The alignment that direct I/O on this file requires, as the kernel reports it (STATX_DIOALIGN, Linux 6.1); 0 where the file
+/// has no direct I/O. Memory is always aligned: slots begin on pages.
 fn alignment(file: &File) -> Option<usize> {
     const STATX_DIOALIGN: libc::c_uint = 0x2000;
     // Words of struct statx: stx_mask, stx_dio_mem_align, stx_dio_offset_align.
@@ -211,9 +211,9 @@ fn alignment(file: &File) -> Option<usize> {
     (done == 0 && answer[MASK] & STATX_DIOALIGN != 0).then_some(answer[OFFSET].max(answer[MEMORY]) as usize)
 }
 
-/// Why O_DIRECT on this file is the page cache all the same, where the kernel takes the flag.
+/// Why O_DIRECT on this file would still use the page cache, where the kernel accepts the flag.
 fn pretends(file: &File) -> Option<Buffered> {
-    // SAFETY: zeroed is a valid statfs, and a descriptor of ours.
+    // SAFETY: zeroed is a valid statfs, and the descriptor is open.
     let kind = unsafe {
         let mut answer: libc::statfs = std::mem::zeroed();
         (libc::fstatfs(file.as_raw_fd(), &mut answer) == 0).then_some(answer.f_type)

@@ -1,7 +1,7 @@
-//! Models in safetensors files: which tensors there are, where they go, and loading them.
+//! Models in safetensors files: the list of tensors, their places, and loading.
 //!
-//! The format's own crate checks the header (offsets without holes, sizes that agree with shapes); here it is held against the file's
-//! length, and each tensor gets an aligned place.
+//! The format's own crate checks the header (offsets without holes, sizes that match the shapes). Here the header is compared
+//! with the file's length, and each tensor gets an aligned place.
 
 use crate::error::Error;
 use crate::extents::{Extent, Extents};
@@ -17,15 +17,15 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Tensors begin at multiples of this in the GPU's memory, as what CUDA allocates does.
+/// Tensors begin at multiples of this in GPU memory, like CUDA's allocations.
 pub const ALIGNMENT: u64 = 256;
 /// The format's own limit for headers.
 const MOST: u64 = 100_000_000;
-/// Blocks are multiples of it.
+/// Blocks are multiples of this.
 const PAGE: usize = 4096;
-/// Dimensions of a tensor at most: no program has more than a few.
+/// Maximum dimensions of a tensor; programs use only a few.
 const DIMENSIONS: usize = 64;
-/// Bytes in front of a header: its length.
+/// Bytes before a header: its length.
 const LENGTH: u64 = 8;
 
 /// One tensor.
@@ -36,11 +36,11 @@ pub struct Tensor {
     pub dtype: String,
     pub shape: Vec<usize>,
     pub bytes: u64,
-    /// Which of the files.
+    /// Index of its file.
     pub file: usize,
-    /// Where it begins in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// Where it begins in the memory of that file.
+    /// Offset in the memory of that file.
     pub at: u64,
 }
 
@@ -48,13 +48,13 @@ pub struct Tensor {
 #[derive(Clone, Debug)]
 pub struct Shard {
     pub path: PathBuf,
-    /// Where its tensors go.
+    /// The places of its tensors.
     pub places: Arc<Extents>,
-    /// Bytes of memory for them.
+    /// Bytes of memory that they need.
     pub memory: u64,
 }
 
-/// What a model is made of.
+/// A model's files and tensors.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub shards: Vec<Shard>,
@@ -69,7 +69,7 @@ impl Model {
     }
 }
 
-/// A model in a GPU's memory, which it keeps.
+/// A model in a GPU's memory, which it owns.
 #[derive(Debug)]
 pub struct Loaded<'m> {
     pub model: Model,
@@ -79,20 +79,20 @@ pub struct Loaded<'m> {
 }
 
 impl Loaded<'_> {
-    /// A tensor and its address, for the GPU.
+    /// A tensor and its GPU address.
     pub fn tensor(&self, name: &str) -> Option<(&Tensor, u64)> {
         let tensor = self.model.tensors.iter().find(|tensor| tensor.name == name)?;
         Some((tensor, self.va(tensor)))
     }
 
-    /// The address of one of its tensors, for the GPU.
+    /// The GPU address of one of its tensors.
     pub fn va(&self, tensor: &Tensor) -> u64 {
         self.memory[tensor.file].va() + tensor.at
     }
 }
 
-/// Loads a model into a GPU's memory: a `.safetensors` file, the `.index.json` of one in several files, or the folder of either.
-/// `progress` counts bytes of the files.
+/// Loads a model into a GPU's memory: a `.safetensors` file, the `.index.json` of a model in several files, or the folder with
+/// either. `progress` counts bytes of the files.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), files::Error> {
@@ -105,7 +105,7 @@ impl Loaded<'_> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Tensors`] for what is no model, and all of [`crate::read`]'s.
+/// [`Error::Tensors`] if it is not a model, and all of [`crate::read`]'s errors.
 pub fn load_safetensors<'m>(
     machine: &'m Machine,
     path: &Path,
@@ -115,7 +115,7 @@ pub fn load_safetensors<'m>(
     load(machine, plan_safetensors(path)?, options, progress)
 }
 
-/// Loads a model that was looked at ([`plan_safetensors`]).
+/// Loads a model from its plan ([`plan_safetensors`]).
 ///
 /// # Errors
 /// As [`load_safetensors`].
@@ -136,7 +136,7 @@ pub fn load<'m>(
     Ok(Loaded { model, memory, reports })
 }
 
-/// Blocks so small that none has more tensors than one submission has room for.
+/// Reduces the block size until no block has more tensors than one submission has room for.
 fn smaller(options: &Options, places: &Extents) -> Options {
     let mut options = *options;
     while places.fit(options.block as u64).is_err() && options.block > PAGE && (options.block / 2).is_multiple_of(PAGE)
@@ -146,7 +146,7 @@ fn smaller(options: &Options, places: &Extents) -> Options {
     options
 }
 
-/// What there is to load, without loading it.
+/// The files and tensors of a model, without loading them.
 ///
 /// # Errors
 /// [`Error::Tensors`], [`Error::Open`].
@@ -179,19 +179,19 @@ pub fn plan_safetensors(path: &Path) -> Result<Model, Error> {
 }
 
 fn wrong(path: &Path, what: impl Into<String>) -> Error {
-    // What a file says goes to a terminal: the parser's texts repeat it as it is.
+    // The message may be printed on a terminal, and the parser's messages repeat text of the file unchanged.
     let escaped = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() };
     Error::Tensors { path: path.into(), what: what.into().chars().map(escaped).collect() }
 }
 
-/// The model of a folder, by the names that everybody uses.
+/// The model in a folder, by the usual file names.
 fn in_folder(folder: &Path) -> Result<PathBuf, Error> {
     let all = ["model.safetensors.index.json", "model.safetensors"].map(|name| folder.join(name));
     let found = all.into_iter().find(|path| path.is_file());
     found.ok_or_else(|| wrong(folder, "the folder has no model.safetensors and no model.safetensors.index.json"))
 }
 
-/// The files that an index names, and the tensors.
+/// The files in an index, and the names of its tensors.
 fn index(path: &Path) -> Result<(Vec<PathBuf>, Option<Vec<String>>), Error> {
     let text = std::fs::read(path).map_err(|cause| Error::Open { path: path.to_owned(), cause })?;
     let json: serde_json::Value = serde_json::from_slice(&text).map_err(|e| wrong(path, e.to_string()))?;
@@ -235,7 +235,7 @@ fn shard(file: usize, path: &Path) -> Result<(Shard, Vec<Tensor>), Error> {
     Ok((Shard { path: path.to_owned(), places, memory: at }, tensors))
 }
 
-/// Where the data begins, and what the header says.
+/// Where the data begins, and the parsed header.
 fn header(source: &Source) -> Result<(u64, Metadata), Error> {
     let path = source.path();
     let read = |into: &mut [u8], at| {

@@ -1,4 +1,4 @@
-//! Whether the GPU's memory has the bytes of a file: the file read a second time, through the page cache, the memory copied back.
+//! Checks that GPU memory has the bytes of a file: reads the file again through the page cache, and copies the memory back.
 
 use crate::error::Error;
 use crate::extents::Extents;
@@ -14,10 +14,10 @@ use std::time::Duration;
 const PIECE: u64 = 4 << 20;
 const LATE: Duration = Duration::from_secs(10);
 
-/// Compares every byte that has a place; returns how many there are.
+/// Compares every byte that has a place, and returns how many there are.
 ///
 /// # Errors
-/// [`Error::Differs`], [`Error::Truncated`], [`Error::Read`], and what the channel says.
+/// [`Error::Differs`], [`Error::Truncated`], [`Error::Read`], or the channel's error.
 pub fn verify(
     machine: &Machine,
     source: &Source,
@@ -50,7 +50,7 @@ pub fn verify(
     }
 }
 
-/// The first, and how many there are.
+/// The first difference, and the number of wrong bytes.
 struct Difference {
     wrong: u64,
     offset: u64,
@@ -68,7 +68,7 @@ fn note(differs: &mut Option<Difference>, wanted: &[u8], found: &[u8], offset: u
 }
 
 impl Source {
-    /// The same file through the page cache, also one that has no name yet.
+    /// The same file through the page cache, even if it has no name yet.
     fn again(&self) -> Result<File, Error> {
         let failed = |cause| Error::Open { path: self.path().to_owned(), cause };
         File::open(format!("/proc/self/fd/{}", self.fd())).map_err(failed)
@@ -90,7 +90,7 @@ impl Source {
     }
 }
 
-/// Copies memory of the GPU's back.
+/// Copies GPU memory back.
 struct Back<'m> {
     // Before its channel.
     copies: Copies,
@@ -117,7 +117,7 @@ impl<'m> Back<'m> {
         written.copy((&self.room, 0), (&self.memory, at), bytes)?;
         let ticket = written.submit()?;
         self.channel.wait(ticket, LATE)?;
-        // SAFETY: the copy is done, and the next one needs this borrow to end.
+        // SAFETY: the copy is done, and the next copy needs the end of this borrow.
         Ok(unsafe { self.slots.slice(0, bytes as usize) })
     }
 }

@@ -1,4 +1,4 @@
-//! A whole file to memory, or memory to a whole file, by queues on as many threads as are wanted.
+//! Transfers between a whole file and memory, by queues on one or more threads.
 
 use crate::error::Error;
 use crate::extents::Extents;
@@ -12,29 +12,29 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What was done.
+/// The result of a transfer.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Bytes of the file that have arrived.
     pub bytes: u64,
-    /// From the first block's submission to the last one's end; written files are on the disk then.
+    /// From the first block's submission to the last one's end. Written files are on the disk by then.
     pub took: Duration,
     pub threads: usize,
     pub depth: usize,
     pub block: usize,
     pub backend: Backend,
-    /// Why the page cache was in between; none with O_DIRECT.
+    /// Why the page cache was used; none with O_DIRECT.
     pub buffered: Option<Buffered>,
     pub counts: Counts,
-    /// Bytes that were compared with the file, if that was asked for.
+    /// Bytes that were compared with the file, if verification was requested.
     pub verified: Option<u64>,
 }
 
-/// Reads the bytes of a file that have a place in `memory` to it. `progress` counts bytes of the file.
+/// Reads the bytes of a file that have a place in `memory` to their places. `progress` counts bytes of the file.
 ///
 /// # Errors
 /// [`Error::Read`], [`Error::Truncated`], [`Error::Changed`], [`Error::Differs`] with [`Options::verify`], and all of
-/// [`Queue::new`]'s. Parts of the file may have arrived.
+/// [`Queue::new`]'s errors. Parts of the file may have arrived.
 pub fn read(
     machine: &Machine,
     source: &Source,
@@ -51,7 +51,7 @@ pub fn read(
     Ok(report)
 }
 
-/// Reads a file to slots of host memory and no further: what [`read`] is measured against.
+/// Reads a file only to slots of host memory, for comparison with [`read`].
 ///
 /// # Errors
 /// As [`read`].
@@ -62,10 +62,11 @@ pub fn bare(source: &Source, options: &Options, progress: &AtomicU64) -> Result<
     Ok(report)
 }
 
-/// Writes `bytes` of memory, from its start, to a file that is there as a whole or not at all. An old one is replaced if `force`.
+/// Writes `bytes` of memory, from its start, to a file, which exists afterwards as a whole or not at all. `force` replaces an old
+/// file.
 ///
 /// # Errors
-/// [`Error::Write`] and [`Error::Output`]: there is no new file then, and an old one is as it was.
+/// [`Error::Write`] and [`Error::Output`]. Then there is no new file, and an old one is unchanged.
 pub fn write(
     machine: &Machine,
     path: &Path,
@@ -90,10 +91,10 @@ pub fn write(
     new_file(path, bytes, options.buffered, force, write)
 }
 
-/// Has `fill` write a file of so many bytes, which has its name when that is done.
+/// Calls `fill` to write a file of `bytes` bytes. The file gets its name when that is done.
 ///
 /// # Errors
-/// `fill`'s, and where the file cannot be made: there is no new file then, and an old one is as it was.
+/// `fill`'s, or an error if the file cannot be created. Then there is no new file, and an old one is unchanged.
 pub(crate) fn new_file<T>(
     path: &Path,
     bytes: u64,
@@ -117,7 +118,7 @@ pub(crate) fn new_file<T>(
     })
 }
 
-/// Takes off what was written behind the end, where the last block was written whole, and waits for the disk.
+/// Cuts off bytes that were written after the end, where the last block was written whole, and waits for the disk.
 pub(crate) fn cut(source: &Source, bytes: u64) -> Result<(), Error> {
     let done = source.file.set_len(bytes).and_then(|()| source.file.sync_all());
     done.map_err(|cause| output::Error::Write { path: source.path().to_owned(), cause }.into())
@@ -135,7 +136,7 @@ impl From<std::io::Error> for Failed {
     }
 }
 
-/// What must not be replaced.
+/// Refuses paths that must not be replaced.
 fn refuse(path: &Path, force: bool) -> Result<(), Error> {
     let Ok(there) = path.symlink_metadata() else { return Ok(()) };
     let path = path.to_owned();
@@ -151,10 +152,11 @@ fn refuse(path: &Path, force: bool) -> Result<(), Error> {
     .into())
 }
 
-/// Takes the space on the disk before anything is written, where the file system can.
+/// Reserves the space on the disk before the first write, where the file system can.
 fn reserve(file: &std::fs::File, bytes: u64) -> std::io::Result<()> {
     use std::os::fd::AsRawFd;
-    // SAFETY: a descriptor of ours and numbers. Unlike posix_fallocate it does not write zeros where the file system cannot.
+    // SAFETY: an open descriptor and numbers. Unlike posix_fallocate, this does not write zeros where the file system cannot
+    // reserve space.
     let done = unsafe { libc::fallocate64(file.as_raw_fd(), 0, 0, bytes as libc::off64_t) };
     if done == 0 {
         return Ok(());
@@ -165,11 +167,11 @@ fn reserve(file: &std::fs::File, bytes: u64) -> std::io::Result<()> {
     }
 }
 
-/// What all threads of a transfer share.
+/// State that all threads of a transfer share.
 struct Shared<'s> {
     source: &'s Source,
     direction: Direction,
-    /// Next block's place in the file.
+    /// The next block's offset in the file.
     next: AtomicU64,
     end: u64,
     block: u64,
@@ -179,7 +181,7 @@ struct Shared<'s> {
 }
 
 impl Shared<'_> {
-    /// The next block that nobody has.
+    /// Takes the next block that no thread has.
     fn take(&self) -> Option<(u64, usize)> {
         if self.stop.load(Ordering::Relaxed) {
             return None;
@@ -193,7 +195,7 @@ impl Shared<'_> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
 
-    /// What a block that is done says.
+    /// Checks the result of a block that is done.
     fn judge(&self, done: &Done) -> Result<(), Error> {
         let wanted = self.block.min(self.end - done.offset);
         let path = || self.source.path().to_owned();
@@ -203,7 +205,7 @@ impl Shared<'_> {
                 Ok(())
             }
             (Ok(bytes), _) => {
-                // Where it ends now: of several blocks behind that, any may be the first to say so.
+                // Compares with the file's current end. If several blocks are after that end, any of them may be reaped first.
                 self.source.unchanged()?;
                 Err(Error::Truncated { path: path(), end: done.offset + bytes as u64, expected: self.source.length() })
             }
@@ -248,7 +250,7 @@ fn drive<'m>(
 ) -> Result<Report, Error> {
     let first = queue()?;
     let block = first.slot_bytes() as u64;
-    // A thread without a block would open a channel for nothing.
+    // A thread without a block would open a channel that it never uses.
     let blocks = end.saturating_sub(start).div_ceil(block).max(1);
     let threads = options.threads.min(usize::try_from(blocks).unwrap_or(usize::MAX));
     let mut queues = vec![first];
@@ -277,7 +279,7 @@ fn drive<'m>(
         for queue in queues {
             scope.spawn(move || work(queue));
         }
-        // One thread is the caller's own.
+        // The calling thread does one thread's part.
         first.map(work);
     });
     let took = begun.elapsed();

@@ -1,4 +1,4 @@
-//! cuFile by a library that plays it: both of its modes, and what goes wrong.
+//! cuFile with a stand-in for the library: both of its modes, and errors.
 
 mod ground;
 
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tempfile::TempDir;
 
-/// Host memory plays the GPU's: the library copies to whatever address it is given.
+/// Host memory stands in for GPU memory: the library copies to any address.
 const LIBRARY: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
@@ -83,10 +83,10 @@ ssize_t cuFileWrite(void *h, const void *base, size_t n, off_t at, off_t from) {
 }
 "#;
 
-/// The kernel counts for the whole process, so one test at a time.
+/// The kernel counts for the whole process, so only one test runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A folder with the library, which one test has.
+/// A folder with the library, for one test.
 struct Ground {
     dir: TempDir,
     _alone: MutexGuard<'static, ()>,
@@ -105,7 +105,7 @@ impl Ground {
         Ground { dir, _alone: alone }
     }
 
-    /// The library in that mode, whose module's counters are in a file of its own.
+    /// The library in that mode, with a separate file for its module's counters.
     fn library(&self, mode: &str) -> Result<CuFile, Error> {
         let at = |name: &str| self.dir.path().join(name);
         std::fs::write(at("mode"), mode).unwrap();
@@ -130,7 +130,7 @@ fn read(library: &CuFile, path: &Path, bytes: u64, require_direct: bool) -> Read
     let mut memory = vec![0u8; bytes as usize];
     let progress = AtomicU64::new(0);
     let va = memory.as_mut_ptr() as u64;
-    // SAFETY: the vector's bytes, which nobody else uses.
+    // SAFETY: the vector's bytes, which no other code uses.
     let result =
         unsafe { library.transfer(&source, Direction::Read, (va, bytes), (65_536, 3), require_direct, &progress) };
     Read { memory, result, progress: progress.load(Ordering::Relaxed) }

@@ -1,4 +1,4 @@
-//! What goes wrong between file and GPU: an error each, with the file and the place, and no half-written file.
+//! Faults between file and GPU: each is an error with the file and the offset, and leaves no half-written file.
 
 mod ground;
 
@@ -56,7 +56,7 @@ fn a_file_that_changes_meanwhile_is_an_error() {
     File::options().write(true).open(&path).unwrap().write_all(b"other").unwrap();
     let error = read_all(&machine, &source).unwrap_err();
     assert!(matches!(error, Error::Changed { what: "it was written to", .. }), "{error}");
-    // Also by somebody who puts its time back.
+    // Also when the writer sets the file's time back.
     let source = Source::open(&path, false).unwrap();
     let before = path.metadata().unwrap().modified().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(20));
@@ -69,7 +69,7 @@ fn a_file_that_changes_meanwhile_is_an_error() {
 
 #[test]
 fn a_file_system_without_o_direct_is_read_through_the_page_cache_and_says_so() {
-    // Files of the kernel's have no pages to read directly.
+    // The kernel's virtual files have no pages to read directly.
     let path = Path::new("/sys/kernel/btf/vmlinux");
     if !path.exists() {
         test_support::skip!("no file in /sys to read");
@@ -100,7 +100,7 @@ fn a_file_in_memory_is_not_said_to_be_read_directly() {
 
 #[test]
 fn a_read_that_comes_back_short_is_continued() {
-    // The kernel writes this text as it is read, a page at a time at most.
+    // The kernel generates this text as it is read, at most a page at a time.
     let path = Path::new("/proc/kallsyms");
     let Ok(text) = std::fs::read(path) else { test_support::skip!("no /proc/kallsyms to read") };
     if text.len() < 65_536 {
@@ -124,12 +124,12 @@ fn what_the_kernel_says_of_a_block_is_told_with_its_place() {
     let machine = machine();
     let dir = tempfile::tempdir().unwrap();
     let (path, _) = random(&dir, "f", 40_000);
-    // A descriptor that may not read.
+    // A descriptor without read permission.
     let file = File::options().write(true).open(&path).unwrap();
     let source = Source::of_file(file, &path, 40_000).unwrap();
     let error = read_all(&machine, &source).unwrap_err();
     assert!(matches!(error, Error::Read { cause: Errno(libc::EBADF), .. }), "{error}");
-    // A device that is full, without io_uring too.
+    // A full device, also without io_uring.
     let full = || File::options().write(true).open("/dev/full").unwrap();
     for way in [Way::Auto, Way::Threads] {
         let options = Options { way, ..options() };
@@ -177,7 +177,7 @@ fn a_file_that_cannot_be_written_leaves_nothing_and_old_ones_as_they_were() {
     assert!(matches!(try_it(dir.path(), true), Err(Error::Output(output::Error::Directory(_)))));
     assert!(matches!(try_it("/dev/full".as_ref(), true), Err(Error::Kind { .. })));
     assert!(try_it(&dir.path().join("no/such"), true).is_err());
-    // A channel that dies half way.
+    // A channel that dies in the middle.
     let dying = SoftDriver::broken(Mode::Strict, Planted::DeadChannel { entry: 3, xid: 31 });
     let dying = Machine::of_driver(Arc::new(dying), false).unwrap();
     let (dies, _) = filled(&dying, 300_000);

@@ -1,4 +1,4 @@
-//! A limit on file sizes. It holds for the whole process, so this is a process of its own.
+//! A limit on file sizes. It holds for the whole process, so this test has its own process.
 
 mod ground;
 
@@ -11,7 +11,7 @@ fn a_limit_on_file_sizes_is_an_error_and_leaves_no_file() {
     let machine = machine();
     let dir = tempfile::tempdir().unwrap();
     let (target, _) = filled(&machine, 3 << 20);
-    // SAFETY: an ignored signal, and a limit of this process's.
+    // SAFETY: an ignored signal, and a limit of this process.
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: libc::RLIM_INFINITY };

@@ -1,4 +1,4 @@
-//! Between submit and reap nothing is allocated.
+//! No allocation happens between submit and reap.
 
 mod ground;
 
@@ -10,7 +10,7 @@ use test_support::counting::{self, Counting};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Blocks of the file over and over; allocations after the first time round.
+/// Submits the blocks of the file in turn, and returns the allocations after the first quarter of the rounds.
 fn allocations(queue: &mut Queue<'_>, rounds: usize, length: u64) -> u64 {
     let mut done = [Done::NONE; 8];
     let (mut free, mut next) = ((0..queue.depth()).collect::<Vec<_>>(), 0u64);
@@ -82,7 +82,7 @@ fn slots_and_offsets_are_checked() {
     target.buffer().read(2 * 4096, &mut found).unwrap();
     assert!(found == data[8 * 4096..9 * 4096]);
     assert_eq!(queue.wait(&mut done).unwrap(), 0, "nothing is under way");
-    // A queue that goes with blocks under way waits for them.
+    // A queue that is dropped with pending blocks waits for them.
     queue.submit(0, 0, 4096).unwrap();
     queue.submit(1, 4096, 4096).unwrap();
     assert_eq!(queue.in_flight(), 2);

@@ -1,4 +1,4 @@
-//! What a sandbox refuses: calls of the kernel's that a seccomp filter answers with an error, for one thread and those it starts.
+//! Calls that a sandbox refuses: a seccomp filter makes system calls fail, for one thread and those that it starts.
 
 mod ground;
 
@@ -7,14 +7,14 @@ use ground::{machine, random};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Does `work` on a thread where the kernel answers calls of that number (and, if given, that second argument) with an error.
+/// Runs `work` on a thread where the kernel refuses calls with that number (and, if given, that second argument).
 fn refusing<T: Send>(call: i64, second: Option<u32>, errno: i32, work: impl FnOnce() -> T + Send) -> T {
     let filter = move || {
         let at = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
         let load = |offset| at(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
         let equal = |k, jf| at(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, jf, k);
         let answer = |k| at(libc::BPF_RET | libc::BPF_K, 0, 0, k);
-        // Of struct seccomp_data: the call's number, and the low half of its second argument.
+        // Fields of struct seccomp_data: the call's number, and the low half of its second argument.
         let mut program = match second {
             Some(second) => vec![load(0), equal(call as u32, 3), load(24), equal(second, 1)],
             None => vec![load(0), equal(call as u32, 1)],
@@ -22,7 +22,7 @@ fn refusing<T: Send>(call: i64, second: Option<u32>, errno: i32, work: impl FnOn
         program.push(answer(libc::SECCOMP_RET_ERRNO | errno as u32));
         program.push(answer(libc::SECCOMP_RET_ALLOW));
         let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-        // SAFETY: a program that outlives the calls; it holds for this thread, which ends after the work.
+        // SAFETY: the program outlives the calls. It applies to this thread, which ends after the work.
         unsafe {
             assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
             assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter), 0);

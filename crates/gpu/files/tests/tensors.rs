@@ -13,7 +13,7 @@ fn options() -> Options {
     Options { block: 8192, depth: 4, threads: 2, verify: true, ..Options::default() }
 }
 
-/// A file with tensors of those names, types and shapes, and random data.
+/// A file of tensors with those names, types and shapes, and random data.
 fn model(path: &Path, tensors: &[(&str, Dtype, Vec<usize>)]) -> Vec<Vec<u8>> {
     let data: Vec<Vec<u8>> = tensors
         .iter()
@@ -157,7 +157,7 @@ proptest! {
         }
     }
 
-    /// One byte of a good header changed: an error, or tensors that lie within the file.
+    /// One changed byte of a valid header: the result is an error, or tensors within the file.
     #[test]
     fn a_changed_header_is_refused_or_still_sound(at in 0usize..160, to in any::<u8>()) {
         let dir = tempfile::tempdir().unwrap();
@@ -193,7 +193,7 @@ fn many_small_tensors_are_loaded_and_senseless_shapes_are_refused() {
     let refused = plan_safetensors(&path).unwrap_err().to_string();
     assert!(refused.contains("100000 dimensions") && !refused.contains('\u{1b}'), "{refused}");
 
-    // The parser repeats what it does not know.
+    // The parser repeats unknown text.
     let header = "{\"a\":{\"dtype\":\"\\u001b[2J\",\"shape\":[1],\"data_offsets\":[0,1]}}";
     std::fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0]].concat()).unwrap();
     let refused = plan_safetensors(&path).unwrap_err().to_string();

@@ -104,7 +104,8 @@ fn threads_do_the_same_where_io_uring_is_not_wanted() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10))]
 
-    /// Any pieces of any file, in blocks of any size, by any way: each byte at its place, and no other touched.
+    /// Any pieces of any file, in blocks of any size, by io_uring or threads: each byte is at its place, and no other
+    /// byte changes.
     #[test]
     fn any_pieces_go_to_their_places(
         pieces in proptest::collection::vec((0u64..9000, 1u64..60_000, 0u64..300), 1..12),

@@ -1,5 +1,6 @@
-//! Copies of a channel of our own back to back: a release with the GPU's time, then prepared copies, each with a release of
-//! its own behind it, as CUDA writes them. A submission takes a fraction of the shortest copy's time, so no gate is needed.
+//! Back-to-back copies on doorbell's own channel: a release with the GPU's time, then prepared copies, each followed by
+//! its own release, as CUDA writes them. A submission takes a fraction of the shortest copy's time, so no gate is
+//! needed.
 
 use super::BackToBack;
 use crate::ends::{Ends, Pair, seat};
@@ -11,9 +12,9 @@ use crate::spec::Spec;
 use gpu::{Channel, CopyMode, CopyRelease, Engine, Prepared, Pushbuffer, Semaphore, Semaphores, Ticket, Validated};
 use std::time::{Duration, Instant};
 
-/// Of the release before the first copy.
+/// Payload of the release before the first copy.
 const BEGUN: u32 = 1;
-/// Longer than any room in the ring takes to come that will ever come.
+/// Longer than any wait for room in the ring can take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct Copies<'m> {
@@ -25,7 +26,7 @@ pub(super) struct Copies<'m> {
     pair: Pair<'m>,
     mode: CopyMode,
     release: CopyRelease,
-    /// How many are ready to go.
+    /// How many copies are ready.
     count: u32,
     last: Option<Ticket>,
     span: Option<(u64, u64)>,
@@ -49,7 +50,7 @@ impl<'m> Copies<'m> {
         Ok(Copies { channel, prepared: None, begin, begun, pair, mode, release, count: 0, last: None, span: None })
     }
 
-    /// Submits one, waiting for room where all slots are in use.
+    /// Submits one copy. Waits for room while all slots are in use.
     fn submit(&mut self) -> Result<(), Error> {
         let prepared = self.prepared.as_mut().ok_or(Error::Idle)?;
         let start = Instant::now();
@@ -84,7 +85,7 @@ impl BackToBack for Copies<'_> {
         if self.prepared.as_ref().is_none_or(|prepared| prepared.bytes() != bytes) {
             self.prepared = Some(ce::prepare(&mut self.channel, &self.pair.ends(), bytes, self.mode, self.release)?);
         }
-        // What CUDA has unmapped since says nothing about the semaphore; it only has to be looked at again.
+        // Memory that CUDA unmapped since does not affect the semaphore; the words only need a new check.
         self.begin.revalidate(&self.channel)?;
         self.begun.set(0);
         self.span = None;

@@ -1,4 +1,4 @@
-//! CUDA's copies back to back, behind a kernel that waits for the host.
+//! CUDA's copies back to back, after a kernel that waits for the host.
 
 use super::BackToBack;
 use crate::ends::{Direction, Ends, Pair};
@@ -11,30 +11,29 @@ use cuda::{Argument, Event, Module, PinnedBuffer, Stream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Copies that are all enqueued behind a kernel that waits for the host, so that they run back to back whatever their
-/// submission costs. The GPU's own clock says how long they take: the bandwidth to compare with.
+/// Copies that are all enqueued after a kernel that waits for the host. They run back to back even if their submission is slow.
+/// The GPU's own clock times them: the bandwidth to compare with.
 pub struct GatedCopies<'m> {
     stream: Stream<'m>,
     pair: Pair<'m>,
     module: Module<'m>,
-    /// Word 0: the gate is open. Word 1: what the kernel saw. Words 2 and 3: when, by the GPU's clock.
+    /// Word 0: the gate is open. Word 1: what the kernel saw. Words 2 and 3: the time of that, by the GPU's clock.
     flag: PinnedBuffer<'m>,
     start: Event<'m>,
     end: Event<'m>,
-    /// Bytes of the copies behind the gate, if there are any.
+    /// Bytes of each copy after the gate, if there are any.
     enqueued: Option<u64>,
     span: Option<(u64, u64)>,
 }
 
-/// More would fill the queue behind the gate, and the call that waits for room there would wait for ever.
+/// More copies would fill the queue after the gate. The call that waits for room there would then never return.
 const MAX_GATED: u32 = 256;
 /// The kernel opens the gate itself after this, so that nothing can hang.
 const GATE_LIMIT: Duration = Duration::from_secs(5);
 const OPENED: u32 = 1;
 
-/// Waits until the word at `flag` is not zero, `limit` nanoseconds at most, and says in the next word which it was, and behind
-/// it when.
-/// PTX 7.0 for sm_70: the driver compiles it for whatever GPU there is.
+/// Waits at most `limit` nanoseconds until the word at `flag` is not zero. Writes the outcome to the next word, and the time
+/// after that. PTX 7.0 for sm_70: the driver compiles it for the GPU of the machine.
 const GATE: &str = r"
 .version 7.0
 .target sm_70
@@ -69,10 +68,10 @@ GATE_DONE:
 ";
 
 impl<'m> GatedCopies<'m> {
-    /// As the route `spec`, which is `cuda` without options, between pinned or registered memory and the GPU.
+    /// As the route `spec`, which is `cuda` without options, between the GPU and pinned or registered memory.
     ///
     /// # Errors
-    /// As [`crate::open`]; pageable memory is [`Error::Unavailable`], for its copies do not wait in the stream.
+    /// As [`crate::open`]. Pageable memory is [`Error::Unavailable`], because its copies do not wait in the stream.
     pub fn new(machine: &'m Machine, spec: &Spec, capacity: u64) -> Result<GatedCopies<'m>, Error> {
         route::check(machine, spec)?;
         let pageable = |end: End| end.memory == Memory::Host(Host::Pageable);
@@ -82,7 +81,7 @@ impl<'m> GatedCopies<'m> {
         if pageable(spec.source) || pageable(spec.destination) {
             return Err(Unavailable::new("copies of pageable memory do not wait in the stream").into());
         }
-        // Between the host and the GPU.
+        // The route must be between the host and the GPU.
         Direction::of(machine, spec)?;
         let context = machine.context()?;
         Ok(GatedCopies {
@@ -100,7 +99,7 @@ impl<'m> GatedCopies<'m> {
     fn enqueue(&self, side: Side<'_>, count: u32) -> Result<(), Error> {
         self.start.record(&self.stream)?;
         for _ in 0..count {
-            // SAFETY: the ends live as long as self, which waits for the stream before it goes.
+            // SAFETY: the ends live as long as self, which waits for the stream before it is dropped.
             unsafe { side.enqueue(&self.stream) }?;
         }
         Ok(self.end.record(&self.stream)?)
@@ -108,7 +107,7 @@ impl<'m> GatedCopies<'m> {
 
     fn flag_words(&self) -> [&AtomicU32; 2] {
         let word = self.flag.as_ptr().cast::<u32>();
-        // SAFETY: two aligned words of pinned memory that lives as long as self, touched by atomic accesses alone.
+        // SAFETY: two aligned words of pinned memory that lives as long as self, touched only by atomic accesses.
         unsafe { [AtomicU32::from_ptr(word), AtomicU32::from_ptr(word.add(1))] }
     }
 
@@ -118,7 +117,7 @@ impl<'m> GatedCopies<'m> {
         open.store(1, Ordering::Release);
     }
 
-    /// Opens the gate and waits for all that was submitted behind it.
+    /// Opens the gate and waits for all work after it.
     fn clear(&mut self) -> Result<(), Error> {
         self.enqueued = None;
         self.open_gate();
@@ -142,7 +141,7 @@ impl BackToBack for GatedCopies<'_> {
         }
         let side = side(self.pair.ends(), bytes)?;
         let gate = self.module.function("gate")?;
-        // One before the gate: what CUDA sets up for the first copy of its kind may wait for the GPU.
+        // One copy before the gate: CUDA's setup for the first copy of its kind may wait for the GPU.
         // SAFETY: the ends live as long as self, and the stream is waited for.
         unsafe { side.enqueue(&self.stream) }?;
         self.stream.synchronize()?;
@@ -151,12 +150,12 @@ impl BackToBack for GatedCopies<'_> {
         }
         let limit = Argument::U64(GATE_LIMIT.as_nanos() as u64);
         let arguments = [Argument::U64(self.flag.device_address()?), limit];
-        // SAFETY: the arguments are the kernel's, and its flag lives until the stream has been synchronised: in `finish`, or
-        // at the latest when self goes.
+        // SAFETY: the arguments are the kernel's, and its flag lives until the stream has been synchronised: in `finish`, or at
+        // the latest when self is dropped.
         unsafe { gate.launch([1, 1, 1], [1, 1, 1], 0, &self.stream, &arguments) }?;
         let enqueued = self.enqueue(side, count);
         if enqueued.is_err() {
-            // Nothing may be left behind a shut gate; the first error is the one that says why.
+            // No work may stay after a shut gate. The first error is the one that gives the reason.
             let _ = self.clear();
         } else {
             self.enqueued = Some(bytes);
@@ -172,7 +171,7 @@ impl BackToBack for GatedCopies<'_> {
         Ok(())
     }
 
-    /// CUDA's wait has no time limit: `timeout` is not looked at.
+    /// CUDA's wait has no time limit, so `timeout` is ignored.
     fn finish(&mut self, _timeout: Duration) -> Result<f64, Error> {
         let bytes = self.enqueued.ok_or(Error::Idle)?;
         self.clear()?;
@@ -187,7 +186,7 @@ impl BackToBack for GatedCopies<'_> {
         Ok(taken)
     }
 
-    /// The start is when the gate opened, the length what the events around the copies say.
+    /// The start is when the gate opened. The length is the time between the events around the copies.
     fn span(&self) -> Option<(u64, u64)> {
         self.span
     }

@@ -1,7 +1,7 @@
-//! Equal copies one behind the other, without the CPU between them: how much a way moves in a second.
+//! Equal copies one after another, without the CPU between them: how much a route moves in a second.
 //!
-//! The GPU's own clock says how long they take together. What the CPU does for them beforehand is not part of it, so that
-//! CUDA's copies ([`GatedCopies`]) and those of our own channels compare by what the engine moves.
+//! The GPU's own clock times them together. The CPU's earlier work for them is not included. So CUDA's copies
+//! ([`GatedCopies`]) and those on doorbell's channels compare by what the engine moves.
 
 mod channel;
 mod gated;
@@ -15,35 +15,35 @@ use crate::registry::{self, parse};
 use crate::routes;
 use std::time::Duration;
 
-/// Copies of one way that run back to back: first [`BackToBack::ready`], then [`BackToBack::go`], then
-/// [`BackToBack::finish`], as often as one likes.
+/// Copies of one route that run back to back: first [`BackToBack::ready`], then [`BackToBack::go`], then
+/// [`BackToBack::finish`]. May be repeated.
 pub trait BackToBack {
-    /// The route's.
+    /// The route's name.
     fn name(&self) -> &str;
 
-    /// Readies `count` copies of `bytes`, after one that warms up.
+    /// Prepares `count` copies of `bytes`, after one that warms up.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for a count or size that this way cannot run back to back.
+    /// [`Error::Unavailable`] for a count or size that this route cannot run back to back.
     fn ready(&mut self, bytes: u64, count: u32) -> Result<(), Error>;
 
-    /// Lets them run.
+    /// Starts the copies.
     ///
     /// # Errors
-    /// [`Error::Idle`] where nothing is ready.
+    /// [`Error::Idle`] if no copies are ready.
     fn go(&mut self) -> Result<(), Error>;
 
-    /// Waits for the last one. Nanoseconds of the GPU from before the first to the end of the last.
+    /// Waits for the last copy. Returns GPU nanoseconds from before the first to the end of the last.
     ///
     /// # Errors
-    /// [`Error::Late`] where they did not end in time, or did not run back to back.
+    /// [`Error::Late`] if they did not end in time, or did not run back to back.
     fn finish(&mut self, timeout: Duration) -> Result<f64, Error>;
 
-    /// When the first of those that are done began and the last ended, in nanoseconds of the GPU's clock.
+    /// When the first finished copy began and the last ended, in nanoseconds of the GPU's clock.
     fn span(&self) -> Option<(u64, u64)>;
 
-    /// Its two memories, to be looked at and written while nothing runs: between [`BackToBack::ready`] and
-    /// [`BackToBack::go`], and behind [`BackToBack::finish`].
+    /// Its two memories, to be read and written while no copy runs: between [`BackToBack::ready`] and
+    /// [`BackToBack::go`], and after [`BackToBack::finish`].
     fn ends(&self) -> &dyn Inspect;
 
     /// Writes the source, as [`crate::Route::fill`].
@@ -56,7 +56,7 @@ pub trait BackToBack {
 /// Opens the copies of a route back to back: those of `cuda` and of `ceN`.
 ///
 /// # Errors
-/// As [`crate::open`]; [`Error::Unavailable`] for routes whose copies nothing lets run without the CPU.
+/// As [`crate::open`]; [`Error::Unavailable`] for routes whose copies cannot run without the CPU.
 pub fn open<'m>(machine: &'m Machine, name: &str, capacity: u64) -> Result<Box<dyn BackToBack + 'm>, Error> {
     let spec = parse(name)?;
     let opened: Result<Box<dyn BackToBack + 'm>, Error> = match spec.executor.name {

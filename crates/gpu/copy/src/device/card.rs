@@ -1,55 +1,56 @@
-//! A device on the bus with a DMA engine of its own, as a machine has it ([`Machine::with_card`](crate::Machine::with_card)), and what it may reach.
+//! A device on the bus with its own DMA engine, as a machine has it ([`Machine::with_card`](crate::Machine::with_card)), and the memory that it may reach.
 //!
-//! A card moves bytes between memory of its own, host memory that its driver allocates (whose bus addresses are known, and which the GPU
-//! reaches as well) and a GPU's memory, at the bus address that BAR1 gives it.
+//! A card moves bytes between its own memory, host memory and GPU memory. Its driver allocates the host memory: the bus addresses are known, and the GPU
+//! reaches it too. GPU memory is reached at the bus address that BAR1 gives it.
 
 use super::Device;
 use crate::error::{Error, Unavailable};
 use gpu::Bar1Map;
 use std::sync::Arc;
 
-/// A device on the bus, and memory for it. Devices of it may be opened more than once.
+/// A device on the bus, and memory for it. It may be opened more than once.
 pub trait Card: Send + Sync {
-    /// Which it is, in a few words.
+    /// The card in a few words.
     fn about(&self) -> String;
 
-    /// It is emulated: what is measured with it shows that it works and not how fast.
+    /// Whether it is emulated: measurements show that it works, not how fast it is.
     fn is_functional(&self) -> bool;
 
-    /// `bytes` of its own memory that nobody else has, from a page's begin on.
+    /// `bytes` of its own memory for the caller alone, starting on a page.
     ///
     /// # Errors
-    /// Where it has no room.
+    /// If it has no room.
     fn memory(&self, bytes: u64) -> Result<Box<dyn CardMemory>, Error>;
 
-    /// All of its own memory, by the card's own addresses, whoever has taken a part of it: who names an address answers for what is there.
+    /// All of its own memory, at the card's own addresses, including parts that were given to callers. A caller that names an address is responsible for the
+    /// contents there.
     fn whole(&self) -> Box<dyn CardMemory>;
 
-    /// Bytes of its own memory.
+    /// Size of its own memory, in bytes.
     fn own(&self) -> u64;
 
-    /// Host memory that it reaches.
+    /// Allocates host memory that it reaches.
     ///
     /// # Errors
-    /// What the bus says.
+    /// The bus's error.
     fn host(&self, bytes: u64) -> Result<pcie::Memory, Error>;
 
     /// Opens its DMA engine.
     ///
     /// # Errors
-    /// What it says.
+    /// The card's error.
     fn open(&self) -> Result<Box<dyn Device>, Error>;
 }
 
-/// Memory of a card's own. It is the card's again when this is dropped.
+/// A card's own memory. It is free again when this is dropped.
 pub trait CardMemory: Send + Sync {
-    /// Where the card itself finds it.
+    /// The address that the card itself uses.
     fn address(&self) -> u64;
 
-    /// Reads while no transfer is under way there.
+    /// Reads while no transfer there is pending.
     ///
     /// # Errors
-    /// What the card says.
+    /// The card's error.
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Error>;
 
     /// As [`CardMemory::read`], the other way.
@@ -69,8 +70,8 @@ pub enum OnBus {
     Gpu(GpuTarget),
 }
 
-/// Memory of a GPU that another device on the bus may be given. Clones are the same; the memory keeps its bus address, and stays, as long
-/// as one of them or its [`Peer`](pcie::Peer) lives.
+/// GPU memory that another device on the bus may use. Clones refer to the same memory. It stays, at its bus address, as long as one of them or its
+/// [`Peer`](pcie::Peer) lives.
 #[derive(Clone, Debug)]
 pub struct GpuTarget {
     map: Arc<Bar1Map>,
@@ -80,10 +81,10 @@ pub struct GpuTarget {
 }
 
 impl GpuTarget {
-    /// A whole BAR1 map, of GPU `gpu`, which stands at `device` on the bus if that is known.
+    /// A whole BAR1 map of GPU `gpu`, which is `device` on the bus if that is known.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where the driver lays the map out in pieces (static BAR1), and what it says.
+    /// [`Error::Unavailable`] where the driver lays the map out in pieces (static BAR1), or the driver's error.
     pub fn new(map: Bar1Map, gpu: u32, device: Option<pcie::Address>) -> Result<GpuTarget, Error> {
         let range = map.bus_range()?;
         if range.length < map.length() {
@@ -98,18 +99,18 @@ impl GpuTarget {
         Ok(GpuTarget { gpu, device, bus: range.address, map: Arc::new(map) })
     }
 
-    /// The GPU, as routes call it.
+    /// The GPU's name in routes.
     pub fn route(&self) -> String {
         format!("gpu{}", self.gpu)
     }
 
-    /// As drivers of devices take it.
+    /// The memory in the form that drivers of devices take.
     pub fn peer(&self) -> pcie::Peer {
         let Self { map, gpu, device, bus } = self;
         pcie::Peer { what: format!("GPU {gpu}"), device: *device, bus: *bus, length: map.length(), keep: map.clone() }
     }
 
-    /// That the memory is still whose it was when it was mapped. Takes no lock unless something of CUDA's was unmapped since.
+    /// Checks that the memory still has the owner that it had when it was mapped. Takes no lock unless CUDA has unmapped memory since.
     ///
     /// # Errors
     /// [`gpu::Error::Stale`], [`gpu::Error::Forked`].

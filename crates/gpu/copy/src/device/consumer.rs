@@ -1,5 +1,5 @@
-//! Who consumes a device's frames: a kernel, in the GPU's memory where there is CUDA, else the CPU. Both compare the number in every page
-//! and are done no sooner than they were told to be.
+//! The consumer of a device's frames: a kernel for GPU memory where there is CUDA, else the CPU. Both compare the number in every page, and neither finishes
+//! before its given time is over.
 
 use crate::buffer::Buffer;
 use crate::error::Error;
@@ -8,16 +8,16 @@ use cuda::{Argument, DeviceBuffer, Function, Module, PinnedBuffer, Stream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// What carries a number.
+/// Each page carries a number.
 pub(super) const PAGE: u64 = 4096;
-/// Of the one block of the kernel.
+/// Threads of the kernel's only block.
 const THREADS: u32 = 256;
 const NAME: &str = "consume";
 
-/// Each thread compares the first word of its pages, and counts those that are wrong in a word that is 0 between launches. The first
-/// thread works until the time is over, and then says how many they were, and behind that which launch it was.
+/// Each thread compares the first word of its pages, and counts wrong ones in a word that is 0 between launches. The first thread works until the time is over.
+/// Then it writes how many were wrong, and after that the launch's number.
 ///
-/// PTX 6.0 for sm_70: the driver compiles it for whatever GPU there is.
+/// PTX 6.0 for sm_70: the driver compiles it for the GPU of the machine.
 const PTX: &str = "
 .version 6.0
 .target sm_70
@@ -72,24 +72,24 @@ OUT:
 }
 ";
 
-/// Before it is given frames.
+/// The consumer before it gets frames.
 pub(super) enum Consumer<'m> {
     Cpu,
     Kernel(Box<OfKernel<'m>>),
 }
 
 pub(super) struct OfKernel<'m> {
-    // Before what its work may name.
+    // Before the memory that its work may name.
     stream: Stream<'m>,
     module: Module<'m>,
-    /// Pages that are wrong.
+    /// Count of wrong pages.
     wrong: DeviceBuffer<'m>,
-    /// The number of the launch that is done, and how many pages were wrong in it.
+    /// The number of the last finished launch, and how many pages were wrong in it.
     told: PinnedBuffer<'m>,
 }
 
 impl<'m> Consumer<'m> {
-    /// Of frames in that memory.
+    /// The consumer for frames in that memory.
     pub(super) fn new(machine: &'m Machine, frames: &Buffer<'_>) -> Result<Consumer<'m>, Error> {
         let (Some(_), Ok(context)) = (frames.gpu(), machine.context()) else { return Ok(Consumer::Cpu) };
         let kernel = OfKernel {
@@ -99,7 +99,7 @@ impl<'m> Consumer<'m> {
             told: PinnedBuffer::new(context, 64)?,
         };
         kernel.wrong.write(&[0; 4])?;
-        // What was written from pageable memory has arrived then.
+        // After this, the bytes from pageable memory have arrived.
         context.synchronize_default_stream()?;
         Ok(Consumer::Kernel(Box::new(kernel)))
     }
@@ -111,7 +111,7 @@ impl<'m> Consumer<'m> {
         }
     }
 
-    /// Readies it for frames of so many pages, each of which takes so long.
+    /// Prepares it for frames of `pages` pages, each consumed for `time`.
     pub(super) fn start<'r>(
         &'r self,
         frames: &'r Buffer<'r>,
@@ -122,7 +122,7 @@ impl<'m> Consumer<'m> {
         let by = match self {
             Consumer::Cpu => By::Cpu { begun: Instant::now(), wrong: 0 },
             Consumer::Kernel(of) => {
-                // SAFETY: two aligned words of pinned memory that lives as long as the borrow; they are touched by atomic accesses alone.
+                // SAFETY: two aligned words of pinned memory that lives as long as the borrow; they are touched only by atomic accesses.
                 let told = unsafe {
                     let words: *mut u32 = of.told.as_ptr().cast();
                     [AtomicU32::from_ptr(words), AtomicU32::from_ptr(words.add(1))]
@@ -141,7 +141,7 @@ enum By<'r> {
         begun: Instant,
         wrong: u64,
     },
-    /// `at` is where the GPU sees `told`.
+    /// `at` is the GPU's address of `told`.
     Kernel {
         of: &'r OfKernel<'r>,
         function: Function<'r>,
@@ -151,7 +151,7 @@ enum By<'r> {
     },
 }
 
-/// One frame after the other.
+/// Consumes one frame after another.
 pub(super) struct Consuming<'r> {
     by: By<'r>,
     frames: &'r Buffer<'r>,
@@ -175,7 +175,7 @@ impl Consuming<'_> {
                 Ok(())
             }
             By::Kernel { of, function, at: told, number, .. } => {
-                // 0 is what nobody has been told.
+                // No launch has number 0, which means that none has finished.
                 *number = number.wrapping_add(1).max(1);
                 let arguments = [
                     Argument::U64(self.frames.va() + at),
@@ -186,14 +186,14 @@ impl Consuming<'_> {
                     Argument::U64(of.wrong.address()),
                     Argument::U32(*number),
                 ];
-                // SAFETY: the arguments are the kernel's; the frame is within the buffer, which outlives this, and so do the words. The
-                // stream is waited for before any of them goes.
+                // SAFETY: the arguments are the kernel's; the frame is within the buffer, which outlives this, and so do the words. The stream is waited for
+                // before any of them is dropped.
                 Ok(unsafe { function.launch([1; 3], [THREADS, 1, 1], 0, &of.stream, &arguments) }?)
             }
         }
     }
 
-    /// When the frame is consumed: how many of its pages were wrong.
+    /// How many pages of the frame were wrong, once it is consumed.
     #[inline]
     pub(super) fn end(&mut self) -> Result<Option<u64>, Error> {
         match &self.by {
@@ -202,7 +202,7 @@ impl Consuming<'_> {
                 Ok(is_over.then_some(*wrong))
             }
             By::Kernel { told: [word, wrong], number, .. } => {
-                // ORDERING: the number is released behind the count.
+                // ORDERING: the number is released after the count.
                 let is_done = word.load(Ordering::Acquire) == *number;
                 Ok(is_done.then(|| wrong.load(Ordering::Relaxed).into()))
             }
@@ -227,10 +227,10 @@ mod tests {
     const TOLD: u64 = 0x9000_0000;
     const WRONG: u64 = 0xa000_0000;
 
-    /// What the kernel tells of a frame whose pages begin with these words, and what its clock says then.
+    /// The kernel's report for a frame whose pages begin with these words, and its clock's time then.
     fn told(words: &[u64], expected: u64, ns: u64) -> [u32; 2] {
         let mut memory = Memory::default();
-        // Behind the frame lies a page that is none of its own.
+        // The page after the frame does not belong to it.
         memory.add(FRAME, vec![0; (words.len() + 1) * PAGE as usize]);
         memory.add(TOLD, vec![0xee; 64]);
         memory.add(WRONG, vec![0; 4]);

@@ -1,5 +1,5 @@
-//! A copy engine in the place of a device: its memory is video memory of its GPU. With two GPUs what it moves to the first goes over
-//! a bus, as a device's would; with one it stays within the GPU, and shows that the path works, not how fast a device is.
+//! A copy engine in place of a device: its memory is video memory of its GPU. With two GPUs, copies to the first cross a bus, as
+//! a device's would. With one GPU they stay within it, and show that the path works, not how fast a device is.
 
 use super::{Device, Handle, Job, Reachable};
 use crate::error::{Error, Unavailable};
@@ -9,23 +9,23 @@ use gpu::{Channel, ChannelOptions, CopyMode, Engine, Prepared, Region, Ticket};
 use std::any::Any;
 use std::time::Duration;
 
-/// The most that the validator lets one copy move.
+/// The maximum that the validator lets one copy move.
 const MAX_BYTES: u64 = 1 << 30;
 
 pub struct EngineDevice {
     channel: Channel,
     number: u32,
     gpu: u32,
-    /// What it may name: memory of CUDA's as long as it is pinned here.
+    /// Memory that it may name. CUDA's memory must stay pinned here.
     pinned: Vec<(Handle, Region, Box<dyn Any>)>,
     next: u64,
 }
 
 impl EngineDevice {
-    /// Of the machine's second GPU, else of its first.
+    /// On the machine's second GPU, else on its first.
     ///
     /// # Errors
-    /// Where there is no channel of our own.
+    /// If no separate channel can be opened.
     pub fn new(machine: &Machine) -> Result<EngineDevice, Error> {
         let seat = machine.device_seat();
         let is_another = seat.index() != machine.index();
@@ -72,7 +72,7 @@ impl Device for EngineDevice {
         Ok(())
     }
 
-    // An engine does not ask whose memory it is.
+    // For an engine, the kind of memory makes no difference.
     fn to_host<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
         self.job(from, to, bytes)
     }

@@ -1,8 +1,8 @@
-//! A device's frames, as a camera sends them: each goes to one of several buffers in turn and is consumed there, while the next one
-//! is already on its way to the next buffer. With a single buffer the next frame has to wait until the last one is consumed.
+//! A device's frames, as a camera sends them. Frames use several buffers in turn. One is consumed while the next is already on
+//! its way to the next buffer. With a single buffer the next frame must wait until the last one is consumed.
 //!
-//! Every page of a frame begins with a number of that frame and page, which the consumer compares: a frame that was lost, or of which
-//! pages are missing or those of another, is an error. The device is one frame ahead of the consumer at most.
+//! Every page of a frame begins with a number for that frame and page, which the consumer compares. A lost frame is an error, and
+//! so is one with missing pages or pages of another frame. The device is at most one frame ahead of the consumer.
 
 use super::consumer::{Consumer, Consuming, PAGE};
 use super::{Device, Handle, Job};
@@ -13,18 +13,18 @@ use crate::spec::{End, Memory};
 use crate::verify::{Difference, random};
 use std::time::{Duration, Instant};
 
-/// A ring of more is no ring of frames.
+/// Maximum buffers of a ring.
 pub const MOST_BUFFERS: u64 = 64;
 
-/// Frames of so many bytes, the buffers that they go to, and who consumes them.
+/// The size of frames, their buffers, and how long each is consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Whole pages of 4096.
     pub bytes: u64,
     pub buffers: u64,
-    /// Where the buffers are: in the host's memory or a GPU's.
+    /// Where the buffers are: in host memory or a GPU's memory.
     pub to: Memory,
-    /// For how long each frame is consumed: by a kernel where it is the GPU's and there is CUDA, else by the CPU.
+    /// How long each frame is consumed: by a kernel if the buffers are on the GPU and there is CUDA, else by the CPU.
     pub consume: Duration,
 }
 
@@ -37,13 +37,13 @@ pub struct Ring<'m> {
     destination: Buffer<'m>,
     handles: [Handle; 2],
     wanted: Wanted,
-    /// Frames that lie in the device's memory, and are sent over and over. None that a buffer held before is the next to come there.
+    /// Frames in the device's memory, which are sent in turn. A buffer never gets the same frame twice in a row.
     kept: u64,
 }
 
 impl<'m> Ring<'m> {
     /// # Errors
-    /// [`Error::Unavailable`] for frames that are no whole pages or buffers that are none, and what the memory says.
+    /// [`Error::Unavailable`] for frames that are not whole pages or a wrong number of buffers, or the memory's error.
     pub fn new(machine: &'m Machine, mut device: Box<dyn Device + 'm>, wanted: Wanted) -> Result<Ring<'m>, Error> {
         let Wanted { bytes, buffers, to, .. } = wanted;
         if bytes == 0 || !bytes.is_multiple_of(PAGE) {
@@ -63,7 +63,7 @@ impl<'m> Ring<'m> {
         Ok(Ring { device, consumer, source, destination, handles, wanted, kept })
     }
 
-    /// Who sends and who consumes, in one line.
+    /// The device and the consumer, in one line.
     pub fn about(&self) -> String {
         let Wanted { buffers, consume, .. } = self.wanted;
         let buffers = if buffers == 1 { "one buffer".into() } else { format!("{buffers} buffers in turn") };
@@ -74,10 +74,10 @@ impl<'m> Ring<'m> {
         )
     }
 
-    /// Fills the device's memory with frames, and readies their way. `seed` is that of their bytes.
+    /// Fills the device's memory with frames, and prepares their transfers. `seed` determines their bytes.
     ///
     /// # Errors
-    /// What the device and the memory say.
+    /// The device's or the memory's error.
     pub fn run(&mut self, seed: u64) -> Result<Frames<'_>, Error> {
         let Ring { device, consumer, source, destination, handles: [from, to], wanted, kept } = self;
         for slot in 0..*kept {
@@ -103,7 +103,7 @@ impl<'m> Ring<'m> {
     }
 }
 
-/// What the first page of a frame begins with; the next page with one more.
+/// The first word of a frame's first page. Each next page has one more.
 fn number(seed: u64, slot: u64) -> u64 {
     let mut word = [0; 8];
     random(&mut word, seed ^ slot.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -124,13 +124,14 @@ fn content(seed: u64, slot: u64, bytes: u64) -> Vec<u8> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
-    /// The next frame to be taken is on its way.
+    /// The next frame is arriving.
     Arriving,
     Consuming,
     Done,
 }
 
-/// Frames on their way. One at a time is asked for: [`Frames::ask`], then [`Frames::poll`] until it is true or [`Frames::wait`].
+/// Frames in transfer. Frames are requested one at a time: [`Frames::ask`], then [`Frames::poll`] until it returns true, or
+/// [`Frames::wait`].
 pub struct Frames<'r> {
     job: Box<dyn Job + 'r>,
     consuming: Consuming<'r>,
@@ -138,17 +139,17 @@ pub struct Frames<'r> {
     wanted: Wanted,
     kept: u64,
     seed: u64,
-    /// Frames that the device was told to send, and those that were consumed.
+    /// Frames that the device started to send, and frames that were consumed.
     sent: u64,
     taken: u64,
     state: State,
 }
 
 impl Frames<'_> {
-    /// Asks for the next frame; it may be there already.
+    /// Requests the next frame, which may have arrived already.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error.
     #[inline]
     pub fn ask(&mut self) -> Result<(), Error> {
         if matches!(self.state, State::Arriving | State::Consuming) {
@@ -169,10 +170,10 @@ impl Frames<'_> {
         Ok(())
     }
 
-    /// Whether the frame that was asked for is consumed.
+    /// Whether the requested frame is consumed.
     ///
     /// # Errors
-    /// [`Error::Frame`] for a frame that is not what was sent, and what the device and CUDA say.
+    /// [`Error::Frame`] for a frame that differs from what was sent, or an error of the device or CUDA.
     #[inline]
     pub fn poll(&mut self) -> Result<bool, Error> {
         match self.state {
@@ -180,7 +181,7 @@ impl Frames<'_> {
             State::Done => Ok(true),
             State::Arriving => {
                 if self.job.poll()? {
-                    // Another buffer is free: the next frame goes there while this one is consumed.
+                    // Another buffer is free: the next frame is sent there while this one is consumed.
                     if self.wanted.buffers > 1 {
                         self.send()?;
                     }
@@ -203,10 +204,10 @@ impl Frames<'_> {
         }
     }
 
-    /// Until it is.
+    /// Waits until the requested frame is consumed.
     ///
     /// # Errors
-    /// As [`Frames::poll`]; [`Error::Late`] after `timeout`, [`Error::Idle`] where none was asked for.
+    /// As [`Frames::poll`]; [`Error::Late`] after `timeout`, [`Error::Idle`] if none was requested.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         if self.state == State::Idle {
             return Err(Error::Idle);
@@ -227,10 +228,10 @@ impl Frames<'_> {
         self.taken
     }
 
-    /// Compares every byte of the frame that was consumed last. It stays where it is until the next one is asked for.
+    /// Compares every byte of the last consumed frame. It stays where it is until the next one is requested.
     ///
     /// # Errors
-    /// What the memory says. A difference is no error, but the answer.
+    /// The memory's error. A difference is not an error; it is returned.
     pub fn check(&self) -> Result<Option<Difference>, Error> {
         let Some(last) = self.taken.checked_sub(1) else { return Ok(None) };
         let Wanted { bytes, buffers, .. } = self.wanted;
@@ -240,5 +241,5 @@ impl Frames<'_> {
     }
 }
 
-/// Longer than any frame takes that will ever come.
+/// Longer than any frame can take.
 const PATIENCE: Duration = Duration::from_secs(2);

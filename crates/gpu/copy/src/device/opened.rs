@@ -1,13 +1,13 @@
-//! What routes call `device`: the card that a machine was given, else a copy engine.
+//! The `device` of routes: the card that a machine was given, else a copy engine.
 
 use super::{Device, EngineDevice};
 use crate::error::Error;
 use crate::machine::Machine;
 
-/// Opens it.
+/// Opens the device.
 ///
 /// # Errors
-/// What the card says, or where there is no channel of our own.
+/// The card's error, or an error if no separate channel can be opened.
 pub fn open(machine: &Machine) -> Result<Box<dyn Device>, Error> {
     match machine.card() {
         Some(card) => card.open(),
@@ -15,7 +15,7 @@ pub fn open(machine: &Machine) -> Result<Box<dyn Device>, Error> {
     }
 }
 
-/// Which one that is, in a few words.
+/// The device in a few words.
 pub(crate) fn about(machine: &Machine) -> String {
     match machine.card() {
         Some(card) => card.about(),

@@ -1,10 +1,9 @@
-//! Compatibility mode: a program that was written for host buffers, as for the character devices of a vendor's driver, goes straight to the
-//! GPU by two lines of settings.
+//! Compatibility mode for programs that were written for host buffers, as for the character devices of a vendor's driver. Two lines of settings make their
+//! bytes move directly to the GPU.
 //!
-//! Such a program reads from its device into a host buffer and copies that to the GPU. Its buffers are [`Frame`]s here, which have memory on both
-//! sides, and its calls are [`Transfers::read`] and [`Transfers::upload`]. Under [`Mode::Host`] they do just that. Under
-//! [`Mode::GpuPinned`] the device's DMA writes the GPU's memory, which was pinned once, and the upload finds the bytes there. The program stays the same,
-//! and so do the bytes that it finds.
+//! Such a program reads from its device into a host buffer and copies that to the GPU. Here its buffers are [`Frame`]s, which have memory on both sides, and
+//! its calls are [`Transfers::read`] and [`Transfers::upload`]. Under [`Mode::Host`] these do exactly that. Under [`Mode::GpuPinned`] the device's DMA writes
+//! the GPU's memory, which was pinned once, and the upload finds the bytes there. The program stays the same, and so do the bytes that it finds.
 
 use super::{Device, Handle, Job};
 use crate::buffer::Buffer;
@@ -16,23 +15,23 @@ use crate::spec::{End, Host, Memory};
 use std::path::Path;
 use std::time::Duration;
 
-/// The file of settings, by its path.
+/// The environment variable with the path of the settings file.
 pub const VARIABLE: &str = "DOORBELL_TRANSFERS";
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What is emulated takes as long as it takes.
+/// An emulated device may take this long.
 const LONG_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Where a device's bytes go first.
+/// Where a device's bytes are sent first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// To host memory, and from there to the GPU.
     #[default]
     Host,
-    /// Straight to the GPU's memory.
+    /// Directly to the GPU's memory.
     GpuPinned,
 }
 
-/// The two lines.
+/// The two lines of settings.
 ///
 /// ```toml
 /// mode = "gpu-pinned"
@@ -45,10 +44,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the lines of a file.
+    /// Reads the settings from a file's text.
     ///
     /// # Errors
-    /// [`Unavailable`] with what is wrong, and what may stand there.
+    /// [`Unavailable`] with the mistake and the valid settings.
     pub fn parse(text: &str) -> Result<Settings, Unavailable> {
         let wrong = |what: String| Unavailable::new(format!("{what}: mode = \"host\" or \"gpu-pinned\", and gpu = 0"));
         let table: toml::Table = text.parse().map_err(|e: toml::de::Error| wrong(e.message().to_owned()))?;
@@ -64,10 +63,10 @@ impl Settings {
         Ok(settings)
     }
 
-    /// What the file says that the environment names in `DOORBELL_TRANSFERS`; host mode where it names none.
+    /// Reads the file that the environment names in `DOORBELL_TRANSFERS`; host mode where it names none.
     ///
     /// # Errors
-    /// As [`Settings::parse`], and where the file cannot be read.
+    /// As [`Settings::parse`], or an error if the file cannot be read.
     pub fn find() -> Result<Settings, Unavailable> {
         let Some(path) = std::env::var_os(VARIABLE) else { return Ok(Settings::default()) };
         let path = Path::new(&path);
@@ -77,7 +76,7 @@ impl Settings {
     }
 }
 
-/// A buffer of the program's.
+/// One of the program's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame(usize);
 
@@ -89,7 +88,7 @@ struct Sides<'m> {
     on_gpu: Option<Handle>,
 }
 
-/// A device's transfers as a program for host buffers calls them.
+/// A device's transfers, with the calls of a program for host buffers.
 pub struct Transfers<'m> {
     // Before the memories that their work may name.
     device: Box<dyn Device + 'm>,
@@ -99,16 +98,16 @@ pub struct Transfers<'m> {
     own: (Buffer<'m>, Handle),
     machine: &'m Machine,
     settings: Settings,
-    /// Why a way that was asked for is not taken.
+    /// Why the requested mode is not used.
     instead: Option<Unavailable>,
     patience: Duration,
 }
 
 impl<'m> Transfers<'m> {
-    /// Of the machine's device, over memory of its own ([`Buffer::of_card`], or a part of it): addresses count from its begin.
+    /// Transfers of the machine's device over its own memory ([`Buffer::of_card`], or a part of it). Addresses count from the start of that.
     ///
     /// # Errors
-    /// What the device and the way between host and GPU say.
+    /// An error of the device or of the copies between host and GPU.
     pub fn new(machine: &'m Machine, settings: Settings, own: Buffer<'m>) -> Result<Transfers<'m>, Error> {
         let mut device = crate::device::open(machine)?;
         let handle = device.pin(&own)?;
@@ -135,7 +134,7 @@ impl<'m> Transfers<'m> {
         })
     }
 
-    /// Which way the bytes go, and why not the one that was asked for.
+    /// The path of the bytes, and why it is not the requested one.
     pub fn about(&self) -> String {
         let device = self.device.about();
         match (self.settings.mode, &self.instead) {
@@ -145,15 +144,15 @@ impl<'m> Transfers<'m> {
         }
     }
 
-    /// The mode that is followed: [`Mode::Host`] also where the direct path was refused.
+    /// The mode in use: [`Mode::Host`] also where the direct path was refused.
     pub fn mode(&self) -> Mode {
         self.settings.mode
     }
 
-    /// Memory for up to `bytes` on both sides, pinned once. Where the device does not reach the GPU, all goes by way of the host from then on.
+    /// Memory for up to `bytes` on both sides, pinned once. If the device does not reach the GPU, all later transfers use host memory.
     ///
     /// # Errors
-    /// What the memory and the device say.
+    /// An error of the memory or the device.
     pub fn frame(&mut self, bytes: u64) -> Result<Frame, Error> {
         let host = Buffer::for_device(self.machine, End { memory: Memory::Host(Host::Pinned), offset: 0 }, bytes)?;
         let gpu = Buffer::new(self.machine, End { memory: Memory::Gpu(self.settings.gpu), offset: 0 }, bytes)?;
@@ -182,10 +181,10 @@ impl<'m> Transfers<'m> {
         Ok(pinned.filter(|_| self.settings.mode == Mode::GpuPinned))
     }
 
-    /// Bytes of the device from `at` on come into the frame, as read(2) of a character device into a host buffer has them.
+    /// Reads the device's bytes from `at` on into the frame, as read(2) from a character device into a host buffer.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error.
     pub fn read(&mut self, frame: Frame, at: u64, bytes: u64) -> Result<(), Error> {
         let (direct, host, own) = (self.direct(frame)?, self.sides(frame)?.on_host, self.own.1);
         let job = match direct {
@@ -195,7 +194,7 @@ impl<'m> Transfers<'m> {
         run(job, at, 0, self.patience)
     }
 
-    /// The frame's bytes go to the device, as write(2).
+    /// Writes the frame's bytes to the device, as write(2).
     ///
     /// # Errors
     /// As [`Transfers::read`].
@@ -208,15 +207,15 @@ impl<'m> Transfers<'m> {
         run(job, 0, at, self.patience)
     }
 
-    /// What was read is in the GPU's memory from then on: copied there as by cudaMemcpy, unless it is there already.
+    /// Ensures that the bytes that were read are in the GPU's memory: copies them as cudaMemcpy would, unless they are there already.
     ///
     /// # Errors
-    /// What the copy says.
+    /// The copy's error.
     pub fn upload(&mut self, frame: Frame, bytes: u64) -> Result<(), Error> {
         self.copy(frame, bytes, 0)
     }
 
-    /// What the GPU has is what will be written: copied to the host, unless it goes from the GPU.
+    /// Ensures that the GPU's bytes are the ones to be written: copies them to the host, unless the device reads from the GPU.
     ///
     /// # Errors
     /// As [`Transfers::upload`].
@@ -236,10 +235,10 @@ impl<'m> Transfers<'m> {
         copy.wait(*patience)
     }
 
-    /// The GPU's memory of a frame, for kernels.
+    /// The GPU memory of a frame, for kernels.
     ///
     /// # Errors
-    /// [`Error::Unpinned`] for a frame that is none.
+    /// [`Error::Unpinned`] if the frame is unknown.
     pub fn gpu(&self, frame: Frame) -> Result<&Buffer<'m>, Error> {
         Ok(&self.sides(frame)?.gpu)
     }

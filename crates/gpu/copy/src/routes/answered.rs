@@ -1,23 +1,23 @@
-//! A kernel that spins, sees what the CPU stores through BAR1, and answers in pinned host memory: under `bar1[answered]`, a copy
-//! whose arrival it acknowledges, and under `message`, which is no copy.
+//! A kernel that spins, sees the CPU's stores through BAR1, and answers in pinned host memory. Under `bar1[answered]` it
+//! acknowledges the arrival of a copy. Under `message` there is no copy.
 //!
-//! A submission stores the transfer's bytes and a number; a kernel of a few warps spins on the number (`ld.relaxed.sys`) and
-//! stores each that it sees into pinned host memory (`st.relaxed.sys`), which is what the wait spins on. Where the number lies
-//! is the [`Form`]:
+//! A submission stores the transfer's bytes and a number. A kernel of a few warps spins on the number (`ld.relaxed.sys`). It
+//! stores each number that it sees into pinned host memory (`st.relaxed.sys`), on which the wait spins. The [`Form`] determines
+//! where the number is:
 //!
-//! - message: up to 8 bytes and the number behind them in one line of the GPU's, the mailbox, which one store sends as one write.
-//!   One load of the kernel's returns both, and its answer carries the bytes back. The kernel has them then; they have been
-//!   copied nowhere else, and each message writes the whole line of 64 bytes;
-//! - long: a message of 9 to 56 bytes, which the kernel reads in four loads and whose sum it checks ([`long`]);
-//! - plain: a copy. The bytes go to the destination, and then the number into a word of video memory of its own: posted writes of
-//!   one CPU arrive in their order;
-//! - `mail`: a copy of 8 bytes. They and the number travel twice in a line elsewhere; the kernel stores the bytes to the
-//!   destination and answers behind a fence: what is written is CUDA's to choose, at the price of the fence.
+//! - message: up to 8 bytes and the number after them in one line of GPU memory, the mailbox, which one store sends as one write.
+//!   One load of the kernel returns both, and its answer carries the bytes back. Then the kernel has the bytes; they have been
+//!   copied nowhere else. Each message writes the whole line of 64 bytes;
+//! - long: a message of 9 to 56 bytes. The kernel reads it in four loads and checks its sum ([`long`]);
+//! - plain: a copy. The bytes are stored to the destination, and then the number to a separate word of video memory. Posted
+//!   writes of one CPU arrive in their order;
+//! - `mail`: a copy of 8 bytes. They and the number are sent twice in a line elsewhere. The kernel stores the bytes to the
+//!   destination and answers after a fence. So a CUDA kernel writes the destination, at the price of the fence.
 //!
-//! The kernel is launched with the transfer and ends with it. It also ends when the transfer rests ([`Transfer::rest`]), for
-//! beside it CUDA's context never leaves the GPU's compute engine to channels of other groups; and by itself 20 s after the
-//! last number. The first submission after either launches it again, through CUDA, and takes longer for it. It runs in a
-//! stream of its own; whoever waits for CUDA's whole context meanwhile waits for the kernel too.
+//! The kernel is launched with the transfer and ends with it. It also ends when the transfer rests ([`Transfer::rest`]), because
+//! while it runs CUDA's context never leaves the GPU's compute engine to channels of other groups. And it ends by itself 20 s
+//! after the last number. After each of these, the next submission launches it again through CUDA, and takes longer for that. It
+//! runs in its own stream; a wait for CUDA's whole context waits for the kernel too.
 
 use super::long;
 use crate::buffer::{Buffer, HostBytes};
@@ -37,40 +37,40 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(super) const MAIL: &str = "mail";
-/// How many warps look, if not [`WARPS`].
+/// How many warps poll, if not [`WARPS`].
 pub(super) const WARPS_4: &str = "warps=4";
 pub(super) const WARPS_16: &str = "warps=16";
-/// Blocks of one warp each, on multiprocessors of their own: one may be nearer.
+/// Blocks of one warp each, on separate multiprocessors: one may be nearer.
 pub(super) const BLOCKS_4: &str = "blocks=4";
 pub(super) const BLOCKS_16: &str = "blocks=16";
 /// The answer is a whole line, by four lanes, instead of sixteen bytes.
 pub(super) const WHOLE: &str = "answer=line";
-/// How a line is stored, if not in the best way that the CPU has.
+/// How a line is stored, if not in the CPU's best way.
 pub(super) const STORE_AVX512: &str = "store=avx512";
 pub(super) const STORE_FENCED: &str = "store=fenced";
 
-/// Warps that look: more of them see no sooner (H100).
+/// Warps that poll. More do not see the number earlier (H100).
 const WARPS: u32 = 1;
-/// Bytes that travel beside their number.
+/// Bytes sent together with their number.
 pub(super) const BESIDE: u64 = 8;
 /// Bytes of the longest message.
 pub(super) const LONGEST: u64 = long::LONGEST as u64;
 /// Ends the kernel; no transfer has this number.
 const STOP: u32 = u32::MAX;
-/// The kernel ends so long after the last number that it saw.
+/// The kernel ends this long after the last number that it saw.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Bytes of a line, and of the flag's memory; the answer has two lines.
 pub(super) const LINE_BYTES: usize = 64;
-/// In the answer's memory: why the kernel ended, 0 while it runs. What it answers lies before it.
+/// Offset in the answer's memory: why the kernel ended, 0 while it runs. The answer is before it.
 const ENDED: usize = LINE_BYTES;
-/// It saw that it was to end.
+/// It saw the request to end.
 const STOPPED: u32 = 1;
-/// The limit of the one that is tried out.
+/// The kernel's limit in `try_out`.
 const TRY_OUT: Duration = Duration::from_secs(1);
-/// Polls that follow one another at once; a pause between them would be part of the transfer's time.
+/// Polls without a pause between them, which would add to the transfer's time.
 const EAGER: u32 = 4096;
 
-/// Where the number lies, and what the kernel does about the bytes.
+/// Where the number is, and what the kernel does with the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Plain,
@@ -89,13 +89,13 @@ impl Form {
         }
     }
 
-    /// Loads the number into %r2 (and the bytes into %r10 and %r11), or goes back to spinning.
+    /// Loads the number into %r2 (and the bytes into %r10 and %r11), or jumps back to the spin loop.
     fn load(self) -> &'static str {
         match self {
             Form::Plain => "ld.relaxed.sys.global.u32 %r2, [%rd4];",
             Form::Message => "ld.relaxed.sys.global.v4.u32 {%r10, %r11, %r2, %r12}, [%rd4];",
             Form::Long => long::LOAD,
-            // A number beside each four bytes: no more of it needs to come in one piece than eight bytes do.
+            // Each four bytes have their own number, so only eight bytes at a time must arrive together.
             Form::Mail => {
                 "ld.relaxed.sys.global.v4.u32 {%r10, %r2, %r11, %r12}, [%rd4];
     setp.ne.u32 %p1, %r2, %r12;
@@ -120,28 +120,28 @@ impl Form {
         text.into()
     }
 
-    /// A message, which is a line in the destination and no copy.
+    /// A message, which is a line in the destination and not a copy.
     fn is_message(self) -> bool {
         matches!(self, Form::Message | Form::Long)
     }
 
-    /// Where in the message's line the number lies.
+    /// Offset of the number in the message's line.
     fn number_at(self) -> u64 {
         if self == Form::Long { long::NUMBER as u64 } else { BESIDE }
     }
 
-    /// Of a transfer of so many bytes by an executor of this form.
+    /// The form of a transfer of `bytes` by an executor of this form.
     fn of_length(self, bytes: u64) -> Form {
         if self == Form::Message && bytes > BESIDE { Form::Long } else { self }
     }
 }
 
-/// Answers each number that comes after `seen` at `flag` at `to`, until it is 2^32 - 1 or `limit` nanoseconds have passed
-/// without one; then stores 1 or 2, which it was, at `ended`. Several lanes see the same and answer 16 bytes each, one behind the
-/// other. 2^32 - 1 is answered too (except with mail: the bytes beside it are no copy), and the clock is read only while nothing
-/// comes: nothing delays an answer. One thread of each warp does so: the more look, the sooner one
-/// sees; a slow one's older answer is followed by its newer one. They end together. PTX 7.0 for sm_70: the driver compiles it
-/// for whatever GPU there is.
+/// Stores each number that follows `seen` at `flag` to `to`, until the number is 2^32 - 1 or `limit` nanoseconds have passed
+/// without a new one. Then stores the reason, 1 or 2, at `ended`. Several lanes see the same number and answer 16 bytes each, in
+/// consecutive places. 2^32 - 1 is answered too (except with mail, because the bytes with it are not a copy). The clock is read
+/// only while no number arrives, so that it delays no answer. One thread of each warp does this, and the first that sees the
+/// number answers first. A slow warp's older answer is followed by its newer one. All warps end together. PTX 7.0 for sm_70: the
+/// driver compiles it for the GPU of the machine.
 const ANSWER: &str = r"
 .visible .entry NAME(.param .u64 NAME_flag, .param .u64 NAME_to, .param .u64 NAME_ended, .param .u32 NAME_seen, .param .u64 NAME_limit, .param .u64 NAME_data)
 {
@@ -215,13 +215,13 @@ fn source(form: Form, lanes: u32) -> String {
     };
     let mut text = format!("\n.version 7.0\n.target sm_70\n.address_size 64\n{}", kernel(form, lanes));
     if form == Form::Message {
-        // Its answer is a whole line in any case.
+        // The answer to a long message is always a whole line.
         text += &kernel(Form::Long, 4);
     }
     text
 }
 
-/// Why there is none, beyond what every route through BAR1 needs.
+/// Why this machine has no such route, in addition to the checks of every route through BAR1.
 pub(super) fn check(machine: &Machine, executor: &Executor) -> Result<(), Unavailable> {
     let no_kernel = |why: Unavailable| Unavailable::new(format!("the kernel that answers is launched by CUDA: {why}"));
     machine.context().map(drop).map_err(no_kernel)?;
@@ -277,7 +277,7 @@ pub(super) fn open<'m>(machine: &'m Machine, executor: &Executor, form: Form) ->
     }))
 }
 
-/// The destination that was last asked for, through BAR1.
+/// The last used destination, through BAR1.
 struct Mapped {
     buffer: u64,
     va: u64,
@@ -285,7 +285,7 @@ struct Mapped {
 }
 
 struct Answers<'m> {
-    // What works on memory goes before it, and maps and pins before what they name.
+    // Users of memory are dropped before it, and maps and pins before the memory that they name.
     stream: Stream<'m>,
     module: Module<'m>,
     mapped: Option<Mapped>,
@@ -301,8 +301,8 @@ struct Answers<'m> {
 }
 
 impl Answers<'_> {
-    /// Once from launch to end before anything counts: CUDA loads code when it is first launched, and may wait for the whole
-    /// context then, which is not to happen beside a kernel that spins.
+    /// Runs the kernel once from launch to end before transfers begin. At a first launch CUDA loads code, and may wait for the
+    /// whole context. That must not happen while a kernel spins.
     fn try_out(&self, mapped: &Mapped, form: Form) -> Result<(), Error> {
         let kernel = self.kernel(mapped, form)?;
         let line = self.line(mapped, form);
@@ -314,7 +314,7 @@ impl Answers<'_> {
         if kernel.ended.load(Ordering::Acquire) == STOPPED { Ok(()) } else { Err(lost().into()) }
     }
 
-    /// What carries the number.
+    /// The line or word that carries the number.
     fn line<'r>(&'r self, mapped: &'r Mapped, form: Form) -> Numbered<'r> {
         let map = if form.is_message() { &mapped.map } else { &self.flag_map };
         Numbered { form, map, bytes: if form == Form::Plain { Some(&mapped.map) } else { None } }
@@ -322,7 +322,7 @@ impl Answers<'_> {
 
     fn kernel(&self, mapped: &Mapped, form: Form) -> Result<Kernel<'_>, Error> {
         let word = self.answer.as_ptr().cast::<u32>();
-        // SAFETY: an aligned word of pinned memory that lives as long as self, touched by atomic accesses alone.
+        // SAFETY: an aligned word of pinned memory that lives as long as self, touched only by atomic accesses.
         let ended = unsafe { AtomicU32::from_ptr(word.add(ENDED / 4)) };
         let data = mapped.va;
         Ok(Kernel {
@@ -339,17 +339,18 @@ impl Answers<'_> {
     }
 }
 
-/// How a number, and the bytes that belong to it, reach the GPU.
+/// How a number and its bytes reach the GPU.
 struct Numbered<'r> {
     form: Form,
-    /// Of the line in which the number lies.
+    /// The map of the line with the number.
     map: &'r Bar1Map,
-    /// Where the bytes go first, if elsewhere.
+    /// Where the bytes are stored first, if elsewhere.
     bytes: Option<&'r Bar1Map>,
 }
 
 impl Numbered<'_> {
-    /// On its way when this returns. Of a message's or mail's `from` there are at most eight bytes, of a long message's 56.
+    /// Sends the bytes and the number, which are on their way when this returns. `from` has at most eight bytes for a message or
+    /// mail, 56 for a long message.
     #[inline]
     fn send(&self, from: &[u8], number: u32) -> Result<(), Error> {
         let mut line = Line([0; LINE_BYTES]);
@@ -361,7 +362,7 @@ impl Numbered<'_> {
                 {
                     map.write(0, from)?;
                 }
-                // ORDERING: behind the bytes, which `write` has fenced.
+                // ORDERING: after the bytes, which `write` has fenced.
                 return Ok(self.map.store32(0, number)?);
             }
             Form::Message => {
@@ -382,7 +383,8 @@ impl Numbered<'_> {
         Ok(self.map.store_line(0, &line)?)
     }
 
-    /// As [`Numbered::send`], of a number that is no transfer's. A message's bytes, which lie before it, stay what they are.
+    /// As [`Numbered::send`], with a number that belongs to no transfer. A message's bytes, which are before the number, stay
+    /// unchanged.
     fn send_number(&self, number: u32) -> Result<(), Error> {
         match self.form {
             Form::Message | Form::Long => Ok(self.map.store32(self.form.number_at(), number)?),
@@ -391,7 +393,7 @@ impl Numbered<'_> {
         }
     }
 
-    /// Comes back when what was sent has arrived.
+    /// Returns when the sent bytes have arrived.
     fn arrived(&self) -> Result<(), Error> {
         self.map.load32(0)?;
         Ok(())
@@ -405,11 +407,11 @@ struct Answer {
     form: Form,
 }
 
-/// What is in the line when the kernel has answered.
+/// The line's contents when the kernel has answered.
 type Expected = [[u32; 4]; LINE_BYTES / 16];
 
 impl Answer {
-    /// What is there when the kernel has answered `number`: with a line, its bytes before it.
+    /// The contents when the kernel has answered `number`. A line has the bytes before the number.
     #[inline]
     fn expected(self, from: &[u8], number: u32) -> Expected {
         let mut all = [[0; 4]; 4];
@@ -434,7 +436,8 @@ impl Answer {
     /// The n-th sixteen bytes.
     #[inline]
     fn piece(self, n: usize) -> [u32; 4] {
-        // SAFETY: aligned pinned memory of a line that its executor keeps; one load of sixteen bytes, as the kernel's store is one.
+        // SAFETY: aligned pinned memory of a line that its executor keeps. One load of sixteen bytes, because the kernel's store
+        // is one.
         unsafe { std::mem::transmute(self.at.cast::<__m128i>().add(n).read_volatile()) }
     }
 
@@ -442,27 +445,27 @@ impl Answer {
     fn is(self, expected: &Expected) -> bool {
         match self.form {
             Form::Message => self.piece(0) == expected[0],
-            // The number comes last.
+            // The number arrives last.
             Form::Long => (0..expected.len()).rev().all(|n| self.piece(n) == expected[n]),
             Form::Plain | Form::Mail => {
                 // SAFETY: as above, a word.
-                // ORDERING: what the kernel saw before it answered was there.
+                // ORDERING: the bytes that the kernel saw before it answered had arrived.
                 unsafe { AtomicU32::from_ptr(self.at) }.load(Ordering::Acquire) == expected[0][0]
             }
         }
     }
 
-    /// No answer that is expected after `number`; while no kernel runs.
+    /// Writes contents that are not the answer to any number after `number`. Call it while no kernel runs.
     fn reset(self, number: u32) {
         for word in 0..LINE_BYTES / 4 {
             let to = if word == 0 { number } else { 0 };
-            // SAFETY: as above; nobody else writes there now.
+            // SAFETY: as above; no other thread or kernel writes there now.
             unsafe { AtomicU32::from_ptr(self.at.add(word)) }.store(to, Ordering::Relaxed);
         }
     }
 }
 
-/// The kernel and what it writes.
+/// The kernel, and the memory that it writes.
 struct Kernel<'r> {
     stream: &'r Stream<'r>,
     function: Function<'r>,
@@ -476,7 +479,7 @@ struct Kernel<'r> {
 }
 
 impl Kernel<'_> {
-    /// The flag holds `seen`, or what is to be seen next.
+    /// The flag holds `seen`, or the next number.
     fn launch(&self, seen: u32, limit: Duration) -> Result<(), Error> {
         self.ended.store(0, Ordering::Release);
         let arguments = [
@@ -487,7 +490,8 @@ impl Kernel<'_> {
             Argument::U64(limit.as_nanos() as u64),
             Argument::U64(self.data),
         ];
-        // SAFETY: the arguments are the kernel's; all memories outlive the transfer, and the stream is waited for before it goes.
+        // SAFETY: the arguments are the kernel's; all memories outlive the transfer, and the stream is waited for before they are
+        // dropped.
         Ok(unsafe { self.function.launch([self.blocks, 1, 1], [32 * self.warps, 1, 1], 0, self.stream, &arguments) }?)
     }
 
@@ -520,7 +524,7 @@ impl route::Executor for Answers<'_> {
         }
         let mut map = to.new_bar1()?;
         if let Some(how) = self.store {
-            // The flag's map could: this is the same CPU.
+            // The flag's map accepted it, and this is the same CPU.
             map.set_line_store(how);
         }
         let mapped = Mapped { buffer: to.id(), va: to.va(), map };
@@ -561,23 +565,23 @@ struct Answered<'r> {
     kernel: Kernel<'r>,
     from: HostBytes<'r>,
     ends: Ends<'r>,
-    /// Of the last transfer.
+    /// Number of the last transfer.
     number: u32,
-    /// The answer to it.
+    /// The expected answer to it.
     expected: Expected,
     running: bool,
     submitted: bool,
 }
 
 impl Answered<'_> {
-    /// A kernel that waits for the number after this one.
+    /// Launches a kernel that waits for the number after this one.
     #[cold]
     fn wake(&mut self) -> Result<(), Error> {
         if self.running {
-            // It has ended by itself: at most its last instructions are waited for.
+            // It has ended by itself; this waits at most for its last instructions.
             self.kernel.stream.synchronize()?;
         }
-        // What an earlier transfer left there is no answer to this one's next number.
+        // The result of an earlier transfer must not look like the answer to the next number.
         self.kernel.answered.reset(self.number);
         self.line.send_number(self.number)?;
         self.line.arrived()?;
@@ -598,7 +602,7 @@ impl Transfer for Answered<'_> {
         if !self.running || self.kernel.has_ended() {
             self.wake()?;
         }
-        // 0 is what the flag holds at first.
+        // The flag holds 0 at first.
         self.number = if self.number >= STOP - 1 { 1 } else { self.number + 1 };
         let from = self.from.bytes();
         self.line.send(from, self.number)?;
@@ -631,7 +635,7 @@ impl Transfer for Answered<'_> {
                 std::hint::spin_loop();
             }
             let after = start.elapsed();
-            // A kernel that ended first answers no more.
+            // A kernel that ended first sends no more answers.
             if after > timeout || (self.kernel.has_ended() && !self.is_answered()) {
                 return Err(Error::Late { bytes: self.from.len() as u64, after });
             }
@@ -654,7 +658,7 @@ impl Transfer for Answered<'_> {
 
 impl Drop for Answered<'_> {
     fn drop(&mut self) {
-        // Where the flag cannot be stored to any more, the kernel's own limit ends it.
+        // Where the flag can no longer be stored to, the kernel's own limit ends it.
         let _ = self.rest();
     }
 }

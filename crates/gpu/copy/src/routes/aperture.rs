@@ -1,6 +1,7 @@
-//! A 4 MiB window of BAR1 that is moved over the GPU's memory, stores and loads of the CPU through it: today's form of the
-//! BAR0 window of older GPUs. All the work is in the submission, the moves included: no transfer finds the window where it
-//! needs it. A move makes system calls, so this is the one route of our own whose submissions do.
+//! A 4 MiB window of BAR1 that is moved over the GPU's memory; the CPU stores and loads through it. It is today's form
+//! of the BAR0 window of older GPUs. All the work is in the submission, including the moves: no transfer finds the
+//! window where it needs it. A move makes system calls, so this is the only one of doorbell's own routes whose
+//! submissions make any.
 
 use crate::buffer::{Buffer, HostBytes};
 use crate::ends::{Direction, Ends, both_ways};
@@ -38,12 +39,12 @@ struct Moved {
 struct Over {
     buffer: u64,
     aperture: Aperture,
-    /// Where in what the window moves over the buffer begins.
+    /// Offset of the buffer in the range that the window can show.
     base: u64,
 }
 
 impl Moved {
-    /// The window over this buffer.
+    /// The window for this buffer.
     fn over(&mut self, gpu: &Buffer<'_>) -> Result<&mut Over, Error> {
         let over = match self.over.take() {
             Some(over) if over.buffer == gpu.id() => over,
@@ -79,7 +80,7 @@ impl Executor for Moved {
 struct Windows<'r> {
     aperture: &'r mut Aperture,
     base: u64,
-    /// Where in the buffer.
+    /// Offset in the buffer.
     at: u64,
     host: HostBytes<'r>,
     ends: Ends<'r>,

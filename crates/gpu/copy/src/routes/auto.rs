@@ -1,9 +1,9 @@
-//! `host->auto->gpu0`: for each size the executor that this machine's profile names (`doorbell calibrate`).
+//! `host->auto->gpu0`: uses for each size the executor that this machine's profile names (`doorbell calibrate`).
 //!
-//! The choice is made when a transfer is prepared; what is prepared is the chosen executor's own transfer, so `auto` costs
-//! nothing after that. Where another executor is the best for transfers that change their addresses, both are prepared, and the
-//! first move to other addresses changes to that one: the CPU's own copies are fast as long as its caches hold the bytes. `auto[for=p99.9]` and `auto[for=max]` choose by another metric than the median, `auto[pieces=256]` among the
-//! ways to move scattered pieces.
+//! The choice is made when a transfer is prepared. The result is the chosen executor's own transfer, so `auto` costs nothing after that. Where another executor
+//! is better for transfers that change their addresses, both are prepared, and the first move to other addresses switches to it. (The CPU's own copies are fast
+//! only as long as its caches hold the bytes.) `auto[for=p99.9]` and `auto[for=max]` choose by another metric than the median. `auto[pieces=256]` chooses among
+//! the routes for scattered pieces.
 
 use crate::buffer::Buffer;
 use crate::ends::Direction;
@@ -21,7 +21,7 @@ use std::time::Duration;
 pub(crate) const NAME: &str = "auto";
 const METRICS: [(&str, Metric); 2] = [("for=p99.9", Metric::P999), ("for=max", Metric::Max)];
 
-/// A batch of so many pieces.
+/// A batch of this many pieces.
 const PIECES: &str = "pieces=";
 
 pub(crate) const WORD: Word = Word { name: NAME, numbered: false, options: &[METRICS[0].0, METRICS[1].0, PIECES] };
@@ -43,7 +43,7 @@ pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
         return Err(Unavailable::new("one metric decides: choose one"));
     }
     let profile = machine.profile()?;
-    // It has a plan for this direction and memory at all.
+    // Checks that the profile has a plan for this direction and memory.
     choose(&profile, machine, spec, 1, Places::Same).map(drop)
 }
 
@@ -78,7 +78,7 @@ fn choose(
     });
     let memory = match host.unwrap_or_default() {
         host @ (Host::Pageable | Host::Registered) => host.to_string(),
-        // To engines and CPU alike they are pinned memory.
+        // For engines and the CPU, these are the same as pinned memory.
         Host::Pinned | Host::WriteCombined | Host::Huge | Host::Node(_) => Host::Pinned.to_string(),
     };
     let batch = pieces(&spec.executor).unwrap_or(1);
@@ -94,12 +94,12 @@ struct Auto<'m> {
     profile: Arc<Profile>,
     spec: Spec,
     others: Others,
-    /// By the text of the executor.
+    /// Keyed by the text of the executor.
     opened: BTreeMap<String, Opened<'m>>,
 }
 
 impl<'m> Auto<'m> {
-    /// The text of the executor for this size, which is opened when it is first needed.
+    /// The text of the executor for this size. Opens the executor when it is first needed.
     fn executor(&mut self, bytes: u64, places: Places) -> Result<String, Error> {
         let route = choose(&self.profile, self.machine, &self.spec, bytes, places)?;
         let unusable = |why: String| Unavailable::new(format!("the profile names {route}: {why}"));
@@ -126,11 +126,10 @@ impl<'m> Auto<'m> {
         Ok(executor)
     }
 
-    /// The executor for transfers that stay where they are, and the one for those that change their addresses if it is another
-    /// one that can be opened.
+    /// The executor for transfers that keep their addresses. Also the one for transfers that change them, if that is a different executor that can be opened.
     fn both(&mut self, bytes: u64) -> Result<(&mut Opened<'m>, Option<&mut Opened<'m>>), Error> {
         let same = self.executor(bytes, Places::Same)?;
-        // A way that is only better elsewhere is no reason to refuse a transfer.
+        // If only the executor for other places fails, the transfer is not refused.
         let others = self.executor(bytes, Places::Others).ok().filter(|others| *others != same);
         let (mut first, mut second) = (None, None);
         for (name, opened) in &mut self.opened {
@@ -146,11 +145,11 @@ impl<'m> Auto<'m> {
 }
 
 impl Executor for Auto<'_> {
-    /// For the largest transfer that both hold.
+    /// For the largest transfer that fits both memories.
     fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
         let bytes = from.capacity().min(to.capacity());
         let (same, others) = self.both(bytes)?;
-        // Where the other one does not reach them, preparing it says so once more, and it is left out.
+        // If the other executor does not reach them, `prepare` fails for it again, and it is left out.
         let _ = others.map(|others| others.reach(from, to));
         same.reach(from, to)
     }
@@ -171,11 +170,11 @@ impl Executor for Auto<'_> {
     }
 }
 
-/// A transfer that goes another way once it has changed its addresses.
+/// A transfer that switches to another route once it has changed its addresses.
 struct Moving<'r> {
     same: Box<dyn Transfer + 'r>,
     others: Box<dyn Transfer + 'r>,
-    /// Where it was told to go last.
+    /// The places of the last `move_to`.
     at: Option<(u64, u64)>,
     has_moved: bool,
 }
@@ -218,7 +217,7 @@ impl Transfer for Moving<'_> {
 
     fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
         let here = (source, destination);
-        // The last transfer is done, so the next one may take the other way.
+        // The last transfer is done, so the next one may use the other route.
         self.has_moved |= self.at.unwrap_or((0, 0)) != here;
         self.way_mut().move_to(source, destination)?;
         self.at = Some(here);

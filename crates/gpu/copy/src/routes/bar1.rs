@@ -1,9 +1,9 @@
-//! Stores and loads of the CPU through BAR1: all the work is in the submission.
+//! The CPU's stores and loads through BAR1: all the work is in the submission.
 //!
-//! Stores are posted: when the submission returns they are on their way, in front of whatever the CPU sends to the GPU next.
-//! `bar1[flush]` also waits for them: a load of the last byte comes back only after all stores before it have arrived.
-//! `bar1[answered]` waits until a kernel has seen that they are there (`answered`). All of them are copies: they write the
-//! transfer's bytes and no others. What is told to a kernel without a copy is a `message`.
+//! Stores are posted: when the submission returns they are on their way, before anything that the CPU sends to the GPU later.
+//! `bar1[flush]` also waits for them: a load of the last byte returns only after all earlier stores have arrived.
+//! `bar1[answered]` waits until a kernel has seen that they arrived (`answered`). All of these are copies: they write the
+//! transfer's bytes and no others. `message` sends bytes to a kernel without a copy.
 
 use super::answered;
 use super::answered::{BLOCKS_4, BLOCKS_16, Form, MAIL, STORE_AVX512, STORE_FENCED, WARPS_4, WARPS_16};
@@ -21,7 +21,7 @@ use std::time::Duration;
 const FLUSH: &str = "flush";
 const ANSWERED: &str = "answered";
 
-/// What says more about how a kernel answers.
+/// Options for the kernel that answers.
 const OF_ANSWERED: [&str; 7] = [MAIL, WARPS_4, WARPS_16, BLOCKS_4, BLOCKS_16, STORE_AVX512, STORE_FENCED];
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -116,7 +116,7 @@ impl Executor for Bar1 {
 struct Stores<'r> {
     map: &'r Bar1Map,
     from: HostBytes<'r>,
-    /// Where at the GPU's end.
+    /// Offset at the GPU's end.
     at: u64,
     ends: Ends<'r>,
     flush: bool,
@@ -170,7 +170,7 @@ impl Transfer for Stores<'_> {
 struct Loads<'r> {
     map: &'r Bar1Map,
     to: HostBytes<'r>,
-    /// Where at the GPU's end.
+    /// Offset at the GPU's end.
     at: u64,
     ends: Ends<'r>,
     loaded: bool,

@@ -1,7 +1,7 @@
-//! Scattered pieces behind one doorbell, by one copy engine: `batch[pieces=256]` moves a transfer as so many pieces of equal size
-//! (the last takes what is left), which the engine is told in shuffled order, so that no two that follow one another lie side
-//! by side. `batch[engine=3]` says which engine, else it is the first that runs beside kernels, between GPUs the one that is made for
-//! their link. CUDA's counterpart is `cuda[batch,pieces=256]`.
+//! Scattered pieces with a single doorbell write, by one copy engine. `batch[pieces=256]` moves a transfer in that many pieces of
+//! equal size (the last has the rest). The engine gets them in shuffled order, so that consecutive pieces are rarely adjacent.
+//! `batch[engine=3]` names the engine. The default is the first that runs while kernels run; between GPUs, the one made for their
+//! link. CUDA's counterpart is `cuda[batch,pieces=256]`.
 
 use super::channel;
 use crate::buffer::Buffer;
@@ -15,10 +15,10 @@ use crate::spec::{self, Memory, Spec, Word};
 use gpu::{Batch, Channel, CopyRelease, Engine, Piece, Ticket};
 use std::time::Duration;
 
-/// How many pieces, 1 to 4,096.
+/// Number of pieces, 1 to 4,096.
 pub(super) const PIECES: &str = "pieces=";
 const ENGINE: &str = "engine=";
-/// If nobody says.
+/// The default number.
 const DEFAULT: u32 = 256;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -36,7 +36,7 @@ pub(crate) const ENTRY: Entry = Entry {
     open,
 };
 
-/// The number of pieces that an executor's options give, or the default.
+/// The number of pieces in an executor's options, or the default.
 pub(super) fn count(executor: &spec::Executor) -> Result<u32, Unavailable> {
     let most = Batch::MOST as u32;
     let why = format!("pieces=N: 1 to {most} go behind one doorbell");
@@ -52,7 +52,7 @@ pub(super) fn pieces(bytes: u64, count: u32) -> Result<Vec<(u64, u64)>, Unavaila
     let size = bytes / count;
     let piece = |n| (n * size, if n + 1 == count { bytes - n * size } else { size });
     let mut all: Vec<(u64, u64)> = (0..count).map(piece).collect();
-    // Fisher and Yates, the same each time.
+    // Fisher-Yates shuffle, the same each time.
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for last in (1..all.len()).rev() {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);

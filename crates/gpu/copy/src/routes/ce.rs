@@ -1,8 +1,9 @@
-//! Copies by copy engine n, on a channel of our own: `ce0` for one after the other (NON_PIPELINED), `ce0[pipelined]` for
-//! copies that may overlap those before them, `ce0[folded]` with the release in the same LAUNCH_DMA as the copy.
+//! Copies by copy engine n, on doorbell's own channel. `ce0` copies one after another (NON_PIPELINED), `ce0[pipelined]`
+//! copies may overlap earlier ones, and `ce0[folded]` has the release in the same LAUNCH_DMA as the copy.
 //!
-//! Which engines run beside kernels and which on graphics' runlist, `gpu` says by their capabilities; both are `ceN` here.
-//! Those on graphics' runlist can also be reached from CUDA's own channel group (`ce0[group=cuda]`).
+//! The `gpu` crate derives from the capabilities which engines run while kernels run, and which are on the graphics
+//! runlist. Both kinds are `ceN` here. Engines on the graphics runlist can also be used from CUDA's own channel group
+//! (`ce0[group=cuda]`).
 
 use super::channel::{
     self, ARMED, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TIMED, TRACKER_VIDEO, USERD_HOST,
@@ -18,9 +19,9 @@ use gpu::{Armed, Channel, CopyMode, CopyRelease, Engine, Prepared, Region};
 
 const PIPELINED: &str = "pipelined";
 const FOLDED: &str = "folded";
-/// The number alone is released, without the time.
+/// Releases only the number, without the time.
 const WORD: &str = "release=word";
-/// The same, and flushed for who looks through the GPU only.
+/// The same, with a flush only for observers that read through the GPU.
 const LOCAL: &str = "release=local";
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -139,7 +140,7 @@ pub(crate) fn release(executor: &Executor) -> CopyRelease {
 /// The two ends of a copy of `bytes`.
 fn regions(channel: &Channel, ends: &Ends<'_>, bytes: u64) -> Result<(Region, Region, u32), Error> {
     let bytes = channel::in_one_copy(bytes, "by the copy engine")?;
-    // All of both: a transfer may be moved within them.
+    // All of both buffers, because a transfer may be moved within them.
     let space = channel.space();
     Ok((ends.destination.region(space)?, ends.source.region(space)?, bytes))
 }

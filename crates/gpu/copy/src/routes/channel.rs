@@ -1,4 +1,4 @@
-//! What the routes over a channel of our own have in common: where the channel lies, and how its end is waited for.
+//! The common parts of routes over doorbell's own channels: where the channel's memory is, and the wait for its end.
 
 use crate::buffer::{Buffer, HostBytes, PAGEABLE};
 use crate::ends::Ends;
@@ -22,15 +22,15 @@ pub(crate) const TRACKER_VIDEO: &str = "tracker=video";
 /// The doorbell through the other usermode mapping: the one that libcuda rings on Hopper.
 pub(crate) const DOORBELL_BAR1: &str = "doorbell=bar1";
 
-/// The transfer waits in the channel, and a submission opens its gate ([`gpu::Armed`]). The engine's runlist is held
-/// meanwhile: others on it, CUDA's channels among them, get it by time slices only.
+/// The transfer waits in the channel, and a submission opens its gate ([`gpu::Armed`]). Until then the engine's runlist
+/// is held: other channels on it, also CUDA's, run only in time slices.
 pub(crate) const ARMED: &str = "armed";
 
-/// The engine also says when it begins: a release with the time in front of the transfer, in the same words.
+/// The engine also writes the time when it begins: a second release before the transfer, in the same pushbuffer.
 pub(crate) const TIMED: &str = "timed";
 
-/// In CUDA's channel group, beside its kernels and without a change of context, instead of one of our own. CUDA's client is
-/// entered for it when it is first asked for.
+/// Uses CUDA's channel group, next to its kernels and without a context switch, instead of a separate group. CUDA's
+/// client is entered when it is first needed.
 pub(crate) const CUDAS_GROUP: &str = "group=cuda";
 
 /// The address space of an executor's channel: entered with CUDA's client only for CUDA's group.
@@ -38,7 +38,7 @@ pub(crate) fn space<'m>(machine: &'m Machine, executor: &Executor) -> Result<&'m
     if executor.has(CUDAS_GROUP) { machine.group_space() } else { machine.space() }
 }
 
-/// Where the options of an executor put its channel.
+/// The channel options that an executor's options choose.
 pub(crate) fn options(executor: &Executor) -> ChannelOptions {
     let mut options = ChannelOptions::default();
     if executor.has(GPFIFO_HOST) {
@@ -62,7 +62,7 @@ pub(crate) fn options(executor: &Executor) -> ChannelOptions {
     options
 }
 
-/// A gate in CUDA's channel group was seen to keep its channels from running at all.
+/// Refuses a gate in CUDA's channel group, which was seen to keep its channels from running at all.
 pub(crate) fn not_both(executor: &Executor) -> Result<(), Unavailable> {
     if executor.has(ARMED) && executor.has(CUDAS_GROUP) {
         return Err(Unavailable::new(
@@ -75,7 +75,7 @@ pub(crate) fn not_both(executor: &Executor) -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// That there is such a copy engine.
+/// Checks that this copy engine exists.
 pub(crate) fn engine(machine: &Machine, n: u32) -> Result<(), Unavailable> {
     match machine.copy_engines() {
         Some(engines) if !engines.iter().any(|engine| engine.number == n) => {
@@ -86,7 +86,7 @@ pub(crate) fn engine(machine: &Machine, n: u32) -> Result<(), Unavailable> {
     }
 }
 
-/// The last error of a channel, if it has died.
+/// The channel's last error, if it has died.
 #[inline]
 pub(crate) fn alive(channel: &Channel) -> Result<(), Error> {
     channel.error().map_or(Ok(()), |code| Err(gpu::Error::ChannelKilled(code).into()))
@@ -95,7 +95,7 @@ pub(crate) fn alive(channel: &Channel) -> Result<(), Error> {
 /// Whether the last submission is done; false before the first.
 ///
 /// # Errors
-/// Where the channel has died before.
+/// If the channel has died before.
 #[inline]
 pub(crate) fn poll(channel: &Channel, last: Option<Ticket>) -> Result<bool, Error> {
     match last {
@@ -112,10 +112,10 @@ pub(crate) fn reach(channel: &Channel, from: &Buffer<'_>, to: &Buffer<'_>) -> Re
     Ok(())
 }
 
-/// The most that the validator lets one copy move.
+/// The maximum that the validator lets one copy move.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// The length of one copy; `of` says what it is a copy of.
+/// The length of one copy; `of` names the copy in errors.
 pub(super) fn in_one_copy(bytes: u64, of: &str) -> Result<u32, Unavailable> {
     if bytes > MAX_BYTES {
         return Err(Unavailable::new(format!("{bytes} bytes {of}: 1 GiB at most go in one copy")));
@@ -123,7 +123,7 @@ pub(super) fn in_one_copy(bytes: u64, of: &str) -> Result<u32, Unavailable> {
     Ok(bytes as u32)
 }
 
-/// That there can be a channel on the GPU of that machine, and that an engine reaches both ends.
+/// Checks that a channel can be opened on that machine's GPU, and that an engine reaches both ends.
 pub(crate) fn check(seat: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     not_both(&spec.executor)?;
     space(seat, &spec.executor)?;
@@ -144,27 +144,27 @@ pub(crate) fn wait(channel: &Channel, last: Option<Ticket>, bytes: u64, timeout:
     })
 }
 
-/// Longer than any transfer takes that will ever end.
+/// Longer than any transfer that ends at all.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Before a transfer gives the buffers back: what is under way is let come to its end. One that does not is left to the
-/// channel, which takes it along when it goes.
+/// Before a transfer returns the buffers: waits for its pending work. A submission that does not end is left to the
+/// channel, which stops it when it is dropped.
 pub(crate) fn settle(channel: &Channel, last: Option<Ticket>) {
     if let Some(last) = last {
         let _ = channel.wait(last, PATIENCE);
     }
 }
 
-/// What is ready to go on a channel of our own.
+/// A prepared transfer on doorbell's own channel.
 enum Ready<'r> {
     Prepared(&'r mut Channel, Prepared),
     Armed(Armed<&'r mut Channel>),
 }
 
-/// A transfer of a route over a channel of our own.
+/// A transfer of a route over doorbell's own channel.
 pub(crate) struct Own<'r> {
     ready: Ready<'r>,
-    /// What travels in the command stream; a copy engine reads its source itself.
+    /// The bytes that are sent in the command stream. None for a copy engine, which reads its source itself.
     data: Option<HostBytes<'r>>,
     ends: Ends<'r>,
     last: Option<Ticket>,

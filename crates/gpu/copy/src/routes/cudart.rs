@@ -1,7 +1,8 @@
-//! The CUDA runtime's copies, the calls that programs make: `cudaMemcpyAsync` on a stream and `cudaStreamSynchronize`, or
-//! (sync) `cudaMemcpy`. Beside `cuda`, whose calls lie one library lower, it says what the runtime adds.
+//! The CUDA runtime's copies, with the calls that programs make: `cudaMemcpyAsync` on a stream and
+//! `cudaStreamSynchronize`, or (sync) `cudaMemcpy`. Compared with `cuda`, whose calls are one library lower, this shows
+//! what the runtime adds.
 //!
-//! Done means what it means for `cuda`.
+//! Done means the same as for `cuda`.
 
 use super::cuda::{AtOnce, Side, side, side_at};
 use crate::buffer::Buffer;
@@ -74,7 +75,7 @@ impl Executor for Copies {
         }
         let runtime = self.runtime;
         let call = move |Side { host, device, direction }: Side<'_>| match direction {
-            // SAFETY: the host buffer has the slice's length, and the call is done with it when it returns.
+            // SAFETY: the host buffer has the slice's length, and the call no longer uses it when it returns.
             Direction::ToGpu => unsafe { runtime.upload_now(device, host) },
             // SAFETY: as above.
             Direction::FromGpu => unsafe { runtime.download_now(host, device) },
@@ -111,7 +112,7 @@ impl Transfer for Async<'_> {
         false
     }
 
-    /// CUDA's wait has no time limit: `timeout` is not looked at.
+    /// CUDA's wait has no time limit, so `timeout` is ignored.
     #[inline]
     fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
         Ok(self.stream.synchronize()?)
@@ -130,7 +131,7 @@ impl Transfer for Async<'_> {
 
 impl Drop for Async<'_> {
     fn drop(&mut self) {
-        // Whoever has waited already pays one more call here, outside of any transfer.
+        // After a wait this costs one more call, outside of any transfer.
         let _ = self.stream.synchronize();
     }
 }

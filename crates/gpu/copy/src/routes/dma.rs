@@ -1,11 +1,10 @@
-//! What a device moves by itself: `device->dma->host` (path A of the GPU Direct test), `device->dma->gpu0` (path C), and back.
+//! Transfers that a device makes by itself: `device->dma->host` (path A of the GPU Direct test), `device->dma->gpu0` (path C), and back.
 //!
-//! `dma[buffers=4]`: what is read from the device goes to one of so many buffers after the other, as frames of a camera do. They lie
-//! in the destination, one behind the other; what is written there to be compared later is written to all of them, and what is
-//! read is the buffer of the last transfer.
+//! `dma[buffers=4]`: transfers from the device use that many buffers in turn, like a camera's frames. All buffers are in the destination, one after another. A
+//! write for a later comparison is made to all of them, and a read is from the buffer of the last transfer.
 //!
-//! `dma[sleeps]`: the CPU sleeps until the device is done, as it does until a device's interrupt, and is free for others meanwhile; it is
-//! woken shortly before the transfer would be done if it took as long as the last one, and then looks now and then.
+//! `dma[sleeps]`: the CPU sleeps until the device is done, as it would until a device's interrupt, and other threads can use it. It wakes shortly before the
+//! transfer would be done if it took as long as the last one, and then polls at intervals.
 
 use crate::buffer::{Buffer, PAGEABLE};
 use crate::device::{Device, Handle, Job};
@@ -20,10 +19,10 @@ use std::time::{Duration, Instant};
 
 const BUFFERS: &str = "buffers=";
 pub(super) const SLEEPS: &str = "sleeps";
-/// A ring of more is no ring of frames.
+/// Maximum buffers of a ring.
 const MOST: u32 = 64;
 const PAGE: u64 = 0x1000;
-/// Buffers that stay pinned; of more, the oldest is pinned again when it is next used.
+/// Buffers that stay pinned. If there are more, the oldest is unpinned, and pinned again when it is next used.
 const KEPT: usize = 64;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -58,7 +57,7 @@ fn buffers(executor: &spec::Executor) -> Result<u64, Unavailable> {
     }
 }
 
-/// That one end is the device's, and the other one that it reaches.
+/// Checks that one end is the device's, and that the device reaches the other.
 pub(super) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     let ends = [spec.source.memory, spec.destination.memory];
     if ends.iter().filter(|memory| **memory == Memory::Device).count() != 1 {
@@ -83,7 +82,7 @@ pub(super) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
 /// A device as an executor.
 pub(super) struct Dma {
     device: Box<dyn Device>,
-    /// What is pinned, by buffer.
+    /// Pinned memory, by buffer.
     pinned: Vec<(u64, Handle)>,
     buffers: u64,
     sleeps: bool,
@@ -99,7 +98,7 @@ impl Dma {
         Ok(Dma { device: crate::device::open(machine)?, pinned: Vec::new(), buffers, sleeps })
     }
 
-    /// Pinned once and used often.
+    /// Pins a buffer, which stays pinned for later transfers.
     fn pin(&mut self, buffer: &Buffer<'_>) -> Result<Handle, Error> {
         if let Some((_, handle)) = self.pinned.iter().find(|(id, _)| *id == buffer.id()) {
             return Ok(*handle);
@@ -119,7 +118,7 @@ impl Executor for Dma {
         let none = || Unavailable::new(format!("{} buffers of {capacity} bytes", self.buffers));
         match self.buffers {
             1 => Ok(capacity),
-            // The first guard is the buffer's own.
+            // The first guard belongs to the buffer itself.
             n if capacity <= u64::MAX / 2 => Ok(stride(capacity).checked_mul(n).ok_or_else(none)?),
             _ => Err(none().into()),
         }
@@ -155,12 +154,12 @@ impl Executor for Dma {
     }
 }
 
-/// The two memories, of which the destination may be several.
+/// The two memories. The destination may have several buffers.
 struct Frames<'r> {
     ends: Ends<'r>,
     stride: u64,
     count: u64,
-    /// Where the last transfer went.
+    /// The buffer of the last transfer.
     last: u64,
 }
 
@@ -185,12 +184,12 @@ impl Inspect for Frames<'_> {
 struct Moves<'r> {
     job: Box<dyn Job + 'r>,
     frames: Frames<'r>,
-    /// Where in source and destination.
+    /// Offsets in source and destination.
     at: [u64; 2],
-    /// The buffer that the next transfer goes to.
+    /// The buffer for the next transfer.
     next: u64,
     bytes: u64,
-    /// Not polled.
+    /// Set if the wait sleeps instead of polling.
     sleep: Option<Sleep>,
 }
 
@@ -198,20 +197,20 @@ struct Moves<'r> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Sleep {
     started: Option<Instant>,
-    /// For how long nobody looks.
+    /// How long to sleep before the first poll.
     nap: Duration,
 }
 
 impl Sleep {
-    /// Between two looks, or a part of what has gone by.
+    /// Time between two polls: this, or that part of the elapsed time.
     const STEP: Duration = Duration::from_micros(5);
     const PART: u32 = 32;
-    /// What was done before anybody looked is looked at so much sooner the next time; what was not, so much later at most: one that
-    /// was held up does not hold up those behind it.
+    /// If the first poll found the transfer done, the next sleep is shorter by this part. Otherwise it is longer by at most this part, so that one delayed
+    /// transfer does not delay later ones.
     const SOONER: u32 = 8;
     const LATER: u32 = 4;
 
-    /// Sleeps and looks until it is done.
+    /// Sleeps and polls until it is done.
     fn until(&mut self, timeout: Duration, mut is_done: impl FnMut() -> Result<bool, Error>) -> Result<bool, Error> {
         let started = self.started.unwrap_or_else(Instant::now);
         let _exact = Exact::begin();
@@ -223,7 +222,7 @@ impl Sleep {
             }
             let gone = started.elapsed();
             if is_done()? {
-                // The next one likely takes as long as this one was seen not to be done.
+                // The next transfer likely takes at least as long as this one was seen to be unfinished.
                 self.nap = match under_way {
                     None => self.nap - self.nap / Sleep::SOONER,
                     Some(gone) if self.nap.is_zero() => gone,
@@ -240,23 +239,23 @@ impl Sleep {
     }
 }
 
-/// While it is there, the thread's sleeps end as exactly as the kernel can, and not up to 50 us late (PR_SET_TIMERSLACK).
+/// While this lives, the thread's sleeps end as exactly as the kernel can, instead of up to 50 us late (PR_SET_TIMERSLACK).
 struct Exact {
     was: libc::c_ulong,
 }
 
 impl Exact {
     fn begin() -> Exact {
-        // SAFETY: it only asks, of the calling thread.
+        // SAFETY: it only reads a setting of the calling thread.
         let was = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
         let exact = Exact { was: libc::c_ulong::try_from(was).unwrap_or(0) };
         exact.set(1);
         exact
     }
 
-    /// 0: what the thread had when it began.
+    /// 0 restores the thread's initial value.
     fn set(&self, ns: libc::c_ulong) {
-        // SAFETY: it changes how late the calling thread's timers may be, and no memory.
+        // SAFETY: it changes how late the calling thread's timers may be; it accesses no memory.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns) };
     }
 }
@@ -295,7 +294,7 @@ impl Transfer for Moves<'_> {
             Some(sleep) if sleep.started.is_some() => sleep.until(timeout, || self.job.poll())?,
             _ => false,
         };
-        // Of one that is late it says which, and how late.
+        // If it is late, the job's error has its size and how late it is.
         if done { Ok(()) } else { self.job.wait(if self.sleep.is_some() { Duration::ZERO } else { timeout }) }
     }
 
@@ -325,7 +324,7 @@ mod tests {
     /// CPU time of the calling thread.
     fn cpu() -> Duration {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the clock is the thread's own, and the place is a timespec.
+        // SAFETY: the clock belongs to the thread, and the place is a timespec.
         unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     }
@@ -338,7 +337,7 @@ mod tests {
     }
 
     fn sleeps_and_learns() -> Result<(), String> {
-        // SAFETY: it asks, and changes how late this thread's timers may be.
+        // SAFETY: it only reads the setting of this thread.
         let slack = || unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
         // SAFETY: as above.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 77_000) };
@@ -366,7 +365,7 @@ mod tests {
         if !behind.iter().any(|time| *time < TAKES * 2) {
             return Err(format!("one that was held up: {behind:?}"));
         }
-        // And learns that others are done sooner.
+        // It also learns that later ones are done sooner.
         let times: Vec<Duration> = (0..20).map(|_| transfer(TAKES / 8).1).collect();
         if !times[15..].iter().any(|time| *time < TAKES / 2) {
             return Err(format!("it learns: {times:?}"));

@@ -1,8 +1,9 @@
-//! Bytes that travel in the command stream: `inline`, on a graphics channel of our own, to GPU memory only.
+//! Bytes in the command stream: `inline`, on doorbell's own graphics channel, to GPU memory only.
 //!
-//! A data header counts to 8,191 words (13 bits), 32,764 bytes. Beyond that, `inline` puts several data headers behind one
-//! LAUNCH_DMA, whose LINE_LENGTH_IN has 32 bits; `inline[split]` puts a LAUNCH_DMA before each. Each submission copies the
-//! source into the stream, so that is part of what it costs. `inline[group=cuda]` is a channel in CUDA's own channel group.
+//! A data header counts to 8,191 words (13 bits), 32,764 bytes. For more, `inline` puts several data headers after one
+//! LAUNCH_DMA, whose LINE_LENGTH_IN has 32 bits; `inline[split]` puts a LAUNCH_DMA before each. Each submission copies
+//! the source into the stream, so its time includes that. `inline[group=cuda]` uses a channel in CUDA's own channel
+//! group.
 
 use super::channel::{
     self, ARMED, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TIMED, TRACKER_VIDEO, USERD_HOST,
@@ -17,14 +18,14 @@ use crate::spec::{Executor, Spec, Word};
 use gpu::{Armed, Channel, Engine, InlineMode, InlineRelease, Prepared};
 
 const SPLIT: &str = "split";
-/// Who says that the bytes are there, if not a second inline copy behind them.
+/// What signals that the bytes have arrived, if not a second inline copy after them.
 const RELEASES: [(&str, InlineRelease); 4] = [
     ("release=engine", InlineRelease::Engine),
     ("release=host", InlineRelease::Host),
     ("release=word", InlineRelease::EngineWord),
     ("release=execute", InlineRelease::Execute),
 ];
-/// A GPFIFO entry counts to 2^21 words; two of the largest stay well below.
+/// A GPFIFO entry counts to 2^21 words; two of the largest transfers stay well below that.
 const MAX_BYTES: u64 = 4 << 20;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -75,7 +76,7 @@ fn list(machine: &Machine) -> Vec<String> {
 
 fn release(executor: &Executor) -> InlineRelease {
     let chosen = RELEASES.iter().find(|(option, _)| executor.has(option));
-    // The default tells no time.
+    // The default writes no time.
     let default = if executor.has(TIMED) { InlineRelease::Engine } else { InlineRelease::default() };
     chosen.map_or(default, |(_, release)| *release)
 }
@@ -129,7 +130,7 @@ impl route::Executor for Inline {
             return Err(Unavailable::new(reason).into());
         }
         let source = from.host_bytes(0, bytes)?;
-        // All of it: a transfer may be moved within it.
+        // All of it, because a transfer may be moved within it.
         let destination = &to.region(self.channel.space())?;
         let (channel, bytes) = (&mut self.channel, bytes as u32);
         if self.armed {

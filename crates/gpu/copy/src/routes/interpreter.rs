@@ -1,8 +1,8 @@
-//! The kernels' PTX, executed instruction by instruction on memory of a test's: what their text does, shown without a GPU.
+//! Executes the kernels' PTX, instruction by instruction, on a test's memory. This shows without a GPU what the text does.
 //!
-//! It knows the instructions that the kernels use and no others. Each load and store must be aligned and lie in memory that the
-//! test gave; a register that nobody wrote holds a number that no test expects. Threads run one after the other, from barrier to
-//! barrier; a thread that looks at a mailbox lets the others run after each look.
+//! It has only the instructions that the kernels use. Each load and store must be aligned and within memory that the test gave.
+//! An unwritten register holds a number that no test expects. Threads run one after another, from barrier to barrier; a thread
+//! that polls a mailbox lets the others run after each poll.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ impl Memory {
 #[derive(Clone, Debug)]
 enum Operand {
     Register(usize),
-    /// A register of the GPU's, such as `%tid.x`.
+    /// A special register of the GPU, such as `%tid.x`.
     Special(String),
     Number(u64),
     Address(Box<Operand>, u64),
@@ -64,12 +64,12 @@ pub(crate) struct Kernel {
     name: String,
 }
 
-/// Where a thread is.
+/// A thread's position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) thread: u32,
     pub(crate) threads: u32,
-    /// Of its cluster.
+    /// The block's rank in its cluster, and the cluster's size.
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) cluster: u32,
@@ -123,7 +123,7 @@ impl Kernel {
             Kernel { steps: Vec::new(), labels: BTreeMap::new(), registers: BTreeMap::new(), name: name.into() };
         for statement in body.split(';') {
             let mut rest = statement.trim();
-            // Blocks and labels stand before an instruction.
+            // Blocks and labels come before an instruction.
             loop {
                 let label = rest.split_once(':').filter(|(label, _)| {
                     !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -155,7 +155,7 @@ impl Kernel {
         };
         let (operation, operands) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let operands = split(operands).into_iter().map(|one| self.operand(one)).collect();
-        // `shared::cluster` is one word.
+        // `shared::cluster` is one part.
         let parts = operation.split('.').map(str::to_owned).collect();
         self.steps.push(Step { only, parts, operands });
     }
@@ -217,7 +217,7 @@ impl Kernel {
         }
     }
 
-    /// Until the thread has to wait for others, or ends. `shared` is the memory of each block of its cluster.
+    /// Runs until the thread must wait for others, or ends. `shared` is the memory of each block of its cluster.
     fn run(
         &self,
         thread: &mut Thread,
@@ -318,7 +318,7 @@ impl Kernel {
         panic!("a thread that does not end, at step {}", thread.at);
     }
 
-    /// True if the thread that looks at the mailbox loaded several words: the others run before it goes on.
+    /// True if the thread polled the mailbox (a load of several words). The others then run before it continues.
     fn load(
         &self,
         thread: &mut Thread,
@@ -382,7 +382,7 @@ impl Kernel {
     }
 }
 
-/// Bytes of an element, and elements.
+/// Bytes of an element, and the number of elements.
 fn shape(parts: &[&str]) -> (usize, usize) {
     let width = match parts[parts.len() - 1] {
         "u8" => 1,
@@ -415,7 +415,7 @@ impl<'k> Running<'k> {
         Running { kernel, threads: threads.collect(), shared, parameters: parameters.to_vec() }
     }
 
-    /// Each thread as far as it comes without the others; false when all have ended.
+    /// Runs each thread as far as it can run without the others; false when all have ended.
     pub(crate) fn turn(&mut self, memory: &mut Memory) -> bool {
         for thread in &mut self.threads {
             if matches!(thread.stop, None | Some(Stop::Looked)) {
@@ -435,7 +435,7 @@ impl<'k> Running<'k> {
         self.threads.iter().any(|thread| thread.stop != Some(Stop::End))
     }
 
-    /// Threads that all wait at the same barrier go on; those that have ended are not waited for.
+    /// Lets threads continue that all wait at the same barrier. Threads that have ended are not waited for.
     fn meet(&mut self, at: Stop, same: impl Fn(&Thread, &Thread) -> bool) {
         let all = &self.threads;
         let is_met = |one: &Thread| {

@@ -1,29 +1,29 @@
-//! Messages of 9 to 56 bytes: the line holds them, then the number, then a sum over both.
+//! Messages of 9 to 56 bytes: the line has the bytes, then the number, then a sum over both.
 //!
-//! The line is one write on the bus, but the kernel needs four loads of 16 bytes to read it, and nothing promises that all four see
-//! the same write. So it computes the sum again, and where that is another one, some loads were too early: it reads again. The
-//! sum is of 32 bits, so one torn read in four thousand million passes. That is found too: the kernel answers with the whole line,
-//! and the CPU compares all of it with what was sent.
+//! The line is one write on the bus, but the kernel needs four loads of 16 bytes to read it. There is no guarantee that all four
+//! see the same write. So the kernel computes the sum again. If it differs, some loads were too early, and the kernel reads
+//! again. The sum has 32 bits, so one torn read in about four billion passes. That is detected too: the kernel answers with the
+//! whole line, and the CPU compares all of it with what was sent.
 //!
-//! Numbers in each 16 bytes would need no sum, but leave 48 bytes, or 56 that do not follow one another in the mailbox.
+//! Numbers in each 16 bytes would need no sum, but leave 48 bytes, or 56 that are not contiguous in the mailbox.
 
 use gpu::stores::LINE;
 
 /// Bytes of the longest message.
 pub const LONGEST: usize = 56;
-/// Where the number lies.
+/// Offset of the number.
 pub(super) const NUMBER: usize = LONGEST;
-/// Where the sum lies.
+/// Offset of the sum.
 const SUM: usize = 60;
-/// Words that are summed up: the message and the number.
+/// Words in the sum: the message and the number.
 const WORDS: usize = SUM / 4;
 
-/// Odd, so that a change of one word always changes the sum; all different, so that words which change places do.
+/// Odd, so that a change of one word always changes the sum. All factors differ, so that swapped words almost always change it.
 const fn factor(word: usize) -> u32 {
     0x9e37_79b1u32.wrapping_mul(2 * word as u32 + 1)
 }
 
-/// Of the words of a message and of its number.
+/// The sum of a message's words and its number.
 fn sum(line: &[u8; LINE]) -> u32 {
     let words = line.chunks_exact(4).take(WORDS).enumerate();
     words.fold(0, |sum, (n, word)| {
@@ -32,10 +32,10 @@ fn sum(line: &[u8; LINE]) -> u32 {
     })
 }
 
-/// The line that carries at most [`LONGEST`] bytes: they, zeros up to there, the number, and the sum.
+/// The line for at most [`LONGEST`] bytes: the bytes, zeros up to that length, the number, and the sum.
 ///
 /// # Panics
-/// With more bytes.
+/// With more than [`LONGEST`] bytes.
 #[inline]
 pub fn line(from: &[u8], number: u32) -> [u8; LINE] {
     let mut line = [0; LINE];
@@ -46,7 +46,7 @@ pub fn line(from: &[u8], number: u32) -> [u8; LINE] {
     line
 }
 
-/// Number and bytes of a line; `None` where the sum is another one, because half of it is of another line.
+/// Number and bytes of a line; `None` where the sum does not match, because the line is a mix of two.
 #[inline]
 pub fn message_in(line: &[u8; LINE]) -> Option<(u32, [u8; LONGEST])> {
     let word = |at: usize| u32::from_le_bytes([line[at], line[at + 1], line[at + 2], line[at + 3]]);
@@ -62,8 +62,8 @@ pub(super) const LOAD: &str = "ld.relaxed.sys.global.v4.u32 {%a0, %a1, %a2, %a3}
     ld.relaxed.sys.global.v4.u32 {%a12, %a13, %a14, %a15}, [%rd4+48];
     mov.u32 %r2, %a14;";
 
-/// PTX: back to spinning if the sum is another one; else each of four lanes, whose number is in %r7, stores its 16 bytes of the line
-/// at [%rd5]. The end of the kernel is told by the number alone.
+/// PTX: jumps back to the spin loop if the sum does not match. Otherwise each of four lanes, whose number is in %r7, stores its
+/// 16 bytes of the line at [%rd5]. Only the number signals the end of the kernel.
 pub(super) fn answer() -> String {
     let mut text = "setp.eq.u32 %p2, %r2, 0xffffffff;
     @%p2 bra NAME_STOPPED;
@@ -71,7 +71,7 @@ pub(super) fn answer() -> String {
     mov.u32 %r11, 0;
 "
     .to_owned();
-    // Two chains, which the GPU computes side by side.
+    // Two chains, which the GPU computes in parallel.
     for word in 0..WORDS {
         let sum = ["%r10", "%r11"][word % 2];
         text += &format!("    mad.lo.u32 {sum}, %a{word}, {:#x}, {sum};\n", factor(word));
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn every_torn_line_has_another_sum() {
-        // As messages follow one another: a counter, a float, the same bytes again.
+        // Typical sequences of messages: a counter, a float, the same bytes again.
         let messages =
             [[0u8; LONGEST], [1; LONGEST], std::array::from_fn(|n| n as u8), std::array::from_fn(|n| 200 - n as u8)];
         for (n, before) in messages.iter().enumerate() {

@@ -1,10 +1,9 @@
-//! `host->message->gpu0`: up to 56 bytes from the CPU into a running kernel, and back as its answer. A message, and no copy.
+//! `host->message->gpu0`: sends up to 56 bytes from the CPU into a running kernel, and gets them back as its answer. A message is not a copy.
 //!
-//! The CPU stores bytes and a number as one line of 64 bytes into a mailbox in video memory; a kernel that spins there reads both
-//! and answers with them (`answered`). Up to 8 bytes come with their number in one load of the kernel's; more take four, and a sum
-//! in the line says that they belong together (`long`). Nothing is copied to memory that anybody else uses, and the line is written as a
-//! whole: what a message is compared with is another message, or a launch, not a copy of 8 bytes. Those are `bar1`, `ce` and
-//! `inline`.
+//! The CPU stores bytes and a number as one line of 64 bytes into a mailbox in video memory. A kernel that spins there reads both and answers with them
+//! (`answered`). Up to 8 bytes arrive with their number in one load by the kernel. More need four loads, and a sum in the line shows that they belong together
+//! (`long`). No bytes are copied to memory that other code uses, and the line is written as a whole. So compare a message with another message or a launch, not
+//! with a copy of 8 bytes; `bar1`, `ce` and `inline` are such copies.
 
 use super::answered::{
     self, BLOCKS_4, BLOCKS_16, Form, LINE_BYTES, STORE_AVX512, STORE_FENCED, WARPS_4, WARPS_16, WHOLE,

@@ -1,10 +1,10 @@
-//! Words of pinned memory in which a kernel says that it is done, and the wait for them.
+//! Words of pinned memory in which a kernel signals its end, and the wait for them.
 
 use cuda::PinnedBuffer;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Looks that follow one another at once; a pause between them would be part of the transfer's time.
+/// Polls without a pause between them, which would add to the transfer's time.
 const EAGER: u32 = 4096;
 const LOOKS: u32 = 256;
 
@@ -13,26 +13,26 @@ const LOOKS: u32 = 256;
 pub(super) struct Word<'r>(&'r AtomicU32);
 
 impl<'r> Word<'r> {
-    /// The first of a buffer.
+    /// The first word of a buffer.
     pub(super) fn of(buffer: &'r PinnedBuffer<'_>) -> Word<'r> {
-        // SAFETY: an aligned word of pinned memory that lives as long as the buffer is borrowed; the CPU touches it by atomic
-        // accesses alone.
+        // SAFETY: an aligned word of pinned memory that lives as long as the buffer is borrowed; the CPU touches it only by
+        // atomic accesses.
         Word(unsafe { AtomicU32::from_ptr(buffer.as_ptr().cast()) })
     }
 
     #[inline]
     pub(super) fn is(self, number: u32) -> bool {
-        // ORDERING: what was written before the word is visible with it.
+        // ORDERING: all writes before the word are visible with it.
         self.0.load(Ordering::Acquire) == number
     }
 
-    /// While no kernel runs.
+    /// Call it while no kernel runs.
     pub(super) fn reset(self, number: u32) {
         self.0.store(number, Ordering::Release);
     }
 }
 
-/// Looks until `is_done`; after `timeout`, how long it was.
+/// Polls until `is_done`. After `timeout`, returns the time that has passed.
 #[inline]
 pub(super) fn until(timeout: Duration, mut is_done: impl FnMut() -> bool) -> Result<(), Duration> {
     for _ in 0..EAGER {

@@ -1,17 +1,17 @@
-//! PTX text that several kernels share: the copy of one range by many threads, 16 bytes a load where that is possible.
+//! PTX text that several kernels share: many threads copy one range, with 16 bytes for each load where that is possible.
 //!
-//! The destination decides: its bytes before the first multiple of 16, and those behind the last, go one by one. Between them each
-//! store is 16 bytes. Where the source lies at another place of its 16 bytes, two aligned loads make one store: what is read
-//! beyond the range lies in the same 16 aligned bytes as a byte of the range, so never on another page.
+//! The destination's alignment decides. Its bytes before the first multiple of 16, and those after the last, are copied one by
+//! one. Between them each store is 16 bytes. Where the source has a different offset in its 16 bytes, two aligned loads make one
+//! store. Bytes that are read beyond the range are in the same 16 aligned bytes as a byte of the range, so never on another page.
 
-/// Loads of memory that nobody writes while the kernel runs.
+/// Loads of memory that no code writes while the kernel runs.
 pub(super) const WEAK: &str = "ld.global";
-/// Loads that see what was written after the kernel began: no cache of a multiprocessor's answers them.
+/// Loads that see writes made after the kernel began: no multiprocessor's cache serves them.
 pub(super) const STRONG: &str = "ld.relaxed.sys.global";
 
-/// A block of PTX that copies `%bytes` from `%src` to `%dst` (addresses of global memory, 64 bits each). Each of the threads that
-/// copy has a number of its own in `%first`, below their number in `%step`, which is 32 at least. `load` is [`WEAK`] or
-/// [`STRONG`]; `unroll` is how many loads of 16 bytes a thread has under way.
+/// A block of PTX that copies `%bytes` from `%src` to `%dst` (addresses of global memory, 64 bits each). Each thread that copies
+/// has its own number in `%first`, below the count of these threads in `%step`, which is at least 32. `load` is [`WEAK`] or
+/// [`STRONG`]; `unroll` is the number of pending loads of 16 bytes for each thread.
 pub(super) fn copy(load: &str, unroll: usize) -> String {
     let mut text = format!(
         "{{
@@ -54,7 +54,7 @@ BEHIND_TAIL:
     setp.ne.u64 %q0, %skew, 0;
     @%q0 bra SKEWED;
 ",
-        // The skewed copy needs the most.
+        // The skewed copy needs the maximum.
         predicates = unroll + 3,
         words = (unroll * 4).max(unroll.div_ceil(2) * 8).max(8),
     );
@@ -81,7 +81,7 @@ BEHIND_TAIL:
         );
     }
     text += "    add.u64 %i, %i, %jump;\n    bra EVEN;\nSKEWED:\n";
-    // Twice the loads for each store, so half as many stores at a time.
+    // Two loads for each store, so half as many stores at a time.
     let half = unroll.div_ceil(2);
     let (two, one) = (half + 1, half + 2);
     text += &format!(

@@ -1,8 +1,9 @@
-//! `host->sm->gpu0`: a kernel that is launched for each transfer copies with 16 bytes a load and store, between pinned memory of the
-//! host and memory of the GPU, either way, within the GPU's, or between it and that of another GPU that it reaches.
+//! `host->sm->gpu0`: a kernel launched for each transfer copies with loads and stores of 16 bytes. It copies between pinned host
+//! memory and GPU memory in either direction, within the GPU's memory, or between it and the memory of another GPU that it
+//! reaches.
 //!
-//! Its grid has a block for each 8 KiB, up to one for each multiprocessor, or as many as `blocks=N` says. It is the one way here
-//! whose bytes the multiprocessors carry as fast as they can; a program's own kernels wait or share them meanwhile.
+//! Its grid has a block for each 8 KiB, at most one for each multiprocessor, or as many as `blocks=N` gives. It is the only route
+//! here whose bytes the multiprocessors carry as fast as they can. A program's own kernels wait or share them during the copy.
 
 use super::launched::{self, Kind, POLLED};
 use crate::ends::{between_gpus, both_ways};
@@ -12,7 +13,7 @@ use crate::machine::Machine;
 use crate::spec::{Executor, Spec, Word};
 
 const BLOCKS: &str = "blocks=";
-/// More than any GPU runs at once.
+/// More than any GPU runs at the same time.
 const MOST_BLOCKS: u32 = 4096;
 
 pub(crate) const ENTRY: Entry = Entry {

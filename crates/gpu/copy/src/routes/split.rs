@@ -1,9 +1,9 @@
-//! One transfer by several copy engines: `split` by asynchronous engines that share no physical engine, `split[engines=3+4]` by
-//! those. The bytes are cut into one piece for each engine, on borders of the destination's pages; a submission rings each
-//! channel, and the transfer is done when all pieces are.
+//! One transfer by several copy engines. `split` uses asynchronous engines that share no physical engine, `split[engines=3+4]`
+//! uses those two. The bytes are split into one piece for each engine, at page boundaries of the destination. A submission rings
+//! each channel, and the transfer is done when all pieces are.
 //!
-//! If a channel refuses its piece, the pieces before it are on their way: the submission is an error, and one that is made again
-//! moves all of them again.
+//! If a channel refuses its piece, earlier pieces are already on their way. The submission then returns an error, and a repeated
+//! submission moves all pieces again.
 
 use super::channel;
 use crate::buffer::Buffer;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 const ENGINES: &str = "engines=";
 const PAGE: u64 = 0x1000;
-/// Of one transfer, if they are not named.
+/// Engines for one transfer, if they are not named.
 const DEFAULT: usize = 2;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -35,7 +35,7 @@ pub(crate) const ENTRY: Entry = Entry {
     open,
 };
 
-/// Which engines: those that are named, or the first that have no physical engine in common.
+/// The named engines, or the first that share no physical engine.
 fn engines(machine: &Machine, executor: &spec::Executor) -> Vec<u32> {
     if let Some(named) = executor.numbers(ENGINES) {
         return named.to_vec();
@@ -75,11 +75,11 @@ struct Split {
     channels: Vec<Channel>,
 }
 
-/// `bytes` to `va` in at most `count` pieces, none of them empty, that begin on pages where they can.
+/// Splits `bytes` at `va` into at most `count` pieces that are not empty and begin on pages where possible.
 fn pieces(va: u64, bytes: u64, count: u64) -> Vec<Range<u64>> {
     let border = |n: u64| {
         let at = bytes / count * n + (bytes % count) * n / count;
-        // The last page border up to there.
+        // The last page boundary up to there.
         ((va + at) / PAGE * PAGE).saturating_sub(va).min(bytes)
     };
     let mut all = Vec::new();
@@ -110,7 +110,7 @@ impl Executor for Split {
         let pieces = pieces(to.va(), bytes, self.channels.len() as u64);
         for (channel, piece) in self.channels.iter_mut().zip(pieces) {
             let length = channel::in_one_copy(piece.end - piece.start, "by one copy engine")?;
-            // All of both: a transfer may be moved within them.
+            // All of both buffers, because a transfer may be moved within them.
             let (target, source) = (to.region(channel.space())?, from.region(channel.space())?);
             let prepared = Prepared::copy(channel, &target, &source, length, CopyMode::Plain)?;
             parts.push(Part { channel, prepared, at: piece.start, last: None });
@@ -121,11 +121,11 @@ impl Executor for Split {
     }
 }
 
-/// What one engine moves.
+/// One engine's piece.
 struct Part<'r> {
     channel: &'r mut Channel,
     prepared: Prepared,
-    /// Where in the transfer.
+    /// Offset in the transfer.
     at: u64,
     last: Option<Ticket>,
 }
@@ -175,7 +175,7 @@ impl Transfer for Parts<'_> {
         Ok(())
     }
 
-    /// That of the piece that was done last.
+    /// The timestamp of the piece that was done last.
     #[inline]
     fn released_gpu_ns(&self) -> Option<u64> {
         self.parts

@@ -1,9 +1,9 @@
-//! A device's bytes to a GPU by way of host memory, as programs do it without a direct path (path B of the GPU Direct test):
-//! the device's DMA to pinned memory, then a copy to the GPU, or the other way round. `staged` copies by CUDA (`cuda[sync]`),
-//! without CUDA by a copy engine; `staged[ce=3]` by that engine.
+//! A device's bytes to a GPU through host memory, as programs copy without a direct path (path B of the GPU Direct test): the
+//! device's DMA to pinned memory, then a copy to the GPU, or the opposite direction. `staged` copies by CUDA (`cuda[sync]`), or
+//! without CUDA by a copy engine; `staged[ce=3]` copies by that engine.
 //!
-//! The second half is submitted when the first is done, by whoever polls or waits. `staged[sleeps]`: until the DMA is done the CPU
-//! sleeps (as under `dma`); for the copy behind it the CPU waits as that way to copy has it.
+//! A poll or a wait submits the second half when the first is done. With `staged[sleeps]` the CPU sleeps until the DMA is done
+//! (as under `dma`). For the copy after it the CPU waits as that copy's route does.
 
 use super::dma::{self, Dma};
 use crate::buffer::Buffer;
@@ -58,7 +58,7 @@ fn half(machine: &Machine, spec: &Spec) -> Result<String, Unavailable> {
     Ok(if reads(spec) { format!("host->{copier}->gpu{n}") } else { format!("gpu{n}->{copier}->host") })
 }
 
-/// Of the half between host and GPU.
+/// The spec of the half between host and GPU.
 fn half_of(machine: &Machine, spec: &Spec, others: Others) -> Result<Spec, Unavailable> {
     (others.parse)(&half(machine, spec)?).map_err(|error| Unavailable::new(error.to_string()))
 }
@@ -82,7 +82,7 @@ pub(crate) fn open<'m>(machine: &'m Machine, spec: &Spec, others: Others) -> Fou
 struct Staged<'m> {
     dma: Dma,
     copy: Box<dyn Executor + 'm>,
-    /// On the way, as large as the ends. Behind what its work may name it.
+    /// The host memory between the halves, as large as the ends. Dropped after the executors whose work may name it.
     host: Option<Buffer<'m>>,
     machine: &'m Machine,
     /// From the device; otherwise to it.
@@ -127,14 +127,14 @@ impl Executor for Staged<'_> {
 struct Halves<'r> {
     halves: [Box<dyn Transfer + 'r>; 2],
     ends: Ends<'r>,
-    /// Which of them is under way, or was last.
+    /// The half that is pending, or was last.
     half: Option<usize>,
 }
 
 impl Transfer for Halves<'_> {
     #[inline]
     fn submit(&mut self) -> Result<(), Error> {
-        // Memory on the way is one: what an earlier transfer has there goes on first.
+        // There is only one host buffer, so an earlier transfer that uses it must continue first.
         if self.half == Some(0) {
             self.wait(PATIENCE)?;
         }
@@ -184,5 +184,5 @@ impl Transfer for Halves<'_> {
     }
 }
 
-/// Longer than any transfer takes that will ever end.
+/// Longer than any transfer that ends at all.
 const PATIENCE: Duration = Duration::from_secs(2);

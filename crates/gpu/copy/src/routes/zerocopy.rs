@@ -1,9 +1,9 @@
-//! `host->zerocopy->gpu0`: a kernel uses pinned memory of the host as its operand, as programs do that never copy: each thread
-//! loads one element of four bytes there and stores it to memory of the GPU (or loads it there and stores it to the host's).
+//! `host->zerocopy->gpu0`: a kernel uses pinned host memory as its operand, as programs do that never copy. Each thread loads one
+//! element of four bytes there and stores it to GPU memory (or loads from GPU memory and stores to host memory).
 //!
-//! What differs from `sm`: that is a copy made for speed, with wide loads, several of them under way in a thread, and a grid of
-//! the GPU's size. This is what a kernel gets that reads its input where it lies: one element a thread, as many threads as
-//! elements, nothing staged. Where an address is no multiple of four, elements are bytes. Memory of the GPU holds the same bytes
+//! The difference from `sm`: that is a copy made for speed, with wide loads, several pending loads in a thread, and a grid of the
+//! GPU's size. This shows the speed of a kernel that reads its input in place: one element for each thread, as many threads as
+//! elements, no staging. Where an address is not a multiple of four, elements are bytes. GPU memory has the same bytes
 //! afterwards, so that they can be compared.
 
 use super::launched::{self, Kind, POLLED};

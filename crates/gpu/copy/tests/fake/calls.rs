@@ -22,7 +22,8 @@ fn current() -> c_int {
     (CURRENT.get() as usize).saturating_sub(PRIMARY) as c_int
 }
 
-/// Whether the memory is not of another GPU than the thread's context: real calls let that pass, routes do not rely on it.
+/// False if the memory is on another GPU than the thread's context. Real calls allow that, but routes must not rely on
+/// it.
 fn is_here(at: u64) -> bool {
     with(|fake| match fake.block(at) {
         Some((_, Block { kind: Kind::Device { ordinal }, .. })) => *ordinal == current(),
@@ -35,7 +36,7 @@ fn in_context() -> bool {
 }
 
 pub fn give<T>(to: *mut T, value: T) -> Status {
-    // SAFETY: the callers pass a pointer to a variable of their own.
+    // SAFETY: the callers pass a pointer to their own variable.
     unsafe { to.write(value) };
     SUCCESS
 }
@@ -121,7 +122,7 @@ pub fn synchronize_stream(stream: *mut c_void) -> Status {
     if !with(is_there) {
         return INVALID_HANDLE;
     }
-    // A kernel that is waited for keeps nobody else from the library.
+    // A wait for a kernel must not lock other threads out of the library.
     while with(|fake| fake.step(stream as u64)) {
         std::thread::yield_now();
     }
@@ -164,7 +165,7 @@ driver! {
     }
     cuDeviceGetName(_name: *mut c_char, _length: c_int, _device: c_int) { NOT_SUPPORTED }
     cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) {
-        // Compute capability 9; of all others, the number of the attribute is as good as any.
+        // Compute capability 9; for all others, the attribute's number serves as a value.
         give(value, if attribute == 75 { 9 } else { attribute })
     }
     cuDeviceGetUuid_v2(uuid: *mut [u8; 16], _device: c_int) { give(uuid, *b"GPU-of-no-moment") }
@@ -203,7 +204,7 @@ driver! {
     }
     cuMemFree_v2(address: u64) { free(address) }
     cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) {
-        // Portable and mapped; maybe write-combined.
+        // Portable and mapped; possibly write-combined.
         if flags != 3 && flags != 7 { return INVALID_VALUE; }
         WRITE_COMBINED.fetch_add(u64::from(flags == 7), Ordering::SeqCst);
         give(pointer, with(|fake| fake.allocate(Kind::Pinned, bytes)) as *mut c_void)
@@ -343,7 +344,7 @@ driver! {
         if !with(|fake| fake.modules.get(&(module as u64)).is_some_and(|all| all.contains(name.as_ref()))) {
             return NOT_FOUND;
         }
-        // A kernel of any other name counts.
+        // A kernel with any other name counts.
         let known = KERNELS.iter().find(|kernel| kernel.0 == name);
         give(function, known.map_or(COUNT, |kernel| kernel.1) as *mut c_void)
     }
@@ -433,12 +434,12 @@ driver! {
         to: *mut u64, from: *mut u64, bytes: *mut usize, count: usize,
         attributes: *mut c_int, of: *mut usize, attribute_count: usize, stream: *mut c_void
     ) {
-        // SAFETY: one of each.
+        // SAFETY: one element each.
         let (order, of) = unsafe { (*attributes, *of) };
         if count == 0 || (attribute_count, order, of) != (1, 1, 0) || stream.is_null() { return INVALID_VALUE; }
         let device = |at: u64| with(|fake| matches!(fake.block(at), Some((_, Block { kind: Kind::Device { .. }, .. }))));
         for n in 0..count {
-            // SAFETY: arrays of the length that is given.
+            // SAFETY: arrays of the given length.
             let (to, from, bytes) = unsafe { (*to.add(n), *from.add(n), *bytes.add(n)) };
             let status = copy(if device(to) { to } else { from }, to, from, bytes, Some(stream));
             if status != SUCCESS { return status; }
@@ -455,7 +456,7 @@ driver! {
         options: c_uint, _names: *mut c_int, _values: *mut *mut c_void
     ) {
         if kind != 1 || options != 0 { return INVALID_VALUE; }
-        // SAFETY: so many bytes of text.
+        // SAFETY: `bytes` bytes of text.
         let text = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) }.to_vec();
         if text.last() != Some(&0) { return INVALID_VALUE; }
         with(|fake| fake.links.insert(link as u64, text));

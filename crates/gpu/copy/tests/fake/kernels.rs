@@ -1,4 +1,4 @@
-//! The kernels that copy, as functions: what their PTX does, thread by thread where that is what could be wrong.
+//! The kernels that copy, as Rust functions: they do the same as the PTX, thread by thread where that could be wrong.
 
 use super::{ANSWER_DEAF, ANSWER_LIMIT, ANSWER_RUNS, ANSWER_TORN};
 use std::ffi::{c_int, c_uint, c_void};
@@ -9,16 +9,16 @@ use std::time::Instant;
 pub const RESIDENT: u64 = 0x122;
 pub const RESIDENT_CLUSTERS: u64 = 0x123;
 
-/// Blocks of the largest cluster, and clusters that run at once, as CUDA is asked for them.
+/// Blocks of the largest cluster, and clusters that run at the same time, as CUDA's queries return them.
 pub static LARGEST_CLUSTER: AtomicU64 = AtomicU64::new(16);
 pub static CLUSTERS_AT_ONCE: AtomicU64 = AtomicU64::new(8);
-/// Clusters of a launch that see commands; the others begin when those have ended.
+/// Clusters of a launch that see commands; the others begin after those have ended.
 pub static CLUSTERS_RUN: AtomicU64 = AtomicU64::new(16);
 /// Not 0: all blocks are on one multiprocessor.
 pub static CROWDED: AtomicU64 = AtomicU64::new(0);
-/// Not 0: resident kernels answer and copy nothing.
+/// Not 0: resident kernels answer but do not copy.
 pub static IDLE: AtomicU64 = AtomicU64::new(0);
-/// Launches of resident kernels, and clusters that run.
+/// Launches of resident kernels, and running clusters.
 pub static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 pub static RUNS: AtomicU64 = AtomicU64::new(0);
 
@@ -41,10 +41,10 @@ pub struct Attribute {
     pub value: [c_uint; 16],
 }
 
-/// Blocks of a cluster, if that is the one attribute.
+/// Blocks of a cluster, if that is the only attribute.
 ///
 /// # Safety
-/// A configuration, with as many attributes as it says.
+/// `config` is a configuration with `count` attributes.
 pub unsafe fn cluster(config: *const Config) -> Option<u32> {
     // SAFETY: the caller's promise.
     let attributes = unsafe { std::slice::from_raw_parts((*config).attributes, (*config).count as usize) };
@@ -57,7 +57,7 @@ pub unsafe fn cluster(config: *const Config) -> Option<u32> {
 /// The arguments of a resident kernel.
 ///
 /// # Safety
-/// Pointers to them.
+/// Pointers to the arguments.
 pub unsafe fn given(arguments: *mut *mut c_void) -> [u64; 4] {
     // SAFETY: the caller's promise.
     unsafe {
@@ -67,18 +67,18 @@ pub unsafe fn given(arguments: *mut *mut c_void) -> [u64; 4] {
 }
 
 fn word<'a>(at: u64) -> &'a AtomicU32 {
-    // SAFETY: words of memory of the caller's, which outlives the kernel.
+    // SAFETY: words of the caller's memory, which outlives the kernel.
     unsafe { AtomicU32::from_ptr(at as *mut u32) }
 }
 
 /// One byte.
 fn byte(from: u64, to: u64) {
-    // SAFETY: memory of the transfer that the kernel was launched for.
+    // SAFETY: memory of the kernel's transfer.
     unsafe { (to as *mut u8).write((from as *const u8).read()) };
 }
 
-/// What one of `step` threads copies: the head and the tail byte by byte, between them 16 bytes where the destination is aligned, of
-/// two aligned pieces of the source if that is not.
+/// The copy by one of `step` threads: head and tail byte by byte. Between them it stores 16 aligned bytes, from two aligned
+/// pieces of the source if the source is not aligned the same.
 fn copy_by(first: u64, step: u64, [to, from, bytes]: [u64; 3]) {
     let head = (to.wrapping_neg() & 15).min(bytes);
     if first < head {
@@ -94,7 +94,7 @@ fn copy_by(first: u64, step: u64, [to, from, bytes]: [u64; 3]) {
     let mut i = first;
     while i < rest >> 4 {
         let at = s - skew + 16 * i;
-        // SAFETY: as above; where the source is not aligned, the second 16 bytes hold some of the range too.
+        // SAFETY: as above; where the source is not aligned, the second 16 bytes contain part of the range too.
         let value = unsafe {
             let low = (at as *const u128).read();
             let high = if skew == 0 { 0 } else { ((at + 16) as *const u128).read() };
@@ -106,7 +106,7 @@ fn copy_by(first: u64, step: u64, [to, from, bytes]: [u64; 3]) {
     }
 }
 
-/// A launched kernel of so many threads.
+/// A launched kernel with this many threads.
 pub fn launched(by_elements: bool, threads: u32, [to, from, bytes]: [u64; 3]) {
     let threads = u64::from(threads);
     for thread in 0..threads {
@@ -124,11 +124,11 @@ pub fn launched(by_elements: bool, threads: u32, [to, from, bytes]: [u64; 3]) {
     }
 }
 
-/// A frame of a device's is consumed: by one thread after the other, and then until the time is over.
+/// Consumes a device's frame, with one thread after another, and then waits until the time is over.
 pub fn consumed([frame, pages, expected]: [u64; 3], time: std::time::Duration, [told, wrong]: [u64; 2], number: u32) {
     let begun = Instant::now();
     assert_eq!(word(wrong).load(Ordering::Acquire), 0, "the counter of pages is 0 between launches");
-    // SAFETY: the frame's pages, which are the buffer's.
+    // SAFETY: the frame's pages, which are within the buffer.
     let found = |page: u64| unsafe { ((frame + 4096 * page) as *const u64).read_volatile() };
     let count = (0..pages).filter(|page| found(*page) != expected.wrapping_add(*page)).count();
     std::thread::sleep(time.saturating_sub(begun.elapsed()));
@@ -136,7 +136,7 @@ pub fn consumed([frame, pages, expected]: [u64; 3], time: std::time::Duration, [
     word(told).store(number, Ordering::Release);
 }
 
-/// How it says that it is done.
+/// Reports that the kernel is done.
 pub fn end([told, count]: [u64; 2], number: u32) {
     if told != 0 {
         assert_eq!(word(count).load(Ordering::Acquire), 0, "the counter of blocks is 0 between launches");
@@ -185,7 +185,7 @@ fn one_cluster([cluster, clusters]: [u32; 2], [mailbox, host, limit]: [u64; 3], 
         let wide = |low: u64, high: u64| u64::from(load(low)) | u64::from(load(high)) << 32;
         let [from, to, bytes] = [wide(0, 1), wide(2, 4), wide(5, 6)];
         if IDLE.load(Ordering::SeqCst) == 0 {
-            // A warp's 32 threads at a time: warps go to the clusters in turn.
+            // A warp's 32 threads at a time: the clusters get warps in turn.
             const WARPS: u64 = 16;
             let step = u64::from(clusters) * WARPS * 32;
             for warp in 0..WARPS {
@@ -200,9 +200,9 @@ fn one_cluster([cluster, clusters]: [u32; 2], [mailbox, host, limit]: [u64; 3], 
     word(host + 64 + 4 * u64::from(cluster)).store(why, Ordering::Release);
 }
 
-/// What the kernel that answers does, on a thread: `kind` 0 the number alone, 1 the line, 2 the mail, 3 a long message.
+/// The kernel that answers, on a thread. `kind` is 0 for the number alone, 1 for the line, 2 for mail, 3 for a long message.
 pub fn answer(kind: u64, [flag, to, ended, data]: [u64; 4], mut seen: u32, limit: u64) {
-    // SAFETY: words of memory of the caller's, which outlives the kernel.
+    // SAFETY: words of the caller's memory, which outlives the kernel.
     let word = |at: u64| unsafe { AtomicU32::from_ptr(at as *mut u32) };
     let (number, low, high) = match kind {
         0 => (flag, flag, flag),
@@ -217,7 +217,7 @@ pub fn answer(kind: u64, [flag, to, ended, data]: [u64; 4], mut seen: u32, limit
             why = 1;
             break;
         }
-        // A store of a line is not one here: the second number says that all of it has come.
+        // Here a line is not stored in one piece: the second number shows that all of it has arrived.
         if value != seen && (kind != 2 || word(flag + 12).load(Ordering::Acquire) == value) {
             let bytes = [low, high].map(|at| word(at).load(Ordering::Acquire));
             let line: [u32; 16] = std::array::from_fn(|n| {

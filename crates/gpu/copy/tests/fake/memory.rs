@@ -1,4 +1,4 @@
-//! Where the stand-in's memory comes from.
+//! The source of the stand-in's memory.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -15,24 +15,24 @@ pub enum Kind {
 pub struct Block {
     pub kind: Kind,
     pub bytes: usize,
-    /// CUDA's number of the allocation: never used twice.
+    /// CUDA's number of the allocation, which is never used twice.
     pub number: u64,
-    /// What it is made of; nothing for memory that is the caller's.
+    /// Keeps the memory alive; empty for the caller's memory.
     pub _keep: Keep,
 }
 
-/// Memory goes when this is dropped.
+/// Frees the memory when dropped.
 pub type Keep = Box<dyn Any + Send>;
 pub type Source = Box<dyn FnMut(Kind, usize) -> (u64, Keep) + Send>;
-/// Where device and pinned memory come from, if not from the heap.
+/// The source of device and pinned memory, if not the heap.
 pub static SOURCE: Mutex<Option<Source>> = Mutex::new(None);
 
-/// Bytes of the mapping that small blocks are cut out of, and of the largest small block.
+/// Bytes of the mapping that small blocks share, and of the largest small block.
 const CHUNK: u64 = 2 << 20;
 pub const SMALL: u64 = 64 << 10;
 
-/// Memory as CUDA has it: blocks of up to [`SMALL`] bytes of device memory share a mapping that is kept when they are freed, and
-/// are given out again, the lowest first; larger ones, and host memory, are the driver's each.
+/// Memory as CUDA allocates it. Blocks of device memory of up to [`SMALL`] bytes share a mapping, which stays when they are
+/// freed. They are given out again, the lowest first. Larger blocks, and host memory, each have their own driver allocation.
 pub fn blocks(of: &Arc<gpu::AddressSpace>) -> Source {
     let (of, chunk) = (of.clone(), of.alloc_video(CHUNK).unwrap());
     let free: Arc<Mutex<BTreeSet<u64>>> = Arc::new(Mutex::new((0..CHUNK / SMALL).map(|n| n * SMALL).collect()));
@@ -48,7 +48,7 @@ pub fn blocks(of: &Arc<gpu::AddressSpace>) -> Source {
     })
 }
 
-/// A small block; free again on drop, without a call of the driver.
+/// A small block, which is free again on drop, without a driver call.
 struct Small {
     #[allow(dead_code, reason = "kept alive")]
     chunk: Arc<gpu::Memory>,

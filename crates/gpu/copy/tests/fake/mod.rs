@@ -1,6 +1,6 @@
-//! A stand-in for libcuda: its memory is the heap, its kernels are Rust, and a stream does one piece of work whenever it is
-//! asked whether it is done, all of it when it is waited for; with [`run_by_itself`] a thread of its own does it. Its clock
-//! goes by the work: a copy takes 1,000 ns.
+//! A stand-in for libcuda. Its memory is the heap and its kernels are Rust. A stream does one piece of work for each query and
+//! all of it for a wait; with [`run_by_itself`] a separate thread does the work. Its clock counts the work: a copy takes 1,000
+//! ns.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -35,7 +35,7 @@ pub const COPY_NS: u64 = 1_000;
 const PRIMARY: usize = 0x10;
 const GATE_NS: u64 = 1_000_000;
 
-/// What may be captured into a graph.
+/// Work that may be captured into a graph.
 #[derive(Clone, Debug)]
 enum Work {
     Copy { to: u64, from: u64, len: usize },
@@ -48,7 +48,7 @@ enum Op {
     Gate {
         flag: u64,
     },
-    /// A kernel that runs already, and is waited for.
+    /// A kernel that runs already; the stream waits for it.
     Answer(std::thread::JoinHandle<()>),
     Record {
         event: u64,
@@ -78,33 +78,33 @@ static FAKE: Mutex<Option<Fake>> = Mutex::new(None);
 pub static SPOIL_COPY: AtomicU64 = AtomicU64::new(0);
 /// Not 0: the gate opens by itself.
 pub static GATE_EXPIRES: AtomicU64 = AtomicU64::new(0);
-/// Launches of the kernel that answers, and those that are running.
+/// Launches of the kernel that answers, and those that run now.
 pub static ANSWER_LAUNCHES: AtomicU64 = AtomicU64::new(0);
 pub static ANSWER_RUNS: AtomicU64 = AtomicU64::new(0);
-/// Not 0: the kernel that answers ends by itself after so many nanoseconds, whatever its limit.
+/// Not 0: the kernel that answers ends by itself after this many nanoseconds, instead of at its limit.
 pub static ANSWER_LIMIT: AtomicU64 = AtomicU64::new(0);
-/// Lines whose sum was not theirs, as the kernel of long messages read them.
+/// Lines with a wrong sum that the kernel for long messages read.
 pub static ANSWER_TORN: AtomicU64 = AtomicU64::new(0);
 /// Not 0: the kernel that answers sees nothing.
 pub static ANSWER_DEAF: AtomicU64 = AtomicU64::new(0);
-/// Told of each free before it is made, with what it is of, as the exchanged functions of a real libcuda tell; none where they
-/// could not be exchanged.
+/// Called with address and size before each free, like the replaced functions of a real libcuda. None where they could not be
+/// replaced.
 pub static FREES: Mutex<Option<Tell>> = Mutex::new(None);
 pub type Tell = Box<dyn Fn(u64, u64) + Send>;
-/// Counts down to the launch that is left out, by itself or in a graph; 0: none.
+/// Counts down to the launch that is skipped, by itself or in a graph; 0: none.
 pub static LOSE_LAUNCH: AtomicU64 = AtomicU64::new(0);
 /// Not 0: functions that only newer drivers have are missing.
 pub static OLD: AtomicU64 = AtomicU64::new(0);
-/// Not 0: streams write no words, as of older drivers that have the function; 900: not into graphs.
+/// Not 0: streams write no words, like older drivers that have the function. 900: not into graphs.
 pub static NO_WRITES: AtomicU64 = AtomicU64::new(0);
 /// Not 0: modules are loaded whole.
 pub static EAGER: AtomicU64 = AtomicU64::new(0);
-/// Modules that were loaded, and those of them whose text had been loaded before.
+/// Loaded modules, and those of them whose text had been loaded before.
 pub static LOADS: AtomicU64 = AtomicU64::new(0);
 pub static CACHED: AtomicU64 = AtomicU64::new(0);
-/// GPUs that there are.
+/// Number of GPUs.
 pub static DEVICES: AtomicU64 = AtomicU64::new(1);
-/// Not 0: GPUs reach one another's memory.
+/// Not 0: GPUs reach each other's memory.
 pub static PEERS: AtomicU64 = AtomicU64::new(0);
 /// Calls that let one GPU reach another's memory.
 pub static PEERS_ENABLED: AtomicU64 = AtomicU64::new(0);
@@ -116,7 +116,7 @@ pub static WRITE_COMBINED: AtomicU64 = AtomicU64::new(0);
 pub static CALLS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Told when this thread enters a function of the stand-in's (true) and leaves it.
+    /// Called when this thread enters a function of the stand-in (true) and leaves it.
     pub static ENTERS: std::cell::Cell<Option<fn(bool)>> = const { std::cell::Cell::new(None) };
     static CURRENT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
@@ -157,7 +157,7 @@ pub fn alive() -> Vec<String> {
     })
 }
 
-/// Memory of a kind that the crate itself never allocates.
+/// Allocates memory of a kind that the crate itself never allocates.
 pub fn plant(kind: Kind, bytes: usize) -> u64 {
     with(|fake| fake.allocate(kind, bytes))
 }
@@ -166,7 +166,7 @@ pub fn take_back(address: u64) {
     free(address);
 }
 
-/// Memory goes outside of the lock: what it is made of may wait for transfers.
+/// Drops the memory outside of the lock, because the drop may wait for transfers.
 fn free(address: u64) -> Status {
     let bytes = with(|fake| fake.memory.get(&address).map(|block| block.bytes as u64));
     if let (Some(bytes), Some(tell)) = (bytes, &*FREES.lock().unwrap_or_else(|poisoned| poisoned.into_inner())) {
@@ -217,7 +217,7 @@ impl Fake {
         }
     }
 
-    /// Into the stream, or into the graph that is captured from it.
+    /// Submits into the stream, or into the graph that is captured from it.
     fn submit(&mut self, stream: *mut c_void, work: Work) -> Status {
         match self.captures.get_mut(&(stream as u64)) {
             Some(graph) => {
@@ -238,7 +238,7 @@ impl Fake {
         }
     }
 
-    /// Does the stream's next piece of work, or finds that it is under way; false when there is none.
+    /// Does the stream's next piece of work, or finds that it is pending; false when there is none.
     fn step(&mut self, stream: u64) -> bool {
         let Some(op) = self.streams.get_mut(&stream).and_then(VecDeque::pop_front) else { return false };
         match op {
@@ -247,11 +247,11 @@ impl Fake {
                 do_now(&work);
             }
             Op::Gate { flag } => {
-                // SAFETY: two words of pinned memory of the caller's, which outlives the kernel.
+                // SAFETY: two words of the caller's pinned memory, which outlives the kernel.
                 let [flag, seen] = unsafe { [0, 4].map(|at| AtomicU32::from_ptr((flag + at) as *mut u32)) };
                 let open = flag.load(Ordering::Acquire) != 0 && GATE_EXPIRES.load(Ordering::SeqCst) == 0;
                 self.clock += GATE_NS;
-                // SAFETY: as above, two words behind them.
+                // SAFETY: as above, two words after them.
                 unsafe { AtomicU64::from_ptr((seen.as_ptr() as u64 + 4) as *mut u64) }
                     .store(self.clock, Ordering::Release);
                 seen.store(if open { 1 } else { 2 }, Ordering::Release);
@@ -306,19 +306,19 @@ fn do_now(work: &Work) {
         Work::Fill { to, word, width, count } => {
             let bytes = word.to_le_bytes()[..*width].repeat(*count);
             match bytes.as_slice().try_into() {
-                // A word that somebody may be looking at.
+                // A word that another thread may be polling.
                 // SAFETY: an aligned word of a live allocation.
                 Ok(word) if to % 4 == 0 => unsafe {
                     AtomicU32::from_ptr(*to as *mut u32).store(u32::from_le_bytes(word), Ordering::Release);
                 },
-                // SAFETY: a live allocation that was checked by the call.
+                // SAFETY: a live allocation that the call has checked.
                 _ => unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), *to as *mut u8, bytes.len()) },
             }
         }
         Work::Kernel { .. } if strikes(&LOSE_LAUNCH) => {}
         Work::Kernel { function, threads, arguments } => match (*function, arguments.as_slice()) {
             (COUNT | COUNT_AND_TELL, [cell, word @ ..]) => {
-                // SAFETY: aligned words of live allocations of the caller's.
+                // SAFETY: aligned words of the caller's live allocations.
                 let at = |at: u64| unsafe { AtomicU32::from_ptr(at as *mut u32) };
                 let count = at(*cell).fetch_add(1, Ordering::AcqRel).wrapping_add(1);
                 if let [word] = word {
@@ -357,7 +357,7 @@ fn do_now(work: &Work) {
     }
 }
 
-/// Work is done by a thread while this lives, as on a GPU, and not when it is asked for.
+/// While this lives, a thread does the work, as a GPU would, instead of each query.
 pub struct Running {
     stop: Arc<std::sync::atomic::AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -388,7 +388,7 @@ impl Drop for Running {
 }
 
 fn copy_now(to: u64, from: u64, len: usize) {
-    // SAFETY: one side is a live allocation of the stand-in's, checked by the call; the other is the caller's.
+    // SAFETY: one side is a live allocation of the stand-in, checked by the call; the other belongs to the caller.
     unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len) };
     if strikes(&SPOIL_COPY) {
         // SAFETY: the last byte of the target.
@@ -396,7 +396,7 @@ fn copy_now(to: u64, from: u64, len: usize) {
     }
 }
 
-/// A transfer of 100 bytes between buffers of 1,000 goes to other places of them, and not beyond.
+/// Moves a transfer of 100 bytes to other places within buffers of 1,000, and checks that it stays within them.
 pub fn moves_to_other_places(transfer: &mut dyn copy::Transfer, name: &str) {
     for (source, destination) in [(900, 0), (0, 900), (17, 33), (0, 0)] {
         let data = [source as u8 | 1; 100];

@@ -6,12 +6,12 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// `cudaGetErrorName`: the one function of the runtime that answers with something else than a status.
+/// `cudaGetErrorName`: the only function of the runtime that does not return a status.
 extern "C" fn runtime_error_name(_status: Status) -> *const c_char {
     c"cudaErrorOfTheStandIn".as_ptr()
 }
 
-/// Not 0: what `cudaSetDevice` answers.
+/// Not 0: the status that `cudaSetDevice` returns.
 pub static RUNTIME_STARTS: AtomicU32 = AtomicU32::new(0);
 
 /// The runtime's functions by name.

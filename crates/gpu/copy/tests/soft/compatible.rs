@@ -1,11 +1,12 @@
-//! A program that was written for host buffers, in both modes: two lines of settings are all that differs.
+//! A program that was written for host buffers, in both modes: only two lines of settings differ.
 
 use super::{KIB, soft};
 use copy::device::transfers::{Mode, Settings, Transfers};
 use copy::spec::{End, Memory};
 use copy::{Buffer, Error, Machine};
 
-/// What such a program does with three frames; the bytes that it finds in the GPU's memory, and those that it wrote to the device.
+/// What such a program does with three frames. Returns the bytes that it finds in the GPU's memory, and those that it wrote to
+/// the device.
 fn program(machine: &Machine, settings: Settings) -> (Vec<Vec<u8>>, Vec<u8>) {
     let own = Buffer::new(machine, End { memory: Memory::Device, offset: 0 }, 64 * KIB).unwrap();
     let sent: Vec<u8> = (0..64 * KIB).map(|at| (at * 7 + at / 256) as u8).collect();

@@ -1,4 +1,4 @@
-//! What goes wrong, in an executor or in the GPU, is found by a check or is an error.
+//! Faults in an executor or in the GPU: a check finds them or they return an error.
 
 use super::{KIB, TIMEOUT, moves, soft};
 use copy::{Buffer, Difference, Error, Executor, Machine, Route, Transfer, Wrong, back_to_back, open, verify};
@@ -12,7 +12,7 @@ fn around<'m>(route: Route<'m>, wrap: impl FnOnce(Box<dyn Executor + 'm>) -> Box
     Route::new("wrong", source, wrap(executor), destination).unwrap()
 }
 
-/// Changes bytes that the one inside it has moved.
+/// Changes bytes that the inner executor has moved.
 struct Planted<'m> {
     inner: Box<dyn Executor + 'm>,
     fault: fn(&mut [u8]),
@@ -133,7 +133,7 @@ fn a_gpu_that_copies_too_little_or_too_much_is_found_out() {
     }
 }
 
-/// Of each piece a byte is missing, or one too many is there.
+/// Each piece lacks a byte, or has one too many.
 #[test]
 fn a_gpu_that_copies_too_little_or_too_much_of_a_piece_is_found_out() {
     for (fault, pieces_differ) in [(Fault::ShortCopy, true), (Fault::LongCopy, false)] {
@@ -143,7 +143,7 @@ fn a_gpu_that_copies_too_little_or_too_much_of_a_piece_is_found_out() {
             match verify(&mut route, 9000, 4, TIMEOUT).unwrap().expect(name) {
                 Wrong::Data(found) if pieces_differ => assert_eq!(found.differing, pieces, "{name}"),
                 Wrong::PastTheEnd { touched: 1, first: 0 } if !pieces_differ => {}
-                // The byte that is one too many belongs to the next piece, which may have been there before.
+                // The extra byte belongs to the next piece, which may have been copied before.
                 Wrong::Data(found) if !pieces_differ && pieces > 1 => assert!(found.differing < pieces, "{name}"),
                 other => panic!("{fault:?}, {name}: {other}"),
             }
@@ -175,7 +175,7 @@ fn a_channel_that_dies_is_an_error_with_its_number() {
         assert!(matches!(transfer.poll(), Err(Error::Gpu(gpu::Error::ChannelKilled(43)))));
         assert!(matches!(transfer.submit(), Err(Error::Gpu(gpu::Error::ChannelKilled(43)))));
     }
-    // The CPU's own ways go on.
+    // Routes of the CPU alone still work.
     moves(&machine, "host->bar1->gpu0", 4096);
 }
 

@@ -1,4 +1,4 @@
-//! Two GPUs with a copy engine that is made for the link between them, as the driver of an H200 tells its engines.
+//! Two GPUs with a copy engine made for the link between them, as an H200's driver reports its engines.
 
 use crate::{TIMEOUT, moves};
 use copy::device::{Device, EngineDevice};
@@ -13,11 +13,11 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// Of copy engines 2 to 4 of an H200, as `doorbell doctor` lists them.
+/// Copy engines 2 to 4 of an H200, as `doorbell doctor` lists them.
 const H200: [(u16, u32); 3] =
     [(ce_caps::SYSMEM_READ, 0x5000), (ce_caps::SYSMEM_WRITE, 0xa000), (ce_caps::NVLINK_P2P, 0x0fff)];
 
-/// The software GPU's driver, with other words about its copy engines from the second on: capabilities beside those that all
+/// The software GPU's driver, with other data for its copy engines from the second on: capabilities in addition to those that all
 /// have, and physical engines.
 struct Told {
     driver: SoftDriver,
@@ -55,7 +55,7 @@ impl Layer for Told {
     }
 
     unsafe fn ioctl(&self, fd: RawFd, request: u64, arg: *mut c_void) -> io::Result<()> {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller's promise.
         unsafe { self.driver.ioctl(fd, request, arg)? };
         if rm_nr(request) == Some(nr::CONTROL) {
             // SAFETY: the request's struct.
@@ -65,7 +65,7 @@ impl Layer for Told {
     }
 }
 
-/// A second GPU that is the first by another number.
+/// A second GPU that is the first one with another number.
 fn two(engines: &[(u16, u32)]) -> Machine {
     let driver = Told { driver: SoftDriver::new(Mode::Strict), engines: engines.to_vec() };
     let machine = Machine::of_driver(Arc::new(driver), false).unwrap();
@@ -105,8 +105,8 @@ fn of_several_engines_of_the_link_the_one_with_the_most_physical_engines() {
     let by = |engines: &[(u16, u32)]| EngineDevice::new(&two(engines)).unwrap().about();
     assert!(by(&[(link, 0x3), (link, 0xf0), (link, 0x700)]).starts_with("copy engine 3 "));
     assert!(by(&[(link, 0xf), (link, 0x30), (0, 0xfff00)]).starts_with("copy engine 2 "));
-    // As many: the one that the kernel driver does not clear memory with.
+    // Equally many: the engine that the kernel driver does not use to clear memory.
     assert!(by(&[(link, 0xf), (link, 0xf0), (0, 0)]).starts_with("copy engine 3 "));
-    // None is made for it: as for all other copies.
+    // No engine is made for the link: the same as for all other copies.
     assert!(by(&[(0, 0xf), (0, 0x10), (0, 0xfff00)]).starts_with("copy engine 3 "));
 }

@@ -1,5 +1,5 @@
-//! Our own routes on the software GPU: what they move, what they refuse, and that a check sees what goes wrong (`found_out`).
-//! Nothing of their speed is shown here.
+//! doorbell's own routes on the software GPU: what they move, what they refuse, and that a check finds faults (`found_out`). The
+//! tests show no speed.
 
 mod compatible;
 mod found_out;
@@ -34,7 +34,7 @@ fn opening(machine: &Machine, name: &str, capacity: u64) -> String {
     }
 }
 
-/// Sizes about the borders of words, lines, pages, data headers and windows.
+/// Sizes around the boundaries of words, lines, pages, data headers and windows.
 fn sizes(capacity: u64) -> Vec<u64> {
     let borders = [1, 4, 8, 64, 512, 4 * KIB, 32_764, 64 * KIB, 4 << 20];
     let mut sizes: Vec<u64> = borders.iter().flat_map(|border| border - 1..border + 4).collect();
@@ -101,7 +101,7 @@ fn several_engines_move_every_size_together() {
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
 }
 
-/// A second GPU that is the first by another number: who moves what where, not how fast.
+/// A second GPU that is the first one with another number. This shows which engine moves which bytes, not how fast.
 #[test]
 fn bytes_go_from_gpu_to_gpu() {
     let (driver, machine) = soft();
@@ -139,7 +139,7 @@ fn bytes_go_from_gpu_to_gpu() {
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
 }
 
-/// A copy engine plays the device.
+/// A copy engine stands in for the device.
 #[test]
 fn a_devices_bytes_go_to_the_host_straight_to_the_gpu_and_through_the_host() {
     let (driver, machine) = soft();
@@ -187,7 +187,7 @@ fn rotating_buffers_hold_the_last_transfers_one_each() {
         assert_eq!(checked.check(transfer.ends().unwrap()).unwrap(), None, "the {n}th");
     }
     drop(transfer);
-    // Each of four is in a buffer of its own.
+    // Each of four transfers is in a separate buffer.
     let mut transfer = route.prepare(bytes).unwrap();
     for n in 0..frames as u8 {
         transfer.ends().unwrap().write_source(0, &vec![n + 1; bytes as usize]).unwrap();
@@ -302,7 +302,7 @@ fn the_aperture_moves_over_what_is_larger_than_it() {
 #[test]
 fn one_launch_with_several_headers_or_several_launches() {
     let (driver, machine) = soft();
-    // The number behind the data is one more.
+    // The number after the data is one more launch.
     let ways = [
         ("host->inline->gpu0", 2),
         ("host->inline[split]->gpu0", 5),
@@ -323,7 +323,7 @@ fn one_launch_with_several_headers_or_several_launches() {
 #[test]
 fn transfers_are_submitted_again_and_again() {
     let (driver, machine) = soft();
-    // More than a ring's worth; and of what takes long here, more than there are slots for.
+    // More submissions than the ring has entries; for slow ones, more than there are slots.
     for (name, bytes, rounds) in [
         ("host->ce0->gpu0", 5001, 1200),
         ("gpu0->ce0[pipelined]->host", 5001, 1200),
@@ -474,7 +474,7 @@ fn what_is_listed_opens_or_says_why() {
     }
 }
 
-/// One executor for any two memories: each pair is reached when it is first used, and another in between changes nothing.
+/// One executor for any two memories: each pair is reached when it is first used, and another pair in between changes nothing.
 #[test]
 fn an_executor_moves_bytes_between_any_two_memories() {
     let (_driver, machine) = soft();
@@ -509,7 +509,7 @@ fn an_executor_moves_bytes_between_any_two_memories() {
             to.read(0, &mut found).unwrap();
             assert_eq!(found[..4999], sent[..4999], "{name}");
             assert_eq!(found[4999], 0xee, "{name}: one byte too many");
-            // There are no guards around memory of the caller's.
+            // There are no guards around the caller's memory.
             assert!(matches!(to.write(-1, &[0]), Err(Error::Capacity { .. })));
             assert!(matches!(executor.prepare(&from, &to, length + 1).err(), Some(Error::Capacity { .. })));
         }
@@ -543,7 +543,7 @@ fn copies_of_a_channel_run_back_to_back() {
         let mut copies = back_to_back::open(&machine, name, 9000).unwrap();
         assert_eq!(copies.name(), name);
         assert!(matches!(copies.go(), Err(Error::Idle)), "{name}");
-        // More than a prepared copy has slots, and another size in between.
+        // More copies than a prepared copy has slots, and another size in between.
         for (bytes, count, byte) in [(9000, 100, 1), (4096, 3, 2), (9000, 1, 3)] {
             copies.fill(&vec![byte; bytes]).unwrap();
             let copied = || driver.counters().copies.load(Ordering::Relaxed);
@@ -652,7 +652,7 @@ fn timed_routes_say_when_the_engine_began() {
             assert!(times.is_sorted(), "{name}: {times:?}");
         }
     }
-    // The plain ones do not.
+    // Routes without `timed` record no start.
     for name in ["host->ce2->gpu0", "host->inline[release=engine]->gpu0"] {
         let mut route = open(&machine, name, 8).unwrap();
         let mut transfer = route.prepare(8).unwrap();

@@ -1,20 +1,20 @@
-//! By which way the bytes went, by what the kernel counted.
+//! The path of the bytes, determined from the kernel's counters.
 //!
-//! In compatibility mode cuFile reads with calls such as pread into host memory, which the kernel counts for the process
-//! (/proc/self/io). With GDS the bytes go through the module nvidia-fs, which counts them for the machine
-//! (/proc/driver/nvidia-fs/stats). Neither is taken on the library's word.
+//! In compatibility mode cuFile reads into host memory with calls such as pread, which the kernel counts for the
+//! process (/proc/self/io). With GDS the bytes pass through the module nvidia-fs, which counts them for the machine
+//! (/proc/driver/nvidia-fs/stats). cuFile's own statements are not used.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Which way the bytes went.
+/// The path of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Between the drive and the GPU, past host memory.
+    /// Between the drive and the GPU, without host memory.
     Direct,
     /// Through host memory.
     Compatibility,
-    /// The kernel's counters do not say.
+    /// The kernel's counters do not show it.
     Unknown,
 }
 
@@ -28,17 +28,17 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What was counted while bytes moved.
+/// The counts while bytes moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
     pub mode: Mode,
-    /// Bytes that this process read or wrote by calls of the kernel's, through its own memory.
+    /// Bytes that this process read or wrote by system calls, through its own memory.
     pub through_host: Option<u64>,
     /// Bytes that nvidia-fs moved, for all processes, in whole MiB; none without the module.
     pub by_nvidia_fs: Option<u64>,
 }
 
-/// Where the kernel's counters are.
+/// Paths of the kernel's counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
     pub io: PathBuf,
@@ -53,7 +53,7 @@ impl Default for Counters {
 
 const MIB: u64 = 1 << 20;
 
-/// A moment's counts.
+/// The counts at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     host: Option<u64>,
@@ -66,7 +66,7 @@ impl Counters {
         let io = std::fs::read_to_string(&self.io).unwrap_or_default();
         let host = io.lines().find_map(|line| line.strip_prefix(calls)?.trim().parse().ok());
         let stats = std::fs::read_to_string(&self.nvidia_fs).unwrap_or_default();
-        // Sparse reads have a line of their own, so all of them are added.
+        // Sparse reads have a separate line, so all lines are added.
         let words = stats.split_whitespace().filter_map(|word| word.strip_prefix(direct)?.parse::<u64>().ok());
         let found: Vec<u64> = words.collect();
         Reading { host, nvidia_fs: (!found.is_empty()).then(|| found.iter().sum::<u64>() * MIB) }
@@ -74,12 +74,13 @@ impl Counters {
 }
 
 impl Reading {
-    /// What was counted from here to `after`, while `bytes` moved.
+    /// The counts from here to `after`, while `bytes` moved.
     pub(super) fn until(self, after: Reading, bytes: u64) -> Measured {
         let between = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?));
         let through_host = between(self.host, after.host);
         let by_nvidia_fs = between(self.nvidia_fs, after.nvidia_fs);
-        // nvidia-fs counts whole MiB, rounded down for each of some requests; other calls read small files such as these.
+        // nvidia-fs counts whole MiB, rounded down for each of some requests. Other calls read small files such as
+        // these counters.
         let mode = match (through_host, by_nvidia_fs) {
             (Some(host), _) if host >= bytes => Mode::Compatibility,
             (Some(host), Some(direct)) if direct + MIB > bytes && direct > 0 && host < bytes / 16 => Mode::Direct,

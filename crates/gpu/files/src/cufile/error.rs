@@ -1,4 +1,4 @@
-//! What cuFile may say, and what is measured of it.
+//! cuFile's errors, and errors from the measured path.
 
 use super::counters::Mode;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What helps.
+    /// Advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Error::Missing(_) => "libcufile.so comes with CUDA (package libcufile); `--via uring` needs none",
@@ -33,7 +33,7 @@ impl Error {
         }
     }
 
-    /// Whether it cannot work on this machine at all.
+    /// Whether it can never work on this machine.
     pub fn is_impossible(&self) -> bool {
         matches!(self, Error::Missing(_) | Error::Call { .. } | Error::NotDirect { .. } | Error::NeverDirect)
     }

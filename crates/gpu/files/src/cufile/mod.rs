@@ -1,5 +1,5 @@
-//! cuFile, NVIDIA's library for files and GPU memory, opened at run time where it is installed; whether the bytes went past host memory
-//! (GPUDirect Storage) is measured.
+//! cuFile, NVIDIA's library for files and GPU memory, opened at run time if it is installed. Counters show whether the bytes bypassed host memory (GPUDirect
+//! Storage).
 
 mod counters;
 pub(crate) mod error;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use sys::{Descriptor, Functions, OPAQUE_FD, Properties, Status};
 
-/// The library, open for the life of the process: its threads are.
+/// The library, which stays open for the life of the process because its threads run that long.
 pub struct CuFile {
     functions: Functions,
     properties: Option<Properties>,
@@ -33,7 +33,7 @@ impl std::fmt::Debug for CuFile {
     }
 }
 
-/// What a transfer by cuFile did.
+/// The result of a transfer by cuFile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     pub bytes: u64,
@@ -60,14 +60,14 @@ impl CuFile {
         CuFile::open_at(&["libcufile.so.0", "libcufile.so"], Counters::default())
     }
 
-    /// As [`CuFile::open`], by names of the caller's, and with counters elsewhere.
+    /// As [`CuFile::open`], with the caller's file names and counters.
     ///
     /// # Errors
     /// As [`CuFile::open`].
     pub fn open_at(names: &[&str], counters: Counters) -> Result<CuFile, Error> {
         let mut reasons = Vec::new();
         for name in names {
-            // SAFETY: the library's initialisers are meant to be run by whoever opens it.
+            // SAFETY: any program that opens the library may run its initialisers.
             match unsafe { Library::new(name) } {
                 Ok(library) => {
                     let functions = Functions::of(&library).map_err(Error::Missing)?;
@@ -75,7 +75,7 @@ impl CuFile {
                     // SAFETY: no arguments.
                     check("cuFileDriverOpen", unsafe { (functions.driver_open)() })?;
                     let mut properties = Properties::default();
-                    // SAFETY: room for the struct, and for what later versions add.
+                    // SAFETY: room for the struct, and for the fields that later versions add.
                     let asked = unsafe { (functions.driver_properties)(&mut properties) };
                     let properties = check("cuFileDriverGetProperties", asked).ok().map(|()| properties);
                     return Ok(CuFile { functions, properties, counters });
@@ -86,20 +86,20 @@ impl CuFile {
         Err(Error::Missing(reasons.join("; ")))
     }
 
-    /// Whether the library may fall back to compatibility mode, and the version of nvidia-fs that it sees (0.0: none).
+    /// Whether the library may use compatibility mode, and its version of nvidia-fs (0.0: none).
     pub fn says(&self) -> Option<(bool, (u32, u32))> {
         let properties = self.properties.as_ref()?;
         let allows = properties.control_flags >> sys::ALLOW_COMPATIBILITY & 1 == 1;
         Some((allows, (properties.nvfs_major, properties.nvfs_minor)))
     }
 
-    /// Moves a file's first `bytes` from or to the GPU's memory at `va`, in blocks, by so many threads.
+    /// Moves a file's first `bytes` from or to the GPU memory at `va`, in blocks, on `threads` threads.
     ///
     /// # Errors
-    /// [`Error::Call`], [`Error::Transfer`]; [`Error::NotDirect`] if `require_direct` and it was not, or cannot be told.
+    /// [`Error::Call`], [`Error::Transfer`]; [`Error::NotDirect`] if `require_direct` and the path was not direct, or is unknown.
     ///
     /// # Safety
-    /// `bytes` bytes of memory of the GPU's are at `va`, and nobody else uses them meanwhile.
+    /// `bytes` bytes of GPU memory are at `va`, and no other code uses them during the call.
     pub unsafe fn transfer(
         &self,
         source: &Source,
@@ -110,7 +110,7 @@ impl CuFile {
         progress: &AtomicU64,
     ) -> Result<Report, Error> {
         let file = self.register(source)?;
-        // SAFETY: the caller's promise: memory that stays until the registration is dropped.
+        // SAFETY: the caller's promise: the memory stays until the registration is dropped.
         let buffer = unsafe { self.register_buffer(va, bytes) }?;
         let before = self.counters.read(direction == Direction::Write);
         let begun = Instant::now();
@@ -155,10 +155,10 @@ impl CuFile {
         Ok(Report { bytes, took, threads, block, measured })
     }
 
-    /// One block, continued where the library comes back short.
+    /// Moves one block, and continues after a short transfer.
     ///
     /// # Safety
-    /// `offset + bytes` bytes of memory of the GPU's are at `va`.
+    /// `offset + bytes` bytes of GPU memory are at `va`.
     unsafe fn block(
         &self,
         file: &Registered<'_>,
@@ -192,13 +192,13 @@ impl CuFile {
         let mut handle = std::ptr::null_mut();
         let mut descriptor =
             Descriptor { kind: OPAQUE_FD, pad: 0, fd: source.fd(), fd_rest: 0, operations: std::ptr::null() };
-        // SAFETY: a descriptor that is open, and room for the handle.
+        // SAFETY: an open descriptor, and room for the handle.
         check("cuFileHandleRegister", unsafe { (self.functions.handle_register)(&mut handle, &mut descriptor) })?;
         Ok(Registered { library: self, handle })
     }
 
     /// # Safety
-    /// The memory stays until what is returned is dropped.
+    /// The memory stays until the result is dropped.
     unsafe fn register_buffer(&self, va: u64, bytes: u64) -> Result<RegisteredBuffer<'_>, Error> {
         // SAFETY: the caller's promise.
         check("cuFileBufRegister", unsafe {
@@ -213,12 +213,12 @@ struct Registered<'c> {
     handle: sys::Handle,
 }
 
-// SAFETY: cuFile's handles may be used by all threads.
+// SAFETY: all threads may use cuFile's handles.
 unsafe impl Sync for Registered<'_> {}
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
-        // SAFETY: registered, and no transfer is under way.
+        // SAFETY: registered, and no transfer is pending.
         unsafe { (self.library.functions.handle_deregister)(self.handle) }
     }
 }
@@ -230,7 +230,7 @@ struct RegisteredBuffer<'c> {
 
 impl Drop for RegisteredBuffer<'_> {
     fn drop(&mut self) {
-        // SAFETY: as above. A failure leaves nothing to do.
+        // SAFETY: as above. A failure needs no action.
         let _ = unsafe { (self.library.functions.buffer_deregister)(self.va as *const c_void) };
     }
 }

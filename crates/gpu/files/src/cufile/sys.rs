@@ -1,4 +1,4 @@
-//! cufile.h of CUDA 12 and 13: what of it is called, by name, and its structs.
+//! The used part of cufile.h (CUDA 12 and 13): function names and structs.
 
 use libloading::Library;
 use std::ffi::{c_int, c_uint, c_void};
@@ -9,19 +9,19 @@ use std::ffi::{c_int, c_uint, c_void};
 pub struct Status {
     /// `CUfileOpError`.
     pub error: c_int,
-    /// `CUresult`, where the error is one of the CUDA driver's.
+    /// `CUresult`, where the error is a CUDA driver error.
     pub cuda: c_int,
 }
 
 /// `CU_FILE_HANDLE_TYPE_OPAQUE_FD`.
 pub const OPAQUE_FD: c_int = 1;
 
-/// `CUfileDescr_t`, of a file descriptor.
+/// `CUfileDescr_t` for a file descriptor.
 #[repr(C)]
 pub struct Descriptor {
     pub kind: c_int,
     pub pad: c_int,
-    /// A union with a pointer.
+    /// In a union with a pointer.
     pub fd: c_int,
     pub fd_rest: c_int,
     pub operations: *const c_void,
@@ -43,11 +43,11 @@ pub struct Properties {
     pub max_pinned: c_uint,
     pub max_batch: c_uint,
     pub max_batch_ms: c_uint,
-    /// What later versions add.
+    /// Fields that later versions add.
     pub more: [u64; 16],
 }
 
-/// `CU_FILE_ALLOW_COMPAT_MODE`, a bit's number in `dcontrolflags`.
+/// `CU_FILE_ALLOW_COMPAT_MODE`, the number of a bit in `dcontrolflags`.
 pub const ALLOW_COMPATIBILITY: c_uint = 1;
 
 pub type Handle = *mut c_void;
@@ -68,7 +68,7 @@ pub struct Functions {
 
 impl Functions {
     /// # Errors
-    /// The name that is missing.
+    /// The missing name.
     pub fn of(library: &Library) -> Result<Functions, String> {
         /// # Safety
         /// `T` is the type of the function of that name.
@@ -92,7 +92,7 @@ impl Functions {
     }
 }
 
-/// Names of `CUfileOpError`, from 5001 on.
+/// Names of `CUfileOpError`, from 5001.
 const NAMES: [(c_int, &str); 25] = [
     (5001, "DRIVER_NOT_INITIALIZED"),
     (5002, "DRIVER_INVALID_PROPS"),

@@ -20,7 +20,7 @@ fn shape(options: &Options) -> (usize, usize) {
     (options.block, (options.depth * options.threads).min(THREADS))
 }
 
-/// That it is the GPU's memory and has so many bytes.
+/// Checks that it is GPU memory and has at least `bytes` bytes.
 fn check(memory: &Buffer<'_>, bytes: u64) -> Result<(), Error> {
     match memory.gpu() {
         None => Err(Error::Argument("cuFile moves bytes between files and memory of the GPU's".into())),
@@ -31,7 +31,7 @@ fn check(memory: &Buffer<'_>, bytes: u64) -> Result<(), Error> {
     }
 }
 
-/// Reads all of a file to the start of the GPU's memory; as many threads as blocks are to be under way, 16 at most.
+/// Reads a whole file to the start of the GPU memory. Uses a thread for each block that may be pending, at most 16.
 ///
 /// # Errors
 /// [`CuFile::transfer`]'s; [`Error::Changed`], [`Error::Truncated`]; [`Error::Differs`] with [`Options::verify`].
@@ -47,7 +47,7 @@ pub fn read(
     options.check()?;
     check(memory, source.length())?;
     let to = (memory.va(), source.length());
-    // SAFETY: as many bytes are there (`check`), which the caller has lent.
+    // SAFETY: the memory has that many bytes (`check`), and the caller has lent it.
     let report = unsafe { library.transfer(source, Direction::Read, to, shape(options), require_direct, progress) }?;
     source.unchanged()?;
     let places = Arc::new(Extents::whole(source.length()));
@@ -55,10 +55,10 @@ pub fn read(
     Ok((report, options.verify.then(verify).transpose()?))
 }
 
-/// Writes `bytes` of the GPU's memory to a file that is there as a whole or not at all.
+/// Writes `bytes` of the GPU memory to a file, which exists afterwards as a whole or not at all.
 ///
 /// # Errors
-/// [`CuFile::transfer`]'s, and those of [`crate::write`].
+/// [`CuFile::transfer`]'s, and [`crate::write`]'s.
 #[expect(clippy::too_many_arguments, reason = "what crate::write takes, and the library")]
 pub fn write(
     library: &CuFile,

@@ -1,5 +1,5 @@
-//! Reads and writes of one file between its blocks and slots of memory, many under way: io_uring, or threads where the kernel refuses
-//! it.
+//! Reads and writes between blocks of one file and slots of memory, with many pending at a time: by io_uring, or by threads where
+//! the kernel refuses io_uring.
 
 mod pool;
 mod ring;
@@ -10,7 +10,7 @@ use pool::Pool;
 use ring::Ring;
 use std::os::fd::RawFd;
 
-/// What moves the bytes.
+/// The means to move the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backend {
     Uring {
@@ -18,12 +18,12 @@ pub enum Backend {
         unregistered: Option<String>,
     },
     Threads {
-        /// Why not io_uring; none where threads were asked for.
+        /// Why io_uring is not used; none where the caller chose threads.
         refused: Option<String>,
     },
 }
 
-/// Which way the bytes go.
+/// The direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Read,
@@ -35,21 +35,21 @@ pub(crate) enum Operation {
 pub(crate) struct Request {
     pub slot: usize,
     pub operation: Operation,
-    /// In the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// In the slot.
+    /// Offset in the slot.
     pub within: usize,
     pub bytes: usize,
 }
 
-/// One that ended: bytes, or what went wrong.
+/// A request that ended: bytes, or the error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
     pub slot: usize,
     pub result: Result<usize, Errno>,
 }
 
-/// Memory in equal slots, which stays where it is as long as anything is under way.
+/// Memory in equal slots, which stays in place as long as any request is pending.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     pub base: *mut u8,
@@ -57,13 +57,13 @@ pub(crate) struct Memory {
     pub slots: usize,
 }
 
-// SAFETY: an address; who made it promised that it stays, and each slot is used by one operation at a time.
+// SAFETY: an address. The code that made it promised that the memory stays, and one operation at a time uses each slot.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Where a request's bytes are.
+    /// The address of a request's bytes.
     fn at(&self, request: &Request) -> *mut u8 {
         debug_assert!(request.slot < self.slots && request.within + request.bytes <= self.slot);
         self.base.wrapping_add(request.slot * self.slot + request.within)
@@ -77,10 +77,10 @@ pub(crate) enum Io {
 
 impl Io {
     /// # Safety
-    /// The memory and the descriptor stay until this is dropped; a slot with a request under way is not used by others.
+    /// The memory and the descriptor stay until this is dropped. While a slot has a pending request, no other code uses the slot.
     ///
     /// # Errors
-    /// [`Error::Ring`] where io_uring alone was asked for and is refused.
+    /// [`Error::Ring`] if the caller requires io_uring and the kernel refuses it.
     pub unsafe fn new(fd: RawFd, memory: Memory, way: Way) -> Result<(Io, Backend), Error> {
         let threads = |refused| {
             // SAFETY: the caller's promise.
@@ -98,7 +98,7 @@ impl Io {
         }
     }
 
-    /// Takes a request; the kernel gets it with the next [`Io::turn`] at the latest.
+    /// Accepts a request. The kernel gets it with the next [`Io::turn`] at the latest.
     pub fn push(&mut self, request: Request) {
         match self {
             Io::Ring(ring) => ring.push(request),
@@ -106,7 +106,7 @@ impl Io {
         }
     }
 
-    /// Hands over what was pushed, and tells `each` what has ended; waits for one at least if `wait`.
+    /// Submits all pushed requests, and calls `each` for each request that has ended. With `wait`, waits for at least one.
     ///
     /// # Errors
     /// [`Error::Ring`].

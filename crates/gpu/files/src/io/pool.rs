@@ -53,7 +53,7 @@ impl Shared {
 
     fn transfer(&self, request: &Request) -> Result<usize, Errno> {
         let (at, offset) = (self.memory.at(request), request.offset as libc::off64_t);
-        // SAFETY: the bytes are within the slot, which is this request's until it has ended.
+        // SAFETY: the bytes are within the slot, which belongs to this request until it has ended.
         let done = unsafe {
             match request.operation {
                 Operation::Read => libc::pread64(self.fd, at.cast(), request.bytes, offset),
@@ -100,7 +100,7 @@ impl Drop for Pool {
         self.shared.state().closed = true;
         self.shared.asked.notify_all();
         for thread in self.threads.drain(..) {
-            // It does not panic: it makes system calls alone.
+            // The thread does not panic, because it only makes system calls.
             let _ = thread.join();
         }
     }

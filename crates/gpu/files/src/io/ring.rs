@@ -10,22 +10,22 @@ pub(crate) struct Ring {
     ring: IoUring,
     memory: Memory,
     registered: bool,
-    /// The kernel takes the first thread that uses the ring for the only one, so it is enabled then.
+    /// The kernel assumes that the first thread that uses the ring is the only one, so the ring is enabled then.
     enabled: bool,
 }
 
-/// The one file.
+/// The only registered file.
 const FILE: types::Fixed = types::Fixed(0);
 
 impl Ring {
-    /// And why the buffers are not registered, if they are not.
+    /// Also returns why the buffers are not registered, if they are not.
     ///
     /// # Safety
     /// As [`super::Io::new`].
     pub unsafe fn new(fd: RawFd, memory: Memory) -> Result<(Ring, Option<String>), Error> {
         let entries = memory.slots.next_power_of_two() as u32;
         let failed = |what| move |cause| Error::Ring { what, cause };
-        // One thread submits and reaps: the kernel then does its part when that thread asks (Linux 6.1).
+        // One thread submits and reaps, so the kernel does its work when that thread enters it (Linux 6.1).
         let quiet = || IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_r_disabled().build(entries);
         let (ring, enabled) = match quiet() {
             Ok(ring) => (ring, false),
@@ -58,7 +58,7 @@ impl Ring {
         };
         // SAFETY: the bytes are within the slot, whose memory stays until the request has ended.
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(request.slot as u64)) };
-        // One request a slot, and as many entries as slots.
+        // Each slot has at most one request, and the ring has as many entries as slots.
         debug_assert!(pushed.is_ok());
     }
 
@@ -72,12 +72,12 @@ impl Ring {
         if !ready || !self.ring.submission().is_empty() {
             let entered = match wait && !ready {
                 true => self.ring.submit_and_wait(1),
-                // Asks for completions, too: the kernel finishes requests only when it is asked.
+                // Also requests completions: the kernel finishes requests only when this thread enters it.
                 false => self.ask(),
             };
             match entered {
                 Ok(_) => {}
-                // The next turn hands over what is left.
+                // The next turn submits the rest.
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
                 Err(cause) => return Err(Error::Ring { what: "the kernel refuses requests", cause }),
             }
@@ -90,11 +90,11 @@ impl Ring {
         Ok(())
     }
 
-    /// Hands over what was pushed and takes what has ended, without waiting.
+    /// Submits all pushed requests and collects ended ones, without waiting.
     fn ask(&mut self) -> io::Result<usize> {
         const GETEVENTS: u32 = 1;
         let pushed = self.ring.submission().len() as u32;
-        // SAFETY: no argument beyond the numbers.
+        // SAFETY: only numbers as arguments.
         unsafe { self.ring.submitter().enter::<libc::sigset_t>(pushed, 0, GETEVENTS, None) }
     }
 }

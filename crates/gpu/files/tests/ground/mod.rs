@@ -1,4 +1,4 @@
-//! What these tests stand on: the software GPU, files of random bytes.
+//! Helpers for these tests: the software GPU, and files of random bytes.
 
 #![allow(dead_code)]
 
@@ -26,7 +26,7 @@ pub fn random(dir: &TempDir, name: &str, count: usize) -> (PathBuf, Vec<u8>) {
     (path, data)
 }
 
-/// Memory of the GPU's with random bytes.
+/// GPU memory with random bytes.
 pub fn filled(machine: &Machine, count: usize) -> (Target<'_>, Vec<u8>) {
     let (target, data) = (Target::new(machine, count as u64).unwrap(), bytes(count));
     target.buffer().write(0, &data).unwrap();

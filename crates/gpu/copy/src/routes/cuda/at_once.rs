@@ -1,4 +1,4 @@
-//! A copy by one call of CUDA's that also waits: it is done when the call returns.
+//! A copy by one CUDA call that also waits: it is done when the call returns.
 
 use super::{Side, side_at};
 use crate::ends::Ends;

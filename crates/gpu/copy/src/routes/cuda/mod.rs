@@ -1,17 +1,17 @@
-//! libcuda's own copies: what every other route is compared with.
+//! libcuda's own copies, with which every other route is compared.
 //!
-//! As tight as CUDA lets a program be. `cuda`: one call submits (`cuMemcpyHtoDAsync`, `cuMemcpyDtoHAsync`) on a stream that
-//! waits for no other, one call waits (`cuStreamSynchronize`, which knows no time limit). `sync` is the one call that does
-//! both (`cuMemcpyHtoD`, `cuMemcpyDtoH`). `graph` is CUDA's own prepared form: a graph of one copy, instantiated once, launched
-//! (`cuGraphLaunch`) and waited for on its stream. `batch` is `cuMemcpyBatchAsync` of one copy (since CUDA 12.8), or of
-//! as many scattered pieces as it is told (`batch,pieces=256`), the same as those of our own `batch`.
+//! As fast as CUDA allows. `cuda`: one call submits (`cuMemcpyHtoDAsync`, `cuMemcpyDtoHAsync`) on a stream that waits for no
+//! other, and one call waits (`cuStreamSynchronize`, which has no time limit). `sync` is a single call that does both
+//! (`cuMemcpyHtoD`, `cuMemcpyDtoH`). `graph` is CUDA's own prepared form: a graph of one copy, instantiated once, launched
+//! (`cuGraphLaunch`) and waited for on its stream. `batch` is `cuMemcpyBatchAsync` with one copy (since CUDA 12.8), or with a
+//! number of scattered pieces (`batch,pieces=256`), the same as those of doorbell's `batch`.
 //!
-//! `polled`: a word in pinned memory is written behind the copy, and the CPU waits by looking there; no call of CUDA's waits.
-//! Behind `cuda` and `batch` it is written by a second call (`cuStreamWriteValue32`, with its fence). In a graph it is a second
-//! node: `polled` a copy of one word from the GPU, `polled=write` the same write of the stream, captured.
+//! `polled`: a word in pinned memory is written after the copy, and the CPU polls it; no CUDA call waits. For `cuda` and `batch`
+//! a second call writes it (`cuStreamWriteValue32`, with its fence). In a graph it is a second node: `polled` a copy of one word
+//! from the GPU, `polled=write` the same stream write, captured.
 //!
-//! Done means what CUDA promises. Of `sync` from pageable memory that is less than for all others: the source may be
-//! changed, and whatever CUDA is told next sees the bytes, but the last of them may still be on their way.
+//! Done means what CUDA promises. For `sync` from pageable memory that is less than for the others: the source may be changed,
+//! and all later CUDA work sees the bytes, but the last of them may still be on their way.
 
 mod at_once;
 mod peer;
@@ -79,7 +79,7 @@ fn list(machine: &Machine) -> Vec<String> {
     names
 }
 
-/// How CUDA is told.
+/// The CUDA call for a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Async,
@@ -99,12 +99,12 @@ impl Form {
     }
 }
 
-/// What writes the word that is polled.
+/// Writes the polled word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
-    /// A copy of one word from the GPU, in the graph.
+    /// A copy of one word from the GPU, as a graph node.
     Copy,
-    /// The stream.
+    /// A write by the stream.
     Write,
 }
 
@@ -159,7 +159,7 @@ fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
     }
     let word = mark.map(|mark| Polled::new(context, mark)).transpose()?;
     if let (Some(word), Form::Async | Form::Batch) = (&word, form) {
-        // Some drivers have the function and refuse it.
+        // Some drivers have the function and refuse to run it.
         word.put(&stream)?;
         stream.synchronize()?;
     }
@@ -167,16 +167,16 @@ fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
     Ok(Box::new(Copies { stream, word, context, form, pieces }))
 }
 
-/// The word that is written behind a copy.
+/// The word that is written after a copy.
 struct Polled<'m> {
     mark: Mark,
-    /// In host memory, on a line of its own.
+    /// In host memory, on a separate line.
     word: PinnedBuffer<'m>,
-    /// What a graph copies there.
+    /// The source of a graph's copy to the word.
     from: DeviceBuffer<'m>,
 }
 
-/// What a graph writes: the CPU has cleared the word before.
+/// The value that a graph writes. The CPU clears the word first.
 const THERE: u32 = 1;
 
 impl<'m> Polled<'m> {
@@ -184,18 +184,18 @@ impl<'m> Polled<'m> {
         let word = PinnedBuffer::new(context, 64)?;
         let from = DeviceBuffer::new(context, 4)?;
         from.write(&THERE.to_le_bytes())?;
-        // From pageable memory the call may come back before the bytes have arrived.
+        // From pageable memory the call may return before the bytes have arrived.
         context.synchronize_default_stream()?;
         Ok(Polled { mark, word, from })
     }
 
-    /// Puts the write into the stream, or into the graph that is captured from it.
+    /// Puts the write into the stream, or into the graph while it is captured from the stream.
     fn put(&self, stream: &Stream<'_>) -> cuda::Result<()> {
         match self.mark {
             Mark::Copy => {
                 // SAFETY: the buffer has that many bytes, and lives until the stream has been waited for.
                 let word = unsafe { std::slice::from_raw_parts_mut(self.word.as_ptr(), 4) };
-                // SAFETY: as above; the CPU only looks at the word by atomic loads.
+                // SAFETY: as above; the CPU reads the word only by atomic loads.
                 unsafe { stream.download(word, self.from.slice(0, 4)?) }
             }
             // SAFETY: as above.
@@ -210,12 +210,12 @@ struct Copies<'m> {
     word: Option<Polled<'m>>,
     context: &'m Context,
     form: Form,
-    /// Of a batch, if it is not one copy.
+    /// Number of pieces in a batch, if not one copy.
     pieces: Option<u32>,
 }
 
 impl<'m> Copies<'m> {
-    /// The copy, and behind it the write of the word.
+    /// The copy, and after it the write of the word.
     fn graph(&self, side: Side<'_>) -> Result<GraphExec<'m>, Error> {
         let graph = Graph::capture(&self.stream, || {
             // SAFETY: the route keeps the memories until its stream has been waited for.
@@ -246,7 +246,7 @@ impl route::Executor for Copies<'_> {
             Form::Sync => {
                 let context = self.context;
                 let call = move |Side { host, device, direction }: Side<'_>| match direction {
-                    // SAFETY: the host buffer has the slice's length, and the call is done with it when it returns.
+                    // SAFETY: the host buffer has the slice's length, and the call no longer uses it when it returns.
                     Direction::ToGpu => unsafe { device.upload_now(context, host) },
                     // SAFETY: as above.
                     Direction::FromGpu => unsafe { device.download_now(context, host) },
@@ -280,7 +280,7 @@ pub(crate) fn side(ends: Ends<'_>, bytes: u64) -> Result<Side<'_>, Error> {
     side_at(ends, bytes, [0, 0])
 }
 
-/// As [`side`], from another place of the source to another of the destination.
+/// As [`side`], with other places of source and destination.
 pub(crate) fn side_at<'r>(ends: Ends<'r>, bytes: u64, [source, destination]: [u64; 2]) -> Result<Side<'r>, Error> {
     ends.hold([source, destination], bytes)?;
     let direction = ends.direction()?;
@@ -296,7 +296,7 @@ pub(crate) fn side_at<'r>(ends: Ends<'r>, bytes: u64, [source, destination]: [u6
 
 impl Side<'_> {
     /// # Safety
-    /// The memory stays allocated, and the host's unused, until the stream has been synchronised.
+    /// The memory stays allocated, and the host memory unused, until the stream has been synchronised.
     #[inline]
     pub(crate) unsafe fn enqueue(&self, stream: &Stream<'_>) -> cuda::Result<()> {
         let len = self.device.len();

@@ -48,7 +48,7 @@ impl Transfer for Peer<'_> {
         false
     }
 
-    /// CUDA's wait has no time limit: `timeout` is not looked at.
+    /// CUDA's wait has no time limit, so `timeout` is ignored.
     #[inline]
     fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
         Ok(self.stream.synchronize()?)
@@ -66,7 +66,7 @@ impl Transfer for Peer<'_> {
 
 impl Drop for Peer<'_> {
     fn drop(&mut self) {
-        // Whoever has waited already pays one more call here, outside of any transfer.
+        // After a wait this costs one more call, outside of any transfer.
         let _ = self.stream.synchronize();
     }
 }

@@ -1,4 +1,4 @@
-//! What is put into a stream of CUDA's, and how its end is known.
+//! The work in one of CUDA's streams, and how its end is detected.
 
 use super::{Side, THERE, side_at};
 use crate::ends::{Direction, Ends};
@@ -9,16 +9,16 @@ use cuda::{GraphExec, PinnedBuffer, Stream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a submission puts into the stream.
+/// The work that a submission puts into the stream.
 pub(super) enum How<'r> {
     Copy,
     Batch(Pieces),
     Graph(GraphExec<'r>),
 }
 
-/// The pieces of a batch, as CUDA takes them.
+/// The pieces of a batch, in the form that CUDA takes.
 pub(super) struct Pieces {
-    /// Where each begins in the transfer.
+    /// Each piece's offset in the transfer.
     at: Vec<u64>,
     to: Vec<u64>,
     from: Vec<u64>,
@@ -26,7 +26,7 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// Of these offsets and lengths, which are within the transfer.
+    /// Pieces with these offsets and lengths, which are within the transfer.
     pub(super) fn new(side: Side<'_>, pieces: &[(u64, u64)]) -> Pieces {
         let at: Vec<u64> = pieces.iter().map(|(at, _)| *at).collect();
         let bytes = pieces.iter().map(|(_, bytes)| *bytes as usize).collect();
@@ -47,30 +47,30 @@ impl Pieces {
     }
 }
 
-/// How the end is known.
+/// How the end is detected.
 pub(super) enum End<'r> {
-    /// CUDA is asked.
+    /// By a query of CUDA.
     Asked,
     /// By a word in pinned memory.
     Told {
         word: &'r AtomicU32,
-        /// The address under which the GPU sees it.
+        /// The address at which the GPU sees it.
         at: u64,
-        /// What it holds when the last one is done.
+        /// Its value when the last copy is done.
         number: u32,
     },
 }
 
 impl<'r> End<'r> {
     pub(super) fn told(buffer: &'r PinnedBuffer<'_>) -> Result<End<'r>, Error> {
-        // SAFETY: an aligned word of pinned memory that lives as long as the buffer is borrowed; the CPU touches it by atomic
-        // accesses alone.
+        // SAFETY: an aligned word of pinned memory that lives as long as the buffer is borrowed; the CPU touches it only by
+        // atomic accesses.
         let word = unsafe { AtomicU32::from_ptr(buffer.as_ptr().cast()) };
         word.store(0, Ordering::Relaxed);
         Ok(End::Told { word, at: buffer.device_address()?, number: 0 })
     }
 
-    /// The word of a graph is written with the same number each time: it is cleared before.
+    /// A graph writes the same number each time, so its word is cleared first.
     #[inline]
     fn clear(&mut self, submitted: bool, stream: &Stream<'_>) -> Result<(), Error> {
         let End::Told { word, number, .. } = self else { return Ok(()) };
@@ -79,7 +79,7 @@ impl<'r> End<'r> {
             stream.synchronize()?;
         }
         *number = THERE;
-        // ORDERING: the call that launches the graph comes behind it, and with it the graph's own write.
+        // ORDERING: the call that launches the graph is after this store, and so is the graph's own write.
         word.store(0, Ordering::Release);
         Ok(())
     }
@@ -87,7 +87,7 @@ impl<'r> End<'r> {
 
 #[inline]
 fn is_told(word: &AtomicU32, number: u32) -> bool {
-    // ORDERING: what was written before the word is visible with it.
+    // ORDERING: all writes before the word are visible with it.
     word.load(Ordering::Acquire) == number
 }
 
@@ -122,7 +122,7 @@ impl Transfer for InStream<'_> {
             How::Batch(Pieces { to, from, bytes, .. }) => unsafe { self.stream.copy_batch(to, from, bytes) }?,
             How::Graph(exec) => {
                 self.end.clear(self.submitted, self.stream)?;
-                // SAFETY: as above; it names the route's memories alone.
+                // SAFETY: as above; it names only the route's memories.
                 unsafe { exec.launch(self.stream) }?;
             }
         }
@@ -150,7 +150,7 @@ impl Transfer for InStream<'_> {
         matches!(self.end, End::Told { .. })
     }
 
-    /// CUDA's own wait has no time limit: `timeout` is not looked at there.
+    /// CUDA's own wait has no time limit, so `timeout` is ignored for it.
     #[inline]
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         const LOOKS: u32 = 256;
@@ -197,7 +197,7 @@ impl Transfer for InStream<'_> {
 
 impl Drop for InStream<'_> {
     fn drop(&mut self) {
-        // Whoever has waited already pays one more call here, outside of any transfer.
+        // After a wait this costs one more call, outside of any transfer.
         let _ = self.stream.synchronize();
     }
 }

@@ -1,7 +1,7 @@
 //! Kernels that are launched for each transfer, under `sm` and `zerocopy`.
 //!
-//! They run in a stream of their own, in CUDA's context. The end is CUDA's to say (the stream is waited for) or, `polled`, the
-//! kernel's: the last block to finish writes a number into pinned memory, behind all that was copied.
+//! They run in a separate stream, in CUDA's context. CUDA signals the end (the stream is waited for) or, with `polled`, the
+//! kernel does: the last block to finish writes a number into pinned memory, after all copied bytes.
 
 mod ptx;
 
@@ -21,19 +21,20 @@ pub(super) const POLLED: &str = "polled";
 
 /// Threads of a block of the copy kernel.
 const COPYING: u32 = 512;
-/// Bytes of one of its loads and stores.
+/// Bytes of each of its loads and stores.
 const WIDE: u64 = 16;
-/// Threads of a block of the kernel of elements.
+/// Threads of a block of the kernel for elements.
 const LOADING: u32 = 256;
 /// Bytes of an element.
 const WORD: u64 = 4;
 
-/// Which kernel.
+/// The kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Of wide loads and stores; on so many blocks, if not as many as there are pieces and multiprocessors.
+    /// Wide loads and stores. `blocks` sets the number of blocks; by default there is one for each piece, at most one for each
+    /// multiprocessor.
     Sm { blocks: Option<u32> },
-    /// Of one element a thread.
+    /// One element for each thread.
     Zerocopy,
 }
 
@@ -57,14 +58,14 @@ impl Kind {
             Kind::Zerocopy => {
                 let words = if (from | to).is_multiple_of(WORD) { bytes / WORD } else { 0 };
                 let elements = words + (bytes - words * WORD);
-                // Buffers end at 16 GiB, far below the largest grid.
+                // Buffers are at most 16 GiB, far below the largest grid.
                 [elements.div_ceil(LOADING.into()).max(1) as u32, LOADING]
             }
         }
     }
 }
 
-/// Why there is none on this machine, or not between these ends.
+/// Why this machine has no such route, or not between these ends.
 pub(super) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     let no_kernel = |why: Unavailable| Unavailable::new(format!("the kernel that copies is launched by CUDA: {why}"));
     machine.context().map(drop).map_err(no_kernel)?;
@@ -85,7 +86,7 @@ pub(super) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     }
 }
 
-/// The GPU at the other end than this machine's, if there is one.
+/// The GPU at one of the ends that is not this machine's, if there is one.
 fn other_gpu(machine: &Machine, spec: &Spec) -> Option<u32> {
     [spec.source.memory, spec.destination.memory].into_iter().find_map(|end| match end {
         Memory::Gpu(n) if n != machine.index() => Some(n),
@@ -100,8 +101,8 @@ fn no_way(index: u32, n: u32) -> Unavailable {
 /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
 const ALREADY: i32 = 704;
 
-/// The GPUs whose memory a kernel of this machine's may touch: those of a route's ends. Any other memory would be a fault of the
-/// kernel's, which ends CUDA's context.
+/// The GPUs whose memory this machine's kernels may touch: those of a route's ends. An access to other memory would be a kernel
+/// fault, which ends CUDA's context.
 #[derive(Debug)]
 pub(super) struct Reach(Vec<u32>);
 
@@ -118,7 +119,7 @@ impl Reach {
         Ok(Reach([index].into_iter().chain(other).collect()))
     }
 
-    /// That both memories are within it.
+    /// Checks that both memories are on these GPUs.
     pub(super) fn check(&self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
         for buffer in [from, to] {
             if !buffer.is_pinned() {
@@ -157,12 +158,12 @@ pub(super) fn open<'m>(machine: &'m Machine, spec: &Spec, kind: Kind) -> Found<'
 }
 
 struct Launches<'m> {
-    // Before what its work may name.
+    // Before the memory that its work may name.
     stream: Stream<'m>,
     module: Module<'m>,
     /// Blocks that have finished; 0 between launches.
     count: DeviceBuffer<'m>,
-    /// Where the kernel says that it has.
+    /// Where the kernel reports its end.
     told: PinnedBuffer<'m>,
     kind: Kind,
     multiprocessors: u32,
@@ -171,7 +172,7 @@ struct Launches<'m> {
 }
 
 impl Launches<'_> {
-    /// One launch that copies nothing: CUDA loads code when it is first launched, which is not to be part of a transfer.
+    /// One launch that copies nothing. At a first launch CUDA loads code, which must not be part of a transfer.
     fn try_out(&self) -> Result<(), Error> {
         let told = Word::of(&self.told);
         let mut launch = self.launch([0, 0], 0)?;
@@ -199,13 +200,13 @@ impl Launches<'_> {
     }
 }
 
-/// What is launched for one transfer.
+/// The launch for one transfer.
 struct Launch<'r> {
     function: Function<'r>,
     /// From and to.
     addresses: [u64; 2],
     bytes: u64,
-    /// Null if nobody looks there.
+    /// Null if the end is not polled.
     told: u64,
     count: u64,
     number: u32,
@@ -225,8 +226,8 @@ impl Launch<'_> {
             Argument::U64(self.count),
             Argument::U32(self.number),
         ];
-        // SAFETY: the arguments are the kernel's. The addresses are those of the transfer's buffers, checked to hold so many bytes;
-        // they and the executor's memory outlive the transfer, which waits for the stream before it goes.
+        // SAFETY: the arguments are the kernel's. The addresses are those of the transfer's buffers, checked to hold that many
+        // bytes. They and the executor's memory outlive the transfer, which waits for the stream before it is dropped.
         Ok(unsafe { self.function.launch([self.blocks, 1, 1], [self.threads, 1, 1], 0, stream, &arguments) }?)
     }
 }
@@ -281,7 +282,7 @@ impl Transfer for Launched<'_> {
         self.executor.polled
     }
 
-    /// CUDA's own wait has no time limit: `timeout` is not looked at where the end is CUDA's to say.
+    /// CUDA's own wait has no time limit, so `timeout` is ignored where CUDA signals the end.
     #[inline]
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         if !self.executor.polled {
@@ -293,7 +294,7 @@ impl Transfer for Launched<'_> {
         match polling::until(timeout, || self.told.is(self.launch.number)) {
             Ok(()) => Ok(()),
             Err(after) => {
-                // A kernel that failed says nothing more; CUDA says why.
+                // A kernel that failed reports no end; CUDA returns the reason.
                 self.executor.stream.is_done()?;
                 Err(Error::Late { bytes: self.launch.bytes, after })
             }
@@ -315,7 +316,7 @@ impl Transfer for Launched<'_> {
 
 impl Drop for Launched<'_> {
     fn drop(&mut self) {
-        // Whoever has waited already pays one more call here, outside of any transfer.
+        // After a wait this costs one more call, outside of any transfer.
         let _ = self.executor.stream.synchronize();
     }
 }
@@ -334,7 +335,7 @@ mod tests {
         assert_eq!((sm(Some(4), 1), sm(Some(4), 64 << 20)), ([4, 512], [4, 512]));
         let elements = |addresses, bytes| Kind::Zerocopy.grid(132, addresses, bytes);
         assert_eq!((elements([0, 4], 1024), elements([0, 4], 1028)), ([1, 256], [2, 256]));
-        // Words and the three bytes behind them: 258 and 256 elements; where words are not aligned, each byte is one.
+        // Words and the three bytes after them: 258 and 256 elements. Where words are not aligned, each byte is an element.
         assert_eq!((elements([8, 4], 1023), elements([8, 4], 1015)), ([2, 256], [1, 256]));
         assert_eq!((elements([1, 4], 1024), elements([4, 2], 256)), ([4, 256], [1, 256]));
         assert_eq!(elements([0, 0], 64 << 20), [65_536, 256]);
@@ -359,7 +360,7 @@ mod tests {
                 for (bytes, blocks) in [(1, 1), (4, 2), (13, 1), (16, 1), (31, 3), (56, 1), (1000, 1), (2049, 2)] {
                     let (from, to) = (FROM + source, TO + destination);
                     let mut memory = Memory::default();
-                    // The source ends with the 16 bytes that its last byte lies in.
+                    // The source includes all 16 bytes of the group that has its last byte.
                     let data = noise(n, (source + bytes).next_multiple_of(16) as usize);
                     let before = noise(n + 99, 2200);
                     memory.add(FROM, data.clone());

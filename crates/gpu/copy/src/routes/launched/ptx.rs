@@ -2,16 +2,16 @@
 
 use super::super::ptx::{WEAK, copy};
 
-/// Of the copy kernel: threads copy whole warps' pieces of 512 bytes, which go to the blocks in turn.
+/// The copy kernel: threads copy pieces of 512 bytes, one for each whole warp, and the blocks get pieces in turn.
 pub(super) const SM: &str = "copy_sm";
-/// Of the other: each thread loads one element and stores it.
+/// The other kernel: each thread loads one element and stores it.
 pub(super) const ZEROCOPY: &str = "copy_elements";
 
-/// Loads of 16 bytes that a thread has under way.
+/// Pending loads of 16 bytes for each thread.
 const UNROLL: usize = 4;
 
-/// Both kernels end the same way: if `told` is no null pointer, the last block to finish stores `number` there, with all that was
-/// copied before it. `count` is a word that is 0 between launches.
+/// Both kernels end the same way: if `told` is not null, the last block to finish stores `number` there, after all copied bytes.
+/// `count` is a word that is 0 between launches.
 const END: &str = "
     setp.eq.u64 %p1, %told, 0;
     @%p1 bra OUT;
@@ -52,7 +52,7 @@ const START: &str = "(.param .u64 NAME_to, .param .u64 NAME_from, .param .u64 NA
     mov.u32 %block, %ctaid.x;
 ";
 
-/// Warps take turns over the blocks: of a short transfer, too, each multiprocessor has a part.
+/// Warps are spread over the blocks in turn, so that each multiprocessor has a part of a short transfer too.
 const WARPS_IN_TURN: &str = "
     shr.u32 %r0, %tid_x, 5;
     mad.lo.u32 %r0, %r0, %blocks, %block;
@@ -63,7 +63,7 @@ const WARPS_IN_TURN: &str = "
     mul.wide.u32 %step, %threads, %blocks;
 ";
 
-/// Words where both addresses are multiples of 4, and the bytes behind them; else bytes.
+/// Words where both addresses are multiples of 4, and the bytes after the last word; otherwise bytes.
 const ELEMENT: &str = "
     .reg .b64 %words, %i, %at;
     mul.wide.u32 %i, %threads, %block;
@@ -95,7 +95,7 @@ BEHIND_WORDS:
 STORED:
 ";
 
-/// PTX 6.0 for sm_70: the driver compiles it for whatever GPU there is.
+/// PTX 6.0 for sm_70: the driver compiles it for the GPU of the machine.
 pub(super) fn source() -> String {
     let kernel = |name: &str, body: &str| format!(".visible .entry {name}{}{body}{END}", START.replace("NAME", name));
     let (sm, elements) = (format!("{WARPS_IN_TURN}{}", copy(WEAK, UNROLL)), ELEMENT);

@@ -1,13 +1,13 @@
-//! What the CPU tells resident kernels, and what they answer.
+//! The CPU's commands to resident kernels, and their answers.
 //!
-//! A command is source, destination, bytes and a number, in the first half of one line of 64 bytes in video memory, which the CPU
-//! stores through BAR1 as one write. The kernels read the half in two loads of 16 bytes. Nothing promises that both see the
-//! same write, so each 16 bytes end with the number: a kernel that finds two numbers reads again. That 16 aligned bytes come in
-//! one piece is the GPU's (they lie in one sector of 32 bytes) and the CPU's (no store of a line is split below 16); messages
-//! rely on it too.
+//! A command is source, destination, bytes and a number, in the first half of one line of 64 bytes in video memory. The CPU
+//! stores the line through BAR1 as one write. The kernels read the half in two loads of 16 bytes. There is no guarantee that both
+//! see the same write, so each 16 bytes end with the number: a kernel that finds two different numbers reads again. 16 aligned
+//! bytes arrive together because of the GPU (they are in one sector of 32 bytes) and the CPU (no store of a line is split below
+//! 16). Messages rely on that too.
 //!
-//! Answers lie in one line of pinned memory, a word for each cluster; why the kernels ended, and where they run, in the lines
-//! behind it.
+//! Answers are in one line of pinned memory, with a word for each cluster. The lines after it show why the kernels ended, and
+//! where they run.
 
 use super::ptx::{ENDED, PLACES, STOP};
 use crate::error::Error;
@@ -18,18 +18,18 @@ use gpu::Bar1Map;
 use gpu::stores::{self, Line};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of video memory: the line, and room to try the kernels out behind it.
+/// Bytes of video memory: the line, and after it room for `try_out`.
 pub(super) const MAILBOX_BYTES: usize = 4096;
 /// Bytes of pinned memory: two lines and a word for each block.
 pub(super) const HOST_BYTES: usize = 4096;
-/// As many as have a word in the line of answers.
+/// Clusters that have a word in the line of answers.
 pub(super) const MOST_CLUSTERS: u32 = 16;
-/// As many as have a word in the table of places.
+/// Blocks that have a word in the table of places.
 pub(super) const MOST_BLOCKS: u32 = ((HOST_BYTES - PLACES) / 4) as u32;
 
-/// Both sides of the talk with one launch of kernels.
+/// Both directions of the exchange with one launch of kernels.
 pub(super) struct Mailbox<'m> {
-    // Maps and pins go before the memory that they name.
+    // Maps and pins are dropped before the memory that they name.
     map: Bar1Map,
     _pinned: Pinned,
     memory: DeviceBuffer<'m>,
@@ -38,7 +38,7 @@ pub(super) struct Mailbox<'m> {
     blocks: u32,
 }
 
-/// What a command moves: addresses as the GPU sees them.
+/// One transfer, with the GPU's addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Command {
     pub(super) from: u64,
@@ -76,7 +76,7 @@ impl<'m> Mailbox<'m> {
         Ok(Mailbox { map, _pinned: pinned, memory, host, clusters, blocks })
     }
 
-    /// Of the line, and of what is behind it.
+    /// Address of the line, and of the memory after it.
     pub(super) fn address(&self) -> u64 {
         self.memory.address()
     }
@@ -86,32 +86,32 @@ impl<'m> Mailbox<'m> {
         Ok(self.host.device_address()?)
     }
 
-    /// The memory behind the line.
+    /// The map of the line and the memory after it.
     pub(super) fn map(&self) -> &Bar1Map {
         &self.map
     }
 
     fn word(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: an aligned word of pinned memory of `HOST_BYTES` (the callers' offsets are within it) that lives as long as self,
-        // and that the CPU touches by atomic accesses alone.
+        // SAFETY: an aligned word of pinned memory of `HOST_BYTES` (the callers' offsets are within it) that lives as long as
+        // self, and that the CPU touches only by atomic accesses.
         unsafe { AtomicU32::from_ptr(self.host.as_ptr().add(at).cast()) }
     }
 
-    /// On its way when this returns.
+    /// Sends a command, which is on its way when this returns.
     #[inline]
     pub(super) fn send(&self, command: &Command, number: u32) -> Result<(), Error> {
-        // ORDERING: the line is stored past the caches and could overtake what was written to the source before.
+        // ORDERING: the line's store bypasses the caches and could overtake earlier writes to the source.
         stores::sfence();
         Ok(self.map.store_line(0, &line(command, number))?)
     }
 
-    /// Ends the kernels, those that have not seen it yet too.
+    /// Ends the kernels, also those that have not seen it yet.
     pub(super) fn stop(&self) -> Result<(), Error> {
         self.send(&Command::default(), STOP)
     }
 
-    /// Before a launch, while no kernel runs: the line and all answers hold `number`, no kernel has ended, and no block has said
-    /// where it runs.
+    /// Before a launch, while no kernel runs: sets the line and all answers to `number`. No kernel has ended then, and no block
+    /// has reported where it runs.
     pub(super) fn reset(&self, number: u32) -> Result<(), Error> {
         for cluster in 0..self.clusters as usize {
             self.word(4 * cluster).store(number, Ordering::Relaxed);
@@ -121,24 +121,24 @@ impl<'m> Mailbox<'m> {
             self.word(PLACES + 4 * block).store(0, Ordering::Relaxed);
         }
         self.send(&Command::default(), number)?;
-        // A load comes back behind the stores: the kernels do not find what was there before.
+        // A load returns after the stores have arrived, so the kernels do not find older contents.
         self.map.load32(0)?;
         Ok(())
     }
 
-    /// Every cluster has done what was told under this number.
+    /// Whether every cluster has executed the command with this number.
     #[inline]
     pub(super) fn is_answered(&self, number: u32) -> bool {
-        // ORDERING: what the kernels copied lies behind their fence, in front of their answer.
+        // ORDERING: each kernel's copied bytes are before its fence, and the fence is before its answer.
         (0..self.clusters as usize).all(|cluster| self.word(4 * cluster).load(Ordering::Acquire) == number)
     }
 
-    /// How many clusters have.
+    /// How many clusters have executed it.
     pub(super) fn answers(&self, number: u32) -> usize {
         (0..self.clusters as usize).filter(|cluster| self.word(4 * cluster).load(Ordering::Acquire) == number).count()
     }
 
-    /// Some cluster has ended.
+    /// Whether some cluster has ended.
     #[inline]
     pub(super) fn has_ended(&self) -> bool {
         (0..self.clusters as usize).any(|cluster| self.ended(cluster) != 0)
@@ -149,7 +149,7 @@ impl<'m> Mailbox<'m> {
         self.word(ENDED + 4 * cluster).load(Ordering::Acquire)
     }
 
-    /// The multiprocessors of each cluster's blocks, in the order of the blocks; `None` before all of them have said so.
+    /// The multiprocessors of each cluster's blocks, in the order of the blocks; `None` before all of them have reported.
     pub(super) fn places(&self) -> Option<Vec<Vec<u32>>> {
         let size = (self.blocks / self.clusters.max(1)).max(1) as usize;
         let places: Option<Vec<u32>> = (0..self.blocks as usize)

@@ -1,21 +1,19 @@
-//! `host->resident[sm]->gpu0`: kernels that run before any transfer is submitted, wait at a mailbox, and copy when they are told.
+//! `host->resident[sm]->gpu0`: kernels that run before any transfer is submitted, wait at a mailbox, and copy on command.
 //!
-//! They are what the microcontrollers of the GPU were in 'Data Transfer Matters of Real-Time GPU Computing' (2013): HUB and GPC, told by
-//! a command, and GPC4, four of them with a part of the data each. Their firmware has to be signed today; what programs may run
-//! on the GPU beside its engines is a kernel.
+//! They have the role of the GPU's microcontrollers in 'Data Transfer Matters of Real-Time GPU Computing' (2013). There, HUB and GPC copied on a command, and
+//! GPC4 was four of them with a part of the data each. Today their firmware must be signed, so programs can only run kernels next to the GPU's engines.
 //!
 //! - `sm`: one block, so one multiprocessor;
-//! - `gpc`: one cluster of blocks. CUDA promises that a cluster's blocks run on the multiprocessors of one GPC. Each block takes so
-//!   much shared memory that no second one fits beside it, and says on which multiprocessor it runs ([`Transfer::places`]);
-//! - `gpc=4`: four such clusters (any number). They are on four GPCs if two do not fit into one, which is so where a cluster has more than half
-//!   of the multiprocessors that a GPC can have; elsewhere this is refused;
-//! - `clusters=4`, `cluster=8`: so many clusters, of so many blocks, and no word about GPCs.
+//! - `gpc`: one cluster of blocks. CUDA promises that a cluster's blocks run on the multiprocessors of one GPC. Each block takes so much shared memory that no
+//!   second one fits on its multiprocessor, and reports its multiprocessor ([`Transfer::places`]);
+//! - `gpc=4`: four such clusters (any number). They are on four GPCs if two do not fit into one, which is the case where a cluster has more than half of the
+//!   multiprocessors that a GPC can have. Otherwise this is refused;
+//! - `clusters=4`, `cluster=8`: that many clusters, of that many blocks, without a promise about GPCs.
 //!
-//! All of them always take part, however short a transfer is: that is the paper's question, whether four are less effective than
-//! one on small data. A submission is one store of a line ([`mailbox`]) and no call. The kernels are launched when a transfer is
-//! prepared; they end when it rests or is dropped, and by themselves 20 s after the last command. The next submission launches
-//! them again, and takes longer for it. Meanwhile they occupy their multiprocessors, and whoever waits for CUDA's whole context waits
-//! for them too.
+//! All of them take part in every transfer, even a short one. That is the paper's question: whether four are less effective than one on small data. A
+//! submission is one store of a line ([`mailbox`]) and no call. The kernels are launched when a transfer is prepared. They end when it rests or is dropped, and
+//! by themselves 20 s after the last command. The next submission launches them again, and takes longer for that. While they run they occupy their
+//! multiprocessors, and a wait for CUDA's whole context waits for them too.
 
 mod mailbox;
 mod ptx;
@@ -44,13 +42,13 @@ const SIZE: &str = "cluster=";
 const THREADS: u32 = 512;
 /// Blocks that a cluster may have on every GPU with clusters.
 const PORTABLE: u32 = 8;
-/// No GPU has larger ones.
+/// Maximum on any GPU.
 const MOST: u32 = 16;
-/// Multiprocessors that a GPC has at most (H100 and H200: nine pairs), for GPUs of compute capability 9.
+/// Maximum multiprocessors of a GPC (H100 and H200: nine pairs), for GPUs of compute capability 9.
 const OF_A_GPC: u32 = 18;
-/// The kernels end so long after the last command.
+/// The kernels end this long after the last command.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Of the launch that tries them out; those that are to run at once answer sooner. Others may have the GPU for a while.
+/// Limit of the launch in `try_out`. Kernels that can all run at the same time answer within `AT_ONCE`. Other work may use the GPU for a while.
 const TRY_OUT: Duration = Duration::from_secs(2);
 const AT_ONCE: Duration = Duration::from_secs(1);
 
@@ -72,15 +70,15 @@ pub(crate) const ENTRY: Entry = Entry {
     open,
 };
 
-/// Who waits.
+/// Which kernels wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plan {
     One,
     Clusters {
         clusters: u32,
-        /// Blocks of each; the most that there can be, if nothing is said.
+        /// Blocks of each; the maximum if it is not given.
         size: Option<u32>,
-        /// Each is said to have a GPC for itself.
+        /// Whether each must have its own GPC.
         gpcs: bool,
     },
 }
@@ -120,16 +118,16 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     }
 }
 
-/// What is launched, clusters of blocks, each block alone on its multiprocessor; and how often it runs at once.
+/// The launch (clusters of blocks, each block alone on its multiprocessor), and how many such launches can run at the same time.
 fn shape(device: &Device, function: &Function<'_>, plan: Plan) -> Result<(Shape, u32), Error> {
     let one = Shape { clusters: 1, size: 1, threads: THREADS, shared_bytes: 0 };
     let Plan::Clusters { clusters, size, gpcs } = plan else { return Ok((one, u32::MAX)) };
     let number = |attribute| device.attribute(attribute).map(|value| u32::try_from(value).unwrap_or(0));
-    // More than half of what a multiprocessor has, with the kilobyte that the system takes for each block.
+    // More than half of a multiprocessor's shared memory, with the kilobyte that the system takes for each block.
     let half = number(Attribute::MaxSharedMemoryPerMultiprocessor)? / 2;
     let shared_bytes = half.min(number(Attribute::MaxSharedMemoryPerBlockOptin)?);
     function.allow_shared(shared_bytes)?;
-    // Where this is refused, clusters of eight are not.
+    // Where this is refused, clusters of eight still work.
     let _ = function.allow_large_clusters();
     let largest = function.largest_cluster(&Shape { clusters, size: MOST, shared_bytes, ..one })?.max(1);
     let size = match size {
@@ -138,7 +136,7 @@ fn shape(device: &Device, function: &Function<'_>, plan: Plan) -> Result<(Shape,
             return Err(Unavailable::new(why).into());
         }
         Some(size) => size,
-        // Sizes are powers of two as far as CUDA documents them.
+        // CUDA documents only sizes that are powers of two.
         None => 1 << largest.ilog2(),
     };
     let shape = Shape { clusters, size, threads: THREADS, shared_bytes };
@@ -179,7 +177,7 @@ fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
 }
 
 struct Resident<'m> {
-    // Before what its work may name.
+    // Before the memory that its work may name.
     stream: Stream<'m>,
     module: Module<'m>,
     mailbox: Mailbox<'m>,
@@ -190,14 +188,14 @@ struct Resident<'m> {
     reach: Reach,
 }
 
-/// Bytes that are copied when the kernels are tried out, and where they lie in the mailbox's memory.
+/// Bytes that `try_out` copies, and their offsets in the mailbox's memory.
 const TRIED: usize = 1024;
 const TRIED_FROM: usize = TRIED;
 const TRIED_TO: usize = 2 * TRIED;
 const _: () = assert!(TRIED_TO + TRIED <= MAILBOX_BYTES);
 
 impl Resident<'_> {
-    /// Kernels that wait for the number after this one, which all that is in memory holds.
+    /// Launches kernels that wait for the number after `seen`; the line and the answers hold `seen`.
     fn launch(&self, seen: u32, limit: Duration) -> Result<(), Error> {
         let arguments = [
             Argument::U64(self.mailbox.address()),
@@ -206,8 +204,8 @@ impl Resident<'_> {
             Argument::U64(limit.as_nanos() as u64),
         ];
         let function = self.module.function(self.name)?;
-        // SAFETY: the arguments are the kernel's. The mailbox outlives the stream's work: whatever launches also waits for the
-        // stream before it goes, and commands name memory of transfers that do.
+        // SAFETY: the arguments are the kernel's. The mailbox outlives the stream's work: the code that launches also waits for the stream before it is
+        // dropped, and commands name memory of transfers that do the same.
         unsafe {
             if self.plan == Plan::One {
                 function.launch([1, 1, 1], [THREADS, 1, 1], 0, &self.stream, &arguments)
@@ -218,8 +216,8 @@ impl Resident<'_> {
         Ok(())
     }
 
-    /// One copy within the mailbox's memory, from launch to end: CUDA loads code when it is first launched, and may wait for the
-    /// whole context then, which is not to happen beside a kernel that waits. What does not work ends by its own limit.
+    /// One copy within the mailbox's memory, from launch to end. At a first launch CUDA loads code, and may wait for the whole context. That must not happen
+    /// while a kernel waits. Kernels that fail end by their own limit.
     fn try_out(&self) -> Result<(), Error> {
         let data: [u8; TRIED] = std::array::from_fn(|n| ((n * 31) >> 3) as u8 ^ 0x5a);
         self.mailbox.reset(0)?;
@@ -253,7 +251,7 @@ impl Resident<'_> {
         self.check_places(&places)
     }
 
-    /// Blocks that should be alone are.
+    /// Checks that blocks that should be alone are alone.
     fn check_places(&self, places: &[Vec<u32>]) -> Result<(), Error> {
         let mut all: Vec<u32> = places.concat();
         let blocks = all.len();
@@ -299,14 +297,14 @@ struct Told<'r> {
     resident: &'r Resident<'r>,
     command: Command,
     ends: Ends<'r>,
-    /// Of the last command.
+    /// Number of the last command.
     number: u32,
     running: bool,
     submitted: bool,
 }
 
 impl Told<'_> {
-    /// Kernels that wait for the number after this one.
+    /// Launches kernels that wait for the number after this one.
     #[cold]
     fn wake(&mut self) -> Result<(), Error> {
         self.rest()?;
@@ -316,11 +314,11 @@ impl Told<'_> {
         Ok(())
     }
 
-    /// Some kernel ended by its limit just when the command came: all of them are told once more.
+    /// Some kernel ended by its limit just when the command arrived, so the command is sent again to all of them.
     #[cold]
     fn tell_again(&mut self) -> Result<(), Error> {
         let number = self.number;
-        // What they have copied, they copy again; 0 is no command's number.
+        // Those that have copied already copy again; 0 is no command's number.
         self.number = 0;
         self.wake()?;
         self.number = number;
@@ -403,7 +401,7 @@ impl Transfer for Told<'_> {
 
 impl Drop for Told<'_> {
     fn drop(&mut self) {
-        // Where the mailbox cannot be stored to any more, the kernels' own limit ends them before their stream goes.
+        // Where the mailbox can no longer be stored to, the kernels' own limit ends them before their stream is dropped.
         if self.rest().is_err() {
             let _ = self.resident.stream.synchronize();
         }

@@ -1,28 +1,27 @@
 //! The kernels that wait at a mailbox: one of a single block, one of clusters of blocks.
 //!
-//! The first thread of the first block of each cluster spins on the mailbox ([`super::mailbox`]). What it finds there it passes
-//! on: to its block through shared memory, to the other blocks of its cluster through theirs, and all of them wait at a barrier
-//! until then. All copy their part, meet at the barrier again, and the same thread answers with the number, behind a fence for
-//! all that they have written. Clusters know nothing of each other: each spins, copies its part and answers in a word of its
-//! own.
+//! The first thread of the first block of each cluster spins on the mailbox ([`super::mailbox`]). It passes the command on: to
+//! its block through shared memory, and to the other blocks of its cluster through theirs. All threads wait at a barrier for it.
+//! All copy their part and meet at the barrier again. Then the same thread answers with the number, after a fence for all their
+//! writes. Clusters do not communicate: each spins, copies its part and answers in its own word.
 //!
-//! Loads of the source are strong: no cache of the multiprocessor's, which outlives the transfer, answers them.
+//! Loads of the source are strong: the multiprocessor's caches, which outlive the transfer, do not serve them.
 
 use super::super::ptx::{STRONG, copy};
 
 pub(super) const ONE: &str = "resident";
 pub(super) const CLUSTERS: &str = "resident_clusters";
 
-/// Loads of 16 bytes that a thread has under way: one multiprocessor's 512 threads have 64 KiB.
+/// Pending loads of 16 bytes for each thread: one multiprocessor's 512 threads have 64 KiB.
 const UNROLL: usize = 8;
 
-/// Where the kernel writes in host memory: the answers of the clusters, why they ended, and for each block the number of its
-/// multiprocessor plus 1.
+/// Offsets in host memory where the kernel writes: the clusters' answers (0), why they ended, and for each block the number of
+/// its multiprocessor plus 1.
 pub(super) const ENDED: usize = 64;
 pub(super) const PLACES: usize = 128;
 /// No transfer has this number: it ends the kernel.
 pub(super) const STOP: u32 = u32::MAX;
-/// In the second line of host memory: told to end. 2 is the other reason: nothing came for as long as its limit says.
+/// In the second line of host memory: ended on request. The other reason is 2: no command arrived within the limit.
 pub(super) const STOPPED: u32 = 1;
 
 const KERNEL: &str = r"
@@ -139,7 +138,7 @@ OUT:
 }
 ";
 
-/// The cluster's first warp gives each other block what it needs to know, a lane each.
+/// The cluster's first warp passes the command to the other blocks, with a lane for each.
 const PASS: &str = "setp.eq.u32 %p0, %lane, 0;
     setp.ge.u32 %p1, %lane, %size;
     or.pred %p0, %p0, %p1;
@@ -150,7 +149,7 @@ const PASS: &str = "setp.eq.u32 %p0, %lane, 0;
     st.shared::cluster.v4.u32 [%r0], {%a0, %a1, %a2, %a3};
     st.shared::cluster.v4.u32 [%r0+16], {%b0, %b1, %b2, %b3};";
 
-/// Release and acquire, as long as nothing else is said.
+/// Release and acquire are the defaults.
 const CLUSTER_BARRIER: &str = "barrier.cluster.arrive;
     barrier.cluster.wait;";
 
@@ -175,7 +174,7 @@ pub(super) fn clusters() -> String {
             "mov.u32 %rank, %cluster_ctarank;\n    mov.u32 %size, %cluster_nctarank;
     mov.u32 %cluster, %clusterid.x;\n    mov.u32 %clusters, %nclusterid.x;",
         )
-        // Nobody writes to a block's shared memory before it runs.
+        // No block may write to another's shared memory before that one runs.
         .replace("READY", CLUSTER_BARRIER)
         .replace("PASS\n", &format!("{PASS}\n"))
         .replace("MEET", CLUSTER_BARRIER);
@@ -228,7 +227,7 @@ mod tests {
             }
             memory.bytes(TO, 4096).fill(0x77);
             let [first, second] = halves([FROM + source, TO + destination, bytes], number);
-            // Half of the line is there: nobody acts on it.
+            // Only half of the line is there, so no kernel may act on it.
             memory.set(MAILBOX, &first);
             assert!(turns(&mut memory, 20) && memory.bytes(TO, 4096).iter().all(|byte| *byte == 0x77));
             memory.set(MAILBOX + 16, &second);
