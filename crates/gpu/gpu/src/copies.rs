@@ -1,10 +1,10 @@
-//! Copies that are written when they are submitted: other regions, offsets and lengths each time, one or many behind one
-//! doorbell, and, where wanted, an acquire in front of them or a release behind them.
+//! Copies that are written when they are submitted: other regions, offsets and lengths each time, one or many with one
+//! doorbell. A submission may have acquires before the copies and releases after them.
 //!
-//! A [`Prepared`](crate::Prepared) transfer is cheaper and moves the same number of bytes each time. This is for whoever learns
-//! only at the submission what is to be copied. A submission takes its ticket first and looks at the regions then, so whoever
-//! frees memory either sees the ticket or is seen. Each piece passes the validator. Nothing is allocated, and no lock is taken
-//! unless something was unmapped since a region was last looked at.
+//! A [`Prepared`](crate::Prepared) transfer is cheaper, but moves the same number of bytes each time. Use this if the copies
+//! are known only at the submission. A submission takes its ticket first and then looks at the regions. So a thread that frees
+//! memory either sees the ticket or is seen. Each piece passes the validator. A submission does not allocate, and takes no lock
+//! unless memory was unmapped since a region was last looked at.
 
 use crate::channel::Channel;
 use crate::engine::Engine;
@@ -22,11 +22,11 @@ use pushbuf::semaphore::Execute;
 
 /// Words of a slot, each one GPFIFO entry: about fifty pieces.
 const SLOT: usize = 512;
-/// Slots, most of which are for batches: a copy takes one.
+/// The number of slots. Most are for batches: a copy takes one.
 const SLOTS: usize = 128;
 /// Words that stay free in a slot for the tracker's release.
 const END: usize = 8;
-/// Most bytes that one launch moves; longer copies are several.
+/// The maximum bytes of one launch; longer copies take several.
 const LAUNCH: u64 = 1 << 30;
 
 /// Room for the words of copies on one channel.
@@ -43,10 +43,10 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// For a channel of a copy engine.
+    /// For a copy engine's channel.
     ///
     /// # Errors
-    /// [`Error::OtherChannel`] for another engine's, or no memory.
+    /// [`Error::OtherChannel`] for another engine's channel, or no memory.
     pub fn new(ch: &mut Channel) -> Result<Copies, Error> {
         if !matches!(ch.engine(), Engine::Copy(_)) {
             return Err(Error::OtherChannel);
