@@ -1,8 +1,12 @@
 //! Submissions as fast as possible, each checked: a stress test for taps. For the software GPU.
 //!
-//! `storm SCENARIO [count]`:
-//! `channels` eight threads, a channel each; `shared` two threads on one channel; `behind` count submissions queued behind
-//! a semaphore that opens late; `churn` channels made and freed in a loop; `launch` kernel launches; `forever` until killed.
+//! `storm SCENARIO [count]`, with these scenarios:
+//! * `channels`: eight threads, a channel each
+//! * `shared`: two threads on one channel
+//! * `behind`: count submissions that wait for a semaphore, which is set late
+//! * `churn`: channels made and freed in a loop
+//! * `launch`: kernel launches
+//! * `forever`: until killed
 
 use gpu::{
     AddressSpace, Channel, ChannelOptions, Device, Engine, Error, Memory, Pushbuffer, Semaphores, Site, Validated,

@@ -41,7 +41,7 @@ impl Aperture {
         Aperture::with_window(memory, Aperture::WINDOW)
     }
 
-    /// A window of `length` bytes, rounded up to pages, or of the whole memory where that is less.
+    /// A window of `length` bytes, rounded up to pages, or of the whole memory if that is shorter.
     ///
     /// # Errors
     /// [`Error::NotVideo`] for host memory, [`Error::Length`] for an empty window.
@@ -52,7 +52,7 @@ impl Aperture {
     /// As [`Aperture::with_window`], over a pinned range of CUDA memory.
     ///
     /// # Errors
-    /// As there, and as [`Bar1Map::of_pin`].
+    /// As [`Aperture::with_window`] and [`Bar1Map::of_pin`].
     pub fn of_pin(pin: &Arc<Pin>, length: u64) -> Result<Aperture, Error> {
         Aperture::new(Duplicate::of_pin(pin)?, length)
     }

@@ -233,7 +233,7 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
     }
 
     fn arm(&mut self, place: usize, ticket: Ticket) -> Result<(), Error> {
-        // The gate's current value must not open it.
+        // Closes the gate: its value must differ from the new number.
         store(&self.memory, self.gate(place), !ticket.payload());
         store(&self.memory, self.body(place) + self.layout.payload, ticket.payload());
         for (i, word) in self.acquire(place, ticket.payload())?.into_iter().enumerate() {

@@ -33,9 +33,9 @@ const LAUNCH: u64 = 1 << 30;
 #[derive(Debug)]
 pub struct Copies {
     slots: Slots,
-    /// The words of the slot that is being written.
+    /// The words of the slot in preparation.
     staged: Box<[u32; SLOT]>,
-    /// GPFIFO entries of the submission that is being written.
+    /// GPFIFO entries of the submission in preparation.
     entries: Vec<u64>,
     lines: Option<LineStore>,
     channel: u64,

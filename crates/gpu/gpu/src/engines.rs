@@ -7,7 +7,7 @@ use rm::class::engine;
 use rm::driver::{self, RmError};
 use std::fmt;
 
-/// What a copy engine can do: bits of [`ce_caps`].
+/// The capabilities of a copy engine: bits of [`ce_caps`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct CopyCaps(pub u16);
 

@@ -38,7 +38,7 @@ pub struct Prepared {
     timed: bool,
     /// The semaphore that the engine releases, with the time, before it begins.
     begun: Option<Semaphore>,
-    /// A submission does not release the tracker, but the word of `_told`.
+    /// A submission does not release the tracker, but the word of `_told` if there is one.
     untracked: bool,
     _told: Option<Told>,
     /// It has one address at each end.
@@ -118,7 +118,7 @@ impl Prepared {
 
     /// A copy that does not update the tracker. Its ticket is done when a later submission that releases the tracker is
     /// done, for example that of [`Channel::release`]. Until then frees of its memory wait for it, and stop the channel if
-    /// that takes too long. The word of `told` is written at the end of each copy, after the flush that `told` requests.
+    /// that takes too long. At the end of each copy the word of `told` is written, after the flush that `told` requests.
     ///
     /// # Errors
     /// As [`Prepared::copy`], and [`Error::OtherSpace`] for a word of another address space.

@@ -105,7 +105,7 @@ impl Region {
         va >= self.va && va - self.va <= self.length && length <= self.length - (va - self.va)
     }
 
-    /// Whether its memory is unchanged: looks it up. Another thread may free it right after the answer, so a submission
+    /// Whether its memory is still the same: looks it up. Another thread may free it right after the answer, so a submission
     /// takes its ticket first.
     pub fn is_live(&self) -> bool {
         self.is_still_live() && self.space.is_granted(self.grant, self.va, self.length)

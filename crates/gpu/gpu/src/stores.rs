@@ -24,7 +24,7 @@ pub enum Level {
     Sse41,
     /// 32 bytes.
     Avx2,
-    /// 64 bytes: a line an instruction.
+    /// 64 bytes: one line per instruction.
     Avx512,
 }
 
@@ -466,7 +466,7 @@ mod tests {
     #[test]
     fn no_byte_of_another_page_is_touched() {
         const PAGE: usize = 0x1000;
-        // SAFETY: three new pages, of which the outer two are closed again.
+        // SAFETY: three new pages, of which only the middle one is made accessible.
         let page = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             let all = libc::mmap(std::ptr::null_mut(), 3 * PAGE, libc::PROT_NONE, flags, -1, 0);
@@ -479,7 +479,7 @@ mod tests {
             for length in 1..=200 {
                 for at in [0, PAGE - length] {
                     let (from, mut back) = (noise(length as u64), [0; 200]);
-                    // SAFETY: within the page, which is open.
+                    // SAFETY: within the accessible page.
                     unsafe {
                         store(level, page.add(at), from.0.as_ptr(), length);
                         load(level, back.as_mut_ptr(), page.add(at), length);

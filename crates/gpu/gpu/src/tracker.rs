@@ -294,7 +294,7 @@ impl Tracker {
         self.wait_for_uses(None, deadline)
     }
 
-    /// Whether the channel is dead. Then it is taken from the GPU before this returns.
+    /// Whether the channel is dead. If so, it is taken from the GPU before this returns.
     pub fn is_off(&self) -> bool {
         let dead = self.is_stopped() || self.is_killed();
         if dead {

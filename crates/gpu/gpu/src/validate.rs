@@ -13,7 +13,7 @@ const MAX_BYTES: u64 = 1 << 30;
 /// The maximum lines of one transfer.
 const MAX_LINES: u32 = 1 << 16;
 
-/// Where addresses may point. [`crate::AddressSpace`] is one.
+/// The ranges that addresses may point to, for example an [`crate::AddressSpace`].
 pub trait Ranges {
     fn contains(&self, va: u64, length: u64) -> bool;
 

@@ -145,7 +145,7 @@ impl Seat {
         }
     }
 
-    /// To what the thread is raised at this moment, or 0.
+    /// The priority to which the thread is raised at this moment, or 0.
     pub fn raised_to(&self) -> u32 {
         self.raised.load(Ordering::Relaxed)
     }

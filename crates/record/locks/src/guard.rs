@@ -24,7 +24,7 @@ pub enum Entered {
     AfterWait,
     /// The caller is inside already.
     Nested,
-    /// Its last holder ended inside. What the guard protects may be half done.
+    /// Its last holder ended inside. The guarded work may be half done.
     Recovered,
     /// Not in time: the caller continues without the guard and does not leave it.
     TimedOut,

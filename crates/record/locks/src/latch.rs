@@ -97,7 +97,7 @@ mod real {
                 ours
             };
             if !ours {
-                // Fails if another thread was faster, or if the holder belongs to this process and has released the
+                // Fails if another thread was faster, or if the holder belonged to this process and has released the
                 // latch.
                 let _ = self.0.compare_exchange(word, 0, Ordering::Acquire, Ordering::Relaxed);
             }

@@ -7,7 +7,7 @@
 //! * [`pi`]: converts free glibc mutexes to priority inheritance, and back when another thread unlocks them.
 //! * [`boost`]: raises holders to their waiters' priority, only under contention; [`guard`]: one real-time mutex.
 //! * [`leaving`]: threads that jump out of a wait.
-//! * [`old_rwlock`]: the unlock rule of glibc 2.4 to 2.24, to show what it starves.
+//! * [`old_rwlock`]: the unlock rule of glibc 2.4 to 2.24, to show which threads it starves.
 //!
 //! Invariants: this crate does not allocate, take a lock of std, read the environment or change `errno`. It calls no
 //! pthread function, except in [`cancel`], [`leaving`], and the probes of [`layout`] and [`room`], through pointers

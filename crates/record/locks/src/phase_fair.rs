@@ -263,8 +263,8 @@ impl PhaseFair {
                 self.state.fetch_and(!QUEUED, Ordering::Relaxed);
             } else if self.state.load(Ordering::Relaxed) & WRITER == 0 && !self.queue.has(Kind::Writer) {
                 let readers = self.queue.take_readers();
-                // One step, or the gate could look free, or be left, in between. QUEUED is set, so this addition clears
-                // it. ORDERING: acquire, for the readers that are let in here and join the current reader phase.
+                // One step, or the gate could look free, or be left, in between. QUEUED is set, so this addition clears it.
+                // ORDERING: acquire, for the readers that are let in here and join the current reader phase.
                 self.state.fetch_add(readers.count.wrapping_sub(QUEUED), Ordering::Acquire);
                 return readers;
             }

@@ -211,7 +211,7 @@ impl Queue {
     }
 
     /// # Safety
-    /// As all of these: the caller holds the latch.
+    /// The caller holds the latch.
     unsafe fn first(&self) -> *const Node {
         // SAFETY: under the latch.
         let first = unsafe { self.0.get() };

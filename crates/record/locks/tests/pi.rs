@@ -425,7 +425,6 @@ fn a_bypass_sends_the_mutex_back() {
     assert_eq!((mutex.lock(), mutex.unlock()), (0, 0));
 }
 
-/// libc's wait for a condition unlocks and locks a converted mutex.
 #[test]
 fn a_wait_with_a_mutex_that_nobody_holds_is_as_without_us() {
     let mutex = Shim::of_kind(libc::PTHREAD_MUTEX_NORMAL, true);
@@ -439,6 +438,7 @@ fn a_wait_with_a_mutex_that_nobody_holds_is_as_without_us() {
     assert_eq!(mutex.unlock(), 0);
 }
 
+/// libc's wait for a condition unlocks and locks a converted mutex.
 #[test]
 fn conditions_work_with_converted_mutexes() {
     for kind in [NORMAL, RECURSIVE, ERRORCHECK, layout::ADAPTIVE] {
