@@ -7,8 +7,7 @@
 //! reads GP_PUT and the entry) is paid earlier, when the transfer is armed.
 //!
 //! The price: a channel that waits at a gate occupies its runlist. Other channels there, CUDA's among them, run only in
-//! time slices; [`Armed::rest`] ends that. And no other transfer can use the channel: its entries would wait for the
-//! gates.
+//! time slices; [`Armed::rest`] ends that. And no other transfer can use the channel: its entries would wait for the gates.
 //!
 //! A transfer gets its number when it is armed. The number is announced when its gate is opened, and code that frees
 //! memory waits only for announced numbers. If the memory is freed first, the gate is never opened: the words are first

@@ -69,8 +69,7 @@ impl Duplicate {
         let owner = Owner::Pin(pin.clone());
         let theirs = (found.client, found.handle);
         let duplicate = Duplicate::new(space.device(), theirs, found.offset, pin.length(), owner);
-        // If the pin holds now, the handle named this memory when it was duplicated. (After a free it would name no
-        // memory.)
+        // If the pin holds now, the handle named this memory when it was duplicated. (After a free it would name no memory.)
         if !pin.region().is_live() {
             return Err(Error::Stale);
         }
@@ -446,7 +445,7 @@ impl Drop for Mapping {
             return;
         }
         if !self.at.is_null() {
-            // SAFETY: this struct's own mapping; the owner of all users is gone.
+            // SAFETY: this struct's own mapping; its users have ended with its owner.
             let _ = unsafe { device.driver.munmap(self.at.cast(), self.length) };
         }
         if self.known {

@@ -214,8 +214,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A clock that starts at `origin` and counts in steps of `step`, read in brackets whose load takes place at
-    /// `part`/256.
+    /// A clock that starts at `origin` and counts in steps of `step`, read in brackets whose load takes place at `part`/256.
     fn readings(origin: u64, step: u64, brackets: &[(u16, u8)]) -> Vec<Reading> {
         let mut tsc = 1_000_000;
         let mut all = Vec::new();

@@ -1,5 +1,4 @@
-//! The dynamic section of a loaded library: its symbols, their names, and the slots bound to symbols of other
-//! libraries.
+//! The dynamic section of a loaded library: its symbols, their names, and the slots bound to symbols of other libraries.
 //!
 //! ELF gABI and x86-64 psABI; `struct link_map` is glibc's (link.h).
 

@@ -58,8 +58,7 @@ unsafe fn bind_anew(library: &Library, export: &Export, real: *mut c_void) -> Re
     // SAFETY: the caller's promise.
     unsafe { library.slots(|slot| bound.extend((slot.name == export.name).then_some(slot.at))) };
     for at in bound.into_iter().filter(|at| at.is_multiple_of(8)) {
-        // SAFETY: a pointer-sized slot of a loaded library. A slot that is not bound yet will be bound to the
-        // replacement.
+        // SAFETY: a pointer-sized slot of a loaded library. A slot that is not bound yet will be bound to the replacement.
         let slot = unsafe { &*(at as *const AtomicPtr<c_void>) };
         if slot.load(Ordering::Relaxed) == real {
             // SAFETY: as above.

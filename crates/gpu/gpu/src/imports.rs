@@ -1,8 +1,7 @@
 //! The import slots of a loaded library: the pointers through which it calls other libraries' functions.
 //!
 //! A dynamic library calls `ioctl` through a pointer that the loader fills in (ELF gABI: DT_JMPREL, DT_RELA with
-//! relocation types JUMP_SLOT and GLOB_DAT of the x86-64 psABI). Replacing that pointer needs no preload and no change
-//! of code.
+//! relocation types JUMP_SLOT and GLOB_DAT of the x86-64 psABI). Replacing that pointer needs no preload and no change of code.
 
 use crate::elf::{self, Library};
 use std::ffi::{CStr, c_void};

@@ -192,11 +192,11 @@ impl Uses {
     }
 }
 
-/// Lets other threads run between two reads: at first not at all, then for a pause that a thread of any priority can use.
+/// Lets other threads run between two polls: at first not at all, then for a pause that a thread of any priority can use.
 pub(crate) struct Patience(usize);
 
 impl Patience {
-    /// Reads that follow one another without a pause.
+    /// Polls that follow one another without a pause.
     const EAGER: usize = 4096;
     const PAUSE: Duration = Duration::from_micros(50);
 

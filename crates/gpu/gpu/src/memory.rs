@@ -37,8 +37,7 @@ impl AddressSpace {
         Memory::new(self, Place::Host, length, true)
     }
 
-    /// Video memory for the QMDs and constant banks of a launch ([`crate::LaunchWords::memory`]). Only that launch may name
-    /// it.
+    /// Video memory for the QMDs and constant banks of a launch ([`crate::LaunchWords::memory`]). Only that launch may name it.
     pub fn alloc_for_launch(self: &Arc<Self>, length: u64) -> Result<Arc<Memory>, Error> {
         self.alloc_own(Place::Video, length)
     }

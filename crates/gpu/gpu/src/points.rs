@@ -1,5 +1,4 @@
-//! Named places at which a test may hold a thread. They are empty in builds without debug assertions, so releases have
-//! none.
+//! Named places at which a test may hold a thread. They are empty in builds without debug assertions, so releases have none.
 
 /// Where a thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

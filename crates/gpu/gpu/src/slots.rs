@@ -156,8 +156,7 @@ impl Slots {
         }
     }
 
-    /// Frees the memory when the channel has passed the last submission or has ended: until then it may still read the
-    /// memory.
+    /// Frees the memory when the channel has passed the last submission or has ended: until then it may still read the memory.
     pub fn bury(&self, grave: &Grave) {
         if let Some(last) = self.tickets[self.next.checked_sub(1).unwrap_or(self.tickets.len() - 1)] {
             grave.put(self.memory.clone(), last);

@@ -54,7 +54,7 @@ pub enum LineStore {
     Direct,
     /// One AVX-512 store: a full write-combining buffer is sent by itself.
     Full,
-    /// The widest streaming stores and an SFENCE, which sends the buffers.
+    /// The widest streaming stores and an SFENCE, which empties the buffers.
     Fenced,
 }
 
@@ -225,8 +225,7 @@ unsafe fn store_lines_avx2(to: *mut u8, from: *const u8, lines: usize) {
     }
 }
 
-/// Registers above 15 need no VZEROUPPER. In assembly, because the intrinsics are newer than the minimum compiler
-/// version.
+/// Registers above 15 need no VZEROUPPER. In assembly, because the intrinsics are newer than the minimum compiler version.
 ///
 /// # Safety
 /// As [`store_lines_sse2`], `lines` is not 0, and AVX-512F is available.

@@ -23,7 +23,7 @@ impl AddressSpace {
         self.watched.map_or(0, Watched::moves)
     }
 
-    /// Whether CUDA has an object of the class here, as far as its calls were watched.
+    /// Whether this address space's CUDA has an object of the class, as far as its calls were watched.
     pub fn cuda_has(&self, class: u32) -> bool {
         self.watched.is_some_and(|watched| watched.graph().of_class(class).next().is_some())
     }

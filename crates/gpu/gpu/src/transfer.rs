@@ -1,5 +1,4 @@
-//! The words of one prepared transfer and of the release at its end, and the positions in them that a submission
-//! changes.
+//! The words of one prepared transfer and of the release at its end, and the positions in them that a submission changes.
 
 use crate::engine::Engine;
 use crate::error::Error;
@@ -99,8 +98,7 @@ pub enum InlineRelease {
     EngineWord,
     /// The compute class by REPORT_SEMAPHORE_EXECUTE, one word without the time: 3.33 us.
     Execute,
-    /// A second inline copy, of the number to the tracker, after the first one's system memory barrier: 2.73 us. No
-    /// time.
+    /// A second inline copy, of the number to the tracker, after the first one's system memory barrier: 2.73 us. No time.
     #[default]
     Flag,
 }

@@ -334,8 +334,7 @@ impl State {
     }
 
     /// LAUNCH_DMA (+0x1B0): pitch 0, no sysmembar 6. No reductions, no interrupts, and no completion type (5:4): a
-    /// GH100 killed the channel for RELEASE_SEMAPHORE without sysmembar (Xid 69, class error 4), and CUDA never uses
-    /// one.
+    /// GH100 killed the channel for RELEASE_SEMAPHORE without sysmembar (Xid 69, class error 4), and CUDA never uses one.
     fn launch_inline(&mut self, value: u32, space: &dyn Ranges) -> Verdict {
         let registers = &self.compute;
         if value & !0x41 != 0 || value & 1 == 0 {

@@ -98,8 +98,7 @@ impl Watched {
         let ret = make();
         let errno = Errno::keep();
         if ret == 0 && !takes {
-            // SAFETY: the driver has just read and written these structs; the place of the parameters was read before the
-            // call.
+            // SAFETY: the driver has just read and written these structs; the place of the parameters was read before the call.
             let whole = unsafe { argument(branch, file, request, arg) };
             // SAFETY: the same.
             let nested = unsafe { nested(branch, file, request, whole, parameters) };

@@ -7,8 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 /// The library and the example, which cargo builds next to the tests. If cargo ran only this file, the example is
-/// missing or older than its sources. It is then built in a separate target directory: the outer cargo may hold its
-/// lock.
+/// missing or older than its sources. It is then built in a separate target directory: the outer cargo may hold its lock.
 fn built() -> &'static (PathBuf, PathBuf) {
     static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     BUILT.get_or_init(|| {

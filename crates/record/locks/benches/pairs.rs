@@ -81,8 +81,7 @@ mod pairs {
     }
 
     pub fn run(criterion: &mut Criterion) {
-        // libc takes short cuts in a program with one thread. Programs that need locks have at least two, so start
-        // another.
+        // libc takes short cuts in a program with one thread. Programs that need locks have at least two, so start another.
         std::thread::spawn(std::thread::park);
         let me = Tid::current();
         let mutex = UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER);

@@ -7,8 +7,7 @@
 //! unlocks or leaves.
 //!
 //! Invariants: a thread's policy is changed only under its seat's latch and only while its seat is taken, so never
-//! through a thread number that has ended. A policy that differs from the one set here was set by the program, and
-//! stays.
+//! through a thread number that has ended. A policy that differs from the one set here was set by the program, and stays.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
@@ -41,8 +40,7 @@ const ZERO: Policy = Policy { size: 48, policy: 0, flags: 0, nice: 0, priority: 
 /// All zero, so a table of seats takes no room in a library's file.
 const NONE: Policy = Policy { size: 0, ..ZERO };
 
-/// A sequentially consistent fence: a locked instruction on a cache line of the thread's own stack, at half of mfence's
-/// cost.
+/// A sequentially consistent fence: a locked instruction on a cache line of the thread's own stack, at half of mfence's cost.
 #[inline(always)]
 fn full_fence() {
     #[cfg(target_arch = "x86_64")]
@@ -226,8 +224,7 @@ impl<const N: usize> Seats<N> {
         None
     }
 
-    /// No thread can be raised, so no check is needed whether one should be. Threads that are raised are still
-    /// restored.
+    /// No thread can be raised, so no check is needed whether one should be. Threads that are raised are still restored.
     fn is_forbidden(&self) -> bool {
         self.counts.forbidden.load(Ordering::Relaxed) != 0
     }
@@ -314,8 +311,7 @@ impl<const N: usize> Seats<N> {
         true
     }
 
-    /// The program's own policy of the thread in `seat`: the one to report to the program, and the one its new threads
-    /// inherit.
+    /// The program's own policy of the thread in `seat`: the one to report to the program, and the one its new threads inherit.
     pub fn own_policy(&self, seat: &Seat, my: Tid) -> Option<Policy> {
         let _latched = seat.latch.hold(my);
         let tid = seat.tid.load(Ordering::Relaxed);

@@ -11,8 +11,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 #[cfg(not(loom))]
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// To be called in a forked child before any other function here. `me` is its only thread, whose number is the
-/// process's.
+/// To be called in a forked child before any other function here. `me` is its only thread, whose number is the process's.
 #[cfg(not(loom))]
 pub fn after_fork_in_child(me: crate::Tid) {
     PROCESS.store(me.raw(), Ordering::Relaxed);

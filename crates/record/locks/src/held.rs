@@ -15,8 +15,7 @@ pub enum Mode {
     Read,
     /// Through the gate, alone.
     Write,
-    /// The real lock is held but not the gate: taken past the gate, by a `try`, or by the end of a wait for a
-    /// condition.
+    /// The real lock is held but not the gate: taken directly, by a `try`, or by the end of a wait for a condition.
     Round,
 }
 

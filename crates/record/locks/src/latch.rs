@@ -79,8 +79,7 @@ mod real {
             }
         }
 
-        /// In a forked child a thread of the parent may appear to hold the latch. The kernel would wait for that
-        /// thread.
+        /// In a forked child a thread of the parent may appear to hold the latch. The kernel would wait for that thread.
         fn drop_stale_holder(&self) {
             let word = self.0.load(Ordering::Relaxed);
             let holder = word & futex::TID_MASK;
@@ -97,8 +96,7 @@ mod real {
                 ours
             };
             if !ours {
-                // Fails if another thread was faster, or if the holder belonged to this process and has released the
-                // latch.
+                // Fails if another thread was faster, or if the holder belonged to this process and has released the latch.
                 let _ = self.0.compare_exchange(word, 0, Ordering::Acquire, Ordering::Relaxed);
             }
         }

@@ -82,8 +82,7 @@ fn same(what: &'static str, expected: u32, found: u32) -> Result<(), Mismatch> {
     if expected == found { Ok(()) } else { Err(Mismatch { what, expected, found }) }
 }
 
-/// A mutex that the probe made. It is initialised in place: tools that follow mutexes (valgrind) identify it by its
-/// address.
+/// A mutex that the probe made. It is initialised in place: tools that follow mutexes (valgrind) identify it by its address.
 struct Sample(core::mem::MaybeUninit<pthread_mutex_t>);
 
 impl Sample {
@@ -189,8 +188,7 @@ impl Layout {
         plain.view().kind.fetch_and(!PRIO_INHERIT, Ordering::Relaxed);
         same("pthread_mutex_lock", 0, plain.run(real.lock))?;
         plain.expect("a locked mutex turned back", 1, None, tid, 1)?;
-        // A word that holds a thread's number under the plain protocol: it counts as locked, and an exchange releases
-        // it.
+        // A word that holds a thread's number under the plain protocol: it counts as locked, and an exchange releases it.
         plain.view().lock.store(tid, Ordering::Relaxed);
         same("pthread_mutex_trylock", libc::EBUSY as u32, plain.run(real.trylock))?;
         same("pthread_mutex_unlock", 0, plain.run(real.unlock))?;

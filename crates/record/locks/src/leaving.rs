@@ -2,8 +2,7 @@
 //! glibc's locks tolerate it), or because they are cancelled or end.
 //!
 //! libc keeps a list of routines for the frames of a thread (`_pthread_cleanup_push` in pthread.h). It runs those of
-//! the frames that a jump or the thread's end leaves. A jump that stays within a handler leaves no frame of this
-//! module.
+//! the frames that a jump or the thread's end leaves. A jump that stays within a handler leaves no frame of this module.
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;

@@ -148,8 +148,7 @@ impl PhaseFair {
         self.lets_in(Kind::Reader)
     }
 
-    /// Open to all; the cheapest check. False in a child whose parent was in it, until a thread of the child uses the
-    /// gate.
+    /// Open to all; the cheapest check. False in a child whose parent was in it, until a thread of the child uses the gate.
     #[inline(always)]
     pub fn is_idle(&self) -> bool {
         self.state.load(Ordering::Relaxed) == 0
@@ -188,8 +187,7 @@ impl PhaseFair {
         }
     }
 
-    /// Puts a node into the queue. True if its thread is let in instead. The first half of [`PhaseFair::wait`], for
-    /// models.
+    /// Puts a node into the queue. True if its thread is let in instead. The first half of [`PhaseFair::wait`], for models.
     #[doc(hidden)]
     pub fn join(&self, me: Tid, node: &Node) -> bool {
         let _latched = self.latch.hold(me);
@@ -349,8 +347,7 @@ impl PhaseFair {
         }
     }
 
-    /// Gives up a hold that was taken before this process was forked, with all state that other threads left in the
-    /// gate.
+    /// Gives up a hold that was taken before this process was forked, with all state that other threads left in the gate.
     #[cold]
     fn left_behind(&self, state: u32, whose: u32) -> Result<(), NotHeld> {
         let dropped = self.state.compare_exchange(state, 0, Ordering::Relaxed, Ordering::Relaxed);

@@ -13,8 +13,7 @@
 //!
 //! Invariants: only a word under the PI protocol is passed to the kernel (`Decision` `CONVERTED`, sleepers counted).
 //! The kind loses its bit only while no sleeper is counted. Every caller passes here. A thread that bypasses this
-//! module while a mutex is decided leaves a lock word that is no thread number; that is noticed, and the mutex goes
-//! back.
+//! module while a mutex is decided leaves a lock word that is no thread number; that is noticed, and the mutex goes back.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -134,8 +133,7 @@ const NOBODY: u32 = TID_MASK;
 /// The plain protocol: locked, a thread may sleep.
 const PLAIN_LOCKED: u32 = 2;
 
-/// The number of forks of this process modulo 16, shifted into place: sleepers counted before a fork do not exist in
-/// the child.
+/// The number of forks of this process modulo 16, shifted into place: sleepers counted before a fork do not exist in the child.
 fn forked() -> u32 {
     (forks() << 8) & FORKS
 }
@@ -221,8 +219,7 @@ impl Mutex {
     #[inline(always)]
     fn kind(&self) -> i32 {
         let kind = self.kind.load(Ordering::Relaxed);
-        // The thread that decided may have been preempted before it set the bit, and a wait for a condition must see
-        // it.
+        // The thread that decided may have been preempted before it set the bit, and a wait for a condition must see it.
         if kind & PRIO_INHERIT == 0 && self.state() == CONVERTED {
             self.set_bit();
         }
@@ -448,8 +445,7 @@ impl Mutex {
         }
     }
 
-    /// Counts the caller among the sleepers in the kernel, if the mutex is still converted. Returns how many slept
-    /// before.
+    /// Counts the caller among the sleepers in the kernel, if the mutex is still converted. Returns how many slept before.
     fn count_in(&self) -> Option<u32> {
         let forked = forked();
         let count = |decision: u32| {
@@ -566,8 +562,7 @@ impl Mutex {
                 Err(_) => break,
             }
         }
-        // The word is no longer the PI protocol's: the mutex went back. Undo the changes to the records; libc makes its
-        // own.
+        // The word is no longer the PI protocol's: the mutex went back. Undo the changes to the records; libc makes its own.
         self.owner.store(me.raw(), Ordering::Relaxed);
         self.users.store(self.users.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         if self.kind() == RECURSIVE {
@@ -646,8 +641,7 @@ struct Sleeper<'a> {
     cancelled: cancel::Kind,
 }
 
-/// The thread does not return from its sleep: count it out, and free the mutex if the kernel granted it at the last
-/// moment.
+/// The thread does not return from its sleep: count it out, and free the mutex if the kernel granted it at the last moment.
 extern "C" fn sleeper_left(sleeper: *mut c_void) {
     // SAFETY: `leaving::run` was given a Sleeper, which lives as long as its frame.
     let sleeper = unsafe { &*sleeper.cast::<Sleeper>() };

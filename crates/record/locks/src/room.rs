@@ -15,8 +15,7 @@ use crate::phase_fair::PhaseFair;
 use crate::ticket::Ticket;
 use crate::tid::Tid;
 
-/// In a mutex: its `__list`. A converted mutex keeps its decision there, so a mutex has a ticket or is converted, not
-/// both.
+/// In a mutex: its `__list`. A converted mutex keeps its decision there, so a mutex has a ticket or is converted, not both.
 const IN_MUTEX: usize = 24;
 /// In a rwlock: `__rwelision`, `__pad1`, `__pad2`.
 const IN_RWLOCK: usize = 32;

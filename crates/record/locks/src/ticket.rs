@@ -208,8 +208,7 @@ impl Ticket {
                 unsafe { taken.grant() };
                 return Ok(());
             }
-            // All waiters gave up. The latch must not be touched after the lock is free, so it is freed in a second
-            // step.
+            // All waiters gave up. The latch must not be touched after the lock is free, so it is freed in a second step.
             match self.state.compare_exchange(held(), 0, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(0) => return Err(NotHeld),

@@ -1,7 +1,6 @@
 //! The kernel's number of a thread: the value in a priority-inheriting futex word while the thread owns it.
 
-/// Reading it is a system call (about 170 ns, and a filter may forbid it), so callers keep it, and renew it in a forked
-/// child.
+/// Reading it is a system call (about 170 ns, and a filter may forbid it), so callers keep it, and renew it in a forked child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tid(u32);
 

@@ -313,8 +313,7 @@ fn a_rwlock_has_room_for_its_gate() {
     }
 }
 
-/// The intended use of the gate: in front of the real rwlock, with a thread that bypasses it and readers that read
-/// again.
+/// The intended use of the gate: in front of the real rwlock, with a thread that bypasses it and readers that read again.
 #[test]
 fn gate_in_front_of_a_real_rwlock() {
     thread_local! {
@@ -415,8 +414,7 @@ fn old_rule_starves_a_writer_and_the_gate_does_not() {
         |me| old.unlock(me).unwrap(),
         |me| old.write_until(me, &within(400)).is_acquired(),
     );
-    // On a machine that stalls all three readers together even the old lock lets the writer in; then the run shows
-    // nothing.
+    // On a machine that stalls all three readers together even the old lock lets the writer in; then the run is inconclusive.
     println!("old rule: the writer {}", if entered { "got in" } else { "starved for 400 ms" });
     let gate = PhaseFair::new();
     assert!(writer_behind_overlapping_readers(

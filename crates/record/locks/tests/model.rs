@@ -278,8 +278,7 @@ fn gate_in_front_and_one_goes_round() {
     });
 }
 
-/// As in the agent: a thread that finds the gate open tries for the real lock directly. If that is taken, it waits in
-/// the gate.
+/// As in the agent: a thread that finds the gate open tries for the real lock directly. If that is taken, it waits in the gate.
 #[test]
 fn gate_in_front_and_beside_it() {
     struct Fronted {

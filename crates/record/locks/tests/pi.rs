@@ -652,8 +652,7 @@ unsafe extern "C" {
     fn pthread_setcanceltype(kind: i32, old: *mut i32) -> i32;
 }
 
-/// A thread that may be cancelled at any instruction ends while it waits: afterwards the mutex has no owner, as in
-/// libc.
+/// A thread that may be cancelled at any instruction ends while it waits: afterwards the mutex has no owner, as in libc.
 #[test]
 fn a_waiter_that_is_cancelled_does_not_own_it() {
     extern "C-unwind" fn waits(shim: *mut libc::c_void) -> *mut libc::c_void {

@@ -194,8 +194,7 @@ fn a_policy_of_the_programs_own_is_left() {
             assert_eq!(rank(my), 12, "set meanwhile, round us");
             waiter.join().unwrap();
             assert_eq!(rank(my), 12);
-            // The same through `policy_wanted`: no change while it is raised, and the wanted policy is its base
-            // afterwards.
+            // The same through `policy_wanted`: no change while it is raised, and the wanted policy is its base afterwards.
             assert!(lock.lock(seats, seat, 1));
             let waiter = scope.spawn(move || {
                 assert!(fifo(30));

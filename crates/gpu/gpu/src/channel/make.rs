@@ -51,8 +51,7 @@ impl Channel {
             Engine::Graphics => engine::GRAPHICS,
             Engine::Copy(n) => engine::copy(n).ok_or(Error::NoClass(architecture.copy))?,
         };
-        // A copy engine that is part of the graphics engine is reached by a graphics channel: its runlist takes no
-        // other.
+        // A copy engine that is part of the graphics engine is reached by a graphics channel: its runlist takes no other.
         let graphics = match engine {
             Engine::Graphics => true,
             Engine::Copy(n) => device.engines()?.iter().any(|e| e.number == n && e.is_graphics()),
@@ -73,8 +72,7 @@ impl Channel {
                 objects.alloc(device.device, class::KEPLER_CHANNEL_GROUP_A, &mut group)?
             }
         };
-        // Runqueue 1 for graphics: a channel on runqueue 0 next to CUDA's first was seen to make CUDA's miss a
-        // doorbell.
+        // Runqueue 1 for graphics: a channel on runqueue 0 next to CUDA's first was seen to make CUDA's miss a doorbell.
         let deny = channel_flags::DENY_PHYSICAL_MODE_CE | channel_flags::DENY_AUTH_LEVEL_PRIV;
         let (share, flags) = match (graphics, joined) {
             (false, _) => (0, deny),
@@ -201,8 +199,7 @@ impl Channel {
         Ok(channel)
     }
 
-    /// The first submission: binds the class to its subchannel. Waits for it, so that a channel works before it is
-    /// returned.
+    /// The first submission: binds the class to its subchannel. Waits for it, so that a channel works before it is returned.
     fn bind(&mut self) -> Result<(), Error> {
         let mut words = [0; layout::SEMAPHORE];
         release(&mut words, self.engine, self.tracker.va(), Ticket(0))?;

@@ -101,8 +101,7 @@ pub struct Channel {
     rung_again: AtomicU32,
     /// A submission was made that does not release the tracker.
     owes: bool,
-    /// The last fruitless poll at which the channel had moved: time stamp counter (0: none), and how far the channel
-    /// was.
+    /// The last fruitless poll at which the channel had moved: time stamp counter (0: none), and how far the channel was.
     stuck_since: AtomicU64,
     stuck_at: AtomicU64,
     /// Entries ever written.
@@ -205,15 +204,13 @@ impl Channel {
         }
     }
 
-    /// Checks the words of a transfer and the regions that it is prepared between. The words may name these and the
-    /// tracker.
+    /// Checks the words of a transfer and the regions that it is prepared between. The words may name these and the tracker.
     pub(crate) fn check_transfer(&self, words: &[u32], between: &Between) -> Result<(), Error> {
         between.check(&self.space, self.space.device().uuid())?;
         self.check_words(words, Some(between))
     }
 
-    /// After a ticket was taken: notes the memory that the submission names, and checks that all of it still exists. No
-    /// lock.
+    /// After a ticket was taken: notes the memory that the submission names, and checks that all of it still exists. No lock.
     #[inline]
     pub(crate) fn admit_transfer(&self, between: &Between) -> Result<(), Error> {
         self.admit_here(&between.to)?;
@@ -396,8 +393,7 @@ impl Channel {
         self.wait(ticket, limit)
     }
 
-    /// A separate entry that releases the tracker when all submitted work is done, after a flush that makes it visible
-    /// to all.
+    /// A separate entry that releases the tracker when all submitted work is done, after a flush that makes it visible to all.
     ///
     /// # Errors
     /// As [`Channel::submit`].
@@ -605,8 +601,7 @@ impl Ranges for Named<'_> {
     }
 }
 
-// SAFETY: the raw pointers point into rings that the channel holds, and are only used through `&mut self` or
-// atomically.
+// SAFETY: the raw pointers point into rings that the channel holds, and are only used through `&mut self` or atomically.
 unsafe impl Send for Channel {}
 // SAFETY: as above.
 unsafe impl Sync for Channel {}

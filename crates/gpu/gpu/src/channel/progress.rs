@@ -71,8 +71,7 @@ impl Channel {
         }
     }
 
-    /// Reads the marks, and puts aside the consumed segments. A caller that may free memory calls `bury` or clears
-    /// them.
+    /// Reads the marks, and puts aside the consumed segments. A caller that may free memory calls `bury` or clears them.
     pub(super) fn learn(&mut self) {
         let quarter = u64::from(self.quarter());
         let mut consumed = self.consumed;

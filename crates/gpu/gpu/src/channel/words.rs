@@ -1,6 +1,5 @@
 //! Order between a channel of launches and another party, through a word that one side writes and the other waits for
-//! (transfers have both in their own words, see [`crate::Copies`]). Also order between two of doorbell's channels, of any
-//! kind.
+//! (transfers have both in their own words, see [`crate::Copies`]). Also order between two of doorbell's channels, of any kind.
 
 use super::*;
 
@@ -132,7 +131,7 @@ impl Channel {
     }
 
     /// Whether it waits for a submission of a dead channel, which will never finish. If so, this channel is stopped: its
-    /// waiters get an error, and no work runs without its order. Stopping calls the driver.
+    /// waiters get an error, and its work does not run without the work before it. Stopping calls the driver.
     pub fn dies_with_others(&self) -> bool {
         let waits = |awaited: &Awaited| !self.tracker.done(awaited.before) && awaited.is_dead();
         let dies = !self.space.device().forked() && self.awaited.iter().any(waits);

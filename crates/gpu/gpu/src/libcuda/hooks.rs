@@ -33,8 +33,7 @@ pub(super) fn exchanges() -> [Exchange; 7] {
     ]
 }
 
-// ioctl and open are variadic; on x86-64 a third argument that was not passed is garbage, which they and the hooks
-// ignore.
+// ioctl and open are variadic; on x86-64 a third argument that was not passed is garbage, which they and the hooks ignore.
 unsafe extern "C" fn slot_ioctl(fd: c_int, request: c_ulong, arg: *mut c_void) -> c_int {
     // SAFETY: libcuda's call, passed on unchanged.
     unsafe {

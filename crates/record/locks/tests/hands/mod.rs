@@ -47,8 +47,7 @@ pub fn sleeps(tid: u32) -> bool {
     stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'))
 }
 
-/// Data that shows when its lock let two threads in: words that are equal only outside a write, and counts of threads
-/// inside.
+/// Data that shows when its lock let two threads in: words that are equal only outside a write, and counts of threads inside.
 #[derive(Default)]
 pub struct Data {
     words: [AtomicU64; 4],
