@@ -1,7 +1,7 @@
-//! The first thing to run on a new machine: enters CUDA's address space, makes every kind of channel, lets each copy eight
-//! bytes and then more, checks all of it, and times submissions and round trips.
+//! The first program to run on a new machine. Enters CUDA's address space, makes every kind of channel, copies eight
+//! bytes and then more on each, checks all of them, and times submissions and round trips.
 //!
-//! `beside [samples]`. Needs a GPU and libcuda. Stops at the first thing that goes wrong.
+//! `beside [samples]`. Needs a GPU and libcuda. Stops at the first error.
 
 use cuda::{Cuda, DeviceBuffer, PinnedBuffer};
 use gpu::{

@@ -1,6 +1,6 @@
 //! Copies random data to video memory and back, by the copy engine and inline, and checks every byte.
 //!
-//! `copy [rounds] [channels] [real]`: for the software GPU (preload it), or with `real` for a GPU of flesh and blood.
+//! `copy [rounds] [channels] [real]`: for the software GPU (preload it), or with `real` for a hardware GPU.
 
 use gpu::{AddressSpace, Channel, ChannelOptions, DeviceOptions, Engine, Pushbuffer, Semaphores, Site};
 use rm::driver::Libc;

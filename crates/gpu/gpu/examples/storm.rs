@@ -1,8 +1,12 @@
-//! Submissions as hard as they come, each checked: what a tap has to survive. For the software GPU.
+//! Submissions as fast as possible, each checked: a stress test for taps. For the software GPU.
 //!
-//! `storm SCENARIO [count]`:
-//! `channels` eight threads, a channel each; `shared` two threads on one channel; `behind` count submissions queued behind
-//! a semaphore that opens late; `churn` channels made and freed in a loop; `launch` kernel launches; `forever` until killed.
+//! `storm SCENARIO [count]`, with these scenarios:
+//! * `channels`: eight threads, a channel each
+//! * `shared`: two threads on one channel
+//! * `behind`: count submissions that wait for a semaphore, which is set late
+//! * `churn`: channels made and freed in a loop
+//! * `launch`: kernel launches
+//! * `forever`: until killed
 
 use gpu::{
     AddressSpace, Channel, ChannelOptions, Device, Engine, Error, Memory, Pushbuffer, Semaphores, Site, Validated,
@@ -22,7 +26,7 @@ struct Storm {
     count: u32,
 }
 
-/// Submits, waiting for room where the ring is full.
+/// Submits; waits for room while the ring is full.
 fn submit(channel: &mut Channel, pushbuffer: &Validated) -> Result<(), Error> {
     let start = Instant::now();
     loop {
@@ -33,8 +37,8 @@ fn submit(channel: &mut Channel, pushbuffer: &Validated) -> Result<(), Error> {
     }
 }
 
-/// A chain of copies through memory, each of which moves the first word on by one place: only all of them, in order, give
-/// the right end.
+/// A chain of copies through memory, each of which moves the first word on by one place. Only all of them, in order,
+/// give the right result.
 struct Chain {
     memory: Arc<Memory>,
     steps: Vec<Validated>,

@@ -1,8 +1,8 @@
-//! A window of BAR1 that is moved over a larger video-memory object: what the BAR0 window of older GPUs is today.
+//! A window of BAR1 that is moved over a larger video-memory object, like the BAR0 window of older GPUs.
 //!
-//! A move costs what making a mapping costs: a file for it (the driver gives a file one mapping in its life), REGISTER_FD,
-//! RM_MAP_MEMORY and mmap, then munmap, RM_UNMAP_MEMORY and close for the old one. The new window is there before the old
-//! one goes, so a move that fails leaves the window where it was.
+//! A move costs as much as a new mapping: a file for it (the driver allows one mapping in a file's life), REGISTER_FD,
+//! RM_MAP_MEMORY and mmap, then munmap, RM_UNMAP_MEMORY and close for the old one. The new window is mapped before the
+//! old one is unmapped, so a move that fails leaves the window where it was.
 
 use crate::bar1::{Bar1Map, Duplicate, check};
 use crate::error::Error;
@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 const PAGE: u64 = 0x1000;
 
-/// A window over a video-memory object, moved where it is needed.
+/// A window over a video-memory object, moved on demand.
 pub struct Aperture {
     object: Arc<Duplicate>,
     /// Bytes of a window, a multiple of the page.
     length: u64,
-    /// Offset in the object that the window begins at, and the window.
+    /// The window, and the offset in the object where it begins.
     window: Option<(u64, Bar1Map)>,
     moves: u64,
 }
@@ -30,10 +30,10 @@ impl std::fmt::Debug for Aperture {
 }
 
 impl Aperture {
-    /// Bytes of a window unless asked for otherwise.
+    /// The default length of a window in bytes.
     pub const WINDOW: u64 = 4 << 20;
 
-    /// A window of [`Aperture::WINDOW`] over memory of our own. Nothing is mapped before the first move.
+    /// A window of [`Aperture::WINDOW`] over doorbell's own memory. It is not mapped before the first move.
     ///
     /// # Errors
     /// As [`Aperture::with_window`].
@@ -41,18 +41,18 @@ impl Aperture {
         Aperture::with_window(memory, Aperture::WINDOW)
     }
 
-    /// A window of `length` bytes, rounded up to pages, or of the whole memory where that is less.
+    /// A window of `length` bytes, rounded up to pages, or of the whole memory if that is shorter.
     ///
     /// # Errors
-    /// [`Error::NotVideo`] for host memory, [`Error::Length`] for a window of nothing.
+    /// [`Error::NotVideo`] for host memory, [`Error::Length`] for an empty window.
     pub fn with_window(memory: &Arc<Memory>, length: u64) -> Result<Aperture, Error> {
         Aperture::new(Duplicate::of(memory)?, length)
     }
 
-    /// As [`Aperture::with_window`], over a pinned range of CUDA's.
+    /// As [`Aperture::with_window`], over a pinned range of CUDA memory.
     ///
     /// # Errors
-    /// As there, and as [`Bar1Map::of_pin`].
+    /// As [`Aperture::with_window`] and [`Bar1Map::of_pin`].
     pub fn of_pin(pin: &Arc<Pin>, length: u64) -> Result<Aperture, Error> {
         Aperture::new(Duplicate::of_pin(pin)?, length)
     }
@@ -63,12 +63,12 @@ impl Aperture {
         Ok(Aperture { object, length, window: None, moves: 0 })
     }
 
-    /// Bytes of what it is moved over.
+    /// The object's length in bytes.
     pub fn size(&self) -> u64 {
         self.object.size()
     }
 
-    /// What the window shows now, as offsets in the object.
+    /// The part that the window shows now, as offsets in the object.
     pub fn window(&self) -> Option<Range<u64>> {
         self.window.as_ref().map(|(start, map)| *start..*start + map.length())
     }
@@ -78,16 +78,16 @@ impl Aperture {
         self.moves
     }
 
-    /// Takes the window away: whatever is touched next, it has to be moved there.
+    /// Unmaps the window. The next access maps it again.
     pub fn close(&mut self) {
         self.window = None;
     }
 
-    /// Moves the window so that it begins in the page of `offset`, or ends with the object where that comes first. Where it
-    /// stands there already nothing is done.
+    /// Moves the window so that it begins in the page of `offset`, or ends with the object if that comes first. If the
+    /// window is already there, no call is made.
     ///
     /// # Errors
-    /// [`Error::Outside`] where the object has no byte `offset`; the driver's. The window stays where it was.
+    /// [`Error::Outside`] if the object has no byte `offset`, or the driver's error. The window stays where it was.
     pub fn move_to(&mut self, offset: u64) -> Result<(), Error> {
         check(offset, 1, self.size())?;
         self.place(self.start_of(offset)).map(drop)
@@ -99,7 +99,7 @@ impl Aperture {
         (offset & !(PAGE - 1)).min(last)
     }
 
-    /// The window that begins at `start`: a new one unless it stands there.
+    /// The window that begins at `start`: a new one unless it is already there.
     fn place(&mut self, start: u64) -> Result<&(u64, Bar1Map), Error> {
         let window = match self.window.take() {
             Some(window) if window.0 == start => window,
@@ -117,7 +117,7 @@ impl Aperture {
         Ok(self.window.insert(window))
     }
 
-    /// A window that shows `offset`: the one that there is, or moved to begin there.
+    /// A window that shows `offset`: the current one, or one moved to begin there.
     fn holding(&mut self, offset: u64) -> Result<&(u64, Bar1Map), Error> {
         let start = match self.window() {
             Some(window) if window.contains(&offset) => window.start,
@@ -126,17 +126,17 @@ impl Aperture {
         self.place(start)
     }
 
-    /// Stores bytes at an offset in the object; the window follows them.
+    /// Stores bytes at an offset in the object, and moves the window as needed.
     ///
     /// # Errors
-    /// [`Error::Outside`] where the range is not within the object: nothing was written. The driver's where a move fails:
-    /// what lies before the new window was written.
+    /// [`Error::Outside`] if the range is not within the object: then no byte was written. The driver's error if a move
+    /// fails: then the bytes before the new window were written.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         check(offset, bytes.len() as u64, self.size())?;
         self.each(offset, bytes.len(), |map, at, part| map.write(at, &bytes[part]))
     }
 
-    /// As [`Aperture::write`], the other way.
+    /// As [`Aperture::write`], but reads.
     ///
     /// # Errors
     /// As there.
@@ -145,7 +145,7 @@ impl Aperture {
         self.each(offset, into.len(), |map, at, part| map.read(at, &mut into[part]))
     }
 
-    /// Calls `copy` with each window that a range goes through, the offset in it, and the part of the range.
+    /// Calls `copy` for each window that a range needs, with the offset in the window and the part of the range.
     fn each(
         &mut self,
         offset: u64,

@@ -1,26 +1,26 @@
-//! Which classes channels use on each architecture, and on which of them they were seen to work.
+//! The classes that channels use on each architecture, and the architectures on which they were seen to work.
 //!
-//! One table: a new architecture is a row, and `seen` becomes true only when `doorbell selftest` has passed on such a GPU. Nothing else in this crate names
-//! a class of channels, copies or compute.
+//! One table: a new architecture is a row, and `seen` becomes true only when `doorbell selftest` has passed on such a GPU. No other module of this crate
+//! names a class of channels, copies or compute.
 
 use crate::error::Error;
 use rm::class;
 
 /// The classes of one architecture.
 ///
-/// Source: the newest of each kind that the driver lists for these chips (`g_gpu_class_list.c`, open-gpu-kernel-modules 595.45.04). Older classes that
-/// a chip lists as well are not used: a GB100 also lists HOPPER_CHANNEL_GPFIFO_A and HOPPER_USERMODE_A.
+/// Source: the newest of each kind that the driver lists for these chips (`g_gpu_class_list.c`, open-gpu-kernel-modules 595.45.04). Older classes that a
+/// chip also lists are not used: a GB100 also lists HOPPER_CHANNEL_GPFIFO_A and HOPPER_USERMODE_A.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Architecture {
     pub name: &'static str,
     /// Chips that have these classes.
     pub chips: &'static str,
-    /// The compute class. A GPU lists exactly one, and no two rows have the same: GPUs are told apart by it.
+    /// The compute class. A GPU lists exactly one, and it differs in every row: it identifies the architecture.
     pub compute: u32,
     pub usermode: u32,
     pub channel: u32,
     pub copy: u32,
-    /// The version of QMDs in launches, `(major, minor)`: what CUDA was seen to write, or the newest that the class reference has.
+    /// The version of QMDs in launches, `(major, minor)`: as observed from CUDA, or the newest in the class reference.
     pub qmd: (u8, u8),
     /// Whether channels were seen to work on hardware.
     pub seen: bool,
@@ -38,7 +38,7 @@ pub static ARCHITECTURES: [Architecture; 8] = [
     row("Blackwell", "GB202 to GB20C: RTX PRO 6000, RTX 50", [0xcec0, 0xc761, 0xca6f, 0xcab5], (5, 1)),
 ];
 
-/// The one on which channels, copies and launches were seen, with drivers 570 and 580.
+/// The architecture on which channels, copies and launches were seen, with drivers 570 and 580.
 pub const HOPPER: Architecture = Architecture {
     name: "Hopper",
     chips: "GH100: H100, H200",
@@ -68,7 +68,7 @@ impl Architecture {
     /// The architecture of a GPU on which channels were seen to work.
     ///
     /// # Errors
-    /// [`Error::Architecture`] for every other GPU; [`Error::NoClass`] where the driver does not offer what such a GPU has.
+    /// [`Error::Architecture`] for every other GPU; [`Error::NoClass`] if the driver does not list a class of this architecture.
     pub fn seen(classes: &[u32]) -> Result<&'static Architecture, Error> {
         let Some(found) = Architecture::of(classes) else {
             let compute = classes.iter().copied().filter(|class| class::is_compute(*class)).max();
@@ -88,7 +88,7 @@ impl Architecture {
         if classes.contains(&found.usermode) { Ok(found) } else { Err(Error::NoClass(found.usermode)) }
     }
 
-    /// Bytes of a QMD: 256 up to version 3, 384 after. (Asked on the way of launches: without the class tables.)
+    /// Bytes of a QMD: 256 up to version 3, 384 after. (Does not use the class tables: launches call this.)
     pub const fn qmd_bytes(&self) -> u64 {
         if self.qmd.0 < 4 { 256 } else { 384 }
     }
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(seen, [&HOPPER]);
     }
 
-    /// A GB100 lists Hopper's channel and usermode classes, too: by those alone it would be taken for one.
+    /// A GB100 also lists Hopper's channel and usermode classes: by those alone it would be mistaken for Hopper.
     #[test]
     fn what_was_not_seen_is_refused_by_name() {
         let refused = |classes: &[u32]| Architecture::seen(classes).unwrap_err().to_string();

@@ -1,16 +1,17 @@
-//! Transfers that wait in the channel: the engine has fetched them and waits at a gate. A submission is one store that opens
-//! the gate.
+//! Transfers that wait in the channel: the engine has fetched them and waits at a gate. A submission is one store that
+//! opens the gate.
 //!
-//! Each transfer has two GPFIFO entries: a gate (the host's SEM_EXECUTE, ACQUIRE of a word of the transfer's own in video
-//! memory) and a body with SYNC_WAIT, whose words are fetched only after the gate. Data, number and the gate's word
-//! lie in one line, so one write of the CPU carries all three. What a doorbell costs (it wakes the channel, which reads
-//! GP_PUT and the entry) is paid before, when the transfer is armed.
+//! Each transfer has two GPFIFO entries: a gate (the host's SEM_EXECUTE, ACQUIRE of the transfer's own word in video
+//! memory), and a body with SYNC_WAIT, whose words are fetched only after the gate. The data, the number and the gate's
+//! word are in one line, so one write of the CPU stores all three. The cost of a doorbell (it wakes the channel, which
+//! reads GP_PUT and the entry) is paid earlier, when the transfer is armed.
 //!
-//! The price: a channel that waits at a gate occupies its runlist. Other channels there, CUDA's among them, run only in time
-//! slices; [`Armed::rest`] ends that. And no other transfer can use the channel: its entries would lie behind the gates.
+//! The price: a channel that waits at a gate occupies its runlist. Other channels there, CUDA's among them, run only in
+//! time slices; [`Armed::rest`] ends that. And no other transfer can use the channel: its entries would wait for the gates.
 //!
-//! A number is promised to a transfer when it is armed and announced when its gate is opened; what frees memory waits for what
-//! is announced. What is armed when the memory goes is never opened: its words are replaced by NOPs first.
+//! A transfer gets its number when it is armed. The number is announced when its gate is opened, and code that frees
+//! memory waits only for announced numbers. If the memory is freed first, the gate is never opened: the words are first
+//! replaced by NOPs.
 
 use crate::bar1;
 use crate::channel::{Channel, Group};
@@ -30,38 +31,39 @@ use std::ops::DerefMut;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Transfers with a place of their own. At most one less waits at its gate.
+/// Transfers, each with its own place. At most one fewer waits at its gate.
 const PLACES: usize = 4;
 /// Words of a line.
 const LINE_WORDS: usize = LINE / 4;
-/// How long a channel may take for what is let go.
+/// How long a channel may take for the transfers that are let go.
 const LET_GO: Duration = Duration::from_secs(2);
 
-/// A transfer that waits in the channel, several times over. It borrows the channel (`&mut Channel`) or has it (`Box<Channel>`).
+/// A transfer that is armed several times in the channel. It borrows the channel (`&mut Channel`) or owns it
+/// (`Box<Channel>`).
 #[derive(Debug)]
 pub struct Armed<C: DerefMut<Target = Channel>> {
     channel: C,
-    /// For each place a line with the gate's words, then the lines of the body, the last word of which is the gate.
+    /// For each place: a line with the gate's words, then the lines of the body. The body's last word opens the gate.
     memory: Arc<Memory>,
-    /// The body's words as they were validated.
+    /// The validated words of the body.
     template: Vec<u32>,
     layout: Layout,
-    /// Words from one place to the next.
+    /// Words between the starts of two places.
     stride: usize,
     bytes: u64,
     timed: bool,
     between: Between,
-    /// Each submission asks whether the memory is still the allocation that was pinned.
+    /// Each submission asks CUDA whether the memory is still the allocation that was pinned.
     asks: bool,
     how: LineStore,
     /// GPFIFO entries of each place.
     entries: [[u64; 2]; PLACES],
-    /// What was promised to each place last.
+    /// The last number given to each place.
     tickets: [Ticket; PLACES],
-    /// How often the addresses have moved, and at which of these moves each place was written.
+    /// How often the addresses have changed, and the count at which each place was written.
     moves: u64,
     written: [u64; PLACES],
-    /// The place whose gate is opened next, and how many from there on wait at theirs.
+    /// The place whose gate is opened next, and how many places from there on wait at their gates.
     next: usize,
     waiting: usize,
     last: Option<Ticket>,
@@ -71,7 +73,7 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
     /// A copy of `bytes` from the start of one region to the start of another by the channel's copy engine.
     ///
     /// # Errors
-    /// What the validator has against it, or no memory.
+    /// The validator's error, or no memory.
     pub fn copy(
         channel: C,
         to: &Region,
@@ -88,7 +90,7 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
         Armed::new(channel, words, bytes.into(), release.is_timed(), between)
     }
 
-    /// `bytes` that travel in the command stream to the start of a region, given at each submission.
+    /// An inline copy of `bytes` to the start of a region. Each submission gives the data.
     ///
     /// # Errors
     /// As [`Armed::copy`].
@@ -152,7 +154,7 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
         Ok(armed)
     }
 
-    /// How many submissions may be under way at once.
+    /// How many submissions may be unfinished at a time.
     pub const MOST: u32 = PLACES as u32;
 
     /// Bytes that one submission moves.
@@ -160,12 +162,12 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
         self.bytes
     }
 
-    /// True where [`Channel::timestamp`] is the time at which a submission of this was done.
+    /// True if [`Channel::timestamp`] is the time at which a submission of this was done.
     pub fn is_timed(&self) -> bool {
         self.timed
     }
 
-    /// The channel, to be waited on.
+    /// The channel, to wait on.
     pub fn channel(&self) -> &Channel {
         &self.channel
     }
@@ -180,17 +182,17 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
         (place + 1) * self.stride - 1
     }
 
-    /// Lets as many transfers wait as there are places for.
+    /// Arms transfers until all places but one wait.
     fn fill(&mut self) -> Result<(), Error> {
         while self.waiting < PLACES - 1 {
             let place = (self.next + self.waiting) % PLACES;
-            // The number before it is the last promise, or the last that was announced.
+            // The number before it is the last one given, or the last one announced.
             let before = match self.waiting {
                 0 => self.channel.last_ticket(),
                 _ => self.tickets[(place + PLACES - 1) % PLACES],
             };
             if self.last.is_some() && !self.channel.done(self.tickets[place]) && !self.is_new(place) {
-                // It is under way still.
+                // It is still in progress.
                 return Ok(());
             }
             self.arm(place, Ticket(before.0 + 1))?;
@@ -216,7 +218,7 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
         self.memory.va() + 4 * self.gate(place) as u64
     }
 
-    /// The GPFIFO entries of a place, its gate validated: numbers alone differ later.
+    /// The GPFIFO entries of a place. Its gate is validated: later only numbers differ.
     fn entries_of(&self, place: usize) -> Result<[u64; 2], Error> {
         let rules = Rules { space: &Gate(self.gate_va(place)), ..self.channel.rules() };
         validate::check(&self.acquire(place, 0)?, &rules)?;
@@ -230,7 +232,7 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
     }
 
     fn arm(&mut self, place: usize, ticket: Ticket) -> Result<(), Error> {
-        // Whatever the gate holds is not what opens it now.
+        // Closes the gate: its value must differ from the new number.
         store(&self.memory, self.gate(place), !ticket.payload());
         store(&self.memory, self.body(place) + self.layout.payload, ticket.payload());
         for (i, word) in self.acquire(place, ticket.payload())?.into_iter().enumerate() {
@@ -241,18 +243,18 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
         Ok(())
     }
 
-    /// Opens the next gate, with the data of the last time.
+    /// Opens the next gate, with the previous data.
     ///
     /// # Errors
-    /// [`Error::RingFull`] while all places are under way, [`Error::Stale`] where something that it names was unmapped,
-    /// [`Error::ChannelKilled`], [`Error::Forked`]: nothing was submitted then.
+    /// [`Error::RingFull`] while all places are in progress, [`Error::Stale`] if memory that it names was unmapped,
+    /// [`Error::ChannelKilled`], [`Error::Forked`]. In all these cases the gate stays closed.
     #[inline]
     pub fn submit(&mut self) -> Result<Ticket, Error> {
         self.open(None)
     }
 
-    /// Opens the next gate for a copy between other places of the same two regions: the body is fetched behind its gate, so its addresses
-    /// may change until then. They stay for the next [`Armed::submit`].
+    /// Opens the next gate for a copy between other places of the same two regions. The body is fetched after the gate
+    /// opens, so its addresses may change until then. They also apply to the next [`Armed::submit`].
     ///
     /// # Errors
     /// As [`Armed::submit`], and [`Error::OutsideRegion`].
@@ -267,7 +269,7 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
         self.open(None)
     }
 
-    /// Opens the next gate for an inline copy of `data`, which is as long as was prepared.
+    /// Opens the next gate for an inline copy of `data`, which must have the prepared length.
     ///
     /// # Errors
     /// As [`Armed::submit`], and [`Error::Length`] for data of another length.
@@ -293,7 +295,7 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
         }
         let place = self.next;
         let ticket = self.tickets[place];
-        // ORDERING: announced before the leases are looked at, see `lease`.
+        // ORDERING: announced before the leases are read, see `lease`.
         self.channel.announce(ticket);
         if self.channel.admit_transfer(&self.between).is_err() {
             self.channel.give_back(ticket);
@@ -308,13 +310,13 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
         self.next = (place + 1) % PLACES;
         self.waiting -= 1;
         self.last = Some(ticket);
-        // The next ones, while this is under way. This one is on its way whatever comes of them: the next submission tries again,
-        // and says what is wrong.
+        // Arms the next ones while this one is in progress. This submission is already made, so an error here is
+        // dropped: the next submission arms again and returns the error.
         let _ = self.fill();
         Ok(ticket)
     }
 
-    /// The body with its data; its last line, which holds the gate, in one piece and last.
+    /// Stores the body with its data. Its last line, which holds the gate, is stored last and in one piece.
     #[inline]
     fn store(&mut self, place: usize, ticket: Ticket) {
         let body = self.body(place);
@@ -338,18 +340,18 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
             before = true;
         }
         if before {
-            // ORDERING: the gate opens behind all words of the body.
+            // ORDERING: the gate opens after all words of the body.
             stores::sfence();
         }
         debug_assert!(bar1::check(4 * (body + last) as u64, LINE as u64, self.memory.length()).is_ok());
-        // SAFETY: a line of the memory, which is mapped as long as self; this CPU can.
+        // SAFETY: a line of the memory, which is mapped as long as self; this CPU has the instruction.
         unsafe { stores::store_line(self.how, self.memory.as_ptr().add(4 * (body + last)), &line) };
     }
 
     /// Frees the engine: no transfer waits at a gate any more. The next submission arms again, and takes longer.
     ///
     /// # Errors
-    /// [`Error::Timeout`] where the channel does not come to its end, [`Error::ChannelKilled`], [`Error::Forked`].
+    /// [`Error::Timeout`] if the channel does not finish, [`Error::ChannelKilled`], [`Error::Forked`].
     pub fn rest(&mut self) -> Result<(), Error> {
         self.channel.usable()?;
         if self.waiting == 0 {
@@ -357,12 +359,12 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
         }
         let places = (0..self.waiting).map(|i| (self.next + i) % PLACES).collect::<Vec<_>>();
         for &place in &places {
-            // NOPs: nothing has fetched them yet, for the gate is shut.
+            // NOPs. The GPU has not fetched these words yet, because the gate is closed.
             for i in 0..self.template.len() {
                 store(&self.memory, self.body(place) + i, 0);
             }
         }
-        // ORDERING: the gates open behind them.
+        // ORDERING: the gates open after the NOPs.
         stores::sfence();
         for &place in &places {
             store(&self.memory, self.gate(place), self.tickets[place].payload());
@@ -381,7 +383,7 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
     }
 }
 
-/// The word of one gate, which is no memory that anything else may name.
+/// The word of one gate. No other words may name it.
 struct Gate(u64);
 
 impl Ranges for Gate {
@@ -389,7 +391,7 @@ impl Ranges for Gate {
         va == self.0 && length == 4
     }
 
-    /// An armed copy is as quick as it is because nothing else runs on its channel's engine meanwhile.
+    /// An armed copy is fast because no other transfer runs on its channel's engine.
     fn may_hold(&self, va: u64) -> bool {
         va == self.0
     }
@@ -397,9 +399,9 @@ impl Ranges for Gate {
 
 impl<C: DerefMut<Target = Channel>> Drop for Armed<C> {
     fn drop(&mut self) {
-        // A channel that does not let go keeps the words until it goes itself.
+        // If the channel does not finish, it keeps the words until it is dropped itself.
         let _ = self.rest();
-        // Whatever is submitted next is behind it in the ring.
+        // The next submission follows this one in the ring.
         let next = Ticket(self.channel.last_ticket().0 + 1);
         let done = self.waiting == 0 && self.last.is_none_or(|last| self.channel.done(last));
         self.channel.grave().put(self.memory.clone(), if done { self.channel.last_ticket() } else { next });

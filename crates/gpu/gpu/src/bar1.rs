@@ -1,10 +1,10 @@
-//! GPU video memory under the CPU's hands: a range of it mapped through BAR1.
+//! GPU video memory that the CPU can access: a range of it mapped through BAR1.
 //!
-//! The mapping hangs on a handle of its own (RM_DUP_OBJECT), so the video memory behind it stays allocated for as long as the
-//! map lives, also where CUDA gives the whole mapping back to the driver. That does not hold for a small block of CUDA's: it
-//! shares the mapping with others, and CUDA may give it to another owner. So each store and load asks first whether the pin still
-//! holds, and is [`Error::Stale`] where it does not; what ends a pin is told at [`crate::Region`]. A store that another thread
-//! makes while the block is being freed is the program's race, as with any pointer.
+//! The mapping uses its own handle (RM_DUP_OBJECT), so the video memory stays allocated for as long as the map lives,
+//! even if CUDA gives the whole mapping back to the driver. That does not protect a small block of CUDA memory: it
+//! shares its mapping with others, and CUDA may give the block to another owner. So each store and load first checks
+//! whether the pin still holds, and returns [`Error::Stale`] if not. [`crate::Region`] lists the events that end a pin.
+//! A store in another thread during the free of a block is the program's race, as with any pointer.
 //!
 //! BAR1 is mapped write-combined: stores are posted, a load is a round trip over PCIe.
 
@@ -21,18 +21,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const PAGE: u64 = 0x1000;
-/// The largest range that is mapped at once.
+/// The largest range in one mapping.
 const MAX_LENGTH: u64 = 1 << 40;
 
-/// Whose memory is mapped.
+/// The owner of the mapped memory.
 enum Owner {
-    /// Ours: it is there as long as this.
+    /// doorbell's memory, kept alive by this.
     Memory(#[allow(dead_code, reason = "kept alive")] Arc<Memory>),
     /// CUDA's, pinned.
     Pin(Arc<Pin>),
 }
 
-/// A range of a video-memory object, by a handle of our own.
+/// A range of a video-memory object, with doorbell's own handle.
 pub(crate) struct Duplicate {
     device: Arc<Device>,
     handle: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Duplicate {
 }
 
 impl Duplicate {
-    /// Of memory of our own.
+    /// For doorbell's own memory.
     pub(crate) fn of(memory: &Arc<Memory>) -> Result<Arc<Duplicate>, Error> {
         if memory.place() != Place::Video {
             return Err(Error::NotVideo);
@@ -53,7 +53,7 @@ impl Duplicate {
         Duplicate::new(device, (device.client, memory.handle()), 0, memory.length(), owner)
     }
 
-    /// Of memory of CUDA's that was pinned.
+    /// For CUDA memory that was pinned.
     pub(crate) fn of_pin(pin: &Arc<Pin>) -> Result<Arc<Duplicate>, Error> {
         let space = pin.space();
         let refuse = |why| Error::NotPinnable { va: pin.va(), length: pin.length(), why };
@@ -69,7 +69,7 @@ impl Duplicate {
         let owner = Owner::Pin(pin.clone());
         let theirs = (found.client, found.handle);
         let duplicate = Duplicate::new(space.device(), theirs, found.offset, pin.length(), owner);
-        // The handle named this memory when it was duplicated if the pin holds now. (Freed a moment before, it names nothing.)
+        // If the pin holds now, the handle named this memory when it was duplicated. (After a free it would name no memory.)
         if !pin.region().is_live() {
             return Err(Error::Stale);
         }
@@ -94,7 +94,7 @@ impl Duplicate {
         self.size
     }
 
-    /// The memory is still what was mapped, and this is still the process that mapped it.
+    /// The memory is still the mapped memory, and this is still the process that mapped it.
     #[inline]
     fn usable(&self) -> Result<(), Error> {
         if self.device.forked() {
@@ -113,11 +113,11 @@ impl Drop for Duplicate {
     }
 }
 
-/// Bus addresses that another PCIe device may be given.
+/// Bus addresses to give to another PCIe device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusRange {
     pub address: u64,
-    /// Bytes that are known to follow one another from there on.
+    /// Bytes from there on that are known to be contiguous.
     pub length: u64,
 }
 
@@ -132,8 +132,8 @@ pub struct Bar1Map {
     mapping: Mapping,
 }
 
-// SAFETY: the mapping lives as long as the map, and is only touched through volatile, streaming or atomic accesses; what
-// several threads write to the same bytes is theirs to order, as on the bus.
+// SAFETY: the mapping lives as long as the map, and is only accessed through volatile, streaming or atomic accesses. If
+// several threads write to the same bytes, they must order that themselves, as on the bus.
 unsafe impl Send for Bar1Map {}
 // SAFETY: as above.
 unsafe impl Sync for Bar1Map {}
@@ -147,21 +147,21 @@ impl std::fmt::Debug for Bar1Map {
 }
 
 impl Bar1Map {
-    /// Maps `length` bytes at `offset` of video memory of our own.
+    /// Maps `length` bytes at `offset` of doorbell's own video memory.
     ///
     /// # Errors
-    /// [`Error::NotVideo`] for host memory, [`Error::Outside`] where the range is not within it, [`Error::Length`] where it
-    /// is empty; the driver's where BAR1 has no room.
+    /// [`Error::NotVideo`] for host memory, [`Error::Outside`] if the range is not within it, [`Error::Length`] if it
+    /// is empty, the driver's error if BAR1 has no room.
     pub fn of(memory: &Arc<Memory>, offset: u64, length: u64) -> Result<Bar1Map, Error> {
         check(offset, length, memory.length())?;
         Bar1Map::new(&Duplicate::of(memory)?, offset, length)
     }
 
-    /// Maps `length` bytes at `offset` of a pinned range of CUDA's. The map keeps the pin and the mapping that it is in: when
-    /// CUDA has freed it, calls here are [`Error::Stale`].
+    /// Maps `length` bytes at `offset` of a pinned range of CUDA memory. The map keeps the pin and the mapping that
+    /// contains it. After CUDA has freed the memory, calls on the map return [`Error::Stale`].
     ///
     /// # Errors
-    /// As [`Bar1Map::of`], and [`Error::NotPinnable`] where the range lies in several of CUDA's allocations.
+    /// As [`Bar1Map::of`], and [`Error::NotPinnable`] if the range spans several of CUDA's allocations.
     pub fn of_pin(pin: &Arc<Pin>, offset: u64, length: u64) -> Result<Bar1Map, Error> {
         check(offset, length, pin.length())?;
         Bar1Map::new(&Duplicate::of_pin(pin)?, offset, length)
@@ -174,7 +174,7 @@ impl Bar1Map {
         }
         object.usable()?;
         let offset = object.base + offset;
-        // Whole pages, as the driver maps; the range begins somewhere in the first.
+        // Whole pages, as the driver maps them; the range begins somewhere in the first.
         let first = offset & !(PAGE - 1);
         let skip = offset - first;
         let mapping = Mapping::new(object, first, (skip + length).next_multiple_of(PAGE))?;
@@ -188,19 +188,19 @@ impl Bar1Map {
         self.length
     }
 
-    /// PCIe bus address of the first byte. Other devices reach it there if no IOMMU is between; how far the range
-    /// goes on from there, [`Bar1Map::bus_range`] says.
+    /// PCIe bus address of the first byte. Other devices reach it there if there is no IOMMU between.
+    /// [`Bar1Map::bus_range`] returns how much of the range is contiguous.
     pub fn bus_address(&self) -> u64 {
         self.bus
     }
 
-    /// The bus address with the length that may be used from there on.
+    /// The bus address with the usable length from there on.
     ///
-    /// The whole range, where the driver gives each mapping addresses in a row. Where BAR1 maps all video memory in
-    /// physical order (static BAR1), a range may be scattered, and only the rest of its first page is sure.
+    /// The whole range, if the driver gives each mapping contiguous addresses. If BAR1 maps all video memory in
+    /// physical order (static BAR1), a range may be scattered, and only the rest of its first page is certain.
     ///
     /// # Errors
-    /// The driver's, where it does not say how BAR1 is used.
+    /// The driver's error, if it does not report how BAR1 is used.
     pub fn bus_range(&self) -> Result<BusRange, Error> {
         let scattered = self.mapping.object.device.static_bar1()?;
         let page = PAGE - self.bus % PAGE;
@@ -208,17 +208,17 @@ impl Bar1Map {
         Ok(BusRange { address: self.bus, length })
     }
 
-    /// Which instructions copy here.
+    /// The instructions that copy here.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// How [`Bar1Map::store_line`] stores: the best that this CPU has, if nothing else is set.
+    /// How [`Bar1Map::store_line`] stores: by default the best method of this CPU.
     pub fn line_store(&self) -> LineStore {
         self.line
     }
 
-    /// True if it will be so; false, and nothing changes, where this CPU cannot.
+    /// True if it was set; false, with the method unchanged, if this CPU lacks it.
     pub fn set_line_store(&mut self, how: LineStore) -> bool {
         let can = how.is_available();
         if can {
@@ -227,7 +227,7 @@ impl Bar1Map {
         can
     }
 
-    /// Nothing names its pin any more, if nobody else has that: its drop waits for nothing.
+    /// If this map is the only user of its pin, the pin's drop will not wait for any submission.
     pub(crate) fn let_go(&mut self) {
         if let Some(Duplicate { owner: Owner::Pin(pin), .. }) = Arc::get_mut(&mut self.mapping.object)
             && let Some(pin) = Arc::get_mut(pin)
@@ -236,7 +236,7 @@ impl Bar1Map {
         }
     }
 
-    /// That the memory is still what was mapped: what is about to let another device come to it asks first.
+    /// Checks that the memory is still the mapped memory. Call this before giving the address to another device.
     ///
     /// # Errors
     /// [`Error::Stale`], [`Error::Forked`].
@@ -245,33 +245,34 @@ impl Bar1Map {
         self.mapping.object.usable()
     }
 
-    /// The mapped bytes, for what is not here. Stores are write-combined: fence them with SFENCE.
+    /// The mapped bytes, for accesses that this type does not offer. Stores are write-combined: fence them with SFENCE.
     pub fn as_ptr(&self) -> *mut u8 {
         self.at
     }
 
-    /// Stores bytes with streaming stores, and a fence behind them: when this returns they are on their way, in front of
-    /// every later store to the device. No allocation or system call, and no lock but once after each time that CUDA
-    /// unmapped something.
+    /// Stores bytes with streaming stores and a fence after them. On return they are on their way, ahead of every later
+    /// store to the device. Makes no allocation or system call. Takes a lock only once after each time that CUDA
+    /// unmapped memory.
     ///
     /// # Errors
-    /// [`Error::Outside`]: the range is not within the map; [`Error::Stale`]: the memory was freed or unpinned; [`Error::Forked`] in
-    /// a fork's child. Nothing was written.
+    /// [`Error::Outside`]: the range is not within the map; [`Error::Stale`]: the memory was freed or unpinned;
+    /// [`Error::Forked`] in a fork's child. No byte was written.
     #[inline]
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         check(offset, bytes.len() as u64, self.length)?;
         self.mapping.object.usable()?;
         Point::BeforeStores.reached();
-        // SAFETY: in bounds (just checked) of a mapping that lives as long as self; `bytes` is memory of the program's own
-        // and the level is this CPU's.
+        // SAFETY: in bounds (just checked) of a mapping that lives as long as self. `bytes` is the program's own
+        // memory, and this CPU supports the level.
         unsafe { stores::store(self.level, self.at.add(offset as usize), bytes.as_ptr(), bytes.len()) };
         // ORDERING: streaming stores are weakly ordered and may stay in the write-combining buffers: this sends them.
         stores::sfence();
         Ok(())
     }
 
-    /// Loads bytes with streaming loads: what the memory holds now, this thread's earlier stores included. Asks nobody, as
-    /// [`Bar1Map::write`]. Of a line that the range holds a part of, the rest is fetched too and left out.
+    /// Loads bytes with streaming loads: the memory's current contents, including this thread's earlier stores. Like
+    /// [`Bar1Map::write`] it makes no system call. If the range covers part of a line, the whole line is fetched and
+    /// the rest is dropped.
     ///
     /// # Errors
     /// As [`Bar1Map::write`].
@@ -280,19 +281,20 @@ impl Bar1Map {
         check(offset, into.len() as u64, self.length)?;
         self.mapping.object.usable()?;
         Point::BeforeStores.reached();
-        // ORDERING: earlier stores leave the write-combining buffers, and no line that a streaming load fetched before
-        // is taken for the memory's present contents.
+        // ORDERING: earlier stores leave the write-combining buffers, and a line that an earlier streaming load fetched
+        // does not count as the memory's present contents.
         stores::mfence();
-        // SAFETY: in bounds (just checked) of a mapping of whole pages, hence of whole lines, that lives as long as self;
-        // `into` is memory of the program's own and the level is this CPU's.
+        // SAFETY: in bounds (just checked) of a mapping of whole pages, hence of whole lines, that lives as long as
+        // self. `into` is the program's own memory, and this CPU supports the level.
         unsafe { stores::load(self.level, into.as_mut_ptr(), self.at.add(offset as usize), into.len()) };
-        // ORDERING: streaming loads are weakly ordered too: what the caller loads next is not older than this.
+        // ORDERING: streaming loads are weakly ordered too: the caller's next loads are not older than this one.
         stores::lfence();
         Ok(())
     }
 
-    /// Returns when the stores that this thread has made up to that byte are there: a load comes back behind them. Whether the memory is still there is not
-    /// asked: who was told so before its stores, and holds the memory, is to have it until they have arrived.
+    /// Returns when this thread's stores up to that byte have arrived: a load returns after them. Does not check
+    /// whether the memory is still there. The caller must have checked that before its stores, and must keep the memory
+    /// until they arrive.
     ///
     /// # Errors
     /// [`Error::Outside`], [`Error::Forked`].
@@ -312,13 +314,13 @@ impl Bar1Map {
         Ok(())
     }
 
-    /// Stores four bytes in one piece, with a fence behind.
+    /// Stores four bytes in one piece, then a fence.
     ///
     /// # Errors
-    /// As [`Bar1Map::write`], and [`Error::Misaligned`] where the word's address is no multiple of 4.
+    /// As [`Bar1Map::write`], and [`Error::Misaligned`] if the word's address is not a multiple of 4.
     #[inline]
     pub fn store32(&self, offset: u64, value: u32) -> Result<(), Error> {
-        // ORDERING: behind everything that this thread wrote here and fenced; the fence sends it.
+        // ORDERING: after everything that this thread wrote here and fenced; the fence sends it.
         self.word32(offset)?.store(value, Ordering::Release);
         stores::sfence();
         Ok(())
@@ -333,14 +335,15 @@ impl Bar1Map {
         Ok(())
     }
 
-    /// Stores a whole line in one piece, and sends it. What was stored before and not fenced may be overtaken.
+    /// Stores a whole line in one piece, and sends it. It may overtake earlier stores that were not fenced.
     ///
     /// # Errors
-    /// As [`Bar1Map::write`], and [`Error::Misaligned`] where it would lie in two lines.
+    /// As [`Bar1Map::write`], and [`Error::Misaligned`] if it would span two lines.
     #[inline]
     pub fn store_line(&self, offset: u64, line: &Line) -> Result<(), Error> {
         let at = self.place(offset, LINE as u64)?;
-        // SAFETY: a line of the map (checked there), which lives as long as self; this CPU can (`set_line_store`).
+        // SAFETY: a line of the map (checked there), which lives as long as self; this CPU has the instruction
+        // (`set_line_store`).
         unsafe { stores::store_line(self.line, at, line) };
         Ok(())
     }
@@ -348,7 +351,7 @@ impl Bar1Map {
     /// Loads four bytes in one piece; errors as in [`Bar1Map::store32`].
     #[inline]
     pub fn load32(&self, offset: u64) -> Result<u32, Error> {
-        // ORDERING: what is loaded after a flag was seen is not older than the flag.
+        // ORDERING: loads after a flag was seen are not older than the flag.
         Ok(self.word32(offset)?.load(Ordering::Acquire))
     }
 
@@ -380,7 +383,7 @@ impl Bar1Map {
     }
 }
 
-/// The range lies within `size` bytes.
+/// Checks that the range is within `size` bytes.
 #[inline]
 pub(crate) fn check(offset: u64, length: u64, size: u64) -> Result<(), Error> {
     match offset.checked_add(length) {
@@ -389,21 +392,21 @@ pub(crate) fn check(offset: u64, length: u64, size: u64) -> Result<(), Error> {
     }
 }
 
-/// What RM_MAP_MEMORY and mmap have made; undone on drop, whole or half.
+/// The results of RM_MAP_MEMORY and mmap; undone on drop, also if only one was made.
 struct Mapping {
     object: Arc<Duplicate>,
-    /// Never mapped where it is null.
+    /// Null: never mapped.
     at: *mut u8,
     length: usize,
-    /// What RM_MAP_MEMORY answered, until it is undone.
+    /// RM_MAP_MEMORY's result, until it is undone.
     linear: u64,
     known: bool,
     fd: RawFd,
 }
 
 impl Mapping {
-    /// Maps whole pages of the object. The file is a fresh one: it takes one mapping in its life (the driver answers
-    /// STATE_IN_USE to a second, even when the first is gone).
+    /// Maps whole pages of the object. The file is new: it takes one mapping in its life (the driver returns
+    /// STATE_IN_USE for a second, even after the first is gone).
     fn new(object: &Arc<Duplicate>, offset: u64, length: u64) -> Result<Mapping, Error> {
         let device = &object.device;
         let mut mapping = Mapping {
@@ -427,7 +430,7 @@ impl Mapping {
         )?;
         mapping.known = true;
         let prot = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let at =
             unsafe { device.driver.mmap(std::ptr::null_mut(), mapping.length, prot, libc::MAP_SHARED, mapping.fd, 0) };
         mapping.at = at.map_err(|cause| Error::Map { what: "video memory through BAR1", length, cause })?.cast();
@@ -442,11 +445,11 @@ impl Drop for Mapping {
             return;
         }
         if !self.at.is_null() {
-            // SAFETY: our own mapping; whoever used it is gone with its owner.
+            // SAFETY: this struct's own mapping; its users have ended with its owner.
             let _ = unsafe { device.driver.munmap(self.at.cast(), self.length) };
         }
         if self.known {
-            // What cannot be undone goes with the object's handle.
+            // A mapping that cannot be undone ends with the object's handle.
             let _ = driver::unmap_memory(
                 &*device.driver,
                 device.ctl,

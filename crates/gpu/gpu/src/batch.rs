@@ -1,9 +1,9 @@
-//! Many pieces behind one doorbell: scattered copies of one copy engine, prepared and validated once, with one release behind
-//! the last.
+//! Many pieces with one doorbell: scattered copies of one copy engine, prepared and validated once, with one release
+//! after the last.
 //!
-//! The first piece waits for what the channel was given before, all others may overlap one another (PIPELINED): the order in
-//! which they arrive is not known, so no two may write the same bytes. The release comes behind them all. A submission is that
-//! of any prepared transfer: it writes one number and rings, however many pieces there are.
+//! The first piece waits for the channel's earlier work. All others may overlap one another (PIPELINED): their order of
+//! arrival is unknown, so no two may write the same bytes. The release follows them all. A submission is that of any
+//! prepared transfer: it writes one number and rings, however many pieces there are.
 
 use crate::channel::Channel;
 use crate::error::Error;
@@ -22,7 +22,7 @@ pub struct Piece {
     pub bytes: u32,
 }
 
-/// Scattered pieces that are ready to go together, on one channel.
+/// Scattered pieces on one channel, ready to be submitted together.
 #[derive(Debug)]
 pub struct Batch {
     prepared: Prepared,
@@ -30,14 +30,14 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The most pieces that go behind one doorbell.
+    /// The maximum number of pieces for one doorbell.
     pub const MOST: usize = 4096;
 
-    /// Pieces between any of the regions, each of which lies within one region at either end.
+    /// Pieces between any of the regions. At either end a piece must be within one region.
     ///
     /// # Errors
-    /// [`Error::OutsideRegion`] for a piece that does not, [`Error::Length`] for none or more than [`Batch::MOST`], and what the
-    /// validator has against it: nothing can be submitted then.
+    /// [`Error::OutsideRegion`] for a piece outside, [`Error::Length`] for none or more than [`Batch::MOST`], or the
+    /// validator's error. No batch is made then.
     pub fn new(ch: &mut Channel, regions: &[Region], pieces: &[Piece], release: CopyRelease) -> Result<Batch, Error> {
         if pieces.is_empty() || pieces.len() > Batch::MOST {
             return Err(Error::Length(pieces.len() as u64));
@@ -64,7 +64,7 @@ impl Batch {
         Ok(Batch { prepared, pieces: pieces.len() })
     }
 
-    /// Submits all pieces once more, with one doorbell.
+    /// Submits all pieces again, with one doorbell.
     ///
     /// # Errors
     /// As [`Prepared::submit`].
@@ -82,7 +82,7 @@ impl Batch {
         self.pieces
     }
 
-    /// True where [`Channel::timestamp`] is the time at which a submission of this was done.
+    /// True if [`Channel::timestamp`] is the time at which a submission of this was done.
     pub fn is_timed(&self) -> bool {
         self.prepared.is_timed()
     }
@@ -95,7 +95,7 @@ fn words(tracker: u64, pieces: &[Piece], release: CopyRelease) -> Result<(Vec<u3
     for (n, Piece { to, from, bytes }) in pieces.iter().enumerate() {
         let [from_hi, to_hi] = [from, to].map(|va| (va >> 32) as u32);
         w.inc(COPY, offset::COPY_OFFSET_IN_UPPER, &[from_hi, *from as u32, to_hi, *to as u32])?;
-        // Registers keep their values: a length is written where it changes.
+        // Registers keep their values: a length is written only when it changes.
         if length.replace(*bytes) != Some(*bytes) {
             w.inc(COPY, offset::COPY_LINE_LENGTH_IN, &[*bytes])?;
         }

@@ -1,16 +1,16 @@
-//! Copies of one length that are aimed when they are submitted, many behind one doorbell.
+//! Copies of one length whose addresses are set when they are submitted, many with one doorbell.
 //!
-//! The words of as many copies as one submission may have are made and validated once, between two regions. A copy that is added
-//! compares its two addresses with the regions and writes them into its words. So the validator need not look again: nothing else
-//! changes. A [`Batch`](crate::Batch) has fixed places and lengths of many kinds, [`Copies`](crate::Copies) any at each submission, each
-//! of which passes the validator then.
+//! The words for the maximum number of copies are made and validated once, between two regions. Adding a copy compares its two
+//! addresses with the regions and writes them into its words. No other word changes, so the validator need not check again. A
+//! [`Batch`](crate::Batch) has fixed places and various lengths. [`Copies`](crate::Copies) takes any copy at each submission,
+//! and each passes the validator then.
 //!
-//! What the copies share is written once for all: the length, and the source's upper half where the region has one. LAUNCH_DMA is a
-//! word with its header (IMMD_DATA_METHOD). That leaves five words a copy, of which three change.
+//! Words that all copies share are written once: the length, and the source's upper half if it is the same for the whole
+//! region. LAUNCH_DMA shares a word with its header (IMMD_DATA_METHOD). That leaves five words a copy, of which three change.
 //!
-//! The words are made in ordinary memory and go to the GPU's in whole lines by streaming stores, some lines at a time: so the stores
-//! are on their way while the caller makes the next copies. The last lines come when the ticket is taken, because that waits for
-//! stores before it to leave the CPU. Nothing is read back.
+//! The words are made in ordinary memory. Streaming stores send them to the GPU's memory in whole lines, some lines at a time,
+//! so the stores are on their way while the caller adds the next copies. The last lines are stored after the ticket is taken,
+//! because taking it waits until earlier stores have left the CPU. No word is read back.
 
 use crate::channel::{Channel, Grave, Use};
 use crate::engine::Engine;
@@ -36,11 +36,11 @@ const PIECE: usize = 5 + 1;
 #[repr(align(64))]
 struct Line([u32; WORDS]);
 
-/// Addresses that a copy of this length may have within a region.
+/// The addresses that a copy of this length may have within a region.
 #[derive(Clone, Copy, Debug)]
 struct Within {
     first: u64,
-    /// The last one is so far from the first.
+    /// The distance of the last one from the first.
     span: u64,
 }
 
@@ -57,44 +57,44 @@ impl Within {
     }
 }
 
-/// Copies of one length between two regions, ready to be aimed and submitted together, on one channel.
+/// Copies of one length between two regions on one channel, to be given addresses and submitted together.
 #[derive(Debug)]
 pub struct Burst {
     slots: Slots,
-    /// The words as they were validated.
+    /// The validated words.
     template: Vec<u32>,
-    /// The words of the submission that is being made; behind it those of the template.
+    /// The words of the submission in preparation, followed by those of the template.
     staged: Vec<Line>,
-    /// How the GPU's memory is stored to; none where the words lie in the host's.
+    /// How to store to the GPU's memory; none if the words are in host memory.
     level: Option<Level>,
-    /// Words before the copies, and of each copy.
+    /// The number of words before the copies, and of each copy.
     head: usize,
     piece: usize,
     most: usize,
     bytes: u64,
     to: Within,
     from: Within,
-    /// Copies of the submission that is being made, and lines of it that are stored.
+    /// Copies in the submission in preparation, and how many of its lines are stored.
     added: usize,
     stored: usize,
     between: Between,
-    /// Each submission asks whether the memory is still the allocation that was pinned.
+    /// Each submission asks CUDA whether the memory is still the allocation that was pinned.
     asks: bool,
     channel: u64,
     grave: Grave,
 }
 
 impl Burst {
-    /// The most copies that go behind one doorbell.
+    /// The maximum number of copies for one doorbell.
     pub const MOST: usize = 4096;
 
-    /// Prepares up to `most` copies of `bytes` each, from one region to another, behind one doorbell. Up to `slots` submissions may be unfinished.
-    /// Copies of one submission may overtake each other. With [`CopyMode::Pipelined`] they may overtake those of submissions before, too;
-    /// otherwise the first waits for these. The release behind them is one of its own in any mode.
+    /// Prepares up to `most` copies of `bytes` each, from one region to another, with one doorbell. Up to `slots` submissions
+    /// may be unfinished. Copies of one submission may overtake each other. With [`CopyMode::Pipelined`] they may also overtake
+    /// those of earlier submissions; otherwise the first copy waits for these. In any mode the release after them is separate.
     ///
     /// # Errors
-    /// [`Error::OtherChannel`] for another engine's, [`Error::Length`] for no bytes, no copies, no slots or more copies than
-    /// [`Burst::MOST`], [`Error::OutsideRegion`] where a region is shorter than a copy, what the validator has against it, or no memory.
+    /// [`Error::OtherChannel`] for another engine's channel, [`Error::Length`] for no bytes, no copies, no slots or more copies
+    /// than [`Burst::MOST`], [`Error::OutsideRegion`] if a region is shorter than a copy, the validator's error, or no memory.
     pub fn new(
         ch: &mut Channel,
         (to, from): (&Region, &Region),
@@ -115,7 +115,7 @@ impl Burst {
         let between = Between::of(to, Some(from));
         let is_narrow = out_of.first >> 32 == (out_of.first + out_of.span) >> 32;
         let made = |pieces| words(tracker, (into.first, out_of.first), bytes, (mode, release), (pieces, is_narrow));
-        // A submission of fewer has the words of its copies and those of the release.
+        // A submission of fewer copies has the words of its copies and those of the release.
         ch.check_transfer(&made(1)?, &between)?;
         let template = made(most)?;
         ch.check_transfer(&template, &between)?;
@@ -145,17 +145,17 @@ impl Burst {
         })
     }
 
-    /// Copies that the submission which is being made has.
+    /// The number of copies in the submission in preparation.
     #[inline]
     pub fn added(&self) -> usize {
         self.added
     }
 
-    /// Adds a copy to the submission that is being made, each address within its region.
+    /// Adds a copy to the submission in preparation. Each address must be within its region.
     ///
     /// # Errors
-    /// [`Error::OutsideRegion`], [`Error::Length`] where it has as many as it may; for the first copy [`Error::RingFull`] while the GPU
-    /// still uses the next slot, [`Error::OtherChannel`], [`Error::ChannelKilled`]. Nothing was added then.
+    /// [`Error::OutsideRegion`], [`Error::Length`] if it has the maximum; for the first copy [`Error::RingFull`] while the GPU
+    /// still uses the next slot, [`Error::OtherChannel`], [`Error::ChannelKilled`]. The copy was not added then.
     #[inline]
     pub fn add(&mut self, ch: &Channel, to: u64, from: u64) -> Result<(), Error> {
         if self.added == 0 {
@@ -169,7 +169,7 @@ impl Burst {
                 return Err(Error::OutsideRegion { va, length: self.bytes });
             }
         }
-        // The launch is its last word, the halves of the addresses are before that.
+        // The launch is its last word, after the halves of the addresses.
         let end = self.head + (self.added + 1) * self.piece;
         self.put(end - 2, to as u32);
         self.put(end - 3, (to >> 32) as u32);
@@ -178,19 +178,20 @@ impl Burst {
             self.put(end - 5, (from >> 32) as u32);
         }
         self.added += 1;
-        // A line behind: the words of the last one may still be on their way to the cache, and a load of them all would wait for that.
+        // One line late: the last line's words may not have reached the cache yet, and a load of the whole line would wait for
+        // that.
         if end / WORDS > self.stored + RUN {
             self.store(self.stored + RUN);
         }
         Ok(())
     }
 
-    /// Submits what was added, with one doorbell.
+    /// Submits the added copies, with one doorbell.
     ///
     /// # Errors
-    /// [`Error::RingFull`], [`Error::OtherChannel`], [`Error::ChannelKilled`], [`Error::ChannelStopped`], [`Error::Forked`]: nothing
-    /// was submitted, and what was added is still there. [`Error::Length`] where nothing was added. [`Error::Stale`] where something that
-    /// it names was unmapped.
+    /// [`Error::RingFull`], [`Error::OtherChannel`], [`Error::ChannelKilled`], [`Error::ChannelStopped`], [`Error::Forked`]:
+    /// the submission was not made, and its copies remain. [`Error::Length`] without copies. [`Error::Stale`] if memory that it
+    /// names was unmapped.
     #[inline]
     pub fn submit(&mut self, ch: &mut Channel) -> Result<Ticket, Error> {
         if self.channel != ch.id() {
@@ -206,7 +207,7 @@ impl Burst {
         let at = self.head + self.added * self.piece;
         let (slot, end) = (self.slots.next(), at + layout::SEMAPHORE);
         let entry = self.slots.entry(slot, 0, end).ok_or(Error::Length(end as u64))?;
-        // ORDERING: taken before the leases are looked at, see `lease`.
+        // ORDERING: taken before the leases are read, see `lease`.
         let ticket = ch.take_ticket();
         if ch.admit_transfer(&self.between).is_err() {
             ch.give_back(ticket);
@@ -215,7 +216,7 @@ impl Burst {
         }
         let is_whole = self.added == self.most;
         if !is_whole {
-            // The release comes where the words of the next copy are.
+            // The release replaces the words of the next copy.
             self.restore(at, self.template.len() - layout::SEMAPHORE);
         }
         self.put(at + layout::PAYLOAD, ticket.payload());
@@ -241,19 +242,20 @@ impl Burst {
         self.staged[word / WORDS].0[word % WORDS] = value;
     }
 
-    /// As many words as a release has, at `to`, from `from` in the template.
+    /// Copies as many words as a release has from `from` in the template to `to`.
     fn restore(&mut self, to: usize, from: usize) {
         for n in 0..layout::SEMAPHORE {
             self.put(to + n, self.template[from + n]);
         }
     }
 
-    /// Lines up to that one into the slot.
+    /// Stores the lines up to that one into the slot.
     fn store(&mut self, upto: usize) {
         let lines = &self.staged[self.stored..upto];
         let at = 4 * (self.slots.next() * self.slots.stride + self.stored * WORDS);
         debug_assert!((at + size_of_val(lines)) as u64 <= self.slots.memory.length());
-        // SAFETY: lines of a slot that the GPU is done with (`free`), in bounds; `level` is what this CPU has; our memory begins at a page.
+        // SAFETY: lines of a slot that the GPU is done with (`free`), in bounds. This CPU has `level`. The slots' memory begins
+        // at a page.
         unsafe {
             let to = self.slots.memory.as_ptr().add(at);
             match self.level {
@@ -271,7 +273,8 @@ impl Drop for Burst {
     }
 }
 
-/// Copies from the start of one region to the start of another, and the release. Narrow: the source's upper half stays.
+/// Copies from the start of one region to the start of another, and the release. `is_narrow`: the source's upper half is
+/// constant.
 fn words(
     tracker: u64,
     (to, from): (u64, u64),

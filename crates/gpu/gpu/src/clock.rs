@@ -1,7 +1,7 @@
-//! The GPU's nanosecond clock, read through the usermode page, and the CPU's time stamp counter beside it.
+//! The GPU's nanosecond clock, read through the usermode page and compared with the CPU's time stamp counter (tsc).
 //!
-//! A reading is a load over PCIe, about 1 us. It happened somewhere between two readings of the tsc around it, so half their
-//! distance is the error; the tightest of many readings has the least.
+//! A reading is a load over PCIe, about 1 us. It happened between two readings of the tsc around it, so half their
+//! distance is the error. Of many readings the tightest has the smallest error.
 
 use crate::device::{Bar, Device};
 use crate::stores::lfence;
@@ -31,14 +31,14 @@ pub struct Correlation {
     pub tsc: u64,
     /// The GPU's clock, nanoseconds.
     pub gpu_ns: u64,
-    /// The two are one moment within so many nanoseconds either way: half the bracket of the reading, and a step of the
+    /// The two clocks agree within this many nanoseconds either way: half the bracket of the reading, and a step of the
     /// GPU's clock.
     pub error_ns: u64,
     /// Ticks of the tsc a second, measured against the kernel's clock once in a process (a few parts in a million).
     pub tsc_hz: u64,
 }
 
-/// How fast the GPU's clock goes by the tsc, from two correlations.
+/// The rate of the GPU's clock relative to the tsc, from two correlations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drift {
     from: Correlation,
@@ -68,8 +68,8 @@ impl Clock {
         self.reading().gpu_ns
     }
 
-    /// Reads both clocks as nearly at one moment as they can be, from the tightest of many readings: well below 1 us on real
-    /// hardware. Takes about a millisecond, and 25 ms more the first time in a process.
+    /// Reads both clocks as close to the same moment as possible, from the tightest of many readings: well below 1 us
+    /// on real hardware. Takes about a millisecond, and 25 ms more the first time in a process.
     pub fn correlate(&self) -> Correlation {
         let tsc_hz = tsc_hz();
         let readings: Vec<Reading> = (0..READINGS).map(|_| self.reading()).collect();
@@ -78,7 +78,7 @@ impl Clock {
 
     fn reading(&self) -> Reading {
         let page = self.device.usermode(Bar::Bar0);
-        // SAFETY: the page is mapped as long as the device lives, and both registers lie within it.
+        // SAFETY: the page is mapped as long as the device lives, and contains both registers.
         let read = |offset: u64| unsafe { (*page.add(offset as usize).cast::<AtomicU32>()).load(Ordering::Relaxed) };
         loop {
             let hi = read(TIME_1);
@@ -96,7 +96,7 @@ impl Clock {
 pub(crate) fn tsc() -> u64 {
     // ORDERING: loads from the device stay on their side of the counter's reading.
     lfence();
-    // SAFETY: RDTSC is there on every x86-64.
+    // SAFETY: every x86-64 has RDTSC.
     let ticks = unsafe { _rdtsc() };
     lfence();
     ticks
@@ -134,8 +134,8 @@ fn correlation(readings: &[Reading], tsc_hz: u64) -> Correlation {
     let Some(best) = readings.iter().min_by_key(|reading| width(reading)) else {
         return Correlation { tsc: 0, gpu_ns: 0, error_ns: u64::MAX, tsc_hz };
     };
-    // The clock may go in larger steps than documented: what all readings have in common, and the longest that one value
-    // was seen to stay.
+    // The clock may count in larger steps than documented. The step is estimated from the common divisor of all
+    // readings, and from the longest time that one value was seen to stay.
     let common = readings.iter().fold(0, |all, reading| gcd(all, reading.gpu_ns.abs_diff(best.gpu_ns)));
     let mut stayed = 0;
     for run in readings.chunk_by(|a, b| a.gpu_ns == b.gpu_ns) {
@@ -160,7 +160,8 @@ impl Correlation {
         along(self.gpu_ns, self.tsc, gpu_ns, self.tsc_hz, 1_000_000_000)
     }
 
-    /// How the GPU's clock went by the tsc between this correlation and a later one. `None` where no time lies between them.
+    /// The rate of the GPU's clock relative to the tsc between this correlation and a later one. `None` if there is no
+    /// time between.
     pub fn drift(&self, later: &Correlation) -> Option<Drift> {
         let ticks = later.tsc.checked_sub(self.tsc).filter(|&ticks| ticks != 0)?;
         let gpu_ns = later.gpu_ns.checked_sub(self.gpu_ns).filter(|&ns| ns != 0)?;
@@ -170,31 +171,31 @@ impl Correlation {
 }
 
 impl Drift {
-    /// Nanoseconds of the GPU's clock to a second of the tsc's, over one, in millionths: positive where the GPU's is fast.
-    /// As good as `tsc_hz`, which is only measured; conversions do not need it.
+    /// How much faster the GPU's clock is than the tsc, in millionths; negative if it is slower. Only as exact as the
+    /// measured `tsc_hz`; conversions do not need it.
     pub fn ppm(&self) -> f64 {
         let seconds = self.ticks as f64 / self.from.tsc_hz as f64;
         (self.gpu_ns as f64 / 1e9 / seconds - 1.0) * 1e6
     }
 
-    /// What the two correlations' errors amount to, in millionths either way.
+    /// The two correlations' errors together, in millionths either way.
     pub fn error_ppm(&self) -> f64 {
         self.error_ns as f64 / self.gpu_ns as f64 * 1e6
     }
 
-    /// The GPU's clock at a reading of the tsc, by the rate seen. Between the two correlations the error is at most the
-    /// greater of theirs, if the clocks went evenly.
+    /// The GPU's clock at a reading of the tsc, by the rate seen. If both clocks ran evenly, the error between the two
+    /// correlations is at most the greater of theirs.
     pub fn gpu_ns_at(&self, tsc: u64) -> u64 {
         along(self.from.tsc, self.from.gpu_ns, tsc, self.gpu_ns, self.ticks)
     }
 
-    /// As [`Drift::gpu_ns_at`], the other way.
+    /// As [`Drift::gpu_ns_at`], in the other direction.
     pub fn tsc_at(&self, gpu_ns: u64) -> u64 {
         along(self.from.gpu_ns, self.from.tsc, gpu_ns, self.ticks, self.gpu_ns)
     }
 }
 
-/// `to` moved by as much as `at` is from `from`, in the ratio given; it ends at the ends of u64.
+/// `to` moved by the distance from `from` to `at`, scaled by the given ratio; saturates at the ends of u64.
 fn along(from: u64, to: u64, at: u64, numerator: u64, denominator: u64) -> u64 {
     let distance = scale(at.abs_diff(from), numerator, denominator);
     if at >= from { to.saturating_add(distance) } else { to.saturating_sub(distance) }
@@ -213,7 +214,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A clock that starts at `origin`, goes in steps of `step`, read in brackets whose load takes place at `part`/256.
+    /// A clock that starts at `origin` and counts in steps of `step`, read in brackets whose load takes place at `part`/256.
     fn readings(origin: u64, step: u64, brackets: &[(u16, u8)]) -> Vec<Reading> {
         let mut tsc = 1_000_000;
         let mut all = Vec::new();
@@ -261,7 +262,7 @@ mod tests {
         }
     }
 
-    /// What a coarse step of the clock looks like from the readings alone.
+    /// The step of a coarse clock, as the readings alone show it.
     fn common_step(all: &[Reading]) -> u64 {
         all.iter().fold(0, |common, reading| gcd(common, reading.gpu_ns.abs_diff(all[0].gpu_ns)))
     }

@@ -1,10 +1,10 @@
-//! Copies that are written when they are submitted: other regions, offsets and lengths each time, one or many behind one
-//! doorbell, and, where wanted, an acquire in front of them or a release behind them.
+//! Copies that are written when they are submitted: other regions, offsets and lengths each time, one or many with one
+//! doorbell. A submission may have acquires before the copies and releases after them.
 //!
-//! A [`Prepared`](crate::Prepared) transfer is cheaper and moves the same number of bytes each time. This is for whoever learns
-//! only at the submission what is to be copied. A submission takes its ticket first and looks at the regions then, so whoever
-//! frees memory either sees the ticket or is seen. Each piece passes the validator. Nothing is allocated, and no lock is taken
-//! unless something was unmapped since a region was last looked at.
+//! A [`Prepared`](crate::Prepared) transfer is cheaper, but moves the same number of bytes each time. Use this if the copies
+//! are known only at the submission. A submission takes its ticket first and then looks at the regions. So a thread that frees
+//! memory either sees the ticket or is seen. Each piece passes the validator. A submission does not allocate, and takes no lock
+//! unless memory was unmapped since a region was last looked at.
 
 use crate::channel::Channel;
 use crate::engine::Engine;
@@ -22,20 +22,20 @@ use pushbuf::semaphore::Execute;
 
 /// Words of a slot, each one GPFIFO entry: about fifty pieces.
 const SLOT: usize = 512;
-/// Slots, most of which are for batches: a copy takes one.
+/// The number of slots. Most are for batches: a copy takes one.
 const SLOTS: usize = 128;
 /// Words that stay free in a slot for the tracker's release.
 const END: usize = 8;
-/// Most bytes that one launch moves; longer copies are several.
+/// The maximum bytes of one launch; longer copies take several.
 const LAUNCH: u64 = 1 << 30;
 
 /// Room for the words of copies on one channel.
 #[derive(Debug)]
 pub struct Copies {
     slots: Slots,
-    /// The words of the slot that is being written.
+    /// The words of the slot in preparation.
     staged: Box<[u32; SLOT]>,
-    /// GPFIFO entries of the submission that is being written.
+    /// GPFIFO entries of the submission in preparation.
     entries: Vec<u64>,
     lines: Option<LineStore>,
     channel: u64,
@@ -43,10 +43,10 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// For a channel of a copy engine.
+    /// For a copy engine's channel.
     ///
     /// # Errors
-    /// [`Error::OtherChannel`] for another engine's, or no memory.
+    /// [`Error::OtherChannel`] for another engine's channel, or no memory.
     pub fn new(ch: &mut Channel) -> Result<Copies, Error> {
         if !matches!(ch.engine(), Engine::Copy(_)) {
             return Err(Error::OtherChannel);
@@ -62,10 +62,10 @@ impl Copies {
         })
     }
 
-    /// Begins a submission: its ticket is taken. Dropped before [`Written::submit`], it never was.
+    /// Begins a submission: takes its ticket. If it is dropped before [`Written::submit`], the ticket is given back.
     ///
     /// # Errors
-    /// [`Error::RingFull`] while the next slot is under way, [`Error::OtherChannel`], [`Error::ChannelKilled`],
+    /// [`Error::RingFull`] while the next slot is in progress, [`Error::OtherChannel`], [`Error::ChannelKilled`],
     /// [`Error::ChannelStopped`], [`Error::Forked`].
     #[inline]
     pub fn begin<'c>(&'c mut self, ch: &'c mut Channel) -> Result<Written<'c>, Error> {
@@ -75,7 +75,7 @@ impl Copies {
         ch.ready()?;
         self.entries.clear();
         self.slots.free(ch)?;
-        // ORDERING: taken before any region is looked at, see `lease`.
+        // ORDERING: taken before any region is read, see `lease`.
         let ticket = ch.take_ticket();
         Ok(Written { copies: self, ch, ticket, words: 0, pieces: 0, submitted: false })
     }
@@ -87,19 +87,19 @@ impl Drop for Copies {
     }
 }
 
-/// A submission that is being written.
+/// A submission in preparation.
 #[derive(Debug)]
 pub struct Written<'c> {
     copies: &'c mut Copies,
     ch: &'c mut Channel,
     ticket: Ticket,
-    /// Words in the slot that is being written.
+    /// Words in the slot in preparation.
     words: usize,
     pieces: usize,
     submitted: bool,
 }
 
-/// What the words of one piece may name.
+/// The memory that the words of one piece may name.
 struct Allowed([(u64, u64); 2]);
 
 impl Ranges for Allowed {
@@ -109,15 +109,15 @@ impl Ranges for Allowed {
 }
 
 impl Written<'_> {
-    /// Pieces that one submission holds at least, without acquires and releases.
+    /// The minimum number of pieces that fit into one submission without acquires and releases.
     pub const PIECES: usize = SLOTS * ((SLOT - END) / layout::COPY) - 1;
 
-    /// Copies `bytes` from `from_at` in one region to `to_at` in another. The first piece waits for the submissions before on this
-    /// channel; pieces of one submission may overtake each other.
+    /// Copies `bytes` from `from_at` in one region to `to_at` in another. The first piece waits for the channel's earlier
+    /// submissions; pieces of one submission may overtake each other.
     ///
     /// # Errors
-    /// [`Error::Outside`], [`Error::Length`] for no bytes, [`Error::OtherSpace`], [`Error::OtherGpu`], [`Error::Stale`] where the
-    /// memory is gone, [`Error::RingFull`] where all slots are in use.
+    /// [`Error::Outside`], [`Error::Length`] for no bytes, [`Error::OtherSpace`], [`Error::OtherGpu`], [`Error::Stale`] if the
+    /// memory was freed, [`Error::RingFull`] if all slots are in use.
     #[inline]
     pub fn copy(&mut self, to: (&Region, u64), from: (&Region, u64), bytes: u64) -> Result<(), Error> {
         let (to, from) = (self.admit(to, bytes)?, self.admit(from, bytes)?);
@@ -135,7 +135,7 @@ impl Written<'_> {
         Ok(())
     }
 
-    /// The channel waits here until the word at `at` in the region has come to `value`, as a number that counts up and wraps.
+    /// The channel waits here until the word at `at` in the region has reached `value`, as a number that counts up and wraps.
     ///
     /// # Errors
     /// As [`Written::copy`], and [`Error::Misaligned`].
@@ -146,7 +146,7 @@ impl Written<'_> {
         })
     }
 
-    /// Writes `value` to the word at `at` in the region when all pieces before are there.
+    /// Writes `value` to the word at `at` in the region when all earlier pieces have arrived.
     ///
     /// # Errors
     /// As [`Written::acquire`].
@@ -155,8 +155,8 @@ impl Written<'_> {
         self.write(layout::SEMAPHORE, Allowed([(va, 4); 2]), |w| w.copy_release(COPY, va, value, false))
     }
 
-    /// That the caller may load and store this memory itself until the submission is dropped, which needs no words: whoever frees the
-    /// memory waits for that.
+    /// Lets the caller load and store this memory itself until the submission is dropped. Adds no words. A thread that frees
+    /// the memory waits until then.
     ///
     /// # Errors
     /// As [`Written::copy`].
@@ -170,7 +170,7 @@ impl Written<'_> {
         if va.is_multiple_of(4) { Ok(va) } else { Err(Error::Misaligned { offset: at, size: 4 }) }
     }
 
-    /// The address of `bytes` at `at` in a region that this channel may be told of now.
+    /// The address of `bytes` at `at` in a region, if this channel may name the region now.
     #[inline]
     fn admit(&self, (region, at): (&Region, u64), bytes: u64) -> Result<u64, Error> {
         if at.checked_add(bytes).is_none_or(|end| end > region.length()) {
@@ -201,13 +201,13 @@ impl Written<'_> {
         Ok(())
     }
 
-    /// The staged words into their slot; its entry is one more of the submission.
+    /// Stores the staged words into their slot, and adds its entry to the submission.
     fn close_slot(&mut self) -> Result<(), Error> {
         Point::AfterWords.reached();
         let Copies { slots, staged, entries, lines, .. } = &mut *self.copies;
         let (slot, words) = (slots.ahead(entries.len()), &staged[..self.words]);
         match *lines {
-            // SAFETY: the slot is not under way; `new` has asked whether this CPU can.
+            // SAFETY: the slot is not in progress; `new` has checked that this CPU has the instruction.
             Some(how) => unsafe { slots.put_lines(slot, words, how) },
             None => slots.put(slot, words),
         }
@@ -216,10 +216,10 @@ impl Written<'_> {
         Ok(())
     }
 
-    /// Rings the doorbell for all of it.
+    /// Rings the doorbell for the whole submission.
     ///
     /// # Errors
-    /// [`Error::RingFull`]: nothing was submitted then.
+    /// [`Error::RingFull`]: the submission was not made.
     #[inline]
     pub fn submit(mut self) -> Result<Ticket, Error> {
         let (ticket, tracker) = (self.ticket, self.ch.ends().1);

@@ -10,21 +10,21 @@ use std::ffi::CString;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// What the software GPU puts into CARD_INFO's `dev_name`, where real drivers have nothing.
+/// The software GPU's value of CARD_INFO's `dev_name`, which real drivers leave empty.
 pub const SOFTGPU_MARKER: &[u8] = b"softgpu";
 
-/// `va_mode` of a device whose channels are in several VA spaces, as CUDA's device is.
+/// `va_mode` of a device whose channels are in several VA spaces, like CUDA's device.
 const MULTIPLE_VASPACES: u32 = 2;
 /// Length of a usermode mapping.
 const USERMODE_SIZE: usize = 0x10000;
 
-/// Which of the two usermode mappings a channel rings.
+/// The usermode mapping that a channel rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bar {
     /// Class 0xC661 without parameters.
     #[default]
     Bar0,
-    /// With `bBar1Mapping`: what libcuda rings on Hopper.
+    /// With `bBar1Mapping`: the one that libcuda rings on Hopper.
     Bar1,
 }
 
@@ -35,15 +35,15 @@ pub struct DeviceOptions {
     driver: Accepted,
 }
 
-/// Which drivers a device is opened on.
+/// The drivers on which a device is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Accepted {
-    /// Those that the table names, or that [`UNVERIFIED_DRIVER`] accepts.
+    /// Those in the table, or all that [`UNVERIFIED_DRIVER`] accepts.
     #[default]
     Known,
-    /// Any whose kernel has the structs of its branch.
+    /// Any whose kernel structs are those of its branch.
     Unverified,
-    /// Any; the kernel is not asked.
+    /// Any; the kernel's structs are not checked.
     Unasked,
 }
 
@@ -53,19 +53,19 @@ pub fn accepts_unverified() -> bool {
 }
 
 impl DeviceOptions {
-    /// Real hardware is refused unless this says otherwise: a GPU belongs to somebody.
+    /// Real hardware is refused unless `allow` is true: a GPU may be in use by others.
     pub fn allow_real(mut self, allow: bool) -> Self {
         self.allow_real = allow;
         self
     }
 
-    /// A driver whose version the table does not name is refused unless this or [`UNVERIFIED_DRIVER`] says otherwise.
+    /// Also accepts a driver whose version is not in the table. [`UNVERIFIED_DRIVER`] does the same.
     pub fn unverified_driver(mut self) -> Self {
         self.driver = Accepted::Unverified;
         self
     }
 
-    /// For what stands in for CUDA, which comes with its driver: none is refused, and the kernel is not asked for its structs.
+    /// For a stand-in for CUDA, which comes with its driver: accepts any driver, without a check of the kernel's structs.
     pub fn as_cuda(mut self) -> Self {
         self.driver = Accepted::Unasked;
         self
@@ -76,7 +76,7 @@ impl DeviceOptions {
     }
 }
 
-/// The mapping of a usermode object, and its file; both go with this.
+/// The mapping of a usermode object, and its file; both are released on drop.
 struct Usermode {
     driver: Arc<dyn Driver>,
     page: *mut u8,
@@ -91,7 +91,7 @@ impl Drop for Usermode {
             return;
         }
         if !self.page.is_null() {
-            // SAFETY: our own mapping; channels that ring it keep the device alive.
+            // SAFETY: this struct's own mapping; channels that ring it keep the device alive.
             let _ = unsafe { self.driver.munmap(self.page.cast(), USERMODE_SIZE) };
         }
         let _ = self.driver.close(self.fd);
@@ -110,7 +110,7 @@ pub struct Device {
     pub(crate) subdevice: u32,
     pub(crate) uuid: [u8; 16],
     card: CardInfo,
-    /// The usermode pages, by [`Bar`], and what maps them.
+    /// The usermode pages, by [`Bar`], and their mappings.
     pages: [*mut u8; 2],
     usermode: Vec<Usermode>,
     classes: Vec<u32>,
@@ -118,14 +118,14 @@ pub struct Device {
     soft: bool,
     /// Files to close, last opened first.
     files: Vec<RawFd>,
-    /// Client, device and sub-device are CUDA's: not ours to free.
+    /// Client, device and sub-device belong to CUDA, and are not freed here.
     pub(crate) borrowed: bool,
     /// The process that opened it.
     opener: u32,
 }
 
-// SAFETY: the raw pointers are usermode pages that live as long as the device and are only touched by volatile accesses,
-// which the hardware takes from any thread.
+// SAFETY: the raw pointers are usermode pages that live as long as the device. They are only touched by volatile
+// accesses, which the hardware accepts from any thread.
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
@@ -152,15 +152,15 @@ impl Device {
         }
         let uvm = own.files.open("/dev/nvidia-uvm")?;
         let uuid = own.add_device()?;
-        // Without a second file that stands for the process's memory no VA space can be registered
+        // Without a second file, which represents the process's memory, no VA space can be registered
         // (NV_ERR_PAGE_TABLE_NOT_AVAIL).
         let memory = own.files.open("/dev/nvidia-uvm")?;
         register_with_uvm(&*own.files.driver, &own.abi, uvm, memory, uuid)?;
         own.finish(uvm, uuid, None)
     }
 
-    /// The GPU that `theirs` is on. With a client of our own everything of ours is freed with our own file; with CUDA's,
-    /// our objects hang in CUDA's tree.
+    /// Opens the GPU of `theirs`. With doorbell's own client, its objects are freed with its own file. With CUDA's
+    /// client, its objects are in CUDA's tree.
     pub(crate) fn beside(driver: Arc<dyn Driver>, theirs: &Theirs, entry: Entry) -> Result<Arc<Device>, Error> {
         let mut own = Own::open(driver, Accepted::Known, |cards, instance| {
             for card in cards {
@@ -184,7 +184,7 @@ impl Device {
         self.soft
     }
 
-    /// True in a fork's child of the process that opened it: nothing of it may be used there.
+    /// True in a fork's child of the process that opened it: the child must not use it.
     #[inline]
     pub fn forked(&self) -> bool {
         fork::forked(self.opener)
@@ -215,7 +215,7 @@ impl Device {
         self.pages[bar as usize]
     }
 
-    /// Opens one of the device's nodes afresh: one file, one mapping.
+    /// Opens one of the device's nodes again: each mapping needs its own file.
     pub(crate) fn open_node(&self, video: bool) -> Result<RawFd, Error> {
         let path = if video { format!("/dev/nvidia{}", self.card.minor) } else { "/dev/nvidiactl".into() };
         let fd = open(&*self.driver, &path)?;
@@ -240,7 +240,7 @@ impl Device {
         Ok(driver::alloc_shaped(&*self.driver, self.ctl, self.client, parent, 0, class, shape, params)?)
     }
 
-    /// Frees an object; the rest of the tree stays whatever the answer.
+    /// Frees an object. If that fails, the rest of the tree stays.
     pub(crate) fn free(&self, parent: u32, object: u32) {
         if self.forked() {
             return;
@@ -265,17 +265,17 @@ impl Drop for Device {
     }
 }
 
-/// How our objects come into CUDA's address space.
+/// How doorbell's objects enter CUDA's address space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Entry {
-    /// A client of our own with a duplicate of CUDA's VA space: what we free or lose is ours alone.
+    /// doorbell's own client, with a duplicate of CUDA's VA space: its frees and faults affect only doorbell.
     #[default]
     OwnClient,
-    /// Under CUDA's own client, which a channel in CUDA's own channel group needs.
+    /// CUDA's client, which a channel in CUDA's channel group needs.
     CudasClient,
 }
 
-/// CUDA's own handles and descriptors, as its driver calls told them.
+/// CUDA's handles and descriptors, found in its driver calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Theirs {
     pub ctl: RawFd,
@@ -285,11 +285,11 @@ pub(crate) struct Theirs {
     pub subdevice: u32,
     pub va_space: u32,
     pub uuid: [u8; 16],
-    /// The device instance by which RM knows the GPU.
+    /// RM's device instance of the GPU.
     pub instance: u32,
 }
 
-/// A device on its way: everything that is made so far goes again unless [`Own::finish`] is reached.
+/// A device in the making. Everything made so far is freed unless [`Own::finish`] is reached.
 struct Own {
     files: Files,
     abi: Abi,
@@ -322,7 +322,7 @@ impl Own {
                 return Err(Error::Structs { version, branch: branch.number, parts });
             }
         }
-        // From here on closing the control file frees the client and all that is in it.
+        // From here on closing the control file frees the client and everything in it.
         let client = driver::alloc_client(&*driver, ctl)?;
         let cards = driver::card_info(&*driver, ctl)?;
         let card = choose(&cards, &|gpu_id| Ok(driver::device_instance(&*driver, ctl, client, gpu_id)?))?;
@@ -335,7 +335,7 @@ impl Own {
         self.card.dev_name.starts_with(SOFTGPU_MARKER)
     }
 
-    /// Device and sub-device of our own; the GPU's UUID.
+    /// Makes doorbell's own device and sub-device. Returns the GPU's UUID.
     fn add_device(&mut self) -> Result<[u8; 16], Error> {
         let (driver, ctl, client) = (&*self.files.driver, self.ctl, self.client);
         let device_id = driver::device_instance(driver, ctl, client, self.card.gpu_id)?;
@@ -388,7 +388,7 @@ fn node(card: &CardInfo) -> String {
     format!("/dev/nvidia{}", card.minor)
 }
 
-/// Files that are closed unless a device takes them over.
+/// Files that are closed unless a device takes ownership.
 struct Files {
     driver: Arc<dyn Driver>,
     open: Vec<RawFd>,
@@ -416,7 +416,7 @@ fn open(driver: &dyn Driver, path: &str) -> Result<RawFd, Error> {
 }
 
 fn register_with_uvm(driver: &dyn Driver, abi: &Abi, fd: RawFd, memory: RawFd, uuid: [u8; 16]) -> Result<(), Error> {
-    // SAFETY: each struct is its request's.
+    // SAFETY: each struct belongs to its request.
     unsafe {
         driver::uvm_call(driver, abi, fd, uvm::INITIALIZE, &mut uvm::Initialize::default())?;
         let mut mm = uvm::MmInitialize { uvm_fd: fd, ..Default::default() };
@@ -446,7 +446,7 @@ fn map_usermode(
     driver::register_fd(&**driver, fd, ctl)?;
     driver::map_memory(&**driver, ctl, client, subdevice, object, 0, USERMODE_SIZE as u64, 0, fd)?;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice.
+    // SAFETY: a new mapping at an address that the kernel chooses.
     let page = unsafe { driver.mmap(std::ptr::null_mut(), USERMODE_SIZE, prot, libc::MAP_SHARED, fd, 0) };
     let (what, length) = ("a usermode page", USERMODE_SIZE as u64);
     usermode.page = page.map_err(|cause| Error::Map { what, length, cause })?.cast();

@@ -1,23 +1,23 @@
-//! The one instruction that tells the GPU.
+//! The one instruction that notifies the GPU.
 //!
-//! Three sites, each alone in a function of its own, in the shapes that a tap meets: libcuda's (`mov %ecx,(%rax)`, two bytes,
-//! then `jmp rel32` and a nine-byte nop up to the next 16-byte boundary, 580.159.04), and a store with a 32-bit
-//! displacement, long enough to be replaced by itself; and an exchange, which no tap understands.
+//! Three sites, each in a separate function, in the shapes that a tap meets. libcuda's: `mov %ecx,(%rax)`, two bytes,
+//! then `jmp rel32` and a nine-byte nop up to the next 16-byte boundary (580.159.04). A store with a 32-bit
+//! displacement, long enough to be replaced alone. An exchange, which no tap supports.
 
 use std::arch::naked_asm;
 
 /// Which store instruction rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Site {
-    /// `mov %ecx,(%rax)`, as libcuda has it.
+    /// `mov %ecx,(%rax)`, as in libcuda.
     #[default]
     Libcuda,
     /// `mov %esi,0x90(%rdi)` with a 32-bit displacement, six bytes.
     Displacement,
-    /// `xchg %esi,0x90(%rdi)`: a load and a store in one. For tests of what a tap does not know.
+    /// `xchg %esi,0x90(%rdi)`: a load and a store in one. For tests of an instruction that a tap does not support.
     Exchange,
-    /// A function of the caller's at this address, `extern "sysv64" fn(address: *mut u8, token: u32)`, which stores the token
-    /// there. For tests of what a tap leaves in registers.
+    /// A function of the caller at this address, `extern "sysv64" fn(address: *mut u8, token: u32)`, which stores the
+    /// token there. For tests of the registers after a tap.
     At(usize),
 }
 
@@ -39,7 +39,7 @@ pub unsafe fn ring(site: Site, page: *mut u8, token: u32) {
     }
 }
 
-/// By any site; out of the way of the usual one.
+/// Rings with any site. Cold, so that it does not slow the usual one.
 ///
 /// # Safety
 /// As [`ring`].
@@ -87,7 +87,7 @@ unsafe extern "sysv64" fn store_displacement(page: *mut u8, token: u32) {
     )
 }
 
-/// Exchanges `token` (esi) with what is at +0x90 of `page` (rdi).
+/// Exchanges `token` (esi) with the value at +0x90 of `page` (rdi).
 #[unsafe(naked)]
 unsafe extern "sysv64" fn exchange(page: *mut u8, token: u32) {
     naked_asm!("xchg dword ptr [rdi + 0x90], esi", "ret")
@@ -101,7 +101,7 @@ mod tests {
     fn every_site_stores_the_token_at_0x90() {
         for site in [Site::Libcuda, Site::Displacement, Site::Exchange] {
             let mut page = [0u8; 0x100];
-            // SAFETY: 0x90 + 4 bytes lie within the array.
+            // SAFETY: 0x90 + 4 bytes are within the array.
             unsafe { ring(site, page.as_mut_ptr(), 0x0003_0016) };
             assert_eq!(&page[0x90..0x94], &[0x16, 0, 3, 0]);
             assert!(page[..0x90].iter().chain(&page[0x94..]).all(|&b| b == 0));
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_first_site_has_libcudas_shape() {
-        // SAFETY: 64 bytes of our own code.
+        // SAFETY: 64 bytes of this program's code.
         let code = unsafe { std::slice::from_raw_parts(store_libcuda as *const u8, 64) };
         let at = code.windows(3).position(|w| w == [0x89, 0x08, 0xe9]).expect("the store and the jump");
         assert_eq!((store_libcuda as *const () as usize + at) % 16, 0);

@@ -1,4 +1,4 @@
-//! The dynamic section of a loaded library: its symbols, their names, and the slots that are bound to other libraries'.
+//! The dynamic section of a loaded library: its symbols, their names, and the slots bound to symbols of other libraries.
 //!
 //! ELF gABI and x86-64 psABI; `struct link_map` is glibc's (link.h).
 
@@ -57,7 +57,7 @@ pub(crate) struct Slot<'a> {
 }
 
 impl Library {
-    /// The library behind a handle of dlopen's.
+    /// The library of a handle from dlopen.
     ///
     /// # Safety
     /// The library is not closed as long as this is used.
@@ -75,7 +75,7 @@ impl Library {
     /// # Safety
     /// The loader's record of a loaded library.
     unsafe fn at(map: *const LinkMap) -> Option<Library> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         let record = unsafe { &*map };
         let mut library =
             Library { map, base: record.base, strings: 0, symbols: 0, rela: (0, 0), plt: (0, 0), hash: 0, gnu_hash: 0 };
@@ -98,18 +98,18 @@ impl Library {
                 DT_GNU_HASH => library.gnu_hash = *value,
                 _ => {}
             }
-            // SAFETY: not the last.
+            // SAFETY: not the last entry.
             entry = unsafe { entry.add(1) };
         }
-        // The kernel's own (the vdso) is not relocated: its addresses are offsets, which lie below its base.
+        // The kernel's library (the vdso) is not relocated: its addresses are offsets, which are below its base.
         let relocated = library.strings > library.base && library.symbols > library.base;
         (library.strings != 0 && library.symbols != 0 && (relocated || library.base == 0)).then_some(library)
     }
 
-    /// All libraries that are loaded beside it, in its namespace, itself among them.
+    /// All libraries loaded in its namespace, including this one.
     ///
     /// # Safety
-    /// None is unloaded meanwhile.
+    /// No library is unloaded during the call.
     pub unsafe fn all(&self) -> Vec<Library> {
         let mut at = self.map;
         // SAFETY: the loader's list.
@@ -130,7 +130,7 @@ impl Library {
         std::ptr::eq(self.map, other.map)
     }
 
-    /// Where it was loaded.
+    /// The address where it was loaded.
     pub fn base(&self) -> u64 {
         self.base
     }
@@ -169,7 +169,7 @@ impl Library {
         }
     }
 
-    /// The symbol that it defines by this name.
+    /// The symbol that this library defines by this name.
     ///
     /// # Safety
     /// The library is loaded.
@@ -226,14 +226,14 @@ impl Library {
     }
 }
 
-/// Makes the page of a word writable, which may be read-only after relocation; the rights that it had.
+/// Makes the page of a word writable, which may be read-only after relocation. Returns the page's former rights.
 ///
 /// # Safety
 /// An aligned word of a loaded library.
 pub(crate) unsafe fn writable(at: u64) -> Result<c_int, String> {
     let page = (at & !(PAGE - 1)) as *mut c_void;
     let rights = rights(at);
-    // SAFETY: a mapped page of the library, with the rights that it has and one more; its other words stay as they are.
+    // SAFETY: a mapped page of the library, with its rights and one more; its other words do not change.
     if rights & libc::PROT_WRITE == 0 && unsafe { libc::mprotect(page, PAGE as usize, rights | libc::PROT_WRITE) } != 0
     {
         return Err(format!("its import slots stay read-only: {}", std::io::Error::last_os_error()));
@@ -241,17 +241,17 @@ pub(crate) unsafe fn writable(at: u64) -> Result<c_int, String> {
     Ok(rights)
 }
 
-/// Gives a page the rights back that it had.
+/// Restores the former rights of a page.
 ///
 /// # Safety
-/// As [`writable`], which answered them.
+/// As [`writable`], which returned `rights`.
 pub(crate) unsafe fn restore(at: u64, rights: c_int) {
     let page = (at & !(PAGE - 1)) as *mut c_void;
     // SAFETY: as above.
     unsafe { libc::mprotect(page, PAGE as usize, rights) };
 }
 
-/// The rights of the mapping that an address is in: of a small library its symbols and its code may share a page.
+/// The rights of the mapping that contains an address: in a small library, symbols and code may share a page.
 fn rights(at: u64) -> c_int {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let of = |line: &str| {

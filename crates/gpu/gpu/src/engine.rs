@@ -1,6 +1,6 @@
-//! What executes methods.
+//! The engines that execute methods.
 
-/// What executes the methods.
+/// An engine that executes methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// Copy engine n.

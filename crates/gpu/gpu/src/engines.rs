@@ -1,4 +1,4 @@
-//! The copy engines of a device: which there are, what each can do, and the physical engines behind it.
+//! A device's copy engines: which exist, what each can do, and the physical engines that it uses.
 
 use crate::device::Device;
 use rm::abi::control::{CE_ALL_CAPS, CE_PCE_MASK, CeAllCaps, CePceMask, STATIC_BAR1_INFO, StaticBar1Info, ce_caps};
@@ -7,7 +7,7 @@ use rm::class::engine;
 use rm::driver::{self, RmError};
 use std::fmt;
 
-/// What a copy engine can do: bits of [`ce_caps`].
+/// The capabilities of a copy engine: bits of [`ce_caps`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct CopyCaps(pub u16);
 
@@ -17,12 +17,12 @@ impl CopyCaps {
         self.0 & bits == bits
     }
 
-    /// Names of the bits that are set, as the driver's headers have them; bits without a name are in `unnamed`.
+    /// Names of the set bits, as in the driver's headers; bits without a name are in `unnamed`.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         ce_caps::NAMES.into_iter().filter(move |(bit, _)| self.has(*bit)).map(|(_, name)| name)
     }
 
-    /// Bits that no header that we know names.
+    /// Bits that have no name in any header known here.
     pub fn unnamed(self) -> u16 {
         ce_caps::NAMES.iter().fold(self.0, |rest, (bit, _)| rest & !bit)
     }
@@ -55,8 +55,8 @@ pub struct CopyEngine {
     /// n of `ceN`: the logical copy engine, [`crate::Engine::Copy`].
     pub number: u32,
     pub caps: CopyCaps,
-    /// Mask of the physical engines behind it, counted within their shim (one shim up to Hopper). The error is the
-    /// driver's, where it does not tell.
+    /// Mask of the physical engines that it uses, counted within their shim (one shim up to Hopper). The error is the driver's,
+    /// if it does not report them.
     pub physical: Result<u32, RmError>,
 }
 
@@ -66,12 +66,12 @@ impl CopyEngine {
         self.caps.has(ce_caps::GRCE)
     }
 
-    /// It runs by itself, beside kernels.
+    /// It runs independently of kernels.
     pub fn is_asynchronous(&self) -> bool {
         !self.is_graphics()
     }
 
-    /// True if both use a physical engine in common; `None` where the driver does not tell.
+    /// True if both use a common physical engine; `None` if the driver does not report them.
     pub fn shares_with(&self, other: &CopyEngine) -> Option<bool> {
         match (&self.physical, &other.physical) {
             (Ok(ours), Ok(theirs)) => Some(ours & theirs != 0),
@@ -80,12 +80,12 @@ impl CopyEngine {
     }
 }
 
-/// The engines that run by themselves, the best for copies of our own first.
+/// The asynchronous engines, the best for doorbell's copies first.
 ///
-/// The one with the least number is the last. The kernel driver clears memory with it, so allocations and frees of any program use
-/// it (`ceutilsGetFirstAsyncCe` in ce_utils.c of NVIDIA's open kernel modules). Channels of one runlist wait for each other's time
-/// slices, 1.024 ms each (`kfifoChannelGroupGetDefaultTimeslice_GV100`): beside a thread that allocates device memory half
-/// of the copies of 4 KiB took 1.06 ms on that engine of an H200.
+/// The engine with the lowest number is last. The kernel driver clears memory with it, so allocations and frees of any program
+/// use it (`ceutilsGetFirstAsyncCe` in ce_utils.c of NVIDIA's open kernel modules). Channels of one runlist wait for each
+/// other's time slices, 1.024 ms each (`kfifoChannelGroupGetDefaultTimeslice_GV100`): while a thread allocated device memory,
+/// half of the copies of 4 KiB took 1.06 ms on that engine of an H200.
 pub fn asynchronous(engines: &[CopyEngine]) -> Vec<&CopyEngine> {
     let mut all: Vec<&CopyEngine> = engines.iter().filter(|engine| engine.is_asynchronous()).collect();
     all.sort_by_key(|engine| engine.number);
@@ -96,11 +96,11 @@ pub fn asynchronous(engines: &[CopyEngine]) -> Vec<&CopyEngine> {
 }
 
 impl Device {
-    /// The copy engines that are there, by number: what the driver's NV2080_CTRL_CMD_CE_GET_ALL_CAPS and
-    /// NV2080_CTRL_CMD_CE_GET_CE_PCE_MASK answer to any client.
+    /// The existing copy engines, by number, from NV2080_CTRL_CMD_CE_GET_ALL_CAPS and NV2080_CTRL_CMD_CE_GET_CE_PCE_MASK, which
+    /// the driver answers for any client.
     ///
     /// # Errors
-    /// The control and its status, where the driver does not say which engines there are.
+    /// The control and its status, if the driver does not list the engines.
     pub fn engines(&self) -> Result<Vec<CopyEngine>, RmError> {
         let mut all = CeAllCaps::default();
         self.control(CE_ALL_CAPS, &self.abi.branch().layouts.ce_all_caps, &mut all)?;
@@ -119,7 +119,7 @@ impl Device {
         Ok(params.mask)
     }
 
-    /// True if BAR1 maps all video memory in physical order. Drivers that do not know the question have no such mode.
+    /// True if BAR1 maps all video memory in physical order. Drivers without this control have no such mode.
     pub(crate) fn static_bar1(&self) -> Result<bool, RmError> {
         let shape = &self.abi.branch().layouts.static_bar1;
         if shape.size() == 0 {
@@ -130,9 +130,9 @@ impl Device {
         Ok(params.enabled != 0)
     }
 
-    /// A control of the subdevice whose parameters hold no pointers: the commands of this file.
+    /// A control of the subdevice whose parameters have no pointers: the commands of this file.
     fn control<T: Plain>(&self, command: u32, shape: &Shape<T>, params: &mut T) -> Result<(), RmError> {
-        // SAFETY: the parameters hold no pointers.
+        // SAFETY: the parameters have no pointers.
         unsafe { driver::control_shaped(&*self.driver, self.ctl, self.client, self.subdevice, command, shape, params) }
     }
 }

@@ -1,4 +1,4 @@
-//! The way into CUDA's address space: which of its handles a channel of ours needs.
+//! How doorbell enters CUDA's address space: which of CUDA's handles its channels need.
 
 use crate::device::{Device, Entry, Theirs};
 use crate::error::Error;
@@ -17,10 +17,10 @@ impl Watched {
         gpus
     }
 
-    /// The address space that CUDA has on the GPU of that UUID, for channels of our own.
+    /// CUDA's address space on the GPU with that UUID, for doorbell's own channels.
     ///
     /// # Errors
-    /// Where CUDA has no context there, or the driver refuses.
+    /// If CUDA has no context there, or the driver refuses.
     pub fn address_space(
         &'static self,
         driver: Arc<dyn Driver>,
@@ -43,7 +43,7 @@ impl Watched {
         Ok(AddressSpace::beside(&device, handle, self, (theirs.client, theirs.va_space)))
     }
 
-    /// CUDA's graphics channel group, for a channel of ours in it.
+    /// CUDA's graphics channel group, for a channel of doorbell in it.
     pub(crate) fn group(&self, client: u32, device: u32) -> Option<CudasGroup> {
         let graph = self.graph();
         let channel = graph.channels().iter().find(|c| {

@@ -1,8 +1,8 @@
-//! errno, kept over what is done between a program's call and its return.
+//! errno, saved during work between a program's call and its return.
 
 use std::ffi::c_int;
 
-/// errno, put back when dropped: who calls the driver sees only what the driver left.
+/// errno, restored on drop: the program sees only the driver's value.
 pub(crate) struct Errno(c_int);
 
 impl Errno {

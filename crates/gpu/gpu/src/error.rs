@@ -1,4 +1,4 @@
-//! What can go wrong, by name.
+//! The errors, by name.
 
 use crate::validate::Invalid;
 use rm::driver::RmError;

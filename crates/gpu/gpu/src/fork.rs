@@ -1,6 +1,7 @@
-//! Whether this process is a fork's child: its copies of our handles are the parent's, and nothing may be done with them.
+//! Whether this process is a fork's child: its copies of the handles belong to the parent, and it must not use them.
 //!
-//! A page that the kernel empties in every child (MADV_WIPEONFORK, Linux 4.14) answers with one load; no system call.
+//! The check is one load from a page that the kernel zeroes in every child (MADV_WIPEONFORK, Linux 4.14), without a
+//! system call.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,11 +10,11 @@ const PAGE: usize = 4096;
 
 static MARK: OnceLock<&'static AtomicU32> = OnceLock::new();
 
-/// The number of this process, which a device keeps. Without the kernel's help no child is ever told.
+/// The number of this process, which a device keeps. Without the kernel's help a fork is not detected.
 pub(crate) fn watch() -> u32 {
     let mark = MARK.get_or_init(|| {
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping of our own, never unmapped, and zero, which is a valid AtomicU32.
+        // SAFETY: a new mapping, never unmapped, and zero, which is a valid AtomicU32.
         unsafe {
             let page = libc::mmap(std::ptr::null_mut(), PAGE, prot, flags, -1, 0);
             if page == libc::MAP_FAILED || libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) != 0 {
@@ -27,7 +28,7 @@ pub(crate) fn watch() -> u32 {
     process
 }
 
-/// True where `opener`, which [`watch`] gave, is not this process.
+/// True if `opener`, from [`watch`], is not this process.
 #[inline]
 pub(crate) fn forked(opener: u32) -> bool {
     MARK.get().is_some_and(|mark| mark.load(Ordering::Relaxed) != opener)

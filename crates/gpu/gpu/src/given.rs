@@ -1,9 +1,9 @@
-//! What CUDA's channels on one GPU were given since a mark: the words of its submissions, read where CUDA wrote them.
+//! The work that CUDA's channels on one GPU received since a mark: the words of its submissions, read where CUDA wrote them.
 //!
-//! CUDA maps its rings, its pushbuffers and USERD for the CPU, and the object graph knows where. A mark keeps each channel's GP_PUT and some entries of its
-//! ring. Later the entries between the two GP_PUTs are the submissions, and the others that were kept must be what they were: otherwise the ring has gone
-//! round. (CUDA writes all of a ring that goes round, so a few tell. Rings lie in video memory, where an H200 needs about 1 us for each entry that the CPU loads: all
-//! entries of all channels took 20 ms.) The GPU is not asked for anything.
+//! CUDA maps its rings, its pushbuffers and USERD for the CPU, and the object graph has their addresses. A mark keeps each channel's GP_PUT and some
+//! entries of its ring. Later the entries between the two GP_PUTs are the submissions. The other kept entries must be unchanged: otherwise the ring has
+//! wrapped. (CUDA writes all of a ring that wraps, so a few entries suffice. Rings are in video memory, where an H200 needs about 1 us for each entry that
+//! the CPU loads: all entries of all channels took 20 ms.) The GPU gets no command.
 
 use crate::error::Error;
 use crate::space::AddressSpace;
@@ -16,15 +16,15 @@ use rm::graph::{Channel, ObjectGraph};
 use std::sync::Arc;
 
 const LATE: &str = "CUDA was initialised before doorbell was opened, so nobody saw where they lie; open doorbell before the first call of CUDA";
-/// What a client has of a GPU instance.
+/// A client's object for a GPU instance.
 const AMPERE_SMC_PARTITION_REF: u32 = 0xc637;
-/// Entries that a mark keeps of each ring: those written last, and others at equal distances.
+/// Entries that a mark keeps of each ring: the last written ones, and others at equal distances.
 const LAST: u32 = 8;
 const SPREAD: u32 = 24;
-/// Words of one submission at most: 256 MiB of them would be no launch.
+/// The maximum words of one submission: 256 MiB of them would be no launch.
 const MOST: usize = 64 << 20;
 
-/// What CUDA's channels on one GPU had been given at some moment.
+/// The state of CUDA's channels on one GPU at some moment.
 #[derive(Debug)]
 pub struct Mark {
     rings: Vec<Marked>,
@@ -41,7 +41,7 @@ struct Marked {
     entries: Vec<(u32, u64)>,
 }
 
-/// One of CUDA's channels, as a recipe wants it.
+/// One of CUDA's channels, as a recipe needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GivenChannel {
     /// RM handle, the same in each reading.
@@ -52,29 +52,29 @@ pub struct GivenChannel {
     pub engines: Vec<u32>,
     /// Handle of its channel group.
     pub group: Option<u32>,
-    /// The words of each GPFIFO entry, in order. Which channel was given something first is not known.
+    /// The words of each GPFIFO entry, in order. The order between channels is unknown.
     pub segments: Vec<Vec<u32>>,
 }
 
-/// What was given since a mark.
+/// The work received since a mark.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
-    /// Those that were given something.
+    /// Channels that received work.
     pub channels: Vec<GivenChannel>,
 }
 
 impl Watched {
-    /// Where CUDA's channels on the GPU of `space` are now. CUDA submits nothing while this reads: that is the caller's to see to.
+    /// Where CUDA's channels on the GPU of `space` are now. The caller must make sure that CUDA submits no work during the call.
     ///
     /// # Errors
-    /// [`Error::NotSeen`] where something that has to be read is not mapped for the CPU, and for a CUDA that was initialised before it was watched.
+    /// [`Error::NotSeen`] if a ring or USERD is not mapped for the CPU, and for a CUDA that was initialised before it was watched.
     pub fn mark(&self, space: &Arc<AddressSpace>) -> Result<Mark, Error> {
         if self.is_late() {
             return Err(Error::NotSeen { channel: "its channels".into(), why: LATE });
         }
         let uuid = space.device().uuid();
         let theirs = self.theirs(uuid)?;
-        // A GPU instance has runlists, and parts of the context, of its own.
+        // A GPU instance has its own runlists and parts of the context.
         if self.graph().of_class(AMPERE_SMC_PARTITION_REF).any(|object| object.client == theirs.client) {
             let why = "the GPU is divided (MIG), where launches were not seen yet; use a whole GPU";
             return Err(Error::NotSeen { channel: "its channels".into(), why });
@@ -93,10 +93,10 @@ impl Watched {
         Ok(mark)
     }
 
-    /// What CUDA's channels were given since the mark. CUDA submits nothing while this reads.
+    /// The work of CUDA's channels since the mark. CUDA must submit no work during the call.
     ///
     /// # Errors
-    /// [`Error::NotSeen`] where a ring has gone round, a channel went, or came and was used, or words are not mapped for the CPU.
+    /// [`Error::NotSeen`] if a ring has wrapped, a channel was freed, a new channel was used, or words are not mapped for the CPU.
     pub fn given(&self, since: &Mark) -> Result<Given, Error> {
         let graph = self.graph();
         let mut given = Given::default();
@@ -128,7 +128,7 @@ impl Watched {
 }
 
 impl Mark {
-    /// CUDA's channels on the GPU, as many as live now.
+    /// CUDA's channels on the GPU that are alive now.
     fn channels<'a>(&'a self, graph: &'a ObjectGraph) -> impl Iterator<Item = &'a Channel> {
         graph.channels().iter().filter(|c| {
             let group = c.group.and_then(|group| graph.object(c.client, group));
@@ -171,7 +171,7 @@ impl Ring {
         unsafe { self.gpfifo.add(i as usize).read_volatile() }
     }
 
-    /// Those before `put`, and some of all.
+    /// Entries before `put`, and some from all of the ring.
     fn some(&self, put: u32) -> Vec<(u32, u64)> {
         let last = (1..=LAST.min(self.entries)).map(|back| (put + self.entries - back) % self.entries);
         let step = (self.entries / SPREAD).max(1) as usize;
@@ -181,11 +181,11 @@ impl Ring {
         some.into_iter().map(|i| (i, self.entry(i))).collect()
     }
 
-    /// The words of the entries from the mark on.
+    /// The words of the entries since the mark.
     fn since(&self, graph: &ObjectGraph, gpu: [u8; 16], marked: &Marked) -> Result<Vec<Vec<u32>>, Error> {
         let put = self.put()?;
         let count = (put + self.entries - marked.put) % self.entries;
-        // Entries that were not written anew are what they were. (All of a ring that goes round is.)
+        // Entries that were not written again must be unchanged. (A ring that wraps is written completely.)
         let is_new = |i: u32| (i + self.entries - marked.put) % self.entries < count;
         if marked.entries.iter().any(|(i, was)| !is_new(*i) && self.entry(*i) != *was) {
             return Err(not_seen(self.handle, "so much was submitted that its ring has gone round"));
@@ -215,8 +215,8 @@ impl Ring {
         Ok(segments)
     }
 
-    /// Whether it is the last entry of a quarter, where CUDA has the host release a semaphore: it tells how far the ring is consumed, and is no part of
-    /// what was submitted.
+    /// Whether it is the last entry of a quarter, where CUDA has the host release a semaphore. That release shows how much of the ring is consumed, and is
+    /// not part of the submission.
     fn ends_quarter(&self, entry: u32) -> bool {
         (entry + 1).is_multiple_of((self.entries / 4).max(1))
     }
@@ -243,7 +243,7 @@ impl Ring {
     }
 }
 
-/// Whether the words are one release by the host and nothing else.
+/// Whether the words are exactly one release by the host.
 fn is_release(words: &[u32]) -> bool {
     let [header, _, _, _, _, execute] = words else { return false };
     let semaphore = matches!(

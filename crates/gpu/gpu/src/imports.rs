@@ -1,27 +1,27 @@
-//! The import slots of a loaded library: where its calls of other libraries' functions go.
+//! The import slots of a loaded library: the pointers through which it calls other libraries' functions.
 //!
-//! A dynamic library calls `ioctl` through a pointer that the loader fills in (ELF gABI: DT_JMPREL, DT_RELA with relocation
-//! types JUMP_SLOT and GLOB_DAT of the x86-64 psABI). Exchanging that pointer needs no preload and no change of code.
+//! A dynamic library calls `ioctl` through a pointer that the loader fills in (ELF gABI: DT_JMPREL, DT_RELA with
+//! relocation types JUMP_SLOT and GLOB_DAT of the x86-64 psABI). Replacing that pointer needs no preload and no change of code.
 
 use crate::elf::{self, Library};
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A function of ours in the place of another, and where the other is kept.
+/// A replacement for a function, and the place where the original is kept.
 pub(crate) struct Exchange {
     pub name: &'static CStr,
     pub ours: *mut c_void,
-    /// Receives what the slot held; written before the slot is.
+    /// Receives the slot's former value; written before the slot is.
     pub theirs: &'static AtomicPtr<c_void>,
 }
 
-/// Exchanges the slots of the library behind `handle`; how many were found for each.
+/// Replaces slots of the library of `handle`. Returns how many were found for each.
 ///
 /// # Safety
-/// `handle` is dlopen's, of a library that is never closed, none of whose code runs at this moment; each function of ours
-/// has the signature of the one that it replaces and may be called from any thread from now on.
+/// `handle` is dlopen's, of a library that is never closed, none of whose code runs at this moment. Each replacement
+/// has the signature of its original and may be called from any thread from now on.
 pub(crate) unsafe fn exchange(handle: *mut c_void, exchanges: &[Exchange]) -> Result<Vec<usize>, String> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's promise.
     let library = unsafe { Library::of(handle)? };
     let mut found = vec![0; exchanges.len()];
     let mut slots = Vec::new();
@@ -40,21 +40,22 @@ pub(crate) unsafe fn exchange(handle: *mut c_void, exchanges: &[Exchange]) -> Re
 /// # Safety
 /// `at` is a slot for the function that `exchange` names.
 unsafe fn put(base: u64, at: u64, exchange: &Exchange) -> Result<(), String> {
-    // SAFETY: a slot of a loaded library; it stays writable, as slots that are bound late are.
+    // SAFETY: a slot of a loaded library. It stays writable, like slots that are bound late.
     unsafe {
         elf::writable(at)?;
         let slot = &*(at as *const AtomicPtr<c_void>);
         let theirs = slot.load(Ordering::Relaxed);
         if theirs != exchange.ours {
-            // A slot that is not bound yet leads into the library's own resolver: dlsym's answer is what it would find. What is bound stays: it may be
-            // the function of another copy of this code, in another library of the process, which has to see the calls, too.
+            // An unbound slot points to the library's own resolver, which would find the same function as dlsym. A
+            // bound slot keeps its function: that may belong to another copy of this code, in another library of the
+            // process, which also has to see the calls.
             let real = if lies_in(base, theirs) {
                 libc::dlsym(libc::RTLD_DEFAULT, exchange.name.as_ptr())
             } else {
                 std::ptr::null_mut()
             };
             exchange.theirs.store(if real.is_null() { theirs } else { real }, Ordering::Release);
-            // ORDERING: whoever calls through the slot finds the real function.
+            // ORDERING: a thread that calls through the slot finds the real function.
             slot.store(exchange.ours, Ordering::Release);
         }
     }
@@ -65,7 +66,7 @@ unsafe fn put(base: u64, at: u64, exchange: &Exchange) -> Result<(), String> {
 fn lies_in(base: u64, address: *mut c_void) -> bool {
     // SAFETY: a struct of pointers, for which zeros are good.
     let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: asks the loader about an address, whatever that is.
+    // SAFETY: dladdr accepts any address.
     unsafe { libc::dladdr(address, &mut found) != 0 && found.dli_fbase as u64 == base }
 }
 
@@ -85,9 +86,9 @@ mod tests {
         -theirs()
     }
 
-    /// A library that calls getpid through a slot, linked with these flags; dlopen's handle.
+    /// Builds a library that calls getpid through a slot, linked with these flags. Returns dlopen's handle.
     fn library(name: &str, flags: &[&str]) -> *mut c_void {
-        // CARGO_TARGET_TMPDIR is not there for unit tests.
+        // CARGO_TARGET_TMPDIR is not set for unit tests.
         let folder = std::env::temp_dir().join(format!("doorbell-slots-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let (source, built) = (folder.join(format!("{name}.c")), folder.join(format!("{name}.so")));
@@ -136,7 +137,7 @@ mod tests {
                 ]
             };
             for _ in 0..2 {
-                // SAFETY: never closed, nobody runs its code, and the signatures agree.
+                // SAFETY: never closed, no thread runs its code, and the signatures agree.
                 let found = unsafe { exchange(handle, &exchanges()) }.unwrap();
                 assert!(found[0] >= 1 && found[1] == 0, "{name}: {found:?}");
                 assert_eq!(call(handle), -process, "{name}: ours, which calls the real one, even when exchanged twice");

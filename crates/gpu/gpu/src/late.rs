@@ -1,12 +1,13 @@
-//! A CUDA that was initialised before anybody watched it: what it has is asked of the kernel driver.
+//! A CUDA that was initialised before doorbell watched it: its objects are queried from the kernel driver.
 //!
-//! The driver answers for a client only through the file that made it, so CUDA's own control file is asked: which clients it
-//! made (their handles count up from a fixed one), which devices and VA spaces these have (libcuda's handles count up, too), and
-//! which GPU each is on. Which VA space UVM manages no call tells. But UVM refuses a channel of any other
-//! (NV_ERR_INVALID_CHANNEL), before anything is submitted; so each is tried with a channel of ours that is dropped again.
+//! The driver answers for a client only through the file that made it, so the queries use CUDA's own control file. They
+//! find the clients that it made (their handles count up from a fixed one), the devices and VA spaces of these
+//! (libcuda's handles count up, too), and the GPU of each. No call returns which VA space UVM manages. But UVM refuses
+//! a channel in any other (NV_ERR_INVALID_CHANNEL), before any submission. So doorbell tries each with its own channel,
+//! and drops that again.
 //!
-//! Two things stay unknown: CUDA's channels, so none of ours can be in their group; and which memory object lies at an address,
-//! so there is no BAR1 map of memory that was allocated before. Its addresses are taken on CUDA's word ([`Watched::believe`]).
+//! Two things stay unknown. CUDA's channels: so no channel can join their group. The memory object of an address: so
+//! memory that was allocated before has no BAR1 map. Its addresses are taken on CUDA's word ([`Watched::believe`]).
 
 use crate::channel::{Channel, ChannelOptions};
 use crate::device::{Device, Entry, Theirs};
@@ -24,13 +25,13 @@ use std::sync::Arc;
 
 /// The part of a client's handle that counts (RS_CLIENT_HANDLE_MAX).
 const CLIENTS: u32 = 0x10_0000;
-/// Where handles of objects begin: those that libcuda chooses (seen with 570 and 580), and those that the driver chooses
-/// (RS_UNIQUE_HANDLE_BASE).
+/// Where handles of objects begin: those that libcuda chooses (seen with 570 and 580), and those that the driver
+/// chooses (RS_UNIQUE_HANDLE_BASE).
 const OBJECTS: [u32; 2] = [0x5c00_0000, 0xcaf0_0000];
-/// They count up: the search ends behind so many that do not exist.
+/// Handles count up: the search ends after this many that do not exist.
 const MISSES: u32 = 4096;
 
-/// A VA space of CUDA's, and what it belongs to.
+/// One of CUDA's VA spaces, and the objects that it belongs to.
 #[derive(Clone, Copy, Debug)]
 struct Space {
     ctl: RawFd,
@@ -42,7 +43,7 @@ struct Space {
     instance: u32,
 }
 
-/// A client of our own, made after all of CUDA's; closed when dropped.
+/// doorbell's own client, made after all of CUDA's; closed on drop.
 struct Newest<'d> {
     driver: &'d dyn Driver,
     ctl: RawFd,
@@ -54,7 +55,7 @@ impl Newest<'_> {
         let path = c"/dev/nvidiactl";
         let open = |cause| Error::Open { path: path.to_string_lossy().into_owned(), cause };
         let mut newest = Newest { driver, ctl: driver.open(path).map_err(open)?, client: 0 };
-        // The driver wants to know the program's version before it gives out a client.
+        // The driver needs the program's version before it makes a client.
         driver::driver_version(driver, newest.ctl)?;
         newest.client = driver::alloc_client(driver, newest.ctl)?;
         Ok(newest)
@@ -62,7 +63,7 @@ impl Newest<'_> {
 
     fn instance(&self, gpu_id: u32) -> Result<u32, Error> {
         let mut id = abi::control::GpuIdInfo { gpu_id, ..Default::default() };
-        // SAFETY: the parameters hold no pointers.
+        // SAFETY: the parameters have no pointers.
         unsafe {
             driver::control(self.driver, self.ctl, self.client, self.client, abi::control::GPU_ID_INFO_V2, &mut id)?;
         }
@@ -77,11 +78,11 @@ impl Drop for Newest<'_> {
 }
 
 impl Watched {
-    /// Learns what CUDA has on the GPU of that UUID, through its own files: control files `ctl` and UVM files `uvm`, the oldest
-    /// first. For a CUDA that was initialised before it was watched.
+    /// Finds CUDA's objects on the GPU with that UUID through its own files: control files `ctl` and UVM files `uvm`,
+    /// the oldest first. For a CUDA that was initialised before it was watched.
     ///
     /// # Errors
-    /// Where it has no VA space there that takes a channel of ours.
+    /// If CUDA has no VA space there that accepts doorbell's channel.
     pub fn catch_up(
         &'static self,
         driver: &Arc<dyn Driver>,
@@ -110,7 +111,7 @@ impl Watched {
         Err(why.unwrap_or_else(none))
     }
 
-    /// A channel of ours in this VA space, dropped again.
+    /// Makes a channel in this VA space, and drops it again.
     fn try_out(&'static self, driver: &Arc<dyn Driver>, space: Space, uvm: RawFd) -> Result<(), Error> {
         let Space { ctl, client, device, subdevice, handle, uuid, instance } = space;
         let theirs = Theirs { ctl, uvm, client, device, subdevice, va_space: handle, uuid, instance };
@@ -136,8 +137,8 @@ impl Watched {
         graph.told(uvm, FileKind::Uvm, Fact::SpaceRegistered { client, space: handle, gpu: uuid });
     }
 
-    /// Takes CUDA's word that `length` bytes at `base` are one allocation of its own, mapped for that GPU, where nothing was seen
-    /// of it because it was there first.
+    /// Takes CUDA's word that `length` bytes at `base` are one of its allocations, mapped for that GPU. doorbell has no
+    /// record of it, because CUDA was initialised first.
     pub(crate) fn believe(&self, base: u64, length: u64, gpu: [u8; 16]) {
         let mut graph = self.graph();
         if length == 0 || base.checked_add(length).is_none() || graph.place_of(base).is_some() {
@@ -151,8 +152,8 @@ impl Watched {
         self.believed().push((base, length));
     }
 
-    /// UVM is about to free the range that begins at `base`, and nobody saw how long it is. Small blocks share one: those that
-    /// begin within the largest that CUDA was seen to share go with it, at worst too early.
+    /// UVM is about to free the range at `base`, whose length was not seen. Small blocks share a range. So those that
+    /// begin within the largest shared range seen from CUDA are removed with it, at worst too early.
     pub(crate) fn freed_unseen(&self, base: u64) {
         let goes = |&(start, length): &(u64, u64)| {
             start == base || length < SMALL && (base..base.saturating_add(SHARED)).contains(&start)
@@ -174,14 +175,14 @@ impl Watched {
 const SMALL: u64 = 2 << 20;
 const SHARED: u64 = 64 << 20;
 
-/// The clients that were made through a control file, the youngest first.
+/// The clients that were made through a control file, the latest first.
 fn clients(newest: &Newest<'_>, ctl: RawFd) -> Vec<u32> {
     let last = newest.client % CLIENTS;
     let all = (0..=last).rev().map(|n| newest.client - last + n).filter(|&client| client != newest.client);
     all.filter(|&client| driver::class_of(newest.driver, ctl, client, client).is_ok()).collect()
 }
 
-/// The VA spaces on that GPU of a client.
+/// A client's VA spaces on that GPU.
 fn spaces(newest: &Newest<'_>, ctl: RawFd, client: u32, uuid: [u8; 16]) -> Vec<Space> {
     let driver = newest.driver;
     let objects = objects(driver, ctl, client);
@@ -239,10 +240,10 @@ mod tests {
     use std::sync::{Mutex, OnceLock, PoisonError};
     use std::time::Duration;
 
-    /// Addresses are the process's: another test's memory would come to lie where this one's was.
+    /// Addresses are per process: another test's memory could get the same addresses.
     static ONE: Mutex<()> = Mutex::new(());
 
-    /// A driver that is watched from some moment on.
+    /// A driver that is watched from a later moment on.
     struct Later(SoftDriver, OnceLock<&'static Watched>);
 
     impl Layer for Later {
@@ -278,7 +279,7 @@ mod tests {
         let soft = SoftDriver::new(Mode::Strict);
         let later = Arc::new(Later(soft, OnceLock::new()));
         let device = Device::open(later.clone(), 0).unwrap();
-        // One that UVM does not manage comes first, as libcuda's second one does.
+        // The first space is one that UVM does not manage, like libcuda's second one.
         let other = raw_space(&device);
         let cuda = AddressSpace::new(&device).unwrap();
         let memories = [cuda.alloc_host(1 << 16).unwrap(), cuda.alloc_video(1 << 16).unwrap()];
@@ -289,7 +290,7 @@ mod tests {
         let ours: Arc<dyn Driver> = Arc::new(soft);
         let nothing = watched.catch_up(&ours, &[device.ctl], &[device.uvm], [7; 16]).unwrap_err();
         assert!(nothing.to_string().contains("no") && watched.gpus().is_empty(), "{nothing}");
-        // A file that is not UVM's with this GPU does not hide the one that is.
+        // A UVM file without this GPU does not hide the right one.
         let stranger = soft.open(c"/dev/nvidia-uvm").unwrap();
         watched.catch_up(&ours, &[device.ctl], &[stranger, device.uvm], device.uuid()).unwrap();
         assert_eq!(watched.graph().va_spaces(), [(device.client, cuda.handle, device.uuid())]);

@@ -1,22 +1,25 @@
-//! When memory goes. A lease is the right to name one memory: a [`Memory`](crate::Memory) or a [`Pin`](crate::Pin).
+//! What happens when memory is freed. A lease is the right to name one memory: a [`Memory`](crate::Memory) or a
+//! [`Pin`](crate::Pin).
 //!
-//! The rules, for whoever ends a lease. The reference page of libdoorbell states them for users ('When memory goes').
+//! The rules for ending a lease. The reference page of libdoorbell states them for users ('When memory goes').
 //!
-//! 1. **Nothing new.** From [`Lease::end`] on no submission may name the memory. A submission takes its ticket, then looks at
-//!    its leases: either it sees the end and gives up, or whoever ends the lease sees the ticket.
-//! 2. **Threads are waited for without a limit.** A ticket whose submission is not finished belongs to a thread inside a call.
-//!    It writes words, or copies bytes itself, and neither can be stopped. It takes microseconds, or until the thread gets a CPU.
-//! 3. **The GPU is waited for, up to a limit,** on the channels whose submissions name this memory, and only up to the last of
-//!    those. Each channel remembers that one number for each lease ([`Uses`]). What does not name the memory is not looked at.
-//! 4. **After the limit:** memory whose owner frees it whatever happens (CUDA's) ends those channels ([`wait_or_stop`](crate::tracker::wait_or_stop)). Memory of
-//!    our own stays mapped, and no channel is stopped ([`wait`](crate::tracker::wait)); it is given back when the last of these submissions is
-//!    done or their channel has gone ([`Leftovers`](crate::memory::Leftovers)).
-//! 5. **A dead channel is waited for by nobody.** Killed or stopped, it is taken from the GPU first ([`Tracker::stop`](crate::tracker::Tracker::stop)).
-//!    Then nothing of it touches memory any more. A channel that waits for a submission of a dead one dies, too
-//!    ([`Channel::dies_with_others`](crate::Channel::dies_with_others)).
+//! 1. **No new submissions.** From [`Lease::end`] on no submission may name the memory. A submission takes its ticket, then
+//!    reads its leases. Either it sees the end and gives up, or the thread that ends the lease sees the ticket.
+//! 2. **Waits for threads have no limit.** A ticket whose submission is not finished belongs to a thread inside a call. It
+//!    writes words, or copies bytes itself, and neither can be stopped. It takes microseconds, or until the thread gets a
+//!    CPU.
+//! 3. **Waits for the GPU have a limit.** They cover only channels whose submissions name this memory, up to the last of
+//!    those submissions. Each channel remembers that one number for each lease ([`Uses`]). Other submissions do not matter.
+//! 4. **After the limit:** some memory is freed by its owner in any case (CUDA's). Then those channels are stopped
+//!    ([`wait_or_stop`](crate::tracker::wait_or_stop)). doorbell's own memory stays mapped, and no channel is stopped
+//!    ([`wait`](crate::tracker::wait)). It is given back when the last of these submissions is done or their channel has
+//!    ended ([`Leftovers`](crate::memory::Leftovers)).
+//! 5. **A dead channel causes no wait.** Killed or stopped, it is first taken from the GPU
+//!    ([`Tracker::stop`](crate::tracker::Tracker::stop)). Then none of its work touches memory any more. A channel that
+//!    waits for a submission of a dead one dies, too ([`Channel::dies_with_others`](crate::Channel::dies_with_others)).
 //!
-//! Kernels are beyond these rules, because nobody knows what they touch: CUDA's frees wait for launches that are under way, for
-//! ten seconds, and stop nothing ([`Watched`](crate::Watched)).
+//! Kernels are exempt from these rules, because the memory that they touch is unknown. CUDA's frees wait ten seconds for
+//! pending launches, and stop no channel ([`Watched`](crate::Watched)).
 
 use crate::fork;
 use crate::points::Point;
@@ -24,12 +27,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Leases that are told apart. All beyond these share one number, so that more is waited for than has to be.
+/// Leases with separate numbers. Further leases share one number, so waits for those are longer than needed.
 const MOST: usize = 1 << 15;
 /// The number that they share.
 const SHARED: usize = 0;
 
-/// What memory it is.
+/// The kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
     Memory,
@@ -45,7 +48,7 @@ pub(crate) struct Lease {
     opener: u32,
 }
 
-/// Numbers of leases, used again.
+/// Numbers of leases, reused.
 struct Numbers {
     free: Vec<usize>,
     next: usize,
@@ -73,19 +76,19 @@ impl Lease {
         Arc::new(Lease { number, of, over: AtomicBool::new(false), opener: fork::watch() })
     }
 
-    /// Of memory that nothing may name.
+    /// A lease of memory that no submission may name.
     pub fn never() -> Arc<Lease> {
         Arc::new(Lease { number: SHARED, of: Of::Memory, over: AtomicBool::new(true), opener: 0 })
     }
 
-    /// From now on nothing names the memory.
+    /// From now on no submission may name the memory.
     pub fn end(&self) {
-        // ORDERING: sequentially consistent with a submission's ticket and its look at `over`: see the head of the file.
+        // ORDERING: sequentially consistent with a submission's ticket and its read of `over`: see the head of the file.
         self.over.store(true, Ordering::SeqCst);
         Point::AfterLease.reached();
     }
 
-    /// Asked after the ticket was taken.
+    /// Read after the ticket was taken.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
@@ -101,9 +104,9 @@ impl Drop for Lease {
     }
 }
 
-/// The last submission of one channel that names each lease. Written by the channel's submitter alone.
+/// The last submission of one channel that names each lease. Written only by the channel's submitter.
 ///
-/// A number that another lease had before tells of submissions that are done, or of more than there is to wait for.
+/// After a number was reused, an old entry names a submission that is done, or makes a wait longer than needed.
 pub(crate) struct Uses {
     last: Box<[AtomicU64]>,
     /// The last submission that may name any memory, and any pin: a pushbuffer's.
@@ -111,16 +114,17 @@ pub(crate) struct Uses {
     groups: Mutex<Vec<Arc<Group>>>,
 }
 
-/// What all submissions of one kind name, a launch's for example. Submitting writes one number, however many leases there are.
+/// The memory that all submissions of one kind name, for example a launch's. Submitting writes one number, however many
+/// leases there are.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     last: AtomicU64,
-    /// Their numbers are not given to others as long as they are here.
+    /// While leases are here, their numbers are not reused.
     leases: Mutex<Vec<Arc<Lease>>>,
 }
 
 impl Group {
-    /// Before the lease is asked whether it is over.
+    /// To be called before checking whether the lease is over.
     pub fn add<'l>(&self, leases: impl IntoIterator<Item = &'l Arc<Lease>>) {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner).extend(leases.into_iter().cloned());
     }
@@ -144,9 +148,9 @@ impl std::fmt::Debug for Uses {
 
 impl Uses {
     pub fn new() -> Uses {
-        // Zeroed by the allocator: pages that no lease reaches are never touched.
+        // Zeroed by the allocator: pages without a lease in use are never touched.
         let last = Box::into_raw(vec![0u64; MOST].into_boxed_slice());
-        // SAFETY: atomics of 64 bits have the size, the bits and here the alignment of such numbers; nobody else has the slice.
+        // SAFETY: 64-bit atomics have the size, the bits and here the alignment of u64; no other code has the slice.
         let last = unsafe { Box::from_raw(last as *mut [AtomicU64]) };
         Uses { last, any: Default::default(), groups: Mutex::default() }
     }
@@ -154,11 +158,11 @@ impl Uses {
     /// Submission `number`, whose ticket is taken, names the lease.
     #[inline]
     pub fn named(&self, lease: &Lease, number: u64) {
-        // ORDERING: published by the end of the submission, which whoever ends the lease waits for.
+        // ORDERING: published by the end of the submission, which the thread that ends the lease waits for.
         self.last[lease.number].store(number, Ordering::Relaxed);
     }
 
-    /// It may name any memory, and any pin if `pins`.
+    /// The submission may name any memory, and any pin if `pins`.
     pub fn named_any(&self, number: u64, pins: bool) {
         self.any[0].store(number, Ordering::Relaxed);
         if pins {
@@ -166,7 +170,7 @@ impl Uses {
         }
     }
 
-    /// A new group. Groups that are gone, and whose last submission is done, are forgotten.
+    /// A new group. Dropped groups whose last submission is done are forgotten.
     pub fn group(&self, is_done: impl Fn(u64) -> bool) -> Arc<Group> {
         let group = Arc::new(Group::default());
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
@@ -175,7 +179,7 @@ impl Uses {
         group
     }
 
-    /// The last submission that names it, as far as all submissions are finished.
+    /// The last submission that names it, provided that all submissions are finished.
     pub fn last(&self, lease: &Lease) -> u64 {
         let any = self.any[usize::from(lease.of == Of::Pin)].load(Ordering::Relaxed);
         let one = self.last[lease.number].load(Ordering::Relaxed).max(any);
@@ -188,11 +192,11 @@ impl Uses {
     }
 }
 
-/// Lets others run between two looks: at first not at all, then for a moment that a thread of any priority can use.
+/// Lets other threads run between two polls: at first not at all, then for a pause that a thread of any priority can use.
 pub(crate) struct Patience(usize);
 
 impl Patience {
-    /// Looks that follow one another at once.
+    /// Polls that follow one another without a pause.
     const EAGER: usize = 4096;
     const PAUSE: Duration = Duration::from_micros(50);
 

@@ -1,12 +1,12 @@
 //! A GPU without libcuda: [`Device`], [`AddressSpace`], [`Channel`], [`Pushbuffer`], [`Semaphore`], [`Clock`].
 //!
-//! Built on [`rm::driver::Driver`] alone. Everything is laid out as CUDA lays it out (rings and USERD in one block of video
-//! memory, pushbuffers in host memory below 2^40, CPU address = GPU address), so that what sees CUDA's submissions sees these.
+//! Built on [`rm::driver::Driver`] alone. Memory is laid out as in CUDA (rings and USERD in one block of video memory,
+//! pushbuffers in host memory below 2^40, CPU address = GPU address), so a tap that sees CUDA's submissions sees these.
 //!
-//! The one invariant: nothing is submitted that [`Pushbuffer::validate`] has not passed. Every address lies in memory of
-//! this address space, every length is bounded, no physical address is named, and only methods on a short list are used.
-//! A bad request is an error before submission, never a fault on the GPU. Kernels alone are beyond it: they are started only by QMDs that an unsafe call has
-//! granted ([`Channel::grant_launches`], [`Launch::prepare`]). Everything is freed on drop.
+//! The one invariant: every submission has passed [`Pushbuffer::validate`]. Every address is in memory of this address
+//! space, every length is bounded, no physical address is named, and only methods on a short list are used. A bad request is
+//! an error before submission, never a fault on the GPU. The only exception is kernels: they are started only by QMDs that
+//! an unsafe call has granted ([`Channel::grant_launches`], [`Launch::prepare`]). Everything is freed on drop.
 
 mod aperture;
 mod architecture;

@@ -1,4 +1,4 @@
-//! Memory that GPU and CPU see at the same address.
+//! Memory that GPU and CPU access at the same address.
 
 use crate::error::Error;
 use crate::lease::{Lease, Of};
@@ -14,20 +14,20 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-/// Where CUDA's pushbuffers begin; everything else is found above.
+/// Where CUDA's pushbuffers begin; all other memory is placed above.
 const FIRST: u64 = 0x2_0080_0000;
 /// NV_ERR_UVM_ADDRESS_IN_USE.
 const ADDRESS_IN_USE: u32 = 0x68;
-/// The largest memory object that is given out.
+/// The largest memory object.
 pub const MAX_LENGTH: u64 = 16 << 30;
-/// NVOS02_FLAGS of pages of the program: physically anywhere, cached, and mapped already.
+/// NVOS02_FLAGS for pages of the program: physically anywhere, cached, and mapped already.
 const USER_PAGES: u32 = 1 << 4 | 1 << 12 | 1 << 30;
-/// As CUDA asks for it (580): no bank preference, a handle of its own, mapped only when asked.
+/// As CUDA requests it (580): no bank preference, a given handle, mapped only on request.
 const ALLOC_FLAGS: u32 =
     alloc_flags::IGNORE_BANK_PLACEMENT | alloc_flags::MEMORY_HANDLE_PROVIDED | alloc_flags::MAP_NOT_REQUIRED;
 
 impl AddressSpace {
-    /// Video memory that the CPU sees through BAR1: loads are slow there, stores are posted.
+    /// Video memory that the CPU accesses through BAR1: loads are slow there, stores are posted.
     pub fn alloc_video(self: &Arc<Self>, length: u64) -> Result<Arc<Memory>, Error> {
         Memory::new(self, Place::Video, length, true)
     }
@@ -37,19 +37,19 @@ impl AddressSpace {
         Memory::new(self, Place::Host, length, true)
     }
 
-    /// Video memory for the QMDs and constant banks of a launch ([`crate::LaunchWords::memory`]): nothing else may name it.
+    /// Video memory for the QMDs and constant banks of a launch ([`crate::LaunchWords::memory`]). Only that launch may name it.
     pub fn alloc_for_launch(self: &Arc<Self>, length: u64) -> Result<Arc<Memory>, Error> {
         self.alloc_own(Place::Video, length)
     }
 
-    /// Host memory of somebody else's, whole pages of the program that the GPU then finds where the CPU does: memory that another device
-    /// reaches, too. It is kept as long as the GPU may come to it.
+    /// Makes another owner's host memory, whole pages of the program, available to the GPU at the CPU's address. Another
+    /// device may reach it, too. `keep` is held as long as the GPU may access the memory.
     ///
     /// # Errors
-    /// [`Error::Length`] for what is no whole pages, and what the driver says.
+    /// [`Error::Length`] unless it is whole pages, or the driver's error.
     ///
     /// # Safety
-    /// As long as `keep` lives, `length` bytes from `at` on are mapped, and they are nobody's but the holders of `keep`.
+    /// As long as `keep` lives, `length` bytes from `at` on are mapped, and only the holders of `keep` use them.
     pub unsafe fn adopt_host(
         self: &Arc<Self>,
         at: NonNull<u8>,
@@ -60,26 +60,26 @@ impl AddressSpace {
         unsafe { Memory::adopt(self, at.as_ptr() as u64, length, keep) }
     }
 
-    /// Memory of the crate's own, rings and pushbuffers: no pushbuffer may name it, and its end makes none stale.
+    /// The crate's internal memory for rings and pushbuffers: no pushbuffer may name it, and freeing it makes none stale.
     pub(crate) fn alloc_own(self: &Arc<Self>, place: Place, length: u64) -> Result<Arc<Memory>, Error> {
         Memory::new(self, place, length, false)
     }
 }
 
-/// Memory that GPU and CPU see at one address. Freed on drop.
+/// Memory that GPU and CPU access at one address. Freed on drop.
 #[derive(Debug)]
 pub struct Memory {
     space: Arc<AddressSpace>,
     handle: u32,
-    /// Of pages of others, which the kernel's object refers to.
+    /// The file that the kernel's object of adopted pages refers to.
     fd: Option<RawFd>,
     va: u64,
     length: u64,
     place: Place,
-    /// By which its address space knows it, if transfers and pushbuffers may name it.
+    /// Its number in the address space, if transfers and pushbuffers may name it.
     number: Option<u64>,
     lease: Arc<Lease>,
-    /// Whose pages they are, where they are not its own.
+    /// The owner of the pages, if they are adopted.
     keep: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -101,7 +101,7 @@ impl Memory {
                 attr::LOCATION_PCI | attr::PHYSICALITY_NONCONTIGUOUS | attr::PAGE_SIZE_4K | attr::COHERENCY_CACHED,
             ),
         };
-        // 2 MiB pages where they fit, as CUDA has them.
+        // 2 MiB pages where they fit, as in CUDA.
         let huge = place == Place::Video && length.is_multiple_of(GRAIN);
         let mut params = MemoryAlloc {
             owner: device.client,
@@ -125,12 +125,12 @@ impl Memory {
             undo.reserved = Some(va);
             let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
             let prot = libc::PROT_READ | libc::PROT_WRITE;
-            // SAFETY: NOREPLACE: nothing that is mapped already is touched.
+            // SAFETY: NOREPLACE: existing mappings are not touched.
             match unsafe { device.driver.mmap(va as *mut _, length as usize, prot, flags, fd, 0) } {
                 Ok(at) if at as u64 == va => {
                     undo.mapped = Some((va, length));
                     (range.base, range.status) = (va, 0);
-                    // SAFETY: the struct is the request's.
+                    // SAFETY: the struct belongs to this request.
                     let made = unsafe {
                         driver::uvm_call(
                             &*device.driver,
@@ -142,7 +142,7 @@ impl Memory {
                     };
                     match made {
                         Ok(()) => break va,
-                        // The address is free for the CPU and taken for the GPU: CUDA's.
+                        // The address is free for the CPU and in use on the GPU, by CUDA.
                         Err(error) if !matches!(&error, RmError::Status { status: ADDRESS_IN_USE, .. }) => {
                             return Err(error.into());
                         }
@@ -153,7 +153,7 @@ impl Memory {
                         }
                     }
                 }
-                // A kernel that does not know NOREPLACE put it elsewhere.
+                // A kernel without NOREPLACE placed it elsewhere.
                 Ok(at) => {
                     // SAFETY: the mapping that was just made.
                     let _ = unsafe { device.driver.munmap(at, length as usize) };
@@ -161,14 +161,15 @@ impl Memory {
                 Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
                 Err(cause) => return Err(Error::Map { what: "GPU memory", length, cause }),
             }
-            // Somebody else's: the range is given back, and the next one tried.
+            // In use by another owner: the range is given back, and the next one tried.
             space.unreserve(va);
             undo.reserved = None;
             above = va + GRAIN;
         };
         undo.external = Some((va, length));
         map_for_gpu(space, handle, va, length)?;
-        // The mapping stays: libcuda closes its own here, too. A program may have thousands of transfers, and few descriptors.
+        // The mapping outlives the file: libcuda also closes its file here. A program may have thousands of transfers, and
+        // few descriptors.
         undo.fd = None;
         let _ = device.driver.close(fd);
         undo.keep();
@@ -192,13 +193,13 @@ impl Memory {
         let mut undo = Undo::new(space);
         let fd = device.open_node(true)?;
         undo.fd = Some(fd);
-        // SAFETY: the pages stay mapped as long as `keep`, which goes after the object.
+        // SAFETY: the pages stay mapped as long as `keep`, which is released after the object.
         let handle = unsafe {
             driver::alloc_user_pages(&*device.driver, fd, device.client, device.device, 0, va, length, USER_PAGES)?
         };
         undo.handle = Some(handle);
         let mut range = uvm::Range { base: va, length, ..Default::default() };
-        // SAFETY: the struct is the request's.
+        // SAFETY: the struct belongs to this request.
         unsafe {
             driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::CREATE_EXTERNAL_RANGE, &mut range)?;
         }
@@ -219,13 +220,13 @@ impl Memory {
         }))
     }
 
-    /// All of it, for transfers.
+    /// The whole memory, for transfers.
     pub fn region(&self) -> Region {
         let owner = match self.place {
             Place::Video => Owner::Video,
             Place::Host => Owner::Host,
         };
-        // Memory of the crate's own has no number that is granted.
+        // The crate's internal memory has no granted number.
         let grant = Grant::Memory(self.number.unwrap_or(u64::MAX));
         Region::new(&self.space, grant, owner, [self.space.device.uuid].into(), &self.lease, (self.va, self.length))
     }
@@ -265,20 +266,20 @@ impl Memory {
         );
     }
 
-    /// Copies bytes in by the CPU.
+    /// Copies bytes into the memory with the CPU.
     ///
     /// # Panics
-    /// Where the range is not within the memory.
+    /// If the range is not within the memory.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         self.check(offset, bytes.len());
         // SAFETY: within the mapping, which lives as long as self.
         unsafe { self.as_ptr().add(offset as usize).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
-    /// Copies bytes out by the CPU.
+    /// Copies bytes out of the memory with the CPU.
     ///
     /// # Panics
-    /// Where the range is not within the memory.
+    /// If the range is not within the memory.
     pub fn read(&self, offset: u64, into: &mut [u8]) {
         self.check(offset, into.len());
         // SAFETY: within the mapping, which lives as long as self.
@@ -288,7 +289,7 @@ impl Memory {
     /// The word at a byte offset.
     ///
     /// # Panics
-    /// Where it is not aligned or not within the memory.
+    /// If it is not aligned or not within the memory.
     pub fn word(&self, offset: u64) -> &std::sync::atomic::AtomicU32 {
         self.check(offset, 4);
         assert_eq!(offset % 4, 0);
@@ -299,7 +300,7 @@ impl Memory {
     /// The 64-bit word at a byte offset.
     ///
     /// # Panics
-    /// Where it is not aligned or not within the memory.
+    /// If it is not aligned or not within the memory.
     pub fn word64(&self, offset: u64) -> &AtomicU64 {
         self.check(offset, 8);
         assert_eq!(offset % 8, 0);
@@ -309,8 +310,8 @@ impl Memory {
 }
 
 impl Memory {
-    /// No transfer names it any more, whoever still has it; what names it is waited for, up to a second. The memory stays as long as
-    /// somebody has it, and until the last of these transfers is done.
+    /// From now on no transfer may name it, even if others still hold it. Waits up to a second for submissions that name it.
+    /// The memory lives as long as it has a holder, and until the last of these submissions is done.
     pub fn end(&self) {
         if self.number.is_none() {
             return;
@@ -328,7 +329,7 @@ impl Drop for Memory {
         if !self.lease.is_over() {
             self.end();
         }
-        // The pages of others are not unmapped here.
+        // Adopted pages are not unmapped here.
         let own = self.keep.is_none();
         let memory = Leftover {
             lease: self.lease.clone(),
@@ -342,21 +343,21 @@ impl Drop for Memory {
             memory.free(&self.space);
             return;
         }
-        // Where a channel may still come to it, the GPU would fault.
+        // If a channel may still access it, freeing it would make the GPU fault.
         self.space.leave(memory);
         self.space.give_back_leftovers();
     }
 }
 
-/// Memory that nobody has any more, until the last submission that names it is done.
+/// Memory without a holder, kept until the last submission that names it is done.
 pub(crate) struct Leftover {
     lease: Arc<Lease>,
     handle: u32,
     fd: Option<RawFd>,
     range: (u64, u64),
-    /// Its pages are its own.
+    /// Its pages are not adopted.
     own: bool,
-    /// Whose they are, if not.
+    /// The owner of adopted pages.
     keep: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -374,8 +375,8 @@ impl Leftover {
     }
 }
 
-/// The leftovers of an address space. They are looked at whenever memory is allocated or dropped there and a channel goes, and all of them
-/// are freed with the address space.
+/// The leftovers of an address space. They are checked whenever memory is allocated or dropped there and when a channel is
+/// dropped. All of them are freed with the address space.
 #[derive(Default)]
 pub(crate) struct Leftovers(Mutex<Vec<Leftover>>);
 
@@ -391,7 +392,7 @@ impl Leftovers {
     }
 
     pub fn give_back(&self, space: &AddressSpace, is_unused: impl Fn(&Lease) -> bool) {
-        // (Freed without the lock.)
+        // (Freed after the lock is released.)
         let unused: Vec<Leftover> = {
             let mut all = lock(&self.0);
             if all.is_empty() {
@@ -403,7 +404,7 @@ impl Leftovers {
     }
 }
 
-/// Maps a memory object for the GPU into an external range that was made for it.
+/// Maps a memory object for the GPU into an external range made for it.
 fn map_for_gpu(space: &AddressSpace, handle: u32, va: u64, length: u64) -> Result<(), Error> {
     let device = &space.device;
     let mut map = uvm::MapExternal {
@@ -417,14 +418,14 @@ fn map_for_gpu(space: &AddressSpace, handle: u32, va: u64, length: u64) -> Resul
     };
     map.gpus[0] =
         uvm::GpuMapping { uuid: device.uuid, mapping: uvm::GpuMapping::READ_WRITE_ATOMIC, ..Default::default() };
-    // SAFETY: the struct is the request's.
+    // SAFETY: the struct belongs to this request.
     unsafe {
         driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::MAP_EXTERNAL_ALLOCATION, &mut map)?;
     }
     Ok(())
 }
 
-/// Takes back, on drop, as much of a memory as has been made.
+/// On drop, undoes the steps made so far for a memory.
 struct Undo<'a> {
     space: &'a AddressSpace,
     handle: Option<u32>,
@@ -452,11 +453,11 @@ impl Drop for Undo<'_> {
         }
         if let Some((base, length)) = self.external {
             let mut range = uvm::Range { base, length, ..Default::default() };
-            // SAFETY: the struct is the request's.
+            // SAFETY: the struct belongs to this request.
             let _ = unsafe { driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::FREE, &mut range) };
         }
         if let Some((va, length)) = self.mapped {
-            // SAFETY: our own mapping, which nothing refers to any more.
+            // SAFETY: this memory's mapping, which has no users any more.
             let _ = unsafe { device.driver.munmap(va as *mut _, length as usize) };
         }
         if let Some(va) = self.reserved {

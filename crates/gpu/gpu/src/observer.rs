@@ -1,4 +1,4 @@
-//! How far a channel is, for threads that do not submit: the channel itself is its submitter's alone.
+//! How far a channel is, for threads that do not submit: only its submitter uses the channel itself.
 
 use crate::device::Device;
 use crate::memory::Memory;
@@ -7,7 +7,7 @@ use crate::tracker::{Ticket, Tracker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A look at one channel. It keeps mapped what it looks at, also when the channel is gone.
+/// A view of one channel. It keeps the memory that it reads mapped, even after the channel is dropped.
 #[derive(Clone, Debug)]
 pub struct Observer {
     tracker: Arc<Tracker>,
@@ -25,7 +25,7 @@ impl Observer {
         &self.tracker
     }
 
-    /// Where the tracker's address is good.
+    /// The address space of the tracker.
     pub(crate) fn space(&self) -> &AddressSpace {
         self.page.space()
     }
@@ -57,13 +57,13 @@ impl Observer {
         notified(&self.page)
     }
 
-    /// The channel was stopped, because memory had to go before it came to its end.
+    /// The channel was stopped, because memory had to be freed before its work finished.
     pub fn is_stopped(&self) -> bool {
         self.tracker.is_stopped()
     }
 
-    /// Whether an error or a stop has ended the channel. Then the GPU does nothing more for it when this returns; the driver is asked for
-    /// that, once.
+    /// Whether an error or a stop has ended the channel. If so, the GPU no longer works for it on return; that takes one
+    /// call of the driver, once.
     pub fn is_dead(&self) -> bool {
         !self.forked() && self.tracker.is_off()
     }
@@ -74,7 +74,7 @@ impl Observer {
     }
 }
 
-/// The error in the notifier at the start of a channel's page. This is no fork's child.
+/// The error in the notifier at the start of a channel's page. Not to be called in a fork's child.
 #[inline]
 pub(crate) fn notified(page: &Memory) -> Option<u32> {
     // SAFETY: a channel's page is a whole page, mapped and aligned as long as `page` lives.

@@ -1,7 +1,8 @@
-//! A file that a non-stall interrupt of the GPU makes readable: what would wake a thread without looking. No submission raises one yet.
+//! A file that a non-stall interrupt of the GPU makes readable. It could wake a thread without polling, but no submission raises such an interrupt yet.
 //!
-//! The kernel driver wakes every listener at each interrupt of this kind, whoever's work it was, and says neither channel nor number: who is woken looks at the tracker.
-//! Source: `event_notification.c` and `nv.c` (`nvidia_poll`) of the open kernel modules, 535.86.05 to 595.45.04. Not seen on hardware; nothing uses it.
+//! At each interrupt of this kind, by any channel, the kernel driver wakes every listener, and gives neither channel nor number: a woken thread must read
+//! the tracker. Source: `event_notification.c` and `nv.c` (`nvidia_poll`) of the open kernel modules, 535.86.05 to 595.45.04. Not tested on hardware; no
+//! code uses it.
 
 use crate::device::Device;
 use crate::error::Error;
@@ -10,7 +11,7 @@ use rm::{class, driver};
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-/// An event object of the device's client, and the file that it makes readable. Both go with this.
+/// An event object of the device's client, and the file that it makes readable. Both are released on drop.
 #[derive(Debug)]
 pub struct OsEvent {
     device: Arc<Device>,
@@ -21,10 +22,10 @@ pub struct OsEvent {
 }
 
 impl OsEvent {
-    /// Asks the kernel driver for one. Poll it for readability; a poll that has found it readable sets it back.
+    /// Creates one with the kernel driver. Poll it for readability; a poll that finds it readable also resets it.
     ///
     /// # Errors
-    /// What the driver refuses: then nobody can sleep until an interrupt here.
+    /// The driver's error: then threads cannot sleep until an interrupt here.
     pub fn new(device: &Arc<Device>) -> Result<OsEvent, Error> {
         if device.forked() {
             return Err(Error::Forked);
@@ -47,7 +48,7 @@ impl OsEvent {
 
 impl AsFd for OsEvent {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: our own file, open as long as self.
+        // SAFETY: this struct's own file, open as long as self.
         unsafe { BorrowedFd::borrow_raw(self.file) }
     }
 }

@@ -1,6 +1,6 @@
-//! Memory of CUDA's that transfers and pushbuffers may name: pinned once, and for as long as CUDA leaves it where it is.
+//! CUDA memory that transfers and pushbuffers may name: pinned once, valid as long as CUDA leaves it in place.
 //!
-//! What ends a pin beside its drop, and what cannot be seen, is told at [`Region`].
+//! [`Region`] lists the events that end a pin besides its drop, and those that cannot be seen.
 
 use crate::error::Error;
 use crate::lease::{Lease, Of};
@@ -13,28 +13,29 @@ use std::sync::Arc;
 /// No address space has this number.
 const NOBODY: u64 = u64::MAX;
 
-/// A range of CUDA's memory that may be named until this is dropped. The drop waits for what is in flight.
+/// A range of CUDA memory that may be named until this is dropped. The drop waits for submissions in flight.
 #[derive(Debug)]
 pub struct Pin {
     whole: Region,
     watched: &'static Watched,
     id: u64,
     place: rm::graph::Place,
-    /// Nothing names the memory, or not any more: it is only watched.
+    /// No submission names the memory (any more): it is only watched.
     watches: bool,
 }
 
 impl AddressSpace {
-    /// Lets transfers and pushbuffers name `length` bytes of CUDA's memory at `va`, until the pin is dropped, or CUDA unmaps or
-    /// frees them. Ask CUDA for the exact size first (`cuMemGetAddressRange`): its mappings are coarser than its allocations.
+    /// Lets transfers and pushbuffers name `length` bytes of CUDA memory at `va`, until the pin is dropped, or CUDA unmaps
+    /// or frees them. Get the exact size from CUDA first (`cuMemGetAddressRange`): its mappings are coarser than its
+    /// allocations.
     ///
     /// # Errors
-    /// Where the range is not wholly mapped for this GPU, or is managed memory.
+    /// If part of the range is not mapped for this GPU, or it is managed memory.
     pub fn pin(self: &Arc<Self>, va: u64, length: u64) -> Result<Pin, Error> {
         self.pin_as(va, length, None)
     }
 
-    /// As [`AddressSpace::pin`]; `witness` says later whether the allocation is still the one that was pinned.
+    /// As [`AddressSpace::pin`]; later `witness` reports whether the allocation is still the one that was pinned.
     ///
     /// # Errors
     /// As [`AddressSpace::pin`].
@@ -63,7 +64,7 @@ impl AddressSpace {
         let pieces = pieces(&graph, va, length, gpu).map_err(refuse)?;
         let place = graph.place_on(gpu, va).map_or(rm::graph::Place::Unknown, |found| found.place);
         let mut gpus = gpus(&graph, va, length);
-        // Another GPU may have mapped it last, under a handle of its own.
+        // Another GPU may have mapped it last, under its own handle.
         if !gpus.contains(&gpu) {
             gpus.push(gpu);
         }
@@ -74,8 +75,9 @@ impl AddressSpace {
         Ok(Pin { whole, watched, id, place, watches: false })
     }
 
-    /// Watches the mappings of CUDA's that these addresses lie in: one pin for each mapping, whose region is not live any more when CUDA has taken it away.
-    /// What is not known to be mapped is not watched. These pins wait for nothing when they are dropped.
+    /// Watches the CUDA mappings that contain these addresses: one pin for each mapping. Its region is no longer live once
+    /// CUDA has removed the mapping. Addresses without a known mapping are not watched. These pins do not wait when they are
+    /// dropped.
     pub fn watch_mappings(self: &Arc<Self>, addresses: impl IntoIterator<Item = u64>) -> Vec<Pin> {
         let Some(watched) = self.watched else { return Vec::new() };
         let mut sorted: Vec<u64> = addresses.into_iter().collect();
@@ -97,12 +99,12 @@ impl AddressSpace {
 }
 
 impl Pin {
-    /// Nothing names it any more: the drop waits for nothing.
+    /// No submission names it any more: the drop will not wait.
     pub(crate) fn let_go(&mut self) {
         self.watches = true;
     }
 
-    /// All of it.
+    /// The whole range.
     pub fn region(&self) -> &Region {
         &self.whole
     }
@@ -116,7 +118,7 @@ impl Pin {
         self.whole.length()
     }
 
-    /// Where its first byte lies.
+    /// The kind of memory at its first byte.
     pub fn place(&self) -> rm::graph::Place {
         self.place
     }
@@ -127,15 +129,16 @@ impl Pin {
 }
 
 impl Pin {
-    /// Ends it, whoever else still has it: nothing names the memory any more, and what is in flight is waited for, up to a second.
-    /// Channels that take longer are stopped: the memory may be freed as soon as this returns, and nobody tells us then.
+    /// Ends the pin, even if others still hold it: from now on no submission may name the memory. Waits up to a second for
+    /// submissions in flight, then stops the channels that take longer: the memory may be freed as soon as this returns,
+    /// without further notice.
     pub fn end(&self) {
         self.watched.pins.remove(self.id);
         if self.watches {
             return;
         }
         let space = self.whole.space();
-        // (Also where it was over before: whoever ended it may be waiting still.)
+        // (Even if it was over before: the thread that ended it may still be waiting.)
         space.unmapped();
         if !space.device().forked() {
             space.wait_or_stop(self.whole.lease());

@@ -1,38 +1,38 @@
-//! What of CUDA's memory is pinned, and whether what was pinned still lies there.
+//! The pinned parts of CUDA's memory, and whether the pinned memory is still there.
 //!
-//! Two things end a pin. The graph shows something else under its address: the driver was told to unmap or free it
-//! ([`PinTable::holds`] looks). Or CUDA is about to free the allocation without telling the driver, as it does with blocks that
-//! share a mapping ([`PinTable::freed`] is told).
+//! Two events end a pin. Either the graph shows other memory at its address: the driver got a call to unmap or free it
+//! ([`PinTable::holds`] checks). Or CUDA is about to free the allocation without a driver call, as it does with blocks
+//! that share a mapping (a hook calls [`PinTable::freed`]).
 
 use crate::lease::Lease;
 use rm::graph::{MemoryId, ObjectGraph};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Asks whoever allocated a range whether it is still the allocation that was pinned.
+/// Checks with the allocator of a range whether it is still the allocation that was pinned.
 pub type Witness = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// All pins beside one CUDA.
+/// All pins of one CUDA.
 #[derive(Debug, Default)]
 pub(crate) struct PinTable {
     rows: Mutex<Vec<Row>>,
     next: AtomicU64,
-    /// How many there are: a look without the lock.
+    /// The number of pins, readable without the lock.
     count: AtomicUsize,
 }
 
-/// What is pinned, for which address space.
+/// A pinned range, and its address space.
 pub(crate) struct Row {
     pub id: u64,
     pub space: u64,
     pub va: u64,
     pub length: u64,
-    /// The GPU that is to reach it.
+    /// The GPU that will access it.
     pub gpu: [u8; 16],
-    /// What lay there: what lies there later under the same address is something else.
+    /// The memory objects that were there: later ones at the same address differ from these.
     pub pieces: Vec<Piece>,
     pub witness: Option<Witness>,
-    /// Over when the row goes.
+    /// Ended when the row is removed.
     pub lease: Arc<Lease>,
 }
 
@@ -56,7 +56,7 @@ impl Row {
     }
 
     fn overlaps(&self, base: u64, length: u64) -> bool {
-        // Neither sum overflows: a pin's was checked, and what ends past the address space ends there.
+        // Neither sum overflows: a pin's was checked, and the other saturates.
         self.va < base.saturating_add(length) && base < self.va + self.length
     }
 
@@ -70,7 +70,7 @@ impl PinTable {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a row; its id.
+    /// Adds a row. Returns its id.
     pub fn add(&self, mut row: Row) -> u64 {
         row.id = self.next.fetch_add(1, Ordering::Relaxed);
         let (id, mut rows) = (row.id, self.rows());
@@ -87,12 +87,12 @@ impl PinTable {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Ends the pins of what is about to be freed, and answers their leases.
+    /// Ends the pins of memory that is about to be freed, and returns their leases.
     pub fn freed(&self, base: u64, length: u64) -> Vec<Arc<Lease>> {
         if self.count() == 0 { Vec::new() } else { self.end(|row| row.overlaps(base, length)) }
     }
 
-    /// Ends the pins of what does not lie there any more, and answers their leases.
+    /// Ends the pins whose memory is no longer there, and returns their leases.
     pub fn unmapped(&self, graph: &ObjectGraph) -> Vec<Arc<Lease>> {
         if self.count() == 0 { Vec::new() } else { self.end(|row| !row.still_there(graph)) }
     }
@@ -111,25 +111,25 @@ impl PinTable {
         ended
     }
 
-    /// True if the whole range is pinned for the address space by one pin, and what was pinned still lies there.
+    /// True if one pin holds the whole range for the address space, and the pinned memory is still there.
     pub fn contain(&self, graph: &ObjectGraph, space: u64, va: u64, length: u64) -> bool {
         let rows = self.rows();
         rows.iter().any(|row| row.space == space && row.holds(va, length) && row.still_there(graph))
     }
 
-    /// True if that pin is still good for the range.
+    /// True if that pin is still valid for the range.
     pub fn holds(&self, graph: &ObjectGraph, id: u64, va: u64, length: u64) -> bool {
         let rows = self.rows();
         rows.iter().any(|row| row.id == id && row.holds(va, length) && row.still_there(graph))
     }
 
-    /// Whom to ask about that pin. Asked without any lock of ours: the answer may take CUDA's.
+    /// The pin's witness. Call it without holding any lock of doorbell: it may take CUDA's.
     pub fn witness(&self, id: u64) -> Option<Witness> {
         self.rows().iter().find(|row| row.id == id)?.witness.clone()
     }
 }
 
-/// What lies in a range, without gaps, mapped for the GPU.
+/// The pieces of a range that is mapped for the GPU without gaps.
 pub(crate) fn pieces(graph: &ObjectGraph, va: u64, length: u64, gpu: [u8; 16]) -> Result<Vec<Piece>, &'static str> {
     let (mut at, end) = (va, va + length);
     let mut all = Vec::new();
@@ -151,7 +151,7 @@ pub(crate) fn pieces(graph: &ObjectGraph, va: u64, length: u64, gpu: [u8; 16]) -
     Ok(all)
 }
 
-/// The GPUs for which a whole range is mapped; none where the calls that mapped it did not say.
+/// The GPUs for which a whole range is mapped; none if the calls that mapped it did not name them.
 pub(crate) fn gpus(graph: &ObjectGraph, va: u64, length: u64) -> Vec<[u8; 16]> {
     let (mut at, end) = (va, va + length);
     let mut all: Option<Vec<[u8; 16]>> = None;

@@ -1,9 +1,9 @@
-//! Where memory lies.
+//! The kinds of memory.
 
-/// Which memory.
+/// A kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Video memory, seen by the CPU through BAR1.
+    /// Video memory, accessed by the CPU through BAR1.
     Video,
     /// Host memory.
     Host,

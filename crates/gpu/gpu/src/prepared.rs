@@ -1,9 +1,9 @@
 //! A transfer that is validated once and submitted often.
 //!
-//! The words lie ready, several times over (one slot for each submission that may be under way). A submission checks one
-//! generation number, patches the tracker's payload and, if they moved, the addresses within the regions that were given at
-//! the start, and rings. It takes no lock, allocates nothing and makes no system call, unless something was unmapped since:
-//! then all is validated again.
+//! The words are ready in several slots, one for each submission that may be in progress. A submission checks one generation
+//! number, patches the tracker's payload and, if they changed, the addresses within the regions given at the start, and
+//! rings. It takes no lock, does not allocate and makes no system call, unless memory was unmapped since: then all words are
+//! validated again.
 
 use crate::channel::Channel;
 use crate::engine::Engine;
@@ -19,40 +19,40 @@ use crate::transfer::{self, BEGUN, Between, CopyMode, CopyRelease, End, InlineMo
 use pushbuf::encode::MAX_INLINE;
 use std::sync::Arc;
 
-/// Lines of a slot that are all stored with each submission; longer slots are patched.
+/// The maximum number of lines in a slot that are all stored with each submission; longer slots are patched.
 const WHOLE: usize = 4;
 
-/// A transfer that is ready to go, on one channel.
+/// A transfer on one channel, ready to be submitted.
 #[derive(Debug)]
 pub struct Prepared {
     slots: Slots,
-    /// The words of a slot as they were validated, with the addresses of the last submission.
+    /// The validated words of a slot, with the addresses of the last submission.
     template: Vec<u32>,
     entries: Vec<u64>,
-    /// How often the addresses have moved, and at which of these moves each slot was written.
+    /// How often the addresses have changed, and the count at which each slot was written.
     moves: u64,
     written: Vec<u64>,
     layout: Layout,
     bytes: u64,
     /// Its release writes the time, too.
     timed: bool,
-    /// What the engine releases, with the time, before it begins.
+    /// The semaphore that the engine releases, with the time, before it begins.
     begun: Option<Semaphore>,
-    /// A submission does not release the tracker; what is told in its place.
+    /// A submission does not release the tracker, but the word of `_told` if there is one.
     untracked: bool,
     _told: Option<Told>,
     /// It has one address at each end.
     moves_whole: bool,
     between: Between,
-    /// Each submission asks whether the memory is still the allocation that was pinned.
+    /// Each submission asks CUDA whether the memory is still the allocation that was pinned.
     asks: bool,
-    /// Data is written into one slot, not into the template: how often there was new data, and at which of these times each slot
-    /// got its own.
+    /// Data is written into one slot, not into the template: how often there was new data, and the count at which each slot
+    /// was written.
     renewed: u64,
     data_of: Vec<u64>,
-    /// The slot that has the newest.
+    /// The slot with the newest data.
     newest: usize,
-    /// How the lines of an inline copy's slot are stored whole: a write-combining buffer with holes leaves in several
+    /// How the lines of an inline copy's slot are stored whole: a write-combining buffer with holes is sent in several
     /// writes (250 to 130 ns a submission). A copy's slot changes by one word, for which a line is too much (90 to 112).
     lines: Option<LineStore>,
     channel: u64,
@@ -63,12 +63,12 @@ impl Prepared {
     /// A copy of `bytes` from the start of one region to the start of another by the channel's copy engine.
     ///
     /// # Errors
-    /// What the validator has against it, or no memory.
+    /// The validator's error, or no memory.
     pub fn copy(ch: &mut Channel, to: &Region, from: &Region, bytes: u32, mode: CopyMode) -> Result<Prepared, Error> {
         Prepared::copy_with(ch, to, from, bytes, mode, CopyRelease::default())
     }
 
-    /// As [`Prepared::copy`], with a choice of what the release writes and flushes.
+    /// As [`Prepared::copy`], with a choice of the words that the release writes, and of its flush.
     ///
     /// # Errors
     /// As [`Prepared::copy`].
@@ -83,8 +83,8 @@ impl Prepared {
         Prepared::new_copy(ch, Between::of(to, Some(from)), bytes, mode, release, None)
     }
 
-    /// As [`Prepared::copy_with`]; the engine also says when it begins ([`Prepared::started`]), by a release of its own with the
-    /// time in front of the copy.
+    /// As [`Prepared::copy_with`]. A separate release with the time, in front of the copy, also shows when the engine begins
+    /// ([`Prepared::started`]).
     ///
     /// # Errors
     /// As [`Prepared::copy`].
@@ -116,9 +116,9 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// A copy whose end the tracker is not told of: a ticket of it is done when a later submission of the channel that releases the
-    /// tracker is, for example that of [`Channel::release`]. Until then memory that is freed waits for it, and in vain it stops the channel. What is `told`
-    /// learns of each end by itself, after the flush that it asks for.
+    /// A copy that does not update the tracker. Its ticket is done when a later submission that releases the tracker is
+    /// done, for example that of [`Channel::release`]. Until then frees of its memory wait for it, and stop the channel if
+    /// that takes too long. At the end of each copy the word of `told` is written, after the flush that `told` requests.
     ///
     /// # Errors
     /// As [`Prepared::copy`], and [`Error::OtherSpace`] for a word of another address space.
@@ -144,16 +144,16 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// `bytes` that travel in the command stream to the start of a region, by the graphics engine. They are given at each
-    /// submission ([`Prepared::submit_data`]), or stay what they were.
+    /// An inline copy of `bytes` to the start of a region, by the graphics engine. The data is given at each submission
+    /// ([`Prepared::submit_data`]), or stays the same.
     ///
     /// # Errors
-    /// What the validator has against it, or no memory.
+    /// The validator's error, or no memory.
     pub fn inline(ch: &mut Channel, to: &Region, bytes: u32, mode: InlineMode) -> Result<Prepared, Error> {
         Prepared::inline_with(ch, to, bytes, mode, InlineRelease::default())
     }
 
-    /// As [`Prepared::inline`], with a choice of who says that it is done.
+    /// As [`Prepared::inline`], with a choice of the engine that releases its end.
     ///
     /// # Errors
     /// As [`Prepared::inline`].
@@ -167,8 +167,8 @@ impl Prepared {
         Prepared::new_inline(ch, Between::of(to, None), bytes, mode, release, None)
     }
 
-    /// As [`Prepared::inline_with`]; the engine also says when it begins ([`Prepared::started`]), by a report of its own with
-    /// the time in front of the data.
+    /// As [`Prepared::inline_with`]. A separate report with the time, in front of the data, also shows when the engine
+    /// begins ([`Prepared::started`]).
     ///
     /// # Errors
     /// As [`Prepared::copy`].
@@ -195,12 +195,12 @@ impl Prepared {
         let words = transfer::inline(ch.ends(), &between, bytes, mode, release)?;
         let mut prepared = Prepared::new(ch, words, bytes.into(), between, release.is_timed())?;
         prepared.begun = begun;
-        // A launch for each header's worth has an address each.
+        // If each header has its own launch, each launch has its own address.
         prepared.moves_whole = mode == InlineMode::Headers || bytes as usize <= MAX_INLINE;
         Ok(prepared)
     }
 
-    /// Words that end in a release of the tracker, whose addresses stay what they are.
+    /// Words that end in a release of the tracker, with fixed addresses.
     pub(crate) fn fixed(
         ch: &mut Channel,
         template: (Vec<u32>, Layout),
@@ -266,28 +266,28 @@ impl Prepared {
         self.bytes
     }
 
-    /// True where [`Channel::timestamp`] is the time at which a submission of this was done.
+    /// True if [`Channel::timestamp`] is the time at which a submission of this was done.
     pub fn is_timed(&self) -> bool {
         self.timed
     }
 
-    /// When the engine began the last submission that is done, in nanoseconds of the GPU's clock. `None` where it is not asked
-    /// for, and before it has begun. Where several are under way it is the time of one of them.
+    /// When the engine began the last finished submission, in nanoseconds of the GPU's clock. `None` if it was not
+    /// requested, and before the engine has begun. With several in progress it is the time of one of them.
     #[inline]
     pub fn started(&self) -> Option<u64> {
         self.begun.as_ref().filter(|begun| begun.poll(BEGUN)).map(Semaphore::timestamp)
     }
 
-    /// How many submissions may be under way at once.
+    /// The maximum number of unfinished submissions.
     pub fn slots(&self) -> usize {
         self.slots.count()
     }
 
-    /// Submits it once more, with the addresses and data of the last time.
+    /// Submits it again, with the previous addresses and data.
     ///
     /// # Errors
-    /// [`Error::RingFull`] while all slots or all GPFIFO entries are in use, [`Error::Stale`] where something that it names
-    /// was unmapped, [`Error::OtherChannel`], [`Error::ChannelKilled`], [`Error::Forked`]: nothing was submitted then.
+    /// [`Error::RingFull`] while all slots or all GPFIFO entries are in use, [`Error::Stale`] if memory that it names was
+    /// unmapped, [`Error::OtherChannel`], [`Error::ChannelKilled`], [`Error::Forked`]: the submission was not made.
     #[inline]
     pub fn submit(&mut self, ch: &mut Channel) -> Result<Ticket, Error> {
         let slot = self.free_slot(ch)?;
@@ -297,8 +297,8 @@ impl Prepared {
         self.ring(ch, slot, self.lines)
     }
 
-    /// The newest data, for a slot that has older. Of slots in video memory it is read over PCIe: who has the data at hand gives it
-    /// again ([`Prepared::submit_data`]).
+    /// Copies the newest data into a slot with older data. For slots in video memory that reads over PCIe: a caller that has
+    /// the data should give it again ([`Prepared::submit_data`]).
     #[cold]
     fn carry_data(&mut self, slot: usize) {
         for at in self.layout.data.iter().flat_map(|&(at, words)| at..at + words) {
@@ -324,10 +324,10 @@ impl Prepared {
         self.ring(ch, slot, self.lines)
     }
 
-    /// The next submissions go to another address within the region that was given, and from another where there is a source.
+    /// Later submissions copy to another address within the given region, and from another if there is a source.
     ///
     /// # Errors
-    /// [`Error::OutsideRegion`], also for a source where there is none, and for data in several launches.
+    /// [`Error::OutsideRegion`], also for a source without a source region, and for data in several launches.
     pub fn aim(&mut self, to: u64, from: Option<u64>) -> Result<(), Error> {
         let outside = |va| Error::OutsideRegion { va, length: self.bytes };
         if !self.moves_whole || !self.between.to.holds(to, self.bytes) {
@@ -347,7 +347,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// Submits an inline copy of `data`, which is as long as was prepared.
+    /// Submits an inline copy of `data`, which must have the prepared length.
     ///
     /// # Errors
     /// As [`Prepared::submit`], and [`Error::Length`] for data of another length.
@@ -361,10 +361,11 @@ impl Prepared {
         self.ring(ch, slot, self.lines)
     }
 
-    /// As [`Prepared::submit_data`], of the bytes of a region, which the CPU reads: whoever frees that memory waits for the read.
+    /// As [`Prepared::submit_data`], with the bytes of a region, which the CPU reads: a thread that frees that memory waits
+    /// for the read.
     ///
     /// # Errors
-    /// As [`Prepared::submit_data`]; [`Error::Stale`] also where the source is gone.
+    /// As [`Prepared::submit_data`]; [`Error::Stale`] also if the source was freed.
     ///
     /// # Safety
     /// The CPU can read the source at its address as long as it is live.
@@ -380,13 +381,14 @@ impl Prepared {
             return Err(error);
         }
         Point::BeforeStores.reached();
-        // SAFETY: the caller's. The ticket is taken and the region was there after it, so whoever frees it waits.
+        // SAFETY: the caller's promise. The ticket is taken and the region was live after that, so a thread that frees it
+        // waits.
         let data = unsafe { std::slice::from_raw_parts(source.va() as *const u8, source.length() as usize) };
         self.put(slot, data);
         Ok(self.push(ch, slot, self.lines, ticket))
     }
 
-    /// Data for the slot's next submission, into the template where all lines are stored whole.
+    /// Writes data for the slot's next submission; into the template if all lines are stored whole.
     #[inline]
     fn put(&mut self, slot: usize, data: &[u8]) {
         if self.lines.is_some() {
@@ -397,7 +399,7 @@ impl Prepared {
         for &(at, words) in &self.layout.data {
             let (block, after) = rest.split_at(rest.len().min(4 * words));
             rest = after;
-            // SAFETY: the slot is not under way. What is left of the last word is not written to memory.
+            // SAFETY: the slot is not in progress. The engine does not write the rest of the last word to memory.
             unsafe { self.slots.put_bytes(slot, at, block.as_ptr(), block.len()) };
         }
         self.renewed += 1;
@@ -414,14 +416,14 @@ impl Prepared {
         self.slots.free(ch)
     }
 
-    /// The slot's words, as whole lines where `lines` says how, and the doorbell.
+    /// Writes the slot's words, as whole lines if `lines` is set, and rings the doorbell.
     #[inline]
     fn ring(&mut self, ch: &mut Channel, slot: usize, lines: Option<LineStore>) -> Result<Ticket, Error> {
         let ticket = self.take(ch)?;
         Ok(self.push(ch, slot, lines, ticket))
     }
 
-    /// The ticket of a submission, when all that it names is there.
+    /// Takes the ticket of a submission, if all memory that it names is live.
     #[inline]
     fn take(&mut self, ch: &mut Channel) -> Result<Ticket, Error> {
         if self.asks {
@@ -430,7 +432,7 @@ impl Prepared {
         if let Some(begun) = &self.begun {
             begun.set(0);
         }
-        // ORDERING: taken before the leases are looked at, see `lease`.
+        // ORDERING: taken before the leases are read, see `lease`.
         let ticket = ch.take_ticket();
         if ch.admit_transfer(&self.between).is_err() {
             ch.give_back(ticket);
@@ -443,7 +445,7 @@ impl Prepared {
     fn push(&mut self, ch: &mut Channel, slot: usize, lines: Option<LineStore>, ticket: Ticket) -> Ticket {
         if let Some(how) = lines {
             self.template[self.layout.payload] = ticket.payload();
-            // SAFETY: the slot is not under way; `new` has asked whether this CPU can.
+            // SAFETY: the slot is not in progress; `new` has checked that this CPU has the instruction.
             unsafe { self.slots.put_lines(slot, &self.template, how) };
         } else {
             if self.written[slot] != self.moves {
@@ -467,7 +469,7 @@ impl Prepared {
 
 /// A semaphore for the start of a transfer.
 fn begun(ch: &Channel) -> Result<Semaphore, Error> {
-    // One page for it: none is full.
+    // A separate page, so a slot is always free.
     Semaphores::new(ch.space())?.alloc().ok_or(Error::Length(0))
 }
 
@@ -484,7 +486,7 @@ mod tests {
     use doorbell_softgpu::{Mode, SoftDriver};
     use std::time::Duration;
 
-    /// 70 minutes at 500,000 submissions a second by another transfer of the channel.
+    /// As after 70 minutes at 500,000 submissions a second by another transfer of the channel.
     #[test]
     fn a_transfer_that_was_idle_for_more_than_2_to_the_31_submissions_goes_on() {
         const MANY: u64 = (1 << 31) + 12_345;

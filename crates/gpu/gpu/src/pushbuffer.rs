@@ -1,6 +1,6 @@
-//! Pushbuffers: words in GPU memory, written by typed calls, validated, then submitted as often as one likes.
+//! Pushbuffers: words in GPU memory, written by typed calls, validated once, and submitted any number of times.
 //!
-//! The type says what state it is in: [`Pushbuffer`] can be written, [`Validated`] can be submitted, and nothing is both.
+//! The type shows the state: [`Pushbuffer`] can be written, [`Validated`] can be submitted, and no type can do both.
 
 use crate::engine::Engine;
 use crate::error::Error;
@@ -23,7 +23,7 @@ pub(crate) struct Segment {
     memory: Arc<Memory>,
 }
 
-/// A pushbuffer that is being written.
+/// A pushbuffer in preparation.
 #[derive(Debug)]
 pub struct Pushbuffer {
     segment: Arc<Segment>,
@@ -31,24 +31,24 @@ pub struct Pushbuffer {
     len: usize,
 }
 
-/// A pushbuffer that a channel takes.
+/// A pushbuffer that a channel accepts.
 #[derive(Debug)]
 pub struct Validated {
     segment: Arc<Segment>,
     capacity: usize,
     len: usize,
-    /// What a ring holds for it.
+    /// Its GPFIFO entry.
     entry: Entry,
     engine: Engine,
     names_pins: AtomicBool,
-    /// Of the address space, when all was last checked.
+    /// The address space's generation at the last check.
     generation: AtomicU64,
 }
 
 impl Pushbuffer {
     /// Room for `dwords` words, in host memory.
     pub fn new(space: &Arc<AddressSpace>, dwords: usize) -> Result<Pushbuffer, Error> {
-        // What no GPFIFO entry can count is no pushbuffer.
+        // A length that no GPFIFO entry can hold is an error.
         let bytes = (dwords as u64)
             .checked_mul(4)
             .filter(|_| u32::try_from(dwords).is_ok_and(|dwords| Entry::segment(0, dwords).is_some()));
@@ -65,7 +65,7 @@ impl Pushbuffer {
         self.len == 0
     }
 
-    /// Forgets what was written.
+    /// Removes all words.
     pub fn clear(&mut self) {
         self.len = 0;
     }
@@ -84,7 +84,7 @@ impl Pushbuffer {
         Ok(self)
     }
 
-    /// Anything: the validator decides.
+    /// Adds any words: the validator decides.
     pub fn raw(&mut self, words: &[u32]) -> Result<&mut Self, Error> {
         self.write(|w| w.raw(words))
     }
@@ -94,12 +94,12 @@ impl Pushbuffer {
         self.write(|w| w.set_object(subch, class))
     }
 
-    /// A copy by the copy engine, after those before it (NON_PIPELINED).
+    /// A copy by the copy engine, after earlier copies (NON_PIPELINED).
     pub fn copy(&mut self, dst: u64, src: u64, bytes: u32) -> Result<&mut Self, Error> {
         self.write(|w| w.copy(COPY, src, dst, bytes, launch_dma::NON_PIPELINED | launch_dma::PITCH))
     }
 
-    /// A copy that may overlap those before it.
+    /// A copy that may overlap earlier ones.
     pub fn copy_pipelined(&mut self, dst: u64, src: u64, bytes: u32) -> Result<&mut Self, Error> {
         self.write(|w| w.copy(COPY, src, dst, bytes, launch_dma::PIPELINED | launch_dma::PITCH))
     }
@@ -114,17 +114,17 @@ impl Pushbuffer {
         self.write(|w| w.fill(COPY, dst, value, elements, launch_dma::NON_PIPELINED | launch_dma::PITCH))
     }
 
-    /// A release by the copy engine with a timestamp, when the copies before are done.
+    /// A release by the copy engine with a timestamp, when earlier copies are done.
     pub fn copy_release(&mut self, semaphore: &Semaphore, payload: u32) -> Result<&mut Self, Error> {
         self.write(|w| w.copy_release(COPY, semaphore.va(), payload, true))
     }
 
-    /// Data in the command stream itself, by the compute class.
+    /// Inline data, by the compute class.
     pub fn inline(&mut self, dst: u64, data: &[u8]) -> Result<&mut Self, Error> {
         self.write(|w| w.inline(COMPUTE, dst, data, inline_dma::PITCH | inline_dma::NO_SYSMEMBAR))
     }
 
-    /// As [`Pushbuffer::inline`], of any length: one LAUNCH_DMA, then as many data headers as are needed.
+    /// As [`Pushbuffer::inline`], for any length: one LAUNCH_DMA, then as many data headers as needed.
     pub fn inline_long(&mut self, dst: u64, data: &[u8]) -> Result<&mut Self, Error> {
         self.write(|w| w.inline_long(COMPUTE, dst, data, inline_dma::PITCH | inline_dma::NO_SYSMEMBAR))
     }
@@ -140,12 +140,13 @@ impl Pushbuffer {
         self.write(|w| w.host_semaphore(HOST, semaphore.va(), payload.into(), acquire))
     }
 
-    /// Launches the QMD at `qmd`, which must be among those that the channel was granted ([`Channel::grant_launches`](crate::Channel::grant_launches)).
+    /// Launches the QMD at `qmd`, which the channel must have been granted
+    /// ([`Channel::grant_launches`](crate::Channel::grant_launches)).
     pub fn launch(&mut self, qmd: u64) -> Result<&mut Self, Error> {
         self.write(|w| w.pcas(COMPUTE, qmd, PcasAction::InvalidatePrefetchCopySchedule))
     }
 
-    /// The words, for who wants to look.
+    /// A copy of the words.
     pub fn words(&self) -> Vec<u32> {
         self.segment.words(self.len)
     }
@@ -156,7 +157,7 @@ impl Pushbuffer {
         space: &Arc<AddressSpace>,
         rules: &Rules<'_>,
     ) -> Result<Validated, Error> {
-        // Before the check: what is unmapped meanwhile makes the result stale.
+        // Read before the check: memory that is unmapped during the check makes the result stale.
         let generation = space.generation();
         if !Arc::ptr_eq(self.segment.memory.space(), space) {
             return Err(Error::OtherChannel);
@@ -204,7 +205,7 @@ impl Validated {
         self.entry
     }
 
-    /// Whether it was validated for such a channel.
+    /// Whether it was validated for a channel of this kind.
     #[inline]
     pub(crate) fn is_for(&self, engine: Engine, space: &Arc<AddressSpace>) -> bool {
         let same_kind =
@@ -212,20 +213,20 @@ impl Validated {
         same_kind && Arc::ptr_eq(self.segment.memory.space(), space)
     }
 
-    /// Nothing at all was unmapped since all was checked.
+    /// Whether no memory at all was unmapped since the last check.
     #[inline]
     pub(crate) fn is_fresh(&self, generation: u64) -> bool {
         self.generation.load(Ordering::Relaxed) == generation
     }
 
-    /// That nothing that it names was unmapped: all is checked again.
+    /// Checks all words again: no memory that they name may have been unmapped.
     pub(crate) fn check(&self, rules: &Rules<'_>, generation: u64) -> Result<(), Error> {
         validate::check(&self.words(), rules).map_err(|_| Error::Stale)?;
         self.generation.store(generation, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Whether it was seen to name memory of CUDA's that is pinned.
+    /// Whether it was seen to name pinned CUDA memory.
     #[inline]
     pub(crate) fn names_pins(&self) -> bool {
         self.names_pins.load(Ordering::Relaxed)
@@ -250,7 +251,7 @@ impl Validated {
         Ok(())
     }
 
-    /// The memory, to be written anew; `Err` with itself while a channel may still read it.
+    /// The memory, to be written again; `Err` with itself while a channel may still read it.
     pub fn reuse(mut self) -> Result<Pushbuffer, Validated> {
         if Arc::get_mut(&mut self.segment).is_none() {
             return Err(self);

@@ -1,36 +1,37 @@
-//! A checked range of memory: what a transfer is prepared between.
+//! A checked range of memory that a transfer can be prepared for.
 //!
-//! A region can only be cut out of memory that is there: of a [`Memory`](crate::Memory) of ours or of a [`Pin`](crate::Pin) of
-//! CUDA's. It names the memory and does not keep it. When the memory is dropped, unpinned, unmapped or freed, the region is
-//! stale for ever, also where something else comes to lie at its address: transfers that were prepared with it are refused
-//! ([`Error::Stale`]), and what of them is in flight is waited for before the memory goes (`lease` has the rules).
+//! A region is part of existing memory: of doorbell's [`Memory`](crate::Memory) or of CUDA memory in a [`Pin`](crate::Pin).
+//! It names the memory and does not keep it. When the memory is dropped, unpinned, unmapped or freed, the region is stale
+//! forever, even if its address gets other memory. Transfers prepared with it are then refused ([`Error::Stale`]), and those
+//! in flight are waited for before the memory is freed (`lease` has the rules).
 //!
-//! **CUDA's small blocks.** CUDA gives out blocks of a mapping that it keeps, and frees them without a call of the driver, so
-//! the mappings do not show it. Three things do:
+//! **CUDA's small blocks.** CUDA gives out blocks of a mapping that it keeps, and frees them without a driver call, so the
+//! mappings do not show it. Three mechanisms do:
 //!
-//! - the functions that free (cuMemFree, cuMemFreeAsync, cuMemFreeHost, cuMemHostUnregister) are exchanged by
-//!   [`Libcuda::open`](crate::Libcuda::open), for everybody who looks them up from then on or is linked to them: the pins of
-//!   what is about to be freed end first, and what is in flight is waited for;
-//! - a pin may have a [`Witness`](crate::Witness), which is asked when a transfer is prepared, and at each submission after
-//!   [`AddressSpace::check_each_submission`]: `copy::pin` asks CUDA for the allocation's number (CU_POINTER_ATTRIBUTE_BUFFER_ID);
-//! - a pin that is dropped waits for what is in flight.
+//! - [`Libcuda::open`](crate::Libcuda::open) replaces the functions that free (cuMemFree, cuMemFreeAsync, cuMemFreeHost,
+//!   cuMemHostUnregister), for all code that looks them up later or is linked to them. Before a free the pins of its memory
+//!   end, and submissions in flight are waited for.
+//! - A pin may have a [`Witness`](crate::Witness), which is called when a transfer is prepared, and at each submission after
+//!   [`AddressSpace::check_each_submission`]: `copy::pin` queries the allocation's number from CUDA
+//!   (CU_POINTER_ATTRIBUTE_BUFFER_ID).
+//! - A pin that is dropped waits for submissions in flight.
 //!
-//! What none of them sees is memory that a graph frees and allocates (cudaMallocAsync in a stream that is captured), and a free
-//! through a pointer that was looked up before `Libcuda::open`: unpin such memory before it is freed, or check each submission.
+//! None of them sees memory that a graph frees and allocates (cudaMallocAsync in a captured stream), or a free through a
+//! pointer that was looked up before `Libcuda::open`. Unpin such memory before it is freed, or check each submission.
 
 use crate::error::Error;
 use crate::lease::Lease;
 use crate::space::{AddressSpace, Grant};
 use std::sync::Arc;
 
-/// Whose memory a region is of.
+/// The owner of a region's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// Video memory that we allocated.
+    /// Video memory that doorbell allocated.
     Video,
-    /// Host memory that we allocated and pinned.
+    /// Host memory that doorbell allocated and pinned.
     Host,
-    /// CUDA's, pinned by [`AddressSpace::pin`].
+    /// CUDA memory, pinned by [`AddressSpace::pin`].
     Cuda,
 }
 
@@ -47,7 +48,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// Of a range that its owner has: `va + length` does not overflow.
+    /// For a range that its owner has: `va + length` does not overflow.
     pub(crate) fn new(
         space: &Arc<AddressSpace>,
         grant: Grant,
@@ -60,10 +61,10 @@ impl Region {
         Region { space: space.clone(), grant, owner, gpus, va, length, lease: lease.clone() }
     }
 
-    /// `length` bytes at `offset` of it.
+    /// `length` bytes of it at `offset`.
     ///
     /// # Errors
-    /// [`Error::Outside`] where they are not all within it, [`Error::Length`] for no bytes.
+    /// [`Error::Outside`] if they are not all within it, [`Error::Length`] for no bytes.
     pub fn part(&self, offset: u64, length: u64) -> Result<Region, Error> {
         match offset.checked_add(length) {
             Some(end) if end <= self.length => {}
@@ -104,13 +105,13 @@ impl Region {
         va >= self.va && va - self.va <= self.length && length <= self.length - (va - self.va)
     }
 
-    /// Whether the memory is still what it was: looks it up. Something may free it right after the answer: what submits takes its
-    /// ticket first.
+    /// Whether its memory is still the same: looks it up. Another thread may free it right after the answer, so a submission
+    /// takes its ticket first.
     pub fn is_live(&self) -> bool {
         self.is_still_live() && self.space.is_granted(self.grant, self.va, self.length)
     }
 
-    /// Whether its lease is not over. No lock.
+    /// Whether its lease is not over. Takes no lock.
     #[inline]
     pub fn is_still_live(&self) -> bool {
         !self.lease.is_over()
@@ -121,7 +122,7 @@ impl Region {
         &self.lease
     }
 
-    /// That it is of this address space, and mapped for this GPU.
+    /// Checks that it is of this address space, and mapped for this GPU.
     #[inline]
     pub(crate) fn belongs(&self, space: &Arc<AddressSpace>, gpu: [u8; 16]) -> Result<(), Error> {
         if !Arc::ptr_eq(&self.space, space) {
@@ -133,9 +134,9 @@ impl Region {
         Ok(())
     }
 
-    /// Where each submission is to ask ([`AddressSpace::check_each_submission`]): asks. [`Prepared`](crate::Prepared) transfers
-    /// do it themselves; for [`Copies`](crate::Copies) it is done before [`begin`](crate::Copies::begin), because the answer may
-    /// take a lock whose holder waits for a ticket.
+    /// Calls the witness if each submission must ([`AddressSpace::check_each_submission`]). [`Prepared`](crate::Prepared)
+    /// transfers do this themselves. For [`Copies`](crate::Copies) it is done before [`begin`](crate::Copies::begin),
+    /// because the witness may take a lock whose holder waits for a ticket.
     ///
     /// # Errors
     /// [`Error::Reused`].
@@ -143,7 +144,7 @@ impl Region {
         if self.space.checks_each_submission() { self.ask() } else { Ok(()) }
     }
 
-    /// Asks whoever allocated it whether the allocation is still the one that was pinned; if not, the pin ends.
+    /// Calls the witness: is the allocation still the one that was pinned? If not, the pin ends.
     pub(crate) fn ask(&self) -> Result<(), Error> {
         if let Grant::Pin(id) = self.grant {
             self.space.ask(id)?;
@@ -151,7 +152,7 @@ impl Region {
         Ok(())
     }
 
-    /// That a channel in `space`, on the GPU of that UUID, may be told of it now.
+    /// Checks that a channel in `space`, on the GPU with that UUID, may name it now.
     pub(crate) fn check(&self, space: &Arc<AddressSpace>, gpu: [u8; 16]) -> Result<(), Error> {
         self.belongs(space, gpu)?;
         self.ask()?;

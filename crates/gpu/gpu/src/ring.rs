@@ -1,4 +1,4 @@
-//! Where the rings of channels lie: blocks of 2 MiB, as CUDA has them, each ring 1024 GPFIFO entries and a page with USERD.
+//! The memory of channels' rings: blocks of 2 MiB, as in CUDA. Each ring is 1024 GPFIFO entries and a page with USERD.
 
 use crate::error::Error;
 use crate::memory::Memory;
@@ -40,7 +40,7 @@ impl Ring {
         Ok(Ring { memory, index: 0 })
     }
 
-    /// Of its GPFIFO in the memory.
+    /// The offset of its GPFIFO in the memory.
     pub fn offset(&self) -> u64 {
         self.index as u64 * RING_STRIDE
     }

@@ -27,7 +27,7 @@ struct Page {
 }
 
 impl Semaphores {
-    /// In host memory, where polling costs least.
+    /// In host memory, where polling is cheapest.
     pub fn new(space: &Arc<AddressSpace>) -> Result<Semaphores, Error> {
         Semaphores::new_in(space, Place::Host)
     }
@@ -74,17 +74,17 @@ impl Semaphore {
 
     /// The payload now.
     pub fn value(&self) -> u32 {
-        // ORDERING: what was released before the payload is visible with it.
+        // ORDERING: data released before the payload is visible with it.
         self.page.memory.word(self.offset).load(Ordering::Acquire)
     }
 
     /// Sets the payload from the CPU: releases a channel that waits for it.
     pub fn set(&self, value: u32) {
-        // ORDERING: what was written before is visible to who acquires.
+        // ORDERING: data written before is visible to the engine that acquires.
         self.page.memory.word(self.offset).store(value, Ordering::Release);
     }
 
-    /// The GPU's nanoseconds at the last release with a timestamp.
+    /// The GPU's time in nanoseconds at the last release with a timestamp.
     pub fn timestamp(&self) -> u64 {
         self.page.memory.word64(self.offset + 8).load(Ordering::Acquire)
     }

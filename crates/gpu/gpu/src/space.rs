@@ -1,7 +1,8 @@
-//! An address space: which addresses are taken, what may be named in pushbuffers, and whose transfers are in flight.
+//! An address space: the addresses in use, the memory that pushbuffers may name, and the channels whose transfers may be in
+//! flight.
 //!
-//! Addresses are low and fixed, as CUDA has them: video memory for rings from 0x2_0060_0000, everything else above, all
-//! below 2^40, which is what GPFIFO entries can carry.
+//! Addresses are low and fixed, as in CUDA: video memory for rings from 0x2_0060_0000, all other memory above, and all below
+//! 2^40, the limit of GPFIFO entries.
 
 use crate::device::Device;
 use crate::error::Error;
@@ -21,17 +22,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// Where CUDA has its block of rings.
+/// The address of CUDA's block of rings.
 pub(crate) const RINGS: u64 = 0x2_0060_0000;
-/// Beside CUDA: far from what CUDA reserves for itself.
+/// In CUDA's address space: far from the addresses that CUDA reserves.
 const BESIDE: u64 = 0x80_0000_0000;
 const LAST: u64 = 1 << 40;
 /// Ranges begin and end on 2 MiB, as the driver's big mappings do.
 pub(crate) const GRAIN: u64 = 2 << 20;
 pub(crate) const PAGE: u64 = 0x1000;
-/// How long the freeing of memory waits for copies that are under way.
+/// How long the freeing of memory waits for copies in progress.
 const DRAIN: Duration = Duration::from_secs(1);
-/// Size of a new VA space: what CUDA asks for on Hopper, with 57 address bits (580).
+/// Size of a new VA space, as CUDA requests it on Hopper, with 57 address bits (580).
 const SPACE_SIZE: u64 = 0x1ff_ffff_ffff_f000;
 
 /// A GPU virtual address space. Memory and channels keep it alive.
@@ -39,34 +40,34 @@ const SPACE_SIZE: u64 = 0x1ff_ffff_ffff_f000;
 pub struct AddressSpace {
     pub(crate) device: Arc<Device>,
     pub(crate) handle: u32,
-    /// Taken ranges, by first address; the length is a multiple of the grain.
+    /// Ranges in use, by first address; the length is a multiple of the grain.
     taken: Mutex<BTreeMap<u64, u64>>,
-    /// Tells it from all others of the process.
+    /// Identifies it in the process.
     id: u64,
-    /// Memory of ours that may be named in a pushbuffer: by first address, its exact length and its number.
+    /// doorbell's memory that a pushbuffer may name: by first address, its exact length and its number.
     mapped: Mutex<BTreeMap<u64, (u64, u64)>>,
     next_memory: AtomicU64,
-    /// Each submission asks the witnesses of what it names.
+    /// Each submission calls the witnesses of the pins that it names.
     each_submission: AtomicBool,
-    /// Grows whenever something is unmapped.
+    /// Incremented whenever memory is unmapped.
     generation: AtomicU64,
     rings: Mutex<Vec<RingBlock>>,
     trackers: Mutex<Vec<Weak<Tracker>>>,
     leftovers: Leftovers,
-    /// Where one of CUDA's: what CUDA maps and unmaps there, and what is pinned of it.
+    /// In CUDA's address space: CUDA's maps and unmaps there, and its pinned memory.
     pub(crate) watched: Option<&'static Watched>,
-    /// By which client and handle CUDA knows it.
+    /// CUDA's client and handle for it.
     theirs: Option<(u32, u32)>,
 }
 
-/// Where a region's right to be named is written: in its address space's list of memories, or in its list of pins.
+/// Where a region's right to be named is recorded: in its address space's list of memories, or in its list of pins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grant {
     Memory(u64),
     Pin(u64),
 }
 
-/// A memory that holds the rings of many channels; it lives as long as one of them.
+/// A memory that holds the rings of many channels; it lives as long as any of them.
 #[derive(Debug)]
 pub(crate) struct RingBlock {
     pub place: Place,
@@ -91,7 +92,7 @@ impl AddressSpace {
             va_space: handle,
             ..Default::default()
         };
-        // SAFETY: the struct is the request's.
+        // SAFETY: the struct belongs to this request.
         let registered = unsafe {
             driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::REGISTER_GPU_VASPACE, &mut register)
         };
@@ -102,8 +103,8 @@ impl AddressSpace {
         Ok(AddressSpace::with(device, handle, None))
     }
 
-    /// CUDA's own address space; `handle` names it in the client that `device` uses.
-    /// `theirs`: by which client and handle CUDA itself knows it.
+    /// CUDA's own address space; `handle` names it in the client that `device` uses. `theirs`: CUDA's own client and handle
+    /// for it.
     pub(crate) fn beside(
         device: &Arc<Device>,
         handle: u32,
@@ -132,7 +133,7 @@ impl AddressSpace {
         })
     }
 
-    /// Whether what lies at an address here lies there in the other one, too: both are the same address space of CUDA's, entered twice.
+    /// Whether an address names the same memory in both: they are the same CUDA address space, entered twice.
     pub fn shares_addresses(&self, other: &AddressSpace) -> bool {
         let same_cuda = match (self.watched, other.watched) {
             (Some(one), Some(other)) => std::ptr::eq(one, other),
@@ -145,7 +146,7 @@ impl AddressSpace {
         &self.device
     }
 
-    /// True if the whole range may be named in a pushbuffer.
+    /// True if a pushbuffer may name the whole range.
     pub fn contains(&self, va: u64, length: u64) -> bool {
         self.is_ours(va, length) || self.is_pinned(va, length)
     }
@@ -159,7 +160,7 @@ impl AddressSpace {
         self.watched.is_some_and(|watched| watched.pins.contain(&watched.graph(), self.id, va, length))
     }
 
-    /// True if what a region was cut out of still has the range.
+    /// True if a region's memory still has the range.
     pub(crate) fn is_granted(&self, grant: Grant, va: u64, length: u64) -> bool {
         let Some(end) = va.checked_add(length) else { return false };
         match grant {
@@ -172,14 +173,14 @@ impl AddressSpace {
         }
     }
 
-    /// Enters a memory that pushbuffers may name; its number.
+    /// Adds a memory that pushbuffers may name. Returns its number.
     pub(crate) fn grant(&self, va: u64, length: u64) -> u64 {
         let number = self.next_memory.fetch_add(1, Ordering::Relaxed);
         lock(&self.mapped).insert(va, (length, number));
         number
     }
 
-    /// Nothing may name that memory any more.
+    /// From now on no submission may name that memory.
     pub(crate) fn revoke(&self, va: u64, number: Option<u64>) {
         let mut mapped = lock(&self.mapped);
         if mapped.get(&va).is_some_and(|(_, here)| Some(*here) == number) {
@@ -189,12 +190,12 @@ impl AddressSpace {
         self.unmapped();
     }
 
-    /// Tells pins of one address space from those of another beside the same CUDA.
+    /// Identifies the pins of one address space among those of the same CUDA.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Asks a pin's witness; the pin ends where the allocation is another one now.
+    /// Calls a pin's witness. The pin ends if the allocation is now another one.
     pub(crate) fn ask(&self, pin: u64) -> Result<(), Error> {
         let Some(watched) = self.watched else { return Ok(()) };
         match watched.pins.witness(pin) {
@@ -207,19 +208,19 @@ impl AddressSpace {
         }
     }
 
-    /// Beside a CUDA that was initialised before it was watched: takes CUDA's word that `length` bytes at `base` are one
-    /// allocation (`cuMemGetAddressRange`), which is mapped for this GPU and is no managed memory. Otherwise nothing is believed
-    /// that was not seen. When CUDA frees it, pins end as always, but for small blocks that are freed without a driver call
-    /// through functions that were looked up before.
+    /// For a CUDA that was initialised before it was watched: takes CUDA's word that `length` bytes at `base` are one
+    /// allocation (`cuMemGetAddressRange`), which is mapped for this GPU and is not managed memory. For other CUDAs only
+    /// observed memory counts. When CUDA frees it, pins end as always. The exception is small blocks that are freed without
+    /// a driver call, through functions that were looked up before.
     pub fn believe(&self, base: u64, length: u64) {
         if let Some(watched) = self.watched.filter(|watched| watched.is_late()) {
             watched.believe(base, length, self.device().uuid());
         }
     }
 
-    /// From now on each submission of what is prepared in this address space asks CUDA whether the memory is still the
-    /// allocation that was pinned: 1 us or more each time, and CUDA's locks. For looking for a free that nothing else shows
-    /// (see [`crate::Region`]). Transfers that were prepared before do not ask.
+    /// From now on each submission of transfers that are prepared in this address space asks CUDA whether the memory is
+    /// still the allocation that was pinned. That takes 1 us or more each time, and CUDA's locks. Use it to find a free that
+    /// has no other sign (see [`crate::Region`]). Transfers that were prepared before do not ask.
     pub fn check_each_submission(&self) {
         self.each_submission.store(true, Ordering::Relaxed);
     }
@@ -228,7 +229,7 @@ impl AddressSpace {
         self.each_submission.load(Ordering::Relaxed)
     }
 
-    /// Whether it still exists, as far as CUDA's calls tell.
+    /// Whether it still exists, as far as CUDA's calls show.
     pub(crate) fn is_there(&self) -> bool {
         let Some(watched) = self.watched.filter(|_| self.device.borrowed) else { return true };
         let (graph, client) = (watched.graph(), self.device.client);
@@ -236,14 +237,14 @@ impl AddressSpace {
         registered && graph.object(client, self.handle).is_some()
     }
 
-    /// A number that changes when something is unmapped: what was validated before is stale.
+    /// A number that changes when memory is unmapped: words validated before are stale.
     #[inline]
     pub fn generation(&self) -> u64 {
         // Both only grow, so the sum changes when one does.
         self.generation.load(Ordering::SeqCst) + self.watched.map_or(0, Watched::generation)
     }
 
-    /// What a channel needs to be one of CUDA's graphics channels.
+    /// CUDA's graphics channel group, for a channel that joins it.
     pub(crate) fn cudas_group(&self) -> Result<CudasGroup, Error> {
         let Some(watched) = self.watched else { return Err(Error::Group("this address space is not CUDA's")) };
         if !self.device.borrowed {
@@ -253,7 +254,7 @@ impl AddressSpace {
         found.ok_or(Error::Group("no graphics channel of CUDA's was seen"))
     }
 
-    /// Whoever frees memory here waits for what this channel has in flight.
+    /// From now on a thread that frees memory here waits for this channel's submissions in flight.
     pub(crate) fn track(&self, tracker: &Arc<Tracker>) {
         let mut trackers = lock(&self.trackers);
         trackers.retain(|t| t.strong_count() > 0);
@@ -263,9 +264,9 @@ impl AddressSpace {
         }
     }
 
-    /// Something that pushbuffers may have named is about to go: nothing is submitted to it any more.
+    /// Memory that pushbuffers may have named is about to be freed: from now on no submission may name it.
     pub(crate) fn unmapped(&self) {
-        // ORDERING: sequentially consistent with a submission's `submitted` store and its load of the generation: either the
+        // ORDERING: sequentially consistent with a submission's `submitted` store and its load of the generation. Either the
         // submission sees this and gives up, or `wait` sees the submission.
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
@@ -274,7 +275,7 @@ impl AddressSpace {
         lock(&self.trackers).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Waits for what names a memory whose lease is over, up to a second; false if some of it does not come to an end.
+    /// Waits up to a second for submissions that name a memory whose lease is over; false if some of them do not finish.
     pub(crate) fn wait(&self, lease: &Lease) -> bool {
         tracker::wait(&self.trackers(), lease, DRAIN)
     }
@@ -283,22 +284,22 @@ impl AddressSpace {
         tracker::is_unused(&self.trackers(), lease)
     }
 
-    /// As [`AddressSpace::wait`], for a pin, whose memory goes whatever is said here: channels that take longer are stopped.
+    /// As [`AddressSpace::wait`], for a pin, whose memory will be freed in any case: channels that take longer are stopped.
     pub(crate) fn wait_or_stop(&self, lease: &Arc<Lease>) {
         tracker::wait_or_stop(&self.trackers(), Some(std::slice::from_ref(lease)), DRAIN);
     }
 
-    /// Memory whose lease is over and that a channel may still come to.
+    /// Keeps memory whose lease is over and that a channel may still access.
     pub(crate) fn leave(&self, memory: Leftover) {
         self.leftovers.leave(memory);
     }
 
-    /// Frees such memory where that is over.
+    /// Frees such memory once no channel can access it.
     pub(crate) fn give_back_leftovers(&self) {
         self.leftovers.give_back(self, |lease| self.is_unused(lease));
     }
 
-    /// How far each channel here is: for whoever finds that something hangs.
+    /// How far each channel here is, to find the cause of a hang.
     pub fn in_flight(&self) -> Vec<InFlight> {
         if self.device.forked() {
             return Vec::new();
@@ -339,10 +340,11 @@ impl Ranges for AddressSpace {
     }
 }
 
-/// An address space that notes whether anything pinned was asked for.
+/// An address space that notes whether pinned memory was looked up.
 pub(crate) struct Noting<'a> {
     space: &'a AddressSpace,
-    /// Somebody answers for the channel's launches, and for the counters by which they wait for one another.
+    /// A caller has granted the channel's launches, and is responsible for them and for the counters by which they wait for
+    /// one another.
     launches: bool,
     pinned: Cell<bool>,
 }
@@ -377,17 +379,17 @@ impl Drop for AddressSpace {
         if self.device.forked() {
             return;
         }
-        // All channels have gone.
+        // All channels have ended.
         self.leftovers.give_back(self, |_| true);
         if self.watched.is_some() {
-            // Our duplicate of CUDA's; CUDA's own handle is not ours to free.
+            // Free only the duplicate of CUDA's handle, never CUDA's own.
             if !self.device.borrowed {
                 self.device.free(self.device.device, self.handle);
             }
             return;
         }
         let mut call = uvm::UnregisterGpu { uuid: self.device.uuid, status: 0 };
-        // SAFETY: the struct is the request's. An error leaves it to the closing of the UVM file.
+        // SAFETY: the struct belongs to this request. If it fails, closing the UVM file does the rest.
         let _ = unsafe {
             driver::uvm_call(
                 &*self.device.driver,

@@ -1,8 +1,8 @@
 //! Copies to and from write-combined memory: streaming stores and loads over raw ranges.
 //!
-//! Such memory has no cache: each store of its own may become a PCIe write of its own, each load is a round trip. So whole
-//! 64-byte lines go in one piece wherever the range holds them (that is what the CPU's write-combining buffers send as
-//! one write), and each line is fetched once. Nothing here fences, allocates, locks or calls the kernel.
+//! Such memory has no cache: each single store may become a PCIe write, each load is a round trip. So whole 64-byte
+//! lines are stored in one piece wherever the range has them (a write-combining buffer is sent as one write), and each
+//! line is fetched once. This module does not fence, allocate, lock or call the kernel.
 
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -15,23 +15,23 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 /// Bytes of a cache line, and of a write-combining buffer.
 pub const LINE: usize = 64;
 
-/// Which instructions copy. Every x86-64 CPU has the first.
+/// The instructions for a copy. Every x86-64 CPU has the first level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// 16-byte streaming stores; loads are ordinary ones.
+    /// 16-byte streaming stores; ordinary loads.
     Sse2,
-    /// With 16-byte streaming loads (MOVNTDQA), which fetch a line at once.
+    /// With 16-byte streaming loads (MOVNTDQA), which fetch a whole line.
     Sse41,
     /// 32 bytes.
     Avx2,
-    /// 64 bytes: a line an instruction.
+    /// 64 bytes: one line per instruction.
     Avx512,
 }
 
 impl Level {
     pub const ALL: [Level; 4] = [Level::Sse2, Level::Sse41, Level::Avx2, Level::Avx512];
 
-    /// True if this CPU, and its system, can.
+    /// True if this CPU and its operating system support it.
     pub fn is_available(self) -> bool {
         match self {
             Level::Sse2 => true,
@@ -41,7 +41,7 @@ impl Level {
         }
     }
 
-    /// The widest that this CPU has.
+    /// The widest level of this CPU.
     pub fn best() -> Level {
         Level::ALL.into_iter().rev().find(|level| level.is_available()).unwrap_or(Level::Sse2)
     }
@@ -50,18 +50,18 @@ impl Level {
 /// How one whole line is stored in one piece: one write on the bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineStore {
-    /// MOVDIR64B: past the write-combining buffers, and at once.
+    /// MOVDIR64B: bypasses the write-combining buffers, and is sent immediately.
     Direct,
-    /// One AVX-512 store: a write-combining buffer that is full goes by itself.
+    /// One AVX-512 store: a full write-combining buffer is sent by itself.
     Full,
-    /// The widest streaming stores and an SFENCE, which sends what is in the buffers.
+    /// The widest streaming stores and an SFENCE, which empties the buffers.
     Fenced,
 }
 
 impl LineStore {
     pub const ALL: [LineStore; 3] = [LineStore::Direct, LineStore::Full, LineStore::Fenced];
 
-    /// True if this CPU can.
+    /// True if this CPU supports it.
     pub fn is_available(self) -> bool {
         match self {
             // CPUID leaf 7: MOVDIR64B is bit 28 of ECX.
@@ -82,7 +82,7 @@ impl LineStore {
 #[repr(align(64))]
 pub struct Line(pub [u8; LINE]);
 
-/// Stores one line to write-combined memory and sends it on its way. Stores before it may be overtaken unless fenced.
+/// Stores one line to write-combined memory and sends it. It may overtake earlier stores unless they are fenced.
 ///
 /// # Safety
 /// `how` is available. `to` begins a line that may be written.
@@ -104,21 +104,21 @@ pub unsafe fn store_line(how: LineStore, to: *mut u8, line: &Line) {
     }
 }
 
-/// Stores before it leave the write-combining buffers, in front of every store behind it.
+/// Sends earlier stores from the write-combining buffers, ahead of all later stores.
 #[inline]
 pub fn sfence() {
     // SAFETY: every x86-64 CPU has SSE.
     unsafe { _mm_sfence() };
 }
 
-/// As [`sfence`], and loads behind it see nothing that was fetched before it.
+/// As [`sfence`]; also, later loads see no data that was fetched before it.
 #[inline]
 pub fn mfence() {
     // SAFETY: every x86-64 CPU has SSE2.
     unsafe { _mm_mfence() };
 }
 
-/// Loads and readings of counters stay on their side of it.
+/// Loads and counter reads do not cross it.
 #[inline]
 pub fn lfence() {
     // SAFETY: every x86-64 CPU has SSE2.
@@ -133,7 +133,7 @@ pub unsafe fn store(level: Level, to: *mut u8, from: *const u8, length: usize) {
     let head = to.align_offset(LINE).min(length);
     let lines = (length - head) / LINE;
     let tail = head + lines * LINE;
-    // SAFETY: the three parts lie within the range, one after the other; `to + head` begins a line if there is one.
+    // SAFETY: the three parts are within the range, one after the other; `to + head` begins a line if there is one.
     unsafe {
         store_edge(to, from, head);
         if lines != 0 {
@@ -154,7 +154,7 @@ pub unsafe fn store(level: Level, to: *mut u8, from: *const u8, length: usize) {
 /// `level` is available. `from` may be read for `length` bytes, as may the rest of the 64-byte lines that the range begins
 /// and ends in; `to` may be written for `length` bytes, and they do not overlap.
 pub unsafe fn load(level: Level, to: *mut u8, from: *const u8, length: usize) {
-    // A flag or a counter: one load of its own size.
+    // A flag or a counter: a single load of that size.
     if length <= 8 && length.is_power_of_two() && from.addr().is_multiple_of(length) {
         // SAFETY: aligned, and within both ranges.
         unsafe { load_one(to, from, length) };
@@ -163,7 +163,7 @@ pub unsafe fn load(level: Level, to: *mut u8, from: *const u8, length: usize) {
     let head = from.align_offset(LINE).min(length);
     let lines = (length - head) / LINE;
     let tail = head + lines * LINE;
-    // SAFETY: the three parts lie within the range, one after the other; `from + head` begins a line if there is one.
+    // SAFETY: the three parts are within the range, one after the other; `from + head` begins a line if there is one.
     unsafe {
         load_edge(level, to, from, head);
         if lines != 0 {
@@ -196,7 +196,7 @@ unsafe fn store_edge(mut to: *mut u8, mut from: *const u8, mut length: usize) {
 }
 
 /// # Safety
-/// As [`store`], `lines` lines, `to` begins one.
+/// As [`store`], for `lines` lines; `to` begins one.
 unsafe fn store_lines_sse2(to: *mut u8, from: *const u8, lines: usize) {
     for at in (0..lines * LINE).step_by(LINE) {
         // SAFETY: one line at a time of the ranges that the caller named.
@@ -225,7 +225,7 @@ unsafe fn store_lines_avx2(to: *mut u8, from: *const u8, lines: usize) {
     }
 }
 
-/// Registers above 15 need no VZEROUPPER. In assembly: the intrinsics are newer than the compiler that we promise.
+/// Registers above 15 need no VZEROUPPER. In assembly, because the intrinsics are newer than the minimum compiler version.
 ///
 /// # Safety
 /// As [`store_lines_sse2`], `lines` is not 0, and AVX-512F is available.
@@ -265,17 +265,17 @@ unsafe fn load_one(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// A part of one line: the line is fetched whole, which costs one round trip where its pieces would cost several.
+/// A part of one line. The whole line is fetched, in one round trip; single pieces would take several.
 ///
 /// # Safety
-/// As [`load`]; the range lies within one line.
+/// As [`load`]; the range is within one line.
 unsafe fn load_edge(level: Level, to: *mut u8, from: *const u8, length: usize) {
     if length == 0 {
         return;
     }
     let skip = from.addr() % LINE;
     let mut line = Line([0; LINE]);
-    // SAFETY: the whole line may be read, and `length` bytes of it from `skip` on were asked for.
+    // SAFETY: the whole line may be read, and `to` takes `length` bytes of it from `skip` on.
     unsafe {
         load_lines(level, line.0.as_mut_ptr(), from.sub(skip), 1);
         to.copy_from_nonoverlapping(line.0.as_ptr().add(skip), length);
@@ -283,7 +283,7 @@ unsafe fn load_edge(level: Level, to: *mut u8, from: *const u8, length: usize) {
 }
 
 /// # Safety
-/// As [`load`], `lines` lines but not 0, `from` begins one.
+/// As [`load`], for `lines` lines (not 0); `from` begins one.
 unsafe fn load_lines(level: Level, to: *mut u8, from: *const u8, lines: usize) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -313,7 +313,7 @@ unsafe fn load_lines_sse41(to: *mut u8, from: *const u8, lines: usize) {
         // SAFETY: one line at a time of the ranges that the caller named.
         unsafe {
             let (to, from) = (to.add(at).cast::<__m128i>(), from.add(at).cast::<__m128i>());
-            // All four before a store: the line is in its buffer only until something else wants that.
+            // All four before a store: the line stays in its buffer only until the buffer is needed again.
             let line = [0, 1, 2, 3].map(|i| _mm_stream_load_si128(from.add(i).cast_mut()));
             for (i, part) in line.into_iter().enumerate() {
                 _mm_storeu_si128(to.add(i), part);
@@ -386,8 +386,8 @@ mod tests {
         })
     }
 
-    /// Calls `copy(to, from, length)` for every alignment of `to`, some of `from`, and every length, and looks at what it
-    /// made of an array of other contents.
+    /// Calls `copy(to, from, length)` for every alignment of `to`, some of `from`, and every length, and checks the
+    /// resulting array, which had other contents before.
     fn everywhere(level: Level, copy: impl Fn(*mut u8, *const u8, usize)) {
         let (from, before) = (noise(1), noise(2));
         for at in 0..LINE {
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn stores_write_the_range_and_nothing_else() {
         for level in available() {
-            // SAFETY: the ranges are the arrays' own, and the level is available.
+            // SAFETY: the ranges are within the arrays, and the level is available.
             everywhere(level, |to, from, length| unsafe { store(level, to, from, length) });
         }
     }
@@ -444,7 +444,7 @@ mod tests {
         }
     }
 
-    /// What is loaded at every place of a line.
+    /// Loads at every place of a line.
     #[test]
     fn loads_begin_anywhere() {
         let from = noise(3);
@@ -461,11 +461,11 @@ mod tests {
         }
     }
 
-    /// The last line of a page, with nothing mapped behind it, and the first, with nothing before.
+    /// The last line of a page, with no mapping after it, and the first, with none before.
     #[test]
     fn no_byte_of_another_page_is_touched() {
         const PAGE: usize = 0x1000;
-        // SAFETY: three new pages, of which the outer two are closed again.
+        // SAFETY: three new pages, of which only the middle one is made accessible.
         let page = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             let all = libc::mmap(std::ptr::null_mut(), 3 * PAGE, libc::PROT_NONE, flags, -1, 0);
@@ -478,7 +478,7 @@ mod tests {
             for length in 1..=200 {
                 for at in [0, PAGE - length] {
                     let (from, mut back) = (noise(length as u64), [0; 200]);
-                    // SAFETY: within the page, which is open.
+                    // SAFETY: within the accessible page.
                     unsafe {
                         store(level, page.add(at), from.0.as_ptr(), length);
                         load(level, back.as_mut_ptr(), page.add(at), length);

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// A submission of a prepared transfer. Good for as long as its channel lives: the engine releases 32 bits of the number, and at
-/// most 2^31 submissions are under way.
+/// A submission of a prepared transfer. Valid as long as its channel lives: the engine releases 32 bits of the number, and
+/// at most 2^31 submissions are unfinished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(pub(crate) u64);
 
@@ -23,21 +23,21 @@ impl Ticket {
         self.0
     }
 
-    /// What the engine releases.
+    /// The value that the engine releases.
     #[inline]
     pub(crate) fn payload(self) -> u32 {
         self.0 as u32
     }
 }
 
-/// Polls that follow one another at once: a pause between them (140 cycles on recent Xeons) would be part of a short transfer.
+/// Polls without a pause between them: a pause (140 cycles on recent Xeons) would prolong a short transfer.
 const EAGER: u32 = 4096;
-/// How long a wait goes on before it looks whether something is wrong.
+/// How long a wait goes on before it checks for errors.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// A channel that can be stopped for good.
+/// A channel that can be stopped permanently.
 pub(crate) trait Stop: std::fmt::Debug + Send + Sync {
-    /// When this returns the GPU does nothing more for the channel.
+    /// On return the GPU no longer works for the channel.
     fn stop(&self);
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Tracker {
     _memory: Keep,
     /// The last number that a submission took.
     pub submitted: AtomicU64,
-    /// The last number whose submission is finished. What is above belongs to a thread that is inside a call.
+    /// The last number whose submission is finished. Numbers above it belong to a thread that is inside a call.
     finished: AtomicU64,
     /// The last submission that names each memory.
     pub uses: Uses,
@@ -64,11 +64,11 @@ pub(crate) struct Tracker {
     /// Has the channel's error notifier.
     page: OnceLock<Arc<Memory>>,
     token: AtomicU32,
-    /// The process whose channel it is: a fork's child has only copies, and nothing of its is under way.
+    /// The process of the channel. A fork's child has only copies, and no submissions in progress.
     opener: u32,
-    /// It counts launches: what they touch is not known.
+    /// It counts launches: the memory that they touch is unknown.
     launches: AtomicBool,
-    /// Stopped, because it did not come to its end before memory had to go, or gone.
+    /// Stopped, because its work did not finish before memory had to be freed, or dropped.
     stopped: AtomicBool,
     channel: OnceLock<Arc<dyn Stop>>,
 }
@@ -83,11 +83,11 @@ pub struct InFlight {
     /// Numbers of the last submission, and of the last that is done.
     pub submitted: u64,
     pub reached: u64,
-    /// The last wait of code that frees memory ran out.
+    /// The last wait of a thread that frees memory timed out.
     pub lost: bool,
-    /// It was stopped for good, so that memory could be freed.
+    /// It was stopped permanently, so that memory could be freed.
     pub stopped: bool,
-    /// GP_GET and GP_PUT, as USERD says.
+    /// GP_GET and GP_PUT, from USERD.
     pub get: u32,
     pub put: u32,
 }
@@ -123,11 +123,11 @@ impl Tracker {
     }
 
     fn word64(&self, offset: u64) -> &AtomicU64 {
-        // SAFETY: an aligned word of the semaphore, which `new` was promised.
+        // SAFETY: an aligned word of the semaphore; `new`'s caller promised the mapping.
         unsafe { &*((self.va + offset) as *const AtomicU64) }
     }
 
-    /// Of which channel, with its own page, and where its USERD lies.
+    /// Sets its channel, the channel's page, and the place of its USERD.
     pub fn of_channel(&self, token: u32, page: &Arc<Memory>, (userd, memory): (u64, Keep), channel: Arc<dyn Stop>) {
         let _ = self.channel.set(channel);
         let _ = self.page.set(page.clone());
@@ -135,16 +135,16 @@ impl Tracker {
         let _ = self.userd.set((userd, memory));
     }
 
-    /// The submitter has put its last submission into the ring, or has given its number back, and touches nothing any more.
+    /// The submitter has put its last submission into the ring, or has given its number back, and touches no more memory.
     #[inline]
     pub fn finish(&self) {
-        // ORDERING: what the submission has named, and what its thread has done, is seen by whoever waits for this.
+        // ORDERING: a thread that waits for this sees the memory that the submission has named, and the work of its thread.
         self.finished.store(self.submitted.load(Ordering::Relaxed), Ordering::Release);
     }
 
-    /// The last number is this again: the submission that took a later one was never made.
+    /// `last` is the last number again: the submission that took a later one was never made.
     pub fn give_back(&self, last: u64) {
-        // ORDERING: what its thread has done is seen by whoever waits for this.
+        // ORDERING: a thread that waits for this sees the work of the submitting thread.
         self.submitted.store(last, Ordering::SeqCst);
         self.finished.store(last, Ordering::Release);
     }
@@ -154,7 +154,7 @@ impl Tracker {
         self.launches.store(true, Ordering::SeqCst);
     }
 
-    /// Whether launches are under way.
+    /// Whether launches are in progress.
     pub fn launching(&self) -> bool {
         self.launches.load(Ordering::SeqCst)
             && !fork::forked(self.opener)
@@ -162,18 +162,18 @@ impl Tracker {
             && !self.is_off()
     }
 
-    /// Ends the channel: when this returns, nothing that it has in flight touches memory any more.
+    /// Ends the channel: on return none of its work in flight touches memory any more.
     pub fn stop(&self) {
-        // Before: what is about to submit gives up.
+        // Set first, so that a thread about to submit gives up.
         self.stopped.store(true, Ordering::SeqCst);
         Point::BeforeStop.reached();
         if let Some(channel) = self.channel.get() {
-            // (It waits for whoever is stopping it already.)
+            // (It waits for a thread that is already stopping it.)
             channel.stop();
         }
     }
 
-    /// The channel has gone.
+    /// The channel was dropped.
     pub fn end(&self) {
         self.stopped.store(true, Ordering::SeqCst);
     }
@@ -183,7 +183,7 @@ impl Tracker {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// An error killed the channel. Not asked in a fork's child.
+    /// An error killed the channel. Not to be called in a fork's child.
     fn is_killed(&self) -> bool {
         self.page.get().is_some_and(|page| notified(page).is_some())
     }
@@ -192,7 +192,8 @@ impl Tracker {
     pub fn in_flight(&self) -> InFlight {
         let word = |offset: usize| {
             self.userd.get().map_or(0, |(at, _memory)| {
-                // SAFETY: a word of USERD, whose memory is kept; a ring that is another channel's by now is read, not written.
+                // SAFETY: a word of USERD, whose memory is kept. If the ring belongs to another channel by now, this only
+                // reads it.
                 unsafe { &*((at + offset as u64) as *const AtomicU32) }.load(Ordering::Acquire)
             })
         };
@@ -215,22 +216,22 @@ impl Tracker {
     /// The semaphore's word.
     #[inline]
     fn payload(&self) -> u32 {
-        // SAFETY: an aligned word of a mapping that lives as long as self; the forked child is asked for by the callers.
+        // SAFETY: an aligned word of a mapping that lives as long as self. The callers check for a forked child.
         let word = unsafe { &*(self.va as *const AtomicU32) };
-        // ORDERING: what was written by the transfers up to this number is visible with it.
+        // ORDERING: memory written by the transfers up to this number is visible with it.
         word.load(Ordering::Acquire)
     }
 
-    /// The number released last: what was submitted last, less what of it is still to come.
+    /// The number released last: the last submitted number, minus the releases still to come.
     #[inline]
     pub fn reached(&self) -> u64 {
         let payload = self.payload();
-        // ORDERING: after the word, which is Acquire: what was released was submitted before.
+        // ORDERING: after the word, which is Acquire: a released number was submitted before.
         let submitted = self.submitted.load(Ordering::Relaxed);
         submitted.saturating_sub((submitted as u32).wrapping_sub(payload).into())
     }
 
-    /// All that was submitted is done. The submitter asks.
+    /// All submitted work is done. For the submitter only.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.payload() == self.submitted.load(Ordering::Relaxed) as u32
@@ -247,12 +248,12 @@ impl Tracker {
         unsafe { &*(self.va as *const AtomicU32) }.store(payload, Ordering::Release);
     }
 
-    /// The GPU's nanoseconds at the last release.
+    /// The GPU's time in nanoseconds at the last release.
     pub fn timestamp(&self) -> u64 {
         self.word64(8).load(Ordering::Acquire)
     }
 
-    /// Waits for the thread that is inside a submission, if one is, and for as long as it takes.
+    /// If a thread is inside a submission, waits for it without a limit.
     pub fn wait_for_threads(&self) {
         // (The tracker need not be mapped in a fork's child.)
         if fork::forked(self.opener) {
@@ -261,14 +262,15 @@ impl Tracker {
         let mut patience = Patience::new();
         // ORDERING: after the end of a lease, see there.
         let last = self.submitted.load(Ordering::SeqCst);
-        // A number may be given back.
+        // Stop if the number is given back.
         while self.finished.load(Ordering::Acquire) < last && self.submitted.load(Ordering::SeqCst) >= last {
             patience.pause();
         }
     }
 
-    /// Waits for the submissions that name a lease, which is over, or for all, when threads were waited for; false if they do not come to an end in time, or did
-    /// not before and the channel has not moved since. What a dead channel had under way is over.
+    /// Waits for the submissions that name a lease, which is over, or for all submissions. Wait for the threads first. False
+    /// if they do not finish in time, or if an earlier wait timed out and the channel has not moved since. The pending work
+    /// of a dead channel counts as finished.
     pub fn wait_for_uses(&self, lease: Option<&Lease>, deadline: Instant) -> bool {
         if fork::forked(self.opener) {
             return true;
@@ -277,7 +279,7 @@ impl Tracker {
         self.wait_until(lease.map_or_else(all, |lease| self.uses.last(lease)), deadline)
     }
 
-    /// Whether no submission that names it is under way, without waiting.
+    /// Whether no submission that names it is in progress; does not wait.
     pub fn is_done_with(&self, lease: &Lease) -> bool {
         if fork::forked(self.opener) {
             return true;
@@ -286,13 +288,13 @@ impl Tracker {
         self.finished.load(Ordering::Acquire) >= last && (self.is_off() || self.done(Ticket(self.uses.last(lease))))
     }
 
-    /// Waits for all that is submitted by now, as [`Tracker::wait_for_uses`].
+    /// Waits for all that was submitted so far, as [`Tracker::wait_for_uses`].
     pub fn drain(&self, deadline: Instant) -> bool {
         self.wait_for_threads();
         self.wait_for_uses(None, deadline)
     }
 
-    /// Whether the channel is dead. Then it is taken from the GPU before this returns.
+    /// Whether the channel is dead. If so, it is taken from the GPU before this returns.
     pub fn is_off(&self) -> bool {
         let dead = self.is_stopped() || self.is_killed();
         if dead {
@@ -301,11 +303,11 @@ impl Tracker {
         dead
     }
 
-    /// Waits for a submission, by whoever is not inside one.
+    /// Waits for a submission. Not to be called by a thread that is inside one.
     pub fn wait_until(&self, mut last: u64, deadline: Instant) -> bool {
         let mut patience = Patience::new();
         loop {
-            // A number may be given back: nobody releases it then.
+            // A number may be given back: then it is never released.
             last = last.min(self.submitted.load(Ordering::SeqCst));
             if self.done(Ticket(last)) || self.is_off() {
                 self.lost.store(NOT_LOST, Ordering::Relaxed);
@@ -322,7 +324,7 @@ impl Tracker {
         }
     }
 
-    /// Spins until `ticket` is done; calls `stuck` after each [`AGAIN`] without it, which may say that it never will be.
+    /// Spins until `ticket` is done. Calls `stuck` after each [`AGAIN`] without it; an error from `stuck` ends the wait.
     pub fn wait(
         &self,
         ticket: Ticket,
@@ -356,26 +358,27 @@ impl Tracker {
     }
 }
 
-/// Waits for what names a lease that is over, as the head of `lease` says; false where something is still under way after `limit`.
+/// Waits for submissions that name a lease that is over, by the rules at the head of `lease`. False if some are still in
+/// progress after `limit`.
 pub(crate) fn wait(trackers: &[Arc<Tracker>], lease: &Lease, limit: Duration) -> bool {
     let deadline = after_threads(trackers, limit);
-    // All are waited for, whatever one of them says, and all of them together no longer than one.
+    // Waits for all, even if one of them fails; the limit is for all of them together.
     trackers.iter().filter(|tracker| !tracker.wait_for_uses(Some(lease), deadline)).count() == 0
 }
 
-/// Threads are waited for first, and take nothing of the GPU's time: when that is over.
+/// Waits for threads first; that takes none of the GPU's time. Returns the deadline for the GPU.
 fn after_threads(trackers: &[Arc<Tracker>], limit: Duration) -> Instant {
     trackers.iter().for_each(|tracker| tracker.wait_for_threads());
     Instant::now() + limit
 }
 
-/// Whether nothing that names it is under way, without waiting.
+/// Whether no submission that names it is in progress; does not wait.
 pub(crate) fn is_unused(trackers: &[Arc<Tracker>], lease: &Lease) -> bool {
     trackers.iter().all(|tracker| tracker.is_done_with(lease))
 }
 
-/// As [`wait`], for memory that goes whatever is said here: the channels that still have such submissions are stopped. `None`: all
-/// memory goes.
+/// As [`wait`], for memory that will be freed in any case: channels that still have such submissions are stopped. `None`:
+/// all memory is freed.
 pub(crate) fn wait_or_stop(trackers: &[Arc<Tracker>], leases: Option<&[Arc<Lease>]>, limit: Duration) {
     let deadline = after_threads(trackers, limit);
     for tracker in trackers {
@@ -402,7 +405,7 @@ mod tests {
         Arc::new(unsafe { Tracker::new(std::ptr::from_ref(&memory.0) as u64, memory) })
     }
 
-    /// What the GPU does.
+    /// Plays the GPU.
     fn release(tracker: &Tracker, number: u32) {
         tracker.pretend(number);
     }
@@ -420,7 +423,7 @@ mod tests {
         let (about_to, started) = std::sync::mpsc::channel();
         let waits = std::thread::spawn(move || {
             about_to.send(()).unwrap();
-            // Minutes: it ends before, or not at all.
+            // Ten minutes: the wait ends earlier, or the test hangs.
             given.drain(soon(600_000))
         });
         started.recv().unwrap();
@@ -435,7 +438,7 @@ mod tests {
         tracker.submitted.store(2, Ordering::SeqCst);
         tracker.finish();
         assert!(!tracker.drain(soon(1)) && tracker.in_flight().lost);
-        // At once: nothing has moved.
+        // Immediately: the channel has not moved.
         assert!(!tracker.drain(soon(600_000)));
         release(&tracker, 1);
         assert!(!tracker.drain(soon(1)) && tracker.in_flight().lost, "waited for, in vain again");

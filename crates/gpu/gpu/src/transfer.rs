@@ -1,5 +1,4 @@
-//! The words of one transfer with the release at its end, as they are prepared: what engines are told, and where in it lies
-//! what a submission changes.
+//! The words of one prepared transfer and of the release at its end, and the positions in them that a submission changes.
 
 use crate::engine::Engine;
 use crate::error::Error;
@@ -11,17 +10,17 @@ use pushbuf::encode::subchannel::{COMPUTE, COPY, HOST};
 use pushbuf::encode::{MAX_INLINE, Words, inline_dma, launch_dma, offset};
 use std::sync::Arc;
 
-/// What a transfer is prepared between: its words name these and the channel's tracker, and nothing else.
+/// The ends of a prepared transfer: its words may name only these and the channel's tracker.
 #[derive(Clone, Debug)]
 pub(crate) struct Between {
     pub to: Region,
-    /// None where the data travels in the command stream.
+    /// None for inline data.
     pub from: Option<Region>,
-    /// What else the pieces of a batch lie in.
+    /// Further regions that contain pieces of a batch.
     pub more: Vec<Region>,
-    /// Address of the semaphore that is released, with the time, before the transfer begins; our own memory.
+    /// Address of the semaphore that is released, with the time, before the transfer begins; doorbell's own memory.
     pub begun: Option<u64>,
-    /// Address of the word that is told of the end in the tracker's place; our own memory.
+    /// Address of the word that is released at the end instead of the tracker; doorbell's own memory.
     pub told: Option<u64>,
 }
 
@@ -40,7 +39,7 @@ impl Between {
             || self.told == Some(va) && length <= 4
     }
 
-    /// That `length` bytes at these addresses lie each in its own region.
+    /// Checks that `length` bytes at each address are within its own region.
     #[inline]
     pub fn check_places(&self, to: u64, from: u64, length: u64) -> Result<(), Error> {
         let outside = |va| Error::OutsideRegion { va, length };
@@ -54,41 +53,41 @@ impl Between {
         Ok(())
     }
 
-    /// That a channel in `space`, on the GPU of that UUID, may name them.
+    /// Checks that a channel in `space`, on the GPU with that UUID, may name them.
     pub fn check(&self, space: &Arc<AddressSpace>, gpu: [u8; 16]) -> Result<(), Error> {
         self.all().try_for_each(|region| region.check(space, gpu))
     }
 
-    /// Asks the witnesses of both.
+    /// Calls the witnesses of all regions.
     #[cold]
     pub fn ask(&self) -> Result<(), Error> {
         self.all().try_for_each(Region::ask)
     }
 }
 
-/// How the copy engine is told that a copy is done.
+/// How the copy engine signals that a copy is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyMode {
-    /// The copy after those before it (NON_PIPELINED), then a release of its own, as CUDA writes them.
+    /// A copy after earlier ones (NON_PIPELINED), then a separate release, as CUDA writes them.
     #[default]
     Plain,
-    /// It may overlap those before it (PIPELINED); then a release of its own.
+    /// A copy that may overlap earlier ones (PIPELINED), then a separate release.
     Pipelined,
     /// The release in the same LAUNCH_DMA as the copy.
     Folded,
 }
 
-/// How more inline data than fits under one header (13 bits, 32,764 bytes) is written.
+/// How inline data is written that is longer than one header allows (13 bits, 32,764 bytes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InlineMode {
     /// One LAUNCH_DMA, then several data headers.
     #[default]
     Headers,
-    /// A LAUNCH_DMA for each header's worth.
+    /// A LAUNCH_DMA for each header.
     Launches,
 }
 
-/// Who says that an inline copy is done.
+/// The engine that signals the end of an inline copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InlineRelease {
     /// The host, when the engine is idle (SEM_EXECUTE with RELEASE_WFI): 8 bytes in 3.80 us, on an H100.
@@ -99,27 +98,27 @@ pub enum InlineRelease {
     EngineWord,
     /// The compute class by REPORT_SEMAPHORE_EXECUTE, one word without the time: 3.33 us.
     Execute,
-    /// A second inline copy, of the number to the tracker, behind the first one's system memory barrier: 2.73 us. No time.
+    /// A second inline copy, of the number to the tracker, after the first one's system memory barrier: 2.73 us. No time.
     #[default]
     Flag,
 }
 
 impl InlineRelease {
-    /// Whether the GPU's time is written with it.
+    /// Whether the release also writes the GPU's time.
     pub(crate) fn is_timed(self) -> bool {
         matches!(self, InlineRelease::Host | InlineRelease::Engine)
     }
 }
 
-/// What a copy engine's release writes, and what it flushes before.
+/// The words that a copy engine's release writes, and the flush before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyRelease {
-    /// Number and time, after a flush for all who look (FLUSH_TYPE=SYS).
+    /// Number and time, after a flush that makes the data visible to all (FLUSH_TYPE=SYS).
     #[default]
     Timed,
-    /// The number alone.
+    /// Only the number.
     Word,
-    /// The number alone, after a flush for who looks through the GPU (FLUSH_TYPE=GL): for what is written to video memory.
+    /// Only the number, after a flush for readers on the GPU (FLUSH_TYPE=GL): for data in video memory.
     LocalWord,
 }
 
@@ -137,14 +136,14 @@ impl CopyRelease {
     }
 }
 
-/// What a copy engine flushes before it writes a word.
+/// The flush of a copy engine before it writes a word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyFlush {
-    /// Nothing: the word says that the engine has come past the copy. The CPU may see it before the bytes.
+    /// No flush: the word shows that the engine has passed the copy. The CPU may see it before the bytes.
     None,
-    /// For who looks through the GPU (FLUSH_TYPE=GL).
+    /// For readers on the GPU (FLUSH_TYPE=GL).
     Local,
-    /// For all who look (FLUSH_TYPE=SYS).
+    /// For all readers (FLUSH_TYPE=SYS).
     #[default]
     All,
 }
@@ -159,14 +158,14 @@ impl CopyFlush {
     }
 }
 
-/// A word of the caller's that is told of a copy's end: the engine writes 32 bits of the ticket's number.
+/// The caller's word for a copy's end: the engine writes 32 bits of the ticket's number to it.
 #[derive(Clone, Debug)]
 pub struct Told {
     pub word: Arc<Semaphore>,
     pub flush: CopyFlush,
 }
 
-/// Where a copy's release goes, and the bits of its LAUNCH_DMA: none, and nothing is released.
+/// The address of a copy's release, and the bits of its LAUNCH_DMA; 0 for no release.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     pub va: u64,
@@ -174,7 +173,7 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// The words stay what they are without a release, but for the launch: the tracker's number has its place.
+    /// Without `told` only the release's launch is left out: the words keep a place for the number.
     pub fn untracked(tracker: u64, told: Option<&Told>) -> End {
         told.map_or(End { va: tracker, launch: 0 }, |Told { word, flush }| End {
             va: word.va(),
@@ -183,8 +182,8 @@ impl End {
     }
 }
 
-/// A copy from the start of one region to the start of another by a copy engine, and its release; before it the release of
-/// `begun`, if there is one.
+/// A copy from the start of one region to the start of another by a copy engine, and its release. If `begun` is set,
+/// its release precedes the copy.
 pub(crate) fn copy(
     engine: Engine,
     between: &Between,
@@ -199,7 +198,7 @@ pub(crate) fn copy(
     let mut words = [0u32; 32];
     let mut w = Words::new(&mut words);
     if let Some(begun) = *begun {
-        // Nothing has been written yet that would have to be flushed.
+        // The engine has not written any data yet, so no flush is needed.
         w.copy_semaphore(COPY, begun, BEGUN)?;
         w.inc(COPY, offset::COPY_LAUNCH_DMA, &[launch_dma::RELEASE_TIMED])?;
     }
@@ -230,7 +229,7 @@ pub(crate) fn copy(
     Ok((w.as_slice().to_vec(), layout))
 }
 
-/// `bytes` that travel in the command stream to the start of a region, by the graphics engine.
+/// An inline copy of `bytes` to the start of a region, by the graphics engine.
 pub(crate) fn inline(
     (engine, tracker): (Engine, u64),
     between: &Between,
@@ -252,7 +251,7 @@ pub(crate) fn inline(
         w.report_release(COMPUTE, begun, BEGUN)?;
     }
     let (upper, lower) = ((tracker >> 32) as u32, tracker as u32);
-    // The second copy of a flag is ordered behind the barrier of the first.
+    // The second copy, of the flag, is ordered after the barrier of the first.
     let barrier = if release == InlineRelease::Flag { 0 } else { inline_dma::NO_SYSMEMBAR };
     let launch = inline_dma::PITCH | barrier;
     let at = w.len();
@@ -292,13 +291,13 @@ pub(crate) fn inline(
             w.inline(COMPUTE, tracker, &PAYLOAD.to_le_bytes(), inline_dma::PITCH | inline_dma::NO_SYSMEMBAR)?;
         }
     }
-    // It has no source address: the same word is patched twice.
+    // There is no source address: the same word is patched twice.
     let destination = at + written::INLINE_DESTINATION;
     let layout = Layout { payload: end + payload, source: destination, destination, data: blocks };
     Ok((w.as_slice().to_vec(), layout))
 }
 
-/// Where in the words lies what is patched.
+/// The positions of the words to be patched.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layout {
     pub payload: usize,
@@ -309,14 +308,14 @@ pub(crate) struct Layout {
     pub data: Vec<(usize, usize)>,
 }
 
-/// What the semaphore before a transfer is released with: the engine has come to it.
+/// The value of the semaphore before a transfer: the engine has reached it.
 pub(crate) const BEGUN: u32 = 1;
 
 /// Placeholder for the ticket's number: no address or length looks like it.
 pub(crate) const PAYLOAD: u32 = 0xd00b_e11a;
 
 impl Layout {
-    /// Puts inline data into the words; what is left of its last word stays.
+    /// Writes inline data into the words; the rest of the last word does not change.
     #[inline]
     pub fn put_data(&self, words: &mut [u32], data: &[u8]) {
         let mut rest = data;

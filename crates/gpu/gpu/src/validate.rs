@@ -1,39 +1,40 @@
-//! The validator: what may be sent to a GPU that belongs to somebody.
+//! The validator: which words may be sent to a GPU that others use.
 //!
-//! A walk over the words that knows few methods and refuses all others. Registers keep their values from one submission to
-//! the next, so a launch may only use what the same pushbuffer has set.
+//! Walks over the words, accepts a short list of methods, and refuses all others. Registers keep their values from one
+//! submission to the next, so a launch may only use values that the same pushbuffer has set.
 
 use crate::architecture::Architecture;
 use pushbuf::encode::subchannel::{COMPUTE, COPY};
 use pushbuf::encode::{CONSTANT_CACHES, offset};
 use pushbuf::header::{Header, Kind};
 
-/// Most bytes of one transfer.
+/// The maximum bytes of one transfer.
 const MAX_BYTES: u64 = 1 << 30;
-/// Most lines of one transfer.
+/// The maximum lines of one transfer.
 const MAX_LINES: u32 = 1 << 16;
 
-/// Where addresses may point. [`crate::AddressSpace`] is one.
+/// The ranges that addresses may point to, for example an [`crate::AddressSpace`].
 pub trait Ranges {
     fn contains(&self, va: u64, length: u64) -> bool;
 
-    /// Whether an acquire of this word may keep the GPU from other channel groups (without ACQUIRE_SWITCH_TSG): doorbell alone writes it, and
-    /// soon.
+    /// Whether an acquire of this word may keep other channel groups off the GPU (without ACQUIRE_SWITCH_TSG). Only
+    /// doorbell writes such a word, and soon.
     fn may_hold(&self, _va: u64) -> bool {
         false
     }
 }
 
-/// What a channel may be given.
+/// The rules for a channel's words.
 #[derive(Clone, Copy)]
 pub struct Rules<'a> {
-    /// Whose classes may be bound, and how long a QMD is.
+    /// The architecture whose classes may be bound; it also defines the length of a QMD.
     pub architecture: &'a Architecture,
     /// Compute and inline-to-memory on subchannel 1; otherwise the copy engine on subchannel 4.
     pub graphics: bool,
     /// A copy engine on subchannel 4 of a graphics channel.
     pub copies: bool,
-    /// QMDs that may be started, ascending: what a kernel touches cannot be seen here, so somebody has to answer for each.
+    /// QMDs that may be started, ascending. The memory that a kernel touches cannot be seen here, so a caller is
+    /// responsible for each.
     pub launches: &'a [u64],
     pub space: &'a dyn Ranges,
 }
@@ -57,8 +58,8 @@ struct State {
     inline: u64,
 }
 
-/// A few registers, found by method address: as many as the lists below let a pushbuffer set on one class (15, of the copy
-/// engine). No allocation: some submissions are checked on their way.
+/// A few registers, found by method address: as many as the lists below let a pushbuffer set on one class (15, for the
+/// copy engine). No allocation: some submissions are checked when they are made.
 #[derive(Default)]
 struct Registers {
     set: [(u16, u32); 16],
@@ -198,8 +199,8 @@ impl State {
         }
     }
 
-    /// LAUNCH_DMA (+0x300): transfer type 1:0, flush 2, semaphore type 4:3, pitch 7 and 8, lines 9, remap 10, flush type 25,
-    /// and the payload size 27. Everything else, physical addresses (12, 13) above all, must be 0.
+    /// LAUNCH_DMA (+0x300): transfer type 1:0, flush 2, semaphore type 4:3, pitch 7 and 8, lines 9, remap 10, flush
+    /// type 25, and the payload size 27. All other bits, above all physical addresses (12, 13), must be 0.
     fn launch_copy(&self, value: u32, space: &dyn Ranges) -> Verdict {
         const ALLOWED: u32 = 0x0a00_079f;
         if value & !ALLOWED != 0 {
@@ -235,7 +236,7 @@ impl State {
 
     fn transfer(&self, launch: u32, space: &dyn Ranges) -> Verdict {
         let length = self.copy.get(0x418)?;
-        // What the engine does then is written nowhere.
+        // The engine's behaviour for that is undocumented.
         if length == 0 {
             return Err(("a transfer of no bytes", 0));
         }
@@ -245,7 +246,7 @@ impl State {
             let field = |shift: u32| u64::from(components >> shift & 3) + 1;
             let select = |i: u64| components >> (4 * i) & 7;
             let constants: Vec<u32> = (0..field(24)).map(select).collect();
-            // 7 is reserved; 0 to 3 name a component of the source, which has to be there.
+            // 7 is reserved; 0 to 3 name a component of the source, which must exist.
             if constants.iter().any(|&c| c == 7 || c < 4 && u64::from(c) >= field(20)) {
                 return Err(("SET_REMAP_COMPONENTS", components.into()));
             }
@@ -260,7 +261,7 @@ impl State {
             read = if reads { read * field(16) * field(20) } else { 0 };
         }
         let lines = if launch >> 9 & 1 != 0 { self.copy.get(0x41c)? } else { 1 };
-        // No lines: what the engine does then is written nowhere, and no address would be looked at.
+        // No lines: the engine's behaviour is undocumented, and no address would be checked.
         if lines == 0 {
             return Err(("a transfer of no lines", length.into()));
         }
@@ -284,7 +285,7 @@ impl State {
             // NO_OPERATION, WAIT_FOR_IDLE
             0x100 | 0x110 => Ok(()),
             0x158 | 0x15c | 0x160 | 0x164 | 0x180..=0x190 | 0x1b00 | 0x1b04 | 0x1b08 => registers.set(address, value),
-            // REPORT_SEMAPHORE_EXECUTE: release only; reductions, traps and conditions are left out.
+            // REPORT_SEMAPHORE_EXECUTE: release only; no reductions, traps or conditions.
             0x168 => {
                 if value & !0x103c != 0 {
                     return Err(("REPORT_SEMAPHORE_EXECUTE bits that are not allowed", value.into()));
@@ -322,7 +323,7 @@ impl State {
                 within(rules.space, qmd, rules.architecture.qmd_bytes(), 256)?;
                 registers.set(address, value)
             }
-            // DECREMENT_DEPENDENCE and INVALIDATE_PREFETCH_COPY_SCHEDULE: what launches of graphs need.
+            // DECREMENT_DEPENDENCE and INVALIDATE_PREFETCH_COPY_SCHEDULE: the actions that launches of graphs need.
             offset::SEND_SIGNALING_PCAS2_B if value == 0x7 || value == 0xa => {
                 registers.get(offset::SEND_PCAS_A).map(|_| ())
             }
@@ -332,8 +333,8 @@ impl State {
         }
     }
 
-    /// LAUNCH_DMA (+0x1B0): pitch 0, no sysmembar 6; no reductions, no interrupts, and no completion type (5:4): a GH100
-    /// killed the channel for RELEASE_SEMAPHORE without sysmembar (Xid 69, class error 4), and CUDA never asks for one.
+    /// LAUNCH_DMA (+0x1B0): pitch 0, no sysmembar 6. No reductions, no interrupts, and no completion type (5:4): a
+    /// GH100 killed the channel for RELEASE_SEMAPHORE without sysmembar (Xid 69, class error 4), and CUDA never uses one.
     fn launch_inline(&mut self, value: u32, space: &dyn Ranges) -> Verdict {
         let registers = &self.compute;
         if value & !0x41 != 0 || value & 1 == 0 {
@@ -351,9 +352,9 @@ impl State {
     }
 }
 
-/// That every line of a transfer lies where addresses may point.
+/// Checks that every line of a transfer is where addresses may point.
 fn all_lines(space: &dyn Ranges, va: u64, pitch: u32, lines: u32, bytes: u64) -> Verdict {
-    // A pitch is signed in hardware; only forward ones are let through.
+    // A pitch is signed in hardware; only forward ones are accepted.
     if pitch > i32::MAX as u32 {
         return Err(("a pitch that goes backwards", pitch.into()));
     }

@@ -1,5 +1,5 @@
-//! The driver calls of one CUDA, and what follows from them: an [`ObjectGraph`], what was taken away, and whose transfers have
-//! to be waited for before it goes.
+//! The driver calls of one CUDA and their effects: an [`ObjectGraph`], the memory that was taken away, and the channels
+//! whose transfers must be waited for first.
 
 use crate::errno::Errno;
 use crate::lease::Lease;
@@ -14,42 +14,43 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Longest parameter block that is looked at.
+/// The longest parameter block that is read.
 const NESTED_MAX: usize = 4096;
-/// How long CUDA's freeing of memory waits for copies of ours.
+/// How long CUDA's frees wait for doorbell's copies.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// How long it waits for launches of ours, whose kernels may touch what goes: CUDA waits for its own without end.
+/// How long CUDA's frees wait for doorbell's launches, whose kernels may touch the memory. CUDA waits for its own without a
+/// limit.
 const LAUNCHES: Duration = Duration::from_secs(10);
 
-/// The driver calls of one CUDA, and what follows from them.
+/// The driver calls of one CUDA and their effects.
 #[derive(Debug, Default)]
 pub struct Watched {
     graph: Mutex<ObjectGraph>,
-    /// Grows with each call that took something away.
+    /// Incremented by each call that took memory away.
     unmaps: AtomicU64,
-    /// Grows when local memory of kernels moves.
+    /// Incremented when kernels' local memory moves.
     moves: AtomicU64,
     pub(crate) pins: PinTable,
     trackers: Mutex<Vec<Weak<Tracker>>>,
     /// CUDA was initialised before it was watched.
     late: AtomicBool,
-    /// Allocations of before that were taken on CUDA's word: address and length.
+    /// Allocations from before watching began that were taken on CUDA's word: address and length.
     believed: Mutex<Vec<(u64, u64)>>,
 }
 
 impl Watched {
-    /// All that is known of CUDA's objects.
+    /// CUDA's objects, as far as they are known.
     pub fn graph(&self) -> MutexGuard<'_, ObjectGraph> {
         self.graph.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// CUDA was there first: what it did until now was not seen.
+    /// CUDA was initialised first: its calls until now were not seen.
     pub fn is_late(&self) -> bool {
         self.late.load(Ordering::Relaxed)
     }
 
-    /// Says so.
+    /// Sets [`Watched::is_late`].
     pub fn begin_late(&self) {
         self.late.store(true, Ordering::Relaxed);
     }
@@ -64,7 +65,7 @@ impl Watched {
         trackers.push(Arc::downgrade(tracker));
     }
 
-    /// How far each of our channels beside this CUDA is.
+    /// How far each of doorbell's channels in this CUDA's address spaces is.
     pub fn in_flight(&self) -> Vec<InFlight> {
         let trackers: Vec<_> = {
             let trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,23 +82,23 @@ impl Watched {
         FileKind::of_path(path.as_os_str().as_encoded_bytes())
     }
 
-    /// An ioctl, made by `make`, on one of the driver's files; on others only made.
+    /// Makes an ioctl with `make`. On one of the driver's files it is recorded, too.
     ///
     /// # Safety
-    /// `arg` is what `request` takes.
+    /// `arg` is a valid argument of `request`.
     pub unsafe fn ioctl(&self, fd: RawFd, request: u64, arg: *mut c_void, make: impl FnOnce() -> c_int) -> c_int {
         let file = self.file(fd);
         if file == FileKind::Other || arg.is_null() {
             return make();
         }
         let branch = self.graph().branch();
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         let (takes, parameters) =
             unsafe { (self.before(branch, file, request, arg), parameters(branch, request, arg)) };
         let ret = make();
         let errno = Errno::keep();
         if ret == 0 && !takes {
-            // SAFETY: the driver has just read and written these structs; where the parameters are was said before.
+            // SAFETY: the driver has just read and written these structs; the place of the parameters was read before the call.
             let whole = unsafe { argument(branch, file, request, arg) };
             // SAFETY: the same.
             let nested = unsafe { nested(branch, file, request, whole, parameters) };
@@ -107,12 +108,12 @@ impl Watched {
         ret
     }
 
-    /// Something that is about to go is gone for us first: nothing is submitted to it any more, and what is in flight is
-    /// waited for. True if the graph has it already.
+    /// If the call will free memory: forbids new submissions that name it, and waits for those in flight. True if the graph
+    /// has recorded the call already.
     unsafe fn before(&self, branch: &Branch, file: FileKind, request: u64, arg: *mut c_void) -> bool {
         // SAFETY: the argument of a call that is about to be made.
         let whole = unsafe { argument(branch, file, request, arg) };
-        // Whether the address space goes, or memory in it.
+        // Whether the address space is freed, or memory in it.
         let call = Call::parse(branch, file, request, whole, &[]);
         let (takes, all) = match call {
             Call::UvmFree(_) | Call::UvmUnmapExternal(_) => (true, false),
@@ -125,7 +126,7 @@ impl Watched {
             _ => (false, false),
         };
         if takes {
-            // The status that is in the struct now is not the call's answer; it is taken for a success.
+            // The status in the struct is not the call's result yet; assume success.
             let mut copy = whole.to_vec();
             let status = match file {
                 FileKind::Uvm => abi::uvm::status_offset(branch, request),
@@ -141,7 +142,7 @@ impl Watched {
                 self.freed_unseen(free.base);
             }
             let ended = self.pins.unmapped(&self.graph());
-            // What was never pinned no transfer of ours can name.
+            // No transfer of doorbell can name memory that was never pinned.
             if all || !ended.is_empty() {
                 self.took_away(if all { None } else { Some(&ended) });
             } else {
@@ -156,12 +157,13 @@ impl Watched {
         self.unmaps.load(Ordering::SeqCst)
     }
 
-    /// How often local memory of kernels has moved.
+    /// How often kernels' local memory has moved.
     pub(crate) fn moves(&self) -> u64 {
         self.moves.load(Ordering::SeqCst)
     }
 
-    /// Local memory of kernels is about to move: nothing that was prepared before is launched any more, and what is under way is waited for.
+    /// Kernels' local memory is about to move: launches that were prepared before are not made any more, and those in
+    /// progress are waited for.
     pub fn local_memory_moves(&self) {
         self.moves.fetch_add(1, Ordering::SeqCst);
         // ORDERING: see `lease`.
@@ -169,13 +171,13 @@ impl Watched {
         self.launches_end();
     }
 
-    /// Whether anything is pinned at all.
+    /// Whether there is any pin.
     pub(crate) fn has_pins(&self) -> bool {
         self.pins.count() > 0
     }
 
-    /// CUDA is about to free `length` bytes at `base`, whether it tells the driver or not: pins in it end, and what is in
-    /// flight is waited for.
+    /// CUDA is about to free `length` bytes at `base`, with or without a driver call: pins in it end, and submissions in
+    /// flight are waited for.
     pub fn frees(&self, base: u64, length: u64) {
         let ended = self.pins.freed(base, length);
         if !ended.is_empty() {
@@ -183,8 +185,8 @@ impl Watched {
         }
     }
 
-    /// Memory is about to go that kernels of ours may touch, whoever knows which: launches that are under way are waited for, as CUDA waits for its own
-    /// when it frees. They are not stopped: what goes may have nothing to do with them.
+    /// Memory is about to be freed that kernels of doorbell may touch; which kernels is unknown. So this waits for launches
+    /// in progress, as CUDA does for its own launches. They are not stopped: the memory may have no connection with them.
     pub(crate) fn launches_end(&self) {
         let launching: Vec<_> = {
             let trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -196,8 +198,9 @@ impl Watched {
         }
     }
 
-    /// Nothing more is submitted to what goes now, and what is in flight comes to its end, or its channel is stopped: CUDA frees
-    /// the memory when this returns. These leases are over with it; none where the address space itself goes.
+    /// From now on no submission may name the memory that is about to be freed. Submissions in flight must finish, or their
+    /// channel is stopped: CUDA frees the memory when this returns. `leases` are over; `None` if the address space itself is
+    /// freed.
     fn took_away(&self, leases: Option<&[Arc<Lease>]>) {
         // ORDERING: see `lease`.
         self.unmaps.fetch_add(1, Ordering::SeqCst);
@@ -227,7 +230,7 @@ impl Watched {
         self.graph().munmap(addr, len);
     }
 
-    /// CUDA's channels whose GPFIFO is not consumed up to GP_PUT, as their USERD says now: still at work, or stuck.
+    /// CUDA's channels whose GPFIFO is not consumed up to GP_PUT, according to their USERD: still working, or stuck.
     pub fn unconsumed(&self) -> Vec<Unconsumed> {
         let graph = self.graph();
         let of = |channel: &rm::graph::Channel| {
@@ -242,7 +245,7 @@ impl Watched {
     }
 }
 
-/// A channel of CUDA's with entries that the GPU has not come to.
+/// One of CUDA's channels with entries that the GPU has not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unconsumed {
     pub handle: u32,
@@ -252,7 +255,7 @@ pub struct Unconsumed {
     pub put: u32,
 }
 
-/// What a channel needs to be one of CUDA's graphics channels.
+/// CUDA's graphics channel group, for a channel that joins it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CudasGroup {
     pub group: u32,
@@ -262,7 +265,7 @@ pub(crate) struct CudasGroup {
 }
 
 /// # Safety
-/// `arg` is what `request` takes on such a file; it lives as long as the caller looks.
+/// `arg` is a valid argument of `request` on such a file; it lives as long as the result is used.
 unsafe fn argument<'a>(branch: &Branch, file: FileKind, request: u64, arg: *mut c_void) -> &'a [u8] {
     let size = match file {
         FileKind::Uvm => uvm::size(branch, request),
@@ -273,8 +276,8 @@ unsafe fn argument<'a>(branch: &Branch, file: FileKind, request: u64, arg: *mut 
     unsafe { std::slice::from_raw_parts(arg.cast(), size) }
 }
 
-/// Where RM_ALLOC's and RM_CONTROL's parameters are, and how many bytes: as the program says before the call. What the driver
-/// writes there in its answer is not followed.
+/// The place and length of RM_ALLOC's and RM_CONTROL's parameters, as the program gives them before the call. A place that
+/// the driver returns is ignored.
 ///
 /// # Safety
 /// As [`argument`].
@@ -287,7 +290,7 @@ unsafe fn parameters(branch: &Branch, request: u64, arg: *mut c_void) -> Option<
 /// The parameters after a call that succeeded. `whole` is the call's argument, read after the call.
 ///
 /// # Safety
-/// As [`argument`]; `parameters` is what it was before the call.
+/// As [`argument`]; `parameters` is its value before the call.
 unsafe fn nested<'a>(
     branch: &Branch,
     file: FileKind,

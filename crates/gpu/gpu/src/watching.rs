@@ -1,5 +1,5 @@
-//! A driver whose calls are watched, as libcuda's are through its import slots: for programs that drive a GPU without libcuda
-//! and for stand-ins.
+//! A driver whose calls are watched, like libcuda's through its import slots: for programs that drive a GPU without
+//! libcuda, and for stand-ins.
 
 use crate::watched::Watched;
 use rm::driver::Driver;
@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_void};
 use std::io;
 use std::os::fd::RawFd;
 
-/// Passes every call on to the first and tells the second.
+/// Passes every call on to the first, and reports it to the second.
 #[derive(Clone, Copy, Debug)]
 pub struct Watching<D>(pub D, pub &'static Watched);
 

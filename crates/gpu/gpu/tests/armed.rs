@@ -18,7 +18,7 @@ fn what_was_refused_is_never_carried_out_also_where_the_ring_is_full_behind_it()
     let gate = Semaphores::new(&space).unwrap().alloc().unwrap();
     let options = ChannelOptions { entries: 16, ..Default::default() };
     let mut channel = Channel::new(&space, Engine::Graphics, options).unwrap();
-    // Nothing behind this is consumed, so the ring has no room for the next ones while the first are submitted.
+    // The GPU consumes no later entry, so the ring has no room for the next ones while the first are submitted.
     let mut shut = Pushbuffer::new(&space, 16).unwrap();
     shut.host_acquire(&gate, 1).unwrap();
     let shut = shut.validate(&channel).unwrap();
@@ -41,7 +41,7 @@ fn what_was_refused_is_never_carried_out_also_where_the_ring_is_full_behind_it()
     let mut found = [0; 8];
     target.read(0, &mut found);
     assert_eq!(found, [good; 8], "the last that was accepted");
-    // And it goes on.
+    // Submissions continue afterwards.
     let ticket = armed.submit_data(&[99; 8]).unwrap();
     armed.channel().wait(ticket, TIMEOUT).unwrap();
     target.read(0, &mut found);
@@ -55,11 +55,11 @@ fn an_armed_copy_goes_where_it_is_told_and_nowhere_else() {
     let (from, to) = (space.alloc_host(0x1000).unwrap(), space.alloc_video(0x1000).unwrap());
     (0..64).for_each(|n| from.write(n * 16, &[n as u8 + 1; 16]));
     let channel = Box::new(Channel::new(&space, Engine::Copy(2), ChannelOptions::default()).unwrap());
-    // It has its channel: a queue that is moved about may keep both.
+    // It owns its channel, so both can be moved together.
     let mut armed =
         Armed::copy(channel, &to.region(), &from.region(), 16, CopyMode::Pipelined, CopyRelease::Word).unwrap();
     for n in 0..64u64 {
-        // Each place several times, also behind a rest; each copy to the other end.
+        // Each place several times, also after a rest; each copy to the other end.
         if n % 10 == 9 {
             armed.rest().unwrap();
         }
@@ -71,7 +71,7 @@ fn an_armed_copy_goes_where_it_is_told_and_nowhere_else() {
     for n in 0..64 {
         assert_eq!(found[(63 - n) * 16..][..16], [n as u8 + 1; 16], "{n}");
     }
-    // The same once more, where the last one went.
+    // The same again, to the place of the last one.
     to.write(0, &[0; 16]);
     let again = armed.submit().unwrap();
     armed.channel().wait(again, TIMEOUT).unwrap();

@@ -1,5 +1,5 @@
 //! BAR1 maps, the aperture, the clock and the copy engines, on the software GPU in process.
-// The unsafe blocks here hand a driver's calls on, or read a clock.
+// The unsafe blocks here pass a driver's calls on, or read a clock.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use doorbell_softgpu::{Mode, SoftDriver};
@@ -89,7 +89,7 @@ fn words_are_stored_and_loaded_in_one_piece() {
     assert_eq!((map.load32(0xffc).unwrap(), map.load64(0).unwrap()), (0x0123_4567, 0xdead_beef << 32));
     assert!(matches!(map.store32(2, 0), Err(Error::Misaligned { offset: 2, size: 4 })));
     assert!(matches!(map.load64(4), Err(Error::Misaligned { offset: 4, size: 8 })));
-    // Within a map that begins between two words it is the address that counts.
+    // In a map that begins between two words, alignment is that of the address.
     let odd = Bar1Map::of(&memory, 2, 0x100).unwrap();
     odd.store32(2, 7).unwrap();
     assert_eq!(memory.word(4).load(Ordering::Relaxed), 7);
@@ -164,14 +164,14 @@ fn memory_of_a_shared_file_stands_on_the_bus_in_the_order_of_the_file() {
     file.write_all_at(&noise(0x1000, 9), at_a.address - BUS).unwrap();
     a.read(0x1234, &mut seen);
     assert!(seen == noise(0x1000, 9));
-    // The other map of the same memory stays.
+    // The other map of the same memory still works.
     let [_, first, second] = maps;
     drop(first);
     assert!(driver.machine.bus_read(second.bus_address(), &mut seen).is_some());
-    // And the CPU's mapping of all of it, which goes with the memory.
+    // Also drops the CPU's mapping of all of it, which ends with the memory.
     drop((second, b));
     assert_eq!(driver.machine.bus_read(at_b.address, &mut seen), None);
-    // What was there is gone for the next owner.
+    // The next owner must not see the old contents.
     let (before, length) = (a.va(), a.length());
     drop(a);
     let next = space.alloc_video(length).unwrap();
@@ -225,7 +225,7 @@ fn threads_share_a_map() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A window over memory does what the memory itself would do, wherever it stands.
+    /// A window over memory behaves like the memory itself, wherever the window is.
     #[test]
     fn an_aperture_is_the_memory(
         size in 1..20u64,
@@ -290,14 +290,14 @@ fn a_window_moves_only_where_it_must() {
     assert_eq!((aperture.window(), aperture.moves()), (Some(60 << 20..64 << 20), 5));
 }
 
-/// The software GPU as it is when something goes wrong.
+/// The software GPU with injected errors.
 struct Troubled {
     inner: SoftDriver,
-    /// The call that fails with EIO, counted from 1 and from when this is set.
+    /// The call that fails with EIO, counted from 1 since this was set.
     fail: AtomicU32,
     /// A control that clients have no permission for.
     denied: u32,
-    /// All video memory stands in BAR1, in physical order.
+    /// All video memory is in BAR1, in physical order.
     scattered: AtomicBool,
 }
 
@@ -409,7 +409,7 @@ fn monotonic() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The software GPU's clock is CLOCK_MONOTONIC in steps of 32 ns, so the truth is at hand.
+/// The software GPU's clock is CLOCK_MONOTONIC in steps of 32 ns, so the true value is known.
 #[test]
 fn correlations_hold_the_truth() {
     let (_, space) = machine();
@@ -429,7 +429,7 @@ fn correlations_hold_the_truth() {
         assert!(guess.abs_diff(now) <= slack, "{guess} {now} {slack} {second:?}");
         assert!(second.tsc_at(guess).abs_diff(before) <= second.tsc_hz / 100_000_000);
     }
-    // By the rate seen, the first correlation tells the second one's moment.
+    // By the rate seen, the first correlation predicts the second one's moment.
     assert!(drift.gpu_ns_at(second.tsc).abs_diff(second.gpu_ns) <= 1);
     assert!(drift.ppm().abs() <= drift.error_ppm() + 1000.0, "{} {}", drift.ppm(), drift.error_ppm());
 }
@@ -447,7 +447,7 @@ fn engines_are_named_with_what_they_can() {
         let sharing =
             engines.iter().any(|other| other.number != engine.number && engine.shares_with(other) == Some(true));
         assert_eq!(sharing, engine.caps.names().any(|name| name == "SHARED"), "{engine:?}");
-        // Each takes a channel.
+        // Each accepts a channel.
         Channel::new(&space, Engine::Copy(engine.number), ChannelOptions::default()).unwrap();
     }
     assert_eq!(
@@ -509,12 +509,12 @@ fn memory_of_another_client_is_mapped_until_it_is_freed() {
     let pin = Arc::new(ours.pin(memory.va(), 0x10000).unwrap());
     let map = Bar1Map::of_pin(&pin, 0, 0x10000).unwrap();
     let mut aperture = Aperture::of_pin(&pin, 0x1000).unwrap();
-    // What else goes is nothing to it.
+    // Dropping other memory has no effect on them.
     drop(other);
     map.store32(0, 1).unwrap();
     aperture.write(0x5000, b"still").unwrap();
     drop(memory);
-    // Other memory, under the same address unless another test of this process was quicker.
+    // Other memory, at the same address unless another test of this process was faster.
     let again = theirs.alloc_video(0x10000).unwrap();
     assert!(matches!(map.write(0, b"lost"), Err(Error::Stale)));
     assert!(matches!(map.read(0, &mut [0]), Err(Error::Stale)));
@@ -528,7 +528,7 @@ fn memory_of_another_client_is_mapped_until_it_is_freed() {
     assert_eq!(&contents(&again)[..3], b"new");
 }
 
-/// In a fork's child every call is an error, and nothing of the parent's goes when the child drops it.
+/// In a fork's child every call is an error, and the child's drop frees none of the parent's resources.
 #[test]
 fn a_forks_child_has_no_map() {
     let (driver, space) = machine();
@@ -554,7 +554,7 @@ fn a_forks_child_has_no_map() {
     assert_eq!((&contents(&memory)[..6], &contents(&memory)[0x1ffa..]), (&b"parent"[..], &b"parent"[..]));
 }
 
-/// Pages that are another's: a copy engine reads and writes them, and they outlive what the GPU has of them.
+/// Adopted pages: a copy engine reads and writes them, and they outlive the GPU's access to them.
 #[test]
 fn pages_of_somebody_else_are_reached_as_long_as_the_gpu_may() {
     let (_driver, space) = machine();

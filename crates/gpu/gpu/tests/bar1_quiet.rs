@@ -1,4 +1,4 @@
-//! What goes through a BAR1 map asks nobody: no allocation, no system call. (A lock that is waited for is a system call.)
+//! Accesses through a BAR1 map make no allocation and no system call. (A wait for a lock is a system call.)
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Bar1Map, Device};
@@ -24,7 +24,7 @@ fn writes_and_reads_allocate_nothing_and_make_no_system_call() {
         }
         good &= map.store32(0x10, 7).is_ok() && map.load32(0x10).is_ok_and(|value| value == 7);
         good &= map.store64(0x10, 8).is_ok() && map.load64(0x10).is_ok_and(|value| value == 8);
-        // Errors ask nobody either.
+        // Nor do errors.
         good && map.write(0x80000, &data[..1]).is_err() && map.store32(1, 0).is_err()
     };
     assert!(work(&mut back), "what is written comes back");

@@ -1,4 +1,4 @@
-//! Batches on the software GPU: many pieces, one doorbell, and no piece outside of its regions.
+//! Batches on the software GPU: many pieces with one doorbell, and no piece outside of its regions.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Batch, Channel, ChannelOptions, CopyRelease, Device, Engine, Error, Memory, Piece};
@@ -42,12 +42,12 @@ fn pieces_of_any_length_from_any_place_arrive_behind_one_doorbell() {
     let Rig { driver, mut channel, source, targets } = rig();
     let regions = [source.region(), targets[0].region(), targets[1].region()];
     for (count, seed) in [(1usize, 1), (2, 2), (256, 3), (1000, 4), (Batch::MOST, 5)] {
-        // 128 bytes of a target for each, some of them used; from anywhere.
+        // 128 bytes of a target for each, some of them used; sources at any address.
         let slot = 1 << 7;
         let numbers = noise(4 * count, seed);
         let pieces: Vec<Piece> = (0..count)
             .map(|n| {
-                // Another order than that of the addresses.
+                // Not in the order of the addresses.
                 let place = (n * 1237 + 11) % count.next_power_of_two();
                 let number = u64::from(u32::from_le_bytes(numbers[4 * n..4 * n + 4].try_into().unwrap()));
                 let bytes = if n % 3 == 0 { 64 } else { 1 + number % slot };
@@ -91,7 +91,7 @@ fn pieces_of_any_length_from_any_place_arrive_behind_one_doorbell() {
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
 }
 
-/// Planted: a piece that names memory which none of the regions holds, at either end and by a byte, and one across two regions.
+/// Planted: a piece that names memory outside all regions, at either end and by a byte, and one across two regions.
 #[test]
 fn a_piece_outside_its_regions_is_refused_before_the_doorbell() {
     let Rig { driver, mut channel, source, targets } = rig();

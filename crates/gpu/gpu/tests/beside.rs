@@ -1,5 +1,5 @@
-//! Channels of our own in an address space that somebody else made: a stand-in for CUDA whose driver calls are watched, on
-//! the software GPU.
+//! doorbell's channels in an address space that another owner made: a stand-in for CUDA whose driver calls are watched,
+//! on the software GPU.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{
@@ -16,11 +16,11 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 struct Rig {
     driver: SoftDriver,
     watched: &'static Watched,
-    /// The stand-in's.
+    /// The stand-in's address space.
     cuda: Arc<AddressSpace>,
     /// Its graphics channel.
     _graphics: Channel,
-    /// Addresses are the process's: another test's memory would come to lie where this one's was.
+    /// Addresses are per process: another test's memory could get the same addresses.
     _one: MutexGuard<'static, ()>,
 }
 
@@ -144,10 +144,10 @@ fn memory_that_cuda_frees_is_stale_for_us_and_is_waited_for() {
         for _ in 0..8 {
             copy.submit(&mut channel).unwrap();
         }
-        // Freed while copies are under way: they are waited for, or the GPU would fault.
+        // Freed while copies are in flight: the free waits for them, or the GPU would fault.
         drop(source);
         assert!(matches!(copy.submit(&mut channel), Err(Error::Stale)), "round {round}");
-        // Something else, mostly at the same address, is not what was pinned.
+        // Other memory, mostly at the same address, does not count as the pinned memory.
         let _other = rig.cuda.alloc_host(1 << 20).unwrap();
         assert!(matches!(copy.submit(&mut channel), Err(Error::Stale)), "round {round}");
     }
@@ -175,7 +175,7 @@ fn ours_goes_and_cudas_stays() {
             drop((channel, space, pin));
         }
     }
-    // CUDA's own goes on.
+    // CUDA's own channels still work.
     let mut channel = Channel::new(&rig.cuda, Engine::Copy(0), ChannelOptions::default()).unwrap();
     let whole = memory.region();
     let mut copy = Prepared::copy(&mut channel, &whole, &whole, 64, CopyMode::Plain).unwrap();
@@ -184,7 +184,7 @@ fn ours_goes_and_cudas_stays() {
     assert_eq!(rig.faults(), 0);
 }
 
-/// A copy to `to` that waits behind a semaphore.
+/// A copy to `to` that waits for a semaphore.
 fn stuck(space: &Arc<AddressSpace>, to: &Region) -> (Channel, Prepared, Semaphore, Arc<Memory>) {
     let source = space.alloc_host(0x1000).unwrap();
     source.write(0, &[0xaa; 0x1000]);
@@ -203,7 +203,7 @@ fn stuck(space: &Arc<AddressSpace>, to: &Region) -> (Channel, Prepared, Semaphor
 fn a_copy_that_does_not_end_is_stopped_before_cuda_frees_its_memory() {
     let rig = rig();
     let space = rig.enter(Entry::OwnClient);
-    // The second free finds the first channel given up.
+    // At the second free, the first channel has already been stopped.
     for _ in 0..2 {
         let memory = rig.cuda.alloc_video(0x1000).unwrap();
         let at = memory.va();
@@ -244,7 +244,7 @@ fn a_pin_that_is_dropped_waits_for_what_is_in_flight() {
     drop(channel);
 }
 
-/// As CUDA maps memory for a peer, and takes it away again.
+/// Maps memory for a peer, and removes the mapping, like CUDA.
 fn map_for(rig: &Rig, memory: &Memory, (client, handle): (u32, u32), gpus: &[[u8; 16]]) {
     let uvm_fd = rig.watched.graph().uvm_fd().unwrap();
     let mut map = uvm::MapExternal {
@@ -258,11 +258,11 @@ fn map_for(rig: &Rig, memory: &Memory, (client, handle): (u32, u32), gpus: &[[u8
     for (to, uuid) in map.gpus.iter_mut().zip(gpus) {
         to.uuid = *uuid;
     }
-    // SAFETY: the struct is the request's, and nothing is called.
+    // SAFETY: the struct belongs to the request, and no call is made.
     unsafe { rig.watched.ioctl(uvm_fd, uvm::MAP_EXTERNAL_ALLOCATION, (&raw mut map).cast(), || 0) };
 }
 
-/// Client and handle of what is mapped there.
+/// Client and handle of the memory that is mapped there.
 fn handle(rig: &Rig, memory: &Memory) -> (u32, u32) {
     rig.watched.graph().gpu_mappings().find(|m| m.base == memory.va()).unwrap().handle.unwrap()
 }
@@ -287,7 +287,7 @@ fn memory_that_is_mapped_for_another_gpu_only_is_no_memory_of_ours() {
     map_for(&rig, &memory, handle, &[PEER]);
     let refused = space.pin(memory.va(), 0x1000).unwrap_err();
     assert!(matches!(&refused, Error::NotPinnable { why, .. } if why.contains("another GPU")), "{refused}");
-    // Several in one call, ours among them.
+    // Several GPUs in one call, doorbell's among them.
     map_for(&rig, &memory, handle, &[PEER, [8; 16], ours]);
     let pin = space.pin(memory.va(), 0x1000).unwrap();
     assert!(pin.region().gpus().contains(&ours) && pin.region().gpus().contains(&PEER));
@@ -307,7 +307,7 @@ fn a_peers_unmap_ends_the_pin_of_the_gpu_that_it_is_for_and_no_other() {
     let ticket = copy.submit(&mut channel).unwrap();
     channel.wait(ticket, TIMEOUT).unwrap();
     map_for(&rig, &memory, handle(&rig, &memory), &[PEER]);
-    // Whoever the memory belongs to, our GPU does not reach it any more.
+    // Whoever owns the memory, doorbell's GPU no longer reaches it.
     unmap_for(&rig, &memory, ours);
     assert!(matches!(copy.submit(&mut channel), Err(Error::Stale)));
     assert!(!pin.region().is_live() && !space.contains(memory.va(), 64));
@@ -321,7 +321,7 @@ fn a_free_neither_waits_for_nor_stops_a_channel_that_cannot_name_the_memory() {
     let (kept, going) = (space.pin(held.va(), 0x1000).unwrap(), space.pin(freed.va(), 0x1000).unwrap());
     let (channel, _copy, gate, _source) = stuck(&space, kept.region());
     let start = Instant::now();
-    // Never pinned, pinned for nobody, unpinned.
+    // Never pinned, pinned without users, unpinned.
     drop(rig.cuda.alloc_video(0x1000).unwrap());
     drop(freed);
     drop(going);

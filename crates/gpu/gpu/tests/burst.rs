@@ -1,4 +1,5 @@
-//! Bursts on the software GPU: copies of one length, aimed at each submission, many behind one doorbell, and none outside of its regions.
+//! Bursts on the software GPU: copies of one length, aimed at each submission, many with one doorbell, and none outside of its
+//! regions.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{
@@ -43,7 +44,7 @@ impl Noise {
     }
 }
 
-/// Each submission has another number of copies, from and to anywhere: short ones come before long ones in the same slots.
+/// Each submission has another number of copies, from and to anywhere: short submissions precede long ones in the same slots.
 #[test]
 fn any_number_of_copies_arrives_where_each_was_sent_behind_one_doorbell() {
     let mut noise = Noise(5);
@@ -68,7 +69,7 @@ fn any_number_of_copies_arrives_where_each_was_sent_behind_one_doorbell() {
                 let doorbells = || driver.counters().doorbells.load(Ordering::Relaxed);
                 let before = (doorbells(), u64::from(channel.rung_again()));
                 for n in 0..count as u64 {
-                    // No two to one place: which would come last is not known.
+                    // No two to the same place: their order is unknown.
                     let (to, from) = ((n * 37 + round) % 256 * 256 + noise.next() % 100, noise.next() % (SIZE - bytes));
                     burst.add(&channel, target.va() + to, source.va() + from).unwrap();
                     let (to, from, bytes) = (to as usize, from as usize, bytes as usize);
@@ -90,7 +91,7 @@ fn any_number_of_copies_arrives_where_each_was_sent_behind_one_doorbell() {
     }
 }
 
-/// The upper half of the source's address changes within it: it is written for each copy.
+/// The upper half of the address changes within the source, so it is written for each copy.
 #[test]
 fn a_source_may_lie_on_both_sides_of_four_gib() {
     const GIB_4: u64 = 4 << 30;

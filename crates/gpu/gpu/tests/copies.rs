@@ -63,7 +63,7 @@ fn what_is_begun_and_not_submitted_never_was() {
         assert!(matches!(written.copy((&whole, 0), (&whole, 64), 0), Err(Error::Length(0))));
         assert!(matches!(written.acquire((&whole, 2), 1), Err(Error::Misaligned { .. })));
     }
-    // Nobody waits for it.
+    // This drop does not wait.
     let start = Instant::now();
     drop(memory);
     assert!(start.elapsed() < Duration::from_millis(900));

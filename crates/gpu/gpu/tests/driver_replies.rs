@@ -1,7 +1,7 @@
-//! A driver that answers nonsense: an error in words, no panic, no mapping but where one was asked for, and nothing left open.
+//! A driver that returns nonsense must lead to an error with a text, never a panic, a wrong mapping or a leak.
 //!
-//! The answers of the software GPU's driver, one or a few of which are spoilt: the struct of the call, and what its parameters
-//! point to.
+//! The answers are those of the software GPU's driver, one or a few of them spoilt: the struct of the call, and the
+//! bytes that its parameters point to.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{
@@ -17,7 +17,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How an answer is spoilt.
+/// How an answer is damaged.
 #[derive(Clone, Copy, Debug)]
 enum Spoil {
     Zeros,
@@ -28,7 +28,7 @@ enum Spoil {
     Noise(u64),
 }
 
-/// Which answers are spoilt: the n-th, counted from 0, and how.
+/// Which answers are damaged: the n-th, counted from 0, and how.
 #[derive(Clone, Debug)]
 struct Plan(Vec<(u32, Spoil)>);
 
@@ -96,7 +96,7 @@ impl Driver for Lying {
             Some(_) => abi::request_size(request),
             None => uvm::size(rm::abi::Branch::usual(), request),
         };
-        // SAFETY: the request's struct.
+        // SAFETY: the struct belongs to the request.
         let before = unsafe { std::slice::from_raw_parts(arg.cast::<u8>(), whole) };
         let inner = match abi::rm_nr(request) {
             Some(nr::ALLOC) => Nvos64::read(before).map(|call| (call.params, call.params_size)),
@@ -155,7 +155,7 @@ impl Driver for Lying {
 type Done = Result<(), Box<dyn std::error::Error>>;
 type Asks = fn(Arc<dyn Driver>) -> Done;
 
-/// Everything that asks the driver and needs no answer of the GPU's.
+/// All calls of the driver that need no answer from the GPU.
 fn without_a_channel(driver: Arc<dyn Driver>) -> Done {
     let device = Device::open(driver, 0)?;
     let _ = device.engines();
@@ -168,7 +168,7 @@ fn without_a_channel(driver: Arc<dyn Driver>) -> Done {
     Ok(())
 }
 
-/// A copy by a channel.
+/// A copy on a channel.
 fn with_a_channel(driver: Arc<dyn Driver>) -> Done {
     let device = Device::open(driver, 0)?;
     let space = AddressSpace::new(&device)?;
@@ -182,7 +182,7 @@ fn with_a_channel(driver: Arc<dyn Driver>) -> Done {
     Ok(())
 }
 
-/// Runs it against such answers: nothing wild, nothing left, and an error says something.
+/// Runs `what` against such answers: no wild mapping, no leak, and an error has a text.
 fn holds(plan: Plan, what: Asks) -> Result<u32, String> {
     let lying = Lying::new(plan.clone());
     let ended = what(lying.clone());
@@ -199,7 +199,7 @@ fn holds(plan: Plan, what: Asks) -> Result<u32, String> {
     }
 }
 
-/// How many calls it makes when all answers are right.
+/// The number of calls when all answers are right.
 fn calls(what: Asks) -> u32 {
     let lying = Lying::new(Plan(Vec::new()));
     what(lying.clone()).unwrap();
@@ -236,7 +236,7 @@ fn plans(calls: u32) -> impl Strategy<Value = Plan> {
     prop::collection::vec((0..calls, how), 1..4).prop_map(Plan)
 }
 
-/// A channel whose token or rings are not what they seem is waited for, two seconds each time.
+/// Each channel with a wrong token or ring costs a wait of two seconds.
 #[test]
 #[ignore = "3 s; run by .ci/run"]
 fn each_answer_on_the_way_to_a_channel_may_be_zeros_ones_or_noise() {
@@ -254,7 +254,7 @@ fn each_answer_on_the_way_to_a_channel_may_be_zeros_ones_or_noise() {
     });
 }
 
-/// What is learnt of CUDA from its calls: the same, of a driver whose calls are watched.
+/// The same for the graph built from CUDA's calls, with a watched driver.
 #[test]
 fn what_is_watched_may_be_answered_with_anything() {
     let calls = calls(without_a_channel);

@@ -1,4 +1,4 @@
-//! Own channels on drivers of every branch, and which drivers they are refused to.
+//! doorbell's channels on drivers of every branch, and the drivers that are refused.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Channel, ChannelOptions, CopyMode, Device, DeviceOptions, Engine, Error, Prepared};

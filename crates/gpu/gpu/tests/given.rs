@@ -1,4 +1,4 @@
-//! What a stand-in for CUDA told its channels is read back word by word, or it is said why not.
+//! The words that a stand-in for CUDA submitted are read back one by one, or the error gives the reason.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Entry, Error, Memory, Watched, Watching};
@@ -11,12 +11,12 @@ const ENTRIES: u32 = 32;
 struct Rig {
     driver: SoftDriver,
     watched: &'static Watched,
-    /// The stand-in's.
+    /// The stand-in's address space.
     cuda: Arc<AddressSpace>,
-    /// Ours.
+    /// doorbell's view of it.
     space: Arc<AddressSpace>,
     words: Arc<Memory>,
-    /// Addresses are the process's.
+    /// Addresses are per process.
     _one: MutexGuard<'static, ()>,
 }
 
@@ -38,7 +38,7 @@ impl Rig {
         Channel::new(&self.cuda, engine, ChannelOptions { entries: ENTRIES, ..Default::default() }).unwrap()
     }
 
-    /// So many NOPs whose operands say which these are.
+    /// Submits `dwords` NOPs whose operands identify them.
     fn submit(&self, channel: &mut Channel, number: u32, dwords: u32) -> Vec<u32> {
         let at = u64::from(number % 64) * 0x400;
         // NOP of subchannel 4 (method 0x100), immediate.
@@ -52,7 +52,7 @@ impl Rig {
     }
 }
 
-/// Everything has been consumed.
+/// Waits until every entry has been consumed.
 fn settle(channel: &Channel) {
     let start = Instant::now();
     while channel.entries_written() % u64::from(ENTRIES) != u64::from(channel.gp_get()) {
@@ -79,7 +79,7 @@ fn the_words_of_each_channel_come_back_wherever_in_the_ring_they_lie() {
         second.push(rig.submit(&mut two, number, 3));
         settle(&one);
         settle(&two);
-        // (The releases at the ends of quarters are left out.)
+        // (The releases at the ends of quarters are omitted.)
         let given = rig.watched.given(&mark).unwrap();
         let segments: Vec<_> = given.channels.iter().map(|channel| &channel.segments).collect();
         assert_eq!(segments, [&first, &second], "round {round}");
@@ -108,7 +108,7 @@ fn more_than_a_ring_holds_is_refused_however_much_it_is() {
         }
         let given = rig.watched.given(&mark);
         match channel.entries_written() - first {
-            // Each entry but one was written anew.
+            // All entries but one were written again.
             written if written < u64::from(ENTRIES) => assert_eq!(given.unwrap().channels.len(), 1),
             _ => not_seen(given, "has gone round"),
         }
@@ -130,7 +130,7 @@ fn channels_that_come_and_go_and_words_that_are_not_mapped() {
     settle(&channel);
     assert_eq!(rig.watched.given(&mark).unwrap().channels.len(), 1);
     let Rig { watched, words, .. } = &rig;
-    // The stand-in's mapping for the CPU is gone, as the graph was told.
+    // The stand-in's mapping for the CPU is removed, and the graph is notified.
     watched.unmapped(words.va(), words.length());
     not_seen(watched.given(&mark), "its pushbuffer is not mapped");
     watched.begin_late();
@@ -145,7 +145,7 @@ fn a_divided_gpu_is_refused_by_name() {
     rig.watched.mark(&rig.space).unwrap();
     let mut graph = rig.watched.graph();
     let (client, device, _) = graph.va_spaces()[0];
-    // Its client has a part of the GPU.
+    // Its client has an object of a GPU instance.
     let what = What::Other { engine_type: None };
     let part = Created { client, parent: device, handle: 0x5c00_7777, class: 0xc637, what };
     graph.told(3, rm::graph::FileKind::Ctl, Fact::Created(part));

@@ -1,4 +1,4 @@
-//! Channels made and freed in a loop leave nothing behind. Alone in its process: it counts the process's files and mappings.
+//! Channels made and freed in a loop leak nothing. The only test of its process: it counts the process's files and mappings.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Aperture, Bar1Map, Channel, ChannelOptions, Device, Engine, Pushbuffer, Semaphores};
@@ -10,7 +10,7 @@ fn files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Mappings of the software GPU's memory; the heap's own come and go.
+/// Mappings of the software GPU's memory; the heap's mappings vary.
 fn mappings() -> usize {
     std::fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|line| line.contains("softgpu-")).count()
 }
@@ -60,6 +60,6 @@ fn channels_come_and_go_and_nothing_is_left() {
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
     drop((semaphores, space, device));
     let after = (files(), mappings());
-    // What a usermode page is made of stays with the machine: one file, mapped once.
+    // A usermode page's memory stays with the machine: one file, mapped once.
     assert_eq!(after, (empty.0 + 1, empty.1 + 1));
 }

@@ -1,4 +1,4 @@
-//! The file that an interrupt makes readable: what the driver is asked for, and that nothing is left of it.
+//! The file that an interrupt makes readable: the requests to the driver, and that none of its objects remain.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{Device, Error, OsEvent};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 const EVENT: u32 = 0x0bad_e7e7;
 
-/// What was asked for.
+/// The recorded requests.
 #[derive(Debug, Default)]
 struct Account {
     open: Vec<RawFd>,
@@ -86,12 +86,12 @@ impl Driver for WithEvents {
         fd: RawFd,
         offset: i64,
     ) -> io::Result<*mut c_void> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         unsafe { self.driver.mmap(addr, len, prot, flags, fd, offset) }
     }
 
     unsafe fn munmap(&self, addr: *mut c_void, len: usize) -> io::Result<()> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         unsafe { self.driver.munmap(addr, len) }
     }
 
@@ -128,7 +128,7 @@ fn where_the_driver_has_no_events_it_is_an_error_and_no_file_stays_open() {
     let refused = OsEvent::new(&device).unwrap_err();
     assert!(matches!(&refused, Error::Driver(_)) && refused.to_string().contains("NV01_EVENT_OS_EVENT"), "{refused}");
     assert!(driver.account().registered.is_empty() && driver.account().open.len() == before);
-    // The software GPU as it is.
+    // The unchanged software GPU.
     let soft = Device::open(Arc::new(SoftDriver::new(Mode::Strict)), 0).unwrap();
     let refused = OsEvent::new(&soft).unwrap_err();
     assert!(refused.to_string().contains("ALLOC_OS_EVENT"), "{refused}");

@@ -1,4 +1,4 @@
-//! The page about GPUs says what the table of architectures says.
+//! The page about GPUs agrees with the table of architectures.
 
 use gpu::ARCHITECTURES;
 

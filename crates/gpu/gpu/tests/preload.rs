@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-/// The library and the example, which cargo builds beside the tests. Where it was asked for this file alone, the example is
-/// not there or is older than its sources, and is built in a target directory of its own: the outer cargo may hold its lock.
+/// The library and the example, which cargo builds next to the tests. If cargo ran only this file, the example is
+/// missing or older than its sources. It is then built in a separate target directory: the outer cargo may hold its lock.
 fn built() -> &'static (PathBuf, PathBuf) {
     static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -27,7 +27,7 @@ fn built() -> &'static (PathBuf, PathBuf) {
     })
 }
 
-/// Whether a program is no older than the sources that cargo listed beside it.
+/// Whether a program is no older than the sources in cargo's list next to it.
 fn is_fresh(program: &Path) -> bool {
     let changed = |path: &Path| path.metadata().and_then(|m| m.modified()).ok();
     let Ok(list) = std::fs::read_to_string(program.with_extension("d")) else { return false };
@@ -95,8 +95,8 @@ fn counters_outlive_a_killed_program() {
     let channel = counters.channel(0).unwrap();
     let (progress, rung) = (channel.progress(), channel.doorbells.load(Ordering::Relaxed));
     assert!(progress.entries > 100 && progress.dwords > progress.entries && progress.hash != 0);
-    // Each submission waits for the one before: at most the last was rung and not consumed. Two entries each, the second of
-    // them the release that ends it, besides the markers.
+    // Each submission waits for the previous one: at most the last was rung and not consumed. Two entries each, the
+    // second of which is the release that ends it, besides the markers.
     assert!(
         progress.entries + 2 >= 2 * rung && progress.entries <= 2 * rung + rung / 127 + 2,
         "{progress:?}, {rung} doorbells"

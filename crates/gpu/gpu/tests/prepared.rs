@@ -109,7 +109,7 @@ fn a_channel_that_goes_waits_for_its_untracked_copies() {
     let (ticket, observer) = (copy.submit(&mut channel).unwrap(), channel.observer());
     drop(channel);
     assert!(observer.done(ticket), "it was stopped instead");
-    // A word of other addresses is refused.
+    // A word of another address space is refused.
     let (_, other) = self::space();
     let mut channel = Channel::new(&space, Engine::Copy(2), ChannelOptions::default()).unwrap();
     let word = Arc::new(Semaphores::new(&other).unwrap().alloc().unwrap());
@@ -195,7 +195,7 @@ fn addresses_outside_and_memory_that_is_gone_are_errors_before_anything_is_rung(
         let error = copy.submit_at(&mut channel, to, from).unwrap_err();
         assert!(matches!(error, Error::OutsideRegion { .. }), "{error}");
     }
-    // Longer than its memory: the validator's word.
+    // Longer than its memory: the validator refuses it.
     let error = Prepared::copy(&mut channel, &to, &from, 0x1001, CopyMode::Plain).unwrap_err();
     assert!(matches!(error, Error::Invalid(_)), "{error}");
     let mut other = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
@@ -204,7 +204,7 @@ fn addresses_outside_and_memory_that_is_gone_are_errors_before_anything_is_rung(
     drop(source);
     assert!(matches!(copy.submit(&mut channel), Err(Error::Stale)));
     assert_eq!(driver.counters().doorbells.load(Ordering::Relaxed), rung);
-    // Something else that goes makes it look again, and nothing more.
+    // Dropping other memory only makes it check again.
     let source = space.alloc_host(0x1000).unwrap();
     let mut copy = Prepared::copy(&mut channel, &to, &whole(&source), 0x800, CopyMode::Plain).unwrap();
     drop(space.alloc_host(0x1000).unwrap());
@@ -237,15 +237,15 @@ fn a_childs_use_is_an_error() {
     let mut copy = Prepared::copy(&mut channel, &whole(&target), &whole(&source), 64, CopyMode::Plain).unwrap();
     let ticket = copy.submit(&mut channel).unwrap();
     channel.wait(ticket, TIMEOUT).unwrap();
-    // SAFETY: the child makes only calls that answer without a lock, and ends.
+    // SAFETY: the child makes only calls that return without a lock, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let submit = matches!(copy.submit(&mut channel), Err(Error::Forked));
         let wait = matches!(channel.wait(ticket, TIMEOUT), Err(Error::Forked));
         let done = !channel.done(ticket);
-        // Frees nothing of the parent's.
+        // Frees none of the parent's resources.
         drop((copy, channel, source, target, space));
-        // SAFETY: ends the child at once.
+        // SAFETY: ends the child immediately.
         unsafe { libc::_exit(i32::from(!(submit && wait && done))) };
     }
     let mut status = 0;
@@ -273,7 +273,7 @@ fn a_region_never_reaches_past_its_memory_and_a_transfer_never_past_its_region()
     let mut channel = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
     let mut copy = Prepared::copy(&mut channel, &half, &from, 8, CopyMode::Plain).unwrap();
     let rung = driver.counters().doorbells.load(Ordering::Relaxed);
-    // Far away, in the same memory but not in the region, in other memory of ours, and in the channel's own ring.
+    // Far away, in the same memory but not in the region, in other memory of doorbell, and in the channel's own ring.
     for to in [half.va() + (1 << 30), half.va() - 8, half.va() + 0xff9, source.va(), channel.gpfifo_va()] {
         let refused = copy.submit_at(&mut channel, to, source.va()).unwrap_err();
         assert!(matches!(refused, Error::OutsideRegion { .. }), "{to:#x}: {refused}");
@@ -294,7 +294,7 @@ fn a_region_of_memory_that_is_gone_is_stale_whatever_comes_to_lie_there() {
     let target = space.alloc_host(0x1000).unwrap();
     let (gone, at) = (target.region(), target.va());
     drop(target);
-    // Other tests' memory may take the address; then there is nothing to see.
+    // Other tests' memory may take the address; then the case does not occur.
     let again = space.alloc_host(0x1000).unwrap();
     assert!(!gone.is_live());
     let refused = Prepared::copy(&mut channel, &gone, &source.region(), 8, CopyMode::Plain).unwrap_err();
@@ -372,7 +372,7 @@ fn an_engine_says_when_it_begins() {
             assert!(back == data, "round {n}");
         }
     }
-    // What waits has not begun, whatever the one before it did.
+    // A transfer that waits has not begun, whatever the one before it did.
     let gate = Semaphores::new(&space).unwrap().alloc().unwrap();
     for (channel, transfer, data) in &mut transfers {
         gate.set(0);
@@ -390,7 +390,7 @@ fn an_engine_says_when_it_begins() {
         channel.wait(ticket, TIMEOUT).unwrap();
         assert!(transfer.started().is_some());
     }
-    // The plain one does not say.
+    // The plain one does not report its start.
     let mut channel = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
     let mut plain = Prepared::copy(&mut channel, &to, &from, 64, CopyMode::Plain).unwrap();
     let ticket = plain.submit(&mut channel).unwrap();

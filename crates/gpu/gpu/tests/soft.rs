@@ -148,7 +148,7 @@ fn a_launch_runs_on_the_software_gpu() {
     // QMD_MAJOR_VERSION 583:580 = 4
     qmd.word(18 * 4).store(4 << 4, Ordering::Relaxed);
     let done = rig.semaphores.alloc().unwrap();
-    // Nobody answers for it yet.
+    // The QMD is not granted yet.
     let mut pushbuffer = Pushbuffer::new(&rig.space, 64).unwrap();
     pushbuffer.launch(qmd.va()).unwrap();
     assert!(matches!(pushbuffer.validate(&channel), Err(Error::Invalid(_))));
@@ -276,7 +276,7 @@ fn eight_channels_in_eight_threads() {
                         Engine::Graphics => pushbuffer.inline(target.va(), &data).unwrap(),
                     };
                     pushbuffer.host_release(&done, n).unwrap();
-                    // Other threads' memory goes meanwhile: that makes nothing of this one's stale.
+                    // Other threads free memory at the same time: none of this thread's pushbuffers becomes stale.
                     channel.submit(&pushbuffer.validate(&channel).unwrap()).unwrap();
                     done.wait(n, TIMEOUT).unwrap();
                 }
@@ -372,11 +372,11 @@ fn addresses_are_low_and_the_same_for_cpu_and_gpu() {
     assert!(memory.va() >= 0x2_0060_0000 && memory.va() < 1 << 40);
     assert_eq!(memory.as_ptr() as u64, memory.va());
     assert!(rig.space.contains(memory.va(), 0x1000) && !rig.space.contains(memory.va(), 0x1001));
-    // CUDA's own layout, unless another test of this process lies there at the moment.
+    // CUDA's own layout, unless another test of this process uses the address at the moment.
     assert!(channel.gpfifo_va() >= 0x2_0060_0000 && (channel.gpfifo_va() % 0x20_0000).is_multiple_of(0x3000));
 }
 
-/// The software GPU with its mark taken off.
+/// The software GPU without its mark.
 struct Unmarked(SoftDriver);
 
 impl rm::driver::Driver for Unmarked {
@@ -425,7 +425,7 @@ fn real_hardware_is_refused_unless_it_is_allowed() {
     assert!(matches!(error, Error::RealHardware { index: 0 }), "{error}");
     let device = DeviceOptions::default().allow_real(true).open(driver, 0).unwrap();
     assert!(!device.is_soft());
-    // And what a kernel touches cannot be validated there.
+    // Kernels' memory accesses cannot be validated there.
     let space = AddressSpace::new(&device).unwrap();
     let channel = Channel::new(&space, Engine::Graphics, ChannelOptions::default()).unwrap();
     let qmd = space.alloc_host(0x1000).unwrap();
@@ -442,7 +442,7 @@ fn a_pushbuffer_that_no_gpfifo_entry_can_count_is_refused() {
         let refused = Pushbuffer::new(&rig.space, words).unwrap_err();
         assert!(matches!(refused, Error::Words(n) if n == words) || words == 0, "{words}: {refused}");
     }
-    // The longest is carried out to its end.
+    // The longest pushbuffer is executed completely.
     let mut channel = Channel::new(&rig.space, Engine::Graphics, ChannelOptions::default()).unwrap();
     let done = rig.semaphores.alloc().unwrap();
     let mut pushbuffer = Pushbuffer::new(&rig.space, most).unwrap();
@@ -456,7 +456,7 @@ fn a_pushbuffer_that_no_gpfifo_entry_can_count_is_refused() {
 
 #[test]
 fn a_doorbell_that_is_missed_is_rung_again_also_for_those_that_only_poll() {
-    // The first is the new channel's own submission.
+    // The first doorbell is the new channel's own submission.
     let driver = SoftDriver::broken(Mode::Strict, Planted::LostDoorbell { nth: 2 });
     let device = Device::open(Arc::new(driver), 0).unwrap();
     let space = AddressSpace::new(&device).unwrap();
@@ -469,7 +469,7 @@ fn a_doorbell_that_is_missed_is_rung_again_also_for_those_that_only_poll() {
     let start = Instant::now();
     while !channel.done(ticket) {
         assert!(start.elapsed() < TIMEOUT, "nobody rings again");
-        // Seldom or often: both count.
+        // The interval of the polls does not matter.
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!((done.value(), channel.rung_again()), (1, 1));

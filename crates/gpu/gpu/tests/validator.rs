@@ -1,4 +1,4 @@
-//! What the validator must refuse, and what it must let through.
+//! Words that the validator must refuse, and words that it must accept.
 
 use gpu::{HOPPER, Invalid, Ranges, Rules, check};
 use proptest::prelude::*;
@@ -56,7 +56,7 @@ fn good_ones_pass() {
     .unwrap();
 }
 
-/// A transfer of no bytes has no addresses that could be looked at; a wait that lets no other group run must end by itself.
+/// A transfer of no bytes has no addresses to check; a wait that lets no other group run must end by itself.
 #[test]
 fn what_cannot_be_judged_is_refused() {
     refused(false, "no bytes", |w| w.copy(4, BASE, BASE, 0, LAUNCH).unwrap());
@@ -114,13 +114,13 @@ fn layouts_types_and_pitches() {
         w.inc(1, 0x1b0, &[0x41]).unwrap();
         w.non_inc(1, 0x1b4, &[0; 2]).unwrap();
     });
-    // With no lines no address would be looked at.
+    // With no lines no address would be checked.
     for address in [BASE, 0, u64::MAX] {
         let none = Lines { src: address, dst: address, src_pitch: 8, dst_pitch: 8, bytes: 8, lines: 0 };
         refused(false, "no lines", |w| w.copy_lines(4, none, LAUNCH).unwrap());
     }
     refused(true, "inline LAUNCH_DMA", |w| w.inline(1, BASE, b"data", 0x40).unwrap());
-    // DST_X=SRC_X of one component; then of a component that the source has not, and the reserved selection.
+    // DST_X=SRC_X of one component; then of a component that the source lacks, and the reserved selection.
     let remapped = |w: &mut Words<'_>, components: u32| {
         w.inc(4, 0x708, &[components]).unwrap();
         w.copy(4, BASE, BASE, 8, LAUNCH | 1 << 10).unwrap();
@@ -261,7 +261,7 @@ fn a_graphics_channel_copies_only_where_it_has_a_copy_engine() {
 }
 
 proptest! {
-    /// Whatever the words, nothing panics, and what passes names no address outside.
+    /// No words cause a panic, and accepted words name no address outside.
     #[test]
     fn no_input_panics(words: Vec<u32>, graphics: bool, copies: bool) {
         let _ = check(&words, &Rules { architecture: &HOPPER, graphics, copies, launches: &[BASE], space: &Range(BASE) });

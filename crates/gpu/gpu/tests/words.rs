@@ -1,4 +1,4 @@
-//! A channel that waits for a word, and writes one behind what it was given.
+//! A channel that waits for a word, and writes one after its earlier work.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Channel, ChannelOptions, CopyMode, Device, Engine, Error, Prepared};
@@ -20,7 +20,7 @@ fn what_comes_behind_a_word_waits_for_it_and_a_word_behind_it_is_written_last() 
     let mut channel = Channel::new(&space, Engine::Copy(2), options).unwrap();
     let mut copy = Prepared::copy(&mut channel, &to, &from, 64, CopyMode::Plain).unwrap();
     memory.word(8).store(0u32.wrapping_sub(21), Ordering::Release);
-    // More often than the ring has entries, and round the end of what 32 bits count.
+    // More often than the ring has entries, and past the wrap of 32 bits.
     for round in 0..40u32 {
         let number = round.wrapping_sub(20);
         memory.write(0x200, &[round as u8; 64]);
@@ -43,7 +43,7 @@ fn what_comes_behind_a_word_waits_for_it_and_a_word_behind_it_is_written_last() 
     assert!(matches!(channel.write_word((&whole, 2), 0), Err(Error::Misaligned { .. })));
     let other = AddressSpace::new(&Device::open(Arc::new(driver), 0).unwrap()).unwrap().alloc_host(0x1000).unwrap();
     assert!(matches!(channel.write_word((&other.region(), 0), 0), Err(Error::OtherSpace { .. })));
-    // The number that was not used is the next one's.
+    // The unused number goes to the next submission.
     let last = channel.write_word((&whole, 16), 7).unwrap();
     channel.wait(last, TIMEOUT).unwrap();
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);

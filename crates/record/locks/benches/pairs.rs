@@ -1,5 +1,5 @@
-//! A lock and an unlock that nobody contends, each variant beside bare glibc in the same run. `none` is the loop itself.
-//! `before` names what a gate stands in front of: its cost is the difference to the bare lock.
+//! An uncontended lock and unlock: each variant compared with bare glibc in the same run. `none` is the loop itself.
+//! `before` names the lock that a gate guards: the gate's cost is the difference to the bare lock.
 
 #[cfg(not(loom))]
 mod pairs {
@@ -64,7 +64,8 @@ mod pairs {
         }
     }
 
-    /// As the gate stands in front of a lock: noted, entered, the lock's own pair, left, struck out.
+    /// Uses a lock with a gate in front: note it in `Held`, enter the gate, lock and unlock the lock itself, leave,
+    /// strike it out.
     fn gated(address: usize, mode: Mode, me: Tid, pair: impl FnOnce()) {
         HELD.with(|held| {
             if held.enter(address, mode) == Entry::First {
@@ -80,7 +81,7 @@ mod pairs {
     }
 
     pub fn run(criterion: &mut Criterion) {
-        // A program with one thread takes short cuts in libc: have two, as whoever needs locks has.
+        // libc takes short cuts in a program with one thread. Programs that need locks have at least two, so start another.
         std::thread::spawn(std::thread::park);
         let me = Tid::current();
         let mutex = UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER);
@@ -102,7 +103,7 @@ mod pairs {
             })
         });
         group.bench_function("glibc_pi", |bench| {
-            // SAFETY: mutex and attribute of our own.
+            // SAFETY: a mutex and an attribute of this function.
             unsafe {
                 let mut attribute = std::mem::zeroed();
                 libc::pthread_mutexattr_init(&mut attribute);

@@ -1,12 +1,13 @@
-//! Lock holders raised to the priority of who waits for them; nothing is paid while nobody waits.
+//! Raises lock holders to the priority of their waiters. Costs almost nothing while no thread waits.
 //!
-//! What a thread's priority should be is a function of facts, not of a history of changes: the highest of its own and those
-//! of all threads that wait for a lock it holds. Each thread has a [`Seat`] where the facts stand (what it holds, what it
-//! waits for, at which priority); whoever changes a fact under contention has the threads concerned reckoned anew. So
-//! boosts nest, end in any order, and end when the waiter gives up, gets in, or the holder unlocks or leaves.
+//! A thread's priority is computed from facts, not from a history of changes: the highest of its own priority and those
+//! of all threads that wait for a lock it holds. Each thread has a [`Seat`] with these facts (which locks it holds,
+//! which one it waits for, at which priority). A thread that changes a fact under contention recomputes the threads
+//! concerned. So boosts nest and end in any order. They end when the waiter gives up or gets in, or when the holder
+//! unlocks or leaves.
 //!
-//! Invariants: a thread's policy is changed under its seat's latch only, and only while its seat is taken, so never by its
-//! number after it ended; a policy that is not what we set was set by the program, and stays.
+//! Invariants: a thread's policy is changed only under its seat's latch and only while its seat is taken, so never
+//! through a thread number that has ended. A policy that differs from the one set here was set by the program, and stays.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
@@ -36,17 +37,17 @@ pub struct Policy {
 
 const ZERO: Policy = Policy { size: 48, policy: 0, flags: 0, nice: 0, priority: 0, runtime: 0, deadline: 0, period: 0 };
 
-/// Zero throughout, so that a table of seats takes no room in a library's file.
+/// All zero, so a table of seats takes no room in a library's file.
 const NONE: Policy = Policy { size: 0, ..ZERO };
 
-/// A sequentially consistent fence, as a locked instruction on a line that is the thread's own: half of what mfence costs.
+/// A sequentially consistent fence: a locked instruction on a cache line of the thread's own stack, at half of mfence's cost.
 #[inline(always)]
 fn full_fence() {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a word of the stack that stays as it is. (No `nomem`: the compiler moves no access over it.)
+    // SAFETY: a word of the stack whose value does not change. (No `nomem`: the compiler moves no access across it.)
     unsafe {
-        // ORDERING: a locked instruction waits for all stores before it and holds all loads behind it back, as mfence does
-        // for memory of the usual kind (Intel SDM 3A 9.2.5, AMD APM 2 7.4.2).
+        // ORDERING: a locked instruction waits for all stores before it and holds back all loads after it. For ordinary
+        // (write-back) memory mfence does the same (Intel SDM 3A 9.2.5, AMD APM 2 7.4.2).
         core::arch::asm!("lock or dword ptr [rsp], 0", options(nostack));
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -83,7 +84,7 @@ impl Policy {
         sched(libc::SYS_sched_setattr, tid.raw(), &mut self, 0)
     }
 
-    /// As SCHED_FIFO would have it: 0 for the policies that are not real-time, 100 for SCHED_DEADLINE.
+    /// The priority on SCHED_FIFO's scale: 0 for the policies that are not real-time, 100 for SCHED_DEADLINE.
     pub fn rank(&self) -> u32 {
         match self.policy as c_int {
             libc::SCHED_FIFO | libc::SCHED_RR => self.priority,
@@ -102,11 +103,11 @@ impl Policy {
     }
 }
 
-/// What is known of one thread. Zero when free.
+/// The known facts of one thread. Zero when free.
 pub struct Seat {
     latch: Latch,
     tid: AtomicU32,
-    /// Nonzero while we raised the thread: to what.
+    /// The raised priority, nonzero while the thread is raised.
     raised: AtomicU32,
     waiting_for: AtomicUsize,
     waiting_rank: AtomicU32,
@@ -142,42 +143,42 @@ impl Seat {
         }
     }
 
-    /// To what the thread is raised at this moment, or 0.
+    /// The priority to which the thread is raised at this moment, or 0.
     pub fn raised_to(&self) -> u32 {
         self.raised.load(Ordering::Relaxed)
     }
 }
 
-/// What happened to boosts, for the report.
+/// Counts of boosts and their failures, for the report.
 #[derive(Default)]
 pub struct Counts {
     pub raised: AtomicU32,
     pub restored: AtomicU32,
     /// The kernel did not allow it.
     pub refused: AtomicU32,
-    /// The program had set a policy while we had raised the thread: left as it is.
+    /// The program set a policy while the thread was raised; that policy was kept.
     pub left_to_program: AtomicU32,
-    /// Nonzero: this process has no right to raise anybody (EPERM), and tries no more.
+    /// Nonzero: this process may not raise any thread (EPERM), and stops trying.
     pub forbidden: AtomicU32,
 }
 
 /// No thread: a seat that is being given up. (Thread numbers have 30 bits.)
 const ENDED: u32 = u32::MAX;
 
-/// Attempts to raise a thread that the kernel has raised to SCHED_DEADLINE for the moment (it holds a latch that such a
-/// thread wants), and the pause between them: longer than anybody holds a latch.
+/// Attempts to change a thread that the kernel has temporarily raised to SCHED_DEADLINE (because it holds a latch that
+/// such a thread waits for), and the pause between them. The pause is longer than any thread holds a latch.
 const ATTEMPTS: u32 = 20;
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// The seats of a process. All functions take the seat of the calling thread as `me`.
 pub struct Seats<const N: usize> {
     seats: [Seat; N],
-    /// No seat at or above it was ever taken.
+    /// No seat at or above this index was ever taken.
     high: AtomicUsize,
     pub counts: Counts,
 }
 
-/// How far a boost goes along a chain of holders that wait themselves.
+/// How many holders a boost follows along a chain of holders that wait themselves.
 const CHAIN: u32 = 8;
 
 impl<const N: usize> Seats<N> {
@@ -195,9 +196,9 @@ impl<const N: usize> Seats<N> {
         }
     }
 
-    /// A seat for the calling thread, or `None` if all are taken: then it boosts nobody and nobody boosts it.
+    /// A seat for the calling thread. `None` if all are taken: the thread then neither boosts others nor is boosted.
     pub fn register(&self, me: Tid) -> Option<&Seat> {
-        // One that a thread left without a word whose number this one has now.
+        // A seat of an ended thread that did not unregister and had the same thread number.
         if let Some(seat) = self.seat_of(me) {
             seat.unregister(me);
         }
@@ -223,7 +224,7 @@ impl<const N: usize> Seats<N> {
         None
     }
 
-    /// Nobody can be raised, so nobody has to look whether somebody should be. Who is raised is still brought back.
+    /// No thread can be raised, so no check is needed whether one should be. Threads that are raised are still restored.
     fn is_forbidden(&self) -> bool {
         self.counts.forbidden.load(Ordering::Relaxed) != 0
     }
@@ -238,19 +239,20 @@ impl<const N: usize> Seats<N> {
         self.taken().find(|seat| seat.tid.load(Ordering::Relaxed) == tid.raw())
     }
 
-    /// The calling thread is about to wait for `lock`, which its seat's `held` shows already ("or about to hold").
+    /// The calling thread is about to wait for `lock`. Its seat's `held` already has it (as "about to be held").
     pub fn begin_wait(&self, me: &Seat, my: Tid, lock: usize) {
         if self.is_forbidden() {
             return;
         }
         me.waiting_rank.store(0, Ordering::Relaxed);
-        // ORDERING: either the holder's unlock sees that we wait (it is raised), or we see that it holds no more.
+        // ORDERING: either the holder's unlock sees this waiter (the holder is raised), or this waiter sees that the
+        // lock is released.
         me.waiting_for.store(lock, Ordering::SeqCst);
-        // Finds our rank, and takes it to the holders if there is any.
+        // Finds the caller's rank, and passes it to the holders if it is not 0.
         self.reckon(me, my, CHAIN);
     }
 
-    /// The calling thread waits no longer: it has the lock, or gave up.
+    /// The calling thread no longer waits: it has the lock, or gave up.
     pub fn end_wait(&self, me: &Seat, my: Tid) {
         if self.is_forbidden() && me.waiting_for.load(Ordering::Relaxed) == 0 {
             return;
@@ -260,11 +262,12 @@ impl<const N: usize> Seats<N> {
         if lock != 0 && rank != 0 {
             self.reckon_holders(lock, my, CHAIN);
         }
-        // Those who wait behind wait for this thread now, if it got the lock.
+        // The threads queued after this one now wait for it, if it got the lock.
         self.reckon(me, my, CHAIN);
     }
 
-    /// After an unlock, and after `held.leave`: takes back what the lock had brought. One fence and a load if nothing had.
+    /// After an unlock and `held.leave`: takes back the boost that the lock had brought. Without a boost: one fence and
+    /// one load.
     #[inline]
     pub fn after_unlock(&self, me: &Seat, my: Tid) {
         // ORDERING: pairs with the fence in `begin_wait`.
@@ -274,7 +277,7 @@ impl<const N: usize> Seats<N> {
         }
     }
 
-    /// The calling thread ends, or wants no boosts any more.
+    /// The calling thread ends, or needs no boosts any more.
     pub fn leave(&self, me: &Seat, my: Tid) {
         me.waiting_for.store(0, Ordering::SeqCst);
         me.waiting_rank.store(0, Ordering::SeqCst);
@@ -289,17 +292,17 @@ impl<const N: usize> Seats<N> {
                 me.tid.store(0, Ordering::Release);
                 return;
             }
-            // Somebody under SCHED_DEADLINE waits for the latch: let it in.
+            // A thread under SCHED_DEADLINE waits for the latch: let it in.
         }
     }
 
-    /// The program asks to set the policy of the thread in `seat`. While that is raised, the wish becomes its base (it takes
-    /// effect when the boost ends) and the answer is true: do not make the system call.
+    /// The program is setting the policy of the thread in `seat`. While that thread is raised, the policy becomes its
+    /// base (it takes effect when the boost ends), and the result is true: do not make the system call.
     pub fn policy_wanted(&self, seat: &Seat, my: Tid, wanted: Policy) -> bool {
         let _latched = seat.latch.hold(my);
         let raised = seat.raised.load(Ordering::Relaxed);
         if raised == 0 || wanted.rank() >= raised {
-            // Its own will be high enough.
+            // The program's policy is high enough.
             seat.raised.store(0, Ordering::Relaxed);
             return false;
         }
@@ -308,7 +311,7 @@ impl<const N: usize> Seats<N> {
         true
     }
 
-    /// The program's own policy of the thread in `seat`: what it is to be told, and what its new threads inherit.
+    /// The program's own policy of the thread in `seat`: the one to report to the program, and the one its new threads inherit.
     pub fn own_policy(&self, seat: &Seat, my: Tid) -> Option<Policy> {
         let _latched = seat.latch.hold(my);
         let tid = seat.tid.load(Ordering::Relaxed);
@@ -322,12 +325,12 @@ impl<const N: usize> Seats<N> {
         Policy::of(Tid::from_raw(tid)).ok()
     }
 
-    /// In a forked child, which inherited a raised policy and nobody who waits.
+    /// To be called in a forked child, which has inherited a raised policy but no waiters.
     ///
     /// # Safety
     /// The process has one thread, just forked, whose seat is `me` and whose new number is `my`.
     pub unsafe fn after_fork_in_child(&self, me: Option<&Seat>, my: Tid) {
-        // (Not all of the table, which is large: a child gets memory of its own for each page of it that it writes to.)
+        // (Not all of the table, which is large: the child gets its own copy of each page that it writes to.)
         for seat in self.seats.iter().take(self.high.load(Ordering::Relaxed)) {
             seat.latch.reset();
             if me.is_some_and(|me| core::ptr::eq(me, seat)) {
@@ -345,8 +348,8 @@ impl<const N: usize> Seats<N> {
         }
     }
 
-    /// Those who hold `lock` or wait for it: in a FIFO queue the highest waits for all before it, and whoever is let in has
-    /// to run before it can say that it waits no longer.
+    /// Recomputes the threads that hold `lock` or wait for it. In a FIFO queue the highest waits for all before it, and
+    /// a thread that is let in has to run before it can withdraw its wait.
     #[cold]
     fn reckon_holders(&self, lock: usize, my: Tid, chain: u32) {
         for seat in self.taken() {
@@ -356,7 +359,7 @@ impl<const N: usize> Seats<N> {
         }
     }
 
-    /// The highest rank of those who wait for a lock that `seat` holds or waits for, but for the lock `except`.
+    /// The highest rank among threads that wait for a lock that `seat` holds or waits for, without the lock `except`.
     fn highest_behind(&self, seat: &Seat, except: usize) -> u32 {
         let others = self.taken().filter(|other| !core::ptr::eq(*other, seat));
         let behind = others.filter_map(|other| {
@@ -367,7 +370,7 @@ impl<const N: usize> Seats<N> {
         behind.max().unwrap_or(0)
     }
 
-    /// Brings one thread to where the facts want it.
+    /// Sets one thread's priority to the value that the facts give.
     #[cold]
     fn reckon(&self, seat: &Seat, my: Tid, chain: u32) {
         let latched = seat.latch.hold(my);
@@ -393,8 +396,8 @@ impl<const N: usize> Seats<N> {
         } else if wanted != raised {
             self.raise(seat, tid, &base, wanted);
         }
-        // What it brings to the lock that it waits for itself is its own rank and what it got from the locks that it holds;
-        // not what it got from others in the same queue, or two of them would keep each other up.
+        // The rank that it passes to the lock it waits for: its own rank, and the boosts from locks that it holds.
+        // Boosts from others in the same queue do not count, or two threads would keep each other up.
         let rank = base.rank().min(99).max(self.highest_behind(seat, lock));
         let next = lock != 0 && seat.waiting_rank.swap(rank, Ordering::SeqCst) != rank;
         drop(latched);
@@ -416,14 +419,15 @@ impl<const N: usize> Seats<N> {
         unsafe { seat.base.set(*base) };
         seat.raised.store(to, Ordering::Relaxed);
         self.counts.raised.fetch_add(1, Ordering::Relaxed);
-        // ORDERING: with the holder's fence after its unlock: it sees that it was raised, or we see that it holds no more.
+        // ORDERING: with the holder's fence after its unlock: the holder sees that it was raised, or this sees the lock
+        // released.
         fence(Ordering::SeqCst);
         if self.highest_behind(seat, 0) == 0 {
             self.restore(seat, tid);
         }
     }
 
-    /// Under the seat's latch: back to its own policy, unless the program has set another meanwhile.
+    /// Under the seat's latch: back to the thread's own policy, unless the program has set another since.
     fn restore(&self, seat: &Seat, tid: Tid) {
         let raised = seat.raised.swap(0, Ordering::Relaxed);
         // SAFETY: under the latch.
@@ -434,8 +438,9 @@ impl<const N: usize> Seats<N> {
         }
         match base.set(tid) {
             Ok(()) => _ = self.counts.restored.fetch_add(1, Ordering::Relaxed),
-            // Somebody under SCHED_DEADLINE waits for this latch, whose holder the kernel has raised to that, and lets
-            // nobody set. Whoever it is comes to bring this thread back, too; so does its next unlock.
+            // A thread under SCHED_DEADLINE waits for this latch. The kernel has raised the latch's holder to
+            // SCHED_DEADLINE and refuses to set its policy. That waiter restores this thread, too; so does this
+            // thread's next unlock.
             Err(libc::EBUSY) => seat.raised.store(raised, Ordering::Relaxed),
             Err(_) => _ = self.counts.refused.fetch_add(1, Ordering::Relaxed),
         }

@@ -1,5 +1,5 @@
-//! Threads that may be cancelled at any instruction (PTHREAD_CANCEL_ASYNCHRONOUS): not while they have changed something that
-//! others go by and that only they can change back.
+//! Threads that may be cancelled at any instruction (PTHREAD_CANCEL_ASYNCHRONOUS). They must not be cancelled while
+//! they have changed state that other threads rely on and that only they can change back.
 
 use core::ffi::c_int;
 
@@ -10,7 +10,7 @@ unsafe extern "C" {
     fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
 }
 
-/// What to give back.
+/// The former kind of cancellation, to be restored by [`Kind::put_back`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct Kind(c_int);
@@ -20,8 +20,8 @@ impl Kind {
         self.0 == ASYNCHRONOUS
     }
 
-    /// As it was before [`defer`]. A cancellation that came meanwhile takes effect in here: nothing in the callers may need a
-    /// destructor.
+    /// Restores the kind before [`defer`]. A cancellation that arrived since then takes effect in this call, so no
+    /// caller's frame may need a destructor.
     pub fn put_back(self) {
         if self.is_asynchronous() {
             // SAFETY: the thread's own kind of cancellation.

@@ -1,16 +1,16 @@
-//! Absolute deadlines on the two clocks that pthread locks know.
+//! Absolute deadlines on the two clocks that pthread locks use.
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 static BY_SYSTEM_CALL: AtomicBool = AtomicBool::new(false);
 
 /// From now on clocks are read by a system call: the program may not read the time stamp counter (PR_SET_TSC), which
-/// clock_gettime does without asking the kernel.
+/// clock_gettime reads in user space.
 pub fn ask_the_kernel_for_the_time() {
     BY_SYSTEM_CALL.store(true, Ordering::Relaxed);
 }
 
-/// As clock_gettime, but that it leaves errno alone.
+/// Like clock_gettime, except that it keeps errno.
 pub type Read = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int;
 
 /// A [`Read`]; null: libc's.
@@ -38,8 +38,8 @@ impl Clock {
     pub fn now(self) -> libc::timespec {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let read = READ.load(Ordering::Relaxed);
-        // SAFETY: `now` is a timespec of our own; both clocks exist on every Linux, so errno stays as it was. `read` is null or
-        // a Read.
+        // SAFETY: `now` is a local timespec. Both clocks exist on every Linux, so errno does not change. `read` is null
+        // or a Read.
         unsafe {
             if BY_SYSTEM_CALL.load(Ordering::Relaxed) {
                 libc::syscall(libc::SYS_clock_gettime, self.id(), &raw mut now);
@@ -53,7 +53,7 @@ impl Clock {
     }
 }
 
-/// A point in time, kept as the caller gave it: whether it is valid matters only to who would block.
+/// A point in time, stored as the caller gave it: its validity matters only to a caller that would block.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     pub clock: Clock,
@@ -73,7 +73,7 @@ impl Deadline {
         Deadline { clock, at: libc::timespec { tv_sec, tv_nsec: nanoseconds % 1_000_000_000 } }
     }
 
-    /// POSIX asks for `tv_nsec` in 0..1,000,000,000; `tv_sec` may be negative, which is long past.
+    /// POSIX requires `tv_nsec` in 0..1,000,000,000; `tv_sec` may be negative, which is long past.
     pub fn is_valid(&self) -> bool {
         (0..1_000_000_000).contains(&self.at.tv_nsec)
     }

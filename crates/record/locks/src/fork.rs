@@ -1,17 +1,17 @@
-//! How often this process is a fork of one that used these locks, and its number. What other threads left behind in a gate at
-//! the time of a fork (places in queues, a latch that was just held, sleepers that were counted, a ticket that is held) does not
-//! exist in the child; it carries the number of forks then, and is dropped when it is met.
+//! This process's number, and how many forks lie between it and the process that first used these locks. State of other
+//! threads that was in a gate at a fork (places in queues, a held latch, counted sleepers, a held ticket) refers to
+//! threads that do not exist in the child. Such state carries the number of forks and is dropped when it is found.
 
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(not(loom))]
 static FORKS: AtomicU32 = AtomicU32::new(0);
-/// 0: not asked for yet.
+/// 0: not read yet.
 #[cfg(not(loom))]
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// To be called in a forked child before anything else here: `me` is its one thread, whose number is the process's.
+/// To be called in a forked child before any other function here. `me` is its only thread, whose number is the process's.
 #[cfg(not(loom))]
 pub fn after_fork_in_child(me: crate::Tid) {
     PROCESS.store(me.raw(), Ordering::Relaxed);
@@ -29,8 +29,8 @@ pub fn forks() -> u32 {
     0
 }
 
-/// This process's number. A system call the first time: [`Layout::probe`](crate::layout::Layout::probe) asks, so that no lock
-/// does later, when a filter may forbid it.
+/// This process's number. The first call makes a system call: [`Layout::probe`](crate::layout::Layout::probe) makes it,
+/// so that no later lock has to when a filter may forbid it.
 #[cfg(not(loom))]
 pub fn process() -> u32 {
     match PROCESS.load(Ordering::Relaxed) {

@@ -1,7 +1,7 @@
-//! The futex system call with typed results. Private futexes only: process-shared locks are passed through elsewhere.
+//! The futex system call with typed results. Private futexes only: process-shared locks do not use this module.
 //!
-//! A woken waiter always looks at the word again: the kernel may wake for nothing, and so may whoever unlocked a word that
-//! lay at the same address before.
+//! A woken waiter always reads the word again: the kernel may wake it spuriously, and so may a thread that unlocked an
+//! earlier word at the same address.
 
 use core::sync::atomic::AtomicU32;
 
@@ -25,13 +25,13 @@ pub enum Wait {
     Interrupted,
     TimedOut,
     InvalidDeadline,
-    /// Anything else the kernel said; no wait took place.
+    /// Any other error of the kernel; no wait took place.
     Failed(i32),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PiError {
-    /// `trylock_pi`: it has a living owner; `lock_pi`: the owner is about to end, ask again.
+    /// `trylock_pi`: it has a living owner. `lock_pi`: the owner is about to end, try again.
     Again,
     TimedOut,
     /// The caller owns it, or waiting would close a cycle.
@@ -44,11 +44,11 @@ pub enum PiError {
     /// The kernel lacks the operation.
     NotSupported,
     InvalidDeadline,
-    /// The word and the kernel's state of it disagree, or another error by number.
+    /// The word contradicts the kernel's state of it, or another error (its number).
     Failed(i32),
 }
 
-/// Returns what the kernel returned, errors negated, and leaves `errno` as it was.
+/// Returns the kernel's result, errors negated, and keeps `errno`.
 fn call(word: *const AtomicU32, operation: i32, value: u32, deadline: Option<&libc::timespec>, bitset: u32) -> i32 {
     let deadline = deadline.map_or(core::ptr::null(), core::ptr::from_ref);
     // SAFETY: errno is the thread's own. The kernel checks `word` itself: an address that is no longer mapped is an error
@@ -124,7 +124,7 @@ fn check(deadline: Option<&Deadline>) -> Result<(), PiError> {
     }
 }
 
-/// FUTEX_LOCK_PI, which knows CLOCK_REALTIME only: a monotonic deadline is an `InvalidDeadline`.
+/// FUTEX_LOCK_PI, which takes only CLOCK_REALTIME: a monotonic deadline is an `InvalidDeadline`.
 pub fn lock_pi(word: &AtomicU32, deadline: Option<&Deadline>) -> Result<(), PiError> {
     check(deadline)?;
     if deadline.is_some_and(|deadline| deadline.clock != Clock::Realtime) {

@@ -1,6 +1,6 @@
-//! One real-time mutex round a class of calls: priority-inheriting, so who is inside runs at the priority of who waits.
+//! One real-time mutex around a class of calls. It inherits priority: the thread inside runs at its waiters' priority.
 //!
-//! The caller's nested calls pass (its count is in the guard). A holder that ended inside does not keep it for ever.
+//! The holder's nested calls pass (they are counted in the guard). A holder that ended inside does not keep it forever.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -24,11 +24,11 @@ pub enum Entered {
     AfterWait,
     /// The caller is inside already.
     Nested,
-    /// Its last holder ended inside. What the guard protects may be half done.
+    /// Its last holder ended inside. The guarded work may be half done.
     Recovered,
-    /// Not in time: the caller goes on without the guard and does not leave it.
+    /// Not in time: the caller continues without the guard and does not leave it.
     TimedOut,
-    /// The kernel refused: as above.
+    /// The kernel refused. As for `TimedOut`, the caller continues without the guard.
     Refused(PiError),
 }
 
@@ -45,7 +45,7 @@ impl Guard {
         self.enter_held(me, None)
     }
 
-    /// As [`Guard::enter`], waiting so long at most.
+    /// As [`Guard::enter`], but waits for `patience` at most.
     #[inline]
     pub fn enter_within(&self, me: Tid, patience: Duration) -> Entered {
         if self.word.compare_exchange(0, me.raw(), Ordering::Acquire, Ordering::Relaxed).is_ok() {
@@ -54,7 +54,7 @@ impl Guard {
         self.enter_held(me, Some(patience))
     }
 
-    /// Enters if that takes no waiting.
+    /// Enters if that needs no wait.
     #[inline]
     pub fn try_enter(&self, me: Tid) -> Option<Entered> {
         match self.word.compare_exchange(0, me.raw(), Ordering::Acquire, Ordering::Relaxed) {
@@ -70,7 +70,7 @@ impl Guard {
         })
     }
 
-    /// Waits until the deadline, on the clock that the kernel has for it.
+    /// Waits until the deadline, on whichever clock the kernel supports for it.
     fn wait(&self, monotonic: &mut Option<Deadline>, realtime: &mut Option<Deadline>) -> Result<(), PiError> {
         if let Some(deadline) = monotonic {
             match futex::lock_pi2(&self.word, Some(deadline)) {
@@ -101,7 +101,8 @@ impl Guard {
                 }
                 Err(PiError::Again | PiError::Interrupted) => {}
                 Err(PiError::TimedOut) => return Entered::TimedOut,
-                // It ended before anybody waited, so the kernel kept no record: take it, if nobody else did.
+                // The holder ended before any thread waited, so the kernel kept no record. Take the guard, unless
+                // another thread did.
                 Err(PiError::NoOwner) => {
                     if self.word.compare_exchange(word, me.raw(), Ordering::Acquire, Ordering::Relaxed).is_ok() {
                         self.nested.store(0, Ordering::Relaxed);
@@ -114,7 +115,7 @@ impl Guard {
     }
 
     /// # Errors
-    /// [`NotHeld`]: the caller is not inside; nothing was changed.
+    /// [`NotHeld`]: the caller is not inside; the call had no effect.
     #[inline]
     pub fn leave(&self, me: Tid) -> Result<(), NotHeld> {
         if self.word.load(Ordering::Relaxed) & TID_MASK != me.raw() {
@@ -144,7 +145,7 @@ impl Guard {
         }
     }
 
-    /// In a forked child: its one thread has a new number; what other threads held is free.
+    /// In a forked child, whose only thread has a new number. Holds of other threads are freed.
     ///
     /// # Safety
     /// The process has one thread, just forked, and its number was `before` in the parent.

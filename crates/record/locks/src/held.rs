@@ -1,8 +1,9 @@
-//! Which locks a thread holds, as far as it took them through us: it answers "does this thread hold it already?" before a
-//! gate is entered, and lets others see whom they wait for.
+//! The locks that a thread took through this crate. Answers "does this thread hold it already?" before a gate is
+//! entered, and shows other threads whom they wait for.
 //!
-//! Written by its thread only, read by all. A full table never blocks or forgets: what does not fit is counted, and while
-//! anything is uncounted the thread goes round every gate that it is not known to hold, which costs fairness only.
+//! Only its own thread writes it; all threads read it. A full table never blocks or forgets: holds that do not fit are
+//! counted. While that count is not zero, the thread bypasses every gate that the table does not list, which costs only
+//! fairness.
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -14,17 +15,17 @@ pub enum Mode {
     Read,
     /// Through the gate, alone.
     Write,
-    /// The real lock is held but not the gate: taken beside it, by a `try`, or by the end of a wait for a condition.
+    /// The real lock is held but not the gate: taken directly, by a `try`, or by the end of a wait for a condition.
     Round,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// Not held so far; noted now. The caller enters the gate, then the real lock, and calls [`Held::leave`] if that fails.
+    /// Not held so far; noted now. The caller enters the gate, then the real lock. If that fails, call [`Held::leave`].
     First,
-    /// Held already: go round the gate. Noted; if the real lock refuses, call [`Held::leave`].
+    /// Held already: bypass the gate. Noted; if the real lock refuses, call [`Held::leave`].
     Again,
-    /// No room to note it: go round the gate. Counted; if the real lock refuses, call [`Held::leave`].
+    /// No room to note it: bypass the gate. Counted; if the real lock refuses, call [`Held::leave`].
     Full,
 }
 
@@ -32,7 +33,7 @@ pub enum Entry {
 pub enum Exit {
     /// The last hold of this lock, noted when it was taken in this mode: leave the gate too, unless `Round`.
     Last(Mode),
-    /// Held further on.
+    /// Still held.
     Inner,
     /// Not noted: it did not fit, or another thread locked it.
     Unknown,
@@ -40,12 +41,12 @@ pub enum Exit {
 
 struct Slot {
     lock: AtomicUsize,
-    /// Mode in the low two bits, above how often it is held beyond the first time. What is usual is zero, and so is an empty
-    /// slot's, always: fewer stores for the next locked instruction to wait for.
+    /// The mode in the low two bits; above them, how many more times it is held after the first. The usual value is
+    /// zero, and an empty slot always has zero: the next locked instruction then waits for fewer stores.
     hold: AtomicU32,
 }
 
-/// Zero when empty, never dropped, fit for a thread-local of the initial-exec model or a shared table.
+/// Zero when empty, without a destructor, suitable for a thread-local of the initial-exec model or a shared table.
 pub struct Held {
     len: AtomicU32,
     uncounted: AtomicU32,
@@ -79,7 +80,7 @@ impl Held {
         }
     }
 
-    /// The innermost first: locks are mostly released in reverse order.
+    /// Searches from the innermost: locks are mostly released in reverse order.
     #[inline]
     fn find(&self, lock: usize, len: usize) -> Option<usize> {
         let mut index = len.min(CAPACITY);
@@ -97,14 +98,14 @@ impl Held {
         self.len.load(Ordering::Relaxed) as usize
     }
 
-    /// For the table's own thread: the lock is not in it, and would be by [`Held::enter`].
+    /// For the table's own thread: the lock is not in the table, and [`Held::enter`] would add it.
     #[inline(always)]
     pub fn has_room_for(&self, lock: usize) -> bool {
         let len = self.len();
         len < CAPACITY && self.uncounted.load(Ordering::Relaxed) == 0 && self.find(lock, len).is_none()
     }
 
-    /// For the table's own thread, before it tries for the lock: who waits must see who is about to hold.
+    /// For the table's own thread, before it tries for the lock: waiters must see which thread is about to hold it.
     #[inline]
     pub fn enter(&self, lock: usize, as_mode: Mode) -> Entry {
         let len = self.len();
@@ -141,13 +142,13 @@ impl Held {
             slot.hold.store(hold - ONE, Ordering::Relaxed);
             return Exit::Inner;
         }
-        // (A lock that stays behind the end of the table was held when the end was there.)
+        // (A lock left past the table's new end was held when the end was there.)
         let mut empty = slot;
         if index + 1 != len {
             empty = &self.slots[len - 1];
             slot.hold.store(empty.hold.load(Ordering::Relaxed), Ordering::Relaxed);
             slot.lock.store(empty.lock.load(Ordering::Relaxed), Ordering::Relaxed);
-            // ORDERING: whoever no longer finds it at the end finds the copy.
+            // ORDERING: a thread that no longer finds it at the end finds the copy.
             empty.lock.store(0, Ordering::Release);
         }
         if empty.hold.load(Ordering::Relaxed) != 0 {
@@ -157,7 +158,7 @@ impl Held {
         Exit::Last(mode(hold))
     }
 
-    /// For the table's own thread: the hold is, or goes on, in another mode.
+    /// For the table's own thread: the hold gets another mode.
     pub fn set_mode(&self, lock: usize, mode: Mode) {
         if let Some(index) = self.find(lock, self.len()) {
             let hold = &self.slots[index].hold;
@@ -173,7 +174,7 @@ impl Held {
         Some((mode(hold), hold / ONE + 1))
     }
 
-    /// When its thread has ended.
+    /// To be called when its thread has ended.
     pub fn clear(&self) {
         self.len.store(0, Ordering::Release);
         self.uncounted.store(0, Ordering::Relaxed);
@@ -187,8 +188,8 @@ impl Held {
         self.len.load(Ordering::Relaxed) == 0 && self.uncounted.load(Ordering::Relaxed) == 0
     }
 
-    /// For other threads: whether the lock is held or about to be, at some time during the call. An entry that is being
-    /// moved within the table is still seen: it is looked for from the end, and moves towards the beginning.
+    /// For other threads: whether the lock was held or about to be held at some time during the call. An entry that
+    /// moves within the table is still found: the search starts at the end, and entries move towards the beginning.
     pub fn shows(&self, lock: usize) -> bool {
         let len = self.len.load(Ordering::Acquire) as usize;
         self.slots.iter().take(len).rev().any(|slot| slot.lock.load(Ordering::Acquire) == lock)

@@ -1,5 +1,5 @@
-//! The short inner lock of a gate: a priority-inheriting futex word, so that a holder which is preempted while it sorts the
-//! queue cannot hold up a waiter of higher priority for longer than that.
+//! The short inner lock of a gate: a priority-inheriting futex word. So a holder that is preempted while it sorts the
+//! queue delays a waiter of higher priority only for the time of that work.
 
 use crate::tid::Tid;
 
@@ -17,7 +17,7 @@ mod real {
     use crate::fork::{forks, process};
     use crate::futex::{self, PiError};
 
-    /// Free is zero.
+    /// Zero when free.
     pub struct Latch(AtomicU32);
 
     pub struct Latched<'a> {
@@ -38,7 +38,7 @@ mod real {
             Latched { latch: self, me }
         }
 
-        /// As [`Latch::hold`]. `None`: the calling thread has it, below in its stack.
+        /// As [`Latch::hold`]. `None`: the calling thread already holds it, in an outer frame.
         pub fn hold_anew(&self, me: Tid) -> Option<Latched<'_>> {
             (self.0.load(Ordering::Relaxed) & futex::TID_MASK != me.raw()).then(|| self.hold(me))
         }
@@ -50,8 +50,9 @@ mod real {
                 match futex::lock_pi(&self.0, None) {
                     Ok(()) => return,
                     Err(PiError::Again | PiError::Interrupted) => {}
-                    // A kernel without PI futexes, a holder that ended inside, or memory of a fork: nothing to inherit from.
-                    // Sleep rather than spin, or a real-time caller would keep the holder off its CPU.
+                    // A kernel without PI futexes, a holder that ended inside, or memory from before a fork: no thread
+                    // can inherit the priority. Sleep rather than spin, or a real-time caller would keep the holder off
+                    // its CPU.
                     Err(_) => {
                         let pause = Deadline::after(Clock::Monotonic, core::time::Duration::from_micros(50));
                         let seen = self.0.load(Ordering::Relaxed);
@@ -72,20 +73,20 @@ mod real {
                 match futex::unlock_pi(&self.0) {
                     Ok(()) => return,
                     Err(PiError::Again | PiError::Interrupted) => {}
-                    // Only where `wait` fell back on pauses: nobody sleeps in the kernel as a PI waiter.
+                    // Only where `wait` fell back on pauses: no thread sleeps in the kernel as a PI waiter.
                     Err(_) => return self.0.store(0, Ordering::Release),
                 }
             }
         }
 
-        /// In a forked child the latch may be held by a thread of the parent. To the kernel that is a thread to wait for.
+        /// In a forked child a thread of the parent may appear to hold the latch. The kernel would wait for that thread.
         fn drop_stale_holder(&self) {
             let word = self.0.load(Ordering::Relaxed);
             let holder = word & futex::TID_MASK;
             if forks() == 0 || holder == 0 {
                 return;
             }
-            // SAFETY: errno is the thread's own; signal 0 asks only whether this process has that thread.
+            // SAFETY: errno is the thread's own. Signal 0 only checks whether this process has that thread.
             let ours = unsafe {
                 let errno = libc::__errno_location();
                 let saved = *errno;
@@ -95,12 +96,12 @@ mod real {
                 ours
             };
             if !ours {
-                // Fails if another thread was faster, or the holder was one of ours and has ended its work.
+                // Fails if another thread was faster, or if the holder belonged to this process and has released the latch.
                 let _ = self.0.compare_exchange(word, 0, Ordering::Acquire, Ordering::Relaxed);
             }
         }
 
-        /// In a forked child, where whoever held it does not exist.
+        /// In a forked child, where the former holder does not exist.
         pub fn reset(&self) {
             self.0.store(0, Ordering::Relaxed);
         }

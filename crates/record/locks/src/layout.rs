@@ -1,5 +1,5 @@
-//! Where glibc 2.3x keeps what in a `pthread_mutex_t` of x86-64, and a proof of it on the machine at hand: nothing is
-//! converted on a libc whose mutexes do not look and behave like this.
+//! The layout of glibc 2.3x's `pthread_mutex_t` on x86-64, and a proof of it on the current machine. On a libc whose
+//! mutexes look or behave otherwise, no mutex is converted.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -19,8 +19,8 @@ pub const SHARED: i32 = 128;
 pub const ELISION: i32 = 256;
 pub const NO_ELISION: i32 = 512;
 
-/// `struct __pthread_mutex_s` of glibc 2.3x, x86-64, seen by who may not hold it. From `decision` on it is
-/// `__list`, which robust mutexes alone use; it is zero in every other mutex, static initialisers included.
+/// `struct __pthread_mutex_s` of glibc 2.3x, x86-64, as threads see it that may not hold it. The fields from `decision`
+/// on are `__list`, which only robust mutexes use. It is zero in every other mutex, including static initialisers.
 #[repr(C)]
 pub struct Mutex {
     pub(crate) lock: AtomicU32,
@@ -39,7 +39,7 @@ const _: () = assert!(size_of::<Mutex>() == size_of::<pthread_mutex_t>());
 
 impl Mutex {
     /// # Safety
-    /// `mutex` is a mutex that lives for `'a`, of a libc that [`Layout::probe`] knows.
+    /// `mutex` is a mutex that lives for `'a`, of a libc that [`Layout::probe`] has accepted.
     pub unsafe fn of<'a>(mutex: *const pthread_mutex_t) -> &'a Mutex {
         // SAFETY: see above; all fields that are read are atomics, and all bytes may have any value.
         unsafe { &*mutex.cast() }
@@ -50,7 +50,7 @@ type Operation = unsafe extern "C" fn(*mut pthread_mutex_t) -> c_int;
 type Attributes<'a> = &'a [(SetAttribute, c_int)];
 type SetAttribute = unsafe extern "C" fn(*mut pthread_mutexattr_t, c_int) -> c_int;
 
-/// The libc's own functions, found by who interposes them (else the probe would probe the interposer).
+/// libc's own functions. The interposer looks them up; otherwise the probe would probe the interposer.
 #[derive(Clone, Copy)]
 pub struct Real {
     pub init: unsafe extern "C" fn(*mut pthread_mutex_t, *const pthread_mutexattr_t) -> c_int,
@@ -65,14 +65,14 @@ pub struct Real {
     pub attr_setrobust: SetAttribute,
 }
 
-/// Proof that the layout holds here; needed by every conversion.
+/// Proof that the layout is valid here; every conversion requires it.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout(());
 
-/// What did not look as expected.
+/// The property that was not as expected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mismatch {
-    /// In words, for the refusal.
+    /// A description, for the refusal.
     pub what: &'static str,
     pub expected: u32,
     pub found: u32,
@@ -82,7 +82,7 @@ fn same(what: &'static str, expected: u32, found: u32) -> Result<(), Mismatch> {
     if expected == found { Ok(()) } else { Err(Mismatch { what, expected, found }) }
 }
 
-/// A mutex of the probe's own. It is made where it lies: tools that follow mutexes (valgrind) know it by its address.
+/// A mutex that the probe made. It is initialised in place: tools that follow mutexes (valgrind) identify it by its address.
 struct Sample(core::mem::MaybeUninit<pthread_mutex_t>);
 
 impl Sample {
@@ -90,13 +90,13 @@ impl Sample {
         Sample(core::mem::MaybeUninit::uninit())
     }
 
-    /// With these attributes set.
+    /// Initialises it with these attributes.
     fn make(&mut self, real: &Real, attributes: Attributes) -> Result<&mut Sample, Mismatch> {
         let mut attribute = core::mem::MaybeUninit::<pthread_mutexattr_t>::uninit();
-        // Neither all zero nor plausible: whatever init leaves out shows.
-        // SAFETY: bytes of our own.
+        // Neither all zero nor plausible: bytes that init leaves out show.
+        // SAFETY: bytes of this sample.
         unsafe { core::ptr::write_bytes(&mut self.0, 0xa5, 1) };
-        // SAFETY: the functions are the libc's and get what they ask for; mutexattr_t needs no destroy in glibc.
+        // SAFETY: libc's functions with valid arguments; mutexattr_t needs no destroy in glibc.
         unsafe {
             same("pthread_mutexattr_init", 0, (real.attr_init)(attribute.as_mut_ptr()) as u32)?;
             for (set, value) in attributes {
@@ -108,7 +108,7 @@ impl Sample {
     }
 
     fn view(&mut self) -> &Mutex {
-        // SAFETY: the probe's own; the layout is what is being looked at, any bytes are valid for it.
+        // SAFETY: the probe's own mutex. The layout is not proven yet, but every byte value is valid for `Mutex`.
         unsafe { Mutex::of(self.0.as_ptr()) }
     }
 
@@ -142,10 +142,10 @@ impl Sample {
 }
 
 impl Layout {
-    /// Initialises, locks and unlocks a few mutexes of its own and looks at their bytes. No thread waits.
+    /// Initialises, locks and unlocks a few mutexes and reads their bytes. No thread waits.
     ///
     /// # Errors
-    /// The first thing that was not as this module has it.
+    /// The first property that differs from this module's layout.
     pub fn probe(real: &Real, me: Tid) -> Result<Layout, Mismatch> {
         let tid = me.raw();
         crate::fork::process();
@@ -158,14 +158,14 @@ impl Layout {
             ("kind of a PI mutex", &[(setprotocol, libc::PTHREAD_PRIO_INHERIT)], PRIO_INHERIT),
             ("kind of a ceiling mutex", &[(setprotocol, libc::PTHREAD_PRIO_PROTECT)], PRIO_PROTECT),
             ("kind of a shared mutex", &[(real.attr_setpshared, libc::PTHREAD_PROCESS_SHARED)], SHARED),
-            // glibc wakes the waiters of a robust mutex as if other processes had it.
+            // glibc wakes the waiters of a robust mutex as if it were shared with other processes.
             ("kind of a robust mutex", &[(real.attr_setrobust, libc::PTHREAD_MUTEX_ROBUST)], ROBUST | SHARED),
         ];
         let mut sample = Sample::empty();
         for (what, attributes, expected) in kinds {
             sample.make(real, attributes)?;
             let mask = !(ELISION | NO_ELISION);
-            // A ceiling's priority lies in the upper bits of the lock word, not of the kind.
+            // A ceiling's priority is in the upper bits of the lock word, not in the kind.
             same(what, expected as u32, (sample.view().kind.load(Ordering::Relaxed) & mask) as u32)?;
             sample.run(real.destroy);
         }
@@ -178,7 +178,8 @@ impl Layout {
         same("pthread_mutex_unlock", 0, plain.run(real.unlock))?;
         plain.expect("an unlocked mutex", 0, Some(0), 0, 0)?;
 
-        // The same mutex with the bit set by hand is a PI mutex to this libc, and back. (libc counts 1 there whatever the kind.)
+        // The same mutex with the bit set by hand is a PI mutex to this libc; then the bit is cleared. (libc counts 1
+        // for every kind.)
         plain.view().kind.fetch_or(PRIO_INHERIT, Ordering::Relaxed);
         same("pthread_mutex_lock, PI", 0, plain.run(real.lock))?;
         plain.expect("a locked mutex turned PI", tid, None, tid, 1)?;
@@ -187,7 +188,7 @@ impl Layout {
         plain.view().kind.fetch_and(!PRIO_INHERIT, Ordering::Relaxed);
         same("pthread_mutex_lock", 0, plain.run(real.lock))?;
         plain.expect("a locked mutex turned back", 1, None, tid, 1)?;
-        // A word that holds a thread's number, under the plain protocol: locked, and released by an exchange.
+        // A word that holds a thread's number under the plain protocol: it counts as locked, and an exchange releases it.
         plain.view().lock.store(tid, Ordering::Relaxed);
         same("pthread_mutex_trylock", libc::EBUSY as u32, plain.run(real.trylock))?;
         same("pthread_mutex_unlock", 0, plain.run(real.unlock))?;

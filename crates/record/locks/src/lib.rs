@@ -1,16 +1,17 @@
-//! Lock protocols on futexes, to be put in front of or under the pthread locks of other people's programs.
+//! Lock protocols on futexes, to be used before or in place of the pthread locks of other people's programs.
 //!
-//! * [`ticket`]: a FIFO mutex; [`phase_fair`]: a phase-fair reader-writer gate. Both are 16 bytes, all zero when free, and
-//!   meant as gates before the real lock: whoever goes round them loses fairness, never exclusion.
-//! * [`room`]: where a gate fits into the lock that it stands before.
+//! * [`ticket`]: a FIFO mutex; [`phase_fair`]: a phase-fair reader-writer gate. Both are 16 bytes, all zero when free,
+//!   and meant as gates before the real lock: a thread that bypasses the gate loses fairness, never exclusion.
+//! * [`room`]: where a gate fits inside the lock that it guards.
 //! * [`held`]: which gates a thread holds, so that recursion passes.
-//! * [`pi`]: glibc mutexes turned to priority inheritance while they are free, and back at a foreign unlock.
-//! * [`boost`]: holders raised to their waiters' priority, under contention only; [`guard`]: one real-time mutex.
+//! * [`pi`]: converts free glibc mutexes to priority inheritance, and back when another thread unlocks them.
+//! * [`boost`]: raises holders to their waiters' priority, only under contention; [`guard`]: one real-time mutex.
 //! * [`leaving`]: threads that jump out of a wait.
-//! * [`old_rwlock`]: the unlock rule of glibc 2.4 to 2.24, to show what it starves.
+//! * [`old_rwlock`]: the unlock rule of glibc 2.4 to 2.24, to show which threads it starves.
 //!
-//! Invariants: nothing here allocates, takes a lock of std, calls a pthread function (but for
-//! [`cancel`], [`leaving`], and the probes of [`layout`] and [`room`], through pointers that the caller gives), reads the environment or changes `errno`.
+//! Invariants: this crate does not allocate, take a lock of std, read the environment or change `errno`. It calls no
+//! pthread function, except in [`cancel`], [`leaving`], and the probes of [`layout`] and [`room`], through pointers
+//! that the caller gives.
 #![cfg_attr(not(loom), no_std)]
 
 pub mod deadline;

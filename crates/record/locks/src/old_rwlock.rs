@@ -1,8 +1,9 @@
-//! The reader-writer lock of glibc 2.4 to 2.24 (default kind, "prefer readers"), by its unlock rule: Alg. 3 of "Autonomy
-//! Today" (ECRTS 2024). An unlock that leaves the lock free wakes one waiting writer if there is one, else all readers.
+//! The reader-writer lock of glibc 2.4 to 2.24 (default kind, "prefer readers"), by its unlock rule: Alg. 3 of
+//! "Autonomy Today" (ECRTS 2024). An unlock that leaves the lock free wakes one waiting writer if there is one, else
+//! all readers.
 //!
-//! For experiments only. It starves both ways: readers asleep are never woken while writers keep coming, and new readers
-//! enter past waiting writers while readers are in.
+//! For experiments only. It starves both sides: sleeping readers are never woken while writers keep arriving, and new
+//! readers enter past waiting writers while other readers hold the lock.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -25,7 +26,7 @@ pub struct OldRwLock {
     latch: Latch,
     /// Under the latch.
     state: UnsafeCell<State>,
-    /// What readers and writers sleep on; raised at each wake-up.
+    /// The words that readers and writers sleep on; incremented at each wake-up.
     reader_wakes: AtomicU32,
     writer_wakes: AtomicU32,
 }
@@ -46,7 +47,7 @@ impl OldRwLock {
 
     fn with<T>(&self, me: Tid, body: impl FnOnce(&mut State) -> T) -> T {
         let _latched = self.latch.hold(me);
-        // SAFETY: under the latch; `body` does not come back here.
+        // SAFETY: under the latch; `body` does not call this function again.
         body(unsafe { &mut *self.state.get() })
     }
 
@@ -100,7 +101,7 @@ impl OldRwLock {
     }
 
     /// # Errors
-    /// [`NotHeld`]: it was free; nothing was changed.
+    /// [`NotHeld`]: it was free; the call had no effect.
     pub fn unlock(&self, me: Tid) -> Result<(), NotHeld> {
         let (word, count) = self.with(me, |state| {
             if state.writer {

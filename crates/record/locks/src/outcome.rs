@@ -3,7 +3,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Outcome {
-    /// The caller holds it. `waited`: it was not free at once.
+    /// The caller holds it. `waited`: it was not free immediately.
     Acquired {
         waited: bool,
     },
@@ -19,7 +19,7 @@ impl Outcome {
         matches!(self, Outcome::Acquired { .. })
     }
 
-    /// As the pthread functions return it.
+    /// The return value of the pthread functions.
     pub fn code(self) -> i32 {
         match self {
             Outcome::Acquired { .. } => 0,
@@ -30,6 +30,6 @@ impl Outcome {
     }
 }
 
-/// An unlock of what nobody held in that mode. Nothing was changed.
+/// An unlock of a lock that was not held in that mode. The call had no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotHeld;

@@ -1,18 +1,18 @@
 //! A phase-fair reader-writer gate (Brandenburg and Anderson): reader and writer phases take turns while both wait. A
 //! reader waits for at most one writer; a writer for the writers before it and one reader phase each.
 //!
-//! Writers are FIFO. When a writer leaves, all readers that wait enter together; when the last reader leaves, the oldest
-//! writer enters; readers that come while a writer waits, wait. The place in the queue is the ticket, so a waiter whose time
-//! is up gives it back exactly. 16 bytes, zero when free.
+//! Writers are FIFO. When a writer leaves, all waiting readers enter together. When the last reader leaves, the oldest
+//! writer enters. Readers that arrive while a writer waits must wait. The place in the queue is the ticket, so a waiter
+//! that times out gives back exactly its own. 16 bytes, zero when free.
 //!
-//! A reader that already reads must not pass here again (it would wait for a writer that waits for it): callers keep a
-//! [`Held`](crate::held::Held) and skip the gate. Meant **in front of** a real rwlock: who goes round the gate loses
-//! fairness, never exclusion.
+//! A thread that already reads must not enter again (it would wait for a writer that waits for it): callers keep a
+//! [`Held`](crate::held::Held) and skip the gate. Meant **in front of** a real rwlock: a thread that bypasses the gate
+//! loses fairness, never exclusion.
 //!
-//! A fork frees it in the child: who is in may be a thread that is not there, on its way to the lock behind this one.
+//! A fork frees the gate in the child: the thread inside may not exist there, on its way to the real lock.
 //!
-//! Invariants: `QUEUED` is set exactly while somebody waits, and then the gate is held; in a reader phase with `QUEUED` the
-//! queue holds a writer. The release is the last access to the gate: whoever is let in may destroy it.
+//! Invariants: `QUEUED` is set exactly while a thread waits, and the gate is then held; in a reader phase with `QUEUED`
+//! the queue has a writer. The release is the last access to the gate: a thread that is let in may destroy it.
 
 use crate::deadline::Deadline;
 use crate::latch::Latch;
@@ -23,18 +23,18 @@ use crate::tid::Tid;
 
 /// A writer is in.
 const WRITER: u32 = 1 << 31;
-/// Somebody waits. Changed under the latch only.
+/// A thread waits. Changed under the latch only.
 const QUEUED: u32 = 1 << 30;
-/// How many readers are in: more than Linux has threads in a process by default.
+/// How many readers are in: the field holds more than Linux has threads in a process by default.
 const READERS: u32 = (1 << 20) - 1;
-/// Between: the forks, modulo 1,024, when somebody last came.
+/// The bits between: the number of forks, modulo 1,024, at the last entry.
 const FORKS: u32 = QUEUED - 1 - READERS;
 
 fn forks() -> u32 {
     (crate::fork::forks() << READERS.count_ones()) & FORKS
 }
 
-/// What of a state is of this process, and not of one that it is a fork of.
+/// The part of a state that belongs to this process, not to one that it was forked from.
 fn here(state: u32) -> u32 {
     let forks = forks();
     if state & FORKS == forks { state } else { forks }
@@ -50,12 +50,12 @@ pub struct PhaseFair {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<PhaseFair>() == 16);
 
-// SAFETY: the queue's pointers are touched under the latch only, and what they name waits for as long.
+// SAFETY: the queue's pointers are touched under the latch only, and the nodes that they name wait for as long.
 unsafe impl Sync for PhaseFair {}
-// SAFETY: a gate that nobody waits at holds no pointers; one that somebody waits at is borrowed, hence not sent.
+// SAFETY: a gate without waiters holds no pointers; a gate with waiters is borrowed, so it is not sent.
 unsafe impl Send for PhaseFair {}
 
-/// The state, as [`here`] has it, after `kind` enters, or `None` if it has to wait.
+/// The state (as from [`here`]) after `kind` enters, or `None` if it has to wait.
 fn entered(state: u32, kind: Kind) -> Option<u32> {
     match kind {
         Kind::Writer => (state & !FORKS == 0).then_some(state | WRITER),
@@ -92,7 +92,7 @@ impl PhaseFair {
         }
     }
 
-    /// The deadline is looked at only if the caller would have to wait.
+    /// The deadline is read only if the caller would have to wait.
     #[inline]
     pub fn read_until(&self, me: Tid, deadline: &Deadline) -> Outcome {
         if self.enter(Kind::Reader) {
@@ -111,8 +111,8 @@ impl PhaseFair {
         }
     }
 
-    /// `Busy` also while readers are in and a writer waits, where a plain rwlock lets a `tryrdlock` in. Who wants that answer
-    /// asks the real lock, without the gate.
+    /// Also `Busy` while readers are in and a writer waits, where a plain rwlock lets a `tryrdlock` in. A caller that
+    /// needs the plain answer tries the real lock without the gate.
     #[inline]
     pub fn try_read(&self) -> Outcome {
         if self.enter(Kind::Reader) { Outcome::Acquired { waited: false } } else { Outcome::Busy }
@@ -135,20 +135,20 @@ impl PhaseFair {
         false
     }
 
-    /// Nobody is in the gate or waits in front of it. Who finds it so may try for the real lock beside it: everybody who waits
-    /// came later, and finds the gate, or the lock, taken.
+    /// No thread is in the gate or waits at it. A caller that finds it open may try for the real lock past the gate:
+    /// all threads that wait arrived later, and find the gate or the lock taken.
     #[inline]
     pub fn is_open_to_writers(&self) -> bool {
         self.lets_in(Kind::Writer)
     }
 
-    /// As [`PhaseFair::is_open_to_writers`], but for other readers in it.
+    /// As [`PhaseFair::is_open_to_writers`], but other readers may be in it.
     #[inline]
     pub fn is_open_to_readers(&self) -> bool {
         self.lets_in(Kind::Reader)
     }
 
-    /// Open to all, and the cheapest to ask; false in a child whose parent was in it, until somebody was here.
+    /// Open to all; the cheapest check. False in a child whose parent was in it, until a thread of the child uses the gate.
     #[inline(always)]
     pub fn is_idle(&self) -> bool {
         self.state.load(Ordering::Relaxed) == 0
@@ -158,7 +158,8 @@ impl PhaseFair {
         entered(here(self.state.load(Ordering::Relaxed)), kind).is_some()
     }
 
-    /// For who was not let in at once: as [`Ticket::wait`](crate::ticket::Ticket::wait); ranks count among writers.
+    /// For a thread that could not enter immediately. As [`Ticket::wait`](crate::ticket::Ticket::wait); ranks count
+    /// among writers.
     #[cold]
     pub fn wait(&self, me: Tid, node: &Node, deadline: Option<&Deadline>) -> Outcome {
         if deadline.is_some_and(|deadline| !deadline.is_valid()) {
@@ -186,7 +187,7 @@ impl PhaseFair {
         }
     }
 
-    /// Puts a node into the queue; true if its thread is let in instead. The first half of [`PhaseFair::wait`], for models.
+    /// Puts a node into the queue. True if its thread is let in instead. The first half of [`PhaseFair::wait`], for models.
     #[doc(hidden)]
     pub fn join(&self, me: Tid, node: &Node) -> bool {
         let _latched = self.latch.hold(me);
@@ -205,12 +206,12 @@ impl PhaseFair {
                 Err(seen) => state = seen,
             }
         }
-        // SAFETY: under the latch; the node stays until it was removed or granted: by `wait`, or by `abandon`.
+        // SAFETY: under the latch; the node stays until it is removed or granted: by `wait`, or by `abandon`.
         unsafe { self.queue.push(node) };
         false
     }
 
-    /// Takes a node out of the queue, if it is there. Returns whom that lets in.
+    /// Takes a node out of the queue, if it is there. Returns the waiters that this lets in.
     ///
     /// # Safety
     /// The caller holds the latch.
@@ -251,17 +252,17 @@ impl PhaseFair {
         }
     }
 
-    /// Under the latch. The last writer that waited may have gone: then the readers behind it wait for nobody.
+    /// Under the latch. If the last waiting writer has gone, the readers queued after it have no writer to wait for.
     fn after_withdrawal(&self) -> Taken {
-        // SAFETY: under the latch. While `QUEUED` is set nobody enters, readers that are not the last leave, and all else
-        // happens under the latch.
+        // SAFETY: under the latch. While `QUEUED` is set no thread enters, and readers that are not the last leave; all
+        // other changes happen under the latch.
         unsafe {
             if self.queue.is_empty() {
                 self.state.fetch_and(!QUEUED, Ordering::Relaxed);
             } else if self.state.load(Ordering::Relaxed) & WRITER == 0 && !self.queue.has(Kind::Writer) {
                 let readers = self.queue.take_readers();
-                // One step, or the gate could look free, or be left, in between: QUEUED is set, so this takes it away.
-                // ORDERING: acquire, for the readers that are let in here on behalf of the phase that is on.
+                // One step, or the gate could look free, or be left, in between. QUEUED is set, so this addition clears it.
+                // ORDERING: acquire, for the readers that are let in here and join the current reader phase.
                 self.state.fetch_add(readers.count.wrapping_sub(QUEUED), Ordering::Acquire);
                 return readers;
             }
@@ -269,10 +270,10 @@ impl PhaseFair {
         }
     }
 
-    /// Not bound to the thread that entered.
+    /// Any thread may call this, not only the one that entered.
     ///
     /// # Errors
-    /// [`NotHeld`]: no reader was in; nothing was changed.
+    /// [`NotHeld`]: no reader was in; the call had no effect.
     #[inline]
     pub fn leave_read(&self, me: Tid) -> Result<(), NotHeld> {
         let mut state = self.state.load(Ordering::Relaxed);
@@ -304,7 +305,7 @@ impl PhaseFair {
                     unsafe {
                         let writer = self.queue.take_writer();
                         let queued = if self.queue.is_empty() { 0 } else { QUEUED };
-                        // ORDERING: acquire what earlier readers released; the grant hands it on.
+                        // ORDERING: acquires the data that earlier readers released; the grant passes it on.
                         let entered = if writer.count != 0 { WRITER } else { 1 };
                         self.state.swap(entered | queued | forks(), Ordering::AcqRel);
                         writer
@@ -318,7 +319,7 @@ impl PhaseFair {
                 unsafe { taken.grant() };
                 return Ok(());
             }
-            // The writers gave up. The latch must not be touched after the gate is free, so it is left in a second step.
+            // The writers gave up. The latch must not be touched after the gate is free, so leaving is a second step.
             let mut state = self.state.load(Ordering::Relaxed);
             while state & !FORKS != QUEUED | 1 {
                 if state & READERS == 0 {
@@ -332,10 +333,10 @@ impl PhaseFair {
         }
     }
 
-    /// Not bound to the thread that entered.
+    /// Any thread may call this, not only the one that entered.
     ///
     /// # Errors
-    /// [`NotHeld`]: no writer was in; nothing was changed.
+    /// [`NotHeld`]: no writer was in; the call had no effect.
     #[inline]
     pub fn leave_write(&self, me: Tid) -> Result<(), NotHeld> {
         match self.state.compare_exchange(WRITER | forks(), 0, Ordering::Release, Ordering::Relaxed) {
@@ -346,7 +347,7 @@ impl PhaseFair {
         }
     }
 
-    /// Gives up what this process was in before it was forked, with all that others left there.
+    /// Gives up a hold that was taken before this process was forked, with all state that other threads left in the gate.
     #[cold]
     fn left_behind(&self, state: u32, whose: u32) -> Result<(), NotHeld> {
         let dropped = self.state.compare_exchange(state, 0, Ordering::Relaxed, Ordering::Relaxed);
@@ -361,8 +362,8 @@ impl PhaseFair {
                 if self.state.load(Ordering::Relaxed) & WRITER == 0 {
                     return Err(NotHeld);
                 }
-                // SAFETY: under the latch. With WRITER and QUEUED set only the holder of the latch changes the state, and
-                // with WRITER alone only its writer, which is the caller.
+                // SAFETY: under the latch. With WRITER and QUEUED set only the holder of the latch changes the state.
+                // With WRITER alone only the gate's writer does, which is the caller.
                 unsafe {
                     let readers = self.queue.take_readers();
                     let (taken, entered) = match readers.count {

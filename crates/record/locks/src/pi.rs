@@ -1,18 +1,19 @@
-//! glibc mutexes turned to priority inheritance, under the feet of a program that did not ask for it.
+//! Converts glibc mutexes to priority inheritance while the program runs, without the program's help.
 //!
-//! A mutex is decided once, at the first operation that passes us, before any of its lockers can be inside libc: one that is
-//! free and of a plain kind gets the bit `PRIO_INHERIT` in its kind and is from then on locked here, not in libc. libc's own
-//! code meets it only inside waits for conditions, where it reads the kind and does the same. Static initialisers need
-//! nothing special: the decision lies in bytes that are zero in every new mutex.
+//! A mutex is decided once, at the first operation that passes here, before any of its lockers can be inside libc. A
+//! free mutex of a plain kind gets the bit `PRIO_INHERIT` in its kind. From then on it is locked here, not in libc.
+//! libc's own code meets it only inside waits for conditions, where it reads the kind and does the same. Static
+//! initialisers need no special case: the decision is stored in bytes that are zero in every new mutex.
 //!
-//! Result codes are those of the original protocol, also where libc's PI mutexes differ: `trylock` of one's own mutex says
-//! EBUSY, and a plain mutex may be unlocked by another thread. Then the kernel's protocol cannot go on (it lets the owner
-//! alone unlock), so the mutex goes back to the original one: at once if nobody sleeps in the kernel for it, else when those
-//! have come out, within a multiple of [`SLICE`]. That is why nobody sleeps there for longer at a stretch.
+//! Result codes are those of the original protocol, also where libc's PI mutexes differ: `trylock` of a mutex that the
+//! caller owns returns EBUSY, and any thread may unlock a plain mutex. After such a foreign unlock the kernel's
+//! protocol cannot continue (it lets only the owner unlock), so the mutex goes back to the original protocol. It does
+//! so immediately if no thread sleeps in the kernel for it, else when those have come out, within a multiple of
+//! [`SLICE`]. That is why no thread sleeps there for longer at a stretch.
 //!
-//! Invariants: only a word under the PI protocol is given to the kernel (`Decision` `CONVERTED`, sleepers counted); the kind
-//! loses its bit only while nobody is counted; every caller passes here (who goes round us while a mutex is decided is
-//! noticed by a lock word that is no thread, and the mutex goes back).
+//! Invariants: only a word under the PI protocol is passed to the kernel (`Decision` `CONVERTED`, sleepers counted).
+//! The kind loses its bit only while no sleeper is counted. Every caller passes here. A thread that bypasses this
+//! module while a mutex is decided leaves a lock word that is no thread number; that is noticed, and the mutex goes back.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -28,20 +29,21 @@ use crate::layout::{
 use crate::leaving;
 use crate::tid::Tid;
 
-/// The longest sleep in the kernel before a waiter looks whether the mutex went back to its original protocol, for each
-/// [`CROWD`] of those who sleep there: each that comes out and goes in again passes all others in the kernel's queue.
+/// The longest sleep in the kernel before a waiter checks whether the mutex went back to its original protocol. It is
+/// one unit longer for each [`CROWD`] of sleepers: a thread that comes out and enters again passes all others in the
+/// kernel's queue.
 pub const SLICE: Duration = Duration::from_millis(100);
 const CROWD: u32 = 32;
 
-/// How often a locker looks at the word before it sleeps in the kernel.
+/// How often a locker reads the word before it sleeps in the kernel.
 const LOOKS: u32 = 64;
 
 /// Why a mutex keeps its protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// Other processes lock it without us.
+    /// Other processes lock it without this module.
     Shared,
-    /// Its list is in use, and its owner's end has a meaning.
+    /// Its list is in use, and the end of its owner has a meaning.
     Robust,
     AlreadyInherits,
     /// A priority ceiling.
@@ -50,15 +52,15 @@ pub enum Refusal {
     Elided,
     /// A thread other than its owner unlocked it: now, or on the tape that the plan came from.
     ForeignUnlock,
-    /// It was locked when it was first seen: somebody may be on the way into libc with the old kind.
+    /// It was locked when it was first seen: a thread may be about to enter libc with the old kind.
     Locked,
-    /// Somebody locked it without passing us.
+    /// A thread locked it without this module.
     Bypassed,
-    /// Destroyed, or a kind that is not known.
+    /// Destroyed, or an unknown kind.
     UnknownKind,
-    /// This process has number 1: its threads' numbers cannot be told from the plain protocol's lock values.
+    /// This process has number 1: its threads' numbers look like the plain protocol's lock values.
     Init,
-    /// The plan says so.
+    /// The plan excludes it.
     Planned,
 }
 
@@ -82,7 +84,7 @@ pub enum Decision {
     Refused(Refusal),
 }
 
-/// How an operation went. A `code` is what the pthread function returns.
+/// An operation's result. A `code` is the return value of the pthread function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Call {
@@ -90,7 +92,7 @@ pub enum Call {
         code: i32,
         waited: bool,
     },
-    /// The mutex is under its original protocol (again): call libc.
+    /// The mutex is under its original protocol (still, or again): call libc.
     Original,
 }
 
@@ -99,9 +101,9 @@ pub enum Call {
 pub enum Foreign {
     /// It is free, and under its original protocol.
     Released { owner: u32 },
-    /// It will be, when those who sleep for it in the kernel have come out.
+    /// It will be free, when the threads that sleep for it in the kernel have come out.
     Deferred { owner: u32 },
-    /// It was free; nothing was changed but the count of users, as libc does.
+    /// It was free. Only the count of users was changed, as libc does.
     WasFree,
 }
 
@@ -117,21 +119,21 @@ pub struct Unlocked {
 const STATE: u32 = 0xf;
 const UNDECIDED: u32 = 0;
 const CONVERTED: u32 = 1;
-/// On its way back: nobody goes to the kernel any more.
+/// Going back: no more threads enter the kernel for it.
 const REVERTING: u32 = 2;
-/// One thread changes kind and word.
+/// One thread is changing kind and word.
 const SETTLING: u32 = 3;
 const REFUSED: u32 = 4;
 const REFUSAL_SHIFT: u32 = 4;
 const FORKS: u32 = 0xf00;
 const SLEEPER: u32 = 1 << 12;
 
-/// No thread has it: the word of a mutex whose owner ended.
+/// No living owner: the word of a mutex whose owner ended.
 const NOBODY: u32 = TID_MASK;
-/// The plain protocol: locked, somebody may sleep.
+/// The plain protocol: locked, a thread may sleep.
 const PLAIN_LOCKED: u32 = 2;
 
-/// Forks of this process modulo 16, in place: sleepers counted before a fork do not exist in the child.
+/// The number of forks of this process modulo 16, shifted into place: sleepers counted before a fork do not exist in the child.
 fn forked() -> u32 {
     (forks() << 8) & FORKS
 }
@@ -179,7 +181,7 @@ impl Mutex {
         let plain = KIND_MASK | NO_ELISION;
         let no = match kind {
             _ if kind < 0 => return Decision::Refused(Refusal::UnknownKind),
-            // The bytes of the decision are in use, or seen by others.
+            // The bytes of the decision are in use, or visible to other processes.
             _ if kind & ROBUST != 0 => return Decision::Refused(Refusal::Robust),
             _ if kind & SHARED != 0 => return Decision::Refused(Refusal::Shared),
             _ if kind & PRIO_INHERIT != 0 => Some(Refusal::AlreadyInherits),
@@ -191,7 +193,7 @@ impl Mutex {
             _ => None,
         };
         let wanted = no.map_or(CONVERTED, |no| REFUSED | refused(no));
-        // Whoever is first decides for all. A loser that read kind or word after the winner's change finds it decided.
+        // The first thread decides for all. A loser that read kind or word after the winner's change finds it decided.
         match self.decision.compare_exchange(UNDECIDED, wanted, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => match no {
                 Some(no) => Decision::Refused(no),
@@ -205,7 +207,7 @@ impl Mutex {
         }
     }
 
-    /// Keeps an undecided mutex under its original protocol. Returns what is decided.
+    /// Keeps an undecided mutex under its original protocol. Returns the decision.
     pub fn refuse(&self, why: Refusal, layout: &Layout) -> Decision {
         if self.kind.load(Ordering::Relaxed) & (ROBUST | SHARED) == 0 {
             let wanted = REFUSED | refused(why);
@@ -239,7 +241,7 @@ impl Mutex {
         self.lock.compare_exchange(0, me.raw(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// The caller has just locked it: libc's records.
+    /// The caller has just locked it: update libc's records.
     #[inline]
     fn own(&self, me: Tid, kind: i32) {
         self.owner.store(me.raw(), Ordering::Relaxed);
@@ -249,7 +251,7 @@ impl Mutex {
         }
     }
 
-    /// `pthread_mutex_lock`, of a mutex that [`Mutex::decide`] calls converted.
+    /// `pthread_mutex_lock`, for a mutex that [`Mutex::decide`] reported as converted.
     #[inline]
     pub fn lock(&self, me: Tid) -> Call {
         self.lock_within(me, None)
@@ -261,7 +263,7 @@ impl Mutex {
         self.lock_within(me, Some(deadline))
     }
 
-    /// Locks it if it is converted and free. False: nothing was done, ask [`Mutex::lock`].
+    /// Locks it if it is converted and free. False: it changed no state, call [`Mutex::lock`].
     #[inline(always)]
     pub fn lock_at_once(&self, me: Tid) -> bool {
         if self.state() != CONVERTED {
@@ -275,7 +277,8 @@ impl Mutex {
         taken
     }
 
-    /// Unlocks what [`Mutex::lock_at_once`] locked if nobody waits for it. False: nothing was done, ask [`Mutex::unlock`].
+    /// Unlocks a mutex from [`Mutex::lock_at_once`] if no thread waits for it. False: still locked, call
+    /// [`Mutex::unlock`].
     #[inline(always)]
     pub fn unlock_at_once(&self, me: Tid) -> bool {
         let plain = self.state() == CONVERTED && self.lock.load(Ordering::Relaxed) == me.raw();
@@ -284,7 +287,7 @@ impl Mutex {
         }
         self.disown();
         if self.lock.compare_exchange(me.raw(), 0, Ordering::Release, Ordering::Relaxed).is_err() {
-            // Somebody began to wait; it is still ours.
+            // A thread began to wait; the caller still owns the mutex.
             self.owner.store(me.raw(), Ordering::Relaxed);
             self.users.store(self.users.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             return false;
@@ -350,7 +353,7 @@ impl Mutex {
                 match kind {
                     RECURSIVE => return self.lock_again(),
                     ERRORCHECK => return failed(libc::EDEADLK),
-                    // As the original protocol: until somebody else unlocks it.
+                    // As in the original protocol: wait until another thread unlocks it.
                     _ => {}
                 }
             }
@@ -379,26 +382,26 @@ impl Mutex {
                 self.park(decision, deadline);
                 continue;
             }
-            // A short section is over before the kernel has put anybody to sleep, and once somebody sleeps every unlock hands
-            // over to who has to be woken first.
+            // A short section ends before the kernel has put a thread to sleep. Once a thread sleeps, every unlock
+            // hands over to one that has to be woken first.
             if !looked && word & WAITERS == 0 {
                 looked = true;
                 self.look();
                 continue;
             }
-            // Whoever is counted has to be there to count itself out.
+            // A counted thread must survive to count itself out.
             let cancelled = cancel::defer();
             let Some(sleepers) = self.count_in() else {
                 cancelled.put_back();
                 continue;
             };
-            // (Who may be cancelled anywhere is cancelled between two slices.)
+            // (A thread that may be cancelled anywhere is cancelled between two slices.)
             let crowds = if cancelled.is_asynchronous() { 1 } else { 1 + sleepers / CROWD };
             let sleeper = Sleeper { mutex: self, me, cancelled };
             let result = leaving::run(&sleeper, sleeper_left, || sleep_for_lock(&self.lock, SLICE * crowds, deadline));
             let taken = result.is_ok();
             if taken && self.lock.load(Ordering::Relaxed) & OWNER_DIED != 0 {
-                // The original protocol knows nothing of ended owners: it stays locked.
+                // The original protocol does not track ended owners: the mutex stays locked.
                 self.lock.store(NOBODY, Ordering::Relaxed);
             }
             let owned = taken && self.lock.load(Ordering::Relaxed) & TID_MASK == me.raw();
@@ -407,8 +410,8 @@ impl Mutex {
             }
             self.count_out();
             if owned && cancelled.is_asynchronous() {
-                // A cancellation that came meanwhile ends the thread in `put_back`: without the mutex, as it would have ended while
-                // it waited.
+                // A cancellation that arrived during the sleep ends the thread in `put_back`. It must not hold the
+                // mutex then, as if it had ended while it waited.
                 let _ = self.unlock(me);
                 cancelled.put_back();
                 continue;
@@ -417,13 +420,14 @@ impl Mutex {
             match result {
                 _ if owned => return Call::Done { code: 0, waited: true },
                 Err(PiError::TimedOut | PiError::Again | PiError::Interrupted) => {}
-                // A cycle, an owner that ended, or another's broken word: as the original protocol, wait; it may change.
+                // A cycle, an owner that ended, or a word that another thread broke. Wait, as the original protocol
+                // does; it may change.
                 _ => self.park(self.decision.load(Ordering::Acquire), deadline),
             }
         }
     }
 
-    /// Spins until it is free or somebody sleeps for it: 1 to 3 us at most.
+    /// Spins until it is free or a thread sleeps for it: 1 to 3 us at most.
     fn look(&self) {
         for _ in 0..LOOKS {
             core::hint::spin_loop();
@@ -441,7 +445,7 @@ impl Mutex {
         }
     }
 
-    /// Counts the caller among those who sleep in the kernel, if the mutex is still converted: how many did before.
+    /// Counts the caller among the sleepers in the kernel, if the mutex is still converted. Returns how many slept before.
     fn count_in(&self) -> Option<u32> {
         let forked = forked();
         let count = |decision: u32| {
@@ -459,10 +463,10 @@ impl Mutex {
         self.try_settle(decision);
     }
 
-    /// Whether anybody may be in the kernel for it.
+    /// Whether a thread may be in the kernel for it.
     fn has_sleepers(&self, decision: u32) -> bool {
         let counted = decision & FORKS == forked() && decision >= SLEEPER;
-        // Who comes back from waiting for a condition sleeps there uncounted.
+        // A thread that returns from a wait for a condition sleeps there uncounted.
         let conditions = self.conditions.load(Ordering::Acquire);
         counted
             || conditions & !CONDITIONS == forks_above()
@@ -470,7 +474,7 @@ impl Mutex {
                 && self.lock.load(Ordering::Relaxed) & WAITERS != 0
     }
 
-    /// Back to the original protocol. `released`: the owner whose hold is ended by that, or 0.
+    /// Starts the way back to the original protocol. `released`: the owner whose hold ends by that, or 0.
     fn revert(&self, why: Refusal, released: u32) -> bool {
         let back = |decision: u32| {
             (decision & STATE == CONVERTED).then_some((decision & !(STATE | 0xf0)) | REVERTING | refused(why))
@@ -485,7 +489,7 @@ impl Mutex {
         }
     }
 
-    /// Finishes the way back if nobody is in the kernel any more. Returns whether this call did.
+    /// Finishes the way back if no thread is in the kernel any more. Returns whether this call did.
     fn try_settle(&self, decision: u32) -> bool {
         if decision & STATE != REVERTING || self.has_sleepers(decision) {
             return false;
@@ -494,7 +498,7 @@ impl Mutex {
         if self.decision.compare_exchange(decision, settling, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return false;
         }
-        // From here on nobody but the owner changes word and records, and a late fast lock.
+        // From here on only the owner changes word and records, except for one late fast lock.
         self.kind.fetch_and(!PRIO_INHERIT, Ordering::Relaxed);
         let released = self.released.load(Ordering::Relaxed);
         loop {
@@ -502,7 +506,7 @@ impl Mutex {
             if matches!(word, 0..=PLAIN_LOCKED) {
                 break;
             }
-            // The original protocol reads any such word as locked; this one makes the unlock look for sleepers.
+            // The original protocol reads any such word as locked. PLAIN_LOCKED makes the unlock look for sleepers.
             if self.lock.compare_exchange(word, PLAIN_LOCKED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 continue;
             }
@@ -513,7 +517,7 @@ impl Mutex {
             }
             break;
         }
-        // ORDERING: release publishes kind and word to those who are parked and go to libc now.
+        // ORDERING: release publishes kind and word to the parked threads, which enter libc now.
         self.decision.store(REFUSED | decision & 0xf0, Ordering::Release);
         futex::wake(&self.decision, u32::MAX);
         true
@@ -558,7 +562,7 @@ impl Mutex {
                 Err(_) => break,
             }
         }
-        // The word is no longer the PI protocol's: the mutex went back meanwhile. Undo our records, libc makes them.
+        // The word is no longer the PI protocol's: the mutex went back. Undo the changes to the records; libc makes its own.
         self.owner.store(me.raw(), Ordering::Relaxed);
         self.users.store(self.users.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         if self.kind() == RECURSIVE {
@@ -585,7 +589,7 @@ impl Mutex {
             return Unlocked { call: DONE, foreign: Some(Foreign::WasFree) };
         }
         let owner = word & TID_MASK;
-        // A lock of the plain protocol slipped in: then it is its owner who unlocks, or not; libc does not ask.
+        // A lock of the plain protocol slipped in. The caller may be its owner or not; libc does not check.
         let released = if matches!(word, 1 | 2) { 0 } else { owner };
         let settled = self.revert(if released == 0 { Refusal::Bypassed } else { Refusal::ForeignUnlock }, released);
         if settled && released != 0 {
@@ -597,9 +601,9 @@ impl Mutex {
         Unlocked { call: DONE, foreign: Some(Foreign::Deferred { owner }) }
     }
 
-    /// Round a wait for a condition with this mutex: libc unlocks and locks it in there, by its kind.
-    /// False: the mutex is under its original protocol from now on, because the caller does not hold it. libc then unlocks it all
-    /// the same, where it would refuse a mutex with priority inheritance.
+    /// To be called before a wait for a condition with this mutex: libc unlocks and locks it in there, by its kind.
+    /// False: the mutex is under its original protocol from now on, because the caller does not hold it. libc then
+    /// unlocks it anyway; it would refuse to unlock a mutex with priority inheritance.
     pub fn before_condition(&self, me: Tid) -> bool {
         let mine = self.lock.load(Ordering::Relaxed) & TID_MASK == me.raw();
         if !mine && !matches!(self.kind(), RECURSIVE | ERRORCHECK) {
@@ -614,7 +618,7 @@ impl Mutex {
         true
     }
 
-    /// After it; the caller holds the mutex again.
+    /// To be called after the wait; the caller holds the mutex again.
     pub fn after_condition(&self) {
         let fewer = |seen: u32| (seen & !CONDITIONS == forks_above() && seen & CONDITIONS != 0).then(|| seen - 1);
         let _ = self.conditions.fetch_update(Ordering::AcqRel, Ordering::Relaxed, fewer);
@@ -637,9 +641,9 @@ struct Sleeper<'a> {
     cancelled: cancel::Kind,
 }
 
-/// It does not come back from there: it is counted no longer, and what the kernel gave it at the last moment is free.
+/// The thread does not return from its sleep: count it out, and free the mutex if the kernel granted it at the last moment.
 extern "C" fn sleeper_left(sleeper: *mut c_void) {
-    // SAFETY: `leaving::run` was given a Sleeper, which is there as long as its frame is.
+    // SAFETY: `leaving::run` was given a Sleeper, which lives as long as its frame.
     let sleeper = unsafe { &*sleeper.cast::<Sleeper>() };
     let mutex = sleeper.mutex;
     while mutex.lock.load(Ordering::Relaxed) & TID_MASK == sleeper.me.raw()
@@ -649,7 +653,7 @@ extern "C" fn sleeper_left(sleeper: *mut c_void) {
     sleeper.cancelled.put_back();
 }
 
-/// So long from now, or what is left until the deadline if that is less.
+/// `length` from now, or the time left until the deadline if that is less.
 fn slice(clock: Clock, mut length: Duration, deadline: Option<&Deadline>) -> Deadline {
     if let Some(deadline) = deadline {
         let now = deadline.clock.now();

@@ -1,12 +1,12 @@
-//! Who waits at a gate, in order of arrival; who has a higher real-time priority, before those of lower ones. The nodes lie
-//! on the waiters' stacks; all links belong to the holder of the gate's latch.
+//! The waiters at a gate, in order of arrival; waiters with a higher real-time priority precede those with lower ones.
+//! The nodes are on the waiters' stacks. Only the holder of the gate's latch touches the links.
 //!
-//! A gate spares one pointer for its queue, so the ends of the two lists lie in the first node (the oldest writer, else the
-//! oldest reader) and move on when it leaves. Everything is O(1) but for taking all readers, and for a thread with a real-time
-//! priority, which passes those that have a lower one.
+//! A gate has room for one pointer to its queue. So the ends of the two lists are stored in the first node (the oldest
+//! writer, else the oldest reader) and move on when it leaves. All operations are O(1), except taking all readers and
+//! adding a thread with a real-time priority, which passes those with a lower one.
 //!
-//! Invariant: a node is in a list or was taken by exactly one thread, which will grant it. A taken node stays valid until
-//! its word says `GRANTED`; after that nobody may touch it.
+//! Invariant: a node is in a list or was taken by exactly one thread, which will grant it. A taken node stays valid
+//! until its word is `GRANTED`; after that no other thread may touch it.
 
 use core::ptr::null;
 
@@ -36,13 +36,13 @@ struct Lists {
     readers: List,
 }
 
-/// Where the thread of a node is.
+/// The state of a node's thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stands {
     /// Not yet in the queue, or no longer.
     Outside,
     Queued,
-    /// Let in, or about to be: whoever took the node grants it.
+    /// Let in, or about to be: the thread that took the node grants it.
     Inside,
 }
 
@@ -55,13 +55,13 @@ struct Links {
 
 const EMPTY: List = List { first: null(), last: null() };
 
-/// A waiter's place. It stays where it is while its thread may be in a gate's queue.
+/// A waiter's place. It must not move while its thread may be in a gate's queue.
 pub struct Node {
     word: Word,
     kind: Kind,
     rank: u32,
     links: Guarded<Links>,
-    /// Of the first node only.
+    /// Valid in the first node only.
     lists: Guarded<Lists>,
 }
 
@@ -77,10 +77,10 @@ impl Node {
         }
     }
 
-    /// Of a thread that was let in without waiting.
+    /// A node for a thread that was let in without waiting.
     pub fn inside(kind: Kind) -> Node {
         let node = Node::new(kind, 0);
-        // SAFETY: nobody else knows the node.
+        // SAFETY: no other thread has the node's address.
         unsafe { node.enter() };
         node
     }
@@ -91,14 +91,14 @@ impl Node {
     /// The node is in no queue.
     pub unsafe fn enter(&self) {
         self.word.value().store(GRANTED, Ordering::Relaxed);
-        // SAFETY: nobody else can reach it.
+        // SAFETY: no other thread can reach it.
         unsafe { self.set_inside() };
     }
 
     /// # Safety
-    /// The caller holds the latch, or nobody else can reach the node.
+    /// The caller holds the latch, or no other thread can reach the node.
     unsafe fn set_inside(&self) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         unsafe { self.links.set(Links { stands: Stands::Inside, ..self.links.get() }) };
     }
 
@@ -107,16 +107,16 @@ impl Node {
     /// # Safety
     /// The caller holds the latch, or the node is in no queue.
     pub unsafe fn is_inside(&self) -> bool {
-        // SAFETY: the caller's. Of a node that was taken, links are only read until it is granted.
+        // SAFETY: the caller's promise. The links of a taken node are only read until it is granted.
         unsafe { self.links.get() }.stands == Stands::Inside
     }
 
-    /// The node's thread is in no longer.
+    /// The node's thread is no longer in.
     ///
     /// # Safety
     /// The node is in no queue, and was granted if it was taken from one.
     pub unsafe fn leave(&self) {
-        // SAFETY: the caller's: nobody else can reach it.
+        // SAFETY: the caller's promise: no other thread can reach it.
         unsafe { self.links.set(Links { stands: Stands::Outside, ..self.links.get() }) };
     }
 
@@ -131,7 +131,7 @@ impl Node {
         unsafe { self.links.get() }.stands == Stands::Queued
     }
 
-    /// Spins, then sleeps. Returns false when the deadline came first; the node may have been taken even so.
+    /// Spins, then sleeps. False if the deadline passed first; even then the node may have been taken.
     pub fn wait(&self, deadline: Option<&Deadline>) -> bool {
         let word = self.word.value();
         for _ in 0..SPINS {
@@ -141,7 +141,7 @@ impl Node {
             }
             spin();
         }
-        // A waiter that timed out and was taken sleeps for a second time, so the word may say `ASLEEP` already.
+        // A waiter that timed out and was taken sleeps a second time, so the word may already be `ASLEEP`.
         if word.compare_exchange(WAITING, ASLEEP, Ordering::Acquire, Ordering::Acquire) == Err(GRANTED) {
             return true;
         }
@@ -167,19 +167,19 @@ pub struct Taken {
 impl Taken {
     pub const NONE: Taken = Taken { first: null(), count: 0 };
 
-    /// Lets the waiters in. The gate may be gone when this begins, its waiters may be gone one after the other.
+    /// Lets the waiters in. The gate may no longer exist when this begins, and each waiter may end once it is granted.
     ///
     /// # Safety
     /// The latch was released after these nodes were taken, and they are granted once.
     pub unsafe fn grant(self) {
         let mut node = self.first;
         for _ in 0..self.count {
-            // SAFETY: taken and not yet granted, so the waiter still waits and its node is there. The links of a taken node
-            // belong to who took it, and are read before the grant.
+            // SAFETY: taken and not yet granted, so the waiter still waits and its node exists. The links of a taken
+            // node belong to the thread that took it, and are read before the grant.
             unsafe {
                 let next = (*node).links.get().next;
                 let address = (*node).word.address();
-                // ORDERING: release hands on what happened under the gate.
+                // ORDERING: release passes on the data written under the gate.
                 if address.swap(GRANTED, Ordering::Release) == ASLEEP {
                     address.wake();
                 }
@@ -189,8 +189,8 @@ impl Taken {
     }
 }
 
-/// The first node. No user address of x86-64 or AArch64 has these bits (five-level paging included): they hold the forks at
-/// the time of the last change. Nodes from before a fork have nobody behind them, and their memory may be in other use.
+/// The first node. No user address of x86-64 or AArch64 has these bits (five-level paging included), so they hold the
+/// number of forks at the last change. Nodes from before a fork have no thread, and their memory may be in other use.
 const TAG: usize = 0x7f << 57;
 
 fn tag() -> usize {
@@ -211,7 +211,7 @@ impl Queue {
     }
 
     /// # Safety
-    /// As all of these: the caller holds the latch.
+    /// The caller holds the latch.
     unsafe fn first(&self) -> *const Node {
         // SAFETY: under the latch.
         let first = unsafe { self.0.get() };
@@ -221,7 +221,7 @@ impl Queue {
     /// # Safety
     /// The caller holds the latch.
     unsafe fn lists(&self) -> Lists {
-        // SAFETY: under the latch; the first node is queued, hence there.
+        // SAFETY: under the latch; the first node is queued, so it exists.
         unsafe {
             let first = self.first();
             if first.is_null() { Lists { writers: EMPTY, readers: EMPTY } } else { (*first).lists.get() }
@@ -261,7 +261,7 @@ impl Queue {
     }
 
     /// # Safety
-    /// The caller holds the latch; the node is in no queue and stays where it is until it was removed or granted.
+    /// The caller holds the latch; the node is in no queue and does not move until it is removed or granted.
     pub unsafe fn push(&self, node: &Node) {
         // SAFETY: under the latch; what the lists name is queued.
         unsafe {

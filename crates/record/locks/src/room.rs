@@ -1,6 +1,6 @@
-//! Room for a gate inside the lock that it stands before: glibc 2.3x on x86-64 leaves 16 bytes of every rwlock and of every
-//! mutex that is not robust unused, and zero, which is a free gate. So a gate is found without a table, lives as long as its
-//! lock, and a statically initialised lock has one too.
+//! Room for a gate inside the lock that it guards. glibc 2.3x on x86-64 leaves 16 bytes of every rwlock and of every
+//! non-robust mutex unused and zero, and zero is a free gate. So a gate is found without a table, lives as long as its
+//! lock, and exists in statically initialised locks too.
 //!
 //! Invariant: only the proof that the bytes are unused here ([`RwLayout`], [`Layout`]) leads to a gate.
 
@@ -15,7 +15,7 @@ use crate::phase_fair::PhaseFair;
 use crate::ticket::Ticket;
 use crate::tid::Tid;
 
-/// In a mutex: its `__list`, where a converted mutex keeps its decision; so one has a ticket or is converted.
+/// In a mutex: its `__list`. A converted mutex keeps its decision there, so a mutex has a ticket or is converted, not both.
 const IN_MUTEX: usize = 24;
 /// In a rwlock: `__rwelision`, `__pad1`, `__pad2`.
 const IN_RWLOCK: usize = 32;
@@ -26,7 +26,7 @@ const RWLOCK_SHARED: usize = 28;
 
 type Operation = unsafe extern "C" fn(*mut pthread_rwlock_t) -> c_int;
 
-/// The libc's own functions, found by who interposes them.
+/// libc's own functions; the interposer looks them up.
 #[derive(Clone, Copy)]
 pub struct RealRwlock {
     pub init: unsafe extern "C" fn(*mut pthread_rwlock_t, *const pthread_rwlockattr_t) -> c_int,
@@ -38,7 +38,7 @@ pub struct RealRwlock {
     pub attr_setpshared: unsafe extern "C" fn(*mut pthread_rwlockattr_t, c_int) -> c_int,
 }
 
-/// Proof that rwlocks leave the room here.
+/// Proof that rwlocks have this room here.
 #[derive(Clone, Copy, Debug)]
 pub struct RwLayout(());
 
@@ -52,10 +52,10 @@ fn word(rwlock: &MaybeUninit<pthread_rwlock_t>, offset: usize) -> u32 {
 }
 
 impl RwLayout {
-    /// Initialises, locks and unlocks two rwlocks of its own and looks at their bytes. No thread waits.
+    /// Initialises, locks and unlocks two rwlocks and reads their bytes. No thread waits.
     ///
     /// # Errors
-    /// The first thing that was not as this module has it.
+    /// The first property that differs from this module's layout.
     pub fn probe(real: &RealRwlock, me: Tid) -> Result<RwLayout, Mismatch> {
         let mut attribute = MaybeUninit::<pthread_rwlockattr_t>::uninit();
         let mut plain = MaybeUninit::<pthread_rwlock_t>::uninit();
@@ -64,8 +64,8 @@ impl RwLayout {
             let bits = (0..4).fold(0, |bits, index| bits | word(rwlock, IN_RWLOCK + 4 * index));
             same("the unused bytes of a rwlock", 0, bits)
         };
-        // SAFETY: the functions are the libc's and get what they ask for, on memory of our own. The filling shows whatever
-        // init leaves out.
+        // SAFETY: libc's functions with valid arguments, on local variables. The fill pattern shows any bytes that init
+        // leaves out.
         unsafe {
             core::ptr::write_bytes(&mut plain, 0xa5, 1);
             core::ptr::write_bytes(&mut shared, 0xa5, 1);
@@ -85,7 +85,7 @@ impl RwLayout {
             same("pthread_rwlock_wrlock", 0, (real.wrlock)(plain.as_mut_ptr()) as u32)?;
             same("the writer of a rwlock", me.raw(), word(&plain, WRITER))?;
             unused(&plain)?;
-            // libc must not mind a gate in use there.
+            // libc must ignore a gate in use there.
             plain.as_mut_ptr().byte_add(IN_RWLOCK).cast::<u128>().write_unaligned(u128::MAX);
             same("pthread_rwlock_unlock", 0, (real.unlock)(plain.as_mut_ptr()) as u32)?;
             same("pthread_rwlock_rdlock", 0, (real.rdlock)(plain.as_mut_ptr()) as u32)?;
@@ -97,21 +97,21 @@ impl RwLayout {
         Ok(RwLayout(()))
     }
 
-    /// The gate in a rwlock, or `None` if other processes may use that (they would not pass the gate).
+    /// The gate in a rwlock, or `None` if other processes may use the rwlock (they would not pass the gate).
     ///
     /// # Safety
     /// `rwlock` is an initialised rwlock that lives for `'a`.
     #[inline]
     pub unsafe fn gate<'a>(&self, rwlock: *const pthread_rwlock_t) -> Option<&'a PhaseFair> {
-        // SAFETY: see above; the bytes are unused, as the probe has shown, and any state of them that only gates wrote, or
-        // zero, is a gate.
+        // SAFETY: see above. The probe has shown that the bytes are unused. Zero, or any state that only gates wrote,
+        // is a gate.
         unsafe {
             let shared = &*rwlock.byte_add(RWLOCK_SHARED).cast::<AtomicU32>();
             (shared.load(Ordering::Relaxed) == 0).then(|| &*rwlock.byte_add(IN_RWLOCK).cast::<PhaseFair>())
         }
     }
 
-    /// Whether this thread holds the rwlock as its writer, whoever let it in.
+    /// Whether this thread holds the rwlock as its writer, whether or not it passed the gate.
     ///
     /// # Safety
     /// As [`RwLayout::gate`].
@@ -122,8 +122,8 @@ impl RwLayout {
 }
 
 impl Layout {
-    /// The ticket in a mutex, or `None` if the bytes are in use (robust) or others would not pass it (shared, destroyed). Not
-    /// for mutexes that [`Mutex::decide`] was asked about.
+    /// The ticket in a mutex, or `None` if the bytes are in use (robust) or other processes would bypass it (shared,
+    /// destroyed). Not for mutexes on which [`Mutex::decide`] was called.
     ///
     /// # Safety
     /// `mutex` is an initialised mutex that lives for `'a`.

@@ -1,5 +1,5 @@
-//! What the gates are made of, once for the machine and once for the model checker: an atomic word, data guarded by the
-//! latch, and a word that can be slept on.
+//! The parts of the gates, once for the machine and once for the model checker: an atomic word, data guarded by the
+//! latch, and a word to sleep on.
 
 #[cfg(loom)]
 pub use model::*;
@@ -14,7 +14,7 @@ mod real {
     use crate::deadline::Deadline;
     use crate::futex;
 
-    /// How often a waiter looks at its own word before it sleeps: about 1 to 3 us.
+    /// How often a waiter reads its own word before it sleeps: about 1 to 3 us.
     pub const SPINS: u32 = 64;
 
     pub fn spin() {
@@ -30,7 +30,7 @@ mod real {
         }
 
         /// # Safety
-        /// The caller holds the latch, or nobody else can reach this.
+        /// The caller holds the latch, or no other thread can reach this.
         pub unsafe fn get(&self) -> T {
             // SAFETY: no other access at this time, see above.
             unsafe { *self.0.get() }
@@ -47,7 +47,7 @@ mod real {
     /// The word that one waiter sleeps on.
     pub struct Word(AtomicU32);
 
-    /// A [`Word`] that may be gone by the time its sleeper is to be woken.
+    /// A [`Word`] that may no longer exist when its sleeper is to be woken.
     pub struct Address(*const AtomicU32);
 
     impl Word {
@@ -71,7 +71,7 @@ mod real {
 
     impl Address {
         /// # Safety
-        /// The word is still there.
+        /// The word still exists.
         pub unsafe fn swap(&self, value: u32, ordering: Ordering) -> u32 {
             // SAFETY: see above.
             unsafe { (*self.0).swap(value, ordering) }
@@ -97,7 +97,7 @@ mod model {
         loom::thread::yield_now();
     }
 
-    /// The checker refuses two accesses that nothing orders.
+    /// The checker rejects two accesses without an order between them.
     pub struct Guarded<T>(UnsafeCell<T>);
 
     impl<T: Copy> Guarded<T> {
@@ -120,7 +120,7 @@ mod model {
         }
     }
 
-    /// A futex: the comparison and the falling asleep are one step, a wake-up with nobody asleep is lost.
+    /// A futex: the comparison and falling asleep are one step, and a wake-up without a sleeper is lost.
     pub struct Word(Arc<(AtomicU32, Mutex<()>, Condvar)>);
 
     pub struct Address(Arc<(AtomicU32, Mutex<()>, Condvar)>);
@@ -138,7 +138,7 @@ mod model {
             Address(self.0.clone())
         }
 
-        /// Every deadline passes at once: the model is after the race between a withdrawal and a grant.
+        /// Every deadline passes immediately: the model checks the race between a withdrawal and a grant.
         pub fn sleep(&self, expected: u32, deadline: Option<&Deadline>) -> bool {
             let (value, bucket, asleep) = &*self.0;
             let guard = bucket.lock().unwrap();

@@ -1,12 +1,12 @@
 //! A fair mutex: first come, first served among equals, handed over directly (the queue lock of the FMLP).
 //!
-//! The ticket is the place in the queue, not a number: a numbered ticket could not be given back when its holder's time is
-//! up, a place can. 16 bytes, zero when free.
+//! The ticket is the place in the queue, not a number: a waiter that times out can give back a place, but not a number.
+//! 16 bytes, zero when free.
 //!
-//! A fork frees it in the child: who holds it may be a thread that is not there, on its way to the lock behind this one.
+//! A fork frees the ticket in the child: the thread that holds it may not exist there, on its way to the real lock.
 //!
-//! Invariant: while `QUEUED` is set the lock is never free, so nobody overtakes. The release of the lock is the last access
-//! to it: whoever is let in may destroy it.
+//! Invariant: while `QUEUED` is set the lock is never free, so no thread overtakes. The release of the lock is the last
+//! access to it: a thread that is let in may destroy it.
 
 use crate::deadline::Deadline;
 use crate::fork::forks;
@@ -17,9 +17,9 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::tid::Tid;
 
 const HELD: u32 = 1;
-/// Somebody waits. Changed under the latch only.
+/// A thread waits. Changed under the latch only.
 const QUEUED: u32 = 2;
-/// Above both: the forks when it was taken.
+/// Above both: the number of forks when it was taken.
 const FORKS: u32 = 2;
 
 #[inline]
@@ -42,9 +42,9 @@ pub struct Ticket {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Ticket>() == 16);
 
-// SAFETY: the queue's pointers are touched under the latch only, and what they name waits for as long.
+// SAFETY: the queue's pointers are touched under the latch only, and the nodes that they name wait for as long.
 unsafe impl Sync for Ticket {}
-// SAFETY: a ticket that nobody waits at holds no pointers; one that somebody waits at is borrowed, hence not sent.
+// SAFETY: a ticket without waiters holds no pointers; a ticket with waiters is borrowed, so it is not sent.
 unsafe impl Send for Ticket {}
 
 impl Ticket {
@@ -67,7 +67,7 @@ impl Ticket {
         }
     }
 
-    /// The deadline is looked at only if the lock is taken.
+    /// The deadline is read only if the lock is taken.
     #[inline]
     pub fn lock_until(&self, me: Tid, deadline: &Deadline) -> Outcome {
         if self.enter() {
@@ -88,9 +88,9 @@ impl Ticket {
         enter(0).or_else(|state| if is_free(state) { enter(state) } else { Err(state) }).is_ok()
     }
 
-    /// [`Ticket::lock`] for who was not let in at once: among those who wait, a thread with a real-time priority comes before
-    /// those with lower ones or none, as POSIX has it for a mutex. `node`: a writer's, new; who may leave the wait by a jump
-    /// calls [`Ticket::abandon`] with it.
+    /// [`Ticket::lock`] for a thread that was not let in immediately. Among the waiters, a thread with a real-time
+    /// priority precedes those with lower ones or none, as POSIX requires for a mutex. `node` is new and a writer's. A
+    /// thread that may leave the wait by a jump must call [`Ticket::abandon`] with it.
     #[cold]
     pub fn wait(&self, me: Tid, node: &Node, deadline: Option<&Deadline>) -> Outcome {
         if deadline.is_some_and(|deadline| !deadline.is_valid()) {
@@ -111,7 +111,8 @@ impl Ticket {
         Outcome::Acquired { waited: true }
     }
 
-    /// Puts a node into the queue; true if the lock is free and taken instead. The first half of [`Ticket::wait`], for models.
+    /// Puts a node into the queue. True if the lock was free and is taken instead. The first half of [`Ticket::wait`],
+    /// for models.
     #[doc(hidden)]
     pub fn join(&self, me: Tid, node: &Node) -> bool {
         let _latched = self.latch.hold(me);
@@ -129,7 +130,7 @@ impl Ticket {
                 Err(seen) => state = seen,
             }
         }
-        // SAFETY: under the latch; the node stays until it was removed or granted: by `wait`, or by `abandon`.
+        // SAFETY: under the latch; the node stays until it is removed or granted: by `wait`, or by `abandon`.
         unsafe { self.queue.push(node) };
         false
     }
@@ -152,8 +153,9 @@ impl Ticket {
         }
     }
 
-    /// The calling thread leaves its wait with this node, or what it got there, for good: it is in the queue no longer, and
-    /// has the lock no longer. (A thread that leaves in the middle of a change of the queue keeps the latch, and all wait.)
+    /// The calling thread leaves its wait with this node, or the lock that it got there, for good: it is no longer in
+    /// the queue and no longer has the lock. (A thread that leaves in the middle of a queue change keeps the latch, and
+    /// all others wait.)
     #[cold]
     pub fn abandon(&self, me: Tid, node: &Node) {
         let inside = {
@@ -162,7 +164,7 @@ impl Ticket {
             unsafe { !self.withdraw(node) && node.is_inside() }
         };
         if inside {
-            // Taken from the queue, it may not be granted yet.
+            // If it was taken from the queue, it may not be granted yet.
             node.wait(None);
             // SAFETY: granted.
             unsafe { node.leave() };
@@ -170,10 +172,10 @@ impl Ticket {
         }
     }
 
-    /// Not bound to the thread that locked.
+    /// Any thread may call this, not only the one that locked.
     ///
     /// # Errors
-    /// [`NotHeld`]: it was free; nothing was changed.
+    /// [`NotHeld`]: it was free; the call had no effect.
     #[inline]
     pub fn unlock(&self, me: Tid) -> Result<(), NotHeld> {
         match self.state.compare_exchange(held(), 0, Ordering::Release, Ordering::Relaxed) {
@@ -206,7 +208,7 @@ impl Ticket {
                 unsafe { taken.grant() };
                 return Ok(());
             }
-            // All of them gave up. The latch must not be touched after the lock is free, so it is freed in a second step.
+            // All waiters gave up. The latch must not be touched after the lock is free, so it is freed in a second step.
             match self.state.compare_exchange(held(), 0, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(0) => return Err(NotHeld),
@@ -215,7 +217,7 @@ impl Ticket {
         }
     }
 
-    /// Also of what a fork left behind, as long as nobody came to take it.
+    /// Also true for a lock left from before a fork, until a thread takes it.
     #[inline(always)]
     pub fn is_locked(&self) -> bool {
         self.state.load(Ordering::Relaxed) != 0

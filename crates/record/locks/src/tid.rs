@@ -1,13 +1,14 @@
-//! The kernel's number of a thread: what a priority-inheriting futex word holds while the thread owns it.
+//! The kernel's number of a thread: the value in a priority-inheriting futex word while the thread owns it.
 
-/// Asking for it is a system call (about 170 ns, and a filter may forbid it), so callers keep it, and renew it in a forked child.
+/// Reading it is a system call (about 170 ns, and a filter may forbid it), so callers keep it, and renew it in a forked child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tid(u32);
 
 impl Tid {
     #[cfg(not(loom))]
     pub fn current() -> Tid {
-        // SAFETY: gettid has no arguments and cannot fail, so it leaves errno alone. (Its function came with glibc 2.30.)
+        // SAFETY: gettid has no arguments and cannot fail, so errno does not change. (libc has a function for it since
+        // glibc 2.30.)
         Tid(unsafe { libc::syscall(libc::SYS_gettid) } as u32)
     }
 

@@ -1,4 +1,4 @@
-//! The gates by their promises: result codes, order, deadlines, recursion through `Held`, exclusion shown by data.
+//! The promises of the gates: result codes, order, deadlines, recursion through `Held`, exclusion shown by data.
 #![cfg(not(loom))]
 
 mod hands;
@@ -18,7 +18,7 @@ use locks::{NotHeld, Outcome, Tid};
 
 const THREADS: u64 = 64;
 const OPERATIONS: u64 = 1_000_000;
-/// Locks, each with data of its own: one alone would be a million context switches.
+/// Locks, each with its own data: a single one would cost a million context switches.
 const SHARDS: usize = 8;
 
 #[test]
@@ -32,7 +32,7 @@ fn ticket_codes() {
     assert_eq!(lock.lock_until(me(), &long_past()).code(), libc::ETIMEDOUT);
     assert_eq!(lock.lock_until(me(), &invalid()).code(), libc::EINVAL);
     lock.unlock(me()).unwrap();
-    // What is free is taken without a look at the deadline.
+    // A free lock is taken without reading the deadline.
     assert_eq!(lock.lock_until(me(), &invalid()).code(), 0);
     lock.unlock(me()).unwrap();
     assert!(!lock.is_locked());
@@ -88,7 +88,7 @@ fn asleep<'s>(scope: &'s thread::Scope<'s, '_>, body: impl FnOnce() + Send + 's)
     handle
 }
 
-/// Waiters enter in the order of their coming; those who gave up in between change nothing for the others.
+/// Waiters enter in the order of arrival; waiters that give up change nothing for the others.
 #[test]
 fn ticket_order_survives_withdrawals() {
     let lock = Ticket::new();
@@ -115,7 +115,7 @@ fn ticket_order_survives_withdrawals() {
     assert!(!lock.is_locked());
 }
 
-/// Reader, then a writer that waits, then a reader that waits behind it: phases take turns, writers in order.
+/// A reader, then a writer that waits, then a reader that waits after it: phases take turns, writers in order.
 #[test]
 fn gate_phases() {
     let gate = PhaseFair::new();
@@ -148,7 +148,7 @@ fn gate_phases() {
     assert_eq!(gate.occupants(), (0, false));
 }
 
-/// The last waiting writer gives up: readers behind it enter while the reader phase is on.
+/// The last waiting writer gives up: readers queued after it enter during the reader phase.
 #[test]
 fn gate_lets_readers_in_when_the_writer_gives_up() {
     let gate = PhaseFair::new();
@@ -256,7 +256,7 @@ fn held_counts_recursion() {
     assert!(held.is_empty());
 }
 
-/// What does not fit keeps the thread off unknown gates until it is released, so recursion never meets a gate.
+/// Holds that do not fit keep the thread off unknown gates until they are released, so recursion never meets a gate.
 #[test]
 fn held_when_full() {
     let held = Held::new();
@@ -289,7 +289,7 @@ fn a_rwlock_has_room_for_its_gate() {
     }
     let mismatch = RwLayout::probe(&RealRwlock { rdlock: idle, ..REAL_RWLOCK }, me()).unwrap_err();
     assert_eq!(mismatch.what, "whether a read rwlock has readers");
-    // SAFETY: a rwlock and an attribute of ours, here and below.
+    // SAFETY: a local rwlock and attribute, here and below.
     let shared = unsafe {
         let (mut attribute, mut rwlock) = (std::mem::zeroed(), std::mem::zeroed());
         libc::pthread_rwlockattr_init(&mut attribute);
@@ -313,7 +313,7 @@ fn a_rwlock_has_room_for_its_gate() {
     }
 }
 
-/// As the gate is to be used: in front of the real rwlock, with a thread that goes round it and readers that read again.
+/// The intended use of the gate: in front of the real rwlock, with a thread that bypasses it and readers that read again.
 #[test]
 fn gate_in_front_of_a_real_rwlock() {
     thread_local! {
@@ -355,7 +355,7 @@ fn gate_in_front_of_a_real_rwlock() {
             scope.spawn(move || {
                 for count in 0..2_000 {
                     if number == 0 {
-                        // SAFETY: an initialised rwlock; round the gate.
+                        // SAFETY: an initialised rwlock; bypasses the gate.
                         unsafe { libc::pthread_rwlock_wrlock(front.1.get()) };
                         data.write();
                         // SAFETY: held by this thread.
@@ -380,7 +380,7 @@ fn gate_in_front_of_a_real_rwlock() {
     assert_eq!(front.0.occupants(), (0, false));
 }
 
-/// Three readers that overlap for ever keep a writer of the old lock out; at the gate it enters after one read section.
+/// Three readers that overlap forever keep a writer of the old lock out; at the gate it enters after one read section.
 fn writer_behind_overlapping_readers(
     read: impl Fn(Tid) + Sync,
     leave: impl Fn(Tid) + Sync,
@@ -414,7 +414,7 @@ fn old_rule_starves_a_writer_and_the_gate_does_not() {
         |me| old.unlock(me).unwrap(),
         |me| old.write_until(me, &within(400)).is_acquired(),
     );
-    // On a machine that stalls all three readers at once even the old lock lets the writer in; nothing is concluded then.
+    // On a machine that stalls all three readers together even the old lock lets the writer in; then the run is inconclusive.
     println!("old rule: the writer {}", if entered { "got in" } else { "starved for 400 ms" });
     let gate = PhaseFair::new();
     assert!(writer_behind_overlapping_readers(
@@ -460,11 +460,11 @@ fn old_rule_prefers_writers_after_a_writer_and_readers_after_a_reader() {
     });
 }
 
-/// A fork while others wait: in the child they do not exist, and a hold of the forking thread can be given back.
+/// A fork while others wait: they do not exist in the child, and the forking thread's hold can be given back.
 #[test]
 fn a_fork_leaves_the_waiters_behind() {
     let (lock, gate) = (Ticket::new(), PhaseFair::new());
-    // Behind it nobody was let in yet.
+    // Locked by one of the waiters, which does not exist in the child.
     let taken = Ticket::new();
     assert!(lock.lock(me()).is_acquired() && gate.read(me()).is_acquired());
     thread::scope(|scope| {
@@ -497,7 +497,7 @@ fn a_fork_leaves_the_waiters_behind() {
             unsafe { libc::_exit(if free && again && queued && dropped { 0 } else { 1 }) };
         }
         let mut status = 0;
-        // SAFETY: our child.
+        // SAFETY: this test's child.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(status, 0);
         lock.unlock(me()).unwrap();
@@ -507,7 +507,7 @@ fn a_fork_leaves_the_waiters_behind() {
     assert_eq!(gate.occupants(), (0, false));
 }
 
-/// A fork while another thread is in the gate, on its way to the lock behind it.
+/// A fork while another thread is in the gate, on its way to the real lock.
 #[test]
 fn a_fork_frees_the_gate_of_who_is_not_there() {
     let (written, reading) = (PhaseFair::new(), PhaseFair::new());
@@ -536,7 +536,7 @@ fn a_fork_frees_the_gate_of_who_is_not_there() {
         unsafe { libc::_exit(if free { 0 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: our child.
+    // SAFETY: this test's child.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0);
     written.leave_write(me()).unwrap();

@@ -1,5 +1,6 @@
-//! Every interleaving (up to a bound of preemptions) of a few threads at the gates, with the futex modelled as the kernel
-//! has it: a wake-up with nobody asleep is lost. Run with `RUSTFLAGS="--cfg loom" cargo test -p locks --test model --release`.
+//! Every interleaving (up to a bound of preemptions) of a few threads at the gates. The futex is modelled after the
+//! kernel's: a wake-up without a sleeper is lost. Run with
+//! `RUSTFLAGS="--cfg loom" cargo test -p locks --test model --release`.
 #![cfg(loom)]
 
 use locks::phase_fair::PhaseFair;
@@ -9,7 +10,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-/// What a lock guards: the checker refuses a write beside any other access, or one that nothing orders.
+/// The data that a lock guards: the checker rejects a write concurrent with another access.
 struct Guarded<L> {
     lock: L,
     value: UnsafeCell<u32>,
@@ -211,7 +212,7 @@ fn gate_writers_against_a_reader() {
     model(3, || gate_is_free(&together(gate(), &[writes, writes, reads])));
 }
 
-/// The writer that others wait behind gives up: the readers behind it must get in.
+/// The writer that others wait for gives up: the readers queued after it must get in.
 #[test]
 fn gate_withdrawal_of_a_writer() {
     model(4, || gate_is_free(&together(gate(), &[writes_in_time, reads])));
@@ -250,7 +251,7 @@ fn gate_left_by_a_jump() {
     model(3, || gate_is_free(&together(gate(), &[reader_leaves, writer_leaves, writes])));
 }
 
-/// A gate in front of a real lock that one thread takes without the gate: what is guarded stays whole.
+/// A gate in front of a real lock that one thread takes without the gate: the guarded data stays whole.
 #[test]
 fn gate_in_front_and_one_goes_round() {
     struct Fronted {
@@ -277,7 +278,7 @@ fn gate_in_front_and_one_goes_round() {
     });
 }
 
-/// As the agent has it: who finds the gate open tries for the real lock beside it, and waits in the gate if that is taken.
+/// As in the agent: a thread that finds the gate open tries for the real lock directly. If that is taken, it waits in the gate.
 #[test]
 fn gate_in_front_and_beside_it() {
     struct Fronted {

@@ -1,4 +1,4 @@
-//! Mutexes under priority inheritance give the results of their original protocol, and go back to it when they must.
+//! Mutexes under priority inheritance return the results of their original protocol, and return to it when they must.
 #![cfg(not(loom))]
 
 mod hands;
@@ -36,7 +36,7 @@ struct Shim {
 
 // SAFETY: a mutex.
 unsafe impl Sync for Shim {}
-// SAFETY: it lies in a box.
+// SAFETY: it is in a box.
 unsafe impl Send for Shim {}
 
 const NORMAL: i32 = libc::PTHREAD_MUTEX_NORMAL;
@@ -44,7 +44,7 @@ const RECURSIVE: i32 = libc::PTHREAD_MUTEX_RECURSIVE;
 const ERRORCHECK: i32 = libc::PTHREAD_MUTEX_ERRORCHECK;
 
 fn attributes(change: impl FnOnce(*mut libc::pthread_mutexattr_t)) -> libc::pthread_mutex_t {
-    // SAFETY: plain libc, on memory of our own.
+    // SAFETY: plain libc calls on local variables.
     unsafe {
         let mut attribute = std::mem::zeroed();
         libc::pthread_mutexattr_init(&mut attribute);
@@ -62,7 +62,7 @@ impl Shim {
     }
 
     fn of_kind(kind: i32, pi: bool) -> Shim {
-        // SAFETY: an attribute of ours.
+        // SAFETY: the attribute of `attributes`.
         let set = |attribute| assert_eq!(unsafe { libc::pthread_mutexattr_settype(attribute, kind) }, 0);
         Shim::with(attributes(set), pi)
     }
@@ -113,7 +113,7 @@ impl Shim {
     }
 
     fn kind(&self) -> i32 {
-        // SAFETY: the kind lies at byte 16, which the probe has shown.
+        // SAFETY: the kind is at byte 16, as the probe has shown.
         unsafe { *self.raw.get().cast::<i32>().add(4) }
     }
 
@@ -135,7 +135,7 @@ fn layout_is_as_written() {
     Layout::probe(&REAL, me()).unwrap();
 }
 
-/// A ticket fits into a mutex, where libc does not touch it.
+/// A ticket fits into a mutex, in bytes that libc does not touch.
 #[test]
 fn a_mutex_has_room_for_its_ticket() {
     let mutex = Shim::with(libc::PTHREAD_MUTEX_INITIALIZER, false);
@@ -147,13 +147,13 @@ fn a_mutex_has_room_for_its_ticket() {
         assert!(ticket.is_locked());
         ticket.unlock(me()).unwrap();
     }
-    // SAFETY: an attribute of ours.
+    // SAFETY: the attribute of `attributes`.
     let robust = attributes(|each| assert_eq!(unsafe { libc::pthread_mutexattr_setrobust(each, 1) }, 0));
     // SAFETY: initialised and alive.
     assert!(unsafe { mutex.layout.ticket(&robust) }.is_none());
 }
 
-/// A libc whose lock does nothing is refused with what was found.
+/// A libc whose lock does nothing is refused with the value that was found.
 #[test]
 fn probe_refuses_a_libc_that_behaves_otherwise() {
     unsafe extern "C" fn idle(_: *mut libc::pthread_mutex_t) -> i32 {
@@ -163,8 +163,7 @@ fn probe_refuses_a_libc_that_behaves_otherwise() {
     assert_eq!((mismatch.what, mismatch.expected, mismatch.found), ("a locked mutex", 1, 0));
 }
 
-/// One table of operations and codes for the original protocol and for PI.
-/// Valgrind's tools know a mutex by its address: what is destroyed was made there.
+/// Valgrind's tools identify a mutex by its address: a destroyed mutex was initialised there.
 #[test]
 fn probe_destroys_what_it_has_made_where_it_made_it() {
     static MADE: std::sync::Mutex<Vec<usize>> = std::sync::Mutex::new(Vec::new());
@@ -185,6 +184,7 @@ fn probe_destroys_what_it_has_made_where_it_made_it() {
     assert!(MADE.lock().unwrap().is_empty());
 }
 
+/// One table of operations and codes for the original protocol and for PI.
 #[test]
 fn codes_are_those_of_the_original_protocol() {
     let table = |kind: i32, pi: bool| {
@@ -210,7 +210,7 @@ fn codes_are_those_of_the_original_protocol() {
                 break;
             }
         }
-        // The owner ended without unlocking: locked for good, deadlines hold.
+        // The owner ended without unlocking: it stays locked, and deadlines still pass.
         codes.push(mutex.try_lock());
         codes.push(mutex.lock_until(&within(5)));
         // SAFETY: an initialised mutex.
@@ -245,7 +245,7 @@ fn static_initialisers_are_converted() {
 #[test]
 fn what_cannot_be_converted_is_refused_with_the_reason() {
     type Set = unsafe extern "C" fn(*mut libc::pthread_mutexattr_t, i32) -> i32;
-    // SAFETY: an attribute of ours.
+    // SAFETY: the attribute of `attributes`.
     let with = |set: Set, value| attributes(|each| assert_eq!(unsafe { set(each, value) }, 0));
     let shared = with(libc::pthread_mutexattr_setpshared, libc::PTHREAD_PROCESS_SHARED);
     let robust = with(libc::pthread_mutexattr_setrobust, libc::PTHREAD_MUTEX_ROBUST);
@@ -264,11 +264,11 @@ fn what_cannot_be_converted_is_refused_with_the_reason() {
         assert_eq!(mutex.kind(), before);
     }
     let locked = Shim::of_kind(NORMAL, true);
-    // SAFETY: an initialised mutex; round the shim.
+    // SAFETY: an initialised mutex; bypasses the shim.
     unsafe { libc::pthread_mutex_lock(locked.raw.get()) };
     assert_eq!(locked.view().decide(&locked.layout), Decision::Refused(Refusal::Locked));
     assert_eq!(locked.unlock(), 0);
-    // Decided once: a locker may be on its way into libc with the old kind.
+    // Decided once: a locker may be about to enter libc with the old kind.
     assert_eq!(locked.view().decide(&locked.layout), Decision::Refused(Refusal::Locked));
     let planned = Shim::of_kind(NORMAL, true);
     let refused = Decision::Refused(Refusal::ForeignUnlock);
@@ -280,7 +280,7 @@ fn what_cannot_be_converted_is_refused_with_the_reason() {
     assert_eq!(destroyed.view().decide(&destroyed.layout), Decision::Refused(Refusal::UnknownKind));
 }
 
-/// Many threads meet a static mutex at its first use, again and again: decided once, exclusive at once.
+/// Many threads meet a static mutex at its first use, again and again: decided once, exclusive immediately.
 #[test]
 fn conversion_against_concurrent_lockers() {
     for _ in 0..300 {
@@ -339,7 +339,7 @@ fn many_threads() {
     assert_eq!(shards.iter().map(|(_, data)| data.writes()).sum::<u64>(), entered.load(Ordering::Relaxed));
 }
 
-/// A mutex as a semaphore: nobody waits, somebody waits, the owner itself waits.
+/// A mutex used as a semaphore: with no waiter, with one, and with the owner itself as the waiter.
 #[test]
 fn foreign_unlock_of_an_uncontended_mutex() {
     let mutex = Shim::of_kind(NORMAL, true);
@@ -411,12 +411,12 @@ fn an_owner_that_locks_again_waits_for_the_foreign_unlock() {
     assert_eq!(mutex.unlock(), 0);
 }
 
-/// A lock that went round us is noticed, and both protocols do not meet on one word.
+/// A lock that bypassed the shim is noticed, and the two protocols do not meet on one word.
 #[test]
 fn a_bypass_sends_the_mutex_back() {
     let mutex = Shim::of_kind(NORMAL, true);
     assert!(mutex.converted());
-    // SAFETY: as a thread would leave it that read the kind before the conversion.
+    // SAFETY: the word as a thread leaves it that read the kind before the conversion.
     unsafe { *mutex.raw.get().cast::<u32>() = 1 };
     assert_eq!(mutex.lock_until(&within(20)), libc::ETIMEDOUT);
     assert_eq!(mutex.view().decide(&mutex.layout), Decision::Refused(Refusal::Bypassed));
@@ -425,7 +425,6 @@ fn a_bypass_sends_the_mutex_back() {
     assert_eq!((mutex.lock(), mutex.unlock()), (0, 0));
 }
 
-/// libc's wait for a condition unlocks and locks a converted mutex.
 #[test]
 fn a_wait_with_a_mutex_that_nobody_holds_is_as_without_us() {
     let mutex = Shim::of_kind(libc::PTHREAD_MUTEX_NORMAL, true);
@@ -433,12 +432,13 @@ fn a_wait_with_a_mutex_that_nobody_holds_is_as_without_us() {
     assert!(!mutex.view().before_condition(me()), "it goes back to its own protocol");
     let mut condition: libc::pthread_cond_t = libc::PTHREAD_COND_INITIALIZER;
     let past = libc::timespec { tv_sec: 1, tv_nsec: 0 };
-    // SAFETY: both initialised. libc unlocks the mutex though nobody holds it, and locks it again.
+    // SAFETY: both initialised. libc unlocks the mutex although it is not held, and locks it again.
     let waited = unsafe { libc::pthread_cond_timedwait(&mut condition, mutex.raw.get(), &past) };
     assert_eq!(waited, libc::ETIMEDOUT);
     assert_eq!(mutex.unlock(), 0);
 }
 
+/// libc's wait for a condition unlocks and locks a converted mutex.
 #[test]
 fn conditions_work_with_converted_mutexes() {
     for kind in [NORMAL, RECURSIVE, ERRORCHECK, layout::ADAPTIVE] {
@@ -494,14 +494,14 @@ fn a_child_unlocks_what_its_parent_locked() {
         unsafe { libc::_exit(if freed && again == 0 { 0 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: our child.
+    // SAFETY: this test's child.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0);
     assert_eq!(mutex.unlock(), 0);
     assert!(mutex.converted());
 }
 
-/// Who holds a converted mutex runs at the priority of who waits for it, through a nested one too.
+/// The holder of a converted mutex runs at the priority of its waiters, through a nested mutex too.
 #[test]
 fn the_holder_inherits() {
     let priority = |tid: u32| {
@@ -545,7 +545,7 @@ fn the_holder_inherits() {
     });
 }
 
-/// The kernel would hand the lock of an ended owner to who sleeps for it; the original protocol leaves it locked.
+/// The kernel would hand an ended owner's lock to a sleeper; the original protocol leaves it locked.
 #[test]
 fn an_owner_that_ends_while_others_wait_leaves_it_locked() {
     let mutex = Shim::of_kind(NORMAL, true);
@@ -569,8 +569,8 @@ fn an_owner_that_ends_while_others_wait_leaves_it_locked() {
     assert_eq!((mutex.lock(), mutex.unlock()), (0, 0));
 }
 
-/// A foreign unlock at any moment of others' coming and going: everybody gets in, one at a time. Four rounds side by side:
-/// most of a round is the time that a sleeper takes to look whether the mutex went back.
+/// A foreign unlock at any moment while others come and go: every thread gets in, one at a time. Four rounds run in
+/// parallel: most of a round is the time until a sleeper checks whether the mutex went back.
 #[test]
 fn foreign_unlocks_against_every_kind_of_locker() {
     thread::scope(|scope| {
@@ -614,7 +614,7 @@ fn foreign_unlock_against_lockers(round: u64) {
     assert_eq!(unsafe { libc::pthread_mutex_destroy(mutex.raw.get()) }, 0);
 }
 
-/// Whoever comes out of the kernel and goes in again passes all others in its queue: a crowd comes out less often.
+/// A thread that comes out of the kernel and enters again passes all others in its queue: a crowd comes out less often.
 #[test]
 fn a_crowd_sleeps_longer_at_a_stretch() {
     const CROWD: u32 = 300;
@@ -642,7 +642,7 @@ fn a_crowd_sleeps_longer_at_a_stretch() {
         thread::sleep(Duration::from_millis(800));
         let slept = switches() - before;
         assert_eq!(shim.unlock(), 0);
-        // In slices of 100 ms each: 9 times, and once to begin with.
+        // With slices of 100 ms each: 9 times, and once at the start.
         assert!(slept < i64::from(4 * CROWD), "{slept} sleeps of {CROWD} threads");
     });
 }
@@ -652,11 +652,12 @@ unsafe extern "C" {
     fn pthread_setcanceltype(kind: i32, old: *mut i32) -> i32;
 }
 
-/// A thread that may be cancelled at any instruction ends while it waits: nobody owns the mutex afterwards, as without us.
+/// A thread that may be cancelled at any instruction ends while it waits: afterwards the mutex has no owner, as in libc.
 #[test]
 fn a_waiter_that_is_cancelled_does_not_own_it() {
     extern "C-unwind" fn waits(shim: *mut libc::c_void) -> *mut libc::c_void {
-        // SAFETY: the test's, which waits for this thread; its own kind of cancellation (PTHREAD_CANCEL_ASYNCHRONOUS).
+        // SAFETY: the test's shim, and the test waits for this thread; the thread's own kind of cancellation
+        // (PTHREAD_CANCEL_ASYNCHRONOUS).
         unsafe {
             pthread_setcanceltype(1, std::ptr::null_mut());
             let _ = (*shim.cast::<Shim>()).view().lock(me());
@@ -667,7 +668,7 @@ fn a_waiter_that_is_cancelled_does_not_own_it() {
     for held_on in [false, true] {
         assert!(shim.converted());
         assert_eq!(shim.lock(), 0);
-        // SAFETY: a thread of C's, whose frames need no destructors.
+        // SAFETY: a C thread, whose frames need no destructors.
         let ended = unsafe {
             let mut thread = std::mem::zeroed();
             let start: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void = std::mem::transmute(waits as *const ());

@@ -1,4 +1,4 @@
-//! Boosts and the guard, with real priorities. Where SCHED_FIFO is not allowed these tests say so and pass.
+//! Boosts and the guard, with real priorities. Where SCHED_FIFO is not allowed these tests print that and pass.
 #![cfg(not(loom))]
 
 mod hands;
@@ -28,7 +28,7 @@ fn rank(tid: Tid) -> u32 {
     Policy::of(tid).unwrap().rank()
 }
 
-/// A lock with boosts, as an interposer would put them together.
+/// A lock with boosts, combined as in an interposer.
 struct Boosted {
     lock: Ticket,
 }
@@ -63,7 +63,7 @@ impl Boosted {
     }
 }
 
-/// A holder at 5, waiters at 20 and 40 on two nested locks; the higher gives up, the other gets in.
+/// A holder at 5, waiters at 20 and 40 on two nested locks. The higher one gives up, the other gets in.
 #[test]
 fn boosts_nest_and_end() {
     let seats: Seats<8> = Seats::new();
@@ -114,7 +114,7 @@ fn boosts_nest_and_end() {
     });
 }
 
-/// The waiter's priority goes on to whom its holder waits for.
+/// The waiter's priority is passed on to the thread that its holder waits for.
 #[test]
 fn boosts_follow_a_chain() {
     let seats: Seats<8> = Seats::new();
@@ -194,7 +194,7 @@ fn a_policy_of_the_programs_own_is_left() {
             assert_eq!(rank(my), 12, "set meanwhile, round us");
             waiter.join().unwrap();
             assert_eq!(rank(my), 12);
-            // The same, told to us: nothing changes while it is raised, and the wish is its base afterwards.
+            // The same through `policy_wanted`: no change while it is raised, and the wanted policy is its base afterwards.
             assert!(lock.lock(seats, seat, 1));
             let waiter = scope.spawn(move || {
                 assert!(fifo(30));
@@ -260,14 +260,14 @@ fn deadline() -> bool {
     set
 }
 
-/// Random locks, priorities, deadlines: at the end every thread has the policy it came with.
+/// Random locks, priorities, deadlines: at the end every thread has the policy that it started with.
 #[test]
 fn nobody_is_left_high() {
     at_the_end_everybody_is_as_before(false);
 }
 
-/// The kernel sets nobody's policy whom it has raised to SCHED_DEADLINE, as it does with who holds a latch that such a thread
-/// wants.
+/// The kernel refuses to set the policy of a thread that it has raised to SCHED_DEADLINE, as it does for the holder of
+/// a latch that such a thread waits for.
 #[test]
 fn nobody_is_left_high_beside_a_thread_with_a_deadline() {
     at_the_end_everybody_is_as_before(true);
@@ -289,7 +289,7 @@ fn at_the_end_everybody_is_as_before(with_deadline: bool) {
                 let seat = seats.register(me()).unwrap();
                 let mut dice = hands::Dice::new(number as u64 + 1);
                 for _ in 0..400 {
-                    // In order, so that nothing but a deadline is ever in the way.
+                    // In order, so that only a deadline is ever in the way.
                     let (first, second) = (dice.roll(2) as usize, 2);
                     if locks[first].lock(seats, seat, 1 + dice.roll(3)) {
                         if locks[second].lock(seats, seat, 1 + dice.roll(3)) {
@@ -331,11 +331,11 @@ fn guard_nests_and_recovers() {
     assert_eq!(thread::scope(|scope| scope.spawn(|| guard.leave(me())).join().unwrap()), Err(NotHeld));
     assert_eq!(guard.leave(me()), Ok(()));
     assert_eq!(guard.holder(), None);
-    // It ends inside, before anybody waits.
+    // It ends inside, before any thread waits.
     thread::scope(|scope| scope.spawn(|| assert_eq!(guard.enter(me()), Entered::AtOnce)).join().unwrap());
     assert_eq!(guard.enter(me()), Entered::Recovered);
     assert_eq!(guard.leave(me()), Ok(()));
-    // It ends inside while somebody waits.
+    // It ends inside while a thread waits.
     let guard = Arc::new(guard);
     let both = Arc::new(Barrier::new(2));
     let (theirs, there) = (guard.clone(), both.clone());
@@ -353,7 +353,7 @@ fn guard_nests_and_recovers() {
     assert_eq!(guard.leave(me()), Ok(()));
 }
 
-/// Nobody has to wait longer than they said, and who gave up is not inside.
+/// No thread waits longer than its limit, and a thread that gave up is not inside.
 #[test]
 fn guard_is_not_waited_for_for_ever() {
     use std::time::{Duration, Instant};
@@ -390,7 +390,7 @@ fn guard_is_not_waited_for_for_ever() {
     assert_eq!(guard.holder(), None);
 }
 
-/// Who is inside runs at the priority of who waits.
+/// The thread inside runs at its waiters' priority.
 #[test]
 fn guard_inherits() {
     let guard = Guard::new();

@@ -1,4 +1,4 @@
-//! What prepared transfers and launches had, and the channel might still use.
+//! Resources of dropped transfers and launches that the channel might still use.
 
 use crate::tracker::{Ticket, Tracker};
 use std::any::Any;

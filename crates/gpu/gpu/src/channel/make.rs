@@ -1,4 +1,4 @@
-//! How a channel comes to be.
+//! How a channel is made.
 
 use super::objects::{CONTEXT_WINDOW, Contexts, Making};
 use super::*;
@@ -11,16 +11,16 @@ use rm::abi::{
 use rm::class::{self, engine};
 use rm::driver;
 
-/// How long a new channel may take for its first submission.
+/// How long a new channel's first submission may take.
 const START: Duration = Duration::from_secs(2);
-/// Channels whose submissions may be waited for before that allocates.
+/// How many channels can be waited for before a wait allocates.
 const AWAITED: usize = 256;
-/// What channels are told apart by.
+/// Identifies channels.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 impl Channel {
     /// # Errors
-    /// What the driver refuses, by name; [`Error::Group`] where CUDA's group cannot be joined.
+    /// The driver's error, by name; [`Error::Group`] if CUDA's group cannot be joined.
     pub fn new(space: &Arc<AddressSpace>, engine: Engine, options: ChannelOptions) -> Result<Channel, Error> {
         if !(8..=1024).contains(&options.entries) || !options.entries.is_power_of_two() {
             return Err(Error::Entries(options.entries));
@@ -51,7 +51,7 @@ impl Channel {
             Engine::Graphics => engine::GRAPHICS,
             Engine::Copy(n) => engine::copy(n).ok_or(Error::NoClass(architecture.copy))?,
         };
-        // A copy engine that is part of the graphics engine is reached by a graphics channel: its own runlist has no other.
+        // A copy engine that is part of the graphics engine is reached by a graphics channel: its runlist takes no other.
         let graphics = match engine {
             Engine::Graphics => true,
             Engine::Copy(n) => device.engines()?.iter().any(|e| e.number == n && e.is_graphics()),
@@ -72,7 +72,7 @@ impl Channel {
                 objects.alloc(device.device, class::KEPLER_CHANNEL_GROUP_A, &mut group)?
             }
         };
-        // Runqueue 1 for graphics: a channel on runqueue 0 beside CUDA's first has been seen to make it miss a doorbell.
+        // Runqueue 1 for graphics: a channel on runqueue 0 next to CUDA's first was seen to make CUDA's miss a doorbell.
         let deny = channel_flags::DENY_PHYSICAL_MODE_CE | channel_flags::DENY_AUTH_LEVEL_PRIV;
         let (share, flags) = match (graphics, joined) {
             (false, _) => (0, deny),
@@ -100,13 +100,13 @@ impl Channel {
         let shape = &device.abi.branch().layouts.channel_alloc;
         let handle = objects.alloc_shaped(group, architecture.channel, shape, &mut params)?;
         if graphics {
-            // Also where only copies are wanted: without it the channel has no context for UVM to register.
+            // Also if only copies are needed: without it the channel has no context for UVM to register.
             objects.alloc_engine(handle, architecture.compute, &mut [])?;
         }
         let copies = engine == Engine::Graphics && options.copies;
         let copier = match engine {
             Engine::Copy(_) => Some(engine_type),
-            // One that shares the graphics engine's runlist.
+            // The one that shares the graphics engine's runlist.
             Engine::Graphics if copies => {
                 let shares = device.engines()?.iter().find(|e| e.is_graphics()).and_then(|e| engine::copy(e.number));
                 Some(shares.ok_or(Error::NoClass(architecture.copy))?)
@@ -122,7 +122,7 @@ impl Channel {
             (true, None) => Some(Contexts::reserve(space)?),
             _ => None,
         };
-        // In CUDA's group the context buffers are the group's, where CUDA has put them.
+        // In CUDA's group the context buffers are the group's, at CUDA's addresses.
         let (base, length) = match (&contexts, joined) {
             (Some(contexts), _) => (contexts.at, CONTEXT_WINDOW),
             (None, Some(cudas)) => cudas.contexts,
@@ -137,11 +137,11 @@ impl Channel {
             length,
             ..Default::default()
         };
-        // SAFETY: the struct is the request's.
+        // SAFETY: the struct belongs to this request.
         unsafe {
             driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::REGISTER_CHANNEL, &mut register)?;
         }
-        // Entries in video memory, and words that lie there: GP_PUT must not be seen before them.
+        // Entries or words in video memory: the GPU must not see GP_PUT before them.
         let posted = [options.gpfifo, options.pushbuffer].contains(&Place::Video);
         let flush = match (posted && options.userd == Place::Host, options.gpfifo) {
             (false, _) => None,
@@ -199,7 +199,7 @@ impl Channel {
         Ok(channel)
     }
 
-    /// The first submission: the class on its subchannel. It is waited for, so that a channel that is given out works.
+    /// The first submission: binds the class to its subchannel. Waits for it, so that a channel works before it is returned.
     fn bind(&mut self) -> Result<(), Error> {
         let mut words = [0; layout::SEMAPHORE];
         release(&mut words, self.engine, self.tracker.va(), Ticket(0))?;

@@ -1,11 +1,11 @@
 //! A channel: a ring of GPFIFO entries that one engine consumes.
 //!
-//! How far the GPU has come is learnt from a semaphore of the channel's own, released by the last entry of every quarter
-//! of the ring, as CUDA does it: GP_GET is never read, for it lies behind PCIe, and it may not be kept where a tap stands
-//! between us and USERD.
+//! A semaphore of the channel shows how far the GPU has come. The last entry of every quarter of the ring releases it,
+//! as CUDA does. GP_GET is never read: it may be across PCIe, and it may not be kept up to date when a tap is between
+//! doorbell and USERD.
 //!
-//! `make` builds one out of the driver's objects (`objects`), `progress` knows how full its ring is, `grave` keeps what it may
-//! still read. Submissions are here.
+//! `make` builds a channel out of the driver's objects (`objects`), `progress` tracks how full its ring is, `grave`
+//! keeps memory that it may still read. Submissions are here.
 
 mod grave;
 mod launches;
@@ -46,42 +46,43 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use words::Awaited;
 
-/// How long a dropped channel may take for what is under way.
+/// How long a dropped channel may take for its pending work.
 const STOP: Duration = Duration::from_millis(500);
 /// Ticks of the time stamp counter, 1 to 5 GHz, without progress before a poll rings the doorbell again: 7 to 34 ms.
 const AGAIN: u64 = 1 << 25;
-/// Of these so many at most are not known to be consumed, in a power of two.
+/// The maximum number of quarters not known to be consumed, a power of two.
 const MARKS: u64 = 8;
-/// In the channel's own page: error notifier @0, marker semaphore, marker segments.
+/// In the channel's page: error notifier @0, marker semaphore, marker segments.
 const MARKER_SEMAPHORE: u64 = 0x100;
 const TRACKER_SEMAPHORE: u64 = 0x140;
 const MARKER_SEGMENTS: u64 = 0x200;
-/// Behind it, one for each GPFIFO entry: the release that ends a submission.
+/// After them, one for each GPFIFO entry: the release that ends a submission.
 const RELEASES: u64 = 0x1000;
 const RELEASE_STRIDE: u64 = 64;
 
-/// One channel. Freed on drop, with everything that it has in flight.
+/// One channel. Freed on drop, with all its work in flight.
 #[derive(Debug)]
 pub struct Channel {
     objects: Arc<Objects>,
     in_flight: Vec<Option<Arc<Segment>>>,
-    /// How many of them are some: prepared transfers keep theirs, and there is nothing to go through then.
+    /// How many of them are `Some`. Prepared transfers keep their own segments; then this is 0 and no search is needed.
     segments: usize,
     ring: Ring,
-    /// Where USERD lies, if not in the ring's own memory.
+    /// USERD's place, if it is not in the ring's memory.
     userd: Option<Ring>,
     page: Arc<Memory>,
     _contexts: Option<Contexts>,
     tracker: Arc<Tracker>,
     grave: Grave,
-    /// Other channels whose submissions are waited for here.
+    /// Other channels whose submissions this channel waits for.
     awaited: Vec<Awaited>,
-    /// Segments that were consumed and are not freed yet: a prepared submission frees nothing.
+    /// Segments that were consumed and are not freed yet: a prepared submission frees no memory.
     spent: Vec<Arc<Segment>>,
     id: u64,
     gpfifo_at: *const AtomicU64,
     put_at: *const AtomicU32,
-    /// A word of video memory that is loaded before GP_PUT is stored in host memory, which may overtake what is posted to the GPU.
+    /// A word of video memory that is loaded before GP_PUT is stored in host memory, because that store may overtake
+    /// stores posted to the GPU.
     flush: Option<Flush>,
     pushbuffers: Place,
     space: Arc<AddressSpace>,
@@ -90,7 +91,7 @@ pub struct Channel {
     copies: bool,
     /// QMDs that pushbuffers may start, ascending.
     granted: Vec<u64>,
-    /// What was prepared on it first.
+    /// The kind of work that was prepared on it first.
     used_for: Option<Use>,
     handle: u32,
     token: u32,
@@ -98,19 +99,19 @@ pub struct Channel {
     bar: Bar,
     site: Site,
     rung_again: AtomicU32,
-    /// Something was submitted that does not release the tracker.
+    /// A submission was made that does not release the tracker.
     owes: bool,
-    /// The last poll in vain at which something had moved: time stamp counter (0: none), and how far the channel was.
+    /// The last fruitless poll at which the channel had moved: time stamp counter (0: none), and how far the channel was.
     stuck_since: AtomicU64,
     stuck_at: AtomicU64,
     /// Entries ever written.
     sequence: u64,
     /// Entries known to be consumed.
     consumed: u64,
-    /// Who says that a quarter is consumed, at its number modulo [`MARKS`]: the submission that is its last entry but one, or a
-    /// marker, its last.
+    /// The submission that shows that a quarter is consumed, at the quarter's number modulo [`MARKS`]. It is the
+    /// quarter's last entry but one; without a submission there, a marker as the last entry.
     marks: [Option<Ticket>; MARKS as usize],
-    /// Quarters that have a mark, and that are known to be consumed.
+    /// The number of quarters that have a mark, and of those known to be consumed.
     marked: u64,
     known: u64,
 }
@@ -120,7 +121,7 @@ impl Channel {
         self.engine
     }
 
-    /// Whose channel group it is in.
+    /// The owner of the channel's group.
     pub fn group(&self) -> Group {
         self.group
     }
@@ -129,7 +130,7 @@ impl Channel {
         &self.space
     }
 
-    /// What a ring stores: runlist << 16 | channel number.
+    /// The value that a doorbell stores: runlist << 16 | channel number.
     pub fn token(&self) -> u32 {
         self.token
     }
@@ -144,12 +145,13 @@ impl Channel {
         self.handle
     }
 
-    /// GPFIFO entries ever written, those of the channel's own markers included.
+    /// GPFIFO entries ever written, including the channel's own markers.
     pub fn entries_written(&self) -> u64 {
         self.sequence
     }
 
-    /// What a pushbuffer for this channel may contain. (Between launches: no copies and kernels, whose end its release does not wait for.)
+    /// The rules for pushbuffers on this channel. (Between launches: no copies and kernels, because the release does
+    /// not wait for them.)
     pub fn rules(&self) -> Rules<'_> {
         Rules {
             architecture: self.space.device().architecture(),
@@ -160,7 +162,7 @@ impl Channel {
         }
     }
 
-    /// The number of its last submission: so many there were.
+    /// The number of its last submission, which is also the count of submissions.
     pub fn submitted(&self) -> u64 {
         self.tracker.submitted.load(Ordering::SeqCst)
     }
@@ -170,7 +172,7 @@ impl Channel {
         if self.space.device().forked() { None } else { notified(&self.page) }
     }
 
-    /// For threads that wait for what this channel does.
+    /// For threads that wait for this channel's work.
     pub fn observer(&self) -> Observer {
         Observer::new(&self.tracker, &self.page, self.space.device())
     }
@@ -179,12 +181,12 @@ impl Channel {
     ///
     /// # Errors
     /// [`Error::RingFull`], [`Error::Stale`], [`Error::OtherChannel`], [`Error::ChannelKilled`],
-    /// [`Error::ChannelStopped`], [`Error::Forked`]: nothing was submitted then.
+    /// [`Error::ChannelStopped`], [`Error::Forked`]: the submission was not made.
     pub fn submit(&mut self, pushbuffer: &Validated) -> Result<Ticket, Error> {
         self.submit_all(&[pushbuffer])
     }
 
-    /// What a submission has to check: the channel's kind, and that nothing that it names was unmapped.
+    /// The checks of a submission: the channel's kind, and that no memory that it names was unmapped.
     #[inline]
     fn check(&self, pushbuffer: &Validated) -> Result<(), Error> {
         if !pushbuffer.is_for(self.engine, &self.space) {
@@ -202,13 +204,13 @@ impl Channel {
         }
     }
 
-    /// Checks the words of a transfer and what it is prepared between: they may name that, and the tracker.
+    /// Checks the words of a transfer and the regions that it is prepared between. The words may name these and the tracker.
     pub(crate) fn check_transfer(&self, words: &[u32], between: &Between) -> Result<(), Error> {
         between.check(&self.space, self.space.device().uuid())?;
         self.check_words(words, Some(between))
     }
 
-    /// After a ticket was taken: what the submission names, and whether all of it is still there. No lock.
+    /// After a ticket was taken: notes the memory that the submission names, and checks that all of it still exists. No lock.
     #[inline]
     pub(crate) fn admit_transfer(&self, between: &Between) -> Result<(), Error> {
         self.admit_here(&between.to)?;
@@ -223,7 +225,7 @@ impl Channel {
         Ok(validate::check(words, &Rules { space, ..self.rules() })?)
     }
 
-    /// Several, with one doorbell.
+    /// Submits several, with one doorbell.
     pub fn submit_all(&mut self, pushbuffers: &[&Validated]) -> Result<Ticket, Error> {
         self.usable()?;
         self.spent.clear();
@@ -244,7 +246,7 @@ impl Channel {
         Ok(ticket)
     }
 
-    /// The entry that releases the tracker when what was submitted before is done.
+    /// The entry that releases the tracker when the work before it is done.
     fn push_release(&mut self, ticket: Ticket) {
         let offset = RELEASES + RELEASE_STRIDE * self.slot();
         let mut words = [0; 2 * layout::SEMAPHORE];
@@ -254,7 +256,7 @@ impl Channel {
             _ => release(&mut words, self.engine, tracker, ticket).unwrap_or(0),
         };
         debug_assert!(length > 0);
-        // The segment's last use was a whole ring ago, and the ring has room: it has been consumed.
+        // The segment was last used a whole ring ago, and the ring has room: it has been consumed.
         for (i, word) in words.iter().take(length).enumerate() {
             self.page.word(offset + 4 * i as u64).store(*word, Ordering::Relaxed);
         }
@@ -263,7 +265,7 @@ impl Channel {
         }
     }
 
-    /// An entry without a pushbuffer (control opcode NOP) and a ring: costs the GPU one fetch.
+    /// Submits an entry without a pushbuffer (control opcode NOP) and rings: costs the GPU one fetch.
     pub fn submit_nop(&mut self) -> Result<(), Error> {
         self.usable()?;
         self.room(1)?;
@@ -286,12 +288,12 @@ impl Channel {
         self.sequence += 1;
     }
 
-    /// What tells this channel from all others of the process.
+    /// Identifies this channel in the process.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// What executes its transfers, and the address of what they release.
+    /// The engine that executes its transfers, and the address that they release.
     pub(crate) fn ends(&self) -> (Engine, u64) {
         (self.engine, self.tracker.va())
     }
@@ -304,7 +306,7 @@ impl Channel {
         self.grave.clone()
     }
 
-    /// Frees the segments of prepared transfers that are gone and done.
+    /// Frees the segments of prepared transfers that were dropped and are done.
     pub(crate) fn bury(&mut self) {
         self.grave.bury(&self.tracker);
         self.spent.clear();
@@ -317,7 +319,7 @@ impl Channel {
         if self.free_entries() < 2 { self.room(1) } else { Ok(()) }
     }
 
-    /// The next number, announced to who might free memory meanwhile.
+    /// Takes the next number and announces it to threads that might free memory.
     #[inline]
     pub(crate) fn take_ticket(&mut self) -> Ticket {
         let number = self.tracker.submitted.load(Ordering::Relaxed) + 1;
@@ -327,12 +329,12 @@ impl Channel {
         Ticket(number)
     }
 
-    /// A number that will not be submitted after all.
+    /// Returns a number that will not be submitted after all.
     pub(crate) fn give_back(&mut self, ticket: Ticket) {
         self.tracker.give_back(ticket.0 - 1);
     }
 
-    /// Alive, not stopped, and this is the process that opened it.
+    /// Checks that it is alive, not stopped, and that this is the process that opened it.
     #[inline]
     pub(crate) fn usable(&self) -> Result<(), Error> {
         if self.space.device().forked() {
@@ -355,7 +357,7 @@ impl Channel {
         Ticket(self.tracker.submitted.load(Ordering::Relaxed))
     }
 
-    /// As if so many more had been submitted, and done.
+    /// As if `more` further submissions had been made and finished.
     #[cfg(test)]
     pub(crate) fn pretend(&mut self, more: u64) {
         let submitted = self.tracker.submitted.fetch_add(more, Ordering::SeqCst) + more;
@@ -363,14 +365,14 @@ impl Channel {
         self.tracker.pretend(submitted as u32);
     }
 
-    /// Announces a number that was promised before.
+    /// Announces a number that was given out before.
     #[inline]
     pub(crate) fn announce(&mut self, ticket: Ticket) {
         // ORDERING: sequentially consistent, see `lease`.
         self.tracker.submitted.store(ticket.0, Ordering::SeqCst);
     }
 
-    /// A gate and what lies behind it.
+    /// Pushes a gate and the body after it.
     pub(crate) fn push_armed(&mut self, entries: [u64; 2]) -> Result<(), Error> {
         self.room(2)?;
         for entry in entries {
@@ -391,7 +393,7 @@ impl Channel {
         self.wait(ticket, limit)
     }
 
-    /// An entry of its own that releases the tracker, after a flush for all who look, when all that was submitted is done.
+    /// A separate entry that releases the tracker when all submitted work is done, after a flush that makes it visible to all.
     ///
     /// # Errors
     /// As [`Channel::submit`].
@@ -399,7 +401,7 @@ impl Channel {
         self.submit_all(&[])
     }
 
-    /// What is pushed next does not release the tracker.
+    /// The next pushed entries do not release the tracker.
     #[inline]
     pub(crate) fn owes_release(&mut self) {
         self.owes = true;
@@ -412,10 +414,10 @@ impl Channel {
         self.ring();
     }
 
-    /// Several entries of one submission; the last one's words release the ticket.
+    /// Pushes several entries of one submission; the last one's words release the ticket.
     ///
     /// # Errors
-    /// [`Error::RingFull`]: nothing was pushed.
+    /// [`Error::RingFull`]: no entry was pushed.
     #[inline]
     pub(crate) fn push_several(&mut self, entries: &[u64], ticket: Ticket) -> Result<(), Error> {
         let Some((last, before)) = entries.split_last() else { return Ok(()) };
@@ -428,17 +430,18 @@ impl Channel {
         Ok(())
     }
 
-    /// That the words of a submission, whose ticket is taken, may name the region.
+    /// Checks that the words of a submission, whose ticket is taken, may name the region.
     #[inline]
     pub(crate) fn admit(&self, region: &Region) -> Result<(), Error> {
         region.belongs(&self.space, self.space.device().uuid())?;
         self.admit_here(region)
     }
 
-    /// As [`Channel::admit`], of a region that was found to belong here before.
+    /// As [`Channel::admit`], for a region that is known to belong here.
     #[inline]
     fn admit_here(&self, region: &Region) -> Result<(), Error> {
-        // ORDERING: read after the ticket was taken, see `lease`. What is named then is named before the submission is finished.
+        // ORDERING: read after the ticket was taken, see `lease`. The region is noted as named before the submission is
+        // finished.
         if !region.is_still_live() {
             return Err(Error::Stale);
         }
@@ -447,7 +450,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Nothing that names the region has been submitted yet: the next submission does.
+    /// No submission names the region yet; the next one does.
     pub(crate) fn names_next(&self, region: &Region) {
         self.tracker.uses.named(region.lease(), self.last_ticket().number() + 1);
     }
@@ -458,8 +461,8 @@ impl Channel {
         self.tracker.finish();
     }
 
-    /// True when the submission is done, and all before it on this channel. Asked again and again without progress, it rings
-    /// the doorbell again, as [`Channel::wait`] does.
+    /// True when the submission and all before it on this channel are done. Repeated calls without progress ring the
+    /// doorbell again, as [`Channel::wait`] does.
     #[inline]
     pub fn done(&self, ticket: Ticket) -> bool {
         if self.space.device().forked() {
@@ -468,11 +471,11 @@ impl Channel {
         self.tracker.done(ticket) || self.polled_in_vain()
     }
 
-    /// Not done: rings again if nothing has moved for [`AGAIN`]. Always false.
+    /// Not done: rings again if the tracker has not moved for [`AGAIN`]. Always false.
     fn polled_in_vain(&self) -> bool {
         let (now, reached) = (ticks(), self.tracker.reached());
         let since = self.stuck_since.load(Ordering::Relaxed);
-        // An exchange would wait until all that was stored before, another channel's doorbell maybe, has left the CPU.
+        // An exchange would wait until all earlier stores, perhaps another channel's doorbell, have left the CPU.
         if since == 0 || self.stuck_at.load(Ordering::Relaxed) != reached {
             self.stuck_at.store(reached, Ordering::Relaxed);
             self.stuck_since.store(now.max(1), Ordering::Relaxed);
@@ -483,7 +486,7 @@ impl Channel {
         false
     }
 
-    /// A doorbell may be missed (seen with channels of two runqueues beside one another); one too many does no harm.
+    /// A doorbell may be missed (seen with channels of two runqueues next to one another); an extra one is harmless.
     fn ring_again(&self) {
         self.rung_again.fetch_add(1, Ordering::Relaxed);
         self.ring();
@@ -507,7 +510,7 @@ impl Channel {
         })
     }
 
-    /// Waits until all that was submitted is done.
+    /// Waits until all submitted work is done.
     ///
     /// # Errors
     /// As [`Channel::wait`].
@@ -515,19 +518,19 @@ impl Channel {
         self.wait(self.last_ticket(), limit)
     }
 
-    /// Ends the channel with what is under way: when this returns the GPU does nothing more for it.
+    /// Ends the channel with its pending work: on return the GPU no longer works for it.
     pub fn stop(&mut self) {
         if !self.space.device().forked() {
             self.tracker.stop();
         }
     }
 
-    /// How often a wait, or polls, without progress have rung the doorbell again.
+    /// How often a wait, or polls, without progress rang the doorbell again.
     pub fn rung_again(&self) -> u32 {
         self.rung_again.load(Ordering::Relaxed)
     }
 
-    /// The GPU's nanoseconds when the last prepared transfer was done.
+    /// The GPU's time in nanoseconds when the last prepared transfer was done.
     pub fn timestamp(&self) -> u64 {
         self.tracker.timestamp()
     }
@@ -536,23 +539,24 @@ impl Channel {
     fn ring(&self) {
         let put = self.slot() as u32;
         Point::BeforeDoorbell.reached();
-        // ORDERING: entries and pushbuffers, maybe through write-combining buffers, before GP_PUT; GP_PUT before the ring.
-        // A locked instruction would do, too, but waits until those buffers are empty: 240 ns for a submission, not 64 (H100).
+        // ORDERING: entries and pushbuffers, maybe through write-combining buffers, before GP_PUT; GP_PUT before the
+        // ring. A locked instruction would also do, but waits until those buffers are empty: 240 ns for a submission
+        // instead of 64 (H100).
         store_fence();
         if let Some(flush) = &self.flush {
-            // ORDERING: a load from video memory comes back after the stores posted before it; GP_PUT goes another way.
+            // ORDERING: a load from video memory returns after the stores posted before it; GP_PUT takes another path.
             let _ = flush.0.word(0).load(Ordering::Acquire);
         }
         // SAFETY: the channel's USERD, which lives as long as self.
         unsafe { (*self.put_at).store(put, Ordering::Relaxed) };
         store_fence();
-        // SAFETY: the page is mapped as long as the device lives, which the address space keeps.
+        // SAFETY: the page is mapped as long as the device lives, and the address space keeps the device.
         unsafe { doorbell::ring(self.site, self.space.device().usermode(self.bar), self.token) };
         Point::AfterDoorbell.reached();
         self.tracker.finish();
     }
 
-    /// GP_GET as the GPU last wrote it; slow behind BAR1, and not kept up to date under every tap.
+    /// GP_GET as the GPU last wrote it. Slow across BAR1, and not kept up to date under every tap.
     pub fn gp_get(&self) -> u32 {
         let ring = self.userd.as_ref().unwrap_or(&self.ring);
         let word: &AtomicU32 = ring.memory.word(ring.offset() + USERD_OFFSET + userd::GP_GET as u64);
@@ -561,7 +565,7 @@ impl Channel {
 }
 
 impl Pushbuffer {
-    /// Checks every word against what `channel` may do. Nothing is submitted without.
+    /// Checks every word against `channel`'s rules. Submissions require this.
     pub fn validate(self, channel: &Channel) -> Result<Validated, Error> {
         let space = &Noting::new(&channel.space, !channel.granted.is_empty());
         let rules = Rules { space, ..channel.rules() };
@@ -572,7 +576,7 @@ impl Pushbuffer {
 }
 
 impl Validated {
-    /// What makes it stale, if something does; otherwise it is fresh again.
+    /// Checks again. Returns the reason if it is stale; otherwise it is fresh again.
     pub fn revalidate(&mut self, channel: &Channel) -> Result<(), Error> {
         let space = &Noting::new(&channel.space, !channel.granted.is_empty());
         self.revalidate_for(channel.engine, &channel.space, &Rules { space, ..channel.rules() })?;
@@ -585,7 +589,7 @@ impl Validated {
 #[derive(Debug)]
 struct Flush(Arc<Memory>);
 
-/// What the words of a transfer may name.
+/// The memory that the words of a transfer may name.
 struct Named<'a> {
     tracker: u64,
     between: Option<&'a Between>,
@@ -597,7 +601,7 @@ impl Ranges for Named<'_> {
     }
 }
 
-// SAFETY: the raw pointers lead into rings that the channel holds, and are only used through `&mut self` or atomically.
+// SAFETY: the raw pointers point into rings that the channel holds, and are only used through `&mut self` or atomically.
 unsafe impl Send for Channel {}
 // SAFETY: as above.
 unsafe impl Sync for Channel {}
@@ -609,20 +613,20 @@ impl Drop for Channel {
         }
         if self.error().is_none() && !self.tracker.is_stopped() {
             if self.owes {
-                // Without room the channel is stopped with what is under way.
+                // Without room the channel is stopped with its pending work.
                 let _ = self.release();
             }
             self.tracker.wait_until(self.last_ticket().number(), Instant::now() + STOP);
         }
-        // Before the memory that the GPU may be reading.
+        // Before the memory is freed that the GPU may be reading.
         self.objects.stop();
-        // Whoever asks later how far it is learns that nothing more comes.
+        // Later calls that wait for its submissions learn that no more will finish.
         self.tracker.end();
         self.space.give_back_leftovers();
     }
 }
 
-/// The words that release the tracker: how many there are.
+/// Writes the words that release the tracker, and returns how many there are.
 fn release(words: &mut [u32], engine: Engine, tracker: u64, ticket: Ticket) -> Result<usize, Error> {
     let mut w = Words::new(words);
     match engine {

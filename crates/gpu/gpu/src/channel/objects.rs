@@ -1,4 +1,4 @@
-//! The driver's objects behind a channel, and the addresses of its context buffers.
+//! The driver's objects of a channel, and the addresses of its context buffers.
 
 use crate::device::Device;
 use crate::error::Error;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const CONTEXTS: u64 = 0x40_0000_0000;
 pub(super) const CONTEXT_WINDOW: u64 = 64 << 20;
 
-/// RM objects of a channel that is being made, freed last made first unless it is finished.
+/// RM objects of a channel in the making. Unless it is finished, they are freed, the last one first.
 #[derive(Debug)]
 pub(super) struct Making {
     pub device: Arc<Device>,
@@ -42,14 +42,14 @@ impl Making {
         Ok(handle)
     }
 
-    /// An engine's object on a channel; it goes with the channel, which must be stopped first.
+    /// An engine's object on a channel. It is freed with the channel, which must be stopped first.
     pub fn alloc_engine(&self, channel: u32, class: u32, params: &mut [u8]) -> Result<(), Error> {
         let device = &self.device;
         driver::alloc_bytes(&*device.driver, device.ctl, device.client, channel, 0, class, params)?;
         Ok(())
     }
 
-    /// All is made, and the channel is registered with UVM.
+    /// All objects are made, and the channel is registered with UVM.
     pub fn finish(mut self, channel: u32) -> Arc<Objects> {
         let made = Mutex::new(std::mem::take(&mut self.made));
         Arc::new(Objects { device: self.device.clone(), channel, made })
@@ -73,7 +73,8 @@ pub(super) struct Objects {
 }
 
 impl Stop for Objects {
-    /// Takes the channel away from UVM and frees what it is made of, last made first; once. The GPU is off it then.
+    /// Unregisters the channel from UVM and frees its objects, the last one first; only once. Afterwards the GPU no
+    /// longer uses it.
     fn stop(&self) {
         let device = &self.device;
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,7 +83,7 @@ impl Stop for Objects {
         }
         let (uuid, client, channel) = (device.uuid, device.client, self.channel);
         let mut call = uvm::UnregisterChannel { uuid, client, channel, status: 0 };
-        // SAFETY: the struct is the request's. What fails here is freed with the channel.
+        // SAFETY: the struct belongs to this request. If it fails, the registration ends with the channel.
         let _ =
             unsafe { driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::UNREGISTER_CHANNEL, &mut call) };
         for (parent, object) in made.drain(..).rev() {
@@ -99,19 +100,19 @@ pub(super) struct Contexts {
 }
 
 impl Contexts {
-    /// Taken from the CPU too: CUDA asks the kernel's memory map which addresses are free.
+    /// Also reserved on the CPU: CUDA looks in the kernel's memory map for free addresses.
     pub fn reserve(space: &Arc<AddressSpace>) -> Result<Contexts, Error> {
         let mut above = CONTEXTS;
         loop {
             let at = space.reserve(CONTEXT_WINDOW, above)?;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-            // SAFETY: NOREPLACE: nothing that is mapped already is touched.
+            // SAFETY: NOREPLACE: existing mappings are not touched.
             let got = unsafe { libc::mmap(at as *mut _, CONTEXT_WINDOW as usize, libc::PROT_NONE, flags, -1, 0) };
             if got as u64 == at {
                 return Ok(Contexts { space: space.clone(), at });
             }
             if got != libc::MAP_FAILED {
-                // SAFETY: the mapping that was just made, elsewhere.
+                // SAFETY: the mapping that was just made, at another address.
                 unsafe { libc::munmap(got, CONTEXT_WINDOW as usize) };
             }
             above = at + CONTEXT_WINDOW;
@@ -122,7 +123,7 @@ impl Contexts {
 
 impl Drop for Contexts {
     fn drop(&mut self) {
-        // SAFETY: our own reservation, with nothing in it.
+        // SAFETY: this struct's own reservation, which is empty.
         unsafe { libc::munmap(self.at as *mut _, CONTEXT_WINDOW as usize) };
         self.space.unreserve(self.at);
     }

@@ -1,21 +1,22 @@
-//! How a channel is made, and where its parts lie.
+//! How a channel is made, and where its parts are.
 
 use crate::device::Bar;
 use crate::doorbell::Site;
 use crate::place::Place;
 
-/// Whose channel group a graphics channel joins.
+/// The owner of the channel group that a graphics channel joins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Group {
-    /// One of its own: it shares the engine with CUDA by time slices.
+    /// Its own group: it shares the engine with CUDA by time slices.
     #[default]
     Own,
-    /// CUDA's, beside its kernels, without a change of context. Needs [`crate::Entry::CudasClient`]; a fault takes CUDA along.
+    /// CUDA's group: runs next to CUDA's kernels without a context switch. Needs [`crate::Entry::CudasClient`]. A fault
+    /// also ends CUDA's channels.
     Cudas,
 }
 
-/// How a channel is made, and where what it needs lies. The default is what CUDA does, but for the pushbuffers: in video
-/// memory they save the engine a read over PCIe (H100: 8 bytes from GPU to host in 3.7 us instead of 4.5).
+/// How a channel is made, and where its parts are. The default is CUDA's, except for the pushbuffers: in video memory
+/// they save the engine a read over PCIe (H100: 8 bytes from GPU to host in 3.7 us instead of 4.5).
 #[derive(Clone, Copy, Debug)]
 pub struct ChannelOptions {
     /// GPFIFO entries: a power of two from 8 to 1024.

@@ -1,13 +1,13 @@
-//! How full the ring is: what has been consumed is learnt from marks at the end of each quarter.
+//! How full the ring is. Marks at the end of each quarter show what has been consumed.
 
 use super::*;
 
-/// Parts of a ring; at the end of each is a mark that says that it is consumed.
+/// Parts of a ring; a mark at the end of each shows that it is consumed.
 const QUARTERS: u32 = 4;
 const MARKER_STRIDE: u64 = 64;
 
 impl Channel {
-    /// Room for so many entries and the markers among them.
+    /// Makes sure that there is room for `entries` and the markers among them.
     pub(crate) fn room(&mut self, entries: u64) -> Result<(), Error> {
         let needed = entries + 1 + (entries >> self.quarter().trailing_zeros());
         if self.free_entries() < needed {
@@ -19,14 +19,13 @@ impl Channel {
         Ok(())
     }
 
-    /// Why none of so many places is free.
+    /// Why none of the `places` is free.
     #[cold]
     pub(crate) fn full(&self, places: u32) -> Error {
         self.error().map_or(Error::RingFull(places), Error::ChannelKilled)
     }
 
-    /// Where the next entry goes. Rings are powers of two, and so are their quarters: nothing is divided on the way of a
-    /// submission.
+    /// The place of the next entry. Rings and their quarters are powers of two, so a submission never divides.
     #[inline]
     pub(super) fn slot(&self) -> u64 {
         self.sequence & u64::from(self.entries - 1)
@@ -42,7 +41,7 @@ impl Channel {
         u64::from(self.entries) - 1 - (self.sequence - self.consumed)
     }
 
-    /// After each entry; `ticket` is the number that it releases.
+    /// Called after each entry; `ticket` is the number that it releases.
     #[inline]
     pub(super) fn mark_quarter(&mut self, ticket: Option<Ticket>) {
         let last = u64::from(self.quarter()) - 1;
@@ -63,7 +62,7 @@ impl Channel {
         let semaphore = self.page.va() + MARKER_SEMAPHORE;
         let written = writer.host_semaphore(HOST, semaphore, self.marked & 0xffff_ffff, Execute::RELEASE);
         debug_assert!(written.is_ok());
-        // The segment's last use was a whole ring ago, and the ring has room: it has been consumed.
+        // The segment was last used a whole ring ago, and the ring has room: it has been consumed.
         for (i, word) in words.iter().enumerate() {
             self.page.word(offset + 4 * i as u64).store(*word, Ordering::Relaxed);
         }
@@ -72,7 +71,7 @@ impl Channel {
         }
     }
 
-    /// Asks the marks, and puts aside the segments that have been consumed. Whoever may free calls `bury` or clears them.
+    /// Reads the marks, and puts aside the consumed segments. A caller that may free memory calls `bury` or clears them.
     pub(super) fn learn(&mut self) {
         let quarter = u64::from(self.quarter());
         let mut consumed = self.consumed;

@@ -1,13 +1,13 @@
-//! Words that the validator has not seen: for a stand-in of libcuda, which submits what libcuda would.
+//! Words that the validator has not seen: for a stand-in for libcuda, which submits the same words as libcuda.
 
 use super::*;
 
 impl Channel {
-    /// Submits `dwords` words at `va` as one entry, as CUDA does: nothing but these words says when they are done. They
-    /// stay as they are until then, which is the caller's to see to.
+    /// Submits `dwords` words at `va` as one entry, as CUDA does. Only these words themselves can report when they are
+    /// done. The caller must keep them unchanged until then.
     ///
     /// # Errors
-    /// [`Error::RealHardware`] on everything but the software GPU; otherwise as [`Channel::submit`].
+    /// [`Error::RealHardware`] except on the software GPU; otherwise as [`Channel::submit`].
     pub fn submit_unchecked(&mut self, va: u64, dwords: u32) -> Result<(), Error> {
         if !self.space.device().is_soft() {
             return Err(Error::RealHardware { index: self.space.device().card().minor as usize });

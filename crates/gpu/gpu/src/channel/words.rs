@@ -1,9 +1,9 @@
-//! Order against somebody else, by a word that one side writes and the other waits for: for channels of launches
-//! (transfers have both in words of their own, see [`crate::Copies`]). And order against another channel of ours, for channels of any kind.
+//! Order between a channel of launches and another party, through a word that one side writes and the other waits for
+//! (transfers have both in their own words, see [`crate::Copies`]). Also order between two of doorbell's channels, of any kind.
 
 use super::*;
 
-/// A submission of another channel, and the first one here that waits for it.
+/// A submission of another channel, and the first submission here that waits for it.
 #[derive(Debug)]
 pub(super) struct Awaited {
     other: Observer,
@@ -12,10 +12,10 @@ pub(super) struct Awaited {
 }
 
 impl Awaited {
-    /// Whether it never comes to its end.
+    /// Whether it will never finish.
     fn is_dead(&self) -> bool {
         let dead = self.other.is_stopped() || self.other.error().is_some();
-        // (In this order: what was done before its channel died is done.)
+        // (In this order: work that was done before its channel died is done.)
         dead && !self.other.done(self.ticket)
     }
 }
@@ -33,16 +33,15 @@ impl Ranges for Word {
 }
 
 impl Channel {
-    /// What is submitted from now on waits until the word at `at` in the region has come to `value`, as a number that
-    /// counts up and wraps. The word stays until what is submitted next is done, which is the caller's to see to:
-    /// nothing is waited for on its behalf until then.
+    /// Later submissions wait until the word at `at` in the region has reached `value`, as a number that counts up and
+    /// wraps. The caller must keep the word until the next submission is done: until then no free waits for it.
     ///
     /// # Errors
-    /// As [`Channel::submit`], [`Error::Outside`], [`Error::Misaligned`]: nothing was submitted.
+    /// As [`Channel::submit`], [`Error::Outside`], [`Error::Misaligned`]: the wait was not submitted.
     pub fn wait_for_word(&mut self, (region, at): (&Region, u64), value: u32) -> Result<(), Error> {
         self.usable()?;
         self.room(1)?;
-        // (Without a ticket: the caller sees to it that the word stays.)
+        // (Without a ticket: the caller must keep the word.)
         region.belongs(&self.space, self.space.device().uuid())?;
         self.names_next(region);
         if !region.is_still_live() {
@@ -56,7 +55,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Writes `value` to the word at `at` in the region when all that was submitted until now is done; done itself then.
+    /// Writes `value` to the word at `at` in the region when all earlier submissions are done; this submission is done then.
     ///
     /// # Errors
     /// As [`Channel::wait_for_word`].
@@ -64,12 +63,11 @@ impl Channel {
         self.usable()?;
         self.room(3)?;
         let word = self.word(region, at)?;
-        // ORDERING: taken before the region is looked at, see `lease`.
+        // ORDERING: taken before the region is read, see `lease`.
         let (before, ticket) = self.take_tickets(1);
         let all = self.admit(region).and_then(|()| {
             Ok([
-                // All that was counted before has been added to the tracker when this is over: nothing else changes it
-                // then.
+                // After this wait all earlier work has added its count to the tracker, and no other work changes it.
                 self.operation(&word, word.tracker, before as u32, Execute::WAIT_AND_SWITCH)?,
                 self.operation(&word, word.va, value, Execute::RELEASE)?,
                 self.operation(&word, word.tracker, ticket.payload(), Execute::RELEASE)?,
@@ -90,14 +88,16 @@ impl Channel {
         Ok(ticket)
     }
 
-    /// What is submitted from now on waits until another channel's submission is done. The wait goes to the GPU with the next submission: this call rings
-    /// no doorbell. Waits for more than 256 other channels allocate. A submission that is done is not waited for, and a channel waits for its own anyway.
+    /// Later submissions wait until another channel's submission is done. The GPU gets the wait with the next submission:
+    /// this call rings no doorbell. Waits for more than 256 other channels allocate. There is no wait for a submission that
+    /// is already done, and none for this channel's own submissions, which are in order anyway.
     ///
-    /// If the other channel dies meanwhile, this one would wait for ever: whoever waits here finds out ([`Channel::dies_with_others`]).
+    /// If the other channel dies, this one would wait forever. Waiting threads detect that with
+    /// [`Channel::dies_with_others`].
     ///
     /// # Errors
-    /// As [`Channel::submit`]; [`Error::OtherSpace`] for a channel that has not the same addresses, [`Error::NotSubmitted`] for a number that the other
-    /// channel has not given out, and what has ended the other channel.
+    /// As [`Channel::submit`]; [`Error::OtherSpace`] for a channel with other addresses, [`Error::NotSubmitted`] for a
+    /// number that the other channel has not given out, or the error that ended the other channel.
     pub fn wait_for_other(&mut self, other: &Observer, ticket: Ticket) -> Result<(), Error> {
         self.usable()?;
         if other.done(ticket) || Arc::ptr_eq(other.tracker(), &self.tracker) {
@@ -117,7 +117,7 @@ impl Channel {
             return Err(Error::ChannelKilled(code));
         }
         self.room(2)?;
-        // The word stays as long as this channel does.
+        // The word lives as long as this channel.
         let next = Ticket(self.last_ticket().number() + 1);
         match self.awaited.iter_mut().find(|known| Arc::ptr_eq(known.other.tracker(), other.tracker())) {
             Some(known) => (known.ticket, known.before) = (ticket, next),
@@ -130,8 +130,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Whether it waits for a submission of a channel that is dead: that one never comes to its end. Then this channel is stopped, so
-    /// that what waits for it is told of an error, and nothing runs without what it was to wait for. It asks the driver for that.
+    /// Whether it waits for a submission of a dead channel, which will never finish. If so, this channel is stopped: its
+    /// waiters get an error, and its work does not run without the work before it. Stopping calls the driver.
     pub fn dies_with_others(&self) -> bool {
         let waits = |awaited: &Awaited| !self.tracker.done(awaited.before) && awaited.is_dead();
         let dies = !self.space.device().forked() && self.awaited.iter().any(waits);
@@ -149,7 +149,7 @@ impl Channel {
         Ok(Word { va, tracker: self.tracker.va() })
     }
 
-    /// The words of one semaphore operation of the host's, as the validator lets them through.
+    /// The words of one host semaphore operation, after the validator's check.
     fn operation(
         &self,
         word: &Word,
@@ -163,10 +163,10 @@ impl Channel {
         Ok(words)
     }
 
-    /// An entry with them, in the place that each entry has for its release.
+    /// Pushes an entry with them, in the entry's place for its release.
     fn push_operation(&mut self, words: [u32; layout::SEMAPHORE]) {
         let offset = RELEASES + RELEASE_STRIDE * self.slot();
-        // The place's last use was a whole ring ago, and the ring has room: it has been consumed.
+        // The place was last used a whole ring ago, and the ring has room: it has been consumed.
         for (i, word) in words.iter().enumerate() {
             self.page.word(offset + 4 * i as u64).store(*word, Ordering::Relaxed);
         }

@@ -1,4 +1,4 @@
-//! What a chain has beside a launch: a counter of its own, by which its parts wait for one another, and bytes that are read when it is submitted.
+//! The parts of a chain that a plain launch lacks: its own counter, by which its parts wait for one another, and bytes that are read when it is submitted.
 
 use super::LaunchWords;
 use super::counts::{blocks_are_data, check_payloads};
@@ -13,16 +13,16 @@ use crate::validate::{Invalid, Ranges};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A word that counts up: what the parts of one chain add to and wait for. The CPU does not look at it, so it may lie in video memory, where a wait of the
-/// GPU's does not go over the bus.
+/// A word that counts up: the parts of one chain add to it and wait for it. The CPU does not read it, so it may be in video memory, where the GPU's wait
+/// does not cross the bus.
 #[derive(Clone, Debug)]
 pub struct Counter(Arc<Memory>);
 
-/// What a counter begins with: it wraps soon, so that whoever does not count in circles is found early.
+/// A counter's first value: it wraps soon, so that code which does not handle that fails early.
 const FIRST: u32 = u32::MAX - 100;
 
 impl Counter {
-    /// One that nothing was added to. (It counts in circles, and begins shortly before it comes round.)
+    /// A new counter. (It begins shortly before it wraps.)
     ///
     /// # Errors
     /// No memory.
@@ -50,18 +50,18 @@ impl Counter {
     }
 }
 
-/// The words of a chain that [`LaunchWords`] does not tell of.
+/// The words of a chain that are not in [`LaunchWords`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChainWords<'a> {
-    /// The counter that QMDs and copies of this chain add to, and nothing else.
+    /// The counter that only QMDs and copies of this chain add to.
     pub counter: Option<&'a Counter>,
-    /// Words of the launch that are the counter's value before the launch and so much more: (word, more).
+    /// Words of the launch that hold the counter's value before the launch plus `more`: (word, more).
     pub counts: &'a [(usize, u32)],
     /// How much one launch adds to the counter.
     pub adds: u32,
-    /// Bytes that travel in the words.
+    /// Bytes that are inline in the words.
     pub sources: &'a [Source],
-    /// Memory that the words may name besides, also of another address space beside the same CUDA: it stays as long as the chain does.
+    /// Further memory that the words may name, possibly of another address space of the same CUDA. It lives as long as the chain.
     pub held: &'a [Arc<Memory>],
 }
 
@@ -73,12 +73,12 @@ pub struct Source {
     pub blocks: Vec<(usize, usize)>,
 }
 
-/// The same, as a launch has it.
+/// The same, as stored in a launch.
 #[derive(Debug)]
 pub(super) struct Inner {
     counts: Vec<(usize, u64)>,
     adds: u64,
-    /// The counter's value when all that was submitted is done.
+    /// The counter's value when all submitted work is done.
     base: u64,
     sources: Vec<Source>,
 }
@@ -104,12 +104,12 @@ impl Inner {
         Ok(Inner { counts, adds: chain.adds.into(), base: FIRST.into(), sources: chain.sources.to_vec() })
     }
 
-    /// It changes no word.
+    /// Whether it changes no word.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty() && self.sources.is_empty() && self.adds == 0
     }
 
-    /// Payloads and bytes, into a slot that is not under way.
+    /// Writes payloads and bytes into a slot that is not in progress.
     #[inline]
     pub fn put(&self, slots: &Slots, slot: usize) {
         for &(word, more) in &self.counts {
@@ -119,8 +119,8 @@ impl Inner {
             let (mut from, mut left) = (source.from.va() as *const u8, source.from.length() as usize);
             for &(word, words) in &source.blocks {
                 let bytes = left.min(4 * words);
-                // SAFETY: the ticket is taken and the region was there after it, so whoever frees it waits; the CPU can read it, as `prepare_chain` was
-                // promised. The slot is not under way. What is left of the last word is not written to memory by the engine.
+                // SAFETY: the ticket is taken and the region was live after that, so a thread that frees it waits. The caller of `prepare_chain` promised
+                // that the CPU can read it. The slot is not in progress. The engine does not write the rest of the last word to memory.
                 unsafe {
                     slots.put_bytes(slot, word, from, bytes);
                     from = from.add(bytes);
@@ -130,7 +130,7 @@ impl Inner {
         }
     }
 
-    /// One more was submitted.
+    /// Called after each submission.
     #[inline]
     pub fn launched(&mut self) {
         self.base = self.base.wrapping_add(self.adds);

@@ -1,12 +1,12 @@
-//! Which words of a launch are payloads.
+//! Checks which words of a launch are payloads.
 
 use crate::validate::Invalid;
 use pushbuf::encode::offset;
 use pushbuf::encode::subchannel::{COMPUTE, COPY};
 use pushbuf::header::{Header, Kind};
 
-/// That each of these words is a payload, of an acquire or a release or inline data: whatever number stands there, the validator's verdict holds. That the
-/// first acquire waits for the launch before, and no number lies outside the launch's own.
+/// Checks that each of these words is a payload of an acquire, a release or inline data, so that the validator's verdict holds for any number in it. Also
+/// that the first acquire waits for the previous launch, and that no number is outside this launch's own.
 pub fn check_counts(words: &[u32], counts: &[(usize, u32)], adds: u32) -> Result<(), Invalid> {
     let invalid = |at, why, detail| Err(Invalid { at, why, detail });
     if adds == 0 {
@@ -18,7 +18,7 @@ pub fn check_counts(words: &[u32], counts: &[(usize, u32)], adds: u32) -> Result
     check_payloads(words, counts, adds)
 }
 
-/// That each of these words is a payload, and no number lies outside the launch's own.
+/// Checks that each of these words is a payload, and that no number is outside the launch's own.
 pub fn check_payloads(words: &[u32], counts: &[(usize, u32)], adds: u32) -> Result<(), Invalid> {
     for &(word, more) in counts {
         // SEM_PAYLOAD_LO, the copy engine's SET_SEMAPHORE_PAYLOAD, LOAD_INLINE_DATA.
@@ -31,7 +31,7 @@ pub fn check_payloads(words: &[u32], counts: &[(usize, u32)], adds: u32) -> Resu
     Ok(())
 }
 
-/// That these blocks of words are inline data, and hold so many bytes.
+/// Checks that these blocks of words are inline data with room for `bytes`.
 pub fn blocks_are_data(words: &[u32], blocks: &[(usize, usize)], bytes: u64) -> Result<(), Invalid> {
     let mut room = 0;
     for &(first, count) in blocks {
@@ -49,7 +49,7 @@ pub fn blocks_are_data(words: &[u32], blocks: &[(usize, usize)], bytes: u64) -> 
     Ok(())
 }
 
-/// The subchannel and the method that a word is data of.
+/// The subchannel and the method that a word is data for.
 fn method_of(words: &[u32], wanted: usize) -> Option<(u8, u16)> {
     let header = header_of(words, wanted)?;
     let Header::Methods { kind, subch, address, .. } = Header::parse(*words.get(header)?) else { return None };
@@ -62,7 +62,7 @@ fn method_of(words: &[u32], wanted: usize) -> Option<(u8, u16)> {
     Some((subch, address.wrapping_add(4 * step as u16)))
 }
 
-/// The header that a word is data of.
+/// The header that a word is data for.
 fn header_of(words: &[u32], wanted: usize) -> Option<usize> {
     let mut at = 0;
     while let Some(word) = words.get(at) {

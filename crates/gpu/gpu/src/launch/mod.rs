@@ -1,20 +1,20 @@
 //! A launch of kernels that is validated once and submitted often.
 //!
-//! The caller brings the words: an acquire of the channel's tracker in front, QMDs that add to the tracker, acquires between them. Which words are
-//! payloads, and of what, is said with them ([`LaunchWords`]). A submission takes as many ticket numbers at once as the launch adds, writes the
-//! payloads into a slot, and rings: no lock, no allocation, no system call, and nothing that waits. What is launched on a channel runs in the order of its
-//! submissions: the GPU waits, because each launch begins with an acquire of the number before its own first. Where the CPU sees that number reached, the
-//! entry begins behind the acquire, which would be a read over the bus: 1.1 us on an H200.
+//! The caller supplies the words: an acquire of the channel's tracker in front, QMDs that add to the tracker, acquires between them. [`LaunchWords`] lists
+//! which words are payloads, and of what. A submission takes as many ticket numbers as the launch adds, writes the payloads into a slot, and rings. It
+//! takes no lock, does not allocate, makes no system call, and never waits. Launches on a channel run in the order of submission: each begins with an
+//! acquire of the number before its own first, so the GPU waits. If the CPU sees that this number is reached, the entry begins after the acquire. That
+//! saves a read over the bus: 1.1 us on an H200.
 //!
-//! Parameters of kernels are changed by inline writes ([`Launch::submit_with`]) in a segment of its own ahead of the launch's, behind the same acquire:
-//! a bank is not written while a kernel of an earlier launch may read it.
+//! Inline writes change kernels' parameters ([`Launch::submit_with`]). They are in a separate segment ahead of the launch's, after the same acquire: no
+//! bank is written while a kernel of an earlier launch may read it.
 //!
-//! A *chain* ([`Launch::prepare_chain`]) is a launch whose parts wait for one another by a counter of its own, with copies between them. The tracker is
-//! released once, at its end, and bytes that travel in the words are read from host memory when it is submitted.
+//! A *chain* ([`Launch::prepare_chain`]) is a launch whose parts wait for one another by their own counter, with copies between them. The tracker is
+//! released once, at its end. Inline bytes are read from host memory when it is submitted.
 //!
-//! Bytes may be stored into video memory by the CPU in front of a submission ([`Launch::store_first`]).
+//! The CPU may store bytes into video memory before each submission ([`Launch::store_first`]).
 //!
-//! What kernels touch cannot be looked at. So a channel of launches is waited for whenever CUDA frees memory, whichever it is.
+//! doorbell cannot see which memory kernels touch. So whenever CUDA frees any memory, it waits for channels of launches.
 
 mod chain;
 mod counts;
@@ -44,25 +44,25 @@ pub use stores::Stores;
 /// Time limit of the upload, which waits for earlier launches on its channel.
 const UPLOAD: Duration = Duration::from_secs(10);
 
-/// The words of a launch, and what they may name.
+/// The words of a launch, and the memory that they may name.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchWords<'a> {
-    /// Written once: banks and QMDs. It must not start anything.
+    /// Written once: banks and QMDs. These words must not start any work.
     pub upload: &'a [u32],
     pub launch: &'a [u32],
-    /// Words of `launch` that are the tracker's value before the launch and so much more: (word, more).
+    /// Words of `launch` that hold the tracker's value before the launch plus `more`: (word, more).
     pub counts: &'a [(usize, u32)],
     /// How much one launch adds to the tracker; its QMDs release that word.
     pub adds: u32,
     /// QMDs that may be started, ascending.
     pub qmds: &'a [u64],
-    /// Where QMDs and banks lie ([`AddressSpace::alloc_for_launch`]), kept until the last launch is done.
+    /// The memory of QMDs and banks ([`AddressSpace::alloc_for_launch`]), kept until the last launch is done.
     pub memory: &'a [Arc<Memory>],
-    /// What copies, fills and writes of the launch touch.
+    /// The memory that copies, fills and writes of the launch touch.
     pub touched: &'a [Region],
-    /// What kernels need and words do not name: when it goes, nothing is launched any more.
+    /// Memory that kernels need and words do not name. After it is freed, no launch is made.
     pub needed: &'a [Region],
-    /// Bytes of the largest parameters that one submission brings, and in how many writes at most.
+    /// Bytes of the largest parameters in one submission, and the maximum number of writes for them.
     pub parameters: (usize, usize),
 }
 
@@ -73,35 +73,35 @@ pub struct NewParameters<'a> {
     pub bytes: &'a [u8],
 }
 
-/// A launch that is ready to go, on one channel.
+/// A launch on one channel, ready to be submitted.
 #[derive(Debug)]
 pub struct Launch {
     slots: Slots,
     entries: Vec<Entries>,
     counts: Vec<(usize, u64)>,
     adds: u32,
-    /// What a chain counts and reads besides.
+    /// The counts and sources of a chain.
     inner: Inner,
-    /// What the CPU stores in front of each submission.
+    /// The stores of the CPU before each submission.
     stores: Vec<Stores>,
-    /// As they were validated.
+    /// The validated words.
     words: Vec<u32>,
     qmds: Vec<u64>,
     named: Named,
     parameters: Option<Parameters>,
     asks: bool,
-    /// All that changes from one launch to the next is in front of the words that go at once.
+    /// All words that change from one launch to the next are before the words of `at_once`.
     is_plain: bool,
     generation: u64,
-    /// What each launch names, as far as it is known.
+    /// The memory that each launch names, as far as it is known.
     leases: Arc<Group>,
-    /// Where kernels' local memory lay.
+    /// The address of kernels' local memory.
     local_memory: u64,
     channel: u64,
     grave: Grave,
     /// The last submission, of the upload or of a launch.
     last: Option<Ticket>,
-    /// The last one of its copies on a channel of their own.
+    /// The last submission of its copies on a separate channel.
     copied: Option<Ticket>,
     kept: Vec<Pin>,
 }
@@ -109,13 +109,13 @@ pub struct Launch {
 /// The entries of one slot.
 #[derive(Clone, Copy, Debug)]
 struct Entries {
-    /// Behind the launch before.
+    /// Begins with the wait for the previous launch.
     waiting: u64,
-    /// Where that is over.
+    /// Begins after that wait, for use when the previous launch is done.
     at_once: u64,
 }
 
-/// Where the words of new parameters are written.
+/// The place for the words of new parameters.
 #[derive(Debug)]
 struct Parameters {
     slots: Slots,
@@ -123,34 +123,34 @@ struct Parameters {
 }
 
 impl Launch {
-    /// Uploads what the words bring and waits until it is there.
+    /// Uploads the data of the words and waits until it has arrived.
     ///
     /// # Errors
-    /// What the validator has against the words, [`Error::OtherChannel`] for a channel of another engine, [`Error::OtherUse`] for one with
-    /// transfers, no memory, or a channel that does not come to its end.
+    /// The validator's error, [`Error::OtherChannel`] for another engine's channel, [`Error::OtherUse`] for one with transfers, no memory, or a channel
+    /// that does not finish.
     ///
     /// # Safety
-    /// The upload starts nothing, and the kernels may run at each submission: whatever they touch is there for as long as this lives, or nothing is submitted
-    /// any more, and their QMDs add `adds` to the tracker in all, whose address is [`Channel::tracker`].
+    /// The upload starts no work. The kernels may run at each submission: the memory that they touch must live as long as this launch, or no submission
+    /// may follow. Their QMDs add `adds` in all to the tracker, whose address is [`Channel::tracker`].
     pub unsafe fn prepare(ch: &mut Channel, words: LaunchWords<'_>) -> Result<Launch, Error> {
-        // SAFETY: the caller's; nothing is read.
+        // SAFETY: the caller's promise; there are no sources to read.
         unsafe { Launch::prepare_chain(ch, words, ChainWords::default()) }
     }
 
-    /// As [`Launch::prepare`], of a chain.
+    /// As [`Launch::prepare`], for a chain.
     ///
     /// # Errors
-    /// As [`Launch::prepare`]; [`Error::OtherSpace`] for memory that is not at the same addresses here, [`Error::Length`] for a source without words.
+    /// As [`Launch::prepare`]; [`Error::OtherSpace`] for memory that has other addresses here, [`Error::Length`] for a source without words.
     ///
     /// # Safety
-    /// As [`Launch::prepare`], but that QMDs add to the chain's counter what `chain` says, and the words set the tracker to its number at their end; and the
-    /// CPU can read the sources at their addresses as long as they are live.
+    /// As [`Launch::prepare`], except that QMDs add to the chain's counter as `chain` states, and the words set the tracker to its number at their end.
+    /// The CPU can read the sources at their addresses as long as they are live.
     pub unsafe fn prepare_chain(
         ch: &mut Channel,
         words: LaunchWords<'_>,
         chain: ChainWords<'_>,
     ) -> Result<Launch, Error> {
-        // (The part of a chain that only copies is a transfer to its channel.)
+        // (A part of a chain that only copies counts as a transfer on its channel.)
         let copies = matches!(ch.engine(), Engine::Copy(_)) && words.upload.is_empty() && words.qmds.is_empty();
         if copies {
             ch.begin_transfers()?
@@ -228,7 +228,7 @@ impl Launch {
         Ok(launch)
     }
 
-    /// Sends the upload, and behind it the tracker's next number once all launches before have been counted.
+    /// Submits the upload. After it the tracker gets its next number, once all earlier launches have been counted.
     fn upload(&mut self, ch: &mut Channel, upload: &[u32]) -> Result<(), Error> {
         ch.ready()?;
         let mut words = upload.to_vec();
@@ -261,22 +261,23 @@ impl Launch {
         ch.wait(ticket, UPLOAD)
     }
 
-    /// These copies on a channel of their own are submitted with this from now on ([`Launch::submit_beside`]). Their words are read until this one's ticket is done,
-    /// which is later than theirs: the channel of launches hears of their end last.
+    /// From now on [`Launch::submit_beside`] submits these copies, which have a separate channel, with this launch. The GPU may read their words until
+    /// this launch's ticket is done, which is later than theirs: the channel of launches learns last that the copies are done.
     pub fn takes_beside(&self, copies: &mut Launch) {
         copies.grave = self.grave.clone();
     }
 
-    /// Keeps pins of what the words name until the last launch is done, whenever this is dropped.
+    /// Keeps pins of the memory that the words name until the last launch is done, even if this is dropped before.
     pub fn keep(&mut self, pins: impl IntoIterator<Item = Pin>) {
         self.kept.extend(pins);
     }
 
-    /// From now on the CPU stores these bytes in front of each submission. One whose last submission is not done is refused ([`Error::RingFull`]), because the
-    /// GPU may still read what was stored for it; of a chain with its copies on a channel of their own, either ticket tells.
+    /// From now on the CPU stores these bytes before each submission. A submission is refused while the previous one is not done ([`Error::RingFull`]),
+    /// because the GPU may still read the bytes stored for it. For a chain with its copies on a separate channel, either ticket shows that.
     ///
     /// # Errors
-    /// [`Error::OutsideRegion`] for a source that the launch does not keep, [`Error::Outside`] for more bytes than are mapped: nothing was changed then.
+    /// [`Error::OutsideRegion`] for a source that the launch does not keep, [`Error::Outside`] for more bytes than are mapped. The launch is unchanged
+    /// then.
     ///
     /// # Safety
     /// The CPU can read the sources at their addresses as long as they are live.
@@ -287,12 +288,12 @@ impl Launch {
         Ok(())
     }
 
-    /// Whether kernels' local memory lies where it lay when this was prepared.
+    /// Whether kernels' local memory still has the address that it had when this was prepared.
     pub fn local_memory_is_there(&self) -> bool {
         self.named.space.local_memory() == self.local_memory
     }
 
-    /// How many launches may be in flight at once.
+    /// The maximum number of launches in flight.
     pub fn slots(&self) -> usize {
         self.slots.count()
     }
@@ -302,12 +303,12 @@ impl Launch {
         self.adds
     }
 
-    /// The eight bytes at `at`, a parameter, are to point into this region: when its memory goes, nothing is launched any more until they point elsewhere.
+    /// The eight bytes at `at`, a parameter, will point into this region. After its memory is freed, no launch is made until they point elsewhere.
     ///
     /// # Errors
-    /// Where the region is of another address space or GPU, or its memory is gone: nothing was changed then.
+    /// If the region is of another address space or GPU, or its memory was freed. The launch is unchanged then.
     pub fn point(&mut self, at: u64, region: &Region) -> Result<(), Error> {
-        // Said before it is asked whether it is there: whoever takes it away then asks this channel.
+        // The lease is added before the region is checked: a thread that frees the memory then waits for this channel.
         self.leases.add([region.lease()]);
         region.check(&self.named.space, self.named.space.device().uuid())?;
         self.unpoint(at, 8);
@@ -315,7 +316,7 @@ impl Launch {
         Ok(())
     }
 
-    /// These bytes are no such pointers any more.
+    /// These bytes are no longer such pointers.
     pub fn unpoint(&mut self, at: u64, bytes: u64) {
         self.named.pointers.retain(|(other, _)| *other >= at.saturating_add(bytes) || at >= other.saturating_add(8));
     }
@@ -329,7 +330,7 @@ impl Launch {
         self.is_over(ch)
     }
 
-    /// As [`Launch::ready`], of [`Launch::submit_beside`].
+    /// As [`Launch::ready`], for [`Launch::submit_beside`].
     ///
     /// # Errors
     /// As [`Launch::submit_beside`].
@@ -337,11 +338,12 @@ impl Launch {
         self.slots_beside(ch, (copies, other)).map(drop)
     }
 
-    /// Launches once more. Its ticket is done when all of its kernels are.
+    /// Launches again. Its ticket is done when all of its kernels are.
     ///
     /// # Errors
-    /// [`Error::RingFull`] while all slots or all GPFIFO entries are in use, or bytes are to be stored over those of the last one, [`Error::Stale`] where something that its copies and fills name was unmapped,
-    /// [`Error::OtherChannel`], [`Error::ChannelKilled`], [`Error::ChannelStopped`], [`Error::Forked`]: nothing was submitted then.
+    /// [`Error::RingFull`] while all slots or all GPFIFO entries are in use, or while stores would overwrite the bytes of the previous submission,
+    /// [`Error::Stale`] if memory that its copies and fills name was unmapped, [`Error::OtherChannel`], [`Error::ChannelKilled`],
+    /// [`Error::ChannelStopped`], [`Error::Forked`]. In all these cases the launch was not submitted.
     #[inline]
     pub fn submit(&mut self, ch: &mut Channel) -> Result<Ticket, Error> {
         match self.submit_at_once(ch) {
@@ -350,7 +352,8 @@ impl Launch {
         }
     }
 
-    /// The usual case: the channel is idle, and no word changes. It takes few instructions and touches few lines of memory, because a CPU whose caches have lost them waits for each.
+    /// The usual case: the channel is idle, and no word changes. Uses few instructions and cache lines, because a CPU with cold caches waits for each
+    /// line.
     #[inline]
     fn submit_at_once(&mut self, ch: &mut Channel) -> Option<Ticket> {
         if !self.is_plain || self.channel != ch.id() || !ch.is_idle_with_room() {
@@ -371,7 +374,7 @@ impl Launch {
         Some(ticket)
     }
 
-    /// The general case. Not inlined: its code would lie in the middle of the short way.
+    /// The general case. Not inlined: its code would be in the middle of the fast path.
     #[inline(never)]
     fn submit_in_slot(&mut self, ch: &mut Channel) -> Result<Ticket, Error> {
         let slot = self.free_slot(ch)?;
@@ -379,7 +382,7 @@ impl Launch {
         self.go(ch, slot, false)
     }
 
-    /// `over`: all that was launched on the channel before is over, though its tracker may not say so yet.
+    /// `over`: all earlier launches on the channel are done, even if its tracker does not show it yet.
     #[inline]
     fn go(&mut self, ch: &mut Channel, slot: usize, over: bool) -> Result<Ticket, Error> {
         let (before, ticket) = self.begin(ch)?;
@@ -393,10 +396,10 @@ impl Launch {
         Ok(ticket)
     }
 
-    /// As [`Launch::submit`], with new parameters. They stay what they are for the launches after it.
+    /// As [`Launch::submit`], with new parameters. They also apply to later launches.
     ///
     /// # Errors
-    /// As [`Launch::submit`]; [`Error::Length`] for more than was prepared for, and what the validator has against an address.
+    /// As [`Launch::submit`]; [`Error::Length`] for more than was prepared for, or the validator's error for an address.
     pub fn submit_with<'a>(
         &mut self,
         ch: &mut Channel,
@@ -425,7 +428,7 @@ impl Launch {
             ch.room(2)?;
             stores::store(&self.stores)?;
             self.count(slot, before);
-            // (The parameters have waited for the launch before.)
+            // (The parameters' segment has waited for the previous launch.)
             ch.push_several(&[entry, self.entries[slot].at_once], ticket)?;
             Ok(place)
         });
@@ -444,10 +447,10 @@ impl Launch {
         }
     }
 
-    /// As [`Launch::submit_with`], of a chain that has its copies on a channel of their own: both or neither are submitted. The tickets of both.
+    /// As [`Launch::submit_with`], for a chain with its copies on a separate channel: both or neither are submitted. Returns the tickets of both.
     ///
     /// # Errors
-    /// As [`Launch::submit_with`], of either.
+    /// As [`Launch::submit_with`], for either part.
     pub fn submit_beside<'a>(
         &mut self,
         ch: &mut Channel,
@@ -455,15 +458,15 @@ impl Launch {
         (copies, other): (&mut Launch, &mut Channel),
     ) -> Result<[Ticket; 2], Error> {
         let [here, there] = self.slots_beside(ch, (copies, other))?;
-        // Its copies end behind its kernels, and nothing was launched since.
+        // Its copies end after its kernels, and no launch was made since.
         let over = self.last == Some(ch.last_ticket()) && self.copied.is_some_and(|copied| other.done(copied));
         let (before, copied) = copies.begin(other)?;
         match self.go_with(ch, here, new, over) {
             Ok(launched) => {
                 copies.count(there, before);
-                // There is room for it: nothing else is submitted on that channel meanwhile.
+                // There is room for it: no other submission was made on that channel since the check.
                 other.push_prepared(copies.entries[there].waiting, copied);
-                // The words behind the release of the ticket are not counted.
+                // The words after the release of the ticket are not counted.
                 other.owes_release();
                 copies.took(there, launched);
                 self.copied = Some(copied);
@@ -476,19 +479,19 @@ impl Launch {
         }
     }
 
-    /// A slot of either part.
+    /// A slot for each part.
     #[inline]
     fn slots_beside(&self, ch: &mut Channel, (copies, other): (&Launch, &mut Channel)) -> Result<[usize; 2], Error> {
         copies.is_ready(other)?;
         let slots = [self.free_slot(ch)?, copies.slots.free(ch)?];
-        // The copies' end is that of the chain, and the channel of launches hears of it later.
+        // The copies' end is the chain's end, and the channel of launches learns of it later.
         if !self.stores.is_empty() && self.copied.is_some_and(|copied| !other.done(copied)) {
             self.is_over(ch)?;
         }
         Ok(slots)
     }
 
-    /// What is stored for the next submission does not come over what the last one reads.
+    /// Checks that the stores for the next submission do not overwrite bytes that the last one reads.
     #[inline]
     fn is_over(&self, ch: &Channel) -> Result<(), Error> {
         match self.last {
@@ -497,7 +500,7 @@ impl Launch {
         }
     }
 
-    /// Writes the words that bring new parameters, behind that number of the tracker; their place, and the entry for them.
+    /// Writes the words with new parameters, to run after that number of the tracker. Returns their place, and the entry for them.
     fn parameter_entry<'a>(
         &mut self,
         ch: &Channel,
@@ -534,7 +537,7 @@ impl Launch {
         ch.ready()
     }
 
-    /// Takes the numbers of a launch, when all that it names is there.
+    /// Takes the numbers of a launch, if all memory that it names still exists.
     #[inline]
     fn begin(&mut self, ch: &mut Channel) -> Result<(u64, Ticket), Error> {
         if self.asks {
@@ -552,7 +555,7 @@ impl Launch {
         Ok((before, ticket))
     }
 
-    /// Something was unmapped: all is checked again.
+    /// Memory was unmapped: checks everything again.
     #[cold]
     fn again(&mut self, ch: &Channel) -> Result<(), Error> {
         let generation = ch.space().generation();
@@ -571,7 +574,8 @@ impl Launch {
         Ok(())
     }
 
-    /// The payloads and bytes of a slot that is not under way. One store for each payload: the first lies in its first line, and most launches have no other.
+    /// Writes the payloads and bytes of a slot that is not in progress. One store for each payload: the first is in the slot's first line, and most
+    /// launches have no other.
     #[inline]
     fn count(&self, slot: usize, before: u64) {
         for &(word, more) in &self.counts {
@@ -595,11 +599,11 @@ impl Entries {
     }
 }
 
-/// How many words of a launch are its acquire of the launch before: none for a part that does not begin with one.
+/// How many words of a launch are its acquire of the previous launch: 0 for a part that does not begin with one.
 fn front(words: &[u32], counts: &[(usize, u32)], tracker: u64) -> usize {
     let mut of_tracker = [0; layout::SEMAPHORE];
     let length = acquire(&mut of_tracker, tracker, 0);
-    // Header, address; the words between are the payload.
+    // Header and address; the words between this and the last are the payload.
     let address = words.get(..layout::PAYLOAD).is_some_and(|front| Some(front) == of_tracker.get(..layout::PAYLOAD));
     let waits = words.get(length - 1).is_some_and(|word| Execute::parse(*word).operation.is_acquire());
     let counted = counts.first() == Some(&(layout::PAYLOAD, 0));
@@ -610,7 +614,7 @@ impl Drop for Launch {
     fn drop(&mut self) {
         self.kept.iter_mut().for_each(Pin::let_go);
         self.stores.iter_mut().for_each(|stores| stores.to.let_go());
-        // The channel may still read the words, and kernels their QMDs and banks: all is freed when the channel has come past, or has gone.
+        // The channel may still read the words, and kernels their QMDs and banks: all are freed when the channel has passed them, or has ended.
         let Some(last) = self.last else { return };
         self.grave.put(self.slots.memory.clone(), last);
         if let Some(parameters) = &self.parameters {
@@ -621,7 +625,7 @@ impl Drop for Launch {
             named.memory.drain(..).chain(named.held.drain(..)).chain(named.counter.take().map(Counter::into_memory));
         held.for_each(|memory| self.grave.put(memory, last));
         self.kept.drain(..).for_each(|pin| self.grave.put(Arc::new(pin), last));
-        // Kernels may still read what was stored.
+        // Kernels may still read the stored bytes.
         self.stores.drain(..).for_each(|stores| self.grave.put(Arc::new(stores.to), last));
     }
 }

@@ -1,4 +1,4 @@
-//! What the words of a launch may name.
+//! The memory that the words of a launch may name.
 
 use super::Counter;
 use crate::error::Error;
@@ -8,19 +8,19 @@ use crate::space::AddressSpace;
 use crate::validate::Ranges;
 use std::sync::Arc;
 
-/// What the words may name.
+/// The memory that the words may name.
 #[derive(Debug)]
 pub struct Named {
     pub space: Arc<AddressSpace>,
     pub tracker: u64,
     pub memory: Vec<Arc<Memory>>,
-    /// Memory of address spaces with the same addresses, which stays as long as the launch.
+    /// Memory of address spaces with the same addresses, kept as long as the launch.
     pub held: Vec<Arc<Memory>>,
-    /// What parts of a chain wait for.
+    /// The counter that parts of a chain wait for.
     pub counter: Option<Counter>,
     pub touched: Vec<Region>,
     pub needed: Vec<Region>,
-    /// What parameters point to, each with the address of the parameter.
+    /// The regions that parameters point to, each with the address of the parameter.
     pub pointers: Vec<(u64, Region)>,
 }
 
@@ -34,7 +34,7 @@ impl Ranges for Named {
             || self.touched.iter().any(|region| region.holds(va, length))
     }
 
-    /// The tracker, the chain's counter, and those of the launch's own memory.
+    /// The tracker, the chain's counter, and words in the launch's own memory.
     fn may_hold(&self, va: u64) -> bool {
         va == self.tracker || self.is_counter(va) || self.memory.iter().any(|memory| lies_in(memory, va, 4))
     }

@@ -1,9 +1,9 @@
-//! libcuda's functions that free memory, unload code and move local memory, with ours in front of them.
+//! Hooks in front of libcuda's functions that free memory, unload code and move local memory.
 //!
-//! CUDA frees a small block without a call of the driver, so its import slots do not tell. These functions are exported: whoever
-//! looks them up (dlsym, the loader, cuGetProcAddress) gets ours from the moment of the exchange, and who is bound to them
-//! already is bound anew. Each tells what is about to be freed, then makes the call: pins of that memory end, and what is in
-//! flight is waited for, before CUDA can give it to another owner.
+//! CUDA frees a small block without a driver call, so hooks in its import slots do not see that. But these functions are
+//! exported. After the exchange, lookups (dlsym, the loader, cuGetProcAddress) return doorbell's hooks, and slots that were
+//! bound before are bound again. Each hook announces the free, then makes the call. So pins of that memory end, and copies
+//! in flight are waited for, before CUDA can give the memory to another owner.
 
 use super::{theirs, watched};
 use crate::exports::{self, Export};
@@ -16,7 +16,7 @@ const MEMORY_TYPE: c_int = 2;
 /// `CU_POINTER_ATTRIBUTE_RANGE_START_ADDR`, `CU_POINTER_ATTRIBUTE_RANGE_SIZE`.
 const RANGE_START: c_int = 11;
 const RANGE_SIZE: c_int = 12;
-/// The driver API's first version of cuMemFree has 32-bit addresses; cuGetProcAddress means the second from CUDA 3.2 on.
+/// cuMemFree's first version in the driver API has 32-bit addresses; cuGetProcAddress returns the second from CUDA 3.2 on.
 const SECOND_VERSION: c_int = 3020;
 
 type Free = unsafe extern "C" fn(u64) -> c_int;
@@ -57,7 +57,7 @@ fn exported() -> [Export; 10] {
     ]
 }
 
-/// Puts ours in front; the names of those that the library has.
+/// Installs the hooks. Returns the names of those that the library has.
 ///
 /// # Safety
 /// `handle` is dlopen's, of libcuda or a stand-in whose functions have its signatures; it is never closed.
@@ -68,18 +68,19 @@ pub(super) unsafe fn exchange(handle: *mut c_void, watched: &'static Watched) ->
     // SAFETY: a lookup.
     GET_LIMIT.store(unsafe { libc::dlsym(handle, c"cuCtxGetLimit".as_ptr()) }, Ordering::Release);
     super::tell(watched);
-    // SAFETY: the caller's; each of ours has its namesake's signature and makes its call.
+    // SAFETY: the caller's promise; each hook has its namesake's signature and makes its call.
     unsafe { exports::exchange(handle, &exported()) }
 }
 
-/// What CUDA frees after it has waited for all of its own work waits for our launches, too. (What it frees in the order of a stream is the program's to order.)
+/// CUDA waits for all of its own work before these frees; so wait for doorbell's launches, too. (For frees in a stream's
+/// order the program must order its work.)
 fn launches_end() {
     if let Some(watched) = watched() {
         watched.launches_end();
     }
 }
 
-/// Whether CUDA answers for `address` as for memory that the program has from it; `None` where nobody can be asked.
+/// Whether CUDA identifies `address` as memory that the program got from it; `None` without a libcuda to query.
 pub(super) fn knows(address: u64) -> Option<bool> {
     if ATTRIBUTE.load(Ordering::Acquire).is_null() {
         return None;
@@ -91,7 +92,7 @@ pub(super) fn knows(address: u64) -> Option<bool> {
     Some(unsafe { ask((&raw mut kind).cast(), MEMORY_TYPE, address) } == 0 && kind != 0)
 }
 
-/// Whatever allocation `address` is in is about to go.
+/// Announces that the allocation which contains `address` is about to be freed.
 fn tell(address: u64) {
     let Some(watched) = watched() else { return };
     if address == 0 || !watched.has_pins() {
@@ -101,7 +102,7 @@ fn tell(address: u64) {
     if !ATTRIBUTE.load(Ordering::Acquire).is_null() {
         // SAFETY: cuPointerGetAttribute, which writes one address or size.
         let ask = unsafe { theirs::<Attribute>(&ATTRIBUTE) };
-        // SAFETY: as above; an address that it does not know is an error, and nothing is written.
+        // SAFETY: as above; for an unknown address it returns an error and writes no result.
         let known = unsafe {
             ask((&raw mut base).cast(), RANGE_START, address) == 0
                 && ask((&raw mut bytes).cast(), RANGE_SIZE, address) == 0
@@ -110,7 +111,7 @@ fn tell(address: u64) {
             (base, bytes) = (0, 0);
         }
     }
-    // What CUDA does not know it will not free; a byte there is enough to end a pin of it.
+    // CUDA will not free memory that it does not know. A single byte there is enough to end its pin.
     let (base, bytes) = if bytes == 0 { (address, 1) } else { (base, bytes) };
     watched.frees(base, bytes);
 }
@@ -118,14 +119,14 @@ fn tell(address: u64) {
 unsafe extern "C" fn free(address: u64) -> c_int {
     tell(address);
     launches_end();
-    // SAFETY: the caller's call, passed on as it is.
+    // SAFETY: the caller's call, passed on unchanged.
     unsafe { theirs::<Free>(&FREE)(address) }
 }
 
 unsafe extern "C" fn free_host(address: u64) -> c_int {
     tell(address);
     launches_end();
-    // SAFETY: as above; a pointer is passed as an address is.
+    // SAFETY: as above; pointers and addresses are passed in the same way.
     unsafe { theirs::<Free>(&FREE_HOST)(address) }
 }
 
@@ -148,10 +149,10 @@ unsafe extern "C" fn free_async_ptsz(address: u64, stream: *mut c_void) -> c_int
     unsafe { theirs::<FreeAsync>(&FREE_ASYNC_PTSZ)(address, stream) }
 }
 
-/// The code of kernels that launches of ours may still run.
+/// Unloads the code of kernels that doorbell's launches may still run.
 unsafe extern "C" fn unload_module(module: u64) -> c_int {
     launches_end();
-    // SAFETY: as above; a handle is passed as an address is.
+    // SAFETY: as above; handles and addresses are passed in the same way.
     unsafe { theirs::<Free>(&UNLOAD_MODULE)(module) }
 }
 
@@ -161,7 +162,8 @@ unsafe extern "C" fn unload_library(library: u64) -> c_int {
     unsafe { theirs::<Free>(&UNLOAD_LIBRARY)(library) }
 }
 
-/// Another stack size moves local memory, for kernels of our launches too: those that were prepared before end, and are not launched again.
+/// Another stack size moves local memory, also for the kernels of doorbell's launches. Launches that were prepared before
+/// end, and are not made again.
 unsafe extern "C" fn set_limit(limit: c_int, value: usize) -> c_int {
     let changes = limit == STACK_SIZE && {
         let mut now = 0;
@@ -200,7 +202,7 @@ unsafe extern "C" fn lookup_2(
     unsafe { look_up(&LOOKUP_2, name, to, version, flags, why) }
 }
 
-/// Makes the call, and puts ours where the driver has put one of its functions.
+/// Makes the call, and returns doorbell's hook in place of a hooked function.
 ///
 /// # Safety
 /// As cuGetProcAddress.
@@ -214,7 +216,7 @@ unsafe fn look_up(
 ) -> c_int {
     /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`
     const PER_THREAD: u64 = 2;
-    // SAFETY: the caller's call, passed on as it is; then the driver has read the name and written the address.
+    // SAFETY: the caller's call, passed on unchanged; afterwards the driver has read the name and written the address.
     unsafe {
         let status = theirs::<Lookup>(real)(name, to, version, flags, why);
         if status == 0 && !name.is_null() && !to.is_null() && !(*to).is_null() {
@@ -228,7 +230,7 @@ unsafe fn look_up(
             if let Some(export) = exported().into_iter().find(|export| export.name == meant)
                 && *to != export.ours
             {
-                // What cuGetProcAddress knows need not be what is exported under the name: it is called from now on.
+                // cuGetProcAddress may return another function than the exported one. From now on the hook calls that one.
                 export.theirs.store(*to, Ordering::Release);
                 *to = export.ours;
             }
@@ -245,8 +247,8 @@ mod tests {
     use std::ffi::CString;
     use std::process::Command;
 
-    /// A libcuda that remembers what was freed, knows one allocation of 0x100 bytes at 0x1000, and keeps its functions in a table
-    /// as the real one does.
+    /// A libcuda that remembers the last free, has one allocation of 0x100 bytes at 0x1000, and keeps its functions in a
+    /// table like the real one.
     const LIBCUDA: &str = r#"
         #include <string.h>
         typedef unsigned long long u64;
@@ -267,7 +269,7 @@ mod tests {
             return *to ? 0 : 500;
         }
     "#;
-    /// One that was linked to it, and bound, before the exchange.
+    /// A library that was linked to it, and bound, before the exchange.
     const USER: &str =
         "typedef unsigned long long u64; int cuMemFree_v2(u64); int user(u64 at) { return cuMemFree_v2(at); }";
 
@@ -302,7 +304,7 @@ mod tests {
         // SAFETY: never closed, and the signatures are libcuda's.
         let exchanged = unsafe { exchange(library, watched) }.unwrap();
         assert_eq!(exchanged, [c"cuMemFree_v2", c"cuMemFreeHost", c"cuMemFreeAsync", c"cuGetProcAddress_v2"]);
-        // SAFETY: a second time changes nothing.
+        // SAFETY: a second call makes no change.
         assert!(unsafe { exchange(library, watched) }.unwrap().is_empty());
 
         let pin = |va, length| {
@@ -337,7 +339,7 @@ mod tests {
                 ("asynchronous", found(lookup, c"cuMemFreeAsync")),
             ];
             for (way, function) in ways {
-                // In the middle of the allocation that is freed by its first address.
+                // A pin in the middle of an allocation, which is freed by its first address.
                 pin(0x1080, 0x20);
                 let before = watched.generation();
                 let free: FreeAsync = std::mem::transmute(function);
@@ -345,7 +347,7 @@ mod tests {
                 assert_eq!((*last, watched.pins.count()), (0x1000, 1), "{way}: freed, and the pin is gone");
                 assert!(watched.generation() > before, "{way}");
             }
-            // What it answers is what is answered, and unknown addresses end nothing.
+            // The hook returns libcuda's result, and unknown addresses end no pin.
             let free: Free = std::mem::transmute(symbol(library, c"cuMemFree_v2"));
             assert_eq!((free(7), free(0)), (1, 0));
         }

@@ -33,9 +33,9 @@ pub(super) fn exchanges() -> [Exchange; 7] {
     ]
 }
 
-// ioctl and open are variadic; on x86-64 a third argument that was not passed is garbage that they ignore as we do.
+// ioctl and open are variadic; on x86-64 a third argument that was not passed is garbage, which they and the hooks ignore.
 unsafe extern "C" fn slot_ioctl(fd: c_int, request: c_ulong, arg: *mut c_void) -> c_int {
-    // SAFETY: libcuda's call, passed on as it is.
+    // SAFETY: libcuda's call, passed on unchanged.
     unsafe {
         let make = || theirs::<Ioctl>(&IOCTL)(fd, request, arg);
         match watched() {
@@ -56,7 +56,7 @@ unsafe fn map(
     fd: c_int,
     offset: c_long,
 ) -> *mut c_void {
-    // SAFETY: libcuda's call, passed on as it is.
+    // SAFETY: libcuda's call, passed on unchanged.
     let at = unsafe { theirs::<Mmap>(real)(addr, len, prot, flags, fd, offset) };
     if let Some(watched) = watched() {
         let _errno = Errno::keep();
@@ -67,17 +67,17 @@ unsafe fn map(
 }
 
 unsafe extern "C" fn slot_mmap(a: *mut c_void, l: usize, p: c_int, f: c_int, fd: c_int, o: c_long) -> *mut c_void {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's promise.
     unsafe { map(&MMAP, a, l, p, f, fd, o) }
 }
 
 unsafe extern "C" fn slot_mmap64(a: *mut c_void, l: usize, p: c_int, f: c_int, fd: c_int, o: c_long) -> *mut c_void {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's promise.
     unsafe { map(&MMAP64, a, l, p, f, fd, o) }
 }
 
 unsafe extern "C" fn slot_munmap(addr: *mut c_void, len: usize) -> c_int {
-    // SAFETY: libcuda's call, passed on as it is.
+    // SAFETY: libcuda's call, passed on unchanged.
     let ret = unsafe { theirs::<Munmap>(&MUNMAP)(addr, len) };
     if ret == 0
         && let Some(watched) = watched()
@@ -90,7 +90,7 @@ unsafe extern "C" fn slot_munmap(addr: *mut c_void, len: usize) -> c_int {
 /// # Safety
 /// As open.
 unsafe fn open(real: &AtomicPtr<c_void>, path: *const libc::c_char, flags: c_int, mode: libc::mode_t) -> c_int {
-    // SAFETY: libcuda's call, passed on as it is.
+    // SAFETY: libcuda's call, passed on unchanged.
     let fd = unsafe { theirs::<Open>(real)(path, flags, mode) };
     if fd >= 0
         && let Some(watched) = watched()
@@ -103,12 +103,12 @@ unsafe fn open(real: &AtomicPtr<c_void>, path: *const libc::c_char, flags: c_int
 }
 
 unsafe extern "C" fn slot_open(path: *const libc::c_char, flags: c_int, mode: libc::mode_t) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's promise.
     unsafe { open(&OPEN, path, flags, mode) }
 }
 
 unsafe extern "C" fn slot_open64(path: *const libc::c_char, flags: c_int, mode: libc::mode_t) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's promise.
     unsafe { open(&OPEN64, path, flags, mode) }
 }
 
@@ -117,6 +117,6 @@ unsafe extern "C" fn slot_close(fd: c_int) -> c_int {
         let _errno = Errno::keep();
         watched.closed(fd);
     }
-    // SAFETY: libcuda's call, passed on as it is.
+    // SAFETY: libcuda's call, passed on unchanged.
     unsafe { theirs::<Close>(&CLOSE)(fd) }
 }

@@ -1,9 +1,9 @@
-//! libcuda of this process, watched: its driver calls tell which handles it holds and what lies at which GPU address.
+//! Watches this process's libcuda: its driver calls show its handles, and the memory at each GPU address.
 //!
-//! libcuda's import slots are exchanged before it is initialised; each call goes on to where it went before, and what it did
-//! is written into an [`ObjectGraph`](rm::graph::ObjectGraph). With the handles found there a channel of our own enters CUDA's
-//! address space, and no code of libcuda runs when it submits. Before CUDA frees memory, with a driver call (`hooks`) or without
-//! one (`frees`), pins of it end and what of ours is in flight is waited for.
+//! libcuda's import slots are replaced before it is initialised. Each call is passed on, and its effect is recorded in an
+//! [`ObjectGraph`](rm::graph::ObjectGraph). With the handles found there, doorbell's own channel enters CUDA's address
+//! space, and no code of libcuda runs when it submits. CUDA frees memory with a driver call (`hooks`) or without one
+//! (`frees`). Before each free, pins of the memory end, and doorbell's submissions in flight are waited for.
 
 mod frees;
 mod hooks;
@@ -20,7 +20,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Where libcuda is looked for; the first is found through LD_LIBRARY_PATH and the linker's cache.
+/// Where libcuda is searched; the first is found through LD_LIBRARY_PATH and the linker's cache.
 const PLACES: [&CStr; 3] = [c"libcuda.so.1", c"/usr/local/nvidia/lib64/libcuda.so.1", c"/usr/lib/wsl/lib/libcuda.so.1"];
 /// libcuda, loaded and watched.
 #[derive(Clone, Copy, Debug)]
@@ -31,19 +31,19 @@ pub struct Libcuda {
 static WATCHED: OnceLock<Result<&'static Watched, String>> = OnceLock::new();
 
 impl Libcuda {
-    /// Whether CUDA answers for `address` as for memory that it has given the program, or registered; `None` where no libcuda is watched that could be
-    /// asked. (It does not for memory of its own, through which it copies pageable memory.)
+    /// Whether CUDA identifies `address` as memory that it gave to the program, or that was registered; `None` without a
+    /// watched libcuda. (It does not for its internal memory, through which it copies pageable memory.)
     pub fn knows(address: u64) -> Option<bool> {
         frees::knows(address)
     }
 
-    /// Loads libcuda, if it is not loaded yet, and exchanges its import slots; the first call does it for the process.
+    /// Loads libcuda, if it is not loaded yet, and replaces its import slots. Only the process's first call does the work.
     ///
-    /// If CUDA is initialised already, what it has is asked of the kernel driver when an address space is first wanted
-    /// ([`Watched::catch_up`]): there is no channel in CUDA's group then, and no BAR1 map of memory that was allocated before.
+    /// If CUDA is already initialised, its objects are queried from the kernel driver when an address space is first needed
+    /// ([`Watched::catch_up`]). Then no channel can join CUDA's group, and memory that was allocated before has no BAR1 map.
     ///
     /// # Errors
-    /// Where there is no libcuda.
+    /// If there is no libcuda.
     pub fn open() -> Result<Libcuda, Error> {
         let watched = WATCHED.get_or_init(|| {
             let watched: &'static Watched = Box::leak(Box::default());
@@ -59,7 +59,7 @@ impl Libcuda {
         self.watched
     }
 
-    /// The address space that CUDA has on the GPU of that UUID (`cuDeviceGetUuid`).
+    /// CUDA's address space on the GPU with that UUID (`cuDeviceGetUuid`).
     pub fn address_space(&self, uuid: [u8; 16], entry: Entry) -> Result<Arc<AddressSpace>, Error> {
         let driver: Arc<dyn Driver> = Arc::new(Libc);
         if self.watched.is_late() && !self.watched.gpus().contains(&uuid) {
@@ -70,10 +70,10 @@ impl Libcuda {
     }
 }
 
-/// Whom the functions in libcuda's place tell.
+/// The receiver of the hooks' reports.
 static TOLD: AtomicPtr<Watched> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Before the first of them is in its place.
+/// To be called before the first hook is installed.
 fn tell(watched: &'static Watched) {
     TOLD.store(std::ptr::from_ref(watched).cast_mut(), Ordering::Release);
 }
@@ -83,10 +83,10 @@ fn watched() -> Option<&'static Watched> {
     unsafe { TOLD.load(Ordering::Acquire).as_ref() }
 }
 
-/// What was there before one of them.
+/// The function that a hook replaced.
 ///
 /// # Safety
-/// `F` is the type of the function that `from` holds, which was written before ours could be called.
+/// `F` is the type of the function in `from`, which was written before the hook could be called.
 unsafe fn theirs<F: Copy>(from: &AtomicPtr<c_void>) -> F {
     let function = from.load(Ordering::Acquire);
     // SAFETY: a function pointer of that type.
@@ -103,7 +103,7 @@ fn files(path: &str) -> Vec<RawFd> {
 }
 
 fn watch(watched: &'static Watched) -> Result<(), String> {
-    // SAFETY: asks whether it is loaded, and loads nothing.
+    // SAFETY: only checks whether it is loaded (RTLD_NOLOAD).
     let loaded = unsafe { libc::dlopen(PLACES[0].as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
     if !loaded.is_null() && !files("/dev/nvidiactl").is_empty() {
         watched.begin_late();
@@ -112,10 +112,10 @@ fn watch(watched: &'static Watched) -> Result<(), String> {
     let mut reasons = Vec::new();
     for place in PLACES {
         if handle.is_null() {
-            // SAFETY: libcuda's initialisers are meant to be run by whoever opens it; it is never closed.
+            // SAFETY: libcuda's initialisers may be run by any program that opens it; it is never closed.
             handle = unsafe { libc::dlopen(place.as_ptr(), libc::RTLD_NOW) };
             if handle.is_null() {
-                // SAFETY: dlerror's text, valid until the next call of its family on this thread.
+                // SAFETY: dlerror's text, valid until this thread's next call of that family.
                 let text = unsafe { CStr::from_ptr(libc::dlerror()) };
                 reasons.push(text.to_string_lossy().into_owned());
             }

@@ -1,4 +1,4 @@
-//! Threads with a number and a purpose, and what they guard.
+//! Threads with a number and a purpose, and the data that they guard.
 #![allow(dead_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -30,7 +30,7 @@ pub fn long_past() -> Deadline {
     Deadline::new(Clock::Realtime, libc::timespec { tv_sec: -5, tv_nsec: 0 })
 }
 
-/// Until `done` says so; fails loudly rather than hang for ever.
+/// Waits until `done` returns true; panics rather than hang forever.
 pub fn until(what: &str, done: impl Fn() -> bool) {
     for _ in 0..20_000 {
         if done() {
@@ -47,7 +47,7 @@ pub fn sleeps(tid: u32) -> bool {
     stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'))
 }
 
-/// Data that shows when its lock let two in: words that are equal only outside a write, and who is inside.
+/// Data that shows when its lock let two threads in: words that are equal only outside a write, and counts of threads inside.
 #[derive(Default)]
 pub struct Data {
     words: [AtomicU64; 4],
@@ -57,7 +57,7 @@ pub struct Data {
 }
 
 impl Data {
-    /// Not atomic on purpose: a lost exclusion loses a step.
+    /// Not atomic on purpose: a failed exclusion loses an increment.
     pub fn write(&self) {
         let alone = self.writers.fetch_add(1, Ordering::Relaxed) == 0 && self.readers.load(Ordering::Relaxed) == 0;
         let first = self.words[0].load(Ordering::Relaxed);
