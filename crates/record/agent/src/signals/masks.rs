@@ -1,9 +1,9 @@
 //! Which of the agent's signals a thread has blocked, as the thread sees it, and which were sent to it since.
 //!
 //! A signal that the thread blocks by a call has a bit in the agent's own data. A signal that is blocked while its
-//! handler runs must be unblocked as the kernel does it: when the handler returns or jumps out (siglongjmp). So it is
-//! kept in the kernel's mask, in place of it a signal of libc's own that libc lets no program block ([`STANDS_FOR`]). It
-//! then moves with that mask.
+//! handler runs must be unblocked as the kernel does it: when the handler returns or jumps out (siglongjmp). So the
+//! kernel's mask keeps that state: there a signal of libc's own, which libc lets no program block ([`STANDS_FOR`]),
+//! stands for it.
 
 use crate::process::sys;
 use crate::process::thread;
@@ -127,7 +127,7 @@ pub fn after(how: c_int, before: u8, asked: u8) -> u8 {
     }
 }
 
-/// The program has changed its mask, and so the kernel's: `standing` stood there before, `now` is blocked from now on.
+/// The program has changed its mask, and so the kernel's: `standing` was set there before, `now` is blocked from now on.
 pub fn set(standing: u8, now: u8) {
     let t = thread::here();
     if standing == 0 {
