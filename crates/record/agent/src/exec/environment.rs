@@ -246,7 +246,8 @@ unsafe fn mapped<R>(
     // SAFETY: the mapping is large enough; the strings are the caller's.
     unsafe { fill(c, env, theirs, at as *mut *const c_char, (at + array) as *mut u8) };
     let r = then(at as *const *const c_char);
-    // The exec failed, or a spawn is done. SAFETY: the agent's own mapping, which no thread uses any more.
+    // The exec failed, or a spawn is done.
+    // SAFETY: the agent's own mapping, which no thread uses any more.
     unsafe { sys::munmap(at, array + text) };
     r
 }

@@ -133,8 +133,8 @@ fn open(s: &Session) -> Option<i32> {
 fn map_from_session(s: &Session, from: usize, len: usize, to: Option<usize>) -> Option<usize> {
     let session = s as *const Session as usize;
     if may(need::LOCKED) {
-        // Otherwise a program that locks its memory would get all of the longer mapping in memory. SAFETY: the agent's
-        // own mapping, whose contents do not change.
+        // Otherwise a program that locks its memory would get all of the longer mapping in memory.
+        // SAFETY: the agent's own mapping, whose contents do not change.
         unsafe { sys::syscall6(libc::SYS_munlock, session, SESSION_BYTES, 0, 0, 0, 0) };
     }
     // SAFETY: the agent's own fresh mappings; the piece replaces only the range that the caller passed.

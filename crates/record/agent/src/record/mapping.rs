@@ -67,8 +67,8 @@ fn make_present(at: *mut u8, len: usize) {
     if !may(need::MEMORY) {
         return;
     }
-    // READ is enough: the pages of a shared mapping are then writable, too, without another fault. SAFETY: a range of the
-    // agent's own mapping; an older kernel refuses, and the faults happen later.
+    // Populating for reads is enough: the pages of a shared mapping are then also writable, without another fault.
+    // SAFETY: a range of the agent's own mapping; an older kernel refuses, and the faults happen later.
     unsafe { sys::syscall6(libc::SYS_madvise, at as usize, len, libc::MADV_POPULATE_READ as usize, 0, 0, 0) };
 }
 

@@ -114,8 +114,8 @@ fn userd(c: &mut Context, slot: usize, addr: u64) -> bool {
     if !channel::claim(slot) {
         return false;
     }
-    // Another thread may have lifted the guard since: then the access is simply made again. SAFETY: this thread holds the
-    // claim.
+    // Another thread may have lifted the guard since: then the access is simply made again.
+    // SAFETY: this thread holds the claim.
     if let Some(ch) = unsafe { channel::get(slot) }.filter(|ch| ch.guarded && shadow::userd_of(addr) == Some(slot)) {
         let access = trap::decode(&code_at(c.rip()));
         let load = access.as_ref().is_some_and(|a| a.kind == Kind::Load);

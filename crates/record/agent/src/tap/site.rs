@@ -102,8 +102,8 @@ extern "C" fn on_store(value: u64, address: u64, width: u64) {
     match page::find(address) {
         Some((p, offset)) if width == 4 => submit::store(p, offset, value as u32, false),
         _ => {
-            // The site also stores elsewhere (to a page that is not tapped): makes the store unchanged. SAFETY: the
-            // program's own store, to its own memory, at its own width.
+            // The site also stores elsewhere (to a page that is not tapped): makes the store unchanged.
+            // SAFETY: the program's own store, to its own memory, at its own width.
             unsafe { access::store(address, value, width as u8) };
         }
     }

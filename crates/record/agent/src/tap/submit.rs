@@ -84,8 +84,8 @@ fn store_for(p: usize, offset: u64, value: u32, trapped: bool, left_to_us: bool)
         };
         // ORDERING: events before the doorbell, so that the ring of a program that is killed now contains each doorbell
         // that was made. Both are plain stores, which x86 makes visible in order. A fence here would wait until the line
-        // of the ring's head is back from the recorder's core. In a pause no event is recorded: then a thread that only
-        // rings doorbells takes no ring.
+        // of the ring's head is back from the recorder's core.
+        // (In a pause no event is recorded: then a thread that only rings doorbells takes no ring.)
         let is_recorded = submitted.as_ref().is_none_or(|s| s.tsc != 0);
         let published = is_recorded
             .then(|| {
@@ -180,8 +180,8 @@ pub fn unseen(c: &Channel, slot: &Slot) -> (u32, u32) {
 #[inline]
 fn ring_doorbell(at: u64, value: u32) {
     // ORDERING: the entries and GP_PUT before the doorbell. The doorbell is uncached, but the entries may be in
-    // write-combined memory, which only a fence drains. SAFETY: sfence needs nothing; `at` is in the usermode page that
-    // the program mapped for this very store.
+    // write-combined memory, which only a fence drains.
+    // SAFETY: sfence needs nothing; `at` is in the usermode page that the program mapped for this very store.
     unsafe {
         core::arch::x86_64::_mm_sfence();
         (at as *mut u32).write_volatile(value);

@@ -40,8 +40,8 @@ fn record_result(t: &Thread, c: Call, wait: u64, r: c_int) -> c_int {
 /// Tries, and waits with `f` if the count is 0.
 unsafe fn take(t: &Thread, s: Sem, c: Call, f: impl FnOnce() -> c_int) -> c_int {
     let e = Errno::get();
-    // A wait is a cancellation point, whether it would wait or not. SAFETY: no destructor is between here and the
-    // program.
+    // A wait is a cancellation point, whether it would wait or not.
+    // SAFETY: no destructor is between here and the program.
     unsafe { pthread_testcancel() };
     // SAFETY: the caller's: a semaphore.
     if unsafe { real::sem_trywait(s) } == 0 {
