@@ -197,7 +197,7 @@ pub unsafe fn with<R>(room: Room, env: *const *const c_char, then: impl FnOnce(*
     let entries = s.entries + OURS_AND_END;
     // A colon and the string's end.
     let text = PRELOAD.len() + c.preload().len() + s.preload.map_or(0, <[u8]>::len) + 2;
-    // SAFETY: the caller's, and each room has the size in its name.
+    // SAFETY: the caller's, and each room is used only if the environment fits.
     unsafe {
         if room == Room::Mapped {
             mapped(c, env, (entries, text), s.preload, then)

@@ -52,7 +52,7 @@ fn search_path() -> &'static [u8] {
 
 /// Decides about a program that is about to be started and calls `start` with its environment. All checks are made here,
 /// by the process that becomes the program or starts it: what the file is, whether the library can be opened now and with
-/// the rights after the exec, whether there is room for it, and whether the recorder is about to end.
+/// the rights after the exec, whether there is room for it. The last check is whether the recorder is about to end.
 ///
 /// # Safety
 /// `path` is null or a string, unless `examine` says that there is no such program.

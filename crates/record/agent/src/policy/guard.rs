@@ -71,7 +71,7 @@ fn now() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// In a forked child, in its one thread.
+/// In a forked child, in its only thread.
 pub fn after_fork_in_child(before: Tid, me: Tid) {
     if on() {
         // SAFETY: the caller's.

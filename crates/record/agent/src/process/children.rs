@@ -1,6 +1,6 @@
 //! Counts the children that this process starts through libc. A child started by a raw system call (Go's os/exec) passes
-//! no hook and is not followed. The recorder sees that a process had children; if none are counted here, it takes them
-//! for such children.
+//! no hook and is not followed. The recorder sees that a process had children. If none are counted here, it concludes
+//! that they were started that way.
 
 use super::region::control;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// Forks by libc, and programs started through the agent's hooks, by this process or by a child before its exec.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// From the constructor of a process that may be recorded.
+/// Called by the constructor of a process that may be recorded.
 pub fn begin() {
     // SAFETY: the handler may run in the parent of any fork; it only adds 1. (libc has room for some handlers without
     // allocating.)

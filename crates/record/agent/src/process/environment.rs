@@ -107,7 +107,7 @@ pub fn read() {
 /// strings first. Called by the constructor.
 ///
 /// An LD_PRELOAD entry that ends with the agent's libraries follows the program's own entry, if it has one, and is
-/// removed. A shell in between has made one entry of both: then only the agent's part is cut off.
+/// removed. If a shell in between has made one entry of both, only the agent's part is cut off.
 pub fn restore() {
     let ours = entry(OURS).and_then(|e| e.get(OURS.len()..)).unwrap_or(&[]);
     // SAFETY: as in `read`; entries are moved within the array, and LD_PRELOAD begins later in its own string.

@@ -157,7 +157,7 @@ macro_rules! functions {
             "ret",
             concat!(".size ", $copy, ", . - ", $copy),
             concat!(".size ", $move, ", . - ", $move),
-            // rdi: to, sil: what, rdx: bytes
+            // rdi: to, sil: the byte, rdx: bytes
             ".p2align 4",
             concat!($set, ":"),
             "mov r8, rdi",

@@ -199,7 +199,7 @@ mod tests {
             }
             forked.wait();
             let mut status = 0;
-            // SAFETY: our child.
+            // SAFETY: the test's child.
             assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
             assert_eq!(status, 0, "the lock is held in the child");
         });

@@ -28,7 +28,7 @@ pub struct Steps {
 
 static STEPS: AtomicPtr<Steps> = AtomicPtr::new(core::ptr::null_mut());
 
-/// From the constructor.
+/// Called by the constructor.
 pub fn set_steps(steps: &'static Steps) {
     STEPS.store(core::ptr::from_ref(steps).cast_mut(), Ordering::Release);
 }

@@ -100,7 +100,7 @@ pub mod want {
 
 static WANTED: AtomicU32 = AtomicU32::new(0);
 
-/// From the constructor.
+/// Called by the constructor.
 pub fn set_wanted(what: u32) {
     WANTED.store(what, Ordering::Relaxed);
 }

@@ -59,7 +59,7 @@ pub struct Thread {
     pub sent: UnsafeCell<[[u64; 16]; 2]>,
     /// The vfork child on this thread's stack that has handed its mask to the kernel, 0 if none has.
     pub handed_over: Cell<i32>,
-    /// Changes of mappings ([`crate::fault::changes`]) that it had seen at its last fault.
+    /// Changes of mappings (`CHANGES` in [`crate::fault`]) that it had seen at its last fault.
     pub changes: Cell<u32>,
     /// Under `boost`: its seat, null before it needs one.
     pub seat: Cell<usize>,
@@ -81,7 +81,7 @@ global_asm!(
     bytes = const BYTES,
 );
 
-/// The calling thread's. The reference must not leave the thread.
+/// The calling thread's data. The reference must not leave the thread.
 #[inline(always)]
 pub fn here() -> &'static Thread {
     let p: *const Thread;
@@ -130,9 +130,9 @@ const USUAL_TID_AT: usize = 0x2d0;
 /// No block of a thread is larger.
 const BLOCK: usize = 1 << 14;
 
-/// Finds where libc keeps a thread's number, so that the agent needs no system call for it: one of the program's filters
-/// may forbid that call. libc publishes the offset for debuggers; it must hold for this thread. Called by the
-/// constructor.
+/// Finds where libc keeps a thread's number, so that the agent needs no system call for it, which one of the program's
+/// filters may forbid. libc publishes the offset for debuggers. It is used only if it holds for this thread. Called by
+/// the constructor.
 pub fn find_numbers() {
     let me = sys::gettid();
     // SAFETY: three words that describe a member for debuggers: its bits, its elements, its offset (nptl_db).
@@ -198,7 +198,7 @@ mod tests {
             unsafe { libc::_exit(i32::from(!right())) };
         }
         let mut status = 0;
-        // SAFETY: our child.
+        // SAFETY: the test's child.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(status, 0);
     }
@@ -216,7 +216,7 @@ mod tests {
             unsafe { libc::_exit(i32::from(!right)) };
         }
         let mut status = 0;
-        // SAFETY: our child.
+        // SAFETY: the test's child.
         assert_eq!(unsafe { libc::waitpid(child as i32, &mut status, 0) }, child as i32);
         assert_eq!(status, 0);
     }

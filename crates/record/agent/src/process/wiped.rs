@@ -168,7 +168,7 @@ mod tests {
     fn a_forked_child_finds_the_page_wiped() {
         assert!(prepare(), "the page lies where the kernel can wipe it");
         WIPED.locks.0[word::CODE].store(77, Ordering::Relaxed);
-        // SAFETY: the child looks at one word and leaves.
+        // SAFETY: the child looks at one word and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let wiped = lock_word(word::CODE).load(Ordering::Relaxed) == 0;
@@ -188,7 +188,7 @@ mod tests {
             unsafe { libc::_exit(i32::from(!(wiped && places && in_grandchild))) };
         }
         let mut status = 0;
-        // SAFETY: our child.
+        // SAFETY: the test's child.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(lock_word(word::CODE).swap(0, Ordering::Relaxed), 77);
         assert_eq!(status, 0);

@@ -148,7 +148,7 @@ fn remember_interrupts(i: usize, interrupts: bool) {
     }
 }
 
-/// One of our signals alone.
+/// A set with only this signal.
 fn only(signal: c_int) -> libc::sigset_t {
     // SAFETY: all zero is the empty set.
     let mut set: libc::sigset_t = unsafe { core::mem::zeroed() };

@@ -1,9 +1,8 @@
 //! Which of the agent's signals a thread has blocked, as the thread sees it, and which were sent to it since.
 //!
 //! A signal that the thread blocks by a call has a bit in the agent's own data. A signal that is blocked while its
-//! handler runs must be unblocked as the kernel does it: when the handler returns or jumps out (siglongjmp). So the
-//! kernel's mask keeps that state: there a signal of libc's own, which libc lets no program block ([`STANDS_FOR`]),
-//! stands for it.
+//! handler runs must be unblocked as the kernel does it: when the handler returns or jumps out (siglongjmp). So that
+//! state is kept in the kernel's mask, as a signal of libc's own that libc lets no program block ([`STANDS_FOR`]).
 
 use crate::process::sys;
 use crate::process::thread;
@@ -118,7 +117,7 @@ pub fn place() -> Place {
     place
 }
 
-/// The kernel's effect of `how`, on the agent's bits.
+/// The effect that `how` has in the kernel, on the agent's bits.
 pub fn after(how: c_int, before: u8, asked: u8) -> u8 {
     match how {
         libc::SIG_BLOCK => before | asked,
@@ -153,7 +152,7 @@ struct Kept(UnsafeCell<[Sent; 2]>);
 // i.
 unsafe impl Sync for Kept {}
 static KEPT: Kept = Kept(UnsafeCell::new([[0; 16]; 2]));
-/// Threads that wait for one of the agent's signals, 0 if none does.
+/// The thread that waits for each of the agent's signals, 0 if there is none.
 static WAITS: [AtomicI32; 2] = [const { AtomicI32::new(0) }; 2];
 
 const TO_THREAD: i32 = -6; // SI_TKILL

@@ -19,10 +19,10 @@ const NODES: usize = 1 << 15;
 const GROUPS: usize = 1 << 12;
 /// How far from its hash a QMD may be in the table.
 const NEAR: usize = 32;
-/// QMDs of one upload, at most; runs of QMDs of one group.
+/// Maximum numbers of QMDs of one upload, and of runs of QMDs of one group.
 const UPLOAD: usize = 1 << 12;
 const RUNS: usize = 8;
-/// Words of a segment that launches a graph, at most.
+/// Maximum words of a segment that launches a graph.
 const SHORT: usize = 1024;
 /// Words of a write into QMDs, without the data.
 const WRITE: usize = 9;
@@ -59,7 +59,7 @@ struct State {
     n: usize,
 }
 
-/// 1.2 MiB, mapped when the first kernel is stamped: most programs need none of it. Null until then.
+/// 1.2 MiB, mapped when the first kernel is stamped, because most programs do not need it. Null until then.
 static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
 
 /// On a separate cache line: launches read the data that the linker may put next to it.

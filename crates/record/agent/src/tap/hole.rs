@@ -66,7 +66,7 @@ pub fn place<R>(at: usize, map: impl FnOnce() -> R) -> R {
         PLACING.fetch_sub(1, Ordering::Release);
         sys::nap(50_000);
     }
-    // The hole is never closed: this is a handler that interrupted the thread that opened it.
+    // The hole was not closed in time: this is a handler that interrupted the thread that opened it.
     map()
 }
 

@@ -251,7 +251,7 @@ fn read_both(p: usize) {
     }
     let Some((before, body)) = best else { return };
     if body.gpu_ns == 0 {
-        // CUDA's page of a real GPU has no clock: the recorder reads it elsewhere.
+        // CUDA's page of a real GPU has no clock. Then the recorder reads the clock.
         CLOCK_READ.store(NO_CLOCK, Ordering::Relaxed);
     } else {
         record::with(|w, _| {

@@ -1,14 +1,18 @@
 //! The hot zone: what happens at a doorbell.
 //!
-//! Between the program's store to the doorbell and the GPU: find the channel, compare GP_PUT with the last value seen,
-//! forward the new entries if the channel has a shadow, copy them and the words they point to into the thread's ring,
-//! then make the store. No allocation, no lock, no system call (except on a nearly full GPFIFO, and for a thread's first
-//! ring).
+//! Between the program's store to the doorbell and the GPU, the tap
+//!
+//! - finds the channel and compares GP_PUT with the last value seen,
+//! - forwards the new entries if the channel has a shadow,
+//! - copies them and the words they point to into the thread's ring,
+//! - makes the store.
+//!
+//! No allocation, no lock, no system call (except on a nearly full GPFIFO, and for a thread's first ring).
 //!
 //! Two threads may ring one channel at the same time (libcuda's do not: it holds the channel's lock). The first one owns
-//! the channel's tap until no doorbell is left to make. The others leave their doorbells to it and continue; each counts
-//! as one, so none is lost or merged. No thread spins for a preempted one; such a doorbell is made when the owner runs
-//! again.
+//! the channel's tap until no doorbell is left to make. The others leave their doorbells to it and continue. Each counts
+//! as one, so none is lost or merged. No thread spins for a preempted one: a doorbell that was left to it is made when it
+//! runs again.
 
 use super::channel::{self, Channel, GP_PUT};
 use super::{copies, graphs, page, ranges, shadow, stamps};
@@ -155,7 +159,7 @@ pub fn give_ring_back(i: usize, slot: &Slot) {
     if !channel::claim(i) {
         return;
     }
-    // SAFETY: we hold the claim.
+    // SAFETY: this thread holds the claim.
     if let Some(c) = unsafe { channel::get(i) }.filter(|c| c.watch == watch::SHADOW) {
         let from = slot.put.load(Ordering::Relaxed);
         let (put, n) = unseen(c, slot);

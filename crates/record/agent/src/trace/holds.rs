@@ -115,8 +115,8 @@ fn rows(table: &LockTable) -> &[HeldLock] {
     table.held.get(..n).unwrap_or(&table.held)
 }
 
-/// The call has taken a lock that was free, at `tsc`. Returns 0, the result of its caller. So the path of a thread that
-/// holds other locks is a jump, and this function saves no registers for it.
+/// The call has taken a lock that was free, at `tsc`. Returns 0, which its caller returns, too. So the path for a thread
+/// that already holds locks is a jump, and this function saves no registers for it.
 #[inline(always)]
 pub fn took(t: &Thread, c: &Call, tsc: u64) -> c_int {
     let table = table(t);
@@ -140,7 +140,7 @@ fn first_row<'t>(table: &'t LockTable, c: &Call, flags: u32, since: u64) -> &'t 
     row
 }
 
-/// As [`took`], now; where only waits are recorded, without a look at the clock.
+/// As [`took`], now. If only waits are recorded, does not read the clock.
 #[inline(always)]
 pub fn took_now(t: &Thread, c: &Call) -> c_int {
     if waits_only() { took_open(t, c) } else { took(t, c, sys::rdtsc()) }
@@ -195,7 +195,7 @@ fn took_inside(t: &Thread, addr: usize, site: usize, flags: u16, tsc: u64) -> c_
     done()
 }
 
-/// Returns 0 without the compiler's knowledge: otherwise a caller would not jump to the function that returns it.
+/// Returns 0, which the compiler does not know: otherwise a caller would not jump to the function that returns it.
 #[inline(always)]
 fn done() -> c_int {
     let mut zero = 0;

@@ -77,7 +77,7 @@ impl Text {
     }
 
     fn bytes(&self) -> Option<&[u8]> {
-        // SAFETY: the promise made to the function that made it.
+        // SAFETY: promised to the function that made this text.
         (!self.at.is_null()).then(|| unsafe { core::slice::from_raw_parts(self.at, self.len as usize) })
     }
 }

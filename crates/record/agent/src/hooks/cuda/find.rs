@@ -138,8 +138,8 @@ pub fn for_measuring(number: u16, real: usize) -> usize {
     slots::of(f, real, 0).unwrap_or(0)
 }
 
-/// Index in the table of cuGetProcAddress's name, and whether the name means that stream 0 is the thread's. For functions
-/// whose first version had other arguments: only if a later version is requested.
+/// For a name passed to cuGetProcAddress: its index in the table, and whether it means that stream 0 is the thread's. If
+/// a function's first version had other arguments, only a request for a later version counts.
 fn by_name(name: &[u8], version: c_int) -> Option<(usize, bool)> {
     if name == b"cuGetProcAddress" || name == b"cuGetProcAddress_v2" {
         return Some((LOOKUP, false));

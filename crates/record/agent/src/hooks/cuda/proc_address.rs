@@ -28,7 +28,8 @@ pub unsafe extern "C" fn call<const F: usize>(
     let a = Words([name, to, version, flags, a4, a5, 0, 0, 0, 0, 0]);
     // SAFETY: the caller's arguments, for the function that it called.
     let r = unsafe { real(at, 6, &a) };
-    // A child that the program has forked gets the real functions.
+    // If calls are neither followed nor guarded (a forked child that found no region), the program gets the real
+    // functions.
     if r as i32 == 0 && name != 0 && to != 0 && (are_followed() || pauses::profiler_decides() || guard::on()) {
         // SAFETY: the driver has read the name and written the address.
         unsafe {

@@ -5,8 +5,8 @@
 //! waits. If nothing is recorded, the call is passed to its policy ([`crate::policy`]).
 //!
 //! Invariant: the program gets the real function's result and errno for this call. If nothing is recorded (no `--locks`,
-//! a forked child), a tap passes the call on. A tap does not allocate, take a lock of the agent or make a system call,
-//! except for a thread's first event, for callers' code that was not seen before, and to wait for a full ring.
+//! a pause), a tap passes the call on. A tap does not allocate, take a lock of the agent or make a system call. The
+//! exceptions are a thread's first event, callers' code that was not seen before, and the wait for a full ring.
 
 /// Defines the functions that a program finds. `$register` is the register of the argument after the last. The caller's
 /// address is put there, because only code without a frame can read it from the stack.

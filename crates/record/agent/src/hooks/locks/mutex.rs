@@ -46,8 +46,8 @@ fn has(r: c_int) -> bool {
     r == 0 || r == libc::EOWNERDEAD
 }
 
-/// Tries, and waits with `f` if another thread has the lock. If a try fails for another reason (the thread's own lock, a
-/// ceiling, an owner that died), locking fails too, with the same result.
+/// Tries, and waits with `f` if another thread has the lock. If the try has any other result (the thread's own lock, a
+/// ceiling, an owner that died), locking has the same one.
 #[inline(always)]
 unsafe fn take(t: &'static Thread, m: Mutex, site: usize, op: u8, f: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the caller's: a mutex. Attributes are read afterwards: fewer words to keep over the call.

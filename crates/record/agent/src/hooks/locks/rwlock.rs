@@ -49,8 +49,7 @@ unsafe fn call(l: Rwlock, site: usize, op: u8) -> Call {
 
 type Try = unsafe fn(Rwlock) -> c_int;
 
-/// Tries, and waits with `f` if the lock is not free. If a try fails for another reason, the waiting call fails the same
-/// way.
+/// Tries, and waits with `f` if the lock is not free. If the try has any other result, the waiting call has the same one.
 #[inline(always)]
 unsafe fn take(t: &'static Thread, l: Rwlock, c: Call, first: Try, f: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the caller's: a rwlock.

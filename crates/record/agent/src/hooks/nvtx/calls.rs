@@ -97,7 +97,7 @@ impl About {
         if (1..=6).contains(&a.payload_type) {
             about.payload = match a.payload_type {
                 1..=3 => a.payload,
-                // (The other half is uninitialised.)
+                // (The other half is arbitrary.)
                 _ => u64::from(a.payload as u32),
             };
             about.flags |= a.payload_type as u16;
