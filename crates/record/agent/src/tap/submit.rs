@@ -170,8 +170,8 @@ pub fn give_ring_back(i: usize, slot: &Slot) {
     settle(i);
 }
 
-/// Counts entries that were written and not recorded as lost. Returns GP_PUT now, and their number. The caller holds the
-/// claim.
+/// Counts as lost the entries that were written and not recorded. Returns GP_PUT now, and their number. The caller holds
+/// the claim.
 pub fn unseen(c: &Channel, slot: &Slot) -> (u32, u32) {
     let (put, n) = c.written(slot.put.load(Ordering::Relaxed));
     slot.put.store(put, Ordering::Relaxed);
