@@ -1,19 +1,21 @@
-//! What the library needs to do without std, as it is preloaded. (For tests it has std, and none of this.)
+//! What the preloaded library needs in place of std. (In tests it has std, and none of this.)
 //!
-//! std needs libgcc_s for the backtraces of panics. To load that takes as long as to load the agent itself, in every program.
+//! std needs libgcc_s for the backtraces of panics. In every program, loading that takes as long as loading the agent
+//! itself.
 
 use crate::process::sys;
 use core::fmt::{self, Write};
 use core::panic::PanicInfo;
 
-// What std would link. (Before glibc 2.34 threads were a library of their own.)
+// The libraries that std would link. (Before glibc 2.34, threads were in a separate library.)
 #[link(name = "pthread")]
 #[link(name = "dl")]
 #[link(name = "c")]
 unsafe extern "C" {}
 
-// Functions of core name it as what unwinds them for a panic. Here a panic ends the process, and a thread that is cancelled passes them.
-// (8 is _URC_CONTINUE_UNWIND. Hidden: a program may have a function of this name.)
+// Functions of core name this as their unwinder for panics. Here a panic ends the process, and the unwinding of a
+// cancelled thread passes these functions. (8 is _URC_CONTINUE_UNWIND. Hidden: a program may have a function of this
+// name.)
 core::arch::global_asm!(
     ".hidden rust_eh_personality",
     ".globl rust_eh_personality",
@@ -34,7 +36,7 @@ impl Write for StandardError {
     }
 }
 
-/// A mistake of the agent's: it is said on standard error, and the process aborts.
+/// A bug in the agent: it is printed on standard error, and the process aborts.
 #[panic_handler]
 fn panicked(info: &PanicInfo) -> ! {
     let _ = writeln!(StandardError, "doorbell's agent: {info}");

@@ -1,6 +1,6 @@
-//! Faults of the program's that may be ours: what happened, and who answers.
+//! Faults in the program that may belong to the agent: the cause of each, and the function that answers it.
 //!
-//! Those who answer register themselves; nothing here knows what they guard.
+//! Modules that answer faults register themselves. This module does not depend on what they guard.
 
 use crate::process::thread;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -14,20 +14,20 @@ pub enum Fault {
     Access { address: u64 },
     /// A breakpoint instruction at `at`.
     Breakpoint { at: u64 },
-    /// An access to what is no address, or another protection fault without one.
+    /// An access to a non-canonical address, or another protection fault without an address.
     Protection,
 }
 
-/// True if the fault was this one's and the program goes on.
+/// Returns true if the fault belonged to this module and the program continues.
 pub type Answer = fn(Fault, &mut Context) -> bool;
 
 const ANSWERS: usize = 4;
 static REGISTERED: [AtomicPtr<()>; ANSWERS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; ANSWERS];
 
-/// Changes of mappings that those who answer have made: an access that they had forbidden may be allowed by now.
+/// Number of mapping changes by the functions that answer: an access that faulted may be allowed by now.
 static CHANGES: AtomicU32 = AtomicU32::new(0);
 
-/// From now on `answer` is asked. Once or more often for the same one; false if there is no room.
+/// Faults are passed to `answer` from now on. May be called again with the same function. False if the table is full.
 pub fn register(answer: Answer) -> bool {
     let new = answer as *mut ();
     REGISTERED.iter().any(|at| {
@@ -36,12 +36,12 @@ pub fn register(answer: Answer) -> bool {
     })
 }
 
-/// An access that was forbidden is allowed from now on.
+/// An access that was forbidden is now allowed.
 pub fn allowed() {
     CHANGES.fetch_add(1, Ordering::AcqRel);
 }
 
-/// Asks who has registered. `forced`: the kernel, not a `kill`, made the signal. True if the program goes on.
+/// Calls the registered functions. `forced`: the kernel, not a `kill`, made the signal. True if the program continues.
 pub fn answered(signal: i32, forced: bool, c: &mut Context) -> bool {
     let fault = match signal {
         libc::SIGTRAP => Fault::Breakpoint { at: c.rip().wrapping_sub(1) },
@@ -59,8 +59,8 @@ pub fn answered(signal: i32, forced: bool, c: &mut Context) -> bool {
     ours || (matches!(fault, Fault::Access { .. }) && may_be_over())
 }
 
-/// True if a mapping was changed since this thread's last fault that was nobody's: the access is made again, and counts if it
-/// faults again.
+/// True if a mapping has changed since this thread's last unanswered fault. The access is then made again, and a second
+/// fault counts.
 fn may_be_over() -> bool {
     let (known, now) = (&thread::here().changes, CHANGES.load(Ordering::Acquire));
     known.replace(now) != now

@@ -1,19 +1,24 @@
 //! The library that doorbell preloads into a program.
 //!
-//! From the top: [`start`] (the constructor), [`hooks`] and [`exec`] (the names that the program finds), their back ends [`driver`] (what the
-//! program asks of the driver), [`trace`] (locks and calls of CUDA on the tape) and [`policy`] (other protocols for locks);
-//! below them [`tap`] (doorbells), [`signals`], [`fault`], [`record`] (rings) and [`process`]. A module uses those below it
-//! only.
+//! From top to bottom:
 //!
-//! *Hot zone* ([`tap`], what a rewritten doorbell site calls): no allocation, no lock, no system call. *Cold zone*
-//! ([`driver`]): fixed tables, locks with priority inheritance, the real functions by link order. The agent never changes what the program
-//! computes, its signals, its errno or its exit status; where something is in doubt it passes the call through and says why
-//! on the tape.
+//! - [`start`], the constructor.
+//! - [`hooks`] and [`exec`], the functions that the program calls.
+//! - Their back ends: [`driver`] (driver calls), [`trace`] (locks and CUDA calls on the tape) and [`policy`] (other lock
+//!   protocols).
+//! - [`tap`] (doorbells), [`signals`], [`fault`], [`record`] (rings) and [`process`].
 //!
-//! Invariant: without a recorder's region or a board of policies in the environment it does nothing at all; a forked
-//! child records nothing.
+//! A module uses only modules below it.
+//!
+//! *Hot zone* ([`tap`], and the code that a rewritten doorbell site calls): no allocation, no lock, no system call. *Cold
+//! zone* ([`driver`]): fixed tables, locks with priority inheritance, the real functions by link order. The agent never
+//! changes the program's results, signals, errno or exit status. In doubt it passes the call through and records the
+//! reason on the tape.
+//!
+//! Invariant: without a recorder's region or a policy board in the environment the agent does nothing at all. A forked
+//! child records nothing until it attaches itself.
 
-// As it is preloaded it has nothing of std's: half of the time of its loading went into libgcc_s, which std's backtraces need.
+// The preloaded library does without std: half of its loading time went into libgcc_s, which std's backtraces need.
 #![cfg_attr(panic = "abort", no_std)]
 
 #[cfg(panic = "abort")]

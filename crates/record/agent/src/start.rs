@@ -26,7 +26,7 @@ static STEPS: Steps = Steps {
     ],
 };
 
-/// Keeps what started programs need to be followed, as long as it stands in the environment: this variable.
+/// Keeps the variables that programs started later need to be followed, while this variable is in the environment.
 fn keep(name: &[u8], starts: &'static Starts) {
     if let (Some(libraries), Some(place)) = (environment::entry(OURS), environment::entry(name)) {
         exec::environment::keep(libraries, place, starts);
@@ -34,8 +34,8 @@ fn keep(name: &[u8], starts: &'static Starts) {
     }
 }
 
-/// Hooks what the recorder asked for. The process attaches at its first event that matters, a program that the recorder has
-/// started itself at once: its recording is never empty.
+/// Hooks what the recorder requested. A process attaches at its first event that matters. A program that the recorder
+/// itself started attaches immediately, so its recording is never empty.
 fn begin_session(s: &'static Session) {
     keep(SESSION, &s.starts);
     renewal::set_steps(&STEPS);
@@ -58,7 +58,7 @@ fn begin_session(s: &'static Session) {
     }
 }
 
-/// 1 once it has begun.
+/// 1 after the agent has begun.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
 
 /// True if the agent has begun, or found that it has nothing to do.
@@ -75,10 +75,10 @@ pub fn begin() {
     }
     environment::read();
     cores::leave_out_tables();
-    // A vfork child must not look them up.
+    // A vfork child must not do this look-up.
     real::look_up();
     thread::find_numbers();
-    // Not attached: nothing is recorded or changed, and the environment is put right all the same.
+    // Not attached: nothing is recorded or changed, but the environment is still restored.
     if !wiped::prepare() {
         return environment::restore();
     }
@@ -102,9 +102,9 @@ pub fn begin() {
     environment::restore();
 }
 
-/// libc gives constructors what it gives main.
+/// libc passes constructors the same arguments as main.
 unsafe extern "C" fn start(_count: c_int, args: *mut *mut c_char) {
-    // (Before the variables are taken out.)
+    // (Before the variables are removed.)
     if environment::is_there() && environment::is_shell() {
         // SAFETY: libc's.
         unsafe { environment::shorten_name(args) };

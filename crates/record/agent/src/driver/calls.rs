@@ -1,5 +1,6 @@
-//! Driver calls: each is recorded as it happened, and what the taps need is learnt from it: which memory is mapped where, which
-//! mapping is a doorbell page, where a channel's GPFIFO and USERD lie, and its token. What a call means is [`rm::fact`]'s.
+//! Driver calls. Each is recorded as it happened. The taps also learn from it: which memory is mapped where, which
+//! mapping is a doorbell page, the addresses of a channel's GPFIFO and USERD, and its token. [`rm::fact`] decides what a
+//! call means.
 
 use super::channels;
 use super::model;
@@ -16,10 +17,10 @@ use tape::region::SLOTS;
 
 /// Longest parameter block of RM_ALLOC or RM_CONTROL that is kept.
 const NESTED_MAX: u32 = 4096;
-/// Bytes that are recorded of a UVM call's argument. What follows in the longer ones is attributes.
+/// Recorded bytes of a UVM call's argument. In longer arguments, the rest is attributes.
 const UVM_MAX: usize = 64;
 
-/// The bytes of a call that succeeded, as the driver has left them.
+/// A successful call's bytes, as the driver has left them.
 struct Seen<'a> {
     arg: &'a [u8],
     /// RM_ALLOC's and RM_CONTROL's parameters, up to [`NESTED_MAX`].
@@ -68,7 +69,7 @@ pub unsafe fn ioctl(fd: c_int, file: u32, request: c_ulong, arg: *mut c_void) ->
 
 impl<'a> Seen<'a> {
     /// # Safety
-    /// `arg` is the argument of a call that the driver has just answered; it lives as long as the caller looks.
+    /// `arg` is the argument of a call that the driver has just answered; it lives as long as the result.
     unsafe fn of(on: FileKind, request: u64, arg: *mut c_void) -> Seen<'a> {
         let view = |at: u64, length: usize| {
             // SAFETY: memory that the driver has just used with this size.
@@ -86,7 +87,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Bytes of a call's argument; 0 where its number does not say so and nobody knows.
+/// Bytes of a call's argument; 0 if its number does not contain the size and the size is unknown.
 fn size_of_argument(branch: &Branch, on: FileKind, request: u64, is_uvm_known: bool) -> usize {
     match (abi::rm_nr(request), on) {
         (Some(_), _) => abi::request_size(request),
@@ -114,7 +115,7 @@ fn write_down(tsc: u64, mut body: IoctlBody, on: FileKind, seen: &Seen<'_>) {
     record::event(kind::IOCTL, flags, tsc, &body, arg, seen.nested);
 }
 
-/// Memory that the GPU is told to write may go.
+/// Before a call that may unmap memory that the GPU writes to.
 ///
 /// # Safety
 /// `arg` is the argument of `request`.
@@ -125,7 +126,7 @@ unsafe fn before_unmapping(request: c_ulong, arg: *mut c_void) {
     }
 }
 
-/// Which channels RM_FREE will take: see [`channels::before_free`].
+/// The channels that RM_FREE will free: see [`channels::before_free`].
 ///
 /// # Safety
 /// `arg` is the argument of `request`.
@@ -133,7 +134,7 @@ unsafe fn before_free(on: FileKind, request: c_ulong, arg: *mut c_void, going: &
     if abi::rm_nr(request) != Some(nr::FREE) || arg.is_null() {
         return 0;
     }
-    // The kernel has not seen it yet: what it will refuse must not be read here.
+    // The kernel has not seen the argument yet, so it may not be readable.
     let size = abi::request_size(request);
     if size < 8 || !sys::is_readable(arg as usize) || !sys::is_readable(arg as usize + size - 8) {
         return 0;
@@ -146,7 +147,7 @@ unsafe fn before_free(on: FileKind, request: c_ulong, arg: *mut c_void, going: &
     }
 }
 
-/// A call has said this. `going`: the channels that it has freed.
+/// A call has shown this fact. `going`: the channels that it has freed.
 fn learn(fd: c_int, fact: &Fact<'_>, going: &[u16]) {
     if let Fact::Freed { .. } = fact {
         for &slot in going {
@@ -172,7 +173,7 @@ fn learn(fd: c_int, fact: &Fact<'_>, going: &[u16]) {
     }
 }
 
-/// Driver files opened, closed and doubled.
+/// Records that a driver file was opened, closed or duplicated.
 pub fn file_event(k: u16, fd: i32, other: i32, file: u32, path: &[u8]) {
     let body = event::FileBody { fd, other, file, path: path.len() as u32 };
     record::event(k, 0, sys::tsc(), &body, path, &[]);

@@ -1,4 +1,4 @@
-//! The lives of channels: when one is allocated, seen, told its token, freed.
+//! The lives of channels: allocated, seen, given a token, freed.
 
 use super::model;
 use crate::process::own_lock::OwnLock;
@@ -12,13 +12,13 @@ use rm::abi::ChannelAlloc;
 use tape::event::{ChannelBody, ChannelEndBody, TokenBody, kind, watch};
 use tape::region::{PAGE, SLOTS, Slot, tap as how, trouble};
 
-/// Held while channels come, go or change what they lie on: threads create contexts at the same time.
+/// Held while channels are added, removed or given other memory: threads create contexts at the same time.
 static CHANNELS: OwnLock<(), { word::CHANNELS }> = OwnLock::new(());
 
 /// States of a slot ([`Slot::state`]).
 const LIVE: u32 = 1;
 const ENDED: u32 = 2;
-/// Its channel has ended, and a tap was still at it: the slot is not used again.
+/// Its channel ended while a tap was still using it: the slot is not used again.
 const GIVEN_UP: u32 = 3;
 
 fn is_live(slot: &Slot) -> bool {
@@ -28,7 +28,7 @@ fn is_live(slot: &Slot) -> bool {
 /// A channel was allocated.
 pub fn begin(client: u32, handle: u32, class: u32, p: &ChannelAlloc) {
     let Some(_one) = CHANNELS.lock() else { return };
-    // Not earlier: the slot's last channel has its end on the tape before this.
+    // Not earlier: the end of the slot's last channel must be on the tape before this.
     let tsc = sys::tsc();
     let is_free = |s: &Slot| ![LIVE, GIVEN_UP].contains(&s.state.load(Ordering::Relaxed));
     let free = (0..SLOTS).find(|&i| region::slot(i).is_some_and(is_free));
@@ -72,7 +72,8 @@ pub fn begin(client: u32, handle: u32, class: u32, p: &ChannelAlloc) {
     submit::settle(i);
 }
 
-/// Finds where the program sees the channel's GPFIFO and USERD, and puts a shadow under them if they lie in video memory.
+/// Finds the program's mappings of the channel's GPFIFO and USERD, and puts a shadow under them if they are in GPU
+/// memory.
 fn locate(c: &mut Channel, slot: usize) {
     let Some(ring) = ranges::find(c.gpfifo_va, u64::from(c.entries) * 8) else { return };
     let userd = model::address_of(c.client, c.userd_memory, c.userd_offset, USERD);
@@ -80,14 +81,14 @@ fn locate(c: &mut Channel, slot: usize) {
     c.ring = ring.cpu + (c.gpfifo_va - ring.va);
     c.userd = userd;
     c.watch = watch::DIRECT;
-    // Only where doorbells are seen, or nobody would forward what is written to a shadow.
+    // Only if doorbells are seen: otherwise entries written to a shadow would not be forwarded.
     let wanted = region::control().is_some_and(|c| {
         c.tap == how::AUTO
             && page::any()
             && c.trouble.load(Ordering::Relaxed) & (trouble::UNDECODED | trouble::NO_SECOND_MAPPING) == 0
     });
     if wanted && (ring.video || video) {
-        // What one of two channels in a page writes there would be forwarded with the other's doorbells only.
+        // If two channels share a page, one channel's GP_PUT there would be forwarded only with the other's doorbells.
         if !is_alone(c, slot) {
             region::trouble(trouble::NO_SHADOW);
         } else if shadow::put_under(c, slot) {
@@ -98,7 +99,7 @@ fn locate(c: &mut Channel, slot: usize) {
     }
 }
 
-/// True if no other channel has its USERD in this one's page. One that has, and a shadow there, gets its ring back.
+/// True if no other channel has its USERD in this one's page. Another one with a shadow there gets its ring back.
 fn is_alone(c: &Channel, slot: usize) -> bool {
     let page = Span(c.userd & !(PAGE as u64 - 1), (c.userd | (PAGE as u64 - 1)) + 1);
     let mut alone = true;
@@ -136,9 +137,9 @@ pub fn token(client: u32, object: u32, token: u32) {
     record::event(kind::TOKEN, 0, sys::tsc(), &TokenBody { slot: i as u32, token }, &[], &[]);
 }
 
-/// Before RM_FREE of an object (`old`, or the whole client): which channels it will take, and their last GP_PUT while it can
-/// still be read. Their tokens are forgotten: once they are free the driver may give them to another thread's channels, before
-/// this thread is back from the call.
+/// Before RM_FREE of an object (`old`, or the whole client): finds the channels that it will free, and their last GP_PUT
+/// while it is still readable. Their tokens are forgotten now: the driver may give a free token to another thread's
+/// channel before this thread returns from the call.
 pub fn before_free(root: u32, old: u32, going: &mut [u16; SLOTS]) -> usize {
     let n = model::with_tree(root, |is_under| {
         let mut n = 0;
@@ -166,7 +167,7 @@ pub fn before_free(root: u32, old: u32, going: &mut [u16; SLOTS]) -> usize {
     n
 }
 
-/// RM_FREE was refused: the channels go on.
+/// RM_FREE was refused: the channels continue.
 #[cold]
 pub fn not_freed(going: &[u16]) {
     let Some(_one) = CHANNELS.lock() else { return };
@@ -176,26 +177,26 @@ pub fn not_freed(going: &[u16]) {
     }
 }
 
-/// Takes entries into account that were written but never rung.
+/// Counts entries that were written but never rung.
 fn last_put(i: usize) {
     let Some(_one) = CHANNELS.lock() else { return };
     if !channel::claim(i) {
         return;
     }
-    // SAFETY: we hold the claim.
+    // SAFETY: this thread holds the claim.
     if let (Some(c), Some(slot)) = (unsafe { channel::get(i) }, region::slot(i)) {
         submit::unseen(c, slot);
     }
     submit::settle(i);
 }
 
-/// A channel is gone.
+/// A channel has ended.
 pub fn end(i: usize) {
     let Some(slot) = region::slot(i) else { return };
     let Some(_one) = CHANNELS.lock() else { return };
     channel::forget_token(i);
     let claimed = channel::claim(i);
-    // SAFETY: we hold the claim.
+    // SAFETY: this thread holds the claim.
     if let Some(c) = unsafe { channel::get(i) }.filter(|_| claimed) {
         if c.watch == watch::SHADOW {
             let there = ranges::find(c.ring, 8).is_some();
@@ -222,14 +223,14 @@ pub fn end(i: usize) {
     }
 }
 
-/// Memory was mapped: channels that were allocated before their ring was mapped are seen from now on.
+/// Memory was mapped: from now on channels are seen that were allocated before their ring was mapped.
 pub fn look_again() {
     let Some(_one) = CHANNELS.lock() else { return };
     for i in 0..SLOTS {
         let Some(slot) = region::slot(i) else { break };
         let is_blind = || channel::lies(i).is_some_and(|lies| lies.watch == watch::BLIND);
         if is_live(slot) && slot.rings_total.load(Ordering::Relaxed) == 0 && is_blind() && channel::claim(i) {
-            // SAFETY: we hold the claim.
+            // SAFETY: this thread holds the claim.
             if let Some(c) = unsafe { channel::get(i) }
                 && c.watch == watch::BLIND
                 && c.entries != 0
@@ -241,8 +242,8 @@ pub fn look_again() {
     }
 }
 
-/// A range is about to be unmapped: channels that lie there are seen no longer. `and` runs while none comes or goes. False from a
-/// signal handler that came in while channels were changed. Other channels' taps are not waited for.
+/// A range is about to be unmapped: channels in it are no longer seen. `and` runs while no channel is added or removed.
+/// False from a signal handler that interrupted a change of channels. Does not wait for other channels' taps.
 pub fn before_unmap(addr: u64, end: u64, and: impl FnOnce()) -> bool {
     let Some(_one) = CHANNELS.lock() else { return false };
     let going = Span(addr, end);
@@ -256,7 +257,7 @@ pub fn before_unmap(addr: u64, end: u64, and: impl FnOnce()) -> bool {
         if !is_live(slot) || !lies_there() || !channel::claim(i) {
             continue;
         }
-        // SAFETY: we hold the claim.
+        // SAFETY: this thread holds the claim.
         if let Some(c) = unsafe { channel::get(i) } {
             if c.watch == watch::SHADOW {
                 shadow::take_away(c, i, false);
@@ -269,7 +270,7 @@ pub fn before_unmap(addr: u64, end: u64, and: impl FnOnce()) -> bool {
     true
 }
 
-/// The program ends: what its channels' GP_PUT says now.
+/// The program ends: takes the last GP_PUT of its channels.
 pub fn finish() {
     for i in 0..SLOTS {
         if region::slot(i).is_some_and(is_live) {

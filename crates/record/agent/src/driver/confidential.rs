@@ -1,4 +1,4 @@
-//! Whether confidential computing is on: what is submitted is encrypted then, and may not be changed.
+//! Whether confidential computing is on: then submissions are encrypted and may not be changed.
 
 use crate::process::real;
 use core::ffi::{c_int, c_void};
@@ -6,7 +6,8 @@ use rm::abi::control::{CONFIDENTIAL_CAPABILITIES, ConfidentialCapabilities};
 use rm::abi::{self, Nvos54, Nvos64, nr};
 use rm::class::{NV_CONFIDENTIAL_COMPUTE, NV01_ROOT_CLIENT};
 
-/// Asks the driver, by a client that goes with its file. False where the driver does not know of it. The program's recording has none of these calls.
+/// Asks the driver through a client that ends with its file. False if the driver does not support the question. These
+/// calls are not recorded.
 pub fn is_on() -> bool {
     // SAFETY: a path, and flags without O_CREAT.
     let fd = unsafe { real::open(c"/dev/nvidiactl".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC, 0) };
@@ -35,7 +36,7 @@ fn feature(fd: c_int) -> Option<u8> {
     (call(fd, nr::CONTROL, &mut a) && a.status == 0).then_some(p.feature)
 }
 
-/// RM_ALLOC below the client, or of it: the handle.
+/// RM_ALLOC of the client or of an object below it. Returns the handle.
 fn alloc(fd: c_int, client: u32, class: u32, params: *mut c_void, bytes: usize) -> Option<u32> {
     let mut a = Nvos64 {
         root: client,

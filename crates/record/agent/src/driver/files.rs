@@ -1,4 +1,4 @@
-//! Which descriptors are driver files. One byte a descriptor, filled at open and dup, or at first use by asking /proc.
+//! Which descriptors are driver files. One entry per descriptor, set at open and dup, or at first use from /proc.
 
 use crate::process::sys;
 use core::sync::atomic::{AtomicU16, Ordering};
@@ -29,12 +29,12 @@ fn decode(k: u16) -> u32 {
     }
 }
 
-/// What a path names.
+/// The kind of file at a path.
 pub fn by_path(path: &[u8]) -> u32 {
     FileKind::of_path(path).to_raw()
 }
 
-/// What `fd` is; a system call the first time only.
+/// The kind of `fd`; a system call the first time only.
 pub fn of(fd: i32) -> u32 {
     let Some(k) = usize::try_from(fd).ok().and_then(|i| KIND.get(i)) else { return ask(fd) };
     match k.load(Ordering::Relaxed) {
@@ -47,7 +47,7 @@ pub fn of(fd: i32) -> u32 {
     }
 }
 
-/// What `fd` is as far as we know without asking.
+/// The kind of `fd` if it is already known.
 pub fn known(fd: i32) -> u32 {
     usize::try_from(fd).ok().and_then(|i| KIND.get(i)).map_or(file::OTHER, |k| decode(k.load(Ordering::Relaxed)))
 }
@@ -67,7 +67,7 @@ pub fn set(fd: i32, f: u32) {
     }
 }
 
-/// A closed descriptor: its number may come back as anything.
+/// A closed descriptor: its number may be used for any other file.
 pub fn forget(fd: i32) {
     if let Some(k) = usize::try_from(fd).ok().and_then(|i| KIND.get(i)) {
         k.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Mappings of driver memory: doorbell pages are tapped, other memory is where the tap finds what the GPU is given.
+//! Mappings of driver memory: doorbell pages are tapped, and in other memory the tap finds what the program submits.
 
 use super::channels;
 use super::files;
@@ -85,7 +85,7 @@ unsafe fn doorbell_page(
     let mut tapped = false;
     let mut p = u32::MAX;
     if !off_limits {
-        // SAFETY: a second mapping of the same page, wherever the kernel likes.
+        // SAFETY: a second mapping of the same page, at an address that the kernel chooses.
         let real = unsafe {
             let free = flags & !(libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE);
             f(core::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, free, fd, off)
@@ -97,7 +97,7 @@ unsafe fn doorbell_page(
             record::note(b"SIGSEGV handler refused: doorbells are not tapped");
         } else if let Some(i) = page::add(at, len as u64, real as u64, device) {
             p = i as u32;
-            // SAFETY: the program's mapping: loads go on, stores fault into our handler.
+            // SAFETY: the program's mapping: loads still work, stores fault into the agent's handler.
             tapped = unsafe { real::mprotect(at as *mut c_void, len, libc::PROT_READ) } == 0
                 // SAFETY: the same, where the mapping cannot be read: the handler makes the loads too.
                 || unsafe { real::mprotect(at as *mut c_void, len, libc::PROT_NONE) } == 0;
@@ -117,7 +117,7 @@ unsafe fn doorbell_page(
 
 /// A range is about to be unmapped or mapped over.
 ///
-/// True if it held driver memory that we follow.
+/// True if it held driver memory that the agent follows.
 pub fn unmap(addr: u64, len: u64) -> bool {
     if !region::active() {
         return false;
@@ -130,7 +130,7 @@ pub fn unmap(addr: u64, len: u64) -> bool {
     channels::before_unmap(addr, end, || {
         if pages {
             page::remove(addr, len, |real, len| {
-                // SAFETY: our second mapping of a page that the program gives up.
+                // SAFETY: the agent's second mapping of a page that the program gives up.
                 unsafe { real::munmap(real as *mut c_void, len as usize) };
             });
         }

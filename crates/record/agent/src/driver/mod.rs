@@ -1,7 +1,7 @@
-//! The cold zone: what the program asks of the driver.
+//! The cold zone: the program's calls to the driver.
 //!
-//! [`calls`] and [`mappings`] write each call down and learn from it; [`model`] keeps what is learnt, [`channels`] runs the
-//! lives of channels, [`files`] knows which descriptors are the driver's.
+//! [`calls`] and [`mappings`] record each call and learn from it. [`model`] keeps the result, [`channels`] handles the
+//! lives of channels, and [`files`] tracks which descriptors are driver files.
 
 pub mod calls;
 mod channels;
@@ -17,46 +17,47 @@ use rm::abi::{Abi, BRANCHES, Branch, ChannelAlloc, Standing};
 use rm::check::{self, GROUND, Ground, part};
 use tape::region::trouble;
 
-/// One more than the index of the driver's branch; 0 as long as it has not said its version.
+/// One more than the index of the driver's branch; 0 until the driver has reported its version.
 static BRANCH: AtomicUsize = AtomicUsize::new(0);
-/// The driver's version is not one that the table names: what it has was asked for, and is looked at twice.
+/// The table does not contain the driver's version: its structs were probed, and its channels are checked again.
 static NEW: AtomicBool = AtomicBool::new(false);
-/// Where channels lie is not trusted: no doorbell is tapped.
+/// The layout of channels is not trusted: no doorbell is tapped.
 static UNKNOWN: AtomicBool = AtomicBool::new(false);
-/// UVM's structs are not trusted: its calls are not read.
+/// The layout of UVM's structs is not trusted: its calls are not read.
 static UVM_UNKNOWN: AtomicBool = AtomicBool::new(false);
-/// UVM's structs are asked for at its first call.
+/// UVM's structs will be probed at its first call.
 static UVM_UNASKED: AtomicBool = AtomicBool::new(false);
 
-/// Whose layouts the program's calls are read with.
+/// The branch whose layouts are used to read the program's calls.
 fn branch() -> &'static Branch {
     let said = BRANCH.load(Ordering::Relaxed).checked_sub(1);
     said.and_then(|i| BRANCHES.get(i)).unwrap_or_else(Branch::usual)
 }
 
-/// A channel's parameters are not where they were thought to be.
+/// A channel's parameters are not where the branch has them.
 #[cold]
 fn distrust() {
     UNKNOWN.store(true, Ordering::Relaxed);
     region::trouble(trouble::UNKNOWN_DRIVER);
 }
 
-/// True if the driver has said a version that the table does not name.
+/// True if the driver has reported a version that the table does not contain.
 fn is_new() -> bool {
     NEW.load(Ordering::Relaxed)
 }
 
-/// True if a channel is found where the driver's branch has it, as far as the driver has said its version.
+/// True if channels are read with the right layout, as far as the driver's version shows.
 fn is_trusted() -> bool {
     !UNKNOWN.load(Ordering::Relaxed)
 }
 
-/// True if the sizes of UVM's structs are known, as far as the driver has said its version.
+/// True if the sizes of UVM's structs are known, as far as the driver's version shows.
 fn is_uvm_known() -> bool {
     !UVM_UNKNOWN.load(Ordering::Relaxed)
 }
 
-/// False, once, for a channel that cannot be one. Of a driver that is known every channel is what it says.
+/// False, and from then on no channel is trusted, if this cannot be a channel. With a known driver every channel is taken
+/// as it is.
 fn is_plausible(p: &ChannelAlloc) -> bool {
     if !is_new() || can_be(p) {
         return true;
@@ -69,8 +70,8 @@ fn can_be(p: &ChannelAlloc) -> bool {
     p.entries.is_power_of_two() && p.gpfifo != 0 && p.gpfifo.is_multiple_of(8) && p.userd_memory[0] != 0
 }
 
-/// The driver says its version, on this file. One that the table does not name is asked for its structs: by calls that change
-/// nothing, once in a process.
+/// The driver has reported its version, on this file. If the table does not contain it, the structs are probed with calls
+/// that change nothing, once per process.
 fn version(fd: i32, text: &str) {
     let abi = Abi::of(text);
     BRANCH.store(abi.branch().index() + 1, Ordering::Relaxed);
@@ -78,7 +79,7 @@ fn version(fd: i32, text: &str) {
         return;
     }
     region::trouble(trouble::NEW_DRIVER);
-    // (Unknown until it is asked: another thread's first call of UVM's may come while one asks.)
+    // (Unknown until probed: another thread's first UVM call may arrive during the probe.)
     UVM_UNKNOWN.store(true, Ordering::Relaxed);
     UVM_UNASKED.store(true, Ordering::Relaxed);
     if !is_as_thought(part::CHANNELS, |ground| check::rm(abi.branch(), ground, &mut ioctl_on(fd))) {
@@ -86,12 +87,12 @@ fn version(fd: i32, text: &str) {
     }
 }
 
-/// Whether the kernel has a part's structs as the branch has them. A kernel that does not tell is believed: then what is read
-/// is what the program says.
+/// Whether the kernel has a part's structs as the branch has them. If the kernel gives no answer, the branch is taken as
+/// right: then the program's own values are read.
 fn is_as_thought(part: u32, ask: impl FnOnce(Ground) -> check::Report) -> bool {
     let (none, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     let open = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: addresses of our own, of which the first half is opened.
+    // SAFETY: a fresh range of addresses, of which the first half is opened.
     let begin = unsafe {
         let Some(at) = sys::mmap(sys::AWAY, 2 * GROUND, none, flags, -1, 0) else { return false };
         if sys::mmap(at, GROUND, open, flags | libc::MAP_FIXED, -1, 0).is_none() {
@@ -100,22 +101,22 @@ fn is_as_thought(part: u32, ask: impl FnOnce(Ground) -> check::Report) -> bool {
         }
         at
     };
-    // SAFETY: as just mapped; nobody else knows of it.
+    // SAFETY: as mapped above; no other thread has its address.
     let report = ask(unsafe { Ground::at(begin) });
-    // SAFETY: our own mapping, which nothing refers to any more.
+    // SAFETY: the agent's own mapping, which nothing refers to any more.
     unsafe { sys::munmap(begin, 2 * GROUND) };
     report.failed & part == 0
 }
 
 fn ioctl_on(fd: i32) -> impl FnMut(u64, usize) -> i32 {
     move |request, arg| {
-        // SAFETY: what `check` gives is the request's argument, or ends where the kernel finds no more memory.
+        // SAFETY: `check` passes the request's argument, or one that ends where no more memory is mapped.
         let made = unsafe { real::ioctl(fd, request, arg as *mut core::ffi::c_void) };
         if made < 0 { sys::Errno::get() } else { 0 }
     }
 }
 
-/// Before a call of UVM's on this file.
+/// Called before a UVM call on this file.
 fn before_uvm(fd: i32) {
     if !UVM_UNASKED.load(Ordering::Relaxed) || !UVM_UNASKED.swap(false, Ordering::Relaxed) {
         return;
@@ -140,7 +141,7 @@ pub fn finish() {
     }
 }
 
-/// In a forked child: the driver's objects are the parent's. (Descriptors are inherited, so what is known of them stays.)
+/// In a forked child: the driver's objects are the parent's. (Descriptors are inherited, so their entries stay.)
 pub fn renew(_: &Child) {
     model::renew();
 }
@@ -157,7 +158,7 @@ mod tests {
         let [usual, newest] = [580, 610].map(|number| &Branch::nearest(number).layouts.channel_alloc);
         assert!(can_be(&usual.read(&usual.bytes(&full)).unwrap().client));
         assert!(can_be(&newest.read(&newest.bytes(&full)).unwrap().client));
-        // 610 has a handle, here none, where 580 has the memory of USERD.
+        // 610 has a handle, here 0, where 580 has the memory of USERD.
         assert!(!can_be(&usual.read(&newest.bytes(&full)).unwrap().client));
         full.client.entries = 1000;
         assert!(!can_be(&full.client));

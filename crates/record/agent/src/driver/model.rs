@@ -1,7 +1,7 @@
-//! The model of the driver's objects: what the taps need to know of clients, devices, channels and memory.
+//! The model of the driver's objects: the clients, devices, channels and memory that the taps need.
 //!
-//! Handles and classes decide, never sizes or the order of calls. What a call means is [`rm::fact`]'s, as it is for whoever
-//! reads a recording; here it is kept, in fixed tables: nothing allocates.
+//! Handles and classes decide, never sizes or the order of calls. [`rm::fact`] decides what a call means, as it does for
+//! readers of a recording. The model keeps the result in fixed tables and allocates nothing.
 
 use crate::process::own_lock::OwnLock;
 use crate::process::region;
@@ -15,18 +15,18 @@ use tape::region::trouble;
 /// The deepest tree: client, device, subdevice, group, channel.
 const DEPTH: usize = 8;
 
-/// An object whose place in the tree matters: client, device, subdevice, channel group, channel, usermode.
+/// An object whose place in the tree is needed: client, device, subdevice, channel group, channel, usermode.
 #[derive(Clone, Copy)]
 struct Object {
     client: u32,
     handle: u32,
     parent: u32,
     class: u32,
-    /// Only while objects are freed.
+    /// Set only while objects are freed.
     going: bool,
 }
 
-/// RM_MAP_MEMORY (or RM_ALLOC_MEMORY) has bound memory to a descriptor; the next mmap of it shows that memory.
+/// RM_MAP_MEMORY (or RM_ALLOC_MEMORY) has bound memory to a descriptor. The descriptor's next mmap maps that memory.
 #[derive(Clone, Copy)]
 pub struct Bound {
     pub fd: i32,
@@ -44,15 +44,15 @@ pub struct Mapped {
     pub addr: u64,
     pub len: u64,
     pub video: bool,
-    /// The program's own pages, which stay when the driver lets go of them.
+    /// The program's own pages, which stay when the driver releases them.
     pub user: bool,
 }
 
-/// A GPU range that shows memory at another address than the CPU sees it.
+/// A GPU range that maps memory at another address than the CPU's.
 #[derive(Clone, Copy)]
 struct External {
     client: u32,
-    /// 0 once the memory was freed. UVM holds it until the range goes.
+    /// 0 after the memory was freed. UVM holds it until the range is removed.
     memory: u32,
     offset: u64,
     va: u64,
@@ -102,7 +102,7 @@ impl<T: Copy, const N: usize> Table<T, N> {
     }
 }
 
-/// What is known. The tap's own table of GPU ranges follows it, through [`Ranges`].
+/// The model's tables. The tap's own table of GPU ranges follows them, through [`Ranges`].
 struct Tables {
     objects: Table<Object, 4096>,
     bound: Table<Bound, 1024>,
@@ -113,7 +113,7 @@ struct Tables {
 /// The table of GPU ranges with a CPU address.
 trait Ranges {
     fn add(&mut self, r: Range);
-    /// Forgets what overlaps a range, by its CPU address or by its GPU address.
+    /// Removes ranges that overlap this one, by CPU address or by GPU address.
     fn remove(&mut self, from: u64, len: u64, by_cpu: bool);
     fn find(&self, va: u64) -> Option<Range>;
 }
@@ -137,10 +137,10 @@ impl Ranges for OfTap {
 
 static STATE: OwnLock<Tables, { word::MODEL }> = OwnLock::new(Tables::new());
 
-/// Something was learnt, here or in the process that forked this one and so far.
+/// A fact was learnt, here or in the process that forked this one.
 static LEARNT: AtomicBool = AtomicBool::new(false);
 
-/// A driver call has said this. True if it made memory visible to the program.
+/// A driver call has shown this fact. True if it made memory visible to the program.
 pub fn learn(fact: &Fact<'_>) -> bool {
     LEARNT.store(true, Ordering::Relaxed);
     STATE.lock().is_some_and(|mut s| s.learn(fact, &mut OfTap))
@@ -151,19 +151,19 @@ pub fn device_of(client: u32, handle: u32) -> u32 {
     STATE.lock().map_or(0, |s| s.device_of(client, handle))
 }
 
-/// The class of an object that is followed, else 0.
+/// The class of a followed object, otherwise 0.
 pub fn class_of(client: u32, handle: u32) -> u32 {
     STATE.lock().and_then(|s| s.object(client, handle).map(|o| o.class)).unwrap_or(0)
 }
 
-/// Calls `f` with a question about the tree as it is now: whether an object (the second) is another (the first) or below it.
-/// `None` from a signal handler that came in while the model was changed.
+/// Calls `f` with a function on the present tree: whether the second object is the first or below it. `None` from a
+/// signal handler that interrupted a change of the model.
 pub fn with_tree<R>(client: u32, f: impl FnOnce(&dyn Fn(u32, u32) -> bool) -> R) -> Option<R> {
     let s = STATE.lock()?;
     Some(f(&|top, handle| s.is_below(client, top, handle)))
 }
 
-/// A descriptor is mapped: what it was bound to, which it is no longer.
+/// A descriptor is mapped: returns the memory bound to it, and removes the binding.
 pub fn take_bound(fd: i32) -> Option<Bound> {
     STATE.lock()?.take_bound(fd)
 }
@@ -176,14 +176,14 @@ pub fn map(m: Mapped) {
     }
 }
 
-/// What lies in this range is no longer mapped into the process.
+/// This range is no longer mapped into the process.
 pub fn unmap(addr: u64, len: u64) {
     if let Some(mut s) = STATE.lock() {
         s.unmap(addr, len, &mut OfTap);
     }
 }
 
-/// Where the program sees `len` bytes of memory at `offset`, and whether they lie in video memory.
+/// The program's address of `len` bytes of memory at `offset`, and whether they are in GPU memory.
 pub fn address_of(client: u32, memory: u32, offset: u64, len: u64) -> Option<(u64, bool)> {
     STATE.lock()?.address_of(client, memory, offset, len)
 }
@@ -212,7 +212,7 @@ impl Tables {
                 self.map_external(e, ranges);
             }
             Fact::UnmappedExternal { base, .. } | Fact::RangeFreed { base, .. } => self.unmap_external(base, ranges),
-            // A second name of an object, and RM's own mappings (which libcuda does not make), are not followed.
+            // A second handle of an object, and RM's own mappings (which libcuda does not make), are not followed.
             _ => {}
         }
         false
@@ -227,7 +227,7 @@ impl Tables {
             | What::Group { .. }
             | What::Channel(_)
             | What::Usermode { .. } => {
-                // The free was not seen, if there is one.
+                // If there is an old one, its free was not seen.
                 self.free_objects(client, handle);
                 self.objects.push(Object { client, handle, parent, class, going: false });
             }
@@ -241,7 +241,7 @@ impl Tables {
         false
     }
 
-    /// An object was freed with all below it, or all of a client's.
+    /// An object was freed with all objects below it, or all of a client's.
     fn free(&mut self, client: u32, handle: u32, ranges: &mut impl Ranges) {
         let all = handle == client;
         self.free_objects(client, handle);
@@ -255,7 +255,7 @@ impl Tables {
             }
         }
         self.bound.retain(|b| !named(b.client, b.memory));
-        // (What was mapped from a descriptor the program unmaps itself, and the range goes with that.)
+        // (The program itself unmaps memory that it mapped from a descriptor, and the range is removed then.)
         self.mapped.retain(|m| !named(m.client, m.memory));
         for e in self.externals.iter_mut().filter(|e| named(e.client, e.memory)) {
             // Another memory may be given the same handle.
@@ -305,7 +305,7 @@ impl Tables {
         false
     }
 
-    /// The next mmap of a descriptor shows this memory.
+    /// The next mmap of a descriptor maps this memory.
     fn bind(&mut self, b: Bound) {
         self.bound.retain(|x| x.fd != b.fd);
         self.bound.push(b);
@@ -330,12 +330,12 @@ impl Tables {
 
     fn unmap(&mut self, addr: u64, len: u64, ranges: &mut impl Ranges) {
         let end = addr.saturating_add(len);
-        // Only whole mappings are unmapped by the driver's clients; what a partial one leaves is forgotten too.
+        // The driver's clients unmap only whole mappings; the rest of a partial one is forgotten too.
         self.mapped.retain(|m| !(m.addr < end && m.addr.saturating_add(m.len) > addr));
         ranges.remove(addr, len, true);
     }
 
-    /// A GPU range shows memory.
+    /// A GPU range maps memory.
     fn map_external(&mut self, e: External, ranges: &mut impl Ranges) {
         for m in self.mapped.iter() {
             show(m, &e, ranges);
@@ -344,11 +344,11 @@ impl Tables {
         self.externals.push(e);
     }
 
-    /// The GPU range at `va` shows nothing any more.
+    /// The GPU range at `va` maps no memory any more.
     fn unmap_external(&mut self, va: u64, ranges: &mut impl Ranges) {
         let Some(e) = self.externals.iter().find(|e| e.va == va).copied() else { return };
         self.externals.retain(|x| x.va != va);
-        // A range at the CPU's own address belongs to the CPU mapping and goes with it, or with the memory.
+        // A range at the CPU's own address belongs to the CPU mapping and is removed with it, or with the memory.
         let belongs = |r: &Range| r.cpu == r.va && self.mapped.iter().any(|m| m.addr == r.va);
         if ranges.find(va).is_some_and(|r| !belongs(&r)) {
             ranges.remove(e.va, e.len, false);
@@ -364,7 +364,7 @@ impl Tables {
     }
 }
 
-/// Makes the overlap of a GPU range and a CPU mapping of the same memory known to the tap.
+/// Adds the overlap of a GPU range and a CPU mapping of the same memory to the tap's table.
 fn show(m: &Mapped, e: &External, ranges: &mut impl Ranges) {
     if m.client != e.client || m.memory != e.memory {
         return;
@@ -381,7 +381,8 @@ fn show(m: &Mapped, e: &External, ranges: &mut impl Ranges) {
     }
 }
 
-/// In a forked child: the objects are the parent's. (Where there are none, the tables are not touched: the child would get memory of its own.)
+/// In a forked child: the objects are the parent's. (Unused tables are not touched: a write would give the child a copy
+/// of the page.)
 pub fn renew() {
     if LEARNT.load(Ordering::Relaxed)
         && let Some(mut s) = STATE.try_lock()
@@ -423,7 +424,7 @@ mod tests {
         }
     }
 
-    /// The agent's tables and the graph of whoever reads a recording, both told the same.
+    /// The agent's tables, and a reader's graph, given the same calls.
     struct Both {
         tables: MutexGuard<'static, Tables>,
         ranges: Vec<Range>,
@@ -457,7 +458,7 @@ mod tests {
         }
 
         fn alloc(&mut self, root: u32, parent: u32, new: u32, class: u32) {
-            // As the kernel: not under what is not there, and no handle twice.
+            // As in the kernel: not under an object that does not exist, and no handle twice.
             let root_of = |client: u32| self.graph.object(client, client).is_some();
             let (client, fits) = match class {
                 0x41 => (new, !root_of(new)),
@@ -519,7 +520,7 @@ mod tests {
             self.call(UVM, uvm::FREE, r.as_bytes(), &[]);
         }
 
-        /// What the tables keep is as in the graph.
+        /// The tables agree with the graph.
         fn agree(&self) {
             for client in CLIENTS {
                 for handle in (1..12).chain([client]) {
@@ -578,7 +579,7 @@ mod tests {
 
     fn op() -> impl Strategy<Value = Op> {
         let client = || prop::sample::select(CLIENTS.to_vec());
-        // Handles are made under smaller ones. Nothing is made under an address space.
+        // Handles are made under smaller ones. No handle is made under an address space.
         let classes = vec![0x80u32, 0x2080, 0xa06c, 0xc86f, 0xc661];
         prop_oneof![
             2 => client().prop_map(|c| Op::Alloc { client: c, parent: c, new: c, class: 0x41 }),
@@ -633,7 +634,7 @@ mod tests {
         for i in 0..20_000u64 {
             let at = 0x7000_0000 + (i << 16);
             p.alloc_memory(CLIENTS[0], 8, 0x71, at, -1);
-            // The GPU sees it at the program's address. Now the range goes first, now the memory.
+            // The GPU sees it at the program's address. In turns, the range is removed first, or the memory.
             p.external(at, CLIENTS[0], 8, 0);
             if i % 2 == 0 {
                 p.unmap_external(at);

@@ -1,11 +1,11 @@
-//! The environment with which a started program finds us.
+//! The environment through which a started program loads the agent.
 //!
-//! At the start the agent takes its variables out of the program's environment, so that the program sees its own. What
-//! was taken is kept here, and put behind the environment of a program that is started. What is there stays as it is, entry
-//! by entry: the loader takes the last LD_PRELOAD, which is ours, and the program finds its own again.
+//! At the start the agent removes its variables from the program's environment, so that the program sees only its own. It
+//! keeps them here, and appends them to the environment of each program that is started. The program's own entries stay
+//! as they are. The loader uses the last LD_PRELOAD, which is the agent's; the started program gets its own value back.
 //!
 //! Invariant: building it allocates nothing and writes to the stack only (vfork children exec from their parent's
-//! memory). Only an environment that is too large for that gets a mapping, which a vfork child leaves to its parent.
+//! memory). Only an environment that is too large for the stack gets a mapping, which a vfork child leaves to its parent.
 
 use crate::process::environment::{OURS, PRELOAD};
 use crate::process::{place, sys};
@@ -15,7 +15,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 use tape::starts::Starts;
 
-/// Bytes of one kept string, its NUL included. They name files of the recorder's under /proc.
+/// Bytes of one kept string with its NUL. It names files of the recorder under /proc.
 const KEPT: usize = 256;
 
 #[derive(Clone, Copy)]
@@ -44,7 +44,7 @@ impl Kept {
 }
 
 struct Carried {
-    /// `DOORBELL_PRELOAD=` and the libraries that are preloaded, as LD_PRELOAD names them.
+    /// `DOORBELL_PRELOAD=` and the preloaded libraries, as LD_PRELOAD names them.
     libraries: Kept,
     /// The session or the board: `NAME=value`.
     place: Kept,
@@ -58,18 +58,18 @@ impl Carried {
 }
 
 struct Once(UnsafeCell<Carried>);
-// SAFETY: written in the constructor, before READY is set; read by whoever has seen READY.
+// SAFETY: written in the constructor, before READY is set; read only after READY was seen.
 unsafe impl Sync for Once {}
 static CARRIED: Once = Once(UnsafeCell::new(Carried { libraries: Kept::NONE, place: Kept::NONE, starts: None }));
 static READY: AtomicBool = AtomicBool::new(false);
 
-/// Keeps what started programs need: the variable that names our libraries, and that of the session or board. From the
-/// constructor, once. Where it does not fit nothing is kept, and started programs are not followed.
+/// Keeps the variables that started programs need: the list of the agent's libraries, and the session or board. Called
+/// once, by the constructor. If they do not fit, none is kept, and started programs are not followed.
 pub fn keep(libraries: &[u8], place: &[u8], starts: &'static Starts) {
     if READY.load(Ordering::Acquire) {
         return;
     }
-    // SAFETY: before READY nobody else looks.
+    // SAFETY: before READY no other thread reads it.
     let c = unsafe { &mut *CARRIED.0.get() };
     let fits = c.libraries.set(libraries) && c.place.set(place) && !c.preload().is_empty();
     c.starts = Some(starts);
@@ -78,16 +78,16 @@ pub fn keep(libraries: &[u8], place: &[u8], starts: &'static Starts) {
 }
 
 fn carried() -> Option<&'static Carried> {
-    // SAFETY: READY: it is not written any more.
+    // SAFETY: READY is set, so it is not written any more.
     READY.load(Ordering::Acquire).then(|| unsafe { &*CARRIED.0.get() })
 }
 
-/// The count of programs that are started with the agent; `None` where started programs are not followed.
+/// The count of programs that are started with the agent; `None` if started programs are not followed.
 pub fn starts() -> Option<&'static Starts> {
     carried()?.starts
 }
 
-/// The first of our libraries can be opened from here, now.
+/// True if the first of the agent's libraries can be opened from here now.
 pub fn is_reachable() -> bool {
     let Some(c) = carried() else { return false };
     let first = c.preload().split(|&b| b == b':').next().unwrap_or(&[]);
@@ -97,22 +97,23 @@ pub fn is_reachable() -> bool {
         && CStr::from_bytes_until_nul(&path).is_ok_and(super::target::is_readable)
 }
 
-/// True if our libraries are opened by the recorder's descriptors, which takes its rights, not by a path that is anybody's.
+/// True if the agent's libraries are opened through the recorder's descriptors, which needs its rights, not by a public
+/// path.
 pub fn is_by_descriptor() -> bool {
     carried().is_some_and(|c| c.preload().starts_with(b"/proc/"))
 }
 
-/// True if this entry is one that we add.
+/// True if the agent adds this entry.
 fn is_ours(c: &Carried, entry: &[u8]) -> bool {
     let names = |v: &Kept| v.get().iter().position(|&b| b == b'=').is_some_and(|n| entry.starts_with(&v.get()[..=n]));
     let preloads = || entry.strip_prefix(PRELOAD).is_some_and(|v| v.ends_with(c.preload()));
     names(&c.place) || names(&c.libraries) || preloads()
 }
 
-/// What an environment holds.
+/// The contents of an environment.
 struct Contents<'a> {
     entries: usize,
-    /// The program's own LD_PRELOAD, the last one: that is what the loader takes.
+    /// The program's own LD_PRELOAD: the last one, which the loader uses.
     preload: Option<&'a [u8]>,
 }
 
@@ -132,11 +133,11 @@ unsafe fn contents<'a>(c: &Carried, env: *const *const c_char) -> Contents<'a> {
     s
 }
 
-/// True if an environment can be read to its end: a null-terminated array of strings. A program may hand over anything; the
-/// kernel then says so, and must be asked with what the program handed over.
+/// True if an environment can be read to its end as a null-terminated array of strings. A program may pass anything. For
+/// a bad pointer the kernel returns an error, so it must get the program's own argument.
 ///
 /// # Safety
-/// None of it has to be memory; what is stays so.
+/// The memory may be unmapped; mapped memory must stay mapped.
 pub unsafe fn is_whole(env: *const *const c_char) -> bool {
     let mut good = sys::Readable::default();
     let mut at = env as usize;
@@ -170,22 +171,22 @@ struct OnStack<const ENTRIES: usize, const TEXT: usize> {
     text: [MaybeUninit<u8>; TEXT],
 }
 
-/// The usual size of an environment, and one that a stack still takes. A signal handler may exec from a small stack.
+/// The usual size of an environment, and one that still fits on a stack. A signal handler may exec from a small stack.
 const SMALL: (usize, usize) = (160, 1024);
 const LARGE: (usize, usize) = (2048, 8192);
-/// What we add: LD_PRELOAD and two variables; and the array's end.
+/// The agent's additions: LD_PRELOAD and two variables; and the array's end.
 const OURS_AND_END: usize = 4;
 
-/// Where an environment is to be built.
+/// Where to build an environment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Room {
-    /// On the stack, where it fits: for a vfork child.
+    /// On the stack, if it fits: for a vfork child.
     Stack,
     /// In a mapping, which stays if `then` is left by a jump.
     Mapped,
 }
 
-/// Calls `then` with `env` and what we add to it; with `env` itself where nothing is kept or no memory is to be had.
+/// Calls `then` with `env` and the agent's additions; with `env` itself if no variables are kept or there is no memory.
 ///
 /// # Safety
 /// `env` is null or a null-terminated array of strings.
@@ -196,7 +197,7 @@ pub unsafe fn with<R>(room: Room, env: *const *const c_char, then: impl FnOnce(*
     let entries = s.entries + OURS_AND_END;
     // A colon and the string's end.
     let text = PRELOAD.len() + c.preload().len() + s.preload.map_or(0, <[u8]>::len) + 2;
-    // SAFETY: the caller's, and each room is as large as it says.
+    // SAFETY: the caller's, and each room is used only if the environment fits.
     unsafe {
         if room == Room::Mapped {
             mapped(c, env, (entries, text), s.preload, then)
@@ -242,17 +243,17 @@ unsafe fn mapped<R>(
     let Some(at) = (unsafe { sys::mmap(0, array + text, rw, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) }) else {
         return then(env);
     };
-    // SAFETY: the mapping is as large as is needed; the strings are the caller's.
+    // SAFETY: the mapping is large enough; the strings are the caller's.
     unsafe { fill(c, env, theirs, at as *mut *const c_char, (at + array) as *mut u8) };
     let r = then(at as *const *const c_char);
     // The exec failed, or a spawn is done.
-    // SAFETY: our own mapping, which nobody looks at any more.
+    // SAFETY: the agent's own mapping, which no thread uses any more.
     unsafe { sys::munmap(at, array + text) };
     r
 }
 
 /// # Safety
-/// `entries` and `text` have the room that [`with`] counts.
+/// `entries` and `text` have the room that [`with`] computes.
 unsafe fn fill(
     c: &Carried,
     env: *const *const c_char,
@@ -285,14 +286,14 @@ unsafe fn fill(
     }
 }
 
-/// LD_PRELOAD with our libraries behind the program's own: a library that stands in for a function (ncu's for `dlopen`) may look for
-/// itself under that function's name, and must find itself.
+/// LD_PRELOAD with the agent's libraries after the program's own. A library that replaces a function (ncu's for `dlopen`)
+/// may look itself up under that function's name, and must find itself.
 fn preload<'a>(c: &'a Carried, theirs: Option<&'a [u8]>) -> [&'a [u8]; 4] {
     let colon: &[u8] = if theirs.is_some() { b":" } else { b"" };
     [PRELOAD, theirs.unwrap_or(&[]), colon, c.preload()]
 }
 
-/// The variables that are added to `env`, in pieces; `None` where nothing is kept.
+/// The variables that are added to `env`, in pieces; `None` if none are kept.
 ///
 /// # Safety
 /// As [`with`].
@@ -390,7 +391,7 @@ pub mod tests {
     #[test]
     fn an_environment_that_is_none_is_not_read() {
         let (_owned, mut array) = strings(&["A=1", "B=2"]);
-        // SAFETY: of those that are no environments nothing is read but what the kernel says can be.
+        // SAFETY: for a bad environment, only memory is read that the kernel reports as readable.
         unsafe {
             assert!(is_whole(core::ptr::null()) && is_whole(array.as_ptr()));
             assert!(

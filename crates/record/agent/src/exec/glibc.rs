@@ -1,8 +1,8 @@
-//! Whether a program's glibc has what our libraries need of it. Its loader would end the program where it does not: a root directory
-//! of an older system, or a loader that came with the program.
+//! Whether a program's glibc has the symbols that the agent's libraries need. If not, its loader would end the program:
+//! in a root directory of an older system, or with a loader that came with the program.
 //!
-//! Usually the program's loader is the one that has loaded us, and that is all that is asked. Else libc, next to the loader, is looked
-//! at: the versions of its symbols stand in it as text.
+//! Usually the program's loader is the one that has loaded the agent, and no more is checked. Otherwise libc, next to the
+//! loader, is searched: it contains the versions of its symbols as text.
 //!
 //! Invariant: as for [`super::target`].
 
@@ -11,10 +11,10 @@ use crate::process::{symbol, sys};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// File numbers of the loader that has loaded us: device and inode. 0: not known.
+/// File numbers of the loader that has loaded the agent: device and inode. 0: unknown.
 static OURS: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
-/// Keeps which loader is ours. From the constructor, before the program can have gone elsewhere.
+/// Keeps which loader that is. Called by the constructor, before the program can have changed its root directory.
 pub fn begin() {
     if let Some(id) = symbol::loader().and_then(identity) {
         OURS.iter().zip(id).for_each(|(to, n)| to.store(n, Ordering::Relaxed));
@@ -25,14 +25,14 @@ fn identity(path: &CStr) -> Option<[u64; 2]> {
     sys::status(path).map(|s| [s.st_dev, s.st_ino])
 }
 
-/// What a program of the loader at this path is: followed, if that comes with a glibc that our libraries can be loaded with.
+/// The target for a program with this loader: followed, if its glibc can load the agent's libraries.
 pub fn target_of(loader: &CStr) -> Target {
     let ours = [0, 1].map(|i: usize| OURS.get(i).map_or(0, |n| n.load(Ordering::Relaxed)));
     if ours == [0, 0] {
         return Target::Followed;
     }
     match identity(loader) {
-        // The kernel says why.
+        // The kernel reports the reason.
         None => Target::Missing,
         Some(id) if id == ours => Target::Followed,
         Some(_) if libc_of(loader).is_some_and(|libc| has(&libc, symbol::glibc_needed())) => Target::Followed,
@@ -40,7 +40,7 @@ pub fn target_of(loader: &CStr) -> Target {
     }
 }
 
-/// The libc next to a loader, or where systems have it.
+/// The libc next to a loader, or in the system's usual place.
 fn libc_of(loader: &CStr) -> Option<File> {
     let mut path = [0u8; 256];
     let f = File::open(libc::AT_FDCWD, loader.as_ptr()).ok()?;
@@ -54,7 +54,7 @@ fn libc_of(loader: &CStr) -> Option<File> {
     next_to.and_then(|()| open(path.as_ptr().cast())).or_else(|| places.iter().find_map(|p| open(p.as_ptr())))
 }
 
-/// Where the names of versions stand, at most: symbols and their names come first in the file.
+/// Bytes that are searched for the names of versions: symbols and their names are at the start of the file.
 const LOOKED_AT: u64 = 1 << 20;
 
 /// True if this library has symbols of version 2.MINOR.
@@ -94,7 +94,7 @@ mod tests {
         let needed = symbol::glibc_needed();
         assert!((2..100).contains(&needed), "{needed}");
         assert!(has(&libc, needed) && has(&libc, 17) && !has(&libc, 999));
-        // Not known: as if it were ours. Then another one than ours is looked at.
+        // Before `begin` the own loader is unknown, so any loader passes. Afterwards another loader is checked.
         assert_eq!([loader, c"/nowhere"].map(target_of), [Target::Followed; 2]);
         begin();
         assert_eq!([loader, c"/nowhere"].map(target_of), [Target::Followed, Target::Missing]);

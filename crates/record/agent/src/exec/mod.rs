@@ -1,12 +1,13 @@
-//! Follows what the program starts: the names by which programs exec, spawn and run shells.
+//! Follows the programs that this one starts: the functions that exec, spawn and run shells.
 //!
-//! Each passes the call on with an environment that loads us again ([`environment`]), where the started program can load
-//! us ([`target`]). The started process takes the variables out again before its program sees them.
+//! Each passes the call on with an environment that loads the agent again ([`environment`]), if the started program can
+//! load it ([`target`]). The started process removes the variables before its program sees them.
 //!
-//! Not followed: raw execve system calls, and what is started by a program that is not dynamically linked.
+//! Not followed: raw execve system calls, and programs started by a program that is not dynamically linked.
 //!
-//! Invariant: a program gets our variables only where it can load us, so it never sees them; the call's results, errno, and the meaning of vfork stay as they are: nothing here writes to memory other
-//! than the stack, or changes a table of the agent's.
+//! Invariant: a program gets the agent's variables only if it can load the agent, so it never sees them. The call's
+//! results, errno, and the meaning of vfork stay as they are: this code writes only to the stack, and changes none of the
+//! agent's tables.
 
 pub mod environment;
 pub mod glibc;
@@ -33,7 +34,7 @@ fn env() -> Strings {
     unsafe { (&raw const environ).read() as Strings }
 }
 
-/// The value of PATH, or what execvp takes where there is none.
+/// The value of PATH, or execvp's default if there is none.
 fn search_path() -> &'static [u8] {
     let mut at = env();
     // SAFETY: the environment: a null-terminated array of strings.
@@ -49,9 +50,9 @@ fn search_path() -> &'static [u8] {
     b"/bin:/usr/bin"
 }
 
-/// Decides about a program that is about to be started and calls `start` with its environment. Everything that can be known
-/// is asked here, by the process that becomes it or starts it: what the file is, whether the library can be opened now and
-/// with the rights of after the exec, whether there is room for it, and whether the recorder is about to end.
+/// Decides about a program that is about to be started and calls `start` with its environment. All checks are made here,
+/// by the process that becomes the program or starts it: what the file is, whether the library can be opened now and with
+/// the rights after the exec, whether there is room for it. The last check is whether the recorder is about to end.
 ///
 /// # Safety
 /// `path` is null or a string, unless `examine` says that there is no such program.
@@ -65,7 +66,7 @@ unsafe fn start(
     unsafe { start_in(Room::Stack, examine, (path, child), env, start) }
 }
 
-/// As [`start`]; the environment is built there.
+/// As [`start`]; `room` is where the environment is built.
 ///
 /// # Safety
 /// As [`start`].
@@ -76,13 +77,13 @@ unsafe fn start_in(
     env: Strings,
     start: impl Fn(Strings) -> c_int,
 ) -> c_int {
-    // SAFETY: nothing is read that is not memory. (What the kernel will refuse, it is asked with what the program said.)
+    // SAFETY: only readable memory is read. (A call that the kernel will refuse gets the program's own arguments.)
     let Some(starts) = follows().filter(|_| unsafe { environment::is_whole(env) }) else { return start(env) };
     children::count();
     let target = reachable(examine(), starts);
     // SAFETY: the caller's.
     unsafe { note(target, path, child) };
-    // (Counted before, for an exec that succeeds does not come back.)
+    // (Counted before, because a successful exec does not return.)
     if !target.inject() || !starts.expect() {
         return start(env);
     }
@@ -95,7 +96,7 @@ unsafe fn start_in(
     if (if child { done } else { sys::Errno::get() }) != libc::E2BIG {
         return done;
     }
-    // (An exec that succeeds does not come back, so that is noted before. What is a child is noted once it is there.)
+    // (A successful exec does not return, so it is noted before. A child is noted once it exists.)
     // SAFETY: the caller's.
     let noted = || unsafe { note(Target::Environment, path, child) };
     if !child {
@@ -108,13 +109,13 @@ unsafe fn start_in(
     done
 }
 
-/// The count of started programs, where those are followed and we may ask what has to be asked. (A filter goes on over exec,
-/// and our start makes calls that it may forbid.)
+/// The count of started programs, if those are followed and the agent may make the calls for these checks. (A filter
+/// stays over an exec, and the agent's start makes calls that it may forbid.)
 fn follows() -> Option<&'static Starts> {
     environment::starts().filter(|_| may(need::ALL))
 }
 
-/// This, or why it cannot load us from here.
+/// The target, or the reason why it cannot load the agent from here.
 fn reachable(target: Target, starts: &Starts) -> Target {
     match target {
         t if !t.inject() => t,
@@ -125,11 +126,11 @@ fn reachable(target: Target, starts: &Starts) -> Target {
     }
 }
 
-/// Says that a started program is not followed.
+/// Reports that a started program is not followed.
 ///
 /// # Safety
-/// `path` is null or a string, unless the target is nothing to speak of.
-/// `child`: a child of this process will be it, not this process.
+/// `path` is null or a string, unless the target is nothing to report. `child`: a child of this process becomes the
+/// program, not this process.
 unsafe fn note(target: Target, path: *const c_char, child: bool) {
     let Some(why) = target.unwatched() else { return };
     if let Some(starts) = environment::starts().filter(|_| !target.inject()) {
@@ -138,7 +139,7 @@ unsafe fn note(target: Target, path: *const c_char, child: bool) {
     let Some(s) = session::get() else { return };
     // SAFETY: the caller's.
     let path = if path.is_null() { &[][..] } else { unsafe { CStr::from_ptr(path) }.to_bytes() };
-    // (Where it does not know the recorder's numbers, it is not named by one of another process.)
+    // (If the process does not have the recorder's numbers, it is not reported under another process's number.)
     let number = session::number().max(0);
     let pid = if child { 0 } else { number };
     s.note_unwatched(why, pid, number, sys::tsc(), path);
@@ -225,8 +226,8 @@ pub unsafe extern "C" fn execveat(
     unsafe { start(examine, (path, false), envp, |e| over_exec(|| real::execveat(dir, path, argv, e, flags))) }
 }
 
-/// Gives a function of the execl family its arguments as an array. They come in registers, then on the stack: the
-/// registers are put right below what is on the stack, where the return address was.
+/// Gives a function of the execl family its arguments as an array. They arrive in registers, then on the stack: the
+/// registers are stored directly below those on the stack, over the return address.
 macro_rules! variadic {
     ($($name:ident -> $to:ident;)*) => {$(
         /// # Safety
@@ -248,7 +249,7 @@ macro_rules! variadic {
                 "push rax",
                 ".cfi_def_cfa_offset 48",
                 ".cfi_offset rip, -48",
-                // Aligned to 16 as the ABI asks: the return address and five registers moved it by 48 - 8 bytes.
+                // Aligned to 16 as the ABI requires: the return address and five registers moved it by 48 - 8 bytes.
                 "call {to}",
                 "pop rcx",
                 "add rsp, 40",

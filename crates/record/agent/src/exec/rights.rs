@@ -1,9 +1,10 @@
 //! Whether a program could still open the recorder's files after an exec of this process.
 //!
-//! They are opened by a path under /proc/RECORDER/fd. The kernel allows that to who has the recorder's user and its
-//! capabilities, or CAP_SYS_PTRACE (ptrace(2), "Ptrace access mode checking"). An exec changes capabilities: a program of root's
-//! gets those of its bounding set and its inheritable ones, any other its ambient ones (capabilities(7)). So a process that
-//! may open the files now may start a program that may not, whose loader would complain about that.
+//! They are opened by a path under /proc/RECORDER/fd. The kernel allows that to a process with the recorder's user and
+//! capabilities, or with CAP_SYS_PTRACE (ptrace(2), "Ptrace access mode checking"). An exec changes capabilities: a
+//! program run by root gets those of its bounding set and its inheritable ones, any other its ambient ones
+//! (capabilities(7)). So a process that may open the files now may start a program that may not, and that program's
+//! loader would complain.
 //!
 //! Invariant: as for [`super::target`].
 
@@ -16,16 +17,16 @@ const CAP_SYS_PTRACE: u32 = 19;
 const SECBIT_NOROOT: isize = 1;
 
 fn prctl(what: i32, a: usize, b: usize) -> isize {
-    // SAFETY: these calls ask, and take numbers only.
+    // SAFETY: these calls only read, and take only numbers.
     unsafe { syscall6(libc::SYS_prctl, what as usize, a, b, 0, 0, 0) }
 }
 
-/// This process's inheritable capabilities; none if the kernel does not say.
+/// This process's inheritable capabilities; 0 if the kernel refuses.
 fn inheritable() -> u64 {
     // _LINUX_CAPABILITY_VERSION_3, and this process.
     let head = [0x2008_0522u32, 0];
     let mut data = [0u32; 6];
-    // SAFETY: a header and two structs of three words each, as that version has them.
+    // SAFETY: a header and two structs of three words each, as in that version.
     let r = unsafe { syscall6(libc::SYS_capget, head.as_ptr() as usize, data.as_mut_ptr() as usize, 0, 0, 0, 0) };
     if r == 0 { u64::from(data[2]) | u64::from(data[5]) << 32 } else { 0 }
 }
@@ -33,7 +34,7 @@ fn inheritable() -> u64 {
 /// True if the rights that a program has after its exec are enough to open the recorder's files.
 pub fn last_over_exec(starts: &Starts) -> bool {
     if !may(need::SCHEDULING) {
-        // Who may not ask cannot have dropped much since.
+        // A process that may not make these calls cannot have dropped many rights since.
         return true;
     }
     // SAFETY: no arguments.
@@ -54,7 +55,7 @@ pub fn last_over_exec(starts: &Starts) -> bool {
     starts.user.load(Ordering::Relaxed) as isize == user && (0..64).filter(|cap| needed >> cap & 1 != 0).all(gets)
 }
 
-/// Bytes that a program's data may have at least for the agent to be loaded into it: the agent's own are 3 MiB.
+/// Minimum limit of a program's data for the agent to be loaded into it: the agent's own data is 3 MiB.
 const DATA: u64 = 16 << 20;
 
 /// True if the limits that a program has after its exec leave room for the agent.
@@ -74,9 +75,9 @@ pub fn has_room() -> bool {
 mod tests {
     use super::*;
 
-    /// In a child, which may do to itself what cannot be undone: what it says after `then`.
+    /// Runs in a child, which may make changes that cannot be undone. Returns the result of `ask` after `then`.
     fn in_child(then: impl FnOnce(), ask: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child makes system calls only, and leaves.
+        // SAFETY: the child only makes system calls, and exits.
         unsafe {
             let child = libc::fork();
             if child == 0 {
@@ -105,7 +106,7 @@ mod tests {
             let give_up = || caps.iter().for_each(|c| assert_eq!(prctl(libc::PR_CAPBSET_DROP, *c as usize, 0), 0));
             in_child(give_up, || last_over_exec(&s))
         };
-        // One of both is enough: that to look at any process, or all that the recorder has.
+        // Either is enough: the capability to read any process, or all capabilities of the recorder.
         assert!(without(&[CAP_SYS_PTRACE]) && without(&[3]));
         assert!(!without(&[CAP_SYS_PTRACE, 3]));
         assert!(without(&[CAP_SYS_PTRACE, 12]));

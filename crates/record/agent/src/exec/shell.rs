@@ -1,12 +1,13 @@
 //! `system` and `popen`: the shell starts with the agent in it, though libc gives it an environment that only libc sees.
 //!
-//! `system` is libc's, step by step (sysdeps/posix/system.c of glibc), over the exported `posix_spawn`. `popen` has streams that only
-//! libc can make. In a process of one thread libc's own `popen` runs while `environ` is what the shell is to get. With more threads,
-//! which may look at `environ` at any time, the shell that libc starts is replaced by a second one, with the agent in it.
+//! `system` repeats libc's steps (sysdeps/posix/system.c of glibc) with the exported `posix_spawn`. For `popen` only libc
+//! can make the stream. In a process with one thread, libc's own `popen` runs while `environ` is the shell's environment.
+//! With more threads, which may read `environ` at any time, the shell that libc starts is replaced by a second one, with
+//! the agent in it.
 //!
-//! Where another library has these functions, too, they are its own: it is asked, and starts two shells.
+//! If another library also defines these functions, the agent calls that library's, and two shells are started.
 //!
-//! Invariant: what the program can see of the calls is what libc's have it see: results, errno, signals, cancellation.
+//! Invariant: the program sees the same results, errno, signals and cancellation of these calls as with libc's own.
 
 use super::environment::{self, Room};
 use super::target::{self, Target};
@@ -28,7 +29,7 @@ use locks::leaving;
 /// The shell of `system` and `popen`.
 const SHELL: &CStr = c"/bin/sh";
 
-/// 0 not looked at, 1 as glibc has them, 2 as it has them since 2.38 (`--` before the command), 3 another library's.
+/// 0 not yet known, 1 as in glibc, 2 as in glibc since 2.38 (`--` before the command), 3 another library's.
 static WHOSE: AtomicU32 = AtomicU32::new(0);
 const LIBCS: u32 = 1;
 const LIBCS_WITH_DASHES: u32 = 2;
@@ -47,7 +48,7 @@ fn look() -> u32 {
     let version = c"gnu_get_libc_version";
     let whose = match symbol::next(version) {
         f if f != 0 && names.iter().all(|name| symbol::next(name) == symbol::of_library_with(version, name)) => {
-            // SAFETY: that function of glibc's, and its string.
+            // SAFETY: glibc's function, and its string.
             let version = unsafe {
                 let f: extern "C" fn() -> *const c_char = core::mem::transmute(f);
                 CStr::from_ptr(f()).to_bytes()
@@ -62,8 +63,8 @@ fn look() -> u32 {
     whose
 }
 
-/// Calls of `system` under way, and what the program had for SIGINT and SIGQUIT before the first. (As libc's, they stay in a forked
-/// child as they were.)
+/// Running calls of `system`, and the program's actions for SIGINT and SIGQUIT before the first. (As in libc, they do not
+/// change in a forked child.)
 struct Calls {
     n: u32,
     before: [KernelAction; 2],
@@ -73,8 +74,8 @@ const IGNORED: [c_int; 2] = [libc::SIGINT, libc::SIGQUIT];
 static CALLS: OwnLock<Calls, { word::SHELLS }> =
     OwnLock::new(Calls { n: 0, before: [KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 }; 2] });
 
-/// The process ignores SIGINT and SIGQUIT from here on; what it did before. `None` (in a signal handler that came in while this thread was
-/// in here): it is left as it is.
+/// The process ignores SIGINT and SIGQUIT from here on. Returns the actions before. `None` (in a signal handler that
+/// interrupted this function): nothing is changed.
 fn ignore_signals() -> Option<[KernelAction; 2]> {
     let mut calls = CALLS.lock()?;
     if calls.n == 0 {
@@ -95,14 +96,14 @@ fn put_signals_back() {
     }
 }
 
-/// A shell that is waited for.
+/// A shell for which a thread waits.
 struct Wait {
     pid: libc::pid_t,
     status: c_int,
     ignores: bool,
 }
 
-/// waitpid until it is not interrupted. (A cancellation point: nothing here may need a destructor.)
+/// Repeats waitpid until it is not interrupted. (A cancellation point: nothing here may need a destructor.)
 ///
 /// # Safety
 /// `w` is a Wait.
@@ -129,7 +130,7 @@ unsafe extern "C" {
 extern "C" fn cancelled(w: *mut c_void) {
     // PTHREAD_CANCEL_DISABLE
     const DISABLE: c_int = 1;
-    // SAFETY: the caller's, which is [`system`]'s and still there: its frame is unwound later.
+    // SAFETY: the caller's, in the frame of [`system`], which is unwound later.
     unsafe {
         let w = w.cast::<Wait>();
         sys::syscall6(libc::SYS_kill, (*w).pid as usize, libc::SIGKILL as usize, 0, 0, 0, 0);
@@ -153,7 +154,7 @@ fn arguments(command: *const c_char) -> [*const c_char; 5] {
     }
 }
 
-/// What libc's `system` does with a command.
+/// The steps of libc's `system` for a command.
 ///
 /// # Safety
 /// `command` is a string.
@@ -229,9 +230,9 @@ unsafe extern "C" {
     static mut environ: Strings;
 }
 
-/// True if no other thread can look at this process's variables.
+/// True if no other thread can read this process's variables.
 fn is_alone() -> bool {
-    // (A directory of two links and one for each thread.)
+    // (A directory with two links and one for each thread.)
     sys::status(c"/proc/self/task").is_some_and(|s| s.st_nlink == 3) && !wiped::is_vfork_child()
 }
 
@@ -248,7 +249,8 @@ pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *
     let stream = Cell::new(core::ptr::null_mut());
     let own = env();
     let with = |e: Strings| {
-        // SAFETY: the program's variable, in its only thread. It is put back unless somebody has set another one.
+        // SAFETY: the program's variable, in its only thread. It is restored unless its value was changed in the
+        // meantime.
         unsafe {
             (&raw mut environ).write(e);
             stream.set(libcs(command));
@@ -265,18 +267,19 @@ pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *
     stream.get()
 }
 
-/// Runs `call` with a command by which another shell, with the agent in it, takes the place of the one that `call` starts; or
-/// with the command itself.
+/// Runs `call` with a command that replaces the shell that `call` starts by another shell, with the agent in it. If that
+/// is not possible, runs `call` with the command itself.
 ///
 /// # Safety
 /// `command` is null or a string.
 unsafe fn second_shell<R>(command: *const c_char, call: impl Fn(*const c_char) -> R, failed: impl Fn(&R) -> bool) -> R {
-    // SAFETY: nothing is read that is not memory; the command is the caller's.
+    // SAFETY: only readable memory is read; the command is the caller's.
     let starts = follows().filter(|_| !command.is_null() && unsafe { environment::is_whole(env()) });
     let Some(starts) = starts else { return call(command) };
     children::count();
     let path = SHELL.as_ptr();
-    // SAFETY: a string; the command is the caller's. (One that looks like an option may be one or not: libcs differ.)
+    // SAFETY: a string; the command is the caller's. (A command that looks like an option is treated differently by
+    // different libcs.)
     let target = match unsafe { (reachable(target::of_path(libc::AT_FDCWD, path), starts), *command as u8) } {
         (t, b'-' | b'+') if t.inject() => Target::Command,
         (t, _) => t,
@@ -299,10 +302,11 @@ unsafe fn second_shell<R>(command: *const c_char, call: impl Fn(*const c_char) -
     call(command)
 }
 
-/// Bytes of the longest command line that [`with_command`] makes room for: the kernel's limit of one string (MAX_ARG_STRLEN).
+/// Maximum number of bytes of a command line that [`with_command`] makes: the kernel's limit of one string
+/// (MAX_ARG_STRLEN).
 const COMMAND: usize = 128 << 10;
 
-/// Text for a shell, word by word, counted first and then written.
+/// Text for a shell, word by word. It is counted first and then written.
 struct Text {
     at: *mut u8,
     len: usize,
@@ -311,13 +315,13 @@ struct Text {
 impl Text {
     fn put(&mut self, piece: &[u8]) {
         if !self.at.is_null() {
-            // SAFETY: whoever gave the place has room for what was counted.
+            // SAFETY: the place at `at` has room for the bytes that were counted.
             unsafe { core::ptr::copy_nonoverlapping(piece.as_ptr(), self.at.add(self.len), piece.len()) };
         }
         self.len += piece.len();
     }
 
-    /// One word that the shell takes as it is.
+    /// One word that the shell takes literally.
     fn word(&mut self, pieces: &[&[u8]]) {
         self.put(b"'");
         for piece in pieces {
@@ -330,9 +334,10 @@ impl Text {
     }
 }
 
-/// Calls `then` with a command that puts another shell in the place of the one that runs it, with the agent in it, and has
-/// that run `command`. (libc gives the shells of `system` and `popen` an environment that only libc sees. The second shell
-/// takes our variables out of its environment again, and its own execs look at each program.) `None`: the command is too long.
+/// Calls `then` with a command that replaces the shell that runs it by another one, with the agent in it, which runs
+/// `command`. (libc gives the shells of `system` and `popen` an environment that only libc sees. The second shell removes
+/// the agent's variables from its environment again, and its own execs check each program.) `None`: the command is too
+/// long.
 ///
 /// # Safety
 /// `command` is a string; `env` as for [`environment::with`].
@@ -362,7 +367,7 @@ unsafe fn with_command<R>(command: *const c_char, env: Strings, then: impl FnOnc
     let at = unsafe { sys::mmap(0, need, rw, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) }?;
     write(at as *mut u8);
     let r = then(at as *const c_char);
-    // SAFETY: our own mapping; the shell has its own copy.
+    // SAFETY: the agent's own mapping; the shell has its own copy.
     unsafe { sys::munmap(at, need) };
     Some(r)
 }

@@ -1,27 +1,28 @@
-//! What an exec is about to start, and whether a preloaded library can go along.
+//! What an exec is about to start, and whether a library can be preloaded into it.
 //!
-//! The file is looked at with the calls that a dynamic loader makes at its own start (openat, newfstatat, pread64, access,
-//! close), so that a program's seccomp filter that lets programs start lets these through too.
+//! The file is examined with the calls that a dynamic loader makes at its own start (openat, newfstatat, pread64, access,
+//! close). So a seccomp filter under which programs can start allows these, too.
 //!
-//! Invariant: nothing here changes errno, allocates, or writes to memory other than the stack: it runs in vfork children.
+//! Invariant: nothing here changes errno, allocates, or writes to memory other than the stack, because it runs in vfork
+//! children.
 
 use crate::process::sys;
 use core::ffi::{CStr, c_char};
 use tape::session::unwatched;
 
-/// What becomes of a program that is started.
+/// How a started program is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A dynamic x86-64 program of glibc's: it gets the environment that loads us.
+    /// A dynamic x86-64 program of glibc: it gets the environment that loads the agent.
     Followed,
-    /// As above, but it has its work done by processes that are not its children (`srun`).
+    /// As above, but its work is done by processes that are not its children (`srun`).
     Elsewhere,
-    /// It loads nothing. (What it starts might. But then it would see our variables, and so would whatever it starts: a program
-    /// for 32 bits or of musl's fails with them.)
+    /// It loads no library. (The programs that it starts might. But then it would see the agent's variables, and so would
+    /// every program that it starts: one for 32 bits or of musl fails with them.)
     Static,
     /// Set-user-ID or set-group-ID: the loader ignores preloads.
     SetId,
-    /// With capabilities of its own: as above.
+    /// With file capabilities: as above.
     Capabilities,
     /// A program for 32 bits: its loader would complain about the library.
     ThirtyTwoBit,
@@ -29,33 +30,33 @@ pub enum Target {
     Foreign,
     /// A loader other than glibc's (musl's): it would fail to load the library and end the program.
     OtherLoader,
-    /// Its glibc is older than ours needs, or is not found: its loader would end it.
+    /// Its glibc is older than the agent needs, or is not found: its loader would end it.
     Glibc,
-    /// Our library's file cannot be opened from here (another namespace, another root directory, a closed recorder).
+    /// The agent's file cannot be opened from here (another namespace, another root directory, a closed recorder).
     Unreachable,
     /// Nor after the exec: see [`super::rights`].
     Rights,
-    /// Its limits of memory are too small for the agent.
+    /// Its memory limits are too small for the agent.
     Limit,
-    /// Its environment is as long as it may be.
+    /// Its environment already has the maximum length.
     Environment,
-    /// Executable, but not to be read from here.
+    /// Executable, but not readable from here.
     Unreadable,
-    /// Nothing that can be started: the kernel says why.
+    /// It cannot be started: the kernel reports the reason.
     Missing,
-    /// The command of a shell that cannot carry our variables.
+    /// A shell command that cannot carry the agent's variables.
     Command,
-    /// Not a program as far as can be seen. The kernel decides; it gets the environment, as a shell may run it.
+    /// Not a recognisable program. The kernel decides; it gets the environment, because a shell may run it.
     Unknown,
 }
 
 impl Target {
-    /// True if the program is to get our environment.
+    /// True if the program must get the agent's environment.
     pub fn inject(self) -> bool {
         matches!(self, Target::Followed | Target::Elsewhere | Target::Unknown)
     }
 
-    /// This, started by this path.
+    /// This target, if started by this path.
     fn called(self, path: &CStr) -> Target {
         match self {
             Target::Followed if unwatched::elsewhere(path.to_bytes()) => Target::Elsewhere,
@@ -87,17 +88,17 @@ impl Target {
 
 /// The kernel follows `#!` lines this deep (BINPRM_MAX_RECURSION is 5).
 const SCRIPTS: usize = 5;
-/// The kernel looks at so many bytes of a file (BINPRM_BUF_SIZE).
+/// The number of a file's bytes that the kernel examines (BINPRM_BUF_SIZE).
 const HEAD: usize = 256;
 
-/// A file that is open, until this is dropped.
+/// An open file, closed when dropped.
 pub struct File(pub i32);
 
 impl File {
-    /// `Err`: what a program is that cannot be opened.
+    /// `Err`: the target for a program that cannot be opened.
     pub fn open(dir: i32, path: *const c_char) -> Result<File, Target> {
         let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-        // SAFETY: a NUL-terminated path, or the kernel says EFAULT.
+        // SAFETY: a NUL-terminated path, or the kernel returns EFAULT.
         let (fd, executable) = unsafe {
             let fd = sys::syscall6(libc::SYS_openat, dir as usize, path as usize, flags, 0, 0, 0);
             let may = || sys::syscall6(libc::SYS_faccessat, dir as usize, path as usize, libc::X_OK as usize, 0, 0, 0);
@@ -113,7 +114,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // SAFETY: our own descriptor.
+        // SAFETY: the agent's own descriptor.
         unsafe { sys::close(self.0) };
     }
 }
@@ -129,7 +130,7 @@ pub fn read(fd: i32, at: u64, to: &mut [u8]) -> &[u8] {
 /// The file at `path`, relative to the directory `dir` (AT_FDCWD: the current one).
 ///
 /// # Safety
-/// `path` is a string, or none that the kernel could read.
+/// `path` is a string, or a pointer that the kernel cannot read either.
 pub unsafe fn of_path(dir: i32, path: *const c_char) -> Target {
     match File::open(dir, path) {
         // SAFETY: a string, which the kernel has read.
@@ -146,7 +147,7 @@ pub fn of_descriptor(fd: i32) -> Target {
         Seen::Script(n) => n,
     };
     for _ in 0..SCRIPTS {
-        // The kernel opens it relative to the current directory. A NUL stands behind its name: see `look`.
+        // The kernel opens it relative to the current directory. Its name ends with a NUL: see `look`.
         if next >= HEAD {
             break;
         }
@@ -164,7 +165,7 @@ pub fn of_descriptor(fd: i32) -> Target {
 
 enum Seen {
     Is(Target),
-    /// A script whose interpreter's name, of so many bytes, was put where it was asked for, with a NUL behind it.
+    /// A script. Its interpreter's name, of this many bytes, was written to the buffer, with a NUL after it.
     Script(usize),
 }
 
@@ -208,7 +209,7 @@ fn elf(fd: i32, head: &[u8]) -> Target {
         let mut header = [0u8; 56];
         let header = read(fd, table.saturating_add(u64::from(i) * u64::from(size)), &mut header);
         match header.get(..4) {
-            // PT_INTERP: where the loader's name lies (p_offset, p_filesz).
+            // PT_INTERP: the place of the loader's name (p_offset, p_filesz).
             Some([3, 0, 0, 0]) => {
                 let mut name = [0u8; HEAD];
                 let want = (word(header, 32) as usize).min(HEAD);
@@ -237,7 +238,7 @@ fn is_loader(fd: i32) -> bool {
     name.starts_with(b"ld-linux-x86-64.so") || (name.starts_with(b"ld-2.") && name.ends_with(b".so"))
 }
 
-/// Starting it would change who we are: then the loader takes no preload from a path.
+/// If starting it would change the process's user, group or capabilities, the loader takes no preload from a path.
 fn privileges(fd: i32) -> Option<Target> {
     // SAFETY: plain integers; all zero is one.
     let mut s: libc::stat = unsafe { core::mem::zeroed() };
@@ -278,10 +279,10 @@ pub fn is_readable(path: &CStr) -> bool {
     unsafe { sys::syscall6(libc::SYS_access, path.as_ptr() as usize, libc::R_OK as usize, 0, 0, 0, 0) == 0 }
 }
 
-/// Longest path that a search looks at. It lies on the stack of whoever execs, a signal handler maybe.
+/// Longest path that a search tries. It is on the stack of the thread that execs, maybe in a signal handler.
 const PATH: usize = 1024;
 
-/// What the search of execvp finds first: an executable file of that name.
+/// The first match of execvp's search: an executable file of that name.
 ///
 /// # Safety
 /// `name` is null or a string; `path` the value of PATH.
@@ -358,7 +359,7 @@ mod tests {
         assert_eq!(path(&std::env::current_exe().expect("a name")), Target::Followed);
         assert_eq!(path(std::path::Path::new("/lib64/ld-linux-x86-64.so.2")), Target::Followed);
         assert_eq!(path(std::path::Path::new("/nowhere")), Target::Missing);
-        // SAFETY: the kernel says that these are no strings.
+        // SAFETY: the kernel reports that these are not strings.
         assert_eq!([0, 8].map(|at| unsafe { of_path(libc::AT_FDCWD, at as *const c_char) }), [Target::Missing; 2]);
     }
 
@@ -459,7 +460,7 @@ mod tests {
         assert_eq!(find(c"sh", b"/nowhere"), Target::Missing);
         assert_eq!(find(c"/bin/sh", b""), Target::Followed);
         assert_eq!(find(c"", b"/bin"), Target::Missing);
-        // A directory of that name is passed over.
+        // A directory of that name is skipped.
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(dir.path().join("sh")).expect("a directory");
         let both = [dir.path().as_os_str().as_bytes(), b":/bin"].concat();

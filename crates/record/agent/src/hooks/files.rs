@@ -1,4 +1,4 @@
-//! The names of files and mappings. Each passes straight through unless a driver file is meant.
+//! The functions for files and mappings. Each passes straight through unless it is given a driver file.
 
 use crate::driver::calls::{self, file_event};
 use crate::driver::{files, mappings};
@@ -10,7 +10,7 @@ use core::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
 use tape::event::{MremapBody, MunmapBody, file, kind};
 
 /// # Safety
-/// As ioctl. (The variadic argument of the C prototype arrives in the third register all the same.)
+/// As ioctl. (The variadic argument of the C prototype also arrives in the third register.)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_void) -> c_int {
     if region::active() {
@@ -24,7 +24,8 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_void) ->
     unsafe { real::ioctl(fd, request, arg) }
 }
 
-/// After an open: remember driver files. The first may be opened by another library's constructor, which runs before ours.
+/// After an open: remembers driver files. Another library's constructor, which runs before the agent's, may open the
+/// first one.
 unsafe fn opened(fd: c_int, path: *const c_char) -> c_int {
     if fd >= 0 && !path.is_null() && (session::is_there() || !start::has_begun()) {
         let _keep = sys::Errno::keep();
@@ -184,7 +185,7 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
 }
 
 /// # Safety
-/// As mremap. (The optional fifth argument arrives in its register all the same.)
+/// As mremap. (The optional fifth argument also arrives in its register.)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mremap(
     addr: *mut c_void,
@@ -194,7 +195,7 @@ pub unsafe extern "C" fn mremap(
     to: *mut c_void,
 ) -> *mut c_void {
     let tsc = sys::tsc();
-    // A mapping of the driver that moves is no longer followed; one that is mapped over is gone.
+    // A mapping of the driver that moves is no longer followed; one that is replaced no longer exists.
     let ours = mappings::unmap(addr as u64, old as u64);
     if flags & libc::MREMAP_FIXED != 0 {
         mappings::unmap(to as u64, new as u64);

@@ -1,5 +1,6 @@
-//! dlopen, dlmopen and dlclose: a library that is opened with a scope of its own (RTLD_DEEPBIND) or a namespace of its own calls libc's locks past
-//! our names. The recording says so: what was not watched is not reported as absent.
+//! dlopen, dlmopen and dlclose. A library that is opened with its own scope (RTLD_DEEPBIND) or its own namespace bypasses
+//! the agent's functions and calls libc's locks directly. The recording has a note of it, so that missing events are not
+//! taken for missing calls.
 //!
 //! The real function sees its caller's return address: `$ORIGIN`, RUNPATH and the namespace are the caller's.
 
@@ -44,7 +45,7 @@ macro_rules! opens {
 opens!(dlopen, before_dlopen);
 opens!(dlmopen, before_dlmopen);
 
-/// As the C function of that name. Code of another library may lie there afterwards.
+/// As the C function of that name. Another library's code may be at the same addresses afterwards.
 ///
 /// # Safety
 /// As dlclose.
@@ -84,7 +85,7 @@ extern "C" fn before_dlmopen(namespace: isize, path: *const c_char, flags: i32) 
     real(&DLMOPEN, c"dlmopen")
 }
 
-/// Bytes of a path that a note keeps.
+/// Maximum bytes of a path in a note.
 const NAME: usize = 200;
 
 #[cold]

@@ -1,7 +1,7 @@
-//! The names that the program finds instead of libc's, and CUDA's calls.
+//! The functions that the program finds instead of libc's, and CUDA's calls.
 //!
-//! A name asks what goes on in this process, calls the real function ([`crate::process::real`]) and hands what came of it to
-//! the back ends: [`crate::driver`], [`crate::trace`], [`crate::policy`], [`crate::signals`].
+//! Each function checks what is active in this process, calls the real function ([`crate::process::real`]) and passes the
+//! result to the back ends: [`crate::driver`], [`crate::trace`], [`crate::policy`], [`crate::signals`].
 
 pub mod cuda;
 mod files;

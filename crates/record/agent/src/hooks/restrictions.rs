@@ -1,7 +1,7 @@
-//! Calls by which the program forbids itself something: `prctl` and, for `seccomp`, `syscall`.
+//! Calls with which the program restricts itself: `prctl` and, for `seccomp`, `syscall`.
 //!
-//! The agent then does without it, too ([`crate::process::restrictions`]). A thread that has no ring yet gets it before the
-//! filter is there. Calls that are made without libc are not seen.
+//! The agent then observes the restriction, too ([`crate::process::restrictions`]). A thread that has no ring yet gets
+//! one before the filter is installed. Calls that are made without libc are not seen.
 
 use crate::process::restrictions::{self, need};
 use crate::process::wiped::{self, live};
@@ -17,7 +17,7 @@ const SET_MODE_FILTER: c_ulong = 1;
 
 static SYSCALL: AtomicUsize = AtomicUsize::new(0);
 
-/// As the C function of that name: two of its calls go through [`watched`], all others jump on.
+/// As the C function of that name: two of its calls are passed to [`watched`], all others jump on.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub extern "C" fn syscall() {
@@ -70,7 +70,7 @@ extern "C" fn resolve() -> usize {
 unsafe extern "C" fn watched(n: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong) -> c_long {
     // SAFETY: the caller's.
     let call = || unsafe { real::syscall(n, a, b, c, d, e) };
-    // SAFETY: what the caller hands to the kernel as a filter.
+    // SAFETY: the filter that the caller passes to the kernel.
     unsafe {
         if n == libc::SYS_prctl {
             return restricted(a, b, c, call);
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong
 }
 
 /// # Safety
-/// `b` is what the caller hands to the kernel.
+/// `b` is the caller's argument to the kernel.
 #[inline(always)]
 unsafe fn restricted(option: c_ulong, a: c_ulong, b: c_ulong, call: impl FnOnce() -> c_long) -> c_long {
     match option as c_int {
@@ -112,7 +112,8 @@ unsafe fn restricted(option: c_ulong, a: c_ulong, b: c_ulong, call: impl FnOnce(
     }
 }
 
-/// Forbids the time stamp counter with `call`. No time, no record: locks and calls are left alone from here on.
+/// Forbids the time stamp counter with `call`. Without times nothing can be recorded: locks and calls are left alone from
+/// here on.
 #[cold]
 #[inline(never)]
 fn without_tsc(call: impl FnOnce() -> c_long) -> c_long {
@@ -130,25 +131,25 @@ fn without_tsc(call: impl FnOnce() -> c_long) -> c_long {
 /// Installs a filter with `call`; without a filter, strict mode, which forbids the time stamp counter, too.
 ///
 /// # Safety
-/// The filter is null or one that can be read.
+/// The filter is null or readable.
 #[cold]
 #[inline(never)]
 unsafe fn confined(filter: Option<*const libc::sock_fprog>, call: impl FnOnce() -> c_long) -> c_long {
     // SAFETY: the caller's.
     let forbidden = filter.map_or(need::EVERYTHING, |f| unsafe { forbidden_by(f) });
     if forbidden & (need::MEMORY | need::FILES) != 0 {
-        // (If anything is to be recorded at all.)
+        // (If events are recorded in this process at all.)
         let _ = region::attach();
     }
     let recorded = wiped::goes_on(live::LOCKS | live::CALLS);
     if recorded && forbidden != 0 {
-        // The last moment for this thread.
+        // The last chance for this thread.
         let t = thread::here();
         if t.writer.get().is_null() {
             record::ready(t);
         }
     }
-    // Before the call: a filter may be for all threads.
+    // Before the call: a filter may apply to all threads.
     let before = restrictions::forbid(forbidden);
     let r = if filter.is_some() { call() } else { without_tsc(call) };
     if r < 0 {
@@ -165,7 +166,7 @@ unsafe fn forbidden_by(filter: *const libc::sock_fprog) -> u32 {
     if (filter as usize) < 4096 || !restrictions::may(need::ALL) {
         return need::EVERYTHING;
     }
-    // SAFETY: the caller's: a filter as the kernel wants it.
+    // SAFETY: the caller's: a filter in the kernel's format.
     unsafe {
         let f = filter.read_unaligned();
         if (f.filter as usize) < 4096 || !f.filter.is_aligned() {

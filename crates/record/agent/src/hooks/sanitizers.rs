@@ -1,6 +1,6 @@
-//! AddressSanitizer refuses to start where another library comes before it. Preloaded ones do, and it takes them all the same
-//! when that check is off: it asks the first function of this name for options, which is this one, unless the program has
-//! its own.
+//! AddressSanitizer refuses to start if another library is loaded before it. Preloaded libraries are, and it works with
+//! them if that check is off. It gets its options from the first function of this name, which is this one, unless the
+//! program has its own.
 
 use crate::process::symbol;
 use core::cell::UnsafeCell;
@@ -14,7 +14,7 @@ struct Options(UnsafeCell<[u8; ROOM]>);
 unsafe impl Sync for Options {}
 static OPTIONS: Options = Options(UnsafeCell::new([0; ROOM]));
 
-/// The options of the next library that has some, and ours.
+/// The options of the next library that has some, and the agent's.
 #[unsafe(no_mangle)]
 pub extern "C" fn __asan_default_options() -> *const c_char {
     let next = symbol::next(c"__asan_default_options");

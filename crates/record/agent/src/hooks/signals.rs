@@ -1,4 +1,4 @@
-//! The names of signals.
+//! The functions of signals.
 
 use crate::process::real;
 use crate::signals::{calls, stacks, waits};

@@ -1,4 +1,4 @@
-//! Holders raised to the priority of who waits for them, and brought back ([`locks::boost`]).
+//! Lock holders that are raised to the priority of the threads that wait for them, and restored ([`locks::boost`]).
 
 use super::state::{self, Me, board};
 use crate::process::key;
@@ -11,26 +11,26 @@ use locks::boost::{Seat, Seats};
 use locks::held::Mode;
 use locks::{cancel, leaving};
 
-/// Threads that can be raised at a time.
+/// Maximum number of raised threads at a time.
 const SEATS: usize = 1024;
 pub static ALL: Seats<SEATS> = Seats::new();
 
-/// The key whose destructor tells that a thread ends, plus 1.
+/// The key whose destructor reports that a thread ends, plus 1.
 static KEY: AtomicU32 = AtomicU32::new(0);
 const NO_SEAT: usize = 1;
 
-/// From the constructor, where a lock may be boosted.
+/// Called by the constructor, if a lock may be boosted.
 pub fn begin() {
     if let Some(key) = key::create(ends) {
         KEY.store(key + 1, Ordering::Relaxed);
     }
 }
 
-/// Gives our key back, for a program that wants all there are. True if there was one.
+/// Gives the agent's key back, for a program that needs all keys. True if there was one.
 pub fn give_key_back() -> bool {
     let ours = KEY.swap(0, Ordering::Relaxed);
     if ours != 0 {
-        // SAFETY: our key.
+        // SAFETY: the agent's key.
         unsafe { libc::pthread_key_delete(ours - 1) };
     }
     ours != 0
@@ -63,13 +63,13 @@ fn seat(me: Me) -> Option<&'static Seat> {
 #[cold]
 #[inline(never)]
 fn register(me: Me) -> Option<&'static Seat> {
-    // Meanwhile, in a function that we call, a lock is not boosted.
+    // Until the seat is set, a lock in a function called from here is not boosted.
     me.t.seat.set(NO_SEAT);
     let seat = ALL.register(me.tid)?;
     let key = KEY.load(Ordering::Relaxed);
-    // (Without the key nobody hears that the thread ends, and its seat is taken back when one is needed.)
+    // (Without the key the end of the thread is not reported, and its seat is taken back when one is needed.)
     if key != 0 {
-        // SAFETY: our key, whose value lies in the thread itself.
+        // SAFETY: the agent's key, whose value is stored in the thread itself.
         unsafe { libc::pthread_setspecific(key - 1, core::ptr::from_ref(seat).cast()) };
     }
     me.t.seat.set(core::ptr::from_ref(seat) as usize);
@@ -80,7 +80,7 @@ pub fn seat_of(tid: Tid) -> Option<&'static Seat> {
     ALL.seat_of(tid)
 }
 
-/// What the seats have counted, where `run` finds it.
+/// Copies the counts of the seats to the board, where `run` reads them.
 #[cold]
 fn publish() {
     let Some(b) = board() else { return };
@@ -94,7 +94,7 @@ fn publish() {
 #[inline(always)]
 pub fn take(me: Me, lock: usize, first: impl FnOnce() -> c_int, f: impl FnOnce() -> c_int) -> c_int {
     let Some(seat) = seat(me) else { return f() };
-    // Before the attempt: who waits must find who is about to hold.
+    // Before the attempt: a waiting thread must find the one that is about to hold.
     seat.held.enter(lock, Mode::Round);
     let r = match first() {
         libc::EBUSY => wait(seat, me.tid, lock, f),
@@ -111,7 +111,7 @@ fn wait(seat: &'static Seat, my: Tid, lock: usize, f: impl FnOnce() -> c_int) ->
     if !may(need::SCHEDULING) {
         ALL.counts.forbidden.store(1, Ordering::Relaxed);
     }
-    // (A latch whose holder is cancelled is held for ever.)
+    // (A latch whose holder is cancelled is held forever.)
     let cancelled = cancel::defer();
     ALL.begin_wait(seat, my, lock);
     cancelled.put_back();
@@ -130,7 +130,7 @@ struct Waiter {
 }
 
 extern "C" fn left(waiter: *mut c_void) {
-    // SAFETY: `leaving::run` was given a Waiter, which is there as long as its frame is.
+    // SAFETY: `leaving::run` was given a Waiter, which lives as long as its frame.
     let waiter = unsafe { &*waiter.cast::<Waiter>() };
     waiter.seat.held.leave(waiter.lock);
     ALL.end_wait(waiter.seat, waiter.my);

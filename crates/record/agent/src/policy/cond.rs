@@ -1,5 +1,5 @@
-//! Waits for conditions: the mutex leaves its policy with the wait and comes back to it, also when the thread is
-//! cancelled in it.
+//! Waits for conditions: during the wait the mutex is outside its policy, and returns to it afterwards, also when the
+//! thread is cancelled in the wait.
 
 use super::state::on;
 use super::{boost, mark, mutex};
@@ -14,7 +14,7 @@ extern "C" fn converted_again(m: *mut c_void) {
 
 extern "C" fn boosted_again(m: *mut c_void) {
     if let Some(me) = on()
-        // SAFETY: as above. (Who left the wait by a jump has not got it.)
+        // SAFETY: as above. (A thread that left the wait by a jump has not got it.)
         && unsafe { mark::owner(m.cast()) } == me.tid.raw()
     {
         boost::has_again(me, m as usize);

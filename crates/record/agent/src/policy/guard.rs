@@ -1,8 +1,8 @@
-//! The guard: one real-time mutex round the launches and copies of all threads, so that CUDA's own locks are not
+//! The guard: one real-time mutex around the launches and copies of all threads, so that CUDA's own locks are not
 //! contended.
 //!
-//! Invariant: nobody waits for it longer than [`PATIENCE_MS`]. A call that holds it may wait for the GPU, and the GPU for
-//! a launch of another thread, which then goes on without.
+//! Invariant: no thread waits for it longer than [`PATIENCE_MS`]. A call that holds it may wait for the GPU, and the GPU
+//! for a launch of another thread. That thread then continues without the guard.
 
 use super::state::{self, Me};
 use crate::process::wiped::{self, live};
@@ -16,17 +16,17 @@ const PATIENCE_MS: u64 = 1000;
 
 static GUARD: Guard = Guard::new();
 
-/// True if calls are guarded in this process, a forked child included: policies go on there.
+/// True if calls are guarded in this process. Includes a forked child, where policies stay active.
 pub fn on() -> bool {
     wiped::was_begun(live::GUARD)
 }
 
-/// Begins. From the constructor, once policies are on.
+/// Begins. Called by the constructor, after policies were switched on.
 pub fn begin() {
     wiped::begin(live::GUARD);
 }
 
-/// A thread's outermost call of a class that is guarded. `None`: the call goes on without the guard.
+/// A thread's outermost call of a guarded class. `None`: the call continues without the guard.
 #[inline(never)]
 pub fn enter() -> Option<Me> {
     let me = state::on()?;
@@ -62,7 +62,7 @@ fn wait(me: Me, board: &Board) -> Option<Me> {
 
 #[inline(never)]
 pub fn leave(me: Me) {
-    // (A guard that is no longer ours was left by a forked child.)
+    // (A guard that this thread no longer holds was left by a forked child.)
     let _ = GUARD.leave(me.tid);
 }
 
@@ -71,7 +71,7 @@ fn now() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// In a forked child, in its one thread.
+/// In a forked child, in its only thread.
 pub fn after_fork_in_child(before: Tid, me: Tid) {
     if on() {
         // SAFETY: the caller's.

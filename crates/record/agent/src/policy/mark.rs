@@ -1,7 +1,7 @@
-//! Where a lock's decision is marked: bytes of glibc's locks that are zero in every new lock and that libc does not use.
+//! The mark of a lock's decision: bytes of glibc's locks that are zero in every new lock and that libc does not use.
 //!
-//! Mutex: the counter of lock elision (`__elision`, +22), used only where that is on: one byte says which policy, one
-//! whether the present hold came through the gate. Rwlock: `__pad3` and `__pad4` (+16, +20).
+//! Mutex: the counter of lock elision (`__elision`, +22), used only if elision is on. One byte is the policy, one whether
+//! the present hold came through the gate. Rwlock: `__pad3` and `__pad4` (+16, +20).
 //!
 //! Invariant: nothing is marked on a libc that [`prove_mutexes`] or [`prove_rwlocks`] found to be different.
 
@@ -20,7 +20,7 @@ const RWLOCK_POLICY: usize = 16;
 const RWLOCK_SHARED: usize = 28;
 const RWLOCK_WRITER: usize = 24;
 
-/// What an operation has to know of a mutex before it goes on.
+/// The state of a mutex that an operation needs first.
 #[derive(Clone, Copy)]
 pub struct State {
     kind: i32,
@@ -40,15 +40,15 @@ impl State {
         self.policy
     }
 
-    /// Marks may be put on it: other processes do not see it, and it is not destroyed.
+    /// It may be marked: other processes do not see it, and it is not destroyed.
     #[inline(always)]
     pub fn is_ours(self) -> bool {
         self.kind() & (ROBUST | SHARED) == 0
     }
 }
 
-/// (Two loads, and a third for [`was_gated`]: one load over a byte that was stored just now would wait for the store to
-/// leave the core, some 4 ns.)
+/// (Two loads, and a third for [`was_gated`]. One load over a byte that was just stored would wait until the store leaves
+/// the core, some 4 ns.)
 ///
 /// # Safety
 /// `m` is a mutex.
@@ -60,7 +60,7 @@ pub unsafe fn of_mutex(m: Mutex) -> State {
     }
 }
 
-/// Whether the present hold came through the gate, which may have been before a fork.
+/// Whether the present hold came through the gate, maybe before a fork.
 ///
 /// # Safety
 /// `m` is a mutex.
@@ -70,7 +70,7 @@ pub unsafe fn was_gated(m: Mutex) -> bool {
     unsafe { m.cast::<u8>().add(MUTEX_GATED).read_volatile() != 0 }
 }
 
-/// Whether the present hold came through the gate and has it still: a fork frees gates.
+/// Whether the present hold came through the gate and still has it: a fork frees gates.
 ///
 /// # Safety
 /// `m` is a mutex.
@@ -84,17 +84,17 @@ fn gated() -> u8 {
 }
 
 /// # Safety
-/// `l` is a lock that lives for `'a`, of a libc that was proven.
+/// `l` is a lock that lives for `'a`, of a libc whose layout was proven.
 #[inline(always)]
 unsafe fn byte<'a, L>(l: *mut L, at: usize) -> &'a AtomicU8 {
-    // SAFETY: the caller's; within the lock, and nobody else's.
+    // SAFETY: the caller's; within the lock, and used only by the agent.
     unsafe { &*l.cast::<AtomicU8>().add(at) }
 }
 
-/// Decides for all. Returns whether this call did.
+/// Decides for all threads. Returns whether this call decided.
 ///
 /// # Safety
-/// `m` is a mutex of this process alone.
+/// `m` is a mutex that only this process uses.
 pub unsafe fn set_mutex(m: Mutex, policy: u8) -> bool {
     // SAFETY: the caller's.
     unsafe { byte(m, MUTEX_POLICY) }.compare_exchange(0, policy, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -141,22 +141,22 @@ pub unsafe fn of_rwlock(l: Rwlock) -> Option<u8> {
 }
 
 /// # Safety
-/// `l` is a rwlock of this process alone.
+/// `l` is a rwlock that only this process uses.
 pub unsafe fn set_rwlock(l: Rwlock, policy: u8) -> bool {
     // SAFETY: the caller's.
     unsafe { byte(l, RWLOCK_POLICY) }.compare_exchange(0, policy, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
-/// Writers that wait (low half) and the highest real-time priority of those since there was none (high half): `__pad4`.
+/// Number of waiting writers (low half), and their highest real-time priority since there was none (high half): `__pad4`.
 ///
 /// # Safety
-/// `l` is a rwlock of this process alone that lives for `'a`.
+/// `l` is a rwlock that only this process uses and that lives for `'a`.
 pub unsafe fn waiting_writers<'a>(l: Rwlock) -> &'a AtomicU32 {
     // SAFETY: the caller's.
     unsafe { &*l.cast::<u8>().add(20).cast::<AtomicU32>() }
 }
 
-/// The thread that holds it as its writer, 0 if none does.
+/// The thread that holds it as its writer, 0 if there is none.
 ///
 /// # Safety
 /// `l` is a rwlock.
@@ -178,7 +178,7 @@ macro_rules! found {
 }
 
 #[allow(clippy::missing_transmute_annotations, reason = "the type is that of the field")]
-/// Looks at mutexes of our own; `None` if anything is not as the protocols need it.
+/// Tests the agent's own mutexes; `None` if anything differs from what the protocols need.
 pub fn prove_mutexes(me: Tid) -> Option<Layout> {
     let real = Real {
         init: found!(c"pthread_mutex_init"),
@@ -195,7 +195,7 @@ pub fn prove_mutexes(me: Tid) -> Option<Layout> {
     let layout = Layout::probe(&real, me).ok()?;
     let mut m = MaybeUninit::<libc::pthread_mutex_t>::uninit();
     let p = m.as_mut_ptr();
-    // SAFETY: a mutex of our own. The filling shows whatever init leaves out.
+    // SAFETY: a local mutex. The filling shows every field that init leaves out.
     let proven = unsafe {
         core::ptr::write_bytes(p, 0xa5, 1);
         let step = |r: c_int, marks: (u8, bool)| {
@@ -228,7 +228,7 @@ pub fn prove_rwlocks(me: Tid) -> Option<RwLayout> {
     let layout = RwLayout::probe(&real, me).ok()?;
     let mut l = MaybeUninit::<libc::pthread_rwlock_t>::uninit();
     let p = l.as_mut_ptr();
-    // SAFETY: a rwlock of our own.
+    // SAFETY: a local rwlock.
     let proven = unsafe {
         core::ptr::write_bytes(p, 0xa5, 1);
         let mut good = (real.init)(p, core::ptr::null()) == 0 && of_rwlock(p) == Some(0);

@@ -1,14 +1,14 @@
-//! Other protocols for the program's locks: what stands between a tap and the real function while nothing is recorded.
+//! Other protocols for the program's locks: the code between a tap and the real function while nothing is recorded.
 //!
-//! Each lock is decided once, at its initialisation or first operation, by the [`tape::policy::Board`]: a rule of the
-//! plan that names it, else the policy for its class. The decision is a mark in bytes of the lock that libc leaves alone
-//! ([`mark`]), so no table is searched and none can be full.
+//! The [`tape::policy::Board`] decides once for each lock, at its initialisation or first operation: by a rule of the
+//! plan that names it, otherwise by the policy for its class. The decision is a mark in bytes of the lock that libc does
+//! not use ([`mark`]), so no table is searched and none can be full.
 //!
-//! Gates stand in front of the real lock and are left **before** it is unlocked: the unlock of the real lock is the last
-//! access, as for a program that destroys a lock when it has got it.
+//! Gates are before the real lock and are left **before** it is unlocked. The unlock of the real lock is the last access,
+//! because a program may destroy a lock as soon as it has got it.
 //!
-//! Invariant: whatever happens here, the real lock is what excludes (under `pi` its own word); every result is what the
-//! real function would give. Nothing here allocates or calls a function that takes a lock.
+//! Invariant: the real lock always excludes (under `pi` its own word), and every result is the real function's. Nothing
+//! here allocates or calls a function that takes a lock.
 
 pub mod boost;
 pub mod cond;
@@ -32,8 +32,8 @@ use state::{mutexes, refused, rwlocks};
 use tape::policy::{Board, MAGIC, VERSION, class, protocol, why};
 use tape::starts::Starts;
 
-/// Begins, if the board can be mapped and the user has not switched policies off. From the constructor. Where the board is
-/// there, its count of started programs.
+/// Begins, if the board can be mapped and the user has not switched policies off. Called by the constructor. If there is
+/// a board, returns its count of started programs.
 pub fn attach(path: &CStr, off: bool) -> Option<&'static Starts> {
     let flags = (libc::O_RDWR | libc::O_CLOEXEC) as usize;
     // SAFETY: a NUL-terminated path.
@@ -50,7 +50,7 @@ pub fn attach(path: &CStr, off: bool) -> Option<&'static Starts> {
         board?
     };
     cores::leave_out(board, size_of::<Board>());
-    // SAFETY: mapped just now, and as long as a Board: `run` made it so.
+    // SAFETY: just mapped, and as long as a Board: `run` made it so.
     let b: &'static Board = unsafe { &*(board as *const Board) };
     if b.magic != MAGIC || b.version != VERSION {
         return None;
@@ -66,11 +66,11 @@ pub fn attach(path: &CStr, off: bool) -> Option<&'static Starts> {
     place::look_up();
     clock::look_up();
     let me = Tid::from_raw(thread::number() as u32);
-    // ThreadSanitizer reports what it does not see locked as a race, and waits for locks that it has seen locked only.
+    // ThreadSanitizer reports a race if it does not see a lock taken, and waits only for locks that it has seen taken.
     let watched = symbol::is_defined(c"__tsan_init");
     let no = if watched { why::SANITIZER } else { why::LAYOUT };
     if !watched {
-        // SAFETY: the constructor: nobody reads them yet.
+        // SAFETY: the constructor: no thread reads them yet.
         unsafe { state::set_proofs(mark::prove_mutexes(me), mark::prove_rwlocks(me)) };
     }
     state::set_board(board as *mut Board);
@@ -96,7 +96,7 @@ pub fn attach(path: &CStr, off: bool) -> Option<&'static Starts> {
     Some(&b.starts)
 }
 
-/// In a forked child, in its one thread, before anything else here.
+/// In a forked child, in its only thread, before anything else here.
 pub fn renew(child: &Child) {
     let (before, now) = (Tid::from_raw(child.before as u32), Tid::from_raw(child.now as u32));
     locks::fork::after_fork_in_child(now);

@@ -12,10 +12,10 @@ use locks::ticket::Ticket;
 use locks::{Deadline, Kind, Node, Outcome, Tid, leaving};
 use tape::policy::{class, protocol, why};
 
-/// How often the one whom the gate has let in looks at the real lock, which is about to be unlocked, before it sleeps.
+/// How often the thread that the gate has let in tries the real lock, which is about to be unlocked, before it sleeps.
 const LOOKS: u32 = 128;
 
-/// The policy of a mutex; the first who asks decides.
+/// The policy of a mutex; the first operation decides.
 ///
 /// # Safety
 /// `m` is a mutex.
@@ -41,7 +41,7 @@ unsafe fn decide(me: Me, m: Mutex, s: State, site: usize) -> u8 {
         _ => None,
     };
     let becomes = if no.is_some() { protocol::STOCK } else { want };
-    // SAFETY: the caller's, and of this process alone.
+    // SAFETY: the caller's, and used only by this process.
     if !unsafe { mark::set_mutex(m, becomes) } {
         // Another thread was faster.
         // SAFETY: the caller's.
@@ -50,7 +50,7 @@ unsafe fn decide(me: Me, m: Mutex, s: State, site: usize) -> u8 {
     if let Some(reason) = no {
         refused(reason, want, class::MUTEX, me.tid, m as usize, site);
     } else if want == protocol::PI
-        // SAFETY: the caller's: a mutex, of a libc that was proven.
+        // SAFETY: the caller's: a mutex, of a libc whose layout was proven.
         && let Decision::Refused(reason) = unsafe { Inside::of(m) }.decide(&layout)
     {
         refused(number(reason), want, class::MUTEX, me.tid, m as usize, site);
@@ -76,7 +76,7 @@ fn number(r: Refusal) -> u8 {
     }
 }
 
-/// Under `pi`: what is inside the mutex, if it is converted.
+/// Under `pi`: the mutex's internals, if it is converted.
 ///
 /// # Safety
 /// `m` is a mutex that was decided to be under `pi`.
@@ -95,7 +95,7 @@ fn code(c: Call, original: impl FnOnce() -> c_int) -> c_int {
     }
 }
 
-/// Locks it: with `f` if nothing but the real function is to be asked, which has the same deadline.
+/// Locks it: with `f`, which has the same deadline, if only the real function is needed.
 ///
 /// # Safety
 /// `m` is a mutex, `f` locks it.
@@ -122,7 +122,7 @@ unsafe fn take(m: Mutex, until: Option<Deadline>, site: usize, f: impl FnOnce() 
 unsafe fn behind_ticket(me: Me, m: Mutex, s: State, until: Option<Deadline>, f: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the caller's.
     unsafe {
-        // Its own already: the real function counts or refuses, and nobody is waited for.
+        // The thread already owns it: the real function counts or refuses, and does not wait.
         if matches!(s.kind() & KIND_MASK, RECURSIVE | ERRORCHECK) && mark::owner(m) == me.tid.raw() {
             return f();
         }
@@ -136,8 +136,8 @@ unsafe fn behind_ticket(me: Me, m: Mutex, s: State, until: Option<Deadline>, f: 
         }
         let rank = state::rank(me);
         if rank != 0 && !mark::is_gated(m) {
-            // Who holds it came beside the gate, so who has the gate waits for the real lock. There the kernel lets in
-            // whoever has the higher real-time priority, as POSIX has it.
+            // The holder bypassed the gate, so the thread in the gate waits for the real lock. There the kernel prefers
+            // the thread with the higher real-time priority, as POSIX requires.
             return f();
         }
         let node = Node::new(Kind::Writer, rank);
@@ -145,7 +145,7 @@ unsafe fn behind_ticket(me: Me, m: Mutex, s: State, until: Option<Deadline>, f: 
     }
 }
 
-/// A thread at the gate of a mutex, or in it and on its way to the mutex.
+/// A thread at the gate of a mutex, or in it and about to lock the mutex.
 struct AtGate<'a> {
     gate: &'a Ticket,
     node: &'a Node,
@@ -153,7 +153,7 @@ struct AtGate<'a> {
 }
 
 extern "C" fn left_gate(at: *mut c_void) {
-    // SAFETY: `leaving::run` was given an AtGate, which is there as long as its frame is.
+    // SAFETY: `leaving::run` was given an AtGate, which lives as long as its frame.
     let at = unsafe { &*at.cast::<AtGate>() };
     at.gate.abandon(at.me, at.node);
 }
@@ -186,7 +186,7 @@ unsafe fn in_gate(
     })
 }
 
-/// Who was before us in the gate has left it and is about to unlock.
+/// The thread before this one in the gate has left it and is about to unlock.
 #[cold]
 unsafe fn soon(m: Mutex, f: impl FnOnce() -> c_int) -> c_int {
     for _ in 0..LOOKS {
@@ -199,19 +199,19 @@ unsafe fn soon(m: Mutex, f: impl FnOnce() -> c_int) -> c_int {
     f()
 }
 
-/// The policy of a mutex, 0 where that is not as plain as it usually is.
+/// The policy of a mutex in the usual case, 0 otherwise.
 #[inline(always)]
 fn settled(s: State) -> u8 {
     if s.is_ours() { s.policy() } else { protocol::STOCK }
 }
 
-/// What is usual goes ways that end in jumps, as in `hooks::locks::mutex`: a mutex that is free.
+/// The usual case, a free mutex, takes paths that end in jumps, as in `hooks::locks::mutex`.
 ///
 /// # Safety
 /// As pthread_mutex_lock.
 #[inline(always)]
 pub unsafe fn lock(m: Mutex, site: usize) -> c_int {
-    // SAFETY: the caller's. A mutex is marked with a policy only where its layout was proven.
+    // SAFETY: the caller's. A mutex is marked with a policy only if its layout was proven.
     unsafe {
         match now() {
             Now::Off => real::pthread_mutex_lock(m),
@@ -230,11 +230,11 @@ pub unsafe fn lock(m: Mutex, site: usize) -> c_int {
     }
 }
 
-/// Nobody is in the gate or waits in front of it. Who finds it so may try for the real lock beside it: everybody who waits
-/// came later, and finds the gate, or the lock, taken.
+/// True if no thread is in the gate or waits at it. Then a thread may try the real lock without the gate: every thread
+/// that waits arrived later, and finds the gate or the lock taken.
 #[inline(always)]
 unsafe fn nobody_waits(m: Mutex) -> bool {
-    // SAFETY: the caller's: a mutex that is marked with a policy and shared with no process.
+    // SAFETY: the caller's: a mutex that is marked with a policy and used only by this process.
     mutexes().is_some_and(|layout| unsafe { !layout.ticket_of_ours(m).is_locked() })
 }
 
@@ -300,7 +300,7 @@ pub unsafe fn trylock(m: Mutex, site: usize) -> c_int {
     unsafe {
         let s = mark::of_mutex(m);
         match of(me, m, s, site) {
-            // Round the gate: what is free is to be had, whoever waits to be let in.
+            // Bypasses the gate: a free lock can be taken, even if threads wait at the gate.
             protocol::PI => converted(m).map_or_else(f, |inside| code(inside.try_lock(me.tid), f)),
             protocol::BOOST => boost::attempt(me, m as usize, f),
             _ => f(),
@@ -308,13 +308,13 @@ pub unsafe fn trylock(m: Mutex, site: usize) -> c_int {
     }
 }
 
-/// As [`lock`]: usually, nobody waited, and nobody does.
+/// As [`lock`]: in the usual case no thread waited, and none waits.
 ///
 /// # Safety
 /// As pthread_mutex_unlock.
 #[inline(always)]
 pub unsafe fn unlock(m: Mutex, site: usize) -> c_int {
-    // SAFETY: the caller's. A mutex is marked with a policy only where its layout was proven.
+    // SAFETY: the caller's. A mutex is marked with a policy only if its layout was proven.
     unsafe {
         match now() {
             Now::Off => real::pthread_mutex_unlock(m),
@@ -365,7 +365,7 @@ unsafe extern "C" fn unlock_otherwise(m: Mutex, site: usize) -> c_int {
     }
 }
 
-/// Whether an unlock will release the gate with the mutex: it is let go for good, and was taken through the gate.
+/// Whether an unlock also releases the gate: it is the last unlock of the hold, and the hold came through the gate.
 #[inline(always)]
 unsafe fn gives_up(me: Me, m: Mutex, s: State, site: usize) -> bool {
     // SAFETY: the caller's.
@@ -382,7 +382,8 @@ unsafe fn gives_up(me: Me, m: Mutex, s: State, site: usize) -> bool {
     unsafe { mark::was_gated(m) }
 }
 
-/// Before the real unlock: behind it the mutex may be gone. Who is let in waits for the real lock a little.
+/// Before the real unlock: after it the mutex may no longer exist. The thread that is let in briefly waits for the real
+/// lock.
 unsafe fn leave_gate(me: Me, m: Mutex) {
     // SAFETY: the caller's: a mutex that the calling thread holds.
     unsafe {
@@ -416,10 +417,10 @@ pub unsafe fn init(m: Mutex, with: *const c_void, site: usize) -> c_int {
     r
 }
 
-/// A mutex was initialised: decides what it follows.
+/// A mutex was initialised: decides its policy.
 ///
 /// # Safety
-/// `m` is a mutex that nobody has used.
+/// `m` is a mutex that no thread has used.
 pub unsafe fn was_made(m: Mutex, site: usize) {
     if let Some(me) = on() {
         // SAFETY: made just now.
@@ -441,7 +442,7 @@ pub unsafe fn was_made(m: Mutex, site: usize) {
     }
 }
 
-/// What was done for a wait for a condition, to be undone when the thread has the mutex again.
+/// What was done before a wait for a condition, to be undone when the thread has the mutex again.
 pub enum Waits {
     Plain,
     Converted,
@@ -458,7 +459,7 @@ pub unsafe fn before_wait(me: Me, m: Mutex, site: usize) -> Waits {
         let s = mark::of_mutex(m);
         match of(me, m, s, site) {
             protocol::TICKET => {
-                // It comes back round the gate.
+                // It will be taken again without the gate.
                 if mark::was_gated(m) && mark::owner(m) == me.tid.raw() {
                     leave_gate(me, m);
                 }
@@ -481,7 +482,7 @@ pub unsafe fn before_wait(me: Me, m: Mutex, site: usize) -> Waits {
 }
 
 /// # Safety
-/// `m` is a mutex for which [`before_wait`] said `Converted`.
+/// `m` is a mutex for which [`before_wait`] returned `Converted`.
 pub unsafe fn after_converted_wait(m: Mutex) {
     // SAFETY: the caller's.
     unsafe { Inside::of(m) }.after_condition();

@@ -1,5 +1,5 @@
-//! The module that an address lies in, as rules name it. The loader is asked in the one way that takes no lock
-//! (`_dl_find_object`, glibc 2.35); where it has none, no rule matches.
+//! The module that contains an address, as rules name it. Uses the loader's only function that takes no lock
+//! (`_dl_find_object`, glibc 2.35). Without it, no rule matches.
 
 use crate::process::symbol;
 use crate::process::sys::syscall6;
@@ -31,17 +31,17 @@ static FIND: AtomicUsize = AtomicUsize::new(0);
 struct Program(UnsafeCell<[u8; NAME]>);
 // SAFETY: written by `look_up` only, before any reader.
 unsafe impl Sync for Program {}
-/// The program's own name: the loader has none for it.
+/// The program's own name: the loader has no name for it.
 static PROGRAM: Program = Program(UnsafeCell::new([0; NAME]));
 
-/// From the constructor.
+/// Called by the constructor.
 pub fn look_up() {
     FIND.store(symbol::next(c"_dl_find_object"), Ordering::Relaxed);
     let mut path = [0u8; 4096];
     let (name, to) = (c"/proc/self/exe".as_ptr() as usize, path.as_mut_ptr() as usize);
     // SAFETY: a NUL-terminated path, and a buffer with its length.
     let n = unsafe { syscall6(libc::SYS_readlink, name, to, path.len(), 0, 0, 0) }.max(0) as usize;
-    // SAFETY: nobody reads it yet.
+    // SAFETY: no thread reads it yet.
     unsafe { *PROGRAM.0.get() = Board::module(path.get(..n).unwrap_or(&[])) };
 }
 
@@ -52,7 +52,7 @@ pub fn of(addr: usize) -> Option<([u8; NAME], u64)> {
         return None;
     }
     let mut found = core::mem::MaybeUninit::<Found>::zeroed();
-    // SAFETY: the function has this type; it writes the struct if it returns 0, and the module stays for as long as its
+    // SAFETY: the function has this type. It writes the struct if it returns 0, and the module stays loaded while its
     // code or its lock is in use.
     unsafe {
         let find: unsafe extern "C" fn(*mut c_void, *mut Found) -> c_int = core::mem::transmute(find);

@@ -1,11 +1,12 @@
-//! Readers-writer locks behind a phase-fair gate.
+//! Readers-writer locks with a phase-fair gate before them.
 //!
-//! Who finds the gate open and the real lock free takes it beside the gate: no locked instruction more than without us. Who
-//! has to wait does so in the gate, which is shut to readers as soon as a writer is in it, and to all who would overtake. So
-//! a writer waits for those who hold the lock, and for a reader each of those who had looked before it came.
+//! A thread that finds the gate open and the real lock free takes it without the gate, with no more locked instructions
+//! than without the agent. Other threads wait in the gate. It is shut to readers as soon as a writer is in it, and to all
+//! threads that would overtake. So a writer waits for the present holders, and for one read by each thread that had
+//! checked the gate before the writer arrived.
 //!
-//! A thread that holds the lock already passes round the gate ([`locks::held`]), whatever it asks for: the real lock
-//! knows what to answer. A `try` asks the real lock alone and gets the stock answer.
+//! A thread that already holds the lock bypasses the gate ([`locks::held`]), whatever it requests: the real lock gives
+//! the right answer. A `try` uses only the real lock and gets the stock answer.
 
 use super::state::{self, Me, Now, deadline, ends_anywhere, given, now, on, refused, rwlocks, wanted};
 use super::{boost, mark};
@@ -37,7 +38,7 @@ unsafe fn decide(me: Me, l: Rwlock, site: usize) -> u8 {
         return protocol::STOCK;
     }
     let want = wanted(class::RWLOCK, l as usize, site);
-    // SAFETY: the caller's, and of this process alone.
+    // SAFETY: the caller's, and used only by this process.
     unsafe {
         if !mark::set_rwlock(l, want) {
             return mark::of_rwlock(l).unwrap_or(protocol::STOCK);
@@ -48,8 +49,8 @@ unsafe fn decide(me: Me, l: Rwlock, site: usize) -> u8 {
     want
 }
 
-/// A reader waits at the gate so long, then it asks the real lock: whoever reads may be waiting for this reader, which glibc's
-/// rwlock would have let in.
+/// How long a reader waits at the gate before it uses the real lock: a thread that reads may be waiting for this reader,
+/// which glibc's rwlock would have let in.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Parts of [`mark::waiting_writers`].
@@ -61,7 +62,7 @@ unsafe fn gate<'a>(l: Rwlock) -> Option<&'a PhaseFair> {
     rwlocks().and_then(|layout| unsafe { layout.gate(l) })
 }
 
-/// Takes it with `f`, behind the gate; `first` is the real try.
+/// Takes it with `f`, through the gate; `first` is the real try.
 #[inline(always)]
 unsafe fn take(
     l: Rwlock,
@@ -110,17 +111,17 @@ unsafe fn behind_gate(
     unsafe { wait_at_gate(me, l, gate, mode, until, f) }
 }
 
-/// A thread that waits for a rwlock: at the gate, in it, or beside it.
+/// A thread that waits for a rwlock: at the gate, in it, or without it.
 struct Waiter<'a> {
     me: Me,
     lock: Rwlock,
     gate: Option<(&'a PhaseFair, &'a Node)>,
-    /// Where it is counted as a writer that waits.
+    /// The count in which it is a waiting writer.
     counted: Option<&'a AtomicU32>,
 }
 
 extern "C" fn left(waiter: *mut c_void) {
-    // SAFETY: `leaving::run` was given a Waiter, which is there as long as its frame is.
+    // SAFETY: `leaving::run` was given a Waiter, which lives as long as its frame.
     let waiter = unsafe { &*waiter.cast::<Waiter>() };
     if let Some((gate, node)) = waiter.gate {
         gate.abandon(waiter.me.tid, node);
@@ -136,7 +137,7 @@ fn one_writer_less(writers: &AtomicU32) {
     let _ = writers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
 }
 
-/// Takes the lock with `f`, as it was entered in `held`.
+/// Takes the lock with `f`, bypassing the gate, as it was entered in `held`.
 #[cold]
 fn beside_gate(me: Me, l: Rwlock, f: impl FnOnce() -> c_int) -> c_int {
     let waiter = Waiter { me, lock: l, gate: None, counted: None };
@@ -189,14 +190,14 @@ unsafe fn wait_at_gate(
             held.set_mode(l as usize, mode);
             f()
         } else if patient && in_gate == Outcome::TimedOut {
-            // Round the gate, as it was entered in `held`.
+            // Bypasses the gate, as it was entered in `held`.
             f()
         } else {
             in_gate.code()
         };
         (in_gate, r)
     });
-    // A writer counts until it has the real lock: readers may hold that beside the gate.
+    // A writer counts until it has the real lock: readers that bypassed the gate may hold that.
     counted.map(one_writer_less);
     if r != 0 {
         held.leave(l as usize);
@@ -230,7 +231,7 @@ unsafe fn attempt(l: Rwlock, site: usize, f: impl Fn() -> c_int) -> c_int {
     r
 }
 
-// What is usual ends in jumps, as for mutexes.
+// The usual case ends in jumps, as for mutexes.
 macro_rules! waits {
     ($($name:ident $gated:ident $boosted:ident $otherwise:ident: $mode:ident, $real:ident, $try:ident;)*) => {$(
         /// # Safety
@@ -316,7 +317,7 @@ macro_rules! timed {
             let f = || unsafe { real::$real(l, $($clock,)? until) };
             let clock = libc::CLOCK_REALTIME;
             $( let clock = { let _ = clock; $clock }; )?
-            // The real function looks at clock and time before anything else.
+            // The real function first checks clock and time.
             // SAFETY: the caller's: a rwlock and a timespec.
             unsafe {
                 match deadline(clock, until).filter(Deadline::is_valid) {
@@ -356,7 +357,7 @@ pub unsafe fn unlock(l: Rwlock, site: usize) -> c_int {
 
 #[inline(never)]
 unsafe fn gated_unlock(t: &'static Thread, l: Rwlock, tid: Tid) -> c_int {
-    // Before the real unlock: behind it the lock may be gone.
+    // Before the real unlock: after it the lock may no longer exist.
     match t.held.leave(l as usize) {
         Exit::Last(Mode::Round) | Exit::Inner => {}
         // SAFETY: the caller's: a rwlock.
@@ -375,8 +376,8 @@ unsafe fn leave_gate(me: Me, l: Rwlock, exit: Exit) {
         match exit {
             Exit::Last(mode) => leave(gate, me, mode),
             Exit::Inner => {}
-            // Taken by another thread, or while the table was full. Who leaves too often costs fairness; who
-            // never leaves would shut the gate for good.
+            // Taken by another thread, or while the table was full. Leaving too often costs fairness; never leaving would
+            // shut the gate forever.
             Exit::Unknown if mark::writer(l) != 0 => leave(gate, me, Mode::Write),
             Exit::Unknown => leave(gate, me, Mode::Read),
         }

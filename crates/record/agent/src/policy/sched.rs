@@ -1,4 +1,5 @@
-//! What a program does to priorities while we have raised a thread: its own will counts, and no new thread is born high.
+//! The program's changes of priorities while a thread is raised: its own setting counts, and no new thread inherits a
+//! raised priority.
 
 use super::boost;
 use super::state::{Me, on};
@@ -6,19 +7,19 @@ use crate::process::sys;
 use locks::Tid;
 use locks::boost::Policy;
 
-/// The thread with this number (0: the calling one; negative: not known) has been given a policy by the program. It is the program's from
-/// here on, also where it is the one that we had raised the thread to.
+/// The program has given a policy to the thread with this number (0: the calling one; negative: unknown). From here on
+/// the policy is the program's, even if it equals the one that the agent had raised the thread to.
 #[cold]
 pub fn was_set(tid: i32) {
     let Some(me) = on() else { return };
     let Some(tid) = (if tid == 0 { Some(me.tid) } else { u32::try_from(tid).ok().map(Tid::from_raw) }) else { return };
     if let (Some(seat), Ok(now)) = (boost::seat_of(tid), Policy::of(tid)) {
-        // (Made already: whether it should have waited is no question any more.)
+        // (The change is already made, so it need not wait.)
         let _ = boost::ALL.policy_wanted(seat, me.tid, now);
     }
 }
 
-/// A thread that we have raised puts that down before it makes another, which would inherit it.
+/// Restores a raised thread before it makes another, which would inherit the raise.
 #[cold]
 fn put_down(me: Me) {
     let _keep = sys::Errno::keep();
@@ -30,7 +31,7 @@ fn put_down(me: Me) {
     }
 }
 
-/// Before the calling thread makes another.
+/// Called before the calling thread makes another.
 pub fn before_create() {
     if let Some(me) = on() {
         put_down(me);

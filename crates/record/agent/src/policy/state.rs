@@ -1,4 +1,4 @@
-//! What policies stand on: the board, the calling thread, and what was proven of this libc.
+//! The data that policies use: the board, the calling thread, and the proven layout of this libc.
 
 use super::place;
 use crate::process::renewal::renew_after_fork;
@@ -16,7 +16,7 @@ use tape::policy::{Board, class, protocol, why};
 static BOARD: AtomicPtr<Board> = AtomicPtr::new(core::ptr::null_mut());
 
 struct Proofs(UnsafeCell<(Option<Layout>, Option<RwLayout>)>);
-// SAFETY: written once, before policies begin; read by who has seen that they have.
+// SAFETY: written once, before policies begin; read only by threads that have seen that they have.
 unsafe impl Sync for Proofs {}
 static PROOFS: Proofs = Proofs(UnsafeCell::new((None, None)));
 
@@ -40,11 +40,11 @@ pub fn on() -> Option<Me> {
     Some(Me { t, tid: Tid::from_raw(t.id() as u32) })
 }
 
-/// As [`on`], for who has another way to go where something has to be done first.
+/// As [`on`], for callers that take another path if something must be done first.
 pub enum Now {
     Off,
     On(Me),
-    /// [`on`] has something to do: a forked child, a thread that does not know its number.
+    /// [`on`] has work to do: in a forked child, or for a thread that has not stored its number.
     First,
 }
 
@@ -61,8 +61,9 @@ pub fn now() -> Now {
     Now::On(Me { t, tid: Tid::from_raw(tid as u32) })
 }
 
-/// Whether the calling thread may be cancelled at any instruction. Such a thread does not wait at a gate: its place in the
-/// queue lies on its stack. It goes round, to the real lock. (If it is cancelled in here it is unwound like in libc.)
+/// Whether the calling thread may be cancelled at any instruction. Such a thread does not wait at a gate, because its
+/// place in the queue is on its stack. It uses the real lock directly. (If it is cancelled in here, it is unwound as in
+/// libc.)
 #[cold]
 pub fn ends_anywhere() -> bool {
     let cancelled = locks::cancel::defer();
@@ -70,7 +71,7 @@ pub fn ends_anywhere() -> bool {
     cancelled.is_asynchronous()
 }
 
-/// The calling thread's rank among those who wait: 0 without a real-time priority, and where nobody may ask.
+/// The calling thread's rank among waiting threads: 0 without a real-time priority, or if the call is forbidden.
 #[cold]
 pub fn rank(me: Me) -> u32 {
     if !may(need::SCHEDULING) {
@@ -97,10 +98,10 @@ pub fn rwlocks() -> Option<RwLayout> {
     unsafe { (*PROOFS.0.get()).1 }
 }
 
-/// What [`super::attach`] has found.
+/// Stores the results of [`super::attach`].
 ///
 /// # Safety
-/// From the constructor: nobody reads them yet.
+/// Called by the constructor: no thread reads them yet.
 pub unsafe fn set_proofs(mutexes: Option<Layout>, rwlocks: Option<RwLayout>) {
     // SAFETY: the caller's.
     unsafe { *PROOFS.0.get() = (mutexes, rwlocks) };
@@ -110,7 +111,7 @@ pub fn set_board(board: *mut Board) {
     BOARD.store(board, Ordering::Release);
 }
 
-/// What the board wants for the lock at `addr`, met at `site`.
+/// The board's protocol for the lock at `addr`, used at `site`.
 #[cold]
 pub fn wanted(lock_class: u8, addr: usize, site: usize) -> u8 {
     let Some(b) = board() else { return protocol::STOCK };
@@ -119,7 +120,7 @@ pub fn wanted(lock_class: u8, addr: usize, site: usize) -> u8 {
     if rules.is_empty() {
         return fallback;
     }
-    // As `show --locks` names it: a lock that is part of a module by its own place, any other by that of the call.
+    // As `show --locks` names it: a lock inside a module by its own address, any other by the address of the call.
     let place = place::of(addr).or_else(|| place::of(site));
     let from = place::of(site);
     let names = |rule: &tape::policy::Rule, at: &Option<([u8; tape::policy::NAME], u64)>, whole: bool| {
@@ -155,14 +156,14 @@ pub fn given(what: u8) {
 #[cold]
 pub fn foreign(me: Me, wanted: u8, addr: usize, site: usize) {
     let Some(b) = board() else { return };
-    // All are counted, the first ones told.
+    // All are counted, the first ones are recorded.
     if b.foreign.fetch_add(1, Ordering::Relaxed) < 64 {
         let place = place::of(addr).or_else(|| place::of(site)).unwrap_or(([0; tape::policy::NAME], site as u64));
         b.record_event(why::FOREIGN_UNLOCK, wanted, class::MUTEX, me.tid.raw(), addr as u64, place);
     }
 }
 
-/// A deadline as the gates want it; `None` for a clock that they do not know, which is the real function's to refuse.
+/// A deadline for the gates; `None` for a clock that they do not support, which the real function must refuse.
 ///
 /// # Safety
 /// `until` is a timespec.

@@ -1,15 +1,17 @@
-//! Whether this process starts its children through libc. What is started by raw system calls (Go's os/exec) passes no hook:
-//! it is not followed. The recorder sees that a process had children; it takes them for such where none is counted here.
+//! Counts the children that this process starts through libc. A child started by a raw system call (Go's os/exec) passes
+//! no hook and is not followed. The recorder sees that a process had children. If none are counted here, it concludes
+//! that they were started that way.
 
 use super::region::control;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Forks of libc's, and programs that were started through our hooks, by this process or by a child before its exec.
+/// Forks by libc, and programs started through the agent's hooks, by this process or by a child before its exec.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// From the constructor of a process that may be recorded.
+/// Called by the constructor of a process that may be recorded.
 pub fn begin() {
-    // SAFETY: the handler may run in the parent of any fork: it adds 1. (libc has room for some without allocating.)
+    // SAFETY: the handler may run in the parent of any fork; it only adds 1. (libc has room for some handlers without
+    // allocating.)
     unsafe { libc::pthread_atfork(None, Some(forked), None) };
 }
 
@@ -17,8 +19,8 @@ unsafe extern "C" fn forked() {
     count();
 }
 
-/// One was started, or is about to be. (In a forked child that is about to exec, the region is still the parent's, so it is
-/// the parent's child that is counted.)
+/// A child was started, or is about to be. (A forked child that is about to exec still uses the parent's region, so it is
+/// counted as the parent's child.)
 pub fn count() {
     let n = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
     tell(n);

@@ -1,18 +1,18 @@
-//! The kernel's own clock. The program, or a library that it preloads, may have put another clock_gettime in front of libc's
-//! (faketime): the kernel knows nothing of that one, and deadlines that are reckoned with it pass at once or never. A system
-//! call instead would kill programs whose filter does not allow it.
+//! The kernel's own clock. The program, or a library that it preloads, may override libc's clock_gettime (faketime). The
+//! kernel does not use that clock, so a deadline computed with it passes immediately or never. A system call instead
+//! would kill programs whose filter does not allow it.
 
 use super::symbol::{Dyn, Tables};
 use core::mem::transmute;
 
-/// From now on the locks' deadlines go by the function of the vDSO, where there is one; else by libc's. From the constructor.
+/// From now on the locks' deadlines use the vDSO's function if there is one, otherwise libc's. Called by the constructor.
 pub fn look_up() {
-    // SAFETY: asks libc for a word that the kernel gave this process.
+    // SAFETY: reads a word from libc that the kernel gave this process.
     let at = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
     if at == 0 {
         return;
     }
-    // SAFETY: the vDSO is a library that the kernel has mapped for good, its headers at its start.
+    // SAFETY: the kernel maps the vDSO, a library, permanently, with its headers at its start.
     unsafe {
         let header = &*(at as *const libc::Elf64_Ehdr);
         let headers = (at + header.e_phoff as usize) as *const libc::Elf64_Phdr;

@@ -1,15 +1,15 @@
-//! How many ranges of NVTX a thread is in.
+//! How many NVTX ranges a thread is in.
 
 use core::cell::Cell;
 
-/// Domains of which a thread may be in ranges at a time and still have them counted.
+/// Maximum number of domains whose ranges are counted for a thread at a time.
 pub const DOMAINS: usize = 8;
 
 /// Ranges that a thread is in, by domain.
 pub struct Depths([Cell<(u64, u64)>; DOMAINS]);
 
 impl Depths {
-    /// One more. How many it was in before; `None` where there is no room to count.
+    /// Enters a range. Returns the depth before; `None` if there is no room to count.
     #[inline(always)]
     pub fn push(&self, domain: u64) -> Option<u64> {
         let free = |c: &&Cell<(u64, u64)>| c.get().1 == 0;
@@ -20,7 +20,7 @@ impl Depths {
         Some(depth)
     }
 
-    /// One less. How many it is in then; `None` where it was in none, as far as is known.
+    /// Leaves a range. Returns the depth afterwards; `None` if no range is known to be open.
     #[inline(always)]
     pub fn pop(&self, domain: u64) -> Option<u64> {
         let at = self.0.iter().find(|c| c.get().1 != 0 && c.get().0 == domain)?;

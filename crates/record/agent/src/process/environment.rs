@@ -1,24 +1,24 @@
-//! The environment at the start: what the recorder put there, and the environment as it would be without that.
+//! The environment at the start: the recorder's variables, and the environment without them.
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
 
-/// What the recorder puts into the environment; taken out again before the program sees it.
+/// Variables that the recorder sets; removed before the program sees them.
 pub const SESSION: &[u8] = b"DOORBELL_SESSION=";
-/// The same of `run`: which locks follow which policy.
+/// The same for `run`: which locks follow which policy.
 pub const BOARD: &[u8] = b"DOORBELL_POLICY_BOARD=";
-/// The user's: `off` leaves all locks alone.
+/// Set by the user: `off` leaves all locks alone.
 const SWITCH: &[u8] = b"DOORBELL_LOCK_POLICY=";
 pub const PRELOAD: &[u8] = b"LD_PRELOAD=";
-/// Our part of that.
+/// The agent's part of LD_PRELOAD.
 pub const OURS: &[u8] = b"DOORBELL_PRELOAD=";
-/// There in a shell that `system` or `popen` has started, by its path, and that libc names `sh`.
+/// Set in a shell that `system` or `popen` started by its path, and that libc names `sh`.
 pub const SHELL: &[u8] = b"DOORBELL_SHELL=";
 
 /// Longest path of a session or board, with its NUL: `/proc/PID/fd/N`.
 const PATH: usize = 256;
 
-/// What was found. Copied: the program may write over the strings that it was started with.
+/// The values found, copied: the program may overwrite the strings that it was started with.
 struct Found {
     session: [u8; PATH],
     board: [u8; PATH],
@@ -70,7 +70,7 @@ pub fn is_there() -> bool {
     !unsafe { (&raw const environ).read() }.is_null()
 }
 
-/// The entry of the environment that begins so, name, `=` and value. From the constructor.
+/// The environment's entry with this beginning: name, `=` and value. Called by the constructor.
 pub fn entry(begins: &[u8]) -> Option<&'static [u8]> {
     // SAFETY: constructors run before other threads; environ is a null-terminated array of strings that live as long as the
     // process.
@@ -87,7 +87,7 @@ pub fn entry(begins: &[u8]) -> Option<&'static [u8]> {
     None
 }
 
-/// Keeps what the recorder has put there. From the constructor.
+/// Keeps the recorder's variables. Called by the constructor.
 pub fn read() {
     // SAFETY: constructors run before other threads.
     let f = unsafe { &mut *FOUND.0.get() };
@@ -101,13 +101,13 @@ pub fn read() {
     f.off = entry(SWITCH).is_some_and(|e| e.get(SWITCH.len()..) == Some(b"off"));
 }
 
-/// Takes out again what the recorder has put there: children and what the program prints of its environment are as without
-/// us. The array keeps its length and its end, for behind that lies the auxiliary vector, which Go looks for there: what is
-/// left moves to the end, `environ` to where that begins, and who starts at the arguments finds empty strings first. From the
-/// constructor.
+/// Removes the recorder's variables, so that children, and anything the program prints of its environment, are as without
+/// the agent. The array keeps its length and its end, because Go looks for the auxiliary vector after it. The remaining
+/// entries move to the end and `environ` points to the first of them; code that starts at the arguments finds empty
+/// strings first. Called by the constructor.
 ///
-/// An LD_PRELOAD that ends with our libraries was put behind the program's own, if it has one. A shell between us and the
-/// program has made one of both: then ours is cut off.
+/// An LD_PRELOAD entry that ends with the agent's libraries follows the program's own entry, if it has one, and is
+/// removed. If a shell in between has made one entry of both, only the agent's part is cut off.
 pub fn restore() {
     let ours = entry(OURS).and_then(|e| e.get(OURS.len()..)).unwrap_or(&[]);
     // SAFETY: as in `read`; entries are moved within the array, and LD_PRELOAD begins later in its own string.
@@ -140,12 +140,12 @@ pub fn restore() {
     }
 }
 
-/// True for a shell that is to find itself named as libc names it.
+/// True for a shell that must see itself under libc's name for it.
 pub fn is_shell() -> bool {
     entry(SHELL).is_some()
 }
 
-/// Names a program by the last part of its path, as its first argument. From the constructor.
+/// Replaces a program's first argument by the last part of its path. Called by the constructor.
 ///
 /// # Safety
 /// `args` is the array that the program begins with.

@@ -1,17 +1,17 @@
-//! Tells the recorder who this process is: by the time it asks /proc, a short process may have ended.
+//! Writes this process's identity for the recorder: a short process may have ended before the recorder reads /proc.
 //!
-//! Little stack is used: the thread that comes here first may have little.
+//! Uses little stack: the first thread that arrives here may have little.
 
 use super::sys::{self, syscall6};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use tape::region::{IN_ENVIRON, Identity};
 
-/// No variable of interest is as long, its value included.
+/// Longer than any variable of interest with its value.
 const LINE: usize = 64;
 
 pub fn say(i: &Identity) {
-    // SAFETY: a NUL-terminated path, and memory of that length that nobody else writes to.
+    // SAFETY: a NUL-terminated path, and memory of that length that only this thread writes to.
     let n = unsafe {
         let path = c"/proc/self/exe".as_ptr() as usize;
         syscall6(libc::SYS_readlink, path, i.exe.as_ptr() as usize, i.exe.len(), 0, 0, 0)
@@ -37,7 +37,7 @@ pub fn say(i: &Identity) {
     i.environ_len.store(found.have as u32, Ordering::Relaxed);
 }
 
-/// A forked child is who its parent was.
+/// A forked child has its parent's identity.
 pub fn same(to: &Identity, parent: &Identity) {
     let copy = |to: &[AtomicU8], len: &AtomicU32, from: &[AtomicU8], n: &AtomicU32| {
         let n = n.load(Ordering::Relaxed);
@@ -49,18 +49,18 @@ pub fn same(to: &Identity, parent: &Identity) {
     copy(&to.environ, &to.environ_len, &parent.environ, &parent.environ_len);
 }
 
-/// Opens a file and calls `piece` with its descriptor until that says there is no more.
+/// Opens a file and calls `piece` with its descriptor until that returns false.
 fn read(path: &CStr, mut piece: impl FnMut(i32) -> bool) {
     let Some(fd) = sys::open(path, libc::O_RDONLY) else { return };
     while piece(fd) {}
-    // SAFETY: our own descriptor.
+    // SAFETY: the agent's own descriptor.
     unsafe { sys::close(fd) };
 }
 
-/// Picks the variables of interest out of an environment that comes byte by byte.
+/// Picks the variables of interest out of an environment that arrives byte by byte.
 struct Variables {
     line: [u8; LINE],
-    /// Bytes of the entry at hand so far; more than there is room for if it is too long.
+    /// Bytes of the current entry so far; more than there is room for if the entry is too long.
     len: usize,
     /// Bytes written.
     have: usize,
@@ -110,7 +110,7 @@ mod tests {
         ];
         all.iter().for_each(|e| e.bytes().chain([0]).for_each(|b| v.byte(b, &to)));
         let got: Vec<u8> = to.iter().take(v.have).map(|b| b.load(Ordering::Relaxed)).collect();
-        // The last one found no room.
+        // There was no room for the last one.
         assert_eq!(got, b"RANK=3\0WORLD_SIZE=8\0SLURM_NTASKS=123456789012\0PMI_RANK=1\0".to_vec());
     }
 

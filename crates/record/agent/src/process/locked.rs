@@ -1,5 +1,6 @@
-//! Memory that the program locks by mlockall. Where a limit counts what is locked, ours is not: the limit is the program's, whose
-//! threads could not be started otherwise. A program without a limit (a real-time program, as a rule) has ours locked, too.
+//! Memory that the program locks with mlockall. Where a limit counts locked memory, the agent's memory is unlocked again.
+//! Otherwise it would use up the program's limit, and the program could not start its threads. In a program without a
+//! limit (usually a real-time program) the agent's memory stays locked, too.
 
 use super::maps;
 use super::restrictions::{may, need};
@@ -7,7 +8,7 @@ use super::sys::syscall6;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// What is mapped from now on is locked, and counted.
+/// Mappings made from now on are locked and counted.
 static COUNTED: AtomicBool = AtomicBool::new(false);
 
 /// The program's mlockall with these flags has succeeded.
@@ -22,7 +23,7 @@ pub fn all(flags: c_int) {
     }
     let mut behind = 0;
     maps::each(&mut [0; 4096], |m, path| {
-        // What has no name and lies behind our library is its memory.
+        // An unnamed mapping directly after the agent's library is the library's memory.
         if maps::is_ours(path) || (path.is_empty() && m.start == behind) {
             unlock(m.start, m.end - m.start);
             behind = m.end;
@@ -31,7 +32,7 @@ pub fn all(flags: c_int) {
     });
 }
 
-/// The agent has mapped memory: unlocks it where a limit counts it.
+/// Called after the agent has mapped memory: unlocks it where a limit counts it.
 pub fn mapped(at: usize, len: usize) {
     if COUNTED.load(Ordering::Relaxed) && may(need::LOCKED) {
         unlock(at, len);
@@ -39,11 +40,11 @@ pub fn mapped(at: usize, len: usize) {
 }
 
 fn unlock(at: usize, len: usize) {
-    // SAFETY: a mapping of our own, whose contents stay.
+    // SAFETY: the agent's own mapping, whose contents do not change.
     unsafe { syscall6(libc::SYS_munlock, at, len, 0, 0, 0, 0) };
 }
 
-/// True if there is a limit, and the process is none that it does not hold for.
+/// True if there is a limit, and it applies to this process.
 fn is_limited() -> bool {
     let mut limit = [libc::RLIM_INFINITY; 2];
     // SAFETY: room for a struct rlimit64; no other arguments.

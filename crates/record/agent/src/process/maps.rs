@@ -1,14 +1,14 @@
 //! /proc/self/maps, read without allocation.
 //!
-//! The loader's own list stands behind a lock that a thread may hold while it waits for one of the program's, so it is left
-//! alone.
+//! The loader's own list is protected by a lock that a thread may hold while it waits for one of the program's locks. So
+//! the agent does not use that list.
 
 use super::sys::syscall6;
 
 pub const READ: u32 = 1;
 pub const WRITE: u32 = 2;
 pub const EXECUTE: u32 = 4;
-/// Not shared: a library is mapped so.
+/// Not shared: libraries are mapped private.
 pub const PRIVATE: u32 = 8;
 
 /// One mapping.
@@ -23,7 +23,7 @@ pub struct Mapping {
     pub rights: u32,
 }
 
-/// The name of a mapped file, be it one of a folder or in memory, without what the kernel adds.
+/// The name of a mapped file, in a folder or in memory, without the kernel's additions.
 fn name(path: &[u8]) -> &[u8] {
     let name = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
     name.strip_prefix(b"memfd:").unwrap_or(name)
@@ -34,7 +34,7 @@ pub fn is_region(path: &[u8]) -> bool {
     name(path).starts_with(b"doorbell-region")
 }
 
-/// True for the path of a file that doorbell has brought here: that memory, or a library of ours.
+/// True for the path of a file that doorbell has loaded here: the shared memory, or one of doorbell's libraries.
 pub fn is_ours(path: &[u8]) -> bool {
     is_region(path)
         || [&b"doorbell-agent.so"[..], b"doorbell-softgpu.so", b"doorbell-policies"]
@@ -42,8 +42,8 @@ pub fn is_ours(path: &[u8]) -> bool {
             .any(|n| name(path).starts_with(n))
 }
 
-/// Calls `f` with each mapping and its path, in the order of their addresses, until it says that it has enough. `text` is
-/// room for the file's text: what is longer than that of a line is left out.
+/// Calls `f` with each mapping and its path, in address order, until it returns true. `text` is the buffer for the file's
+/// text: a line that does not fit into it ends the walk.
 pub fn each(text: &mut [u8], mut f: impl FnMut(&Mapping, &[u8]) -> bool) {
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
     // SAFETY: a NUL-terminated path.
@@ -73,7 +73,7 @@ pub fn each(text: &mut [u8], mut f: impl FnMut(&Mapping, &[u8]) -> bool) {
         text.copy_within(from..have, 0);
         have -= from;
     }
-    // SAFETY: our own descriptor.
+    // SAFETY: the agent's own descriptor.
     unsafe { syscall6(libc::SYS_close, fd as usize, 0, 0, 0, 0, 0) };
 }
 
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Characters that lines of the file are made of, so that mistakes lie close to what is right.
+    /// Characters that occur in lines of the file, so that mistakes are close to valid lines.
     fn near() -> impl Strategy<Value = Vec<u8>> {
         proptest::collection::vec(proptest::sample::select(b"0f9-: rwxps/[]\n\xff".to_vec()), 0..120)
     }

@@ -1,10 +1,10 @@
-//! memcpy and its like, for the library alone: calls that the compiler makes are bound to these, not to libc's.
+//! memcpy and similar functions, for this library alone: calls made by the compiler are bound to these, not to libc's.
 //!
-//! libc's use registers that nobody saves for us: a rewritten doorbell site calls the tap in the middle of a function of the
-//! program's, and its stub keeps xmm0 to xmm15 only. These use xmm0 to xmm8. And they are no calls into another library,
-//! where a tap of the program's might wait.
+//! libc's functions use registers that are not saved. A rewritten doorbell site calls the tap in the middle of one of the
+//! program's functions, and its stub keeps only xmm0 to xmm15. These use xmm0 to xmm8. They are also not calls into
+//! another library, where a tap by the program might wait.
 //!
-//! The names are hidden: no program finds them.
+//! The names are hidden, so no program finds them.
 
 use core::arch::global_asm;
 
@@ -103,7 +103,7 @@ macro_rules! functions {
             "movups [r8 + 32], xmm6",
             "movups [r8 + 48], xmm7",
             "ret",
-            // Many: no store across two cache lines. The first block is read before anything is written, too.
+            // Many bytes: no store crosses a cache line. The first block is read before anything is written, too.
             "33:",
             "movups xmm8, [rsi]",
             "mov ecx, edi",
@@ -127,7 +127,7 @@ macro_rules! functions {
             "jb 34b",
             "movups [rax], xmm8",
             "jmp 32b",
-            // `to` lies within `from`: from the end on, the first block last.
+            // `to` is inside `from`: copies from the end, the first block last.
             "40:",
             "movups xmm4, [rsi]",
             "movups xmm5, [rsi + 16]",
@@ -157,7 +157,7 @@ macro_rules! functions {
             "ret",
             concat!(".size ", $copy, ", . - ", $copy),
             concat!(".size ", $move, ", . - ", $move),
-            // rdi: to, sil: what, rdx: bytes
+            // rdi: to, sil: the byte, rdx: bytes
             ".p2align 4",
             concat!($set, ":"),
             "mov r8, rdi",
@@ -214,7 +214,7 @@ mod tests {
                 let mut memory = pattern();
                 let mut expected = memory.clone();
                 expected.copy_within(from..from + n, to);
-                // SAFETY: both lie in the buffer.
+                // SAFETY: both are in the buffer.
                 unsafe {
                     let at = memory.as_mut_ptr();
                     assert_eq!(doorbell_copy(at.add(to), at.add(from), n), at.add(to));
@@ -233,7 +233,7 @@ mod tests {
                     let mut memory = pattern();
                     let mut expected = memory.clone();
                     expected.copy_within(from..from + n, to);
-                    // SAFETY: both lie in the buffer.
+                    // SAFETY: both are in the buffer.
                     unsafe { doorbell_copy(memory.as_mut_ptr().add(to), memory.as_ptr().add(from), n) };
                     assert_eq!(memory, expected, "{n} bytes from {from} to {to}");
                 }

@@ -1,10 +1,14 @@
-//! The process that the agent runs in, and what every other module of the agent stands on: its environment at the start
-//! ([`environment`]), the recorder's session ([`session`]) and this process's region ([`region`]), fork ([`wiped`],
-//! [`renewal`]), threads ([`thread`]), locks of the agent's own ([`own_lock`]), the functions behind the exported names
-//! ([`real`]), system calls ([`sys`]), mappings ([`maps`]), core files ([`cores`]) and what the program forbids itself ([`restrictions`]).
+//! The process that the agent runs in. Every other module of the agent uses this one.
 //!
-//! Invariant: nothing here knows a module above it. What those have to do when the process attaches or has forked is handed
-//! in once, by the constructor, as [`renewal::Steps`].
+//! - At the start: the environment ([`environment`]), the recorder's session ([`session`]) and this process's region
+//!   ([`region`]).
+//! - Later: fork ([`wiped`], [`renewal`]), threads ([`thread`]) and the agent's own locks ([`own_lock`]).
+//! - Below: the functions behind the exported names ([`real`]), system calls ([`sys`]), mappings ([`maps`]) and core
+//!   files ([`cores`]).
+//! - What the program forbids itself ([`restrictions`]).
+//!
+//! Invariant: nothing here depends on a module above it. The constructor passes in once, as [`renewal::Steps`], what
+//! those modules must do when the process attaches or has forked.
 
 pub mod children;
 pub mod clock;

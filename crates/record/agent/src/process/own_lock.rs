@@ -1,12 +1,12 @@
-//! The agent's own locks: with priority inheritance, and aware of their owner.
+//! The agent's own locks: they inherit priority and record their owner.
 //!
-//! A signal handler of the program may interrupt us and call a function that we interpose; it then finds its own thread
-//! holding the lock and passes through instead of waiting for itself. The owner is at work for microseconds and calls
-//! nothing that blocks. If it is preempted meanwhile, a real-time thread that waits lends it its priority. A wait ends after
-//! [`PATIENCE`] at the latest: then the caller passes through, too.
+//! A signal handler of the program may interrupt the agent and call a function that the agent interposes. It then finds
+//! that its own thread holds the lock, and passes through instead of waiting for itself. An owner holds the lock for
+//! microseconds and calls nothing that blocks. If it is preempted, a real-time thread that waits lends it its priority. A
+//! wait ends after [`PATIENCE`] at the latest; then the caller passes through, too.
 //!
-//! The owner's word lies in the page that fork wipes ([`wiped`]): in a child every lock is free. What it guards may be half
-//! changed there, and is renewed before it is used.
+//! The owner's word is in the page that fork wipes ([`wiped`]), so in a child every lock is free. The value that it
+//! guards may be half changed there, and is renewed before it is used.
 
 use super::restrictions::{may, need};
 use super::{sys, thread, wiped};
@@ -16,16 +16,17 @@ use core::time::Duration;
 use locks::futex::{self, PiError, TID_MASK};
 use locks::{Clock, Deadline};
 
-/// The longest wait. Nobody holds a lock that long; what looks so is a child of vfork that unlocked for its parent.
+/// The longest wait. No thread holds a lock that long. A wait can last that long if a child of vfork unlocked for its
+/// parent.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often a waiter looks at the word before it sleeps: about 2 us.
 const LOOKS: u32 = 64;
 
-/// A lock whose word is number `W` (a [`wiped::word`]) of those in the page. Each word has one lock. (The number is no field: a large
-/// value that is all zero takes no room in the library's file.)
+/// A lock whose word is number `W` (a [`wiped::word`]) in the page. Each word has one lock. (The number is not a field: a
+/// large value that is all zero takes no room in the library's file.)
 pub struct OwnLock<T, const W: usize>(UnsafeCell<T>);
 
-// SAFETY: the value is reached only through a Guard, of which there is one at a time.
+// SAFETY: the value is reached only through a Guard, and there is only one at a time.
 unsafe impl<T, const W: usize> Sync for OwnLock<T, W> {}
 
 pub struct Guard<'a, T, const W: usize> {
@@ -42,8 +43,8 @@ impl<T, const W: usize> OwnLock<T, W> {
         wiped::lock_word(W)
     }
 
-    /// Waits for the lock. `None` if this very thread holds it (we are in a signal handler), if it was not to be had in
-    /// [`PATIENCE`], or at once where the program has forbidden itself to wait.
+    /// Waits for the lock. `None` if the calling thread already holds it (a signal handler), or if the lock did not
+    /// become free within [`PATIENCE`]. Also `None`, without a wait, if the program has forbidden itself to wait.
     pub fn lock(&self) -> Option<Guard<'_, T, W>> {
         self.try_lock().or_else(|| self.wait())
     }
@@ -65,17 +66,17 @@ impl<T, const W: usize> OwnLock<T, W> {
         sleep(owner).then_some(Guard { lock: self, me })
     }
 
-    /// Releases what the calling thread took and forgot ([`core::mem::forget`]).
+    /// Releases a lock that the calling thread took and forgot ([`core::mem::forget`]).
     pub fn unlock_forgotten(&self) {
         drop(Guard { lock: self, me: thread::number() as u32 });
     }
 
-    /// The value's address, for readers that find out by themselves whether it changed under them.
+    /// The value's address, for readers that detect changes themselves.
     pub fn peek(&self) -> *const T {
         self.0.get()
     }
 
-    /// Takes the lock if nobody holds it.
+    /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<Guard<'_, T, W>> {
         let me = thread::number() as u32;
         // ORDERING: Acquire on success pairs with the Release in drop.
@@ -103,7 +104,8 @@ fn sleep(owner: &AtomicU32) -> bool {
             None => return true,
             Some(PiError::TimedOut | PiError::Deadlock) => return false,
             Some(PiError::Again | PiError::Interrupted) => {}
-            // No such operation, or a word that names no thread of ours: the owner gets the CPU for a moment.
+            // The kernel has no such operation, or the word names no thread of this process: the owner gets the CPU for a
+            // moment.
             Some(_) => sys::nap(50_000),
         }
         if until.is_past() {
@@ -115,14 +117,14 @@ fn sleep(owner: &AtomicU32) -> bool {
 impl<T, const W: usize> core::ops::Deref for Guard<'_, T, W> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: we hold the lock.
+        // SAFETY: this guard holds the lock.
         unsafe { &*self.lock.0.get() }
     }
 }
 
 impl<T, const W: usize> core::ops::DerefMut for Guard<'_, T, W> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: we hold the lock.
+        // SAFETY: this guard holds the lock.
         unsafe { &mut *self.lock.0.get() }
     }
 }
@@ -130,21 +132,21 @@ impl<T, const W: usize> core::ops::DerefMut for Guard<'_, T, W> {
 impl<T, const W: usize> Drop for Guard<'_, T, W> {
     fn drop(&mut self) {
         let owner = self.lock.owner();
-        // ORDERING: Release: what we changed, before the lock is free.
+        // ORDERING: Release: changes made under the lock become visible before the lock is free.
         if owner.compare_exchange(self.me, 0, Ordering::Release, Ordering::Relaxed).is_err() {
             unlock_in_kernel(owner, self.me);
         }
     }
 }
 
-/// Somebody sleeps in the kernel, or the word was wiped by a fork.
+/// A thread sleeps in the kernel, or the word was wiped by a fork.
 #[cold]
 #[inline(never)]
 fn unlock_in_kernel(owner: &AtomicU32, me: u32) {
     while owner.load(Ordering::Relaxed) & TID_MASK == me {
         match futex::unlock_pi(owner) {
             Err(PiError::Again | PiError::Interrupted) => {}
-            // (Without the kernel's help nobody sleeps in it.)
+            // (Without the kernel's help no thread sleeps in it.)
             Err(PiError::NotSupported) => return owner.store(0, Ordering::Release),
             _ => return,
         }
@@ -188,7 +190,7 @@ mod tests {
                 drop(lock);
             });
             held.wait();
-            // SAFETY: the child takes a lock of ours and leaves.
+            // SAFETY: the child takes one of the agent's locks and exits.
             let child = unsafe { libc::fork() };
             if child == 0 {
                 let free = LOCK.try_lock().is_some();
@@ -197,7 +199,7 @@ mod tests {
             }
             forked.wait();
             let mut status = 0;
-            // SAFETY: our child.
+            // SAFETY: the test's child.
             assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
             assert_eq!(status, 0, "the lock is held in the child");
         });
@@ -206,7 +208,7 @@ mod tests {
     /// Puts the calling thread on one CPU and under this policy. False if that is not allowed.
     fn schedule(cpu: usize, policy: i32, priority: i32) -> bool {
         let with = libc::sched_param { sched_priority: priority };
-        // SAFETY: plain calls for the calling thread, with structs of our own.
+        // SAFETY: plain calls for the calling thread, with local structs.
         unsafe {
             let mut set: libc::cpu_set_t = core::mem::zeroed();
             libc::CPU_SET(cpu, &mut set);
@@ -227,7 +229,7 @@ mod tests {
                     assert!(schedule(cpu, libc::SCHED_OTHER, 0));
                     let lock = LOCK.lock().unwrap();
                     held.wait();
-                    // From here on the other thread has the CPU, until it lends it to this one.
+                    // From here on the other thread has the CPU until it lends its priority to this one.
                     let from = Instant::now();
                     while from.elapsed().as_millis() < 2 {}
                     drop(lock);
@@ -240,7 +242,7 @@ mod tests {
                     over.store(true, Ordering::Relaxed);
                     may.then(|| (from.elapsed(), got))
                 });
-                // Of the priority between the two: it has the CPU for itself if nobody inherits.
+                // Its priority is between the other two: it keeps the CPU if no thread inherits.
                 s.spawn(|| {
                     let may = schedule(cpu, libc::SCHED_FIFO, 10);
                     held.wait();
@@ -253,7 +255,7 @@ mod tests {
                 waiter.join().unwrap()
             })
         };
-        // Without inheritance it waits for the one between, 500 ms.
+        // Without inheritance the waiter waits 500 ms for the thread with the middle priority.
         let shown = test_support::measured(|| match waited() {
             Some((waited, true)) if waited.as_millis() >= 200 => Err(format!("waited for {waited:?}")),
             shown => Ok(shown),

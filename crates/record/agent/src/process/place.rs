@@ -1,7 +1,7 @@
-//! Where this process is: whether the recorder's /proc is its own, so that paths and numbers of processes mean the same to both.
+//! Whether this process sees the recorder's /proc, so that paths and process numbers mean the same to both.
 //!
-//! A program may enter other namespaces or another root directory at any time. There, `/proc/RECORDER/fd/N` leads nowhere, or to
-//! another process's file.
+//! A program may enter other namespaces or another root directory at any time. There, `/proc/RECORDER/fd/N` does not
+//! exist, or is another process's file.
 
 use super::restrictions::{may, need};
 use super::sys;
@@ -9,30 +9,30 @@ use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use tape::starts::Starts;
 
-/// Device number of what is mounted at /proc. `None`: nothing is.
+/// Device number of the file system at /proc. `None` if there is none.
 fn device() -> Option<u64> {
     sys::status(c"/proc").map(|s| s.st_dev)
 }
 
-/// True if the recorder's /proc is mounted here. In doubt it is: what was there at the start has not been left often.
+/// True if the recorder's /proc is mounted here. In doubt true: few programs leave the one that they started with.
 pub fn has_recorders_proc(starts: &Starts) -> bool {
     let theirs = starts.proc.load(Ordering::Relaxed);
     theirs == 0 || !may(need::NUMBERS) || device() == Some(theirs)
 }
 
-/// True if this path, which the recorder gave, leads from here to what it led to there.
+/// True if this path, which the recorder gave, leads to the same file from here.
 pub fn holds(path: &[u8], starts: &Starts) -> bool {
     !path.starts_with(b"/proc/") || has_recorders_proc(starts)
 }
 
-/// This process's number where the recorder sees it: what /proc, the recorder's, says of us. Where that is not mounted, the
-/// number that it has here, as a negative one.
+/// This process's number as the recorder sees it: the one in the recorder's /proc. Where that is not mounted, the number
+/// that the process has here, as a negative number.
 pub fn number(starts: &Starts) -> i32 {
     let outside = || digits(link(c"/proc/self", &mut [0; 24])?).and_then(|n| i32::try_from(n).ok());
     has_recorders_proc(starts).then(outside).flatten().unwrap_or_else(|| -sys::getpid())
 }
 
-/// The file number of this process's pid namespace; 0 if it cannot be had.
+/// The inode of this process's pid namespace; 0 if unavailable.
 pub fn namespace() -> u64 {
     let mut to = [0; 48];
     let inside = link(c"/proc/self/ns/pid", &mut to).and_then(|l| l.strip_prefix(b"pid:[")?.strip_suffix(b"]"));

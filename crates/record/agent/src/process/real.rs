@@ -1,8 +1,8 @@
 //! The functions behind the exported names: the next definition in link order, so that another preloaded library (the
 //! software GPU) stays in the chain.
 //!
-//! They are looked up once, when the library is loaded, or at the first call where somebody is faster (see [`symbol`]: no
-//! dlsym, no allocation). Constructors of other libraries may call us before ours has run.
+//! They are looked up once, when the library is loaded, or earlier at their first call (see [`symbol`]: no dlsym, no
+//! allocation). Constructors of other libraries may call the agent before its own constructor has run.
 
 use super::symbol;
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
@@ -26,7 +26,7 @@ struct Real {
 impl Real {
     #[inline(always)]
     fn addr(&self) -> usize {
-        // ORDERING: Relaxed: one word, the same whoever writes it.
+        // ORDERING: Relaxed: one word, the same whichever thread writes it.
         match self.at.load(Ordering::Relaxed) {
             0 => self.look(),
             at => at,
@@ -52,10 +52,10 @@ macro_rules! real {
             )*
         }
         $(
-            /// The next definition; where no library has one, fails as the C library would.
+            /// The next definition. If no library has one, fails as the C library would.
             ///
-            /// A thread that is cancelled in here is unwound through its callers, so nothing in them may need a
-            /// destructor.
+            /// A thread that is cancelled in here is unwound through its callers, so they must contain nothing that needs
+            /// a destructor.
             ///
             /// # Safety
             /// As the C function of that name.
@@ -71,8 +71,8 @@ macro_rules! real {
                 unsafe { f($($a),*) }
             }
         )*
-        /// The same, for where [`look_up`] has been and found what every libc has: no call but the one that is asked for, so
-        /// that it can be a jump.
+        /// The same, for functions that [`look_up`] has found and that every libc has. It makes no other call, so it can
+        /// be a jump.
         pub mod known {
             use super::*;
             $(
@@ -192,7 +192,7 @@ real! {
     popen = c"popen" (command: *const c_char, mode: *const c_char) -> *mut c_void, core::ptr::null_mut();
 }
 
-/// For who jumps there.
+/// For code that jumps there.
 pub fn address_of_syscall() -> usize {
     table::syscall.addr()
 }

@@ -1,4 +1,4 @@
-//! The shared memory of this process and the recorder.
+//! The memory that this process shares with the recorder.
 //!
 //! [`attach`] may be called at any time, by the constructor or at the first event that matters, and again in a forked child.
 
@@ -15,23 +15,23 @@ use tape::session::{SESSION_BYTES, Session, unwatched};
 
 const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
-/// What attaching needs the kernel for.
+/// The system calls that attaching needs.
 const NEEDED: u32 = need::MEMORY | need::FILES | need::FUTEX;
 
 static REGION: AtomicUsize = AtomicUsize::new(0);
-/// In a forked child that has no region yet: that of its parent, which says who both are. 0 elsewhere.
+/// In a forked child without a region: its parent's region, which has the identity of both. 0 elsewhere.
 static PARENT: AtomicUsize = AtomicUsize::new(0);
-/// Where it begins in the recorder's slab.
+/// Offset of this region in the recorder's slab.
 static BEGINS: AtomicUsize = AtomicUsize::new(0);
 static ATTACH: OwnLock<(), { word::ATTACH }> = OwnLock::new(());
 
-/// Events that were not recorded for want of a region.
+/// Events that were not recorded because there was no region.
 static MISSED: AtomicU32 = AtomicU32::new(0);
-/// Of them, how many go by before a process that found no region asks again.
+/// How many of them a process that found no region lets pass before it tries again.
 const PATIENCE: u32 = 256;
 
-/// Claims a region, maps it, and lets the modules above begin. `None`: nothing is recorded. A process that has attached stays
-/// so; one that found no region asks again later, and what it did meanwhile is counted as lost.
+/// Claims a region, maps it, and lets the modules above begin. `None`: nothing is recorded. An attached process stays
+/// attached. A process that found no region tries again later, and its events until then are counted as lost.
 #[cold]
 #[inline(never)]
 pub fn attach() -> Option<()> {
@@ -69,19 +69,19 @@ pub fn attach() -> Option<()> {
         c.ringless.fetch_add(MISSED.load(Ordering::Relaxed).into(), Ordering::Relaxed);
     }
     wiped::begin(live::RECORDING);
-    // ORDERING: Release: pid and mapping before the state that says the agent is at work.
+    // ORDERING: Release: pid and mapping before the state that marks the agent as active.
     c.state.store(1, Ordering::Release);
     drop(one);
     renewal::attached(c);
     Some(())
 }
 
-/// `again`: it was turned away before, and counted.
+/// `again`: it was refused before, and counted.
 fn map(s: &Session, again: bool) -> Option<&'static Control> {
     let (claim, number) = session::claim(s, again)?;
     let begins = s.begins(claim.place);
     let mapped = begins.and_then(|begins| match open(s) {
-        // SAFETY: a fresh mapping of the recorder's file; our own descriptor.
+        // SAFETY: a fresh mapping of the recorder's file; the agent's own descriptor.
         Some(fd) => unsafe {
             let at = sys::mmap(sys::AWAY, FIXED_BYTES, RW, libc::MAP_SHARED, fd, begins);
             sys::close(fd);
@@ -96,7 +96,7 @@ fn map(s: &Session, again: bool) -> Option<&'static Control> {
         return None;
     };
     cores::leave_out(base, FIXED_BYTES);
-    // SAFETY: the mapping holds a Control, which is ours by the claim.
+    // SAFETY: the mapping holds a Control, which belongs to this process by the claim.
     let c = unsafe {
         s.begin_region(base as *mut Control);
         &*(base as *const Control)
@@ -120,45 +120,46 @@ fn map(s: &Session, again: bool) -> Option<&'static Control> {
     Some(c)
 }
 
-/// Opens the session's file, if its path leads to it from here.
+/// Opens the session's file, if its path leads there from here.
 fn open(s: &Session) -> Option<i32> {
     let path = environment::session().filter(|path| may(need::FILES) && place::holds(path.to_bytes(), &s.starts))?;
     sys::open(path, libc::O_RDWR)
 }
 
-/// Maps a piece of the session's file by what is mapped of it: mremap with an old length of 0 doubles a shared mapping from where
-/// it begins in the file, longer, and the piece is moved out of that. For a process that has given up the rights that it began
-/// with, or has gone where the file is not. `to`: a range of our own that it replaces.
+/// Maps a piece of the session's file through its existing mapping. mremap with an old length of 0 makes a second, longer
+/// shared mapping from the same start in the file; the piece is moved out of that. For a process that has given up the
+/// rights it started with, or cannot reach the file any more. `to`: one of the agent's address ranges, which the piece
+/// replaces.
 fn map_from_session(s: &Session, from: usize, len: usize, to: Option<usize>) -> Option<usize> {
     let session = s as *const Session as usize;
     if may(need::LOCKED) {
-        // Else all of the longer one would be had in memory, where the program locks its own.
-        // SAFETY: a mapping of our own stays as it is.
+        // Otherwise a program that locks its memory would get all of the longer mapping in memory.
+        // SAFETY: the agent's own mapping, whose contents do not change.
         unsafe { sys::syscall6(libc::SYS_munlock, session, SESSION_BYTES, 0, 0, 0, 0) };
     }
-    // SAFETY: fresh mappings of our own, of which the piece goes where the caller wants it.
+    // SAFETY: the agent's own fresh mappings; the piece replaces only the range that the caller passed.
     unsafe {
         let all = sys::mremap(session, 0, from + len, libc::MREMAP_MAYMOVE, 0)?;
         let piece = match to {
             Some(to) => sys::mremap(all + from, len, len, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, to),
             None => Some(all + from),
         };
-        // (A piece that was moved away, or is kept, lies at the end.)
+        // (A piece that was moved away, or is kept, is at the end.)
         sys::munmap(all, if piece.is_some() { from } else { from + len });
         piece
     }
 }
 
-/// Maps `len` bytes of the region's file from `offset` on at `to`, where an address range of our own lies. The file is opened
-/// for each piece, as a descriptor that stayed open would be seen by the program and could be closed by it.
+/// Maps `len` bytes of the region's file from `offset` on at `to`, in one of the agent's address ranges. The file is
+/// opened for each piece: the program would see a descriptor that stayed open, and could close it.
 ///
 /// # Safety
-/// Whatever lies at `to` is ours to replace.
+/// The memory at `to` belongs to the agent and may be replaced.
 pub unsafe fn map_piece(offset: usize, len: usize, to: usize) -> bool {
     let Some(s) = session::get().filter(|_| may(need::MEMORY)) else { return false };
     let from = BEGINS.load(Ordering::Relaxed) + offset;
     if let Some(fd) = open(s) {
-        // SAFETY: the caller's; our own descriptor.
+        // SAFETY: the caller's; the agent's own descriptor.
         return unsafe {
             let at = sys::mmap(to, len, RW, libc::MAP_SHARED | libc::MAP_FIXED, fd, from);
             sys::close(fd);
@@ -175,7 +176,8 @@ pub unsafe fn map_piece(offset: usize, len: usize, to: usize) -> bool {
     true
 }
 
-/// In a forked child: the region is the parent's. Its mapping stays, because the program's own addresses may show parts of it.
+/// In a forked child: the region is the parent's. Its mapping stays, because some of the program's addresses may map
+/// parts of it.
 pub fn renew() {
     PARENT.store(REGION.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     super::children::renew();
@@ -187,12 +189,12 @@ pub fn active() -> bool {
     wiped::goes_on(live::RECORDING)
 }
 
-/// True if this process attached to a recorder and is not its vfork child (which runs in our memory).
+/// True if this process attached to a recorder and is not its vfork child (which runs in the parent's memory).
 pub fn active_here() -> bool {
     active() && control().is_some_and(|c| c.pid.load(Ordering::Relaxed) == sys::getpid())
 }
 
-/// True if an event that matters is to be recorded here: attaches a process that has not yet.
+/// True if an event that matters must be recorded here. Attaches a process that has not attached yet.
 #[inline]
 pub fn arrive() -> bool {
     active() || (session::get().is_some() && attach().is_some())
@@ -228,7 +230,7 @@ pub fn stopped() -> bool {
     control().is_none_or(|c| c.stopped.load(Ordering::Relaxed) != 0)
 }
 
-/// Counts the beginnings and ends of pauses: odd while nothing is recorded but driver calls.
+/// Counts the beginnings and ends of pauses. It is odd while only driver calls are recorded.
 #[inline(always)]
 pub fn pauses() -> u32 {
     control().map_or(0, |c| c.pauses.load(Ordering::Relaxed))
@@ -245,7 +247,7 @@ pub fn trouble(bit: u32) {
     }
 }
 
-/// Counts for the end of the recording.
+/// Adds one to a counter that is read at the end of the recording.
 pub fn count(which: fn(&Control) -> &AtomicU64) {
     if let Some(c) = control() {
         which(c).fetch_add(1, Ordering::Relaxed);

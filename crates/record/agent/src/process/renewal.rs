@@ -1,6 +1,6 @@
-//! What the modules above do when the process attaches to a recorder, and in a child that was forked.
+//! What the modules above do when the process attaches to a recorder, and in a forked child.
 //!
-//! The list is the constructor's, so that nothing here knows the modules above.
+//! The list belongs to the constructor, so that this module does not depend on the modules above.
 
 use super::thread::{self, Thread};
 use super::wiped;
@@ -10,7 +10,7 @@ use tape::region::Control;
 /// The only thread of a process that was just forked.
 pub struct Child {
     pub thread: &'static Thread,
-    /// Its number in the parent, if it had asked for that, and its number now.
+    /// Its number in the parent, if that was looked up there, and its number now.
     pub before: i32,
     pub now: i32,
 }
@@ -21,14 +21,14 @@ pub type Renewed = fn(&Child);
 pub struct Steps {
     /// In this order, once the process has attached.
     pub attached: &'static [Attached],
-    /// In this order, in a forked child: each forgets what a module knew of the parent. Those whose bits
-    /// ([`wiped::live`]) had begun there.
+    /// In this order, in a forked child: each step makes a module forget its state from the parent. Only the steps whose
+    /// bits ([`wiped::live`]) had begun there.
     pub renewed: &'static [(u32, Renewed)],
 }
 
 static STEPS: AtomicPtr<Steps> = AtomicPtr::new(core::ptr::null_mut());
 
-/// From the constructor.
+/// Called by the constructor.
 pub fn set_steps(steps: &'static Steps) {
     STEPS.store(core::ptr::from_ref(steps).cast_mut(), Ordering::Release);
 }
@@ -45,8 +45,8 @@ pub fn attached(c: &'static Control) {
     }
 }
 
-/// In a forked child, in its one thread, before anything else of the agent's goes on there: every module forgets the parent.
-/// The child may attach afterwards ([`super::region::attach`]).
+/// Runs in a forked child's only thread before the agent does anything else there: every module forgets the parent. The
+/// child may attach afterwards ([`super::region::attach`]).
 #[cold]
 #[inline(never)]
 pub fn renew_after_fork() {

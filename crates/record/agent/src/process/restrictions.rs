@@ -1,35 +1,35 @@
-//! What the program forbids itself: system calls (seccomp) and the time stamp counter (PR_SET_TSC).
+//! What the program forbids itself: system calls (seccomp) and reading the time stamp counter (PR_SET_TSC).
 //!
-//! A filter may end the process for a call that the program itself would never make. So before a filter is installed it is
-//! evaluated for each call that the agent may make later, and what it does not allow is not made: threads then go on without a
-//! ring, and their events are counted as lost.
+//! A filter may end the process for a call that the program itself would never make. So the agent evaluates a filter
+//! before it is installed, for each call that the agent may make later. It then makes no call that the filter does not
+//! allow: threads continue without a ring, and their events are counted as lost.
 //!
 //! Invariant: [`may`] is a load; nothing here makes a system call.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// What the agent may need the kernel for after the start: bits.
+/// System calls that the agent may need after the start: bits.
 pub mod need {
     /// Mapping memory: a thread's ring.
     pub const MEMORY: u32 = 1;
     /// Opening and reading files of /proc, and the recorder's memory.
     pub const FILES: u32 = 2;
-    /// Asking for and setting policies and priorities; a thread's name.
+    /// Reading and setting policies and priorities; a thread's name.
     pub const SCHEDULING: u32 = 4;
     pub const SLEEP: u32 = 8;
     pub const FUTEX: u32 = 16;
-    /// Asking for numbers of threads and processes: at the start only.
+    /// Reading numbers of threads and processes: at the start only.
     pub const NUMBERS: u32 = 32;
     /// What recording and following need.
     pub const ALL: u32 = 63;
-    /// Where the program locks its memory: what is ours is unlocked again. Nothing else needs it.
+    /// Where the program locks its memory, the agent's memory is unlocked again. Only that needs it.
     pub const LOCKED: u32 = 64;
-    /// Reading memory that may be unmapped meanwhile: the build ids of files. Without it they are not recorded.
+    /// Reading memory that another thread may unmap: the build ids of files. Without it they are not recorded.
     pub const PEEK: u32 = 128;
     pub const EVERYTHING: u32 = ALL | LOCKED | PEEK;
 }
 
-/// The calls that stand behind each need.
+/// The system calls of each need.
 const CALLS: [(u32, &[i64]); 8] = [
     (need::MEMORY, &[libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_mprotect]),
     (need::FILES, &[libc::SYS_openat, libc::SYS_read, libc::SYS_readlink, libc::SYS_close]),
@@ -55,23 +55,23 @@ const CALLS: [(u32, &[i64]); 8] = [
 static FORBIDDEN: AtomicU32 = AtomicU32::new(0);
 static NO_TSC: AtomicBool = AtomicBool::new(false);
 
-/// True if the agent may make the calls behind all of these [`need`]s.
+/// True if the agent may make the calls of all these [`need`]s.
 #[inline]
 pub fn may(needs: u32) -> bool {
     FORBIDDEN.load(Ordering::Relaxed) & needs == 0
 }
 
-/// A filter is about to be installed, which forbids these [`need`]s. Returns what was forbidden before.
+/// A filter that forbids these [`need`]s is about to be installed. Returns what was forbidden before.
 pub fn forbid(needs: u32) -> u32 {
     FORBIDDEN.fetch_or(needs, Ordering::Relaxed)
 }
 
-/// It was not installed.
+/// The filter was not installed.
 pub fn put_back(before: u32) {
     FORBIDDEN.store(before, Ordering::Relaxed);
 }
 
-/// True once a thread of the program may not read the time stamp counter.
+/// True after a thread of the program was forbidden to read the time stamp counter.
 #[inline(always)]
 pub fn no_tsc() -> bool {
     NO_TSC.load(Ordering::Relaxed)
@@ -82,7 +82,7 @@ pub fn forbid_tsc() {
     locks::deadline::ask_the_kernel_for_the_time();
 }
 
-/// The [`need`]s of which a filter (`struct sock_filter`s) does not allow each call.
+/// The [`need`]s for which a filter (`struct sock_filter`s) does not allow every call.
 pub fn forbidden_by(filter: &[libc::sock_filter]) -> u32 {
     let allows = |call: i64| {
         let action = evaluate(filter, call as u32).map(|answer| answer & libc::SECCOMP_RET_ACTION_FULL);
@@ -91,7 +91,7 @@ pub fn forbidden_by(filter: &[libc::sock_filter]) -> u32 {
     CALLS.iter().filter(|(_, calls)| !calls.iter().all(|&c| allows(c))).fold(0, |all, (bit, _)| all | bit)
 }
 
-/// What the filter answers to a call whose arguments are 0. `None`: the kernel would not take such a filter.
+/// The filter's answer to a call whose arguments are 0. `None`: the kernel would reject the filter.
 fn evaluate(filter: &[libc::sock_filter], call: u32) -> Option<u32> {
     /// AUDIT_ARCH_X86_64
     const ARCH: u32 = 0xc000_003e;
@@ -179,7 +179,7 @@ mod tests {
         libc::sock_filter { code, jt, jf, k }
     }
 
-    /// For one call the one answer, for all others the other.
+    /// A filter with one answer for one call, and another for all others.
     fn one(call: i64, then: u32, otherwise: u32) -> [libc::sock_filter; 4] {
         let is = rule(EQUAL, 0, 1, call as u32);
         [rule(LOAD, 0, 0, 0), is, rule(ANSWER, 0, 0, then), rule(ANSWER, 0, 0, otherwise)]
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(forbidden_by(&one(libc::SYS_mremap, kill, allow)), need::MEMORY);
         assert_eq!(forbidden_by(&one(libc::SYS_futex, libc::SECCOMP_RET_ERRNO | 1, allow)), need::FUTEX);
         assert_eq!(forbidden_by(&one(libc::SYS_futex, allow, kill)), need::EVERYTHING & !need::FUTEX);
-        // As libseccomp has it: the architecture, calls of x32, an accumulator in memory and back.
+        // As libseccomp writes it: the architecture, calls of x32, an accumulator in memory and back.
         let long = [
             rule(LOAD, 0, 0, 4),
             rule(EQUAL, 0, 6, 0xc000_003e),

@@ -1,24 +1,24 @@
-//! Who a thread is to the kernel: policy, priority, CPUs, name.
+//! A thread's attributes in the kernel: policy, priority, CPUs, name.
 
 use super::restrictions::{may, need};
 use super::sys::syscall6;
 use super::thread;
 use tape::lock::{SchedBody, sched_why};
 
-/// What the kernel says of a thread, 0 being the calling one.
+/// Reads the kernel's attributes of a thread; 0 is the calling one.
 pub fn ask(tid: i32, body: &mut SchedBody) {
     if !may(need::SCHEDULING) {
         return;
     }
     let tid = tid as usize;
     let mut mask = [0u64; 128];
-    // SAFETY: plain questions; the kernel writes no more than the lengths that it is given.
+    // SAFETY: these calls only read; the kernel writes at most the lengths that it is given.
     unsafe {
         body.policy = syscall6(libc::SYS_sched_getscheduler, tid, 0, 0, 0, 0, 0) as i32;
         let mut p = 0i32;
         syscall6(libc::SYS_sched_getparam, tid, &raw mut p as usize, 0, 0, 0, 0);
         body.priority = p;
-        // The system call gives 20 - nice.
+        // The system call returns 20 - nice.
         let nice = syscall6(libc::SYS_getpriority, libc::PRIO_PROCESS as usize, tid, 0, 0, 0, 0);
         body.nice = if nice > 0 { 20 - nice as i32 } else { 0 };
         let n = size_of_val(&mask);
@@ -28,11 +28,11 @@ pub fn ask(tid: i32, body: &mut SchedBody) {
             body.mask = [mask[0], mask[1]];
         }
     }
-    // SCHED_RESET_ON_FORK is no policy.
+    // SCHED_RESET_ON_FORK is not a policy.
     body.policy &= 0xfff;
 }
 
-/// The calling thread, at its first event; its name, if that may be known.
+/// The calling thread, at its first event, with its name if that may be read.
 #[cold]
 pub fn of_this_thread(tid: i32, name: bool) -> SchedBody {
     let mut body =

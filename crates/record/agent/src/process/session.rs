@@ -1,7 +1,7 @@
-//! The recorder's session as mapped here: what is recorded, and where a process finds its region.
+//! The recorder's session as mapped here: what to record, and where a process finds its region.
 //!
-//! A process maps the session at its start and does no more. It claims a region at its first event that matters
-//! ([`super::region::attach`]), so one that uses no GPU and takes no recorded lock costs the recorder nothing.
+//! At its start a process only maps the session. It claims a region at its first event that matters
+//! ([`super::region::attach`]), so a process that uses no GPU and takes no recorded lock costs the recorder nothing.
 
 use super::cores;
 use super::environment;
@@ -10,27 +10,27 @@ use super::sys;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use tape::session::{Claim, PATIENCE_MS, SESSION_BYTES, Session};
 
-/// Where it is mapped; 0: no recorder.
+/// Address of its mapping; 0: no recorder.
 static SESSION: AtomicUsize = AtomicUsize::new(0);
 
-/// Maps the session that the environment names. From the constructor. `None`: nothing is recorded.
+/// Maps the session that the environment names. Called by the constructor. `None`: nothing is recorded.
 pub fn open() -> Option<&'static Session> {
     let fd = sys::open(environment::session()?, libc::O_RDWR)?;
     let rw = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a fresh mapping of the recorder's file; our own descriptor.
+    // SAFETY: a fresh mapping of the recorder's file; the agent's own descriptor.
     let at = unsafe {
         let at = sys::mmap(sys::AWAY, SESSION_BYTES, rw, libc::MAP_SHARED, fd, 0);
         sys::close(fd);
         at?
     };
     cores::leave_out(at, SESSION_BYTES);
-    // SAFETY: mapped just now, in the size that the recorder makes it.
+    // SAFETY: mapped above, in the size that the recorder gives it.
     let s = unsafe { &*(at as *const Session) };
     if !s.check() {
         if s.magic == tape::session::MAGIC {
             s.refused.fetch_add(1, Ordering::Relaxed);
         }
-        // SAFETY: nobody else has seen it.
+        // SAFETY: no other thread has seen it.
         unsafe { sys::munmap(at, SESSION_BYTES) };
         return None;
     }
@@ -46,25 +46,25 @@ pub fn get() -> Option<&'static Session> {
     (at != 0).then(|| unsafe { &*(at as *const Session) })
 }
 
-/// True where a recorder wants to know of driver files.
+/// True if a recorder needs driver files reported.
 #[inline]
 pub fn is_there() -> bool {
     SESSION.load(Ordering::Relaxed) != 0
 }
 
-/// This process's number as the recorder is to be told it: see [`place::number`].
+/// This process's number as the recorder gets it: see [`place::number`].
 pub fn number() -> i32 {
     get().map_or_else(sys::getpid, |s| place::number(&s.starts))
 }
 
-/// Tells the recorder that something has changed.
+/// Signals the recorder that something has changed.
 pub fn call(s: &Session) {
     s.call();
     sys::futex_wake(&s.calls);
 }
 
-/// Claims a region. Where all entries are in use, waits for the recorder to free one, for [`PATIENCE_MS`] at most, and is
-/// counted as turned away. `again`: it was counted before, and does not wait. With it, the number by which it was claimed.
+/// Claims a region. If all entries are in use, waits at most [`PATIENCE_MS`] for the recorder to free one, and is counted
+/// as refused. `again`: it was counted before, and does not wait. Also returns the number that the claim was made under.
 pub fn claim(s: &Session, again: bool) -> Option<(Claim, i32)> {
     if s.stopped.load(Ordering::Acquire) != 0 {
         return None;
@@ -72,7 +72,7 @@ pub fn claim(s: &Session, again: bool) -> Option<(Claim, i32)> {
     let (pid, parent) = (number(), sys::getppid());
     let namespace = if pid < 0 { place::namespace() } else { 0 };
     for _ in 0..=PATIENCE_MS {
-        // ORDERING: Acquire: read before the claim, so that a region that comes after it wakes us.
+        // ORDERING: Acquire: read before the claim, so that a region freed after the claim wakes this thread.
         let word = s.word.load(Ordering::Acquire);
         if let Some(c) = s.claim(pid, namespace, parent, sys::tsc()) {
             call(s);
@@ -100,7 +100,7 @@ pub mod want {
 
 static WANTED: AtomicU32 = AtomicU32::new(0);
 
-/// From the constructor.
+/// Called by the constructor.
 pub fn set_wanted(what: u32) {
     WANTED.store(what, Ordering::Relaxed);
 }

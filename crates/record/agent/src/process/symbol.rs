@@ -1,14 +1,14 @@
-//! Finds a function in the libraries behind ours, by reading their symbol tables.
+//! Finds a function in the libraries after this one in link order, by reading their symbol tables.
 //!
-//! dlsym may allocate, and an allocator takes locks: it would come back to the function that is being looked for. Here
-//! nothing is called and nothing is taken, so it works from the first instruction of a process on. The default version
-//! of a symbol is taken (what a program built today would get): for conditions glibc has an older one, too, which dlsym
-//! gave until glibc 2.36.
+//! dlsym may allocate, and an allocator takes locks: it would call the very function that is being looked up. This code
+//! calls no function and takes no lock, so it works from a process's first instruction. It returns the default version of
+//! a symbol, the one that a program built today would get. For conditions glibc also has an older version, which dlsym
+//! returned until glibc 2.36.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// `struct link_map`, the part that debuggers know.
+/// `struct link_map`, the part that is public to debuggers.
 #[repr(C)]
 struct LinkMap {
     addr: usize,
@@ -37,7 +37,7 @@ pub struct Sym {
     info: u8,
     other: u8,
     shndx: u16,
-    /// Address, from where the library lies.
+    /// Address, relative to the library's base.
     pub value: usize,
     size: u64,
 }
@@ -45,7 +45,7 @@ pub struct Sym {
 unsafe extern "C" {
     /// The loader's list of libraries, for debuggers (elf/link.h).
     static _r_debug: Debug;
-    /// Our own dynamic section; the linker makes the name.
+    /// This library's dynamic section; the linker makes the name.
     static _DYNAMIC: [u8; 0];
 }
 
@@ -61,12 +61,13 @@ const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_VERSYM: i64 = 0x6fff_fff0;
 const DT_VERNEED: i64 = 0x6fff_fffe;
 const DT_VERNEEDNUM: i64 = 0x6fff_ffff;
-/// A version that only old programs ask for by name.
+/// A version that only old programs request by name.
 const HIDDEN: u16 = 0x8000;
 const STT_OBJECT: u8 = 1;
 const STT_FUNC: u8 = 2;
 
-/// [`next`], kept in `at`; where there is no such function, one that answers null: the program could not have called it without the agent.
+/// [`next`], kept in `at`. If there is no such function: one that returns null, because the program could not have called
+/// it without the agent.
 pub fn resolved(at: &AtomicUsize, name: &CStr) -> usize {
     extern "C" fn none() -> *mut c_void {
         core::ptr::null_mut()
@@ -79,12 +80,12 @@ pub fn resolved(at: &AtomicUsize, name: &CStr) -> usize {
     f
 }
 
-/// Address of the first function `name` in a library that comes after ours; 0 if there is none.
+/// Address of the first function `name` in a library after this one; 0 if there is none.
 pub fn next(name: &CStr) -> usize {
     next_of(name, STT_FUNC)
 }
 
-/// As [`next`], of a variable or constant.
+/// As [`next`], for a variable or constant.
 pub fn next_object(name: &CStr) -> usize {
     next_of(name, STT_OBJECT)
 }
@@ -103,7 +104,7 @@ fn next_of(name: &CStr, kind: u8) -> usize {
     found
 }
 
-/// Address of the function `name` in the first library that has a function `mark`, too; 0 if it has none.
+/// Address of the function `name` in the first library that also has a function `mark`; 0 if that library lacks it.
 pub fn of_library_with(mark: &CStr, name: &CStr) -> usize {
     let mut found = 0;
     each(&mut |m| {
@@ -114,7 +115,8 @@ pub fn of_library_with(mark: &CStr, name: &CStr) -> usize {
     found
 }
 
-/// True if the program or one of the libraries that it started with defines a function of this name. From the constructor.
+/// True if the program or one of the libraries that it started with defines a function of this name. Called by the
+/// constructor.
 pub fn is_defined(name: &CStr) -> bool {
     let mut found = false;
     each(&mut |m| {
@@ -124,11 +126,11 @@ pub fn is_defined(name: &CStr) -> bool {
     found
 }
 
-/// Path of the loader that has loaded us. It stays where it is.
+/// Path of the loader that loaded this library. The string stays valid.
 pub fn loader() -> Option<&'static CStr> {
     let mut found = None;
     each(&mut |m| {
-        // SAFETY: the loader's own strings, of a library that stays.
+        // SAFETY: the loader's own strings, of a library that is never unloaded.
         let name: &'static CStr = unsafe { CStr::from_ptr(m.name) };
         let is_it = name.to_bytes().ends_with(b"/ld-linux-x86-64.so.2");
         found = is_it.then_some(name);
@@ -137,13 +139,13 @@ pub fn loader() -> Option<&'static CStr> {
     found
 }
 
-/// The name under which our library was loaded. It stays where it is.
+/// The name under which this library was loaded. The string stays valid.
 pub fn own_name() -> Option<&'static CStr> {
     let mut found = None;
     each(&mut |m| {
         let ours = core::ptr::addr_eq(m.dynamic, &raw const _DYNAMIC);
         if ours {
-            // SAFETY: the loader's own string, of a library that stays.
+            // SAFETY: the loader's own string, of a library that is never unloaded.
             found = Some(unsafe { CStr::from_ptr(m.name) });
         }
         !ours
@@ -151,13 +153,13 @@ pub fn own_name() -> Option<&'static CStr> {
     found
 }
 
-/// The newest version of glibc, 2.N, whose symbols our library needs.
+/// The newest version of glibc, 2.N, whose symbols this library needs.
 pub fn glibc_needed() -> u32 {
     let mut newest = 0;
     each(&mut |m| {
         let ours = core::ptr::addr_eq(m.dynamic, &raw const _DYNAMIC);
         if ours {
-            // SAFETY: our own library.
+            // SAFETY: this library itself.
             unsafe { needed_by(m, &mut |version| newest = newest.max(version)) };
         }
         !ours
@@ -170,7 +172,7 @@ pub fn glibc_needed() -> u32 {
 /// # Safety
 /// It is loaded and relocated.
 unsafe fn needed_by(m: &LinkMap, f: &mut dyn FnMut(u32)) {
-    // SAFETY: the caller's; DT_VERNEED leads to as many Elf64_Verneed as DT_VERNEEDNUM says, each with its Elf64_Vernaux.
+    // SAFETY: the caller's; DT_VERNEED points to DT_VERNEEDNUM Elf64_Verneed, each with its Elf64_Vernaux.
     unsafe {
         let Some(t) = Tables::of(m.addr, m.dynamic) else { return };
         let mut need = t.needs.0 as *const u8;
@@ -201,10 +203,10 @@ unsafe fn needed_by(m: &LinkMap, f: &mut dyn FnMut(u32)) {
     }
 }
 
-/// Goes through the program and its libraries, in link order, until `f` says false.
+/// Visits the program and its libraries, in link order, until `f` returns false.
 fn each(f: &mut dyn FnMut(&LinkMap) -> bool) {
-    // SAFETY: the loader has filled the list before any code of a library runs; maps are only ever appended while the
-    // libraries that a program started with, which are at the front, stay.
+    // SAFETY: the loader has filled the list before any code of a library runs. Maps are only appended, and the libraries
+    // that a program started with, which are at the front, stay.
     unsafe {
         let mut m = (&raw const _r_debug.map).read_volatile();
         while !m.is_null() && f(&*m) {
@@ -222,7 +224,7 @@ fn defined(m: &LinkMap, name: &[u8], kind: u8) -> Option<usize> {
     }
 }
 
-/// Where the tables of a loaded library lie; 0 for those that it does not have.
+/// Addresses of a loaded library's tables; 0 for those that it does not have.
 #[derive(Clone, Copy, Default)]
 pub struct Tables {
     strings: usize,
@@ -247,7 +249,7 @@ impl Tables {
         unsafe {
             while (*d).tag != 0 {
                 let value = (*d).value;
-                // The loader has made addresses of these, but for read-only sections (the vDSO's).
+                // The loader has made addresses of these, except in read-only sections (the vDSO's).
                 let at = if value < base { value + base } else { value };
                 match (*d).tag {
                     DT_STRTAB => t.strings = at,
@@ -273,7 +275,7 @@ impl Tables {
         (t.strings != 0 && t.symbols != 0).then_some(t)
     }
 
-    /// The symbol of a function that the library defines in the version that programs get today.
+    /// The symbol of a function that the library defines, in the version that programs get today.
     ///
     /// # Safety
     /// The library is still loaded.
@@ -282,7 +284,7 @@ impl Tables {
         unsafe { self.symbol(name, STT_FUNC) }
     }
 
-    /// As [`Tables::function`], of a variable or constant.
+    /// As [`Tables::function`], for a variable or constant.
     ///
     /// # Safety
     /// The library is still loaded.
@@ -291,7 +293,7 @@ impl Tables {
         unsafe { self.symbol(name, STT_OBJECT) }
     }
 
-    /// As [`Tables::function`], of another kind.
+    /// As [`Tables::function`], for another kind.
     ///
     /// # Safety
     /// The library is still loaded.
@@ -301,7 +303,7 @@ impl Tables {
     }
 
     unsafe fn is(&self, i: u32, name: &[u8], kind: u8) -> Option<*mut Sym> {
-        // SAFETY: i comes from the library's own hash table.
+        // SAFETY: i is from the library's own hash table.
         unsafe {
             let at = (self.symbols as *mut Sym).add(i as usize);
             let s = &*at;
@@ -313,7 +315,7 @@ impl Tables {
     }
 
     unsafe fn by_gnu_hash(&self, name: &[u8], kind: u8) -> Option<*mut Sym> {
-        // SAFETY: a table of the layout that DT_GNU_HASH says: four words, the filter, buckets, chains.
+        // SAFETY: a table of the layout of DT_GNU_HASH: four words, the filter, buckets, chains.
         unsafe {
             let words = self.gnu_hash as *const u32;
             let (buckets_n, first, filter_n, shift) = (*words, *words.add(1), *words.add(2), *words.add(3));
@@ -357,7 +359,7 @@ impl Tables {
             let high = h & 0xf000_0000;
             (h ^ high >> 24) & !high
         });
-        // SAFETY: a table of the layout that DT_HASH says: two counts, buckets, chains.
+        // SAFETY: a table of the layout of DT_HASH: two counts, buckets, chains.
         unsafe {
             let words = self.hash as *const u32;
             let (buckets_n, chains_n) = (*words, *words.add(1));
@@ -420,7 +422,7 @@ mod tests {
         name.bytes().fold(5381u32, |h, b| h.wrapping_mul(33).wrapping_add(u32::from(b)))
     }
 
-    /// The gABI's, written as it writes it.
+    /// The gABI's function, as it is written there.
     fn sysv(name: &str) -> u32 {
         let mut h = 0u32;
         for b in name.bytes() {
@@ -436,7 +438,7 @@ mod tests {
 
     impl Library {
         fn new(made: &[Made], buckets: u32, filter: u32, shift: u32, with_versions: bool) -> Library {
-            // Those that are not defined come first and are in no GNU hash table.
+            // Undefined symbols are first and are in no GNU hash table.
             let mut order: Vec<&Made> = made.iter().collect();
             order.sort_by_key(|m| (m.defined, if m.defined { gnu(&m.name) % buckets } else { 0 }));
             let first = 1 + order.iter().filter(|m| !m.defined).count() as u32;
@@ -486,7 +488,7 @@ mod tests {
             l
         }
 
-        /// What a name and kind are found to be, by one of the two tables.
+        /// The result for a name and kind, from one of the two tables.
         fn find(&self, name: &str, kind: u8, by_gnu: bool) -> Option<usize> {
             let address = |p: *const u8| p as usize;
             let mut dynamic = vec![
@@ -501,7 +503,7 @@ mod tests {
                 dynamic.push(Dyn { tag: DT_VERSYM, value: address(self.versions.as_ptr().cast()) });
             }
             dynamic.push(Dyn { tag: 0, value: 0 });
-            // SAFETY: tables of the layout that the tags say, which stay while this runs.
+            // SAFETY: tables of the layout of their tags, which stay while this runs.
             unsafe { Tables::of(0, dynamic.as_ptr())?.symbol(name.as_bytes(), kind).map(|s| (*s).value) }
         }
     }

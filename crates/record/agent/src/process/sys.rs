@@ -1,10 +1,10 @@
-//! System calls without libc: no PLT (so our own interposers are not entered), no errno, no cancellation point.
+//! System calls without libc: no PLT (so the agent's own interposers are not entered), no errno, no cancellation point.
 
 use core::arch::asm;
 use core::ffi::CStr;
 
-/// Where our large mappings go if that is free (a hint): away from the program's libraries, whose neighbourhood is kept
-/// for stubs, and from the low addresses that CUDA likes.
+/// Hint for the address of the agent's large mappings. It is far from the program's libraries, whose neighbourhood is
+/// kept for stubs, and from the low addresses that CUDA prefers.
 pub const AWAY: usize = 0x5d00_0000_0000;
 
 /// A raw system call. Negative results are `-errno`.
@@ -27,12 +27,12 @@ pub unsafe fn syscall6(n: i64, a: usize, b: usize, c: usize, d: usize, e: usize,
     r
 }
 
-/// Copies what lies at `from` in this process, as much of it as is mapped. `pid`: this process.
+/// Copies the memory at `from` in this process, as much of it as is mapped. `pid`: this process.
 pub fn peek(pid: i32, from: usize, to: &mut [u8]) -> usize {
     let here = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
     let there = libc::iovec { iov_base: from as *mut _, iov_len: to.len() };
     let [here, there] = [&raw const here, &raw const there].map(|v| v as usize);
-    // SAFETY: a buffer with its length; what is not mapped at the other address is an error.
+    // SAFETY: a buffer with its length; an unmapped source address is an error.
     let n = unsafe { syscall6(libc::SYS_process_vm_readv, pid as usize, here, 1, there, 1, 0) };
     n.max(0) as usize
 }
@@ -40,7 +40,7 @@ pub fn peek(pid: i32, from: usize, to: &mut [u8]) -> usize {
 /// mmap; `None` on failure.
 ///
 /// # Safety
-/// As mmap: with MAP_FIXED whatever lies there is replaced.
+/// As mmap: with MAP_FIXED an existing mapping there is replaced.
 pub unsafe fn mmap(addr: usize, len: usize, prot: i32, flags: i32, fd: i32, off: usize) -> Option<usize> {
     // SAFETY: the caller's.
     let r = unsafe { syscall6(libc::SYS_mmap, addr, len, prot as usize, flags as usize, fd as usize, off) };
@@ -48,16 +48,16 @@ pub unsafe fn mmap(addr: usize, len: usize, prot: i32, flags: i32, fd: i32, off:
 }
 
 /// # Safety
-/// Nobody uses the range any more.
+/// The range is not used any more.
 pub unsafe fn munmap(addr: usize, len: usize) {
     // SAFETY: the caller's.
     unsafe { syscall6(libc::SYS_munmap, addr, len, 0, 0, 0, 0) };
 }
 
-/// Maps the shared memory at `from` a second time, at `to` (whatever lies there is replaced).
+/// Maps the shared memory at `from` a second time, at `to`, where it replaces any mapping.
 ///
 /// # Safety
-/// `from` is a shared mapping of at least `len` bytes; `to` is ours to replace.
+/// `from` is a shared mapping of at least `len` bytes; `to` belongs to the agent and may be replaced.
 pub unsafe fn map_again(from: usize, len: usize, to: usize) -> bool {
     // mremap with an old length of 0 duplicates a shared mapping.
     let how = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
@@ -99,22 +99,23 @@ pub fn gettid() -> i32 {
     unsafe { syscall6(libc::SYS_gettid, 0, 0, 0, 0, 0, 0) as i32 }
 }
 
-/// Changes the thread's signal mask by a system call (`how` as in sigprocmask, the kernel's 64 bits); what it was.
+/// Changes the thread's signal mask by a system call (`how` as in sigprocmask, the kernel's 64 bits). Returns the old
+/// mask.
 pub fn signal_mask(how: i32, bits: u64) -> u64 {
     let mut old = 0u64;
     let (new, old_at) = (&raw const bits as usize, &raw mut old as usize);
-    // SAFETY: two words, of the size that is said.
+    // SAFETY: two words, of the given size.
     unsafe { syscall6(libc::SYS_rt_sigprocmask, how as usize, new, old_at, 8, 0, 0) };
     old
 }
 
-/// True if eight bytes at `at` can be written. (They are: with the thread's signal mask.)
+/// True if eight bytes at `at` can be written. (This writes the thread's signal mask there.)
 pub fn is_writable(at: usize) -> bool {
-    // SAFETY: the kernel writes there or says EFAULT.
+    // SAFETY: the kernel writes there or returns EFAULT.
     unsafe { syscall6(libc::SYS_rt_sigprocmask, 0, 0, at, 8, 0, 0) == 0 }
 }
 
-/// Memory that the kernel can read: the pages that were asked for last.
+/// Memory that the kernel can read; keeps the last pages that were checked.
 #[derive(Default)]
 pub struct Readable([usize; 2]);
 
@@ -141,7 +142,7 @@ impl Readable {
 
 /// True if eight bytes at `at` can be read.
 pub fn is_readable(at: usize) -> bool {
-    // (The kernel reads the set before it looks at what is to be done with it, which is nothing that it knows.)
+    // (The kernel reads the set before it looks at the operation, which here is an unknown one.)
     const NOTHING: usize = 99;
     // SAFETY: nothing is changed.
     unsafe { syscall6(libc::SYS_rt_sigprocmask, NOTHING, at, 0, 8, 0, 0) != -(libc::EFAULT as isize) }
@@ -154,7 +155,7 @@ pub fn nap(ns: i64) {
     unsafe { syscall6(libc::SYS_nanosleep, t.as_ptr() as usize, 0, 0, 0, 0, 0) };
 }
 
-/// Opens a file with O_CLOEXEC. By openat, as libc does: sandboxes may allow no other call.
+/// Opens a file with O_CLOEXEC. Uses openat, as libc does: sandboxes may allow no other call.
 pub fn open(path: &core::ffi::CStr, flags: i32) -> Option<i32> {
     let flags = (flags | libc::O_CLOEXEC) as usize;
     // SAFETY: a NUL-terminated path.
@@ -164,20 +165,20 @@ pub fn open(path: &core::ffi::CStr, flags: i32) -> Option<i32> {
 }
 
 /// # Safety
-/// `fd` is a descriptor of ours that nobody uses any more.
+/// `fd` is one of the agent's descriptors and is not used any more.
 pub unsafe fn close(fd: i32) {
     // SAFETY: the caller's.
     unsafe { syscall6(libc::SYS_close, fd as usize, 0, 0, 0, 0, 0) };
 }
 
-/// Where a link points to; the bytes that fitted.
+/// Reads a link's target; returns the number of bytes that fitted.
 pub fn readlink(path: &core::ffi::CStr, out: &mut [u8]) -> usize {
     let (path, to) = (path.as_ptr() as usize, out.as_mut_ptr() as usize);
     // SAFETY: a NUL-terminated path and a buffer with its length.
     unsafe { syscall6(libc::SYS_readlink, path, to, out.len(), 0, 0, 0) }.max(0) as usize
 }
 
-/// Waits until a word in shared memory is not `is` any more, it is woken, or `ms` have passed.
+/// Waits until a word in shared memory differs from `is`, a wake-up arrives, or `ms` have passed.
 pub fn futex_wait(word: &core::sync::atomic::AtomicU32, is: u32, ms: u32) {
     let time = [i64::from(ms / 1000), i64::from(ms % 1000) * 1_000_000];
     let (at, op) = (word.as_ptr() as usize, libc::FUTEX_WAIT as usize);
@@ -185,7 +186,7 @@ pub fn futex_wait(word: &core::sync::atomic::AtomicU32, is: u32, ms: u32) {
     unsafe { syscall6(libc::SYS_futex, at, op, is as usize, time.as_ptr() as usize, 0, 0) };
 }
 
-/// Wakes all who wait for a word in shared memory.
+/// Wakes all threads that wait for a word in shared memory.
 pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     let (at, op) = (word.as_ptr() as usize, libc::FUTEX_WAKE as usize);
     // SAFETY: a word that outlives the call.
@@ -205,7 +206,7 @@ pub fn decimal(mut n: u32, room: &mut [u8; 10]) -> &[u8] {
     }
 }
 
-/// What the kernel knows of the file at a path, its links followed.
+/// The kernel's status of the file at a path; follows links.
 pub fn status(path: &CStr) -> Option<libc::stat> {
     // SAFETY: plain integers; all zero is one.
     let mut s: libc::stat = unsafe { core::mem::zeroed() };
@@ -215,7 +216,7 @@ pub fn status(path: &CStr) -> Option<libc::stat> {
     (r == 0).then_some(s)
 }
 
-/// Where `fd` points to, as /proc says; the bytes that fitted.
+/// Path of `fd`, from /proc; returns the number of bytes that fitted.
 pub fn fd_path(fd: i32, out: &mut [u8]) -> usize {
     let mut name = [0u8; 32];
     let prefix = b"/proc/self/fd/";
@@ -235,20 +236,20 @@ pub fn membarrier(cmd: i32) -> bool {
     unsafe { syscall6(libc::SYS_membarrier, cmd as usize, 0, 0, 0, 0, 0) == 0 }
 }
 
-/// Time stamp counter; 0 once the program has forbidden itself to read it.
+/// Time stamp counter; 0 after the program has forbidden itself to read it.
 #[inline]
 pub fn tsc() -> u64 {
     if super::restrictions::no_tsc() { 0 } else { rdtsc() }
 }
 
-/// Time stamp counter, for where nothing happens any more once it may not be read.
+/// Time stamp counter, for code that does not run after the counter has been forbidden.
 #[inline(always)]
 pub fn rdtsc() -> u64 {
     // SAFETY: rdtsc is there on every x86-64.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// The program's errno, kept over a piece of our work.
+/// The program's errno, preserved while the agent works.
 pub struct Errno(i32);
 
 impl Errno {
@@ -280,7 +281,7 @@ mod tests {
 
     #[test]
     fn what_can_be_read_is_known_without_reading_it() {
-        // SAFETY: a page of our own, given back.
+        // SAFETY: the test's own page, which is unmapped again.
         unsafe {
             let page = mmap(AWAY, 8192, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0).unwrap();
             assert!(!is_readable(page) && !is_readable(8) && !is_readable(usize::MAX - 100));

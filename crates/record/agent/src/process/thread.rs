@@ -1,10 +1,11 @@
-//! What a thread keeps for us, in thread-local storage of the initial-exec model.
+//! The agent's data for each thread, in thread-local storage of the initial-exec model.
 //!
-//! Rust's own thread-locals in a shared library call `__tls_get_addr`, which may allocate; a lock is taken inside
-//! malloc, too. A library that is preloaded has its block in every thread from the start, so its address is the
-//! thread's base and an offset.
+//! Rust's own thread-locals in a shared library call `__tls_get_addr`, which may allocate, and hooks of locks also run
+//! inside malloc. A preloaded library has its block in every thread from the start, so its address is the thread's base
+//! and an offset.
 //!
-//! Invariant: all zero is the state of a new thread; nothing has a destructor, so what runs after ours still finds it.
+//! Invariant: all zero is the state of a new thread. No field has a destructor, so code that runs after the agent's still
+//! finds it.
 
 use super::depths::Depths;
 use super::{symbol, sys};
@@ -21,43 +22,44 @@ pub struct Thread {
     /// Writes to this thread's ring: points to `room`; null before its first event.
     pub writer: Cell<*mut Writer>,
     pub room: UnsafeCell<MaybeUninit<Writer>>,
-    /// Numbers of its rings, plus 1: the small one, where its locks and its call are written down, and the large one that it
+    /// Numbers of its rings, plus 1: the small ring, where its locks and its call are stored, and the large ring that it
     /// may have moved to.
     pub rings: [Cell<u32>; 2],
-    /// Rings that it has used.
+    /// Number of rings that it has used.
     pub ordinal: Cell<u32>,
-    /// Where the thread's held locks are written down: in its ring's first page.
+    /// The table of the thread's held locks, in its ring's first page.
     pub locks: Cell<*const LockTable>,
-    /// Where the call of CUDA's that it is in is written down: in its ring's first page.
+    /// The row of its current CUDA call, in its ring's first page.
     pub call: Cell<*const CallRow>,
-    /// Where the stack stood at the begin of the outermost call of CUDA's; 0 outside of any.
+    /// The stack pointer at the begin of the outermost CUDA call; 0 outside of any.
     pub call_stack: Cell<usize>,
-    /// Outermost calls of CUDA's that it had made when it gave its last ring back: [`tape::region::CallRow::seq`] counts on from there.
+    /// Outermost CUDA calls that it had made when it gave its last ring back: [`tape::region::CallRow::seq`] counts on
+    /// from there.
     pub calls: Cell<u32>,
-    /// Tapped calls in the call that it is in.
+    /// Tapped calls inside its current call.
     pub calls_inside: Cell<u16>,
-    /// Ranges of NVTX that it is in.
+    /// NVTX ranges that it is in.
     pub ranges: Depths,
-    /// The range of its own for which recording goes on: its domain, and in how many of that it is with this one; 0 for none.
+    /// Its own range for which recording is on: the domain, and its depth in that domain with this range; 0 for none.
     pub capturing: Cell<(u64, u64)>,
     /// [`crate::process::region::pauses`] at its last operation of a lock that is recorded, plus 1; 0 while it has no ring.
     pub pauses: Cell<u32>,
-    /// While it writes: a signal handler that comes in then must not.
+    /// Set while it writes: a signal handler that interrupts it must not write.
     pub busy: Cell<bool>,
     pub tid: Cell<i32>,
-    /// Events until the next attempt to get a ring, after there was none.
+    /// Events left until the next attempt to get a ring, after one failed.
     pub patience: Cell<u32>,
-    /// Under a policy: the rwlocks that it holds, and by which way.
+    /// Under a policy: the rwlocks that it holds, and how each was taken.
     pub held: Held,
-    /// Which of our signals it has blocked by calls, as it believes, and which of them were sent to it meanwhile: bits of
-    /// [`crate::signals::masks`].
+    /// Which of the agent's signals it has blocked by calls, as it sees it, and which of them were sent to it since: bits
+    /// of [`crate::signals::masks`].
     pub blocked: Cell<u8>,
     pub pending: Cell<u8>,
     /// Those signals, as the kernel described them.
     pub sent: UnsafeCell<[[u64; 16]; 2]>,
     /// The vfork child on this thread's stack that has handed its mask to the kernel, 0 if none has.
     pub handed_over: Cell<i32>,
-    /// Changes of mappings ([`crate::fault::changes`]) that it knew of at its last fault.
+    /// Changes of mappings (`CHANGES` in [`crate::fault`]) that it had seen at its last fault.
     pub changes: Cell<u32>,
     /// Under `boost`: its seat, null before it needs one.
     pub seat: Cell<usize>,
@@ -79,12 +81,12 @@ global_asm!(
     bytes = const BYTES,
 );
 
-/// The calling thread's. The reference must not leave the thread.
+/// The calling thread's data. The reference must not leave the thread.
 #[inline(always)]
 pub fn here() -> &'static Thread {
     let p: *const Thread;
     // SAFETY: the thread's base (the word at fs:0, x86-64 psABI) and the block's offset from it, which the loader has put
-    // into the global offset table; the block is zeroed, which is a Thread, and lives as long as the thread.
+    // into the global offset table. The block is zeroed, which is a Thread, and lives as long as the thread.
     unsafe {
         asm!(
             "mov {p}, qword ptr [rip + doorbell_thread@GOTTPOFF]",
@@ -97,7 +99,7 @@ pub fn here() -> &'static Thread {
 }
 
 impl Thread {
-    /// The kernel's number of the calling thread, kept after the first time.
+    /// The calling thread's kernel number, kept after the first call.
     #[inline]
     pub fn id(&self) -> i32 {
         if self.tid.get() == 0 {
@@ -106,12 +108,12 @@ impl Thread {
         self.tid.get()
     }
 
-    /// [`Thread::id`] in a forked child, where the kept number is the parent's. Returns that, and the number now.
+    /// [`Thread::id`] in a forked child, where the kept number is the parent's. Returns that number and the current one.
     pub fn renew_id(&self) -> (i32, i32) {
         let before = self.tid.replace(0);
         let mut now = number();
         if before == now {
-            // A fork by a raw system call: libc does not know of it, and the number in its block is the parent's, too.
+            // A fork by a raw system call: libc did not see it, and the number in its block is also the parent's.
             now = sys::gettid();
         }
         self.tid.set(now);
@@ -120,7 +122,7 @@ impl Thread {
 }
 
 /// Offset of `tid` in libc's block of a thread (`struct pthread`, at the thread's pointer); 0 before [`find_numbers`] and
-/// where it is not known.
+/// if it is unknown.
 static TID_AT: AtomicUsize = AtomicUsize::new(0);
 
 /// glibc 2.12 to 2.41 on x86-64.
@@ -128,8 +130,9 @@ const USUAL_TID_AT: usize = 0x2d0;
 /// No block of a thread is larger.
 const BLOCK: usize = 1 << 14;
 
-/// Finds where libc keeps a thread's number, so that nobody has to ask the kernel for it: a system call filter of the
-/// program's may forbid that. libc says it to debuggers; what it says must hold for this thread. From the constructor.
+/// Finds where libc keeps a thread's number, so that the agent needs no system call for it, which one of the program's
+/// filters may forbid. libc publishes the offset for debuggers. It is used only if it holds for this thread. Called by
+/// the constructor.
 pub fn find_numbers() {
     let me = sys::gettid();
     // SAFETY: three words that describe a member for debuggers: its bits, its elements, its offset (nptl_db).
@@ -147,7 +150,7 @@ pub fn find_numbers() {
     }
 }
 
-/// The kernel's number of the calling thread. No system call, but where [`find_numbers`] has found nothing.
+/// The calling thread's kernel number. Makes a system call only if [`find_numbers`] has found nothing.
 #[inline]
 pub fn number() -> i32 {
     match TID_AT.load(Ordering::Relaxed) {
@@ -156,7 +159,7 @@ pub fn number() -> i32 {
     }
 }
 
-/// As [`number`], of the thread with this pthread_t. `None` where it is not known, and when that thread has ended.
+/// As [`number`], for the thread with this pthread_t. `None` if unknown, or if that thread has ended.
 pub fn number_of(pthread: u64) -> Option<i32> {
     let offset = TID_AT.load(Ordering::Relaxed);
     (offset != 0).then(|| number_at(pthread as usize, offset)).filter(|&tid| tid > 0)
@@ -164,7 +167,7 @@ pub fn number_of(pthread: u64) -> Option<i32> {
 
 #[inline(always)]
 fn number_at(block: usize, offset: usize) -> i32 {
-    // SAFETY: the block of a thread that is there, and a word in it. The kernel writes it when a thread ends.
+    // SAFETY: the block of an existing thread, and a word in it. The kernel writes it when a thread ends.
     unsafe { ((block + offset) as *const i32).read_volatile() }
 }
 
@@ -188,14 +191,14 @@ mod tests {
         let right = || (number(), number_of(pointer() as u64)) == (sys::gettid(), Some(sys::gettid()));
         assert!(right());
         assert!(std::thread::spawn(right).join().unwrap());
-        // SAFETY: the child compares two numbers and leaves.
+        // SAFETY: the child compares two numbers and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: ends the child.
             unsafe { libc::_exit(i32::from(!right())) };
         }
         let mut status = 0;
-        // SAFETY: our child.
+        // SAFETY: the test's child.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(status, 0);
     }
@@ -204,7 +207,7 @@ mod tests {
     fn a_child_that_libc_knows_nothing_of_asks_the_kernel() {
         find_numbers();
         let me = here().id();
-        // SAFETY: a fork without libc; the child compares numbers and leaves.
+        // SAFETY: a fork without libc; the child compares numbers and exits.
         let child = unsafe { sys::syscall6(libc::SYS_fork, 0, 0, 0, 0, 0, 0) };
         if child == 0 {
             let (before, now) = here().renew_id();
@@ -213,7 +216,7 @@ mod tests {
             unsafe { libc::_exit(i32::from(!right)) };
         }
         let mut status = 0;
-        // SAFETY: our child.
+        // SAFETY: the test's child.
         assert_eq!(unsafe { libc::waitpid(child as i32, &mut status, 0) }, child as i32);
         assert_eq!(status, 0);
     }

@@ -1,4 +1,4 @@
-//! A thread gets a ring: claims one, says in it whose it is, and keeps its writer.
+//! Gives a thread its ring: claims one, writes its owner into it, and keeps its writer.
 
 use super::mapping::open;
 use super::room::wait_for_room;
@@ -12,13 +12,13 @@ use tape::region;
 use tape::ring::Writer;
 use tape::rings::{NoRing, Rings, Size};
 
-/// Events that a thread without a ring lets go by before it asks for one again.
+/// Number of events that a thread without a ring lets pass before it tries again.
 const PATIENCE: u32 = 256;
 /// Rings that a thread tries when the first ones are full.
 const TRIES: usize = 16;
 
-/// A ring for a thread that has none; null, and the event counted as lost, if there is none to be had. The caller has
-/// made the thread busy.
+/// A ring for a thread that has none. If none is free: null, and the event is counted as lost. The caller has marked the
+/// thread as busy.
 #[cold]
 pub fn first(t: &Thread) -> *mut Writer {
     let Some(c) = control() else { return core::ptr::null_mut() };
@@ -30,11 +30,11 @@ pub fn first(t: &Thread) -> *mut Writer {
         return core::ptr::null_mut();
     };
     t.rings[0].set(i as u32 + 1);
-    // (Locks first: whoever finds a writer finds them, too.)
+    // (Locks first: code that finds a writer also finds the locks.)
     t.locks.set((at + region::LOCKS_AT) as *const region::LockTable);
     let row = (at + region::CALL_AT) as *const region::CallRow;
     t.call.set(row);
-    // SAFETY: in the page that was just claimed, which is never unmapped.
+    // SAFETY: in the page just claimed, which is never unmapped.
     unsafe { (*row).seq.store(t.calls.get(), Ordering::Relaxed) };
     let w = t.room.get().cast();
     t.writer.set(w);
@@ -43,7 +43,7 @@ pub fn first(t: &Thread) -> *mut Writer {
     w
 }
 
-/// Claims a small ring and begins it. Its number and where its first page is mapped here.
+/// Claims a small ring and begins it. Returns its number and the address of its first page.
 fn begin_small(t: &Thread) -> Option<(usize, usize)> {
     let rings = rings()?;
     let mut full = [0usize; TRIES];
@@ -55,9 +55,9 @@ fn begin_small(t: &Thread) -> Option<(usize, usize)> {
             rings.give_back(i);
             break;
         };
-        // In the last one it waits, if that is what the user asked for.
+        // In the last one it waits, if the user asked for that.
         if begin(&mut w, t, NO_RING, 0) || (n + 1 == TRIES && wait_for_room(&mut w) && begin(&mut w, t, NO_RING, 0)) {
-            // (Behind the event: its last owner may have left it more than half full.)
+            // (After the event: the last owner may have left it more than half full.)
             w.set_growable(rings.geometry.large > rings.geometry.small);
             // SAFETY: the thread's own room, and it is busy.
             unsafe { (*t.room.get()).write(w) };
@@ -84,7 +84,8 @@ pub fn claim(rings: &Rings, t: &Thread, size: Size) -> Option<usize> {
     }
 }
 
-/// The ring's first event of this thread: whose it is, and where the thread's events before lie. False if it does not fit.
+/// Writes the ring's first event of this thread: its owner, and where the thread's earlier events are. False if it does
+/// not fit.
 pub fn begin(w: &mut Writer, t: &Thread, from_ring: u32, from_head: u64) -> bool {
     let body = ThreadBody {
         tid: t.id(),
@@ -101,7 +102,7 @@ pub fn begin(w: &mut Writer, t: &Thread, from_ring: u32, from_head: u64) -> bool
     fits
 }
 
-/// A thread has got its ring: says who it is, where that is asked for.
+/// A thread has got its ring: records its name and scheduling, if requested.
 fn begins(t: &Thread, w: &mut Writer) {
     if in_the_middle() {
         let body = scheduling::of_this_thread(t.id(), names());
@@ -110,7 +111,7 @@ fn begins(t: &Thread, w: &mut Writer) {
     }
 }
 
-/// True if threads get their rings in calls that are measured.
+/// True if threads get their rings inside measured calls.
 fn in_the_middle() -> bool {
     control().is_some_and(|c| c.locks & (region::locks::RECORD | region::locks::CALLS) != 0)
 }
@@ -120,7 +121,7 @@ pub fn names() -> bool {
     control().is_some_and(|c| c.locks & region::locks::NO_NAMES == 0)
 }
 
-/// Gets a thread its ring. False if it goes on without.
+/// Gets a thread its ring. False if it continues without.
 #[cold]
 pub fn ready(t: &Thread) -> bool {
     if t.busy.replace(true) {
@@ -129,8 +130,8 @@ pub fn ready(t: &Thread) -> bool {
         return false;
     }
     let w = if t.writer.get().is_null() { first(t) } else { t.writer.get() };
-    // Not in `first`: a doorbell's stub saves no register for a function of libc's. The recorder notices the end of a thread that
-    // only rings.
+    // Not in `first`: a doorbell's stub does not save the registers that a libc function may use. The recorder notices
+    // the end of a thread that only rings doorbells.
     if !w.is_null() {
         thread_end::tell(t);
     }

@@ -10,10 +10,10 @@ use tape::region::{self, PAGE, RingHead};
 use tape::ring::Writer;
 use tape::rings::{RINGS, Rings};
 
-/// Where ring i's head page is mapped here (its data, twice, behind it); 0 until first claimed.
+/// Address of ring i's head page in this process, followed by its data, mapped twice; 0 until first claimed.
 static MAPPED: [AtomicUsize; RINGS] = [const { AtomicUsize::new(0) }; RINGS];
 
-/// A writer to a ring that this thread has claimed, and where its first page is mapped here.
+/// A writer to a ring that this thread has claimed, and the address of its first page.
 pub fn open(rings: &Rings, i: usize, t: &Thread) -> Option<(Writer, usize)> {
     let bytes = rings.geometry.bytes(i);
     let mapped = MAPPED.get(i)?;
@@ -25,7 +25,7 @@ pub fn open(rings: &Rings, i: usize, t: &Thread) -> Option<(Writer, usize)> {
         }
         at => at,
     };
-    // SAFETY: the ring's first page; the tables may be what its last owner left.
+    // SAFETY: the ring's first page; its last owner may have left entries in the tables.
     let (head, locks, call) = unsafe {
         let locks = &*((at + region::LOCKS_AT) as *const region::LockTable);
         (&*(at as *const RingHead), locks, &*((at + region::CALL_AT) as *const region::CallRow))
@@ -38,16 +38,16 @@ pub fn open(rings: &Rings, i: usize, t: &Thread) -> Option<(Writer, usize)> {
     locks.waits.store(0, Ordering::Relaxed);
     call.function.store(0, Ordering::Relaxed);
     call.python.store(0, Ordering::Relaxed);
-    // SAFETY: the ring is ours by the claim and mapped for good.
+    // SAFETY: this thread has claimed the ring, and it is never unmapped while the process records.
     let mut w = unsafe { Writer::new(head, (at + PAGE) as *mut u8, bytes as u64) };
     w.prepare_with(make_present);
     Some((w, at))
 }
 
-/// Maps a ring's first page and its events twice in a row. `offset`: where in the region it lies.
+/// Maps a ring's first page, and its events twice in a row. `offset`: the ring's offset in the region.
 fn map_ring(offset: usize, bytes: usize) -> Option<usize> {
     let none = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: an address range of our own, then replaced piece by piece by pieces of the region.
+    // SAFETY: a fresh range of addresses, then replaced piece by piece by pieces of the region.
     unsafe {
         let at = sys::mmap(sys::AWAY, PAGE + 2 * bytes, libc::PROT_NONE, none, -1, 0)?;
         let ok = map_piece(offset, PAGE + bytes, at) && sys::map_again(at + PAGE, bytes, at + PAGE + bytes);
@@ -60,14 +60,15 @@ fn map_ring(offset: usize, bytes: usize) -> Option<usize> {
     }
 }
 
-/// Has pages of a ring in this process's page table, one system call for a few of them. The recorder has allocated and cleared
-/// them before, if it was in time (see its `Ring::make_ready`); then this takes a tenth of the page faults that it saves.
+/// Fills this process's page table for pages of a ring: one system call for a few pages. If the recorder was in time, it
+/// has already allocated and cleared them (see its `Ring::make_ready`). Then this takes a tenth of the time of the page
+/// faults that it saves.
 fn make_present(at: *mut u8, len: usize) {
     if !may(need::MEMORY) {
         return;
     }
-    // To read: the pages of a shared mapping are writable then, and writing to them needs no second look.
-    // SAFETY: a range of our own mapping; an older kernel refuses and the faults come later.
+    // Populating for reads is enough: the pages of a shared mapping are then also writable, without another fault.
+    // SAFETY: a range of the agent's own mapping; an older kernel refuses, and the faults happen later.
     unsafe { sys::syscall6(libc::SYS_madvise, at as usize, len, libc::MADV_POPULATE_READ as usize, 0, 0, 0) };
 }
 
@@ -76,14 +77,14 @@ pub fn renew(child: &Child) {
     locked::renew();
     let geometry = rings().map(|r| r.geometry);
     for (i, mapped) in MAPPED.iter().enumerate() {
-        // (Looked at first: a child gets a page of its own for each page that it writes to.)
+        // (Loaded first: a child gets a copy of each page that it writes to.)
         let at = mapped.load(Ordering::Relaxed);
         if at == 0 {
             continue;
         }
         mapped.store(0, Ordering::Relaxed);
         if let Some(g) = geometry {
-            // SAFETY: our mapping of the parent's ring, which only this thread could write to.
+            // SAFETY: this process's mapping of the parent's ring, which only this thread could write to.
             unsafe { sys::munmap(at, PAGE + 2 * g.bytes(i)) };
         }
     }

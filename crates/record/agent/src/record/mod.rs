@@ -1,8 +1,8 @@
 //! Hands events to the recorder: each thread's ring.
 //!
-//! A thread claims a ring at its first event (`claim`; one time: a few system calls), then writes without lock or system
-//! call. A ring that is full is waited for, or exchanged for a larger one (`room`). The rings are mapped in one process
-//! only (`mapping`): a forked child forgets its parent's and claims rings of its own.
+//! A thread claims a ring at its first event (`claim`; once: a few system calls). After that it writes without a lock or
+//! system call. If a ring is full, the thread waits or moves to a larger one (`room`). Rings are mapped in one process
+//! only (`mapping`): a forked child forgets its parent's and claims its own.
 
 mod claim;
 mod mapping;
@@ -19,14 +19,14 @@ use room::has_room;
 use tape::event::{EntryBody, NoteBody, Plain, RingBody, kind};
 use tape::ring::Writer;
 
-/// This thread's id, asked for once.
+/// This thread's id, looked up once.
 #[inline]
 pub fn tid() -> i32 {
     thread::here().id()
 }
 
-/// Runs `f` with this thread's writer and id. `None` if there is none to be had, or if a signal handler of the program
-/// came in while this thread was writing.
+/// Runs `f` with this thread's writer and id. `None` if it has no writer, or from a signal handler that interrupted this
+/// thread while it was writing.
 #[inline]
 pub fn with<R>(f: impl FnOnce(&mut Writer, &Thread) -> R) -> Option<R> {
     if !active() {
@@ -60,7 +60,7 @@ pub fn ring(w: &mut Writer, flags: u16, tsc: u64, body: RingBody) -> bool {
     let fits = has_room(w, Writer::len_of(size_of::<RingBody>(), 0, 0));
     let is_there = match body.python {
         0 => fits && w.push_words_with(kind::RING, flags, tsc, body.words(), 0).is_some(),
-        // (In registers, too: the body in memory would be read back wider than it was written.)
+        // (In registers, too: a body in memory would be read back wider than it was written.)
         _ => fits && w.push_words_with(kind::RING, flags, tsc, body.words_with_python(), 0).is_some(),
     };
     if is_there {
@@ -70,7 +70,7 @@ pub fn ring(w: &mut Writer, flags: u16, tsc: u64, body: RingBody) -> bool {
     false
 }
 
-/// Reserves an ENTRY event and returns where its words go. A full ring is waited for or counted.
+/// Reserves an ENTRY event and returns the address for its words. If the ring is full, waits or counts the loss.
 #[inline(always)]
 pub fn entry(w: &mut Writer, flags: u16, tsc: u64, body: EntryBody) -> Option<*mut u8> {
     let (n, words) = (body.words as usize * 4, body.words());
@@ -100,7 +100,7 @@ pub fn event<B: Plain>(k: u16, flags: u16, tsc: u64, body: &B, a: &[u8], b: &[u8
     });
 }
 
-/// Something a reader should know.
+/// A note for a reader.
 pub fn note(text: &[u8]) {
     event(kind::NOTE, 0, sys::tsc(), &NoteBody { text: text.len() as u32, pad: 0 }, text, &[]);
 }

@@ -1,7 +1,7 @@
-//! Pauses: while one lasts nothing is recorded but driver calls, which later submissions cannot be read without.
+//! Pauses: during one, only driver calls are recorded, because later submissions cannot be read without them.
 //!
-//! The latest word counts, whoever says it: the program by a call, CUDA's profiler functions where the recorder wants that, the recorder
-//! itself.
+//! The latest request counts, from any of three: a call by the program, CUDA's profiler functions if the recorder uses
+//! them, or the recorder itself.
 
 use super::event;
 use crate::process::restrictions::{may, need};
@@ -26,7 +26,7 @@ fn set(pause: bool, by: u32) {
     let tsc = sys::tsc();
     if region::control().is_some_and(|c| c.pause(pause, tsc)) {
         tell(pause, by, tsc);
-        // (It sleeps for long then.)
+        // (During a pause it sleeps for long.)
         if let Some(s) = session::get().filter(|s| !pause && s.paused.load(Ordering::Relaxed) == paused::BY_RECORDER) {
             wake(s);
         }
@@ -46,7 +46,7 @@ pub fn profiler_decides() -> bool {
     region::control().is_some_and(|c| c.capture == capture::PROFILER)
 }
 
-/// cudaProfilerStart or cuProfilerStart (`pause` is false), or one that ends what they began.
+/// cudaProfilerStart or cuProfilerStart (`pause` is false), or a call that ends what they began.
 #[cold]
 pub fn profiler(pause: bool) {
     if region::active() && profiler_decides() {
@@ -54,7 +54,7 @@ pub fn profiler(pause: bool) {
     }
 }
 
-/// Ranges that are open for which the recorder wants the program recorded.
+/// Open ranges for which the recorder requests a recording.
 static OPEN: AtomicU32 = AtomicU32::new(0);
 
 /// In a forked child.
@@ -62,7 +62,7 @@ pub fn no_range() {
     OPEN.store(0, Ordering::Relaxed);
 }
 
-/// One of them begins.
+/// Such a range begins.
 #[cold]
 pub fn range_begins() {
     let _keep = sys::Errno::keep();
@@ -72,7 +72,7 @@ pub fn range_begins() {
     }
 }
 
-/// One of them ends. (A range may be ended twice, or in a forked child.)
+/// Such a range ends. (A range may be ended twice, or in a forked child.)
 #[cold]
 pub fn range_ends() {
     let _keep = sys::Errno::keep();
@@ -82,7 +82,8 @@ pub fn range_ends() {
     }
 }
 
-/// Records from now on, or (`on` is 0) pauses, or (negative) changes nothing. 1 if the process is recorded, else 0. For libdoorbell, which looks for this name.
+/// Records from now on, or (`on` is 0) pauses, or (negative) changes nothing. 1 if the process is recorded, otherwise 0.
+/// libdoorbell looks this name up.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_agent_recording(on: i32) -> i32 {
     let _keep = sys::Errno::keep();

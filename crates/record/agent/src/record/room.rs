@@ -1,4 +1,4 @@
-//! Room for an event in a ring that is full: a larger ring, or a wait for the recorder.
+//! Room for an event in a full ring: a larger ring, or a wait for the recorder.
 
 use super::claim::{begin, claim};
 use super::mapping::open;
@@ -9,27 +9,27 @@ use tape::region;
 use tape::ring::{MAX_EVENT, Writer};
 use tape::rings::Size;
 
-/// True if so many bytes fit, after a wait or in a larger ring if need be.
+/// True if this many bytes fit, if necessary after a wait or in a larger ring.
 #[inline(always)]
 pub fn has_room(w: &mut Writer, len: usize) -> bool {
     w.fits(len) || makes_room(w, len)
 }
 
-/// (Given no body: one whose address is known here would lie in memory on the usual way, too.)
+/// (Does not get the body: if its address were passed here, the usual path would also keep it in memory.)
 #[cold]
 #[inline(never)]
 fn makes_room(w: &mut Writer, len: usize) -> bool {
     len <= MAX_EVENT && ((grow(w) && w.fits(len)) || (wait_for_room(w) && w.fits(len)))
 }
 
-/// A small ring that is half full: the thread goes on in a large one, where there is one. True: try again.
+/// A small ring is half full: moves the thread to a large one, if there is one. True: try again.
 #[cold]
 #[inline(never)]
 fn grow(w: &mut Writer) -> bool {
     if !w.is_growable() {
         return false;
     }
-    // From now on all of it is used, whatever comes of this.
+    // From now on the whole ring is used, even if the move fails.
     w.set_growable(false);
     let t = thread::here();
     if !core::ptr::eq(w, t.writer.get()) {
@@ -63,11 +63,11 @@ pub fn wait_for_room(w: &mut Writer) -> bool {
     while !w.fits(tape::ring::MAX_EVENT) {
         sys::nap(50_000);
         let b = s.beat.load(Ordering::Relaxed);
-        // About a second without a sign of life: the recorder is gone.
+        // About a second without a sign of life: the recorder has ended.
         still = if b == beat { still + 1 } else { 0 };
         beat = b;
         if still > 10_000 {
-            // Nobody will read any more; the program must not wait a second time.
+            // The ring has no reader any more; the program must not wait a second time.
             c.stopped.store(1, Ordering::Relaxed);
         }
         if c.stopped.load(Ordering::Relaxed) != 0 {

@@ -1,5 +1,5 @@
-//! A thread's end, which libc announces by the destructor of a key's value. The locks that the thread still holds are recorded, and
-//! its rings are given back.
+//! A thread's end, which libc reports through the destructor of a key's value. The locks that the thread still holds are
+//! recorded, and its rings are given back.
 
 use super::{pauses, push};
 use crate::process::region::{active, rings};
@@ -14,7 +14,7 @@ static KEY: AtomicUsize = AtomicUsize::new(0);
 /// may record something, so the agent's acts at the last call.
 const ROUNDS: usize = 4;
 
-/// From the constructor: creating a key allocates nothing.
+/// Called by the constructor: creating a key allocates nothing.
 pub fn begin() {
     if let Some(key) = key::create(ended) {
         KEY.store(key as usize + 1, Ordering::Relaxed);
@@ -25,13 +25,13 @@ pub fn begin() {
 pub fn give_key_back() -> bool {
     let ours = KEY.swap(0, Ordering::Relaxed);
     if ours != 0 {
-        // SAFETY: our key.
+        // SAFETY: the agent's key.
         unsafe { libc::pthread_key_delete((ours - 1) as libc::pthread_key_t) };
     }
     ours != 0
 }
 
-/// Asks to be told when the calling thread ends. Without a key the recorder notices it.
+/// Makes libc report the calling thread's end. Without a key the recorder notices it.
 pub fn tell(_: &Thread) {
     set(1);
 }
@@ -39,7 +39,7 @@ pub fn tell(_: &Thread) {
 fn set(round: usize) {
     let key = KEY.load(Ordering::Relaxed);
     if key != 0 {
-        // SAFETY: our key, whose value lies in the thread itself.
+        // SAFETY: the agent's key, whose value is stored in the thread itself.
         unsafe { libc::pthread_setspecific((key - 1) as libc::pthread_key_t, round as *const c_void) };
     }
 }
@@ -51,8 +51,8 @@ unsafe extern "C" fn ended(round: *mut c_void) {
     }
 }
 
-/// The thread ends: what it still holds, and the call that it is in, go on the tape, and the next thread may have its rings. If it does record something
-/// more, it is given others.
+/// The thread ends: its held locks and its current call are recorded, and the next thread may have its rings. If it
+/// records another event, it gets other rings.
 fn thread_ends(t: &Thread) {
     if t.capturing.replace((0, 0)).1 != 0 {
         pauses::range_ends();
@@ -74,15 +74,15 @@ fn thread_ends(t: &Thread) {
     // SAFETY: as above.
     let row = unsafe { &*t.call.get() };
     if let Some((function, body)) = row.event() {
-        // It was cancelled in there, or has ended itself.
+        // The thread was cancelled in the call, or has ended itself.
         push(w, tape::call::kind::IN_CALL, function, sys::tsc(), &body, &[], &[]);
         row.function.store(0, Ordering::Relaxed);
     }
     t.calls.set(row.seq.load(Ordering::Relaxed));
-    // (Lost events that are not in the ring: the recorder frees it, and says so.)
+    // (If the count of lost events does not fit into the ring, the recorder, which frees the ring, reports them.)
     let settled = w.settle_gap();
     w.publish();
-    // This first: a signal handler that finds 0 does not look for the tables.
+    // This first: a signal handler that finds 0 does not use the tables.
     t.pauses.set(0);
     compiler_fence(Ordering::SeqCst);
     t.writer.set(core::ptr::null_mut());

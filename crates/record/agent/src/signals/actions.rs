@@ -1,4 +1,4 @@
-//! What the program has installed for our signals.
+//! The program's actions for the agent's signals.
 
 use super::masks::{self, OURS};
 use crate::process::own_lock::OwnLock;
@@ -21,15 +21,15 @@ const KEPT_FLAGS: c_int = 1
     | 0x800
     | RESTORER;
 
-/// True once our handlers are in place.
+/// True when the agent's handlers are in place.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
-/// The function that libc passes, as it tells programs.
+/// The return function that libc passes, as programs get to see it.
 static RETURNS: AtomicUsize = AtomicUsize::new(0);
 
 type Both = [libc::sigaction; 2];
 // SAFETY: all zero is SIG_DFL with no flags and an empty mask.
 static THEIRS: OwnLock<Both, { word::SIGNALS }> = OwnLock::new(unsafe { core::mem::zeroed() });
-/// Changes with every change of `THEIRS`; odd while it is being changed. Handlers read without the lock.
+/// Changes with every change of `THEIRS`; odd during a change. Handlers read without the lock.
 static SEQ: AtomicU32 = AtomicU32::new(0);
 
 #[inline]
@@ -37,7 +37,7 @@ pub fn installed() -> bool {
     INSTALLED.load(Ordering::Acquire)
 }
 
-/// Puts a handler of ours in place of the program's, which it keeps. False if the kernel refuses.
+/// Replaces the program's handlers by the agent's and keeps the program's. False if the kernel refuses.
 pub fn install(handler: usize) -> bool {
     if installed() {
         return true;
@@ -51,7 +51,8 @@ pub fn install(handler: usize) -> bool {
         unsafe {
             let mut ours: libc::sigaction = core::mem::zeroed();
             ours.sa_sigaction = handler;
-            // NODEFER: our own store may fault again one layer below; ONSTACK: programs with small stacks bring their own.
+            // NODEFER: the agent's own store may fault again one layer below; ONSTACK: programs with small stacks bring
+            // their own.
             ours.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK | libc::SA_RESTART;
             if real::sigaction(signal, &ours, &mut theirs[i]) != 0 {
                 return false;
@@ -73,9 +74,9 @@ pub fn theirs(i: usize) -> libc::sigaction {
     loop {
         let before = SEQ.load(Ordering::Acquire);
         if before & 1 == 0 {
-            // SAFETY: plain words; a torn read is thrown away by the check below.
+            // SAFETY: plain words; a torn read is discarded by the check below.
             let a = unsafe { (THEIRS.peek() as *const libc::sigaction).add(i).read_volatile() };
-            // ORDERING: the words above before the second look at the count.
+            // ORDERING: the words above are read before the count is read again.
             fence(Ordering::Acquire);
             if SEQ.load(Ordering::Relaxed) == before {
                 return a;
@@ -85,15 +86,15 @@ pub fn theirs(i: usize) -> libc::sigaction {
     }
 }
 
-/// Changes the program's action; what it was. `None` from a handler that came in while it was changed.
+/// Changes the program's action and returns the old one. `None` from a handler that interrupted a change.
 pub fn set_theirs(i: usize, new: &libc::sigaction) -> Option<libc::sigaction> {
     let mut kept = *new;
     kept.sa_flags = kept.sa_flags & KEPT_FLAGS | RESTORER;
-    // SAFETY: 0 or the function that libc told us: an Option of a function.
+    // SAFETY: 0 or the function that libc passed: an Option of a function.
     kept.sa_restorer =
         unsafe { core::mem::transmute::<usize, Option<extern "C" fn()>>(RETURNS.load(Ordering::Relaxed)) };
     masks::change(&mut kept.sa_mask, |m| m & !masks::UNBLOCKABLE);
-    // A handler of the program's that came in between would ask for an action, and wait for this thread for ever.
+    // A handler of the program that interrupts the change would ask for an action, and wait for this thread forever.
     let mask = sys::signal_mask(libc::SIG_BLOCK, u64::MAX);
     let old = change(i, &kept);
     sys::signal_mask(libc::SIG_SETMASK, mask);

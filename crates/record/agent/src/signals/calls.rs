@@ -1,4 +1,4 @@
-//! The calls by which a program asks for and changes actions and masks, answered as if the kernel had them.
+//! The calls that read and change signal actions and masks, answered as if the kernel had the program's.
 
 use super::actions::{installed, set_theirs, tell, theirs};
 use super::entry::{install, is_ours};
@@ -10,13 +10,13 @@ use core::ffi::{c_int, c_uint};
 use core::sync::atomic::{AtomicU8, Ordering};
 
 const SIG_HOLD: usize = 2;
-/// SA_INTERRUPT, a flag of old systems, which Linux takes and forgets.
+/// SA_INTERRUPT, a flag of old systems, which Linux accepts and ignores.
 const INTERRUPT: c_int = 0x2000_0000;
 
-/// Signals (bits as in [`masks`]) whose handlers interrupt system calls: what siginterrupt has asked for.
+/// Signals (bits as in [`masks`]) whose handlers interrupt system calls: set by siginterrupt.
 static INTERRUPTS: AtomicU8 = AtomicU8::new(0);
 
-/// The signal, if it is one of ours and our handlers are in place.
+/// The index of one of the agent's signals, if its handlers are in place.
 fn ours(signal: c_int) -> Option<usize> {
     index(signal).filter(|_| installed())
 }
@@ -32,7 +32,7 @@ pub unsafe fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut li
     };
     // SAFETY: the caller passes null or valid structs, as for sigaction.
     unsafe {
-        // (Read before anything is written: both may be one.)
+        // (Read before anything is written: both pointers may be the same.)
         let new = new.as_ref().copied();
         let was = match new {
             _ if masks::place() == Place::VforkChild => in_child(i, new.as_ref()),
@@ -56,7 +56,7 @@ pub struct KernelAction {
     pub mask: u64,
 }
 
-/// sigaction by a system call: what the kernel has for the calling process.
+/// sigaction by a system call: the kernel's action for the calling process.
 pub fn kernel_action(signal: c_int, new: Option<&KernelAction>) -> KernelAction {
     let mut old = KernelAction::default();
     let new = new.map_or(0, |n| core::ptr::from_ref(n) as usize);
@@ -65,8 +65,8 @@ pub fn kernel_action(signal: c_int, new: Option<&KernelAction>) -> KernelAction 
     old
 }
 
-/// A vfork child has its parent's memory, but actions of its own: they are the kernel's to keep. Ours, which it has
-/// inherited, stands for the parent's.
+/// A vfork child has its parent's memory, but its own actions, so the kernel keeps them. The agent's handler, which the
+/// child has inherited, stands for the parent's action.
 fn in_child(i: usize, new: Option<&libc::sigaction>) -> libc::sigaction {
     let restorer = theirs(i).sa_restorer.map_or(0, |f| f as *const () as usize);
     let new = new.map(|n| KernelAction {
@@ -85,7 +85,7 @@ fn in_child(i: usize, new: Option<&libc::sigaction>) -> libc::sigaction {
     a
 }
 
-/// Installs a handler; the old one, or SIG_ERR.
+/// Installs a handler. Returns the old one, or SIG_ERR.
 fn act(signal: c_int, handler: usize, flags: c_int, mask: u64) -> usize {
     // SAFETY: zero is a valid sigaction.
     let (mut new, mut old): (libc::sigaction, libc::sigaction) = unsafe { core::mem::zeroed() };
@@ -96,7 +96,7 @@ fn act(signal: c_int, handler: usize, flags: c_int, mask: u64) -> usize {
     if unsafe { sigaction(signal, &new, &mut old) } == 0 { old.sa_sigaction } else { libc::SIG_ERR }
 }
 
-/// signal as the program calls it, with the semantics of BSD, as glibc's.
+/// signal as the program calls it, with the semantics of BSD like glibc's.
 ///
 /// # Safety
 /// As signal.
@@ -109,7 +109,7 @@ pub unsafe fn signal(signal: c_int, handler: usize) -> usize {
     act(signal, handler, if restarts { libc::SA_RESTART } else { 0 }, bit(signal))
 }
 
-/// signal with the semantics of System V, which glibc's is under `-std=c11`.
+/// signal with the semantics of System V, as glibc's under `-std=c11`.
 ///
 /// # Safety
 /// As signal.
@@ -148,7 +148,7 @@ fn remember_interrupts(i: usize, interrupts: bool) {
     }
 }
 
-/// One of our signals alone.
+/// A set with only this signal.
 fn only(signal: c_int) -> libc::sigset_t {
     // SAFETY: all zero is the empty set.
     let mut set: libc::sigset_t = unsafe { core::mem::zeroed() };
@@ -156,7 +156,7 @@ fn only(signal: c_int) -> libc::sigset_t {
     set
 }
 
-/// Blocks or unblocks one signal; whether it was blocked.
+/// Blocks or unblocks one signal. Returns whether it was blocked.
 fn one(how: c_int, signal: c_int) -> bool {
     // SAFETY: plain sets.
     unsafe {
@@ -266,16 +266,16 @@ pub unsafe fn sigvec(signal: c_int, new: *const Sigvec, old: *mut Sigvec) -> c_i
 
 type Mask = unsafe fn(c_int, *const libc::sigset_t, *mut libc::sigset_t) -> c_int;
 
-/// sigprocmask and pthread_sigmask as the program calls them: a thread that blocked our signals would be killed at its
-/// next doorbell, so they are left out, and the program is told what it asked for.
+/// sigprocmask and pthread_sigmask as the program calls them. A thread that blocked the agent's signals would be killed
+/// at its next doorbell. So these signals are left out, and the program reads back the mask that it set.
 ///
 /// # Safety
 /// As sigprocmask.
 pub unsafe fn mask(f: Mask, how: c_int, set: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int {
-    // SAFETY: the caller passes null or valid sets. (Read before anything is written: both may be one.)
+    // SAFETY: the caller passes null or valid sets. (Read before anything is written: both may be the same.)
     let set = unsafe { set.as_ref().copied() };
     let asked = set.as_ref().map_or(0, |s| bits_of(word(s)));
-    // Before there are doorbells: only who blocks our signals has to be known.
+    // Before the first doorbell, only threads that block the agent's signals matter.
     let matters = installed() || (asked != 0 && how != libc::SIG_UNBLOCK && region::active_here() && install());
     let given = set.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
     if !matters {

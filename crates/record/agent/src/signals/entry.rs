@@ -1,8 +1,8 @@
-//! The handler that the kernel knows.
+//! The signal handler that the kernel calls.
 //!
-//! What is not answered is handed to the program's handler by a jump, in the frame that the kernel made: it returns to where
-//! the kernel would have it return, and nothing of ours is left on the stack. Only a handler that did not ask for the
-//! alternate stack, where we run, gets its frame moved to the stack that was interrupted.
+//! An unanswered signal is handed to the program's handler by a jump, in the frame that the kernel made. That handler
+//! returns to where the kernel would make it return, and none of the agent's data is left on the stack. If the handler
+//! did not ask for the alternate stack, where the agent runs, its frame is moved to the interrupted stack.
 
 use super::actions::{self, theirs};
 use super::masks::{self, bit, in_handler, index, standing_for};
@@ -13,21 +13,21 @@ use core::ffi::{c_int, c_void};
 use trap::Registers;
 use trap::ucontext::Context;
 
-/// Puts our handlers in place. False if the kernel refuses.
+/// Puts the agent's handlers in place. False if the kernel refuses.
 pub fn install() -> bool {
     actions::install(on_signal as *const () as usize)
 }
 
-/// Where the handler goes on.
+/// Where the handler continues.
 #[repr(C)]
 struct Next {
     /// The program's handler; 0: return.
     handler: usize,
-    /// How far its frame was moved.
+    /// The distance by which its frame was moved.
     moved: usize,
 }
 
-/// Entered by the kernel: signal, siginfo, ucontext, and on the stack the address to return to.
+/// Entered by the kernel with the signal, siginfo and ucontext, and the return address on the stack.
 #[unsafe(naked)]
 unsafe extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     naked_asm!(
@@ -62,18 +62,18 @@ const RETURN: Next = Next { handler: 0, moved: 0 };
 
 unsafe extern "C" fn decide(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, frame: usize) -> Next {
     let _errno = sys::Errno::keep();
-    // SAFETY: the kernel passes a ucontext_t to an SA_SIGINFO handler, ours while it runs.
+    // SAFETY: the kernel passes a ucontext_t to an SA_SIGINFO handler, valid while it runs.
     let Some(mut c) = (unsafe { Context::from_handler(context) }) else { return RETURN };
     // SAFETY: the kernel's siginfo; si_code > 0 means that it, not a kill(), made the signal.
     let forced = unsafe { (*info).si_code } > 0;
     if fault::answered(signal, forced, &mut c) {
         return RETURN;
     }
-    // SAFETY: what the kernel gave us, handed on.
+    // SAFETY: the kernel's arguments, passed on.
     unsafe { hand_on(signal, info, context.cast(), frame, forced) }
 }
 
-/// Does what the kernel would have done with this signal had we not been there.
+/// Does what the kernel would do with this signal without the agent.
 unsafe fn hand_on(
     signal: c_int,
     info: *mut libc::siginfo_t,
@@ -82,7 +82,7 @@ unsafe fn hand_on(
     forced: bool,
 ) -> Next {
     let Some(i) = index(signal) else { return RETURN };
-    // SAFETY: the kernel's ucontext, and nobody else uses its mask meanwhile.
+    // SAFETY: the kernel's ucontext, whose mask only this handler uses.
     let mask = unsafe { &mut (*context).uc_sigmask };
     let inside = in_handler(masks::word(mask)) >> i & 1 != 0;
     let blocked = inside || thread::here().blocked.get() >> i & 1 != 0;
@@ -110,7 +110,7 @@ unsafe fn hand_on(
         // SAFETY: the kernel's frame.
         match unsafe { interrupted_stack(context, info, frame) } {
             Ok(by) => moved = by,
-            // As the kernel does where it cannot write the frame.
+            // As the kernel does if it cannot write the frame.
             Err(()) => {
                 die(libc::SIGSEGV, forced);
                 return RETURN;
@@ -130,8 +130,8 @@ unsafe fn hand_on(
     Next { handler: a.sa_sigaction, moved }
 }
 
-/// Ends the process as the signal would by default: a fault happens again when we return; what was sent, or has happened and
-/// is over, is sent again.
+/// Ends the process as the signal would by default. A fault happens again when the handler returns. A signal that was
+/// sent, or whose cause is over, is sent again.
 #[cold]
 fn die(signal: c_int, forced: bool) {
     // SAFETY: plain structs; a signal to the calling thread.
@@ -147,19 +147,19 @@ fn die(signal: c_int, forced: bool) {
     }
 }
 
-/// True if the address lies on the alternate stack that the kernel noted in the frame.
+/// True if the address is on the alternate stack that the kernel stored in the frame.
 fn on_alternate(stack: &libc::stack_t, at: usize) -> bool {
     stack.ss_flags & libc::SS_DISABLE == 0 && at.wrapping_sub(stack.ss_sp as usize) <= stack.ss_size
 }
 
-/// `fpregs` of a signal frame: where FXSAVE leaves room for software the kernel says how long the whole state is
-/// (asm/sigcontext.h, struct _fpx_sw_bytes).
+/// Offset in `fpregs` of a signal frame. There, in FXSAVE's space for software, the kernel stores the size of the whole
+/// state (asm/sigcontext.h, struct _fpx_sw_bytes).
 const SOFTWARE: usize = 464;
 const MAGIC: u32 = 0x4650_5853;
 const FXSAVE: usize = 512;
 
-/// Copies the kernel's frame, which lies on the alternate stack, to the stack that was interrupted. How far it was moved, 0
-/// if it need not be; an error where that stack cannot be written.
+/// Copies the kernel's frame from the alternate stack to the interrupted stack. Returns the distance, 0 if no move is
+/// needed; an error if that stack cannot be written.
 unsafe fn interrupted_stack(
     context: *mut libc::ucontext_t,
     info: *const libc::siginfo_t,
@@ -167,7 +167,7 @@ unsafe fn interrupted_stack(
 ) -> Result<usize, ()> {
     // SAFETY: the kernel's frame.
     let (c, sp) = unsafe { (&*context, Context::from_handler(context.cast()).map_or(0, |c| c.gpr(4)) as usize) };
-    // (A layer between the kernel and us has a frame of its own.)
+    // (A layer between the kernel and the agent has its own frame.)
     let is_the_kernels = context as usize == frame + 8;
     if !is_the_kernels || !on_alternate(&c.uc_stack, frame) || on_alternate(&c.uc_stack, sp) {
         return Ok(0);
@@ -183,7 +183,7 @@ unsafe fn interrupted_stack(
         end = end.max(state + if magic == MAGIC { size } else { FXSAVE });
     }
     let size = end - frame;
-    // Below the red zone, and as the kernel's lies to a cache line.
+    // Below the red zone, with the kernel frame's offset in a cache line.
     let to = (sp.wrapping_sub(128 + size + 64) & !63) + (frame & 63);
     let mut page = to;
     while page < to + size {
@@ -192,7 +192,7 @@ unsafe fn interrupted_stack(
         }
         page = (page & !4095) + 4096;
     }
-    // SAFETY: both were written, or can be, for `size` bytes, and do not overlap: they lie on two stacks.
+    // SAFETY: both ranges were written, or can be, for `size` bytes. They are on two stacks, so they do not overlap.
     unsafe {
         core::ptr::copy_nonoverlapping(frame as *const u8, to as *mut u8, size);
         let moved = to.wrapping_sub(frame);
@@ -204,7 +204,7 @@ unsafe fn interrupted_stack(
     }
 }
 
-/// True if this is our handler.
+/// True if this is the agent's handler.
 pub fn is_ours(handler: usize) -> bool {
     handler == on_signal as *const () as usize
 }

@@ -1,4 +1,4 @@
-//! What threads and programs inherit: blocked and ignored signals.
+//! Blocked and ignored signals that threads and programs inherit.
 
 use super::actions::{installed, theirs};
 use super::calls::kernel_action;
@@ -18,16 +18,16 @@ struct Birth {
     with: AtomicUsize,
 }
 
-/// Threads that have been made and have not begun, at most; those beyond begin with nothing blocked.
+/// Maximum number of threads that were made and have not begun. Any further thread begins with no signal blocked.
 const BIRTHS: usize = 64;
 static COMING: [Birth; BIRTHS] = [const {
     Birth { state: AtomicU8::new(0), blocked: AtomicU8::new(0), start: AtomicUsize::new(0), with: AtomicUsize::new(0) }
 }; BIRTHS];
 
-/// Makes a thread with `make`, which gets what the thread begins with and its argument.
+/// Makes a thread with `make`, which gets the thread's start function and argument.
 ///
 /// # Safety
-/// `attributes` is null or a thread's attributes; `start` and `with` are those of a new thread.
+/// `attributes` is null or a thread's attributes; `start` and `with` belong to a new thread.
 pub unsafe fn make_thread(
     attributes: *const c_void,
     start: *const c_void,
@@ -42,7 +42,7 @@ pub unsafe fn make_thread(
         // SAFETY: all zero is the empty set; the caller's attributes.
         unsafe {
             let mut own: libc::sigset_t = core::mem::zeroed();
-            // (PTHREAD_ATTR_NO_SIGMASK_NP, -1, where it has no mask of its own.)
+            // (PTHREAD_ATTR_NO_SIGMASK_NP, -1, if it has no mask of its own.)
             if real::pthread_attr_getsigmask_np(attributes, &mut own) == 0 {
                 bits = bits_of(word(&own));
             }
@@ -61,14 +61,14 @@ pub unsafe fn make_thread(
     r
 }
 
-/// What a new thread begins with.
+/// A new thread's start function and argument.
 #[repr(C)]
 struct Start {
     start: usize,
     with: usize,
 }
 
-/// Where such a thread begins: it goes on where it was to begin, with nothing of ours on its stack.
+/// Start function of such a thread. It jumps to the real start function and leaves nothing on the stack.
 #[unsafe(naked)]
 unsafe extern "C" fn begins(birth: *mut c_void) -> *mut c_void {
     naked_asm!(
@@ -94,7 +94,7 @@ extern "C" fn born(birth: &Birth) -> Start {
     s
 }
 
-/// Starts another program with `f`, which gets the mask that it would have had without us.
+/// Starts another program with `f`, under the mask that the program would have without the agent.
 pub fn over_spawn<R>(f: impl FnOnce() -> R) -> R {
     if !installed() {
         return f();
@@ -107,8 +107,8 @@ pub fn over_spawn<R>(f: impl FnOnce() -> R) -> R {
     r
 }
 
-/// Becomes another program with `f`, which gets the mask and the ignored signals that it would have had without us. `f` comes
-/// back only if it fails.
+/// Becomes another program with `f`, under the mask and ignored signals that the program would have without the agent.
+/// `f` returns only if it fails.
 pub fn over_exec<R>(f: impl FnOnce() -> R) -> R {
     if !installed() {
         return f();

@@ -1,8 +1,8 @@
-//! Which of our signals a thread has blocked, as it believes, and what was sent to it meanwhile.
+//! Which of the agent's signals a thread has blocked, as the thread sees it, and which were sent to it since.
 //!
-//! What it blocks by calls is a bit of its own. What is blocked while its handler runs must end as the kernel ends it: when
-//! the handler returns or jumps out (siglongjmp). So that stands in the kernel's mask, as a signal of libc's own that libc
-//! lets no program block ([`STANDS_FOR`]), and goes wherever the mask goes.
+//! A signal that the thread blocks by a call has a bit in the agent's own data. A signal that is blocked while its
+//! handler runs must be unblocked as the kernel does it: when the handler returns or jumps out (siglongjmp). So that
+//! state is kept in the kernel's mask, as a signal of libc's own that libc lets no program block ([`STANDS_FOR`]).
 
 use crate::process::sys;
 use crate::process::thread;
@@ -11,15 +11,15 @@ use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-/// SIGSEGV and SIGTRAP. Their places here are their bits here.
+/// SIGSEGV and SIGTRAP. An index here is the bit number.
 pub const OURS: [c_int; 2] = [libc::SIGSEGV, libc::SIGTRAP];
 
 pub fn index(signal: c_int) -> Option<usize> {
     OURS.iter().position(|&s| s == signal)
 }
 
-/// Signals of glibc's own, SIGSETXID and SIGCANCEL (nptl/internal-signals.h): blocked in the kernel's mask, they say that
-/// SIGSEGV or SIGTRAP is.
+/// glibc's internal signals SIGSETXID and SIGCANCEL (nptl/internal-signals.h). If one is blocked in the kernel's mask,
+/// SIGSEGV or SIGTRAP counts as blocked.
 const STANDS_FOR: [c_int; 2] = [33, 32];
 
 pub const fn bit(signal: c_int) -> u64 {
@@ -43,7 +43,7 @@ pub fn change(set: &mut libc::sigset_t, f: impl FnOnce(u64) -> u64) {
     unsafe { core::ptr::from_mut(set).cast::<u64>().write(now) };
 }
 
-/// Our bits (0 SIGSEGV, 1 SIGTRAP) of the kernel's.
+/// The kernel's bits as the agent's (0 SIGSEGV, 1 SIGTRAP).
 pub fn bits_of(mask: u64) -> u8 {
     pick(mask, &OURS)
 }
@@ -57,22 +57,22 @@ fn spread(bits: u8, to: &[c_int; 2]) -> u64 {
     one(0) | one(1)
 }
 
-/// The kernel's bits of ours.
+/// The agent's bits as the kernel's.
 pub fn mask_of(bits: u8) -> u64 {
     spread(bits, &OURS)
 }
 
-/// What stands in the kernel's mask for these bits.
+/// The signals that stand for these bits in the kernel's mask.
 pub fn standing_for(bits: u8) -> u64 {
     spread(bits, &STANDS_FOR)
 }
 
-/// Bits that are blocked because a handler runs, by the kernel's mask.
+/// Bits that are blocked because a handler runs, from the kernel's mask.
 pub fn in_handler(mask: u64) -> u8 {
     pick(mask, &STANDS_FOR)
 }
 
-/// What the calling thread has blocked, as it believes.
+/// The signals that the calling thread has blocked, as it sees it.
 pub fn blocked() -> u8 {
     let mask = sys::signal_mask(libc::SIG_BLOCK, 0);
     let t = thread::here();
@@ -80,30 +80,31 @@ pub fn blocked() -> u8 {
     by_calls | in_handler(mask) | bits_of(mask)
 }
 
-/// In a vfork child, before its mask changes: it has its parent's memory, but a mask of its own, and rings nothing, so from
-/// now on the kernel keeps all of it.
+/// In a vfork child, before its mask changes. It has its parent's memory, but its own mask, and rings no doorbell. So
+/// from now on the kernel keeps its whole mask.
 pub fn hand_over() {
     let (t, me) = (thread::here(), sys::getpid());
     if t.handed_over.get() != me {
         sys::signal_mask(libc::SIG_BLOCK, mask_of(t.blocked.get()));
-        // (The parent is another process, and does not take it for its own.)
+        // (The parent is another process, so it ignores this entry.)
         t.handed_over.set(me);
     }
 }
 
-/// A mask of the kernel's as the program is told it.
+/// A mask of the kernel as the program reads it.
 pub fn told(mask: u64, blocked: u8) -> u64 {
     mask & !STANDING | mask_of(blocked)
 }
 
-/// Our handlers are in place: what the calling thread has blocked in the kernel's mask is a bit of its own from now on.
+/// After the agent's handlers are in place: signals that the calling thread has blocked in the kernel's mask become bits
+/// of its own.
 pub fn take_over() {
     let before = bits_of(sys::signal_mask(libc::SIG_UNBLOCK, OUR_BITS));
     let t = thread::here();
     t.blocked.set(t.blocked.get() | before);
 }
 
-/// Where the caller is, for calls that change something. In a child that was forked nothing is pending any more.
+/// The caller's place, for calls that change something. In a forked child no signal is pending any more.
 pub fn place() -> Place {
     let place = wiped::place();
     if place == Place::JustForked {
@@ -116,7 +117,7 @@ pub fn place() -> Place {
     place
 }
 
-/// What the kernel would do for `how`, on our bits.
+/// The effect that `how` has in the kernel, on the agent's bits.
 pub fn after(how: c_int, before: u8, asked: u8) -> u8 {
     match how {
         libc::SIG_BLOCK => before | asked,
@@ -125,13 +126,13 @@ pub fn after(how: c_int, before: u8, asked: u8) -> u8 {
     }
 }
 
-/// The program has changed its mask, and the kernel's: `standing` stood there before, `now` is what is blocked from now on.
+/// The program has changed its mask, and so the kernel's: `standing` was set there before, `now` is blocked from now on.
 pub fn set(standing: u8, now: u8) {
     let t = thread::here();
     if standing == 0 {
         t.blocked.set(now);
     } else {
-        // In a handler: what it blocks ends with it.
+        // In a handler: a block that the handler makes ends with it.
         t.blocked.set(t.blocked.get() & now);
         let stays = standing_for(now & !t.blocked.get());
         sys::signal_mask(libc::SIG_BLOCK, stays);
@@ -144,18 +145,19 @@ pub fn set(standing: u8, now: u8) {
 pub type Sent = [u64; 16];
 const _: () = assert!(size_of::<libc::siginfo_t>() == size_of::<Sent>());
 
-/// Signals that were sent to the process, not to a thread, while the thread that got them had them blocked.
+/// Signals sent to the process, not to a thread, whose receiving thread had them blocked.
 static PENDING: AtomicU32 = AtomicU32::new(0);
 struct Kept(UnsafeCell<[Sent; 2]>);
-// SAFETY: element i is written by the thread that has set bit i + 8 of PENDING, and read by the one that has cleared bit i.
+// SAFETY: element i is written by the thread that has set bit i + 8 of PENDING, and read by the one that has cleared bit
+// i.
 unsafe impl Sync for Kept {}
 static KEPT: Kept = Kept(UnsafeCell::new([[0; 16]; 2]));
-/// Threads that wait for one of our signals, 0 if none does.
+/// The thread that waits for each of the agent's signals, 0 if there is none.
 static WAITS: [AtomicI32; 2] = [const { AtomicI32::new(0) }; 2];
 
 const TO_THREAD: i32 = -6; // SI_TKILL
 
-/// Keeps a signal that was sent while it is blocked. As the kernel does, only the first of several.
+/// Keeps a signal that was sent while it is blocked. As in the kernel, only the first of several.
 ///
 /// # Safety
 /// `info` is the kernel's.
@@ -178,7 +180,8 @@ pub unsafe fn keep(i: usize, info: *const libc::siginfo_t) {
     }
     // SAFETY: see Kept.
     unsafe { (*KEPT.0.get())[i] = sent };
-    // ORDERING: SeqCst: pairs with `begin_wait`: either the waiting thread sees the signal, or we see the thread.
+    // ORDERING: SeqCst: pairs with `begin_wait`: either the waiting thread sees the signal, or this thread sees the
+    // waiting one.
     PENDING.fetch_xor(filling | u32::from(bit), Ordering::SeqCst);
     let waits = WAITS[i].load(Ordering::SeqCst);
     if waits != 0
@@ -193,12 +196,12 @@ fn take_of_process(i: usize) -> Option<Sent> {
     if PENDING.load(Ordering::SeqCst) & bit == 0 {
         return None;
     }
-    // SAFETY: a copy that counts only if we are the one who clears the bit.
+    // SAFETY: a copy, used only if this thread is the one that clears the bit.
     let sent = unsafe { (*KEPT.0.get())[i] };
     (PENDING.fetch_and(!bit, Ordering::AcqRel) & bit != 0).then_some(sent)
 }
 
-/// Takes a signal that was kept.
+/// Takes a kept signal.
 pub fn take(i: usize) -> Option<Sent> {
     let t = thread::here();
     let bit = 1u8 << i;
@@ -210,23 +213,23 @@ pub fn take(i: usize) -> Option<Sent> {
     take_of_process(i)
 }
 
-/// What is kept for the calling thread.
+/// The signals kept for the calling thread.
 pub fn pending() -> u8 {
     thread::here().pending.get() | PENDING.load(Ordering::Relaxed) as u8 & 3
 }
 
-/// The program ignores a signal: what was kept of it is gone.
+/// The program ignores a signal: kept ones are dropped.
 pub fn drop_kept(i: usize) {
     while take(i).is_some() {}
 }
 
 fn send(tid: i32, signal: c_int, sent: &mut Sent) {
     let (pid, info) = (sys::getpid() as usize, core::ptr::from_mut(sent) as usize);
-    // SAFETY: a siginfo of our own; a process may send itself any.
+    // SAFETY: a local siginfo; a process may send itself any.
     unsafe { sys::syscall6(libc::SYS_rt_tgsigqueueinfo, pid, tid as usize, signal as usize, info, 0, 0) };
 }
 
-/// Sends this thread again what it has unblocked: all at once, so that the kernel chooses the order.
+/// Sends this thread its unblocked signals again, all together, so that the kernel chooses the order.
 pub fn deliver() {
     let due = pending() & !blocked();
     if due == 0 {
@@ -243,8 +246,8 @@ pub fn deliver() {
     sys::signal_mask(libc::SIG_UNBLOCK, OUR_BITS & !before);
 }
 
-/// A signal that was sent while a handler of ours runs: the kernel blocks it from now on, until that handler returns or jumps
-/// out, and then delivers it. `mask` is the one that the handler goes on with.
+/// A signal that was sent while the program's handler runs: the kernel blocks it until that handler returns or jumps out,
+/// and then delivers it. `mask` is the one that the handler returns to.
 pub fn postpone(i: usize, mask: &mut libc::sigset_t, info: *const libc::siginfo_t) {
     sys::signal_mask(libc::SIG_BLOCK, bit(OURS[i]));
     change(mask, |m| m | bit(OURS[i]));

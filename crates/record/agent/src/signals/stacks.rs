@@ -1,8 +1,9 @@
 //! Alternate stacks that are too small for a trap.
 //!
-//! A program may give a thread a stack of 2,048 bytes for handlers that never run. A trapped doorbell would run there: the kernel's
-//! frame alone is longer on CPUs with AVX-512, and the process would be killed. Such a thread gets a stack of doorbell's in its place,
-//! which the program never hears of: it is told what it asked for. Its own handlers run there, too, with more room.
+//! A program may give a thread a stack of 2,048 bytes for handlers that never run. A trapped doorbell would run there. On
+//! CPUs with AVX-512 the kernel's frame alone is longer, and the process would be killed. Such a thread gets a stack from
+//! doorbell instead. The program does not notice: it reads back the stack that it set. Its own handlers also run on
+//! doorbell's stack, with more room.
 
 use crate::process::wiped::Place;
 use crate::process::{real, session, sys, thread};
@@ -11,20 +12,20 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tape::region::tap;
 
-/// What the handler takes beyond the kernel's frame.
+/// Stack that the handler needs in addition to the kernel's frame.
 const HANDLER: usize = 4096;
 const BYTES: usize = 64 << 10;
-/// Threads with stacks of ours at a time. Others keep their own.
+/// Maximum number of threads with doorbell's stacks at a time. Others keep their own.
 const STACKS: usize = 64;
 const SS_AUTODISARM: c_int = 1 << 31;
 
 struct Stack {
-    /// The thread that it was given to, and above it its process; 0 if it is free. A forked child's one thread may have one that was
-    /// given to it in its parent.
+    /// The thread that has it, and in the upper half its process; 0 if it is free. A forked child's only thread may have
+    /// a stack that it got in its parent.
     owner: AtomicU64,
-    /// Where it is mapped; 0 until first used.
+    /// Address of its mapping; 0 until first used.
     at: AtomicUsize,
-    /// What the program asked for.
+    /// The stack that the program set.
     theirs: AtomicUsize,
     size: AtomicUsize,
 }
@@ -58,7 +59,7 @@ pub unsafe fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) ->
         // SAFETY: the caller's.
         return unsafe { real::sigaltstack(new, old) };
     }
-    // SAFETY: the caller's. Nothing is read or written that the kernel has not been given; both may be one.
+    // SAFETY: the caller's. Reads and writes only what the kernel has been given; both pointers may be the same.
     unsafe {
         let same = core::ptr::eq(new, old) && !new.is_null();
         let before = if same { Some(new.read()) } else { None };
@@ -78,9 +79,9 @@ pub unsafe fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) ->
     0
 }
 
-/// The thread has this stack now: gives it one of ours if it is too small.
+/// The thread now has the stack `asked`: replaces it by one of doorbell's if it is too small.
 fn replace(asked: &libc::stack_t, had: Option<&'static Stack>) {
-    // SAFETY: a number of the process's own.
+    // SAFETY: reads a number of this process.
     let frame = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
     let is_small = asked.ss_flags & libc::SS_DISABLE == 0 && asked.ss_size < frame.max(2048) + HANDLER;
     let me = thread::here().id();
@@ -99,14 +100,14 @@ fn replace(asked: &libc::stack_t, had: Option<&'static Stack>) {
     }
 }
 
-/// A stack for this thread: one that was never used, or of a thread of this process that has ended.
+/// A stack for this thread: one that was never used, or one whose thread of this process has ended.
 fn claim(tid: i32) -> Option<&'static Stack> {
     let process = sys::getpid();
     let owned = |tid: i32| (process as u64) << 32 | u64::from(tid as u32);
     OURS.iter().find_map(|s| {
         let owner = s.owner.load(Ordering::Relaxed);
         let of = owner as u32 as i32;
-        // SAFETY: signal 0 only asks whether there is such a thread.
+        // SAFETY: signal 0 only checks whether there is such a thread.
         let gone = || unsafe {
             sys::syscall6(libc::SYS_tgkill, process as usize, of as usize, 0, 0, 0, 0) == -(libc::ESRCH as isize)
         };
@@ -116,7 +117,7 @@ fn claim(tid: i32) -> Option<&'static Stack> {
         s.owner.compare_exchange(owner, owned(tid), Ordering::AcqRel, Ordering::Relaxed).ok()?;
         if s.at.load(Ordering::Relaxed) == 0 {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            // SAFETY: a fresh mapping of our own.
+            // SAFETY: a fresh mapping.
             let at = unsafe { sys::mmap(sys::AWAY, BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
             s.at.store(at.unwrap_or(0), Ordering::Relaxed);
         }

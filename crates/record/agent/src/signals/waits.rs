@@ -1,4 +1,4 @@
-//! Waits for signals, and what is pending.
+//! Waits for signals, and pending signals.
 
 use super::actions::installed;
 use super::masks::{self, OURS, Sent, bits_of, mask_of, word};
@@ -20,14 +20,15 @@ pub unsafe fn sigpending(set: *mut libc::sigset_t) -> c_int {
     r
 }
 
-/// Waits with `f` for signals of a set that holds ours. What was kept comes first: it is handed to `kept`.
+/// Waits with `f` for signals of a set that contains some of the agent's. A kept signal is delivered first, through
+/// `kept`.
 fn wait<R>(set: &libc::sigset_t, kept: impl FnOnce(c_int, &Sent) -> R, f: impl FnOnce() -> R) -> R {
     let bits = if installed() { bits_of(word(set)) } else { 0 };
     if bits == 0 {
         return f();
     }
     masks::place();
-    // Nothing is rung while we wait: the kernel may block them, and then it wakes us.
+    // This thread rings no doorbell while it waits. So the kernel may block these signals, and then wakes it.
     sys::signal_mask(libc::SIG_BLOCK, mask_of(bits));
     masks::begin_wait(bits);
     // (The kernel takes the lowest number first.)
@@ -108,7 +109,7 @@ pub unsafe fn sigsuspend(set: *const libc::sigset_t) -> c_int {
     r
 }
 
-/// The one of 4.3BSD, with a mask of 32 signals.
+/// The variant of 4.3BSD, with a mask of 32 signals.
 ///
 /// # Safety
 /// As sigpause.
@@ -120,7 +121,7 @@ pub unsafe fn sigpause_mask(low: c_int) -> c_int {
     unsafe { sigsuspend(&set) }
 }
 
-/// The one of X/Open: the present mask without one signal.
+/// The variant of X/Open: the present mask without one signal.
 ///
 /// # Safety
 /// As sigpause.

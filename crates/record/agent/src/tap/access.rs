@@ -1,4 +1,4 @@
-//! Loads and stores of the program's that are made for it, at the width that it made them.
+//! Loads and stores that the agent makes for the program, in the same width.
 
 /// Stores the low `width` bytes of `value`.
 ///

@@ -1,4 +1,5 @@
-//! Answers faults in what the tap has changed: doorbell pages, guarded USERD pages, sites that are being rewritten.
+//! Answers faults in memory that the tap has changed: doorbell pages, guarded USERD pages, sites that are being
+//! rewritten.
 
 use super::{access, channel, page, shadow, site, submit};
 use crate::fault::Fault;
@@ -8,7 +9,7 @@ use tape::region::trouble;
 use trap::ucontext::Context;
 use trap::{Kind, Registers};
 
-/// True if the fault was ours and the program goes on.
+/// True if the tap answered the fault and the program continues.
 pub fn answer(fault: Fault, c: &mut Context) -> bool {
     match fault {
         Fault::Breakpoint { at } => breakpoint(c, at),
@@ -51,7 +52,7 @@ fn code_at(rip: u64) -> [u8; 64] {
         {
             return code;
         }
-        // SAFETY: the instruction did not fit into this page, so its rest lies in the next, executable, page.
+        // SAFETY: the instruction did not fit into this page, so its rest is in the next page, which is executable.
         unsafe { core::ptr::copy_nonoverlapping((rip as usize + n) as *const u8, code.as_mut_ptr().add(n), 15 - n) };
     }
     code
@@ -60,8 +61,9 @@ fn code_at(rip: u64) -> [u8; 64] {
 fn doorbell(c: &mut Context, p: usize, offset: u64) -> bool {
     let rip = c.rip();
     let code = code_at(rip);
-    // ORDERING: Acquire: a stub is made known before the first byte of its site changes. If there is none now, what was
-    // read is the program's code; else another thread is rewriting this very site, and the stub makes the store.
+    // ORDERING: Acquire: a stub is published before the first byte of its site changes. If there is none now, the bytes
+    // that were read are the program's code. Otherwise another thread is rewriting this very site, and the stub makes the
+    // store.
     fence(Ordering::Acquire);
     if let Some(stub) = site::stub_of(rip, || code) {
         c.set_rip(stub);
@@ -98,8 +100,8 @@ fn doorbell(c: &mut Context, p: usize, offset: u64) -> bool {
     true
 }
 
-/// An instruction that we do not understand. Never stop the program for it: its rings and its page are its own again, and
-/// the tape says that submissions go by unseen from now on.
+/// An instruction that the agent cannot decode. The program must not stop for it: it gets its rings and its page back,
+/// and the tape records that later submissions are not seen.
 #[cold]
 fn give_up(p: usize) -> bool {
     region::trouble(trouble::UNDECODED);
@@ -107,13 +109,13 @@ fn give_up(p: usize) -> bool {
     page::open(p)
 }
 
-/// An access to the shadow of a USERD page: it is guarded, or was when the access was made.
+/// An access to the shadow of a USERD page. The page is guarded, or was when the access was made.
 fn userd(c: &mut Context, slot: usize, addr: u64) -> bool {
     if !channel::claim(slot) {
         return false;
     }
-    // The guard may have been lifted before we came here: then the access simply goes again.
-    // SAFETY: we hold the claim.
+    // Another thread may have lifted the guard since: then the access is simply made again.
+    // SAFETY: this thread holds the claim.
     if let Some(ch) = unsafe { channel::get(slot) }.filter(|ch| ch.guarded && shadow::userd_of(addr) == Some(slot)) {
         let access = trap::decode(&code_at(c.rip()));
         let load = access.as_ref().is_some_and(|a| a.kind == Kind::Load);
@@ -136,7 +138,7 @@ fn userd(c: &mut Context, slot: usize, addr: u64) -> bool {
             None => false,
         };
         if !done {
-            // Let the instruction run on the page itself, with GP_GET as fresh as it just became.
+            // Let the instruction run on the page itself, with the fresh GP_GET.
             shadow::unguard(ch);
         }
     }

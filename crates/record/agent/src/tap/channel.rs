@@ -1,7 +1,7 @@
-//! The channels that the agent follows: a fixed table beside the slots in shared memory.
+//! The channels that the agent follows: a fixed table next to the slots in shared memory.
 //!
-//! Filled and emptied in the cold zone. The tap reads an entry only under the slot's claim, and the cold zone changes one
-//! only after it has taken the claim too, so a channel cannot vanish under a tap.
+//! Filled and emptied in the cold zone. The tap reads an entry only under the slot's claim. The cold zone also changes an
+//! entry only under the claim, so a channel cannot vanish under a tap.
 
 use super::ranges;
 use crate::process::{region, sys, thread};
@@ -17,11 +17,12 @@ pub const GP_GET: u64 = 0x88;
 /// Bytes of a channel's USERD.
 pub const USERD: u64 = 512;
 
-/// What the tap needs of one channel. (No two share a cache line: a launch writes to its channel while other threads launch on the next.)
+/// A channel's data for the tap. (No two share a cache line: a launch writes to its channel while other threads launch on
+/// the next.)
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub struct Channel {
-    /// Where the program writes its GPFIFO entries (a shadow, or the thing itself); 0 when it is not mapped.
+    /// Where the program writes its GPFIFO entries (a shadow, or the real ring); 0 when it is not mapped.
     pub ring: u64,
     /// Where it writes GP_PUT: its USERD.
     pub userd: u64,
@@ -35,11 +36,11 @@ pub struct Channel {
     pub watch: u32,
     /// Segment base set by GPFIFO opcode 4 (address bits 56:40).
     pub base: u64,
-    /// The ranges that held the last segments, and the table generation they were true for. Two: the entries of one submission
-    /// often take turns, the program's words and the driver's own.
+    /// The ranges that held the last segments, and the generation of the table that they are from. Two, because the
+    /// entries of one submission often alternate between the program's words and the driver's own.
     pub last: [ranges::Range; 2],
     pub last_generation: u64,
-    /// Which of them was found later.
+    /// Which of the two was found later.
     pub later: bool,
     /// GPU virtual addresses, for resolving them later if they are not mapped yet.
     pub gpfifo_va: u64,
@@ -53,9 +54,9 @@ pub struct Channel {
     pub guarded: bool,
     /// The program reads GP_GET: its USERD page stays guarded for good.
     pub reads_get: bool,
-    /// Submissions until the first guard is lifted, if GP_GET was not read.
+    /// Submissions left until the first guard is lifted, if GP_GET was not read.
     pub learning: u32,
-    /// Its latest doorbell went by in a pause.
+    /// Its latest doorbell was in a pause.
     pub paused: bool,
 }
 
@@ -86,7 +87,7 @@ impl Channel {
 }
 
 impl Channel {
-    /// What the program has written since GP_PUT was `from`: GP_PUT now, and how many entries that is. Nothing where the
+    /// The program's writes since GP_PUT was `from`: GP_PUT now, and the number of new entries. That number is 0 if the
     /// ring cannot be seen, or for a GP_PUT that the hardware would not take either.
     #[inline]
     pub fn written(&self, from: u32) -> (u32, u32) {
@@ -114,7 +115,7 @@ impl Channel {
 const _: () = assert!(align_of::<Channel>() == 64);
 
 struct Table(UnsafeCell<[Channel; SLOTS]>);
-// SAFETY: element i is touched under slot i's claim only.
+// SAFETY: element i is accessed under slot i's claim only.
 unsafe impl Sync for Table {}
 static TABLE: Table = Table(UnsafeCell::new([Channel::NONE; SLOTS]));
 
@@ -132,14 +133,14 @@ pub unsafe fn get(i: usize) -> Option<&'static mut Channel> {
     Some(unsafe { &mut *(TABLE.0.get() as *mut Channel).add(i) })
 }
 
-/// Where a channel lies, as far as the program sees it.
+/// Addresses of a channel's parts, as the program sees them.
 pub struct Lies {
     pub watch: u32,
     pub ring: Span,
     pub userd: Span,
 }
 
-/// Addresses of the program's: the first, and the first behind.
+/// A range of the program's addresses: the first, and the first after it.
 #[derive(Clone, Copy)]
 pub struct Span(pub u64, pub u64);
 
@@ -149,13 +150,13 @@ impl Span {
     }
 }
 
-/// Where the channel of slot `i` lies. For the holder of the cold zone's lock, under which alone this changes (but for a shadow
-/// that is taken away); no tap at work is waited for.
+/// The addresses of slot `i`'s channel. The caller holds the cold zone's lock; without it they change only when a shadow
+/// is taken away. Does not wait for a tap at work.
 pub fn lies(i: usize) -> Option<Lies> {
     if i >= SLOTS {
         return None;
     }
-    // SAFETY: in bounds. Taps write to other fields only, and whole words are read.
+    // SAFETY: in bounds. Taps write only to other fields, and these reads take whole words.
     unsafe {
         let c = (TABLE.0.get() as *const Channel).add(i);
         let ring = (&raw const (*c).ring).read_volatile();
@@ -168,7 +169,7 @@ pub fn lies(i: usize) -> Option<Lies> {
 
 /// USERD pages that are shadows, for the fault handler: the program's page address by slot, 0 if there is none.
 pub static USERDS: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
-/// How many there are, so that the handler need not look.
+/// Number of such shadows, so that the handler can skip the search.
 pub static SHADOWS: AtomicU32 = AtomicU32::new(0);
 
 const HASH: usize = 2048;
@@ -180,7 +181,8 @@ fn hash(token: u32) -> usize {
     (token.wrapping_mul(0x9e37_79b1) >> 21) as usize % HASH
 }
 
-/// The slot of a token. Two GPUs may use the same token: then the one whose device is `device`, if known, else the first.
+/// The slot of a token. Two GPUs may use the same token: then the one whose device is `device`, if known, otherwise the
+/// first.
 #[inline]
 pub fn by_token(token: u32, device: u32) -> Option<usize> {
     let mut at = hash(token);
@@ -241,7 +243,7 @@ pub fn forget_token(slot: usize) {
     }
 }
 
-/// Takes a slot's claim from outside the tap, waiting for a tap at work. Returns false if it does not come free within
+/// Takes a slot's claim from outside the tap, waiting for a tap at work. Returns false if it does not become free within
 /// about a second (its owner died in the tap).
 pub fn claim(slot: usize) -> bool {
     let Some(s) = region::slot(slot) else { return false };
@@ -255,12 +257,13 @@ pub fn claim(slot: usize) -> bool {
     false
 }
 
-/// Threads that have left rings to the owner of a slot's claim, and how many each: `thread << 32 | rings`, 0 is free.
+/// Threads that have left doorbells to the owner of a slot's claim, and how many each: `thread << 32 | rings`, 0 is free.
 static LEFT: [[AtomicU64; LEAVING]; SLOTS] = [const { [const { AtomicU64::new(0) }; LEAVING] }; SLOTS];
-/// Threads at a time that are known; of others it is not known that it was they who rang.
+/// Maximum number of such threads at a time. For further doorbells the thread that rang is unknown.
 const LEAVING: usize = 8;
 
-/// Leaves the calling thread's ring to the owner of slot `i`'s claim. False if there is none any more: the caller is the owner.
+/// Leaves the calling thread's doorbell to the owner of slot `i`'s claim. False if the claim is free again: the caller is
+/// the owner.
 #[cold]
 #[inline(never)]
 pub fn leave(i: usize, slot: &Slot) -> bool {
@@ -283,7 +286,7 @@ pub fn leave(i: usize, slot: &Slot) -> bool {
     false
 }
 
-/// The thread of a ring that was left to the owner of slot `i`'s claim; 0 if it is not known.
+/// The thread of a doorbell that was left to the owner of slot `i`'s claim; 0 if unknown.
 pub fn take_left(i: usize) -> u32 {
     let fewer = |v: u64| match v & 0xffff_ffff {
         0 => None,
@@ -295,14 +298,15 @@ pub fn take_left(i: usize) -> u32 {
     taken.map_or(0, |v| (v >> 32) as u32)
 }
 
-/// Gives a claim taken by [`claim`] back and says how many rings were handed over meanwhile: the caller makes them
+/// Gives back a claim taken by [`claim`]. Returns how many doorbells were handed over since: the caller makes them
 /// (`submit::settle`).
 pub fn unclaim(slot: usize) -> u32 {
-    // ORDERING: AcqRel: our changes before the next claim, the waiting threads' entries before we make their rings.
+    // ORDERING: AcqRel: this thread's changes before the next claim; the waiting threads' entries before this thread
+    // makes their doorbells.
     region::slot(slot).map_or(0, |s| s.claim.swap(0, Ordering::AcqRel).saturating_sub(1))
 }
 
-/// Slots that were used so far: those below.
+/// One more than the highest slot used so far.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Slot `i` is about to be used.
@@ -310,8 +314,8 @@ pub fn begins(i: usize) {
     USED.fetch_max(i + 1, Ordering::Relaxed);
 }
 
-/// In a forked child: the channels are the parent's. (A child gets memory of its own for each page that it writes to: what was never used is
-/// not touched.)
+/// In a forked child: the channels are the parent's. (Writing to a page gives the child a copy of it, so slots that were
+/// never used are not touched.)
 pub fn renew() {
     let used = USED.load(Ordering::Relaxed).min(SLOTS);
     if used == 0 {
@@ -361,7 +365,7 @@ mod tests {
                 .collect();
             left.extend(all.into_iter().map(|t| t.join().unwrap()));
         });
-        // One more than there is room for is not known.
+        // There is no room for one more, so its thread is unknown.
         assert!(leave(i, &slot));
         let mut taken = BTreeMap::new();
         for _ in 1..slot.claim.load(Ordering::Relaxed) {

@@ -8,10 +8,11 @@ use pushbuf::gpfifo::Raw;
 use tape::region::Control;
 use tape::stamp::{CopiedBody, kind, payload};
 
-/// Words of such a segment, at most. CUDA 13's have some 20.
+/// Maximum words of such a segment. CUDA 13's have some 20.
 const SHORT: usize = 512;
 
-/// If a segment moves data by the copy engine: the GPFIFO entry of a copy that has its times stored. `entry`: the channel's slot, and the entry's number.
+/// If a segment moves data with the copy engine: the GPFIFO entry of a copy that has its times stored. `entry`: the
+/// channel's slot, and the entry's number.
 #[inline(never)]
 pub fn timed(
     length: usize,

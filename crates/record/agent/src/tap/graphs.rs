@@ -14,15 +14,15 @@ use pushbuf::qmd::end_time::{self, Handed, Node};
 use tape::region::Control;
 use tape::stamp::{AS_BEFORE, LaunchedBody, Run, STRIDE, kind, payload};
 
-/// QMDs of graphs that are remembered, and groups of them that start one another.
+/// Maximum numbers of remembered QMDs of graphs, and of groups of QMDs that start one another.
 const NODES: usize = 1 << 15;
 const GROUPS: usize = 1 << 12;
 /// How far from its hash a QMD may be in the table.
 const NEAR: usize = 32;
-/// QMDs of one upload, at most; runs of QMDs of one group.
+/// Maximum numbers of QMDs of one upload, and of runs of QMDs of one group.
 const UPLOAD: usize = 1 << 12;
 const RUNS: usize = 8;
-/// Words of a segment that launches a graph, at most.
+/// Maximum words of a segment that launches a graph.
 const SHORT: usize = 1024;
 /// Words of a write into QMDs, without the data.
 const WRITE: usize = 9;
@@ -54,15 +54,15 @@ struct State {
     groups: [Group; GROUPS],
     next_group: u32,
     uploads: u32,
-    /// The latest upload: so many nodes, in the order of their addresses. A graph of some thousand nodes is uploaded by several segments.
+    /// The latest upload: `n` nodes in address order. A graph of some thousand nodes is uploaded in several segments.
     upload: [Node; UPLOAD],
     n: usize,
 }
 
-/// 1.2 MiB, mapped when the first kernel is stamped: most programs need none of it. Null until then.
+/// 1.2 MiB, mapped when the first kernel is stamped, because most programs do not need it. Null until then.
 static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
 
-/// On a cache line of its own: launches read what the linker may put next to it.
+/// On a separate cache line: launches read the data that the linker may put next to it.
 #[repr(align(128))]
 struct Busy(AtomicBool);
 static BUSY: Busy = Busy(AtomicBool::new(false));
@@ -101,7 +101,7 @@ pub fn uploaded(length: usize, word: impl Fn(usize) -> u32) {
     });
 }
 
-/// Nodes of an upload, behind those of the one before.
+/// Nodes of an upload, after those of the upload before.
 struct Upload<'a> {
     nodes: &'a mut [Node; UPLOAD],
     n: usize,
@@ -123,7 +123,7 @@ fn find(nodes: &[Node], address: u64) -> Option<usize> {
 
 /// True if nodes continue the upload before: one of them starts an earlier node, or an earlier node starts one of them.
 ///
-/// (A node that is uploaded again may be another graph's. So it connects nothing.)
+/// (A node that is uploaded again may belong to another graph. So it connects nothing.)
 fn continues(before: &[Node], nodes: &[Node]) -> bool {
     let is_old = |qmd: u64| find(before, qmd).is_some() && find(nodes, qmd).is_none();
     let is_new = |qmd: u64| find(nodes, qmd).is_some() && find(before, qmd).is_none();
@@ -148,7 +148,7 @@ impl State {
         nodes.sort_unstable_by_key(|node| node.address);
         let goes_on = continues(before, nodes);
         for node in before {
-            // (Without an address it is none.)
+            // (Without an address it is not a node.)
             if !goes_on || find(nodes, node.address).is_some() {
                 *node = Node::NONE;
             }
@@ -170,7 +170,8 @@ impl State {
         let n = self.n;
         let Some(nodes) = self.upload.get_mut(..n) else { return };
         nodes.sort_unstable_by_key(|node| node.address);
-        // A QMD and those that it starts are one group. Its number is the lowest of its nodes', passed on until no node changes.
+        // A QMD and those that it starts form one group. Its number is the lowest of its nodes' numbers, passed on until
+        // no node changes.
         nodes.iter_mut().enumerate().for_each(|(i, node)| node.group = i as u32);
         loop {
             let mut changed = false;
@@ -216,7 +217,7 @@ impl State {
                         *run = Run { qmd: node.address, count: 1, pad: 0 };
                         group.n += 1;
                     }
-                    // Too scattered: its ends stay unknown.
+                    // Too scattered: its ends remain unknown.
                     None => return,
                 },
             }
@@ -248,7 +249,7 @@ impl State {
 
 /// If a segment launches graphs that were uploaded before: the GPFIFO entry of a copy that has their ends stored.
 ///
-/// `entry`: the channel's slot, and the entry's number. `can_copy`: the GPU may be given one.
+/// `entry`: the channel's slot, and the entry's number. `can_copy`: whether the GPU may be given a copy.
 #[inline(never)]
 pub fn launch(
     length: usize,
@@ -386,7 +387,7 @@ mod tests {
         let chain = |of: std::ops::Range<u64>, end: u64| {
             of.rev().map(|i| (at(i), true, [if i == end { 0 } else { at(i + 1) }, 0])).collect::<Vec<_>>()
         };
-        // A graph before it, at the place of its beginning.
+        // A graph before it, at its first addresses.
         upload(&mut s, &chain(0..4, 3));
         // 0 to 9 and 20 to 29, then 10 to 19 and 30 to 39.
         upload(&mut s, &[chain(0..10, 39), chain(20..30, 39)].concat());
@@ -395,15 +396,15 @@ mod tests {
         assert!((1..40).all(|i| s.find(at(i)) == Some(group)));
         let of = &s.groups[group as usize];
         assert_eq!((of.n, of.kernels, of.runs[0]), (1, 40, Run { qmd: at(0), count: 40, pad: 0 }));
-        // Another graph in some of its places: the rest is gone.
+        // Another graph at some of its addresses: the rest is removed.
         upload(&mut s, &chain(5..8, 7));
         let other = s.find(at(5)).unwrap();
         assert_ne!(other, group);
         assert_eq!((s.groups[other as usize].kernels, s.n), (3, 3));
-        // One node again, with other arguments: it is of its graph still.
+        // One node again, with other arguments: it still belongs to its graph.
         upload(&mut s, &[(at(6), true, [at(7), 0])]);
         assert_eq!(s.find(at(6)), s.find(at(7)));
-        // More than are remembered.
+        // More than the table holds.
         upload(&mut s, &chain(0..UPLOAD as u64 + 9, UPLOAD as u64 + 9));
         upload(&mut s, &chain(0..3, 2));
         assert_eq!(s.n, 3);

@@ -1,34 +1,36 @@
-//! Addresses of the program's that are unmapped for a moment, while the pages there are exchanged: nothing else may come to lie
-//! there meanwhile.
+//! Addresses of the program that are unmapped for a moment, while their pages are exchanged. During that moment nothing
+//! else may be mapped there.
 //!
-//! The kernel hands out no address below [`HANDED_OUT`] by itself. There only a mapping that the program asks for at an address can
-//! take the place, and such calls wait ([`place`]).
+//! The kernel itself chooses no address below [`HANDED_OUT`]. Only a mapping that the program requests at an address can
+//! take that place, and such calls wait ([`place`]).
 
 use crate::process::sys;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Below this the kernel puts nothing by itself: both of its layouts begin far above (a third of the address space, or its end).
+/// The kernel itself places nothing below this: both of its layouts begin far above (a third of the address space, or its
+/// end).
 const HANDED_OUT: u64 = 1 << 40;
 /// Naps of 50 us: the longest wait, above a second, for a thread that was taken off its CPU.
 const PATIENCE: u32 = 20_000;
 
-/// A hole is there, or about to come.
+/// A hole is open, or about to be.
 static OPEN: AtomicU32 = AtomicU32::new(0);
 /// Running calls that map at an address of the program's choice.
 static PLACING: AtomicU32 = AtomicU32::new(0);
 
-/// True if nobody but the program can put something into a hole there.
+/// True if only the program itself can place a mapping in such a hole.
 pub fn is_safe(at: u64, len: u64) -> bool {
     at.checked_add(len).is_some_and(|end| end <= HANDED_OUT)
 }
 
-/// While it lives, nothing is mapped at an address that the program names.
+/// While this exists, no mapping is made at an address that the program chooses.
 pub struct Hole(());
 
 impl Hole {
-    /// `None` if a call that maps something does not come to its end. One at a time: the caller holds the cold zone's lock.
+    /// `None` if a running call that maps something does not end in time. One at a time: the caller holds the cold zone's
+    /// lock.
     pub fn open() -> Option<Hole> {
-        // ORDERING: sequentially consistent with `place`: it sees this, or we see it counted.
+        // ORDERING: sequentially consistent with `place`: either it sees this store, or this thread sees it counted.
         OPEN.store(1, Ordering::SeqCst);
         let hole = Hole(());
         for _ in 0..PATIENCE {
@@ -43,12 +45,12 @@ impl Hole {
 
 impl Drop for Hole {
     fn drop(&mut self) {
-        // ORDERING: Release: the pages are back before anybody maps again.
+        // ORDERING: Release: the pages are back before any thread maps again.
         OPEN.store(0, Ordering::Release);
     }
 }
 
-/// Maps something at `at` (0: wherever the kernel likes), not while a hole is open.
+/// Maps something at `at` (0: the kernel chooses), but not while a hole is open.
 pub fn place<R>(at: usize, map: impl FnOnce() -> R) -> R {
     if at == 0 {
         return map();
@@ -64,7 +66,7 @@ pub fn place<R>(at: usize, map: impl FnOnce() -> R) -> R {
         PLACING.fetch_sub(1, Ordering::Release);
         sys::nap(50_000);
     }
-    // A hole that is never closed: this is a handler that interrupted the thread that opened it.
+    // The hole was not closed in time: this is a handler that interrupted the thread that opened it.
     map()
 }
 
@@ -90,7 +92,7 @@ mod tests {
                 let hole = Hole::open().expect("they come to their ends");
                 open.store(true, Ordering::SeqCst);
                 (0..100).for_each(|_| core::hint::spin_loop());
-                // (Wherever the kernel likes: that need not wait.)
+                // (The kernel chooses: this need not wait.)
                 assert!(place(0, || open.load(Ordering::SeqCst)));
                 open.store(false, Ordering::SeqCst);
                 drop(hole);

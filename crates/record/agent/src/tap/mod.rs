@@ -1,8 +1,8 @@
-//! The hot zone: what stands between the program and its doorbells.
+//! The hot zone: the code between the program and its doorbells.
 //!
-//! The program's accesses reach us as faults ([`answer`]) or from sites that were rewritten ([`site`]); [`submit`] records
-//! what they submit and makes them. [`page`], [`channel`], [`shadow`] and [`ranges`] are the tables that it needs, filled by
-//! the driver's calls ([`crate::driver`]).
+//! The program's stores arrive as faults ([`answer`]) or from rewritten sites ([`site`]). [`submit`] records what they
+//! submit and then makes them. [`page`], [`channel`], [`shadow`] and [`ranges`] are its tables, filled by driver calls
+//! ([`crate::driver`]).
 
 pub mod access;
 pub mod answer;
@@ -20,8 +20,8 @@ pub mod submit;
 
 use crate::process::renewal::Child;
 
-/// In a forked child: channels and memory are the parent's. The doorbell pages that it inherits stay as they are: what is
-/// rung there is passed through.
+/// In a forked child: channels and memory are the parent's. The inherited doorbell pages stay as they are: doorbells
+/// there are passed through.
 pub fn renew(_: &Child) {
     page::renew();
     channel::renew();

@@ -1,7 +1,7 @@
-//! Doorbell pages: usermode mappings that the program was given, and our second mapping of each.
+//! Doorbell pages: the program's usermode mappings, and the agent's second mapping of each.
 //!
-//! The program's mapping is made read-only: its loads (the GPU's clock, a flush) go to the hardware unhindered, its
-//! stores fault until their site is rewritten. Ours is where the store is made in the end.
+//! The program's mapping is made read-only. Its loads (the GPU's clock, a flush) still reach the hardware; its stores
+//! fault until their site is rewritten. The store itself is made through the agent's mapping.
 
 use crate::fault;
 use crate::process::real;
@@ -12,7 +12,7 @@ pub const PAGES: usize = 32;
 pub const INHERITED: u32 = u32::MAX;
 
 struct Page {
-    /// The program's mapping; [`FREE`] or [`TAKEN`] where there is none.
+    /// The program's mapping; [`FREE`] or [`TAKEN`] if there is none.
     addr: AtomicU64,
     len: AtomicU64,
     real: AtomicU64,
@@ -24,13 +24,13 @@ static TABLE: [Page; PAGES] = [const {
 }; PAGES];
 
 const FREE: u64 = 0;
-/// A thread is writing the entry. No page lies there.
+/// A thread is writing the entry. There is no page yet.
 const TAKEN: u64 = 1;
 
 impl Page {
-    /// Where the program's mapping lies, if there is one.
+    /// Address of the program's mapping, if there is one.
     fn at(&self) -> Option<u64> {
-        // ORDERING: Acquire: the rest of the page is there if its address is.
+        // ORDERING: Acquire: a thread that sees the address also sees the rest of the page's data.
         Some(self.addr.load(Ordering::Acquire)).filter(|a| ![FREE, TAKEN].contains(a))
     }
 
@@ -40,7 +40,7 @@ impl Page {
     }
 }
 
-/// Page and offset of an address, if it lies in a doorbell page.
+/// Page and offset of an address, if it is in a doorbell page.
 #[inline]
 pub fn find(addr: u64) -> Option<(usize, u64)> {
     TABLE.iter().enumerate().find_map(|(i, p)| {
@@ -49,7 +49,7 @@ pub fn find(addr: u64) -> Option<(usize, u64)> {
     })
 }
 
-/// Where page `p` is really mapped.
+/// Address of the agent's mapping of page `p`.
 #[inline]
 pub fn real(p: usize) -> Option<u64> {
     TABLE.get(p).map(|p| p.real.load(Ordering::Relaxed)).filter(|&r| r != 0)
@@ -69,7 +69,7 @@ pub fn of_device(device: u32) -> Option<usize> {
 
 /// Adds a page; `None` if the table is full. Several threads may do that at once.
 pub fn add(addr: u64, len: u64, real: u64, device: u32) -> Option<usize> {
-    // ORDERING: Acquire: whoever gave the entry back has read all of it.
+    // ORDERING: Acquire: the thread that gave the entry back has read all of it.
     let take = |p: &Page| p.addr.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
     let i = TABLE.iter().position(take)?;
     let p = &TABLE[i];
@@ -81,7 +81,7 @@ pub fn add(addr: u64, len: u64, real: u64, device: u32) -> Option<usize> {
     Some(i)
 }
 
-/// Gives a page back to the program: its stores go to the hardware unseen from now on. True if that worked.
+/// Gives a page back to the program: its later stores reach the hardware unseen. True on success.
 pub fn open(p: usize) -> bool {
     let Some(page) = TABLE.get(p) else { return false };
     let (addr, len) = (page.at(), page.len.load(Ordering::Relaxed));
@@ -92,21 +92,21 @@ pub fn open(p: usize) -> bool {
     open
 }
 
-/// True if there is a doorbell page that we tap.
+/// True if at least one doorbell page is tapped.
 pub fn any() -> bool {
     TABLE.iter().any(|p| p.at().is_some())
 }
 
-/// True if a page lies in `from..from+len`.
+/// True if a page overlaps `from..from+len`.
 pub fn overlaps(from: u64, len: u64) -> bool {
     TABLE.iter().any(|p| p.overlaps(from, len))
 }
 
-/// Forgets pages that lie in `from..from+len` and hands their real mappings to `each`. Cold zone only.
+/// Removes pages that overlap `from..from+len` and passes their real mappings to `each`. Cold zone only.
 pub fn remove(from: u64, len: u64, mut each: impl FnMut(u64, u64)) {
     for p in TABLE.iter().filter(|p| p.overlaps(from, len)) {
         let (real, len) = (p.real.swap(0, Ordering::Relaxed), p.len.load(Ordering::Relaxed));
-        // ORDERING: Release: from here on the entry is another thread's to write.
+        // ORDERING: Release: from here on another thread may write the entry.
         p.addr.store(FREE, Ordering::Release);
         each(real, len);
         fault::allowed();

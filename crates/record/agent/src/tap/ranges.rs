@@ -1,9 +1,10 @@
-//! Where the CPU finds what the GPU names: GPU virtual ranges that have a CPU mapping in this process.
+//! GPU virtual ranges that have a CPU mapping in this process: the CPU's view of the memory that GPU addresses name.
 //!
-//! The cold zone learns mappings (RM_MAP_MEMORY then mmap), the GPU ranges that show them (UVM_MAP_EXTERNAL_ALLOCATION)
-//! and keeps the pairs in one sorted table. The tap reads that table without a lock. There are two copies: a change is made in
-//! the one that nobody reads, and a count then says that it is the other's turn. So a tap finds its range also while a thread
-//! that changes the table is kept from its CPU, and the count tells it when the table changed under it.
+//! The cold zone records mappings (RM_MAP_MEMORY then mmap) and the GPU ranges that show them
+//! (UVM_MAP_EXTERNAL_ALLOCATION), and keeps the pairs in one sorted table. The tap reads that table without a lock. There
+//! are two copies. A change is made in the copy that is not read, and then a count switches to it. So a tap finds its
+//! range even while the thread that changes the table is off its CPU, and the count shows when the table changed during a
+//! read.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -16,7 +17,7 @@ pub struct Range {
     pub va: u64,
     pub len: u64,
     pub cpu: u64,
-    /// In video memory: CPU loads go over PCIe.
+    /// In GPU memory: CPU loads cross PCIe.
     pub video: bool,
 }
 
@@ -32,25 +33,26 @@ unsafe impl Sync for Shared {}
 const EMPTY: Range = Range { va: 0, len: 0, cpu: 0, video: false };
 static TABLES: Shared =
     Shared(UnsafeCell::new([Table { n: 0, ranges: [EMPTY; MAX] }, Table { n: 0, ranges: [EMPTY; MAX] }]));
-/// Counts changes: its lowest bit is the table that is read. Also the generation that channels remember their last hit by.
+/// Counts changes. Its lowest bit is the table that is read. Channels also store it as the generation of their last hit.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
-/// A reader begins anew if the table changed meanwhile: so often in a row at most.
+/// Maximum number of times in a row that a reader starts again because the table changed.
 const TRIES: u32 = 1000;
 
-/// The table whose turn it is after so many changes.
+/// The table to read after this number of changes.
 #[inline(always)]
 fn table(changes: u64) -> *mut Table {
     // SAFETY: one of two, both static.
     unsafe { TABLES.0.get().cast::<Table>().add((changes & 1) as usize) }
 }
 
-/// What a look at the table finds. `None` if it changed again and again meanwhile.
+/// Result of a read of the table. `None` if it changed during each of [`TRIES`] reads.
 #[inline(always)]
 fn look<T>(mut at: impl FnMut(*const Table) -> T) -> Option<T> {
     for _ in 0..TRIES {
         let before = CHANGES.load(Ordering::Acquire);
         let found = at(table(before));
-        // ORDERING: the reads above before the second look at the count: the table that was read is written again only behind one more change.
+        // ORDERING: the reads above before the count is read again: the table that was read is written again only after
+        // one more change.
         fence(Ordering::Acquire);
         if CHANGES.load(Ordering::Relaxed) == before {
             return Some(found);
@@ -72,9 +74,9 @@ pub fn find(va: u64, len: u64) -> Option<Range> {
     find_into(va, len, &mut found).then_some(found)
 }
 
-/// As [`find`]; writes it there, field by field. False, and nothing is written, if there is none. (A value that is returned
-/// and then kept is loaded in wider pieces than it was stored in: see [`tape::ring::Writer::push_words_with`].)
-// Not within the tap: it knows the range that it needs nearly always.
+/// As [`find`]; writes the range to `to`, field by field. False, and nothing is written, if there is none. (A returned
+/// value that is kept is loaded in wider pieces than it was stored in: see [`tape::ring::Writer::push_words_with`].)
+// Not inlined into the tap, which nearly always knows its range already.
 #[inline(never)]
 pub fn find_into(va: u64, len: u64, to: &mut Range) -> bool {
     // SAFETY: reads of plain words that may race with a writer two changes ahead; the count discards them then.
@@ -83,7 +85,8 @@ pub fn find_into(va: u64, len: u64, to: &mut Range) -> bool {
     true
 }
 
-/// True if a range that is mapped at its own address overlaps `addr..addr+len`. No lock: for every munmap of the program.
+/// True if a range that is mapped at its own address overlaps `addr..addr+len`. No lock: called for each munmap of the
+/// program.
 pub fn overlaps(addr: u64, len: u64) -> bool {
     // SAFETY: as in `find_into`.
     let last = look(|t| unsafe { last_below(t, addr.saturating_add(len)) });
@@ -121,9 +124,11 @@ unsafe fn search(t: *const Table, va: u64, len: u64) -> Option<Range> {
 
 fn change(f: impl FnOnce(&mut Table)) {
     let changes = CHANGES.load(Ordering::Relaxed);
-    // ORDERING: who still reads the other table and sees a word of what follows sees that its count is over.
+    // ORDERING: a reader of the other table that sees a word of the following writes also sees that its count has
+    // changed.
     fence(Ordering::SeqCst);
-    // SAFETY: the caller holds the cold zone's lock: one writer. Nobody trusts what it reads in the other table, and nobody writes this one.
+    // SAFETY: the caller holds the cold zone's lock: one writer. Readers discard what they read in the other table, and
+    // no thread writes this one.
     let (now, next) = unsafe { (&*table(changes), &mut *table(changes.wrapping_add(1))) };
     let n = now.n.min(MAX);
     next.ranges[..n].copy_from_slice(&now.ranges[..n]);
@@ -132,7 +137,7 @@ fn change(f: impl FnOnce(&mut Table)) {
     CHANGES.store(changes.wrapping_add(1), Ordering::Release);
 }
 
-/// Adds a range; one that begins at the same address is replaced. False if the table is full. Cold zone only.
+/// Adds a range. Replaces one that begins at the same address. False if the table is full. Cold zone only.
 pub fn add(r: Range) -> bool {
     let mut ok = true;
     change(|t| {
@@ -151,14 +156,14 @@ pub fn add(r: Range) -> bool {
     ok
 }
 
-/// Forgets what overlaps `from..from+len`, by GPU address or by CPU address. Cold zone only.
+/// Removes ranges that overlap `from..from+len`, by GPU address or by CPU address. Cold zone only.
 pub fn remove(from: u64, len: u64, by_cpu: bool) {
     let end = from.saturating_add(len);
     let hit = |r: &Range| {
         let at = if by_cpu { r.cpu } else { r.va };
         at < end && at.saturating_add(r.len) > from
     };
-    // SAFETY: the caller holds the cold zone's lock, so nobody writes.
+    // SAFETY: the caller holds the cold zone's lock, so no thread writes.
     let t = unsafe { &*table(CHANGES.load(Ordering::Relaxed)) };
     if !t.ranges[..t.n.min(MAX)].iter().any(hit) {
         return;
@@ -176,9 +181,9 @@ pub fn remove(from: u64, len: u64, by_cpu: bool) {
     });
 }
 
-/// In a forked child: what the parent's GPU addresses name is of no use here.
+/// In a forked child: the parent's GPU addresses have no meaning here.
 pub fn renew() {
-    // (Another thread of the parent may have been changing the other table: its change never ends.)
+    // (Another thread of the parent may have been changing the other table: that change never ends.)
     if CHANGES.load(Ordering::Relaxed) != 0 {
         change(|t| t.n = 0);
     }
@@ -189,7 +194,7 @@ mod tests {
     use super::*;
     use std::sync::{Mutex, PoisonError, mpsc};
 
-    /// As the cold zone's lock.
+    /// Stands for the cold zone's lock.
     static ONE_WRITER: Mutex<()> = Mutex::new(());
 
     fn range(va: u64) -> Range {

@@ -1,8 +1,8 @@
-//! Copies of segments, with words of ours among the program's: the GPU reads a copy instead of the program's own. The memory follows the slots of
-//! [`super::stamps`], and CUDA has mapped both.
+//! Copies of segments, with the agent's words among the program's: the GPU reads a copy instead of the program's segment.
+//! Their memory is after the slots of [`super::stamps`]; CUDA has mapped both.
 //!
-//! Invariant: a copy is overwritten only after its ends, and those of many younger ones, have arrived. After the recorder has given up one end, nothing
-//! is copied any more.
+//! Invariant: a copy is overwritten only after its ends, and those of many younger ones, have arrived. After the recorder
+//! has given up one end, no segment is copied any more.
 
 use super::stamps;
 use core::cell::UnsafeCell;
@@ -12,9 +12,9 @@ use pushbuf::header::{Header, Kind};
 use tape::region::{Control, SEGMENTS_BYTES};
 use tape::stamp::SLOTS;
 
-/// Copies that are in use, at most.
+/// Maximum number of copies in use.
 const COPIES: usize = 1 << 12;
-/// So many younger ends must have arrived before a copy is overwritten.
+/// Number of younger ends that must have arrived before a copy is overwritten.
 const MARGIN: u64 = 1 << 12;
 
 #[derive(Clone, Copy)]
@@ -25,7 +25,7 @@ struct CopyOf {
 }
 
 struct Area {
-    /// The place of the next copy, and the copies that the GPU may still read.
+    /// Offset of the next copy, and the copies that the GPU may still read.
     at: usize,
     copies: [CopyOf; COPIES],
     first: usize,
@@ -34,23 +34,23 @@ struct Area {
 
 const NONE: CopyOf = CopyOf { from: 0, number: 0 };
 
-/// On cache lines of its own: launches read what the linker may put next to it.
+/// On separate cache lines: launches read the data that the linker may put next to it.
 #[repr(align(128))]
 struct Shared {
     busy: AtomicBool,
     area: UnsafeCell<Area>,
 }
 
-// SAFETY: touched by the one thread that `busy` admits.
+// SAFETY: only the one thread that `busy` admits accesses it.
 unsafe impl Sync for Shared {}
 static SHARED: Shared = Shared {
     busy: AtomicBool::new(false),
     area: UnsafeCell::new(Area { at: 0, copies: [NONE; COPIES], first: 0, n: 0 }),
 };
 
-/// Writes a copy of a segment that stores `ends` ends, and returns the GPFIFO entry for it. `write` is given the number of the first end; it writes
-/// `words` words at most. `None` where there is no room, or where another thread makes a copy: the GPU then reads the program's own segment. (The tap never
-/// waits.)
+/// Writes a copy of a segment that stores `ends` ends, and returns the GPFIFO entry for it. `write` gets the number of
+/// the first end and writes at most `words` words. `None` if there is no room, or if another thread makes a copy: the GPU
+/// then reads the program's own segment. (The tap never waits.)
 pub fn copy(gp: Raw, words: usize, ends: u64, c: &Control, write: impl FnOnce(&mut Words, u64)) -> Option<Raw> {
     let taken = c.stamped.load(Ordering::Relaxed);
     let settled = c.settled.load(Ordering::Acquire);
@@ -74,7 +74,7 @@ pub fn copy(gp: Raw, words: usize, ends: u64, c: &Control, write: impl FnOnce(&m
         area.use_for(from, number + ends);
         let mut to = Words { at: (memory.cpu + from as u64) as *mut u32, n: 0, room: words };
         write(&mut to, number);
-        // (A copy that is cut would lose commands of the program's.)
+        // (A cut copy would lose some of the program's commands.)
         if to.n > words { None } else { gp.moved_to(memory.gpu + from as u64, to.n) }
     });
     SHARED.busy.store(false, Ordering::Release);
@@ -82,7 +82,7 @@ pub fn copy(gp: Raw, words: usize, ends: u64, c: &Control, write: impl FnOnce(&m
 }
 
 impl Area {
-    /// Room for `words` words: their offset.
+    /// The offset of room for `words` words.
     fn room(&mut self, words: usize, settled: u64) -> Option<usize> {
         while self.n > 0 && self.copies[self.first].number + MARGIN <= settled {
             self.first = (self.first + 1) % COPIES;
@@ -113,10 +113,10 @@ impl Area {
     }
 }
 
-/// A copy while it is written.
+/// A copy that is being written.
 pub struct Words {
     at: *mut u32,
-    /// Words so far, also those for which there was no room.
+    /// Words so far, including those that did not fit.
     n: usize,
     room: usize,
 }
@@ -124,7 +124,7 @@ pub struct Words {
 impl Words {
     pub fn put(&mut self, word: u32) {
         if self.n < self.room {
-            // SAFETY: `copy` has made room for so many words.
+            // SAFETY: `copy` has reserved room for this many words.
             unsafe { self.at.add(self.n).write_volatile(word) };
         }
         self.n += 1;

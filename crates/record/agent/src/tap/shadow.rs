@@ -1,13 +1,13 @@
 //! Shadow rings: ordinary memory at the program's GPFIFO and USERD addresses.
 //!
-//! CUDA keeps both in video memory, where one CPU load costs a PCIe round trip (about 1 us). When a channel is allocated,
-//! before anything can be in flight, the real pages are moved aside and pages of the shared region take their place; the
+//! CUDA keeps both in GPU memory, where one CPU load costs a PCIe round trip (about 1 us). When a channel is allocated,
+//! before anything can be in flight, the real pages are moved aside and pages of the shared region take their place. The
 //! tap then reads entries and GP_PUT from memory and forwards them with posted stores.
 //!
-//! GP_GET in the shadow is only as fresh as the last look. CUDA 13 does not read it. Whether a program does is found out by
-//! guarding its USERD page, so that each access faults and is answered with the real GP_GET: during a channel's first
-//! submissions, and whenever the ring is nearly full (a stale GP_GET makes it look fuller than it is). A program that has
-//! read GP_GET once keeps the guard for good: slower, and right.
+//! GP_GET in the shadow is only as fresh as the last load of the real one. CUDA 13 does not read it. To find out whether
+//! a program does, the tap guards its USERD page, so that each access faults and is answered with the real GP_GET. It
+//! does so during a channel's first submissions, and whenever the ring is nearly full (a stale GP_GET makes it look
+//! fuller than it is). A program that has read GP_GET once keeps the guard forever: slower, but correct.
 
 use super::channel::{Channel, GP_GET, GP_PUT, SHADOWS, USERDS};
 use super::hole::{self, Hole};
@@ -16,17 +16,17 @@ use crate::process::{real, region, sys};
 use core::sync::atomic::{AtomicU64, Ordering};
 use tape::region::{PAGE, SHADOW_AT, SHADOW_BYTES};
 
-/// Entries free below which GP_GET is asked for, and below which the USERD page is guarded.
+/// Number of free entries below which GP_GET is loaded and the USERD page is guarded.
 const NEARLY_FULL: u32 = 16;
 
-/// Submissions of a channel that are watched for reads of GP_GET.
+/// Number of first submissions of a channel during which reads of GP_GET are detected.
 const LEARNING: u32 = 16;
 
 /// One bit a page of the shadow area.
 const WORDS: usize = SHADOW_BYTES / PAGE / 64;
 static USED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
-/// `n` pages in a row; offset in the region. Cold zone only.
+/// Allocates `n` pages in a row; returns their offset in the region. Cold zone only.
 fn alloc(n: usize) -> Option<usize> {
     let used = |i: usize| USED[i / 64].load(Ordering::Relaxed) & (1 << (i % 64)) != 0;
     let total = WORDS * 64;
@@ -52,10 +52,10 @@ fn release(at: usize, n: usize) {
     }
 }
 
-/// Maps shadow pages for ourselves: from here the tap reads what the program writes to its own view of them.
+/// Maps shadow pages for the agent: through them the tap reads what the program writes to its own view.
 fn map(at: usize, pages: usize) -> Option<usize> {
     let none = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: an address range of our own, then replaced by pieces of the region.
+    // SAFETY: a fresh address range, then replaced by pieces of the region.
     unsafe {
         let alias = sys::mmap(sys::AWAY, pages * PAGE, libc::PROT_NONE, none, -1, 0)?;
         if !region::map_piece(at, pages * PAGE, alias) {
@@ -68,13 +68,13 @@ fn map(at: usize, pages: usize) -> Option<usize> {
 
 /// Frees shadow pages that the program does not see.
 fn give_up(at: usize, alias: usize, pages: usize) {
-    // SAFETY: our own mapping, through which nobody looks any more: the caller holds the channel's claim.
+    // SAFETY: the agent's own mapping. No thread reads through it any more, because the caller holds the channel's claim.
     unsafe { sys::munmap(alias, pages * PAGE) };
     release(at, pages);
 }
 
-/// Puts a shadow under the channel's ring and USERD, both mapped page by page at `c.ring` and `c.userd`. False, with
-/// everything as it was, if that cannot be done. The caller holds the claim; the channel is not in use yet.
+/// Replaces the channel's ring and USERD, both mapped in whole pages at `c.ring` and `c.userd`, by a shadow. On failure
+/// everything stays as it was, and the result is false. The caller holds the claim; the channel is not in use yet.
 pub fn put_under(c: &mut Channel, slot: usize) -> bool {
     let bytes = c.entries as usize * 8;
     let page = PAGE as u64;
@@ -91,9 +91,9 @@ pub fn put_under(c: &mut Channel, slot: usize) -> bool {
         return false;
     };
     let none = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: the program's ring and USERD pages are its mapping of this channel's memory and nobody uses them before the
-    // channel is scheduled; each is moved whole pages at a time to an address range of our own, and the shadow (the same
-    // contents, in shared memory of our region) takes its place.
+    // SAFETY: the program's ring and USERD pages are its mapping of this channel's memory, and no thread uses them before
+    // the channel is scheduled. Whole pages are moved to the agent's own address range. The shadow, with the same
+    // contents in the region's shared memory, takes their place.
     unsafe {
         let Some(aside) = sys::mmap(0, pages * PAGE, libc::PROT_NONE, none, -1, 0) else {
             give_up(at, alias, pages);
@@ -101,9 +101,9 @@ pub fn put_under(c: &mut Channel, slot: usize) -> bool {
         };
         copy_words(c.ring, alias as u64, bytes);
         copy_words(c.userd, (alias + bytes) as u64, PAGE);
-        // Between the move and the shadow the addresses are unmapped for some microseconds. (Doubling the mapping instead would
-        // leave no hole, but a doubled BAR mapping has no pages: the driver fills it in at mmap only. It cannot be kept by
-        // MREMAP_DONTUNMAP either.)
+        // Between the move and the shadow the addresses are unmapped for some microseconds. (A second mapping would leave
+        // no hole, but a second mapping of a BAR has no pages: the driver fills it in only at mmap. MREMAP_DONTUNMAP
+        // cannot keep it either.)
         let Some(_hole) = Hole::open() else {
             sys::munmap(aside, pages * PAGE);
             give_up(at, alias, pages);
@@ -164,7 +164,7 @@ pub fn unguard(c: &mut Channel) {
     }
 }
 
-/// Lifts the guard if nothing speaks for it: the ring has room, and the program was not seen to read GP_GET.
+/// Lifts the guard if it is not needed: the ring has room, and the program was not seen to read GP_GET.
 fn relax(c: &mut Channel) {
     if !c.reads_get && c.learning == 0 {
         unguard(c);
@@ -179,7 +179,8 @@ pub fn take_away(c: &mut Channel, slot: usize, still_mapped: bool) {
         u.store(0, Ordering::Release);
         SHADOWS.fetch_sub(1, Ordering::AcqRel);
     }
-    // SAFETY: the aside pages are ours since `put_under`; the program's addresses hold our shadow unless it unmapped them.
+    // SAFETY: the aside pages belong to the agent since `put_under`; the program's addresses hold the shadow unless it
+    // unmapped them.
     unsafe {
         if still_mapped {
             move_pages(c.real_ring as usize, bytes, c.ring as usize);
@@ -195,7 +196,7 @@ pub fn take_away(c: &mut Channel, slot: usize, still_mapped: bool) {
     c.shadow_at = 0;
 }
 
-/// Through the next layer's mremap, which may keep books (the software GPU does).
+/// Uses the next layer's mremap, which may track mappings (the software GPU does).
 unsafe fn move_pages(from: usize, len: usize, to: usize) -> bool {
     let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let _errno = sys::Errno::keep();
@@ -203,7 +204,7 @@ unsafe fn move_pages(from: usize, len: usize, to: usize) -> bool {
     unsafe { real::mremap(from as *mut _, len, len, how, to as *mut _) as usize == to }
 }
 
-/// Copies out of video memory, eight bytes a load: once a channel, before it is used.
+/// Copies from GPU memory, eight bytes per load: once per channel, before it is used.
 unsafe fn copy_words(from: u64, to: u64, len: usize) {
     for i in (0..len as u64).step_by(8) {
         // SAFETY: both mapped for `len` bytes, by the caller's promise.
@@ -216,7 +217,7 @@ fn free_entries(c: &Channel, put: u32, get: u32) -> u32 {
     c.entries.saturating_sub(1).saturating_sub(used)
 }
 
-/// Takes the real GP_GET into the shadow. One PCIe round trip.
+/// Copies the real GP_GET into the shadow. One PCIe round trip.
 fn refresh(c: &Channel) -> u32 {
     // SAFETY: both USERD pages are mapped while the channel has a shadow.
     unsafe {
@@ -251,8 +252,8 @@ fn nearly_full(c: &mut Channel, put: u32) {
     }
 }
 
-/// For the fault handler: the slot whose shadow USERD page holds `addr`. Guarded or not: a thread may come here after the
-/// guard that it ran into was lifted.
+/// For the fault handler: the slot whose shadow USERD page holds `addr`. Guarded or not: the guard that a thread ran into
+/// may have been lifted since.
 pub fn userd_of(addr: u64) -> Option<usize> {
     if SHADOWS.load(Ordering::Acquire) == 0 {
         return None;
@@ -263,8 +264,8 @@ pub fn userd_of(addr: u64) -> Option<usize> {
     })
 }
 
-/// For the fault handler: answers an access to a guarded page. Brings GP_GET up to date and says where the access can be
-/// made instead; lifts the guard when there is room again. The caller holds the claim.
+/// For the fault handler: answers an access to a guarded page. Updates GP_GET and returns the address where the access
+/// can be made instead. Lifts the guard when there is room again. The caller holds the claim.
 pub fn answer(c: &mut Channel, addr: u64, load: bool) -> u64 {
     c.reads_get |= load && addr - c.userd == GP_GET;
     let get = refresh(c);

@@ -1,11 +1,11 @@
 //! Rewrites doorbell sites: after a site has trapped once, its store becomes a jump to a stub that calls the tap.
 //!
-//! Only where the shape is proven (`trap::shape`: nothing but the store itself and dead padding changes). Other threads
-//! may run through the site meanwhile: padding first, which nobody executes; then a breakpoint over the first byte of the
-//! store, the rest, and last the first byte, with a core-serialising barrier between (Intel SDM vol. 3, 9.1.3). A thread
-//! that hits the breakpoint is sent to the stub.
+//! Only where the shape is proven (`trap::shape`: only the store itself and dead padding change). Other threads may run
+//! through the site during that. So first the padding is written, which is never executed. Then a breakpoint replaces the
+//! store's first byte, then the rest is written, and last the first byte, with a core-serialising barrier between the
+//! steps (Intel SDM vol. 3, 9.1.3). A thread that hits the breakpoint is sent to the stub.
 //!
-//! A library may be unloaded and another loaded in its place: a stub is entered only where the code is its site's.
+//! A library may be unloaded and another loaded in its place: a stub is entered only if the code there is its site's.
 
 use super::{access, page, submit};
 use crate::process::maps::{self, EXECUTE};
@@ -24,8 +24,8 @@ const PAGE: usize = 4096;
 /// Sites seen: address of the store, and of its stub once it may be entered.
 static SEEN: [AtomicU64; SITES] = [const { AtomicU64::new(0) }; SITES];
 static STUB: [AtomicU64; SITES] = [const { AtomicU64::new(0) }; SITES];
-/// The bytes of the store, and those that it is rewritten to: a library may be unloaded, and another loaded where it was.
-/// The last byte is how many they are.
+/// The bytes of the store, and those that replace it: a library may be unloaded, and another loaded in its place. The
+/// last byte is their number.
 static STORE: [Bytes; SITES] = [const { Bytes::none() }; SITES];
 static JUMP: [Bytes; SITES] = [const { Bytes::none() }; SITES];
 
@@ -53,17 +53,17 @@ impl Bytes {
     }
 }
 
-/// Breakpoint, while a site is rewritten.
+/// Breakpoint during the rewriting of a site.
 const INT3: u8 = 0xcc;
 
-/// Whether `code` is that of site `i`: as it was, rewritten, or in between.
+/// Whether `code` is the code of site `i`: original, rewritten, or in between.
 fn is_same(i: usize, code: &[u8]) -> bool {
     let ((store, n), (jump, _)) = (STORE[i].get(), JUMP[i].get());
     let one = |k: usize, b: u8| b == store[k] || b == jump[k] || (k == 0 && b == INT3);
     n != 0 && code.get(..n).is_some_and(|c| c.iter().enumerate().all(|(k, &b)| one(k, b)))
 }
 
-/// Whether `code` is that of site `i` as it was.
+/// Whether `code` is the original code of site `i`.
 fn is_untouched(i: usize, code: &[u8]) -> bool {
     let (store, n) = STORE[i].get();
     n != 0 && code.get(..n) == store.get(..n)
@@ -72,12 +72,12 @@ fn is_untouched(i: usize, code: &[u8]) -> bool {
 fn seen(rip: u64) -> Option<usize> {
     SEEN.iter().position(|s| s.load(Ordering::Acquire) == rip)
 }
-/// There were more sites than that.
+/// Set when there were more sites than that.
 static FULL: AtomicBool = AtomicBool::new(false);
 static BARRIER: AtomicBool = AtomicBool::new(false);
 
 struct Stubs {
-    /// Where the next stub goes, and the end of its page; 0 before the first.
+    /// Address of the next stub, and the end of its page; 0 before the first.
     at: usize,
     end: usize,
     maps: [u8; 4096],
@@ -88,7 +88,7 @@ static STUBS: OwnLock<Stubs, { word::SITES }> = OwnLock::new(Stubs { at: 0, end:
 const REGISTER_SYNC_CORE: i32 = 64;
 const SYNC_CORE: i32 = 32;
 
-/// Asks the kernel for core-serialising barriers. Without them nothing is rewritten.
+/// Registers for the kernel's core-serialising barriers. Without them no site is rewritten.
 pub fn prepare() {
     let ok = sys::membarrier(REGISTER_SYNC_CORE);
     BARRIER.store(ok, Ordering::Relaxed);
@@ -97,28 +97,28 @@ pub fn prepare() {
     }
 }
 
-/// What a stub calls in place of the store: the value, the address it was meant for, its width in bytes.
+/// A stub calls this in place of the store, with the value, the address, and the width in bytes.
 extern "C" fn on_store(value: u64, address: u64, width: u64) {
     match page::find(address) {
         Some((p, offset)) if width == 4 => submit::store(p, offset, value as u32, false),
         _ => {
-            // The site also stores elsewhere (a page that we do not tap): the store as it was meant.
+            // The site also stores elsewhere (to a page that is not tapped): makes the store unchanged.
             // SAFETY: the program's own store, to its own memory, at its own width.
             unsafe { access::store(address, value, width as u8) };
         }
     }
 }
 
-/// A store at `rip` has just trapped: rewrites its site if that was not tried before.
+/// A store at `rip` has just trapped: rewrites its site unless that was already tried.
 pub fn learn(access: &Access, rip: u64, code: &[u8], offset: u64) {
     if seen(rip).is_some_and(|i| is_same(i, code)) {
         return;
     }
-    // Another thread is at it: this site will trap again.
+    // Another thread is rewriting a site: this one will trap again.
     let Some(mut stubs) = STUBS.try_lock() else { return };
     let known_or_free = |s: &AtomicU64| [0, rip].contains(&s.load(Ordering::Acquire));
     let Some(i) = SEEN.iter().position(known_or_free) else {
-        // Sites beyond trap each time. The first of them is told.
+        // Further sites trap each time. The first of them is recorded.
         if !FULL.swap(true, Ordering::Relaxed) {
             tell(&mut stubs, rip, code, site_why::FULL);
         }
@@ -127,9 +127,9 @@ pub fn learn(access: &Access, rip: u64, code: &[u8], offset: u64) {
     if SEEN[i].load(Ordering::Relaxed) == rip && is_same(i, code) {
         return;
     }
-    // Where the library of a site was there may be another one now: nobody is sent to the stub of that site any more.
+    // Another library may have replaced that of a known site: from now on no thread is sent to the old site's stub.
     STUB[i].store(0, Ordering::Relaxed);
-    // ORDERING: Release: who finds bytes of the new site finds no stub of the old one (see `stub_of`).
+    // ORDERING: Release: a thread that finds bytes of the new site finds no stub of the old one (see `stub_of`).
     fence(Ordering::Release);
     let store = code.get(..usize::from(access.length)).unwrap_or(&[]);
     STORE[i].set(store);
@@ -160,8 +160,8 @@ fn rewrite(stubs: &mut Stubs, access: &Access, rip: u64, code: &[u8], i: usize) 
     let at = room(stubs, rip).ok_or(site_why::NO_STUB)?;
     let rw = libc::PROT_READ | libc::PROT_WRITE;
     let rx = libc::PROT_READ | libc::PROT_EXEC;
-    // SAFETY: the stub page is ours; no stub in it is being written by anybody else (we hold the lock). It stays executable
-    // while it is written, because other stubs in it may be running.
+    // SAFETY: the stub page belongs to the agent. This thread holds the lock, so no other thread writes a stub in it. It
+    // stays executable while it is written, because other stubs in it may be running.
     let stub = unsafe {
         if !sys::mprotect(at & !(PAGE - 1), PAGE, rw | libc::PROT_EXEC) {
             return Err(site_why::REFUSED);
@@ -178,7 +178,7 @@ fn rewrite(stubs: &mut Stubs, access: &Access, rip: u64, code: &[u8], i: usize) 
     place(&plan, stub)
 }
 
-/// Puts the jump to its stub into a site. The caller holds the lock.
+/// Writes the jump to its stub into a site. The caller holds the lock.
 fn place(plan: &shape::Plan, stub: u64) -> Result<(), u32> {
     let store = plan.store_patch(stub).ok_or(site_why::NO_STUB)?;
     let padding = match plan.kind {
@@ -219,8 +219,8 @@ unsafe fn write(at: u64, bytes: &[u8]) {
     }
 }
 
-/// The driver library is about to be used for the first time: takes a page for stubs near it, while there is one. CUDA
-/// reserves gigabytes around its library soon after, and then now and then no page is left within reach of a jump.
+/// Called before the first use of the driver library: reserves a page for stubs near it, while there is one. Soon
+/// afterwards CUDA reserves gigabytes around its library, and then sometimes no page is left within reach of a jump.
 pub fn reserve() {
     let wanted = region::control().is_some_and(|c| c.tap == how::AUTO);
     if !wanted {
@@ -249,7 +249,7 @@ fn room(stubs: &mut Stubs, rip: u64) -> Option<usize> {
         return Some(stubs.at);
     }
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-    // Most gaps are found at once; one that another thread takes meanwhile is passed over.
+    // Most gaps are free at the first try. A gap that another thread has just taken is skipped.
     for _ in 0..4 {
         let at = gap(&mut stubs.maps, rip)?;
         // SAFETY: NOREPLACE: nothing that is mapped is touched.
@@ -261,7 +261,7 @@ fn room(stubs: &mut Stubs, rip: u64) -> Option<usize> {
                 return Some(a);
             }
             // A kernel before 4.17 takes the address as a hint.
-            // SAFETY: the page that we just mapped.
+            // SAFETY: the page that was just mapped.
             Some(a) => unsafe { sys::munmap(a, PAGE) },
             None => {}
         }
@@ -269,8 +269,8 @@ fn room(stubs: &mut Stubs, rip: u64) -> Option<usize> {
     None
 }
 
-/// The free page closest to `rip`, within reach of a jump: CUDA reserves gigabytes around its libraries, but loaders leave
-/// gaps.
+/// The free page closest to `rip`, within reach of a jump. CUDA reserves gigabytes around its libraries, but loaders
+/// leave gaps.
 fn gap(buf: &mut [u8; 4096], rip: u64) -> Option<u64> {
     const REACH: u64 = 0x7000_0000;
     let mut best = None;
@@ -278,7 +278,7 @@ fn gap(buf: &mut [u8; 4096], rip: u64) -> Option<u64> {
     maps::each(buf, |m, _| {
         let (start, end) = (m.start as u64, m.end as u64);
         if start >= last_end + PAGE as u64 {
-            // The page of this gap that lies closest to rip.
+            // The page of this gap that is closest to rip.
             let at = if rip < start { start - PAGE as u64 } else { last_end };
             let away = at.abs_diff(rip);
             if away < REACH && best.is_none_or(|(b, _)| away < b) {
@@ -291,8 +291,8 @@ fn gap(buf: &mut [u8; 4096], rip: u64) -> Option<u64> {
     best.map(|(_, at)| at)
 }
 
-/// The stub of the site at `rip`, if it has one and `code` is there: asked for once a stub is known. From then on the code there
-/// may be changing.
+/// The stub of the site at `rip`, if it has one and `code` is there. `code` is called only after a stub was found; from
+/// then on the bytes there may be changing.
 pub fn stub_of(rip: u64, code: impl FnOnce() -> [u8; 64]) -> Option<u64> {
     let i = seen(rip)?;
     let stub = Some(STUB[i].load(Ordering::Acquire)).filter(|&s| s != 0)?;
@@ -300,7 +300,7 @@ pub fn stub_of(rip: u64, code: impl FnOnce() -> [u8; 64]) -> Option<u64> {
     if !is_same(i, &code) {
         return None;
     }
-    // ORDERING: Acquire: the bytes were of this stub's site if it is that site's still.
+    // ORDERING: Acquire: the bytes belonged to this stub's site if the stub is still the same.
     fence(Ordering::Acquire);
     if STUB[i].load(Ordering::Relaxed) != stub {
         return None;
@@ -311,7 +311,8 @@ pub fn stub_of(rip: u64, code: impl FnOnce() -> [u8; 64]) -> Option<u64> {
     Some(stub)
 }
 
-/// A site that has a stub has trapped with the store in it: the library is there anew, or another thread is rewriting it.
+/// A site that has a stub has trapped at the original store: its library was loaded again, or another thread is rewriting
+/// it.
 #[cold]
 fn again(i: usize, rip: u64, stub: u64, code: &[u8; 64]) {
     let Some(_stubs) = STUBS.try_lock() else { return };
@@ -320,7 +321,7 @@ fn again(i: usize, rip: u64, stub: u64, code: &[u8; 64]) {
     if STUB[i].load(Ordering::Relaxed) == stub
         && is_untouched(i, &now)
         && let Some(plan) = shape::plan(code, rip)
-        // The stub goes on where the store ended, whatever follows there.
+        // The stub continues after the store, whatever code is there.
         && JUMP[i].get().1 == usize::from(plan.store_len)
     {
         JUMP[i].set(plan.store_patch(stub).as_ref().map_or(&[], |p| p.bytes()));
@@ -328,7 +329,7 @@ fn again(i: usize, rip: u64, stub: u64, code: &[u8; 64]) {
     }
 }
 
-/// Puts the site on the tape, with the module it lies in.
+/// Records the site, with its module.
 fn tell(stubs: &mut Stubs, rip: u64, code: &[u8], why: u32) {
     let mut body = SiteBody { ip: rip, patched: u32::from(why == site_why::NONE), why, ..SiteBody::default() };
     for (to, from) in body.code.iter_mut().zip(code) {
@@ -372,11 +373,11 @@ mod tests {
         assert_eq!(room(&mut stubs, here), Some(at), "the same page serves the next stub");
     }
 
-    /// `code` at `at`, as a library that is loaded there.
+    /// `code` at `at`, as in a library loaded there.
     fn load(at: usize, code: &[u8]) -> [u8; 64] {
         let mut whole = [INT3; 64];
         whole[..code.len()].copy_from_slice(code);
-        // SAFETY: a page of the test's own.
+        // SAFETY: the test's own page.
         unsafe {
             assert!(sys::mprotect(at, PAGE, libc::PROT_READ | libc::PROT_WRITE));
             core::ptr::copy_nonoverlapping(whole.as_ptr(), at as *mut u8, 64);
@@ -421,7 +422,7 @@ mod tests {
         assert_ne!(bytes_at(at), code, "rewritten");
         run(&mut word, 7);
         assert_eq!(word, 7);
-        // A thread that trapped before, and one that comes in the middle.
+        // A thread that trapped before, and one that arrives in the middle.
         assert_eq!(stub_of(rip, || bytes_at(at)), Some(stub));
         let mut middle = bytes_at(at);
         (middle[0], middle[5]) = (INT3, code[5]);
@@ -432,7 +433,7 @@ mod tests {
         assert_ne!(bytes_at(at), code);
         run(&mut word, 8);
         assert_eq!(word, 8);
-        // Another library: the store goes elsewhere, or the breakpoint is its own.
+        // Another library: the store is at another place, or the breakpoint is its own.
         let other = load(at, &[0x89, 0xb7, 0, 2, 0, 0, 0xc3]);
         assert_eq!(stub_of(rip, || other), None);
         let own = load(at, &[INT3, 0x90, 0x90, 0x90, 0x90, 0x90, 0xc3]);

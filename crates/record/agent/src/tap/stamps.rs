@@ -3,8 +3,9 @@
 //! The GPU writes into slots of the region, which CUDA has mapped ([`crate::hooks::cuda::stamps`]). The recorder reads the ends there and counts the slots that
 //! are free again ([`Control::settled`]). If no slot is free, a kernel gets no stamp and is counted.
 //!
-//! Invariants: only words of a disabled release are changed, in a QMD of a known version that the same segment hands to the scheduler. And only before the
-//! GPU knows of the segment: without a shadow of the ring the program has written GP_PUT by now, so nothing is stamped.
+//! Invariants: only words of a disabled release are changed, in a QMD of a known version that the same segment passes to
+//! the scheduler. They are changed only before the GPU sees the segment. Without a shadow of the ring the program has
+//! already written GP_PUT, so nothing is stamped.
 
 use super::{channel, graphs, page};
 use crate::process::wiped::{goes_on, live};
@@ -18,17 +19,17 @@ use tape::stamp::{ClockBody, LAYOUT, OWN_GPU, SLOTS, StampsBody, kind, payload, 
 
 /// The GPU's address of slot 0; 0 while nothing is stamped.
 static AREA: AtomicU64 = AtomicU64::new(0);
-/// The device whose channels are stamped; 0 until the thread that had the area mapped rings for the first time.
+/// The device whose channels are stamped; 0 until the first doorbell of the thread that had the area mapped.
 static DEVICE: AtomicU32 = AtomicU32::new(0);
 static OWNER: AtomicU32 = AtomicU32::new(0);
-/// Slots that are kept free, because several threads may take one at the same time.
+/// Slots kept free, because several threads may take one at the same time.
 pub const SPARE: u64 = 1024;
 
 /// Ticks of the time stamp counter between two readings of the GPU's clock: about a fifth of a second. The clocks drift by 10 ppm, steadily, so times
 /// between two readings are interpolated.
 const CLOCK_EVERY: u64 = 500_000_000;
 static CLOCK_READ: AtomicU64 = AtomicU64::new(0);
-/// Of [`CLOCK_READ`]: the page has no clock.
+/// Value of [`CLOCK_READ`] if the page has no clock.
 const NO_CLOCK: u64 = u64::MAX;
 
 /// The CPU's address of slot 0.
@@ -39,7 +40,8 @@ static STEPS_BACK: AtomicBool = AtomicBool::new(false);
 /// The program has a part of a GPU (MIG).
 static DIVIDED: AtomicBool = AtomicBool::new(false);
 
-/// CUPTI takes times from now on, or no longer: see [`crate::hooks::cuda`]. Meanwhile kernels are counted, and get no stamp.
+/// CUPTI takes times from now on (`back`), or no longer: see [`crate::hooks::cuda`]. Until it stops, kernels are counted,
+/// but get no stamp.
 #[cold]
 pub fn step_back(back: bool) {
     STEPS_BACK.store(back, Ordering::Relaxed);
@@ -48,7 +50,7 @@ pub fn step_back(back: bool) {
     }
 }
 
-/// Times of this process are asked for from now on.
+/// The recorder requests this process's times from now on.
 pub fn asked_for() {
     if steps_back() {
         stepped(true);
@@ -61,7 +63,7 @@ fn stepped(back: bool) {
     let state = match back {
         true => state::CUPTI,
         false if area != 0 => state::ON,
-        // The next launch asks for the area.
+        // The next launch requests the area.
         false => return,
     };
     let body = StampsBody { layout: LAYOUT, state, area, result: 0, pad: 0 };
@@ -73,7 +75,7 @@ pub fn steps_back() -> bool {
     STEPS_BACK.load(Ordering::Relaxed) && goes_on(live::GPU_TIMES)
 }
 
-/// The program has got a part of a GPU: where its kernels run, no stamp was ever seen.
+/// The program has got a part of a GPU (MIG). No stamp was ever seen from kernels there.
 #[cold]
 pub fn divided() {
     DIVIDED.store(true, Ordering::Relaxed);
@@ -89,7 +91,7 @@ pub fn begin(area: u64, cpu: u64) {
     CPU.store(cpu, Ordering::Relaxed);
     DEVICE.store(0, Ordering::Relaxed);
     OWNER.store(record::tid() as u32, Ordering::Relaxed);
-    // ORDERING: Release: the rest before the address that makes it count.
+    // ORDERING: Release: the other fields before the address that makes them valid.
     AREA.store(area, Ordering::Release);
 }
 
@@ -99,7 +101,7 @@ pub fn area() -> u64 {
     AREA.load(Ordering::Relaxed)
 }
 
-/// The driver is about to unmap memory of the GPU from `base` on. If that has the slots, no further kernel is stamped.
+/// The driver is about to unmap GPU memory from `base` on. If the slots are in it, no further kernel is stamped.
 pub fn unmaps(base: u64) {
     let area = area();
     if area != 0 && base.wrapping_sub(area) < STAMPS_BYTES as u64 && AREA.swap(0, Ordering::AcqRel) != 0 {
@@ -108,7 +110,7 @@ pub fn unmaps(base: u64) {
     }
 }
 
-/// Where the GPU writes when kernel `number` ended.
+/// Address where the GPU stores the end of kernel `number`.
 pub fn slot(number: u64) -> u64 {
     area() + (number % SLOTS) * size_of::<tape::stamp::Slot>() as u64
 }
@@ -119,13 +121,13 @@ pub struct Segments {
     pub cpu: u64,
 }
 
-/// It follows the slots.
+/// It is directly after the slots.
 pub fn segments() -> Option<Segments> {
     let at = |base: u64| base + STAMPS_BYTES as u64;
     (area() != 0).then(|| Segments { gpu: at(area()), cpu: at(CPU.load(Ordering::Relaxed)) })
 }
 
-/// Whether the channel of slot `i` is of the device that has the area.
+/// Whether the channel of slot `i` belongs to the device that has the area.
 #[inline]
 pub fn is_for(i: usize) -> bool {
     if area() == 0 || steps_back() {
@@ -147,14 +149,16 @@ pub fn is_slot(address: u64) -> bool {
     area != 0 && address.wrapping_sub(area) < STAMPS_BYTES as u64
 }
 
-/// Each launch writes the one; the recorder writes the other, and all launches read it and the first of the page.
+/// Each launch writes `stamped`. The recorder writes `settled`, which all launches read together with `pauses`. They are
+/// on separate lines.
 const _: () = {
     const LINE: usize = 64;
     let (stamped, settled) = (core::mem::offset_of!(Control, stamped), core::mem::offset_of!(Control, settled));
     assert!(stamped / LINE != settled / LINE && stamped / LINE != core::mem::offset_of!(Control, pauses) / LINE);
 };
 
-/// Asks for the line of the count of stamped kernels, to write it: another thread's core has it. It is here when [`stamp`] takes a number.
+/// Prefetches, for writing, the cache line of the count of stamped kernels: another thread's core has it. It arrives
+/// before [`stamp`] takes a number.
 #[inline(always)]
 pub fn ask_for_number() {
     if let Some(c) = region::control() {
@@ -164,7 +168,7 @@ pub fn ask_for_number() {
     }
 }
 
-/// Stamps the kernels of a segment; only counts them if it is not `hidden` from the GPU by now. True if it writes QMDs.
+/// Stamps the kernels of a segment, or only counts them if it is not `hidden` from the GPU. True if it writes QMDs.
 ///
 /// # Safety
 /// `at` has `words` words of the program, which no other thread writes before the doorbell.
@@ -192,7 +196,7 @@ pub unsafe fn stamp(at: u64, words: usize, hidden: bool, c: &Control) -> bool {
             c.by_cupti.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        // (Ahead of the number: one that never comes would be waited for.)
+        // (Before the number is taken: the recorder would wait for a number whose end never arrives.)
         if !end_time::has_room(qmd.at, word) {
             c.words_in_use.fetch_add(1, Ordering::Relaxed);
             return;
@@ -213,7 +217,7 @@ pub unsafe fn stamp(at: u64, words: usize, hidden: bool, c: &Control) -> bool {
     writes
 }
 
-/// Reads both clocks, if the last time was [`CLOCK_EVERY`] before `tsc`.
+/// Reads both clocks, if the last reading was [`CLOCK_EVERY`] before `tsc`.
 #[inline]
 pub fn read_clocks(p: usize, tsc: u64) {
     let last = CLOCK_READ.load(Ordering::Relaxed);
@@ -247,7 +251,7 @@ fn read_both(p: usize) {
     }
     let Some((before, body)) = best else { return };
     if body.gpu_ns == 0 {
-        // As CUDA's page of a real GPU has none: the recorder reads the clock.
+        // CUDA's page of a real GPU has no clock. Then the recorder reads the clock.
         CLOCK_READ.store(NO_CLOCK, Ordering::Relaxed);
     } else {
         record::with(|w, _| {

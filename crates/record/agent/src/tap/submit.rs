@@ -1,12 +1,18 @@
 //! The hot zone: what happens at a doorbell.
 //!
-//! Between the program's store to the doorbell and the GPU: find the channel, compare GP_PUT with the last value seen,
-//! forward the new entries where the channel has a shadow, put them and the words they point to on the ring, then make the store.
-//! No allocation, no lock, no system call (except on a nearly full GPFIFO, and a thread's first ring).
+//! Between the program's store to the doorbell and the GPU, the tap
 //!
-//! Two threads may ring one channel at once (libcuda's do not: it holds a lock of the channel's). The first one in owns the
-//! channel's tap until nobody waits; others leave their ring to it (one count each, so no ring is lost or merged) and go on.
-//! Nobody spins behind a preempted thread; the ring itself waits until that thread goes on.
+//! - finds the channel and compares GP_PUT with the last value seen,
+//! - forwards the new entries if the channel has a shadow,
+//! - copies them and the words they point to into the thread's ring,
+//! - makes the store.
+//!
+//! No allocation, no lock, no system call (except on a nearly full GPFIFO, and for a thread's first ring).
+//!
+//! Two threads may ring one channel at the same time (libcuda's do not: it holds the channel's lock). The first one owns
+//! the channel's tap until no doorbell is left to make. The others leave their doorbells to it and continue. Each counts
+//! as one, so none is lost or merged. No thread spins for a preempted one: a doorbell that was left to it is made when it
+//! runs again.
 
 use super::channel::{self, Channel, GP_PUT};
 use super::{copies, graphs, page, ranges, shadow, stamps};
@@ -22,9 +28,10 @@ use tape::ring::{MAX_EVENT, Writer};
 /// The doorbell in a usermode page (NV_USERMODE_NOTIFY_CHANNEL_PENDING, class 0xC361 +0x90).
 pub const DOORBELL: u64 = 0x90;
 
-/// Words of one entry that fit into one event.
+/// Maximum number of an entry's words in one event.
 const CHUNK: usize = (MAX_EVENT - 64) / 4;
-/// Words recorded of one entry at most: what half a ring holds, unless the thread waits for room. More would never fit.
+/// Maximum number of words recorded of one entry: what fits into half a ring, unless the thread waits for room. More
+/// would never fit.
 fn longest() -> usize {
     match region::control() {
         Some(c) if c.on_full == on_full::GAP => c.ring_bytes as usize / 2 / 4,
@@ -32,14 +39,14 @@ fn longest() -> usize {
     }
 }
 
-/// A store of `value` at `offset` of doorbell page `p`, seen before it reached the GPU: records what it submits, then
-/// makes the store.
+/// A store of `value` at `offset` of doorbell page `p`, before it reaches the GPU: records what it submits, then makes
+/// the store.
 #[inline]
 pub fn store(p: usize, offset: u64, value: u32, trapped: bool) {
     store_for(p, offset, value, trapped, false);
 }
 
-/// As [`store`]. `left_to_us`: another thread rang, while a claim was taken outside the tap.
+/// As [`store`]. `left_to_us`: another thread rang while a claim was held outside the tap.
 #[inline]
 fn store_for(p: usize, offset: u64, value: u32, trapped: bool, left_to_us: bool) {
     let Some(real) = page::real(p) else { return };
@@ -53,7 +60,7 @@ fn store_for(p: usize, offset: u64, value: u32, trapped: bool, left_to_us: bool)
         return;
     };
     let Some(slot) = region::slot(i) else { return };
-    // ORDERING: AcqRel: takes over what the last owner, and who left a ring to it, have written.
+    // ORDERING: AcqRel: sees the writes of the last owner, and of the threads that left a doorbell to it.
     if slot.claim.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_err() && channel::leave(i, slot) {
         return;
     }
@@ -65,9 +72,10 @@ fn store_for(p: usize, offset: u64, value: u32, trapped: bool, left_to_us: bool)
     }
     loop {
         let bell = Bell { page: p, token: value, flags, rang };
-        // SAFETY: we own the claim of slot i.
+        // SAFETY: this thread owns the claim of slot i.
         let submitted = unsafe { channel::get(i) }.map(|c| submit(c, slot, i, &bell));
-        // Only what is on the ring is accounted for: of a program killed in between, entries that never rang would count as lost.
+        // Only recorded doorbells are counted: if the program is killed in between, entries that never rang would count
+        // as lost.
         let account = || {
             if let Some(s) = &submitted {
                 slot.put.store(s.put, Ordering::Relaxed);
@@ -78,10 +86,10 @@ fn store_for(p: usize, offset: u64, value: u32, trapped: bool, left_to_us: bool)
             // SAFETY: inside the usermode page that the program mapped for this very store.
             unsafe { ((real + offset) as *mut u32).write_volatile(value) }
         };
-        // ORDERING: events before the doorbell, so that a program killed now leaves everything that was rung on its ring.
-        // Both are plain stores, which x86 makes visible in order; a fence here would wait for the line of the ring's head
-        // to come back from the recorder's core.
-        // In a pause nothing is: a thread that only rings takes no ring for itself then.
+        // ORDERING: events before the doorbell, so that the ring of a program that is killed now contains each doorbell
+        // that was made. Both are plain stores, which x86 makes visible in order. A fence here would wait until the line
+        // of the ring's head is back from the recorder's core.
+        // (In a pause no event is recorded: then a thread that only rings doorbells takes no ring.)
         let is_recorded = submitted.as_ref().is_none_or(|s| s.tsc != 0);
         let published = is_recorded
             .then(|| {
@@ -106,7 +114,7 @@ fn store_for(p: usize, offset: u64, value: u32, trapped: bool, left_to_us: bool)
                 stamps::read_clocks(p, s.tsc);
             }
         }
-        // ORDERING: AcqRel: hands our changes to the next owner, and takes over what the waiting thread wrote.
+        // ORDERING: AcqRel: passes this thread's changes to the next owner, and sees what the waiting thread wrote.
         if slot.claim.fetch_sub(1, Ordering::AcqRel) <= 1 {
             break;
         }
@@ -115,7 +123,7 @@ fn store_for(p: usize, offset: u64, value: u32, trapped: bool, left_to_us: bool)
     }
 }
 
-/// Gives back a claim that was taken outside the tap, and makes the rings that were handed over meanwhile.
+/// Gives back a claim that was taken outside the tap, and makes the doorbells that were handed over in the meantime.
 pub fn settle(slot: usize) {
     let waiting = channel::unclaim(slot);
     if waiting == 0 {
@@ -123,7 +131,8 @@ pub fn settle(slot: usize) {
     }
     let token = region::slot(slot).map_or(0, |s| s.token.load(Ordering::Relaxed));
     let device = channel::device(slot);
-    // How it came is not kept for a doorbell that was left to the claim; where nothing is rewritten there is only one way.
+    // For a doorbell that was left to the claim, it is not stored how it arrived. If no site is rewritten, there is only
+    // one possibility.
     let trapped = region::control().is_some_and(|c| c.tap == tape::region::tap::TRAP);
     if let Some(p) = page::of_device(device) {
         for _ in 0..waiting {
@@ -132,8 +141,8 @@ pub fn settle(slot: usize) {
     }
 }
 
-/// Doorbells will go by unseen from now on: every channel that has a shadow gets its own ring back, with all that the
-/// program has written so far, or the GPU would wait for entries for ever.
+/// Later doorbells will not be seen. So every channel that has a shadow gets its own ring back, with all entries that the
+/// program has written so far. Otherwise the GPU would wait for entries forever.
 #[cold]
 pub fn give_rings_back() {
     for i in 0..tape::region::SLOTS {
@@ -144,13 +153,13 @@ pub fn give_rings_back() {
     }
 }
 
-/// The same for one channel. Without its shadow its doorbells are still seen.
+/// The same for one channel. Its doorbells are still seen without the shadow.
 #[cold]
 pub fn give_ring_back(i: usize, slot: &Slot) {
     if !channel::claim(i) {
         return;
     }
-    // SAFETY: we hold the claim.
+    // SAFETY: this thread holds the claim.
     if let Some(c) = unsafe { channel::get(i) }.filter(|c| c.watch == watch::SHADOW) {
         let from = slot.put.load(Ordering::Relaxed);
         let (put, n) = unseen(c, slot);
@@ -161,7 +170,8 @@ pub fn give_ring_back(i: usize, slot: &Slot) {
     settle(i);
 }
 
-/// Takes entries into account that were written and not recorded: GP_PUT now, and how many. The caller holds the claim.
+/// Counts as lost the entries that were written and not recorded. Returns GP_PUT now, and their number. The caller holds
+/// the claim.
 pub fn unseen(c: &Channel, slot: &Slot) -> (u32, u32) {
     let (put, n) = c.written(slot.put.load(Ordering::Relaxed));
     slot.put.store(put, Ordering::Relaxed);
@@ -170,12 +180,12 @@ pub fn unseen(c: &Channel, slot: &Slot) -> (u32, u32) {
     (put, n)
 }
 
-/// Makes a store that is not tapped, behind a fence.
+/// Makes a store that is not tapped, after a fence.
 #[inline]
 fn ring_doorbell(at: u64, value: u32) {
-    // ORDERING: the entries and GP_PUT before the doorbell. The doorbell is uncached, but what it announces may lie in
+    // ORDERING: the entries and GP_PUT before the doorbell. The doorbell is uncached, but the entries may be in
     // write-combined memory, which only a fence drains.
-    // SAFETY: sfence needs nothing; `at` lies in the usermode page that the program mapped for this very store.
+    // SAFETY: sfence needs nothing; `at` is in the usermode page that the program mapped for this very store.
     unsafe {
         core::arch::x86_64::_mm_sfence();
         (at as *mut u32).write_volatile(value);
@@ -196,8 +206,8 @@ fn stranger(p: usize, value: u32, trapped: bool) {
 
 /// Words of an entry that are copied after its doorbell: see [`Later::copy`].
 struct Later {
-    /// [`EntryBody::gp`] and `seq`; `slot`, and `index` above it: in one word, because two halves that were stored apart are loaded
-    /// as one only when every store before them has left the core.
+    /// [`EntryBody::gp`] and `seq`. `place` is `slot`, with `index` above it, in one word. If two halves are stored
+    /// separately, they can be loaded as one only after every store before them has left the core.
     gp: u64,
     seq: u64,
     place: u64,
@@ -209,14 +219,14 @@ struct Later {
 /// Segments of more words than this are copied after the doorbell: 32 cache lines from memory take longer than the
 /// entries take to reach the GPU (seen on an H200: 0.5 us for the 4 KiB of an inline copy).
 const LARGE: usize = 512;
-/// Bytes of a usual submission in the thread's ring, and some more.
+/// Bytes of a usual submission in the thread's ring, with a margin.
 const USUAL: usize = 8 << 10;
 /// Ticks after the doorbell beyond which copied words are marked as late: about 20 us.
 const LATE: u64 = 50_000;
 
 impl Later {
-    /// Copies the words now that the doorbell has been rung. The driver holds its channel until the store returns, so
-    /// nobody reuses the segment; if this thread was held up for long the words are marked all the same.
+    /// Copies the words after the doorbell has been rung. The driver holds its channel until the store returns, so no
+    /// thread reuses the segment. If this thread was held up for long, the words are still marked.
     fn copy(self) {
         let Later { gp, seq, place, .. } = self;
         let mut body =
@@ -227,7 +237,7 @@ impl Later {
                 let n = (self.words - done).min(CHUNK);
                 let more = if done + n < self.words { entry_flags::MORE } else { 0 };
                 body.words = n as u32;
-                // The words must be there before it is known whether they came in time, so the flag is set behind them.
+                // The words must be copied before it is known whether that was in time, so the flag is set afterwards.
                 let Some(to) = record::entry(w, entry_flags::CONTINUED | more, self.tsc, body) else {
                     break;
                 };
@@ -251,23 +261,23 @@ impl Later {
     }
 }
 
-/// What a doorbell submitted, written to the ring and not yet published.
+/// A doorbell's submission, written to the ring but not yet published.
 struct Submitted {
     /// GP_PUT now.
     put: u32,
-    /// Entries of the channel, these included.
+    /// Entries of the channel so far, including these.
     entries: u64,
     later: Option<Later>,
-    /// When it was submitted; 0 in a pause.
+    /// Time of the submission; 0 in a pause.
     tsc: u64,
 }
 
-/// A ring, as it came.
+/// A doorbell as it arrived.
 struct Bell {
     page: usize,
     token: u32,
     flags: u16,
-    /// The thread that rang, if it is not this one; 0 if that is not known.
+    /// The thread that rang, if it is not this one; 0 if unknown.
     rang: Option<u32>,
 }
 
@@ -297,7 +307,8 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, bell: &Bell) -> Submitted {
     if c.watch == watch::SHADOW {
         hand_on(c, from, n);
     }
-    // ORDERING: before GP_PUT. The GPU also reads new entries without their doorbell: when it looks at the channel for an earlier one.
+    // ORDERING: before GP_PUT. The GPU also reads new entries without their doorbell: when it looks at the channel for an
+    // earlier one.
     if is_stamped {
         stamp(c, i, from, n, first);
     }
@@ -305,8 +316,9 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, bell: &Bell) -> Submitted {
         announce(c, put);
         drain();
     }
-    // A kernel's start is worked out from the doorbell's time, so it is read as near to the store as can be. Before that, memory of the ring is made
-    // present where it has to be: 6 to 10 us, each 17th launch of a thread's first ones (seen on an H200).
+    // A kernel's start is computed from the doorbell's time, so it is read as close to the store as possible. Before
+    // that, the ring's memory is made present if necessary: that takes 6 to 10 us, in each 17th of a thread's first
+    // launches (seen on an H200).
     let tsc = if is_stamped {
         record::with(|w, _| w.fits(USUAL));
         sys::rdtsc()
@@ -328,12 +340,12 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, bell: &Bell) -> Submitted {
                 page: bell.page as u32,
                 ..RingBody::default()
             };
-            // Of another thread's call nothing is known here.
+            // The state of another thread's call is unknown here.
             let body = if bell.rang.is_none() { call::around(t, body) } else { body };
             record::ring(w, flags, tsc, body);
             let mut lost = 0;
             let mut at = from;
-            // One large segment, nobody else at this channel.
+            // One large segment, and no other thread at this channel.
             if n == 1
                 && flags & ring_flags::HANDED_OVER == 0
                 && let Some(l) = large(c, w, i, from, first, tsc)
@@ -358,7 +370,7 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, bell: &Bell) -> Submitted {
     Submitted { put, entries: first + n as u64, later, tsc }
 }
 
-/// A doorbell in a pause: nothing of it is written down, and its entries are not counted.
+/// A doorbell in a pause: it is not recorded, and its entries are not counted.
 #[inline(never)]
 fn pass(c: &mut Channel, slot: &Slot, from: u32) -> Submitted {
     let (put, n) = c.written(from);
@@ -381,7 +393,8 @@ fn pass(c: &mut Channel, slot: &Slot, from: u32) -> Submitted {
     Submitted { put, entries: slot.entries_total.load(Ordering::Relaxed), later: None, tsc: 0 }
 }
 
-/// Has the kernels of the new entries store their ends, and the copies their begins and ends. `first`: the number of the first entry.
+/// Makes the kernels of the new entries store their ends, and the copies their begins and ends. `first`: the number of
+/// the first entry.
 #[inline(never)]
 fn stamp(c: &mut Channel, i: usize, from: u32, n: u32, first: u64) {
     let Some(control) = region::control() else { return };
@@ -390,14 +403,14 @@ fn stamp(c: &mut Channel, i: usize, from: u32, n: u32, first: u64) {
         let (index, gp) = (at, c.entry(at));
         at = next(at, c.entries);
         let words = gp.words();
-        // (A new base counts from the next entry on, as in `entry`, which sets it for good.)
+        // (A new base applies from the next entry on, as in `entry`, which stores it.)
         let base = c.base;
         if words == 0 {
             continue;
         }
         let Some(segment) = locate(c, gp.address(base), words as u64 * 4).filter(|s| !s.video) else { continue };
         let has_shadow = c.watch == watch::SHADOW;
-        // SAFETY: the segment is mapped as a whole; the program has written it and rings now, so it writes it no more.
+        // SAFETY: the whole segment is mapped; the program has written it and now rings, so it no longer writes it.
         if unsafe { stamps::stamp(segment.at, words, has_shadow, control) } {
             continue;
         }
@@ -415,7 +428,7 @@ fn stamp(c: &mut Channel, i: usize, from: u32, n: u32, first: u64) {
     }
 }
 
-/// If this entry's segment is large: puts the entry without its words on the ring and says where they are.
+/// If this entry's segment is large: records the entry without its words and returns where they are.
 #[inline]
 fn large(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u64) -> Option<Later> {
     let gp = c.entry(index);
@@ -440,11 +453,12 @@ fn next(at: u32, entries: u32) -> u32 {
     if at + 1 >= entries { 0 } else { at + 1 }
 }
 
-/// Words asked for ahead of a submission's copy, at most: what the line fill buffers take in one go.
+/// Maximum number of words prefetched before a submission's copy: as many as the line fill buffers take together.
 const AHEAD: usize = 512;
 
-/// Asks for the words that the new entries point to. libcuda writes them past the cache (seen on driver 580: the first
-/// read of 24 lines takes 735 cycles, the second 90), so they come from memory; meanwhile the entries go to the GPU.
+/// Prefetches the words that the new entries point to. libcuda writes them past the cache (seen on driver 580: the first
+/// read of 24 lines takes 735 cycles, the second 90), so they are loaded from memory while the entries are sent to the
+/// GPU.
 #[inline]
 fn ask_for_words(c: &mut Channel, from: u32, n: u32) {
     if c.watch == watch::BLIND {
@@ -464,7 +478,7 @@ fn ask_for_words(c: &mut Channel, from: u32, n: u32) {
         left -= words;
         let start = segment.at;
         for line in (0..words as u64 * 4).step_by(64) {
-            // SAFETY: a prefetch reads nothing as far as the program is concerned.
+            // SAFETY: a prefetch reads nothing that the program could notice.
             unsafe {
                 core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>((start + line) as *const i8)
             };
@@ -511,7 +525,7 @@ fn drain() {
     unsafe { core::arch::x86_64::_mm_sfence() };
 }
 
-/// Puts one entry and its words on the ring. False if it was lost.
+/// Records one entry and its words. False if it was lost.
 #[inline]
 fn entry(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u64) -> bool {
     let gp = c.entry(index);
@@ -541,10 +555,10 @@ fn entry(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u
             where_from | if more { entry_flags::MORE } else { 0 } | if done > 0 { entry_flags::CONTINUED } else { 0 };
         body.words = n as u32;
         let Some(to) = record::entry(w, flags, tsc, body) else {
-            // What was written of this entry stays without an end: the reader sees that MORE was not kept.
+            // The part of this entry that was written has no end: the reader sees that the event after MORE is missing.
             return false;
         };
-        // SAFETY: the segment is mapped as a whole; `to` has room for n words.
+        // SAFETY: the whole segment is mapped; `to` has room for n words.
         unsafe { core::ptr::copy_nonoverlapping((from + 4 * done as u64) as *const u8, to, n * 4) };
         done += n;
         if !more {
@@ -553,15 +567,15 @@ fn entry(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u
     }
 }
 
-/// Where a segment lies in this process.
+/// A segment's address in this process.
 struct Segment {
     at: u64,
-    /// In video memory.
+    /// In GPU memory.
     video: bool,
 }
 
-/// Where `len` bytes from the GPU's address `va` on lie. (Of the range only what is needed is loaded, in the pieces that it was
-/// stored in.)
+/// Finds the `len` bytes at the GPU's address `va`. (Of the range, only the needed fields are loaded, in the pieces that
+/// they were stored in.)
 #[inline(always)]
 fn locate(c: &mut Channel, va: u64, len: u64) -> Option<Segment> {
     let generation = ranges::generation();

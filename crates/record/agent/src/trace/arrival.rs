@@ -1,4 +1,4 @@
-//! Whether what a thread does is recorded: it has a ring, and the code that it comes from is on the tape.
+//! Whether a thread's operations are recorded: it needs a ring, and its code's mapping must be on the tape.
 
 use super::{code, holds};
 use crate::process::region;
@@ -7,13 +7,13 @@ use crate::process::thread::{self, Thread};
 use crate::process::wiped::{goes_on, live as which};
 use crate::record;
 
-/// True if locks are recorded in this process now. The first one attaches it.
+/// True if locks are recorded in this process now. The first call attaches it.
 #[inline(always)]
 pub fn live() -> bool {
     (goes_on(which::LOCKS) || (wanted(want::LOCKS) && begins())) && !region::paused()
 }
 
-/// True if of locks only waits are recorded, and who was in their way.
+/// True if, for locks, only waits are recorded, with the holder that was waited for.
 #[inline(always)]
 pub fn waits_only() -> bool {
     goes_on(which::WAITS)
@@ -25,7 +25,7 @@ fn begins() -> bool {
     !goes_on(which::TURNED_AWAY) && region::attach().is_some() && goes_on(which::LOCKS)
 }
 
-/// This thread, if what it does is to be recorded; `site` is where the call came from.
+/// This thread, if its operations must be recorded; `site` is the caller's address.
 #[inline(always)]
 pub fn enter(site: usize) -> Option<&'static Thread> {
     if !live() {
@@ -34,8 +34,8 @@ pub fn enter(site: usize) -> Option<&'static Thread> {
     known_caller(site).or_else(|| arrive(thread::here(), site))
 }
 
-/// This thread, if it has recorded something since the last pause, and the code at `site` is on the tape. ([`live`] is the caller's
-/// question.)
+/// This thread, if it has recorded something since the last pause, and the code at `site` is on the tape. (The caller
+/// checks [`live`].)
 #[inline(always)]
 pub fn known_caller(site: usize) -> Option<&'static Thread> {
     let t = thread::here();

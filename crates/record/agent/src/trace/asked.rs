@@ -1,9 +1,9 @@
-//! Whether threads wait for a lock, for those who hold it without having read the clock (`record --locks=waits`).
+//! Whether threads wait for a lock, for holders that have not read the clock (`record --locks=waits`).
 //!
-//! Each address has a place in a table of fixed size; addresses may share one. A thread that is about to wait increments the count of
-//! its place, then reads the clock. A thread that has taken a lock keeps the count, and compares it after the release. If the count is the
-//! same, no thread has begun to wait for the lock, and the hold is not recorded. If a thread waits already when a lock is taken, the hold
-//! is recorded with its times, as under `--locks`.
+//! Each address has a place in a table of fixed size; addresses may share one. A thread that is about to wait increments
+//! the count of its place, then reads the clock. A thread that has taken a lock keeps the count, and compares it after
+//! the release. If the count is the same, no thread has begun to wait for the lock, and the hold is not recorded. If a
+//! thread already waits when a lock is taken, the hold is recorded with its times, as under `--locks`.
 //!
 //! Invariant: [`since`] is never earlier than the begin of the hold: it is the time of a thread that incremented the count after the
 //! holder had read it. Two locks that share a place, or a thread that never counts its end, cost readings of the clock; the times stay true.
@@ -14,13 +14,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const BITS: u32 = 10;
 const FIRSTS: usize = 3;
 
-/// What is known of the locks that share it.
+/// Counts and times of the locks that share it.
 #[repr(C, align(32))]
 struct Place {
-    /// Threads that have begun to wait, and that have ended.
+    /// Numbers of threads that have begun to wait, and that have ended.
     begun: AtomicU32,
     ended: AtomicU32,
-    /// When those began who found nobody waiting: [`First`]. By their number, in turns.
+    /// Start times of the threads that found no other thread waiting: [`First`]. In turns, by their number.
     firsts: [AtomicU64; FIRSTS],
 }
 
@@ -28,12 +28,12 @@ static PLACES: [Place; 1 << BITS] = [const {
     Place { begun: AtomicU32::new(0), ended: AtomicU32::new(0), firsts: [const { AtomicU64::new(0) }; FIRSTS] }
 }; 1 << BITS];
 
-/// A thread's number, and when it began to wait, in one word: two words could be of two threads.
+/// A thread's number, and the start of its wait, in one word: two words could be from two threads.
 struct First;
 
 impl First {
     const TURN_BITS: u32 = 24;
-    /// Bits of a time that are left out, and those that are kept.
+    /// Bits of a time that are left out, and mask of those that are kept.
     const FINE: u32 = 4;
     const TIME: u64 = (1 << (64 - First::TURN_BITS)) - 1;
 
@@ -41,12 +41,12 @@ impl First {
         ((at >> First::FINE) & First::TIME) << First::TURN_BITS | u64::from(turn) & ((1 << First::TURN_BITS) - 1)
     }
 
-    /// How many after `turn` it is.
+    /// Its distance from `turn`.
     fn behind(word: u64, turn: u32) -> u32 {
         (word as u32).wrapping_sub(turn) & ((1 << First::TURN_BITS) - 1)
     }
 
-    /// The time, less than 2^44 ticks before `now` (more than an hour).
+    /// The time, which is less than 2^44 ticks before `now` (more than an hour).
     fn at(word: u64, now: u64) -> u64 {
         let ago = ((now >> First::FINE).wrapping_sub(word >> First::TURN_BITS)) & First::TIME;
         (now >> First::FINE).wrapping_sub(ago) << First::FINE
@@ -60,7 +60,7 @@ fn place(addr: usize) -> &'static Place {
     &PLACES[i as usize & ((1 << BITS) - 1)]
 }
 
-/// Threads that have begun to wait.
+/// Number of threads that have begun to wait.
 #[inline(always)]
 pub fn begun(addr: usize) -> u32 {
     // ORDERING: Acquire keeps the compiler from reading it before the operation on the lock; the CPU does not, that operation
@@ -68,20 +68,21 @@ pub fn begun(addr: usize) -> u32 {
     place(addr).begun.load(Ordering::Acquire)
 }
 
-/// The same for who has just taken the lock; `None` if somebody waits now.
+/// The same for a thread that has just taken the lock; `None` if another thread waits now.
 #[inline(always)]
 pub fn nobody(addr: usize) -> Option<u32> {
     let p = place(addr);
-    // ORDERING: Acquire, in this order: if both are equal, nobody waited when `ended` was read, and nobody had begun between.
+    // ORDERING: Acquire, in this order: if both are equal, no thread waited when `ended` was read, and none had begun in
+    // between.
     let ended = p.ended.load(Ordering::Acquire);
     let begun = p.begun.load(Ordering::Acquire);
     (begun == ended).then_some(begun)
 }
 
-/// The thread is about to wait, in vain so far. Returns the time.
+/// The thread's first tries failed and it is about to wait. Returns the time.
 pub fn begins(addr: usize) -> u64 {
     let p = place(addr);
-    // ORDERING: SeqCst, before the lock is tried again: who releases it after that finds the count changed.
+    // ORDERING: SeqCst, before the lock is tried again: a thread that releases it later finds the count changed.
     let before = p.begun.fetch_add(1, Ordering::SeqCst);
     let at = sys::rdtsc();
     if p.ended.load(Ordering::Acquire) == before {
@@ -91,14 +92,14 @@ pub fn begins(addr: usize) -> u64 {
     at
 }
 
-/// It waits no more.
+/// The thread's wait has ended.
 pub fn ends(addr: usize) {
-    // ORDERING: Release: whoever sees it finds it counted among those that had begun.
+    // ORDERING: Release: a thread that sees this end also sees its begin counted.
     place(addr).ended.fetch_add(1, Ordering::Release);
 }
 
-/// A lock whose holder kept the count `turn` was held at this time: the first thread that came after it began to wait then. `None` if no thread
-/// came, or its time is no longer in the table.
+/// A time at which a lock was held whose holder had kept the count `turn`: the next thread began to wait then. `None` if
+/// no thread has come since, or its time is no longer in the table.
 #[cold]
 pub fn since(addr: usize, turn: u32, now: u64) -> Option<u64> {
     let p = place(addr);
@@ -109,7 +110,7 @@ pub fn since(addr: usize, turn: u32, now: u64) -> Option<u64> {
     Some(First::at(first, now))
 }
 
-/// In a forked child, which has one thread: nobody waits.
+/// In a forked child, which has one thread: no thread waits.
 pub fn renew() {
     for p in &PLACES {
         let begun = p.begun.load(Ordering::Relaxed);
@@ -138,11 +139,11 @@ mod tests {
         ends(addr);
         assert!(nobody(addr).is_none());
         ends(addr);
-        // Another one comes while the same thread holds it: the first is still the first.
+        // Another thread waits while the same holder has it: the first is still the first.
         begins(addr);
         ends(addr);
         assert_eq!(since(addr, turn, sys::rdtsc()), Some(found));
-        // And so many that its word is written over: a later time, never an earlier one.
+        // After so many more its word is overwritten: the result is a later time, never an earlier one.
         for _ in 0..FIRSTS {
             begins(addr);
             ends(addr);

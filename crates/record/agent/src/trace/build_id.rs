@@ -1,23 +1,23 @@
-//! The build id of an ELF file: a number that the linker gave it, by which its symbols are found again and a later build is told
-//! from it.
+//! The build id of an ELF file: a number from the linker, which identifies its symbols and distinguishes it from a later
+//! build.
 
-/// Bytes of a file that are looked at together: its head with the program headers, or notes.
+/// Bytes of a file that are read at a time: its head with the program headers, or notes.
 pub const ROOM: usize = 4096;
-/// An id that is longer is none (usual: 20; `ld --build-id=0x...` takes any).
+/// Maximum length of an id (usual: 20; `ld --build-id=0x...` accepts any).
 const LONGEST: usize = 64;
 
 const PROGRAM_HEADER: usize = 56;
 const PT_NOTE: u32 = 4;
 const NT_GNU_BUILD_ID: u32 = 3;
 
-/// The id of a file of 64 bits, empty if it has none. `read` copies the file's bytes at an offset and says how many there were; it is
-/// called once for most files, and at most once more for each segment of notes. `room`: [`ROOM`] bytes.
+/// The id of a 64-bit file, empty if it has none. `read` copies the file's bytes at an offset and returns their number.
+/// It is called once for most files, and at most once more for each segment of notes. `room`: [`ROOM`] bytes.
 pub fn find(room: &mut [u8], mut read: impl FnMut(u64, &mut [u8]) -> Option<usize>) -> &[u8] {
     let (at, len) = range(room, &mut read).unwrap_or_default();
     room.get(at..at + len).unwrap_or(&[])
 }
 
-/// Where in `room` the id is.
+/// Position of the id in `room`.
 fn range(room: &mut [u8], read: &mut impl FnMut(u64, &mut [u8]) -> Option<usize>) -> Option<(usize, usize)> {
     let n = read(0, room)?;
     let head = room.get(..n)?;
@@ -26,7 +26,7 @@ fn range(room: &mut [u8], read: &mut impl FnMut(u64, &mut [u8]) -> Option<usize>
     }
     let (first, each, count) = (u64_at(head, 32)?, u16_at(head, 54)?, u16_at(head, 56)?);
     let first = usize::try_from(first).ok()?;
-    // Of the segments of notes: where in the file, and how long.
+    // The segments of notes: offset in the file, and length.
     let mut notes = [(0, 0); 4];
     let mut segments = 0;
     for i in 0..usize::from(count) {
@@ -47,7 +47,7 @@ fn range(room: &mut [u8], read: &mut impl FnMut(u64, &mut [u8]) -> Option<usize>
             }
         }
     }
-    // (What was read is overwritten now.)
+    // (This overwrites the bytes that were read.)
     for &(offset, len) in notes.get(..segments)? {
         let len = len.min(room.len());
         let n = read(offset, room.get_mut(..len)?)?;
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// What the linker wrote into the program that runs this, if it did.
+    /// The id that the linker wrote into the program that runs this test, if it did.
     #[test]
     fn this_program_has_the_id_that_readelf_prints() {
         let exe = std::env::current_exe().unwrap();

@@ -1,4 +1,4 @@
-//! The call of CUDA's that a thread is in, and its event.
+//! A thread's current CUDA call, and its event.
 
 use super::{code, holds, python};
 use crate::process::region;
@@ -11,7 +11,7 @@ use tape::call::{CallBody, FUNCTIONS, Function, Size, Stream, flag, kind};
 use tape::event::RingBody;
 use tape::region::CallRow;
 
-/// True if calls are recorded in this process now. The first one attaches it.
+/// True if calls are recorded in this process now. The first call attaches it.
 #[inline(always)]
 pub fn live() -> bool {
     are_followed() && !region::paused()
@@ -29,8 +29,8 @@ fn begins() -> bool {
     !goes_on(which::TURNED_AWAY) && region::attach().is_some() && goes_on(which::CALLS)
 }
 
-/// The arguments, as words: in registers, and the first on the stack. (A function that takes fewer finds in the rest what
-/// happened to be there, and does not look.)
+/// The arguments, as words: those in registers, and the first on the stack. (If a function takes fewer, the rest is
+/// arbitrary and is not used.)
 #[derive(Clone, Copy)]
 pub struct Words(pub [usize; 11]);
 
@@ -41,7 +41,7 @@ impl Words {
     }
 }
 
-/// Writes down what the thread is in.
+/// Stores the call that the thread is in.
 #[inline(always)]
 pub unsafe fn begin(row: &CallRow, f: &Function, mut flags: u32, site: usize, a: &Words) {
     if f.direction_at != Function::NOT_SAID {
@@ -61,7 +61,7 @@ pub unsafe fn begin(row: &CallRow, f: &Function, mut flags: u32, site: usize, a:
     row.function.store(u32::from(f.number), Ordering::Relaxed);
 }
 
-/// Which Python frames make the call. (Before the function of the call is written down: this may write events.)
+/// Finds the Python frames that make the call. (Before the call's function is stored, because this may write events.)
 #[inline(always)]
 pub fn frames(row: &CallRow) {
     if goes_on(which::PYTHON) {
@@ -69,7 +69,7 @@ pub fn frames(row: &CallRow) {
     }
 }
 
-/// A word that the caller passes a pointer to; 0 where it passes none.
+/// A word to which the caller passes a pointer; 0 without a pointer.
 #[inline(always)]
 unsafe fn behind(pointer: usize, offset: usize) -> u64 {
     if pointer < 4096 {
@@ -88,7 +88,7 @@ fn grid(x: u64, y: u64, z: u64) -> u64 {
 #[inline(always)]
 unsafe fn size(from: Size, a: &Words) -> u64 {
     let word = |i: u8| a.at(i) as u64;
-    // SAFETY: the caller's, of what the function reads itself.
+    // SAFETY: the caller's, for memory that the function itself reads.
     unsafe {
         match from {
             Size::None => 0,
@@ -124,7 +124,7 @@ unsafe fn stream(from: Stream, a: &Words) -> u64 {
     }
 }
 
-/// What a doorbell that the thread rings carries of the call that it is in.
+/// Adds the thread's current call to the event of its doorbell.
 #[inline(always)]
 pub fn around(t: &Thread, ring: RingBody) -> RingBody {
     if t.call.get().is_null() {
@@ -154,8 +154,8 @@ pub fn end<const F: usize>(t: &Thread, row: &CallRow, a: &Words, ended: u64, res
     compiler_fence(Ordering::SeqCst);
     let source = const { FUNCTIONS[F].source_at() };
     let body = CallBody { source: source.map_or(0, |word| a.at(word) as u64), ..body(t, row, result) };
-    // SAFETY: `arrive` has made sure that there is a writer; it is this thread's, and `busy` keeps a signal handler from
-    // making a second reference.
+    // SAFETY: `arrive` has made sure that this thread has a writer, and `busy` keeps a signal handler from making a
+    // second reference.
     let w = unsafe { &mut *t.writer.get() };
     let is_there = match source {
         None => w.push_words(kind::CALL, function, ended, body.words()),
@@ -187,7 +187,7 @@ fn body(t: &Thread, row: &CallRow, result: i32) -> CallBody {
     }
 }
 
-/// The thread has left the call that it was in and does not come back: its event has no result.
+/// The thread has left its current call and does not return to it: the event has no result.
 #[cold]
 pub fn left(t: &Thread) {
     t.call_stack.set(0);

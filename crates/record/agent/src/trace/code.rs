@@ -1,6 +1,6 @@
-//! Which library lies where: the mappings onto the tape, again whenever a caller comes from code that is not on it.
+//! Where each library is mapped: records the mappings, and again whenever a caller's code is not on the tape.
 //!
-//! Callers are looked up by the page of their code ([`is_known`]): a program's locks are called from ten libraries in turns.
+//! Callers are looked up by the page of their code ([`is_known`]): ten libraries call a program's locks in turns.
 
 use super::build_id;
 use crate::process::maps::{self, EXECUTE, Mapping, PRIVATE, READ, WRITE};
@@ -15,9 +15,9 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tape::lock::{MappingBody, kind};
 
 const NONE: Mapping = Mapping { start: 0, end: 0, offset: 0, inode: 0, rights: 0 };
-/// Mappings known at most; those behind them are told again each time.
+/// Maximum number of known mappings; further ones are recorded again each time.
 const KNOWN: usize = 4096;
-/// Ticks between two readings, at least: about half a millisecond.
+/// Minimum number of ticks between two readings: about half a millisecond.
 const PAUSE: u64 = 1_000_000;
 
 struct State {
@@ -25,11 +25,11 @@ struct State {
     /// [`EDITION`], before the mappings were read.
     edition: u32,
     text: [u8; 32 << 10],
-    /// Where a file's build id is looked for.
+    /// The bytes in which a file's build id is searched.
     beginning: [u8; build_id::ROOM],
 }
 
-/// What is on the tape, and the next version of it while the mappings are read.
+/// The mappings on the tape, and the next version of them during a reading.
 struct Known {
     now: [Mapping; KNOWN],
     n: usize,
@@ -47,13 +47,13 @@ static STATE: OwnLock<State, { word::CODE }> = OwnLock::new(State {
 
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// Pages of code whose mapping is on the tape, each in the slot that the low bits of its number name: the rest of the number above
-/// [`EDITION`]. A page that takes another's slot costs that one another look.
+/// Pages of code whose mapping is on the tape. The low bits of a page's number select its slot, which stores the rest
+/// above [`EDITION`]. A page that takes another's slot costs that one another look.
 static PAGES: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 const SLOTS: usize = 4096;
 
-/// What is known of code, as a number: another one after the program has closed a library, because there may be another where that was.
-/// (Not 0, which is what empty slots have.)
+/// A number for the known code. It changes when the program has closed a library, because another may be loaded in its
+/// place. (Not 0, the value of empty slots.)
 static EDITION: AtomicU32 = AtomicU32::new(1);
 
 #[inline(always)]
@@ -72,15 +72,15 @@ pub fn is_known(site: usize) -> bool {
     slot(site).load(Ordering::Relaxed) == entry(site, EDITION.load(Ordering::Relaxed))
 }
 
-/// The program has closed a library: no code that was known is, until the mappings were read again.
+/// The program has closed a library: no code counts as known until the mappings are read again.
 pub fn close() {
     EDITION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Code was called that is on no map that was read: there was no time for another reading.
+/// Code was called that no reading has found, and there was no time for another reading.
 static MISSED: AtomicBool = AtomicBool::new(false);
 
-/// The program is about to close a library: the last chance to have its code on the tape.
+/// The program is about to close a library: the last chance to record its code.
 pub fn about_to_close() {
     if !MISSED.load(Ordering::Relaxed) || !may(need::FILES) {
         return;
@@ -93,8 +93,8 @@ pub fn about_to_close() {
     }
 }
 
-/// Makes sure that the code at `site` is on the tape. If that is another thread's work just now, or was done a moment ago in vain, it
-/// stays unknown: the caller comes again with its next call.
+/// Makes sure that the code at `site` is on the tape. If another thread is reading, or a reading just failed to find it,
+/// it stays unknown: the caller tries again with its next call.
 #[cold]
 pub fn look(t: &Thread, site: usize) {
     let edition = EDITION.load(Ordering::Relaxed);
@@ -109,7 +109,7 @@ pub fn look(t: &Thread, site: usize) {
         LAST.store(now, Ordering::Relaxed);
         s.read(t);
     }
-    // Also code that was mapped a moment ago and is on no map: this is not done again at each call.
+    // Also for code that was just mapped and is in no mapping: otherwise each call would repeat this.
     slot(site).store(entry(site, edition), Ordering::Relaxed);
 }
 
@@ -130,7 +130,7 @@ impl State {
             known.line(t, *mapping, path, beginning, &mut walk);
             false
         });
-        // (Not all of the tables, which are large: a forked child would get memory of its own for each page of them.)
+        // (Not the whole tables, which are large: a forked child would get a copy of each page of them.)
         if let (true, Some(now), Some(next)) = (walk.read, known.now.get_mut(..walk.new), known.next.get(..walk.new)) {
             now.copy_from_slice(next);
             known.n = walk.new;
@@ -147,17 +147,17 @@ impl Known {
     }
 
     fn line(&mut self, t: &Thread, mut r: Mapping, path: &[u8], beginning: &mut [u8], walk: &mut Walk) {
-        // Our own rings are no part of the program.
+        // The agent's own rings do not belong to the program.
         if maps::is_region(path) {
             return;
         }
         let file = path.first() == Some(&b'/');
-        // What follows a library's data without a file is its zeroed data.
+        // A mapping without a file directly after a library's data is its zeroed data.
         let zeroed = path.is_empty() && r.start == walk.data_end && r.rights & WRITE != 0;
         if file && r.rights & (WRITE | PRIVATE) == WRITE | PRIVATE {
             walk.data_end = r.end;
         }
-        // (Not for the tape.)
+        // (Not recorded.)
         r.rights &= !PRIVATE;
         if !file && !zeroed && r.rights & EXECUTE == 0 {
             return;
@@ -180,12 +180,12 @@ impl Known {
     }
 }
 
-/// In a forked child: nothing of its code is on its tape.
+/// In a forked child: none of its code is on its tape.
 pub fn renew() {
     EDITION.fetch_add(1, Ordering::Relaxed);
     if let Some(mut s) = STATE.try_lock() {
         s.known.n = 0;
-        // (Looked at first: a child gets a page of its own for each page that it writes to.)
+        // (Loaded first: a child gets a copy of each page that it writes to.)
         if s.known.exe_len != 0 {
             s.known.exe_len = 0;
         }
@@ -194,9 +194,9 @@ pub fn renew() {
     MISSED.store(false, Ordering::Relaxed);
 }
 
-/// Where a reading stands.
+/// The state of a reading.
 struct Walk {
-    /// Row of the known mappings.
+    /// Index in the known mappings.
     old: usize,
     new: usize,
     /// Where the last writable mapping of a library ended.
@@ -205,7 +205,7 @@ struct Walk {
     read: bool,
 }
 
-/// The build id of the file that begins in a mapping: what is mapped has it, whatever has become of the file.
+/// The build id of the file whose begin is mapped here: read from memory, so it is right even if the file has changed.
 fn build_id_of<'a>(r: &Mapping, room: &'a mut [u8]) -> &'a [u8] {
     if r.offset != 0 || r.rights & READ == 0 || !may(need::PEEK) {
         return &[];
@@ -229,7 +229,7 @@ fn record_mapping(t: &Thread, r: &Mapping, path: &[u8], build_id: &[u8]) {
         rights: r.rights,
         path: path.len() as u32,
     };
-    // SAFETY: `enter` has made sure that there is a writer; it is this thread's, and it is busy.
+    // SAFETY: `enter` has made sure that this thread has a writer, and the thread is busy.
     let w = unsafe { &mut *t.writer.get() };
     record::push(w, kind::MAPPING, build_id.len() as u16, sys::rdtsc(), &body, path, build_id);
     w.publish();

@@ -1,8 +1,8 @@
-//! What a thread holds, and the events that come of it.
+//! The locks that a thread holds, and their events.
 //!
-//! The table lies in the first page of the thread's ring: what a killed program held is there for the recorder to read.
-//! A row is reserved before it is filled and read before it is freed, so that a signal handler that locks and unlocks
-//! in between leaves it as it was.
+//! The table is in the first page of the thread's ring, so the recorder can read which locks a killed program held. A row
+//! is reserved before it is filled and read before it is freed. So a signal handler that locks and unlocks in between
+//! leaves it as it was.
 
 use super::arrival::waits_only;
 use super::asked;
@@ -33,7 +33,7 @@ impl Call {
     }
 }
 
-/// Puts an event on the thread's ring. One that comes from a signal handler while the thread writes is counted as lost.
+/// Writes an event to the thread's ring. An event from a signal handler that interrupts a write is counted as lost.
 #[inline(never)]
 pub fn put<B: Plain>(t: &Thread, k: u16, flags: u16, body: B) {
     put_at(t, k, flags, sys::rdtsc(), body);
@@ -45,9 +45,9 @@ fn put_at<B: Plain>(t: &Thread, k: u16, flags: u16, tsc: u64, body: B) {
         return lost();
     }
     compiler_fence(Ordering::SeqCst);
-    // (A recorder that has stopped drops what it reads, and counts it.)
-    // SAFETY: `enter` has made sure that there is a writer; it is this thread's, and `busy` keeps a signal handler from
-    // making a second reference.
+    // (A recorder that has stopped drops and counts what it reads.)
+    // SAFETY: `enter` has made sure that this thread has a writer, and `busy` keeps a signal handler from making a second
+    // reference.
     let w = unsafe { &mut *t.writer.get() };
     record::push(w, k, flags, tsc, &body, &[], &[]);
     w.publish();
@@ -55,8 +55,8 @@ fn put_at<B: Plain>(t: &Thread, k: u16, flags: u16, tsc: u64, body: B) {
     t.busy.set(false);
 }
 
-/// As [`put_at`], of the commonest event; returns 0. (Words, not bodies, go to what is not inlined: a body that has an
-/// address is stored and loaded again, which costs as much as all the rest.)
+/// As [`put_at`], for the most frequent event; returns 0. (Functions that are not inlined get words, not bodies: a body
+/// with an address is stored and loaded again, which costs as much as all the rest.)
 #[inline(always)]
 fn put_pair(t: &Thread, flags: u16, tsc: u64, addr: u64, site: u64, hold: u32, release: i32) -> c_int {
     if t.busy.replace(true) {
@@ -111,12 +111,12 @@ fn table(t: &Thread) -> &LockTable {
 #[inline(always)]
 fn rows(table: &LockTable) -> &[HeldLock] {
     let n = table.n.load(Ordering::Relaxed) as usize;
-    // (The table is in shared memory: a stray store of the program's may have left any number.)
+    // (The table is in shared memory: a stray store of the program may have left any number.)
     table.held.get(..n).unwrap_or(&table.held)
 }
 
-/// The call has taken a lock that was free, at `tsc`. Returns 0, what its caller returns: the way on that a thread goes
-/// that holds other locks is then a jump, and this one saves no registers for it.
+/// The call has taken a lock that was free, at `tsc`. Returns 0, which its caller returns, too. So the path for a thread
+/// that already holds locks is a jump, and this function saves no registers for it.
 #[inline(always)]
 pub fn took(t: &Thread, c: &Call, tsc: u64) -> c_int {
     let table = table(t);
@@ -140,13 +140,13 @@ fn first_row<'t>(table: &'t LockTable, c: &Call, flags: u32, since: u64) -> &'t 
     row
 }
 
-/// As [`took`], now; where only waits are recorded, without a look at the clock.
+/// As [`took`], now. If only waits are recorded, does not read the clock.
 #[inline(always)]
 pub fn took_now(t: &Thread, c: &Call) -> c_int {
     if waits_only() { took_open(t, c) } else { took(t, c, sys::rdtsc()) }
 }
 
-/// As [`took`], of a hold that nobody waits for: when it began is not noted.
+/// As [`took`], for a hold that no thread waits for: its begin is not stored.
 #[inline(always)]
 pub fn took_open(t: &Thread, c: &Call) -> c_int {
     let Some(turn) = asked::nobody(c.addr) else {
@@ -161,7 +161,7 @@ pub fn took_open(t: &Thread, c: &Call) -> c_int {
     0
 }
 
-/// The number of the call of CUDA's that the thread is in; 0 if it is in none.
+/// The number of the thread's current CUDA call; 0 if there is none.
 #[inline(always)]
 fn current_call(t: &Thread) -> u32 {
     // SAFETY: set together with the writer, to a row in a page that is never unmapped.
@@ -169,7 +169,7 @@ fn current_call(t: &Thread) -> u32 {
     if row.function.load(Ordering::Relaxed) == 0 { 0 } else { row.seq.load(Ordering::Relaxed) }
 }
 
-/// As [`took_open`], by a thread that holds locks already.
+/// As [`took_open`], by a thread that already holds locks.
 #[inline(never)]
 fn took_open_inside(t: &Thread, addr: usize, site: usize, flags: u16, turn: u32) -> c_int {
     if let Some(row) = new_row(t, &Call { addr, site, flags }, HeldLock::OPEN) {
@@ -179,14 +179,14 @@ fn took_open_inside(t: &Thread, addr: usize, site: usize, flags: u16, turn: u32)
     done()
 }
 
-/// As [`took_open`], where somebody waits, and this thread was faster.
+/// As [`took_open`], if another thread waits but this one was faster.
 #[cold]
 #[inline(never)]
 fn took_asked(t: &Thread, addr: usize, site: usize, flags: u16) -> c_int {
     took(t, &Call { addr, site, flags }, sys::rdtsc())
 }
 
-/// As [`took`], by a thread that holds locks already.
+/// As [`took`], by a thread that already holds locks.
 #[inline(never)]
 fn took_inside(t: &Thread, addr: usize, site: usize, flags: u16, tsc: u64) -> c_int {
     if let Some(row) = new_row(t, &Call { addr, site, flags }, 0) {
@@ -195,16 +195,16 @@ fn took_inside(t: &Thread, addr: usize, site: usize, flags: u16, tsc: u64) -> c_
     done()
 }
 
-/// 0, of which the compiler does not know it: a caller that knew would not jump to who returns it.
+/// Returns 0, which the compiler does not know: otherwise a caller would not jump to the function that returns it.
 #[inline(always)]
 fn done() -> c_int {
     let mut zero = 0;
-    // SAFETY: nothing is done.
+    // SAFETY: the code is empty.
     unsafe { core::arch::asm!("/* {0:e} */", inout(reg) zero, options(pure, nomem, nostack, preserves_flags)) };
     zero
 }
 
-/// The call has taken its lock at `tsc`, having waited for `wait` ticks, or with a result that is not 0.
+/// The call has taken its lock at `tsc`, after a wait of `wait` ticks, or with a result that is not 0.
 #[inline(never)]
 pub fn took_late(t: &Thread, c: Call, tsc: u64, wait: u64, result: c_int) {
     if let Some(row) = new_row(t, &c, HeldLock::LONG) {
@@ -232,8 +232,8 @@ fn new_row<'t>(t: &'t Thread, c: &Call, long: u32) -> Option<&'t HeldLock> {
     Some(row)
 }
 
-/// Locks are held already: this one among them is no longer, if it can only be held once; and the oldest leaves a full
-/// table. Returns the rows in use.
+/// Called if the thread already holds locks. If this lock can only be held once, an old row of it is removed. If the
+/// table is full, the oldest row is removed. Returns the number of rows in use.
 #[inline(never)]
 fn make_room(t: &Thread, table: &LockTable, addr: usize, site: usize, flags: u16) -> usize {
     let c = Call { addr, site, flags };
@@ -245,7 +245,7 @@ fn make_room(t: &Thread, table: &LockTable, addr: usize, site: usize, flags: u16
     if !recursive && let Some(i) = find(table, c.addr) {
         let h = read(&table.held[i]);
         remove(table, i);
-        // (Of one that is open nothing is known but that it has ended.)
+        // (Of an open hold only its end is known.)
         if !h.is_open {
             put_hold(t, &h, sys::rdtsc(), c.site as u64, ended::BY_ANOTHER);
         }
@@ -253,7 +253,7 @@ fn make_room(t: &Thread, table: &LockTable, addr: usize, site: usize, flags: u16
     if rows(table).len() == HELD {
         let h = read(&table.held[0]);
         remove(table, 0);
-        // (An open one has no time: the reader counts it.)
+        // (An open hold has no time: the reader counts it.)
         let wait = if h.is_open { 0 } else { h.wait };
         let other = if h.is_open { 0 } else { h.since };
         let body = OpBody { addr: h.addr, site: h.site, wait, other, result: h.result, pad: 0 };
@@ -262,8 +262,8 @@ fn make_room(t: &Thread, table: &LockTable, addr: usize, site: usize, flags: u16
     rows(table).len()
 }
 
-/// There was a pause since the thread's last operation: what it does with the locks that it held then was not seen. `one`: and no other
-/// pause.
+/// There was a pause since the thread's last operation, so its operations on the locks that it held then were not seen.
+/// `one`: there was only one pause.
 #[cold]
 pub fn forget(t: &Thread, one: bool) {
     let table = table(t);
@@ -279,7 +279,7 @@ pub fn forget(t: &Thread, one: bool) {
     table.n.store(0, Ordering::Relaxed);
 }
 
-/// A row, read.
+/// A row's values.
 struct Held {
     addr: u64,
     site: u64,
@@ -287,7 +287,7 @@ struct Held {
     wait: u64,
     flags: u16,
     result: i32,
-    /// `since` is not known, and `wait` is [`HeldLock::open`].
+    /// `since` is unknown, and `wait` is [`HeldLock::open`].
     is_open: bool,
 }
 
@@ -375,7 +375,8 @@ fn released_otherwise(t: &Thread, addr: usize, site: usize, flags: u16, tsc: u64
     done()
 }
 
-/// Before an unlock: the time. Where only waits are recorded the clock is read only for a hold that somebody waits for, or whose times are noted. 0: it was not.
+/// The time before an unlock. If only waits are recorded, the clock is read only for a hold that a thread waits for, or
+/// whose times are stored. 0: not read.
 #[inline(always)]
 pub fn releases(t: &Thread, addr: usize) -> u64 {
     if !waits_only() {
@@ -384,8 +385,8 @@ pub fn releases(t: &Thread, addr: usize) -> u64 {
     if is_asked(t, addr) { note_since(t, addr) } else { 0 }
 }
 
-/// Somebody waits for what the thread is about to release: since when, into its row. (After the unlock, others may have come and gone.)
-/// Returns the time.
+/// A thread waits for the lock that is about to be released: stores the start of the wait in the row. (After the unlock,
+/// other threads may have waited and ended.) Returns the time.
 #[cold]
 #[inline(never)]
 fn note_since(t: &Thread, addr: usize) -> u64 {
@@ -399,7 +400,7 @@ fn note_since(t: &Thread, addr: usize) -> u64 {
     tsc
 }
 
-/// False where the lock is the latest that the thread holds, and nobody has begun to wait for it since.
+/// False if the lock is the latest that the thread holds, its hold is open, and no thread has begun to wait for it since.
 #[inline(always)]
 fn is_asked(t: &Thread, addr: usize) -> bool {
     let table = table(t);
@@ -410,13 +411,13 @@ fn is_asked(t: &Thread, addr: usize) -> bool {
         || row.wait.load(Ordering::Relaxed) as u32 != asked::begun(addr)
 }
 
-/// As [`released`], `tsc` being what [`releases`] returned.
+/// As [`released`], with the result of [`releases`] as `tsc`.
 #[inline(always)]
 pub fn has_released(t: &Thread, c: &Call, tsc: u64) -> c_int {
     if tsc != 0 {
         return released(t, c, tsc);
     }
-    // Again: who began to wait between that look and the unlock waited for this thread.
+    // Checked again: a thread that began to wait between that check and the unlock waited for this thread.
     if is_asked(t, c.addr) {
         return released_otherwise(t, c.addr, c.site, c.flags, 0);
     }
@@ -427,8 +428,8 @@ pub fn has_released(t: &Thread, c: &Call, tsc: u64) -> c_int {
     0
 }
 
-/// An open hold is over: an event only if somebody has begun to wait meanwhile, and if the thread does not hold the lock still,
-/// having taken it more than once.
+/// An open hold is over. It gets an event only if a thread has begun to wait since, and if this thread, having taken the
+/// lock more than once, does not still hold it.
 #[inline(never)]
 fn released_open(t: &Thread, h: &Held, tsc: u64, release: usize) -> c_int {
     let (addr, turn) = (h.addr as usize, h.wait as u32);
@@ -446,7 +447,7 @@ fn released_open(t: &Thread, h: &Held, tsc: u64, release: usize) -> c_int {
     done()
 }
 
-/// An open hold that lasted from `since`, or before, to `tsc`.
+/// An open hold that lasted at least from `since` to `tsc`.
 fn put_open(t: &Thread, h: &Held, since: u64, tsc: u64, release: usize, ended: u32) {
     let call = h.wait >> 32;
     put_hold(t, &Held { addr: h.addr, since, wait: call, result: 0, ..*h }, tsc, release as u64, ended);
@@ -459,13 +460,13 @@ fn put_hold(t: &Thread, h: &Held, tsc: u64, release_site: u64, ended: u32) {
     put_at(t, kind::HOLD, h.flags, tsc, HoldBody { addr, site, release_site, wait, hold, result, ended });
 }
 
-/// Anything that is no pair.
+/// Any operation that is not a pair.
 #[inline(always)]
 pub fn op(t: &Thread, c: Call, wait: u64, other: u64, result: c_int) {
     put_op(t, c.addr as u64, c.site as u64, c.flags, wait, other, result);
 }
 
-/// (Words again, as for [`put_pair`].)
+/// (Words again, as in [`put_pair`].)
 #[inline(never)]
 fn put_op(t: &Thread, addr: u64, site: u64, flags: u16, wait: u64, other: u64, result: c_int) {
     if t.busy.replace(true) {
@@ -484,8 +485,8 @@ fn put_op(t: &Thread, addr: u64, site: u64, flags: u16, wait: u64, other: u64, r
     t.busy.set(false);
 }
 
-/// Runs a call that may wait, with what it waits for where the recorder finds it. Returns what it returned, when it
-/// did, and how long it took.
+/// Runs a call that may wait, and stores for the recorder what it waits for. Returns the call's result, the time of its
+/// return, and its duration.
 #[inline(always)]
 pub fn waiting(t: &Thread, c: &Call, f: impl FnOnce() -> c_int) -> (c_int, u64, u64) {
     let table = table(t);
@@ -503,7 +504,7 @@ pub fn waiting(t: &Thread, c: &Call, f: impl FnOnce() -> c_int) -> (c_int, u64, 
     if waits_only() {
         asked::ends(c.addr);
     }
-    // Never 0: that would say that nothing was waited for.
+    // Never 0: that would mean that it did not wait.
     (r, now, now.wrapping_sub(from).max(1))
 }
 
@@ -517,8 +518,8 @@ extern "C" fn waits_no_more(table: *mut c_void) {
     }
 }
 
-/// The thread is about to wait for a condition with the mutex that `c` names: the hold ends here, and another begins when
-/// [`resumed`] says so.
+/// The thread is about to wait for a condition with the mutex in `c`: the hold ends here, and another begins at
+/// [`resumed`].
 pub fn suspended(t: &Thread, c: &Call) {
     let table = table(t);
     let Some(i) = find(table, c.addr) else { return };
@@ -541,7 +542,7 @@ pub fn suspended(t: &Thread, c: &Call) {
     put_hold(t, &h, tsc, c.site as u64, how);
 }
 
-/// The wait is over and the mutex the thread's again, unless `result` says that nobody can have it any more.
+/// The wait is over and the thread has the mutex again, unless `result` means that no thread can ever have it.
 pub fn resumed(t: &Thread, c: &Call, tsc: u64, result: c_int) {
     let table = table(t);
     let Some(i) = find(table, c.addr) else { return };
@@ -558,7 +559,8 @@ pub fn resumed(t: &Thread, c: &Call, tsc: u64, result: c_int) {
     }
 }
 
-/// An operation that ended without a wait: where only waits are recorded it is not, unless it failed with more than 'not now'.
+/// An operation that ended without a wait. If only waits are recorded, it is recorded only if it failed for another
+/// reason than a busy lock.
 #[inline(always)]
 pub fn op_without_wait(t: &Thread, c: Call, r: c_int) {
     if !(waits_only() && matches!(r, 0 | libc::EBUSY | libc::EAGAIN)) {
@@ -566,13 +568,14 @@ pub fn op_without_wait(t: &Thread, c: Call, r: c_int) {
     }
 }
 
-/// True if a signal of this condition, or a post of this semaphore, is recorded: where only waits are, while somebody waits.
+/// True if a signal of this condition, or a post of this semaphore, is recorded. If only waits are, then only while a
+/// thread waits.
 #[inline(always)]
 pub fn wakes(addr: usize) -> bool {
     !waits_only() || asked::nobody(addr).is_none()
 }
 
-/// An unlock that was refused, of any kind of lock. Returns its result.
+/// A refused unlock, of any kind of lock. Returns its result.
 #[cold]
 #[inline(never)]
 pub fn not_released(addr: usize, site: usize, flags: u16, r: c_int) -> c_int {

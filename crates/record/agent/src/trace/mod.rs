@@ -1,8 +1,8 @@
-//! Records what threads do with locks, and their calls of CUDA, on their rings.
+//! Records threads' lock operations and CUDA calls in their rings.
 //!
-//! [`arrival`] says whether a thread's operation is to be recorded, [`holds`] what a thread holds and the events that come of
-//! it, [`asked`] whether a thread waits for it, [`call`] the current CUDA call, [`python`] its Python frames, [`code`] where each library is mapped.
-//! [`ranges`] records NVTX, whose texts [`texts`] reads.
+//! [`arrival`] decides whether a thread's operation is recorded. [`holds`] has a thread's locks and their events,
+//! [`asked`] whether a thread waits for them, [`call`] the current CUDA call, [`python`] its Python frames, [`code`]
+//! where each library is mapped. [`ranges`] records NVTX, whose texts [`texts`] reads.
 
 pub mod arrival;
 pub mod asked;
@@ -22,7 +22,7 @@ use crate::record;
 use tape::lock::{LAYOUT, LAYOUT_WAITS, LocksBody, kind};
 use tape::region::{Control, locks as wish, trouble};
 
-/// True if the time can be read. Otherwise the recording says that it lacks locks and calls.
+/// True if the time can be read. Otherwise the recording states that it lacks locks and calls.
 pub fn has_clock() -> bool {
     if no_tsc() {
         region::trouble(trouble::NO_TSC);
@@ -30,13 +30,13 @@ pub fn has_clock() -> bool {
     !no_tsc()
 }
 
-/// Begins, if the recorder asked for locks.
+/// Begins, if the recorder requested locks.
 pub fn begin(c: &'static Control) {
     if c.locks & wish::RECORD == 0 || !has_clock() {
         return;
     }
     let waits = c.locks & wish::WAITS != 0;
-    // (This first: nothing is recorded before it is known how.)
+    // (First, because the mode must be known before anything is recorded.)
     if waits {
         wiped::begin(live::WAITS);
     }
@@ -56,7 +56,7 @@ pub fn begin(c: &'static Control) {
 /// In a forked child.
 pub fn renew(child: &Child) {
     code::renew();
-    // (Its table is left untouched where there is no use for it: a page that is touched is copied.)
+    // (Without waits its table is not touched: a page that is written to is copied.)
     if wiped::was_begun(live::WAITS) {
         asked::renew();
     }

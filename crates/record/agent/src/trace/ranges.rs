@@ -1,7 +1,7 @@
-//! Ranges and marks of NVTX, and how many a thread is in.
+//! NVTX ranges and marks, and the number of ranges that a thread is in.
 //!
-//! A thread's count goes on while nothing is recorded: the program gets the same numbers, and a reader that has missed ends
-//! learns from the next event what is still open.
+//! A thread's count continues while nothing is recorded. So the program gets the same numbers, and a reader that has
+//! missed ends learns from the next event which ranges are still open.
 
 use super::texts::{self, Text};
 use crate::process::region;
@@ -19,12 +19,12 @@ use tape::nvtx::{EndBody, LAYOUT, NO_DEPTH, NvtxBody, RangeBody, kind, state};
 use tape::region::{Control, capture, locks as wish, trouble};
 use tape::session::{ANY_DOMAIN, Session};
 
-/// What is known of NVTX here: [`state`], and whether it is on the tape: [`SAID`].
+/// The known [`state`]s of NVTX, and whether each is on the tape: [`SAID`].
 static STATES: [AtomicU32; 4] = [const { AtomicU32::new(0) }; 4];
 const NOT_SAID: u32 = 1;
 const SAID: u32 = 2;
 
-/// The process has attached: begins, if the recorder asked for ranges.
+/// The process has attached: begins, if the recorder requested ranges.
 pub fn begin(c: &'static Control) {
     if c.locks & wish::NVTX == 0 || !has_clock() {
         return;
@@ -48,7 +48,7 @@ fn tell(state: u32) {
     record::event(kind::NVTX, 0, sys::tsc(), &NvtxBody { layout: LAYOUT, state }, &[], &[]);
 }
 
-/// Something is known of NVTX; with a text for people, if that is news. It goes on the tape when the process attaches.
+/// A state of NVTX is known. The first time, `note` describes it for people. It is recorded when the process attaches.
 #[cold]
 pub fn is_known(state: u32, note: &[u8]) {
     let Some(known) = STATES.get(state as usize) else { return };
@@ -61,7 +61,7 @@ pub fn is_known(state: u32, note: &[u8]) {
     }
 }
 
-/// In a forked child: it is in the ranges that its one thread was in, and nothing of them is on its tape.
+/// In a forked child: it is in the ranges of its only thread, but none of them is on its tape.
 pub fn renew(child: &Child) {
     texts::renew();
     STATES.iter().for_each(|s| _ = s.fetch_min(NOT_SAID, Ordering::Relaxed));
@@ -69,7 +69,7 @@ pub fn renew(child: &Child) {
     pauses::no_range();
 }
 
-/// True if ranges are recorded in this process now. The first one attaches it.
+/// True if ranges are recorded in this process now. The first call attaches it.
 #[inline(always)]
 fn live() -> bool {
     (goes_on(which::NVTX) || (wanted(want::NVTX) && begins())) && !region::paused()
@@ -83,14 +83,14 @@ fn begins() -> bool {
 
 /// NVTX's `no tracking of ranges`, for a domain that is not counted.
 const NOT_COUNTED: i32 = -2;
-/// For an end without begin.
+/// For an end without a begin.
 const IN_NONE: i32 = -1;
 
 fn level(depth: Option<u64>, otherwise: i32) -> i32 {
     depth.map_or(otherwise, |d| i32::try_from(d).unwrap_or(i32::MAX))
 }
 
-/// What a range or a mark says of itself.
+/// The description of a range or a mark.
 pub struct About {
     pub domain: u64,
     pub text: Text,
@@ -101,7 +101,7 @@ pub struct About {
     pub flags: u16,
 }
 
-/// A range of the thread begins. Returns how many of its domain it was in.
+/// A range of the thread begins. Returns the depth in its domain before.
 #[inline(always)]
 pub fn push(a: &About) -> i32 {
     let t = thread::here();
@@ -115,7 +115,7 @@ pub fn push(a: &About) -> i32 {
     level(depth, NOT_COUNTED)
 }
 
-/// It ends. Returns how many of its domain the thread is in now.
+/// It ends. Returns the depth in its domain now.
 #[inline(always)]
 pub fn pop(domain: u64) -> i32 {
     let t = thread::here();
@@ -131,7 +131,7 @@ pub fn pop(domain: u64) -> i32 {
 
 /// Numbers of ranges that any thread may end.
 static STARTED: AtomicU64 = AtomicU64::new(0);
-/// In such a number: recording goes on until it ends.
+/// A bit of such a number: recording lasts until the range ends.
 const CAPTURES: u64 = 1 << 62;
 
 /// A range of the process begins. Returns the number that ends it.
@@ -172,8 +172,7 @@ fn begun(t: &Thread, k: u16, a: &About, id: u64) {
         return lost();
     }
     compiler_fence(Ordering::SeqCst);
-    // SAFETY: a thread that is ready has a writer; it is this thread's, and `busy` keeps a signal handler from making a second
-    // reference.
+    // SAFETY: a ready thread has its own writer, and `busy` keeps a signal handler from making a second reference.
     let w = unsafe { &mut *t.writer.get() };
     texts::say(w, &Text::of_handle(a.domain as usize));
     texts::say(w, &a.text);
@@ -223,11 +222,11 @@ fn lost() {
     region::count(|c| &c.ringless);
 }
 
-/// The text of the range whose begin begins the recording, 0 for none, and its domain.
+/// The text of the range with which recording begins, 0 for none, and its domain.
 static CAPTURED: AtomicU64 = AtomicU64::new(0);
 static CAPTURED_DOMAIN: AtomicU64 = AtomicU64::new(0);
 
-/// From the constructor: whether a range decides when the program is recorded.
+/// Called by the constructor: whether a range decides when the program is recorded.
 pub fn prepare(s: &Session) {
     if s.capture == capture::RANGE {
         CAPTURED_DOMAIN.store(s.range_domain, Ordering::Relaxed);
@@ -247,7 +246,7 @@ fn is_captured(a: &About) -> bool {
 #[cold]
 #[inline(never)]
 fn capture_in_thread(t: &Thread, domain: u64, depth: Option<u64>) {
-    // (One in another of its kind changes nothing.)
+    // (A range inside another one that captures changes nothing.)
     if let (0, Some(depth)) = (t.capturing.get().1, depth) {
         t.capturing.set((domain, depth + 1));
         pauses::range_begins();

@@ -1,8 +1,8 @@
-//! Texts of NVTX: read from the program's memory, numbered, and put on the tape once.
+//! NVTX texts: read from the program's memory, numbered, and recorded once.
 //!
-//! The number of a text is made of its bytes, so the usual way is to read it and to find its number in a table. Nothing is lost
-//! when that table is full: such texts go on the tape each time. Texts that the program registers, and names of domains, are
-//! kept, because a forked child, or the time after a pause, must be able to say them again.
+//! The number of a text is computed from its bytes, so usually it is read and its number is found in a table. If that
+//! table is full, nothing is lost: further texts are recorded each time. Texts that the program registers, and names of
+//! domains, are kept, because they must be recorded again in a forked child or after a pause.
 
 use crate::process::region;
 use crate::process::sys;
@@ -19,7 +19,7 @@ use tape::ring::Writer;
 pub struct Text {
     /// Its number; 0 for none.
     pub id: u64,
-    /// Null where only the number is known: that of a registered one.
+    /// Null if only the number is known, as for a registered text.
     at: *const u8,
     len: u32,
     cut: bool,
@@ -28,7 +28,7 @@ pub struct Text {
 impl Text {
     pub const NONE: Text = Text { id: 0, at: core::ptr::null(), len: 0, cut: false };
 
-    /// A registered one, or a domain's name: its handle is its number.
+    /// A registered text, or a domain's name: its handle is its number.
     pub fn of_handle(handle: usize) -> Text {
         Text { id: handle as u64, ..Text::NONE }
     }
@@ -36,7 +36,7 @@ impl Text {
     /// A C string.
     ///
     /// # Safety
-    /// It is one, or no pointer at all, and stays so as long as the text is used.
+    /// `at` is a C string, or not a pointer at all, and remains so while the text is used.
     #[inline(always)]
     pub unsafe fn of(at: *const u8) -> Text {
         if (at as usize) < 4096 {
@@ -77,15 +77,16 @@ impl Text {
     }
 
     fn bytes(&self) -> Option<&[u8]> {
-        // SAFETY: as its maker was promised.
+        // SAFETY: promised to the function that made this text.
         (!self.at.is_null()).then(|| unsafe { core::slice::from_raw_parts(self.at, self.len as usize) })
     }
 }
 
-/// Length of a C string, at most one more than is kept. Reads whole aligned pieces, which lie in one page each.
+/// Length of a C string; at most one more than the maximum kept. Reads whole aligned pieces, each of which is in one
+/// page.
 ///
 /// # Safety
-/// It is one.
+/// `at` is a C string.
 #[inline(always)]
 unsafe fn length(at: *const u8) -> usize {
     let first = (at as usize & !15) as *const __m128i;
@@ -113,12 +114,12 @@ unsafe fn length(at: *const u8) -> usize {
 const SEEN_BITS: u32 = 14;
 /// Numbers of texts that are on this process's tape.
 static SEEN: [AtomicU64; 1 << SEEN_BITS] = [const { AtomicU64::new(0) }; 1 << SEEN_BITS];
-/// 1 as soon as there is one.
+/// 1 after there is one.
 static ANY: AtomicU32 = AtomicU32::new(0);
-/// Places behind its own in which a number may stand.
+/// Number of places after its own in which a number may be stored.
 const NEAR: usize = 8;
 
-/// Puts a text on the tape, if it is not there yet.
+/// Records a text, if it is not on the tape yet.
 #[inline(always)]
 pub fn say(w: &mut Writer, text: &Text) {
     let first = (text.id >> (64 - SEEN_BITS)) as usize;
@@ -127,7 +128,7 @@ pub fn say(w: &mut Writer, text: &Text) {
     }
 }
 
-/// (A text that another thread has said a moment ago may come before it in a reader's order; readers name ranges when they are done.)
+/// (In a reader's order, a use may precede a text that another thread has just recorded. Readers name ranges at the end.)
 #[cold]
 #[inline(never)]
 fn look(w: &mut Writer, text: &Text, first: usize) {
@@ -139,7 +140,7 @@ fn look(w: &mut Writer, text: &Text, first: usize) {
         Some(bytes) => put(w, text.id, 0, names::TEXT, text.cut, bytes),
         None => kept(text.id).is_some_and(|(bytes, cut)| put(w, text.id, 0, names::TEXT, cut, bytes)),
     };
-    // What did not fit into the ring is said again.
+    // A text that did not fit into the ring is recorded again later.
     if said {
         ANY.store(1, Ordering::Relaxed);
         let _ = places().any(|seen| seen.compare_exchange(0, text.id, Ordering::Relaxed, Ordering::Relaxed).is_ok());
@@ -161,7 +162,7 @@ pub fn name(id: u64, domain: u64, what: u32, text: &Text) {
     });
 }
 
-/// In a forked child: nothing of it is on its tape. (What is not written to is not copied for the child.)
+/// In a forked child: no text is on its tape. (Only pages that are written to are copied for the child.)
 pub fn renew() {
     if ANY.swap(0, Ordering::Relaxed) != 0 {
         SEEN.iter().filter(|seen| seen.load(Ordering::Relaxed) != 0).for_each(|seen| seen.store(0, Ordering::Relaxed));
@@ -169,16 +170,17 @@ pub fn renew() {
 }
 
 const KEPT: usize = 1 << 13;
-/// Numbers of texts that are kept; 0 for a free place, [`TAKEN`] while it is filled.
+/// Numbers of kept texts; 0 for a free place, [`TAKEN`] while one is being filled.
 static KEPT_IDS: [AtomicU64; KEPT] = [const { AtomicU64::new(0) }; KEPT];
-/// Where they lie: offset and, in the upper bits, length and whether it is cut.
+/// Their places: offset and, in the upper bits, length and whether it is cut.
 static KEPT_AT: [AtomicU32; KEPT] = [const { AtomicU32::new(0) }; KEPT];
 const TAKEN: u64 = u64::MAX;
 const ROOM: usize = 1 << 19;
 const OFFSET_BITS: u32 = 20;
 
 struct Room(UnsafeCell<[u8; ROOM]>);
-// SAFETY: each byte is written once, by whoever has got it from USED, before the number that leads to it is there.
+// SAFETY: each byte is written once, by the thread that has got it from USED, before the number that leads to it is
+// stored.
 unsafe impl Sync for Room {}
 static BYTES: Room = Room(UnsafeCell::new([0; ROOM]));
 static USED: AtomicUsize = AtomicUsize::new(0);
@@ -193,7 +195,7 @@ fn places(id: u64) -> impl Iterator<Item = (&'static AtomicU64, &'static AtomicU
 pub fn keep(text: &Text) -> u64 {
     let Some(bytes) = text.bytes() else { return text.id };
     for (id, at) in places(text.id) {
-        // ORDERING: Acquire and Release: who finds the number finds its bytes.
+        // ORDERING: Acquire and Release: a thread that finds the number finds its bytes.
         match id.compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Acquire) {
             Err(other) if other == text.id => return text.id,
             Err(_) => continue,
@@ -205,14 +207,14 @@ pub fn keep(text: &Text) -> u64 {
             id.store(0, Ordering::Release);
             break;
         }
-        // SAFETY: these bytes are ours alone, see `Room`.
+        // SAFETY: only this thread has these bytes, see `Room`.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), BYTES.0.get().cast::<u8>().add(offset), bytes.len()) };
         let (len, cut) = (bytes.len() as u32, u32::from(text.cut));
         at.store(offset as u32 | len << OFFSET_BITS | cut << 31, Ordering::Relaxed);
         id.store(text.id, Ordering::Release);
         return text.id;
     }
-    // It can be said now, and no more.
+    // There is no room to keep it: it can only be recorded now.
     if region::arrive() {
         region::trouble(trouble::TEXTS_FULL);
         record::with(|w, _| {
@@ -227,7 +229,7 @@ fn kept(text: u64) -> Option<(&'static [u8], bool)> {
     let (_, at) = places(text).find(|(id, _)| id.load(Ordering::Acquire) == text)?;
     let at = at.load(Ordering::Relaxed);
     let (offset, len) = (at & ((1 << OFFSET_BITS) - 1), at >> OFFSET_BITS & 0x7ff);
-    // SAFETY: written before the number was there, and never again.
+    // SAFETY: written before the number was stored, and never again.
     let bytes = unsafe { core::slice::from_raw_parts(BYTES.0.get().cast::<u8>().add(offset as usize), len as usize) };
     Some((bytes, at >> 31 != 0))
 }
@@ -260,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_text_at_the_end_of_a_page_is_read_no_further() {
-        // SAFETY: two pages, of which the second cannot be read.
+        // SAFETY: two pages, of which the second is not readable.
         unsafe {
             let at = libc::mmap(core::ptr::null_mut(), 8192, 3, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
             let page = at.cast::<u8>();
@@ -288,7 +290,7 @@ mod tests {
         // SAFETY: as above.
         let t = unsafe { Text::of_wide(wide(&long).as_ptr(), &mut room) };
         assert_eq!((t.bytes(), t.cut), (Some(&long.as_bytes()[..LONGEST]), true));
-        // SAFETY: as above; a number that is no letter.
+        // SAFETY: as above; a number that is not a character.
         let t = unsafe { Text::of_wide([0xd800, 0x11_0000, 0].as_ptr(), &mut room) };
         assert_eq!(t.bytes(), Some("\u{fffd}\u{fffd}".as_bytes()));
     }

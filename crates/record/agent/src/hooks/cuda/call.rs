@@ -1,4 +1,4 @@
-//! What an entry does: one call, and the event of it.
+//! The body of an entry: one call, and its event.
 
 use super::slots::Slot;
 use super::{names, slots, stamps};
@@ -18,12 +18,12 @@ use tape::region::CallRow;
 /// Calls a function of `words` arguments.
 ///
 /// # Safety
-/// It takes so many, all of them in the class INTEGER, and the caller's own.
+/// It takes this many words, all of class INTEGER, and they are the caller's own.
 #[inline(always)]
 pub unsafe fn real(at: usize, words: u8, a: &Words) -> usize {
     let [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10] = a.0;
     type W = usize;
-    // (What it takes on the stack is copied, and no more: each word costs a load and a store.)
+    // (Only the words on the stack that it takes are copied: each costs a load and a store.)
     // SAFETY: the caller's.
     unsafe {
         if words <= 6 {
@@ -39,7 +39,7 @@ pub unsafe fn real(at: usize, words: u8, a: &Words) -> usize {
     }
 }
 
-/// Where the stack stands: a call within a call stands lower.
+/// The stack pointer: it is lower in a call within a call.
 #[inline(always)]
 pub fn stack() -> usize {
     let at: usize;
@@ -48,8 +48,8 @@ pub fn stack() -> usize {
     at
 }
 
-/// What function `F` of the table is replaced by: see [`super::entry`]. The caller's address and the arguments that follow lie on
-/// the stack.
+/// Replaces function `F` of the table: see [`super::entry`]. The caller's address and the further arguments are on the
+/// stack.
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn call<const F: usize>(
     a0: usize,
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn call<const F: usize>(
     if const { FUNCTIONS[F].starts_profilers() } {
         pauses::profiler(false);
     }
-    // In a pause as well: the handle may be another kernel's when that ends.
+    // In a pause, too: after it, the handle may belong to another kernel.
     if const { FUNCTIONS[F].unloads_code() } && are_followed() {
         names::forget();
     }
@@ -119,10 +119,10 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
         // SAFETY: the caller's.
         return unsafe { real(at, f.words, a) };
     }
-    // SAFETY: a thread that has arrived has a ring, and its row lies in a page that is never unmapped.
+    // SAFETY: a thread that has arrived has a ring, and its row is in a page that is never unmapped.
     let row = unsafe { &*t.call.get() };
     frames(row);
-    // SAFETY: the caller's arguments, which the function reads, too.
+    // SAFETY: the caller's arguments, which the function also reads.
     unsafe { begin(row, f, e.flags.load(Ordering::Relaxed), site, a) };
     if const { FUNCTIONS[F].is_drivers_launch() } {
         launches(row, f, a);
@@ -143,7 +143,7 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
     r
 }
 
-/// The driver is about to be given a kernel.
+/// The driver is about to get a kernel.
 #[inline(always)]
 fn launches(row: &CallRow, f: &Function, a: &Words) {
     let handle = a.0.get(usize::from(f.object_at)).copied().unwrap_or(0);
@@ -152,7 +152,7 @@ fn launches(row: &CallRow, f: &Function, a: &Words) {
     row.kernel.store(handle as u64, Ordering::Relaxed);
 }
 
-/// A thread's outermost call, where calls are not recorded.
+/// A thread's outermost call, if calls are not recorded.
 ///
 /// # Safety
 /// As the function at `at`.
@@ -186,12 +186,12 @@ impl Guarded<'_> {
 }
 
 extern "C" fn left_guarded(outermost: *mut c_void) {
-    // SAFETY: `leaving::run` was given a Guarded, which is there as long as its frame is.
+    // SAFETY: `leaving::run` was given a Guarded, which lives as long as its frame.
     unsafe { &*outermost.cast::<Guarded>() }.is_over();
 }
 
-/// The thread leaves a call by a jump, or ends in it: calls that follow are none inside of it.
+/// The thread leaves a call by a jump, or ends in it: later calls are not inside it.
 extern "C" fn left(t: *mut c_void) {
-    // SAFETY: `leaving::run` was given the thread's own.
+    // SAFETY: `leaving::run` was given the thread's own data.
     trace::left(unsafe { &*t.cast::<Thread>() });
 }

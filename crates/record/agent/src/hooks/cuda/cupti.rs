@@ -1,14 +1,14 @@
-//! Whether the program has CUPTI take times of kernels or copies. CUPTI changes what is launched to do so, and doorbell's stamps would be in its times: while it
-//! is active, nothing is stamped ([`stamps::step_back`]).
+//! Whether the program uses CUPTI to time kernels or copies. CUPTI then changes the launches, and doorbell's stamps would
+//! be part of its times. While it is active, no kernel is stamped ([`stamps::step_back`]).
 //!
-//! The calls that turn such records on and off have entries here, by the symbol table of the library that defines them, as CUDA's have. A CUPTI whose symbols
-//! are hidden (linked into a profiler's own library) is not seen.
+//! The calls that turn such records on and off have entries here, through the symbol table of the library that defines
+//! them, like CUDA's calls. A CUPTI whose symbols are hidden (linked into a profiler's own library) is not seen.
 
 use crate::tap::stamps;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// `CUptiResult cuptiActivityEnable(CUpti_ActivityKind)`, `cuptiActivityEnableContext(CUcontext, CUpti_ActivityKind)`, what turns them off, and
-/// `cuptiFinalize(void)`, which ends all.
+/// `CUptiResult cuptiActivityEnable(CUpti_ActivityKind)`, `cuptiActivityEnableContext(CUcontext, CUpti_ActivityKind)`,
+/// the two that turn them off, and `cuptiFinalize(void)`, which ends all.
 pub const NAMES: [&[u8]; 5] = [
     b"cuptiActivityEnable",
     b"cuptiActivityEnableContext",
@@ -20,7 +20,7 @@ static REAL: [AtomicUsize; 5] = [const { AtomicUsize::new(0) }; 5];
 
 /// CUpti_ActivityKind (`cupti_activity.h`): MEMCPY, MEMSET, KERNEL, CONCURRENT_KERNEL, CDP_KERNEL, GRAPH_TRACE.
 const TIMED: u64 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 10 | 1 << 18 | 1 << 51;
-/// CUPTI_ERROR_UNKNOWN, which nobody gets: an entry stands only for a function that was found.
+/// CUPTI_ERROR_UNKNOWN, which is never returned: an entry is used only for a function that was found.
 const UNKNOWN: u32 = 999;
 
 /// Kinds of records that are on.
@@ -38,7 +38,7 @@ pub fn entry(i: usize) -> usize {
     entries.get(i).copied().unwrap_or(0)
 }
 
-/// The real function of a name is here.
+/// Stores the address of a name's real function.
 pub fn found(i: usize, real: usize) {
     if let Some(to) = REAL.get(i) {
         to.store(real, Ordering::Relaxed);
@@ -64,7 +64,7 @@ extern "C" fn disable(kind: u32) -> u32 {
     changed(result, |on| on & !bit(kind))
 }
 
-/// (Other contexts may have the kind on still: it counts as on.)
+/// (The kind may still be on in other contexts, so it counts as on.)
 extern "C" fn disable_context(context: usize, kind: u32) -> u32 {
     of_context(3, context, kind)
 }

@@ -1,7 +1,7 @@
-//! The entries: what stands in a symbol table instead of a function of CUDA's.
+//! The entries, which replace CUDA's functions in a symbol table.
 //!
-//! An entry pushes its number and calls [`call::call`], which so finds, behind the arguments in registers: that number, the
-//! address that the caller goes on at, and the caller's arguments on the stack.
+//! An entry pushes its number and calls [`call::call`]. So that function finds, after the arguments in registers: the
+//! number, the caller's return address, and the caller's arguments on the stack.
 
 use super::slots::{self, COUNT, LOOKUP, STEP, WAYS};
 use super::{call, proc_address};
@@ -39,7 +39,7 @@ macro_rules! entries {
 entries!(calls, call::call::<F>);
 entries!(lookups, proc_address::call::<F>);
 
-/// Functions that there is room for in [`FIRST`]: 2 to the power of the letters below.
+/// Number of functions that fit into [`FIRST`]: 2 to the power of the number of letters below.
 const ROOM: usize = 1 << 8;
 const _: () = assert!(COUNT <= ROOM, "one letter more");
 
@@ -55,11 +55,12 @@ macro_rules! pairs {
     };
 }
 
-/// The code of each function's entries, from the next multiple of [`STEP`] on. Behind the last stands cuGetProcAddress.
-// SAFETY: nested arrays lie in memory as one.
+/// The code of each function's entries, from the next multiple of [`STEP`] on. cuGetProcAddress is after the last
+/// function.
+// SAFETY: nested arrays have the same layout as one array.
 static FIRST: [Code; ROOM] = unsafe { core::mem::transmute(pairs!(0; a b c d e f g h)) };
 
-/// Says where the entries lie.
+/// Stores the addresses of the entries.
 pub fn place() {
     for (f, at) in FIRST.iter().take(COUNT).enumerate() {
         slots::place(f, (*at as usize).next_multiple_of(STEP));

@@ -1,7 +1,7 @@
-//! Finds the libraries that define CUDA's calls, and puts entries into their symbol tables and into what was bound to
-//! them already.
+//! Finds the libraries that define CUDA's calls. Puts entries into their symbol tables, and into references that are
+//! already bound.
 //!
-//! Everything here runs where nobody else loads, unloads or binds a library: see [`super::lookups`].
+//! Everything here runs while no other thread loads, unloads or binds a library: see [`super::lookups`].
 
 use super::slots::{self, LOOKUP};
 use super::{cupti, names, stamps};
@@ -16,23 +16,23 @@ use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use tape::call::{FUNCTIONS, flag};
 use tape::region::trouble;
 
-/// Who defines one of these is a library of CUDA's.
+/// A library that defines one of these is one of CUDA's.
 const MARKER_SYMBOLS: [&[u8]; 2] = [b"cuDriverGetVersion", b"cudaRuntimeGetVersion"];
 
 const PAGE: usize = 4096;
-/// Real functions that have an entry, at most.
+/// Maximum number of real functions with an entry.
 const KNOWN: usize = 1024;
 
 struct State {
-    /// Libraries that had been loaded and unloaded when they were last looked through.
+    /// Counts of loaded and unloaded libraries at the last look.
     seen: Counts,
-    /// How many there were: since then others were added behind.
+    /// Number of libraries then: later ones are added at the end.
     looked: usize,
-    /// What a program starts with was looked through: what comes later may be closed.
+    /// The libraries that the program starts with were examined: later ones may be closed.
     started: bool,
     /// A symbol table was changed.
     changed: bool,
-    /// Real function and its entry, in the order of the former.
+    /// Real functions and their entries, sorted by function.
     known: [(usize, usize); KNOWN],
     n: usize,
 }
@@ -46,10 +46,10 @@ static STATE: OwnLock<State, { word::LIBRARIES }> = OwnLock::new(State {
     n: 0,
 });
 
-/// Looks through the libraries, if others are loaded than last time.
+/// Examines the libraries, if others are loaded than last time.
 ///
 /// # Safety
-/// Nobody loads or unloads a library meanwhile.
+/// No other thread loads or unloads a library during the call.
 pub unsafe fn look() {
     let Some(mut s) = STATE.lock() else { return };
     let mut now = Counts::default();
@@ -63,7 +63,7 @@ pub unsafe fn look() {
     let _keep = sys::Errno::keep();
     s.changed = false;
     if now.unloaded != s.seen.unloaded {
-        // Anew: where a library was, there may be another one now.
+        // From the start: another library may now be at an unloaded one's place.
         (s.looked, s.n) = (0, 0);
         names::unloaded();
         stamps::unloaded();
@@ -79,7 +79,7 @@ pub unsafe fn look() {
     });
     s.looked = i;
     s.started = true;
-    // Whoever comes later is bound to the entries.
+    // Libraries that are loaded later are bound to the entries.
     if s.changed {
         each(&mut |l| {
             s.bind(l);
@@ -91,7 +91,8 @@ pub unsafe fn look() {
 /// The thread that holds the lock over a fork, or 0.
 static FORKING: AtomicI32 = AtomicI32::new(0);
 
-/// A fork waits until nobody is looking: dl_iterate_phdr takes a lock of the loader's that libc does not free in the child.
+/// A fork waits until no thread is looking: dl_iterate_phdr takes a lock of the loader that libc does not free in the
+/// child.
 pub fn begin() {
     extern "C" fn before() {
         if let Some(guard) = STATE.lock() {
@@ -100,7 +101,7 @@ pub fn begin() {
         }
     }
     extern "C" fn in_parent() {
-        // (Not if a signal handler forks in the middle of a look: that goes on.)
+        // (Not if a signal handler forks in the middle of a look: the look continues.)
         if FORKING.load(Ordering::Relaxed) == thread::number() {
             FORKING.store(0, Ordering::Relaxed);
             STATE.unlock_forgotten();
@@ -109,11 +110,12 @@ pub fn begin() {
     extern "C" fn in_child() {
         FORKING.store(0, Ordering::Relaxed);
     }
-    // SAFETY: three functions that stay.
+    // SAFETY: three functions that are never unloaded.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
-/// The entry for a real function that cuGetProcAddress gave for this name; the function itself if it is none of ours.
+/// The entry for a real function that cuGetProcAddress returned for this name; the function itself if it is not one of
+/// the table's.
 pub fn given(name: &[u8], real: usize, version: c_int, per_thread: bool) -> usize {
     if slots::real(real).is_some() {
         return real;
@@ -128,16 +130,16 @@ pub fn given(name: &[u8], real: usize, version: c_int, per_thread: bool) -> usiz
     })
 }
 
-/// An entry of the function with this number for a function of the program's own: for measuring what an entry costs.
-/// 0 if there is none.
+/// An entry, under this number, for one of the program's own functions: for measuring the cost of an entry. 0 if there is
+/// none.
 pub fn for_measuring(number: u16, real: usize) -> usize {
     let Some(f) = FUNCTIONS.iter().position(|f| f.number == number) else { return 0 };
     let Some(_one) = STATE.lock() else { return 0 };
     slots::of(f, real, 0).unwrap_or(0)
 }
 
-/// Place in the table of what cuGetProcAddress calls by this name, and whether the name says that stream 0 is the
-/// thread's. Functions whose first version had other arguments: where a later one is asked for.
+/// For a name passed to cuGetProcAddress: its index in the table, and whether it means that stream 0 is the thread's. If
+/// a function's first version had other arguments, only a request for a later version counts.
 fn by_name(name: &[u8], version: c_int) -> Option<(usize, bool)> {
     if name == b"cuGetProcAddress" || name == b"cuGetProcAddress_v2" {
         return Some((LOOKUP, false));
@@ -151,7 +153,7 @@ fn by_name(name: &[u8], version: c_int) -> Option<(usize, bool)> {
     })
 }
 
-/// How many libraries have ever been loaded and unloaded.
+/// Numbers of libraries that were ever loaded and unloaded.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Counts {
     loaded: u64,
@@ -167,7 +169,7 @@ struct Library {
 }
 
 impl Library {
-    /// Where its functions of these names begin; 0 for one that it lacks.
+    /// The addresses of its functions with these names; 0 for one that it lacks.
     ///
     /// # Safety
     /// It is loaded.
@@ -191,7 +193,7 @@ impl State {
             self.python(l);
         }
         self.cupti(l);
-        // SAFETY: a library that is loaded.
+        // SAFETY: a loaded library.
         unsafe {
             if MARKER_SYMBOLS.iter().all(|s| l.tables.function(s).is_none()) {
                 return;
@@ -213,7 +215,7 @@ impl State {
     /// Puts entries into the symbol table of a library that defines CUPTI's calls.
     fn cupti(&mut self, l: &Library) {
         for (i, name) in cupti::NAMES.iter().enumerate() {
-            // SAFETY: a library that is loaded, and its symbol table.
+            // SAFETY: a loaded library, and its symbol table.
             let value = unsafe {
                 let Some(symbol) = l.tables.function(name) else { continue };
                 &*(&raw mut (*symbol).value).cast::<AtomicUsize>()
@@ -230,9 +232,9 @@ impl State {
         }
     }
 
-    /// Notes where a Python interpreter has what its frames are read by.
+    /// Stores where a Python interpreter has the data that its frames are read with.
     fn python(&self, l: &Library) {
-        // SAFETY: a library that is loaded.
+        // SAFETY: a loaded library.
         let functions = unsafe { l.functions(python::FUNCTIONS) };
         if functions[0] != 0 {
             // SAFETY: as above.
@@ -249,7 +251,7 @@ impl State {
             to.copy_from_slice(part);
             n += part.len();
         }
-        // SAFETY: a library that is loaded.
+        // SAFETY: a loaded library.
         let Some(symbol) = (unsafe { whole.get(..n).and_then(|name| l.tables.function(name)) }) else { return };
         // SAFETY: in the library's symbol table.
         let value = unsafe { &*(&raw mut (*symbol).value).cast::<AtomicUsize>() };
@@ -279,17 +281,17 @@ impl State {
         }
     }
 
-    /// Puts entries where a library's references were bound to the real functions. (Those that are not bound yet will be
-    /// to the entries.)
+    /// Puts entries where a library's references were bound to the real functions. (References that are not bound yet
+    /// will be bound to the entries.)
     fn bind(&mut self, l: &Library) {
         const RELA: usize = 24;
         // R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT
         const KINDS: [u32; 3] = [1, 6, 7];
         let known = self.known.get(..self.n).unwrap_or(&[]);
         let (Some(low), Some(high)) = (known.first(), known.last()) else { return };
-        // SAFETY: a library that is loaded.
+        // SAFETY: a loaded library.
         if unsafe { MARKER_SYMBOLS.iter().any(|s| l.tables.function(s).is_some()) } {
-            // What these call of their own is inside a call.
+            // These libraries' calls to themselves are inside a call.
             return;
         }
         for (at, bytes) in l.tables.relocations {
@@ -297,8 +299,8 @@ impl State {
                 continue;
             }
             for i in 0..bytes / RELA {
-                // SAFETY: one of the relocations that the library's dynamic section tells; what it names lies in the
-                // library, word by word where it is of these kinds.
+                // SAFETY: one of the relocations of the library's dynamic section. Its target is in the library, and is a
+                // whole word for these kinds.
                 let slot = unsafe {
                     let r = (at + i * RELA) as *const usize;
                     if !KINDS.contains(&(*r.add(1) as u32)) {
@@ -325,8 +327,8 @@ impl State {
 }
 
 impl Library {
-    /// Stores a word of the library's, which may lie where it cannot be written (its headers; what is read-only once it is
-    /// bound). False if the kernel does not let us.
+    /// Stores a word of the library, which may be in read-only memory (its headers; data that is read-only after
+    /// binding). False if the kernel refuses.
     fn store(&self, word: &AtomicUsize, value: usize) -> bool {
         let at = word.as_ptr() as usize;
         let Some(rights) = self.rights(at) else { return false };
@@ -335,23 +337,23 @@ impl Library {
             return true;
         }
         let page = at & !(PAGE - 1);
-        // SAFETY: a page of a library that is loaded, with the rights that it has and one more; nobody else changes them,
-        // see the module's head. (An aligned word lies in one page.)
+        // SAFETY: a page of a loaded library, with its own rights and one more. No other thread changes them: see the
+        // module's head. (An aligned word is in one page.)
         unsafe {
             if !sys::mprotect(page, PAGE, rights | libc::PROT_WRITE) {
                 region::trouble(trouble::NO_CALLS);
                 return false;
             }
-            // ORDERING: Release: the entry is complete before anybody is bound to it.
+            // ORDERING: Release: the entry is complete before any code is bound to it.
             word.store(value, Ordering::Release);
             sys::mprotect(page, PAGE, rights);
         }
         true
     }
 
-    /// The rights of the page that `at` lies in.
+    /// The rights of the page that contains `at`.
     fn rights(&self, at: usize) -> Option<c_int> {
-        // SAFETY: the loader's array of so many.
+        // SAFETY: the loader's array, with its length.
         let headers = unsafe { core::slice::from_raw_parts(self.headers, self.headers_n) };
         let start = |h: &libc::Elf64_Phdr| self.base.wrapping_add(h.p_vaddr as usize);
         let inside = |h: &&libc::Elf64_Phdr| at.wrapping_sub(start(h)) < h.p_memsz as usize;
@@ -372,7 +374,7 @@ impl Library {
     }
 }
 
-/// Every library that is loaded, until `f` says false.
+/// Visits every loaded library until `f` returns false.
 fn each(f: &mut dyn FnMut(&Library) -> bool) {
     unsafe extern "C" fn one(info: *mut libc::dl_phdr_info, _: usize, f: *mut c_void) -> c_int {
         // SAFETY: the loader's description of a library, and the closure below.
@@ -390,6 +392,6 @@ fn each(f: &mut dyn FnMut(&Library) -> bool) {
         }
     }
     let mut f = f;
-    // SAFETY: the callback has the type that it wants, and gets what it expects.
+    // SAFETY: the callback has the right type, and gets the closure that it expects.
     unsafe { libc::dl_iterate_phdr(Some(one), (&raw mut f).cast()) };
 }

@@ -1,8 +1,8 @@
-//! dlsym and dlvsym: looks for libraries of CUDA's first, then goes on to the real function as if it had not been there.
+//! dlsym and dlvsym: first looks for CUDA's libraries, then jumps to the real function with nothing changed.
 //!
-//! The real function sees its caller's return address, so RTLD_NEXT, RTLD_DEFAULT and versions mean what they do without
-//! us. The look itself needs the loader's lock, so that no library comes, goes or is bound meanwhile: it is made in the
-//! resolver of an indirect function of ours, which the real dlsym calls under that lock.
+//! The real function sees its caller's return address, so RTLD_NEXT, RTLD_DEFAULT and versions mean the same as without
+//! the agent. The look itself needs the loader's lock, so that no library is loaded, unloaded or bound during it. So it
+//! runs in the resolver of an indirect function, which the real dlsym calls under that lock.
 
 use super::find;
 use crate::process::{symbol, sys};
@@ -75,7 +75,7 @@ extern "C" fn resolve_dlvsym() -> usize {
     symbol::resolved(&DLVSYM, c"dlvsym")
 }
 
-/// An indirect function: dlsym calls its resolver, under the loader's lock, to learn its address.
+/// An indirect function: dlsym calls its resolver, under the loader's lock, to get its address.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_look_for_cuda() {
@@ -87,22 +87,22 @@ pub extern "C" fn doorbell_look_for_cuda() {
 }
 
 extern "C" fn under_the_loaders_lock() -> *const c_void {
-    // SAFETY: nobody else loads or unloads: the caller's lock.
+    // SAFETY: no other thread loads or unloads a library: the caller's lock.
     unsafe { find::look() };
     // (Any address.)
     LOOK.as_ptr().cast()
 }
 
-/// From now on the program's lookups find entries. From the constructor.
+/// From now on the program's lookups find entries. Called by the constructor.
 pub fn begin() {
     resolve_dlsym();
     resolve_dlvsym();
-    // (Once: a forked child that is recorded again has them.)
+    // (Once: a forked child that is recorded again inherits them.)
     if ON.load(Ordering::Relaxed) == 0 {
         find::begin();
     }
     look();
-    // ORDERING: Release: what a lookup uses, before it does.
+    // ORDERING: Release: the data that a lookup uses, before a lookup uses it.
     ON.store(1, Ordering::Release);
 }
 

@@ -1,7 +1,7 @@
-//! Names of kernels: each handle is looked up once, by the thread that launches it first, before that launch.
+//! Names of kernels: the first thread that launches a handle looks it up once, before that launch.
 //!
-//! CUDA is asked, so that it does not matter by which way the program got the handle. No thread of ours does so, and no other
-//! thread waits.
+//! CUDA gives the name, so it does not matter how the program got the handle. The agent uses no thread for it, and no
+//! other thread waits.
 
 use crate::process::{region, sys};
 use crate::record;
@@ -20,13 +20,13 @@ const ROOM_BITS: u32 = 14;
 const ROOM: usize = 1 << ROOM_BITS;
 /// Handles that were looked up.
 static SEEN: [AtomicUsize; ROOM] = [const { AtomicUsize::new(0) }; ROOM];
-/// Places behind its own in which a handle may stand.
+/// Number of places after its own in which a handle may be stored.
 const NEAR: usize = 16;
 
-/// Of a name, this much is kept: those of C++ templates have no end.
+/// Maximum length of a stored name: names of C++ templates can be very long.
 const LONGEST: usize = 2048;
 
-/// A library was unloaded, which may have been CUDA's. Its functions are found anew where they are still there.
+/// A library was unloaded, which may have been CUDA's. Functions that still exist are found again.
 pub fn unloaded() {
     [&FUNCTION, &KERNEL].into_iter().for_each(|at| at.store(0, Ordering::Relaxed));
     forget();
@@ -41,13 +41,13 @@ pub fn found(at: [usize; 2]) {
     }
 }
 
-/// Handles may be used again: code was unloaded.
+/// Handles may be reused: code was unloaded.
 #[cold]
 pub fn forget() {
     SEEN.iter().for_each(|seen| seen.store(0, Ordering::Relaxed));
 }
 
-/// The thread is about to launch it.
+/// The thread is about to launch this kernel.
 #[inline(always)]
 pub fn launched(handle: usize) {
     // Handles are addresses of objects of some hundred bytes.
@@ -83,7 +83,7 @@ fn ask(handle: usize) {
             continue;
         }
         let mut name: *const c_char = core::ptr::null();
-        // SAFETY: a function of this type; it checks the handle as the launch that follows does, and the name is CUDA's.
+        // SAFETY: a function of this type. It checks the handle as the following launch does; the name belongs to CUDA.
         unsafe {
             let f: unsafe extern "C" fn(*mut *const c_char, usize) -> i32 = core::mem::transmute(f);
             if f(&raw mut name, handle) != 0 || name.is_null() {

@@ -1,4 +1,4 @@
-//! cuGetProcAddress, by which a runtime that is linked into the program finds the driver's functions.
+//! cuGetProcAddress, through which a runtime that is linked into the program finds the driver's functions.
 
 use super::call::real;
 use super::{find, slots};
@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 /// CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 const PER_THREAD: usize = 2;
 
-/// Both versions: name, where to put the address, version of CUDA, flags (and where to say why there is none).
+/// Both versions: name, place for the address, version of CUDA, flags (and a place for the reason if there is none).
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn call<const F: usize>(
     name: usize,
@@ -28,7 +28,8 @@ pub unsafe extern "C" fn call<const F: usize>(
     let a = Words([name, to, version, flags, a4, a5, 0, 0, 0, 0, 0]);
     // SAFETY: the caller's arguments, for the function that it called.
     let r = unsafe { real(at, 6, &a) };
-    // A child that the program has forked gets the functions themselves.
+    // If calls are neither followed nor guarded (a forked child that found no region), the program gets the real
+    // functions.
     if r as i32 == 0 && name != 0 && to != 0 && (are_followed() || pauses::profiler_decides() || guard::on()) {
         // SAFETY: the driver has read the name and written the address.
         unsafe {

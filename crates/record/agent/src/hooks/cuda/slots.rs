@@ -1,14 +1,14 @@
-//! Which real function each entry stands for.
+//! The real function of each entry.
 //!
-//! Each function of the table has several entries, for the real functions that it may stand for at a time: its variants,
-//! what cuGetProcAddress gives, and libraries that are loaded twice. The entries themselves are code ([`super::entry`]),
-//! which [`place`] is told the addresses of.
+//! Each function of the table has several entries, because several real functions may exist at a time: its variants,
+//! results of cuGetProcAddress, and libraries that are loaded twice. The entries themselves are code ([`super::entry`]),
+//! whose addresses are passed to [`place`].
 
 use crate::process::maps::{self, EXECUTE};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use tape::call::FUNCTIONS;
 
-/// Functions, and behind them cuGetProcAddress.
+/// Index of cuGetProcAddress, after the functions.
 pub const LOOKUP: usize = FUNCTIONS.len();
 pub const COUNT: usize = LOOKUP + 1;
 /// Entries of a function.
@@ -16,9 +16,9 @@ pub const WAYS: usize = 8;
 /// Bytes of an entry.
 pub const STEP: usize = 16;
 
-/// What an entry stands for.
+/// The real function of an entry.
 pub struct Slot {
-    /// The function behind it; 0 while it is not in use.
+    /// Its address; 0 while the entry is not in use.
     pub real: AtomicUsize,
     /// [`tape::call::flag`]
     pub flags: AtomicU32,
@@ -27,20 +27,20 @@ pub struct Slot {
 static SLOTS: [Slot; COUNT * WAYS] =
     [const { Slot { real: AtomicUsize::new(0), flags: AtomicU32::new(0) } }; COUNT * WAYS];
 
-/// Where the first entry of each function lies; 0 before [`place`].
+/// Address of each function's first entry; 0 before [`place`].
 static FIRST: [AtomicUsize; COUNT] = [const { AtomicUsize::new(0) }; COUNT];
 
 /// The slot of entry number `i`.
 ///
 /// # Safety
-/// The number comes from an entry.
+/// The number is from an entry.
 #[inline(always)]
 pub unsafe fn slot(i: usize) -> &'static Slot {
     // SAFETY: the caller's.
     unsafe { SLOTS.get_unchecked(i) }
 }
 
-/// The entries of function `f` lie at `first`, [`STEP`] bytes each.
+/// Stores that the entries of function `f` begin at `first`, [`STEP`] bytes each.
 pub fn place(f: usize, first: usize) {
     if let Some(to) = FIRST.get(f) {
         to.store(first, Ordering::Relaxed);
@@ -51,8 +51,8 @@ pub fn first(f: usize) -> usize {
     FIRST.get(f).map_or(0, |at| at.load(Ordering::Relaxed))
 }
 
-/// The entry of function `f` (its place in the table, or [`LOOKUP`]) for the real function at `real`. `None` if it is no
-/// function's place, or all its entries stand for others. One thread at a time: see [`super::find`].
+/// The entry of function `f` (its index in the table, or [`LOOKUP`]) for the real function at `real`. `None` if the index
+/// is out of range, or all its entries are used by others. One thread at a time: see [`super::find`].
 pub fn of(f: usize, real: usize, flags: u16) -> Option<usize> {
     let ways = SLOTS.get(f * WAYS..(f + 1) * WAYS)?;
     let is = |e: &Slot| e.real.load(Ordering::Relaxed) == real;
@@ -64,14 +64,15 @@ pub fn of(f: usize, real: usize, flags: u16) -> Option<usize> {
         })?;
         let e = ways.get(free)?;
         e.flags.store(u32::from(flags), Ordering::Relaxed);
-        // ORDERING: Release: whoever gets the entry's address finds the rest.
+        // ORDERING: Release: code that gets the entry's address sees the rest.
         e.real.store(real, Ordering::Release);
         Some(free)
     })?;
     Some(first(f) + way * STEP)
 }
 
-/// Frees entries whose function is gone with its library. (Not by the loader's list, which has one namespace only.)
+/// Frees entries whose function was unloaded with its library. (Not from the loader's list, which has one namespace
+/// only.)
 #[cold]
 fn forget_unloaded(ways: &[Slot]) {
     let (mut there, mut shown) = (0u32, false);
@@ -83,14 +84,14 @@ fn forget_unloaded(ways: &[Slot]) {
         }
         false
     });
-    // (Where the kernel shows no mappings, none is known to be gone.)
+    // (If the kernel shows no mappings, no function counts as unloaded.)
     if shown {
         let gone = ways.iter().enumerate().filter(|(i, _)| there >> i & 1 == 0);
         gone.for_each(|(_, e)| e.real.store(0, Ordering::Relaxed));
     }
 }
 
-/// The function behind an entry, if `at` is the address of one.
+/// The real function of an entry, if `at` is the address of one.
 pub fn real(at: usize) -> Option<usize> {
     let f = (0..COUNT).find(|&f| at.wrapping_sub(first(f)) < WAYS * STEP)?;
     let e = SLOTS.get(f * WAYS + (at - first(f)) / STEP)?;

@@ -1,5 +1,5 @@
-//! Has CUDA map the slots of [`tape::stamp`] for the GPU, once in a process. The first thread that launches or copies calls CUDA for it, before that. doorbell has no
-//! thread that calls CUDA.
+//! Makes CUDA map the slots of [`tape::stamp`] for the GPU, once per process. The first thread that launches or copies
+//! makes these CUDA calls before that. doorbell has no thread that calls CUDA.
 
 use crate::driver::confidential;
 use crate::process::wiped::{goes_on, live};
@@ -49,7 +49,7 @@ pub fn unloaded() {
 /// The thread is about to launch a kernel, or to copy: it has a context.
 #[inline(always)]
 pub fn launches() {
-    // (While CUPTI is active the program's trace would have a call that is not its own.)
+    // (While CUPTI is active, the program's trace would contain a call that the program did not make.)
     if goes_on(live::GPU_TIMES) && ASKED.load(Ordering::Relaxed) == 0 && !stamps::steps_back() {
         ask();
     }
@@ -118,7 +118,8 @@ fn place() -> Option<usize> {
     unsafe { region::map_piece(STAMPS_AT, BYTES, at) }.then_some(at)
 }
 
-/// Maps the area for a program that has the GPU reach it without CUDA, where times are asked for: its address, or 0.
+/// Maps the area for a program that makes it reachable for the GPU without CUDA, if times are requested. Returns its
+/// address, or 0.
 pub fn for_measuring() -> usize {
     if !goes_on(live::GPU_TIMES) || ASKED.swap(1, Ordering::AcqRel) != 0 {
         return 0;
@@ -126,7 +127,7 @@ pub fn for_measuring() -> usize {
     place().unwrap_or(0)
 }
 
-/// The GPU reaches it at the same address now.
+/// The GPU now reaches the area at the same address.
 pub fn is_reached(area: u64) {
     answered(state::ON, area, area, 0);
 }

@@ -1,5 +1,5 @@
 //! The locks of C11's `threads.h`. glibc's are its pthread locks under other names, called inside libc where no tap sees
-//! them; here they go through the taps of those, and results are translated as libc does.
+//! them. Here they use the pthread taps, and results are translated as libc does.
 
 use super::{cond, mutex};
 use crate::policy;
@@ -21,7 +21,7 @@ tap! {
     cnd_destroy, "rsi" => cond_destroy;
 }
 
-/// `thrd_success` and its like (threads.h), as glibc's `thrd_err_map` has them.
+/// `thrd_success` and the other results (threads.h), as in glibc's `thrd_err_map`.
 const fn thrd(r: c_int) -> c_int {
     match r {
         0 => 0,
@@ -40,14 +40,14 @@ unsafe extern "C" fn init(m: Mutex, kind: c_int, site: usize) -> c_int {
         if r == 0 {
             policy::mutex::was_made(m, site);
         }
-        // (What libc refuses is a kind that it does not know.)
+        // (libc refuses only kinds that it does not support.)
         mutex::was_made(m, site, if r == 0 { 0 } else { libc::EINVAL });
     }
     r
 }
 
 unsafe extern "C" fn lock(m: Mutex, site: usize) -> c_int {
-    // SAFETY: the caller's: a mutex, which is what a `mtx_t` of glibc is; and so below.
+    // SAFETY: the caller's: a mutex, as a `mtx_t` of glibc is; the same below.
     thrd(unsafe { mutex::lock(m, site) })
 }
 

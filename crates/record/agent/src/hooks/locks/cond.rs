@@ -1,7 +1,8 @@
-//! Conditions. A wait releases its mutex and takes it again inside libc, where nobody sees it: the hold ends when the
-//! call begins, and another begins when it returns. When the thread was woken cannot be told from when it had the mutex.
+//! Conditions. A wait releases its mutex and takes it again inside libc, where no tap sees it. The hold ends when the
+//! call begins, and another begins when it returns. The time of the wake-up and the time of getting the mutex cannot be
+//! told apart.
 //!
-//! All functions of a condition are here: glibc has two kinds of them, and a program from before 2003 that asked for the
+//! All functions of a condition are here: glibc has two kinds of them, and a program from before 2003 that requests the
 //! old ones must get all of them from one kind.
 
 use super::mutex::attributes;
@@ -63,7 +64,8 @@ fn record_result(c: Cond, site: usize, op: u8, r: c_int) -> c_int {
     r
 }
 
-/// `f` wakes whoever waits. (Asked before and after it: who was woken may have counted his end by now.)
+/// `f` wakes the waiting threads. (Checked before and after: a woken thread may already have counted the end of its
+/// wait.)
 #[inline(always)]
 fn wake(c: Cond, site: usize, op: u8, f: impl FnOnce() -> c_int) -> c_int {
     let wakes = holds::wakes(c as usize);

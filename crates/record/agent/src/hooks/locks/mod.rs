@@ -1,18 +1,19 @@
-//! The names of locks: mutexes, rwlocks, conditions, semaphores.
+//! The functions of locks: mutexes, rwlocks, conditions, semaphores.
 //!
-//! Each hands its caller's address to a function that calls the real one ([`crate::process::real`]) and writes down what came
-//! of it ([`crate::trace`]). A lock is tried first: what was free costs one clock read, what was not is waited for in the real
-//! function. Where nothing is recorded the call goes to its policy ([`crate::policy`]).
+//! Each passes its caller's address to a function that calls the real one ([`crate::process::real`]) and records the
+//! result ([`crate::trace`]). A lock is tried first: if it is free, that costs one clock read; if not, the real function
+//! waits. If nothing is recorded, the call is passed to its policy ([`crate::policy`]).
 //!
-//! Invariant: the program gets the result that the real function gives for this call, and errno as that leaves it; where
-//! nothing is recorded (no `--locks`, a forked child) a tap passes on. Nothing here allocates, takes a lock of its own
-//! or makes a system call, but for a thread's first event, new code of callers, and a full ring that is waited for.
+//! Invariant: the program gets the real function's result and errno for this call. If nothing is recorded (no `--locks`,
+//! a pause), a tap passes the call on. A tap does not allocate, take a lock of the agent or make a system call. The
+//! exceptions are a thread's first event, callers' code that was not seen before, and the wait for a full ring.
 
-/// Makes the names that a program finds. `$register` is that of the argument after the last: the caller's address goes
-/// there, which only code without a frame of its own can read off the stack.
+/// Defines the functions that a program finds. `$register` is the register of the argument after the last. The caller's
+/// address is put there, because only code without a frame can read it from the stack.
 macro_rules! tap {
     ($($name:ident, $register:literal => $to:path;)*) => {$(
-        /// As the C function of that name, with the caller's address as one more argument for what it jumps to.
+        /// As the C function of that name, with the caller's address as an additional argument for the function that it
+        /// jumps to.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() {

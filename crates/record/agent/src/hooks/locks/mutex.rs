@@ -41,16 +41,16 @@ unsafe fn call(m: Mutex, site: usize, op: u8) -> Call {
     Call::new(m as usize, site, op, unsafe { attributes(m) })
 }
 
-/// True if the call has the lock.
+/// True if the call got the lock.
 fn has(r: c_int) -> bool {
     r == 0 || r == libc::EOWNERDEAD
 }
 
-/// Tries, and waits with `f` if another thread has the lock. What a try refuses for another reason, and with which
-/// result (a lock of the thread's own, a ceiling, an owner that died), locking does too.
+/// Tries, and waits with `f` if another thread has the lock. If the try has any other result (the thread's own lock, a
+/// ceiling, an owner that died), locking has the same one.
 #[inline(always)]
 unsafe fn take(t: &'static Thread, m: Mutex, site: usize, op: u8, f: impl FnOnce() -> c_int) -> c_int {
-    // SAFETY: the caller's: a mutex. Its attributes afterwards: fewer words to keep over the call.
+    // SAFETY: the caller's: a mutex. Attributes are read afterwards: fewer words to keep over the call.
     let (r, c) = unsafe { (real::pthread_mutex_trylock(m), call(m, site, op)) };
     if r == 0 {
         return holds::took_now(t, &c);
@@ -80,8 +80,8 @@ fn refused(t: &'static Thread, c: Call, r: c_int) -> c_int {
     r
 }
 
-// What is called most often goes by ways of its own, each of which ends in a jump: code with calls in its middle has
-// registers to save for the whole of it, and a dozen stores are a third of what a tap costs.
+// The most frequent calls have separate paths, each of which ends in a jump. Code with calls in its middle must save
+// registers for its whole length, and a dozen stores are a third of a tap's cost.
 pub unsafe extern "C" fn lock(m: Mutex, site: usize) -> c_int {
     // SAFETY: the caller's.
     unsafe { if live() { recorded_lock(m, site) } else { policy::mutex::lock(m, site) } }
@@ -103,17 +103,17 @@ unsafe extern "C" fn recorded_lock(m: Mutex, site: usize) -> c_int {
         // SAFETY: as above.
         return holds::took_open(thread::here(), &unsafe { call(m, site, op::MUTEX_LOCK) });
     }
-    // ORDERING: rdtsc follows the locked instruction that took the mutex, and precedes the one that will release it. Both are
-    // full barriers for memory, but rdtsc is none: a core may execute it while the first still waits for its cache line. So a
-    // hold may begin too early on the tape, by the time that a line takes: 15 ns at most in 6 million contended pairs on an
-    // EPYC, some 100 ns between sockets. rdtscp or lfence prevent that, for 36 and 54 ns a pair. A preemption cannot fall in
-    // between, as it could with a reading outside of the section.
+    // ORDERING: rdtsc follows the locked instruction that took the mutex, and precedes the one that will release it. Both
+    // are full barriers for memory, but rdtsc is not: a core may execute it while the first still waits for its cache
+    // line. So a hold may begin too early on the tape, by the time that a line takes: 15 ns at most in 6 million
+    // contended pairs on an EPYC, some 100 ns between sockets. rdtscp or lfence prevent that, for 36 and 54 ns per pair.
+    // A preemption cannot fall in between, as it could with a reading outside of the section.
     let tsc = sys::rdtsc();
     // SAFETY: as above.
     holds::took(thread::here(), &unsafe { call(m, site, op::MUTEX_LOCK) }, tsc)
 }
 
-/// A mutex that could not be had at once.
+/// A mutex that was not free at the first try.
 #[cold]
 #[inline(never)]
 unsafe fn not_free(m: Mutex, site: usize, r: c_int) -> c_int {
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn timedlock(m: Mutex, until: Time, site: usize) -> c_int 
         // SAFETY: the caller's.
         return unsafe { policy::mutex::timedlock(m, until, site) };
     };
-    // (glibc looks at the time only when it has to wait.)
+    // (glibc checks the time only when it must wait.)
     // SAFETY: the caller's: a mutex.
     unsafe { take(t, m, site, op::MUTEX_TIMEDLOCK, move || real::pthread_mutex_timedlock(m, until)) }
 }
@@ -172,7 +172,7 @@ unsafe extern "C" fn clocklock(m: Mutex, clock: Clock, until: Time, site: usize)
     let c = unsafe { call(m, site, op::MUTEX_CLOCKLOCK) };
     // SAFETY: as above.
     let f = move || unsafe { real::pthread_mutex_clocklock(m, clock, until) };
-    // It looks at the clock first, and may know fewer of them for a mutex with priority inheritance.
+    // It checks the clock first, and may support fewer clocks for a mutex with priority inheritance.
     if clock == libc::CLOCK_REALTIME || (clock == libc::CLOCK_MONOTONIC && c.flags as u8 & attr::INHERIT == 0) {
         // SAFETY: as above.
         unsafe { take(t, m, site, op::MUTEX_CLOCKLOCK, f) }
@@ -192,9 +192,9 @@ unsafe extern "C" fn recorded_unlock(m: Mutex, site: usize) -> c_int {
         // SAFETY: the caller's.
         return unsafe { unlock_otherwise(m, site) };
     }
-    // ORDERING: as in `recorded_lock`; the locked instruction that releases waits for the reading in front of it.
+    // ORDERING: as in `recorded_lock`; the locked instruction that releases waits for the reading before it.
     let tsc = holds::releases(thread::here(), m as usize);
-    // SAFETY: the caller's: a mutex. Behind the unlock another thread may destroy it.
+    // SAFETY: the caller's: a mutex. After the unlock another thread may destroy it.
     let r = unsafe { real::known::pthread_mutex_unlock(m) };
     let c = Call::new(m as usize, site, op::MUTEX_UNLOCK, 0);
     if r != 0 {
@@ -231,7 +231,7 @@ unsafe extern "C" fn init(m: Mutex, with: *const c_void, site: usize) -> c_int {
     r
 }
 
-/// Notes an initialisation and its result.
+/// Records an initialisation and its result.
 ///
 /// # Safety
 /// `m` is a mutex if `r` is 0.

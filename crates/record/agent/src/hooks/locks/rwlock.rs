@@ -49,7 +49,7 @@ unsafe fn call(l: Rwlock, site: usize, op: u8) -> Call {
 
 type Try = unsafe fn(Rwlock) -> c_int;
 
-/// Tries, and waits with `f` if the lock is not to be had. Every other refusal is that of the call that waits, too.
+/// Tries, and waits with `f` if the lock is not free. If the try has any other result, the waiting call has the same one.
 #[inline(always)]
 unsafe fn take(t: &'static Thread, l: Rwlock, c: Call, first: Try, f: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the caller's: a rwlock.
@@ -75,17 +75,17 @@ fn wait(t: &'static Thread, c: Call, f: impl FnOnce() -> c_int) -> c_int {
     r
 }
 
-/// True if glibc, which looks at clock and time before anything else, would go on to the lock.
+/// True if glibc, which first checks clock and time, would continue with the lock.
 ///
 /// # Safety
 /// `until` is a timespec.
 pub unsafe fn is_plain(clock: Clock, until: Time) -> bool {
-    // SAFETY: the caller's; what is called with it reads it in any case.
+    // SAFETY: the caller's; the function that gets it reads it in any case.
     let ns = || unsafe { (*until).tv_nsec };
     matches!(clock, libc::CLOCK_REALTIME | libc::CLOCK_MONOTONIC) && (0..1_000_000_000).contains(&ns())
 }
 
-// As in [`super::mutex`]: the short way ends in jumps.
+// As in [`super::mutex`]: the short path ends in jumps.
 macro_rules! plain {
     ($($name:ident $recorded:ident $otherwise:ident: $op:ident, $try:ident, $real:ident;)*) => {$(
         unsafe extern "C" fn $name(l: Rwlock, site: usize) -> c_int {
@@ -114,7 +114,7 @@ macro_rules! plain {
             unsafe { $otherwise(l, site) }
         }
 
-        /// One that is not free, or taken by a thread that is new here, or new in this code.
+        /// For a lock that is not free, or is taken by a thread that is new here or new in this code.
         #[cold]
         #[inline(never)]
         unsafe extern "C" fn $otherwise(l: Rwlock, site: usize) -> c_int {
@@ -194,7 +194,7 @@ unsafe extern "C" fn recorded_unlock(l: Rwlock, site: usize) -> c_int {
         return unsafe { unlock_otherwise(l, site) };
     }
     let tsc = holds::releases(thread::here(), l as usize);
-    // SAFETY: the caller's: a rwlock. Behind the unlock another thread may destroy it.
+    // SAFETY: the caller's: a rwlock. After the unlock another thread may destroy it.
     let r = unsafe { real::known::pthread_rwlock_unlock(l) };
     let c = Call::new(l as usize, site, op::RWLOCK_UNLOCK, 0);
     if r != 0 {

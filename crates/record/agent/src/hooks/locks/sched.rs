@@ -21,7 +21,7 @@ tap! {
     pthread_setaffinity_np, "rcx" => pthread_affinity;
 }
 
-/// A call has changed the thread with this id, 0 being the calling one.
+/// A call has changed the thread with this id; 0 is the calling one.
 #[cold]
 fn changed(t: &Thread, tid: i32, why: u32) {
     let tid = if tid == 0 { t.id() } else { tid };
@@ -31,7 +31,7 @@ fn changed(t: &Thread, tid: i32, why: u32) {
     holds::put(t, kind::SCHED, 0, body);
 }
 
-/// As [`changed`], for a thread of which only its pthread_t is known: what was asked for.
+/// As [`changed`], for a thread of which only the pthread_t is known: records the requested values.
 #[cold]
 fn changed_other(t: &Thread, pthread: u64, policy: c_int, priority: c_int, why: u32) {
     holds::put(t, kind::SCHED, 0, SchedBody { pthread, policy, priority, why, ..SchedBody::default() });
@@ -42,7 +42,7 @@ fn me() -> u64 {
     thread::pointer() as u64
 }
 
-/// The kernel's number of a thread: 0 is the calling one, -1 not known.
+/// The kernel's number of a thread: 0 is the calling one, -1 unknown.
 fn number(p: libc::pthread_t) -> i32 {
     if p == me() { 0 } else { thread::number_of(p).unwrap_or(-1) }
 }
@@ -83,7 +83,7 @@ unsafe extern "C" fn pthread_priority(p: libc::pthread_t, priority: c_int, site:
         if p == me() {
             changed(t, 0, sched_why::PTHREAD);
         } else {
-            // The policy stays what it was.
+            // The policy does not change.
             changed_other(t, p, -1, priority, sched_why::PTHREAD);
         }
     }
@@ -114,7 +114,7 @@ unsafe extern "C" fn param(tid: c_int, with: *const libc::sched_param, site: usi
     after(unsafe { real::sched_setparam(tid, with) }, tid, sched_why::SCHED, site)
 }
 
-/// glibc has it since 2.41. A program that looks for it where libc has none finds ours, so it works there, too.
+/// glibc has this function since 2.41. With an older libc a program finds the agent's, so it works there, too.
 unsafe extern "C" fn set_attributes(tid: c_int, with: *const c_void, flags: c_uint, site: usize) -> c_int {
     // SAFETY: the caller's.
     let mut r = unsafe { real::sched_setattr(tid, with, flags) };

@@ -1,4 +1,4 @@
-//! Semaphores. Nobody holds one: each operation is an event of its own.
+//! Semaphores. They have no holder: each operation is a separate event.
 
 use super::rwlock::is_plain;
 use crate::process::real::{self, Clock, Sem, Time};
@@ -30,18 +30,18 @@ unsafe fn call(s: Sem, site: usize, op: u8) -> Call {
     Call::new(s as usize, site, op, if shared { attr::SHARED } else { 0 })
 }
 
-/// Notes a result that comes with errno, and leaves both.
+/// Records a result that has an errno, and keeps both.
 fn record_result(t: &Thread, c: Call, wait: u64, r: c_int) -> c_int {
     let errno = Errno::keep();
     holds::op(t, c, wait, 0, if r == 0 { 0 } else { errno.kept() });
     r
 }
 
-/// Tries, and waits with `f` if there is nothing to be had.
+/// Tries, and waits with `f` if the count is 0.
 unsafe fn take(t: &Thread, s: Sem, c: Call, f: impl FnOnce() -> c_int) -> c_int {
     let e = Errno::get();
-    // Where a wait may be cancelled it is, whether it would wait or not.
-    // SAFETY: no destructor lies between here and the program.
+    // A wait is a cancellation point, whether it would wait or not.
+    // SAFETY: no destructor is between here and the program.
     unsafe { pthread_testcancel() };
     // SAFETY: the caller's: a semaphore.
     if unsafe { real::sem_trywait(s) } == 0 {
@@ -110,7 +110,7 @@ unsafe extern "C" fn post(s: Sem, site: usize) -> c_int {
         // SAFETY: the caller's.
         return unsafe { real::sem_post(s) };
     };
-    // Behind the post another thread may destroy it.
+    // After the post another thread may destroy it.
     // SAFETY: the caller's: a semaphore.
     let (c, wakes, r) = unsafe { (call(s, site, op::SEM_POST), holds::wakes(s as usize), real::sem_post(s)) };
     if wakes || r != 0 || holds::wakes(s as usize) { record_result(t, c, 0, r) } else { r }

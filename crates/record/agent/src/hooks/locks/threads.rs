@@ -1,4 +1,4 @@
-//! Names of threads that policies and signals have a part in.
+//! The functions of threads that concern policies and signals.
 
 use crate::policy;
 use crate::process::real;
@@ -17,7 +17,7 @@ pub unsafe extern "C" fn pthread_create(
     with: *mut c_void,
 ) -> c_int {
     policy::sched::before_create();
-    // A forked child starts anew while it has one thread.
+    // A forked child is renewed while it has one thread.
     let _ = arrival::live();
     // SAFETY: the caller's.
     unsafe { make_thread(attributes, start, with, |start, with| real::pthread_create(thread, attributes, start, with)) }
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn thrd_create(thread: *mut c_void, start: *const c_void, 
     unsafe { make_thread(core::ptr::null(), start, with, |start, with| real::thrd_create(thread, start, with)) }
 }
 
-/// The program gets all the keys that there are, ours among them when no other is left.
+/// The program can get every key: if no other is left, also the agent's.
 ///
 /// # Safety
 /// As the C function.

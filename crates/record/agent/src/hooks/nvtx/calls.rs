@@ -1,4 +1,4 @@
-//! What stands in the place of NVTX's functions.
+//! The functions that replace NVTX's.
 
 use crate::trace::ranges::{self, About};
 use crate::trace::texts::{self, Text};
@@ -10,7 +10,8 @@ pub struct Replacement(pub *const ());
 // SAFETY: addresses of code.
 unsafe impl Sync for Replacement {}
 
-/// By module and place in its table, as NVTX 2 and 3 number them. (Of the functions that have no place here NVTX makes ones that do nothing.)
+/// By module and index in its table, as NVTX 2 and 3 number them. (NVTX fills the indices that are missing here with
+/// functions that do nothing.)
 pub static MODULES: [(u32, &[(usize, Replacement)]); 2] = [(1, &CORE), (5, &CORE2)];
 
 static CORE: [(usize, Replacement); 15] = [
@@ -46,11 +47,11 @@ static CORE2: [(usize, Replacement); 12] = [
     (14, Replacement(destroy_domain as *const ())),
 ];
 
-/// What a caller says of a range or a mark (nvtxEventAttributes_t).
+/// A caller's description of a range or a mark (nvtxEventAttributes_t).
 #[repr(C)]
 struct Attributes {
     version: u16,
-    /// Bytes of it, as the caller was built.
+    /// Its size in the version that the caller was built with.
     size: u16,
     category: u32,
     color_type: i32,
@@ -77,11 +78,11 @@ impl About {
     }
 
     /// # Safety
-    /// `a` is what NVTX was called with.
+    /// `a` is the argument that NVTX was called with.
     #[inline(always)]
     unsafe fn with<R>(domain: usize, a: *const Attributes, then: impl FnOnce(&About) -> R) -> R {
         let mut about = About { domain: domain as u64, ..About::plain(Text::NONE) };
-        // SAFETY: the caller's; one that is shorter than is known is not read.
+        // SAFETY: the caller's; a struct shorter than this one is not read.
         let Some(a) = (unsafe { a.as_ref() }).filter(|a| usize::from(a.size) >= size_of::<Attributes>()) else {
             return then(&about);
         };
@@ -96,7 +97,7 @@ impl About {
         if (1..=6).contains(&a.payload_type) {
             about.payload = match a.payload_type {
                 1..=3 => a.payload,
-                // (The other half is whatever was there.)
+                // (The other half is arbitrary.)
                 _ => u64::from(a.payload as u32),
             };
             about.flags |= a.payload_type as u16;
@@ -123,7 +124,7 @@ unsafe fn wide<R>(at: *const u32, then: impl FnOnce(Text) -> R) -> R {
 }
 
 unsafe extern "C" fn push(text: *const u8) -> c_int {
-    // SAFETY: what NVTX was called with, here and in all functions below.
+    // SAFETY: the argument that NVTX was called with, here and in all functions below.
     ranges::push(&About::plain(unsafe { Text::of(text) }))
 }
 
@@ -249,5 +250,5 @@ unsafe extern "C" fn create_domain_wide(name: *const u32) -> usize {
     unsafe { wide(name, |name| texts::keep(&name) as usize) }
 }
 
-/// (It can be made again, by the same name.)
+/// (It can be made again, with the same name.)
 extern "C" fn destroy_domain(_domain: usize) {}

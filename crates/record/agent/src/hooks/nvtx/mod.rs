@@ -1,15 +1,15 @@
 //! NVTX: ranges and marks that the program sets.
 //!
-//! NVTX is code in the program, a copy in each library that uses it (and the older libnvToolsExt). At its first call a copy
-//! asks `getenv` for the path of an injection library, opens that, and calls a function of it with a table of its own functions,
-//! which the library replaces. Here `getenv` answers that one question with the agent's own path, so that the loader finds a
-//! library that is there. The program's environment stays as it is.
+//! NVTX is code in the program, with a copy in each library that uses it (and in the older libnvToolsExt). At its first
+//! call a copy reads the path of an injection library with `getenv`. It opens that library and calls a function of it
+//! with a table of NVTX's functions, which the library replaces. Here `getenv` returns the agent's own path for that one
+//! name, so that the loader finds a library that is already loaded. The program's environment stays as it is.
 //!
-//! Where the program, or a profiler, has set an injection library, that one is used and the recording says that ranges were
-//! not watched.
+//! If the program, or a profiler, has set an injection library, that one is used, and the recording has a note that
+//! ranges were not watched.
 //!
-//! Invariant: without a recorder that asked for ranges everything is as without the agent. What replaces NVTX's functions never
-//! allocates, locks or makes a system call, but for a thread's first event.
+//! Invariant: unless a recorder requested ranges, everything is as without the agent. The functions that replace NVTX's
+//! never allocate, lock or make a system call, except for a thread's first event.
 
 mod calls;
 
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn getenv(name: *const c_char) -> *mut c_char {
         0 => symbol::resolved(&GETENV, c"getenv"),
         f => f,
     };
-    // SAFETY: the function of that name, with what the caller gave; or one that returns null.
+    // SAFETY: the function of that name, with the caller's argument; or one that returns null.
     let found = unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(*const c_char) -> *mut c_char>(f)(name) };
     // SAFETY: a C string, or the real function would have failed.
     if name.is_null() || unsafe { *name } != b'N' as c_char || unsafe { CStr::from_ptr(name) } != PATH {
@@ -44,11 +44,11 @@ pub unsafe extern "C" fn getenv(name: *const c_char) -> *mut c_char {
     answer(found)
 }
 
-/// A copy of NVTX asks for the path of its injection library.
+/// A copy of NVTX reads the path of its injection library.
 #[cold]
 fn answer(found: *mut c_char) -> *mut c_char {
     let _keep = sys::Errno::keep();
-    // (Another library's constructor may come first.)
+    // (Another library's constructor may run first.)
     start::begin();
     if !wanted(want::NVTX) {
         return found;
@@ -57,7 +57,7 @@ fn answer(found: *mut c_char) -> *mut c_char {
     if found.is_null() {
         return own.as_ptr().cast_mut();
     }
-    // SAFETY: what getenv gave.
+    // SAFETY: the result of getenv.
     let theirs = unsafe { CStr::from_ptr(found) };
     if theirs != own {
         is_theirs(theirs.to_bytes());
@@ -65,7 +65,7 @@ fn answer(found: *mut c_char) -> *mut c_char {
     found
 }
 
-/// Bytes of a path that a note keeps.
+/// Maximum bytes of a path in a note.
 const KEPT: usize = 200;
 
 #[cold]
@@ -83,7 +83,7 @@ fn is_theirs(path: &[u8]) {
     ranges::is_known(state::OWN, text.get(..n).unwrap_or_default());
 }
 
-/// Which function of NVTX's is asked for a table.
+/// NVTX's function that returns its tables.
 type GetExportTable = unsafe extern "C" fn(u32) -> *const c_void;
 
 /// Number of the table of callbacks, and that table.
@@ -92,11 +92,12 @@ const CALLBACKS: u32 = 1;
 #[repr(C)]
 struct Callbacks {
     bytes: usize,
-    /// Functions of a module: an array of pointers to where NVTX keeps each, and its length.
+    /// Gets a module's functions: an array of pointers to NVTX's variables for them, and its length.
     functions: Option<unsafe extern "C" fn(u32, *mut *const *mut usize, *mut u32) -> i32>,
 }
 
-/// What NVTX calls in its injection library, with the function that gives its tables. 1: go on with what was put there; 0: as without.
+/// The function that NVTX calls in its injection library, with the function that returns its tables. 1: NVTX uses the new
+/// functions; 0: as without.
 ///
 /// # Safety
 /// As NVTX calls it.
@@ -105,7 +106,7 @@ struct Callbacks {
 pub unsafe extern "C" fn InitializeInjectionNvtx2(table: Option<GetExportTable>) -> i32 {
     let _keep = sys::Errno::keep();
     let Some(table) = table.filter(|_| wanted(want::NVTX)) else { return 0 };
-    // SAFETY: NVTX's own function and table, which says how long it is.
+    // SAFETY: NVTX's own function and table, which contains its length.
     let replaced = unsafe {
         let callbacks = table(CALLBACKS).cast::<Callbacks>().as_ref();
         let functions = callbacks.filter(|c| c.bytes >= size_of::<Callbacks>()).and_then(|c| c.functions);
@@ -117,7 +118,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(table: Option<GetExportTable>)
     i32::from(replaced)
 }
 
-/// Puts our functions in the place of a module's. False if it has none that is known.
+/// Replaces a module's functions. False if none of them is known.
 unsafe fn replace(
     functions: unsafe extern "C" fn(u32, *mut *const *mut usize, *mut u32) -> i32,
     module: u32,
@@ -125,13 +126,14 @@ unsafe fn replace(
 ) -> bool {
     let mut table: *const *mut usize = core::ptr::null();
     let mut n = 0;
-    // SAFETY: NVTX's function, with room for what it says.
+    // SAFETY: NVTX's function, with room for its results.
     if unsafe { functions(module, &raw mut table, &raw mut n) } == 0 || table.is_null() {
         return false;
     }
     let mut any = false;
     for (i, function) in ours.iter().filter(|(i, _)| *i < n as usize) {
-        // SAFETY: an array of so many pointers, each null or to where NVTX keeps a function of the type that goes with its place.
+        // SAFETY: an array of this length. Each pointer is null, or points to a variable for a function of the type that
+        // belongs to its index.
         unsafe {
             let at = *table.add(*i);
             if !at.is_null() {

@@ -1,4 +1,5 @@
-//! Is everything where the version of the interpreter has it? Decided once, by the first thread that makes a call from Python.
+//! Whether every field is where this version of the interpreter has it. Decided once, by the first thread that makes a
+//! call from Python.
 
 use super::frames::walk;
 use super::loads::{half, word};
@@ -13,11 +14,11 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU32, Ordering};
 use tape::python::{LAYOUT, PythonBody, kind, state};
 
-/// One of [`state`]: what was decided.
+/// The decision: one of [`state`].
 static DECIDED: AtomicU32 = AtomicU32::new(state::NONE);
 static MINOR: AtomicU32 = AtomicU32::new(0);
 
-/// A process that has attached, maybe a forked child: its tape lacks what was decided before.
+/// The process has attached, maybe as a forked child: an earlier decision is not on its tape.
 pub fn attached() {
     if DECIDED.load(Ordering::Relaxed) != state::NONE {
         tell(version());
@@ -29,7 +30,7 @@ pub fn attached() {
 #[inline(never)]
 pub fn decide() -> bool {
     let state = thread_state();
-    // (A thread of C's is nothing to go by.)
+    // (A thread without Python cannot show the layout.)
     if state == 0 {
         return false;
     }
@@ -37,7 +38,7 @@ pub fn decide() -> bool {
     let Some(_one) = seen::lock() else { return false };
     let known = DECIDED.load(Ordering::Relaxed);
     if known == state::READ && MAY_GO.load(Ordering::Relaxed) {
-        // Another library was closed meanwhile.
+        // The program closed another library.
     } else if known != state::NONE {
         return known == state::READ;
     }
@@ -51,7 +52,7 @@ pub fn decide() -> bool {
     };
     DECIDED.store(decided, Ordering::Relaxed);
     let at = offsets.map_or(core::ptr::null_mut(), |o| core::ptr::from_ref(o).cast_mut());
-    // ORDERING: Release: what was found before it counts.
+    // ORDERING: Release: the offsets before the pointer to them.
     READY.store(at, Ordering::Release);
     if known == state::NONE {
         tell(text);
@@ -59,7 +60,7 @@ pub fn decide() -> bool {
     decided == state::READ
 }
 
-/// The offsets; `None` if it cannot be decided yet; an error says why there are none.
+/// The offsets; `None` if it cannot be decided yet; an error with the reason if there are none.
 fn judge(minor: u32, text: &[u8], thread_state: usize) -> Result<Option<&'static Offsets>, u32> {
     let contains = |what: &[u8]| text.windows(what.len()).any(|w| w == what);
     if contains(b"free-threading") {
@@ -77,7 +78,8 @@ fn judge(minor: u32, text: &[u8], thread_state: usize) -> Result<Option<&'static
     }
     let stack = walk(o, thread_state, object(CODE_TYPE));
     if stack.frames().is_empty() {
-        // A thread that has called nothing of Python's, or frames that are elsewhere. The former has no frame to begin with.
+        // Either the thread has called no Python code, or its frames are elsewhere. In the first case it has no frame at
+        // all.
         let top = word(thread_state + usize::from(o.top));
         let top = if o.current != NONE && top != 0 { word(top + usize::from(o.current)) } else { top };
         return if top == 0 { Ok(None) } else { Err(state::LAYOUT) };
@@ -85,7 +87,7 @@ fn judge(minor: u32, text: &[u8], thread_state: usize) -> Result<Option<&'static
     if stack.frames().iter().all(|f| is_code(o, f.code)) { Ok(Some(o)) } else { Err(state::LAYOUT) }
 }
 
-/// True if the fields of a code object are of the types that they have.
+/// True if the fields of a code object have the right types.
 fn is_code(o: &Offsets, code: usize) -> bool {
     const TYPES: [usize; 3] = [CODE_TYPE, CODE_TYPE + 1, CODE_TYPE + 2];
     let [_, string, bytes] = TYPES.map(object);
@@ -100,7 +102,7 @@ fn is_code(o: &Offsets, code: usize) -> bool {
         && lines < 1 << 28
 }
 
-/// CPython 3.13 says itself where its fields are, at the begin of `_PyRuntime` (`_Py_DebugOffsets`).
+/// CPython 3.13 publishes the offsets of its fields, at the begin of `_PyRuntime` (`_Py_DebugOffsets`).
 fn published_agree(o: &Offsets) -> bool {
     const RUNTIME: usize = CODE_TYPE + 3;
     const COOKIE: usize = u64::from_le_bytes(*b"xdebugpy") as usize;
@@ -114,7 +116,7 @@ fn published_agree(o: &Offsets) -> bool {
 
 type Field = fn(&Offsets) -> u16;
 
-/// Where in `_Py_DebugOffsets` of 3.13 which field is.
+/// The fields' places in `_Py_DebugOffsets` of 3.13.
 const PUBLISHED: [(usize, Field); 11] = [
     (184, |o| o.top),
     (192, |o| o.thread_id),
@@ -129,12 +131,12 @@ const PUBLISHED: [(usize, Field); 11] = [
     (344, |o| o.start),
 ];
 
-/// What `sys.version` begins with.
+/// The begin of `sys.version`.
 fn version() -> &'static [u8] {
     match function(GET_VERSION) {
         0 => &[],
         at => {
-            // SAFETY: const char *Py_GetVersion(void): a text that stays.
+            // SAFETY: const char *Py_GetVersion(void): returns a static text.
             unsafe {
                 let at = core::mem::transmute::<usize, unsafe extern "C" fn() -> *const c_char>(at)();
                 if at.is_null() { &[] } else { CStr::from_ptr(at).to_bytes() }
@@ -143,7 +145,7 @@ fn version() -> &'static [u8] {
     }
 }
 
-/// The 11 of `3.11.7 (main, ...`; 0 if it is no version 3.
+/// The 11 of `3.11.7 (main, ...`; 0 if it is not version 3.
 fn minor(text: &[u8]) -> u32 {
     let digits = text.strip_prefix(b"3.").unwrap_or_default().iter().take_while(|b| b.is_ascii_digit());
     digits.take(3).fold(0, |n, b| n * 10 + u32::from(b - b'0'))

@@ -1,16 +1,16 @@
 //! Reads the frames of the calling thread.
 //!
-//! The thread is in a call of C's, so its frames stand still, and the code objects that they name are alive, whether it holds
-//! the global lock or not. The exception is an interpreter that is being taken down while threads are in calls: it frees
-//! their states. Every load is one of [`loads`], so what is gone reads as 0 and ends the walk; and nothing counts as a code
-//! object that is not of that type.
+//! The thread is in a call to C, so its frames do not change and their code objects are alive, whether it holds the
+//! global lock or not. The exception is an interpreter that is finalized while threads are in calls: it frees their
+//! states. Every load is one of [`loads`], so freed memory reads as 0 and ends the walk. Only an object of the right type
+//! counts as a code object.
 
 use super::loads::{byte, half, word};
 use super::versions::{At, BYTES, LENGTH, NONE, OWNED_BY_C_STACK, OWNED_BY_GENERATOR, Offsets, SIZE, STATE, TYPE};
 use core::mem::MaybeUninit;
 use tape::python::DEPTH;
 
-/// Frames that are looked at, with those that are not Python's.
+/// Maximum number of frames that are examined, including those that are not Python's.
 const LOOKED: usize = 4 * DEPTH;
 
 /// A frame.
@@ -20,7 +20,7 @@ pub struct Frame {
     pub code: usize,
     /// Offset of its instruction, bytes.
     pub at: u32,
-    /// Stands for the code object: another one that comes to lie at the same address has another key.
+    /// Identifies the code object: a later one at the same address has another key.
     pub key: u64,
 }
 
@@ -35,7 +35,7 @@ pub struct Stack {
 impl Stack {
     pub fn frames(&self) -> &[Frame] {
         let frames = self.frames.get(..self.n).unwrap_or_default();
-        // SAFETY: `n` of them were written.
+        // SAFETY: the first `n` were written.
         unsafe { core::slice::from_raw_parts(frames.as_ptr().cast(), frames.len()) }
     }
 }
@@ -43,7 +43,7 @@ impl Stack {
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 const OTHER: u64 = 0xd6e8_feb8_6659_fd93;
 
-/// Both halves of the product: each bit of either number counts.
+/// Both halves of the product, so that each bit of either number counts.
 #[inline(always)]
 fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ SEED) * u128::from(b ^ OTHER);
@@ -58,7 +58,7 @@ pub fn walk(o: &Offsets, state: usize, code_type: usize) -> Stack {
     if o.current != NONE && frame != 0 {
         frame = word(frame + usize::from(o.current));
     }
-    // The file of the frame before, and what stands for its name: most neighbours are of one file.
+    // The last frame's file, and the hash of its name: most neighbours are in the same file.
     let mut known = (0, 0);
     for _ in 0..LOOKED {
         if frame == 0 {
@@ -77,7 +77,7 @@ pub fn walk(o: &Offsets, state: usize, code_type: usize) -> Stack {
     stack
 }
 
-/// A frame; `None` for one that is not of Python code, or not begun.
+/// A frame; `None` if it is not of Python code, or has not begun.
 #[inline(always)]
 fn look(o: &Offsets, frame: usize, code_type: usize, known: &mut (usize, u64)) -> Option<Frame> {
     let owner = if o.owner == NONE { 0 } else { byte(frame + usize::from(o.owner)) };
@@ -96,7 +96,7 @@ fn look(o: &Offsets, frame: usize, code_type: usize, known: &mut (usize, u64)) -
         At::Pointer => {
             let at = word(frame + usize::from(o.instruction)).wrapping_sub(code + usize::from(o.start));
             let at = u32::try_from(at).ok()?;
-            // (As sys._getframe: what comes before it is the making of the frame.)
+            // (As in sys._getframe: earlier instructions set up the frame.)
             let first = half(code + usize::from(o.first_traceable)).wrapping_mul(2);
             if owner != OWNED_BY_GENERATOR && at < first {
                 return None;
@@ -107,7 +107,7 @@ fn look(o: &Offsets, frame: usize, code_type: usize, known: &mut (usize, u64)) -
     Some(Frame { code, at, key: key(o, code, known) })
 }
 
-/// Stands for a code object.
+/// A hash that identifies a code object.
 #[inline(always)]
 fn key(o: &Offsets, code: usize, known: &mut (usize, u64)) -> u64 {
     let (file, name) = (word(code + usize::from(o.file)), word(code + usize::from(o.name)));
@@ -117,7 +117,7 @@ fn key(o: &Offsets, code: usize, known: &mut (usize, u64)) -> u64 {
     if version != 0 {
         return h;
     }
-    // The memory of one that was freed has the next of its kind, and so have those of its names: what is in them counts.
+    // Freed memory is reused for the next object of its kind, and the same holds for its names. So their contents count.
     let lines = word(code + usize::from(o.lines));
     if known.0 != file {
         let text = Text::of(o, file);
@@ -128,7 +128,7 @@ fn key(o: &Offsets, code: usize, known: &mut (usize, u64)) -> u64 {
     mix(h, texts ^ ends(lines + BYTES, word(lines + SIZE)).rotate_left(32))
 }
 
-/// Stands for so many bytes: for their number, and the 16 at each end.
+/// A hash of this memory: its number of bytes, and the 16 at each end.
 #[inline(always)]
 fn ends(at: usize, bytes: usize) -> u64 {
     let end = at.wrapping_add(bytes);
@@ -143,12 +143,12 @@ fn ends(at: usize, bytes: usize) -> u64 {
     mix(a, b) ^ mix(c ^ bytes as u64, d).rotate_left(1)
 }
 
-/// Where a string has its text.
+/// The place of a string's text.
 #[derive(Clone, Copy, Debug)]
 pub struct Text {
     pub at: usize,
     pub bytes: usize,
-    /// Bytes of a unit: 1, 2 or 4.
+    /// Bytes per unit: 1, 2 or 4.
     pub unit: u8,
 }
 
@@ -173,7 +173,7 @@ impl Text {
     }
 }
 
-/// Copies what lies at an address, as much as fits.
+/// Copies memory at an address, as much as fits.
 pub fn copy(at: usize, bytes: usize, to: &mut [u8]) -> usize {
     let n = bytes.min(to.len());
     for (i, to) in to.iter_mut().take(n).enumerate() {

@@ -1,7 +1,8 @@
-//! Loads from memory that may be gone: such a load reads 0.
+//! Loads from memory that may be unmapped: such a load returns 0.
 //!
-//! Each of them has a row in a table of ours: where its instruction is, and where its thread goes on. The handler of SIGSEGV
-//! that the taps of doorbells have, too, looks there. So a load that does not fault costs a load.
+//! Each load has a row in a table: the address of its instruction, and the address where its thread continues. The
+//! SIGSEGV handler, which the doorbell taps also use, searches that table. So a load that does not fault costs no more
+//! than a load.
 
 use crate::fault::Fault;
 use core::arch::asm;
@@ -10,11 +11,12 @@ use trap::ucontext::Context;
 
 macro_rules! loads {
     ($name:ident, $type:ty, $instruction:literal) => {
-        /// What lies at an address.
+        /// The value at an address.
         #[inline(always)]
         pub fn $name(at: usize) -> $type {
             let v: usize;
-            // SAFETY: reads memory, or goes on behind the instruction with 0 once `answer` is registered: see `answer`.
+            // SAFETY: reads memory. If it faults, continues after the instruction with 0 once `answer` is registered: see
+            // `answer`.
             unsafe {
                 asm!(
                     concat!("2: ", $instruction, " [{at}]"),
@@ -44,7 +46,7 @@ unsafe extern "C" {
     static __stop_doorbell_loads: [[i32; 2]; 0];
 }
 
-/// True if the fault was that of a load here, and its thread goes on.
+/// True if one of these loads faulted, and its thread continues.
 pub fn answer(fault: Fault, c: &mut Context) -> bool {
     if matches!(fault, Fault::Breakpoint { .. }) {
         return false;
@@ -75,7 +77,7 @@ mod tests {
         let at = &raw const value as usize;
         assert_eq!((word(at), half(at), byte(at)), (0x1122_3344_5566_7788, 0x5566_7788, 0x88));
         assert!(fault::register(answer) && signals::install());
-        // Unmapped, the kernel's, and no address at all.
+        // Unmapped, the kernel's, and a non-canonical address.
         for at in [8, 0xffff_8000_0000_0000, 0x1234_5678_9abc_def0] {
             assert_eq!((word(at), half(at), byte(at)), (0, 0, 0), "{at:#x}");
         }

@@ -1,11 +1,12 @@
-//! The Python frames that make a call of CUDA's: which line of which function, up to the outermost.
+//! The Python frames that make a CUDA call: the lines and functions, up to the outermost.
 //!
-//! Nothing of Python's is called but what says which thread state is the caller's, and no Python code runs; the global lock is
-//! neither needed nor taken. The frames are read where they lie ([`frames`]), as the version of the interpreter has them
-//! ([`versions`]), by loads that cannot fault ([`loads`]). A stack that is on the tape is a number from then on ([`seen`]).
+//! The only Python function called is the one that returns the caller's thread state. No Python code runs; the global
+//! lock is neither needed nor taken. The frames are read in place ([`frames`]), in the layout of the interpreter's
+//! version ([`versions`]), with loads that cannot fault ([`loads`]). A stack that is already on the tape is recorded as a
+//! number ([`seen`]).
 //!
-//! Invariant: before the first frame counts, what is read of it was compared with what the interpreter itself exports
-//! ([`check`]). Where it is not as expected the recording says so and has no frames: never wrong ones.
+//! Invariant: before the first frame counts, its contents were compared with the interpreter's exports ([`check`]). If
+//! they differ, the recording states that and has no frames, never wrong ones.
 
 mod check;
 mod frames;
@@ -19,7 +20,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use tape::region::{Control, locks as wish};
 use versions::Offsets;
 
-/// What an interpreter exports that is needed: functions, then objects. The first one marks it.
+/// The interpreter's exports that are needed: functions, then objects. The first one marks the interpreter.
 pub const FUNCTIONS: [&[u8]; 5] = [
     b"PyGILState_GetThisThreadState",
     b"Py_GetVersion",
@@ -32,18 +33,18 @@ pub const OBJECTS: [&[u8]; 4] = [b"PyCode_Type", b"PyUnicode_Type", b"PyBytes_Ty
 const THREAD_STATE: usize = 0;
 const GET_VERSION: usize = 1;
 const IS_FINALIZING: [usize; 2] = [2, 3];
-/// Debug builds have it.
+/// Only in debug builds.
 const DEBUG: usize = 4;
 
 const CODE_TYPE: usize = 0;
 
-/// Where they are; 0 for one that is not there.
+/// Their addresses; 0 for one that is missing.
 static FUNCTION: [AtomicUsize; FUNCTIONS.len()] = [const { AtomicUsize::new(0) }; FUNCTIONS.len()];
 static OBJECT: [AtomicUsize; OBJECTS.len()] = [const { AtomicUsize::new(0) }; OBJECTS.len()];
-/// The interpreter came with a library that was opened later: it may be closed.
+/// The interpreter is in a library that was opened later: it may be closed.
 static MAY_GO: AtomicBool = AtomicBool::new(false);
 
-/// The version's offsets, once they were found right.
+/// The version's offsets, after they were checked.
 static READY: AtomicPtr<Offsets> = AtomicPtr::new(core::ptr::null_mut());
 
 fn function(which: usize) -> usize {
@@ -67,7 +68,7 @@ pub fn found(functions: [usize; FUNCTIONS.len()], objects: [usize; OBJECTS.len()
     }
 }
 
-/// The process has attached: frames are read from now on, if the recorder asked for them.
+/// The process has attached: frames are read from now on, if the recorder requested them.
 pub fn begin(c: &'static Control) {
     if c.locks & wish::PYTHON != 0 {
         seen::forget();
@@ -76,7 +77,7 @@ pub fn begin(c: &'static Control) {
     }
 }
 
-/// The number of the calling thread's stack, as [`tape::call::CallBody::python`] has it.
+/// The number of the calling thread's stack, for [`tape::call::CallBody::python`].
 #[inline(never)]
 pub fn stack() -> u32 {
     let offsets = READY.load(Ordering::Acquire);
@@ -118,7 +119,7 @@ fn thread_state() -> usize {
     }
 }
 
-/// True while the interpreter is being taken down: it frees the states of threads that are in calls.
+/// True while the interpreter is finalized: it frees the states of threads that are in calls.
 #[inline(always)]
 fn is_finalizing() -> bool {
     let [old, new] = IS_FINALIZING.map(function);
@@ -129,14 +130,14 @@ fn is_finalizing() -> bool {
     }
 }
 
-/// The program closes a library, which may be the interpreter's.
+/// The program is about to close a library, which may be the interpreter's.
 pub fn about_to_close() {
     if MAY_GO.load(Ordering::Relaxed) {
         READY.store(core::ptr::null_mut(), Ordering::Release);
     }
 }
 
-/// It has closed it.
+/// The library is closed.
 pub fn closed() {
     if MAY_GO.load(Ordering::Relaxed) && !sys::is_readable(function(THREAD_STATE)) {
         FUNCTION.iter().for_each(|at| at.store(0, Ordering::Relaxed));

@@ -1,7 +1,7 @@
-//! Stacks and code objects that are on the tape, by number.
+//! Numbers of the stacks and code objects that are on the tape.
 //!
-//! Looking for one is a few loads. Who finds none takes a lock, writes it into its own ring, and makes the number known after
-//! that: whoever uses a number finds what it stands for on the tape.
+//! A search is a few loads. A thread that finds no number takes a lock, writes the event into its own ring, and then
+//! publishes the number. So the tape contains the event of every number that is used.
 
 use super::frames::{Frame, Stack, Text, copy};
 use super::loads::{half, word};
@@ -17,10 +17,10 @@ use tape::python::{
 };
 use tape::region::trouble;
 
-/// Hashes in the order of their places, 0 where there is none. The number of one is its place and 1.
+/// Hashes by place, 0 for a free place. The number of a hash is its place plus 1.
 struct Table<const ROOM: usize>([AtomicU64; ROOM]);
 
-/// Places behind its own in which a hash may stand.
+/// Number of places after its own in which a hash may be stored.
 const NEAR: usize = 16;
 
 impl<const ROOM: usize> Table<ROOM> {
@@ -37,7 +37,7 @@ impl<const ROOM: usize> Table<ROOM> {
     #[inline(always)]
     fn number(&self, hash: u64) -> Option<u32> {
         for (i, at) in self.places(hash) {
-            // ORDERING: Acquire pairs with the Release in `keep`: what it stands for was written before.
+            // ORDERING: Acquire pairs with the Release in `write` and `code`: the event was written before.
             match at.load(Ordering::Acquire) {
                 0 => return None,
                 known if known == hash => return Some(i as u32 + 1),
@@ -47,13 +47,13 @@ impl<const ROOM: usize> Table<ROOM> {
         None
     }
 
-    /// A place for a hash that has none. One thread at a time.
+    /// A place for a hash that has none yet. One thread at a time.
     fn free(&self, hash: u64) -> Option<(usize, &AtomicU64)> {
         self.places(hash).find(|(_, at)| at.load(Ordering::Relaxed) == 0)
     }
 
     fn forget(&self) {
-        // (Looked at first: a child gets a page of its own for each page that it writes to.)
+        // (Loaded first: a child gets a copy of each page that it writes to.)
         self.0.iter().filter(|at| at.load(Ordering::Relaxed) != 0).for_each(|at| at.store(0, Ordering::Relaxed));
     }
 }
@@ -61,10 +61,10 @@ impl<const ROOM: usize> Table<ROOM> {
 static STACKS: Table<{ 1 << 14 }> = Table::new();
 static CODES: Table<{ 1 << 13 }> = Table::new();
 
-/// Numbers of those that have no place.
+/// The next number for one that has no place.
 static NEXT: AtomicU32 = AtomicU32::new(UNKEPT);
 
-/// Where an event is put together. Who has it writes.
+/// Buffers for building an event. The thread that holds them writes.
 pub struct Room {
     text: [u8; FILE + NAME],
     lines: [u8; LINES],
@@ -74,25 +74,25 @@ pub struct Room {
 static ROOM: OwnLock<Room, { lock::PYTHON }> =
     OwnLock::new(Room { text: [0; FILE + NAME], lines: [0; LINES], frames: [0; DEPTH * size_of::<Written>()] });
 
-/// Held while the interpreter is looked at.
+/// Held while the interpreter is examined.
 pub fn lock() -> Option<Guard<'static, Room, { lock::PYTHON }>> {
     ROOM.lock()
 }
 
-/// Nothing is on the tape: it is a new one.
+/// The tape is new: nothing is on it yet.
 pub fn forget() {
     STACKS.forget();
     CODES.forget();
     NEXT.store(UNKEPT, Ordering::Relaxed);
 }
 
-/// The number of a stack that is on the tape. (0 is no hash: it stands for an empty place.)
+/// The number of a stack that is on the tape. (0 is not a hash: it marks a free place.)
 #[inline(always)]
 pub fn number(hash: u64) -> Option<u32> {
     STACKS.number(hash)
 }
 
-/// Writes a stack; its number, or [`LOST`].
+/// Writes a stack. Returns its number, or [`LOST`].
 #[cold]
 #[inline(never)]
 pub fn write(o: &Offsets, stack: &Stack) -> u32 {
@@ -135,7 +135,7 @@ fn numbered(place: Option<usize>) -> u32 {
     }
 }
 
-/// The number of a code object, which is written if it is not on the tape.
+/// The number of a code object. Writes it if it is not on the tape.
 fn code(o: &Offsets, f: &Frame, room: &mut Guard<'_, Room, { lock::PYTHON }>) -> u32 {
     if let Some(number) = CODES.number(f.key) {
         return number;
@@ -144,7 +144,7 @@ fn code(o: &Offsets, f: &Frame, room: &mut Guard<'_, Room, { lock::PYTHON }>) ->
     let of = |field: u16| word(f.code + usize::from(field));
     let (file, name, table) = (Text::of(o, of(o.file)), Text::of(o, of(o.name)), of(o.lines));
     let mut flags = 0;
-    // The end of a path says the most. (Units of four bytes at most, so a cut is one between units.)
+    // The end of a path is the most specific. (A unit has at most four bytes, so a cut is between units.)
     let left_out = file.bytes.saturating_sub(FILE);
     flags |= if left_out > 0 { code_flags::FILE_CUT } else { 0 };
     let file_bytes = copy(file.at + left_out, file.bytes - left_out, text.get_mut(..FILE).unwrap_or_default());
@@ -176,7 +176,7 @@ fn code(o: &Offsets, f: &Frame, room: &mut Guard<'_, Room, { lock::PYTHON }>) ->
     body.number
 }
 
-/// False if it is not on the tape.
+/// False if it did not get onto the tape.
 fn push<B: Plain>(kind: u16, flags: u16, body: &B, a: &[u8], b: &[u8]) -> bool {
     record::with(|w, _| {
         let written = record::push(w, kind, flags, sys::tsc(), body, a, b);

@@ -1,16 +1,16 @@
-//! Where CPython has what is read of it, by version.
+//! The offsets of the CPython fields that are read, by version.
 //!
-//! The numbers are those that the headers of each version give (`Include/cpython` and `Include/internal`, x86-64, release
-//! builds with the global lock); `fixtures/offsets.c` prints them. A minor version keeps them over its releases, as its
-//! extensions' binary interface asks for; [`super::check`] looks whether they are right before any is used.
+//! The numbers are from the headers of each version (`Include/cpython` and `Include/internal`, x86-64, release builds
+//! with the global lock); `fixtures/offsets.c` prints them. A minor version keeps them over its releases, as its
+//! extensions' binary interface requires. [`super::check`] checks them before any is used.
 
 /// No such field in this version.
 pub const NONE: u16 = u16::MAX;
 
-/// How a frame says which instruction it is at.
+/// How a frame stores its current instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
-    /// A number of 32 bits, times so many bytes.
+    /// A 32-bit number, times this many bytes.
     Number(u32),
     /// Its address.
     Pointer,
@@ -34,18 +34,18 @@ pub struct Offsets {
     pub owner: u16,
     /// `PyCodeObject`
     pub file: u16,
-    /// `co_qualname`, or `co_name` where there is none.
+    /// `co_qualname`, or `co_name` if there is none.
     pub name: u16,
     pub first_line: u16,
     /// `co_linetable`, or `co_lnotab`.
     pub lines: u16,
-    /// `co_version`: another number for each code object that was ever made.
+    /// `co_version`: a different number for each code object ever made.
     pub version: u16,
     /// `co_code_adaptive`, the first instruction.
     pub start: u16,
     /// `_co_firsttraceable`
     pub first_traceable: u16,
-    /// Sizes of `PyASCIIObject` and `PyCompactUnicodeObject`, behind which the text of a string lies.
+    /// Sizes of `PyASCIIObject` and `PyCompactUnicodeObject`; a string's text follows them.
     pub ascii: u16,
     pub compact: u16,
 }
