@@ -58,7 +58,7 @@ pub mod tap {
     pub const OFF: u32 = 3;
 }
 
-/// What is recorded of locks and calls: bits.
+/// Kinds of events of locks and calls that are recorded: bits.
 pub mod locks {
     /// Every operation is recorded.
     pub const RECORD: u32 = 1;
