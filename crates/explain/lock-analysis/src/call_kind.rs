@@ -7,13 +7,13 @@ use tape::call::{self, CallBody, flag};
 pub struct CallKind {
     /// Its number on tapes.
     pub function: u16,
-    /// As [`flag::DIRECTION`] says it.
+    /// As in [`flag::DIRECTION`].
     direction: u8,
-    /// One more than the place in [`SIZES`]; 0 for what moves no bytes.
+    /// One more than the index in [`SIZES`]; 0 for calls that move no bytes.
     size: u8,
 }
 
-/// Sizes of copies that are told apart.
+/// Classes of sizes.
 const SIZES: [(u64, &str); 5] = [
     (4 << 10, "to 4 KiB"),
     (64 << 10, "to 64 KiB"),
@@ -32,12 +32,12 @@ impl CallKind {
         CallKind { function, direction, size: if moves { class + 1 } else { 0 } }
     }
 
-    /// Of a copy, if the caller said it.
+    /// A copy's direction, if the caller passed it.
     pub fn direction(self) -> Option<&'static str> {
         usize::from(self.direction).checked_sub(1).and_then(|d| DIRECTIONS.get(d)).copied()
     }
 
-    /// Of copies and settings: `to 4 KiB`, ...
+    /// For copies and memsets: `to 4 KiB`, ...
     pub fn size(self) -> Option<&'static str> {
         usize::from(self.size).checked_sub(1).and_then(|s| SIZES.get(s)).map(|(_, name)| *name)
     }

@@ -1,7 +1,7 @@
-//! CUDA's calls: how long they took, what of it was waiting, which locks they took, and which of those they share.
+//! CUDA's calls: their times, the waits in them, the locks that they took, and the locks that they share.
 //!
-//! A thread's holds reach the tape before the call around them returns, so each call is settled when its event comes;
-//! memory grows with the kinds of calls and the locks that they take, not with the calls.
+//! The events of a thread's holds precede that of the call around them, so each call is complete at its event. Memory
+//! grows with the kinds of calls and the locks that they take, not with the calls.
 
 use crate::call_kind::CallKind;
 use crate::facts::{Addresses, Held};
@@ -21,17 +21,17 @@ use tape::call::{self, CallBody};
 use tape::event::{Body, Event};
 use tape::switch::switch_flags;
 
-/// Uses of locks by a thread since its last call that are remembered.
+/// Uses of locks by a thread since its last call that are kept.
 const PENDING: usize = 1 << 18;
-/// Python stacks of one kind of call that are told apart.
+/// Python stacks of one kind of call that are counted separately.
 const STACKS: usize = 1 << 16;
-/// CUDA's `not ready`: an answer, no error.
+/// CUDA's `not ready`, which is no error.
 pub const NOT_READY: i32 = 600;
 
 #[derive(Debug, Default)]
 struct Group {
     total: Total,
-    /// Ticks: `total` has them as nanoseconds in the end only.
+    /// Ticks; `total` gets them as nanoseconds at the end.
     ticks: u64,
     wait: u64,
     off: u64,
@@ -43,7 +43,7 @@ struct Group {
     stacks: HashMap<(u32, u32), u64>,
 }
 
-/// What a thread did since its last call.
+/// Events of a thread since its last call.
 #[derive(Debug, Default)]
 struct Pending {
     taken: VecDeque<Taken>,
@@ -54,7 +54,7 @@ struct Pending {
     out: Option<u64>,
     /// Doorbells that it rang in the call that it is in.
     submissions: u64,
-    /// End of the last that was forgotten.
+    /// End of the last use that was dropped.
     cut: u64,
 }
 
@@ -64,13 +64,13 @@ struct Share {
     wait: u64,
 }
 
-/// Goes over all events with the thread, once the locks are known.
+/// Takes all events with their threads, after the locks are known.
 pub struct Gather<'a> {
     labels: &'a Labels<'a>,
     /// Threads that make calls.
     callers: &'a HashSet<Source>,
     stacks: Stacks,
-    /// Of each lock the number of its name, and the names.
+    /// The number of each lock's name, and the names.
     name_of: Vec<u32>,
     names: Vec<&'a str>,
     addresses: Addresses,
@@ -110,7 +110,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// To be called with all events, in order.
+    /// Call it for all events, in order.
     pub fn event(&mut self, source: Source, e: &Event<'_>) {
         let process = source.process;
         let op = (e.head.flags >> 8) as u8;
@@ -143,7 +143,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// To be called with all submissions, among the events.
+    /// Call it for all submissions, among the events.
     pub fn submission(&mut self, s: &Submission) {
         let thread = Source { process: s.process, tid: s.tid };
         if s.ring.is_some_and(|ring| ring.function != 0) && self.callers.contains(&thread) {
@@ -213,11 +213,11 @@ impl<'a> Gather<'a> {
                 waits.push((t.taken.saturating_sub(t.wait), t.taken));
                 g.wait = g.wait.saturating_add(t.wait.min(ticks));
             }
-            // (Of what a call takes and holds a recording of waits has too little.)
+            // (A recording of waits lacks most locks that a call takes and holds.)
             if waits_only {
                 continue;
             }
-            // (What another thread released, or nobody, is not held for longer than the call.)
+            // (A hold that this thread did not release counts until the call's end at most.)
             let released = t.released.min(ended);
             g.held = g.held.saturating_add(released.saturating_sub(t.taken.max(held_until)));
             held_until = held_until.max(released);
@@ -341,14 +341,14 @@ fn add(to: &mut Total, o: &Total) {
     }
 }
 
-/// Keeps no more than so many; returns what had to go.
+/// Keeps [`PENDING`] at most; returns the one that was dropped.
 fn push<T>(to: &mut VecDeque<T>, what: T) -> Option<T> {
     let old = if to.len() >= PENDING { to.pop_front() } else { None };
     to.push_back(what);
     old
 }
 
-/// Ticks off CPU between two times and in none of the waits. Both lists are in the order of time, each without overlap.
+/// Ticks off CPU between two times, outside of the waits. Both lists are in the order of time, each without overlap.
 fn outside(off: &[(u64, u64)], waits: &[(u64, u64)], from: u64, to: u64) -> u64 {
     let both = |a: (u64, u64), b: (u64, u64)| a.1.min(b.1).saturating_sub(a.0.max(b.0));
     let (mut sum, mut first) = (0u64, 0);

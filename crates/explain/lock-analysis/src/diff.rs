@@ -1,14 +1,14 @@
-//! Two tapes' locks side by side: what one program does with its locks under two drivers, or with and without a policy.
+//! Compares two tapes' locks: the same program under two drivers, or with and without a policy.
 //!
-//! What is compared is the pattern: which locks there are, how often each function was called on them, in which order
-//! they nest. Counts within the [`Tolerance`] are equal. Times differ from run to run: they are told, never judged.
+//! It compares the pattern: which locks there are, how often each function was called on them, in which order they
+//! nest. Counts within the [`Tolerance`] are equal. Times differ from run to run: they are reported, never judged.
 
 use schema::cuda_calls::{CallRow, PatternRow};
 use schema::diff::{Both, CallDiff, Change, Diff, LockDiff, OrderDiff, Tolerance};
 use schema::locks::{LockRow, Locks, OrderRow};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Compares what two recordings tell, no more.
+/// Compares two recordings.
 pub fn diff(a: &Locks, b: &Locks, tolerance: Tolerance) -> Diff {
     let moved = moved(a, b, tolerance);
     let second: BTreeMap<&str, &LockRow> = b.locks.iter().map(|r| (r.name.as_str(), r)).collect();
@@ -87,8 +87,8 @@ fn kin(name: &str) -> Option<(&str, &str)> {
     Some((name.split_once('+')?.0, name.rsplit_once('/')?.1))
 }
 
-/// Names of the first tape that the second does not have, and what is used there in the same way: another version of a
-/// library has the same locks in other places. Only where one lock of the same module and kind, and no other, fits.
+/// Names of the first tape that the second lacks, with the name that is used there in the same way: another version of
+/// a library has the same locks in other places. Only where exactly one lock of the same module and kind fits.
 fn moved<'a>(a: &'a Locks, b: &'a Locks, tolerance: Tolerance) -> BTreeMap<&'a str, &'a str> {
     let names = |l: &'a Locks| -> BTreeSet<&'a str> { l.locks.iter().map(|r| r.name.as_str()).collect() };
     let (first, second) = (names(a), names(b));
@@ -151,7 +151,7 @@ fn calls(a: &Locks, b: &Locks, moved: &BTreeMap<&str, &str>, tolerance: Toleranc
     let (Some(first), Some(second)) = (&a.calls, &b.calls) else { return Vec::new() };
     let back: BTreeMap<&str, &str> = moved.iter().map(|(x, y)| (*y, *x)).collect();
     let none = BTreeMap::new();
-    /// Of one kind on both tapes.
+    /// The rows of one kind on both tapes.
     type Two<'a> = [Option<&'a CallRow>; 2];
     let mut rows: BTreeMap<_, Two<'_>> = BTreeMap::new();
     for (i, calls) in [first, second].into_iter().enumerate() {
@@ -190,7 +190,7 @@ fn calls(a: &Locks, b: &Locks, moved: &BTreeMap<&str, &str>, tolerance: Toleranc
     out
 }
 
-/// What most of the calls do, a line a lock, nested ones indented.
+/// The most frequent pattern of the calls, a line a lock, nested ones indented.
 fn pattern(r: &CallRow, names: &BTreeMap<&str, &str>) -> Vec<String> {
     let line = |p: &PatternRow| {
         let lines = p.locks.iter().map(|l| {

@@ -1,4 +1,4 @@
-//! The first walk over a tape's locks: which there are, what was done with them, and the waits that were worth a look.
+//! The first walk over a tape's locks: the locks, the operations on them, and the longest waits.
 
 use crate::fast_map::FastMap;
 use crate::graph::{Graph, Hold};
@@ -19,12 +19,12 @@ use tape::switch::scope;
 
 /// Waits that are kept, the longest ones.
 pub const WAITS: usize = 50_000;
-/// Times at which a hypervisor had taken some, a tenth of a second apart.
+/// Samples of stolen time that are kept, a tenth of a second apart.
 const STOLEN: usize = 1 << 20;
-/// Unlocks by threads that had not taken the lock, kept of each lock.
+/// Unlocks by threads that had not taken the lock that are kept for each lock.
 const FOREIGN: usize = 10_000;
 
-/// A lock from its making, or first use, to its end.
+/// A lock from its creation, or first use, to its end.
 #[derive(Clone, Debug)]
 pub struct Lock {
     /// Index of the process image.
@@ -41,11 +41,11 @@ pub struct Lock {
     pub failed: u64,
     /// Taken again by the return from a wait for a condition.
     pub reacquired: u64,
-    /// Had to wait for it, and how long, ticks.
+    /// How often a thread had to wait for it, and how long in total, ticks.
     pub contended: u64,
     pub wait: u64,
     pub longest_wait: u64,
-    /// Waits by their length, ticks; with the first of them.
+    /// Waits by their length, ticks; `None` before the first.
     pub waits: Option<Box<Sparse>>,
     pub hold: u64,
     pub longest_hold: u64,
@@ -57,7 +57,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// When a hold of it ended: where its thread did not release it, another one may have meanwhile.
+    /// When a hold of it ended. Where its thread did not release it, another one may have done so before.
     pub fn released(&self, h: &Held) -> u64 {
         if matches!(h.ended, ended::UNLOCK | ended::COND_WAIT) {
             return h.released;
@@ -67,7 +67,7 @@ impl Lock {
     }
 }
 
-/// How often each operation was made: most locks see two or three kinds, and there may be millions of locks.
+/// Counts of each operation. Most locks see two or three kinds, and there may be millions of locks.
 #[derive(Clone, Debug, Default)]
 pub struct Ops(Vec<(u8, u64)>);
 
@@ -109,7 +109,7 @@ impl Wait {
     }
 }
 
-/// Which lock an address is at a time.
+/// The lock at each address, at the current time of the walk.
 #[derive(Debug, Default)]
 pub struct Addresses {
     live: FastMap<(u32, u64), (usize, Class)>,
@@ -117,12 +117,12 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// The lock that an operation is of, and whether it is a new one. To be called with all events, in order.
+    /// The lock of an operation, and whether it is a new one. Call it for all events, in order.
     pub fn lock(&mut self, process: u32, addr: u64, class: Class, op: u8, result: i32) -> (usize, bool) {
         let addr = (process, addr);
         let known = self.live.get(&addr).filter(|(_, c)| *c == class).map(|(i, _)| *i);
         let (i, new) = match known {
-            // Made anew where another was: the other was given up without being destroyed.
+            // A new lock where another was: the program gave that one up without destroying it.
             Some(i) if !(ops::makes(op) && result == 0) => (i, false),
             _ => {
                 self.count += 1;
@@ -150,7 +150,7 @@ struct Use {
     site: u64,
 }
 
-/// A hold as the tape tells it.
+/// A hold from an event of the tape.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     pub addr: u64,
@@ -162,7 +162,8 @@ pub struct Held {
     pub wait: u64,
     /// One of [`ended`], or [`AT_THE_END`].
     pub ended: u32,
-    /// When it began is not known, only that it had by `taken`: the number of the call of CUDA's in which it did, 0 for none.
+    /// `Some` if the begin is not known, only that it was by `taken`: the number of the CUDA call in which the hold began, 0 for
+    /// none.
     pub open: Option<u32>,
 }
 
@@ -170,12 +171,12 @@ pub struct Held {
 pub const AT_THE_END: u32 = 100;
 
 impl Held {
-    /// When it was released, or that it was not, is on the tape.
+    /// The tape has when it was released, or that it was not.
     pub fn end_is_known(&self) -> bool {
         !matches!(self.ended, ended::BY_ANOTHER | ended::PAUSED | ended::OPEN_LATE)
     }
 
-    /// Open, and held when its thread or the recording ended: `taken` is only when that was seen.
+    /// Open, and held when its thread or the recording ended. `taken` is only when the recorder saw that.
     pub fn is_left_open(&self) -> bool {
         self.open.is_some() && self.ended == AT_THE_END
     }
@@ -253,14 +254,14 @@ pub struct Left {
     pub since: u64,
     pub site: u64,
     pub waiting: bool,
-    /// Since when it was held is not known: `since` is when that was seen.
+    /// The begin of the hold is not known: `since` is when the recorder saw it.
     pub open: bool,
 }
 
 /// The context switches in the recording.
 #[derive(Debug, Default)]
 pub struct Switches {
-    /// One of [`tape::switch::scope`], and why if it is nothing.
+    /// One of [`tape::switch::scope`], with the reason if there are none.
     pub scope: Option<(u32, String)>,
     pub count: u64,
     pub lost: u64,
@@ -269,13 +270,14 @@ pub struct Switches {
 /// The page faults in the recording, and the time that a hypervisor took.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// One of [`tape::fault::scope`], and why if it is nothing: of several processes, the least. `None` on older tapes.
+    /// One of [`tape::fault::scope`], with the reason if there are none: the smallest scope of all processes. `None` on older
+    /// tapes.
     pub scope: Option<(u32, String)>,
     /// One of [`tape::fault::steal`].
     pub steal: u32,
     /// Records that were lost, 0 for an unknown number.
     pub lost: Option<u64>,
-    /// When and how long, ns: each process has the same.
+    /// When and how long, ns. All processes have the same.
     stolen: BTreeMap<u64, u64>,
 }
 
@@ -315,11 +317,11 @@ pub struct Facts {
     pub graph: Graph,
     waits: BinaryHeap<Reverse<Wait>>,
     pub waits_seen: u64,
-    /// Of each thread, what it holds at the end: lock and where it was taken; as many as its table has rows.
+    /// The locks that each thread holds at the end, and where it took them; as many as its table has rows.
     at_end: HashMap<Source, VecDeque<(usize, u64)>>,
     /// Held and waited for at the end: thread, lock, since, site, waited for.
     pub left: Vec<Left>,
-    /// On a recording of waits only: locks that a thread took while it held as many as are followed.
+    /// On a recording of waits only: locks that a thread took while its table was full.
     pub without_room: u64,
     gaps: GapTotals,
     pub unknown: u64,
@@ -353,7 +355,7 @@ impl Facts {
         self.switches.scope.as_ref().is_some_and(|(s, _)| *s != scope::REFUSED)
     }
 
-    /// Whose a lock is; who takes it or waits for it is of that process, too.
+    /// The process of a lock. Threads that take it or wait for it are of that process, too.
     pub fn process(&self, lock: usize) -> u32 {
         self.locks.get(lock).map_or(0, |l| l.process)
     }
@@ -418,7 +420,7 @@ impl Facts {
                 foreign: Vec::new(),
             });
         } else if let Some(l) = self.locks.get_mut(i) {
-            // Events come in the order of releases; the first to take it may come later.
+            // Events are in the order of releases, so the first thread that took it may have a later event.
             if when < l.used.0 && l.made.is_none() {
                 l.used = (when, site);
             }
@@ -432,7 +434,7 @@ impl Facts {
             self.unknown += 1;
             return;
         };
-        // Suspended in a wait for a condition: it does not hold it.
+        // In a wait for a condition: the thread does not hold the mutex.
         let suspended = h.ended == AT_THE_END && h.taken == 0;
         let when = if h.taken == 0 { h.released } else { h.taken };
         let Held { addr, op, attr, site, .. } = *h;
@@ -452,7 +454,7 @@ impl Facts {
         }
         let cancelled = h.ended == ended::CANCELLED_WAIT;
         let hold = h.released.saturating_sub(h.taken);
-        // (Of those that another thread ended it is not known when.)
+        // (If another thread ended the hold, the time is not known.)
         if !cancelled && h.end_is_known() && h.open.is_none() {
             l.hold = l.hold.saturating_add(hold);
             if hold > l.longest_hold {
@@ -474,7 +476,7 @@ impl Facts {
             let open = h.open.is_some();
             self.left.push(Left { tid, lock: i, since: h.taken, site: h.site, waiting: false, open });
         }
-        // (Of a thread's other holds those are missing that nobody waited for.)
+        // (On a tape of waits only, a thread's other holds are missing unless another thread waited for them.)
         if !cancelled && h.end_is_known() && !self.waits_only() {
             let depth = (h.attr & attr::DEPTH) >> attr::DEPTH_SHIFT;
             let tried = ops::tries(h.op);
@@ -509,7 +511,7 @@ impl Facts {
             let (ticks, site, result) = (o.wait, o.site, o.result);
             self.waited(Wait { ticks, lock: i, from, tid, site, op, result, unfinished: false });
         } else if o.wait > 0 {
-            // For a condition or a semaphore: for something to happen, not for a lock.
+            // For a condition or a semaphore: this is no wait for a lock.
             l.wait = l.wait.saturating_add(o.wait);
             l.longest_wait = l.longest_wait.max(o.wait);
         }
@@ -523,7 +525,7 @@ impl Facts {
         let i = self.lock(Use { process, addr, class, op, attr: 0, result: 0, when, site });
         self.left.push(Left { tid, lock: i, since: h.since, site: h.site, waiting: true, open: false });
         if ops::takes(op) {
-            // (What it holds comes before, and it waits for one lock.)
+            // (The events of its holds precede this one, and it waits for one lock.)
             let held = self.at_end.remove(&source).into_iter().flatten();
             self.graph.waits(tid, held, i, h.site, h.since);
             let ticks = now.saturating_sub(h.since);

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 pub type FastMap<K, V> = HashMap<K, V, Seed>;
 
-/// Where hashes begin.
+/// Start value of hashes.
 #[derive(Clone, Copy, Debug)]
 pub struct Seed(u64);
 
@@ -56,7 +56,7 @@ impl Hasher for Fast {
 
     fn write_u64(&mut self, n: u64) {
         self.0 = (self.0 ^ n).wrapping_mul(FACTOR);
-        // What only the upper bits tell apart counts below, too.
+        // Differences in the upper bits also change the lower ones.
         self.0 ^= self.0 >> 32;
     }
 

@@ -1,5 +1,5 @@
-//! The order in which locks are taken while others are held, and the cycles in it: threads that take two locks in two
-//! orders can stop each other for ever, whether they did on this tape or not.
+//! The order in which locks are taken while others are held, and the cycles in it. Threads that take two locks in two
+//! orders can block each other forever, also where they did not on this tape.
 
 use crate::fast_map::FastMap;
 use decode::Source;
@@ -22,13 +22,13 @@ pub struct Edge {
 #[derive(Debug, Default)]
 pub struct Graph {
     pub edges: BTreeMap<(usize, usize), Edge>,
-    /// Of each thread: locks taken and released inside a hold that has not ended yet.
+    /// For each thread: locks that were taken and released inside a hold that has not ended yet.
     inside: FastMap<Source, Inside>,
-    /// Of each thread: its last holds. One that began in them and ended after them was inside, too.
+    /// For each thread: its last holds. A hold that began in one of them and ended after it was inside it, too.
     ended: FastMap<Source, VecDeque<Hold>>,
 }
 
-/// Locks with when and where each was taken last, found by either.
+/// Locks with the time and place of the last taking, found by lock or by time.
 #[derive(Debug, Default)]
 struct Inside {
     last: FastMap<usize, u64>,
@@ -51,7 +51,7 @@ impl Inside {
     }
 }
 
-/// Holds of a thread that are remembered for those that outlast them.
+/// Ended holds of a thread that are kept for holds that outlast them.
 const ENDED: usize = 8;
 
 /// A lock was held.
@@ -64,12 +64,12 @@ pub struct Hold {
     pub site: u64,
     /// Locks that the thread held already.
     pub depth: u8,
-    /// It was only tried: that waits for nobody.
+    /// It was only tried, which never waits.
     pub tried: bool,
 }
 
 impl Graph {
-    /// A hold has ended. To be called in the order of the ends.
+    /// A hold has ended. Call it in the order of the ends.
     pub fn held(&mut self, thread: Source, h: Hold) {
         let tid = thread.tid;
         let inside = self.inside.entry(thread).or_default();
@@ -93,7 +93,7 @@ impl Graph {
         ended.push_back(h);
     }
 
-    /// A thread waits for `lock` while it holds `held`, and nothing came of it.
+    /// A thread waits for `lock` while it holds `held`, and the wait did not end.
     pub fn waits(&mut self, tid: i32, held: impl IntoIterator<Item = (usize, u64)>, lock: usize, site: u64, when: u64) {
         for (other, at) in held {
             if other != lock {
@@ -177,7 +177,7 @@ fn components(next: &BTreeMap<usize, Vec<usize>>) -> Vec<Vec<usize>> {
     out
 }
 
-/// The shortest way from the least lock of a component back to itself.
+/// The shortest path from the lowest-numbered lock of a component back to itself.
 fn shortest(next: &BTreeMap<usize, Vec<usize>>, group: &[usize]) -> Option<Vec<usize>> {
     let start = *group.iter().min()?;
     let group: HashSet<usize> = group.iter().copied().collect();
@@ -210,7 +210,7 @@ mod tests {
         Source { process: 0, tid }
     }
 
-    /// Thread numbers are each pid namespace's own, and come again.
+    /// Each pid namespace has its own thread numbers, and they are used again.
     #[test]
     fn threads_of_two_processes_with_one_number_are_two() {
         let mut g = Graph::default();

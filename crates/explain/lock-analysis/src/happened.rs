@@ -1,4 +1,4 @@
-//! Every call of CUDA's and every context switch, one after the other.
+//! Every CUDA call and every context switch, one after the other.
 
 use crate::facts::Facts;
 use crate::fast_map::FastMap;
@@ -22,7 +22,7 @@ pub enum Happened {
     Switch(OneSwitch),
 }
 
-/// Calls `f` with each; nothing for a tape without. Returns what the names of places in the rows stand for.
+/// Calls `f` with each; never for a tape without them. Returns the places of the names in the rows.
 pub fn each_call<E: From<InsightError>>(
     r: &Recording,
     mut f: impl FnMut(Happened) -> Result<(), E>,

@@ -1,4 +1,4 @@
-//! The second walk: who held a lock while others waited for it.
+//! The second walk: the threads that held a lock while others waited for it.
 
 use crate::facts::{AT_THE_END, Addresses, Held, Lock, Wait};
 use crate::fast_map::FastMap;
@@ -8,32 +8,32 @@ use std::collections::{BTreeMap, HashSet};
 use tape::event::{Body, Event};
 use tape::lock::ended;
 
-/// Holders that are kept of each wait, those that took the most of it.
+/// Holders that are kept for each wait: those with the largest shares.
 const KEPT: usize = 3;
-/// Waits that are looked at for all holds together, and for each after that. A wait lies beside as many holds as there are threads
-/// at its lock; only a tape that was written over has more.
+/// Waits that are examined for all holds together, and after that for each hold. A wait overlaps as many holds as there are
+/// threads at its lock; only a tape that was written over has more.
 const LOOKS: usize = 100_000_000;
 const LOOKS_AFTER: usize = 16;
-/// Ticks before the beginning of a wait in which a hold may have ended that made it one: the lock was tried, then the
-/// clock read. About a microsecond.
+/// A hold that caused a wait may have ended up to this many ticks before the wait's begin, because the lock is tried before the
+/// clock is read. About a microsecond.
 const BEFORE: u64 = 3000;
 
-/// Who was in a wait's way.
+/// The threads that delayed a wait.
 #[derive(Clone, Debug, Default)]
 pub struct InTheWay {
     pub holders: Vec<Holder>,
-    /// Ticks of the wait in which somebody held the lock (those of readers that held it together added up).
+    /// Ticks of the wait in which other threads held the lock (those of simultaneous readers are added up).
     pub held: u64,
     /// Holds in it.
     pub holds: u64,
-    /// Of these the ones of threads that asked later than the waiter, and how many of them only read.
+    /// Holds of threads that asked later than the waiter, and how many of these only read.
     pub overtaken: u64,
     pub overtaken_by_readers: u64,
     /// When the last of them released it, if that is known.
     pub released: Option<u64>,
 }
 
-/// A hold that lies, in part, in a wait.
+/// A hold that overlaps a wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Holder {
     pub tid: i32,
@@ -43,11 +43,12 @@ pub struct Holder {
     pub released: u64,
     /// Ticks of the wait that it held the lock.
     pub share: u64,
-    /// It had not released it when the recording ended.
+    /// The thread had not released it when the recording ended.
     pub unfinished: bool,
-    /// When it took the lock is not known, only that it had it at `taken`: the call of CUDA's in which it did, 0 for none.
+    /// `Some` if it is not known when it took the lock, only that it had it at `taken`: the number of the CUDA call in which it
+    /// took it, 0 for none.
     pub open: Option<u32>,
-    /// When it released it is not known, only that it had by `released`.
+    /// It is not known when it released the lock, only that it had by `released`.
     pub late: bool,
 }
 
@@ -59,11 +60,11 @@ pub struct Holders<'a> {
     addresses: Addresses,
     of_lock: FastMap<usize, Overlaps>,
     looks: usize,
-    /// Processes in which nothing was recorded for a time: what a thread holds may have changed then.
+    /// Processes with pauses in the recording, in which the locks that a thread holds may have changed.
     paused: HashSet<u32>,
-    /// Of each wait: holds that may have been in its way, if no other was.
+    /// For each wait: holds that may have delayed it, if no other did.
     perhaps: BTreeMap<usize, Vec<Holder>>,
-    /// Of each wait.
+    /// One for each wait.
     pub found: Vec<InTheWay>,
 }
 
@@ -87,7 +88,7 @@ impl<'a> Holders<'a> {
         }
     }
 
-    /// To be called with all events again, in the same order.
+    /// Call it for all events again, in the same order.
     pub fn event(&mut self, source: Source, e: &Event<'_>) {
         let process = source.process;
         if let Some(h) = Held::of(e) {
@@ -111,12 +112,12 @@ impl<'a> Holders<'a> {
         }
     }
 
-    /// To be called behind the last event.
+    /// Call it after the last event.
     pub fn finish(self) -> Vec<InTheWay> {
         let mut found = self.found;
         for (w, perhaps) in self.perhaps {
             let (way, wait) = (&mut found[w], &self.waits[w]);
-            // Of two, or beside one that is certain, who it was is not known.
+            // With two, or with one that is certain, it is not known which it was.
             if let [holder] = perhaps[..]
                 && way.held == 0
             {
@@ -145,7 +146,7 @@ impl<'a> Holders<'a> {
             if wait.tid == tid || beside {
                 return;
             }
-            // Nobody waited when an open hold began: a wait that it was in the way of began later.
+            // No thread waited when an open hold began: a wait that it delayed began later.
             let begin = if h.open.is_some() && wait.to() >= released { wait.from } else { h.taken };
             let share = wait.to().min(released).saturating_sub(wait.from.max(begin));
             let unfinished = h.ended == AT_THE_END && released == h.released;
@@ -177,10 +178,10 @@ impl<'a> Holders<'a> {
 }
 
 impl Holders<'_> {
-    /// A hold of unknown begin that never ended: whoever still waits at the end began to when it was held.
+    /// A hold of unknown begin that never ended: threads that still wait at the end began to wait during it.
     fn left_open(&mut self, tid: i32, lock: usize, h: &Held) {
         let Some(overlaps) = self.of_lock.get(&lock) else { return };
-        // (Where another thread has unlocked it, this one may not have it any more.)
+        // (If another thread has unlocked it, this one may no longer hold it.)
         if self.locks.get(lock).is_some_and(|l| !l.foreign.is_empty()) {
             return;
         }
@@ -203,11 +204,11 @@ impl Holders<'_> {
     }
 }
 
-/// The waits for one lock, found by a time in which they were. One wait may last for the whole recording, and many short ones
-/// lie in it: to look at all that began since would take as many steps as there are holds times waits.
+/// The waits for one lock, found by a time that they overlap. One wait may last for the whole recording and contain many short
+/// ones. So to examine all that began since would take as many steps as holds times waits.
 #[derive(Debug)]
 struct Overlaps {
-    /// With the time at which each began, in that order.
+    /// With the begin of each, in the order of the begins.
     waits: Vec<(u64, usize)>,
     /// A binary tree in an array: 1 is the root, below `k` are `2 k` and `2 k + 1`. The latest end of the waits below.
     latest: Vec<u64>,
@@ -228,7 +229,8 @@ impl Overlaps {
         Overlaps { waits, latest }
     }
 
-    /// The waits that began before `end` and ended after `begin`, in the order in which they began, at most so many. How many.
+    /// Calls `of` with the waits that began before `end` and ended after `begin`, in the order of their begins, `most` at most.
+    /// Returns how many.
     fn each(&self, begin: u64, end: u64, most: usize, mut of: impl FnMut(usize)) -> usize {
         let mut n = 0;
         let leaves = self.latest.len() / 2;

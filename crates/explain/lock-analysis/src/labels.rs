@@ -1,16 +1,16 @@
-//! What locks, threads, calls and times are called in rows.
+//! Names of locks, threads, calls and times in rows.
 
 use crate::facts::{Facts, Lock};
 use decode::{Recording, Source};
 use schema::Clock;
 use std::collections::HashMap;
 
-/// What the locks, threads and times of a recording are called in its rows.
+/// Names of the locks, threads and times of a recording in its rows.
 pub struct Labels<'a> {
     pub facts: &'a Facts,
     pub recording: &'a Recording,
     clock: Clock,
-    /// Of each lock: its name without number, and how it was found.
+    /// For each lock: its name without number, and how the name was found.
     pub names: Vec<(String, &'static str)>,
     /// Its number among those of its name, from 1; 0 if it is the only one.
     pub numbers: Vec<usize>,
@@ -51,7 +51,7 @@ impl<'a> Labels<'a> {
         }
     }
 
-    /// Where something was done to a lock, by what was mapped at that time.
+    /// The place of an operation on a lock, by the mappings at that time.
     pub fn site(&self, lock: usize, addr: u64, when: u64) -> String {
         self.facts.names.site(self.facts.process(lock), addr, when)
     }
@@ -60,13 +60,13 @@ impl<'a> Labels<'a> {
         self.facts.threads.name(thread).to_owned()
     }
 
-    /// A thread that had a CPU of a process's: of this process or of any.
+    /// A thread that had a CPU before or after one of `process`: of this process or of any.
     pub fn other(&self, process: u32, tid: i32, when: u64) -> String {
         self.facts.threads.other_name(process, tid, when).to_owned()
     }
 }
 
-/// A function of CUDA's by its number on tapes.
+/// A CUDA function by its number on tapes.
 pub fn function_name(number: u16) -> String {
     tape::call::function(number).map_or_else(|| format!("call {number}"), |f| f.name.into())
 }

@@ -1,9 +1,9 @@
-//! What a tape says of locks: which there are, what they cost, who held them while others waited, in which order they
-//! are taken, and where a low priority stood in the way of a high one.
+//! Analyses the locks of a tape: their costs, the threads that held them while others waited, the orders in which they
+//! are taken, and priority inversions.
 //!
-//! The tape is walked for the facts and the longest waits, for who held a lock during those, and, if it has context
-//! switches or calls, for what those threads did meanwhile and for the calls themselves. Memory grows with the locks and
-//! the waits that are kept, not with the operations.
+//! The first walk over the tape collects the facts and the longest waits, the second the holders during these waits. If
+//! the tape has context switches or calls, a third walk collects what those threads did in that time, and the calls.
+//! Memory grows with the locks and the waits that are kept, not with the operations.
 //!
 //! Invariant: as for `decode`, no tape makes this panic, whatever its bytes.
 
@@ -43,7 +43,7 @@ use schema::locks::Locks;
 use schema::symbols::Places;
 pub use uses::each_use;
 
-/// Walks the tape. `waits`: how many of the longest waits are told of.
+/// Walks the tape. `waits`: how many of the longest waits get a row.
 pub fn locks(r: &Recording, waits: usize) -> Result<Locks, InsightError> {
     let Some(mut facts) = Facts::of(r)? else { return Ok(Locks::default()) };
     let kept = facts.take_waits();
@@ -58,7 +58,7 @@ pub fn locks(r: &Recording, waits: usize) -> Result<Locks, InsightError> {
     Ok(Locks { calls, complete: incomplete_because.is_empty(), incomplete_because, places, ..rows })
 }
 
-/// What the names of places stand for that were given so far.
+/// The places of the names that were given so far.
 pub fn places(r: &Recording, facts: &Facts) -> Places {
     let recorded_ns = r.clocks().first().map_or(0, |clock| clock.realtime_ns);
     Places { by_name: facts.names.given(), recorded_ns }

@@ -1,4 +1,4 @@
-//! What is known of the longest waits: who held the lock, what those threads did, what they waited for themselves.
+//! Facts about the longest waits: the holders of the lock, what they did, and what they waited for themselves.
 
 use crate::calls::Gather;
 use crate::facts::{Facts, Wait};
@@ -11,17 +11,17 @@ use decode::{InsightError, Recording, Source};
 use schema::cuda_calls::Calls;
 use std::collections::HashMap;
 
-/// What was seen of the waits' threads: for each wait one of the waiter, and one of each holder.
+/// Results for the waits' threads: for each wait, one of the waiter and one of each holder.
 #[derive(Default)]
 pub struct Looked {
     seen: Vec<Seen>,
-    /// Of each wait: where its own begin.
+    /// For each wait: the index of its first result.
     first: Vec<usize>,
-    /// Of a name: where the longest hold of its locks is.
+    /// By name: the index of the result for its locks' longest hold.
     holds: HashMap<String, usize>,
 }
 
-/// Names whose longest hold is looked at.
+/// Names whose longest hold is examined.
 const HOLDS: usize = 10_000;
 
 impl Looked {
@@ -83,7 +83,7 @@ impl Looked {
         Ok((Looked { seen: spans.seen, first, holds }, calls.map(Gather::finish)))
     }
 
-    /// Of the waiter.
+    /// The waiter's result.
     pub fn waiter(&self, wait: usize) -> Option<&Seen> {
         self.seen.get(*self.first.get(wait)?)
     }
@@ -97,12 +97,12 @@ impl Looked {
     }
 }
 
-/// The waits that are kept, with what was found of them.
+/// The kept waits, with their results.
 pub struct Found<'a> {
     pub waits: &'a [Wait],
     pub ways: &'a [InTheWay],
     pub seen: &'a Looked,
-    /// Of each thread: its waits by the time they began. (A thread's waits do not overlap.)
+    /// For each thread: its waits by the time they began. (A thread's waits do not overlap.)
     of_thread: HashMap<Source, Vec<usize>>,
 }
 
@@ -117,7 +117,7 @@ impl<'a> Found<'a> {
         Found { waits, ways, seen, of_thread }
     }
 
-    /// The wait of a thread that takes the most of a time, if that is a tenth of it or more, and how much it takes.
+    /// The thread's wait with the largest share of a time span, if that is a tenth or more, and the share.
     pub fn longest(&self, thread: Source, from: u64, to: u64) -> Option<(usize, u64)> {
         let rows = self.of_thread.get(&thread)?;
         let first = rows.partition_point(|&i| self.waits[i].to() <= from);

@@ -1,6 +1,6 @@
-//! What an address is called: the module that it lies in, and how far into it.
+//! Names of addresses: the module, and the offset in it.
 //!
-//! Modules move from run to run, offsets in them do not.
+//! Modules move from run to run; offsets in them do not.
 
 use schema::symbols::{Content, MappedFile, Place};
 use std::cell::RefCell;
@@ -26,25 +26,25 @@ struct Mapping {
 #[derive(Debug, Default)]
 pub struct Names {
     of: HashMap<u32, Mappings>,
-    /// What the names that were given stand for: [`schema::symbols::Places::by_name`].
+    /// The places of the names that were given: [`schema::symbols::Places::by_name`].
     given: RefCell<HashMap<String, Option<Place>>>,
 }
 
-/// Names of places that are remembered: a recording of more of them is not one of a program.
+/// Names of places that are kept: more than in a recording of any real program.
 const PLACES: usize = 1 << 17;
 
 impl Names {
-    /// Mappings of an image come in the order of their addresses, a whole reading of the maps or what was new in it.
+    /// Mappings of an image are in the order of their addresses: a whole reading of the maps, or its new entries.
     pub fn add(&mut self, process: u32, tsc: u64, m: &MappingBody, path: &[u8], build_id: &[u8]) {
         self.of.entry(process).or_default().add(tsc, m, path, build_id);
     }
 
-    /// To be called once, when all mappings are in.
+    /// Call it once, after all mappings.
     pub fn finish(&mut self) {
         self.of.values_mut().for_each(Mappings::finish);
     }
 
-    /// `libcuda+0x3f21c0`, by what was mapped there at that time; an address outside all modules as a number.
+    /// `libcuda+0x3f21c0`, by the mapping at that time; an address outside all modules as a number.
     pub fn site(&self, process: u32, addr: u64, when: u64) -> String {
         let mapping = self.of.get(&process).and_then(|all| Some((all, all.at(addr, when)?)));
         match mapping {
@@ -54,7 +54,7 @@ impl Names {
         }
     }
 
-    /// The module and offset of a lock that is part of one; `None` for those on a heap or stack.
+    /// The module and offset of a static lock; `None` for those on a heap or stack.
     pub fn of_static(&self, process: u32, addr: u64, when: u64) -> Option<String> {
         let all = self.of.get(&process)?;
         self.place(all, all.at(addr, when)?, addr, Content::Variable)
@@ -82,7 +82,7 @@ impl Names {
         Some(name)
     }
 
-    /// What all names stand for that were given so far.
+    /// The places of all names that were given so far.
     pub fn given(&self) -> HashMap<String, Option<Place>> {
         self.given.borrow().clone()
     }
@@ -99,26 +99,26 @@ struct Module {
 #[derive(Debug, Default)]
 struct Mappings {
     modules: Vec<Module>,
-    /// The file that was mapped last of those that had a path.
+    /// By path: the file with this path that was mapped last.
     by_path: HashMap<String, usize>,
     by_file: HashMap<Arc<MappedFile>, usize>,
     mappings: Vec<Mapping>,
-    /// Of each module: where its mappings begin, and the module with them.
+    /// For each module: the begins of its mappings, with the module's base.
     bases: HashMap<usize, BTreeMap<u64, u64>>,
-    /// Of the last file mapping: where it ended, its module and base. What follows without a file is its zeroed data.
+    /// The last file mapping: its end, module and base. A mapping without a file that follows it is its zeroed data.
     last: (u64, Option<(usize, u64)>),
     /// A binary tree in an array: 1 is the root, below `k` are `2 k` and `2 k + 1`. The highest end of the mappings below.
     highest: Vec<u64>,
 }
 
-/// Mappings of one address that are looked at, those that begin closest to it: as many as a program maps anew there.
+/// Mappings of one address that are examined, those that begin closest to it. A program may map that often there.
 const OVER_ONE_ANOTHER: usize = 1024;
 
 impl Mappings {
     fn add(&mut self, tsc: u64, m: &MappingBody, path: &[u8], build_id: &[u8]) {
         let (module, base) = if path.first() == Some(&b'/') {
             let path = String::from_utf8_lossy(path);
-            // (Only where a file begins its id is known.)
+            // (The build id is known only for the mapping of a file's begin.)
             let module = match self.by_path.get(path.as_ref()) {
                 Some(&latest) if m.offset != 0 => latest,
                 _ => self.module(&path, build_id),
@@ -126,7 +126,7 @@ impl Mappings {
             let base = match self.last.1 {
                 Some((last, base)) if last == module && m.offset != 0 && base <= m.start => base,
                 _ if m.offset == 0 => m.start,
-                // Its beginning was on the tape before.
+                // The tape had its begin before.
                 _ => self.base_of(module, m.start).unwrap_or(m.start.wrapping_sub(m.offset)),
             };
             self.last = (m.end, Some((module, base)));
@@ -168,7 +168,7 @@ impl Mappings {
     }
 
     fn finish(&mut self) {
-        // Of two that begin alike the later one comes last.
+        // With equal begins, the later mapping is last.
         self.mappings.sort_by_key(|m| (m.start, m.tsc));
         // (One more: there is a leaf to the right of every mapping.)
         let leaves = (self.mappings.len() + 1).next_power_of_two();
@@ -185,7 +185,8 @@ impl Mappings {
     /// The mappings of an address, the one that begins last first.
     fn around(&self, addr: u64) -> impl Iterator<Item = &Mapping> {
         let leaves = self.highest.len() / 2;
-        // The next place to look at; nodes to its left are done. From the right, down where something ends above the address.
+        // The node that was examined last, from the right: it and all to its right are done. The search descends where a mapping
+        // ends above the address.
         let mut k = leaves + self.mappings.partition_point(|m| m.start <= addr);
         std::iter::from_fn(move || {
             loop {
@@ -206,7 +207,8 @@ impl Mappings {
         })
     }
 
-    /// What lay there at a time: what was last read before, or first after (a reading follows the event that asked for it).
+    /// The mapping of an address at a time: the last one read before, or else the first after (a reading follows the event that
+    /// caused it).
     fn at(&self, addr: u64, when: u64) -> Option<&Mapping> {
         let there = self.around(addr).take(OVER_ONE_ANOTHER);
         there.max_by_key(|m| if m.tsc <= when { (true, m.tsc) } else { (false, u64::MAX - m.tsc) })
@@ -231,7 +233,7 @@ mod tests {
             n.add(0, 1, &map(base + 0x9000, base + 0xa000, 0x8000, 3), path, b"");
             n.add(0, 1, &map(base + 0xa000, base + 0xc000, 0, 3), b"", b"");
             n.add(0, 1, &map(base + 0xd000, base + 0xe000, 0, 7), b"", b"");
-            // A later reading tells of one mapping only.
+            // A later reading has only one mapping.
             n.add(0, 9, &map(base + 0xf000, base + 0x10000, 0xf000, 5), path, b"");
             n.finish();
             assert_eq!(n.site(0, base + 0x1234, 20), "libcuda+0x1234");
@@ -271,7 +273,7 @@ mod tests {
         n.add(0, 1, &map(0x1000, 0x2000, 0, 5), b"/lib/liba.so", b"one");
         n.add(0, 1, &map(0x2000, 0x3000, 0x1000, 3), b"/lib/liba.so", b"");
         n.add(0, 7, &map(0x1000, 0x3000, 0, 5), b"/lib/libb.so", b"two");
-        // The first one was built anew.
+        // The first one was rebuilt.
         n.add(0, 9, &map(0x8000, 0x9000, 0, 5), b"/lib/liba.so", b"three");
         n.add(0, 9, &map(0x9000, 0xa000, 0x1000, 3), b"/lib/liba.so", b"");
         n.finish();
@@ -286,12 +288,12 @@ mod tests {
         assert_eq!(of("liba+0x1020"), Some((b"one".into(), 0x1020, Content::Variable)));
         assert_eq!(of("libb+0x10"), Some((b"two".into(), 0x10, Content::AfterCall)));
         assert_eq!(of("liba+0x1040"), Some((b"three".into(), 0x1040, Content::Variable)));
-        // The same name for another build: it stands for neither.
+        // The same name for another build: it names neither.
         n.site(0, 0x8010, 10);
         assert_eq!(n.given().get("liba+0x10"), Some(&None));
     }
 
-    /// Every mapping of an address, against a look at all of them.
+    /// Every mapping of an address, compared with a search of all of them.
     #[test]
     fn what_lies_around_an_address_is_found() {
         let mut x = 7u64;

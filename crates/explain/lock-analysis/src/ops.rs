@@ -1,8 +1,8 @@
-//! What the operations are called and what they belong to.
+//! Names of the operations, and the locks that they belong to.
 
 use tape::lock::{attr, op};
 
-/// What kind of lock an operation is of.
+/// The kind of an operation's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     Mutex,
@@ -21,7 +21,7 @@ impl Class {
         }
     }
 
-    /// Of the lock that an operation names; `None` for a number that is none.
+    /// The kind of the lock that an operation names; `None` for an unknown number.
     pub fn of(op: u8) -> Option<Class> {
         Some(match op {
             op::MUTEX_LOCK..=op::MUTEX_DESTROY => Class::Mutex,
@@ -32,7 +32,7 @@ impl Class {
         })
     }
 
-    /// Of the lock that is held: a wait for a condition ends with its mutex.
+    /// The kind of the lock that is held: after a wait for a condition, its mutex.
     pub fn of_hold(op: u8) -> Option<Class> {
         if is_wait_for_condition(op) { Some(Class::Mutex) } else { Class::of(op) }
     }

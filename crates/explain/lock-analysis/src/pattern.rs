@@ -1,17 +1,17 @@
-//! What a call does with locks: the holds that began in it, in the order in which they were taken.
+//! A call's pattern of locks: the holds that began in it, in the order in which they were taken.
 //!
-//! Two calls follow the same pattern if they take locks of the same names, in the same way, in the same order and nesting;
-//! blocks that repeat count once, however often they do.
+//! Two calls follow the same pattern if they take locks of the same names, in the same way, in the same order and nesting.
+//! Blocks that repeat count once.
 
 use crate::ops;
 use std::collections::HashMap;
 use tape::lock::op;
 
-/// Patterns of one call that are told apart.
+/// Patterns of one call that are counted separately.
 const PATTERNS: usize = 64;
-/// Elements of a pattern; what comes behind them is left out.
+/// Elements of a pattern; further ones are left out.
 const LENGTH: usize = 64;
-/// Elements of a block that may repeat, at most.
+/// Maximum number of elements of a block that may repeat.
 const BLOCK: usize = 6;
 
 /// How a lock is taken.
@@ -40,21 +40,21 @@ impl Mode {
     }
 }
 
-/// One use of a lock by a thread: held, or not got.
+/// One use of a lock by a thread: a hold, or a failed attempt.
 #[derive(Clone, Copy, Debug)]
 pub struct Taken {
     pub lock: usize,
-    /// Of the lock's name.
+    /// Number of the lock's name.
     pub name: u32,
     pub op: u8,
     pub taken: u64,
-    /// As `taken`, if it was not got.
+    /// As `taken`, if the attempt failed.
     pub released: u64,
     pub wait: u64,
     pub failed: bool,
 }
 
-/// What makes an element of a pattern the same.
+/// An element of a pattern. Equal elements are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Element {
     pub name: u32,
@@ -62,7 +62,7 @@ pub struct Element {
     pub failed: bool,
     /// Taken again after a wait for a condition.
     pub again: bool,
-    /// Locks of the call's that were held.
+    /// Locks of the call that were held.
     pub depth: u8,
 }
 
@@ -74,7 +74,7 @@ pub struct Sums {
     pub elements: Vec<Sum>,
 }
 
-/// Of one element.
+/// Sums of one element.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
     pub times: u64,
@@ -88,12 +88,12 @@ pub struct Sum {
 #[derive(Debug, Default)]
 pub struct Patterns {
     pub known: HashMap<Vec<Element>, Sums>,
-    /// Calls that follow none of them.
+    /// Calls with other patterns.
     pub others: u64,
 }
 
 impl Patterns {
-    /// A call with what it took, in the order of taking.
+    /// Adds a call with the locks that it took, in the order of taking.
     pub fn add(&mut self, began: u64, ticks: u64, taken: &[Taken]) {
         let (elements, sums) = shape(began, taken);
         if self.known.len() >= PATTERNS && !self.known.contains_key(&elements) {
@@ -141,7 +141,7 @@ fn shape(began: u64, taken: &[Taken]) -> (Vec<Element>, Vec<Sum>) {
 fn fold(elements: &mut Vec<Element>, sums: &mut Vec<Sum>) {
     let n = elements.len();
     for block in (1..=BLOCK.min(n / 2)).filter(|b| elements[n - b..] == elements[n - 2 * b..n - b]) {
-        // (A block that begins deeper than another of its elements is cut out of the middle of something.)
+        // (A block that begins deeper than another of its elements is a part of a larger one.)
         let first = elements[n - block].depth;
         if elements[n - block..].iter().any(|e| e.depth < first) {
             continue;

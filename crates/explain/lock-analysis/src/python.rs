@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use tape::call::{CallBody, Class, function};
 use tape::event::{Body, Event};
 
-/// Lines that are told apart, at most.
+/// Maximum number of lines that are counted separately.
 const MOST: usize = 1 << 16;
 
 /// The calls of a recording by the innermost line of the user's code.
@@ -102,7 +102,7 @@ struct One {
 
 struct Tally<'s> {
     stacks: &'s Stacks,
-    /// Where in `of` a line is, and by image and number that of a stack; `None` for one too many.
+    /// The index in `of` of a line, and of a stack by image and number; `None` for one too many.
     lines: HashMap<FrameRow, usize>,
     known: HashMap<(u32, u32), Option<usize>>,
     of: Vec<One>,

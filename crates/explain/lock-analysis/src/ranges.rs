@@ -1,7 +1,7 @@
-//! Ranges of NVTX: how long they took, and what was done in them.
+//! Ranges of NVTX: their times, and counts of what happened in them.
 //!
-//! What is done in a range counts for it and for those around it. A range of a thread counts what that thread does, one of the
-//! process what all of its threads do.
+//! An event in a range counts for it and for those around it. A range of a thread counts that thread's events, a range of the
+//! process those of all its threads.
 
 use crate::facts::Held;
 use decode::histogram::Histogram;
@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 use tape::event::{Body, Event};
 use tape::nvtx::{LAYOUT, range_flags};
 
-/// Rows that are told apart, at most, and threads of one.
+/// Maximum numbers of separate rows, and of threads of one.
 const ROWS: usize = 1 << 16;
 const THREADS: usize = 1 << 12;
 
@@ -65,7 +65,7 @@ pub fn ranges(r: &Recording, filter: &Filter) -> Result<Ranges, InsightError> {
     })
 }
 
-/// What ranges took.
+/// Times of ranges.
 #[derive(Default)]
 struct Own {
     count: u64,
@@ -79,13 +79,13 @@ struct Own {
     category: Option<u32>,
 }
 
-/// Times that are kept one by one before they are counted: programs may give each range a text of its own.
+/// Times that are kept one by one before they are counted, because programs may give each range its own text.
 const FEW: usize = 32;
 
 #[derive(Default)]
 struct Times {
     few: Vec<u64>,
-    /// All of them, as soon as there are more.
+    /// All of them, when there are more.
     many: Option<Histogram>,
 }
 
@@ -112,7 +112,7 @@ impl Times {
     }
 }
 
-/// What was done in them.
+/// Counts of the events in them.
 #[derive(Clone, Copy, Default)]
 struct Around {
     submissions: u64,
@@ -223,7 +223,7 @@ impl Sink for Tally {
     }
 }
 
-/// What a row needs beside its counts.
+/// Data that a row needs in addition to its counts.
 struct Told<'r> {
     recording: &'r Recording,
     clock: Clock,

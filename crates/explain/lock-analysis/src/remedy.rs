@@ -1,18 +1,18 @@
-//! Which lock policy shortens the waits for a lock, by what its rows show, and why none does where none does. Pure: rows in, a
-//! decision with its reason out; texts are for those who print it.
+//! Which lock policy shortens the waits for a lock, from its rows, or the reason why none does. Pure: it takes rows and returns
+//! a decision with its reason. The code that prints it makes the text.
 
 use schema::locks::{LockRow, Locks, WaitRow};
 
-/// In a wait longer than so many holds others overtook the waiter.
+/// In a wait longer than this many holds, others overtook the waiter.
 const PASSED: u64 = 4;
-/// Readers inside when a writer comes are fewer than these, mostly.
+/// When a writer asks, usually fewer readers than this hold the lock.
 const MANY_HOLDS: u64 = 16;
-/// Shorter waits are not worth a rule: about what it takes to wake a thread.
+/// Shorter waits are not worth a rule: waking a thread takes about as long.
 const SHORT_NS: u64 = 50_000;
-/// What it costs to hand a mutex over to a thread that sleeps, about (docs/results/protocols.md, "Convoys").
+/// Approximate cost of handing a mutex over to a sleeping thread (docs/results/protocols.md, "Convoys").
 const HAND_OVER_NS: u64 = 10_000;
 
-/// Of `doorbell run --lock-policy`.
+/// A policy of `doorbell run --lock-policy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     Pi,
@@ -33,11 +33,11 @@ impl Policy {
 /// Why no policy is named.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Refusal {
-    /// The lock has a protocol that must stay: an attribute of it.
+    /// The lock has a protocol that must stay: the attribute.
     OwnProtocol(&'static str),
-    /// Generated code made it, at another place in each run.
+    /// Generated code made the lock, at another place in each run.
     Generated,
-    /// An inversion, but other threads unlocked it so often.
+    /// An inversion, but other threads unlocked the lock this often.
     UnlockedByOthers(u64),
     /// Others overtook the waiter, but its usual wait is shorter than a hand-over.
     HandOver { usual_wait_ns: f64 },
@@ -45,15 +45,16 @@ pub enum Refusal {
     LongHolds,
 }
 
-/// What helps against the waits for a lock.
+/// The remedy for the waits for a lock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Remedy {
     Policy(Policy),
     None(Refusal),
 }
 
-/// Whether others that asked later got the lock again and again while a thread waited, although some of them held it for long (a
-/// CPU that was taken from a holder makes one hold of many long): many such holds in one wait, none of which is most of it.
+/// Whether threads that asked later got the lock again and again while a thread waited. True for at least `MANY_HOLDS` such
+/// holds in one wait, none of them longer than half of it. Some may be long, because a holder that loses its CPU makes one of
+/// many holds long.
 pub fn is_overtaken(wait: &WaitRow) -> bool {
     let longest = wait.holders.iter().map(|h| h.of_wait_ns).max().unwrap_or(0);
     wait.overtaken >= MANY_HOLDS && wait.wait_ns / 2 > longest
@@ -64,7 +65,7 @@ pub fn is_of(row: &LockRow, name: &str) -> bool {
     name == row.name || name.strip_prefix(&row.name).is_some_and(|n| n.starts_with('#'))
 }
 
-/// `None` where nobody waited long enough, and where holds are not known ([`Locks::waits_only`]).
+/// `None` where no thread waited long enough, and where holds are not known ([`Locks::waits_only`]).
 pub fn remedy(row: &LockRow, locks: &Locks) -> Option<Remedy> {
     let mutex = row.name.ends_with("/mutex");
     let longest_hold_ns = row.longest_hold_ns?;

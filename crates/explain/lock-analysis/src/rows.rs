@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use tape::lock::attr;
 use tape::switch::scope;
 
-/// Locks behind each other that are told of.
+/// Maximum length of a reported chain of waits.
 const BEHIND: usize = 4;
 
 /// Fills the rows.
@@ -102,7 +102,7 @@ impl Rows<'_> {
             (row.longest_hold_inside, row.longest_hold_off_cpu) = (inside(hold), self.off_cpu(hold));
         }
         let uses = |r: &LockRow| r.operations.values().sum::<u64>();
-        // (What was waited for in a condition or semaphore is no lock that was not free.)
+        // (A wait for a condition or semaphore is no contention.)
         let contention = |r: &LockRow| if r.contended > 0 { r.longest_wait_ns } else { 0 };
         rows.sort_by(|a, b| (contention(b), uses(b), &a.name).cmp(&(contention(a), uses(a), &b.name)));
         rows
@@ -148,7 +148,7 @@ impl Rows<'_> {
             unfinished: w.unfinished,
             free_ns: self.labels.ns(w.ticks.saturating_sub(way.held)),
             off_cpu: self.off_cpu(waiter),
-            // (Off CPU, and not only while somebody held it: at least so much.)
+            // (Off minus held is a lower bound of the time off CPU while the lock was free.)
             ready_ns: waiter
                 .filter(|_| self.labels.facts.has_switches())
                 .map(|s| self.labels.ns(s.ready.max(s.off.saturating_sub(way.held)))),
@@ -161,7 +161,7 @@ impl Rows<'_> {
         }
     }
 
-    /// Of a wait, by its place among the holders.
+    /// The row of a wait's holder, by its index.
     fn holder(&self, wait: usize, k: usize, found: &Found<'_>) -> HolderRow {
         let (w, h, seen) = (&found.waits[wait], &found.ways[wait].holders[k], found.seen.holder(wait, k));
         HolderRow {
@@ -186,7 +186,7 @@ impl Rows<'_> {
         }
     }
 
-    /// What a holder waited for in a time, and those before it.
+    /// The waits of a holder in a time span, and of the holders that it waited for.
     fn behind(&self, process: u32, h: &Holder, (mut from, mut to): (u64, u64), found: &Found<'_>) -> Vec<BehindRow> {
         let (mut tid, mut out) = (h.tid, Vec::new());
         while let Some((i, share)) = found.longest(Source { process, tid }, from, to).filter(|_| out.len() < BEHIND) {
@@ -256,7 +256,7 @@ impl Rows<'_> {
             waiter.is_above(&s).then_some((k, h, s))
         })?;
         let off = found.seen.holder(i, k).filter(|_| self.labels.facts.has_switches());
-        // What is short beside the hold made no difference.
+        // A time that is short compared with the hold made no difference.
         let little = |ticks: u64| ticks.saturating_mul(20) < h.share;
         let by = off.and_then(Seen::by).and_then(|(tid, _)| threads.other_at(process, tid, w.from));
         let (inheritance_helps, why) = match off {

@@ -1,41 +1,42 @@
-//! The third walk: what threads did while others waited for them. Were they on a CPU, who had it instead, and which call
-//! of CUDA's were they in.
+//! The third walk: what threads did while others waited for them. Were they on a CPU, which thread had it instead, and
+//! which CUDA call were they in?
 //!
-//! Context switches come in the order of time, over all CPUs; between a thread's leaving and its coming back it was off
-//! CPU. While it could have run on, its CPU was theirs who came after it there: as far as that is on the tape, which has no
-//! switch between two threads of other programs. Where records were lost nothing is assumed until the thread's next switch.
+//! Context switches are in the order of time, over all CPUs. From a switch that takes a thread off a CPU to the next that
+//! puts it on one, it was off CPU. A preempted thread's CPU belonged to the threads that followed it there, as far as the
+//! tape has them: it lacks switches between two threads of other programs. After lost records, a thread's state is unknown
+//! until its next switch.
 
 use crate::fast_map::FastMap;
 use decode::Source;
 use tape::event::{Body, Event};
 use tape::switch::{SwitchBody, switch_flags};
 
-/// A time in which a thread is looked at.
+/// A time span of a thread that is examined.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     pub thread: Source,
     pub from: u64,
     pub to: u64,
-    /// The call that is asked for is the one in which the thread was at this time.
+    /// The call to be found is the one that the thread was in at this time.
     pub at: u64,
     /// Only the call with this number counts ([`tape::call::CallBody::seq`]).
     pub call: Option<u32>,
-    /// From here on nothing but a CPU was missing.
+    /// From here on the thread needed only a CPU to run.
     pub free_from: u64,
 }
 
-/// What was found of it. Times in ticks.
+/// The result for a span. Times in ticks.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// Index of the thread's process image, and when it is looked at.
+    /// Index of the thread's process image, and the begin of the span.
     pub process: u32,
     pub from: u64,
     pub off: u64,
-    /// Of `off`: it could have run on.
+    /// Part of `off` in which it was preempted.
     pub preempted: u64,
-    /// Of `off`: preempted, or not yet run although nothing else was missing.
+    /// Part of `off` in which it needed only a CPU: preempted, or not yet run.
     pub ready: u64,
-    /// Who had the CPU while it was preempted, and how long; -1 not known.
+    /// The threads that had the CPU while it was preempted, and how long; -1 not known.
     by: Vec<(i32, u64)>,
     pub call: Option<InCall>,
 }
@@ -49,27 +50,27 @@ pub struct InCall {
 }
 
 impl Seen {
-    /// Who preempted it the longest, and how long.
+    /// The thread that preempted it the longest, and how long.
     pub fn by(&self) -> Option<(i32, u64)> {
         self.by.iter().copied().max_by_key(|(tid, ticks)| (*ticks, -tid))
     }
 }
 
-/// Threads that preempted one span and are told apart.
+/// Preempting threads that are counted separately for one span.
 const BY: usize = 16;
 
 #[derive(Debug)]
 pub struct Spans {
     spans: Vec<Span>,
-    /// Of each thread: its spans by their begin and the longest of them, and by `at`.
+    /// For each thread: its spans by begin, the length of the longest, and its spans by `at`.
     of_thread: FastMap<Source, Order>,
-    /// Of each span.
+    /// One for each span.
     pub seen: Vec<Seen>,
     /// Threads that are off CPU.
     out: FastMap<Source, Out>,
-    /// Of each CPU: threads that were preempted there and are still off.
+    /// For each CPU: threads that were preempted there and are still off.
     waiting: FastMap<u32, Vec<Source>>,
-    /// When each thread last came onto a CPU.
+    /// When each thread last got a CPU.
     came: FastMap<Source, u64>,
     last: u64,
 }
@@ -86,11 +87,11 @@ struct Out {
     since: u64,
     preempted: bool,
     cpu: u32,
-    /// Who had its CPU, and from when. In the order of time.
+    /// The threads that had its CPU, and from when. In the order of time.
     by: Vec<(i32, u64)>,
 }
 
-/// Threads that had the CPU of one that was preempted, one after the other, at most.
+/// Maximum number of consecutive threads that are kept for one preemption.
 const TURNS: usize = 4096;
 
 impl Spans {
@@ -118,7 +119,7 @@ impl Spans {
         }
     }
 
-    /// To be called with all events, in order.
+    /// Call it for all events, in order.
     pub fn event(&mut self, source: Source, e: &Event<'_>) {
         self.last = self.last.max(e.head.tsc);
         match &e.body {
@@ -135,7 +136,7 @@ impl Spans {
         }
     }
 
-    /// To be called behind the last event: who is off CPU stays so.
+    /// Call it after the last event. Threads that are off CPU stay off.
     pub fn finish(&mut self) {
         for (thread, out) in std::mem::take(&mut self.out) {
             self.off(thread, &out, self.last);
@@ -151,7 +152,7 @@ impl Spans {
                 o.by.push((now, tsc));
             }
         }
-        // (Each process's switches are told by its own writer.)
+        // (Each process's switches have their own writer.)
         let thread = Source { process, tid: s.tid };
         if !self.of_thread.contains_key(&thread) {
             return;
@@ -174,7 +175,7 @@ impl Spans {
         }
     }
 
-    /// The thread is off CPU no more.
+    /// The thread is no longer off CPU.
     fn take(&mut self, thread: Source) -> Option<Out> {
         let out = self.out.remove(&thread)?;
         if out.preempted
@@ -287,7 +288,7 @@ mod tests {
         s.event(WRITER, &Event { head, body: Body::SwitchesLost(LostBody { records: 3 }) });
         switch(&mut s, 1, 150, 0, 0);
         assert_eq!(s.seen[0].off, 0);
-        // Older than its coming back: out of order.
+        // Older than the switch that put it on a CPU: out of order.
         switch(&mut s, 1, 140, OUT, 0);
         s.finish();
         assert_eq!(s.seen[0].off, 0);

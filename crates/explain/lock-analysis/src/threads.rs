@@ -20,7 +20,7 @@ pub struct Sched {
 }
 
 impl Sched {
-    /// It goes before all threads of the usual policies.
+    /// It has precedence over all threads of the usual policies.
     pub fn is_real_time(&self) -> bool {
         self.rank() > 0
     }
@@ -34,8 +34,8 @@ impl Sched {
         }
     }
 
-    /// The kernel would run it and not the other. Of two under SCHED_DEADLINE the one with the shorter relative deadline:
-    /// which one's time comes first at a moment is not on the tape.
+    /// The kernel would run it and not the other. Between two threads under SCHED_DEADLINE it is the one with the shorter
+    /// relative deadline: the tape lacks their absolute deadlines.
     pub fn is_above(&self, other: &Sched) -> bool {
         let deadlines = self.policy == libc_policy::DEADLINE && other.policy == libc_policy::DEADLINE;
         match deadlines {
@@ -79,16 +79,19 @@ mod libc_policy {
 pub struct Threads {
     known: BTreeMap<Source, Thread>,
     by_pthread: FastMap<(u32, u64), i32>,
-    /// Threads that came onto CPUs behind the program's, as they were then, and the process whose switches tell of them.
+    /// Threads that got a CPU after one of the program's, as they were then. The key's process is the one whose switches
+    /// have them.
     others: BTreeMap<Source, Thread>,
-    /// Of a number: the threads of the program that have or had it. Each PID namespace has its own numbers, and they come again.
+    /// By number: the threads of the program that have or had it. Each PID namespace has its own numbers, and they are
+    /// used again.
     of_number: FastMap<i32, Vec<Source>>,
 }
 
 #[derive(Debug, Default)]
 struct Thread {
     name: String,
-    /// In the order of the tape, which is that of time but for what other threads said of it; after [`Threads::finish`] in that of time.
+    /// In the order of the tape, which is that of time except for events by other threads. After [`Threads::finish`], in
+    /// the order of time.
     history: Vec<(u64, Sched)>,
 }
 
@@ -104,7 +107,7 @@ impl Threads {
         let tid = match s.tid {
             0 => match self.by_pthread.get(&(by.process, s.pthread)) {
                 Some(&tid) => tid,
-                // It has not had an event of its own: its first will say.
+                // It has had no event so far; its first will have this.
                 None => return,
             },
             tid => tid,
@@ -127,7 +130,7 @@ impl Threads {
         let now = Sched {
             policy,
             priority: s.priority,
-            // (Two system calls disagree on that of others.)
+            // (For other policies, two system calls disagree on it.)
             nice: if policy == libc_policy::OTHER || policy == libc_policy::BATCH { nice } else { 0 },
             deadline: before.filter(|b| b.policy == policy).map_or(0, |b| b.deadline),
             mask: if s.cpus == 0 { before.map_or([0; 2], |b| b.mask) } else { s.mask },
@@ -137,7 +140,7 @@ impl Threads {
         }
     }
 
-    /// Which thread somebody names by its number: one of his process, or else of another one that is recorded.
+    /// The thread that event writer `by` means by a number: one of its process, or else of another recorded one.
     fn meant(&self, by: Source, tid: i32) -> Source {
         let own = Source { process: by.process, tid };
         if tid == by.tid || self.known.contains_key(&own) {
@@ -146,7 +149,7 @@ impl Threads {
         self.of_number.get(&tid).and_then(|all| all.last()).copied().unwrap_or(own)
     }
 
-    /// What the last [`Threads::add`] of this thread did not say.
+    /// Adds the deadline, which the last [`Threads::add`] of this thread lacked.
     pub fn deadline(&mut self, by: Source, d: &DeadlineBody) {
         let thread = self.meant(by, d.tid);
         let last = self.known.get_mut(&thread).and_then(|t| t.history.last_mut());
@@ -155,7 +158,7 @@ impl Threads {
         }
     }
 
-    /// A thread that came onto a CPU behind one of the program's: another's, or one of which nothing else is recorded.
+    /// Adds a thread that got a CPU after one of the program's: another program's, or one without other events.
     pub fn task(&mut self, by: Source, tsc: u64, t: &TaskBody) {
         let end = t.name.iter().position(|b| *b == 0).unwrap_or(t.name.len());
         let to = self.others.entry(Source { process: by.process, tid: t.tid }).or_default();
@@ -168,13 +171,13 @@ impl Threads {
         }
     }
 
-    /// To be called once, when all is in.
+    /// Call it once, after all events.
     pub fn finish(&mut self) {
         let all = self.known.values_mut().chain(self.others.values_mut());
         all.for_each(|t| t.history.sort_by_key(|(tsc, _)| *tsc));
     }
 
-    /// How a thread was scheduled at a time: what was last said before, or first said after.
+    /// How a thread was scheduled at a time: the last record before it, or else the first after it.
     pub fn at(&self, thread: Source, tsc: u64) -> Option<Sched> {
         self.known.get(&thread).or_else(|| self.others.get(&thread))?.at(tsc)
     }
@@ -184,14 +187,15 @@ impl Threads {
         known.or_else(|| self.others.get(&thread)).map_or("", |t| t.name.as_str())
     }
 
-    /// As [`Threads::at`], of a thread that had a CPU of this process's: it may be another process's, or another program's.
+    /// As [`Threads::at`], for a thread that had a CPU before or after one of this process. It may be of another process
+    /// or another program.
     pub fn other_at(&self, process: u32, tid: i32, tsc: u64) -> Option<Sched> {
         let own = Source { process, tid };
         let known = self.known.get(&own).or_else(|| self.elsewhere(tid, tsc)).or_else(|| self.others.get(&own));
         known?.at(tsc)
     }
 
-    /// As [`Threads::name`], of such a thread.
+    /// As [`Threads::name`], for such a thread.
     pub fn other_name(&self, process: u32, tid: i32, tsc: u64) -> &str {
         match self.name(Source { process, tid }) {
             "" => self.elsewhere(tid, tsc).map_or("", |t| t.name.as_str()),
@@ -199,7 +203,8 @@ impl Threads {
         }
     }
 
-    /// The thread of any process that had a number at a time: who was last heard of before, or first after.
+    /// The thread of any process that had a number at a time: the one with the latest begin before it, or else the
+    /// earliest after it.
     fn elsewhere(&self, tid: i32, tsc: u64) -> Option<&Thread> {
         let began = |t: &&Thread| t.history.first().map_or(0, |(first, _)| *first);
         let all = || self.of_number.get(&tid).into_iter().flatten().filter_map(|thread| self.known.get(thread));

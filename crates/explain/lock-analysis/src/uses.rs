@@ -10,7 +10,7 @@ use schema::symbols::Places;
 use tape::event::{Body, Event};
 use tape::lock::{attr, ended};
 
-/// Calls `f` with each; nothing for a tape without locks. Returns what the names of places in the rows stand for.
+/// Calls `f` with each; never for a tape without locks. Returns the places of the names in the rows.
 pub fn each_use<E: From<InsightError>>(r: &Recording, mut f: impl FnMut(UseRow) -> Result<(), E>) -> Result<Places, E> {
     let Some(facts) = Facts::of(r)? else { return Ok(Places::default()) };
     let labels = Labels::new(r, &facts);

@@ -1,5 +1,5 @@
-//! Whatever is in a recording, reading it takes no more memory and time than its size allows: what a stray pointer of the program,
-//! or somebody with bad intentions, wrote. Each of these has checksums that hold, and as many of one kind of thing as fit.
+//! Reading a recording takes no more memory and time than its size allows, also where a stray pointer of the program or an
+//! attacker wrote it. Each of these recordings has valid checksums, and as many of one kind of thing as fit.
 
 use decode::Recording;
 use std::path::Path;
@@ -62,7 +62,7 @@ impl Tape {
         self.file.events(self.process, self.tid, &bytes).unwrap();
     }
 
-    /// One event of process `p`, thread `t`, in a chunk of its own.
+    /// One event of process `p`, thread `t`, in a separate chunk.
     fn alone<B: Plain>(&mut self, p: u32, t: i32, kind: u16, flags: u16, body: &B) {
         self.flush();
         (self.process, self.tid) = (p, t);
@@ -169,7 +169,7 @@ const SHAPES: [(&str, Make); 25] = [
         if i == 0 {
             t.locks();
         }
-        // A hold that never ends at depth 3: all of it is inside.
+        // A hold that never ends, with all others inside it at depth 3.
         let body = HoldBody { addr: (i % 5000) * 64, hold: 1 + i * 5, ..Default::default() };
         t.event(lock::kind::HOLD, of(op::MUTEX_LOCK) | 3 << lock::attr::DEPTH_SHIFT, &body, &[]);
     }),
@@ -306,7 +306,7 @@ fn make(path: &Path, shape: Make, bytes: u64) {
 fn plays_the_reader() {
     let told: Vec<String> = std::env::args().skip_while(|a| a != "--nocapture").skip(1).collect();
     let r = Recording::open(Path::new(&told[0])).unwrap();
-    // (A refusal is an answer, too.)
+    // (An error is also a result.)
     match &told[1][..] {
         "locks" => drop(lock_analysis::locks(&r, 20)),
         "python" => drop(lock_analysis::python(&r)),
@@ -315,7 +315,7 @@ fn plays_the_reader() {
     }
 }
 
-/// Reads a recording in a process of its own: how long it took, and the most memory that it had.
+/// Reads a recording in a separate process. Returns how long it took, and its peak memory.
 #[allow(clippy::zombie_processes, reason = "wait4 takes it, with what it used")]
 fn read(path: &Path, what: &str, at_most: Duration) -> (Duration, u64) {
     let begun = Instant::now();
@@ -326,7 +326,7 @@ fn read(path: &Path, what: &str, at_most: Duration) -> (Duration, u64) {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    // SAFETY: zeroed is a rusage to write to; our own child, which nobody else waits for.
+    // SAFETY: a zeroed rusage may be written to; only this code waits for the child.
     unsafe {
         let (mut status, mut usage): (i32, libc::rusage) = (0, std::mem::zeroed());
         while libc::wait4(child.id() as i32, &mut status, libc::WNOHANG, &mut usage) == 0 {

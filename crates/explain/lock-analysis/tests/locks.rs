@@ -1,4 +1,4 @@
-//! Tapes with locks, written here: who held what, and bytes that no agent writes.
+//! Tapes with locks, written here: holders of locks, and bytes that no agent writes.
 
 mod thread;
 
@@ -95,7 +95,7 @@ fn the_locks_of_two_processes_are_not_mixed_where_their_addresses_are_the_same()
     assert_eq!(l.waits[0].holders.iter().map(|h| h.tid).collect::<Vec<_>>(), [1]);
 }
 
-/// PID namespaces have numbers of their own, and a number comes again: threads are told apart by their process, too.
+/// PID namespaces have their own numbers, and a number is used again. So threads are distinguished by their process, too.
 #[test]
 fn threads_of_two_processes_with_the_same_numbers_are_not_mixed() {
     let named = |thread: Thread, tid: i32, policy: i32, priority: i32, name: &str| {
@@ -106,7 +106,8 @@ fn threads_of_two_processes_with_the_same_numbers_are_not_mixed() {
     let began = |pid: u32| Thread::default().begins().add(kind::LOCKS, 0, 1, &LocksBody { layout: LAYOUT, pid }, &[]);
     let mut both = Vec::new();
     for (pid, waiter, holder, policy, priority) in [(7, "urgent", "idle", 1, 50), (8, "calm", "busy", 0, 0)] {
-        // In each process thread 2 waits for HEAP, which thread 1 holds; only in the second thread 1 waits for HEAP + 64 meanwhile.
+        // In each process thread 2 waits for HEAP, which thread 1 holds. Only in the second, thread 1 waits for HEAP + 64 at that
+        // time.
         let first = named(began(pid), 1, 0, 0, holder);
         let first = match pid {
             7 => first,
@@ -138,7 +139,7 @@ const HEAP: u64 = 0x7000_0000;
 fn who_held_a_lock_while_another_waited() {
     let l = locks_of(vec![
         (1, Thread::default().begins().pair(op::MUTEX_LOCK, 0, HEAP, 0x2000, 100, 2000)),
-        // The lock of another address held at the same time is nobody's business.
+        // A lock at another address that is held at the same time does not matter.
         (2, Thread::default().pair(op::MUTEX_LOCK, 0, HEAP + 64, 0x2100, 100, 3000)),
         (3, Thread::default().pair(op::MUTEX_LOCK, 0, HEAP, 0x2200, 2010, 2020)),
         (4, Thread::default().hold(op::MUTEX_LOCK, HEAP, 0x2300, 500, 2500, 2600)),
@@ -273,7 +274,7 @@ fn who_was_off_cpu_and_who_had_it_instead() {
     assert_eq!((w.off_cpu.as_ref().unwrap().off_ns, w.ready_ns), (1570, Some(90)));
     let i = &l.inversions[0];
     assert!(i.inheritance_helps && i.by_sched.as_deref() == Some("SCHED_FIFO 30"), "{i:?}");
-    // The stranger goes before the waiter, too.
+    // The stranger has precedence over the waiter, too.
     let l = of(20);
     assert!(!l.inversions[0].inheritance_helps && l.inversions[0].why.contains("who took"), "{}", l.inversions[0].why);
 }
@@ -328,7 +329,7 @@ fn a_holder_that_waits_itself_is_told_with_whom_it_waits_for() {
     let other = HEAP + 64;
     let l = locks_of(vec![
         (1, Thread::default().begins().pair(op::MUTEX_LOCK, 0, other, 0x2000, 100, 1500)),
-        // Holds what 3 wants, and waits for what 1 holds.
+        // Holds the lock that 3 waits for, and waits for the one that 1 holds.
         (2, {
             let t = Thread::default().hold(op::MUTEX_LOCK, other, 0x2100, 600, 1600, 1700);
             t.pair(op::MUTEX_LOCK, 0, HEAP, 0x2110, 300, 1800)
@@ -455,7 +456,7 @@ fn a_tape_with_calls_and_switches_cut_anywhere_gives_what_lies_before() {
             assert!(l.switches.count <= 4 && l.waits.len() <= 1 && l.calls.is_none_or(|c| c.calls.len() <= 2));
         }
     }
-    // The threads' bytes cut where no event ends: the checksums hold.
+    // The threads' bytes, cut where no event ends. The checksums are valid.
     let threads = everything();
     for (i, (_, b)) in threads.iter().enumerate() {
         for n in (0..b.len()).step_by(5) {

@@ -1,4 +1,4 @@
-//! Tapes of waits only (`record --locks=waits`), written here: whom a wait is put down to, and when nobody is named.
+//! Tapes of waits only (`record --locks=waits`), written here: to which thread a wait is attributed, and when to none.
 
 mod thread;
 
@@ -48,7 +48,7 @@ fn locks_of(threads: Vec<(i32, Thread)>) -> Locks {
     told(Header { lock_waits: true, ..Header::default() }, threads.into_iter().map(|(tid, t)| (0, tid, t)))
 }
 
-/// Who held the lock in the wait of a thread, and for how much of it.
+/// The holders of the lock in a thread's wait, and their shares of it.
 fn holders(l: &Locks, tid: i32) -> Vec<(i32, u64)> {
     let w = l.waits.iter().find(|w| w.tid == tid).unwrap();
     w.holders.iter().map(|h| (h.tid, h.of_wait_ns)).collect()
@@ -63,7 +63,7 @@ fn a_hold_of_unknown_begin_is_bounded_and_never_exact() {
     let l = locks_of(vec![
         (1, Thread::default().begins().open(ended::OPEN_UNLOCK, 0, 1000, 9000)),
         (2, Thread::default().waited(1000, 9100, 9500)),
-        // It came later, and holds it next.
+        // It asked later, and holds it next.
         (3, Thread::default().waited(2000, 9600, 9900)),
     ]);
     assert!(l.waits_only && l.recorded && l.operations.is_empty());
@@ -74,7 +74,7 @@ fn a_hold_of_unknown_begin_is_bounded_and_never_exact() {
     assert_eq!((h.hold_ns, h.tsc), (8000, 1000));
     let exact = &l.waits.iter().find(|w| w.tid == 3).unwrap().holders[1];
     assert!(!exact.begin_unknown && exact.hold_ns == 400);
-    // What is not known is absent, not 0; an open hold overtakes nobody.
+    // Unknown values are absent, not 0. An open hold does not count as overtaking.
     let row = &l.locks[0];
     assert_eq!((row.hold_ns, row.longest_hold_ns, row.operations.len()), (None, None, 0));
     assert!(row.longest_hold_site.is_none() && l.order.is_empty());
@@ -83,13 +83,13 @@ fn a_hold_of_unknown_begin_is_bounded_and_never_exact() {
     assert!(l.waits.iter().all(|w| w.overtaken == 0 || w.tid == 3));
 }
 
-/// The bound may be that of a later waiter: one that waited when the hold ended waited for it all the time.
+/// The bound may be a later waiter's: a thread that waited when the hold ended waited for it all the time.
 #[test]
 fn who_waited_to_the_end_of_a_hold_waited_for_it_from_the_start() {
     let l = locks_of(vec![
         (1, Thread::default().begins().open(ended::OPEN_UNLOCK, 0, 8000, 9000)),
         (2, Thread::default().waited(1000, 9100, 9500)),
-        // Gave up before: nothing says that the lock was this thread's by then.
+        // Gave up before: the tape does not show that this thread had the lock by then.
         (3, Thread::default().gave_up(2000, 3000)),
         (4, Thread::default().gave_up(8100, 8600)),
     ]);
@@ -136,7 +136,7 @@ fn who_holds_it_at_the_end_is_named_to_those_who_wait_at_the_end_alone() {
     assert!(first(&l, 2).unfinished && first(&l, 2).begin_unknown);
     let held: Vec<_> = l.left.iter().map(|r| (r.tid, r.waiting, r.since_unknown)).collect();
     assert_eq!(held, [(1, false, true), (2, true, false)]);
-    // Another thread has unlocked it: the first one's table is not to be believed.
+    // Another thread has unlocked it, so the first one's table may be wrong.
     assert_eq!(holders(&locks_of(threads(true)), 2), []);
 }
 

@@ -1,4 +1,4 @@
-//! What every function does around its call: panics and errors become codes, and pointers are looked at first.
+//! Common parts of all functions: panics and errors become codes, and pointers are checked first.
 
 use crate::codes::{DOORBELL_OK, DOORBELL_PANIC, code};
 use crate::detail;
@@ -34,7 +34,7 @@ pub(crate) const fn wrong(what: &'static str) -> Error {
     Error::Argument(what)
 }
 
-/// Where an answer goes. Made before the call, so that a call whose answer has no place does nothing.
+/// The place for an answer. Made before the call, so that a call without such a place has no effect.
 pub(crate) struct To<T>(*mut T);
 
 impl<T> To<T> {
@@ -45,7 +45,7 @@ impl<T> To<T> {
     }
 
     pub(crate) fn put(self, value: T) {
-        // SAFETY: not null, and the caller of `new` says that it may be written.
+        // SAFETY: not null, and the caller of `new` promises that it may be written.
         unsafe { self.0.write(value) };
     }
 }
@@ -61,10 +61,10 @@ pub(crate) unsafe fn put_if_wanted<T>(at: *mut T, value: T) {
     }
 }
 
-/// Writes as much of a text as there is room for, and a zero behind it.
+/// Writes as much of a text as there is room for, and a zero after it.
 ///
 /// # Safety
-/// `at` is null or has room for so many bytes.
+/// `at` is null or has room for `room` bytes.
 pub(crate) unsafe fn put_text(at: *mut c_char, room: usize, text: &str) {
     if at.is_null() || room == 0 {
         return;

@@ -75,7 +75,7 @@ fn text(code: i32) -> &'static CStr {
 
 pub(crate) fn code(error: &Error) -> i32 {
     match error {
-        // (C's sessions are opened by who makes them.)
+        // (In C, doorbell_create opens each session itself.)
         Error::Closed | Error::AlreadyOpen => DOORBELL_CLOSED,
         Error::Forked => DOORBELL_FORKED,
         Error::Handle(_) => DOORBELL_HANDLE,

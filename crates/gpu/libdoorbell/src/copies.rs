@@ -32,7 +32,7 @@ unsafe impl Growing for doorbell_piece_t {
     const FIRST: usize = size_of::<doorbell_piece_t>();
 }
 
-/// A piece of C's is one of submit's.
+/// C's pieces have the layout of submit's.
 const _: () = assert!(
     size_of::<Piece>() == size_of::<doorbell_piece_t>() && align_of::<Piece>() == align_of::<doorbell_piece_t>()
 );
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn doorbell_copy_batch_async(
     run(|| {
         // SAFETY: the caller's.
         let pieces = unsafe { growing::array(pieces, count, piece_size) }?;
-        // SAFETY: a piece is laid out as submit's (asserted above), whose handles are numbers.
+        // SAFETY: a piece has the layout of submit's (asserted above), whose handles are numbers.
         let pieces = unsafe { std::slice::from_raw_parts(pieces.as_ptr().cast::<Piece>(), pieces.len()) };
         // SAFETY: the caller's.
         unsafe { in_order(doorbell, order, ticket, |session, order| session.copy_in(pieces, order)) }

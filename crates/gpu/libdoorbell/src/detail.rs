@@ -7,7 +7,7 @@ use std::fmt::{Display, Write};
 const ROOM: usize = 512;
 
 struct Detail {
-    /// Ends with a zero, always.
+    /// Always ends with a zero.
     text: [u8; ROOM],
     length: usize,
 }
@@ -28,10 +28,10 @@ impl Write for Detail {
 #[cold]
 pub(crate) fn set(what: &dyn Display) {
     let _ = DETAIL.try_with(|detail| {
-        // SAFETY: this thread's own, and `what` does not come back here.
+        // SAFETY: this thread's own, and `what` does not call this again.
         let detail = unsafe { &mut *detail.get() };
         detail.length = 0;
-        // What does not fit is left out.
+        // The rest of a long text is left out.
         let _ = write!(detail, "{what}");
         detail.text[detail.length] = 0;
     });
@@ -50,7 +50,7 @@ mod tests {
     use std::ffi::CStr;
 
     fn text() -> &'static str {
-        // SAFETY: ends with a zero, and nothing fails meanwhile.
+        // SAFETY: ends with a zero, and no call of this thread can fail until then.
         unsafe { CStr::from_ptr(doorbell_error_detail()) }.to_str().unwrap()
     }
 

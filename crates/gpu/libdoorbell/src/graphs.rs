@@ -29,7 +29,7 @@ pub unsafe extern "C" fn doorbell_graph_create(
     run(|| {
         // SAFETY: the caller's.
         let answer = unsafe { To::new(graph) }?;
-        // SAFETY: the caller's, as the documentation says.
+        // SAFETY: the caller's, as documented.
         answer.put(unsafe { of(doorbell)?.prepare_graph(exec, stream) }?.raw());
         Ok(())
     })
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn doorbell_graph_instantiate(
     run(|| {
         // SAFETY: the caller's.
         let answer = unsafe { To::new(graph) }?;
-        // SAFETY: the caller's, as the documentation says.
+        // SAFETY: the caller's, as documented.
         answer.put(unsafe { of(doorbell)?.instantiate_graph(cuda_graph, stream) }?.raw());
         Ok(())
     })
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn doorbell_learner_create(
     run(|| {
         // SAFETY: the caller's.
         let answer = unsafe { To::new(learner) }?;
-        // SAFETY: the caller's, as the documentation says.
+        // SAFETY: the caller's, as documented.
         answer.put(unsafe { of(doorbell)?.learner(exec) }?.raw());
         Ok(())
     })
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn doorbell_learner_launch(
     run(|| {
         // SAFETY: the caller's.
         let (was_launched, answer) = unsafe { (To::new(launched)?, To::new(graph)?) };
-        // SAFETY: the caller's, as the documentation says.
+        // SAFETY: the caller's, as documented.
         let taught = unsafe { of(doorbell)?.learner_launch(Learner::from_raw(learner), Stream::from_raw(stream)) };
         was_launched.put(taught.launched);
         answer.put(taught.graph?.map_or(0, |graph| graph.raw()));
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn doorbell_graph_create_kernel(
         let (Ok(grid), Ok(block)) = (grid.try_into(), block.try_into()) else {
             return Err(submit::Error::Argument("a grid and a block are three numbers each"));
         };
-        // SAFETY: the caller's, as the documentation says.
+        // SAFETY: the caller's, as documented.
         answer.put(
             unsafe { of(doorbell)?.prepare_kernel(function, grid, block, shared_bytes, arguments, stream) }?.raw(),
         );

@@ -1,15 +1,16 @@
-//! Structs that grow: a program says how large the ones of its header are. What an older header did not have is 0; what a newer one has more has to be 0.
+//! Structs that grow. A program passes the size that they have in its header. Fields that an older header lacks are 0; further
+//! ones of a newer header must be 0.
 
 use crate::call::wrong;
 use std::borrow::Cow;
 use submit::Error;
 
-/// A struct of numbers and pointers, for which all zeros are good.
+/// A struct of numbers and pointers, for which all zeros are valid.
 ///
 /// # Safety
 /// It is such a struct, without padding that matters.
 pub(crate) unsafe trait Growing: Copy {
-    /// Bytes of it in the first header that had it.
+    /// Its size in the first header that had it.
     const FIRST: usize;
 }
 
@@ -20,7 +21,7 @@ const NEWER: Error =
 /// One struct that begins with its size; `None` for null.
 ///
 /// # Safety
-/// Null, or a struct as long as the `size_t` at its beginning says.
+/// Null, or a struct of as many bytes as the `size_t` at its beginning.
 #[inline]
 pub(crate) unsafe fn one<T: Growing>(at: *const T) -> Result<Option<T>, Error> {
     if at.is_null() {
@@ -29,7 +30,7 @@ pub(crate) unsafe fn one<T: Growing>(at: *const T) -> Result<Option<T>, Error> {
     if !at.is_aligned() {
         return Err(wrong("the pointer to a struct is not aligned"));
     }
-    // SAFETY: the caller's; the size comes first.
+    // SAFETY: the caller's; the size is the first field.
     let size = unsafe { at.cast::<usize>().read() };
     // SAFETY: the caller's.
     unsafe { read(at.cast(), size) }.map(Some)
@@ -38,7 +39,7 @@ pub(crate) unsafe fn one<T: Growing>(at: *const T) -> Result<Option<T>, Error> {
 /// An array, whose elements have `size` bytes in the program's header.
 ///
 /// # Safety
-/// Null, or `count` elements of so many bytes.
+/// Null, or `count` elements of `size` bytes.
 #[inline]
 pub(crate) unsafe fn array<'a, T: Growing>(at: *const T, count: usize, size: usize) -> Result<Cow<'a, [T]>, Error> {
     if size == size_of::<T>() {
@@ -69,22 +70,22 @@ unsafe fn read<T: Growing>(at: *const u8, size: usize) -> Result<T, Error> {
         return Err(NEWER);
     }
     let mut whole = std::mem::MaybeUninit::<T>::zeroed();
-    // SAFETY: so many bytes are there, and for what stays 0 that is good.
+    // SAFETY: `size` bytes can be read, and 0 is valid for the others.
     Ok(unsafe {
         whole.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(at, known);
         whole.assume_init()
     })
 }
 
-/// Writes an answer as far as the program's struct goes.
+/// Writes as much of an answer as the program's struct has.
 ///
 /// # Safety
-/// `at` may be written for as many bytes as the `size_t` at its beginning says.
+/// As many bytes may be written at `at` as the `size_t` at its beginning.
 pub(crate) unsafe fn answer<T: Growing>(at: *mut T, value: T) -> Result<(), Error> {
     if at.is_null() || !at.is_aligned() {
         return Err(wrong("the pointer for the answer is null or not aligned"));
     }
-    // SAFETY: the caller's; the size comes first, and stays what it is.
+    // SAFETY: the caller's; the size is the first field, and is not changed.
     let size = unsafe { at.cast::<usize>().read() };
     if size < T::FIRST {
         return Err(TOO_SMALL);
@@ -116,7 +117,7 @@ mod tests {
     }
 
     fn given(words: &[u64]) -> Result<Option<Now>, Error> {
-        // SAFETY: the words are as many as the first says, in each test.
+        // SAFETY: each test has as many words as the first one gives.
         unsafe { one(words.as_ptr().cast::<Now>()) }
     }
 
@@ -134,7 +135,7 @@ mod tests {
     #[test]
     fn arrays_are_read_by_the_size_of_the_programs_elements() {
         let words = [1u64, 2, 3, 0, 5, 6, 7, 0];
-        // SAFETY: as many words as are named.
+        // SAFETY: as many words as the sizes give.
         let of = |count, size| unsafe { array(words.as_ptr().cast::<Now>(), count, size) };
         assert_eq!(of(2, 32).unwrap()[1], Now { size: 5, old: 6, new: 7 });
         assert_eq!(of(4, 16).unwrap()[2], Now { size: 5, old: 6, new: 0 });

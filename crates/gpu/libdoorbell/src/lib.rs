@@ -1,8 +1,8 @@
-//! The C ABI of crate `submit`: sessions behind pointers, handles that are numbers, errors that are codes.
+//! The C ABI of crate `submit`: sessions are pointers, handles are numbers, errors are codes.
 //!
-//! The invariant: nothing that a caller passes makes this crash, but a pointer that is not null and does not lead to what its
-//! function says: an array of as many as the count, a place for the answer. That is what all functions that take pointers ask
-//! of their callers. No panic leaves a function: it becomes [`DOORBELL_PANIC`].
+//! The invariant: no argument crashes it, except a pointer that is neither null nor valid for its function: an array with as
+//! many elements as the count, or a place for the answer. All functions that take pointers require this of their callers. No
+//! panic leaves a function: it becomes [`DOORBELL_PANIC`].
 //!
 //! Each file is a section of `doorbell.h`, which is made from them (`tests/header`).
 

@@ -196,7 +196,7 @@ fn told(error: frame_loop::Error) -> Error {
     }
 }
 
-/// One thread at a time: another one is told so, and waits for nobody.
+/// One thread at a time: another one gets an error, and does not wait.
 fn mine<T>(of: &Mutex<T>) -> Result<MutexGuard<'_, T>, Error> {
     match of.try_lock() {
         Ok(mine) => Ok(mine),

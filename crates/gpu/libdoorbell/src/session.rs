@@ -53,7 +53,7 @@ pub struct doorbell_options_t {
     pub launch_lanes: u32,
 }
 
-// SAFETY: numbers, pointers, and a function that may be none. What comes next begins behind the padding, at a multiple of 8.
+// SAFETY: numbers, pointers, and a function that may be none. The next field must begin after the padding, at a multiple of 8.
 unsafe impl Growing for doorbell_options_t {
     const FIRST: usize = std::mem::offset_of!(doorbell_options_t, launch_lanes);
 }
@@ -66,7 +66,7 @@ static PLACES: Mutex<Places> = Mutex::new(Places { taken: [false; MOST], next: 0
 
 struct Places {
     taken: [bool; MOST],
-    /// Where the next search begins: a place is used again as late as can be, so that old pointers stay errors for long.
+    /// Where the next search begins. A place is used again as late as possible, so that old pointers stay errors for long.
     next: usize,
 }
 
@@ -95,7 +95,7 @@ fn place(doorbell: *const doorbell_t) -> Result<usize, Error> {
 
 const NONE: Error = Error::Handle("session (doorbell_t *)");
 
-/// The session that a pointer stands for. Its calls say themselves when it is freed.
+/// The session of a pointer. Its calls return an error themselves after it is freed.
 #[inline]
 pub(crate) fn of(doorbell: *const doorbell_t) -> Result<&'static Session, Error> {
     SESSIONS[place(doorbell)?].0.get().map(Box::as_ref).ok_or(NONE)
@@ -145,11 +145,11 @@ pub unsafe extern "C" fn doorbell_create(options: *const doorbell_options_t, doo
         let place = places().take().ok_or(Error::Limit(MOST))?;
         let session = SESSIONS[place].0.get_or_init(Session::boxed);
         if let Err(error) = session.open(&options) {
-            // One of a parent process stays taken: this is its fork's child.
+            // In a fork's child, the parent's sessions stay taken.
             places().taken[place] = matches!(error, Error::Forked | Error::AlreadyOpen);
             return Err(error);
         }
-        // (As the session before in this place may have been told otherwise.)
+        // (The session before in this place may have had another value.)
         session.set_wait(submit::Wait::Spin);
         answer.put((&raw const SESSIONS[place]).cast_mut());
         Ok(())
@@ -188,7 +188,7 @@ fn read(from: &doorbell_options_t) -> Result<Options, Error> {
 
 struct User(*mut c_void);
 
-// SAFETY: only handed back to the program, whose function is documented to be called from any thread.
+// SAFETY: only passed back to the program's function, which must accept calls from any thread, as documented.
 unsafe impl Send for User {}
 // SAFETY: as above.
 unsafe impl Sync for User {}
@@ -212,7 +212,7 @@ pub extern "C" fn doorbell_free(doorbell: *mut doorbell_t) -> i32 {
             return Ok(());
         }
         let (place, session) = (place(doorbell)?, of(doorbell)?);
-        // (A loop ends before its session does: what it has launched is waited for then.)
+        // (A loop ends before its session does, and waits for its launches.)
         Session::same_process()?;
         for held in crate::loops::LOOPS.end(session) {
             held.stop();

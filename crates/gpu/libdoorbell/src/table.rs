@@ -1,4 +1,4 @@
-//! Handles of what lives beside a session's own tables: queues and loops.
+//! Handles of things that are not in a session's own tables: queues and loops.
 
 use crate::session::of;
 use crate::types::doorbell_t;
@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use submit::{Error, Session};
 
 struct Place<T> {
-    /// Part of the handle: another number each time the place is used.
+    /// Part of the handle: a new number each time the place is used.
     used: u32,
     item: Option<(&'static Session, Arc<T>)>,
 }
@@ -59,13 +59,13 @@ impl<T> Table<T> {
         let found = self.find(doorbell, handle)?;
         let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
         let place = places.get_mut((handle >> 32 & 0xfff_ffff) as usize);
-        // (Another thread may have taken it meanwhile, and the place may be another's.)
+        // (Another thread may have taken it by now, and the place may have another item.)
         let place = place.filter(|place| place.item.as_ref().is_some_and(|(_, item)| Arc::ptr_eq(item, &found)));
         place.ok_or(Error::Handle(self.name))?.item = None;
         Ok(found)
     }
 
-    /// What a session has of them.
+    /// Those of a session.
     pub fn end(&self, session: &'static Session) -> Vec<Arc<T>> {
         let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
         let its = |place: &mut Place<T>| place.item.take_if(|(of, _)| std::ptr::eq(*of, session)).map(|(_, item)| item);

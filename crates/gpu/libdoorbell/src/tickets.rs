@@ -6,7 +6,7 @@ use crate::types::*;
 use std::ffi::c_void;
 use submit::{Copy, Stream, Wait};
 
-/// A ticket of C's is one of submit's.
+/// C's tickets have the layout of submit's.
 const _: () = assert!(size_of::<Copy>() == size_of::<doorbell_ticket_t>());
 
 /// Waits until a submission is done: what it wrote is there then, for the CPU and for the GPU. DOORBELL_FOREVER waits without

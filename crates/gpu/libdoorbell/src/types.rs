@@ -80,7 +80,7 @@ const TICKETS: usize = 64;
 /// Submits in the order that a program names, and answers the ticket.
 ///
 /// # Safety
-/// `order` is null, or a struct that says its size, whose pointers lead to what it says; `ticket` is null or may be written.
+/// `order` is null, or a struct that begins with its size and has valid pointers; `ticket` is null or may be written.
 #[inline]
 pub(crate) unsafe fn in_order(
     doorbell: *const doorbell_t,

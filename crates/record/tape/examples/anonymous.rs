@@ -1,6 +1,6 @@
-//! Copies a tape without what tells one machine from another: `anonymous IN OUT`. For fixtures.
+//! Copies a tape without data that identifies the machine: `anonymous IN OUT`. For fixtures.
 //!
-//! Events, clocks' distances and the end stay; program, time of day, kernel build, processor and the GPU's UUID go.
+//! Events, clocks' distances and the end stay; program, time of day, kernel build, processor and the GPU's UUID are removed.
 
 use tape::event::{Body, Events};
 use tape::file::{Header, Item, Reader, Writer};
@@ -61,7 +61,7 @@ fn uuid_of(path: &str) -> Result<Option<[u8; 16]>, Box<dyn std::error::Error>> {
     Ok(None)
 }
 
-/// Puts `doorbell-fixture` wherever the UUID stands.
+/// Replaces each occurrence of the UUID by `doorbell-fixture`.
 fn blank(bytes: &mut [u8], uuid: &[u8; 16]) {
     let mut at = 0;
     while let Some(i) = bytes.get(at..).and_then(|b| b.windows(16).position(|w| w == uuid)) {

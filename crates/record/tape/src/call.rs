@@ -1,37 +1,36 @@
-//! Events of CUDA's calls: what `record --calls` adds to a tape, and the calls by number.
+//! Events of CUDA calls, which `record --calls` adds to a tape, and the calls by number.
 //!
-//! One event for each outermost call of a thread, written when it returns: what a call makes of other tapped calls
-//! inside (`cudaLaunchKernel` of `cuLaunchKernel`) is counted, not told. The head's time stamp is that of the return, so
-//! that one thread's events are in order, and the head's flags are the function's [`Function::number`]. Which thread it
-//! was, the ring says, as for locks. A lock event of the same thread whose time of taking lies within
-//! `began..head.tsc` was taken inside the call.
+//! One event for each outermost call of a thread, written when it returns. Tapped calls that it makes itself
+//! (`cuLaunchKernel` in `cudaLaunchKernel`) are only counted. The head's time stamp is that of the return, so that one
+//! thread's events are in order. The head's flags are the function's [`Function::number`]. The ring has the thread, as for
+//! locks. A lock of the same thread that was taken within `began..head.tsc` was taken inside the call.
 //!
-//! A [`CallsBody`] comes before all others; tapes without calls have none of these.
+//! The first is a [`CallsBody`]. Tapes without calls have none of these.
 
 mod table;
 
 pub use table::FUNCTIONS;
 
-/// Layout of the bodies here; said by the first event. Changes whenever the meaning of one of them does. (A function more
-/// in the table is no change: numbers are never used again. Nor are fields at the end of a body: an older one is read with
+/// Layout of the bodies here; in the first event. Changes whenever the meaning of one of them does. (A function more in
+/// the table is no change: numbers are never used again. Nor are fields at the end of a body: an older one is read with
 /// zeros there.)
 pub const LAYOUT: u32 = 1;
 
-/// Event kinds, beside those of [`crate::event::kind`].
+/// Event kinds, in addition to those of [`crate::event::kind`].
 pub mod kind {
-    /// The taps of calls are at work: [`CallsBody`](super::CallsBody).
+    /// Calls are tapped from here on: [`CallsBody`](super::CallsBody).
     pub const CALLS: u16 = 48;
     /// A call that has returned: [`CallBody`](super::CallBody).
     pub const CALL: u16 = 49;
-    /// A call in which its thread ended, or was when the recording did: [`CallBody`](super::CallBody) without result.
-    /// Written by the recorder; the head's time stamp is when it saw that, the flags are the function.
+    /// A call that its thread or the recording ended in: [`CallBody`](super::CallBody) without result. Written by the
+    /// recorder. The head's time stamp is when it noticed, the flags are the function.
     pub const IN_CALL: u16 = 50;
     /// The name of a kernel: [`NameBody`](super::NameBody). In the ring of the thread that launches it first, before that
     /// launch.
     pub const NAME: u16 = 51;
 }
 
-/// The taps of calls are at work. Before any other event here.
+/// Calls are tapped from here on. Before any other event here.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallsBody {
@@ -51,11 +50,11 @@ pub struct CallBody {
     /// The stream handle that the caller passed: 0 default (see [`flag::PER_THREAD`]), 1 legacy, 2 per-thread; else a
     /// pointer. 0 where the function takes none.
     pub stream: u64,
-    /// What it was about, as [`Function::object`] says: a kernel function, a graph, an event, an address.
+    /// Its object, of the kind [`Function::object`]: a kernel function, a graph, an event, an address.
     pub object: u64,
     /// Bytes that were copied, set or allocated; blocks of the grid for a launch of a kernel; else 0.
     pub size: u64,
-    /// What it returned: `CUresult`, for the runtime `cudaError_t`. 0 is success, 600 'not ready' (a query).
+    /// Its result: `CUresult`, for the runtime `cudaError_t`. 0 is success, 600 'not ready' (a query).
     pub result: i32,
     /// Bits of [`flag`].
     pub flags: u16,
@@ -64,8 +63,8 @@ pub struct CallBody {
     /// Counts the outermost calls of this thread, from 1: doorbells that it rings inside carry it
     /// ([`crate::event::RingBody::call`]). 0 on older tapes.
     pub seq: u32,
-    /// The Python stack that made it: [`crate::python::StackBody::number`]. 0 if there was none, or none was asked for;
-    /// [`crate::python::LOST`] if it could not be written.
+    /// The Python stack that made it: [`crate::python::StackBody::number`]. 0 if there was none, or if stacks were not
+    /// requested; [`crate::python::LOST`] if it could not be written.
     pub python: u32,
     /// Where a copy reads from ([`Function::source_at`]). On the tape with such functions alone, else 0.
     pub source: u64,
@@ -95,11 +94,11 @@ impl CallBody {
     }
 }
 
-/// What CUDA calls the kernel of a handle: the name of its symbol follows, as the compiler made it.
+/// The name of a handle's kernel follows: its symbol, as the compiler made it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NameBody {
-    /// `CUfunction` or `CUkernel`. A handle may come again with another name, when its module is unloaded.
+    /// `CUfunction` or `CUkernel`. A handle may be used again with another name after its module is unloaded.
     pub handle: u64,
     /// Bytes of the name that follow.
     pub name: u32,
@@ -110,7 +109,7 @@ pub struct NameBody {
 pub mod flag {
     /// The variant for which stream 0 is the thread's own (`_ptds`, `_ptsz`).
     pub const PER_THREAD: u16 = 1;
-    /// The direction of a copy as the caller of the runtime said it, plus 1: 0 not said, 1 host to host, 2 host to
+    /// The direction of a copy that the caller passed to the runtime, plus 1. 0 not passed, 1 host to host, 2 host to
     /// device, 3 device to host, 4 device to device, 5 by the addresses.
     pub const DIRECTION: u16 = 7 << 8;
     pub const DIRECTION_SHIFT: u32 = 8;
@@ -147,8 +146,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// Launches, copies and settings go through the guard; what is called to wait for the GPU, or does not touch its queues,
-    /// does not.
+    /// Launches, copies and memsets pass the guard. Calls that wait for the GPU, or do not touch its queues, do not.
     pub const fn is_guarded(self) -> bool {
         matches!(self, Class::Launch | Class::GraphLaunch | Class::Copy | Class::CopyAsync | Class::Memset)
     }
@@ -174,7 +172,7 @@ impl Class {
     }
 }
 
-/// Whose function it is.
+/// Library of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Api {
     /// libcuda
@@ -193,13 +191,13 @@ pub enum Object {
     Graph,
     /// `CUevent`
     Event,
-    /// Destination of a copy, or what is set or freed.
+    /// Destination of a copy, or the memory that is set or freed.
     Address,
     /// The host function's address.
     Code,
 }
 
-/// Where [`CallBody::size`] comes from. Arguments are counted in words of 8 bytes as the x86-64 psABI passes them, from 0.
+/// How [`CallBody::size`] is read. Arguments are counted in words of 8 bytes as the x86-64 psABI passes them, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     None,
@@ -220,7 +218,7 @@ pub enum Size {
     Config(u8),
 }
 
-/// Where [`CallBody::stream`] comes from.
+/// How [`CallBody::stream`] is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     None,
@@ -232,12 +230,12 @@ pub enum Stream {
 /// A function that is tapped.
 #[derive(Clone, Copy, Debug)]
 pub struct Function {
-    /// Stands for it on tapes. Never changes and is never used again.
+    /// Identifies it on tapes. Never changes and is never used again.
     pub number: u16,
     /// As programs write it, without version and variant.
     pub name: &'static str,
     pub class: Class,
-    /// Ends of its symbol's name, after `name`: each is an entry of its own with the same arguments.
+    /// Suffixes of its symbols' names, after `name`. Each makes a separate entry with the same arguments.
     pub suffixes: &'static [&'static str],
     /// Words of arguments.
     pub words: u8,
@@ -253,13 +251,13 @@ pub struct Function {
 impl Function {
     pub const NOT_SAID: u8 = u8::MAX;
 
-    /// A launch by which the driver is given the handle of a kernel.
+    /// A launch that passes a kernel's handle to the driver.
     pub const fn is_drivers_launch(&self) -> bool {
         // The driver's functions have the numbers below 256.
         matches!(self.class, Class::Launch) && self.number < 256
     }
 
-    /// The word that is a copy's source, where the object is its destination; `None` for what is no copy from one address to another.
+    /// The word that is a copy's source, where the object is its destination; `None` for other calls.
     pub const fn source_at(&self) -> Option<u8> {
         match self.number {
             // cuMemcpy.., cudaMemcpy, cudaMemcpyAsync
@@ -281,7 +279,7 @@ impl Function {
         matches!(self.number, 88..=90)
     }
 
-    /// Has the GPU copy, fill or run a graph, by a function of the driver's.
+    /// Makes the GPU copy, fill or run a graph, by a function of the driver.
     pub const fn is_drivers_transfer(&self) -> bool {
         matches!(self.class, Class::GraphLaunch | Class::Copy | Class::CopyAsync | Class::Memset) && self.number < 256
     }

@@ -1,9 +1,9 @@
-//! What one record of a ring looks like.
+//! Layout of the events in a ring.
 //!
-//! Every event is a [`Head`] followed by a fixed body and, for some kinds, a payload; its length is a multiple of eight
-//! bytes and includes the head. Bodies are plain words in native byte order with no implicit padding, so a record is
-//! written by one copy and read back with [`Event::parse`]. The meaning of the words (what a token or an ioctl is) is
-//! nobody's business here: the agent writes facts, `decode` explains them.
+//! Every event is a [`Head`] followed by a fixed body and, for some kinds, a payload; its length is a multiple of eight bytes and
+//! includes the head. Bodies are plain words in native byte order with no implicit padding, so a record is written by one copy and read
+//! back with [`Event::parse`]. The meaning of the words (of a token or an ioctl) does not matter here: the agent writes facts, `decode`
+//! explains them.
 
 use crate::{call, fault, lock, nvtx, python, stamp, switch};
 
@@ -39,11 +39,11 @@ pub mod kind {
     pub const SITE: u16 = 14;
     pub const NOTE: u16 = 15;
     pub const GAP: u16 = 16;
-    /// What follows in this ring is another thread's: [`ThreadBody`](super::ThreadBody).
+    /// The events after it in this ring are another thread's: [`ThreadBody`](super::ThreadBody).
     pub const THREAD: u16 = 17;
-    /// Nothing but driver calls is recorded of the process from here on, or all again: [`PauseBody`](super::PauseBody).
+    /// From here on only the process's driver calls are recorded, or all events again: [`PauseBody`](super::PauseBody).
     pub const PAUSE: u16 = 18;
-    /// What a channel did before this is left out: [`LeftOutBody`](super::LeftOutBody).
+    /// A channel's events before this one are left out: [`LeftOutBody`](super::LeftOutBody).
     pub const LEFT_OUT: u16 = 19;
 }
 
@@ -69,9 +69,9 @@ pub const NO_SLOT: u32 = u32::MAX;
 pub struct RingBody {
     /// The value stored to the doorbell: the channel's work-submit token.
     pub token: u32,
-    /// The agent's channel slot, or [`NO_SLOT`] when the token belongs to no channel it knows.
+    /// The agent's channel slot, or [`NO_SLOT`] where the token belongs to no channel that it follows.
     pub slot: u32,
-    /// Counts the rings of this channel, from 0: orders them across threads.
+    /// Counts the rings of this channel from 0, which orders them across threads.
     pub seq: u64,
     /// GP_PUT before and after, as indices into the GPFIFO.
     pub put_from: u32,
@@ -80,16 +80,15 @@ pub struct RingBody {
     pub tid: u32,
     /// Which doorbell page (slot of the agent's page table).
     pub page: u32,
-    /// The outermost call of CUDA's that the thread was in: its function ([`call::Function::number`]). This and the fields
-    /// that follow are 0 if it was in none that is recorded, and on older tapes.
+    /// The outermost CUDA call that the thread was in: its function ([`call::Function::number`]). This and the fields that follow are 0
+    /// if it was in none that is recorded, and on older tapes.
     pub function: u32,
     /// Its number: [`call::CallBody::seq`]
     pub call: u32,
-    /// What was passed to it: [`call::CallBody::stream`], [`call::CallBody::object`]
+    /// Its arguments: [`call::CallBody::stream`], [`call::CallBody::object`]
     pub stream: u64,
     pub object: u64,
-    /// The kernel that is being launched: the handle that the driver was given in that call, [`call::NameBody::handle`]; 0 if
-    /// none is.
+    /// Handle of the kernel that this call launches, as passed to the driver ([`call::NameBody::handle`]); 0 if it launches none.
     pub kernel: u64,
     /// The Python stack that made the call: [`call::CallBody::python`].
     pub python: u32,
@@ -97,7 +96,7 @@ pub struct RingBody {
 }
 
 impl RingBody {
-    /// The function of the call; `None` if it was in none, or in one that only a newer doorbell knows.
+    /// The function of the call; `None` if the thread was in none, or in one of a newer doorbell's table.
     pub fn called(&self) -> Option<&'static call::Function> {
         call::function(u16::try_from(self.function).ok()?)
     }
@@ -126,11 +125,11 @@ impl RingBody {
 }
 
 pub mod ring_flags {
-    /// Seen by a trap (else by a rewritten site).
+    /// Seen by a trap; without this flag, by a rewritten site.
     pub const TRAPPED: u16 = 1;
     /// Rung by another thread, which found this channel's tap busy and left its ring to the one that writes this.
     pub const HANDED_OVER: u16 = 2;
-    /// Doorbells of this channel went by in a pause before it. They and their entries are not counted in `seq`.
+    /// Doorbells of this channel were rung in a pause before it. They and their entries are not counted in `seq`.
     pub const AFTER_PAUSE: u16 = 4;
 }
 
@@ -147,7 +146,7 @@ pub struct EntryBody {
     pub index: u32,
     /// Words that follow in this event.
     pub words: u32,
-    /// Why there are fewer words than the entry says: one of [`lack`].
+    /// Why there are fewer words than in the segment: one of [`lack`].
     pub lack: u32,
 }
 
@@ -162,29 +161,29 @@ impl EntryBody {
 /// Why an entry's words are not, or not all, on the tape.
 pub mod lack {
     pub const NONE: u32 = 0;
-    /// The segment's address has no CPU mapping in the program: only the address is known.
+    /// The segment's address has no CPU mapping in the program, so only the address is known.
     pub const UNMAPPED: u32 = 1;
     /// Segment longer than the agent records (the rest is left out).
     pub const TOO_LONG: u32 = 2;
-    /// The ring was full (counted as a gap as well).
+    /// The ring was full (also counted as a gap).
     pub const RING_FULL: u32 = 3;
 }
 
 pub mod entry_flags {
-    /// The same entry goes on in the next ENTRY event of this ring.
+    /// The same entry continues in the next ENTRY event of this ring.
     pub const MORE: u16 = 1;
-    /// Goes on from the ENTRY event before.
+    /// Continues the ENTRY event before.
     pub const CONTINUED: u16 = 2;
     /// Payload words were zeroed (`--no-data`).
     pub const SCRUBBED: u16 = 4;
-    /// The segment lies in video memory and was read through BAR1.
+    /// The segment is in video memory and was read through BAR1.
     pub const FROM_VIDEO: u16 = 8;
     /// The words were read long after the doorbell (the thread was held up): another thread may have written over them.
     pub const LATE: u16 = 16;
 }
 
-/// A driver call: `arg` bytes follow (as they were when the call returned), then, on the next multiple of eight,
-/// `nested` bytes (what RM_ALLOC and RM_CONTROL parameters point to, after the call).
+/// A driver call: `arg` bytes follow (as of the call's return). Then, on the next multiple of eight, `nested` bytes follow: the data at
+/// the pointers of RM_ALLOC and RM_CONTROL parameters, after the call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoctlBody {
@@ -203,15 +202,15 @@ pub struct IoctlBody {
 pub mod ioctl_flags {
     /// The argument is UVM_MAP_EXTERNAL_ALLOCATION, kept as bytes 0..60 followed by bytes 9240..9264.
     pub const UVM_MAP_SHORT: u16 = 1;
-    /// `nested` is shorter than what the program passed.
+    /// `nested` is shorter than the program's data.
     pub const NESTED_CUT: u16 = 2;
 }
 
-/// mmap of a driver file, or anything else that makes a mapping the graph needs.
+/// mmap of a driver file, or another call that makes a mapping which the object graph needs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MmapBody {
-    /// Where the mapping came to lie; -1 as u64 when the call failed.
+    /// Address of the mapping; -1 as u64 when the call failed.
     pub addr: u64,
     pub len: u64,
     pub offset: u64,
@@ -237,7 +236,7 @@ pub struct MremapBody {
     pub new_len: u64,
 }
 
-/// open: the path follows (`words` holds its length in bytes). close and dup use the same body.
+/// open: the path follows (`path` bytes). close and dup use the same body.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileBody {
@@ -268,7 +267,7 @@ pub struct ChannelBody {
 pub mod watch {
     /// Reads the program's own mapping (host memory, or video memory through BAR1).
     pub const DIRECT: u32 = 0;
-    /// Ordinary memory lies at the program's addresses, entries are forwarded.
+    /// The program's addresses have ordinary memory, and entries are forwarded.
     pub const SHADOW: u32 = 1;
     /// GPFIFO or USERD has no CPU mapping: rings are seen, entries are not.
     pub const BLIND: u32 = 2;
@@ -286,7 +285,7 @@ pub struct TokenBody {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChannelEndBody {
     pub slot: u32,
-    /// GP_PUT as it stood in USERD at the end.
+    /// GP_PUT in USERD at the end.
     pub put: u32,
     /// Entries that GP_PUT accounts for since the channel began, wraps counted.
     pub entries: u64,
@@ -302,7 +301,7 @@ pub struct PageBody {
     pub class: u32,
     pub addr: u64,
     pub len: u64,
-    /// 1 if tapped, else 0 and a NOTE says why.
+    /// 1 if tapped; else 0, and a NOTE has the reason.
     pub tapped: u32,
     pub handle: u32,
 }
@@ -315,7 +314,7 @@ pub struct SiteBody {
     /// Offset in the module's file mapping, 0 if unknown.
     pub offset: u64,
     pub code: [u8; 16],
-    /// 1 if rewritten, 0 if it goes on trapping.
+    /// 1 if rewritten, 0 if it continues to trap.
     pub patched: u32,
     /// Why not: one of [`site_why`].
     pub why: u32,
@@ -340,7 +339,7 @@ pub mod site_why {
     pub const NOT_A_DOORBELL: u32 = 6;
 }
 
-/// Something a reader should know. `text` bytes of UTF-8 follow.
+/// A note for the reader of a recording. `text` bytes of UTF-8 follow.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoteBody {
@@ -348,8 +347,8 @@ pub struct NoteBody {
     pub pad: u32,
 }
 
-/// The first event of a thread in a ring, and the first behind another thread's. The agent writes it, publishes nothing of
-/// the thread before it, and the recorder takes the ring's events from here on for this thread's.
+/// The first event of a thread in a ring, and the first after another thread's. The agent publishes no event of the thread before it.
+/// The recorder assigns the ring's events from here on to this thread.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadBody {
@@ -370,7 +369,7 @@ pub struct ThreadBody {
 pub struct PauseBody {
     /// 1 where it begins, 0 where it ends.
     pub paused: u32,
-    /// Who said so: [`pause_by`]
+    /// By whom: [`pause_by`]
     pub by: u32,
 }
 
@@ -390,11 +389,11 @@ pub mod pause_by {
     pub const REQUEST: u32 = 5;
 }
 
-/// The thread number under which the recorder's [`LeftOutBody`]s are: no thread's.
+/// The thread number of the recorder's [`LeftOutBody`]s, which no thread has.
 pub const LEFT_OUT_WRITER: i32 = -4;
 
-/// In a recording that keeps only the newest part: what this channel did before the event's time is left out on purpose. What its engine
-/// was told is not known from here on. Counts begin where those of the channel's events do.
+/// In a recording that keeps only the newest part: this channel's events before this event's time are deliberately left out. So its
+/// engine's state is not known here. The counts are those at which the channel's next events begin.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOutBody {
@@ -409,8 +408,8 @@ pub struct LeftOutBody {
 /// A ring number that means 'none'.
 pub const NO_RING: u32 = u32::MAX;
 
-/// Events of this thread that did not fit into this ring so far: where the totals rise there is a gap. They begin at 0 behind
-/// each THREAD event. (On tapes of version 1 they go on over the threads of a ring.)
+/// Events of this thread that did not fit into this ring so far: where the totals rise there is a gap. They begin at 0 after each THREAD
+/// event. (On tapes of version 1 they continue from thread to thread of a ring.)
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GapBody {
@@ -420,7 +419,7 @@ pub struct GapBody {
     pub bytes: u64,
 }
 
-/// Plain words: may be written to and read from a ring as they lie in memory.
+/// Plain words, which are written to a ring and read from it as they are in memory.
 ///
 /// # Safety
 /// The type is `repr(C)`, has no padding and every bit pattern is a value.
@@ -464,7 +463,7 @@ fn read<T: Plain>(b: &[u8], at: usize) -> Option<T> {
 const RING_V1: usize = 32;
 const CALL_V1: usize = 48;
 
-/// The body of an event that fills `b`. On an older tape it is `OLD` bytes long or a little longer, and lacks the last fields, which are
+/// The body of an event that fills `b`. On an older tape it has `OLD` bytes or a few more; the last fields are missing there and become
 /// 0.
 fn read_grown<T: Plain, const OLD: usize>(b: &[u8]) -> Option<T> {
     let body = b.get(size_of::<Head>()..)?;
@@ -550,7 +549,7 @@ pub enum Body<'a> {
     /// [`stamp::Run`]s as bytes: [`runs`]
     Launched(stamp::LaunchedBody, &'a [u8]),
     Copied(stamp::CopiedBody),
-    /// A kind that this version does not know; kept so that it can be counted.
+    /// A kind that this version lacks; kept so that it can be counted.
     Unknown,
 }
 
@@ -571,7 +570,7 @@ impl Head {
 }
 
 impl<'a> Event<'a> {
-    /// Parses the event at the start of `b` and says how many bytes it took. `None` if the bytes are no whole event.
+    /// Parses the event at the start of `b` and returns it with its length in bytes. `None` if the bytes are no whole event.
     pub fn parse(b: &'a [u8]) -> Option<(Event<'a>, usize)> {
         let head = Head::parse(b)?;
         let len = head.len as usize;
@@ -707,7 +706,7 @@ pub fn runs(bytes: &[u8]) -> impl Iterator<Item = stamp::Run> + '_ {
     bytes.chunks_exact(size_of::<stamp::Run>()).filter_map(|b| read(b, 0))
 }
 
-/// Begin and end of the faults of a [`Body::Faults`], the first of which began then.
+/// Begin and end of each fault of a [`Body::Faults`], the first of which began at `began`.
 pub fn faults(began: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {
     let all = bytes.chunks_exact(size_of::<fault::Fault>()).filter_map(|b| read::<fault::Fault>(b, 0));
     all.scan(began, |now, f| {
@@ -717,7 +716,7 @@ pub fn faults(began: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_
     })
 }
 
-/// Events of a chunk, in order. Stops at the first bytes that are no event; [`Events::rest`] says how many were left.
+/// Events of a chunk, in order. Stops at the first bytes that are no event; [`Events::rest`] returns how many were left.
 pub struct Events<'a> {
     bytes: &'a [u8],
 }

@@ -1,9 +1,10 @@
-//! The recording: what an event looks like ([`event`], those of locks in [`lock`], of CUDA's calls in [`call`], of
-//! Python's frames in [`python`], of NVTX in [`nvtx`], of when kernels ended in [`stamp`], of context switches in [`switch`], of page faults in [`fault`]), how processes find their recorder ([`session`]), which started programs load the agent ([`starts`]), the rings in shared memory through which their
-//! agents hand it events ([`region`], [`rings`], [`ring`]), and the file of chunks ([`file`]).
+//! The recording. Layouts of events are in [`event`], with those of locks in [`lock`], of CUDA's calls in [`call`], of Python's frames in [`python`], of NVTX
+//! in [`nvtx`], of the times of kernels in [`stamp`], of context switches in [`switch`], and of page faults in [`fault`]. Processes find their recorder through
+//! the [`session`], and [`starts`] counts the programs that load the agent. Agents pass events through rings in shared memory ([`region`], [`rings`],
+//! [`ring`]). The recorder writes them to a file of chunks ([`file`]).
 //!
-//! Invariant: bytes that were published in a ring are whole events; a file is a sequence of checked chunks of whole
-//! events, so everything before a truncation can be read.
+//! Invariant: bytes that were published in a ring are whole events. A file is a sequence of checked chunks of whole events, so everything before a truncation
+//! can be read.
 #![cfg_attr(not(feature = "file"), no_std)]
 
 pub mod call;

@@ -1,23 +1,23 @@
-//! Events of locks: what `record --locks` adds to a tape.
+//! Events of locks, which `record --locks` adds to a tape.
 //!
-//! A lock and its unlock by the same thread are one event, written at the unlock ([`PairBody`], or [`HoldBody`] where
-//! the short form has no room); everything else is an [`OpBody`]. The head's time stamp is that of the end of what the
-//! event tells, so that one thread's events are in order; it is read before the lock is released and after it was
-//! taken, so that what two threads held exclusively never overlaps. The head's flags are an operation ([`op`]) in the
-//! high byte and the lock's attributes ([`attr`]) in the low byte.
+//! A lock and its unlock by the same thread are one event, written at the unlock: a [`PairBody`], or a [`HoldBody`] where the short
+//! form has no room. Every other operation is an [`OpBody`]. The head's time stamp is that of the operation's end, so that one
+//! thread's events are in order. It is read after the lock was taken and before it is released, so exclusive holds of two threads
+//! never overlap. The head's flags are an operation ([`op`]) in the high byte and the lock's attributes ([`attr`]) in the low byte.
 //!
-//! A [`LocksBody`] with the layout comes before all others; tapes without locks have none of these.
+//! The first is a [`LocksBody`] with the layout. Tapes without locks have none of these.
 //!
-//! A tape of waits only ([`LAYOUT_WAITS`], `record --locks=waits`) has only operations that a thread waited for. A hold whose begin was not
-//! read from the clock is on it if another thread began to wait during the hold; its [`HoldBody`] has the latest time at which the hold can have begun.
+//! A tape of waits only ([`LAYOUT_WAITS`], `record --locks=waits`) has only operations that a thread waited for. A hold whose begin
+//! was not read from the clock is on it if another thread began to wait during the hold. Its [`HoldBody`] has the latest time at
+//! which the hold can have begun.
 
-/// Layout of the bodies here; said by the first event. Changes whenever one of them does.
+/// Layout of the bodies here; in the first event. Changes whenever one of them does.
 pub const LAYOUT: u32 = 1;
-/// As [`LAYOUT`], where only waits and those who were in their way are recorded. A reader that does not know it must not take the
+/// As [`LAYOUT`], where only waits and the holds that caused them are recorded. A reader without support for it must not take the
 /// tape for one of all operations.
 pub const LAYOUT_WAITS: u32 = LAYOUT | 1 << 8;
 
-/// Event kinds, beside those of [`crate::event::kind`].
+/// Event kinds, in addition to those of [`crate::event::kind`].
 pub mod kind {
     pub const LOCKS: u16 = 32;
     pub const PAIR: u16 = 33;
@@ -28,7 +28,7 @@ pub mod kind {
     pub const MAPPING: u16 = 38;
 }
 
-/// What was called, or what ended a hold.
+/// The function that was called, or that ended a hold.
 pub mod op {
     pub const MUTEX_LOCK: u8 = 1;
     pub const MUTEX_TRYLOCK: u8 = 2;
@@ -48,7 +48,7 @@ pub mod op {
     pub const RWLOCK_UNLOCK: u8 = 16;
     pub const RWLOCK_INIT: u8 = 17;
     pub const RWLOCK_DESTROY: u8 = 18;
-    /// As the way in which a mutex was taken: by the return from the wait.
+    /// As the operation that took a mutex: the return from the wait.
     pub const COND_WAIT: u8 = 19;
     pub const COND_TIMEDWAIT: u8 = 20;
     pub const COND_CLOCKWAIT: u8 = 21;
@@ -67,8 +67,8 @@ pub mod op {
     pub const COUNT: usize = 33;
 }
 
-/// The low byte of an event's flags: the low byte of glibc's `__kind` of a mutex (for a rwlock its `__flags` and, where
-/// a mutex has it, whether it is shared), with two bits that glibc leaves free.
+/// The low byte of an event's flags. For a mutex it is the low byte of glibc's `__kind`; for a rwlock its `__flags`, and `SHARED` as
+/// for a mutex. Two bits that glibc leaves free hold the depth.
 pub mod attr {
     /// Mutex: 0 normal, 1 recursive, 2 errorcheck, 3 adaptive. Rwlock: 0 prefers readers, 1 writers, 2 writers without
     /// recursive readers.
@@ -84,7 +84,7 @@ pub mod attr {
     pub const SHARED: u8 = 128;
 }
 
-/// The taps of locks are at work. Before any other event here.
+/// Locks are tapped from here on. Before any other event here.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LocksBody {
@@ -115,7 +115,7 @@ impl PairBody {
     }
 }
 
-/// Taken and released by the same thread, with all there is to say.
+/// Taken and released by the same thread, with all fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HoldBody {
@@ -126,7 +126,7 @@ pub struct HoldBody {
     pub wait: u64,
     /// Ticks from taking to release.
     pub hold: u64,
-    /// What the call that took it returned: 0 or EOWNERDEAD.
+    /// Result of the call that took it: 0 or EOWNERDEAD.
     pub result: i32,
     /// How the hold ended: one of [`ended`].
     pub ended: u32,
@@ -136,41 +136,41 @@ pub mod ended {
     pub const UNLOCK: u32 = 0;
     /// By waiting for a condition.
     pub const COND_WAIT: u32 = 1;
-    /// By an unlock behind a wait for a condition that did not return (cancellation): when the mutex was taken again is
-    /// not known, `hold` is 0.
+    /// By an unlock after a wait for a condition that did not return (cancellation). When the mutex was taken again is not known,
+    /// and `hold` is 0.
     pub const CANCELLED_WAIT: u32 = 2;
-    /// Not by this thread as far as it saw: it took the lock again although it held it.
+    /// Not by this thread, as far as the agent saw: it took the lock again although it held it.
     pub const BY_ANOTHER: u32 = 3;
-    /// Not seen: it was held when a pause began. Where more pauses came after that one, `hold` is 0.
+    /// Not seen: it was held when a pause began. If there were more pauses since, `hold` is 0.
     pub const PAUSED: u32 = 4;
     /// By an unlock; when it began is not known, see [`is_open`].
     pub const OPEN_UNLOCK: u32 = 5;
     /// By waiting for a condition; when it began is not known.
     pub const OPEN_COND_WAIT: u32 = 6;
-    /// By an unlock at some time before the head's time stamp; when it began is not known. That somebody waits was seen only after
-    /// the unlock: who waited may have waited for the next holder, where there was one.
+    /// By an unlock at some time before the head's time stamp; when it began is not known. The agent saw only after the unlock that
+    /// a thread waited. That thread may have waited for the next holder, if there was one.
     pub const OPEN_LATE: u32 = 7;
 
-    /// A hold whose begin was not recorded, on a tape of waits only: `hold` is for how long it lasted at least, since the first
-    /// thread that waited for it began to, and `wait` is not a wait but the number of the call of CUDA's in which it was taken
+    /// A hold whose begin was not recorded, on a tape of waits only. `hold` is a lower bound: the time since the first waiting
+    /// thread began to wait. `wait` is not a wait but the number of the CUDA call in which it was taken
     /// ([`crate::call::CallBody::seq`]), 0 for none.
     pub const fn is_open(ended: u32) -> bool {
         matches!(ended, OPEN_UNLOCK | OPEN_COND_WAIT | OPEN_LATE)
     }
 }
 
-/// One operation that is no pair: one that failed, that makes or destroys, of a condition or a semaphore; a lock whose
-/// unlock came from another thread, and that unlock.
+/// One operation that is no pair: one that failed, one that makes or destroys, or one of a condition or a semaphore. Also a lock
+/// that another thread unlocked, and that unlock.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpBody {
     pub addr: u64,
     pub site: u64,
-    /// Ticks that the call took; 0 where nothing was waited for.
+    /// Ticks that the call took; 0 where it did not wait.
     pub wait: u64,
-    /// Of a wait for a condition: its mutex. Of a lock that was taken and left the thread's table: when it was taken.
+    /// For a wait for a condition: its mutex. For a lock that was taken and left the thread's table: when it was taken.
     pub other: u64,
-    /// What the call returned; errno where it returns -1.
+    /// The call's result; errno where it returns -1.
     pub result: i32,
     pub pad: u32,
 }
@@ -183,7 +183,7 @@ impl OpBody {
     }
 }
 
-/// Held, or waited for, by a thread when it ended or the recording did. Written by the recorder.
+/// A lock that a thread held or waited for when the thread or the recording ended. Written by the recorder.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldBody {
@@ -210,7 +210,7 @@ pub mod left {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchedBody {
-    /// `pthread_t` of the thread that is meant.
+    /// `pthread_t` of the thread.
     pub pthread: u64,
     /// Its id; 0 if only `pthread` is known.
     pub tid: i32,
@@ -220,11 +220,11 @@ pub struct SchedBody {
     pub nice: i32,
     /// One of [`sched_why`].
     pub why: u32,
-    /// CPUs that it may run on; 0 if not asked.
+    /// Number of CPUs that it may run on; 0 if not asked.
     pub cpus: u32,
     /// The first 128 of them.
     pub mask: [u64; 2],
-    /// Its name, zeros behind it.
+    /// Its name, then zeros.
     pub name: [u8; 16],
 }
 
@@ -236,7 +236,7 @@ pub mod sched_why {
     pub const SCHED: u32 = 2;
     /// sched_setaffinity, pthread_setaffinity_np
     pub const AFFINITY: u32 = 3;
-    /// Nothing that was seen: the recorder asked the kernel.
+    /// The recorder asked the kernel; no change was seen.
     pub const ASKED: u32 = 4;
 }
 
@@ -247,7 +247,7 @@ pub mod sched_why {
 pub struct MappingBody {
     pub start: u64,
     pub end: u64,
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: u64,
     /// Readable 1, writable 2, executable 4.
     pub rights: u32,

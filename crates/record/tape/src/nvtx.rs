@@ -1,15 +1,15 @@
 //! Events of NVTX: ranges and marks that a program sets, as `record --nvtx` and `record --calls` put them on a tape.
 //!
-//! A text is on the tape once for each thread that finds it missing, as a [`TextBody`] before the first event that names it;
-//! events name it by its number, [`text`], which is the same for the same text in all processes. A domain is named by the
-//! number of its name, the default domain by 0.
+//! A text is on the tape once for each thread that finds it missing, as a [`TextBody`] before the first event that names it.
+//! Events name it by its number, [`text`], which is the same for the same text in all processes. A domain is named by the number
+//! of its name, the default domain by 0.
 //!
-//! An [`NvtxBody`] says whether ranges were watched; tapes without ranges have none of these.
+//! An [`NvtxBody`] has whether ranges were watched. Tapes without ranges have none of these.
 
-/// Layout of the bodies here; said by the first event. Changes whenever the meaning of one of them does.
+/// Layout of the bodies here; in the first event. Changes whenever the meaning of one of them does.
 pub const LAYOUT: u32 = 1;
 
-/// Event kinds, beside those of [`crate::event::kind`].
+/// Event kinds, in addition to those of [`crate::event::kind`].
 pub mod kind {
     /// Whether ranges are watched: [`NvtxBody`](super::NvtxBody).
     pub const NVTX: u16 = 56;
@@ -26,13 +26,13 @@ pub mod kind {
     pub const MARK: u16 = 62;
 }
 
-/// What is known of NVTX in a process.
+/// State of NVTX in a process.
 pub mod state {
-    /// Whatever asks for an injection library is answered. Nothing has asked so far.
+    /// The agent is ready to be the injection library. No copy of NVTX has asked for one so far.
     pub const READY: u32 = 0;
     /// A copy of NVTX (each library may bring one) calls the agent from here on.
     pub const CONNECTED: u32 = 1;
-    /// A copy of NVTX asked, and the program has an injection library of its own: its ranges are not watched.
+    /// A copy of NVTX asked, and the program has its own injection library: its ranges are not watched.
     pub const OWN: u32 = 2;
     /// A copy of NVTX has tables that the agent does not know: its ranges are not watched.
     pub const REFUSED: u32 = 3;
@@ -48,7 +48,7 @@ pub struct NvtxBody {
     pub state: u32,
 }
 
-/// Bytes of a text that are kept, at most.
+/// Maximum number of bytes of a text that are kept.
 pub const LONGEST: usize = 256;
 
 /// Flags of a [`TextBody`]'s head.
@@ -57,9 +57,9 @@ pub mod text_flags {
     pub const CUT: u16 = 1;
 }
 
-/// What a text names.
+/// The named thing.
 pub mod names {
-    /// Whatever has its number: a range, a mark, a domain.
+    /// All that have its number: ranges, marks, domains.
     pub const TEXT: u32 = 0;
     /// The thread with this number.
     pub const THREAD: u32 = 1;
@@ -71,7 +71,7 @@ pub mod names {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextBody {
-    /// [`text`], or the number of what it names.
+    /// [`text`], or the number of the thread or category.
     pub id: u64,
     pub domain: u64,
     /// Bytes that follow.
@@ -82,7 +82,8 @@ pub struct TextBody {
 
 /// Flags of a [`RangeBody`]'s head.
 pub mod range_flags {
-    /// The kind of [`RangeBody::payload`](super::RangeBody::payload) as NVTX numbers them, see [`payload`](super::payload); 0: it has none.
+    /// The kind of [`RangeBody::payload`](super::RangeBody::payload) as NVTX numbers it (see [`payload`](super::payload)); 0: no
+    /// payload.
     pub const PAYLOAD: u16 = 7;
     /// It has a colour.
     pub const COLOR: u16 = 8;
@@ -174,7 +175,7 @@ pub unsafe fn text_at(at: *const u8, len: usize) -> u64 {
             h = fold(h ^ word(i), K[1]).rotate_left(23);
             i += 8;
         }
-        // The last bytes, some of them once more where that takes fewer reads.
+        // The last bytes; some are read again where that takes fewer reads.
         let last = match len {
             0 => 0,
             1..=3 => u64::from(*at) << 16 | u64::from(*at.add(len / 2)) << 8 | u64::from(*at.add(len - 1)),
@@ -210,7 +211,7 @@ mod tests {
         let numbers: HashSet<u64> = texts.iter().map(|t| text(t)).collect();
         assert_eq!(numbers.len(), texts.len());
         assert!(!numbers.contains(&0) && !numbers.contains(&NO_DEPTH));
-        // Where it lies does not matter.
+        // Its address does not matter.
         let shifted = b" forward".to_vec();
         assert_eq!(text(&shifted[1..]), text(b"forward"));
     }

@@ -1,7 +1,7 @@
-//! What `run` asks of the agent and what the agent answers: one shared file, written before the program starts, counted
-//! in while it runs, read when it has ended.
+//! The orders of `run` to the agent, and the agent's report: one shared file. `run` writes it before the program starts
+//! and reads it after its end; the agent counts in it in between.
 //!
-//! Invariant: the program may have written anything over it, so both sides take numbers out of it with care.
+//! Invariant: the program may have written anything over it, so both sides check the numbers that they read.
 
 use crate::starts::Starts;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"dbpolicy");
 pub const VERSION: u32 = 4;
 /// Rules of a plan, at most.
 pub const RULES: usize = 1024;
-/// Events that are told one by one, at most; all are counted.
+/// Maximum number of events with details; all are counted.
 pub const EVENTS: usize = 512;
 /// Bytes of a module's name.
 pub const NAME: usize = 56;
@@ -116,7 +116,7 @@ pub struct Board {
     pub guard: u8,
     pub pad: u8,
     pub rules: u32,
-    /// 1 when the agent has attached, 2 when it was told not to (kill switch).
+    /// 1 when the agent has attached, 2 when the kill switch prevented that.
     pub state: AtomicU32,
     /// Locks that were given each policy.
     pub given: [AtomicU64; protocol::COUNT],
@@ -128,15 +128,15 @@ pub struct Board {
     pub raised: AtomicU64,
     pub restored: AtomicU64,
     pub raise_refused: AtomicU64,
-    /// Calls that entered the guard, and of those the ones that waited.
+    /// Calls that entered the guard, and those of them that waited.
     pub guarded: AtomicU64,
     pub guard_waited: AtomicU64,
-    /// Of those, the ones that went on without it in the end.
+    /// Those of them that gave up and continued without it.
     pub guard_gave_up: AtomicU64,
-    /// What they waited together, and the longest of them, nanoseconds.
+    /// Their waits in total, and the longest one, nanoseconds.
     pub guard_wait_ns: AtomicU64,
     pub guard_longest_ns: AtomicU64,
-    /// Of `events`, those begun; may be more than there is room for.
+    /// Events begun in `events`; may be more than there is room for.
     pub events_total: AtomicU32,
     pub pad2: u32,
     pub rule: [Rule; RULES],
@@ -148,7 +148,7 @@ pub struct Board {
 const _: () = assert!(size_of::<Rule>() == 72 && size_of::<Event>() == 80);
 
 impl Board {
-    /// The rules, however many the program lets there be.
+    /// The rules; none if the program wrote an impossible number.
     pub fn rules(&self) -> &[Rule] {
         self.rule.get(..self.rules as usize).unwrap_or(&[])
     }
@@ -179,7 +179,7 @@ impl Board {
         for (to, from) in e.module.iter().zip(place.0) {
             to.store(from, Ordering::Relaxed);
         }
-        // ORDERING: Release: the event before the word that makes it one.
+        // ORDERING: Release: the event is stored before the word that makes it valid.
         e.what.store(what + 1, Ordering::Release);
     }
 }

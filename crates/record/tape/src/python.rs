@@ -1,9 +1,9 @@
-//! Events of Python's frames: what `record --python` adds to a tape.
+//! Events of Python's frames, which `record --python` adds to a tape.
 //!
-//! A call of CUDA's ([`crate::call::CallBody::python`]) and a doorbell ([`crate::event::RingBody::python`]) have the number
-//! of a stack. The stack is written once ([`StackBody`]), each of its code objects once ([`CodeBody`]), in the ring of the
-//! thread that met it first and before its number is used. Other threads may use the number at once, so their events may
-//! come before it in the order of time: a reader collects stacks and code objects first.
+//! A CUDA call ([`crate::call::CallBody::python`]) and a doorbell ([`crate::event::RingBody::python`]) have the number of a
+//! stack. The stack is written once ([`StackBody`]), each of its code objects once ([`CodeBody`]), in the ring of the
+//! thread that met it first and before its number is used. Other threads may use the number immediately, so their events
+//! may precede it in the order of time. A reader therefore collects stacks and code objects first.
 //!
 //! Numbers count within a process image and are not used again.
 
@@ -17,22 +17,22 @@ pub mod kind {
     pub const STACK: u16 = 54;
 }
 
-/// Layout of the bodies here; said by the first event.
+/// Layout of the bodies here; in the first event.
 pub const LAYOUT: u32 = 1;
 
-/// Stands for a stack that there was and that could not be written.
+/// Number of a stack that existed but could not be written.
 pub const LOST: u32 = u32::MAX;
 /// Numbers from here on are of stacks and code objects for which the agent's tables had no room: each is used once.
 pub const UNKEPT: u32 = 1 << 24;
 
 /// Frames of a stack that are kept, the innermost ones.
 pub const DEPTH: usize = 48;
-/// Bytes of a file's name, of a function's and of a line table that are kept. Of a file's name its end.
+/// Bytes that are kept of a file's name, of a function's name and of a line table. A longer file's name keeps its end.
 pub const FILE: usize = 1024;
 pub const NAME: usize = 512;
 pub const LINES: usize = 16 << 10;
 
-/// What was found of the interpreter. Its version as a text follows.
+/// State of the interpreter. Its version as a text follows.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PythonBody {
@@ -46,19 +46,19 @@ pub struct PythonBody {
     pub text: u32,
 }
 
-/// What became of the interpreter.
+/// State of the interpreter.
 pub mod state {
-    /// Nothing of it was seen so far. (Never in an event.)
+    /// None was seen so far. (Never in an event.)
     pub const NONE: u32 = 0;
     /// Frames are read.
     pub const READ: u32 = 1;
-    /// Not a version that is known.
+    /// An unknown version.
     pub const VERSION: u32 = 2;
     /// A debug build.
     pub const DEBUG: u32 = 3;
     /// Without a global lock.
     pub const FREE_THREADED: u32 = 4;
-    /// Something lies elsewhere than in that version.
+    /// A structure differs from that version's.
     pub const LAYOUT: u32 = 5;
     /// No handler could be installed for addresses that cannot be read.
     pub const NO_HANDLER: u32 = 6;
@@ -136,7 +136,7 @@ pub struct Frame {
 pub fn text(bytes: &[u8], unit: u8) -> String {
     let units = bytes.chunks_exact(usize::from(unit.max(1)));
     let wide = |b: &[u8]| b.iter().rev().fold(0u32, |n, b| n << 8 | u32::from(*b));
-    // (A lone surrogate stands for a byte that was no UTF-8.)
+    // (A lone surrogate represents a byte that was no UTF-8.)
     units.map(|b| char::from_u32(wide(b.get(..4).unwrap_or(b))).unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
 }
 

@@ -1,4 +1,4 @@
-//! The memory that agent and recorder share: one file (a memfd of the recorder's) laid out as
+//! The memory that agent and recorder share: one file (the recorder's memfd) laid out as
 //!
 //! | offset | what |
 //! |---|---|
@@ -10,9 +10,9 @@
 //! | [`STAMPS_AT`] | where the GPU writes when kernels ended: see [`crate::stamp`] |
 //! | [`RINGS_AT`] | the rings, each a page of [`RingHead`] and its events: see [`crate::rings`] |
 //!
-//! The agent maps the first [`FIXED_BYTES`] when it attaches, and the rest piece by piece when it is needed: shadow pages
-//! with a channel, a ring with its thread. A program that locks its memory (mlockall) or limits its address space must not
-//! pay for what it does not use. The recorder does the same.
+//! The agent maps the first [`FIXED_BYTES`] when it attaches, and the rest piece by piece when it is needed: shadow pages with a
+//! channel, a ring with its thread. So a program that locks its memory (mlockall) or limits its address space does not pay for parts
+//! that it does not use. The recorder does the same.
 //!
 //! Invariant: every field that both sides write is atomic; each has one writer, named at the field.
 
@@ -23,8 +23,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLRGN1");
 /// Changes whenever a layout here or in `event` changes; agent and recorder must agree.
 pub const VERSION: u32 = 9;
 
-/// x86-64's page: agent and recorder are at work there alone. The file has no pages, and its reader maps nothing: any machine reads it,
-/// whatever its pages are.
+/// x86-64's page: agent and recorder run only there. The file of a recording has no pages and its reader does not map it, so machines
+/// with any page size read it.
 pub const PAGE: usize = 4096;
 /// Channels followed at a time (slots of freed channels are used again).
 pub const SLOTS: usize = 512;
@@ -37,14 +37,14 @@ pub const LARGE: usize = 256;
 pub const RINGS: usize = SMALL + LARGE;
 pub const TABLE_AT: usize = SLOTS_AT + SLOTS * size_of::<Slot>();
 pub const TABLE_BYTES: usize = RINGS * size_of::<RingEntry>();
-/// What is mapped as a whole: control page, slots and the table of rings.
+/// Mapped as a whole: control page, slots and the table of rings.
 pub const FIXED_BYTES: usize = (TABLE_AT + TABLE_BYTES).next_multiple_of(PAGE);
 pub const SHADOW_AT: usize = FIXED_BYTES;
 /// Bytes of shadow pages: 12 KiB a channel of 1024 entries.
 pub const SHADOW_BYTES: usize = 16 << 20;
 pub const STAMPS_AT: usize = SHADOW_AT + SHADOW_BYTES;
 pub const STAMPS_BYTES: usize = crate::stamp::SLOTS as usize * size_of::<crate::stamp::Slot>();
-/// Behind them: the agent's copies of segments, with words of its own.
+/// After them: the agent's copies of segments, with its own words added.
 pub const SEGMENTS_AT: usize = STAMPS_AT + STAMPS_BYTES;
 pub const SEGMENTS_BYTES: usize = 4 << 20;
 pub const RINGS_AT: usize = SEGMENTS_AT + SEGMENTS_BYTES;
@@ -58,7 +58,7 @@ pub mod tap {
     pub const OFF: u32 = 3;
 }
 
-/// What is done about locks: bits.
+/// Kinds of events of locks and calls that are recorded: bits.
 pub mod locks {
     /// Every operation is recorded.
     pub const RECORD: u32 = 1;
@@ -72,7 +72,7 @@ pub mod locks {
     pub const NVTX: u32 = 16;
     /// The GPU writes down when kernels end.
     pub const GPU_TIMES: u32 = 32;
-    /// With [`RECORD`]: waits and those who were in their way alone.
+    /// With [`RECORD`]: only waits and the holds that caused them.
     pub const WAITS: u32 = 64;
 }
 
@@ -84,23 +84,23 @@ pub mod on_full {
     pub const WAIT: u32 = 1;
 }
 
-/// When the program is recorded. The program itself may say so at any time, whatever stands here.
+/// When the program is recorded. The program itself may begin or end a pause at any time, whatever this is.
 pub mod capture {
     /// From its start on.
     pub const ALWAYS: u32 = 0;
-    /// Not before it asks for it.
+    /// Not before the program requests it.
     pub const CALL: u32 = 1;
     /// From cudaProfilerStart to cudaProfilerStop.
     pub const PROFILER: u32 = 2;
-    /// While the user says so: SIGUSR2 to the recorder.
+    /// The user switches it on and off: SIGUSR2 to the recorder.
     pub const SIGNAL: u32 = 3;
     /// While a range of NVTX with a certain text is open: [`crate::session::Session::range`].
     pub const RANGE: u32 = 4;
-    /// While a request at the recorder's control socket says so.
+    /// Requests at the recorder's control socket switch it on and off.
     pub const ATTACH: u32 = 5;
 }
 
-/// Page 0. Two groups on cache lines of their own: what the tap reads, what the agent counts.
+/// Page 0. Two groups on separate cache lines: settings that the tap reads, and counters of the agent.
 #[repr(C)]
 pub struct Control {
     pub magic: u64,
@@ -113,19 +113,19 @@ pub struct Control {
     pub ring_bytes: u32,
     /// The process that has claimed the region, as it knows itself (getpid). Agent.
     pub pid: AtomicI32,
-    /// 1 when the recorder has stopped taking events (disk full, limit reached): taps record nothing more. Recorder.
+    /// 1 when the recorder takes no more events (disk full, limit reached): taps record no more. Recorder.
     pub stopped: AtomicU32,
     /// [`locks`]; set by the recorder before the program starts.
     pub locks: u32,
     /// Bytes of a small ring, a power of two; set by the recorder.
     pub small_bytes: u32,
-    /// Counts the pauses' beginnings and ends: odd while nothing is recorded but driver calls. Agent and recorder, each by
+    /// Counts the pauses' beginnings and ends: odd while only driver calls are recorded. Agent and recorder, each by
     /// [`Control::pause`].
     pub pauses: AtomicU32,
     /// [`capture`]; set by the recorder before the program starts.
     pub capture: u32,
     _pad0: [u32; 20],
-    /// 1 once an agent is at work, 2 when it has finished (its last events are in the rings). Agent.
+    /// 1 after an agent has started, 2 when it has finished (its last events are in the rings). Agent.
     pub state: AtomicU32,
     /// Small rings claimed so far (highest index + 1). Agent.
     pub rings: AtomicU32,
@@ -142,15 +142,15 @@ pub struct Control {
     pub ringless: AtomicU64,
     /// Large rings claimed so far (highest number among the large ones + 1). Agent.
     pub large_rings: AtomicU32,
-    /// Threads that kept to a small ring, or had none, because the memory for rings was used up. Agent.
+    /// Threads that kept a small ring, or had none, because the memory for rings was used up. Agent.
     pub no_memory: AtomicU64,
     /// Children that the process started through libc. Agent.
     pub children: AtomicU64,
-    /// Doorbells that went by during pauses. Agent.
+    /// Doorbells that were rung during pauses. Agent.
     pub paused_rings: AtomicU64,
-    /// Time stamp counter when the latest pause began. Whoever began it.
+    /// Time stamp counter when the latest pause began. Agent or recorder, whichever began it.
     pub paused_at: AtomicU64,
-    /// What became of Python's frames: one of [`crate::python::state`]. Agent.
+    /// The state of Python's frames: one of [`crate::python::state`]. Agent.
     pub python: AtomicU32,
     /// Kernels stamped so far. Agent.
     pub stamped: AtomicU64,
@@ -158,7 +158,7 @@ pub struct Control {
     pub slots_full: AtomicU64,
     /// Kernels without a stamp because the program uses the words itself. Agent.
     pub words_in_use: AtomicU64,
-    /// Kernels without a stamp because their QMD has a version that the agent does not know. Agent.
+    /// Kernels without a stamp because the agent does not know their QMD's version. Agent.
     pub other_version: AtomicU64,
     /// Kernels without a stamp because the GPU may have been reading them: their channel has no shadow. Agent.
     pub no_shadow: AtomicU64,
@@ -166,12 +166,12 @@ pub struct Control {
     pub by_cupti: AtomicU64,
     /// Kernels whose end was given up. Recorder, before it counts them in `settled`.
     pub given_up: AtomicU64,
-    /// All kernels below this number have their end on the tape, or never will: their slots are free. Recorder.
+    /// Of all kernels below this number the end is on the tape, or never will be: their slots are free. Recorder.
     pub settled: AtomicU64,
 }
 
 impl Control {
-    /// Begins a pause, or ends it. False if that is so already.
+    /// Begins or ends a pause. False if that state is set already.
     pub fn pause(&self, pause: bool, tsc: u64) -> bool {
         let now = self.pauses.load(Ordering::Relaxed);
         if (now & 1 == 1) == pause {
@@ -180,18 +180,18 @@ impl Control {
         if pause {
             self.paused_at.store(tsc, Ordering::Relaxed);
         }
-        // Of two that say so at once, one does it.
+        // Of two simultaneous calls, one succeeds.
         self.pauses.compare_exchange(now, now.wrapping_add(1), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
 
-/// Bytes of what a process says of itself.
+/// Bytes of a process's identity.
 pub const EXE: usize = 1024;
 pub const ARGS: usize = 6144;
 pub const ENVIRON: usize = 1000;
 
-/// Who the process is, as it says itself, for the recorder that comes too late to ask /proc. All zero if the agent does not
-/// say it. Agent, before it stores 1 in [`Control::state`].
+/// The process's identity, from itself: the recorder may be too late to read it in /proc. All zero if the agent left it out. Agent,
+/// before it stores 1 in [`Control::state`].
 #[repr(C)]
 pub struct Identity {
     /// Bytes that are used of each.
@@ -199,15 +199,15 @@ pub struct Identity {
     pub args_len: AtomicU32,
     pub environ_len: AtomicU32,
     _pad: [u32; 3],
-    /// What the link /proc/self/exe says.
+    /// The target of the link /proc/self/exe.
     pub exe: [AtomicU8; EXE],
-    /// As /proc/self/cmdline: each with a NUL behind it; cut where there is no more room.
+    /// As /proc/self/cmdline: a NUL after each; cut where there is no more room.
     pub args: [AtomicU8; ARGS],
-    /// Of the environment at the start, each with a NUL behind it, those variables of which [`IN_ENVIRON`] has the name.
+    /// The variables of [`IN_ENVIRON`] from the environment at the start, with a NUL after each.
     pub environ: [AtomicU8; ENVIRON],
 }
 
-/// By these a launcher says which part of a job a process is.
+/// Variables in which launchers pass which part of a job a process is.
 pub const IN_ENVIRON: [&str; 12] = [
     "RANK",
     "LOCAL_RANK",
@@ -234,23 +234,23 @@ pub mod trouble {
     pub const NO_SHADOW: u32 = 4;
     /// A fixed table was full (channels, pages, mappings, memories).
     pub const TABLE_FULL: u32 = 8;
-    /// membarrier or mprotect of code refused: sites go on trapping.
+    /// membarrier or mprotect of code was refused: sites continue to trap.
     pub const NO_PATCH: u32 = 16;
-    /// The driver has a channel's struct otherwise than its branch: channel layout not trusted, nothing tapped.
+    /// The driver's layout of a channel's struct differs from its branch's: the channel layout is not trusted, no doorbell is tapped.
     pub const UNKNOWN_DRIVER: u32 = 32;
     /// A page of a library could not be written: calls of CUDA are missing.
     pub const NO_CALLS: u32 = 64;
-    /// The program forbade itself the time stamp counter: locks and calls are not recorded from then on.
+    /// The program disabled the time stamp counter for itself: locks and calls are not recorded from then on.
     pub const NO_TSC: u32 = 128;
-    /// The program forbade itself system calls that a new thread's ring or new code takes.
+    /// The program forbade itself system calls that a new thread's ring or new code needs.
     pub const CONFINED: u32 = 256;
-    /// A function of CUDA's has more variants than entries: calls of the others are missing.
+    /// A CUDA function has more variants than the table has entries: calls of the others are missing.
     pub const CALLS_FULL: u32 = 512;
-    /// A library was opened with a scope or a namespace of its own: its locks and calls go past the agent.
+    /// A library was opened with a separate scope or namespace: its locks and calls bypass the agent.
     pub const BYPASSED: u32 = 1024;
-    /// The driver's version is not one that the table names. Its structs were asked for.
+    /// The table lacks the driver's version. The agent checked its structs by driver calls.
     pub const NEW_DRIVER: u32 = 2048;
-    /// The driver has UVM's structs otherwise than its branch: its calls were not read.
+    /// The driver's layout of UVM's structs differs from its branch's: calls of UVM were not read.
     pub const UNKNOWN_UVM: u32 = 4096;
     /// More kernels were launched than are looked up by name.
     pub const NAMES_FULL: u32 = 8192;
@@ -258,7 +258,7 @@ pub mod trouble {
     pub const STACKS_FULL: u32 = 16384;
     /// More texts of NVTX were registered than are kept: in forked children, and after a pause, some are missing.
     pub const TEXTS_FULL: u32 = 32768;
-    /// A copy of NVTX has an injection library of the program's own, or tables that are not known: its ranges are missing.
+    /// A copy of NVTX uses the program's own injection library, or has unknown tables: its ranges are missing.
     pub const NO_RANGES: u32 = 65536;
 }
 
@@ -280,21 +280,21 @@ pub struct Slot {
     pub trapped_total: AtomicU64,
     /// Entries that were seen but not recorded (gaps).
     pub lost: AtomicU64,
-    /// Offset of this channel's shadow USERD page in the region, 0 if it has none: GP_PUT lies there at +0x8C.
+    /// Offset of this channel's shadow USERD page in the region, 0 if it has none. GP_PUT is there at +0x8C.
     pub shadow_userd: AtomicU64,
     /// Counts the uses of this slot.
     pub generation: AtomicU32,
     pub entries: AtomicU32,
 }
 
-/// One ring, beside its memory so that looking for a free one touches none of that.
+/// One ring's entry. It is not in the ring's memory, so that a search for a free ring does not touch that.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub struct RingEntry {
     /// Low half: the thread that owns it, 0 if it is free. High half: counts its owners. Agent; the recorder clears the
     /// low half of a dead owner.
     pub owner: AtomicU64,
-    /// 1 when its memory is taken from the session's. Whoever takes it.
+    /// 1 when its memory is taken from the session's. The side that takes it.
     pub backed: AtomicU32,
 }
 
@@ -309,13 +309,13 @@ pub struct RingHead {
     /// Bytes ever taken. Recorder.
     pub tail: AtomicU64,
     _pad1: [u64; 15],
-    /// Thread that writes, or wrote last. Who owns the ring, [`RingEntry`] says. Agent.
+    /// Thread that writes, or wrote last. [`RingEntry`] has the ring's owner. Agent.
     pub tid: AtomicI32,
     /// Events, entries and bytes lost so far because the ring was full. Agent.
     pub gap_events: AtomicU64,
     pub gap_entries: AtomicU64,
     pub gap_bytes: AtomicU64,
-    /// What they were when its owner claimed it. Agent.
+    /// Their values when its owner claimed the ring. Agent.
     pub gap_before: [AtomicU64; 3],
     /// `gap_events` as of the owner's last GAP event. Agent.
     pub gap_noted: AtomicU64,
@@ -327,17 +327,17 @@ pub struct RingHead {
     pub pid: AtomicI32,
 }
 
-/// Where in a ring's first page its [`LockTable`] lies.
+/// Where in a ring's first page its [`LockTable`] is.
 pub const LOCKS_AT: usize = 1024;
 /// Locks that a thread can hold at a time and still have each of them written as one event.
 pub const HELD: usize = 32;
 
-/// What a thread holds and waits for. It lies in shared memory, so that it outlives a killed program. Agent.
+/// The locks that a thread holds and waits for. In shared memory, so that they outlive a killed program. Agent.
 #[repr(C)]
 pub struct LockTable {
     /// Rows of `held` that are in use, the latest last.
     pub n: AtomicU32,
-    /// 1 while `waiting` is what the thread waits for.
+    /// 1 while the thread waits for `waiting`.
     pub waits: AtomicU32,
     pub waiting: HeldLock,
     pub held: [HeldLock; HELD],
@@ -350,30 +350,30 @@ pub struct HeldLock {
     pub addr: AtomicU64,
     /// Return address of the call.
     pub site: AtomicU64,
-    /// When it was taken, or the wait began; 0 while the thread waits for a condition with this mutex.
+    /// When it was taken, or when the wait began; 0 while the thread waits for a condition with this mutex.
     pub since: AtomicU64,
     /// Ticks that it took to get it, or [`HeldLock::open`], as `flags` says.
     pub wait: AtomicU64,
     /// Flags of the event, see [`crate::lock`], and [`HeldLock::LONG`].
     pub flags: AtomicU32,
-    /// What the call returned, if `flags` says so.
+    /// The call's result, if `flags` has [`HeldLock::LONG`].
     pub result: AtomicI32,
 }
 
 impl HeldLock {
     /// `wait` and `result` are not both 0.
     pub const LONG: u32 = 1 << 16;
-    /// Taken without a look at the clock: `since` is no begin, `wait` is [`HeldLock::open`].
+    /// Taken without reading the clock: `since` is no begin, `wait` is [`HeldLock::open`].
     pub const OPEN: u32 = 1 << 17;
 
-    /// `wait` of a lock that was taken without a look at the clock: how many threads had begun to wait in its place of the agent's
-    /// table, and the number of the call of CUDA's, 0 for none.
+    /// `wait` of a lock that was taken without reading the clock. `turn`: how many threads had begun to wait in the lock's place of the
+    /// agent's table. `call`: the number of the CUDA call, 0 for none.
     #[inline(always)]
     pub const fn open(turn: u32, call: u32) -> u64 {
         turn as u64 | (call as u64) << 32
     }
 
-    /// As an event: its flags and its body. `waiting`: 1 for what a thread waits for.
+    /// As an event: its flags and its body. `waiting`: 1 for the lock that a thread waits for.
     pub fn event(&self, waiting: u32) -> (u16, crate::lock::HeldBody) {
         let flags = self.flags.load(Ordering::Relaxed);
         let long = flags & HeldLock::LONG != 0;
@@ -390,10 +390,10 @@ impl HeldLock {
     }
 }
 
-/// Where in a ring's first page its [`CallRow`] lies.
+/// Where in a ring's first page its [`CallRow`] is.
 pub const CALL_AT: usize = 3072;
 
-/// The call of CUDA's that a thread is in. It lies in shared memory, so that it outlives a killed program. Agent.
+/// The CUDA call that a thread is in. In shared memory, so that it outlives a killed program. Agent.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub struct CallRow {
@@ -406,7 +406,7 @@ pub struct CallRow {
     pub stream: AtomicU64,
     pub object: AtomicU64,
     pub size: AtomicU64,
-    /// The kernel that the driver was last given in it: its handle; 0 if it was given none.
+    /// Handle of the last kernel that was passed to the driver in it; 0 if none was.
     pub kernel: AtomicU64,
     /// [`crate::call::CallBody::seq`]
     pub seq: AtomicU32,

@@ -1,28 +1,28 @@
 //! One writer, one reader, no lock: a ring of events.
 //!
-//! The data area is mapped twice in a row, so an event that wraps is still contiguous in memory for both sides.
-//! Events are written behind `head` and become visible together by [`Writer::publish`]; a thread that dies, or is killed,
-//! in the middle leaves a ring that ends with its last published event.
+//! The data area is mapped twice in a row, so an event that wraps is still contiguous in memory for both sides. Events are
+//! written after `head` and become visible together by [`Writer::publish`]. A thread that dies or is killed between the two
+//! leaves a ring that ends with its last published event.
 
 use crate::event::{GapBody, Head, Plain, bytes_of, kind};
 use crate::region::RingHead;
 use core::sync::atomic::Ordering;
 
-/// The longest event, bytes. Longer payloads are split by whoever writes them.
+/// The longest event, bytes. The writer splits longer payloads.
 pub const MAX_EVENT: usize = 64 << 10;
 
-/// [`Writer::warm`] asks for this many bytes at most: more than the line fill buffers take would hold the thread up.
+/// [`Writer::warm`] requests this many bytes at most: more than the line fill buffers can hold would stall the thread.
 const MAX_WARM: usize = 6 << 10;
 
-/// How far ahead [`Writer::push_words`] asks for lines: what comes in the time that one takes to arrive.
+/// How far ahead [`Writer::push_words`] requests lines, bytes: as many as are written while one line arrives.
 const AHEAD: usize = 512;
 
-/// Says how large an event with this body and payload becomes.
+/// Bytes of an event with this body and payload.
 pub const fn event_len(body: usize, payload: usize) -> usize {
     (size_of::<Head>() + body + payload).next_multiple_of(8)
 }
 
-/// Asks for the line at an address, to write it; elsewhere than on x86-64, where agents write, it does nothing.
+/// Requests the line at an address, to write it. Only on x86-64, where agents write.
 #[inline(always)]
 fn ask_for(_at: *const u8) {
     // SAFETY: a prefetch touches no memory as far as the program is concerned.
@@ -38,16 +38,16 @@ pub struct Writer {
     data: *mut u8,
     /// Ring size, a power of two.
     bytes: u64,
-    /// Where the next event goes; runs ahead of the published head.
+    /// Where the next event is written: at the published head, or ahead of it.
     at: u64,
-    /// Up to here events fit, as far as is known: the reader's tail as last read, and what is prepared.
+    /// Up to here events are known to fit, from the reader's tail as last read and from what is prepared.
     end: u64,
-    /// Up to here the memory is there without page faults; all of it if at the end of all numbers.
+    /// Up to here the memory is resident; `u64::MAX`: all of it.
     prepared: u64,
     prepare: Option<Prepare>,
-    /// Of the last event that did not fit, if that is not yet in the ring: its time.
+    /// Time of the last event that did not fit, if no GAP event was written for it yet.
     gap: Option<u64>,
-    /// Half of the ring is all that this writer fills: it is to move to a larger one.
+    /// This writer fills only half of the ring, because it is to move to a larger one.
     growable: bool,
 }
 
@@ -57,8 +57,8 @@ const GAP: usize = event_len(size_of::<GapBody>(), 0);
 /// Makes memory of the ring's data area resident: address and length.
 pub type Prepare = fn(*mut u8, usize);
 
-/// Bytes that are prepared at a time, on the first way round a ring: a few microseconds where the recorder was here before, and
-/// no more than tens where it was not.
+/// Bytes that are prepared at a time, during the first pass over a ring. A piece takes a few microseconds if the recorder has
+/// touched it before, else some tens at most.
 pub const PIECE: usize = 32 << 10;
 
 impl Writer {
@@ -66,13 +66,14 @@ impl Writer {
     ///
     /// # Safety
     /// `head` points to a mapped [`RingHead`], `data` to `2 * bytes` of mapped memory whose halves are the same memory,
-    /// `bytes` is a power of two of at least `2 * MAX_EVENT`; both stay mapped as long as the writer lives, and nobody
-    /// else writes to this ring.
+    /// `bytes` is a power of two of at least `2 * MAX_EVENT`; both stay mapped as long as the writer lives, and no other
+    /// thread writes to this ring.
     pub unsafe fn new(head: *const RingHead, data: *mut u8, bytes: u64) -> Writer {
         // SAFETY: mapped, by the caller's promise.
         let h = unsafe { &*head };
         let at = h.head.load(Ordering::Relaxed);
-        // ORDERING: Relaxed: numbers of one writer; the owner before has left the ring, or the recorder has freed it.
+        // ORDERING: Relaxed: one thread writes these numbers; the owner before has left the ring, or the recorder has freed
+        // it.
         for (before, now) in h.gap_before.iter().zip(totals(h)) {
             before.store(now, Ordering::Relaxed);
         }
@@ -80,10 +81,10 @@ impl Writer {
         Writer { head, data, bytes, at, end: at, prepared: u64::MAX, prepare: None, gap: None, growable: false }
     }
 
-    /// Has the memory made resident piece by piece on the way round it for the first time, instead of all at once before.
-    /// To be called before anything is pushed.
+    /// Makes the memory resident piece by piece during the first pass over the ring, instead of all of it in advance. Call it
+    /// before the first push.
     pub fn prepare_with(&mut self, f: Prepare) {
-        // What was written before is there.
+        // Memory that was written before is resident.
         if self.at < self.bytes {
             self.prepared = self.at.next_multiple_of(self.piece());
             self.prepare = Some(f);
@@ -105,7 +106,7 @@ impl Writer {
         unsafe { &*self.head }
     }
 
-    /// True if `len` more bytes fit, looking at the reader's progress only when they did not before.
+    /// True if `len` more bytes fit. It reads the reader's tail only if they do not fit by the last known one.
     #[inline(always)]
     pub fn fits(&mut self, len: usize) -> bool {
         self.end - self.at >= len as u64 || self.look(len)
@@ -114,9 +115,9 @@ impl Writer {
     #[cold]
     #[inline(never)]
     fn look(&mut self, len: usize) -> bool {
-        // ORDERING: Acquire pairs with the reader's Release: it has finished reading what it gave back.
+        // ORDERING: Acquire pairs with the reader's Release: the reader has finished with the bytes that it gave back.
         let tail = self.shared().tail.load(Ordering::Acquire);
-        // A tail that cannot be (a program that wrote over it) is no room, until the reader puts it right.
+        // An impossible tail (the program wrote over it) counts as no room, until the reader restores it.
         let usable = if self.growable { self.bytes / 2 } else { self.bytes };
         let room = usable.saturating_sub(self.at.wrapping_sub(tail));
         let wanted = if self.gap.is_some() { GAP + len } else { len };
@@ -130,13 +131,13 @@ impl Writer {
         self.end - self.at >= len as u64
     }
 
-    /// Writes what did not fit, where it and `len` more bytes fit now: in front of this thread's next event.
+    /// Writes a GAP event before this thread's next event, if it and `len` more bytes fit now.
     fn note_gap(&mut self, len: usize) {
         let Some(tsc) = self.gap.filter(|_| self.end - self.at >= (GAP + len) as u64) else { return };
         let head = Head { kind: kind::GAP, flags: 0, len: GAP as u32, tsc };
         let body = gap_body(self.shared());
         let p = self.reserve(GAP);
-        // SAFETY: `reserve` gave that many bytes, which nobody reads before they are published.
+        // SAFETY: `reserve` returned that many bytes, which are not read before they are published.
         unsafe {
             p.cast::<Head>().write_unaligned(head);
             p.add(size_of::<Head>()).cast::<GapBody>().write_unaligned(body);
@@ -146,13 +147,13 @@ impl Writer {
         self.gap = None;
     }
 
-    /// To be called as the thread leaves its ring. False if what it has lost is not in there: the ring is the recorder's to
-    /// free, which says it on the tape then ([`gap_left`]).
+    /// Call it as the thread leaves its ring. False if its last gap is not in the ring. Then the recorder must free the ring,
+    /// and writes the gap to the tape ([`gap_left`]).
     pub fn settle_gap(&mut self) -> bool {
         self.gap.is_none() || (self.look(0) && self.gap.is_none())
     }
 
-    /// Both are powers of two, so pieces make up the ring.
+    /// Both are powers of two, so the ring is a whole number of pieces.
     fn piece(&self) -> u64 {
         self.bytes.min(PIECE as u64)
     }
@@ -168,7 +169,7 @@ impl Writer {
         }
         self.prepared += piece;
         if self.prepared >= self.bytes {
-            // An event that wraps goes on in the second mapping, at most so far.
+            // An event that wraps continues in the second mapping, by at most this much.
             f(self.data.wrapping_add(self.bytes as usize), MAX_EVENT);
             self.prepared = u64::MAX;
         }
@@ -189,8 +190,8 @@ impl Writer {
         (size_of::<Head>() + body + a.next_multiple_of(8) + b).next_multiple_of(8)
     }
 
-    /// Appends an event with a body and up to two payloads (the second starts on a multiple of 8). False if it does not
-    /// fit; nothing is written then. Not visible before [`Writer::publish`].
+    /// Appends an event with a body and up to two payloads (the second starts on a multiple of 8). If it does not fit, it
+    /// returns false and writes no byte. The event is not visible before [`Writer::publish`].
     #[inline(always)]
     pub fn push<B: Plain>(&mut self, kind: u16, flags: u16, tsc: u64, body: &B, a: &[u8], b: &[u8]) -> bool {
         let first = size_of::<Head>() + size_of::<B>();
@@ -201,7 +202,7 @@ impl Writer {
         }
         let p = self.reserve(len);
         let head = Head { kind, flags, len: len as u32, tsc };
-        // SAFETY: `reserve` gave len bytes that nobody reads before they are published; the pieces lie inside them.
+        // SAFETY: `reserve` returned len bytes, which are not read before they are published; the pieces are inside them.
         unsafe {
             p.cast::<Head>().write_unaligned(head);
             let bb = bytes_of(body);
@@ -215,9 +216,9 @@ impl Writer {
     /// Appends an event whose body is `N` words and whose payload the caller writes itself: returns where the payload of
     /// `payload` bytes begins. `None` if it does not fit.
     ///
-    /// The words go from registers into the ring. A body that is built in memory is loaded from there in pieces that are wider
-    /// than those it was stored in; such a load waits until every store before it has left the core. In the tap of a doorbell
-    /// those are the posted stores to the GPU.
+    /// The words are stored from registers into the ring. A body that is built in memory is loaded again in wider pieces than
+    /// it was stored in. Such a load waits until every earlier store has left the core. In a doorbell's tap these are the
+    /// posted stores to the GPU.
     #[inline(always)]
     pub fn push_words_with<const N: usize>(
         &mut self,
@@ -234,7 +235,7 @@ impl Writer {
         }
         let p = self.reserve(len).cast::<u64>();
         let head = u64::from(kind) | u64::from(flags) << 16 | (len as u64) << 32;
-        // SAFETY: `reserve` gave len bytes that nobody reads before they are published.
+        // SAFETY: `reserve` returned len bytes, which are not read before they are published.
         unsafe {
             p.write_unaligned(head.to_le());
             p.add(1).write_unaligned(tsc);
@@ -243,9 +244,9 @@ impl Writer {
         }
     }
 
-    /// Appends an event whose body is `N` words, for those that come every few nanoseconds: [`Writer::push`] without its
-    /// lengths and with as few stores as there are words, and the line that an event behind this one will need is asked
-    /// for. A locked instruction waits for all stores before it, and the reader's core has had the ring's lines last.
+    /// Appends an event whose body is `N` words, for events every few nanoseconds. Unlike [`Writer::push`] it handles no
+    /// lengths, makes one store a word, and requests the line of a later event: a locked instruction waits for all earlier
+    /// stores, and the reader's core had the ring's lines last.
     #[inline(always)]
     pub fn push_words<const N: usize>(&mut self, kind: u16, flags: u16, tsc: u64, body: [u64; N]) -> bool {
         let Some(p) = self.push_words_with(kind, flags, tsc, body, 0) else { return false };
@@ -258,12 +259,12 @@ impl Writer {
     /// Makes everything pushed visible to the reader.
     #[inline]
     pub fn publish(&mut self) {
-        // ORDERING: Release: the events' bytes before the head that covers them.
+        // ORDERING: Release: the events' bytes are stored before the head that covers them.
         self.shared().head.store(self.at, Ordering::Release);
     }
 
-    /// Asks for the ring's next lines, so that writing them does not have to wait: the reader's core has had them last, and
-    /// a fence behind the next event would wait for every one to come back.
+    /// Requests the ring's next lines, so that stores to them do not wait. The reader's core had them last, and a fence after
+    /// the next event would wait for each of them to return.
     #[inline]
     pub fn warm(&self, len: usize) {
         let from = self.data.wrapping_add((self.at & (self.bytes - 1)) as usize);
@@ -278,13 +279,14 @@ impl Writer {
         (self.at - self.shared().head.load(Ordering::Relaxed)) as usize
     }
 
-    /// Bytes ever written, up to the next event: what [`crate::event::ThreadBody::from_head`] is to be once they are published.
+    /// Bytes ever written, up to the next event. Once they are published, this is the value for
+    /// [`crate::event::ThreadBody::from_head`].
     pub fn head(&self) -> u64 {
         self.at
     }
 
-    /// Counts what did not fit: events, entries, bytes, of which the last at `tsc`. The thread's next event that fits has a GAP
-    /// event in front of it.
+    /// Counts events, entries and bytes that did not fit; the last event was at `tsc`. A GAP event is written before the
+    /// thread's next event that fits.
     #[inline]
     pub fn count_gap(&mut self, events: u64, entries: u64, bytes: u64, tsc: u64) {
         let h = self.shared();
@@ -293,7 +295,7 @@ impl Writer {
             to.store(to.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
         }
         self.gap = Some(tsc);
-        // Whatever comes next looks for room anew.
+        // The next event must look for room again.
         self.end = self.at;
     }
 }
@@ -304,19 +306,19 @@ fn totals(h: &RingHead) -> [u64; 3] {
     [&h.gap_events, &h.gap_entries, &h.gap_bytes].map(|g| g.load(Ordering::Relaxed))
 }
 
-/// What the ring's owner has lost so far. (Its counters go on over its owners.)
+/// The losses of the ring's owner so far. (The ring's counters continue from owner to owner.)
 fn gap_body(h: &RingHead) -> GapBody {
     let (now, before) = (totals(h), h.gap_before.each_ref().map(|b| b.load(Ordering::Relaxed)));
     let [events, entries, bytes] = core::array::from_fn(|i| now[i].wrapping_sub(before[i]));
     GapBody { events, entries, bytes }
 }
 
-/// What the ring's owner has lost and did not say itself, for the recorder once that thread has ended.
+/// The losses for which the ring's owner wrote no GAP event. For the recorder, after that thread has ended.
 pub fn gap_left(h: &RingHead) -> Option<GapBody> {
     (h.gap_noted.load(Ordering::Relaxed) != h.gap_events.load(Ordering::Relaxed)).then(|| gap_body(h))
 }
 
-/// The reading side: the recorder's. It keeps its own place: what the program does to the shared tail does not move it.
+/// The reading side: the recorder's. It keeps its own tail, so a program that overwrites the shared one does not move it.
 pub struct Reader {
     head: *const RingHead,
     data: *const u8,
@@ -327,7 +329,7 @@ pub struct Reader {
 
 impl Reader {
     /// # Safety
-    /// As for [`Writer::new`]; nobody else reads this ring.
+    /// As for [`Writer::new`]; there is no other reader of this ring.
     pub unsafe fn new(head: *const RingHead, data: *const u8, bytes: u64) -> Reader {
         // SAFETY: mapped, by the caller's promise.
         let tail = unsafe { &*head }.tail.load(Ordering::Relaxed);
@@ -344,10 +346,10 @@ impl Reader {
         self.shared().head.load(Ordering::Acquire).wrapping_sub(self.tail.get())
     }
 
-    /// What is published and not yet taken. Nothing where the head is one that cannot be ([`Reader::is_damaged`]).
+    /// Bytes that are published and not yet taken. Empty if the head is impossible ([`Reader::is_damaged`]).
     pub fn available(&self) -> &[u8] {
         if self.shared().tail.load(Ordering::Relaxed) != self.tail.get() {
-            // Somebody wrote over it: without this the writer would wait for room for ever.
+            // The program wrote over it. Without this the writer would wait for room forever.
             self.give_back();
         }
         let n = match self.published() {
@@ -358,8 +360,8 @@ impl Reader {
         unsafe { core::slice::from_raw_parts(self.data.add((self.tail.get() & (self.bytes - 1)) as usize), n) }
     }
 
-    /// The head lies behind what was taken, or ahead of it by more than the ring holds: the program wrote over it. It
-    /// comes right by itself when the writer publishes again.
+    /// The head is before the tail, or ahead of it by more than the ring holds: the program wrote over it. The writer's next
+    /// publish corrects it.
     pub fn is_damaged(&self) -> bool {
         self.published() > self.bytes
     }
@@ -376,24 +378,24 @@ impl Reader {
     }
 
     fn give_back(&self) {
-        // ORDERING: Release: our reads of these bytes before the writer overwrites them.
+        // ORDERING: Release: these bytes are read before the writer overwrites them.
         self.shared().tail.store(self.tail.get(), Ordering::Release);
     }
 
-    /// Goes on at the head, whatever it is: for a ring that nobody writes to any more.
+    /// Moves the tail to the head, whatever it is: for a ring that has no writer any more.
     pub fn skip_to_head(&self) {
         self.tail.set(self.shared().head.load(Ordering::Acquire));
         self.give_back();
     }
 }
 
-/// Length of the longest run of whole events at the start of `b` that is not longer than `limit`. Judged by their lengths
-/// alone: a length that no event has ends it.
+/// Length of the longest run of whole events at the start of `b` that is not longer than `limit`. Only lengths are checked:
+/// one that no event can have ends the run.
 pub fn whole_events(b: &[u8], limit: usize) -> usize {
     walk(b, limit, |_| false)
 }
 
-/// As [`whole_events`], but ends before a THREAD event that is not the first: what is another thread's.
+/// As [`whole_events`], but ends before a THREAD event that is not the first: from there on, events are another thread's.
 pub fn events_of_one_thread(b: &[u8], limit: usize) -> usize {
     walk(b, limit, |kind| kind == crate::event::kind::THREAD)
 }

@@ -1,11 +1,11 @@
-//! The rings of a region: two sizes, who owns which, and how a thread comes by one.
+//! The rings of a region: two sizes, their owners, and how a thread gets one.
 //!
-//! A thread takes a small ring at its first event. When that is half full, or has been filled once, it moves to a large one,
-//! if there is one and memory for it. When it ends it gives its ring back, and the next thread goes on in the same ring behind
-//! it: nobody waits for the recorder to empty it. That works because the owner is told in the ring itself: a
-//! [`crate::event::ThreadBody`] comes before a thread's first event, and the recorder takes what follows for that thread's.
+//! A thread takes a small ring at its first event. When that is half full, or has been filled once, the thread moves to a large
+//! one, if there is one and memory for it. A thread that ends gives its ring back. The next owner continues in the same ring
+//! after its events, and does not wait for the recorder to empty the ring. The ring itself names the owner: a
+//! [`crate::event::ThreadBody`] precedes a thread's first event, and the recorder assigns the events after it to that thread.
 //!
-//! Who writes what when:
+//! The steps, with the writer of each:
 //!
 //! 1. **Claim** (agent, at a thread's first event or when it grows): [`Rings::claim`] makes the thread the owner. Then, before
 //!    the first event: map the ring if this process has not mapped it yet (page of [`crate::region::RingHead`], data twice in a
@@ -14,18 +14,17 @@
 //!    give the ring back and take another. The THREAD event is published with the first event or before it.
 //! 2. **Grow** (agent, the owner): publish; claim a large ring as above, with `from_ring` and `from_head` in the THREAD event;
 //!    copy held locks and the call's row into the new first page; write there from now on; [`Rings::give_back`] the old one. The
-//!    recorder writes what the old ring holds up to `from_head` before anything behind that THREAD event.
-//! 3. **Give back** (agent, as the thread ends): publish; if the lock table still has rows, push a
-//!    [`crate::lock::HeldBody`] for each; clear the table; [`Rings::give_back`]. Nothing is written to the ring by this thread
-//!    afterwards; if it does record something more it claims a ring again, with the next ordinal and the ring that it had in
-//!    `from_ring` and `from_head`.
-//! 4. **Free** (recorder): the ring of a thread that has ended without giving it back. The thread's number is confirmed to be
-//!    gone, the ring is emptied, then [`Rings::free`], which fails if anything has changed meanwhile.
+//!    recorder writes the old ring's events up to `from_head` before those after that THREAD event.
+//! 3. **Give back** (agent, as the thread ends): publish; if the lock table still has rows, push a [`crate::lock::HeldBody`] for
+//!    each; clear the table; [`Rings::give_back`]. The thread writes no more to this ring. If it records another event it claims
+//!    a ring again, with the next ordinal and with the ring that it had in `from_ring` and `from_head`.
+//! 4. **Free** (recorder): the ring of a thread that has ended without giving it back. The recorder confirms that no thread has
+//!    this number, empties the ring, then calls [`Rings::free`], which fails if the owner has changed since.
 //!
 //! Memory: a ring takes [`crate::session::Session::take_memory`] once, when it is owned for the first time, and keeps it until the
 //! region is freed. The recorder makes a few small rings resident ahead of use.
 //!
-//! Invariant: one thread at a time owns a ring, and only the owner writes behind its head.
+//! Invariant: one thread at a time owns a ring, and only the owner writes after its head.
 
 use crate::region::{Control, PAGE, RINGS_AT, TABLE_AT};
 pub use crate::region::{LARGE, RINGS, RingEntry, SMALL};
@@ -35,14 +34,14 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// Bytes of a small ring, if the large ones are not smaller.
 pub const SMALL_BYTES: usize = 256 << 10;
 
-/// Which size is wanted.
+/// Size of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     Small,
     Large,
 }
 
-/// Where the rings of a region lie.
+/// Where the rings of a region are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     pub small: usize,
@@ -50,12 +49,12 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// As the control page says it; `None` if that cannot be.
+    /// From the control page; `None` if its sizes are impossible.
     pub fn of(c: &Control) -> Option<Geometry> {
         Geometry::of_sizes(c.small_bytes, c.ring_bytes)
     }
 
-    /// As somebody says it; `None` if that cannot be.
+    /// From two sizes; `None` if they are impossible.
     pub fn of_sizes(small: u32, large: u32) -> Option<Geometry> {
         let (small, large) = (small as usize, large as usize);
         let good = |n: usize| n.is_power_of_two() && (2 * crate::ring::MAX_EVENT..=1 << 30).contains(&n);
@@ -151,7 +150,7 @@ impl<'a> Rings<'a> {
                 continue;
             }
             let next = ((owner >> 32).wrapping_add(1) << 32) | u64::from(tid as u32);
-            // ORDERING: Acquire pairs with the Release of whoever gave it back or freed it: its last writes come before ours.
+            // ORDERING: Acquire pairs with the Release of `give_back` or `free`: the last owner's writes precede this owner's.
             if e.owner.compare_exchange(owner, next, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 continue;
             }
@@ -159,14 +158,14 @@ impl<'a> Rings<'a> {
                 self.give_back(i);
                 return Err(NoRing::Memory);
             }
-            // ORDERING: Release: the owner is there before the number covers it.
+            // ORDERING: Release: the owner is stored before the number covers it.
             self.high(size).fetch_max(k as u32 + 1, Ordering::AcqRel);
             return Ok(i);
         }
         Err(NoRing::Taken)
     }
 
-    /// Takes memory for ring `i` from the session's, once. False: there is none left.
+    /// Takes memory for ring `i` from the session's, once. False: none is left.
     pub fn back(&self, session: &Session, i: usize) -> bool {
         let Some(e) = self.entries.get(i) else { return false };
         if e.backed.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).is_err() {
@@ -179,16 +178,16 @@ impl<'a> Rings<'a> {
         taken
     }
 
-    /// The owner writes no more to ring `i` (agent).
+    /// Gives ring `i` back: its owner writes no more to it (agent).
     pub fn give_back(&self, i: usize) {
         if let Some(e) = self.entries.get(i) {
             let owner = e.owner.load(Ordering::Relaxed);
-            // ORDERING: Release: all that was written before the next owner claims it.
+            // ORDERING: Release: all that the owner wrote precedes the next owner's claim.
             e.owner.store(owner & !0xffff_ffff, Ordering::Release);
         }
     }
 
-    /// Who owns ring `i`: for [`Rings::free`], with its thread. `None` if it is free.
+    /// The owner of ring `i`, for [`Rings::free`]. `None` if it is free.
     pub fn owner(&self, i: usize) -> Option<Owner> {
         let owner = self.entries.get(i)?.owner.load(Ordering::Acquire);
         (tid_of(owner) != 0).then_some(Owner(owner))

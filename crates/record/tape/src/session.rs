@@ -1,48 +1,49 @@
 //! How the processes of a recording find their recorder: one shared page, a table of regions and a table of programs that
 //! cannot be recorded.
 //!
-//! A *session* is one run of `doorbell record`. It is the first [`SESSION_BYTES`] of a memory file of the recorder's; its path
+//! A *session* is one run of `doorbell record`. It is the first [`SESSION_BYTES`] of the recorder's memory file, whose path
 //! (`/proc/RECORDER/fd/N`) is in the environment of every followed process as [`environment::SESSION`]. A *region*
-//! ([`crate::region`]) is the memory of one recorded process image: a piece of the *slab*, the rest of that file. It
-//! is sparse, so a region costs nothing until it is used, and all of them are ready from the start: no process of a burst
-//! waits for the recorder to make one. No place is used twice (what a process has left of it may still be mapped by a child).
+//! ([`crate::region`]) is the memory of one recorded process image: a piece of the *slab*, the rest of that file. It is sparse,
+//! so a region takes no memory until it is used. All regions are ready from the start, so no process of a burst waits for the
+//! recorder to make one. No place is used twice: a child may still have an ended process's region mapped.
 //!
-//! Who writes what when:
+//! The steps, with the writer of each:
 //!
-//! 1. **Start.** The recorder fills in the settings and offers its regions ([`Session::offer`]) before the first
-//!    program starts. It raises [`Session::beat`] at least every 50 ms, whatever its disk does, until it ends; every
-//!    250 ms while it keeps all processes paused.
+//! 1. **Start.** The recorder fills in the settings and offers its regions ([`Session::offer`]) before the first program starts.
+//!    Until it ends, it raises [`Session::beat`] at least every 50 ms, also while the disk stalls; every 250 ms while it keeps
+//!    all processes paused.
 //! 2. **Load** (agent, its constructor): map the session, check `magic`, `version` and `region_version` ([`Session::check`]; if
-//!    they differ, add 1 to `refused` and go on unrecorded), [`Starts::arrive`], look in `locks` whether locks or calls are to be
-//!    hooked. A process that does nothing of interest costs no more than that.
-//! 3. **Attach** (agent, at the first event that matters, once an image; never in a vfork child): [`Session::claim`] takes a ready region by one compare-and-swap that carries the pid, so that a process killed at any
-//!    moment leaves either a ready region or one with its owner's number. Then open the file again with O_CLOEXEC, map
-//!    [`crate::region::FIXED_BYTES`] where it begins, write the settings ([`Session::begin_region`]), fill in the [`crate::region::Identity`], store `pid` in the
-//!    [`crate::region::Control`], then 1 in its `state`. If that fails,
-//!    [`Session::abandon`] with the reason. If nothing was ready: [`Session::call`] the recorder, wait (futex) on
-//!    [`Session::word`] as it was before the claim failed, for at most [`PATIENCE_MS`] in all while `beat` moves and
-//!    `stopped` is 0, then add 1 to `turned_away` and go on unrecorded; ask again at later events, and take that 1 back once
-//!    there is one. After a claim, [`Session::call`], so that the recorder looks at it.
-//!    The pid is that of the process in the recorder's own /proc (what the link `/proc/self` says there), which in a pid
-//!    namespace is not what getpid says; the latter goes to the control page. Where another /proc is mounted
-//!    ([`Starts::proc`]), or none, the claim carries getpid's number as a negative one and the namespace's: the recorder finds the process by both.
-//! 4. **Record.** Events go through the region's rings ([`crate::rings`]). `Control::stopped` says that this region is not
-//!    written any further; whoever waits for room looks at `beat` here.
+//!    they differ, add 1 to `refused` and go on unrecorded), call [`Starts::arrive`], read in `locks` whether locks or calls are
+//!    to be hooked. A process without an event that matters costs no more than that.
+//! 3. **Attach** (agent, at the first event that matters, once an image; never in a vfork child): [`Session::claim`] takes a
+//!    ready region by one compare-and-swap that includes the pid. So a process that is killed at any moment leaves either a
+//!    ready region or one with its owner's number. Then open the file again with O_CLOEXEC, map [`crate::region::FIXED_BYTES`]
+//!    where it begins, write the settings ([`Session::begin_region`]), fill in the [`crate::region::Identity`], store `pid` in
+//!    the [`crate::region::Control`], then 1 in its `state`. If that fails, [`Session::abandon`] with the reason. If no region
+//!    was ready: [`Session::call`] the recorder, then wait (futex) on [`Session::word`] as it was before the claim failed, for
+//!    at most [`PATIENCE_MS`] in all while `beat` moves and `stopped` is 0. Then add 1 to `turned_away` and go on unrecorded.
+//!    Try again at later events, and subtract that 1 after a success. After a claim, [`Session::call`], so that the recorder
+//!    looks at it. The pid is that of the process in the recorder's /proc (the target of the link `/proc/self` there). In a pid
+//!    namespace getpid returns another number, which is stored in the control page. Where another /proc is mounted
+//!    ([`Starts::proc`]), or none, the claim has the negative of getpid's number and the namespace's number. The recorder finds
+//!    the process by both.
+//! 4. **Record.** Events pass through the region's rings ([`crate::rings`]). After `Control::stopped` is set, this region is not
+//!    written any further. A thread that waits for room watches `beat` here.
 //! 5. **Later pieces** of the region (rings, shadow pages) need its file again. The descriptor must not stay open in the
-//!    program: it would be seen there and could be closed. Opening the path again works while the recorder lives and the
-//!    process has the rights it began with; without it (setuid, chroot, another namespace) a piece is to be had from what is
-//!    mapped: mremap of the session with an old length of 0 gives a second mapping of any length, from the file's beginning.
+//!    program, which would see it and could close it. The path can be opened again while the recorder lives and the process has
+//!    the rights it began with. Where that fails (setuid, chroot, another namespace), a piece can be mapped from the session's
+//!    mapping: mremap of it with an old length of 0 makes a second mapping of any length, from the file's beginning.
 //! 6. **Fork.** The child's copy of the agent is inactive. At its own first event that matters it attaches, as in 3.
-//! 7. **Exec.** The new image attaches, as in 3, with the pid of the old one: that tells the recorder that the old image has
-//!    ended. An image that only replaces a recorded one and never attaches does not.
+//! 7. **Exec.** The new image attaches, as in 3, with the pid of the old one, which shows the recorder that the old image has
+//!    ended. If the new image never attaches, the recorder does not learn this.
 //! 8. **End.** At exit the agent stores 2 in `Control::state`, after its last event. The recorder drains the region for the last
-//!    time when the process has ended (pidfd), whether or not it said so; then its pages are given back, and the entry offers another. An
-//!    agent never frees an entry.
-//! 9. **A program that cannot be followed** goes into the table of the unwatched ([`Session::note_unwatched`]), by the agent
+//!    time when the process has ended (pidfd), with or without that 2. Then its pages are given back, and the entry offers
+//!    another region. An agent never frees an entry.
+//! 9. **A program that cannot be followed** is noted in the table of the unwatched ([`Session::note_unwatched`]), by the agent
 //!    whose process is about to start it.
 //!
-//! Invariant: as for the region, the program may write anything over this memory; the recorder takes no number from here
-//! for more than it can be.
+//! Invariant: as for the region, the program may write anything over this memory. The recorder checks each number from here
+//! against its limits.
 
 use crate::region::Control;
 use crate::rings::Geometry;
@@ -58,7 +59,7 @@ pub const VERSION: u32 = 5;
 pub const REGIONS: usize = 1024;
 /// Programs noted as unwatched and not yet taken by the recorder, at a time.
 pub const UNWATCHED: usize = 256;
-/// An agent waits for a region so long, ms, where all entries are in use.
+/// How long an agent waits for a region where all entries are in use, ms.
 pub const PATIENCE_MS: u32 = 3;
 
 /// Names in the environment of followed processes. The agent takes them out before the program sees them.
@@ -67,24 +68,24 @@ pub mod environment {
     pub const SESSION: &str = "DOORBELL_SESSION";
     /// Path of the board of lock policies ([`crate::policy`]).
     pub const BOARD: &str = "DOORBELL_POLICY_BOARD";
-    /// Doorbell's part of LD_PRELOAD, which may have the program's own behind it.
+    /// Doorbell's part of LD_PRELOAD; the program's own may follow it there.
     pub const PRELOAD: &str = "DOORBELL_PRELOAD";
-    /// There for a shell that is started by its path and must find itself named as libc's `system` names it: `sh`.
+    /// Set for a shell that is started by its path and must see the name that libc's `system` gives it: `sh`.
     pub const SHELL: &str = "DOORBELL_SHELL";
 }
 
-/// Of [`Session::range_domain`].
+/// A value of [`Session::range_domain`].
 pub const ANY_DOMAIN: u64 = u64::MAX;
 
 /// One region.
 #[repr(C, align(64))]
 pub struct RegionEntry {
-    /// Low half: one of [`state`]. High half: pid of the process that claimed it, as the recorder sees it; negative where the
-    /// process does not know that: what getpid says there.
+    /// Low half: one of [`state`]. High half: pid of the process that claimed it, as the recorder sees it. Where the process
+    /// does not know that, it is the negative of getpid's number.
     pub owner: AtomicU64,
     /// Which region of the slab it is. Recorder, before the entry is ready.
     pub place: AtomicU32,
-    /// Parent of the process, as getppid says. Agent, after the claim; 0 until then.
+    /// Parent of the process, from getppid. Agent, after the claim; 0 until then.
     pub ppid: AtomicI32,
     /// Time stamp counter at the claim. Agent, after the claim; 0 until then.
     pub tsc: AtomicU64,
@@ -100,7 +101,8 @@ pub mod paused {
     pub const NO: u32 = 0;
     /// Yes, and the program ends it.
     pub const AT_FIRST: u32 = 1;
-    /// Yes, and the recorder ends it, which keeps all processes paused and sleeps for long: whoever ends a pause [`Session::call`]s it.
+    /// Yes, and the recorder ends it. It keeps all processes paused and sleeps for long, so [`Session::call`] it after ending a
+    /// pause.
     ///
     /// [`Session::call`]: super::Session::call
     pub const BY_RECORDER: u32 = 2;
@@ -108,7 +110,7 @@ pub mod paused {
 
 /// States of a [`RegionEntry`].
 pub mod state {
-    /// Nothing there. The recorder may offer one: READY.
+    /// No region. The recorder may offer one: READY.
     pub const FREE: u32 = 0;
     /// An agent may claim it: CLAIMED.
     pub const READY: u32 = 1;
@@ -120,14 +122,15 @@ pub mod state {
 
 /// Why a program or a process is not watched.
 pub mod unwatched {
-    /// Statically linked: nothing can be preloaded. It sees its own environment, so what it starts is not followed either.
+    /// Statically linked: preloading has no effect. It sees its own environment, so the programs that it starts are not followed
+    /// either.
     pub const STATIC: u32 = 1;
     /// Set-user-ID or set-group-ID: the loader ignores preloads.
     pub const SET_ID: u32 = 2;
-    /// Has capabilities of its own: as above.
+    /// The file has capabilities: as above.
     pub const CAPABILITIES: u32 = 3;
     pub const THIRTY_TWO_BIT: u32 = 4;
-    /// Another processor's.
+    /// For another processor.
     pub const FOREIGN: u32 = 5;
     /// Not glibc's dynamic loader.
     pub const LOADER: u32 = 6;
@@ -139,7 +142,7 @@ pub mod unwatched {
     pub const NO_REGION: u32 = 9;
     /// Could not be looked at before it was started.
     pub const UNREADABLE: u32 = 10;
-    /// It asks a service or another machine to start programs ([`elsewhere`]). It is watched, they are not.
+    /// It makes a service or another machine start programs ([`elsewhere`]). It is watched, they are not.
     pub const ELSEWHERE: u32 = 11;
     /// It loses rights at its exec without which it cannot open the recorder's files.
     pub const RIGHTS: u32 = 12;
@@ -170,8 +173,8 @@ pub mod unwatched {
         "its glibc is older than the agent needs",
     ];
 
-    /// True for a program, by its path, whose work is done by processes that are not its children. srun's tasks are children
-    /// of a daemon of Slurm's, even on the same machine; mpirun reaches other machines through ssh; containers are started by daemons.
+    /// True for a program, by its path, whose work is done by processes that are not its children. srun's tasks are children of
+    /// a Slurm daemon, even on the same machine; mpirun reaches other machines through ssh; containers are started by daemons.
     pub fn elsewhere(path: &[u8]) -> bool {
         let name = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
         const NAMES: [&[u8]; 13] = [
@@ -215,7 +218,7 @@ pub struct UnwatchedEntry {
     _pad2: [u8; 24],
 }
 
-/// The shared page, and the tables behind it.
+/// The shared page, and the tables after it.
 #[repr(C)]
 pub struct Session {
     pub magic: u64,
@@ -244,7 +247,7 @@ pub struct Session {
     _pad0: [u32; 16],
     /// The heartbeat: it moves as long as the recorder lives. Recorder.
     pub beat: AtomicU64,
-    /// 1 when no more regions are given: the recording has ended or stopped. Recorder.
+    /// 1 when regions are no longer offered: the recording has ended or stopped. Recorder.
     pub stopped: AtomicU32,
     /// Moves, and its waiters are woken (a shared futex), when a region becomes ready or `stopped` is set. Recorder.
     pub word: AtomicU32,
@@ -257,7 +260,7 @@ pub struct Session {
     pub refused: AtomicU32,
     /// Programs that found no room in the table of the unwatched. Agents.
     pub unwatched_lost: AtomicU32,
-    /// Bytes of memory for rings that are still to be had. Agents take, the recorder gives.
+    /// Bytes of memory that are left for rings. Agents take, the recorder gives.
     pub memory: AtomicI64,
     _pad2: [u32; 26],
     /// Programs that are started with the agent.
@@ -274,7 +277,7 @@ const _: () = assert!(core::mem::offset_of!(Session, beat) == 128 && core::mem::
 /// A region that an agent has claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Number of the entry.
+    /// Index of the entry.
     pub region: usize,
     /// Which region of the slab it is.
     pub place: u32,
@@ -303,13 +306,13 @@ pub fn begins(geometry: Geometry, place: u32) -> Option<usize> {
 impl RegionEntry {
     /// One of [`state`], and the pid of its owner (0 where there is none).
     pub fn state(&self) -> (u32, i32) {
-        // ORDERING: Acquire pairs with the Release of whoever moved it.
+        // ORDERING: Acquire pairs with the Release in `moves`, `offer` and `free`.
         let o = self.owner.load(Ordering::Acquire);
         (o as u32, (o >> 32) as u32 as i32)
     }
 
     fn moves(&self, from: u64, to: u64) -> bool {
-        // ORDERING: Acquire and Release: what was written before the state moved is there for whoever moves it on.
+        // ORDERING: Acquire and Release: all that was written before the state moved is visible to the next one that moves it.
         self.owner.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
@@ -327,16 +330,16 @@ impl Session {
         e.ppid.store(0, Ordering::Relaxed);
         e.tsc.store(0, Ordering::Relaxed);
         e.why.store(0, Ordering::Relaxed);
-        // ORDERING: Release: the place before the state.
+        // ORDERING: Release: the place is stored before the state.
         e.owner.store(owner(state::READY, 0), Ordering::Release);
         self.word.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Writes this session's settings into a region's control page: the recorder where it has the region ready, else the agent
-    /// that has claimed it.
+    /// Writes this session's settings into a region's control page: the recorder does it where it makes the region ready, else
+    /// the agent that has claimed it.
     ///
     /// # Safety
-    /// `to` is the first page of a region, which nobody else looks at so far.
+    /// `to` is the first page of a region that no other thread accesses so far.
     pub unsafe fn begin_region(&self, to: *mut Control) {
         // SAFETY: the caller's; numbers.
         unsafe {
@@ -352,12 +355,13 @@ impl Session {
         }
     }
 
-    /// Where a region of the slab begins in the file, by whole regions behind this. `None` if that cannot be.
+    /// Offset in the file at which a region of the slab begins: the session's bytes and `place` whole regions. `None` if that is
+    /// impossible.
     pub fn begins(&self, place: u32) -> Option<usize> {
         begins(Geometry::of_sizes(self.small_bytes, self.ring_bytes)?, place)
     }
 
-    /// Claims a ready region for the process `pid` (agent), see [`RegionEntry::owner`]. No system call.
+    /// Claims a ready region for the process `pid` (agent): see [`RegionEntry::owner`]. Makes no system call.
     pub fn claim(&self, pid: i32, namespace: u64, ppid: i32, tsc: u64) -> Option<Claim> {
         if self.stopped.load(Ordering::Acquire) != 0 {
             return None;
@@ -366,7 +370,8 @@ impl Session {
             if e.state().0 == state::READY && e.moves(owner(state::READY, 0), owner(state::CLAIMED, pid)) {
                 e.ppid.store(ppid, Ordering::Relaxed);
                 e.namespace.store(namespace, Ordering::Relaxed);
-                // ORDERING: Release: the parent and the namespace before the time, by which the recorder knows that they are there.
+                // ORDERING: Release: the parent and the namespace are stored before the time. When the recorder sees the time,
+                // they are valid.
                 e.tsc.store(tsc, Ordering::Release);
                 return Some(Claim { region: i, place: e.place.load(Ordering::Relaxed) });
             }
@@ -389,12 +394,12 @@ impl Session {
         }
     }
 
-    /// Something for the recorder (agent). The caller wakes the futex [`Session::calls`].
+    /// Notes that there is work for the recorder (agent). The caller wakes the futex [`Session::calls`].
     pub fn call(&self) {
         self.calls.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Takes memory for a ring; false if so much is not left (agent, or the recorder for a ring ahead of use).
+    /// Takes memory for a ring; false if not enough is left (agent, or the recorder for a ring ahead of use).
     pub fn take_memory(&self, bytes: u64) -> bool {
         let take = |left: i64| left.checked_sub_unsigned(bytes).filter(|left| *left >= 0);
         self.memory.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
@@ -406,11 +411,11 @@ impl Session {
         let _ = self.memory.fetch_update(Ordering::Relaxed, Ordering::Relaxed, give);
     }
 
-    /// Notes a program that cannot be followed (agent; also in a vfork child: it writes nothing but this table). `pid`: of the
+    /// Notes a program that cannot be followed (agent; also in a vfork child, because it writes only this table). `pid`: of the
     /// process that becomes it, 0 if a child will; `parent`: of the process that starts it. [`Session::call`] afterwards.
     pub fn note_unwatched(&self, why: u32, pid: i32, parent: i32, tsc: u64, path: &[u8]) {
         for e in &self.unwatched {
-            // ORDERING: Acquire pairs with the recorder's Release as it cleared the entry.
+            // ORDERING: Acquire pairs with the Release with which the recorder cleared the entry.
             if e.state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 continue;
             }
@@ -423,14 +428,14 @@ impl Session {
             for (to, from) in e.path.iter().zip(path) {
                 to.store(*from, Ordering::Relaxed);
             }
-            // ORDERING: Release: the entry before the word that says it is complete.
+            // ORDERING: Release: the entry is stored before the state that marks it complete.
             e.state.store(2, Ordering::Release);
             return;
         }
         self.unwatched_lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes what was noted (recorder).
+    /// Takes the noted programs (recorder).
     pub fn take_unwatched(&self, mut each: impl FnMut(Noted<'_>)) {
         for e in &self.unwatched {
             if e.state.load(Ordering::Acquire) != 2 {
@@ -444,7 +449,7 @@ impl Session {
             let number = |of: &AtomicI32| of.load(Ordering::Relaxed);
             let (why, tsc) = (e.why.load(Ordering::Relaxed), e.tsc.load(Ordering::Relaxed));
             each(Noted { why, pid: number(&e.pid), parent: number(&e.parent), tsc, path: &path[..n] });
-            // ORDERING: Release: read before another agent writes it.
+            // ORDERING: Release: the entry is read before another agent writes it.
             e.state.store(0, Ordering::Release);
         }
     }

@@ -1,12 +1,12 @@
 //! When kernels ended, and copies began and ended, by the GPU's own clock (`record --gpu-times`).
 //!
 //! The agent numbers the kernels that it stamps, from 0. The GPU writes the end of number `n` into slot `n % SLOTS` of an area of the
-//! region; the recorder takes it from there before the slot is used again. The number is on the tape in the QMD: its release names the
-//! slot and carries [`payload`].
+//! region. The recorder takes it from there before the slot is used again. The number is on the tape in the QMD, whose release has the
+//! slot's address and [`payload`].
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-/// The thread number under which the recorder's events here stand: no thread's.
+/// The thread number of the recorder's events here, which no thread has.
 pub const WRITER: i32 = -3;
 
 /// Layout of the bodies here.
@@ -36,7 +36,7 @@ pub const fn number(payload: u32) -> u64 {
     (payload & !(1 << 31)) as u64
 }
 
-/// Event kinds, beside those of [`crate::event::kind`].
+/// Event kinds, in addition to those of [`crate::event::kind`].
 pub mod kind {
     /// Ends are recorded of this process, or why not: [`super::StampsBody`].
     pub const STAMPS: u16 = 80;
@@ -57,9 +57,9 @@ pub mod state {
     pub const REFUSED: u32 = 2;
     /// This libcuda lacks the functions that map it.
     pub const NO_FUNCTION: u32 = 3;
-    /// The context that the area was mapped in is gone.
+    /// The context in which the area was mapped has ended.
     pub const CONTEXT_GONE: u32 = 5;
-    /// The program has CUPTI take times: none are recorded until that ends. Then [`ON`] follows, if the area is mapped.
+    /// The program uses CUPTI to take times: doorbell records none until that ends. Then [`ON`] follows, if the area is mapped.
     pub const CUPTI: u32 = 6;
     /// The program has a part of a divided GPU (MIG).
     pub const DIVIDED: u32 = 7;
@@ -76,7 +76,7 @@ pub struct StampsBody {
     pub state: u32,
     /// The GPU's address of slot 0.
     pub area: u64,
-    /// What CUDA said (CUresult).
+    /// CUDA's result (CUresult).
     pub result: u32,
     pub pad: u32,
 }
@@ -103,7 +103,7 @@ pub struct ClockBody {
 pub struct EndsBody {
     pub count: u32,
     pub pad: u32,
-    /// Kernels below this number whose end is not on the tape by now never come: their slots were given up.
+    /// Of kernels below this number, ends that are not on the tape yet will never be: their slots were given up.
     pub settled: u64,
 }
 

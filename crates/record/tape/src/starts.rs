@@ -1,12 +1,13 @@
-//! The programs that are started with the agent in their environment: how many were, how many have loaded it, and whether
-//! more may be. A part of the [`crate::session`] and of the [`crate::policy`] board.
+//! Counts programs that are started with the agent in their environment and those that have loaded it, and stops further
+//! ones. A part of the [`crate::session`] and of the [`crate::policy`] board.
 //!
-//! Who decides whether a program gets the agent is the agent of the process that starts it, at its exec: nobody else sees
-//! the file, the rights and the limits that count. It counts the program as *expected* first and asks then whether the
-//! recorder is closing. The recorder says that it is closing first and waits then for what is expected. So the library's
-//! file never goes while a loader may still open it, and a program that was expected and never came is known.
+//! Whether a program gets the agent is decided at its exec, by the agent of the process that starts it: only there are
+//! the file, the rights and the limits known. This agent first counts the program as *expected*, then checks whether the
+//! recorder is closing. The recorder first sets `closing`, then waits for the expected programs. So the library's file is
+//! never removed while a loader may still open it, and the recorder knows of programs that were expected and never loaded
+//! the agent.
 //!
-//! Invariant: `started` is never more than `expected`, but for a program that writes over this.
+//! Invariant: `started` is never more than `expected`, unless a program writes over this memory.
 
 use crate::session::unwatched;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -17,11 +18,12 @@ pub struct Starts {
     pub expected: AtomicU32,
     /// Agents whose constructor has run. Agents.
     pub started: AtomicU32,
-    /// 1 when the recorder's files are about to go. Recorder.
+    /// 1 when the recorder's files are about to be removed. Recorder.
     closing: AtomicU32,
     /// The recorder's user. Recorder, before the first program.
     pub user: AtomicU32,
-    /// The recorder's capabilities, a bit each: who opens its files needs as many. Recorder, before the first program.
+    /// The recorder's capabilities, a bit each: a process needs as many to open its files. Recorder, before the first
+    /// program.
     pub capabilities: AtomicU64,
     /// Device number of the recorder's /proc: in another one, numbers of processes mean others. Recorder, before the first program.
     pub proc: AtomicU64,
@@ -33,7 +35,7 @@ pub struct Starts {
 const _: () = assert!(size_of::<Starts>() == 128);
 
 impl Starts {
-    /// A program is about to be started with the agent. False: it must not be, for the recorder is closing.
+    /// A program is about to be started with the agent. False: it must not be, because the recorder is closing.
     pub fn expect(&self) -> bool {
         // ORDERING: SeqCst here and in `close`: either the recorder sees this program, or this sees that it is closing.
         self.expected.fetch_add(1, Ordering::SeqCst);
@@ -44,17 +46,17 @@ impl Starts {
         open
     }
 
-    /// It was not started after all.
+    /// The program was not started after all.
     pub fn take_back(&self) {
         self.expected.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Its agent is at work.
+    /// The program's agent works.
     pub fn arrive(&self) {
         self.started.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// It was started without the agent. `why`: one of [`unwatched`].
+    /// The program was started without the agent. `why`: one of [`unwatched`].
     pub fn leave_out(&self, why: u32) {
         if let Some(n) = self.without.get(why as usize) {
             n.fetch_add(1, Ordering::Relaxed);
@@ -66,7 +68,7 @@ impl Starts {
         self.closing.store(1, Ordering::SeqCst);
     }
 
-    /// Programs that were to load the agent and have not, so far.
+    /// Expected programs that have not loaded the agent so far.
     pub fn silent(&self) -> u32 {
         let started = self.started.load(Ordering::SeqCst);
         self.expected.load(Ordering::SeqCst).saturating_sub(started)

@@ -1,15 +1,16 @@
-//! Events of context switches: when a thread of the program was taken off a CPU, by whom, and when it came back.
+//! Events of context switches: when a thread of the program left a CPU, which thread took its place, and when it got a CPU
+//! again.
 //!
-//! Written by the recorder, from the kernel's records, as events of the thread [`WRITER`], in the order of time. A
-//! [`SwitchesBody`] comes first and says what was allowed; tapes without context switches have none of these.
+//! The recorder writes them from the kernel's records, as events of the thread [`WRITER`], in the order of time. The first
+//! is a [`SwitchesBody`] with what was allowed. Tapes without context switches have none of these.
 
-/// The thread number under which these events stand: no thread's.
+/// The thread number of these events, which no thread has.
 pub const WRITER: i32 = -1;
 
 /// Layout of the bodies here.
 pub const LAYOUT: u32 = 1;
 
-/// Event kinds, beside those of [`crate::event::kind`].
+/// Event kinds, in addition to those of [`crate::event::kind`].
 pub mod kind {
     pub const SWITCHES: u16 = 64;
     pub const SWITCH: u16 = 65;
@@ -20,11 +21,11 @@ pub mod kind {
 
 /// Which switches are on the tape.
 pub mod scope {
-    /// None: the text that follows says why.
+    /// None. The text that follows has the reason.
     pub const REFUSED: u32 = 0;
     /// Those of the program's threads on all CPUs, with the thread on the other side of each.
     pub const ALL_CPUS: u32 = 1;
-    /// Those of the program's threads; who took the CPU is not known.
+    /// Those of the program's threads, without the thread that took the CPU.
     pub const PROGRAM: u32 = 2;
 }
 
@@ -42,18 +43,18 @@ pub struct SwitchesBody {
 
 /// Flags of a [`SwitchBody`]'s head.
 pub mod switch_flags {
-    /// The thread left the CPU; else it came onto it.
+    /// The thread left the CPU; without this flag, it got the CPU.
     pub const OUT: u16 = 1;
     /// It left although it could have run on.
     pub const PREEMPTED: u16 = 2;
 }
 
-/// A thread of the program left a CPU, or came onto one.
+/// A thread of the program left a CPU, or got one.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchBody {
     pub tid: i32,
-    /// Who came in its place, or was there before it: 0 nobody (idle), -1 not known.
+    /// The thread that took its place, or that had the CPU before it. 0: none (idle); -1: not known.
     pub other: i32,
     /// Process of `other`; -1 not known.
     pub other_pid: i32,
@@ -67,19 +68,19 @@ pub struct LostBody {
     pub records: u64,
 }
 
-/// A thread, the program's or not, that came onto a CPU behind one of the program's, once for each; or one of the program's
+/// A thread, the program's or not, that got a CPU after one of the program's, once for each; or a thread of the program
 /// that got a name.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskBody {
     pub tid: i32,
     pub pid: i32,
-    /// As [`crate::lock::SchedBody::policy`]; -1 if it was gone already, or only its name is told.
+    /// As [`crate::lock::SchedBody::policy`]; -1 if it had ended already, or if only its name is recorded.
     pub policy: i32,
     pub priority: i32,
     pub nice: i32,
     pub pad: u32,
-    /// Its name, zeros behind it; empty if it was gone already, or names are not told.
+    /// Its name, then zeros; empty if it had ended already, or if names are not recorded.
     pub name: [u8; 16],
 }
 

@@ -1,4 +1,4 @@
-//! A tape that was cut or flipped anywhere gives everything before the damage, then an error that says where.
+//! A tape that was cut or flipped anywhere gives everything before the damage, then an error with the place.
 
 use proptest::prelude::*;
 use std::fs::File;
@@ -65,7 +65,7 @@ fn piece() -> impl Strategy<Value = Piece> {
     ]
 }
 
-/// Writes a tape and says where each chunk ends, the header's first; the index is no chunk of its own here.
+/// Writes a tape and returns where each chunk ends, the header first. The index does not count as a chunk here.
 fn write(path: &Path, pieces: &[Piece], end: bool) -> Vec<u64> {
     let mut w = Writer::create(path, &Header { doorbell: "test".into(), tsc_hz: 3e9, ..Header::default() }).unwrap();
     let mut ends = vec![w.bytes()];
@@ -111,7 +111,7 @@ fn read(path: &Path) -> (Vec<Piece>, bool, Option<TapeError>) {
     all(Reader::open(path))
 }
 
-/// Checks what is read of a tape whose first `whole` chunks (the header not counted; `None`: not even that) are good.
+/// Checks a reader's result for a tape whose first `whole` chunks are good (without the header; `None`: not even that).
 fn check(path: &Path, pieces: &[Piece], ends: &[u64], whole: Option<usize>, damage: u64) {
     let (got, end, error) = read(path);
     let n = whole.unwrap_or(0);
@@ -125,13 +125,13 @@ fn check(path: &Path, pieces: &[Piece], ends: &[u64], whole: Option<usize>, dama
         Some(TapeError::NotATape { .. }) => assert!(damage < 8),
         Some(TapeError::Version { .. }) => assert!((8..12).contains(&damage)),
         Some(e) => panic!("{e}"),
-        // Cut between two chunks, the reader cannot know; the end is missing then. Behind the end nothing is missing.
+        // A cut between two chunks leaves no trace but the missing end. After the end, a cut loses no events.
         None => assert!(end || ends.contains(&damage) || (12..16).contains(&damage), "damage at {damage} was not seen"),
     }
 }
 
-/// A tape that is damaged where it lies. To write all of it again for each flip takes ten times as long: a file system may
-/// write out at once what replaces a file's content.
+/// A tape that is damaged in place. To write all of it again for each flip takes ten times as long: a file system may
+/// immediately write out new content of a file.
 struct InPlace<'a> {
     file: File,
     good: &'a [u8],
@@ -157,7 +157,7 @@ impl Drop for Flipped<'_> {
     }
 }
 
-/// What of the pieces a reader of one image is to see.
+/// The pieces that a reader of one image should return.
 fn of_process(pieces: &[Piece], wanted: u32) -> Vec<Piece> {
     pieces.iter().filter(|p| p.process().is_none_or(|p| p == wanted)).cloned().collect()
 }
@@ -176,7 +176,7 @@ proptest! {
             std::fs::File::options().write(true).open(&path).unwrap().set_len(cut as u64).unwrap();
             let whole = ends.iter().filter(|&&e| e <= cut as u64).count().checked_sub(1);
             check(&path, &pieces, &ends, whole, cut as u64);
-            // A reader of one image finds no index any more, and the same all the same.
+            // A reader of one image finds no index any more, and still returns the same.
             if let (Ok(r), Some(whole)) = (Reader::open(&path), whole) {
                 prop_assert!(!r.has_index());
                 let (got, got_end, _) = all(Ok(r.only(1)));
@@ -195,13 +195,13 @@ proptest! {
         let tape = InPlace::open(&path, &good);
         for at in 0..good.len() {
             let _flipped = tape.flip(at, 1 << bit);
-            // Whatever is flipped, a reader of one image shows nothing that was not written.
+            // Whichever bit is flipped, a reader of one image returns only written pieces.
             if let Ok(r) = Reader::open(&path) {
                 let (got, ..) = all(Ok(r.only(1)));
                 let wanted = of_process(&pieces, 1);
                 prop_assert_eq!(&got[..], &wanted[..got.len()]);
             }
-            // Bytes 12 to 16 say nothing, and padding of up to seven bytes behind a payload is not checked.
+            // Bytes 12 to 16 have no meaning, and padding of up to seven bytes after a payload is not checked.
             let (got, _, error) = read(&path);
             if error.is_none() {
                 prop_assert_eq!(&got, &pieces);
@@ -225,7 +225,7 @@ proptest! {
         prop_assert!(got.is_empty());
     }
 
-    /// A reader of one image gets what a reader of all gets of it, in this order, by the index.
+    /// A reader of one image returns, by the index, the same as a reader of all returns for it, in the same order.
     #[test]
     fn of_one_image_comes_what_it_did(pieces in prop::collection::vec(piece(), 0..60)) {
         let dir = tempfile::tempdir().unwrap();
@@ -246,7 +246,7 @@ proptest! {
         prop_assert_eq!(images.len(), pieces.iter().filter(|p| matches!(p, Piece::Process(_))).count());
     }
 
-    /// What was given up is gone as a whole, and the end fits behind what is left.
+    /// Chunks that were given up are removed as a whole, and the end fits after the others.
     #[test]
     fn given_up_chunks_leave_a_clean_tape(pieces in prop::collection::vec(piece(), 0..100), bytes in 1u64..2000) {
         let dir = tempfile::tempdir().unwrap();
@@ -271,7 +271,7 @@ proptest! {
     }
 }
 
-/// The index leads past what is not wanted: damage there is not even met.
+/// By the index, a reader skips unwanted chunks, and does not even meet damage there.
 #[test]
 fn what_others_did_is_not_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -312,7 +312,7 @@ fn version_1(path: &Path, events: &[(i32, Vec<u8>)], end: Option<&End>) -> Vec<u
     if let Some(end) = end {
         chunk(5, 0, &serde_json::to_vec(end).unwrap());
     }
-    // Chunks are numbered, and each head has a checksum of its own.
+    // Chunks are numbered, and each head has its own checksum.
     let (mut at, mut seq) = (16, 0u64);
     while at < b.len() {
         b[at + 16..at + 24].copy_from_slice(&seq.to_le_bytes());
@@ -436,7 +436,7 @@ fn a_tape_is_the_users_alone_and_takes_nobodys_place_unasked() {
     assert_eq!((mode(&old), old.metadata().unwrap().len()), (0o600, w.bytes()), "nothing of it is left");
 }
 
-/// One that holds the name is written to, so that nobody else gets it in between.
+/// An empty file that reserves the name is written to, so that no other process can take the name in between.
 #[test]
 fn an_empty_file_is_written_to_when_asked_to() {
     let dir = tempfile::tempdir().unwrap();
@@ -447,7 +447,7 @@ fn an_empty_file_is_written_to_when_asked_to() {
     let before = inode(&path);
     Writer::replace(&path, &Header::default()).unwrap();
     assert_eq!(inode(&path), before);
-    // Not one that has another name as well.
+    // Not one that also has another name.
     let (other, link) = (dir.path().join("other"), dir.path().join("link"));
     std::fs::write(&other, "").unwrap();
     std::fs::hard_link(&other, &link).unwrap();
@@ -465,13 +465,13 @@ fn links_to_files_are_not_followed() {
     for l in [&link, &nowhere] {
         assert!(matches!(Writer::create(l, &Header::default()), Err(TapeError::Link(p)) if p == *l));
         assert!(l.symlink_metadata().unwrap().is_symlink());
-        // Asked to, it replaces the link, not what that leads to.
+        // `replace` replaces the link, not its target.
         Writer::replace(l, &Header::default()).unwrap();
         assert!(l.symlink_metadata().unwrap().is_file());
     }
     assert_eq!(std::fs::read(&target).unwrap(), b"mine");
     assert!(!dir.path().join("not there").exists());
-    // To a device they are: nothing there is replaced.
+    // Both write to a device, and replace no file.
     let device = dir.path().join("device");
     symlink("/dev/null", &device).unwrap();
     for make in [Writer::create, Writer::replace] {

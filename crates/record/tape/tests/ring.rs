@@ -1,4 +1,4 @@
-//! One writer, one reader, and what a program that writes over the ring does to them.
+//! One writer, one reader, and the effects of a program that writes over the ring.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ struct Ring {
 
 impl Ring {
     fn new() -> Ring {
-        // SAFETY: a memfd of our own, mapped twice over address space of our own.
+        // SAFETY: a new memfd, mapped twice over address space that was reserved here.
         unsafe {
             let fd = libc::memfd_create(c"ring".as_ptr(), 0);
             assert!(fd >= 0 && libc::ftruncate(fd, BYTES as i64) == 0);
@@ -35,7 +35,7 @@ impl Ring {
     }
 
     fn ends(&self) -> (Writer, Reader) {
-        // SAFETY: mapped as both ask for; one of each.
+        // SAFETY: mapped as both require; one of each.
         unsafe {
             (Writer::new(&*self.head, self.data, BYTES as u64), Reader::new(&*self.head, self.data, BYTES as u64))
         }
@@ -44,7 +44,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: our own mapping.
+        // SAFETY: mapped in `new`.
         unsafe { libc::munmap(self.data.cast(), 2 * BYTES) };
     }
 }
@@ -186,7 +186,7 @@ fn short_events_are_events_like_any_other() {
     assert!(w.push_words(lock::kind::PAIR, 0, 0, body(0).words()), "room was given back");
 }
 
-/// Two threads lose events, each in its ring; both say how many, and no other.
+/// Two threads lose events, each in its ring; each writes the count of its own losses.
 #[test]
 fn a_gap_is_told_by_the_thread_that_lost() {
     let rings = [Ring::new(), Ring::new()];
@@ -206,12 +206,12 @@ fn a_gap_is_told_by_the_thread_that_lost() {
         Events::new(&bytes).filter_map(gap).collect()
     };
     assert_eq!((gaps(&ra), gaps(&rb)), (vec![], vec![]));
-    // By its next event, which is one of the short ones.
+    // Before its next event, which is one of the short ones.
     assert!(pair(&mut a, 20) && pair(&mut b, 20));
     a.publish();
     b.publish();
     assert_eq!((gaps(&ra), gaps(&rb)), (vec![(14, 5, 200)], vec![]));
-    // One that writes no more leaves it to the recorder; the next owner of the ring begins with none.
+    // For a thread that writes no more, the recorder writes it. The next owner of the ring begins with no losses.
     while pair(&mut a, 21) {}
     a.count_gap(2, 1, 80, 22);
     assert!(!a.settle_gap());
@@ -237,7 +237,7 @@ fn a_ring_is_prepared_once_and_before_it_is_written() {
     let mut pieces: Vec<_> = (0..BYTES).step_by(PIECE).map(|at| (start + at, PIECE.min(BYTES))).collect();
     pieces.push((start + BYTES, MAX_EVENT));
     assert_eq!(*PREPARED.lock().unwrap(), pieces);
-    // Whoever takes the ring over finds it prepared.
+    // The next owner finds the ring prepared.
     let (mut w, _) = ring.ends();
     w.prepare_with(|_, _| panic!("once is enough"));
     assert!(w.push_words(lock::kind::PAIR, 0, 0, PairBody::default().words()));

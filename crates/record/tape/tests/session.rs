@@ -1,4 +1,4 @@
-//! How agents and a recorder meet: claims of regions and rings by many threads at once, and what a killed one leaves.
+//! How agents and a recorder meet: claims of regions and rings by many threads at once, and the state that a killed one leaves.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashSet;
@@ -29,7 +29,7 @@ impl Zeroed {
     }
 
     fn rings(&self) -> Rings<'_> {
-        // SAFETY: as above, lives as long as the borrow; only one thread so far.
+        // SAFETY: as above, lives as long as the borrow. There is only one thread so far.
         unsafe {
             let c = self.0.cast::<Control>();
             (&raw mut (*c).small_bytes).write(SMALL_BYTES as u32);
@@ -127,7 +127,7 @@ fn memory_is_not_given_twice_nor_beyond_its_end() {
     assert!(s.take_memory(600) && !s.take_memory(600) && s.take_memory(400) && !s.take_memory(1));
     s.give_memory(600);
     assert!(s.take_memory(600) && !s.take_memory(u64::MAX));
-    // A program that wrote over it makes nothing panic.
+    // A program that wrote over it causes no panic.
     s.memory.store(i64::MAX, Ordering::Relaxed);
     s.give_memory(u64::MAX);
     s.memory.store(i64::MIN, Ordering::Relaxed);
@@ -192,7 +192,7 @@ fn only_a_dead_owner_is_freed() {
     let rings = region.rings();
     let i = rings.claim(z.session(), 5, Size::Small).unwrap();
     let dead = rings.owner(i).unwrap();
-    // It gave the ring back, and another thread, of the same number even, has it.
+    // It gave the ring back, and another thread (even with the same number) has it.
     rings.give_back(i);
     assert!(rings.owner(i).is_none() && !rings.free(i, dead));
     assert_eq!(rings.claim(z.session(), 5, Size::Small), Ok(i));
@@ -221,7 +221,7 @@ fn rings_take_memory_once_and_no_more_than_there_is() {
     }
     assert_eq!(rings.claim(s, 3, Size::Large), Err(NoRing::Taken));
     assert_eq!(rings.used().count(), 3 + LARGE);
-    // Numbers that cannot be.
+    // Impossible numbers.
     rings.control.rings.store(u32::MAX, Ordering::Relaxed);
     assert_eq!(rings.used().count(), RINGS);
 }
@@ -237,7 +237,7 @@ fn rings_lie_beside_each_other_and_behind_the_rest() {
     let region = Zeroed::new(FIXED_BYTES);
     assert!(Geometry::of(region.rings().control).is_some());
     for (small, large) in [(0, 1 << 20), (100_000, 1 << 20), (1 << 20, 4096), (1 << 20, u32::MAX)] {
-        // SAFETY: ours alone.
+        // SAFETY: no other thread has it.
         unsafe {
             let c = region.0.cast::<Control>();
             (&raw mut (*c).small_bytes).write(small);

@@ -28,7 +28,7 @@ impl Thread {
     }
 }
 
-/// What a tape of these threads, each of a process image, says. One tick is a nanosecond.
+/// The locks of a tape of these threads, each of a process image. One tick is a nanosecond.
 pub fn told(header: Header, threads: impl IntoIterator<Item = (u32, i32, Thread)>) -> Locks {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.doorbell");

@@ -11,7 +11,7 @@ const SZ: &[&str] = &["", "_ptsz"];
 const DS: &[&str] = &["", "_ptds"];
 /// The first version had addresses and sizes of 32 bits.
 const V2: &[&str] = &["_v2"];
-/// Both versions take the same.
+/// Both versions take the same arguments.
 const V1_V2: &[&str] = &["", "_v2"];
 const V2_SZ: &[&str] = &["_v2", "_v2_ptsz"];
 const V2_DS: &[&str] = &["_v2", "_v2_ptds"];
@@ -133,7 +133,7 @@ pub const FUNCTIONS: &[Function] = &[
     f(259, "cudaLaunchCooperativeKernel", SZ, Launch, 8).size(Dim3(1)).stream(7).of(Kernel, 0),
     f(260, "cudaGraphLaunch", SZ, GraphLaunch, 2).stream(1).of(Graph, 0),
     f(261, "cudaLaunchHostFunc", SZ, HostFunction, 3).stream(0).of(Code, 1),
-    // What kernels are launched by in programs that CUDA 13 compiled.
+    // Launches kernels in programs that CUDA 13 compiled.
     f(262, "__cudaLaunchKernel", SZ, Launch, 8).size(Dim3(1)).stream(7).of(Kernel, 0),
     f(266, "cudaMemcpy", DS, Copy, 4).size(Word(2)).of(Address, 0).direction(3),
     f(267, "cudaMemcpyAsync", SZ, CopyAsync, 5).size(Word(2)).stream(4).of(Address, 0).direction(3),

@@ -23,11 +23,12 @@ pub enum Chunk {
     ProcessEnd = 7,
     /// A program that could not be recorded: [`super::Unwatched`].
     Unwatched = 8,
-    /// Where each image's chunks lie: [`super::index`].
+    /// The places of each image's chunks: [`super::index`].
     Index = 9,
-    /// What the recording says at a glance, made of it when it had ended: [`super::Writer::add_summary`].
+    /// A summary of the recording, made after it ended: [`super::Writer::add_summary`].
     Summary = 10,
-    /// A place from which the recording can be read without all before it, made with the summary. The head's time is that of the newest submission before it.
+    /// A place from which the recording can be read without all that is before it. Made with the summary. The head's time is that
+    /// of the newest submission before it.
     Checkpoint = 11,
 }
 

@@ -1,9 +1,10 @@
-//! Where each image's chunks lie, so that a reader of one process does not have to go through the others'.
+//! Where each image's chunks are, so that a reader of one process can skip those of the others.
 //!
 //! An extent is a run of chunks of one image; a run may hold chunks of others where two short runs were joined, so a
-//! reader still looks at each head. The payload, all little endian: for each image its index u32, the number of its
-//! extents u32 and those (offset u64, bytes u64, number of the first chunk u64); then the trailer: the offset of this
-//! chunk's head u64 and [`TRAILER`]. The chunk is the last in the file, so the trailer is the file's last 16 bytes.
+//! reader still looks at each head. The payload is little endian. For each image it has its index u32, the number of
+//! its extents u32, and the extents (offset u64, bytes u64, number of the first chunk u64). The trailer follows: the
+//! offset of this chunk's head u64 and [`TRAILER`]. The chunk is the last in the file, so the trailer is the file's
+//! last 16 bytes.
 
 use super::chunk::MAX_CHUNK;
 use std::collections::BTreeMap;
@@ -13,16 +14,16 @@ pub const TRAILER: &[u8; 8] = b"DRBLINDX";
 /// A run of whole chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where the head of the first one is in the file.
+    /// Offset in the file of the first chunk's head.
     pub offset: u64,
     pub bytes: u64,
     /// Number of the first chunk.
     pub seq: u64,
 }
 
-/// Extents of one image, at most: more than that are joined in pairs.
+/// Maximum number of extents of one image: more are joined in pairs.
 const EXTENTS: usize = 4096;
-/// Images that the index holds, at most; a reader goes through the file for others.
+/// Maximum number of images in the index; for others a reader goes through the file.
 const PROCESSES: usize = 1 << 16;
 
 /// Made while chunks are written.
@@ -46,7 +47,7 @@ impl Index {
         }
     }
 
-    /// Forgets what lies at `from` and behind: it was cut off.
+    /// Forgets everything from offset `from` on: it was cut off.
     pub fn cut(&mut self, from: u64) {
         for extents in self.of.values_mut() {
             while let Some(last) = extents.last_mut() {
@@ -60,7 +61,7 @@ impl Index {
         self.of.retain(|_, e| !e.is_empty());
     }
 
-    /// The payload of the index chunk whose head lies at `at`; `None` if it would be longer than a chunk.
+    /// The payload of the index chunk whose head is at offset `at`; `None` if it would be longer than a chunk.
     pub fn encode(&self, at: u64) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         for (process, extents) in &self.of {
@@ -97,7 +98,7 @@ impl Index {
         Some(index)
     }
 
-    /// Where the chunks of an image lie; `None` if the index does not say.
+    /// The extents of an image; `None` if the index lacks it.
     pub fn of(&self, process: u32) -> Option<&[Extent]> {
         self.of.get(&process).map(Vec::as_slice)
     }
@@ -119,7 +120,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Every chunk lies in an extent of its image, however many were joined, and what was cut off in none.
+        /// Every chunk is in an extent of its image, however many were joined. Chunks that were cut off are in none.
         #[test]
         fn no_chunk_is_forgotten(owners in prop::collection::vec((0u32..4, 1u64..9), 0..300), cut in 0usize..300) {
             let mut index = Index::default();

@@ -5,17 +5,16 @@
 //! | 16 | magic `DOORBELL`, version u32, 0 u32 |
 //! | ... | chunks: a head (48 bytes; 40 in version 1), payload, padding to 8 |
 //!
-//! The first chunk is the [`Header`] (JSON), so that a newer writer may say more and an older reader still opens it. One file
-//! holds all processes of a recording: each chunk head carries the index of its process image, or [`WHOLE`] for what concerns
-//! the recording. A [`Process`] chunk begins an image, its events follow as they lay in the rings, a [`ProcessEnd`] ends it.
-//! [`End`] closes a recording that ended as it should; behind it an index says where each image's chunks lie. A summary may
-//! follow, which was made of the recording when it had ended, places to begin at, and another index. A reader gives every chunk before a truncation
-//! or a flipped bit, then an error with the offset. What follows the end is a help only: nothing is missing if it is cut off.
-//! Without an index the reader goes from head to head.
+//! The first chunk is the [`Header`] (JSON), so that a newer writer can add fields and an older reader still opens it. One file holds all processes
+//! of a recording: each chunk head carries the index of its process image, or [`WHOLE`] for chunks that concern the whole recording. A [`Process`]
+//! chunk begins an image, its events follow as they were in the rings, and a [`ProcessEnd`] ends it. [`End`] closes a recording that ended as it
+//! should. After it, an index has the places of each image's chunks. A summary, places to begin at and another index may follow; the summary was
+//! made of the ended recording. A reader returns every chunk before a truncation or a flipped bit, then an error with the offset. All after the end
+//! is an aid: a file without it lacks no events. Without an index the reader goes from head to head.
 //!
-//! Events are packed by zstd where that makes them smaller (`packed.rs`); each chunk is a frame of its own.
+//! Events are packed by zstd where that makes them smaller (`packed.rs`); each chunk is a separate frame.
 //!
-//! Version 1 had no processes: its chunks read as those of image 0. Version 2 packed nothing.
+//! Version 1 had no processes: its chunks read as those of image 0. Version 2 did not pack.
 
 mod chunk;
 mod index;
@@ -40,7 +39,8 @@ const MAGIC: &[u8; 8] = b"DOORBELL";
 /// Layout version of the file that [`Writer`] writes. (There is no 3, which is one flipped bit from 2.)
 pub const VERSION: u32 = 4;
 
-/// Why a tape cannot be written or read. Each text says all: a cause in it is not a `source` too, or it would be said twice.
+/// Why a tape cannot be written or read. Each text is complete: it contains the cause, which is therefore not a `source`; else it would be printed
+/// twice.
 #[derive(Debug, thiserror::Error)]
 pub enum TapeError {
     #[error("{path}: {cause}")]

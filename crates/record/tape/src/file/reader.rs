@@ -19,7 +19,7 @@ pub enum Item {
         /// [`Process::index`]
         process: u32,
         tid: i32,
-        /// None with [`Reader::unread`].
+        /// Empty with [`Reader::unread`].
         bytes: Vec<u8>,
     },
     Clock(Clock),
@@ -28,11 +28,11 @@ pub enum Item {
     ProcessEnd(Box<ProcessEnd>),
     Unwatched(Box<Unwatched>),
     End(Box<End>),
-    /// A summary of all before it, for whoever made it to read.
+    /// A summary of all that is before it, for the code that made it.
     Summary(Vec<u8>),
-    /// What is known at a place, for whoever made it to load ([`Reader::place`]).
+    /// All that is known at a place, for the code that made it ([`Reader::place`] loads it).
     Checkpoint,
-    /// A kind that this version does not know.
+    /// A kind that this version lacks.
     Unknown(u32),
 }
 
@@ -41,12 +41,12 @@ thread_local! {
     static PACKED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Where a payload lies in the file.
+/// Where a payload is in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     pub offset: u64,
     pub len: usize,
-    /// Of events, the time of the first one (ticks of the time stamp counter).
+    /// For events: the time of the first one (ticks of the time stamp counter).
     pub tsc: u64,
     /// Bytes when it is unpacked; 0: it is not packed.
     unpacked: usize,
@@ -91,7 +91,7 @@ enum Wanted {
     NoEvents,
 }
 
-/// Bytes that are read at a time, at most.
+/// Maximum number of bytes that are read at a time.
 const BUFFER: u64 = 1 << 20;
 /// The same where only heads are read.
 const HEADS: usize = 4096;
@@ -102,21 +102,21 @@ pub struct Reader {
     path: PathBuf,
     version: u32,
     at: u64,
-    /// Bytes of the file, as far as was looked; `None`: it is no file that can be read anywhere.
+    /// Bytes of the file when last checked; `None`: not seekable.
     size: Option<u64>,
     seq: u64,
     header: Header,
     done: bool,
-    /// The end was read: what follows is an aid, and nothing is missing if it is cut.
+    /// The end was read. The chunks after it are an aid: a file without them is whole.
     ended: bool,
     wanted: Wanted,
     reads_events: bool,
-    /// What is still to be read after the run at hand, if an index says where that is.
+    /// The runs still to be read after the current one, if the file has an index.
     extents: Option<VecDeque<Extent>>,
-    /// Where the run at hand ends.
+    /// Where the current run ends.
     until: u64,
     place: Place,
-    /// Items made up for a tape of version 1.
+    /// Items that are synthesized for a tape of version 1.
     ahead: VecDeque<Item>,
 }
 
@@ -167,8 +167,8 @@ impl Reader {
         Ok(r)
     }
 
-    /// From here on only what one image did, and what concerns the whole recording. What others did is not even read, if
-    /// the file is one that can be read anywhere. To be called before the first item.
+    /// From here on returns only chunks of one image and of the whole recording. Those of others are not even read, if
+    /// the file is seekable. Call it before the first item.
     pub fn only(mut self, process: u32) -> Reader {
         self.wanted = Wanted::Process(process);
         self.extents = self.index().map(|index| {
@@ -190,7 +190,7 @@ impl Reader {
     /// From here on events come without their bytes, which are not read and not checked: [`Reader::place`] loads them.
     pub fn unread(mut self) -> Reader {
         self.reads_events = false;
-        // (Of what is not read, little should come along.)
+        // (A small buffer: else most of what it reads would be skipped.)
         let at = self.at;
         if self.file.get_ref().metadata().is_ok_and(|m| m.is_file())
             && let Ok(file) = self.file.get_ref().try_clone()
@@ -212,17 +212,17 @@ impl Reader {
         self.version
     }
 
-    /// Where the payload of the last item lies.
+    /// Where the payload of the last item is.
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// Bytes of the file that were gone through so far.
+    /// Bytes of the file that were read or skipped so far.
     pub fn bytes(&self) -> u64 {
         self.at
     }
 
-    /// The next chunk; `None` at the end of the file. After an error nothing more comes.
+    /// The next chunk; `None` at the end of the file, and after an error.
     pub fn item(&mut self) -> Result<Option<Item>, TapeError> {
         if let Some(item) = self.ahead.pop_front() {
             return Ok(Some(item));
@@ -267,7 +267,7 @@ impl Reader {
                 6 => Item::Process(serde_json::from_slice(&payload).map_err(damaged)?),
                 7 => Item::ProcessEnd(serde_json::from_slice(&payload).map_err(damaged)?),
                 8 => Item::Unwatched(serde_json::from_slice(&payload).map_err(damaged)?),
-                // The index: it says nothing but where things are.
+                // The index has only places of chunks.
                 9 => continue,
                 10 => Item::Summary(payload),
                 11 => Item::Checkpoint,
@@ -284,7 +284,7 @@ impl Reader {
         }
     }
 
-    /// Goes where the next wanted run begins. False: there is none.
+    /// Seeks to the begin of the next wanted run. False: there is none.
     fn next_extent(&mut self) -> Result<bool, TapeError> {
         let Some(e) = self.extents.as_mut().and_then(VecDeque::pop_front) else { return Ok(false) };
         let io_err = |cause| TapeError::Io { path: self.path.clone(), cause };
@@ -345,7 +345,7 @@ impl Reader {
         Ok(Some((h, payload)))
     }
 
-    /// Goes on `n` bytes from `at`, where it is; false if the file ends before.
+    /// Skips `n` bytes from `at`, the current offset; false if the file ends before.
     fn skip(&mut self, at: u64, n: u64) -> io::Result<bool> {
         if self.size.is_some_and(|size| at.saturating_add(n) > size) {
             // (It may have grown.)
@@ -400,7 +400,7 @@ pub struct Image {
 }
 
 impl Reader {
-    /// All images of a tape, in the order in which they began, and the damage behind which there may be more.
+    /// All images of a tape, in the order in which they began, and the damage after which there may be more.
     pub fn images(path: &Path) -> Result<(Vec<Image>, Option<TapeError>), TapeError> {
         let mut r = Reader::open(path)?.without_events();
         let mut images: Vec<Image> = Vec::new();
@@ -425,7 +425,7 @@ impl Reader {
     }
 }
 
-/// Runs in the order of the file, none over another.
+/// Runs in the order of the file, without overlap.
 fn union<'a>(extents: impl Iterator<Item = &'a Extent>) -> VecDeque<Extent> {
     let mut all: Vec<Extent> = extents.copied().collect();
     all.sort_by_key(|e| e.offset);
@@ -442,7 +442,7 @@ fn union<'a>(extents: impl Iterator<Item = &'a Extent>) -> VecDeque<Extent> {
     out
 }
 
-/// `None`: it is no file that can be read anywhere.
+/// `None`: not seekable.
 fn size_of(file: &File) -> Option<u64> {
     file.metadata().ok().filter(|m| m.is_file()).map(|m| m.len())
 }

@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Everything about the recording and the machine that the events do not say.
+/// Facts about the recording and the machine that are not in the events.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Header {
     /// doorbell's version.
     pub doorbell: String,
-    /// Of the first program. Absent with `--no-args`.
+    /// The first program's. Absent with `--no-args`.
     pub args: Option<Vec<String>>,
     pub exe: String,
     /// RFC 3339, UTC.
@@ -28,7 +28,7 @@ pub struct Header {
     pub no_data: bool,
     /// Locks were recorded (`--locks`).
     pub locks: bool,
-    /// Of these only waits, and the holds that they were for (`--locks=waits`).
+    /// Only waits for locks, and the holds that they were for (`--locks=waits`).
     pub lock_waits: bool,
     /// Python frames were asked for (`--python`).
     pub python: bool,
@@ -39,11 +39,11 @@ pub struct Header {
     pub extra: serde_json::Map<String, serde_json::Value>,
 }
 
-/// Why the newest part of a recording was saved, and what was left out of it on purpose.
+/// Why the newest part of a recording was saved, and what was deliberately left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Saved {
-    /// What was waited for: `call > 5ms`, `SIGUSR1`, `the program ended`; `part` of a recording in parts.
+    /// The trigger: `call > 5ms`, `SIGUSR1`, `the program ended`; `part` for a recording in parts.
     pub reason: String,
     /// What happened, in words. May be empty.
     pub what: String,
@@ -51,17 +51,17 @@ pub struct Saved {
     pub tsc: u64,
     /// Number of the file in this recording, from 1.
     pub number: u32,
-    /// Time stamp counter where the part begins: everything that is known from there on is in it. 0: nothing was left out.
+    /// Time stamp counter where the part begins: it is complete from there on. 0: it is the whole recording.
     pub from_tsc: u64,
-    /// Seconds from there to the save; 0 of a part of a recording in parts, whose end says it.
+    /// Seconds from there to the save; 0 for a part of a recording in parts, which has it in its [`End`].
     pub seconds: f64,
-    /// Of the time before: events that tell only of one moment, with their bytes, and doorbells among them.
+    /// Left out from the time before: events that concern only one moment, with their bytes, and the doorbells among them.
     pub events: u64,
     pub bytes: u64,
     pub doorbells: u64,
     /// Processes that ended before.
     pub processes: u64,
-    /// Driver calls, names and other lasting things for which the memory was too small. What they said is not known.
+    /// Driver calls, names and other lasting facts for which the memory was too small. They are lost.
     pub forgotten: u64,
 }
 
@@ -89,12 +89,12 @@ pub struct Process {
     pub ppid: i32,
     /// The image of the nearest process above it that is recorded.
     pub parent: Option<u32>,
-    /// The processes between, which record nothing (shells, launchers), the nearest first; up to the first program if none
-    /// above it is recorded.
+    /// The unrecorded processes between (shells, launchers), the nearest first; up to the first program if none above it
+    /// is recorded.
     pub through: Vec<Ancestor>,
-    /// Images of this process so far: 0 for the first, one more after each exec.
+    /// How many images this process had before: 0 for the first, one more after each exec.
     pub image: u32,
-    /// Empty with `--no-args`, or if /proc did not say it.
+    /// Empty with `--no-args`, or if /proc lacked it.
     pub exe: String,
     /// Absent with `--no-args`.
     pub args: Option<Vec<String>>,
@@ -108,11 +108,11 @@ pub struct Process {
 #[serde(default)]
 pub struct Ancestor {
     pub pid: i32,
-    /// As /proc/PID/comm says it. Empty with `--no-args`.
+    /// From /proc/PID/comm. Empty with `--no-args`.
     pub name: String,
 }
 
-/// Which part of a job a process is, as its launcher says in the environment.
+/// Which part of a job a process is, from its launcher's environment variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Rank {
@@ -147,15 +147,15 @@ pub struct ProcessEnd {
     pub gap_bytes: u64,
     /// Doorbells that went by in pauses.
     pub paused_doorbells: u64,
-    /// What became of Python's frames, if they were asked for: one of [`crate::python::state`].
+    /// The state of Python's frames, if they were requested: one of [`crate::python::state`].
     pub python: u32,
-    /// What became of the ends of its kernels, if they were asked for.
+    /// Counts of its kernels' ends, if they were requested.
     pub kernel_ends: Option<KernelEnds>,
-    /// What the agent had trouble with, in words.
+    /// The agent's troubles, in words.
     pub trouble: Vec<String>,
-    /// Channels as they stood at the end, in particular those that the program did not free.
+    /// Channels at the end, in particular those that the program did not free.
     pub channels: Vec<EndChannel>,
-    /// Everything that this image did, as far as it was to be recorded, is on the tape.
+    /// The tape has everything of this image that was to be recorded.
     pub complete: bool,
     /// Why not, in words.
     pub incomplete_because: Vec<String>,
@@ -165,18 +165,19 @@ pub struct ProcessEnd {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KernelEnds {
-    /// Kernels that were told to store their end, those of graphs when they were uploaded.
+    /// Kernels that were made to store their end; kernels of graphs count when the graph is uploaded.
     pub stamped: u64,
     /// Ends on the tape.
     pub ends: u64,
-    /// Without a stamp: all slots were in use; the program uses the words itself; the QMD has a version that is not known; the channel has no shadow.
+    /// Kernels without a stamp, by reason: all slots were in use, the program uses the words itself, the QMD's version is
+    /// unknown, the channel has no shadow.
     pub slots_full: u64,
     pub words_in_use: u64,
     pub other_version: u64,
     pub no_shadow: u64,
-    /// CUPTI was active. 0 on older tapes, as is what follows.
+    /// CUPTI was active. 0 on older tapes, as is the next field.
     pub by_cupti: u64,
-    /// Stamped, and the end did not come while many younger ones did.
+    /// Stamped, but the end was not stored although many later ones were.
     pub given_up: u64,
 }
 
@@ -184,7 +185,7 @@ pub struct KernelEnds {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Unwatched {
-    /// Of the first one; 0 if it is not known.
+    /// The first one's; 0 if it is not known.
     pub pid: i32,
     /// The process that started it.
     pub ppid: i32,
@@ -196,7 +197,7 @@ pub struct Unwatched {
     pub why: String,
     /// Time stamp counter when it was noted; 0 in a chunk that only counts.
     pub tsc: u64,
-    /// How often the same was noted: 1 for the first, and at the end of the recording how many came after it.
+    /// How often the same was noted: 1 for the first, and, at the end of the recording, the number of the others.
     pub count: u64,
 }
 
@@ -204,9 +205,9 @@ pub struct Unwatched {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct End {
-    /// What became of the first program: `exited 0`, `killed by signal 9`, `recording stopped early: the disk is full` ...
+    /// How the first program ended: `exited 0`, `killed by signal 9`, `recording stopped early: the disk is full` ...
     pub how: String,
-    /// Of the first program, as are its exit code and signal.
+    /// The first program's, as are the exit code and the signal.
     pub pid: i32,
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
@@ -221,30 +222,30 @@ pub struct End {
     pub gap_bytes: u64,
     /// Doorbells that went by in pauses.
     pub paused_doorbells: u64,
-    /// What the agents had trouble with, in words.
+    /// The agents' troubles, in words.
     pub trouble: Vec<String>,
-    /// Those of the image, if there is just one; else see each [`ProcessEnd`].
+    /// The image's, if there is just one; else see each [`ProcessEnd`].
     pub channels: Vec<EndChannel>,
     /// True if an agent ever reported in.
     pub agent: bool,
     /// Images that were recorded.
     pub processes: u32,
-    /// What the recorder itself has used.
+    /// The recorder's own use of the machine.
     pub recorder_use: Option<RecorderUse>,
-    /// Everything that was to be recorded is on the tape. For a tape of version 1 it is judged by what that says.
+    /// The tape has everything that was to be recorded. For a tape of version 1 see `judge`.
     pub complete: bool,
     /// Why not, in words, the most important first.
     pub incomplete_because: Vec<String>,
 }
 
-/// What a recorder has used of the machine.
+/// A recorder's use of the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RecorderUse {
     /// CPU time of all its threads.
     pub user_seconds: f64,
     pub system_seconds: f64,
-    /// The most memory that was resident, with the rings that it shares with the program.
+    /// Maximum of resident memory, including the rings that it shares with the program.
     pub peak_memory_bytes: u64,
 }
 
@@ -261,7 +262,7 @@ impl End {
         self.processes = self.agent.into();
     }
 
-    /// The same of the one image of a tape of version 1.
+    /// The same, for the one image of a tape of version 1.
     pub(super) fn of_the_only_process(&self) -> ProcessEnd {
         let e = self.clone();
         ProcessEnd {
@@ -288,7 +289,7 @@ impl End {
     }
 }
 
-/// A channel's last state, read from shared memory after the program ended (also after `kill -9`).
+/// A channel's last state, read from shared memory after the program ended, also after `kill -9`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EndChannel {
@@ -303,7 +304,8 @@ pub struct EndChannel {
     pub entries: u64,
     pub rings: u64,
     pub lost: u64,
-    /// GP_PUT in the shadow USERD at the end, if there is one: differs from `put` if the program died between writing it and ringing.
+    /// GP_PUT in the shadow USERD at the end, if there is one. It differs from `put` if the program died after writing it
+    /// and before ringing.
     pub final_put: Option<u32>,
 }
 

@@ -17,13 +17,13 @@ pub struct Writer {
     path: PathBuf,
     seq: u64,
     bytes: u64,
-    /// None where chunks were written by another.
+    /// None where another writer wrote earlier chunks.
     index: Option<Index>,
-    /// Where the last chunks began, with their numbers (never the header): what can be given up to make room for the end.
+    /// Offsets and numbers of the last chunks (never the header), which can be given up to make room for the end.
     recent: std::collections::VecDeque<(u64, u64)>,
-    /// A small chunk as it is written.
+    /// Buffer for a small chunk.
     small: Vec<u8>,
-    /// None while it is at work, and before it was.
+    /// None while it packs, and before its first use.
     packer: Option<Packer>,
 }
 
@@ -51,8 +51,8 @@ impl Writer {
         Writer::begin(file, path, header)
     }
 
-    /// As [`Writer::create`], but takes the place of a file or a link that has the name already. Whoever has the old file
-    /// open keeps it; where the link led to stays as it is. An empty file is written to: it may hold the name for us.
+    /// As [`Writer::create`], but replaces a file or a link that has the name already. Processes that have the old file open keep it, and a link's target
+    /// stays as it is. An empty file is written to: it may reserve the name.
     pub fn replace(path: &Path, header: &Header) -> Result<Writer, TapeError> {
         let err = |cause| TapeError::Io { path: path.into(), cause };
         if let Some(file) = open_empty(path) {
@@ -65,7 +65,7 @@ impl Writer {
         Writer::create(path, header)
     }
 
-    /// Writes to a file that is open and empty, under whatever name; `path` is for errors.
+    /// Writes to a file that is open and empty. Its name does not matter; `path` is for errors.
     pub fn begin(file: File, path: &Path, header: &Header) -> Result<Writer, TapeError> {
         let err = |cause| TapeError::Io { path: path.into(), cause };
         let (index, recent) = (Some(Index::default()), Default::default());
@@ -80,8 +80,8 @@ impl Writer {
         Ok(w)
     }
 
-    /// Goes on in a copy of a recording that is still made: of `file` it keeps so many bytes, which are so many whole chunks ([`Writer::bytes`],
-    /// [`Writer::chunks`] of the other writer). What is closed here has no index.
+    /// Continues in a copy of a recording that is still being written. It keeps the first `bytes` bytes of `file`, which are `chunks` whole chunks
+    /// ([`Writer::bytes`], [`Writer::chunks`] of the other writer). The recording gets no index here.
     pub fn go_on(mut file: File, path: &Path, bytes: u64, chunks: u64) -> io::Result<Writer> {
         file.set_len(bytes)?;
         file.seek(io::SeekFrom::Start(bytes))?;
@@ -112,7 +112,7 @@ impl Writer {
         written
     }
 
-    /// The same with what a [`Packer`] made of them; `None`: they stay as they are.
+    /// The same with a [`Packer`]'s result; `None`: they are not packed.
     pub fn packed_events(&mut self, process: u32, tid: i32, events: &[u8], packed: Option<&[u8]>) -> io::Result<()> {
         match packed {
             Some(packed) => self.chunk_of(process, tid, events, packed, events.len() as u32),
@@ -120,7 +120,8 @@ impl Writer {
         }
     }
 
-    /// A chunk of events that was made before: packed, with `unpacked` bytes, or as it is where that is 0. `tsc`: of the first event.
+    /// Appends a chunk of events that was made before. It is packed and has `unpacked` bytes without packing, or is not packed where that is 0. `tsc`:
+    /// the first event's.
     pub fn made_events(&mut self, process: u32, tid: i32, tsc: u64, payload: &[u8], unpacked: u32) -> io::Result<()> {
         self.chunk(Chunk::Events, process, tid, tsc, payload, unpacked)
     }
@@ -134,8 +135,8 @@ impl Writer {
         self.chunk(Chunk::Events, process, tid, tsc, payload, unpacked)
     }
 
-    /// On a full disk: cuts off the last chunks until `bytes` are free for what must still be written. False if there were
-    /// not enough of them; then as many as there were are cut off.
+    /// On a full disk: cuts off the last chunks until `bytes` are free for those that must still be written. False if not enough chunks were left; they
+    /// are cut off all the same.
     pub fn give_up(&mut self, bytes: u64) -> io::Result<bool> {
         let full = self.bytes;
         while let Some((at, seq)) = self.recent.pop_back() {
@@ -170,7 +171,7 @@ impl Writer {
         self.json(Chunk::Note, WHOLE, &text)
     }
 
-    /// Closes the recording. The index behind the end is left out if there is no room for it.
+    /// Closes the recording. The index after the end is left out if there is no room for it.
     pub fn end(&mut self, e: &End) -> io::Result<()> {
         self.json(Chunk::End, WHOLE, e)?;
         if let Some(index) = self.index.as_ref().and_then(|index| index.encode(self.bytes)) {
@@ -179,11 +180,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds a summary to a recording that has ended, and an index behind it. False: the file does not end with an index, has no room for another, or is
-    /// none of this version. What was in the file stays as it is, also where writing fails or ends half-way: then the file is cut back, or a reader stops
-    /// behind the end of the recording.
+    /// Adds a summary to a recording that has ended, and an index after it. False: the file does not end with an index, has no room for another, or has
+    /// another version. The recording stays as it is, also where writing fails or stops half-way. Then the file is cut back, or a reader stops after the
+    /// end of the recording.
     ///
-    /// `checkpoints`: the places to begin at, each with the time of its head.
+    /// `checkpoints`: the places to begin at, each with the time for its head.
     pub fn add_summary(
         path: &Path,
         summary: &[u8],
@@ -274,7 +275,7 @@ impl Writer {
     }
 }
 
-/// A file that was not there. Nothing is followed: O_EXCL refuses a link, wherever it leads.
+/// A file that did not exist. Links are not followed: O_EXCL refuses them, wherever they lead.
 fn open_new(path: &Path) -> io::Result<File> {
     let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
     // (The mode above is subject to the umask and to default ACLs.)
@@ -282,7 +283,7 @@ fn open_new(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// A file of nothing, of ours alone.
+/// An empty file of this user, without another name.
 fn open_empty(path: &Path) -> Option<File> {
     let file = File::options().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
     let m = file.metadata().ok()?;
@@ -292,7 +293,7 @@ fn open_empty(path: &Path) -> Option<File> {
     (empty && ours && file.set_permissions(Permissions::from_mode(0o600)).is_ok()).then_some(file)
 }
 
-/// What `path` leads to, if that is a pipe, a socket or a device: writing there destroys nothing. `None`: it is not.
+/// Opens the pipe, socket or device that `path` leads to: writing there destroys no file. `None`: it is none of these.
 fn open_special(path: &Path) -> io::Result<Option<File>> {
     let special = |m: &std::fs::Metadata| {
         let t = m.file_type();
@@ -300,7 +301,7 @@ fn open_special(path: &Path) -> io::Result<Option<File>> {
     };
     match path.metadata() {
         Ok(m) if special(&m) => {}
-        // (A directory: opening says so best.)
+        // (A directory: `open` has the best error for it.)
         Ok(m) if m.is_dir() => {}
         Ok(_) => return Ok(None),
         // A link that leads nowhere.
@@ -308,6 +309,6 @@ fn open_special(path: &Path) -> io::Result<Option<File>> {
         Err(e) => return Err(e),
     }
     let file = File::options().write(true).open(path)?;
-    // Judged again by what was opened: the name may lead elsewhere by now. Nothing was truncated.
+    // Checked again on the open file, because the name may lead elsewhere by now. It was not truncated.
     Ok(special(&file.metadata()?).then_some(file))
 }
