@@ -43,6 +43,7 @@ mod region;
 mod rights;
 mod saving;
 mod sched;
+mod scrubbing;
 mod shared_session;
 mod signals;
 mod steal;

@@ -8,6 +8,7 @@ use crate::counters::Counters;
 use crate::last::Newest;
 use crate::parts::Parts;
 use crate::saving::Request;
+use crate::scrubbing::Scrubbing;
 use crate::writing::{Piece, Progress, Store, Writing};
 use std::io;
 use std::sync::Arc;
@@ -47,6 +48,8 @@ pub struct Output {
     pub counters: Counters,
     /// Room that was not used.
     room: Vec<u8>,
+    /// Takes the data out here, where no thread does.
+    scrubbing: Option<Scrubbing>,
 }
 
 /// Who writes.
@@ -57,6 +60,8 @@ enum By {
         /// Memory of pieces that were written.
         spare: Receiver<Vec<u8>>,
         thread: JoinHandle<Option<Store>>,
+        /// The thread in front of it, which takes the data out.
+        scrubs: Option<JoinHandle<()>>,
     },
     /// While one takes over from the other.
     Nobody,
@@ -66,8 +71,9 @@ impl Output {
     /// `no_data`: what the program sends within its commands is left out.
     pub fn new(store: Store, limit: Option<u64>, no_data: bool, tsc_hz: f64) -> Output {
         let progress = Arc::new(Progress::default());
-        let by = By::Us(Box::new(Writing::new(store, limit, no_data, progress.clone())));
-        Output { by, progress, notes: 0, counters: Counters::new(tsc_hz), room: Vec::new() }
+        let by = By::Us(Box::new(Writing::new(store, limit, progress.clone())));
+        let scrubbing = no_data.then(Scrubbing::default);
+        Output { by, progress, notes: 0, counters: Counters::new(tsc_hz), room: Vec::new(), scrubbing }
     }
 
     /// From here on a thread writes; without one, all goes on as before. (Not before the program is started: glibc takes a signal for its own use with
@@ -84,10 +90,29 @@ impl Output {
                 writing.give_back(back);
                 // (It waits for this.)
                 let _ = give.send((writing, from));
-                By::Thread { to, spare, thread }
+                let (to, scrubs) = self.start_scrubbing(to, between);
+                By::Thread { to, spare, thread, scrubs }
             }
             Err(_) => By::Us(writing),
         };
+    }
+
+    /// Has a thread take the data out, if it is to be taken out: what to send to, and the thread.
+    fn start_scrubbing(
+        &mut self,
+        to: SyncSender<Piece>,
+        between: usize,
+    ) -> (SyncSender<Piece>, Option<JoinHandle<()>>) {
+        let Some(scrubbing) = self.scrubbing.take() else { return (to, None) };
+        let ((first, from), second) = (sync_channel(between), to.clone());
+        match std::thread::Builder::new().name("scrub".into()).spawn(move || scrubbing.run(&from, &second)) {
+            Ok(thread) => (first, Some(thread)),
+            Err(_) => {
+                // (No event has come yet of which it would have to know.)
+                self.scrubbing = Some(Scrubbing::default());
+                (to, None)
+            }
+        }
     }
 
     /// Why nothing more is written.
@@ -168,7 +193,10 @@ impl Output {
         self.send(Piece::Beside(Box::new(what)));
     }
 
-    fn send(&mut self, piece: Piece) {
+    fn send(&mut self, mut piece: Piece) {
+        if let Some(scrubbing) = &mut self.scrubbing {
+            scrubbing.clean(&mut piece);
+        }
         match &mut self.by {
             By::Us(writing) => writing.take(piece),
             // (The thread ends only after this side.)
@@ -184,8 +212,10 @@ impl Output {
     pub fn close(self) -> io::Result<Closing> {
         let store = match self.by {
             By::Us(writing) => Some(writing.end()),
-            By::Thread { to, thread, .. } => {
+            By::Thread { to, thread, scrubs, .. } => {
                 drop(to);
+                let scrubbed = scrubs.map_or(Ok(()), JoinHandle::join);
+                scrubbed.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }
             By::Nobody => None,
@@ -280,9 +310,73 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Instant;
-    use tape::file::Header;
+    use tape::event::{EntryBody, Head, bytes_of, kind};
+    use tape::file::{Header, Item, Reader};
 
     const MIB: usize = 1 << 20;
+    const SECRET: u32 = 0x5ec2_e700;
+
+    /// Entries of one thread, numbered from `first` on, each with 100 words of data.
+    fn entries(first: u64, n: u64) -> Vec<u8> {
+        let one = |seq: u64| {
+            // LOAD_INLINE_DATA of the compute class, and its words.
+            let words: Vec<u32> = std::iter::once(0x6063_206d).chain([SECRET; 99]).collect();
+            let body = EntryBody { gp: 100 << 42, seq, words: 100, ..EntryBody::default() };
+            let len = 16 + size_of::<EntryBody>() as u32 + 400;
+            let head = Head { kind: kind::ENTRY, flags: 0, len, tsc: seq };
+            let words = words.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<_>>();
+            [bytes_of(&head), bytes_of(&body), &words].concat()
+        };
+        (first..first + n).flat_map(one).collect()
+    }
+
+    /// Large pieces are handed on as they are, small ones are gathered. Either way a thread's events keep their order, and without data there is none, with
+    /// threads of doorbell's and without.
+    #[test]
+    fn large_and_small_pieces_keep_their_order() {
+        let dir = tempfile::tempdir().unwrap();
+        for (threads, no_data, limit) in
+            [(true, false, None), (true, true, None), (false, true, None), (true, true, Some(1 << 30))]
+        {
+            let path = dir.path().join(format!("{threads}-{no_data}-{limit:?}"));
+            let writer = Writer::create(&path, &Header { tsc_hz: 1e9, ..Header::default() }).unwrap();
+            let mut out = Output::new(Store::File(Box::new(writer)), limit, no_data, 1e9);
+            if threads {
+                out.start_thread();
+            }
+            let mut next = [0; 2];
+            for n in [1, 400, 3, 3, 200, 150, 2000, 10] {
+                for (tid, next) in (7..).zip(next.iter_mut()) {
+                    let bytes = entries(*next, n);
+                    out.events(0, vec![(tid, bytes.len())], bytes);
+                    *next += n;
+                }
+            }
+            if threads {
+                let mut room = || {
+                    (0..1000).find_map(|_| {
+                        Some(out.room()).filter(|room| room.capacity() > 0).or_else(|| {
+                            std::thread::sleep(A_MOMENT);
+                            None
+                        })
+                    })
+                };
+                assert!(room().is_some(), "memory is used again");
+            }
+            drop(out.close().unwrap());
+            let mut seen = [0; 2];
+            let mut reader = Reader::open(&path).unwrap();
+            while let Ok(Some(item)) = reader.item() {
+                let Item::Events { tid, bytes, .. } = item else { continue };
+                for event in Events::new(&bytes) {
+                    assert_eq!(event.head.tsc, seen[tid as usize - 7]);
+                    seen[tid as usize - 7] += 1;
+                }
+                assert_eq!(bytes.windows(4).any(|w| w == SECRET.to_ne_bytes()), !no_data);
+            }
+            assert_eq!(seen, next);
+        }
+    }
 
     /// A disk that stalls: the rings are emptied further, up to a bound of memory, and all is written once it goes on.
     #[test]

@@ -7,7 +7,6 @@ use crate::output::{Dropped, describe};
 use crate::packing::{self, Packed, Packing};
 use crate::parts::Parts;
 use crate::saving::Request;
-use redact::Scrubber;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -176,8 +175,6 @@ pub struct Writing {
     packing: Option<Packing>,
     /// For memory that can be used again.
     back: Option<SyncSender<Vec<u8>>>,
-    /// What takes the data out of each process's events, if they are not wanted.
-    scrubbers: Option<BTreeMap<u32, Scrubber>>,
     gathered: BTreeMap<(u32, i32), Gathered>,
     /// Bytes of all of them, and when the first came.
     bytes: usize,
@@ -187,7 +184,7 @@ pub struct Writing {
 }
 
 impl Writing {
-    pub fn new(store: Store, limit: Option<u64>, no_data: bool, progress: Arc<Progress>) -> Writing {
+    pub fn new(store: Store, limit: Option<u64>, progress: Arc<Progress>) -> Writing {
         let (gathered, dropped) = Default::default();
         Writing {
             most: store.most(),
@@ -196,7 +193,6 @@ impl Writing {
             progress,
             packing: None,
             back: None,
-            scrubbers: no_data.then(BTreeMap::new),
             gathered,
             bytes: 0,
             since: Instant::now(),
@@ -268,11 +264,8 @@ impl Writing {
         self.store
     }
 
-    fn events(&mut self, process: u32, threads: &[(i32, usize)], mut bytes: Vec<u8>) {
+    fn events(&mut self, process: u32, threads: &[(i32, usize)], bytes: Vec<u8>) {
         self.progress.take(&bytes);
-        if let Some(of_process) = &mut self.scrubbers {
-            of_process.entry(process).or_default().clean(&mut bytes);
-        }
         // (As at a high rate: nothing is copied.)
         if let [(tid, n)] = threads
             && *n >= ENOUGH
@@ -385,9 +378,6 @@ impl Writing {
         if anyway {
             self.write_all();
         }
-        if let (Beside::ProcessEnd(e), Some(scrubbers)) = (&what, &mut self.scrubbers) {
-            scrubbers.remove(&e.index);
-        }
         if (anyway || self.progress.stopped().is_none())
             && let Err(e) = self.store.beside(what)
         {
@@ -403,63 +393,4 @@ impl Writing {
 /// Memory of events that were copied or written goes to the thread that empties the rings. (Where there is enough of it already, it is freed.)
 fn use_again(back: Option<&SyncSender<Vec<u8>>>, memory: Vec<u8>) {
     let _ = back.map(|back| back.try_send(memory));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::mpsc::sync_channel;
-    use tape::event::{EntryBody, Events, Head, bytes_of, kind};
-    use tape::file::{Header, Item, Reader};
-
-    const SECRET: u32 = 0x5ec2_e700;
-
-    /// Entries of one thread, numbered from `first` on, each with 100 words of data.
-    fn entries(first: u64, n: u64) -> Vec<u8> {
-        let one = |seq: u64| {
-            // LOAD_INLINE_DATA of the compute class, and its words.
-            let words: Vec<u32> = std::iter::once(0x6063_206d).chain([SECRET; 99]).collect();
-            let body = EntryBody { gp: 100 << 42, seq, words: 100, ..EntryBody::default() };
-            let len = 16 + size_of::<EntryBody>() as u32 + 400;
-            let head = Head { kind: kind::ENTRY, flags: 0, len, tsc: seq };
-            let words = words.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<_>>();
-            [bytes_of(&head), bytes_of(&body), &words].concat()
-        };
-        (first..first + n).flat_map(one).collect()
-    }
-
-    /// Large pieces are handed on as they are, small ones are gathered; either way a thread's events keep their order, and without data there is none.
-    #[test]
-    fn large_and_small_pieces_keep_their_order() {
-        let dir = tempfile::tempdir().unwrap();
-        for (no_data, limit) in [(false, None), (true, None), (true, Some(1 << 30))] {
-            let path = dir.path().join(format!("{no_data}-{limit:?}"));
-            let writer = Writer::create(&path, &Header { tsc_hz: 1e9, ..Header::default() }).unwrap();
-            let mut writing = Writing::new(Store::File(Box::new(writer)), limit, no_data, Arc::default());
-            let (back, spare) = sync_channel(4);
-            writing.give_back(back);
-            let mut next = [0; 2];
-            for n in [1, 400, 3, 3, 200, 150, 2000, 10] {
-                for (tid, next) in next.iter_mut().enumerate() {
-                    let bytes = entries(*next, n);
-                    writing.progress.wait(&bytes);
-                    writing.take(Piece::Events { process: 0, threads: vec![(7 + tid as i32, bytes.len())], bytes });
-                    *next += n;
-                }
-            }
-            drop(writing.end());
-            assert!(spare.try_iter().count() > 0, "memory is used again");
-            let mut seen = [0; 2];
-            let mut reader = Reader::open(&path).unwrap();
-            while let Ok(Some(item)) = reader.item() {
-                let Item::Events { tid, bytes, .. } = item else { continue };
-                for event in Events::new(&bytes) {
-                    assert_eq!(event.head.tsc, seen[tid as usize - 7]);
-                    seen[tid as usize - 7] += 1;
-                }
-                assert_eq!(bytes.windows(4).any(|w| w == SECRET.to_ne_bytes()), !no_data);
-            }
-            assert_eq!(seen, next);
-        }
-    }
 }
