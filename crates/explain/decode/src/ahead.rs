@@ -1,7 +1,7 @@
-//! Reading ahead: one thread reads a tape and merges its threads while another makes sense of what was read.
+//! Reading ahead: one thread reads a tape and merges its threads while another decodes the events.
 //!
-//! What comes is what [`Merge`] gives, in its order. Batches go to and fro between the two, so memory is bounded and nothing is
-//! allocated anew once they have grown.
+//! The steps are those of [`Merge`], in its order. The two threads pass the same batches back and forth. Memory is therefore
+//! bounded, and nothing is allocated once the batches have grown.
 
 use crate::merge::{Merge, Position, Raw, Step, Submission};
 use crate::recording::{InsightError, Recording, Source};
@@ -25,7 +25,7 @@ struct Batch {
     stray: usize,
     /// Where the next one begins, if that was asked for.
     position: Option<Position>,
-    /// Nothing comes after this batch.
+    /// Set in the last batch.
     end: Option<Result<(), InsightError>>,
 }
 

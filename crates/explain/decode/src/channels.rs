@@ -1,12 +1,12 @@
-//! The channels of a recording and what each of them owes.
+//! The channels of a recording, and the entries that each of them lacks.
 //!
-//! A slot of the agent's table is used again after its channel was freed; each use is a channel of its own here, told
-//! apart by `generation`.
+//! The agent reuses a slot of its table after that slot's channel was freed. Each use is a separate channel here,
+//! identified by `generation`.
 //!
-//! How losses are counted, each once: a channel's loss is the number of entries that its final GP_PUT accounts for minus
-//! the entries on the tape with all that the tap could have kept. A gap that the agent counted is part of that number
-//! whenever the channel's final GP_PUT is known. So the recording's loss is the larger of the two totals: what the
-//! channels miss, and what the gaps counted.
+//! How losses are counted, each once: a channel's loss is the number of entries that its final GP_PUT accounts for,
+//! minus the entries on the tape with all words that the tap could have kept. A gap that the agent counted is part of
+//! that number whenever the channel's final GP_PUT is known. So the recording's loss is the larger of two totals: the
+//! entries that the channels lack, and the losses that the gaps counted.
 
 use schema::channel::{Accounted, Channel, Watch};
 use tape::event::{ChannelBody, watch};
@@ -49,7 +49,7 @@ pub(crate) fn set_token(c: &mut Channel, token: u32) {
     c.chid = Some(if has_runlist { token & 0xfff } else { token });
 }
 
-/// What is counted of a channel beside its row.
+/// A channel's counters that are not in its row.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     /// One more than the highest entry counter seen.
@@ -65,7 +65,7 @@ pub(crate) struct Seen {
 pushbuf::snapshot!(Seen { next_entry, cut, rings, left_out });
 
 impl Seen {
-    /// Settles the account with what was known at the end.
+    /// Settles the account with the state at the end.
     pub fn settle(&self, c: &mut Channel, end: Option<&EndChannel>) {
         if c.accounted_by == Accounted::Seen {
             match end {
@@ -81,7 +81,8 @@ impl Seen {
         }
         c.accounted = c.accounted.saturating_sub(self.left_out.0);
         let kept = c.entries - self.cut;
-        // More than the account has is a fault of the account and is said as such: it makes up for nothing that is lost.
+        // Entries beyond the account are a fault of the account, and are reported as that: they do not offset lost
+        // entries.
         c.lost = if kept <= c.accounted { c.accounted - kept } else { self.cut.min(c.accounted) };
         c.surplus = c.entries.saturating_sub(c.accounted);
         let rings = self.rings.or(end.map(|e| e.rings)).map(|rings| rings.saturating_sub(self.left_out.1));

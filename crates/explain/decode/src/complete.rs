@@ -1,6 +1,6 @@
 //! Whether a recording is complete, and why not.
 //!
-//! What was not watched is never counted as nothing lost: each way in which something can go by unseen has a reason here.
+//! An unwatched event never counts as "no loss": each way for an event to pass unseen has a reason here.
 
 use crate::recording::{Image, Recording};
 use crate::walk::Outcome;
@@ -8,7 +8,7 @@ use schema::channel::Watch;
 use schema::summary::{Lost, Page, Problems};
 use std::collections::BTreeMap;
 
-/// Troubles of the agent that slow it down and hide nothing.
+/// Troubles of the agent that slow it down but hide no event.
 const HARMLESS: [&str; 2] =
     ["a ring in video memory could not be shadowed: it is read", "the kernel refused to have code rewritten"];
 
@@ -19,7 +19,7 @@ pub fn of_tape(r: &Recording, gap_events: u64) -> Vec<String> {
         out.push("the recording has no end: the recorder was killed, or the file was cut".into());
         return out;
     };
-    // What the recorder found, then what it may not have said.
+    // First the recorder's reasons, then those that it may not have written.
     if r.is_selected() {
         r.images().iter().for_each(|i| out.extend(of_image(r, i, 0)));
     } else {
@@ -39,7 +39,7 @@ pub fn of_tape(r: &Recording, gap_events: u64) -> Vec<String> {
         }
     }
     if gap_events > 0 && !out.iter().any(|r| r.contains("did not fit into the rings")) {
-        // (The recorder says what the rings had no room for, apart from what it did not write any more.)
+        // The recorder counts events that did not fit into the rings separately from events that it stopped writing.
         let stopped = end.how.starts_with("recording stopped early");
         let what = if stopped { "occurred after the recording had stopped" } else { "did not fit into the rings" };
         out.push(format!("{} {what}", several(gap_events, "event")));
@@ -77,8 +77,8 @@ fn unwatched(r: &Recording) -> Option<String> {
 /// Reasons that a walk over submissions finds, after those of the tape.
 pub(crate) fn of_walk(r: &Recording, out: &Outcome, pages: &[Page], problems: &Problems, lost: &Lost) -> Vec<String> {
     let mut all = of_tape(r, lost.gap_events);
-    // (What one process did is whole without what others did.)
-    // The recorder says it too, unless it was killed.
+    // (One process's recording is whole without the others' events.) The recorder reports unwatched
+    // processes too, unless it was killed.
     let said = all.iter().any(|reason| reason.starts_with("not watched: "));
     all.extend(unwatched(r).filter(|_| !said && !r.is_selected()));
     let mut add = |n: u64, noun: &str, rest: &str| {

@@ -1,4 +1,4 @@
-//! How often the driver was asked for what, how long it took, and which calls of CUDA's asked.
+//! Driver calls by kind: how many, how long they took, and which CUDA calls made them.
 
 use crate::driver_calls::driver_call;
 use crate::histogram::Histogram;
@@ -12,7 +12,8 @@ use schema::driver_calls::{DriverCallCount, WithinCount};
 use std::collections::{BTreeMap, HashMap};
 use tape::event::{Body, Event};
 
-/// Kinds that are told apart; a program makes some hundred. What comes after them is counted as [`OTHERS`].
+/// Kinds that are counted separately; a program makes some hundred. Later kinds are counted as
+/// [`OTHERS`].
 const MOST: usize = 4096;
 const OTHERS: &str = "others";
 /// Driver calls of a thread that wait for the end of the call around them.
@@ -69,7 +70,7 @@ struct Counts<'r> {
     clock: Clock,
     of: Vec<One>,
     number: HashMap<String, usize>,
-    /// Of each thread: when, and which, since its last call.
+    /// For each thread, the time and kind of each driver call since its last CUDA call.
     pending: HashMap<Source, Vec<(u64, usize)>>,
 }
 

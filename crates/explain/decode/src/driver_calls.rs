@@ -1,4 +1,4 @@
-//! Driver calls as rows, what they asked for by name.
+//! Driver calls as rows, with the names of their requests.
 
 use crate::recording::{Recording, Source};
 use crate::state::Call;

@@ -2,9 +2,8 @@
 
 use tape::event::{Body, Event};
 
-/// The time at which an event takes its place among those of other threads: a call that makes something counts from its
-/// return, one that takes something away from its beginning, so that a handle used again by another thread is always
-/// freed first.
+/// The time that orders an event among other threads' events. A call that makes an object counts from its return, and
+/// one that frees an object from its beginning. A handle that another thread reuses is therefore always freed first.
 pub(crate) fn order_key(e: &Event<'_>) -> u64 {
     match &e.body {
         Body::Ioctl(i, ..) if !takes_away(i.request) => i.tsc_end.max(e.head.tsc),

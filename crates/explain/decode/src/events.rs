@@ -16,7 +16,7 @@ pub fn each(r: &Recording, mut f: impl FnMut(Source, &Event<'_>)) -> Result<(), 
 
 pub enum What<'a> {
     Event(Source, &'a Event<'a>),
-    /// A doorbell, with what it brought.
+    /// A doorbell, with its entries.
     Submission(&'a Submission),
 }
 

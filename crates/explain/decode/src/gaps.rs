@@ -1,8 +1,8 @@
-//! What did not fit into the rings, by the GAP events on the tape: of each thread, and in all.
+//! Events that did not fit into the rings, by the GAP events on the tape: for each thread, and in total.
 //!
-//! A GAP event carries what its thread has lost since it came to its ring, and is told by that thread. On tapes of version 1, which
-//! do not say where a thread begins, it carries the ring's totals, which a ring keeps when another thread takes it over: the
-//! totals of two threads may hold the same gaps.
+//! A GAP event has the number of events that its thread has lost since it took its ring, and is written by that thread. Tapes of
+//! version 1 do not record where a thread begins. There a GAP event has the ring's totals, which a ring keeps when another thread
+//! takes it over, so the totals of two threads may count the same gaps twice.
 
 use crate::recording::Source;
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ impl Gaps {
 #[derive(Clone, Debug, Default)]
 pub struct GapTotals {
     threads: HashMap<Source, Thread>,
-    /// There are events that say where a thread comes to a ring.
+    /// The tape has events that mark where a thread takes a ring.
     has_begins: bool,
 }
 
@@ -60,7 +60,7 @@ impl Thread {
 }
 
 impl GapTotals {
-    /// The thread comes to a ring.
+    /// The thread takes a ring.
     pub fn begins(&mut self, source: Source) {
         self.has_begins = true;
         if let Some(t) = self.threads.get_mut(&source) {
@@ -114,7 +114,7 @@ mod tests {
         // Thread 2 got the ring of thread 1 with its totals.
         [11, 15].iter().for_each(|n| t.add(thread(2), &gap(*n)));
         assert_eq!(t.at_least().events, 15);
-        // Two rings that lose much meanwhile are told apart by what rose.
+        // Two rings that both lose events in the same period are distinguished by the increase.
         t.add(thread(1), &gap(30));
         assert_eq!(t.at_least().events, 27 + 4);
     }
@@ -125,7 +125,7 @@ mod tests {
         [1, 2].iter().for_each(|n| t.begins(thread(*n)));
         [3, 10].iter().for_each(|n| t.add(thread(1), &gap(*n)));
         t.add(thread(2), &gap(4));
-        // Thread 1 gets another ring, which counts anew.
+        // Thread 1 gets another ring, which counts from 0.
         t.begins(thread(1));
         t.add(thread(1), &gap(5));
         let of = |tid| t.of_thread(thread(tid)).unwrap().events;

@@ -20,17 +20,18 @@ use tape::event::runs;
 use tape::region::STAMPS_BYTES;
 use tape::stamp::{AS_BEFORE, CopiedBody, LaunchedBody, SLOTS, STRIDE, StampsBody, WRITER, number, state};
 
-/// Nanoseconds from the doorbell to the start of a kernel on an idle stream (seen on four H200: 2.3 to 3.0 us from p1 to p99, and 1.9 to 2.8 on one).
+/// Nanoseconds from the doorbell to the start of a kernel on an idle stream (measured on four H200: 2.3 to 3.0 us from p1 to p99, and 1.9 to 2.8 on one).
 const IDLE: i64 = 2_300;
-/// From the end that a kernel stores to the start of the next in its stream: the minimum, and the usual time. Seen on two H200: 0.86 to 1.41 us from p1 to p99.
-/// Where kernels of other streams ran, one in a hundred started earlier.
+/// From the end that a kernel stores to the start of the next in its stream: the minimum, and the usual time. Measured on two H200: 0.86 to 1.41 us from p1 to
+/// p99. Where kernels of other streams ran, one in a hundred started earlier.
 const BUSY: (u64, u64) = (600, 1_000);
-/// The same for a kernel that another one of its graph starts (seen on two H200: 0.22 to 0.42 us).
+/// The same for a kernel that another one of its graph starts (measured on two H200: 0.22 to 0.42 us).
 const NODE: u64 = 300;
-/// From the end of a copy to the start of a kernel that waits for it, at the least and usually (seen on an H200: 1.8 us at p1, 3.0 at p50, 9.5 at p99).
+/// From the end of a copy to the start of a kernel that waits for it: the minimum, and the usual time (measured on an H200: 1.8 us at p1, 3.0 at p50, 9.5 at
+/// p99).
 const AFTER_A_COPY: (u64, u64) = (1_500, 3_000);
-/// From the end of a kernel to the start of the next, where a small fill or an inline write comes between them: at the least, and usually (seen on an H200:
-/// 100 such kernels begin 2.35 us behind the end, if they last as long as under CUPTI. CUPTI delays them by 2 us more).
+/// From the end of a kernel to the start of the next, with a small fill or an inline write between them: the minimum, and the usual time. (Measured on an H200:
+/// 100 such kernels begin 2.35 us after the end, if they last as long as under CUPTI. CUPTI delays them by 2 us more).
 const AFTER_A_WRITE: (u64, u64) = (1_500, 2_350);
 /// Ends and clocks of all processes.
 #[derive(Debug, Default)]
@@ -52,7 +53,7 @@ pub(crate) struct Image {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times<'a> {
     image: &'a Image,
-    /// None where nothing is left to be read.
+    /// `None` if all of the tape was read.
     r: Option<&'a Recording>,
 }
 
@@ -104,13 +105,13 @@ impl GpuTimes {
         }
     }
 
-    /// What is known, but for what can be read again, and how much of that was read.
+    /// Writes the state except for the ends and clocks that can be read again, and writes how much of those was read.
     pub fn save(&self, to: &mut Vec<u8>) {
         let image = |(process, image): (&u32, &Image)| (*process, image.area, image.state, image.tape.borrow().read);
         self.images.iter().map(image).collect::<Vec<_>>().save(to);
     }
 
-    /// Goes on from what was written. `None`: it is of another recording.
+    /// Continues from a saved state. `None`: the state belongs to another recording.
     pub fn load(&mut self, r: &Recording, from: &mut &[u8]) -> Option<()> {
         type Written = (u32, Option<u64>, Option<(u32, u32)>, [usize; 2]);
         let all: Vec<Written> = Snapshot::load(from)?;
@@ -169,8 +170,8 @@ impl Times<'_> {
         self.image.tape.borrow_mut().ended(self.r, number)
     }
 
-    /// When a graph's kernel ended that a doorbell at a time stamp has launched; `None` also if that may be the end of a later launch, which was written to the
-    /// same place.
+    /// When a graph's kernel ended that the doorbell at a time stamp launched. `None` also if the stored end may be that of a later launch, which is written to
+    /// the same place.
     fn ended_of(self, gpu: Option<u32>, tsc: u64, kernel: &Ran) -> Option<u64> {
         let end = self.ended(kernel.number)?;
         let is_before = |tape: &mut OnTape, at: u64| {
@@ -286,11 +287,11 @@ pub(crate) struct Running {
     early: HashSet<usize>,
     /// The latest ends on each GPU.
     latest: HashMap<Option<u32>, Latest>,
-    /// Channels that were told to wait for something since their last kernel.
+    /// Channels that received a wait since their last kernel.
     waited: HashSet<usize>,
     /// Channels that have written inline data, by themselves or by a macro, since their last kernel.
     wrote: HashSet<usize>,
-    /// When the last transfer of a channel ended, where that is known; and, by the words that such channels release behind it, the same.
+    /// When the last transfer of a channel ended, if that is known. `moved_by` has the same by the semaphore that the channel releases after the transfer.
     moved: HashMap<usize, u64>,
     moved_by: HashMap<u64, u64>,
     /// When the copies ended that channels have waited for since their last kernel.
@@ -369,7 +370,7 @@ impl Running {
         self.copied.insert((body.slot, body.entry), numbers);
     }
 
-    /// The numbers under which an entry's transfers stored their begins and ends; none where they were not told to.
+    /// The numbers under which an entry's transfers stored their begins and ends; empty if they had no order to store them.
     pub fn take_copied(&mut self, slot: u32, entry: u64) -> Range<u64> {
         self.copied.remove(&(slot, entry)).unwrap_or_default()
     }
@@ -406,7 +407,7 @@ impl Running {
         let is_whole = ended.len() == kernels.len();
         let bell = times.gpu_ns(channel.gpu, tsc);
         let mut all = Vec::with_capacity(ended.len());
-        // The first that waits for none. Others that do may run beside it.
+        // The first kernel that waits for no other. Other such kernels may run at the same time.
         let mut first: Option<GpuTime> = None;
         for (ns, k) in ended {
             let time = match waits_for.get(&k.qmd) {
@@ -468,7 +469,7 @@ impl Running {
         }
     }
 
-    /// A segment of a channel writes inline data, and launches nothing.
+    /// A segment of a channel writes inline data, and launches no kernel.
     pub fn writes(&mut self, channel: usize) {
         self.wrote.insert(channel);
     }
@@ -605,7 +606,7 @@ mod tests {
     fn a_time_of_the_gpus_and_a_time_stamp_lead_to_each_other() {
         let image = image();
         for i in 0..3000 {
-            // Before the first reading, between all, and behind the last one.
+            // Before the first reading, between all readings, and after the last one.
             let tsc = 100_000_000_000_000 - 300_000_000 + i * 1_000_003;
             let (ns, _) = image.times().gpu_ns(Some(0), tsc).unwrap();
             assert!(image.times().tsc(Some(0), ns).unwrap().abs_diff(tsc) <= 3, "{tsc}");
@@ -635,7 +636,7 @@ mod tests {
         let time = running.kernel(image.times(), &channel(1), 0, tsc, Some(1), false).unwrap();
         assert_eq!((time.start, time.earliest_ns), (Start::Bounded, copied + AFTER_A_COPY.0));
         assert_eq!(time.start_ns, copied + AFTER_A_COPY.1);
-        // The next kernel follows the one before; another word tells nothing of copies.
+        // The next kernel follows the previous one; a wait for another word does not concern copies.
         running.waits_for(1, 0, 0x2000);
         let (image, tsc) = ended(&[50_000, 60_000, 70_000]);
         let time = running.kernel(image.times(), &channel(1), 0, tsc, Some(2), false).unwrap();
@@ -670,7 +671,7 @@ mod tests {
         assert_eq!(time.start_ns, before + AFTER_A_WRITE.1);
     }
 
-    /// A programmatic dependent launch. The GPU stores its end behind that of the one before all the same.
+    /// A programmatic dependent launch. The GPU still stores its end after that of the previous kernel.
     #[test]
     fn a_kernel_that_may_begin_early_has_a_bounded_start() {
         let (image, tsc) = ended(&[20_000, 21_000, 30_000]);
@@ -708,7 +709,7 @@ mod tests {
         };
         assert_eq!(start(1, 1, 0).start, Start::AfterTheDoorbell);
         assert_eq!(start(1, 2, 1).start, Start::Bounded);
-        // On its own stream it is known what was in the way.
+        // On its own stream, the kernel before it is known.
         assert_eq!(start(1, 2, 2).start, Start::AfterTheOneBefore);
         // Another channel of the GPU.
         assert_eq!(start(2, 1, 3).start, Start::Bounded);

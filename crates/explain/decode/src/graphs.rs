@@ -1,12 +1,13 @@
-//! CUDA graphs: which launches of a recording are a graph's, and what the graph is made of.
+//! CUDA graphs: which launches of a recording are launches of a graph, and what the graph consists of.
 //!
-//! A kernel launched for itself has its QMD written in the submission that starts it. A graph's QMDs are written once, by its first launch; a submission
-//! that starts a QMD without writing it is a later launch of a graph. The words of the submission that wrote the QMD, and of the first two launches
-//! after it, go to crate `cuda-graph`. A graph that was launched once only looks like kernels of their own, and is not found.
+//! A kernel launched for itself has its QMD written in the submission that starts it. A graph's QMDs are written once, by its first launch; a submission that
+//! starts a QMD without writing it is a later launch of a graph. The words of the submission that wrote the QMD, and of the first two launches after it, go to
+//! crate `cuda-graph`. A graph that was launched only once looks like kernels launched one by one, and is not found.
 //!
-//! What the arguments of the macro are that fills memory is told by all its calls on the tape together, if they tell it: of streams and of graphs.
+//! The arguments of the macro that fills memory are inferred from all its calls on the tape together, from streams and from graphs, if these suffice.
 //!
-//! A launch may have several submissions. Where calls were recorded, they are those of one call. Elsewhere one that waits for a counter that the launch has set, and sets none of them again, belongs to it.
+//! A launch may have several submissions. If calls were recorded, these submissions belong to one call. Otherwise a submission belongs to the launch if it
+//! waits for a counter that the launch has set, and sets none of these counters again.
 
 mod rows;
 
@@ -47,7 +48,7 @@ pub struct Graph {
     pub upload: Option<Sent>,
     pub launch: Sent,
     pub recipe: Result<Recipe, Refused>,
-    /// Names of its process's kernels, as far as launches outside of graphs tell them, and its last launch, when its kernels' code was there.
+    /// Names of its process's kernels, as far as launches outside of graphs give them. `last` is its last launch, at which its kernels' code was loaded.
     pub codes: Rc<Codes>,
     pub last: u64,
 }
@@ -143,14 +144,14 @@ impl Launch {
 /// A launch that writes QMDs.
 type Upload = Rc<RefCell<Launch>>;
 
-/// What of a process is under way.
+/// What is in progress in a process.
 #[derive(Debug, Default)]
 struct Process {
     /// The launch that last wrote each QMD.
     writers: HashMap<u64, Upload>,
     words: usize,
     upload: Option<Upload>,
-    /// A launch after the upload, and the uploads of what it starts.
+    /// A launch after the upload, and the uploads that wrote the QMDs that it starts.
     launch: Option<(Launch, BTreeMap<u64, Upload>)>,
 }
 
@@ -166,7 +167,7 @@ struct Found {
     samples: Vec<Vec<Rc<Submission>>>,
 }
 
-/// Finds graphs as a walk goes.
+/// Finds graphs during a walk.
 pub(crate) struct Finder {
     clock: Clock,
     processes: BTreeMap<u32, Process>,
@@ -262,7 +263,7 @@ impl Sink for Finder {
             let segments: Vec<Words<'_>> =
                 now.segments.iter().map(|words| Words { channel: now.channel, words }).collect();
             let calls = self.fills.entry(at.channel.process).or_default();
-            // (Addresses do not matter, and each call is told from others by them: as many as will tell.)
+            // Addresses do not matter here, and calls that differ only in addresses are redundant: `CALLS` of them suffice.
             calls.extend(
                 cuda_graph::fill_calls(&self.channels, &segments).into_iter().take(CALLS.saturating_sub(calls.len())),
             );
@@ -319,7 +320,7 @@ impl Finder {
         all
     }
 
-    /// A kernel that was launched by its handle is none of a graph's: what is written for it is of no use to graphs.
+    /// A kernel that was launched by its handle belongs to no graph: forgets the writers of the QMDs that are written for it.
     fn alone(&mut self, process: u32) {
         self.close(process);
         let state = self.processes.entry(process).or_default();
@@ -340,7 +341,7 @@ impl Finder {
             uploads.extend(more.filter_map(|u| Some((u.borrow().submissions.first()?.number, Rc::clone(u)))));
             return launch.add(now);
         }
-        // (An upload apart from the first launch may start nothing.)
+        // An upload that is separate from the first launch may start no QMD.
         let alone = now.started.is_empty() && now.sized;
         let written: HashSet<u64> = now.written.iter().copied().collect();
         let writes = alone || now.started.iter().any(|qmd| written.contains(qmd));
@@ -373,7 +374,7 @@ impl Finder {
             state.writers.clear();
             state.words = 0;
         }
-        // (Constant banks are among them; nothing starts these. Another submission of the launch may start a QMD.)
+        // Constant banks are among the writes, but no submission starts them. Another submission of the launch may start a QMD.
         for written in &now.written {
             state.writers.insert(*written, Rc::clone(&upload));
         }
@@ -381,7 +382,7 @@ impl Finder {
         state.upload = Some(upload);
     }
 
-    /// The launch under way is over.
+    /// Ends the launch in progress.
     fn close(&mut self, process: u32) {
         let Some((launch, uploads)) = self.processes.get_mut(&process).and_then(|p| p.launch.take()) else { return };
         let Some(first) = launch.submissions.first() else { return };
@@ -415,7 +416,7 @@ impl Found {
     fn learn(self, channels: &[cuda_graph::Channel], fills: Option<FillMacro>, codes: Rc<Codes>) -> Graph {
         let uploads = self.uploads.values().flat_map(|u| u.borrow().submissions.clone());
         let uploads: Vec<Rc<Submission>> = uploads.collect();
-        // The graph's channels get numbers of its own, in the order in which it uses them.
+        // The graph numbers its channels itself, in the order in which it uses them.
         let submissions = uploads.iter().chain(self.samples.iter().flatten());
         let mut used: Vec<usize> = Vec::new();
         submissions.for_each(|s| {

@@ -3,8 +3,8 @@
 use schema::histogram::Step;
 use std::collections::BTreeMap;
 
-/// Counts by logarithm, 64 steps to the power of two: a value read from it is at most 1/64 too small.
-/// (As large as its largest value asks for, because there is one for each function: `statistics::Histogram` is of fixed size.)
+/// Counts by logarithm, 64 steps to the power of two: a value read from it is at most 1/64 too small. It grows with its
+/// largest value, because there is one for each function; `statistics::Histogram` has a fixed size.
 #[derive(Debug, Default)]
 pub struct Histogram(Vec<u64>);
 
@@ -71,7 +71,7 @@ impl Sparse {
     }
 }
 
-/// Of slots in their order, and how many are in each.
+/// Takes slots in order, each with its count.
 fn percentile(slots: impl Iterator<Item = (usize, u64)> + Clone, percent: f64) -> u64 {
     let all: u64 = slots.clone().map(|(_, n)| n).sum();
     let wanted = ((all as f64 * percent / 100.0).ceil() as u64).clamp(1, all.max(1));

@@ -1,7 +1,7 @@
-//! Inline writes that turn out to be a launch's own.
+//! Inline writes that turn out to be part of a launch.
 //!
-//! The driver writes a launch's QMD and constants by inline writes, sometimes in an earlier segment: then they look like
-//! copies until the launch comes. The last ones of each channel are remembered until then.
+//! The driver writes a launch's QMD and constants by inline writes, sometimes in an earlier segment. These look like
+//! copies until the launch is decoded. The last ones of each channel are remembered until then.
 
 use crate::recording::{InsightError, Recording};
 use crate::rows;
@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 /// Inline writes remembered a channel.
 const REMEMBERED: usize = 256;
 
-/// The last inline writes of each channel, with what is to be known of them.
+/// The last inline writes of each channel, each with a value of the caller's.
 #[derive(Debug)]
 pub(crate) struct Window<T> {
     recent: HashMap<usize, VecDeque<(Word, T)>>,
@@ -35,7 +35,7 @@ impl<T> Window<T> {
         oldest.map(|(_, what)| what)
     }
 
-    /// A launch uses what was written there: takes that out.
+    /// A launch uses what was written there: removes and returns that write's value.
     pub fn launched(&mut self, channel: usize, written: Word) -> Option<T> {
         let recent = self.recent.get_mut(&channel)?;
         let i = recent.iter().rposition(|(at, _)| *at == written)?;
@@ -48,8 +48,8 @@ impl<T> Window<T> {
     }
 }
 
-/// Inline writes of a recording that are launches' own although nothing said so when they came: the summary does not count
-/// them as copies, and lists of copies leave them out.
+/// Inline writes of a recording that belong to launches, although this was not known when they were decoded. The summary
+/// does not count them as copies, and lists of copies leave them out.
 #[derive(Debug, Default)]
 pub struct LaunchWrites {
     found: HashSet<(usize, Word)>,
@@ -61,7 +61,7 @@ impl LaunchWrites {
         LaunchWrites::among(r, &Filter::default())
     }
 
-    /// Those that a list of copies may have to leave out which a filter wants. Walks as far as that takes.
+    /// Finds the launch writes that match a filter, which a list of copies must leave out. Walks only as far as necessary.
     ///
     /// # Errors
     /// The recording cannot be read.
@@ -93,7 +93,7 @@ impl LaunchWrites {
 enum Listed {
     Yes,
     No,
-    /// A launch may come that uses what it writes.
+    /// A later launch may use what it writes.
     Open,
 }
 
@@ -102,7 +102,7 @@ struct Look<'f> {
     clock: Clock,
     /// When the last row has come that is wanted.
     until: Option<u64>,
-    /// Of each write the number of its row, if that is wanted.
+    /// For each write the number of its row, if the filter accepts it.
     window: Window<Option<usize>>,
     found: HashSet<(usize, Word)>,
     /// Rows that are wanted, but for those at the front that are decided, and how many are open.

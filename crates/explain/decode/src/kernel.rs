@@ -34,10 +34,11 @@ pub fn short_name(name: &str) -> String {
 /// Names that are kept, at most.
 pub const MOST: usize = 1 << 17;
 
-/// What lies at an address from a submission on.
+/// The kernel at an address, from a submission on.
 type Named = (u64, Option<Rc<Kernel>>);
 
-/// Kernels by the address of their code, as launches by a handle tell it: what lies at an address changes when a module is unloaded.
+/// Kernels by the address of their code, learnt from launches by a handle. The kernel at an address changes when a
+/// module is unloaded.
 #[derive(Debug, Default)]
 pub struct Codes {
     /// The latest last.
@@ -66,7 +67,7 @@ impl Snapshot for Codes {
 }
 
 impl Codes {
-    /// In this submission the code was started under a handle of that name; `None`: of no known name.
+    /// Notes that this submission started the code under a handle of this kernel; `None`: of no known name.
     pub fn name(&mut self, code: u64, submission: u64, kernel: Option<&Rc<Kernel>>) {
         if self.latest(code) == kernel || self.names >= MOST {
             return;

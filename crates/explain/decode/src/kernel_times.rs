@@ -1,7 +1,7 @@
 //! How many kernels of each process have a time, and why the others have none.
 //!
-//! The runs are counted on the tape. The agent and the recorder counted why a kernel got no stamp, or why its end did not come. What none of
-//! them explains is named as not known: the reasons always add up to the kernels that have no time.
+//! The runs are counted on the tape. The agent and the recorder counted why a kernel got no stamp, or why its end did not come. Kernels that
+//! no count explains are reported as not known: the reasons always add up to the number of kernels without a time.
 
 use crate::gpu_times::Times;
 use crate::graphs::{self, Finder, Graph};
@@ -28,7 +28,7 @@ pub fn kernel_times(r: &Recording) -> Result<Option<Vec<KernelTimes>>, InsightEr
     Ok(Some(counter.close(r, &out)))
 }
 
-/// Counts runs as a walk goes.
+/// Counts runs during a walk.
 pub(crate) struct Counter {
     /// Where the graphs are not known yet.
     finder: Option<Finder>,
@@ -130,7 +130,7 @@ impl Counter {
     /// What processes have. `out`: of the walk.
     pub fn close(mut self, r: &Recording, out: &Outcome) -> Vec<KernelTimes> {
         if let Some(finder) = self.finder.take() {
-            // (Nobody asks for their kernels' names.)
+            // The names of their kernels are not used here.
             self.found(finder.finish(BTreeMap::new()));
             let uploads = std::mem::take(&mut self.uploads);
             self.decide(|number| uploads.contains(&number));
@@ -209,7 +209,7 @@ impl Sink for Counter {
     }
 }
 
-/// `None` for a process that has no kernels. `is_part`: the recording lacks what came before it.
+/// `None` for a process that has no kernels. `is_part`: the recording lacks the beginning.
 fn row(
     (process, pid): (u32, i32),
     is_part: bool,

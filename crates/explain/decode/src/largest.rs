@@ -15,7 +15,7 @@ impl<T: Ord> Largest<T> {
         Largest { most, heap: BinaryHeap::new() }
     }
 
-    /// Whether one would be kept. `is_larger`: than the least of those that are.
+    /// Whether a value would be kept. `is_larger`: whether it is larger than the smallest kept value.
     pub fn would_keep(&self, is_larger: impl FnOnce(&T) -> bool) -> bool {
         self.heap.len() < self.most || self.heap.peek().is_some_and(|least| is_larger(&least.0))
     }
@@ -42,7 +42,7 @@ impl<T: Ord> Largest<T> {
 
     /// The largest first.
     pub fn into_sorted(self) -> Vec<T> {
-        // (Of what is turned round the largest comes first.)
+        // The order is reversed, so the largest is first.
         self.heap.into_sorted_vec().into_iter().map(|one| one.0).collect()
     }
 }

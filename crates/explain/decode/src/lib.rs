@@ -1,10 +1,10 @@
-//! From tape to tables: what the facts of a recording mean.
+//! From tape to tables: what the events of a recording mean.
 //!
-//! [`Recording`] opens a tape, [`walk`] goes through it once, in order and with bounded memory, and [`summary()`] is the
-//! tally of such a walk. The driver calls rebuild the objects that the program made, the submissions go through their
-//! channel's decoder. What comes out are the rows of crate `schema`; nothing is formatted here.
+//! [`Recording`] opens a tape. [`walk`] reads it once, in order and with bounded memory. [`summary()`] counts what such
+//! a walk finds. The driver calls rebuild the objects that the program made; each submission is decoded by its channel's
+//! decoder. The results are rows of crate `schema`. This crate formats no text.
 //!
-//! Invariant: no tape makes this panic, whatever its bytes; what is damaged or missing is counted and named.
+//! Invariant: no tape makes this panic, whatever its bytes. Damaged or missing parts are counted and named.
 
 pub mod ahead;
 mod channels;

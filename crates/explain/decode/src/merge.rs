@@ -15,9 +15,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use tape::event::{Body, EntryBody, Event, RingBody, entry_flags, kind, lack, ring_flags};
 
-/// Why words are missing, as far as the tape as a whole says it: codes beside those of [`tape::event::lack`].
+/// Reasons for missing words that only the whole tape shows: codes in addition to those of [`tape::event::lack`].
 pub mod missing {
-    /// A large segment's entry goes on the ring with its doorbell, its words are copied after it: the program died between.
+    /// A large segment's entry is put into the ring with its doorbell, and its words are copied after that: the program
+    /// died in between.
     pub const NEVER_COPIED: u32 = 0x100;
     /// The recording stopped, or the file is damaged, before the words.
     pub const TAPE_ENDS: u32 = 0x101;
@@ -127,13 +128,13 @@ impl Submission {
         if flags & entry_flags::CONTINUED != 0 {
             if let Some(last) = self.entries.last_mut().filter(|l| l.seq == body.seq) {
                 last.range.end = to;
-                // The last piece says whether the entry is complete.
+                // The last piece decides whether the entry is complete.
                 last.lack = body.lack;
                 let of_piece = entry_flags::MORE | entry_flags::LATE;
                 last.flags = (last.flags & !entry_flags::MORE) | (flags & of_piece);
                 return;
             }
-            // Its beginning is not on the tape: what is left cannot be decoded.
+            // Its beginning is not on the tape, so the rest cannot be decoded.
             self.words.truncate(from);
         }
         let lack = if flags & entry_flags::CONTINUED != 0 { lack::RING_FULL } else { body.lack };
@@ -141,8 +142,8 @@ impl Submission {
         self.entries.push(Entry { gp: body.gp, seq: body.seq, index: body.index, lack, flags, range });
     }
 
-    /// An entry that promised more and did not get it lacks words. `whole`: nothing of the thread comes after it, and the
-    /// tape is whole; `None` if something comes, a gap perhaps.
+    /// An entry whose continuation is not on the tape lacks words. `whole`: `Some` if the thread has no later event, and
+    /// then whether the tape is whole. `None` if an event follows, perhaps a gap.
     fn finish(&mut self, whole: Option<bool>) {
         for e in &mut self.entries {
             if e.flags & entry_flags::MORE != 0 && e.lack == lack::NONE {
@@ -156,11 +157,12 @@ impl Submission {
     }
 }
 
-/// What comes next on the tape.
+/// The next item on the tape.
 #[derive(Debug)]
 pub enum Step<'a> {
     Submission(Submission),
-    /// Anything but RING and ENTRY, with the thread it happened in, and its bytes (none of what was noted in the middle of a submission).
+    /// Any event except RING and ENTRY, with its thread and its bytes. The bytes are empty for an event that was noted in
+    /// the middle of a submission.
     Event(Source, Event<'a>, &'a [u8]),
 }
 
@@ -198,7 +200,7 @@ snapshot!(OfThread { source, begun, is_read, at, key });
 snapshot!(Position { threads, current, stray });
 
 impl Position {
-    /// How many chunks of each thread lie before it, with the one in which it is.
+    /// How many chunks of each thread are before this position, including the one that it is in.
     pub fn begun(&self) -> impl Iterator<Item = (Source, usize)> {
         self.threads.iter().map(|t| (t.source, t.begun))
     }
@@ -276,7 +278,7 @@ impl Thread {
         self.next.is_some() && matches!(kind, kind::RING | kind::ENTRY)
     }
 
-    /// When this thread goes on, without loading its next chunk.
+    /// The time of this thread's next event, without loading its next chunk.
     fn peek(&mut self) -> Option<u64> {
         if self.look() { self.next.map(|n| n.0) } else { self.chunks.front().map(|c| self.key.max(c.place.tsc)) }
     }
@@ -310,7 +312,7 @@ impl<'r> Merge<'r> {
         self.gaps.is_empty().then_some(Position { threads, current: self.current, stray: self.stray })
     }
 
-    /// One that goes on from a position; `None` if that is of another recording.
+    /// A merge that continues from a position; `None` if the position belongs to another recording.
     pub fn at(recording: &'r Recording, position: &Position) -> Option<Merge<'r>> {
         let mut merge = Merge::new(recording);
         if merge.threads.len() != position.threads.len() {
@@ -342,7 +344,7 @@ impl<'r> Merge<'r> {
 
     /// Takes a submission back so that its memory is used again.
     pub fn recycle(&mut self, s: Submission) {
-        // A few large ones would otherwise be kept for ever.
+        // A few large ones would otherwise be kept until the end.
         let most = if s.words.capacity() < 1 << 12 { SPARE } else { SPARE_LARGE };
         if self.spare.len() < most && s.words.capacity() < 1 << 20 {
             self.spare.push(s);
@@ -359,7 +361,7 @@ impl<'r> Merge<'r> {
             let known = self.threads[i].next.is_some();
             match self.threads[i].ready(self.recording, &mut self.stray)? {
                 true if known => break i,
-                // Of a chunk that was not read yet the time of its first event was a guess, and never too late.
+                // For an unread chunk, the time of its first event was an estimate, which is never too late.
                 true => {}
                 false => self.current = None,
             }
@@ -392,12 +394,12 @@ impl<'r> Merge<'r> {
         let mut nothing_after = false;
         let t = &mut self.threads[i];
         while t.ready(self.recording, &mut self.stray)? {
-            // Whatever ends the submission, or a gap, comes after its entries.
+            // The event that ends the submission, perhaps a gap, comes after its entries.
             nothing_after = false;
             let Some((e, _)) = Event::parse(t.bytes.get(t.at..).unwrap_or(&[])) else { break };
             match e.body {
                 Body::Ring(r) if !begun => s.begin(e.head.tsc, e.head.flags, t.source, r),
-                // A gap is noted behind the first event that fits again: a ring, perhaps, whose entries follow.
+                // A gap is noted after the first event that fits again. That event may be a ring whose entries follow.
                 Body::Gap(g) => self.gaps.push_back((t.source, Event { head: e.head, body: Body::Gap(g) })),
                 // The thread went on in a larger ring, in the middle of an entry perhaps.
                 Body::Thread(b) if begun => {

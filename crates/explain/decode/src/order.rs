@@ -1,7 +1,7 @@
 //! The submissions of one channel in the order in which they were rung.
 //!
-//! Two threads that ring one channel may leave the merge in the wrong order: the ring counter `seq` puts them right. A
-//! counter that never comes (its ring fell into a gap, or lies behind damage) is waited for only within bounds.
+//! Two threads that ring one channel may leave the merge in the wrong order. The ring counter `seq` restores the
+//! order. The wait for a missing counter is bounded: its ring may have been lost in a gap, or may be after damage.
 
 use crate::merge::Submission;
 use pushbuf::snapshot::Snapshot;
@@ -18,14 +18,14 @@ pub(crate) struct Reorder {
     next: u64,
     held: BTreeMap<u64, Submission>,
     words: usize,
-    /// Rings that never came.
+    /// Rings that are not on the tape.
     pub missing: u64,
-    /// Rings that came after their turn had been given up, or twice.
+    /// Rings that arrived after the wait for them had ended, or twice.
     pub late: u64,
 }
 
 impl Reorder {
-    /// Writes whose turn it is. False, and nothing is written: some are held back.
+    /// Writes the next ring number. Returns false and writes no state while submissions are held back.
     pub fn save(&self, to: &mut Vec<u8>) -> bool {
         if self.held.is_empty() {
             (self.next, self.missing, self.late).save(to);
@@ -52,7 +52,7 @@ impl Reorder {
             return;
         };
         if seq == self.next {
-            // A counter at its end is no recording's; stay where we are.
+            // A recording never reaches the maximum of the counter; saturate there.
             self.next = self.next.saturating_add(1);
             out.push(s);
         } else if seq < self.next || self.held.contains_key(&seq) {

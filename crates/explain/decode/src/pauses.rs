@@ -1,4 +1,4 @@
-//! Pauses: times in which nothing of a process was recorded but its driver calls.
+//! Pauses: times in which only the driver calls of a process were recorded.
 
 /// The pauses of one process, or of all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Pauses {
 pushbuf::snapshot!(Pauses { count, ticks, since });
 
 impl Pauses {
-    /// One begins or ends. (An end without a begin fell into a gap with it: nothing is known of that pause.)
+    /// One begins or ends. (An end without a begin: the begin was lost in a gap, so that pause is not known.)
     pub fn event(&mut self, begins: bool, tsc: u64) {
         match (begins, self.since) {
             (true, None) => {

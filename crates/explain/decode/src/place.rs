@@ -1,4 +1,4 @@
-//! Where memory lies, as the driver calls on the tape say.
+//! Where memory is, according to the driver calls on the tape.
 
 use rm::graph::ObjectGraph;
 use schema::Place;
@@ -23,7 +23,7 @@ pub struct Reach {
 
 pushbuf::snapshot!(Reach { space, gpu });
 
-/// Where a GPU virtual address lies for a channel, and on which GPU if it is a GPU's memory.
+/// Where a GPU virtual address points for a channel, and on which GPU if it is GPU memory.
 pub fn place_in(graph: &ObjectGraph, reach: Reach, va: u64) -> (Place, Option<u32>) {
     graph.place_in(reach.space, reach.gpu, va).map_or((Place::Unknown, None), |(p, gpu)| (place(p), gpu))
 }

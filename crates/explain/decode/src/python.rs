@@ -30,7 +30,7 @@ pub fn frame(f: &Frame) -> FrameRow {
 pub fn main_line(lines: HashMap<FrameRow, u64>) -> Option<MainLine> {
     let others = (lines.len() as u64).saturating_sub(1);
     let first = |f: &FrameRow| (f.file.clone(), f.line, f.function.clone());
-    // (Of two alike the one that comes first by its name: the same each time.)
+    // Of two equal lines the first by name, so that the result is reproducible.
     let (at, times) = lines.into_iter().max_by_key(|(at, times)| (*times, Reverse(first(at))))?;
     Some(MainLine { at, times, others })
 }

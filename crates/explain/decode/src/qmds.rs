@@ -1,8 +1,8 @@
-//! What launches start, and what is remembered of QMDs that stay in memory.
+//! Which kernels launches start, and the QMDs that stay in memory.
 //!
-//! A kernel launched for itself has its QMD written right before it. A graph's QMDs are written once; later launches of
-//! the graph send only the address of its root, often an empty QMD that does nothing but start others. So the last QMD
-//! launched at an address is remembered and taken for what lies there until the stream writes another.
+//! A kernel launched for itself has its QMD written right before it. A graph's QMDs are written once. Later launches of
+//! the graph send only the address of its root, often an empty QMD that only starts others. So the last QMD launched at
+//! an address is remembered and reused until the stream writes another one there.
 
 use pushbuf::ops::{At, How, Launch};
 use pushbuf::snapshot::Snapshot;
@@ -22,7 +22,7 @@ fn shape_of(l: &Launch) -> Option<Shape> {
     })
 }
 
-/// One launch, with what is remembered.
+/// One launch, with its remembered QMD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Started {
     /// `None` if the QMD was never in the stream.
@@ -88,7 +88,7 @@ impl Qmds {
     pub fn start(&mut self, channel: usize, l: &Launch) -> Started {
         let known = self.known.get(&l.qmd_address);
         let same = |(_, c, written): &(Shape, usize, Option<At>)| {
-            // An inline QMD comes with its launch; one in memory was written where the engine says, or longer ago.
+            // An inline QMD is sent with its launch. One in memory was written where the engine reports, or earlier.
             l.how != How::InlineQmd && (l.qmd.is_none() || (*c == channel && *written == l.written_at))
         };
         let again = known.is_some_and(same);
@@ -111,7 +111,7 @@ impl Qmds {
         Started { shape, again }
     }
 
-    /// What lies at an address.
+    /// The shape of the QMD at an address.
     pub fn shape(&self, qmd: u64) -> Option<Shape> {
         self.known.get(&qmd).map(|known| known.0)
     }

@@ -1,9 +1,10 @@
 //! Ranges of NVTX: which ones a thread and its process are in at any time.
 //!
-//! Ranges of threads lie in each other, by domain; ranges of the process may end in any thread. Where ends are missing (a gap, a
-//! pause, a thread that has ended) what comes next says how many a thread is in, and what is over is given up as unfinished.
+//! Ranges of threads are nested, by domain; ranges of the process may end in any thread. Ends may be missing: a gap, a pause, a
+//! thread that has ended. The next event has the number of ranges that its thread is in, and the ranges that must be over are
+//! then given up as unfinished.
 //!
-//! Invariant: memory is bounded, whatever a tape says.
+//! Invariant: memory is bounded for every tape.
 
 use crate::recording::Source;
 use pushbuf::snapshot::Snapshot;
@@ -79,7 +80,7 @@ impl Texts {
     }
 }
 
-/// Whether ranges were recorded, by what the tape says ([`crate::walk::Outcome::nvtx`]).
+/// Whether ranges were recorded, according to the tape ([`crate::walk::Outcome::nvtx`]).
 pub fn watched(nvtx: Option<(u32, u32)>, seen: u64) -> Watched {
     let is = |state: u32| nvtx.is_some_and(|(_, states)| states >> state & 1 != 0);
     Watched {
@@ -110,7 +111,7 @@ impl Style {
     }
 }
 
-/// A range that is over, or of which nothing more comes.
+/// A range that has ended, or was given up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
     /// Where it began.
@@ -139,7 +140,7 @@ pub struct Open {
 }
 
 impl Open {
-    /// What they are called, the outermost first, those of the process behind those of the thread.
+    /// Their labels, the outermost first, those of the process after those of the thread.
     pub fn labels<'a>(&'a self, texts: &'a Texts) -> impl Iterator<Item = String> + 'a {
         self.thread.iter().chain(&self.process).map(|key| texts.label(*key))
     }
@@ -206,7 +207,7 @@ pushbuf::snapshot!(Ranges { threads, started, open, version, oddities });
 #[derive(Default)]
 struct OfThread {
     open: Vec<Range>,
-    /// Of `open`; made when it is asked for.
+    /// Built from `open` on demand.
     around: Option<Arc<Open>>,
     /// [`Ranges::version`] when it was made.
     version: u64,
@@ -312,7 +313,7 @@ impl Ranges {
         }
     }
 
-    /// Nothing more is known of what is open.
+    /// Gives up all open ranges.
     pub fn give_up(&mut self, over: &mut dyn FnMut(&Range)) {
         let mut left: Vec<Range> = self.started.drain().map(|(_, r)| r).collect();
         left.extend(self.threads.drain().flat_map(|(_, of)| of.open));
@@ -336,7 +337,7 @@ impl Ranges {
             of_thread.dedup();
             Arc::new(Open { thread, process, of_thread })
         };
-        // (A thread without ranges of its own is not remembered.)
+        // (A thread without ranges is not remembered.)
         let Some(of) = self.threads.get_mut(&tid) else { return Some(make(Vec::new())) };
         if of.version != version {
             of.around = None;

@@ -1,8 +1,8 @@
-//! A tape on disk: what its chunks say beside the events, and where its chunks of events lie.
+//! A tape on disk: the contents of its chunks that are not events, and where its chunks of events are.
 //!
-//! [`Recording::open`] goes from chunk to chunk, reads all but events, and keeps a few words of each chunk, so that [`crate::merge`] can afterwards
-//! read all threads side by side with one chunk of each in memory. What is not asked for is never read. Damage is no error here: everything before a
-//! damaged head is served, and all but a chunk whose events are damaged; [`Recording::damage`] says which.
+//! [`Recording::open`] reads chunk after chunk, all but the events, and keeps a few words of each chunk. [`crate::merge`] can then read all threads
+//! in parallel with one chunk of each in memory. Other events are never read. Damage is no error here. Everything before a damaged chunk head is
+//! readable, except for chunks whose events are damaged. [`Recording::damage`] reports the damage.
 
 use crate::event_time::order_key;
 use std::collections::{BTreeMap, HashMap};
@@ -27,7 +27,7 @@ pub enum InsightError {
     NoProcess { path: PathBuf, pid: i32, known: String },
 }
 
-/// Where the events of one chunk lie.
+/// Where the events of one chunk are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChunkAt {
     pub source: Source,
@@ -44,7 +44,7 @@ pub struct Source {
 
 pushbuf::snapshot!(Source { process, tid });
 
-/// A process image: what is known of its begin and of its end.
+/// A process image: its begin and its end, as far as they are known.
 #[derive(Clone, Debug, Default)]
 pub struct Image {
     pub process: Process,
@@ -178,7 +178,7 @@ impl Recording {
         self.images = images.into_values().collect();
     }
 
-    /// What the end says of a recording of one image.
+    /// Fills in a recording's only image from the end of the recording.
     fn imply(&mut self) {
         if let ([image], Some(end)) = (&mut self.images[..], &self.end)
             && image.process.pid == 0
@@ -196,7 +196,7 @@ impl Recording {
         &self.path
     }
 
-    /// Layout version of the file: 1 knows no processes but the first.
+    /// Layout version of the file: version 1 has only the first process.
     pub fn version(&self) -> u32 {
         self.version
     }
@@ -220,7 +220,7 @@ impl Recording {
         &self.clocks
     }
 
-    /// Notes that the recorder wrote beside the events.
+    /// Notes that the recorder wrote, which are not events.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -260,7 +260,7 @@ impl Recording {
         self.summary.as_deref()
     }
 
-    /// Of each place where a walk can begin the latest time stamp of a submission before it.
+    /// For each place where a walk can begin, the latest time stamp of a submission before it.
     pub(crate) fn checkpoints(&self) -> impl Iterator<Item = u64> {
         self.checkpoints.iter().map(|place| place.tsc)
     }
@@ -270,7 +270,7 @@ impl Recording {
         self.checkpoints.get(number)?.load(&self.file, into).ok()
     }
 
-    /// Whether so many of the first chunks of each thread are what was written.
+    /// Whether the first chunks of each thread, as many as `first` gives, are intact.
     pub(crate) fn are_whole(&self, first: &HashMap<Source, usize>) -> bool {
         let (mut buffer, mut left) = (Vec::new(), first.clone());
         self.chunks.iter().all(|c| match left.get_mut(&c.source) {
@@ -282,18 +282,18 @@ impl Recording {
         })
     }
 
-    /// Whether all events are what was written. They are read for that, and not unpacked.
+    /// Whether all chunks of events are intact. Reads them for that, but does not unpack them.
     pub(crate) fn events_are_whole(&self) -> bool {
         let mut buffer = Vec::new();
         self.chunks.iter().all(|c| c.place.is_whole(&self.file, &mut buffer))
     }
 
-    /// How the images ended, as far as the tape says.
+    /// How the images ended, as far as the tape has it.
     pub fn ends(&self) -> impl Iterator<Item = &ProcessEnd> {
         self.images.iter().filter_map(|i| i.end.as_ref())
     }
 
-    /// A total over the images that are read: of the recording's end, or of their own ends if one process was asked for.
+    /// A total over the selected images: from the recording's end, or from the images' own ends if one process was selected.
     pub fn total(&self, of_all: fn(&End) -> u64, of_one: fn(&ProcessEnd) -> u64) -> u64 {
         match (&self.end, self.selected) {
             (Some(e), false) => of_all(e),
@@ -307,13 +307,13 @@ impl Recording {
     }
 
     fn damaged(&self, e: TapeError) {
-        // (The first is told.)
+        // The first damage is kept.
         let _ = self.damage.set(e);
     }
 
     /// True if everything that the program left in its rings is on the tape.
     pub fn is_whole(&self) -> bool {
-        // (So the recorder begins what it says of a full disk or a limit.)
+        // The recorder's text for a full disk or a limit begins like this.
         let stopped = |e: &End| e.how.starts_with("recording stopped");
         self.damage().is_none() && self.end.as_ref().is_some_and(|e| !stopped(e))
     }
@@ -339,7 +339,7 @@ impl Recording {
         earliest
     }
 
-    /// Reads a chunk's events: none where they are damaged, which [`Recording::damage`] then says.
+    /// Reads a chunk's events. Returns none if they are damaged, which [`Recording::damage`] then reports.
     pub(crate) fn load(&self, chunk: &ChunkAt, into: &mut Vec<u8>) -> Result<(), InsightError> {
         let Place { offset, len, .. } = chunk.place;
         let path = || self.path.clone();

@@ -305,7 +305,7 @@ fn payload_text(kind: u16, bits: u64) -> Option<String> {
     })
 }
 
-/// The objects of each image and what it has mapped, at most so many of each.
+/// The objects of each image and its mappings, at most `limit` of each.
 pub fn objects<'g>(graphs: impl Iterator<Item = (u32, &'g ObjectGraph)>, limit: usize) -> Objects {
     let mut all = Objects { objects: Vec::new(), gpu_mappings: Vec::new() };
     for (process, graph) in graphs {

@@ -1,5 +1,5 @@
-//! What is known of one process image while its events are read: its driver objects, which channel has which slot, and the
-//! QMDs in its memory. Images share none of it.
+//! The state of one process image while its events are read: its driver objects, which channel has which slot, and the
+//! QMDs in its memory. Images share no state.
 
 use crate::gpu_times::Running;
 use crate::kernel::{Codes, Kernel, MOST};
@@ -26,7 +26,8 @@ pub enum Call<'a> {
     Dup { fd: i32, new: i32, file: FileKind },
 }
 
-/// Whether a recording says its driver. One that does not was written by hand, or is of the software GPU.
+/// Whether a recording names its driver version. One without a version was written by hand, or comes from the software
+/// GPU.
 fn has_version(driver: &str) -> bool {
     !matches!(driver, "" | "soft")
 }
@@ -35,7 +36,7 @@ fn has_version(driver: &str) -> bool {
 pub(crate) struct State {
     pub graph: ObjectGraph,
     pub qmds: RefCell<Qmds>,
-    /// Driver calls that the graph was told of.
+    /// Driver calls that were passed to the graph.
     pub calls: u64,
     /// Doorbells on the tape.
     pub doorbells: u64,
@@ -53,7 +54,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Of a recording on a driver of this version.
+    /// The state for a recording on a driver of this version.
     pub fn of(driver: &str) -> State {
         let mut state = State::default();
         if has_version(driver) {
@@ -62,7 +63,7 @@ impl State {
         state
     }
 
-    /// Writes what is known but the driver's objects, which come from its calls.
+    /// Writes the state except for the driver's objects, which are rebuilt from its calls.
     pub fn save(&self, to: &mut Vec<u8>) {
         let kernels = self.kernels.iter().map(|(handle, kernel)| (*handle, kernel.symbol.clone()));
         kernels.collect::<Vec<_>>().save(to);
@@ -76,7 +77,7 @@ impl State {
         self.generations.save(to);
     }
 
-    /// Takes back what was written. The driver's calls up to there were learnt.
+    /// Restores what `save` wrote. The driver's calls up to there must have been passed on already.
     pub fn load(&mut self, from: &mut &[u8]) -> Option<()> {
         let kernels: Vec<(u64, String)> = Snapshot::load(from)?;
         self.kernels = kernels.into_iter().map(|(h, symbol)| (h, Rc::new(Kernel::new(symbol.as_bytes())))).collect();

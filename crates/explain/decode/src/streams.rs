@@ -7,9 +7,10 @@ use std::collections::{HashMap, VecDeque};
 
 /// Nanoseconds of a gap that is counted: below this one kernel follows the other.
 pub const GAP: u64 = 10_000;
-/// Times of a stream that may still grow together with others; what comes before a forgotten one is cut.
+/// Maximum number of intervals of a stream that may still merge with others. Times before a forgotten interval are cut
+/// off.
 const REMEMBERED: usize = 1024;
-/// Streams that are told apart, at most; kernels of others are not counted.
+/// Maximum number of streams; kernels of further ones are not counted.
 const MOST: usize = 1 << 12;
 
 /// A channel and the stream that was passed to the call, `None` outside of any call.
@@ -27,7 +28,7 @@ impl Stream {
         Stream { process: when.process, slot: when.slot, generation: when.generation, handle }
     }
 
-    /// As traces have it: what is outside of any call is in the default stream.
+    /// As traces show it: events outside of any call are in the default stream.
     pub fn or_default(self) -> Stream {
         Stream { handle: Some(self.handle.unwrap_or(0)), ..self }
     }
@@ -42,7 +43,7 @@ pub struct Apart {
 }
 
 impl Apart {
-    /// Adds a time. Calls `done` with what cannot grow any more, in order.
+    /// Adds a time. Calls `done` with each interval that can no longer grow, in order.
     pub fn add(&mut self, from: u64, to: u64, done: impl FnOnce(u64, u64)) {
         let (mut from, mut to) = (from.max(self.done), to);
         if from > to {

@@ -6,7 +6,7 @@ use schema::summary::Bucket;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Distinct things told apart, at most; more are counted together.
+/// Maximum number of distinct values; further ones are counted together.
 const DISTINCT: usize = 1 << 16;
 
 /// Sizes of transfers.
@@ -34,7 +34,7 @@ impl Sizes {
         self.exact.add(bytes);
     }
 
-    /// Takes back what was added.
+    /// Undoes one addition.
     pub fn remove(&mut self, bytes: u64) {
         self.count = self.count.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(bytes);
@@ -67,7 +67,7 @@ impl Sizes {
     }
 }
 
-/// How often each of many things came.
+/// How often each of many values occurred.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Commonest<K: Eq + Hash> {
     counts: HashMap<K, u64>,
@@ -86,7 +86,7 @@ impl<K: Eq + Hash + Ord + Clone> Commonest<K> {
         self.add_many(k, 1);
     }
 
-    /// It came so many times more.
+    /// Adds `times` occurrences.
     pub fn add_many(&mut self, k: K, times: u64) {
         if let Some(n) = self.counts.get_mut(&k) {
             *n = n.saturating_add(times);
@@ -97,7 +97,8 @@ impl<K: Eq + Hash + Ord + Clone> Commonest<K> {
         }
     }
 
-    /// Takes back what was added. What was counted without telling apart is taken from there.
+    /// Undoes one addition. Values that were not counted separately are subtracted from their
+    /// common count.
     pub fn remove(&mut self, k: &K) {
         match self.counts.get_mut(k) {
             Some(1) => {
@@ -112,7 +113,7 @@ impl<K: Eq + Hash + Ord + Clone> Commonest<K> {
         self.counts.len()
     }
 
-    /// The `n` commonest, the most frequent first; equals in their own order.
+    /// The `n` most frequent values, the most frequent first; ties in their natural order.
     pub fn top(&self, n: usize) -> Vec<(K, u64)> {
         let mut all: Vec<(K, u64)> = self.counts.iter().map(|(k, n)| (k.clone(), *n)).collect();
         all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));

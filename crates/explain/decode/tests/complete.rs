@@ -1,4 +1,4 @@
-//! What was not seen is never told as nothing lost.
+//! An unseen event never counts as "no loss".
 
 #[path = "synthetic/mod.rs"]
 mod synthetic;
@@ -17,7 +17,7 @@ fn summary(t: &mut Tape) -> Summary {
     decode::summary(&Recording::open(&path).unwrap()).unwrap()
 }
 
-/// A tape on which nothing is missing.
+/// A tape without losses.
 fn whole() -> Tape {
     let words = copy(HOST_AT, DEVICE_AT, 8);
     let mut t = Tape::new();

@@ -1,4 +1,4 @@
-//! A tape that was cut or changed anywhere gives what lies before the damage, and never a panic.
+//! A tape that was cut or changed anywhere gives the events before the damage, and never a panic.
 
 mod synthetic;
 
@@ -50,7 +50,8 @@ fn a_tape_cut_at_every_byte_gives_what_lies_before() {
                 assert!(s.damage.unwrap().contains(&format!("offset {offset}")));
             }
             Some(e) => panic!("{e}"),
-            // Cut between two chunks: nothing is damaged, but the end is not there. Or cut behind the end: what is there only makes reading faster.
+            // Cut between two chunks: there is no damage, but the end is missing. Or cut after the end: the rest only
+            // makes reading faster.
             None if s.end.is_some() => ended.push(n),
             None => {}
         }
@@ -85,7 +86,7 @@ fn a_flipped_bit_is_found_and_never_a_panic() {
         let at = random.below(b.len());
         b[at] ^= 1 << random.below(8);
         if let Some((r, s)) = read(&path, &b) {
-            // Padding between chunks carries nothing.
+            // A flip in the padding between chunks has no effect.
             assert!(r.damage().is_some() || s.copies.copy_engine == 6, "flip at {at} went unseen");
             assert!(s.copies.copy_engine <= 6);
         }

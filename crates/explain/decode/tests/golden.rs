@@ -46,9 +46,9 @@ fn launches_and_graphs_through_cuda() {
     let s = summary("h200-launches.doorbell");
     assert_eq!((s.submissions, s.entries, s.lost, s.channels), (708, 708, 0, 40));
     assert!(s.complete, "{:?}", s.incomplete_because);
-    // `sample launches`: 100 kernels. `sample graphs`: graphs of 1, 10 and 100 nodes, 50 launches of each; the first is
-    // launched like a kernel, the nodes of the others come from QMDs that were written in another segment, which
-    // `--no-data` drops: they are seen without a shape, and each later launch of a root as one more.
+    // `sample launches`: 100 kernels. `sample graphs`: graphs of 1, 10 and 100 nodes, 50 launches of each. The first is launched like a kernel. The nodes
+    // of the others come from QMDs that were written in another segment, which `--no-data` drops: they are seen without a shape, and each later launch of a
+    // root counts as one more.
     assert_eq!((s.launches, s.launch_detail.without_qmd, s.launch_detail.again), (271, 111, 98));
     assert!(s.problems.unknown_methods.is_empty() && s.problems.bad_headers == 0);
     let sizes: Vec<_> = s.launch_shapes.iter().map(|l| l.shape.block[0]).collect();

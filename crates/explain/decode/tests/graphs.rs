@@ -1,4 +1,4 @@
-//! Graphs of the driver itself, and what is found in a recording of them (580.159.04, CUDA 13.0, H200, `--no-data`).
+//! The driver's own graphs, and what is found in a recording of them (580.159.04, CUDA 13.0, H200, `--no-data`).
 
 mod synthetic;
 
@@ -53,11 +53,12 @@ fn graphs_of_the_driver_are_found_and_learnt() {
     // The acquire counts up by four a launch, the stream's tracker by one; the counter's own value was left out.
     let steps: Vec<_> = ten.payloads.iter().map(|(_, p)| p.step).collect();
     assert_eq!(steps, [Some(4), Some(0), Some(1)]);
-    // Of an entry that is split over several events, as this one of 26,450 words is, `--no-data` keeps only the first part.
+    // This entry of 26,450 words is split over several events, of which `--no-data` keeps only the first part.
     assert_eq!(all[2].recipe.as_ref().unwrap_err(), &Refused::QmdNotWritten { qmd: 0x2_04c0_c400 });
 }
 
-/// In our own form: an acquire and the PCAS of CUDA's own launch, whose QMDs passed the checks of the hardware's scheduler; an upload that arms and starts nothing.
+/// doorbell's form: an acquire and the PCAS of CUDA's own launch, whose QMDs passed the checks of the hardware's
+/// scheduler. The upload arms QMDs and starts none.
 #[test]
 fn a_graph_of_the_driver_has_a_form_of_our_own() {
     const TRACKER: u64 = 0x80_0000_0140;
@@ -258,7 +259,7 @@ fn a_launch_of_several_submissions_is_one() {
     assert_eq!(recipe.nodes, learnt(&graph).nodes);
 }
 
-/// A graph with a memset by the macro, behind stream memsets of these lengths.
+/// A graph with a memset by the macro, after stream memsets of these lengths.
 fn with_memsets(lengths: &[u32], arguments: impl Fn(u32) -> [u32; 2]) -> Vec<Graph> {
     let graph = ByHand::macro_memset(0x7f00_2000_0000, 64, arguments(64));
     let streams: Vec<Vec<u32>> = lengths
@@ -278,7 +279,7 @@ fn a_memset_by_a_macro_has_its_value_where_the_tape_tells_the_arguments() {
         let memset = row.recipe.unwrap().nodes.into_iter().find(|node| node.kind == "memset").unwrap();
         assert_eq!((memset.bytes, memset.value), (Some(64), Some(0xabcd)));
     }
-    // The graph's own alone says nothing, nor does a recording without data.
+    // The graph's own call alone is not enough, nor is a recording without data.
     let alone = with_memsets(&[], |bytes| [0xabcd, bytes / 4]);
     assert!(matches!(alone[0].recipe, Err(Refused::MacroArguments { bytes: 64, .. })), "{:?}", alone[0].recipe);
     let left_out = with_memsets(&[4, 28], |_| [0, 0]);
@@ -294,7 +295,7 @@ fn a_graph_whose_upload_came_before_the_recording_says_so() {
     assert!(matches!(all[0].recipe, Err(Refused::QmdNotWritten { .. })));
 }
 
-/// What is found of launches on two channels, each piece in a submission of its own.
+/// The graphs found in launches on two channels, with each piece in a separate submission.
 fn on_two_channels(graph: &ByHand) -> Vec<Graph> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("graphs.doorbell");
@@ -321,7 +322,7 @@ fn a_launch_on_two_channels_is_one() {
     assert_eq!(all[0].launch.submissions, 3);
 }
 
-/// Pieces of a launch that wait for nothing that the launch sets: they start what is left of the graph.
+/// Pieces of a launch that wait for no counter of the launch: they start the rest of the graph.
 #[test]
 fn pieces_that_do_not_wait_for_each_other_are_one_launch() {
     let mut graph = ByHand::fork();
@@ -333,7 +334,7 @@ fn pieces_that_do_not_wait_for_each_other_are_one_launch() {
     assert_eq!(all[0].recipe.as_ref().unwrap().kernels(), 4);
 }
 
-/// As `cuGraphUpload` may do it: nothing is started by what writes the graph.
+/// As `cuGraphUpload` may do it: the submission that writes the graph starts no QMD.
 #[test]
 fn an_upload_that_starts_nothing_is_found() {
     let mut graph = ByHand::chain(1);

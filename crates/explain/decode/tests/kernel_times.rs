@@ -119,7 +119,7 @@ fn ends_without_the_gpus_clock_make_no_time() {
     assert_eq!((k.timed, k.ends, reasons(&k)), (0, 9, vec![(Reason::NoClock, 9)]));
 }
 
-/// The recorder was killed, or is an older one: what it counted is not on the tape.
+/// The recorder was killed, or is an older one: its counts are not on the tape.
 #[test]
 fn without_the_counts_what_lacks_a_time_is_not_known() {
     let k = one(launches(|t| stamps(t, state::ON, 0), &ALL[..3]));

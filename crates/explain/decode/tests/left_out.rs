@@ -1,4 +1,5 @@
-//! Recordings whose channels begin in the middle: what was left out is not lost, and what a channel was told before is not known.
+//! Recordings whose channels begin in the middle: the entries before are not lost, and the channel's state before is
+//! not known.
 
 mod synthetic;
 

@@ -58,7 +58,7 @@ fn a_walk_that_ends_early_has_the_same_times_and_reads_little() {
     };
     let (all, damaged) = times(usize::MAX);
     assert!(!damaged && all.len() == 17_500 && all.iter().all(Option::is_some));
-    // Whoever reads a chunk of events behind the middle notices that it is damaged.
+    // A read of any chunk of events after the middle finds it damaged.
     let places = places(&path);
     let file = File::options().write(true).open(&path).unwrap();
     for (offset, byte) in &places[places.len() / 2..] {

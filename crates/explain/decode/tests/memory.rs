@@ -1,4 +1,4 @@
-//! Memory does not grow with the channels that came and went.
+//! Memory does not grow with the number of channels that were freed.
 
 mod synthetic;
 
@@ -40,7 +40,7 @@ fn peak(n: u32) -> usize {
     for i in 0..n {
         t.channel(1, 0, 0x6000_0000 + i, 1, 64);
         t.submit(1, 0, &[&copy_64_mib(), &inline(DEVICE_AT, &[1; 64]), &launch(QMD_AT, [1, 1, 1])]);
-        // What was submitted for one channel is decoded with what was bound to that channel.
+        // Each channel's submission is decoded with the classes bound to that channel.
         t.submit(1, 0, &[&copy(HOST_AT, DEVICE_AT, 4096)]);
         if i % 4 > 0 {
             t.end_channel(1, 0);

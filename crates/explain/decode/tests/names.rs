@@ -59,7 +59,7 @@ fn a_launch_has_the_name_of_its_handle_and_one_without_handle_that_of_its_code()
     t.submit(2, 0, &[&launch(QMD_AT, [6, 1, 1])]);
     calls(&mut t, 5, 0);
     t.submit(2, 0, &[&launch(QMD_AT, [7, 1, 1])]);
-    // A handle that nobody could name: what its code was called before, it is not now.
+    // A handle without a known name: the code no longer has its earlier name.
     calls(&mut t, 6, 0xf9);
     t.submit(2, 0, &[&launch(QMD_AT, [8, 1, 1])]);
     t.call = RingBody::default();

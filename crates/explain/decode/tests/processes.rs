@@ -33,7 +33,7 @@ fn totals_are_those_of_all_processes_and_each_has_its_own() {
     );
 }
 
-/// A child may attach first; a shell or a launcher between them records nothing.
+/// A child may attach first; a shell or a launcher between them is not recorded.
 #[test]
 fn a_parent_that_began_after_its_child_is_found() {
     let mut t = two_ranks();

@@ -1,4 +1,4 @@
-//! Recordings of any events: nothing panics, and what is said of them agrees.
+//! Recordings of random events: no panic, and all results agree.
 
 #[path = "synthetic/mod.rs"]
 mod synthetic;
@@ -146,7 +146,7 @@ proptest! {
         std::fs::write(&path, &whole).unwrap();
         if let Ok(r) = Recording::open(&path) {
             let s = decode::summary(&r).unwrap();
-            // (The index is a help only, and bytes 12 to 15 and padding say nothing.)
+            // (The index is only an aid, and bytes 12 to 15 and padding have no meaning.)
             prop_assert!(s.submissions <= 15);
             prop_assert!(same || s.damage.is_some() || s.submissions == 15, "{:?}", s.damage);
         }

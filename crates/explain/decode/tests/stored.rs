@@ -15,7 +15,7 @@ fn json(s: &schema::Summary) -> String {
     serde_json::to_string(s).unwrap()
 }
 
-/// Stores it in a copy, and says what a walk found before.
+/// Stores the summary in a copy, and returns the walk's summary from before.
 fn stored(path: &Path) -> String {
     let before = json(&summary_of_walk(&Recording::open(path).unwrap()).unwrap());
     assert!(store_summary(path, LONG).unwrap());
@@ -49,7 +49,7 @@ fn the_stored_summary_is_the_walks() {
     }
 }
 
-/// Which one is shown is told by its number of submissions, which is changed in what is stored.
+/// Stores a changed summary: its number of submissions shows which of the two is printed.
 fn changed(path: &Path) -> u64 {
     let mut t = synthetic::one_of_everything();
     t.write(path);
@@ -103,7 +103,7 @@ fn of_damaged_events_the_walk_tells() {
     assert!(summary(&r).unwrap().damage.is_some() && r.damage().is_some());
 }
 
-/// A recorder that is killed while it stores it has written a part: nothing is missing then.
+/// A recorder that is killed while it stores the summary has written a part of it: the recording is still complete.
 #[test]
 fn cut_anywhere_behind_the_end_nothing_is_missing() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What a tape says must come out in the summary, each thing counted once.
+//! Every event of a tape must be in the summary, each counted once.
 
 mod synthetic;
 
@@ -174,7 +174,7 @@ fn entries_in_pieces_are_joined_across_events_and_chunks() {
     t.context(1);
     t.channel(1, 0, 0x5c00_1000, 1, 1024);
     t.cut(1);
-    // Each event of the submission in a chunk of its own.
+    // Each event of the submission in a separate chunk.
     let mut all = Tape::new();
     all.bare_channel(0, 0x5c00_1000, 0x1_0000, 1024);
     all.submit_at(2, t.tsc + 1000, 0, &[&words, &copy(HOST_AT, DEVICE_AT, 9)], 0, 1000);
@@ -259,7 +259,7 @@ fn entries_find_their_ring_around_a_gap() {
     t.context(1);
     t.channel(1, 0, 0x5c00_1001, 9, 32);
     t.submit(2, 0, &[&words]);
-    // The next ring is lost, its entry is not; of the ring after it all fits, and the gap is noted behind its ring.
+    // The next ring is lost, its entry is not. Of the ring after it all fits, and the gap is noted after that ring.
     t.recording(0, false);
     t.submit(2, 0, &[&words]);
     t.recording(0, true);
@@ -306,7 +306,7 @@ fn a_killed_program_loses_nothing_that_was_rung() {
     }
     let end = t.end.as_mut().unwrap();
     (end.exit_code, end.signal, end.how) = (None, Some(9), "killed by SIGKILL".into());
-    // 40 entries, ring of 32: GP_PUT is 8; two more were written and not rung.
+    // 40 entries, ring of 32: GP_PUT is 8. Two more were written but not rung.
     end.channels = vec![EndChannel {
         slot: 0,
         handle: 0x5c00_1001,
@@ -398,14 +398,14 @@ fn words_that_were_not_copied_when_the_program_died_lose_no_entry() {
     let mut t = died();
     t.note(1, "still here");
     assert_eq!(counts(t), (0, 1));
-    // The same thread lived on, so that its words fell into a gap, or there is one behind them.
+    // The same thread lived on, so that its words were lost in a gap, or a gap follows them.
     let mut t = died();
     t.note(2, "still here");
     assert_eq!(counts(t), (1, 0));
     let mut t = died();
     t.gap(2, 1, 0, 2400);
     assert_eq!(counts(t), (1, 0));
-    // The recording stopped: nobody knows what became of the words.
+    // The recording stopped: the fate of the words is not known.
     let mut t = died();
     t.end.as_mut().unwrap().how = "recording stopped early: the disk is full".into();
     assert_eq!(counts(t), (1, 0));
@@ -431,7 +431,7 @@ fn words_that_were_read_late_are_counted_and_decoded() {
     }
 }
 
-/// A thread moves to a larger ring when the recorder falls behind, in the middle of an entry perhaps.
+/// A thread moves to a larger ring when the recorder is too slow, perhaps in the middle of an entry.
 #[test]
 fn an_entry_that_goes_on_in_another_ring_is_whole() {
     let mut t = with_one_copy();

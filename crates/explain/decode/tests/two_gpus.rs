@@ -1,4 +1,4 @@
-//! Where an address lies depends on the GPU and on the address space of the channel that names it.
+//! Where an address points depends on the GPU and on the address space of the channel that uses it.
 
 #[path = "synthetic/mod.rs"]
 mod synthetic;
@@ -57,7 +57,7 @@ fn one_address_is_other_memory_on_another_gpu() {
     }
     let (copies, _) = read(&mut t);
     let seen: Vec<_> = copies.iter().map(|c| places(c)[1]).collect();
-    // Host memory on the first; video memory of its own on the second, which mapped it last.
+    // Host memory on the first; the second's own GPU memory on the second, which mapped it last.
     assert_eq!(seen, [(Place::Host, None), (Place::Video, Some(1))]);
 }
 
@@ -78,7 +78,7 @@ fn what_only_the_other_gpu_has_is_unknown() {
 fn one_address_is_other_memory_in_another_address_space() {
     let (at, third) = (0x6_0000_0000, 0x5b00_0003);
     let mut t = two_gpus();
-    // Two spaces of the second GPU, each with RM mappings of its own at the same address.
+    // Two spaces of the second GPU, each with separate RM mappings at the same address.
     t.alloc(100, SECOND, third, class::FERMI_VASPACE_A, &[0; 56]);
     t.memory_of(100, SECOND, 0x5b00_0120, class::NV01_MEMORY_LOCAL_USER, 1 << 20);
     t.memory_of(100, DEVICE, 0x5b00_0121, class::NV01_MEMORY_SYSTEM, 1 << 20);

@@ -1,10 +1,10 @@
-//! The ends and the clocks of one process, read from the tape as far as they are asked for.
+//! The ends and the clocks of one process, read from the tape on demand.
 //!
-//! An end is on the tape some time after its kernel's doorbell. The recorder writes ends into chunks that hold nothing else but readings of the GPUs' clocks,
-//! so these are read alone. Other threads' chunks are looked through only for launches of graphs without new numbers, and for clocks where the recorder
+//! An end is on the tape some time after its kernel's doorbell. The recorder writes ends into chunks that otherwise have only readings of the GPUs' clocks,
+//! so only these chunks are read. Other threads' chunks are looked through only for launches of graphs without new numbers, and for clocks where the recorder
 //! reads none.
 //!
-//! Invariant: what is answered depends on the questions so far and on the tape, so a walk that stops early has the same times as one that does not.
+//! Invariant: an answer depends only on the questions so far and on the tape, so a walk that stops early has the same times as one that does not.
 
 use super::{Pair, Readings, qmds, since};
 use crate::recording::Recording;
@@ -19,7 +19,7 @@ const MOST: usize = 1 << 26;
 /// Ends on a page, and the pages of all processes together, at most (512 MiB).
 const PAGE: usize = 512;
 const PAGES: usize = 1 << 17;
-/// Launches of graphs' kernels that had the numbers of the launch before, at most.
+/// Maximum number of launches of graphs' kernels that reused the numbers of the launch before.
 const MOST_AGAIN: usize = 1 << 22;
 
 /// Pages that may still be used.
@@ -34,13 +34,13 @@ pub type Chunks = VecDeque<u32>;
 
 #[derive(Debug, Default)]
 pub struct OnTape {
-    /// Of the recorder's events, and of all others': what is not read yet.
+    /// Unread chunks of the recorder's events, and of all other threads' events.
     pub of_recorder: Chunks,
     pub of_others: Chunks,
     ends: Ends,
-    /// Below this number no end is on what is not read yet.
+    /// Ends below this number are not in unread chunks.
     settled: u64,
-    /// The same as the chunk read last says it. (Its own ends may be below it.)
+    /// The same number according to the chunk that was read last. (The ends in that chunk may be below it.)
     will_be_settled: u64,
     /// The recorder reads the clocks.
     has_recorded_clock: bool,
@@ -71,7 +71,7 @@ impl Moments {
     }
 }
 
-/// Nanoseconds by number; 0 where none came.
+/// Nanoseconds by number; 0 if no end was read.
 #[derive(Debug, Default)]
 struct Ends {
     pages: Vec<Option<Box<[u64; PAGE]>>>,
@@ -104,7 +104,7 @@ impl Ends {
 
 #[cfg(test)]
 impl OnTape {
-    /// Of clocks that were read already.
+    /// Takes clocks that were read already.
     pub fn of_clocks<const N: usize>(clocks: [(u32, Readings); N]) -> OnTape {
         OnTape { clocks: clocks.into(), ..OnTape::new(&pages()) }
     }
@@ -210,7 +210,7 @@ impl OnTape {
         self.clocks.get_mut(&gpu)
     }
 
-    /// Where the first of the others' events is that was not read; `None`: all were.
+    /// The time of the first unread event of the other threads; `None`: all were read.
     fn read_until(&self, r: Option<&Recording>) -> Option<u64> {
         Some(r?.chunks.get(*self.of_others.front()? as usize)?.place.tsc)
     }
@@ -243,7 +243,7 @@ impl OnTape {
         true
     }
 
-    /// (The walk reads the chunk as well, and says what is wrong with it.)
+    /// The walk reads the chunk, too, and reports any damage in it.
     fn read(&mut self, r: Option<&Recording>, chunk: u32, is_recorders: bool) {
         let Some((r, chunk)) = r.and_then(|r| Some((r, r.chunks.get(chunk as usize)?))) else { return };
         let mut bytes = std::mem::take(&mut self.bytes);

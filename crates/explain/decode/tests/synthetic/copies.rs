@@ -6,8 +6,9 @@ use pushbuf::semaphore::Execute;
 /// When it is submitted, the call's function, a slot, words, and what the GPU stores.
 type Work<'a> = (u64, u32, u32, Vec<u32>, &'a [u64]);
 
-/// A program whose copies' times are recorded, too. In stream 0x51, in ns after time stamp 0: 4 MiB go to the device from 210,000 to 400,000, a kernel waits
-/// for them and ends at 450,000, the same bytes come back from 460,000 to 680,000, then 4 KiB are filled from 690,000 to 692,000. A last copy has no times.
+/// A program whose copies' times are recorded, too. In stream 0x51, in ns after time stamp 0: 4 MiB are copied to the device from 210,000 to 400,000, and a
+/// kernel waits for them and ends at 450,000. The same bytes are copied back from 460,000 to 680,000, then 4 KiB are filled from 690,000 to 692,000. A last
+/// copy has no times.
 pub fn copy_times() -> Tape {
     use tape::call::{self, CallBody, CallsBody, NameBody};
     use tape::stamp::{self, ClockBody, EndsBody, StampsBody, state};

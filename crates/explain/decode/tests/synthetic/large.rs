@@ -14,7 +14,8 @@ const CHUNK: usize = 64 << 10;
 const AT_ONCE: u64 = 512;
 const EVERY: u64 = 2_000;
 
-/// Writes a recording of so many submissions: of eight, seven launch a kernel that stores its end, one copies. Each is in a call of CUDA's.
+/// Writes a recording of so many submissions. Of eight, seven launch a kernel that stores its end, and one copies. Each
+/// is in a CUDA call.
 pub fn large(path: &Path, submissions: u64) {
     let mut t = Tape::with_times();
     t.context(100);

@@ -63,7 +63,7 @@ pub struct Tape {
     /// What doorbells from now on say of the call that they are in.
     pub call: RingBody,
     next_fd: i32,
-    /// What the agent does with arguments of UVM's that the kernel has otherwise than its branch: it stores none.
+    /// As the agent does if the kernel's UVM arguments differ from its branch's: it stores none.
     pub without_uvm: bool,
 }
 
@@ -125,7 +125,7 @@ impl Tape {
         self.chunks.iter().map(|c| c.1.len()).chain(self.open.values().map(Vec::len)).sum()
     }
 
-    /// Ends a thread's chunk: what follows comes in another.
+    /// Ends a thread's chunk: its next event starts another.
     pub fn cut(&mut self, tid: i32) {
         let thread = (self.process, tid);
         if let Some(b) = self.open.remove(&thread) {
@@ -174,7 +174,7 @@ impl Tape {
         self.event(tid, kind::MMAP, 0, &body, &[], &[]);
     }
 
-    /// Memory of a class on a GPU, mapped nowhere.
+    /// Memory of a class on a GPU, not mapped.
     pub fn memory_of(&mut self, tid: i32, device: u32, handle: u32, class: u32, size: u64) {
         let m = abi::MemoryAlloc { size, ..Default::default() };
         self.alloc(tid, device, handle, class, m.as_bytes());
@@ -259,7 +259,7 @@ impl Tape {
         self.bare_channel(slot, handle, token, ring);
     }
 
-    /// A channel of which the tape says nothing but its rings.
+    /// A channel of which the tape has only the rings.
     pub fn bare_channel(&mut self, slot: u32, handle: u32, token: u32, ring: u32) {
         self.live
             .insert((self.process, slot), Live { handle, token, ring, put: 0, entries: 0, rings: 0, recorded: true });
@@ -375,7 +375,7 @@ impl Tape {
         std::mem::take(&mut self.open)
     }
 
-    /// Writes the file: the chunks cut so far, what is open, clocks, the end with the channels still alive.
+    /// Writes the file: the chunks cut so far, the open ones, clocks, and the end with the channels still alive.
     pub fn write(&mut self, path: &Path) {
         self.chunks.extend(std::mem::take(&mut self.open));
         let mut w = self.begin(path);
@@ -403,7 +403,7 @@ impl Tape {
         }
     }
 
-    /// What comes behind the events.
+    /// Writes the chunks after the events.
     pub fn finish(&mut self, mut w: Writer) {
         w.clock(&Clock { tsc: self.tsc, monotonic_ns: 5_000_000_000 + self.tsc - 1000, ..Clock::default() }).unwrap();
         self.unwatched.iter().for_each(|u| w.unwatched(u).unwrap());
@@ -545,8 +545,8 @@ pub fn late_and_uncopied() -> Tape {
     t
 }
 
-/// As [`one_of_everything`], with calls of CUDA's, locks and context switches. Thread 100 holds two locks that it releases in the order
-/// of their taking; thread 101 waits for the first one in a call, is preempted in it, and copies in that call.
+/// As [`one_of_everything`], with CUDA calls, locks and context switches. Thread 100 holds two locks that it releases in the order of their taking; thread
+/// 101 waits for the first one in a call, is preempted in it, and copies in that call.
 pub fn calls_and_locks() -> Tape {
     use tape::call::{self, CallBody, CallsBody};
     use tape::lock::{self, HoldBody, LocksBody, OpBody, PairBody, attr, ended, op};
@@ -597,7 +597,7 @@ pub fn calls_and_locks() -> Tape {
     t
 }
 
-/// GPU address of the slots into which kernels store their ends, and what the GPU's clock says at time stamp 0.
+/// GPU address of the slots into which kernels store their ends, and the GPU's time at time stamp 0.
 pub const SLOTS_AT: u64 = 0x7f20_0000_0000;
 pub const GPU_ZERO: u64 = 1_790_000_000_000_000_000;
 
@@ -637,9 +637,9 @@ fn stamped_in(qmd_at: u64, number: u64, slot: u64, then: &[u64]) -> Vec<u32> {
     words
 }
 
-/// A program whose kernels' ends are recorded. On channel 0, in ns after time stamp 0: stream 0x51 runs kernels until 210,000 and 230,000, behind one
-/// another; stream 0x52 one until 225,000; a graph in stream 0x53 one until 320,000, which starts two that run until 330,000 and 325,000. A last kernel has
-/// no end.
+/// A program whose kernels' ends are recorded. On channel 0, in ns after time stamp 0: stream 0x51 runs kernels until 210,000 and 230,000, one after the
+/// other. Stream 0x52 runs one until 225,000. A graph in stream 0x53 runs one until 320,000, which starts two that run until 330,000 and 325,000. A last
+/// kernel has no end.
 pub fn kernel_times() -> Tape {
     use tape::call::{self, CallBody, CallsBody, NameBody};
     use tape::stamp::{self, ClockBody, EndsBody, StampsBody, state};
@@ -687,7 +687,7 @@ pub fn kernel_times() -> Tape {
     t
 }
 
-/// So many kernels, each launched by itself in a call, a microsecond after the one before; their ends are asked for. `begin` adds what comes before.
+/// So many kernels, each launched by itself in a call, a microsecond after the one before, with their ends recorded. `begin` adds the events before them.
 pub fn kernel_launches(kernels: u64, begin: impl FnOnce(&mut Tape)) -> Tape {
     use tape::call::{self, CallBody, CallsBody};
     let mut t = Tape::new();
@@ -755,8 +755,8 @@ impl Tape {
     }
 }
 
-/// A program on two GPUs. Both show memory of their own at [`BOTH_AT`]; [`PEER_AT`] is video memory of the second, mapped on
-/// both. Slots 0 and 1 are copy channels of the first and of the second.
+/// A program on two GPUs. Each shows its own memory at [`BOTH_AT`]; [`PEER_AT`] is GPU memory of the second, mapped on both. Slots 0 and 1 are copy
+/// channels of the first and of the second.
 pub fn two_gpus() -> Tape {
     two_gpus_of(Tape::new())
 }
@@ -819,7 +819,7 @@ pub fn two_ranks() -> Tape {
         t.context(tid);
         t.channel(tid, 0, 0x5c00_1001, 9, 32);
     }
-    // They take turns, so that nothing of one may end up with the other; the second submits twice as much.
+    // They take turns, so that an event put down to the wrong one would show; the second submits twice as much.
     let words = copy(HOST_AT, DEVICE_AT, 4096);
     for _ in 0..5 {
         for (index, n) in [(1, 1), (2, 2)] {
