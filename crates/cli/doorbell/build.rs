@@ -23,11 +23,12 @@ fn main() {
     println!("cargo::rerun-if-changed={}", root.join("Cargo.toml").display());
     // <target>/<profile>/build/doorbell-<hash>/out
     let target = out.ancestors().nth(4).unwrap_or(&out).join("preload-libraries");
-    // One after the other: the agent's libraries have none of the features that the software GPU's have, which need std.
+    // In separate builds: the software GPU's libraries need features with std, which the agent's libraries must not have.
     for (package, _) in LIBRARIES {
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(&root).args(["build", "--profile", "preload", "-p", package, "--target-dir"]).arg(&target);
-        // What the outer cargo tells its compiler (flags for coverage, clippy's wrapper) is not meant for these.
+        // The outer cargo's settings for its compiler (flags for coverage, clippy's wrapper) are not meant for these
+        // builds.
         for v in [
             "CARGO_ENCODED_RUSTFLAGS",
             "RUSTFLAGS",
@@ -52,7 +53,7 @@ fn main() {
             println!("cargo::rerun-if-changed={}", source.display());
             manifests.extend(source.ancestors().map(|folder| folder.join("Cargo.toml")).find(|file| file.exists()));
         }
-        // Not over what is there: another target folder may share that file by a hard link.
+        // Removes the old file first: another target folder may share it by a hard link, and must keep its contents.
         let _ = std::fs::remove_file(out.join(file));
         if let Err(e) = std::fs::copy(&from, out.join(file)) {
             panic!("{}: {e}", from.display());

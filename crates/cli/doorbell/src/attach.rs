@@ -62,7 +62,7 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut client = Client::of(self.pid).map_err(failure)?;
         let status = client.status().map_err(failure)?;
-        // Before anything is recorded: what cannot be copied is known now.
+        // Before the recording begins, so that a file that cannot be copied is reported now.
         let claim = match &self.out {
             None => None,
             Some(out) if !Path::new(&status.file).is_file() => {
@@ -132,11 +132,11 @@ struct Recorded {
     /// Time stamp counter when it began.
     since: u64,
     took: Duration,
-    /// How far the recording is; `None`: it has ended.
+    /// How far the recording has been written; `None`: it has ended.
     written: Option<Written>,
 }
 
-/// A separate recording of what was recorded since, from that of the program.
+/// Makes a separate recording of the events since the attach, from the program's recording.
 fn copy(status: &Status, recorded: &Recorded, to: &Path) -> anyhow::Result<()> {
     let &Recorded { since, took, written } = recorded;
     let failed = |path: &Path, e: io::Error| {

@@ -146,7 +146,7 @@ impl Args {
             let (machine, lacks) = machine::or_none(machine::open(self.gpu));
             return plan(&asked, &machine, lacks, self.json);
         }
-        // The software GPU starts this command again: nothing may be claimed before that.
+        // The software GPU starts this command again, so no file may be claimed before that.
         let machine = machine::open(self.gpu)?;
         let heard = signals::count_interrupts();
         let stop = || heard.load(Ordering::Relaxed) > 0;
@@ -206,7 +206,7 @@ impl Args {
             let failed = |e| Failure::new(format!("{}: {e}", folder.display()), NO_PLACE);
             std::fs::create_dir_all(folder).map_err(failed)?;
         }
-        // What was there is this command's own, and of no use beside a newer one.
+        // The old profile is this command's own, and the new one replaces it.
         Ok(WholeFile::open(&path, ROOM, true)?)
     }
 
@@ -336,7 +336,7 @@ fn undecided(plan: &Plan) -> String {
     format!("{}: too few samples (fewer than {needs}) at {}: decided by p50 there", plan.key, sizes.join(", "))
 }
 
-/// `lacks`: why the machine has no GPU; a plan is one all the same.
+/// `lacks`: why the machine has no GPU; the plan is printed all the same.
 fn plan(asked: &Calibration, machine: &copy::Machine, lacks: Option<String>, json: bool) -> anyhow::Result<ExitCode> {
     let (sweeps, left) = asked.sweeps(machine);
     if json {

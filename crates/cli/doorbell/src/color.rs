@@ -16,7 +16,7 @@ pub enum When {
 }
 
 impl When {
-    /// What the command line asks for, found before it is parsed: help and errors have colors, too.
+    /// The value of `--color`, found before the command line is parsed: help and errors have colors, too.
     pub fn in_arguments(arguments: impl Iterator<Item = OsString>) -> When {
         let mut arguments = arguments.take_while(|a| a != "--");
         let mut found = When::Auto;
@@ -32,7 +32,7 @@ impl When {
         found
     }
 
-    /// From here on everything that this process writes goes by it.
+    /// From here on it applies to all output of this process.
     pub fn set(self) {
         match self {
             When::Auto => ColorChoice::Auto,

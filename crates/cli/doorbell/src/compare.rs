@@ -182,7 +182,7 @@ fn figures(asked: &[Figure], runs: &mut [&mut Loaded], warnings: &mut Vec<String
     Ok(vec![Figure::P50])
 }
 
-/// Of all runs, in the order of the first that has them.
+/// The keys of all runs, in order of first appearance.
 fn keys(runs: &[&Loaded]) -> Vec<Key> {
     let mut keys: Vec<Key> = Vec::new();
     let mut seen = std::collections::HashSet::new();
@@ -215,7 +215,7 @@ fn not_comparable(changes: &[Change]) -> Option<String> {
     (!others.is_empty()).then(|| format!("{} {is}: differences may come from that", others.join(", ")))
 }
 
-/// Unless --fail-above says otherwise.
+/// The default of --fail-above.
 pub const FAIL_ABOVE: f64 = 0.05;
 
 /// Compares runs of one experiment on many machines. Exit status 1 where one is an outlier.

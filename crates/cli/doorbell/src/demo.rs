@@ -1,4 +1,4 @@
-//! `doorbell demo`: records a few small programs and shows what came of it, on any machine.
+//! `doorbell demo`: records a few small programs and shows the results, on any machine.
 
 use crate::failure::Failure;
 use crate::help::Page;
@@ -158,7 +158,7 @@ impl Args {
         if let Some((number, slot, generation)) = example(&recording)? {
             say(&["", &format!("$ doorbell show {out} --submissions --channel {slot}.{generation}"), "..."])?;
             let mut text = Vec::new();
-            // Nothing behind the example, of whatever channel, is wanted.
+            // Stops after the example, on every channel.
             let filter =
                 Filter { channel: Some((slot, Some(generation))), limit: Some(number + 1), ..Filter::default() };
             terminal::submissions::write(&recording, filter, style, &mut text)?;

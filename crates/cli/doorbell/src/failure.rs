@@ -14,7 +14,7 @@ use tape::file::TapeError;
 use terminal::ReportError;
 use terminal::table::Style;
 
-/// An error that knows what helps against it.
+/// An error with a hint.
 #[derive(Debug)]
 pub struct Failure {
     what: String,
@@ -68,7 +68,7 @@ pub fn status(e: &anyhow::Error) -> ExitCode {
 pub mod wrapper {
     /// doorbell failed.
     pub const FAILED: u8 = 125;
-    /// The program was found and cannot be executed, or nothing can be loaded into it.
+    /// The program was found but cannot be executed, or no library can be loaded into it.
     pub const CANNOT_EXECUTE: u8 = 126;
     /// The program was not found.
     pub const NOT_FOUND: u8 = 127;
@@ -78,7 +78,7 @@ pub fn status_of_wrapper(e: &anyhow::Error) -> ExitCode {
     ExitCode::from(e.chain().find_map(recording::status).unwrap_or(wrapper::FAILED))
 }
 
-/// Of arguments that cannot be parsed: the subcommand is the first word that is no option.
+/// Prints the hint for arguments that cannot be parsed: the subcommand is the first word that is no option.
 pub fn of_wrong_arguments(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mut words = arguments.skip(1);
     while let Some(word) = words.next() {
@@ -92,7 +92,8 @@ pub fn of_wrong_arguments(arguments: impl Iterator<Item = OsString>) -> ExitCode
     ExitCode::from(crate::ERROR)
 }
 
-/// An error of arguments with options as they were typed: of `--for`, another name of `--duration`, it says `--for`.
+/// An argument error with options as they were typed: if `--for`, an alias of `--duration`, was typed, the error names
+/// `--for`.
 pub fn as_typed(mut e: clap::Error, command: &clap::Command, typed: impl Iterator<Item = OsString>) -> clap::Error {
     let typed: Vec<OsString> = typed.collect();
     for (long, alias) in aliases(command).iter().filter(|(_, alias)| is_typed(alias, &typed)) {

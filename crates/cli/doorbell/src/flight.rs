@@ -1,4 +1,4 @@
-//! `record --last`: what is kept, when it is saved, and what is said of it.
+//! `record --last`: what is kept, when it is saved, and what is printed about it.
 
 use crate::failure::Failure;
 use crate::units;

@@ -1,4 +1,4 @@
-//! The text behind the options in `--help`: examples, lists and paragraphs, laid out for the terminal's width.
+//! The text after the options in `--help`: examples, lists and paragraphs, laid out for the terminal's width.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -9,7 +9,7 @@ const WIDEST: usize = 100;
 const NARROWEST: usize = 40;
 
 thread_local! {
-    /// Columns that were asked for; 0: those of the terminal.
+    /// Requested number of columns; 0: the terminal's.
     static ASKED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -27,7 +27,7 @@ pub fn width() -> usize {
     asked.or_else(|| terminal::table::columns().map(usize::from)).unwrap_or(WIDEST).clamp(NARROWEST, WIDEST)
 }
 
-/// A text behind the head of its first line; the other lines are indented.
+/// A text after the head of its first line; the other lines are indented.
 pub fn wrapped(text: &str, head: &str, indent: usize) -> String {
     filled(text, width(), head, &" ".repeat(indent))
 }
@@ -42,7 +42,7 @@ fn filled(text: &str, width: usize, first: &str, others: &str) -> String {
     textwrap::fill(text, options)
 }
 
-/// The text behind the options.
+/// The text after the options.
 pub struct Page {
     width: usize,
     text: String,
@@ -55,7 +55,7 @@ impl From<Page> for clap::builder::StyledStr {
 }
 
 impl Page {
-    /// Begins with examples: a command line, and what it does (or nothing).
+    /// Begins with examples: a command line, and what it does (or an empty text).
     pub fn examples(examples: &[(&str, &str)]) -> Page {
         let mut page = Page { width: width(), text: String::from("Examples:\n") };
         let longest = examples.iter().filter(|e| !e.1.is_empty()).map(|e| e.0.len()).max().unwrap_or(0);
@@ -99,7 +99,7 @@ impl Page {
         self
     }
 
-    /// A headed list: a word and what it means.
+    /// A list with a heading: words and their meanings.
     pub fn list(mut self, head: &str, items: &[(&str, &str)]) -> Page {
         self.text.push('\n');
         self.paragraph(head, "", "");

@@ -1,4 +1,4 @@
-//! `doorbell man`: manual pages, from the definitions that `--help` comes from.
+//! `doorbell man`: manual pages, from the same definitions as `--help`.
 
 use crate::failure::Failure;
 use crate::help::{self, Page};
@@ -59,7 +59,7 @@ fn write_all(pages: &[(String, Vec<u8>)], dir: &Path, force: bool) -> anyhow::Re
 
 /// Every page, `doorbell`, `doorbell-record` and so on. What is hidden has none.
 pub fn pages() -> Vec<(String, Vec<u8>)> {
-    // `disable_help_subcommand`: a page for `help` would say nothing.
+    // `disable_help_subcommand`: a page for `help` would be empty.
     let mut cli = help::laid_out_for(WIDTH, crate::command_line).disable_help_subcommand(true);
     cli.build();
     let mut all = Vec::new();
@@ -93,7 +93,7 @@ fn page(command: clap::Command, to: &mut dyn Write) -> io::Result<()> {
     if has_subcommands {
         man.render_subcommands_section(to)?;
     }
-    // What `--help` has behind the options is laid out already: its lines stay as they are.
+    // The text after the options in `--help` is laid out already: its lines stay as they are.
     for (n, block) in after.split("\n\n").enumerate() {
         let (head, lines) = match block.split_once('\n') {
             Some(("Examples:", lines)) => (Some("EXAMPLES"), lines),

@@ -1,4 +1,4 @@
-//! `doorbell plan`: from what a recording says of its locks to a plan for `run --lock-policy`.
+//! `doorbell plan`: makes a plan for `run --lock-policy` from the locks in a recording.
 
 use crate::help::Page;
 use crate::result;

@@ -1,4 +1,4 @@
-//! One line on standard error that says how far a long command is; nothing where that is no terminal.
+//! One line on standard error with the progress of a long command; absent if standard error is no terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 

@@ -259,7 +259,7 @@ impl Args {
         // Locks and ranges are there without a GPU, and calls where a library brings its own.
         let no_gpu = self.is_more_than_commands() && driver.is_none();
         if self.gpu == Gpu::Real && !no_gpu {
-            // A program may bring a driver of its own, as one with the software GPU linked into it does.
+            // A program may have its own driver, for example the software GPU linked into it.
             if driver.is_none() && !gpu::accepts_unverified() {
                 return Err(no_driver().into());
             }
@@ -298,7 +298,8 @@ impl Args {
         Ok(status_of(outcome.status))
     }
 
-    /// Stores the summary in a large recording, where that takes seconds at most, or a tenth of what was recorded. Without it `show` makes it anew.
+    /// Stores the summary in a large recording, if that takes at most some seconds, or a tenth of the recorded time.
+    /// Without it, `show` computes the summary each time.
     fn with_summary(&self, out: &Path, mut outcome: Outcome) -> Outcome {
         let stopped = outcome.end.how.starts_with("recording stopped");
         if stopped || self.max_size.is_some() || outcome.bytes < SUMMARY_FROM || !out.is_file() {
@@ -408,14 +409,14 @@ impl Args {
     }
 }
 
-/// The file of a recording: the one that was asked for, else the first of `default`'s that is free.
+/// The file of a recording: the requested one, else the first free name that begins with `default`.
 pub fn claim_result(out: Option<&Path>, default: &Path, force: bool) -> anyhow::Result<Claim> {
     let Some(out) = out else { return Ok(output::claim_default(default, MODE, force)?) };
     result::is_file("--out", out, "standard output is the program's; give a file or a named pipe")?;
     Ok(output::claim(out, MODE, force)?)
 }
 
-/// What the program's caller can wait for behind its end.
+/// How long the program's caller may have to wait after the program's end.
 const SUMMARY_WITHIN: Duration = Duration::from_secs(5);
 /// A summary that takes longer than this is announced.
 const SUMMARY_TOLD_AFTER: Duration = Duration::from_secs(1);
@@ -486,7 +487,7 @@ fn in_parts(parts: &PartsWritten) -> String {
 /// `1.20 s, 200 doorbells (200 rewritten, 0 trapped)`
 fn recorded(e: &tape::file::End, args: &Args) -> String {
     let doorbells = match (e.trapped + e.tapped, args.is_more_than_commands()) {
-        // Without a GPU there are none, and nobody asked for them.
+        // Without a GPU there are no doorbells, and none were requested.
         (0, true) => String::new(),
         (n, _) => format!(", {} ({} rewritten, {} trapped)", number::of(n, "doorbell"), e.tapped, e.trapped),
     };

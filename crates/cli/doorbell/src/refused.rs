@@ -52,7 +52,7 @@ refused! {
     nvme: "driving a controller", "Drive an NVMe controller from user space: its data go to host memory, or to a GPU's without the CPU";
 }
 
-/// What [`crate::failure`] asks the recorder's errors.
+/// What [`crate::failure`] needs from the recorder's errors.
 pub mod recording {
     type Cause<'a> = &'a (dyn std::error::Error + 'static);
 

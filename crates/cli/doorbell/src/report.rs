@@ -275,7 +275,7 @@ fn read_soak(path: &Path) -> anyhow::Result<soak::Soak> {
     serde_json::from_value(value).map_err(|e| Failure::new(format!("{shown}: {e}"), HINT).into())
 }
 
-/// A run.json that was cut can be summed up anew.
+/// A truncated run.json can be computed again.
 fn unfinished(e: anyhow::Error, path: &Path) -> anyhow::Error {
     match e.downcast_ref::<run_folder::Error>() {
         Some(run_folder::Error::Damaged { path: file, .. }) if file.ends_with("run.json") => {
@@ -286,7 +286,7 @@ fn unfinished(e: anyhow::Error, path: &Path) -> anyhow::Error {
     }
 }
 
-/// A file that is no JSON: whether it is a recording its reader says.
+/// Whether a file that is no JSON is a recording, which the recording's reader decides.
 fn is_recording(path: &Path) -> anyhow::Result<bool> {
     if path.is_dir() {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! Where a measurement's result goes: a table, JSON on standard output, JSON in a file.
+//! Where a measurement's result is written: a table, JSON on standard output, JSON in a file.
 
 use crate::failure::Failure;
 use output::WholeFile;

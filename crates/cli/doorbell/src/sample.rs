@@ -1,7 +1,7 @@
 //! `doorbell sample`: small GPU programs to be recorded.
 //!
-//! An ordinary program, recorded or not. With `--gpu soft` it needs the software GPU preloaded: `doorbell record --gpu soft`
-//! does that; otherwise it starts itself once more with the library that the binary carries.
+//! An ordinary program, recorded or not. With `--gpu soft` it needs the software GPU preloaded. `doorbell record --gpu soft`
+//! preloads it; otherwise the sample restarts itself with the library that the binary contains.
 
 use crate::failure::Failure;
 use crate::help::Page;
@@ -185,7 +185,7 @@ fn loaded(name: &str) -> anyhow::Result<bool> {
     Ok(maps.lines().any(|line| line.trim_end_matches(" (deleted)").ends_with(name)))
 }
 
-/// Comes back where the software GPU stands behind the driver's files, and otherwise becomes the same command with it.
+/// Returns if the software GPU serves the driver's files, and otherwise restarts the same command with it.
 pub fn with_softgpu() -> anyhow::Result<()> {
     if loaded("softgpu.so")? { Ok(()) } else { Err(restart_with_softgpu()) }
 }
@@ -208,7 +208,7 @@ fn restart_with_softgpu() -> anyhow::Error {
     match softgpu() {
         Err(e) => anyhow::Error::new(e).context("a memory file for the software GPU"),
         Ok(file) => {
-            // "The kernel" stands behind every other preloaded library.
+            // The software GPU acts as the kernel, so it is last in the list of preloaded libraries.
             let mut preload = std::env::var_os("LD_PRELOAD").filter(|was| !was.is_empty()).unwrap_or_default();
             if !preload.is_empty() {
                 preload.push(":");
@@ -228,7 +228,7 @@ fn softgpu() -> std::io::Result<File> {
     const NAME: &CStr = c"doorbell-softgpu.so";
     // Kernels before 6.3 know no MFD_EXEC (0x10) and make every memory file executable.
     const MFD_EXEC: libc::c_uint = 0x10;
-    // SAFETY: a name that ends in NUL; without MFD_CLOEXEC.
+    // SAFETY: a name that ends in NUL. The descriptor has no MFD_CLOEXEC.
     let fd = unsafe {
         match libc::memfd_create(NAME.as_ptr(), MFD_EXEC) {
             -1 => libc::memfd_create(NAME.as_ptr(), 0),
@@ -238,7 +238,7 @@ fn softgpu() -> std::io::Result<File> {
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor that nobody else has.
+    // SAFETY: a new descriptor that no other object owns.
     let mut file = unsafe { File::from_raw_fd(fd) };
     file.write_all(preload::SOFTGPU)?;
     Ok(file)

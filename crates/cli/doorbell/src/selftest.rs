@@ -188,7 +188,7 @@ fn line(out: &mut impl Write, record: &Record) -> anyhow::Result<()> {
     end_quietly(line.and_then(|()| out.flush()))
 }
 
-/// A reader that stops reading is no error: the exit status still says how it went.
+/// A reader that stops reading is no error: the exit status still has the result.
 fn end_quietly(written: std::io::Result<()>) -> anyhow::Result<()> {
     match written {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),

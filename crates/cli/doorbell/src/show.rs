@@ -323,7 +323,7 @@ impl Args {
     }
 }
 
-/// A filter for what the recording does not have, and what it has.
+/// An error that names the parts of a filter that the recording lacks, and what the recording has.
 fn nothing_matches(file: &Path, filter: &Filter, present: &Present) -> Failure {
     let mut asked = Vec::new();
     let mut has = Vec::new();
@@ -375,7 +375,7 @@ fn nothing_matches(file: &Path, filter: &Filter, present: &Present) -> Failure {
     Failure::new(what, format!("the recording has {}", has.join("; ")))
 }
 
-/// Of channels and threads in a hint.
+/// Maximum number of channels or threads listed in a hint.
 const LISTED: usize = 20;
 
 /// The file that was given, else the newest recording of this folder, which is then named on standard error.

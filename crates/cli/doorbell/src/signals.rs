@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// unlike an ignored signal, is not inherited by the programs that are started.
 pub fn survive_file_size_limit() {
     extern "C" fn stay(_: libc::c_int) {}
-    // SAFETY: zeroed is a sigaction with no flags and an empty mask; the handler does nothing. A signal that was ignored
-    // when doorbell started stays ignored.
+    // SAFETY: a zeroed sigaction has no flags and an empty mask, and the handler is empty. A signal that was ignored when
+    // doorbell started stays ignored.
     unsafe {
         let mut old: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGXFSZ, std::ptr::null(), &mut old) == 0 && old.sa_sigaction == libc::SIG_DFL {
@@ -26,12 +26,12 @@ pub fn is_interrupted() -> bool {
     HEARD.load(Ordering::Relaxed) > 0
 }
 
-/// From now on Ctrl-C and SIGTERM are counted and end nothing; the third one ends this process as ever.
+/// From now on Ctrl-C and SIGTERM are only counted; the third one ends this process as usual.
 pub fn count_interrupts() -> &'static AtomicU32 {
     static FIRST_NS: AtomicU64 = AtomicU64::new(0);
     extern "C" fn heard(_: libc::c_int) {
         let now = monotonic_ns();
-        // `timeout` sends its signal twice, to what it started and to the process group: together they are one.
+        // `timeout` sends its signal twice, to its child and to the process group. The two count as one.
         let first = FIRST_NS.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).err();
         if first.is_some_and(|first| now.saturating_sub(first) < TOGETHER_NS) {
             return;
@@ -45,11 +45,11 @@ pub fn count_interrupts() -> &'static AtomicU32 {
 }
 
 const ENDING: [libc::c_int; 2] = [libc::SIGINT, libc::SIGTERM];
-/// What comes within this time of the first one is part of it.
+/// Signals within this time of the first one count as the same signal.
 const TOGETHER_NS: u64 = 300_000_000;
 
 fn on(signal: libc::c_int, action: libc::sighandler_t) {
-    // SAFETY: zeroed is a sigaction with an empty mask; the action is the default or a handler that makes calls only that a
+    // SAFETY: a zeroed sigaction has an empty mask. The action is the default, or a handler that makes only calls that a
     // handler may make.
     unsafe {
         let mut new: libc::sigaction = std::mem::zeroed();

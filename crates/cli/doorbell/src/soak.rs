@@ -1,4 +1,4 @@
-//! `doorbell soak`: an experiment for hours, in periods, with all that changes meanwhile.
+//! `doorbell soak`: an experiment for hours, in periods, with all that changes in that time.
 
 mod child;
 
@@ -100,7 +100,7 @@ pub struct Args {
 const EXPERIMENTS: &str =
     "`doorbell soak mixed` runs the shipped one; `doorbell bench --list` lists all; a file has a path or ends in .toml";
 
-/// A lap lasts at most so long: a soak that is told to stop ends behind its lap.
+/// Maximum duration of a lap: a soak that is interrupted ends after its lap.
 const LAP: Duration = Duration::from_secs(10);
 /// Samples of a cell in a lap at most: they are in memory until the lap is over.
 const SAMPLES: u64 = 200_000;
@@ -111,7 +111,7 @@ impl Args {
             return child::run(folder, self.process, &self.plant);
         }
         if let Some(path) = &self.show {
-            // What lies in the folder, computed anew; or soak.json alone.
+            // Computes the figures again from the folder, or reads soak.json alone.
             let soak = match Folder::is_there(path) {
                 true => Folder::open(path)?.soak()?,
                 false => soak::folder::read_soak(path)?,
@@ -167,7 +167,7 @@ impl Args {
             let hint = "`doorbell doctor` says what works here; `doorbell bench` with the same experiment says more";
             return Err(Failure::new(format!("three processes in a row measured in vain: {why}"), hint).into());
         }
-        // The warnings stood above it already.
+        // The warnings were printed above already.
         self.print(&if self.json { soak.clone() } else { Soak { warnings: Vec::new(), ..soak.clone() } })?;
         Ok(ExitCode::from(match end {
             End::Impossible(_) | End::GaveUp(_) => crate::ERROR,
@@ -185,13 +185,13 @@ impl Args {
         Ok(terminal::table::to_stdout(|out| terminal::soak::write(out, &Style::of_stdout(), soak))?)
     }
 
-    /// What the measuring process is told besides its folder.
+    /// Further arguments for the measuring process.
     fn more(&self) -> Vec<OsString> {
         let text = |planted: &soak::planted::Planted| [OsString::from("--plant"), planted.to_string().into()];
         self.plant.iter().flat_map(text).collect()
     }
 
-    /// A new soak, or the one that goes on.
+    /// A new soak, or the one to resume.
     fn folder(&self) -> anyhow::Result<Folder> {
         let experiment = self.experiment()?;
         let path = match (&self.out, &experiment) {
@@ -201,7 +201,7 @@ impl Args {
         };
         if self.resume || (Folder::is_there(&path) && !self.force) {
             match self.resumed(&path, experiment.as_ref()) {
-                // One of another experiment that has measured nothing is in nobody's way.
+                // A soak of another experiment that has measured nothing is replaced.
                 Err(_) if !self.resume && !Folder::is_measured(&path) => {}
                 resumed => return resumed,
             }
@@ -232,7 +232,7 @@ impl Args {
     fn resumed(&self, path: &Path, experiment: Option<&Experiment>) -> anyhow::Result<Folder> {
         let mut folder = Folder::resume(path)?;
         let asked = folder.asked();
-        // Without an experiment the folder says all.
+        // Without an experiment, the folder has all settings.
         let other = experiment.is_some_and(|experiment| {
             experiment != folder.experiment()
                 || asked.every_s != self.every.as_secs_f64()
@@ -252,7 +252,7 @@ impl Args {
         Ok(folder)
     }
 
-    /// What is measured, as a soak runs it; `None` where the folder says it.
+    /// The experiment in the form in which a soak runs it; `None` to take it from the folder.
     fn experiment(&self) -> anyhow::Result<Option<Experiment>> {
         let Some(name) = &self.experiment else { return Ok(None) };
         let mut sets = self.sets.clone();
@@ -287,7 +287,7 @@ impl Args {
     }
 }
 
-/// Adds to the sample above the bound what the recording says of it.
+/// Adds to the sample above the bound what the recording shows of that time.
 fn explain(folder: &Folder) -> anyhow::Result<()> {
     let (Some(mut above), Some(tape)) = (folder.above()?, folder.recording()) else { return Ok(()) };
     let counter = above.counter.as_ref().ok_or(attribution::Error::NoCounter);

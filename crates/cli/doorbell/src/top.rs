@@ -81,7 +81,7 @@ impl Args {
                 written => written?,
             }
             before = now;
-            // (A recorder that was busy is not asked twice at once.)
+            // (A busy recorder is given at least half an interval before the next request.)
             next = (next + EVERY).max(Instant::now() + EVERY / 2);
         }
     }

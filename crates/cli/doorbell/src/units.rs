@@ -1,5 +1,5 @@
-//! Values with units, the same for every flag: sizes such as `64MiB`, times such as `60s`, percentages. How they are written is what
-//! `experiment` says: a flag, `--set` and a file take the same texts.
+//! Values with units, the same for every flag: sizes such as `64MiB`, times such as `60s`, percentages. Their syntax is that of
+//! `experiment`: a flag, `--set` and a file take the same texts.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -9,7 +9,7 @@ pub const SIZE: &str = "SIZE";
 /// Value name of a time.
 pub const TIME: &str = "TIME";
 
-/// One size in bytes: `64KiB`, `64MiB`, `1GiB`; a number alone is bytes.
+/// One size in bytes: `64KiB`, `64MiB`, `1GiB`. A number alone is a number of bytes.
 pub fn size(text: &str) -> Result<u64, String> {
     settings::sizes::one(text).map_err(|e| e.to_string())
 }
@@ -94,7 +94,7 @@ mod tests {
             assert_eq!(set("timeout", text), time(text).map(|d| d.as_nanos() as u64), "{text}");
             assert!(time(text).is_ok(), "{text}");
         }
-        // (`--set` with nothing behind it takes the key out.)
+        // (`--set` with an empty value removes the key.)
         assert!(time("").is_err());
         for text in ["5", "5x", "1s1m", "-5s", "1.5m30s", "PT5S", "5 minutes"] {
             assert!(time(text).is_err() && set("timeout", text).is_err(), "{text}");

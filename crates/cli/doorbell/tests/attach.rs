@@ -32,7 +32,7 @@ fn kill(pid: i32, signal: i32) {
     unsafe { libc::kill(pid, signal) };
 }
 
-/// A folder with the program, a library of CUDA's name, and the folder for sockets. `Err` without a C compiler.
+/// A folder with the program, a library with CUDA's name, and the folder for sockets. `Err` without a C compiler.
 fn built() -> Result<tempfile::TempDir, String> {
     let dir = tempfile::tempdir().unwrap();
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
@@ -182,7 +182,7 @@ fn a_dormant_program_is_recorded_while_somebody_is_attached() {
     let one = summary(dir.path(), "one.doorbell");
     assert!(one["incomplete_because"].to_string().contains("of its recording in"), "{one}");
     assert_eq!((&one["end"]["how"], &one["problems"]["bad_headers"]), (&"still running".into(), &0.into()), "{one}");
-    // A second time: its file has nothing of the first part.
+    // A second time: its file has no event of the first part.
     std::thread::sleep(Duration::from_millis(300));
     assert!(r.attach(&["--for", "300ms", "-o", "two.doorbell", "-q"]).status.success());
     let (second, _) = launches(dir.path(), "two.doorbell");
@@ -290,7 +290,7 @@ fn top_counts_what_passes_and_ends_with_the_program() {
     assert!(shown.contains("CUDA calls") && shown.contains("cuLaunchKernel"), "{shown}");
     assert!(!shown.contains('\x1b') && shown.lines().all(|l| l.chars().count() < 80), "{shown}");
     assert_eq!(text(&out.stderr), "");
-    // And nothing is recorded any more.
+    // The recording has ended by now.
     let out = finished(&mut in_folder(dir.path(), "top"), "top");
     assert!(out.status.code() == Some(2) && text(&out.stderr).contains("no program of this user is being recorded"));
 }
@@ -373,7 +373,7 @@ fn peers_that_behave_badly_do_not_keep_others_from_a_recorder() {
     assert_eq!(s["incomplete_because"].as_array().unwrap().len(), 1, "only the tap, which was off: {s}");
 }
 
-/// Runs a shell with a /tmp of its own, without XDG_RUNTIME_DIR. `Err`: this user may not mount.
+/// Runs a shell with a private /tmp, without XDG_RUNTIME_DIR. `Err`: this user may not mount.
 fn with_own_tmp(dir: &Path, mount: &str, script: &str) -> Result<Output, String> {
     let script = format!("mount -t tmpfs {mount} none /tmp 2>/dev/null || exit 99; {script}");
     let mut unshare = Command::new("unshare");
@@ -422,7 +422,7 @@ fn without_a_place_for_its_socket_a_program_is_recorded_all_the_same() {
         assert_eq!(err.matches(why).count(), 2, "{before}: {err}");
         assert!(err.contains("hint: set XDG_RUNTIME_DIR"), "{err}");
     }
-    // And where there is one, nothing is said.
+    // And if there is one, no warning is printed.
     let out = with_own_tmp(dir.path(), "-o mode=1777", &format!("{refused}; ls -A /tmp/doorbell-$(id -u)")).unwrap();
     assert_eq!(text(&out.stdout), "status 0\n", "{}", text(&out.stderr));
     assert!(!text(&out.stderr).contains("reach"), "{}", text(&out.stderr));

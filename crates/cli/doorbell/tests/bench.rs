@@ -1,5 +1,5 @@
-//! `doorbell bench EXPERIMENT` as a user meets it, on the software GPU: what a run leaves, and what is said where something
-//! goes wrong.
+//! `doorbell bench EXPERIMENT` as a user sees it, on the software GPU: the files that a run leaves, and the messages when
+//! something fails.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -213,7 +213,7 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A run in a process group of its own.
+/// A run in a separate process group.
 fn start(folder: &Path, out: &Path, text: &str) -> Child {
     let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
     command.arg("bench").arg(file(folder, text)).arg("-o").arg(out);
@@ -286,7 +286,7 @@ fn ctrl_c_keeps_what_is_finished_and_the_run_goes_on_later() {
         let mut child = start(dir.path(), &out, &long());
         wait_for("no part came", || parts(&out) > 0);
         let first = first_part(&out);
-        // `timeout` sends its signal twice: to what it started, and to its process group.
+        // `timeout` sends its signal twice: to its child, and to the child's process group.
         kill(child.id() as i32, libc::SIGINT);
         std::thread::sleep(Duration::from_millis(3));
         kill(-(child.id() as i32), libc::SIGINT);
@@ -324,8 +324,8 @@ fn stop_beside_a_process_that_stays(again: bool) -> Option<()> {
     let mut child = command.spawn().unwrap();
     wait_for("no part came", || parts(&out) > 0);
     let measures = measuring(&child).unwrap();
-    // What is traced is not gone before its tracer has waited for it, which this test does at its end.
-    // SAFETY: numbers; the process is not stopped, and reads and writes nothing of this one.
+    // A traced process does not disappear before its tracer has waited for it, which this test does at its end. SAFETY:
+    // plain numbers. The call does not stop the process, and the process does not access this one's memory.
     if unsafe { libc::ptrace(libc::PTRACE_SEIZE, measures, 0, 0) } != 0 {
         kill(-(child.id() as i32), libc::SIGKILL);
         child.wait().unwrap();
@@ -406,7 +406,7 @@ fn ctrl_c_before_anything_is_measured_leaves_a_run_that_says_so() {
 fn a_process_that_dies_costs_its_stage_and_is_measured_again() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
-    // Between two stages it costs none: then once more.
+    // A kill between two stages loses no stage: then try again.
     let text = (0..20).find_map(|_| {
         let _ = std::fs::remove_dir_all(&out);
         let child = start(dir.path(), &out, &long());
@@ -445,7 +445,7 @@ fn killed_at_any_moment_every_part_is_whole() {
     for turn in 0..8 {
         let mut command = std::process::Command::new(program);
         command.arg("bench").arg("-o").arg(&out);
-        // Killed before it had said what it is, there is nothing to go on with.
+        // If it was killed before it had stored the experiment, there is nothing to resume.
         match out.join("experiment.toml").exists() {
             true => command.arg("--resume"),
             false => command.arg(file(dir.path(), &many)),
@@ -484,12 +484,12 @@ fn each_lock_policy_has_a_process_of_its_own() {
     assert_eq!(whole_parts(&out), 6);
     let run = run_json(&out);
     assert_eq!(statuses(&run, "ce"), ["\"measured\""; 6]);
-    // What the policy did (nothing: the software GPU has no pthread lock), and the recording.
+    // The policy's account (empty: the software GPU has no pthread lock), and the recording.
     assert!(out.join("policy-pi-00.txt").exists());
     assert!(std::fs::metadata(out.join("traced-00.doorbell")).unwrap().len() > 0);
 }
 
-/// A disk of 300 KiB, on which some parts have room and the others have not; then a larger one. Needs a mount of its own.
+/// A disk of 300 KiB, on which some parts have room and the others have not; then a larger one. Needs a private mount.
 const FULL: &str = r#"
 set -u
 mount -t tmpfs -o size=300k none "$2" || exit 99
@@ -526,7 +526,7 @@ fn on_a_full_disk_the_run_ends_with_a_hint_and_goes_on_when_there_is_space() {
     let [error, hint] = errors[..] else { panic!("{err}") };
     assert!(error.starts_with("error: ") && error.contains("No space left"), "{err}");
     assert!(hint.starts_with("hint: free some space") && hint.contains("--resume"), "{err}");
-    // Of the parts that there is room for the samples, of the others nothing.
+    // The stored parts have all their samples, the others have no file.
     let parts = there.iter().filter(|f| f.starts_with("parts/")).count() as u32;
     assert!((1..12).contains(&parts), "{there:?}");
     let mut expected = vec![".lock".into(), "experiment.toml".into()];
@@ -613,7 +613,7 @@ fn routes_calls_and_experiments_are_listed() {
     bench().arg("--list").assert().success().stdout(contains("takes about"));
 }
 
-/// A run of a variant says which it is, and is printed and resumed as that.
+/// A run of a variant has the variant's name, is printed with it, and resumes as that variant.
 #[test]
 fn a_variant_of_an_experiment_is_run_by_its_name() {
     let dir = tempfile::tempdir().unwrap();
@@ -672,7 +672,7 @@ fn a_load_that_misses_its_rate_leaves_no_figures() {
     );
 }
 
-/// Locks need no GPU, and their policies hold for them. What needs a GPU says so.
+/// Locks need no GPU, and their policies apply to them. A subject that needs a GPU is reported as that.
 #[test]
 fn locks_are_measured_without_a_gpu_under_each_policy() {
     let dir = tempfile::tempdir().unwrap();
@@ -708,12 +708,12 @@ baseline = "stock"
     }
     assert!(statuses(&run, "launch").iter().all(|s| s.contains("uses no GPU")), "{}", run["cells"]);
     assert!(run["stages"].as_array().unwrap().iter().all(|s| s["loads"][0]["transfers"].as_u64() > Some(0)), "{run}");
-    // Both of ours were turned: a mutex under `pi`, a rwlock under `phase-fair`.
+    // Both locks of the experiment follow their policies: a mutex under `pi`, a rwlock under `phase-fair`.
     let done = std::fs::read_to_string(out.join("policy-pi+phase-fair-00.txt")).unwrap();
     assert!(done.contains("1 lock under pi") && done.contains("1 lock under phase-fair"), "{done}");
 }
 
-/// A card that masters the bus in a copy engine's place: what it moves is right, and no rate is told.
+/// A card that masters the bus replaces a copy engine: the bytes that it moves are right, and no rate is printed.
 #[test]
 #[ignore = "starts QEMU, some seconds; run by .ci/run"]
 fn a_device_may_be_a_card_that_is_emulated() {

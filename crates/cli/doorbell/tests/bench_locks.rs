@@ -43,7 +43,7 @@ fn starvation_has_a_figure_for_every_policy() {
     assert!(v["libc"].as_str().unwrap().starts_with("glibc 2."));
 }
 
-/// One run of everything else, and nothing but JSON on standard output.
+/// One run of all other parts, with only JSON on standard output.
 #[test]
 #[ignore = "4 s; run by .ci/run"]
 fn inversion_is_measured_or_says_why_not() {

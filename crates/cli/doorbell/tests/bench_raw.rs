@@ -1,4 +1,4 @@
-//! `doorbell bench raw` as a user meets it, on the software GPU: what works, what is said, what is written.
+//! `doorbell bench raw` as a user sees it, on the software GPU: what works, what is printed, what is written.
 
 use assert_cmd::Command;
 use predicates::prelude::*;

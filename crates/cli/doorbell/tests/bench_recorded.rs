@@ -62,7 +62,7 @@ fn every_call_of_a_recorded_stage_has_its_doorbell_and_its_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let run = run(dir.path(), RECORDED);
     assert!(run.complete && run.cells.iter().filter(|c| c.stage == 0).all(|c| c.commands.is_none()), "{run:?}");
-    // A copy of ours has 15 words. An inline one has 19 words, its notification included, and then its data.
+    // doorbell's copy has 15 words. An inline one has 19 words, its notification included, and then its data.
     for (subject, bytes, executor, operations, words) in [
         ("host->ce0->gpu0", 8, "GRAPHICS", 1, 15),
         ("host->ce0->gpu0", 4096, "GRAPHICS", 1, 15),
@@ -82,7 +82,7 @@ fn every_call_of_a_recorded_stage_has_its_doorbell_and_its_bytes() {
         assert_eq!([&*channel.gpfifo, &*channel.userd, &*channel.pushbuffer], ["video", "video", "video"]);
         assert_eq!((channel.doorbells, channel.entries), (80, 80));
     }
-    // A mutex that is taken and given back is one operation, and rings nothing.
+    // A mutex that is locked and unlocked is one operation, and rings no doorbell.
     let lock = commands(&run, "lock", 0);
     assert_eq!((lock.locks, lock.doorbells, lock.channels.len()), (always(1), always(0), 0));
     // Every doorbell of the tape is in one of the sums.
@@ -149,7 +149,7 @@ fn a_tape_that_is_gone_is_said_and_the_samples_stay() {
     assert!(run.cells.iter().all(|c| c.samples == 40 && c.commands.is_none()), "{run:?}");
 }
 
-/// By which the route `auto` goes: up to so many bytes one way, and behind them the next.
+/// Writes the profile that route `auto` follows: one route up to so many bytes, and the next route above that.
 fn write_profile(path: &Path, ways: &[(Option<u64>, &str)]) {
     use route_choice::{Direction, Facts, Key, Metric, Places, Plan, Profile, Range};
     let mut from = 1;

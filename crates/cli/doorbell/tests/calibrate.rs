@@ -14,7 +14,7 @@ fn calibrate() -> Command {
     command
 }
 
-/// As short as it goes.
+/// The shortest possible calibration.
 fn short(out: &Path) -> Command {
     let mut command = calibrate();
     command.args(["--gpu", "soft", "--host-memory", "pinned", "--batch", "1", "--budget", "20s", "-o"]).arg(out);
@@ -109,7 +109,7 @@ fn ctrl_c_writes_nothing_and_keeps_what_was_there() {
         .spawn()
         .unwrap();
     std::thread::sleep(Duration::from_millis(600));
-    // SAFETY: two numbers; the process has not been waited for, so its number is its own.
+    // SAFETY: two numbers; the process has not been waited for, so its id is not reused.
     unsafe { libc::kill(process.id() as i32, libc::SIGINT) };
     assert_eq!(process.wait().unwrap().code(), Some(130));
     assert_eq!(std::fs::read_to_string(&out).unwrap(), "old");

@@ -1,6 +1,7 @@
-//! CUDA's calls on the tape, and under the guard, with libraries of CUDA's names that check what they get.
+//! CUDA calls on the tape, and under the guard, with libraries that have CUDA's names and check their
+//! arguments.
 //!
-//! Libraries and programs are C, compiled here; where there is no C compiler the tests say so and pass.
+//! Libraries and programs are C, compiled here; without a C compiler the tests print that and pass.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -13,7 +14,7 @@ fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/calls").join(name)
 }
 
-/// Where the libraries and programs lie; `None` without a C compiler.
+/// The folder of the libraries and programs; `None` without a C compiler.
 fn built() -> Option<&'static Path> {
     static DIR: OnceLock<Result<tempfile::TempDir, String>> = OnceLock::new();
     let dir = DIR.get_or_init(|| {
@@ -39,7 +40,7 @@ fn built() -> Option<&'static Path> {
             ("-DRUNTIME -DHIDDEN -o static".into(), &["app.c", "libcudart.c"]),
             ("-shared -fPIC -Wl,-z,now libcudart.so.13 -o plugin-now.so".into(), &["plugin.c"]),
             ("-shared -fPIC -Wl,-z,lazy libcudart.so.13 -o plugin-lazy.so".into(), &["plugin.c"]),
-            // Segments as older linkers make them (symbols beside code), and the older hash table.
+            // Segments as older linkers make them (symbols next to code), and the older hash table.
             (format!("{library}libcuda.so.1 -Wl,-z,noseparate-code -Wl,--hash-style=sysv -o old.so"), &["libcuda.c"]),
         ];
         // The libraries first: the others link them.
@@ -190,7 +191,8 @@ fn each_kernel_is_named_once_by_whichever_call_knows_it() {
     let all = |handles: &[(u64, &str)]| handles.iter().map(|(h, n)| (*h, (*n).to_owned())).collect::<Vec<_>>();
     let (add, mul) = ("_Z3addPiRKf", "triton_mul");
     assert_eq!(named("now", "linked"), all(&[(0xf1, add), (0xf2, add), (0xf3, add), (0xf4, mul)]));
-    // A handle that nobody can name; and a library that goes and comes again, with the same handles.
+    // A handle without a known name; and a library that is unloaded and loaded again, with the same
+    // handles.
     assert_eq!(named("plain", "found"), all(&[(0xf1, add)]));
     assert_eq!(named("plain", "found-local"), all(&[(0xf1, add), (0xf1, add)]));
     // The runtime is the outermost call, the driver's launch within it names the kernel.
@@ -347,7 +349,7 @@ fn a_function_with_more_variants_than_entries_is_named_as_incomplete() {
             trouble = end.trouble;
         }
     }
-    // One entry stands for the exported function.
+    // One entry is that of the exported function.
     assert_eq!(queries, (600..607).collect::<Vec<i32>>());
     assert!(trouble.iter().any(|t| t.contains("more variants")), "{trouble:?}");
 }
@@ -398,7 +400,7 @@ fn the_cost_of_a_call_is_measured() {
         assert!(v[key].as_f64().is_some_and(|ns| ns > 0.0), "{key}: {v}");
     }
     assert!(v["added_call_ns"].is_number() && v["lost_events"].is_number(), "{v}");
-    // The loop is nothing without the agent.
+    // The loop needs the agent.
     let mut doorbell = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
     let out = doorbell.args(["selfbench", "call-loop"]).output().unwrap();
     assert_eq!(out.status.code(), Some(2));

@@ -1,4 +1,4 @@
-//! `doorbell compare` over folders of runs that nobody measured.
+//! `doorbell compare` on folders of synthetic runs.
 
 use assert_cmd::Command;
 use run_folder::{Compared, Context, Folder, Part, PartCell, Run, Sample, Status};
@@ -33,7 +33,7 @@ sizes = ["8B", "4KiB"]
 baseline = "cuda"
 "#;
 
-/// A run: the `copy` of 4 KiB is `times` as slow as it was; the host is slow in some rounds, unless it is steady.
+/// A run: the `copy` of 4 KiB is `times` as slow as before. The host is slow in some rounds, unless it is steady.
 struct Made {
     times: f64,
     steady: bool,
@@ -53,7 +53,7 @@ impl Made {
         for round in 0..ROUNDS {
             let speed = if random.bool() && !self.steady { 1.15 } else { 1.0 };
             for (cell, samples) in cells.iter_mut().enumerate() {
-                // Rounds with counters are ten times as slow, and count for nothing.
+                // Rounds with counters are ten times as slow, and are left out.
                 let counters = if (round + 1) % 5 == 0 { 10.0 } else { 1.0 };
                 let median = [2e3, 4e3 * self.times, 6e3, 9e3][cell] * speed * counters;
                 for _ in 0..SAMPLES {
@@ -232,7 +232,7 @@ fn a_run_json_by_itself_has_medians_of_rounds() {
     let dir = tempfile::tempdir().unwrap();
     Made::new(1.0, 1).write(&dir.path().join("a"));
     Made::new(1.1, 2).write(&dir.path().join("b"));
-    // Inside of its folder it stands for the folder.
+    // Inside its folder it is treated as the folder.
     let inside = compare(dir.path(), &["a/run.json", "b/run.json", "--json"]);
     assert_eq!((inside.status, json(&inside)["tests"].as_u64()), (1, Some(8)), "{}", inside.err);
     fs::copy(dir.path().join("b/run.json"), dir.path().join("b.json")).unwrap();

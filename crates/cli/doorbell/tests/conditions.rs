@@ -1,4 +1,4 @@
-//! Programs under limits, filters and sanitizers, and with very many threads: recorded and under each policy they do what they do
+//! Programs under limits, filters and sanitizers, and with very many threads. Recorded and under each policy they behave as
 //! without doorbell, or doorbell refuses them with a reason.
 //!
 //! The programs are the C files in `programs/`, compiled here.
@@ -153,7 +153,7 @@ fn mlockall_locks_no_memory_of_threads_that_never_come() {
 fn an_ordinary_user_may_lock_memory_within_the_limit() {
     let t = needs!(Trial::of("mlockall")).with(&["user"]);
     t.as_bare();
-    // What is ours does not count: the limit would keep threads from starting.
+    // doorbell's memory does not count: the limit would keep threads from starting.
     let locked = |mode: &str| {
         let said = text(&t.run(mode).unwrap().stderr);
         said.split_whitespace().find_map(|w| w.parse::<u64>().ok()).expect("a size")
@@ -193,7 +193,7 @@ fn short_threads(all: u32, side_by_side: u32) {
     let begun = Instant::now();
     let mut child = t.command("record").stdout(std::process::Stdio::piped()).spawn().unwrap();
     let peak = peak_of(child.id());
-    // Not for ever, and not killed for a busy machine.
+    // A bounded wait, but long enough for a busy machine.
     while child.try_wait().unwrap().is_none() {
         if begun.elapsed() > PATIENCE {
             test_support::kill_tree(child.id() as i32);
@@ -310,14 +310,14 @@ fn a_forbidden_time_stamp_counter_does_not_matter() {
     let t = needs!(Trial::of("seccomp")).with(&["notsc", "first"]);
     t.as_bare();
     needs!(Trial::of("seccomp")).with(&["child-notsc"]).as_bare();
-    // What came before is there, and the report says why nothing came after.
+    // Events from before are there, and the report has the reason why there are no later ones.
     let shown = t.shown().to_string();
     assert!(shown.contains("time stamp counter"), "{shown}");
 }
 
 // ---- sanitizers
 
-/// The program built with a sanitizer. What it says of itself must not change: a report is a status of its own.
+/// The program built with a sanitizer. Its own output must not change: a report has its own exit status.
 fn sanitized(sanitizer: &str, compiler: &str) -> Result<Trial, String> {
     if !test_support::installed(compiler) {
         return Err(format!("{compiler} is not installed"));

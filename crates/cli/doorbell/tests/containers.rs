@@ -19,7 +19,7 @@ struct Rig {
     agent_dir: String,
 }
 
-/// What came of a recording.
+/// The result of a recording.
 struct Recorded {
     text: String,
     status: Option<i32>,
@@ -73,7 +73,7 @@ impl Rig {
     }
 }
 
-/// Whether this machine lets us do this at all.
+/// Whether this machine allows this at all.
 fn works(words: &[&str]) -> bool {
     let out = Command::new(words[0]).args(&words[1..]).output();
     out.is_ok_and(|out| out.status.success()) || {
@@ -157,7 +157,7 @@ fn two_processes_of_one_number_in_two_namespaces_are_two() {
     }
 }
 
-/// A root directory with a loader and a libc of its own, and the program in it.
+/// A root directory with its own loader and libc, and the program in it.
 fn root(rig: &Rig) -> Result<PathBuf, String> {
     let root = rig.dir.path().join("root");
     let ldd = Command::new("ldd").arg(&rig.who).output().map_err(|e| format!("ldd: {e}"))?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use test_support::finished;
 
-/// A command under a software GPU whose driver says that it is this version.
+/// A command under a software GPU whose driver reports this version.
 fn under(version: &str) -> Command {
     let mut command = Command::new(cargo_bin!("doorbell"));
     command.env("DOORBELL_SOFTGPU_DRIVER", version).env("DOORBELL_UNVERIFIED_DRIVER", "1");
@@ -31,7 +31,7 @@ fn recorded(dir: &Path, version: &str, samples: &[&str]) -> Value {
     serde_json::from_slice(&shown.stdout).unwrap()
 }
 
-/// Nothing was lost, everything has its channel, and what was seen is what `like` was.
+/// Nothing was lost, every entry has its channel, and the result is the same as in `like`.
 fn same(version: &str, summary: &Value, like: &Value) {
     assert_eq!(summary["lost"], 0, "{version}: {summary}");
     assert_eq!(summary["lost_detail"]["strangers"], 0, "{version}: {summary}");

@@ -1,4 +1,4 @@
-//! Samples on the software GPU in strict mode, recorded: what is on the tape is what the GPU consumed, and the program
+//! Samples on the software GPU in strict mode, recorded: the tape has exactly what the GPU consumed, and the program
 //! did not notice.
 
 use decode::Recording;
@@ -37,7 +37,7 @@ fn sample(name: &str, count: Option<u64>) -> Vec<String> {
     words
 }
 
-/// Waits, but not for ever.
+/// Waits for a limited time.
 fn ended(child: Child, what: &str) -> Output {
     let pid = child.id();
     let (done, out) = mpsc::channel();
@@ -130,7 +130,7 @@ fn agrees(v: &Value, counters: &Counters, what: &str) {
     assert_eq!(got("/fills"), get(&counters.fills), "{what}: fills");
     assert_eq!(got("/launches"), get(&counters.launches), "{what}: launches");
     assert_eq!(got("/channels"), get(&counters.channels_created), "{what}: channels");
-    // The samples' launches release one semaphore each, which stands in the QMD and not in the stream.
+    // The samples' launches release one semaphore each, which is in the QMD and not in the stream.
     let released = get(&counters.releases) - get(&counters.launches);
     assert_eq!(got("/semaphores/released"), released, "{what}: releases");
     assert_eq!(got("/semaphores/acquired"), get(&counters.acquires), "{what}: acquires");
@@ -157,7 +157,7 @@ fn same_words(tape: &Path, counters: &Counters, what: &str) {
     }
 }
 
-/// What each sample says of its result when nothing watches it: run once, for all taps.
+/// The result that each sample prints without doorbell: run once, for all taps.
 fn bare(which: usize) -> &'static str {
     static SAID: [OnceLock<String>; SAMPLES.len()] = [const { OnceLock::new() }; SAMPLES.len()];
     SAID[which].get_or_init(|| {
@@ -266,7 +266,7 @@ fn a_killed_program_leaves_everything_that_it_rang_under_patch() {
     killed_in_the_middle_under("patch");
 }
 
-/// The recorder stands still while the program goes on: what did not fit into the ring is counted, entry by entry.
+/// The recorder is stopped while the program runs: what did not fit into the ring is counted, entry by entry.
 #[test]
 fn a_ring_that_fills_loses_what_it_says_and_nothing_else() {
     for tap in ["trap", "patch"] {
@@ -340,7 +340,7 @@ fn the_programs_exit_status_and_death_come_through() {
             "{script}: {end}"
         );
     }
-    // The program's output is its own, and `--quiet` leaves nothing beside it.
+    // The program's output is its own, and `--quiet` adds no output.
     let (out, _) = record(dir.path(), &["--quiet"], &["sh", "-c", "echo out; echo err >&2"]);
     assert_eq!((text(&out.stdout), text(&out.stderr)), ("out\n".into(), "err\n".into()));
 }
@@ -479,7 +479,7 @@ fn a_full_disk_stops_the_recording_and_not_the_program() {
         cp disk/t.doorbell t.doorbell
         exit $status"
     );
-    // A small disk of our own, in a mount namespace of our own.
+    // A small disk, in a private mount namespace.
     let spawned = Command::new("unshare")
         .args(["-rm", "sh", "-c", &script])
         .current_dir(&kept)
@@ -519,7 +519,7 @@ fn the_size_limit_ends_the_tape_and_not_the_program() {
     assert!(how.as_str().is_some_and(|h| h.contains("size limit")), "{how}");
 }
 
-/// The program goes on in one file after the other; each is read alone, and none of what it submitted is in none of them.
+/// The program's recording is split over several files. Each is read alone, and every submission is in one of them.
 #[test]
 fn a_recording_in_parts_has_all_that_was_submitted_and_the_oldest_parts_go() {
     let dir = tempfile::tempdir().unwrap();
@@ -564,7 +564,7 @@ fn a_real_tape_cut_anywhere_is_shown_up_to_the_cut() {
         std::fs::write(&cut, &whole[..at]).unwrap();
         let out = run(doorbell().args(["show", "--summary", "--json"]).arg(&cut));
         let err = text(&out.stderr);
-        // Behind the end lies what only makes reading faster.
+        // The data after the end only makes reading faster.
         let is_whole = serde_json::from_slice::<Value>(&out.stdout).is_ok_and(|v| v["damage"].is_null());
         if is_whole {
             assert_eq!((out.status.code(), number(&summary(&cut), "/entries")), (Some(0), all), "cut at {at}: {err}");

@@ -1,7 +1,7 @@
-//! Crashes and signal handlers while doorbells are tapped: a program ends, or goes on, exactly as without.
+//! Crashes and signal handlers while doorbells are tapped: a program ends or continues exactly as without doorbell.
 //!
-//! The program is this file's binary, started again (`plays_scenario`). It rings doorbells on the software GPU in between and
-//! calls `scenario` of `programs/signals.c`. Bare it does the same with no GPU.
+//! The program is this file's binary, started again (`plays_scenario`). It rings doorbells on the software GPU around calls
+//! of `scenario` in `programs/signals.c`. Without doorbell it does the same with no GPU.
 
 mod work;
 
@@ -34,7 +34,7 @@ fn library() -> Result<&'static Path, String> {
     built.as_ref().map(|(_, library)| library.as_path()).map_err(Clone::clone)
 }
 
-/// How a scenario ended, and what it said.
+/// How a scenario ended, and what it printed.
 #[derive(Debug, PartialEq)]
 struct Ended {
     /// As a shell gives it.
@@ -54,7 +54,7 @@ fn run(scenario: &str, library: &Path, tap: Option<&str>) -> Result<Ended, Strin
         None => Command::new(std::env::current_exe().unwrap()),
         Some(tap) => {
             let mut c = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-            // A strict software GPU has a handler of its own.
+            // A strict software GPU has its own handler.
             c.env("DOORBELL_SOFTGPU", "poll").args(["record", "--force", "--gpu", "soft", "--tap", tap, "-q", "-o"]);
             c.arg(dir.path().join("t.doorbell")).arg("--").arg(std::env::current_exe().unwrap());
             c
@@ -69,7 +69,7 @@ fn run(scenario: &str, library: &Path, tap: Option<&str>) -> Result<Ended, Strin
     let out = test_support::finished_within(&mut command, PATIENCE, scenario);
     let mut ended = ended(&out.ok_or(format!("still running after {PATIENCE:?}"))?);
     if tap.is_some() && ended.status == 0 {
-        // It went on to its end: what it submitted is on the tape.
+        // It ran to its end, so its submissions are on the tape.
         let rung = ended.said.pop().unwrap_or_default();
         let mut show = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
         show.args(["show", "--summary", "--json"]).arg(dir.path().join("t.doorbell"));

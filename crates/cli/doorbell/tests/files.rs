@@ -28,7 +28,7 @@ fn random(dir: &TempDir, name: &str, count: usize) -> PathBuf {
     path
 }
 
-/// What lies in a folder, without what was there before.
+/// The names of the files in a folder.
 fn left(dir: &Path) -> Vec<String> {
     std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
 }
@@ -87,7 +87,7 @@ fn errors_name_the_file_and_what_helps() {
         let mut words = words;
         words.extend(["--gpu", "soft"]);
         let text = contains(what).and(contains("hint: "));
-        // Where cuFile is installed it says something else.
+        // With cuFile installed the message differs.
         if what.contains("cuFile") && Path::new("/usr/local/cuda").exists() {
             continue;
         }
@@ -118,7 +118,7 @@ fn a_model_is_loaded_and_its_tensors_listed() {
     files(&["load", path.to_str().unwrap(), "--gpu", "soft"]).assert().success().stdout(contains("3 x 5"));
 }
 
-/// A folder on a file system of its own, as large as said; none where this user may not mount.
+/// A folder on a separate file system of the given size; none if this user may not mount.
 fn small_disk(script: &str) -> Option<std::process::Output> {
     let mounts = "mount -t tmpfs -o size=1m none \"$1\" || exit 66";
     let mut command = std::process::Command::new("unshare");
@@ -206,7 +206,7 @@ fn cufile_is_measured_and_refused_where_it_is_not_direct() {
     with(&[]).assert().success().stdout(contains("compatibility mode (through host memory)"));
 }
 
-/// CUDA's memory at both ends, and our own channel between them.
+/// CUDA's memory at both ends, and doorbell's channel between them.
 #[test]
 fn beside_cuda_the_bytes_go_to_cudas_memory() {
     let program = std::env::current_exe().unwrap();

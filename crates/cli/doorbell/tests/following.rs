@@ -46,7 +46,7 @@ impl Rig {
     }
 }
 
-/// The ways to run a program under doorbell that follow what it starts.
+/// The ways to run a program under doorbell that follow its child processes.
 fn ways(dir: &Path) -> Vec<Vec<String>> {
     let tape = dir.join("following.doorbell").display().to_string();
     vec![
@@ -124,7 +124,7 @@ fn what_a_program_preloads_itself_stays() {
     });
 }
 
-/// What a recording says about itself.
+/// A recording's summary.
 fn summary(tape: &Path) -> Value {
     let out = finished(doorbell().args(["show", "--summary", "--json"]).arg(tape), "show");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -189,7 +189,7 @@ fn what_uv_runs_is_recorded() {
     assert_eq!(used(&s).len(), 1, "{s}");
 }
 
-/// srun has its tasks started by a daemon: its recording says that they are not in it. Here a shell plays srun.
+/// srun's tasks are started by a daemon, so the recording reports that they are not in it. Here a shell plays srun.
 #[test]
 fn a_program_whose_work_is_done_elsewhere_makes_a_recording_incomplete() {
     let dir = tempfile::tempdir().unwrap();
@@ -209,7 +209,7 @@ fn a_program_whose_work_is_done_elsewhere_makes_a_recording_incomplete() {
     }
 }
 
-/// What each start took, sorted: us from fork to wait, and us of CPU.
+/// The costs of each start, sorted: us from fork to wait, and us of CPU.
 fn starts(said: &str, how: &str) -> [Vec<f64>; 2] {
     let of = |field: usize| {
         let lines = said.lines().filter_map(|l| l.strip_prefix(how)?.strip_prefix(' '));
@@ -246,8 +246,8 @@ fn a_followed_child_that_records_nothing_costs_at_most_a_millisecond() {
             println!("us {what}: bare p50 {:.0} p99 {:.0}, followed p50 {:.0} p99 {:.0}", p50.0, p99.0, p50.1, p99.1);
             p50
         });
-        // (From fork to wait tells of the machine where it is busy: each start then waits for a CPU, and one that takes longer
-        // waits more often.)
+        // (On a busy machine the time from fork to wait measures the machine: each start then waits for a CPU, and one that
+        // takes longer waits more often.)
         let [_, (bare, followed)] = both;
         assert!(followed > bare, "is it followed? bare {bare:.0} us, followed {followed:.0} us of CPU");
         if followed - bare < 1000.0 {

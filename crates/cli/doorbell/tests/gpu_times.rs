@@ -11,7 +11,7 @@ fn doorbell(arguments: &[&str]) -> Output {
     out
 }
 
-/// A sample that launches graphs, recorded, and what it printed.
+/// Records a sample that launches graphs; returns the file and what the sample printed.
 fn recorded(dir: &Path, ways: &[&str], shapes: &str) -> (String, String) {
     sample(dir, ways, &["graphs", "--only", shapes])
 }
@@ -20,7 +20,7 @@ fn sample(dir: &Path, ways: &[&str], what: &[&str]) -> (String, String) {
     sample_on("strict", dir, ways, what)
 }
 
-/// `gpu`: it works when a doorbell says so (`strict`), or whenever it sees new entries (`poll`).
+/// `gpu`: it works at each doorbell (`strict`), or whenever it finds new entries (`poll`).
 fn sample_on(gpu: &str, dir: &Path, ways: &[&str], what: &[&str]) -> (String, String) {
     let set = [("DOORBELL_SOFTGPU", gpu), ("DOORBELL_SOFTCUDA_COPIES", "engine")];
     let (file, out) = run(dir, ways, what, if what.contains(&"copies") { &set } else { &set[..1] });
@@ -114,7 +114,7 @@ fn each_kernel_of_each_launch_of_a_graph_has_its_end() {
 #[test]
 fn each_copy_and_fill_of_the_copy_engine_has_its_begin_and_end() {
     let dir = tempfile::tempdir().unwrap();
-    // (Before the first graph it is not known which GPU a doorbell is of: this CUDA's streams are threads of their own.)
+    // (Before the first graph the GPU of a doorbell is not known: this CUDA's streams are separate threads.)
     let what = ["graphs", "copies", "--count", "1"];
     let (_, bare) = sample(dir.path(), &[], &what);
     let (file, printed) = sample(dir.path(), &["--gpu-times"], &what);
@@ -210,7 +210,8 @@ fn views_show_the_words_that_the_program_wrote() {
     assert!(!with.contains("refused"), "{with}");
 }
 
-/// The GPU reads an entry as soon as GP_PUT is there, maybe before its doorbell. (When GP_PUT came first, a third of these kernels had no time.)
+/// The GPU reads an entry as soon as GP_PUT is there, maybe before its doorbell. (When GP_PUT was written first, a
+/// third of these kernels had no time.)
 #[test]
 fn a_gpu_that_does_not_wait_for_the_doorbell_finds_all_kernels_stamped() {
     let dir = tempfile::tempdir().unwrap();
@@ -253,7 +254,8 @@ fn a_recording_without_them_has_no_times() {
     assert_eq!((&kernels["gpu_times"], &kernels["kernels"][0]["gpu"]), (&Value::Bool(false), &Value::Null));
 }
 
-/// A GPU may read GP_PUT at any moment, not at the doorbell alone: what is submitted must be complete by then.
+/// A GPU may read GP_PUT at any moment, not only at the doorbell, so a submission must be complete before GP_PUT is
+/// written.
 #[test]
 fn a_gpu_that_does_not_wait_for_the_doorbell_stores_every_end() {
     let dir = tempfile::tempdir().unwrap();
@@ -305,7 +307,8 @@ fn releases_that_the_program_uses_are_left_alone_and_counted() {
     let (file, out) = run(dir.path(), &["--gpu-times"], &["graphs", "--only", "chain-2"], &used);
     assert_eq!(String::from_utf8_lossy(&out.stdout), bare);
     let (kernels, timed, lacking) = times(&file);
-    // (Launched again, a graph has the QMDs that it was uploaded with. Views do not know its kernels: no graph of CUDA's has such.)
+    // (Launched again, a graph has the QMDs that it was uploaded with. Views do not know its kernels: no CUDA graph has
+    // such ones.)
     assert_eq!((timed, &*lacking), (0, &[("words_in_use".into(), 2), ("not_understood".into(), kernels - 2)][..]));
     assert_eq!(rows(&file, "--gpu-times")["kernel_times"][0]["stamped"], 0, "nothing is waited for");
 }
@@ -328,7 +331,8 @@ fn a_part_of_a_gpu_and_confidential_computing_are_refused_by_name() {
     }
 }
 
-/// A CUPTI whose calls succeed, and a library that CUDA injects and that turns records of kernels on and off as the variable says.
+/// A CUPTI whose calls succeed, and a library that CUDA injects, which turns records of kernels on and off as the
+/// variable requests.
 const CUPTI: &str =
     "int cuptiActivityEnable(unsigned kind) { return 0; }\nint cuptiActivityDisable(unsigned kind) { return 0; }\n";
 const PROFILER: &str = r#"
@@ -418,7 +422,7 @@ fn selfbench_launches_are_stamped() {
     assert_eq!(times["state"], "on");
 }
 
-/// More kernels than there are slots, and more words of graphs' launches than their memory holds.
+/// More kernels than there are slots, and more words of graph launches than their memory holds.
 #[test]
 #[ignore = "22 s; run by .ci/run"]
 fn slots_and_copies_of_segments_are_used_again() {

@@ -1,4 +1,4 @@
-//! What cannot be recorded: one line that says what, each cause in it once, and one line that helps.
+//! A program that cannot be recorded: one line with the error, each cause in it once, and one line with a hint.
 
 use assert_cmd::Command;
 use std::os::unix::fs::PermissionsExt;

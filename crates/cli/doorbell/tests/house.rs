@@ -1,4 +1,4 @@
-//! The order of the folders, and what each of them says of itself.
+//! The order of the folders, and the README of each.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A crate uses only crates of its own folder and of those before it.
+/// A crate uses only crates of its own folder and of earlier ones.
 const FOLDERS: [&str; 10] = ["wire", "devices", "host", "record", "explain", "gpu", "bench", "show", "testing", "cli"];
 
 /// Lines that a page of the tree may have.
@@ -126,7 +126,7 @@ fn third_party(package: &str) -> BTreeSet<String> {
     text.lines().filter(|line| !line.is_empty() && !line.contains("(/")).map(str::to_owned).collect()
 }
 
-/// Who built the command, and then one crate, waits for none of the third-party crates again.
+/// After a build of the command, the build of one crate does not build third-party crates again.
 #[test]
 #[ignore = "6 s; run by .ci/run"]
 fn one_crate_takes_third_party_crates_as_the_command_has_them() {
@@ -143,7 +143,7 @@ fn one_crate_takes_third_party_crates_as_the_command_has_them() {
     assert!(again.is_empty(), "let them depend on `third-party`, or add the features there:\n{}", again.join("\n"));
 }
 
-/// Cargo builds the command anew when a file of a library that it carries has changed.
+/// Cargo builds the command again when a file of a library inside it has changed.
 #[test]
 fn a_change_of_a_carried_library_changes_the_command() {
     let packages = packages();

@@ -1,5 +1,5 @@
 //! `kill -9` against a count that the program keeps itself: in a file that it maps it counts each submission before it is made and
-//! again after. The tape must hold at least what was done and at most what was begun.
+//! again after. The tape must have at least the submissions that were done and at most those that were begun.
 //!
 //! The program is this file's binary, started again (`plays_counting`), on the software GPU.
 
@@ -47,7 +47,7 @@ fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::SeqCst)
 }
 
-/// A recording of the counting program; `slots` says which slots each process counts in.
+/// A recording of the counting program; `slots` has the slots in which each process counts.
 struct Storm {
     dir: tempfile::TempDir,
     recorder: Child,
@@ -90,7 +90,7 @@ impl Storm {
         std::fs::read_to_string(self.dir.path().join("said")).unwrap_or_default()
     }
 
-    /// After a while that no side knows, kills every process of the program.
+    /// After a random time, kills every process of the program.
     fn kill(&mut self) -> Value {
         std::thread::sleep(Duration::from_micros(fastrand::u64(0..300_000)));
         let mut pids: Vec<i32> = self.used().iter().map(|slot| get(&slot.pid) as i32).collect();
@@ -129,9 +129,10 @@ fn copies_of_gpu(counters: &Path) -> u64 {
     u64::from_ne_bytes(bytes[48..56].try_into().unwrap())
 }
 
-/// What is on the tape lies between what these threads had done and what they had begun, and the GPU has seen no more than that. A
-/// doorbell that finds its channel's tap in use by another thread is left to that thread, and the tape says so: when the kill
-/// comes before it rings, it never reaches the GPU either, and the GPU's own count is the lower bound.
+/// The number on the tape is between the numbers that these threads had done and had begun, and the GPU has not consumed more than
+/// that. A doorbell that finds its channel's tap in use by another thread is handed over to that thread, and the tape counts that.
+/// If the kill happens before that thread rings, the doorbell never reaches the GPU either, and the GPU's own count is the lower
+/// bound.
 fn between(summary: &Value, consumed: u64, slots: &[&Slot], what: &str) {
     let sum = |of: fn(&Slot) -> &AtomicU64| slots.iter().map(|slot| get(of(slot))).sum::<u64>();
     let before = sum(|s| &s.before);
@@ -167,7 +168,7 @@ fn processes_killed_under(tap: &str, threads: &[usize]) {
         let (done, begun) = (sum(of, |s| &s.done), sum(of, |s| &s.begun));
         let (on_tape, lost) = (process["copies"].as_u64().unwrap(), &process["lost"]);
         println!("process {n} under {tap}: done {done}, on the tape {on_tape}, begun {begun}, lost {lost}");
-        // (One thread hands nothing over.)
+        // (One thread never hands a doorbell over.)
         assert!(
             on_tape <= begun && (on_tape >= done || *threads > 1),
             "process {n}: {done}..{begun}, on the tape {on_tape}"

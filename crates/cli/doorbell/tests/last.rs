@@ -1,4 +1,4 @@
-//! A flight recorder (`record --last`): what makes it write a file, and what is in it.
+//! A flight recorder (`record --last`): the events that make it write a file, and the file's contents.
 
 use serde_json::Value;
 use std::io::Read;
@@ -23,7 +23,7 @@ fn show(view: &[&str], file: &Path) -> Value {
     serde_json::from_slice(&out.stdout).unwrap()
 }
 
-/// The program, with its library beside it. `None` without a C compiler.
+/// The program, with its library in the same folder. `None` without a C compiler.
 fn built() -> Option<tempfile::TempDir> {
     let dir = tempfile::tempdir().unwrap();
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
@@ -51,7 +51,7 @@ fn recorded(dir: &Path, how: &[&str], program: &[&str]) -> (Output, String) {
     (out, said)
 }
 
-/// Its files, in the order of their names, and nothing that was begun.
+/// Its files, sorted by name; none may be unfinished.
 fn files(dir: &Path) -> Vec<String> {
     let mut all: Vec<String> =
         std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
@@ -68,11 +68,11 @@ fn output_is_part(name: &str) -> bool {
 /// Something takes long in a program, and a file is written because of it.
 struct Planted {
     event: &'static str,
-    /// What takes long, as the program knows it.
+    /// The operation that takes long, as the program calls it.
     plant: &'static str,
-    /// In what doorbell says of the file.
+    /// A part of doorbell's line about the file.
     says: &'static str,
-    /// Causes that `why` finds for calls that lost 10 ms, and what it names among their details.
+    /// Causes that `why` finds for calls that lost 10 ms, and a name among their details.
     causes: &'static [&'static str],
     names: &'static str,
 }
@@ -145,7 +145,7 @@ fn each_planted_stall_writes_a_file_in_which_why_finds_its_cause() {
     }
 }
 
-/// The program of kernels, with CUDA in software beside it; or why there is none.
+/// The program of kernels, with CUDA in software in the same folder; or why there is none.
 fn kernels() -> Result<tempfile::TempDir, String> {
     let library = std::env::current_exe().unwrap().with_file_name("libsoftcuda.so");
     if !library.exists() {
@@ -174,7 +174,7 @@ fn a_saved_file_has_the_ends_of_the_kernels_that_were_launched_before_it() {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut half = [0; 5];
         child.stdout.as_mut().unwrap().read_exact(&mut half).unwrap();
-        // SAFETY: a child of ours that was not waited for.
+        // SAFETY: a child of this test that was not waited for.
         unsafe { libc::kill(child.id() as i32, libc::SIGUSR1) };
         let out = child.wait_with_output().unwrap();
         assert!(out.status.success() && out.stdout == b"done\n", "{}", String::from_utf8_lossy(&out.stderr));
@@ -239,7 +239,7 @@ fn a_crash_writes_a_file_and_a_good_end_writes_none() {
     let how = ["--calls", "--last", "1MiB", "--save-when", "exit", "-o", "e%n.doorbell"];
     let (_, said) = recorded(dir.path(), &how, &["./app", "none", "exit"]);
     assert!(said.contains("wrote e1.doorbell"), "{said}");
-    // Its owner's alone, and nothing is written over.
+    // Only its owner may read it, and no file is overwritten.
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(dir.path().join("app.doorbell")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -265,7 +265,7 @@ impl Running {
     }
 
     fn signal(&self, signal: i32) {
-        // SAFETY: a child of ours that was not waited for.
+        // SAFETY: a child of this test that was not waited for.
         unsafe { libc::kill(self.child.id() as i32, signal) };
     }
 
@@ -293,7 +293,7 @@ fn sigusr1_writes_a_file_each_time_and_the_program_hears_nothing_of_it() {
         &["./app", "none", go.to_str().unwrap()],
     );
     for n in 1..=3 {
-        // (Two at once are one.)
+        // (Two in quick succession count as one.)
         running.signal(libc::SIGUSR1);
         running.signal(libc::SIGUSR1);
         wait_until("a file", || files_or_parts(dir.path()) >= n);
@@ -320,7 +320,7 @@ fn files_or_parts(dir: &Path) -> usize {
     std::fs::read_dir(dir).unwrap().filter_map(Result::ok).filter(whole).count()
 }
 
-/// The recorder's memory is gone with it; the program goes on. Killed, the program leaves a file.
+/// If the recorder is killed, its memory is lost and the program continues. If the program is killed, it leaves a file.
 #[test]
 fn kill_9_of_the_program_leaves_a_file_and_of_the_recorder_none() {
     let Some(dir) = built() else { test_support::skip!("no C compiler") };
@@ -371,7 +371,7 @@ fn what_cannot_be_written_is_said_once_and_the_recording_goes_on() {
     assert!(said.contains("the disk is full") && said.contains("3 files could not be written"), "{said}");
 }
 
-/// Processes and threads that end: those of before are left out, and nothing is lost.
+/// Processes and threads that end: those that ended before the kept part are left out, and no event is lost.
 #[test]
 fn processes_that_come_and_go_are_left_out_once_they_have_ended() {
     let Some(dir) = built() else { test_support::skip!("no C compiler") };
@@ -387,7 +387,7 @@ fn processes_that_come_and_go_are_left_out_once_they_have_ended() {
     assert!((0.5..0.7).contains(&s["saved"]["seconds"].as_f64().unwrap()), "{}", s["saved"]);
 }
 
-/// Of much more than the memory holds the newest is kept, and the recorder takes no more than it was told.
+/// With much more data than the memory holds, the newest part is kept, and the recorder uses no more than its limit.
 #[test]
 fn memory_is_bounded_and_the_newest_part_is_whole() {
     let dir = tempfile::tempdir().unwrap();
@@ -454,7 +454,7 @@ fn what_cannot_be_watched_is_an_error_with_examples() {
     }
 }
 
-/// Starts a program that says its number and goes on until it is killed; its recorder, and the number.
+/// Starts a program that prints its process id and runs until it is killed. Returns its recorder and the id.
 fn started(dir: &Path, how: &[&str]) -> (Child, String) {
     let mut command = record(dir, how, &["sh", "-c", "echo $$; exec sleep 600"]);
     let mut recorder = command.env("XDG_RUNTIME_DIR", dir).spawn().unwrap();
@@ -492,7 +492,7 @@ fn a_file_is_written_when_somebody_asks_for_it() {
     let out = save(&pid);
     assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("2 files were written"), "{out:?}");
     kill(recorder, &pid);
-    // Of one that keeps everything there is nothing to save.
+    // A recorder that keeps everything has nothing to save.
     let (recorder, pid) = started(dir.path(), &["--locks", "-o", "b.doorbell"]);
     let out = save(&pid);
     assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("keeps everything"), "{out:?}");

@@ -1,5 +1,5 @@
-//! Loads that are processes: a load in a process of its own, and programs of others. They work beside the measurement, and nothing of
-//! them is left behind it, whatever ended it.
+//! Loads that are processes: a load in a separate process, and other programs. They run during the measurement, and all their
+//! processes end with it, whatever ended it.
 
 use assert_cmd::Command;
 use serde_json::Value;

@@ -56,7 +56,8 @@ fn rows<'a>(of: &'a Value, key: &str) -> &'a [Value] {
     of[key].as_array().map_or(&[][..], Vec::as_slice)
 }
 
-/// Who waited, for which lock, with what outcome, and who held it the longest meanwhile and took it where; in no order.
+/// For each wait: the waiter, the lock, the outcome, and the holder that held it longest during the wait, with where
+/// that took it. Not in order.
 fn named(locks: &Value) -> Vec<String> {
     let line = |w: &Value| {
         let h = &rows(w, "holders")[0];
@@ -148,7 +149,8 @@ fn conditions_and_semaphores_have_their_waits_and_who_ended_them() {
     }
 }
 
-/// The program says itself who held which lock when: whoever is named held it during the wait, and each long wait has a name.
+/// The program itself prints who held which lock when. Every named holder held the lock during the wait, and each long
+/// wait has one.
 #[test]
 fn nobody_is_named_who_did_not_hold_the_lock() {
     let Some(r) = Recorded::new() else { return };

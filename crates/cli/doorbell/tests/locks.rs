@@ -1,6 +1,7 @@
-//! Programs whose locks are recorded: they compute what they compute without, and the tape has what they did.
+//! Programs whose locks are recorded: their results are the same as without, and the tape has their operations.
 //!
-//! The programs are the C files in `locks/`, compiled here. Each prints what came of its calls and how many it made.
+//! The programs are the C files in `locks/`, compiled here. Each prints the results of its calls and how many it
+//! made.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -124,7 +125,7 @@ impl Run {
 fn every_function_gives_what_it_gives_and_is_counted() {
     let Some(r) = Run::of("functions") else { return };
     assert_eq!(r.out.status.code(), Some(3), "{}", text(&r.out));
-    // How often a wait is woken for nothing is nobody's promise.
+    // The number of spurious wake-ups is not specified.
     let counts = |l: &str| l.starts_with("count ") && !l.contains(" cond_wait ");
     let lines =
         |o: &Output| text(o).lines().filter(|l| !counts(l) && !l.contains("cond_wait")).map(str::to_owned).collect();
@@ -152,7 +153,7 @@ fn a_storm_of_threads_loses_nothing() {
     assert_eq!(r.rows("cycles"), [] as [Value; 0]);
     let ordered: u64 = r.rows("order").iter().filter_map(|o| o["count"].as_u64()).sum();
     assert!(ordered > 0);
-    // Who waited did so for somebody, who may have been gone before the clock was read.
+    // Each waiter waited for a holder, which may have released before the clock was read.
     let waits = r.rows("waits");
     let known = waits.iter().filter(|w| !w["holders"].as_array().unwrap().is_empty()).count();
     assert!(known * 10 + 20 >= waits.len() * 9, "{known} of {}", waits.len());
@@ -189,7 +190,7 @@ fn a_wait_names_its_holder() {
     };
     let (kept, waited) = (of(holder, "mutex_lock"), of(waiter, "mutex_lock"));
     assert_eq!((kept["lock"].as_str(), kept["wait_ns"].as_u64()), (waited["lock"].as_str(), Some(0)));
-    // It slept so long with the lock; the other gave it back at once, or whenever it had a CPU.
+    // It slept so long with the lock. The other released it immediately, or as soon as it had a CPU.
     assert!(kept["hold_ns"].as_u64() >= Some(100_000_000), "{kept}");
     assert!(waited["wait_ns"].as_u64() > Some(1_000_000) && waited["hold_ns"].is_u64(), "{waited}");
     assert!(kept["release_site"].as_str().unwrap().starts_with("holder+0x") && kept["ended"] == "unlock", "{kept}");
@@ -302,7 +303,7 @@ fn calls_are_told_with_their_locks_and_what_they_waited_for() {
     let longest = launch["max_ns"].as_u64().unwrap();
     assert!(longest >= w["wait_ns"].as_u64().unwrap() && launch["p50_ns"].as_u64() < Some(longest));
     if seen {
-        // The waits are told as waits; asleep with the lock is off CPU in the copy.
+        // Waits are reported as waits; time asleep with the lock is off CPU in the copy.
         let copy = row("cuMemcpyHtoDAsync", "to 1 MiB".into());
         assert!(copy["off_cpu_ns"].as_u64() > Some(large * 20_000_000), "{copy}");
     } else {
@@ -324,7 +325,7 @@ fn calls_are_told_with_their_locks_and_what_they_waited_for() {
 fn threads_that_end_late_and_forked_children_do_no_harm() {
     let Some(r) = Run::of("ends") else { return };
     r.same_output();
-    // Three waits were cancelled: what called them never came back to be counted.
+    // Three waits were cancelled: their callers never returned to be counted.
     r.counts_but(&[]);
     // The child took 1,000 mutexes, in a separate process.
     let tape = r.dir.path().join("tape.doorbell");
@@ -416,7 +417,7 @@ fn a_handler_may_post_at_any_moment() {
     let Some(r) = Run::of("signals") else { return };
     assert_eq!(r.said("posts "), 1, "{}", text(&r.out));
     let count = |what: &str| r.locks["operations"][what].as_u64().unwrap_or(0);
-    // What came in while the thread wrote an event is counted as lost.
+    // Signals that arrived while the thread wrote an event are counted as lost.
     let lost = r.locks["lost_events"].as_u64().unwrap();
     assert_eq!(count("mutex_lock"), r.said("count mutex_lock ") as u64);
     assert_eq!(count("sem_post") + lost, r.said("count sem_post ") as u64);
@@ -469,7 +470,7 @@ fn survives(name: &str, arguments: &[&str]) {
 
 #[test]
 fn python_survives() {
-    // What lies in the path may be a script that starts another one.
+    // The program in the path may be a script that starts another one.
     let Ok(out) = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output() else {
         test_support::skip!("python3 is not installed");
     };
@@ -574,7 +575,7 @@ fn redis_survives_its_benchmark() {
     assert!(locks["operations"]["mutex_lock"].as_u64() > Some(100), "{}", locks["operations"]);
 }
 
-/// What goes past the agent's names is never reported as not used.
+/// Locks that bypass the agent's names are never reported as unused.
 #[test]
 fn a_library_with_a_scope_of_its_own_makes_the_recording_incomplete() {
     let dir = tempfile::tempdir().unwrap();

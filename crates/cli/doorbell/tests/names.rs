@@ -1,4 +1,4 @@
-//! Which call of CUDA's each submission belongs to, with CUDA in software.
+//! Which CUDA call each submission belongs to, with CUDA in software.
 
 use serde_json::Value;
 use std::collections::BTreeMap;

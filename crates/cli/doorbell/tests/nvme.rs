@@ -1,4 +1,5 @@
-//! `doorbell nvme` on the emulated controller: nothing of its speed is shown, and nothing is written without the word.
+//! `doorbell nvme` on the emulated controller: its speed is never shown, and it is written to only with the option for
+//! that.
 
 use assert_cmd::Command;
 use serde_json::Value;
@@ -87,7 +88,7 @@ fn what_may_not_be_written_is_refused_with_a_hint() {
     refused(&[&word[..], &["--destroy", "xfs"]].concat(), "it holds lvm at byte 0x200", "wipefs");
     std::fs::write(&data, known(100)).unwrap();
     refused(&word, "has 100 B, which are not whole blocks", "truncate");
-    // A pipe is not waited for, and an image with a header of its own is not written over.
+    // A pipe does not block the command, and an image with a header is not overwritten.
     let pipe = path(folder.path(), "pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let (_, text) = said(&["write", "qemu", &pipe], 2);
@@ -124,7 +125,8 @@ fn what_may_not_be_written_is_refused_with_a_hint() {
     assert!(std::fs::read(&image).unwrap() == before);
 }
 
-/// The software GPU stands beside the emulated machine: the controller does not reach its memory, and the result says so.
+/// The software GPU is not part of the emulated machine: the controller does not reach its memory, and the result
+/// reports that.
 #[test]
 #[ignore = "machines and the software GPU are started; run by .ci/run"]
 fn a_gpu_out_of_reach_gets_its_data_through_host_memory() {
@@ -164,7 +166,7 @@ fn a_gpu_out_of_reach_gets_its_data_through_host_memory() {
     assert!(text.contains("through host memory, because"), "{text}");
 }
 
-/// A `qemu-system-x86_64` that writes down what its controller is told and answers; and what was written.
+/// A `qemu-system-x86_64` that logs its controller's commands and answers; and that log.
 struct Watched {
     folder: tempfile::TempDir,
 }
@@ -203,7 +205,7 @@ impl Watched {
     }
 }
 
-/// `doorbell nvme` in a process group of its own, once it has sent 200 commands, and its emulator.
+/// `doorbell nvme` in a separate process group, once it has sent 200 commands, and its emulator.
 fn working(watched: &Watched, words: &[&str]) -> (std::process::Child, i32) {
     use std::os::unix::process::CommandExt;
     use std::process::Stdio;

@@ -91,7 +91,7 @@ fn ranges_lie_in_each_other_and_the_program_gets_their_levels() {
     assert_eq!(r.printed, format!("0{round}{round}{round} 0 -1 -1\n"));
     let cut = "x".repeat(256);
     let rows = [
-        // Of no text: the empty one, and two without.
+        // Ranges without a text: an empty one, and two with none.
         row("", "push_pop", 1, 0),
         row("", "push_pop", 2, 0),
         row("done", "mark", 1, 0),
@@ -286,7 +286,7 @@ fn what_was_sent_belongs_to_the_ranges_around_it() {
 fn a_range_begins_and_ends_the_recording() {
     let once = |n: u64| move |name: &str| row(name, "push_pop", n, 0);
     let (three, one) = (once(3), once(1));
-    // (The last end comes when the recording has paused: that range is over then.)
+    // (The last end is recorded when the recording has paused: that range is over then.)
     let Some(r) = recorded("captured", &["--capture", "nvtx:step"]) else { return };
     assert_eq!(r.printed, "1\n");
     let rows = r.rows();

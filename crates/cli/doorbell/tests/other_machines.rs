@@ -1,5 +1,5 @@
-//! The command built for aarch64, under an emulator with pages of 64 KiB: of recordings and runs of this machine it says what the
-//! command of this machine says, byte by byte (but for the last digits of logarithms), and it refuses the rest by name.
+//! The command built for aarch64, under an emulator with pages of 64 KiB. For recordings and runs of this machine its output is that of
+//! this machine's command, byte by byte (except for the last digits of logarithms). It refuses everything else with a reason.
 //!
 //! `.ci/run --long` builds it first: `cargo build --target aarch64-unknown-linux-gnu -p doorbell`.
 

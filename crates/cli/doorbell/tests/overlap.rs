@@ -1,5 +1,6 @@
-//! What two threads held exclusively overlaps on the tape by no more than the time that a cache line takes to a core, because the
-//! core may read the clock while it waits for the lock's line: threads that hand a few locks to and fro, by their raw time stamps.
+//! Exclusive holds of two threads overlap on the tape by no more than the time that a cache line takes to reach a core, because
+//! the core may read the clock while it waits for the lock's line. Threads pass a few locks back and forth, and their raw time
+//! stamps are compared.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -70,8 +71,8 @@ fn hardly_overlap(program: &str, arguments: [&str; 2], least: usize) {
         Ok(compiled) => compiled,
         Err(reason) => test_support::skip!("{reason}"),
     };
-    // Seen once: 331 of 250,004 overlap, by up to 7,657 ticks, and never again; likely the clocks of a virtual machine's CPUs were
-    // apart for a while. Locks that two threads hold at a time would overlap every time.
+    // Seen once: 331 of 250,004 overlapped, by up to 7,657 ticks, and never again. The clocks of a virtual machine's CPUs had
+    // probably diverged for a while. Locks that two threads hold at a time would overlap every time.
     let mut seen: Vec<u64> = Vec::new();
     while seen.len() < TRIES && seen.last().is_none_or(|most| *most >= CACHE_LINE) {
         let tape = dir.path().join(format!("{}.doorbell", seen.len()));

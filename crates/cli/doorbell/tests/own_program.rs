@@ -1,4 +1,4 @@
-//! Programs with signal handlers, masks, forks and execs of their own: they must not notice that they are recorded.
+//! Programs with their own signal handlers, masks, forks and execs: they must not notice that they are recorded.
 //!
 //! The programs are the ignored tests below (`plays_..`): this file's binary is started again as the program to be recorded.
 //! It has no software GPU linked into it, so it finds the preloaded one as any program would.
@@ -178,8 +178,8 @@ fn a_forked_child_does_not_write_to_its_parents_tape() {
             assert_eq!(r.out.status.code(), Some(0), "{what}: {}", r.text());
             r.whole(&what);
         }
-        // A child that does not use the driver is none of the recording's. One that does is a process of its own, and its
-        // parent's rows are as without it.
+        // A child that does not use the driver has no row in the recording. One that does is a separate process, and its parent's
+        // rows are as without it.
         let rows = |r: &Recorded| r.summary["processes"].as_array().cloned().unwrap_or_default();
         let (quiet_rows, busy_rows) = (rows(&quiet), rows(&busy));
         assert_eq!((quiet_rows.len(), busy_rows.len()), (1, 2), "{what}");
@@ -205,7 +205,7 @@ fn an_exec_ends_the_recording_cleanly() {
     });
 }
 
-/// Opens the driver and asks for its version before main, in a library that is initialised before the preloaded ones.
+/// Opens the driver and queries its version before main, in a library that is initialised before the preloaded ones.
 const EARLY: &str = r#"
 #include <fcntl.h>
 #include <sys/ioctl.h>
@@ -299,7 +299,7 @@ fn a_driver_that_is_not_known_is_asked_for_its_structs_and_only_what_is_otherwis
         assert_eq!(trouble.contains("not one that was checked"), new, "{version}: {trouble}");
         assert!(!trouble.contains("nothing was tapped"), "{version}: {trouble}");
     }
-    // A size that was planted: the channel of 610 in a driver that says 580.
+    // A wrong size on purpose: the channel of 610 in a driver that reports 580.
     for (version, caught) in [("580.178.04", true), ("999.10.1", false)] {
         let trouble = trouble_with(dir.path(), &program, version, Some("610"));
         assert_eq!(trouble.contains("nothing was tapped"), caught, "{version}: {trouble}");
@@ -308,7 +308,7 @@ fn a_driver_that_is_not_known_is_asked_for_its_structs_and_only_what_is_otherwis
 
 // ---- the programs
 
-/// The site that [`any_site`] goes on at: `mov rax,rdi; mov ecx,esi`, then libcuda's store and what follows it.
+/// The site to which [`any_site`] jumps: `mov rax,rdi; mov ecx,esi`, then libcuda's store and the instructions after it.
 static SITE: AtomicUsize = AtomicUsize::new(0);
 
 #[unsafe(naked)]
@@ -319,7 +319,7 @@ unsafe extern "sysv64" fn any_site(_: *mut u8, _: u32) {
 /// Bytes from one site to the next.
 const APART: usize = 48;
 
-/// So many copies of a site, in memory of their own.
+/// So many copies of a site, in separate memory.
 fn sites(n: usize) -> usize {
     let mut one = vec![0x48u8, 0x89, 0xf8, 0x89, 0xf1];
     one.resize(16, 0x90);
@@ -378,7 +378,7 @@ fn count(c: &AtomicU32) -> u32 {
 
 /// Makes the page writable, as a garbage collector does.
 fn open_page(info: *mut libc::siginfo_t, counter: &AtomicU32) {
-    // SAFETY: the kernel's siginfo of a fault; the page is ours; both calls may be made in a handler.
+    // SAFETY: the kernel's siginfo of a fault; the page belongs to this program; both calls may be made in a handler.
     unsafe {
         if (*info).si_addr() as usize != PAGE.load(Ordering::SeqCst) {
             libc::_exit(99);
@@ -402,9 +402,9 @@ extern "C" fn trapped(_: i32) {
 
 type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
 
-/// Installs a handler and gives back what was there.
+/// Installs a handler and returns the previous one.
 fn install(signal: i32, handler: usize, flags: i32) -> libc::sigaction {
-    // SAFETY: plain structs; the handlers fit their flags.
+    // SAFETY: plain structs; the handlers match their flags.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         let mut old: libc::sigaction = std::mem::zeroed();
@@ -425,7 +425,7 @@ fn installed(signal: i32) -> libc::sigaction {
     }
 }
 
-/// Stores to a page without rights; comes back only if somebody's handler gives it some.
+/// Stores to a page without rights; returns only if a handler grants some.
 fn fault() {
     // SAFETY: a fresh page that is never unmapped.
     unsafe {
@@ -461,7 +461,7 @@ fn mask(how: i32, set: &libc::sigset_t) -> libc::sigset_t {
 }
 
 fn blocked(signal: i32) -> bool {
-    // SAFETY: plain sets; a null set only asks.
+    // SAFETY: plain sets; a call with a null set only reads the mask.
     unsafe {
         let mut now = std::mem::zeroed();
         assert_eq!(libc::sigprocmask(libc::SIG_BLOCK, ptr::null(), &mut now), 0);
@@ -498,8 +498,7 @@ fn plays_small_alternate_stack() {
     let rusts = stack(None);
     let mut work = Work::with(Site::Displacement);
     for size in [libc::MINSIGSTKSZ, libc::SIGSTKSZ] {
-        // What is below it is not written over unseen.
-        // SAFETY: a fresh mapping, the first page of which nobody may touch.
+        // A write below it does not pass unseen. SAFETY: a fresh mapping, whose first page is inaccessible.
         let at = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             let page = libc::mmap(ptr::null_mut(), 5 * 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
@@ -511,8 +510,7 @@ fn plays_small_alternate_stack() {
         stack(Some(&new));
         assert_eq!(stack(None), (at, size, 0), "the program is told of its own");
         work.rounds(10);
-        // The kernel refuses what is too small, and keeps what was there.
-        // SAFETY: plain structs.
+        // The kernel refuses a stack that is too small, and keeps the previous one. SAFETY: plain structs.
         let refused = unsafe { libc::sigaltstack(&libc::stack_t { ss_size: 100, ..new }, ptr::null_mut()) };
         assert_eq!((refused, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENOMEM)));
         assert_eq!(stack(None), (at, size, 0));
@@ -608,7 +606,7 @@ fn plays_blocked_signal_waits() {
     work.say_entries();
 }
 
-/// The work of `handler_rings`, while nobody else touches it.
+/// The work of `handler_rings`, while no other code uses it.
 static MINE: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn rings(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
@@ -680,7 +678,7 @@ fn plays_exits_at_once() {
 /// Looks at the driver's files so often, in the child.
 fn child_calls(n: u64) {
     for _ in 0..n {
-        // SAFETY: a name that ends in NUL; the descriptor is the call's.
+        // SAFETY: a name that ends in NUL; the descriptor was opened by the inner call.
         unsafe { libc::close(libc::open(c"/dev/nvidiactl".as_ptr(), libc::O_RDWR)) };
     }
 }
@@ -731,8 +729,8 @@ fn plays_execs() {
     panic!("{}", Command::new("sh").args(["-c", "exit 7"]).exec());
 }
 
-/// Reads GP_GET to find out when there is room, as a driver may that keeps no count of its own. Under `patch` GP_GET lies in
-/// a shadow that nobody but the agent keeps up to date.
+/// Reads GP_GET to find out when there is room, as a driver may that keeps no count. Under `patch` GP_GET is in a shadow that only
+/// the agent updates.
 #[test]
 #[ignore = "a program for the tests above"]
 fn plays_full_ring() {
@@ -802,18 +800,18 @@ fn plays_quiet() {
     let mut words = Pushbuffer::new(work.channel.space(), 64).unwrap();
     words.copy(work.target.va(), work.source.va(), 64).unwrap();
     let words = words.validate(&work.channel).unwrap();
-    // Once round the channel's ring: what the rounds left in it is given back, and that takes system calls. Behind a recorder that
-    // stands still the thread moves to its larger ring; then once round that one, whose memory becomes resident on the way.
-    // SAFETY: no arguments.
+    // Once round the channel's ring: what the rounds left in it is freed, and that takes system calls. While the recorder is
+    // stopped, the thread moves to its larger ring. Then once round that one, whose memory becomes resident on the way. SAFETY: no
+    // arguments.
     let recorder = unsafe { libc::getppid() };
     for burst in 0..100 {
         let told = [(0, libc::SIGSTOP), (10, libc::SIGCONT)].into_iter().find(|(at, _)| *at == burst);
-        // SAFETY: two numbers; the recorder waits for this program, and is let go on.
+        // SAFETY: two numbers; the recorder waits for this program, and is continued later.
         told.inspect(|(_, signal)| assert_eq!(unsafe { libc::kill(recorder, *signal) }, 0));
         let last = (0..200).map(|_| work.channel.submit(&words).unwrap()).last().unwrap();
         work.channel.wait(last, PATIENCE).unwrap();
     }
-    // All batches fit into the ring, if the recorder takes what was before them.
+    // All batches fit into the ring, if the recorder reads the earlier ones.
     std::thread::sleep(Duration::from_millis(100));
     install(libc::SIGSYS, called as *const () as usize, 0);
     // SAFETY: the gate lives as long as the process; no range is exempt.

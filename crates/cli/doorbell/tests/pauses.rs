@@ -1,4 +1,4 @@
-//! Pauses: what is on the tape, and what is said of the rest.
+//! Pauses: what is on the tape, and what is reported about the rest.
 
 use serde_json::Value;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn show(view: &[&str], file: &str) -> Value {
     serde_json::from_slice(&doorbell(&[&["show", "--json"], view, &[file]].concat()).stdout).unwrap()
 }
 
-/// The program, with a library of CUDA's name beside it. `Err` without a C compiler.
+/// The program, with a library of CUDA's name in the same folder. `Err` without a C compiler.
 fn built(dir: &Path) -> Result<(), String> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let (library, app) = (sources.join("calls/libcuda.c"), sources.join("pauses/app.c"));
@@ -25,7 +25,7 @@ fn built(dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Records the program and says what came of it: the file.
+/// Records the program; returns the file.
 fn recorded(dir: &Path, options: &[&str], words: &[&str]) -> String {
     let file = dir.join("a.doorbell").to_str().unwrap().to_owned();
     let app = dir.join("app").to_str().unwrap().to_owned();
@@ -73,7 +73,7 @@ fn nothing_of_a_pause_is_on_the_tape_and_a_lock_held_across_it_says_so() {
         assert_eq!(s["complete"], false);
         assert!(s["incomplete_because"].to_string().contains("with pauses"), "{s}");
     }
-    // Profiler functions mean nothing where nobody asked for it.
+    // Profiler functions have no effect unless they were requested.
     let file = recorded(dir.path(), &[], &["profiler"]);
     assert_eq!((seen(&file).1, &show(&[], &file)["pauses"]), (23, &Value::Null));
 }
@@ -94,7 +94,7 @@ fn doorbells_of_pauses_are_counted_and_what_follows_them_is_understood() {
         record.args(["sample", "threads", "--gpu", "soft", "--count", "2000"]).stdout(Stdio::piped());
         let mut child = record.spawn().unwrap();
         let id = child.id() as i32;
-        // SAFETY: a signal that doorbell handles, to a child of ours that has not been waited for.
+        // SAFETY: a signal that doorbell handles, to a child of this test that has not been waited for.
         let say = || unsafe { libc::kill(id, libc::SIGUSR2) };
         while pause && child.try_wait().unwrap().is_none() {
             std::thread::sleep(Duration::from_millis(3));

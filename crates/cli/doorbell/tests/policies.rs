@@ -1,6 +1,6 @@
-//! Programs whose locks follow other policies: they must get what they would get without.
+//! Programs whose locks follow other policies: their results must be the same as without.
 //!
-//! The programs are C, compiled here, as other people's are; where there is no C compiler the tests say so and pass.
+//! The programs are C, compiled here like other people's; without a C compiler the tests print that and pass.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -51,7 +51,7 @@ fn number(report: &str, what: &str) -> u64 {
     lines.filter_map(|l| l.strip_prefix("doorbell: ")?.split(' ').next()?.parse::<u64>().ok()).sum()
 }
 
-/// Of the program with every function: each waits for a part of what is to run out.
+/// Parts of the program with every function: each waits for some of the timeouts.
 const PARTS: [&str; 4] = ["1", "2", "3", "4"];
 
 #[test]
@@ -60,7 +60,7 @@ fn every_function_returns_what_it_returns_without_policies() {
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), "semantics") else { return };
     let program = program.to_str().unwrap();
-    // All side by side: most of the time they wait for what is to run out.
+    // All in parallel: most of the time they wait for timeouts.
     std::thread::scope(|scope| {
         let plain = PARTS.map(|part| scope.spawn(move || said_by_itself(program, part)));
         let runs = POLICIES.map(|policy| {
@@ -113,7 +113,7 @@ fn did_what_it_should(report: &str, policy: &str) {
     }
 }
 
-/// Waits left by siglongjmp, where the waiter lies in a queue: its place there is gone with its stack.
+/// Waits left by siglongjmp, where the waiter is in a queue: its place in the queue is freed with its stack.
 #[test]
 fn who_jumps_out_of_a_wait_is_waited_for_no_longer() {
     let dir = tempfile::tempdir().unwrap();
@@ -133,7 +133,7 @@ fn who_jumps_out_of_a_wait_is_waited_for_no_longer() {
     assert!(said.contains("writer 10: left 2 got 3") && said.contains("writer 16: left 1 got 4"), "{said}");
 }
 
-/// The kernel ends sleeps by its own clock, whatever the program's says.
+/// The kernel ends sleeps by its own clock, whatever the program's clock shows.
 #[test]
 fn a_clock_of_another_librarys_keeps_nobody_asleep() {
     let dir = tempfile::tempdir().unwrap();
@@ -147,7 +147,7 @@ fn a_clock_of_another_librarys_keeps_nobody_asleep() {
     }
 }
 
-/// As the page says (docs/results/protocols.md).
+/// As in docs/results/protocols.md.
 #[test]
 fn what_a_free_mutex_holds_is_its_policy() {
     let dir = tempfile::tempdir().unwrap();
@@ -208,7 +208,7 @@ fn a_plan_goes_by_the_names_that_show_gives() {
     assert_eq!(word("[[lock]]\nmodule = \"effects\"\npolicy = \"pi\"\n"), owner);
     assert_eq!(word("[[lock]]\nmodule = \"libeffects\"\npolicy = \"pi\"\n"), state);
     assert_eq!(word("[[lock]]\nname = \"effects+0x8/mutex\"\npolicy = \"pi\"\n"), state);
-    // The lock's own rule comes before its module's.
+    // The lock's own rule has priority over its module's.
     let both =
         format!("[[lock]]\nmodule = \"effects\"\npolicy = \"pi\"\n[[lock]]\nname = \"{name}\"\npolicy = \"stock\"\n");
     assert_eq!(word(&both), state);
@@ -283,7 +283,7 @@ fn each_policy_does_what_it_is_for() {
     assert_eq!(said("ticket", "ticket"), "in turn 20 of 20\n");
     assert_eq!(said("stock", "pi"), "the word is a state\n");
     assert_eq!(said("pi", "pi"), "the word is the owner\n");
-    // Side by side: they wait for what is to run out.
+    // In parallel: they wait for timeouts.
     std::thread::scope(|scope| {
         scope.spawn(|| assert_eq!(said("stock", "phases"), "the writer starved\n"));
         scope.spawn(|| assert_eq!(said("phase-fair", "phases"), "the writer wrote\n"));

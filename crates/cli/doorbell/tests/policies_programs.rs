@@ -1,4 +1,4 @@
-//! Large programs under each policy, as far as they are installed: what they print is what they print without.
+//! Large programs under each policy, if they are installed: their output is the same as without.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -58,7 +58,7 @@ fn runs_under(policy: &str, program: &str, file: &Path, plain: &str) {
     }
 }
 
-/// True if `program` can be started; says so if not.
+/// True if `program` can be started; prints it if not.
 fn is_there(program: &str, version: &str) -> bool {
     let there = Command::new(program).arg(version).stdin(Stdio::null()).output().is_ok_and(|o| o.status.success());
     if !there {

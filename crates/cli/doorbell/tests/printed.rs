@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// What is added so that a command runs here and in a moment: how it begins, a part of it, and what stands there instead.
+/// Changes that make a command run here, and quickly: how the command begins, a part of it, and that part's replacement.
 const HERE: &[(&str, &str, &str)] = &[
     ("doorbell record --locks -o a.doorbell doorbell sample starve", "", " --duration 300ms"),
     ("doorbell run --lock-policy phase-fair doorbell sample starve", "", " --duration 300ms"),
@@ -82,7 +82,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("doorbell files read model.bin --via cufile", "needs cuFile"),
 ];
 
-/// How it runs here; `None` where it does not. `used` gets the entry that says so.
+/// The command as it runs here; `None` if it does not. `used` gets the entry that decides this.
 fn here(printed: &Printed, used: &mut BTreeSet<&'static str>) -> Option<String> {
     let line = &printed.line;
     let longest = |starts: &mut dyn Iterator<Item = &'static str>| {
@@ -153,7 +153,7 @@ fn what_the_pages_print_runs() {
         }
         let out = sh(dir.path(), &line);
         let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-        // What is not possible here is an answer of doctor's.
+        // "Not possible here" is a valid answer of doctor's.
         let is_other = line.starts_with("doorbell doctor") && out.status.code() == Some(77);
         assert!(out.status.success() || is_other, "{}: `{line}`: {}\n{said}", printed.at, out.status);
         ran += 1;

@@ -1,4 +1,4 @@
-//! Which line of Python makes each call of CUDA's, as Python itself says, with every version that this machine has.
+//! Which line of Python makes each CUDA call, according to Python itself, with every version on this machine.
 
 use python_frames::{Found, Stacks};
 use serde_json::Value;
@@ -16,7 +16,7 @@ fn tests(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
 }
 
-/// Where a library of CUDA's names lies; `None` without a C compiler.
+/// The folder of a library with CUDA's name; `None` without a C compiler.
 fn library() -> Option<&'static Path> {
     static DIR: OnceLock<Result<tempfile::TempDir, String>> = OnceLock::new();
     let dir = DIR.get_or_init(|| {
@@ -56,7 +56,7 @@ fn look_for_interpreters() -> BTreeMap<u32, PathBuf> {
     out
 }
 
-/// A program recorded; what it has printed.
+/// Records a program; returns its output.
 fn recorded(python: &Path, arguments: &[&str], tape: &Path, options: &[&str]) -> Option<Output> {
     let library = library()?;
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
@@ -90,7 +90,7 @@ fn read(tape: &Path) -> (Vec<Call>, Stacks) {
 /// File, line and function of each frame.
 type Frames = Vec<(String, u32, String)>;
 
-/// What the program says of its frames, by the numbers of its calls.
+/// The frames that the program prints, by the numbers of its calls.
 fn said(out: &Output) -> BTreeMap<u64, Frames> {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let rows = String::from_utf8(out.stdout.clone()).unwrap();
@@ -157,7 +157,7 @@ fn every_call_has_the_frames_that_python_says() {
     }
 }
 
-/// A program that looks as if it were an interpreter; what the recorder says of it.
+/// A program that looks like an interpreter; returns what the recorder prints about it.
 fn faked(flags: &[&str], version: &str, state: Option<&str>) -> Option<String> {
     let library = library()?;
     let dir = tempfile::tempdir().unwrap();
@@ -187,7 +187,7 @@ fn interpreters_that_are_not_known_are_refused_by_name() {
         (&[], "3.13.0 experimental free-threading build (main)", None, "without the global interpreter lock"),
         (&["-DDEBUG_BUILD"], "3.12.1 (main)", None, "it is a debug build"),
         (&[], "3.11.7 (main)", None, layout),
-        // A state that is nowhere, and one that is no address.
+        // A missing state, and one that is no address.
         (&[], "3.9.18 (main)", Some("10"), layout),
         (&[], "3.12.1 (main)", Some("1234567890abcdef"), layout),
     ] {
@@ -252,7 +252,7 @@ fn views_name_the_line_and_redaction_removes_its_names() {
     assert_eq!((&row(9)["calls"], &row(9)["launches"], &row(9)["stacks"]), (&1.into(), &1.into(), &1.into()));
     assert_eq!(row(6)["stack"][1]["line"], 8);
     assert_eq!((&json["without"], &json["lost"]), (&0.into(), &0.into()));
-    // The same line beside each call, and the whole stack in a trace for tools of PyTorch's.
+    // The same line for each call, and the whole stack in a trace for PyTorch's tools.
     let calls: Value = serde_json::from_str(&show(&tape, &["--calls", "--json"])).unwrap();
     let call =
         |name: &str| calls["calls"].as_array().unwrap().iter().find(|c| c["call"] == name).unwrap()["python"].clone();
@@ -328,8 +328,8 @@ fn a_subinterpreters_call_has_its_line_or_the_one_that_entered_it() {
 fn an_interpreter_that_ends_while_threads_are_in_calls_is_left_alone() {
     let all = interpreters();
     let dir = tempfile::tempdir().unwrap();
-    // Threads that the interpreter does not wait for, in C, without its lock; its end frees their states. (A thread that goes
-    // back to Python then is ended there, which crashes Python 3.10 itself once in a hundred times.)
+    // Threads that the interpreter does not wait for, in C, without its lock; its end frees their states. (A thread that
+    // returns to Python then is ended there, which crashes Python 3.10 itself once in a hundred times.)
     let program = "import ctypes, threading, time\ncuda = ctypes.CDLL('libcuda.so.1')\nlib = ctypes.CDLL('libloop.so')\n\
                    ready = threading.Barrier(5)\ndef work():\n  ready.wait()\n  lib.call_for_ever(cuda.cuCtxSynchronize)\n\
                    for _ in range(4): threading.Thread(target=work, daemon=True).start()\nready.wait(); time.sleep(0.01)\n\

@@ -1,8 +1,8 @@
-//! What a rewritten doorbell leaves in registers: everything, also those that no calling convention saves.
+//! A rewritten doorbell preserves all registers, also those that no calling convention saves.
 //!
-//! A stub saves xmm0 to xmm15 and no more, so nothing behind it may touch the rest. Once the program looks (`plays_registers`,
-//! this file's binary, recorded): it fills every vector and mask register that the CPU has before its store. And once the
-//! library's code is read, from what the stub calls on.
+//! A stub saves only xmm0 to xmm15, so the code that it calls must not touch the rest. One test lets the program check
+//! (`plays_registers`, this file's binary, recorded): it fills every vector and mask register that the CPU has before its
+//! store. Another reads the library's code, from the functions that the stub calls on.
 
 mod work;
 
@@ -108,7 +108,7 @@ fn plays_registers() {
     } else {
         return println!("no vector registers");
     };
-    // SAFETY: nobody else looks at the two rooms.
+    // SAFETY: no other code uses the two buffers.
     let (before, after) = unsafe { ((&raw mut BEFORE.0).as_mut().unwrap(), (&raw mut AFTER.0).as_mut().unwrap()) };
     for (i, b) in before.iter_mut().enumerate() {
         *b = (i as u8).wrapping_mul(167) ^ 0x5a;
@@ -135,7 +135,7 @@ struct Function {
 struct Library {
     /// By address.
     functions: BTreeMap<u64, Function>,
-    /// What the loader puts into words: an address of the library's own, or a function of another's.
+    /// Words that the loader fills in: an address in the library itself, or a function of another library.
     words: BTreeMap<u64, Result<u64, String>>,
 }
 
@@ -218,7 +218,7 @@ fn nothing_behind_the_stub_touches_what_it_does_not_save() {
     while let Some(at) = left.pop() {
         let Some((&start, f)) = library.functions.range(..=at).next_back() else { panic!("no code at {at:#x}") };
         assert!(at < start + f.code.len() as u64, "no function at {at:#x}, behind {}", f.name);
-        // A panic aborts: nothing comes back.
+        // A panic aborts: it never returns.
         if !seen.insert(start) || f.name.contains("panic") {
             continue;
         }

@@ -1,4 +1,4 @@
-//! `doorbell report`: what it writes, and what it refuses.
+//! `doorbell report`: what it writes, and when it fails.
 
 use assert_cmd::Command;
 use std::fs;
@@ -41,11 +41,11 @@ fn a_run_becomes_a_page_markdown_and_pictures_and_nothing_is_overwritten() {
     }
     refused(report(dir.path()).arg(run_json()).args(["--svg", "pictures"]), "the file exists", "--force");
     report(dir.path()).arg(run_json()).args(all).arg("--force").assert().success();
-    // Without a file there is nothing to be done.
+    // Without an output file it fails.
     report(dir.path()).arg(run_json()).assert().code(2);
 }
 
-/// A lock that is held for so long: the other run holds it longer, and breaks what is asserted.
+/// A lock that is held for so long: the other run holds it longer, and violates the assertion.
 fn experiment(hold: &str) -> String {
     format!(
         "[run]\ngpu = \"none\"\nrounds = 8\nsamples = 240\nnoise = \"20ms\"\n[[subject]]\nname = \"lock\"\ncall = \"lock(mutex,hold={hold})\"\n\
@@ -110,7 +110,7 @@ fn what_is_no_run_is_refused_with_a_hint() {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../explain/decode/fixtures/h200-launches.doorbell");
     refused(report(dir.path()).arg(run_json()).arg(&fixture).args(["-o", "x.html"]), "a page of its own", "alone");
     report(dir.path()).arg(&fixture).args(["-o", "x.html"]).assert().success();
-    // A recording that was cut is told up to there.
+    // A truncated recording is reported up to the cut.
     let bytes = fs::read(&fixture).unwrap();
     fs::write(path("cut.doorbell"), &bytes[..bytes.len() / 2]).unwrap();
     report(dir.path()).args(["cut.doorbell", "-o", "y.html"]).assert().code(2);

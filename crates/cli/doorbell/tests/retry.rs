@@ -1,4 +1,4 @@
-//! A run that failed is in nobody's way: the same command again does what it did the first time.
+//! A run that failed does not block the next: the same command again does the same as the first time.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -25,7 +25,7 @@ const QUICK: &str = "--gpu soft --set run.duration=2ms --set run.repeats=1 --set
 
 #[test]
 fn a_run_of_which_nothing_exists_here_can_be_repeated() {
-    // The software GPU has no CUDA, and this experiment nothing else.
+    // The software GPU has no CUDA, and this experiment has only CUDA subjects.
     let cuda = format!("bench cuda.toml -o run {QUICK}");
     let dir = tempfile::tempdir().unwrap();
     let file = "name = \"cuda\"\n[[subject]]\nname = \"launch\"\ncall = \"launch\"\n";

@@ -1,5 +1,5 @@
-//! doorbell with a capability of its own, as `setcap cap_perfmon+ep` gives it: the program can reach the recorder's memory all
-//! the same, and gets nothing of the capability.
+//! doorbell with a capability, as `setcap cap_perfmon+ep` gives it: the program can still reach the recorder's memory, and
+//! does not inherit the capability.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +18,7 @@ fn copy(dir: &Path, name: &str) -> PathBuf {
     to
 }
 
-/// Gives a program a capability of its own, as `setcap cap_perfmon+ep` does. False where that is not allowed.
+/// Gives a program a capability, as `setcap cap_perfmon+ep` does. False where that is not allowed.
 fn give_perfmon(path: &Path) -> bool {
     // struct vfs_cap_data, revision 2 with the effective bit: permitted and inheritable of the low and the high half.
     // CAP_PERFMON is number 38.

@@ -1,4 +1,4 @@
-//! Two channels whose USERD lie in one page: what either writes reaches the GPU, recorded or not.
+//! Two channels whose USERD are in one page: the writes of both reach the GPU, recorded or not.
 
 use assert_cmd::cargo::cargo_bin;
 use rm::abi::control::Schedule;
@@ -82,7 +82,7 @@ impl Opened {
         }
         driver::map_memory(&Libc, self.ctl, self.client, object, handle, 0, length, 0, fd).unwrap();
         let (prot, fixed) = (libc::PROT_READ | libc::PROT_WRITE, if at == 0 { 0 } else { libc::MAP_FIXED_NOREPLACE });
-        // SAFETY: nothing that is there already is touched.
+        // SAFETY: the call replaces no existing mapping.
         let at = unsafe { Libc.mmap(at as *mut _, length as usize, prot, libc::MAP_SHARED | fixed, fd, 0) };
         at.unwrap().cast()
     }

@@ -149,7 +149,7 @@ fn text_goes_to_a_pipe_without_escapes() {
 fn a_cut_tape_is_shown_up_to_the_cut_then_the_error_comes_with_its_offset() {
     let (_dir, path) = written(one_of_everything());
     let bytes = std::fs::read(&path).unwrap();
-    // In the end, which lies before the index.
+    // Cut in the end chunk, which is before the index.
     let index = bytes.windows(4).rposition(|w| w == b"CHNK").unwrap();
     std::fs::write(&path, &bytes[..index - 30]).unwrap();
     for args in [&["--summary"][..], &["--summary", "--json"], &["--copies"], &["--submissions", "--json"]] {
@@ -247,7 +247,7 @@ fn the_doctor_gives_a_reason_for_each_no_and_status_77_where_recording_is_imposs
     let required_no = checks.iter().any(|c| c["required"] == true && c["verdict"] != "yes");
     assert_eq!(v["possible"].as_bool(), Some(!required_no));
     assert_eq!(out.status.code(), Some(if required_no { 77 } else { 0 }));
-    // The trap needs nothing but Linux on x86-64.
+    // The trap needs only Linux on x86-64.
     let trap = checks.iter().find(|c| c["name"] == "tap: trap").unwrap();
     assert_eq!(trap["verdict"], "yes", "{trap}");
     let text = doorbell().arg("doctor").output().unwrap();
@@ -332,7 +332,7 @@ fn a_filter_that_matches_nothing_is_an_error_that_lists_what_there_is() {
             assert!(words.iter().all(|word| said.contains(word)), "{args:?}: {said}");
         }
     }
-    // A channel that is there and copied nothing is no mistake.
+    // A channel without copies is not an error.
     let nothing = json(&["--copies", "--channel", "1", "--between", "-100,1000"], &path);
     assert!(nothing.is_array());
 }
@@ -426,7 +426,7 @@ fn on_a_terminal(columns: u16, args: &[&str], path: &std::path::Path) -> String 
         libc::openpty(&mut ours, &mut theirs, std::ptr::null_mut(), std::ptr::null_mut(), (&raw const size).cast_mut())
     };
     assert_eq!(opened, 0);
-    // SAFETY: descriptors of our own, from above.
+    // SAFETY: descriptors that this test opened above.
     let (mut ours, theirs) = unsafe { (std::fs::File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
     let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
     command.args(args).arg(path).env_remove("COLUMNS").stdout(theirs);

@@ -139,7 +139,7 @@ fn sigterm_leaves_a_complete_report_and_the_same_command_goes_on() {
     assert!(again.complete && again.verdict.held && again.done_s == minutes as f64 * 60.0, "{:?}", again.verdict);
     assert_eq!((again.processes.len(), again.gaps.len(), &again.started), (2, 1, &soak.started));
     assert_eq!(again.gaps[0].why, "it was told to stop");
-    // It is complete now; what is shown is the same; another experiment does not go on with it.
+    // It is complete now: `--show` prints the same, and another experiment does not continue it.
     doorbell(&words).assert().code(2).stderr(contains("complete").and(contains("--show")));
     let show = ["soak", "--show", &words[9]].map(String::from);
     doorbell(&show).assert().success().stdout(contains(format!("all of {}", soak::text::duration(again.done_s))));
@@ -157,20 +157,20 @@ fn what_is_asked_wrongly_is_said() {
     doorbell(&["soak".into()]).assert().code(2).stderr(contains("no experiment"));
 }
 
-/// 72 periods on the software GPU, killed once with all that belongs to it and told to stop once, with every kind of fault.
+/// 72 periods on the software GPU, killed once with all its processes and interrupted once, with every kind of fault.
 #[test]
 #[ignore = "20 s; run by .ci/run"]
 fn twelve_hours_with_a_restart_and_with_each_fault_found_by_its_name() {
     let dir = folder();
     let out = dir.path().join("soak");
-    // Laps that are long enough for the load to get a CPU in each of them, on a machine with two that are busy; and none of that
-    // machine's pauses is a lost transfer, for which the process would be replaced.
+    // Laps that are long enough for the load to get a CPU in each of them, on a machine with two busy CPUs. No pause of that
+    // machine may count as a lost transfer, for which the process would be replaced.
     let longer = SMALL.replace("samples = 12", "samples = 1600\ntimeout = \"30s\"");
     let text = format!(
         "{longer}[[load]]\nname = \"crowd\"\nroute = \"host->inline->gpu0\"\nbytes = \"8B\"\nrate = \"2000/s\"\n"
     );
     let mut command = words(dir.path(), &text, "12h");
-    // Without faults first: killed with everything, and told to stop.
+    // First without faults: killed with all its processes, and interrupted.
     let mut child = start(&command, &[]);
     wait_for("no period came", || periods(&out) > 10);
     kill(child.id() as i32, libc::SIGKILL);
@@ -283,7 +283,8 @@ fn processes_that_measure_nothing_end_a_soak() {
     lossy.stderr(contains("in vain"));
 }
 
-/// A mutex that a load holds for 3 ms at a time: the first wait of a millisecond ends the soak, and its recording says who held it.
+/// A mutex that a load holds for 3 ms at a time: the first wait of a millisecond ends the soak, and its recording names the
+/// holder.
 const HUNT: &str = r#"
 [run]
 gpu = "soft"

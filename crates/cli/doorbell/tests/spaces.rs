@@ -1,5 +1,5 @@
-//! Several address spaces of one process, made and used by several threads at once: copies arrive, and what was rung is on the
-//! tape.
+//! Several address spaces of one process, made and used by several threads at the same time: copies arrive, and every doorbell
+//! is on the tape.
 //!
 //! The program is this file's binary, started again (`plays_spaces`).
 
@@ -70,7 +70,7 @@ fn plays_spaces() {
         for thread in 0..THREADS {
             let (entries, together) = (&entries, &together);
             scope.spawn(move || {
-                // All at once: the first mappings of a doorbell page, and the first handlers, race with one another.
+                // All at the same time: the first mappings of a doorbell page, and the first handlers, race with one another.
                 together.wait();
                 for time in 0..times {
                     let space = Work::space();
@@ -79,7 +79,7 @@ fn plays_spaces() {
                     for work in &mut channels {
                         work.rounds(1 + (time + thread as u32) % 4);
                     }
-                    // One lives on beside the one that is made next.
+                    // One channel stays open while the next one is made.
                     let mut next = Work::in_space(&space, site);
                     channels.remove(0).done(entries);
                     next.rounds(2);
@@ -93,7 +93,7 @@ fn plays_spaces() {
 }
 
 impl Work {
-    /// Counts what was submitted, and frees the channel.
+    /// Counts the channel's entries, and frees the channel.
     fn done(self, entries: &AtomicU64) {
         entries.fetch_add(self.channel.entries_written(), Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
-//! The tutorials as a reader runs them: all blocks of a page, in their order, in one shell and one folder, on the software GPU.
+//! The tutorials as a reader runs them: all blocks of a page, in order, in one shell and one folder, on the software GPU.
 //!
 //! - `sh` must succeed. With `# needs a GPU` as its first line it is not run; `src/printed.rs` still parses its commands.
 //! - `python` or `c` that begins with a file's name is written to that file.
-//! - `text` below an `sh` is what that prints. Numbers may differ.
+//! - `text` below an `sh` is its output. Numbers may differ.
 
 mod pages;
 
@@ -34,7 +34,7 @@ fn clone() -> tempfile::TempDir {
     dir
 }
 
-/// Runs a text as a shell does; what it printed, both streams together.
+/// Runs a text as a shell does; returns its output, both streams together.
 fn run(dir: &Path, script: &str, what: &str) -> String {
     let own = Path::new(env!("CARGO_BIN_EXE_doorbell")).parent().unwrap();
     let path = format!("{}:{}", own.display(), std::env::var("PATH").unwrap());
@@ -110,7 +110,7 @@ fn each_page_runs_from_its_first_block_to_its_last() {
     }
 }
 
-/// The README's lines of Python need nothing that it does not show.
+/// The README's Python lines need only what it shows.
 #[test]
 fn the_readmes_python_runs() {
     if !test_support::installed("python3") {

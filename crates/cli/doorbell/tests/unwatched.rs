@@ -1,4 +1,4 @@
-//! What was not watched is unknown, never nothing.
+//! Unwatched events are unknown, and never count as "none".
 
 use std::path::Path;
 use std::process::Command;

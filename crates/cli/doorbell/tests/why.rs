@@ -19,7 +19,7 @@ fn text(arguments: &[&str]) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// The program, with its library beside it. `Err` without a C compiler.
+/// The program, with its library in the same folder. `Err` without a C compiler.
 fn built(dir: &Path) -> Result<(), String> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/why");
     let (library, app) = (sources.join("libcuda.c"), sources.join("app.c"));

@@ -71,7 +71,7 @@ const THRESHOLDS: &str = "thresholds";
 struct One {
     subject: experiment::SubjectSpec,
     search: Search,
-    /// Why nothing of it was found, or where it failed.
+    /// Why no border was found, or where the search failed.
     why: Option<String>,
     failed: bool,
 }
@@ -79,7 +79,7 @@ struct One {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut sets = self.sets.clone();
-        // Of that file nothing else is recorded.
+        // This experiment records only that variant.
         let variant = self.variant.as_deref().or((self.experiment == CROSSOVER).then_some(THRESHOLDS));
         sets.extend(self.gpu.map(|gpu| if gpu == Gpu::Soft { "run.gpu=soft".into() } else { "run.gpu=real".into() }));
         let experiment = read_named(&self.experiment, variant, &sets)?.1;
@@ -116,14 +116,14 @@ impl Args {
             let path = folder.join(format!("pass-{passes:02}"));
             let run = one_pass(&path, &pass, self.force, stop);
             if made && run.is_err() {
-                // Of a first pass that measured nothing: what is not empty stays.
+                // Removes the folder if the first pass measured nothing; a folder that is not empty stays.
                 let _ = std::fs::remove_dir(&folder);
             }
             let Some(run) = run? else { return Ok(ExitCode::from(STOPPED)) };
             passes += 1;
             all.iter_mut().for_each(|one| one.learn(&run));
         }
-        // Of a search that this one replaces, and that took more passes.
+        // Passes of an earlier, longer search that this one replaces.
         for left in (passes..PASSES).map(|pass| folder.join(format!("pass-{pass:02}"))) {
             if self.force && Folder::open(&left).is_ok() {
                 std::fs::remove_dir_all(&left)?;
@@ -243,7 +243,7 @@ fn next(all: &[One]) -> Vec<experiment::SubjectSpec> {
 /// Exit status of a search that Ctrl-C ended.
 const STOPPED: u8 = 130;
 
-/// Measures and reads the tapes; `None` if it was told to stop.
+/// Measures and reads the tapes; `None` if it was interrupted.
 fn one_pass(path: &Path, experiment: &Experiment, force: bool, stop: &AtomicU32) -> anyhow::Result<Option<Run>> {
     let folder = Folder::create(path, experiment, force)?;
     let progress = Progress::new();
@@ -277,7 +277,7 @@ fn one_pass(path: &Path, experiment: &Experiment, force: bool, stop: &AtomicU32)
 }
 
 impl One {
-    /// What a pass says of this subject.
+    /// Takes a pass's results for this subject.
     fn learn(&mut self, run: &Run) {
         for cell in run.cells.iter().filter(|c| c.subject == self.subject.name) {
             match (&cell.status, &cell.commands) {

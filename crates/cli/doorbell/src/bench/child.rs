@@ -34,7 +34,7 @@ pub fn run(folder: &Path, repeat: u32, numbers: &[u32]) -> anyhow::Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-/// One process of a load that has processes of its own.
+/// One process of a load that runs in separate processes.
 pub fn load(work: &str) -> anyhow::Result<ExitCode> {
     // A card has one driver: the process that measures.
     let open = |gpu| machine::of(gpu, &experiment::Device::Engine).map_err(|e| format!("{e:#}"));

@@ -143,7 +143,7 @@ impl Args {
         self.out.as_deref().ok_or_else(|| Failure::new("no experiment is given", EXPERIMENTS))
     }
 
-    /// What is asked for; `None` where the folder says it.
+    /// The experiment from the arguments; `None` to take it from the folder.
     fn experiment(&self) -> anyhow::Result<Option<Experiment>> {
         let Some(name) = &self.experiment else {
             return match self.resume && self.variant.is_none() {
@@ -215,7 +215,7 @@ impl Args {
             true => run,
             false => Run { warnings: run.warnings.iter().filter(|w| !told.contains(w)).cloned().collect(), ..run },
         };
-        // A folder that goes away with this process is none to look into.
+        // A temporary folder is removed when this process ends, so it is not printed.
         self.print(&run, self.out.is_some().then(|| folder.path()))?;
         Ok(verdict(&run, &end, is_lost))
     }
@@ -243,7 +243,7 @@ impl Args {
         Ok(verdict(&run, &End::Complete, false))
     }
 
-    /// Measures what is missing. Says too whether a process was left behind that did not end.
+    /// Measures the missing parts. Also returns whether a process was left behind that did not end.
     fn parts(&self, folder: &Folder, stop: &AtomicU32) -> anyhow::Result<(Outcome, bool)> {
         let progress = Progress::new();
         let begun = Instant::now();
@@ -278,7 +278,7 @@ impl Args {
     }
 }
 
-/// A shipped experiment, or a file, or a variant of one: the file's text, and what it says.
+/// A shipped experiment, or a file, or a variant of one: the file's text, and the parsed experiment.
 pub fn read_named(name: &str, variant: Option<&str>, sets: &[String]) -> anyhow::Result<(String, Experiment)> {
     let is_file = name.contains('/') || name.ends_with(".toml");
     match experiment::shipped_named(name).filter(|_| !is_file) {

@@ -1,4 +1,4 @@
-//! `doorbell bench pthreads`: what pthread locks do to real-time threads, and what our protocols make of it.
+//! `doorbell bench pthreads`: how pthread locks delay real-time threads, and how doorbell's protocols compare.
 
 use crate::failure::Failure;
 use crate::help::Page;

@@ -38,7 +38,7 @@ pub fn or_none(opened: anyhow::Result<Machine>) -> (Machine, Option<String>) {
     }
 }
 
-/// As an experiment wants it.
+/// The machine that an experiment needs.
 pub fn of(gpu: experiment::Gpu, device: &experiment::Device) -> anyhow::Result<Machine> {
     let gpu = match gpu {
         experiment::Gpu::None => {
@@ -67,8 +67,8 @@ pub fn with_device(gpu: Gpu, device: &experiment::Device) -> anyhow::Result<Mach
             let device_copy::Emulated { card, video, bus } =
                 device_copy::Emulated::start("q35", device_copy::emulated::Sizes::default()).map_err(refused)?;
             let place = format!("/proc/self/fd/{}@{bus:x}", video.as_raw_fd());
-            // SAFETY: the software GPU reads it when its files are first opened, which is below and in this thread; what else runs by
-            // now waits for QEMU and asks for no variable.
+            // SAFETY: the software GPU reads it when its files are first opened, which happens below, in this thread. Threads that
+            // run by now wait for QEMU and read no environment variable.
             unsafe { std::env::set_var(VIDEO, place) };
             let machine = open(gpu);
             // SAFETY: as above. Programs that are started later have no such file.

@@ -66,7 +66,7 @@ pub struct Args {
     result: result::Args,
 }
 
-/// Of a transfer whose latency is taken, as p2pBandwidthLatencyTest has it.
+/// Size of a transfer whose latency is measured, the same as in p2pBandwidthLatencyTest.
 const LATENCY_BYTES: u64 = 16;
 
 impl Args {

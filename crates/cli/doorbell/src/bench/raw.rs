@@ -102,7 +102,7 @@ impl Args {
         let progress = Progress::new();
         let cells = raw::run(&space, &plan, |bytes| progress.show(&number::bytes(bytes))).context("the raw study")?;
         drop(progress);
-        // Nothing of ours is left on the GPU when CUDA's turn comes.
+        // doorbell's objects must be off the GPU before CUDA's turn.
         drop((space, device));
         let profiler = self.profiler.then(|| self.profile(&plan.sizes));
         drop(placed);
@@ -157,7 +157,7 @@ impl Args {
         })
     }
 
-    /// What the profiler says, or why it says nothing.
+    /// The profiler's results, or why it has none.
     fn profile(&self, sizes: &[u64]) -> Result<Vec<Reported>, String> {
         if self.gpu == Gpu::Soft {
             return Err("the software GPU has no CUDA, and nothing of it is a time".into());

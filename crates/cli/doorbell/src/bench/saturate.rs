@@ -169,7 +169,7 @@ impl Args {
         let mut leader = Leader { folder, source, wire: &mut *wire, clock: &clock, is_stopped: &is_stopped };
         let ended = leader.run(&mut |news| progress.show(&line(&news)));
         progress.clear();
-        // What is finished is told, whatever ended the run.
+        // Finished points are reported, whatever ended the run.
         let account = leader.account()?;
         folder.write_account(&account)?;
         let end = ended?;
@@ -254,7 +254,7 @@ impl Args {
         self.out.as_deref().ok_or_else(|| Failure::new("no plan is given", PLANS))
     }
 
-    /// What is asked for; `None` where the folder says it. And on which GPU.
+    /// The plan from the arguments, and its GPU; `None` to take the plan from the folder.
     fn asked(&self) -> anyhow::Result<(plan::Gpu, Option<Asked>)> {
         if self.plan.is_none() && self.resume {
             return Ok((Folder::open(self.folder()?)?.asked().plan.run.gpu, None));
@@ -353,7 +353,7 @@ fn of_machine(plan: &Plan) -> environment::Environment {
     if gpu == plan::Gpu::Soft || number == 0 {
         return surroundings(if gpu == plan::Gpu::Soft { experiment::Gpu::Soft } else { experiment::Gpu::Real });
     }
-    // Where it cannot be opened the run says so.
+    // If the device cannot be opened, the run reports that.
     let pci = device(gpu, number).ok().map(|device| {
         let card = device.card();
         format!("{:04x}:{:02x}:{:02x}.{}", card.domain, card.bus, card.slot, card.function)

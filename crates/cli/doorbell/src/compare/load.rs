@@ -1,4 +1,4 @@
-//! Cells of a run, as they are compared: samples by rounds, each beside the baseline's median.
+//! Cells of a run in the form in which they are compared: samples by rounds, each with the baseline's median.
 
 use crate::failure::Failure;
 use comparison::{Cell, Key};
@@ -18,10 +18,10 @@ pub struct Loaded {
     pub run: Run,
     /// `None` where only `run.json` is there.
     folder: Option<Folder>,
-    /// Of the stage that was read last.
+    /// Samples of the stage that was read last.
     open: HashMap<(u32, u32), Samples>,
     medians: HashMap<(u32, u32), Vec<Option<f64>>>,
-    /// Of each repeat the cells (stage and cell) that were asked for and have no samples of it.
+    /// For each repeat the cells (stage and cell) that were requested but have no samples in it.
     lacking: BTreeMap<u32, BTreeSet<(u32, u32)>>,
     asked: BTreeSet<(u32, u32)>,
 }
@@ -29,7 +29,7 @@ pub struct Loaded {
 const HINT: &str = "give the folder that `doorbell bench -o` wrote, or its run.json";
 
 impl Loaded {
-    /// A folder, or a `run.json` that may lie in one.
+    /// Opens a folder, or a `run.json`, which may be in one.
     pub fn open(path: &Path) -> anyhow::Result<Loaded> {
         let name = path.to_string_lossy().trim_end_matches('/').to_owned();
         if path.extension().is_some_and(|e| e == "doorbell") && path.is_file() {
@@ -55,7 +55,8 @@ impl Loaded {
         Ok(Loaded { name, run, folder, open: HashMap::new(), medians: HashMap::new(), lacking, asked })
     }
 
-    /// Its samples say what this doorbell asks of them; a `run.json` alone stays as it is. With the folder, where that is there.
+    /// Computes this doorbell's figures from the samples; a `run.json` alone stays as it is. Also returns the folder, if
+    /// there is one.
     pub fn summed_up_again(self) -> anyhow::Result<(Run, Option<Folder>)> {
         let run = match &self.folder {
             Some(folder) => self.run.summed_up_again(folder)?,
@@ -154,8 +155,8 @@ impl Loaded {
         measured.map(|c| self.rounds(&c)).transpose().map(|r| r.filter(|r| !r.is_empty()))
     }
 
-    /// What a cell is held against within its run, if that is another subject. Other policies have rounds of their own, in
-    /// processes of their own: they share no speed of the host with these.
+    /// The cell that a cell is compared with within its run, if that has another subject. Other policies have separate
+    /// rounds in separate processes, so the speed of the host differs between them.
     fn baseline(&self, cell: &CellOfRun) -> Option<CellOfRun> {
         let name = self.run.experiment.baseline_of(&cell.subject)?;
         let mut others = self.run.cells.iter().filter(|c| c.stage == cell.stage && c.bytes == cell.bytes);
@@ -228,7 +229,7 @@ fn alone(path: &Path) -> anyhow::Result<Run> {
     use run_folder::Error::{Damaged, Invalid};
     let text = |what| format!("{}: no run.json: {what}", path.display());
     Run::read(path).map_err(|e| match e {
-        // With a schema it is one, and says what is wrong with it.
+        // A file with a schema is a run; then the error describes what is wrong with it.
         Invalid { .. } if has_schema(path) => e.into(),
         Invalid { what, .. } | Damaged { what, .. } => Failure::new(text(what), HINT).into(),
         e => Failure::new(e.to_string(), HINT).into(),

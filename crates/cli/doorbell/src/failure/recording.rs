@@ -25,7 +25,7 @@ pub fn hint(cause: Cause<'_>) -> Option<&'static str> {
     cause.downcast_ref::<RecordError>().map(helps)
 }
 
-/// What helps where nothing could be recorded.
+/// The hint for a program that could not be recorded.
 fn helps(e: &RecordError) -> &'static str {
     match e {
         RecordError::Program(p) => program_hint(p),

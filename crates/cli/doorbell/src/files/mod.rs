@@ -65,17 +65,17 @@ fn failed(error: files::Error) -> anyhow::Error {
     if error.is_impossible() { Failure::impossible(what, hint) } else { Failure::new(what, hint) }.into()
 }
 
-/// What goes through pinned host memory is refused where that must not be.
+/// Refuses a transfer through pinned host memory if a direct one is required.
 fn never_direct(required: bool) -> anyhow::Result<()> {
     if required { Err(failed(files::cufile::Error::NeverDirect.into())) } else { Ok(()) }
 }
 
-/// Opens the machine, hands over that of GPU `n`, and says where that is.
+/// Opens the machine, passes on its GPU `n`, and returns where that is.
 fn with_gpu<T>(gpu: Gpu, n: u32, work: impl FnOnce(&Machine) -> Result<T, files::Error>) -> anyhow::Result<(T, Side)> {
     let machine = crate::bench::machine::open(gpu)?;
     let done = machine.gpu(n).map_err(files::Error::from).and_then(|machine| {
         machine.enter()?;
-        // A software GPU may stand behind a real driver's files, too.
+        // A software GPU may serve a real driver's files, too.
         let soft = gpu == Gpu::Soft || machine.space().is_ok_and(|space| space.device().is_soft());
         Ok((work(machine)?, if soft { Side::SoftGpu(n) } else { Side::Gpu(n) }))
     });

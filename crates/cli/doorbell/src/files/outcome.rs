@@ -8,7 +8,7 @@ use std::time::Duration;
 use terminal::number;
 use terminal::table::to_stdout;
 
-/// Where the bytes went or came from.
+/// The source or target of the bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum Side {
     Gpu(u32),
@@ -18,7 +18,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// Whether its time says nothing of a real one.
+    /// Whether its times do not apply to real hardware.
     pub fn is_functional(self) -> bool {
         matches!(self, Side::SoftGpu(_))
     }

@@ -60,12 +60,12 @@ enum Kind {
     Pc,
 }
 
-/// A controller, and what has to stay as long as it is driven.
+/// A controller, and the objects that must outlive it.
 pub struct Opened {
-    // Before what it stands on.
+    // Declared first, so that it is dropped before the objects that it uses.
     pub controller: Controller,
     pub machine: Option<qemu::Machine>,
-    /// How often Ctrl-C or SIGTERM came.
+    /// Number of Ctrl-C and SIGTERM signals received.
     pub interrupts: &'static AtomicU32,
     _bound: Option<Bound>,
     _image: Option<TempPath>,
@@ -78,7 +78,7 @@ impl Device {
 
     /// `writes`: the image may change.
     pub fn open(&self, writes: bool) -> anyhow::Result<Opened> {
-        // A device must not be left with commands in flight for memory that goes with this process.
+        // A device must not be left with commands in flight for memory that is freed with this process.
         let interrupts = crate::signals::count_interrupts();
         if self.is_emulated() { self.emulated(writes, interrupts) } else { self.real(interrupts) }
     }
@@ -105,7 +105,7 @@ impl Device {
         let kind = if self.machine == Kind::Q35 { "q35" } else { "pc" };
         // QEMU ends a value at a comma unless it is doubled.
         let path = path.display().to_string().replace(',', ",,");
-        // Where nothing is written, what a device might write goes to a file that QEMU throws away.
+        // Without writes, everything that a device might write is sent to a file that QEMU discards.
         let snapshot = if writes { "off" } else { "on" };
         let machine = qemu::Machine::builder()
             .machine(kind)

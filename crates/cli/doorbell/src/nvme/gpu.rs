@@ -1,4 +1,5 @@
-//! A GPU's memory as a target: the device writes into it by itself (C), or into host memory that a channel of ours copies from (B).
+//! A GPU's memory as a target: the device writes into it directly (C), or into host memory from which one of doorbell's
+//! channels copies (B).
 
 use super::failed;
 use super::way::{Way, of_gpu};
@@ -15,7 +16,7 @@ const LATE: Duration = Duration::from_secs(20);
 
 /// Memory of a GPU, and host memory of the same size through which this process sees it.
 pub struct GpuMemory<'m> {
-    // Before the memory goes.
+    // Dropped before the memory.
     direct: Option<Memory>,
     copier: Mutex<Copier>,
     host: Memory,
@@ -75,7 +76,7 @@ impl Target for GpuMemory<'_> {
         let bytes = into.len() as u64;
         if self.direct.is_none() {
             self.copy(true, offset, bytes)?;
-            // What is seen below comes from the GPU.
+            // The bytes that are checked below are read from the GPU.
             self.forget(offset, bytes)?;
         }
         self.copy(false, offset, bytes)?;

@@ -29,7 +29,7 @@ pub fn of(error: &Error) -> (String, String) {
             what,
             "the next command resets it first; if that fails, too: `echo 1 > /sys/bus/pci/devices/DEVICE/reset` as root, or its manufacturer's tool",
         ),
-        // A mistake of doorbell's: nothing that somebody asked for leads here.
+        // A bug in doorbell: no argument can cause this.
         Error::Slot { .. } | Error::Count(_) => {
             parts(what, "this is doorbell's own mistake: please report it with the command line")
         }
@@ -63,7 +63,7 @@ fn of_bus(error: &Bus) -> (String, String) {
             _ => "`doorbell nvme list` shows what is there",
         },
     };
-    // With what the system says.
+    // With the system's error text.
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
     (format!("{error}{cause}"), hint.into())
 }

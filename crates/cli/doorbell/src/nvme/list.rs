@@ -21,7 +21,7 @@ pub struct Args {
     json: bool,
 }
 
-/// A controller, as far as the kernel tells.
+/// A controller, as far as the kernel describes it.
 struct Row {
     address: Address,
     id: String,

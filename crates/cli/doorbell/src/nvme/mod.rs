@@ -1,4 +1,4 @@
-//! `doorbell nvme`: NVMe drives, driven from here; their data go to host memory or straight to a GPU's.
+//! `doorbell nvme`: NVMe drives that doorbell drives itself. Their data are sent to host memory or directly to a GPU's.
 
 mod device;
 mod gpu;

@@ -146,7 +146,7 @@ impl Args {
     }
 }
 
-/// Opens what was claimed. The opening of a pipe that nobody reads would wait, deaf to signals.
+/// Opens the claimed file. Opening a pipe without a reader would otherwise block, and ignore signals.
 fn opened(path: &Path) -> anyhow::Result<File> {
     let file = File::options().write(true).truncate(true).custom_flags(libc::O_NONBLOCK).open(path);
     if file.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENXIO)) {

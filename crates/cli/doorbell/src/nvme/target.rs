@@ -1,4 +1,4 @@
-//! Where data go to or come from: host memory, the memory that stands for a GPU's, or a GPU's.
+//! Where data are written to or read from: host memory, the memory that takes a GPU's place, or a GPU's memory.
 
 use super::device::Opened;
 use super::gpu::GpuMemory;

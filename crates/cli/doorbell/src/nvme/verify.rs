@@ -54,7 +54,7 @@ pub struct Args {
     json: bool,
 }
 
-/// With what had been read and written before.
+/// Includes the amounts read and written before the failure.
 fn broken(broken: nvme::Broken) -> anyhow::Error {
     let Verified { reads, bytes_read, writes, bytes_written, .. } = broken.before;
     let (read, written) = (number::bytes(bytes_read), number::bytes(bytes_written));

@@ -26,7 +26,7 @@ impl Way {
         format!("{} by path {}", self.memory, self.path)
     }
 
-    /// Below the line that says what was done: why it was not path C, and whether the device is emulated.
+    /// Printed below the result line: why the path was not C, and whether the device is emulated.
     pub fn write_notes(&self, out: &mut dyn Write, functional: bool) -> Result<(), ReportError> {
         if let Some(why) = &self.instead_of_c {
             writeln!(out, "  through host memory, because {why}")?;
@@ -38,7 +38,7 @@ impl Way {
     }
 }
 
-/// As the driver's error, for a [`nvme::Target`] that goes through a GPU.
+/// The GPU's error as the driver's, for a [`nvme::Target`] in a GPU.
 pub fn of_gpu(error: impl std::fmt::Display) -> Error {
     Error::Refused {
         what: "the GPU's memory".into(),

@@ -1,4 +1,5 @@
-//! `selftest --launches`: launches past CUDA. They run in a process of their own, which may die of a fault or hang, and tells line by line how each ended.
+//! `selftest --launches`: launches that bypass CUDA. They run in a separate process, which may die of a fault or hang.
+//! It prints one line for each result.
 
 use super::Args;
 use crate::failure::Failure;
@@ -29,7 +30,8 @@ impl Args {
         }
     }
 
-    /// Has another process launch, and hands on what it says of each check. An exit status instead where nothing could be tried.
+    /// Runs the launches in another process, and passes on the result of each check. Returns an exit status instead if
+    /// no check could be tried.
     pub(super) fn launches(&self, each: impl FnMut(Record) -> anyhow::Result<()>) -> anyhow::Result<Option<ExitCode>> {
         let wanted: Vec<&str> = self.launch_checks()?.iter().map(|check| check.name).collect();
         let mut command = Command::new(std::env::current_exe().context("the path of this program")?);
@@ -52,7 +54,8 @@ impl Args {
     }
 }
 
-/// Runs the process that launches, and hands on each line of its. One that says nothing for so long is ended.
+/// Runs the process that launches, and passes on each of its lines. Ends a process that prints no line within
+/// `patience`.
 fn follow(
     mut command: Command,
     wanted: &[&'static str],
@@ -102,7 +105,7 @@ fn line(checked: &LaunchChecked) -> Value {
     json!({ "name": checked.name, "verdict": verdict, "detail": detail, "seconds": checked.took.as_secs_f64() })
 }
 
-/// What the process says, as it comes. (Lines that are not of this make are CUDA's own.)
+/// The process's records, as they arrive. (CUDA may print other lines, which are skipped.)
 fn lines(from: ChildStdout) -> Receiver<Record> {
     let (send, receive) = channel();
     std::thread::spawn(move || {
@@ -172,10 +175,10 @@ mod tests {
         assert!(all[1].1.contains("Failed") && all[1].1.contains("signal: 9"), "{all:?}");
         let (_, all) = followed(&format!("{passed}; exec sleep 60"), Duration::from_millis(1500));
         assert!(all.len() == 2 && all[1].1.contains("nothing was heard"), "{all:?}");
-        // All is said: what it ends with does not count.
+        // All checks have been reported, so the exit status does not count.
         let both = format!("{passed}; {}", passed.replace("tiny", "kernel"));
         assert_eq!(followed(&both, PATIENCE).1.len(), 2);
-        // It could not begin, and says so itself.
+        // It could not begin, and its exit status shows that.
         let (status, all) = followed("exit 77", PATIENCE);
         assert_eq!((status, all.len()), (Some(ExitCode::from(77)), 0));
         let (status, all) = followed("exit 0", PATIENCE);

@@ -1,4 +1,4 @@
-//! The process of a soak that measures: laps of its stages, until all is measured or it is told to end.
+//! The measuring process of a soak: laps of its stages, until all is measured or it is interrupted.
 
 use crate::bench::machine;
 use crate::signals;
@@ -87,7 +87,7 @@ pub fn run(folder: &Path, process: u32, planted: &[Planted]) -> anyhow::Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-/// A recording that is longer than this is thrown away, and a new process goes on: so it never fills the disk.
+/// A recording that is longer than this is deleted, and a new process continues, so the recording never fills the disk.
 const LONGEST: u64 = 1 << 30;
 
 fn why_stop(folder: &Folder, stop: &AtomicU32) -> Stop {
@@ -107,7 +107,8 @@ fn ending(ending: stage::Ending) -> Ending {
     }
 }
 
-/// Time as it is; or, where that was asked for, one that goes on behind the last period, as if beginning anew took a period.
+/// The system's clock. With simulated time, a clock that continues one period after the end of the last period, as if
+/// the restart had taken a period.
 fn soak_clock(folder: &Folder) -> Result<Box<dyn SoakClock>, Error> {
     let Some(lap_s) = folder.asked().simulated_lap_s else { return Ok(Box::new(System::new())) };
     let last = folder.periods()?.last().and_then(|last| clock::read(&last.ended));

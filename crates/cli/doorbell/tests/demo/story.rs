@@ -1,4 +1,5 @@
-//! The README's story without a GPU: a thread that never gets a lock; three commands find it, name who held it and end it.
+//! The README's story without a GPU: a thread that never gets a lock. Three commands find it, name the holder of the
+//! lock, and fix it.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -29,7 +30,7 @@ fn three_commands_end_a_starvation() {
     let record = ["record", "--locks", "--on-full", "wait", "-o", "a.doorbell"];
     let starved = text(&here(&[&record[..], &app("2s")].concat()));
     assert_eq!(fact(&starved, "launching threads"), 16);
-    // (A creation that comes before all threads launch does not starve.)
+    // (A creation before all threads launch does not starve.)
     assert!(fact(&starved, "streams created") <= 2, "{starved}");
     assert!(fact(&starved, "longest creation, us") > 1_000_000, "{starved}");
 

@@ -10,7 +10,7 @@ pub struct Printed {
     pub at: String,
     /// Without its comment.
     pub line: String,
-    /// With what it printed below it.
+    /// The page shows its output below it.
     pub has_output: bool,
     /// In a block that is marked so.
     pub needs_gpu: bool,
@@ -42,7 +42,7 @@ pub fn tutorials() -> Vec<PathBuf> {
 /// A fence of a page.
 pub struct Block {
     pub kind: String,
-    /// Of its first line in the page.
+    /// Number of its first line in the page.
     pub line: usize,
     pub lines: Vec<String>,
 }
@@ -83,7 +83,7 @@ fn of_page(page: &Path) -> Vec<Printed> {
         }
         needs_gpu |= fence.is_some() && line == NEEDS_GPU;
         let line = match fence.as_deref() {
-            // What was printed stands below it.
+            // Its output is shown below it.
             Some("text") => line.strip_prefix("$ "),
             Some("sh" | "") => Some(line),
             Some(_) => None,

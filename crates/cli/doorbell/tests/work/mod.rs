@@ -1,11 +1,11 @@
-//! What a program of these tests does on the software GPU, and how it tells its test.
+//! The work of a test program on the software GPU, and how it reports to its test.
 #![allow(dead_code, reason = "no test file uses all of it")]
 
 use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Memory, Pushbuffer, Semaphore, Semaphores, Site};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Begins the lines that a program says to its test.
+/// Begins the lines that a program prints for its test.
 pub const SAYS: &str = "program: ";
 
 pub fn say(what: &str, n: u64) {
@@ -43,7 +43,7 @@ impl Work {
         Work { channel, source, target, done, round: 0 }
     }
 
-    /// A copy, the wait for it, and a look at what came.
+    /// A copy, the wait for it, and a check of the result.
     pub fn rounds(&mut self, n: u32) {
         for _ in 0..n {
             self.round += 1;
