@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Watch {
-    /// Read where the program's ring lies.
+    /// Read directly where the program's ring is.
     Direct,
-    /// Ordinary memory in its place, entries forwarded.
+    /// Ordinary memory replaces the ring; entries are forwarded.
     Shadow,
     /// No CPU mapping: rings seen, entries not.
     Blind,
@@ -17,7 +17,7 @@ pub enum Watch {
     Unknown,
 }
 
-/// Where the number of entries that a channel should have comes from.
+/// The source of the number of entries that a channel should have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Accounted {
@@ -25,7 +25,7 @@ pub enum Accounted {
     Freed,
     /// It was alive at the end: read from shared memory.
     End,
-    /// Neither is on the tape: the highest entry counter seen, a lower bound.
+    /// Neither is on the tape: the highest entry counter seen, which is a lower bound.
     #[default]
     Seen,
 }
@@ -49,7 +49,7 @@ pub struct Channel {
     pub gpu: Option<u32>,
     /// `GRAPHICS`, `COPY2`, ...; empty if unknown.
     pub engine: String,
-    /// From the token; GA100 and later carry it in bits 22:16.
+    /// From the token: GA100 and later have it in bits 22:16.
     pub runlist: Option<u32>,
     pub chid: Option<u32>,
     pub token: Option<u32>,
@@ -63,7 +63,7 @@ pub struct Channel {
     pub watch: Watch,
     /// Doorbells rung for it.
     pub rings: u64,
-    /// Rings that brought entries.
+    /// Doorbells with new entries.
     pub submissions: u64,
     /// Entries on the tape.
     pub entries: u64,
@@ -76,12 +76,13 @@ pub struct Channel {
     pub lost: u64,
     /// Entries on the tape that the final GP_PUT does not account for: a fault of the recording.
     pub surplus: u64,
-    /// Entries written to the ring but not rung when the program died. Not lost: the GPU was never told of them.
+    /// Entries written to the ring but not rung when the program died. Not lost: the GPU never received a doorbell for
+    /// them.
     pub unrung: u64,
     /// Doorbells that are not on the tape, by the ring counter.
     pub rings_missing: u64,
     pub freed: bool,
-    /// The agent said that it follows this channel (its first event is on the tape).
+    /// The agent reported that it follows this channel (its first event is on the tape).
     pub announced: bool,
 }
 
@@ -97,7 +98,7 @@ impl Watch {
 }
 
 impl Channel {
-    /// A short name: slot, and the generation where the slot was used more than once.
+    /// A short name: the slot, with the generation if the slot was used more than once.
     pub fn label(&self) -> String {
         if self.generation == 0 { self.slot.to_string() } else { format!("{}.{}", self.slot, self.generation) }
     }

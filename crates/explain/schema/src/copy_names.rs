@@ -1,17 +1,18 @@
-//! What copies are called: `copy 4 MiB host to device`.
+//! Names of copies: `copy 4 MiB host to device`.
 
 use crate::operations::{CopyRow, Mode};
 use crate::place::Place;
 
-/// What lies on one side of a copy, and on which GPU if that is a GPU's memory.
+/// The place on one side of a copy, and which GPU if it is a GPU's memory.
 pub type Side = (Place, Option<u32>);
 
-/// `copy 4 MiB host to device`, `copy 4 MiB GPU 0 to GPU 1`, `fill 4 MiB of device`. `from`: `None` where the bytes do not come from memory.
+/// `copy 4 MiB host to device`, `copy 4 MiB GPU 0 to GPU 1`, `fill 4 MiB of device`. `from`: `None` if the bytes do not
+/// come from memory.
 pub fn name(mode: Mode, bytes: u64, from: Option<Side>, to: Side) -> String {
     format!("{} {}", verb(mode), of(mode, Some(bytes), from, to))
 }
 
-/// The same of copies whose sizes differ: `copies host to device`.
+/// The same for copies of different sizes: `copies host to device`.
 pub fn name_of_many(mode: Mode, from: Option<Side>, to: Side) -> String {
     let verb = match mode {
         Mode::CopyEngine => "copies",
@@ -57,7 +58,7 @@ impl CopyRow {
     }
 }
 
-/// Bytes with a binary unit; exact where the unit divides them, else three digits.
+/// Bytes with a binary unit: exact if the unit divides them, else three digits.
 pub fn bytes(n: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut shift = 0;

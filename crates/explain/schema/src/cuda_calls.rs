@@ -1,4 +1,4 @@
-//! CUDA's calls and the locks that they take.
+//! CUDA calls and the locks that they take.
 
 use crate::histogram::Step;
 use crate::python::MainLine;
@@ -6,23 +6,23 @@ use crate::symbols::Symbols;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What a tape says of CUDA's calls.
+/// The CUDA calls on a tape.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Calls {
-    /// The recording has of locks waits only (`record --locks=waits`): what the calls take and hold is not counted, so those numbers
-    /// are 0 and there are no patterns.
+    /// The recording has only waits for locks (`record --locks=waits`). The locks that calls take and hold are not counted: those
+    /// numbers are 0, and there are no patterns.
     pub waits_only: bool,
     /// By kind: launches, copies and so on.
     pub totals: BTreeMap<&'static str, Total>,
-    /// By function, direction and size, what took the most time in all first.
+    /// By function, direction and size, the longest total time first.
     pub calls: Vec<CallRow>,
-    /// Locks that more than one function takes, what was waited for the longest first.
+    /// Locks that more than one function takes, the longest waits first.
     pub shared: Vec<SharedRow>,
-    /// Calls in which their thread was when it, or the recording, ended.
+    /// Calls that had not returned when their thread, or the recording, ended.
     pub unfinished: u64,
-    /// Calls that took more locks than were remembered: counts of those lack some.
+    /// Calls that took more locks than were remembered: their counts lack some.
     pub cut: u64,
-    /// Names from the source of the locks, where this is a document of its own.
+    /// Names from the source for the locks, if this is a separate document.
     pub symbols: Symbols,
 }
 
@@ -30,7 +30,7 @@ pub struct Calls {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Total {
     pub calls: u64,
-    /// They returned an error (`not ready` is none).
+    /// Calls that returned an error (`not ready` is none).
     pub failed: u64,
     pub ns: u64,
     pub mean_ns: u64,
@@ -40,14 +40,14 @@ pub struct Total {
     pub mutex_locks: u64,
     pub read_locks: u64,
     pub write_locks: u64,
-    /// Operations that took no mutex or rwlock: tries that failed, conditions, semaphores, making and destroying.
+    /// Operations that took no mutex or rwlock: failed tries, conditions, semaphores, making and destroying.
     pub other_operations: u64,
     /// Takings that had to wait, and how long.
     pub contended: u64,
     pub wait_ns: u64,
-    /// Off CPU while it waited for no mutex or rwlock; absent without context switches.
+    /// Time off CPU except waits for a mutex or rwlock; absent without context switches.
     pub off_cpu_ns: Option<u64>,
-    /// At least one lock was held.
+    /// Time in which at least one lock was held.
     pub held_ns: u64,
 }
 
@@ -56,16 +56,16 @@ pub struct CallRow {
     pub call: String,
     /// `launch`, `async copy`, ...
     pub kind: &'static str,
-    /// Of a copy, if the caller said it.
+    /// The direction of a copy, if the caller passed it.
     pub direction: Option<&'static str>,
-    /// Of copies and settings: `to 4 KiB`, ...
+    /// The size of copies and memsets: `to 4 KiB`, ...
     pub size: Option<&'static str>,
     #[serde(flatten)]
     pub total: Total,
     pub p50_ns: u64,
     pub p99_ns: u64,
     pub max_ns: u64,
-    /// How many took how long.
+    /// How many calls took how long.
     pub histogram: Vec<Step>,
     /// When the longest began, and its thread.
     pub max_at: f64,
@@ -73,11 +73,11 @@ pub struct CallRow {
     pub max_tsc: u64,
     pub max_process: u32,
     pub max_tid: i32,
-    /// The line of Python that makes it most often; absent where none was recorded.
+    /// The line of Python that makes it most often; absent if none was recorded.
     pub python: Option<MainLine>,
-    /// What most calls follow first.
+    /// The most frequent patterns first.
     pub patterns: Vec<PatternRow>,
-    /// Calls that follow none of them.
+    /// Calls that follow other patterns.
     pub other_patterns: u64,
 }
 
@@ -94,15 +94,15 @@ pub struct ElementRow {
     pub lock: String,
     /// `mutex`, `read` or `write`.
     pub mode: &'static str,
-    /// Locks of the call's that are held then: 0 is sequential, more is nested.
+    /// Locks of the same call that are held then: 0 is sequential, more is nested.
     pub depth: u8,
-    /// It was tried or timed, and not got.
+    /// It was tried or timed, and not acquired.
     pub failed: bool,
-    /// Taken again by the return from a wait for a condition.
+    /// Taken again on return from a wait for a condition.
     pub again: bool,
-    /// How often a call does, on average; times below are of one taking.
+    /// Average number of times in a call; times below are of one taking.
     pub times: f64,
-    /// From the call's begin to the first.
+    /// From the call's begin to the first taking.
     pub at_ns: u64,
     pub wait_ns: u64,
     pub hold_ns: u64,

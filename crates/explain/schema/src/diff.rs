@@ -1,4 +1,4 @@
-//! Two recordings' locks side by side.
+//! The locks of two recordings, compared.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ impl Tolerance {
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     Same,
-    /// In both, and a count or an attribute differs.
+    /// On both tapes, with a different count or attribute.
     Changed,
     /// Used on the second tape only.
     New,
@@ -41,10 +41,10 @@ pub struct Diff {
     pub contended: Both,
     pub wait_ns: Both,
     pub longest_wait_ns: Both,
-    /// What changed first; of those, what changed the most.
+    /// Changed locks first; of those, the largest change first.
     pub locks: Vec<LockDiff>,
     pub order: Vec<OrderDiff>,
-    /// CUDA's calls, if both tapes have them.
+    /// CUDA calls, if both tapes have them.
     pub calls: Vec<CallDiff>,
 }
 
@@ -58,20 +58,20 @@ pub struct CallDiff {
     pub count: Both,
     pub mean_ns: Both,
     pub max_ns: Both,
-    /// Of the time in them, per thousand: waited for locks.
+    /// Time that waited for locks, per thousand of the time in these calls.
     pub waited: Both,
-    /// The pattern that most of them follow, where that is another one, locks under the names of the first tape.
+    /// The pattern that most of them follow, if it differs, with locks under the names of the first tape.
     pub pattern: Option<(Vec<String>, Vec<String>)>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct LockDiff {
     pub change: Change,
-    /// On the first tape, if it is there.
+    /// Its name on the first tape, if it is there.
     pub name: String,
-    /// On the second, if it has another place there and was recognised by what is done with it.
+    /// Its name on the second tape, if it has another place there and was recognised by its operations.
     pub moved_to: Option<String>,
-    /// Those that differ.
+    /// The operations whose counts differ.
     pub operations: BTreeMap<&'static str, Both>,
     pub attributes: (Vec<&'static str>, Vec<&'static str>),
     pub all_operations: Both,

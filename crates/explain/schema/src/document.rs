@@ -1,4 +1,4 @@
-//! JSON documents say which schema they follow.
+//! JSON documents name the schema that they follow.
 
 use crate::cuda_calls::Calls;
 use crate::diff::Diff;
@@ -9,7 +9,7 @@ use crate::summary::Summary;
 use crate::top::Top;
 use serde::Serialize;
 
-/// What has a schema of its own. The number after the slash rises whenever a key goes, or means something else.
+/// A document with a schema. The number after the slash rises whenever a key is removed or changes its meaning.
 pub trait Kind: Serialize {
     const SCHEMA: &'static str;
 }

@@ -18,7 +18,7 @@ pub struct DriverCallRow<'a> {
     pub file: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fd: Option<i32>,
-    /// What an ioctl asked for, by name where it is known.
+    /// The request of an ioctl, by name if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub what: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,10 +43,10 @@ pub struct DriverCallRow<'a> {
 /// Driver calls of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DriverCallCount {
-    /// What was asked for: `RM_ALLOC HOPPER_CHANNEL_GPFIFO_A`, `mmap`, ...
+    /// The kind of call: `RM_ALLOC HOPPER_CHANNEL_GPFIFO_A`, `mmap`, ...
     pub what: String,
     pub calls: u64,
-    /// They returned an error, or the driver's status was one.
+    /// Calls that returned an error, or whose driver status was one.
     pub failed: u64,
     /// Only ioctls are timed. Time in all of them, and of one of them.
     pub ns: Option<u64>,
@@ -54,11 +54,11 @@ pub struct DriverCallCount {
     pub p50_ns: Option<u64>,
     pub p99_ns: Option<u64>,
     pub max_ns: Option<u64>,
-    /// CUDA's calls that made them, the commonest first: as far as calls were recorded.
+    /// CUDA calls that made them, the most frequent first, if calls were recorded.
     pub within: Vec<WithinCount>,
 }
 
-/// Driver calls within CUDA's calls of one function.
+/// Driver calls within CUDA calls of one function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WithinCount {
     pub call: String,

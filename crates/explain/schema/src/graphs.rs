@@ -6,7 +6,7 @@ use serde::Serialize;
 /// A graph.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GraphRow {
-    /// Submission of the first launch after the upload, as in `--submissions`, and when.
+    /// Submission and time of the first launch after the upload, numbered as in `--submissions`.
     pub submission: u64,
     pub seconds: Option<f64>,
     pub process: u32,
@@ -17,16 +17,16 @@ pub struct GraphRow {
     /// Submission that uploads it; `None` if that is not on the tape.
     pub uploaded_by: Option<u64>,
     pub launches: u64,
-    /// What the upload sent; `None` if it is not on the tape.
+    /// The words that the upload sent; `None` if they are not on the tape.
     pub upload: Option<SentRow>,
-    /// What the first launch after it sent.
+    /// The words that the first launch after it sent.
     pub launch: SentRow,
-    /// Why it is not understood.
+    /// Why it is not understood, if so.
     pub refused: Option<String>,
     pub recipe: Option<RecipeRow>,
 }
 
-/// How much one launch sent.
+/// The amount that one launch sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SentRow {
     /// Submissions that are known to belong to it.
@@ -34,13 +34,13 @@ pub struct SentRow {
     pub words: usize,
 }
 
-/// What a graph is made of.
+/// The parts of a graph.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RecipeRow {
     pub kernels: usize,
     /// The contents of constant banks are on the tape.
     pub has_data: bool,
-    /// Words of the upload and of a launch, written down without what repeats.
+    /// Words of the upload and of a launch, stored without repetitions.
     pub upload_words: Option<usize>,
     pub relaunch_words: Option<usize>,
     /// References, and how many of them point to memory that is not the graph's.
@@ -57,33 +57,33 @@ pub struct RecipeRow {
 pub struct NodeRow {
     pub kind: &'static str,
     pub group: usize,
-    /// Address of its QMD, or of what it writes.
+    /// Address of its QMD, or of the memory that it writes.
     pub address: u64,
     /// Bytes that it writes; `None` for a kernel.
     pub bytes: Option<u64>,
-    /// The word that a memset fills with, where that is on the tape.
+    /// The word that a memset fills with, if it is on the tape.
     pub value: Option<u32>,
     pub shape: Option<Shape>,
-    /// The kernel, where it was launched outside of graphs, too: the name of its symbol, and that as C++ writes it.
+    /// The kernel, if it was launched outside of graphs, too: the name of its symbol, and the name in C++ syntax.
     pub symbol: Option<String>,
     pub name: Option<String>,
-    /// Address and bytes of constant bank 0, and bytes of the parameters in it.
+    /// Address and size of constant bank 0, and size of the parameters in it, in bytes.
     pub bank: Option<u64>,
     pub bank_bytes: Option<u32>,
     pub parameter_bytes: Option<u32>,
 }
 
-/// A node that goes before another.
+/// A node that precedes another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EdgeRow {
     pub from: usize,
     pub to: usize,
     pub by: &'static str,
-    /// What is done to the second one's QMD.
+    /// The action on the second node's QMD.
     pub action: Option<&'static str>,
 }
 
-/// What one channel does between two waits.
+/// The work of one channel between two waits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GroupRow {
     /// Index of its channel among the graph's.
@@ -105,6 +105,6 @@ pub struct CounterRow {
     pub address: u64,
     /// Nodes that release it.
     pub nodes: Vec<usize>,
-    /// What it is higher by after each launch, if two launches are on the tape.
+    /// How much each launch adds to it, if two launches are on the tape.
     pub step: Option<u32>,
 }

@@ -1,9 +1,9 @@
-//! One call of CUDA's, one context switch, one range of NVTX.
+//! One CUDA call, one context switch, one NVTX range.
 
 use crate::python::FrameRow;
 use serde::Serialize;
 
-/// A call of CUDA's.
+/// A CUDA call.
 #[derive(Clone, Debug, Serialize)]
 pub struct OneCall {
     /// When it began, seconds and time stamp.
@@ -14,7 +14,8 @@ pub struct OneCall {
     pub pid: i32,
     pub tid: i32,
     pub call: String,
-    /// Counts the thread's outermost calls, from 1: what it submitted has this number. Absent on older tapes.
+    /// Counts the thread's outermost calls, from 1. Submissions made in the call have this number. Absent on older
+    /// tapes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<u32>,
     /// `launch`, `async copy`, ...
@@ -35,15 +36,15 @@ pub struct OneCall {
     pub site: String,
     /// Tapped calls that it made itself.
     pub inner: u16,
-    /// The Python frames that made it, the innermost first. Absent where there were none, or none were recorded.
+    /// The Python frames that made it, the innermost first. Absent if there were none, or none were recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<FrameRow>,
-    /// Ranges of NVTX that it was made in, as [`crate::operations::When::ranges`].
+    /// NVTX ranges around it, as [`crate::operations::When::ranges`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<String>,
 }
 
-/// A thread of the program left a CPU or came onto one.
+/// A thread of the program was switched off or onto a CPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct OneSwitch {
     /// Seconds and time stamp.
@@ -54,16 +55,17 @@ pub struct OneSwitch {
     pub pid: i32,
     pub tid: i32,
     pub cpu: u32,
-    /// `preempted`: it could have run on; `blocked`; `on`: it came onto the CPU.
+    /// `preempted`: switched off while it could have run on. `blocked`: switched off to wait. `on`: switched onto the
+    /// CPU.
     pub what: &'static str,
-    /// Who had the CPU next, or before: 0 nobody; absent if not known.
+    /// The thread that had the CPU next, or before: 0 if the CPU was idle; absent if not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other: Option<i32>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub other_name: String,
 }
 
-/// A range of NVTX, or a mark.
+/// An NVTX range, or a mark.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OneRange {
     /// When it began, seconds and time stamp.

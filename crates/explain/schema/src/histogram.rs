@@ -1,4 +1,4 @@
-//! Counts of durations by their logarithm, which can be added up over recordings.
+//! Counts of durations by their logarithm, which can be added up over several recordings.
 
 use serde::Serialize;
 

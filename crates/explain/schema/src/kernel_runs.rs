@@ -1,4 +1,4 @@
-//! One row for each time that a kernel ran (recorded with `record --gpu-times`).
+//! One row for each run of a kernel (recorded with `record --gpu-times`).
 
 use crate::operations::{GpuTime, Shape, When};
 use serde::Serialize;
@@ -9,13 +9,14 @@ pub struct KernelRun {
     /// Its launch.
     #[serde(flatten)]
     pub when: When,
-    /// The name of its symbol, and that as C++ writes it.
+    /// The name of its symbol, and the name in C++ syntax.
     pub symbol: Option<String>,
     pub name: Option<String>,
     /// Address of its code.
     pub code: u64,
     pub in_graph: bool,
-    /// What it was launched with. (Not written: a launch by itself has it, and graphs have it for each of their kernels.)
+    /// Its launch parameters. (Not written: a single launch has them in its row, and graphs have them for each of their
+    /// kernels.)
     #[serde(skip)]
     pub shape: Shape,
     /// On the recording's clock.

@@ -8,16 +8,17 @@ pub struct KernelTimes {
     pub process: u32,
     pub pid: i32,
     pub state: State,
-    /// What CUDA returned where `state` is `refused` (CUresult); 0 if there was no address for the memory.
+    /// CUDA's return value if `state` is `refused` (CUresult); 0 if there was no address for the memory.
     pub cuda_result: Option<u32>,
-    /// Runs of kernels on the tape, and those of them that have a time.
+    /// Runs of kernels on the tape, and those among them that have a time.
     pub kernels: u64,
     pub timed: u64,
-    /// Times that the GPU was told to store: one of a kernel, two of a copy. `None` where the end of the process is not on the tape.
+    /// Times that the GPU was ordered to store: one for a kernel, two for a copy. `None` if the end of the process is
+    /// not on the tape.
     pub stamped: Option<u64>,
-    /// Those of them that are on the tape.
+    /// Those among them that are on the tape.
     pub ends: u64,
-    /// Why the others have none. The sum of these is `kernels` less `timed`.
+    /// Why the others have none. These add up to `kernels` minus `timed`.
     pub lacking: Vec<LackingRow>,
 }
 
@@ -26,12 +27,12 @@ pub struct KernelTimes {
 pub struct LackingRow {
     pub reason: Reason,
     pub kernels: u64,
-    /// The reason in words, and what can be done about it.
+    /// The reason in words, and a remedy if there is one.
     pub text: &'static str,
     pub hint: Option<&'static str>,
 }
 
-/// What of it is read back: the rest follows.
+/// The part that is read back: the rest is derived.
 #[derive(Deserialize)]
 struct Lacking {
     reason: Reason,
@@ -54,17 +55,17 @@ impl LackingRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// They were, to the end.
+    /// They were recorded, to the end.
     On,
     /// CUDA did not map the memory for them.
     Refused,
     /// The program's CUDA lacks the functions that map it.
     NoFunction,
-    /// They were until their context was destroyed.
+    /// They were recorded until their context was destroyed.
     ContextGone,
     /// No launch was seen before which the memory could have been mapped.
     NotBegun,
-    /// The program had CUPTI take times when it ended, or when the recording did.
+    /// CUPTI was taking times in the program when it ended, or when the recording did.
     Cupti,
     /// The program has a part of a GPU (MIG).
     Divided,
@@ -73,7 +74,7 @@ pub enum State {
 }
 
 impl State {
-    /// Why a kernel has no time that nothing else explains.
+    /// The reason for a kernel without a time that has no other reason.
     pub fn reason(self) -> Option<Reason> {
         match self {
             State::On => None,

@@ -9,7 +9,7 @@ use serde::Serialize;
 /// The kernels.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Kernels {
-    /// The one that ran most often first.
+    /// The most frequent first.
     pub kernels: Vec<KernelRow>,
     /// Launches whose QMD was never in the stream: which kernel ran is not known.
     pub without_qmd: u64,
@@ -17,56 +17,58 @@ pub struct Kernels {
     pub unknown_graph_launches: u64,
     /// Whether the GPU's times were recorded (`record --gpu-times`).
     pub gpu_times: bool,
-    /// Of the whole recording, whatever was chosen; `None` where times were not asked for.
+    /// For the whole recording, even if rows were filtered; `None` if times were not requested.
     pub kernel_times: Option<Vec<KernelTimes>>,
-    /// Streams whose kernels have times, the busiest first. Empty where rows were chosen: gaps are between all kernels of a stream.
+    /// Streams whose kernels have times, the busiest first. Empty if rows were filtered: gaps are between all kernels
+    /// of a stream.
     pub streams: Vec<StreamRow>,
 }
 
-/// A kernel, by its name; by the address of its code where it has none.
+/// A kernel, identified by its name, or by the address of its code if it has none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KernelRow {
-    /// The name of its symbol, and that as C++ writes it.
+    /// The name of its symbol, and the name in C++ syntax.
     pub symbol: Option<String>,
     pub name: Option<String>,
-    /// Address of its code; where it lay at more than one, the first.
+    /// Address of its code; the first one if it had several.
     pub code: u64,
-    /// Launches of its own, and how often graphs ran it. `None` where rows were chosen: graphs are of the whole recording.
+    /// Its launches outside of graphs, and how often graphs ran it. `None` if rows were filtered: graphs are counted
+    /// over the whole recording.
     pub launches: u64,
     pub in_graphs: Option<u64>,
-    /// Of all that ran, from 0 to 1.
+    /// Its share of all kernel runs, from 0 to 1.
     pub share: f64,
-    /// How it was launched most often, how often so, and in how many ways.
+    /// Its most frequent shape, how many launches had that shape, and the number of shapes.
     pub shape: Shape,
     pub shape_launches: u64,
     pub shapes: u64,
-    /// Threads that launched it, and streams; 0 where calls were not recorded.
+    /// Threads that launched it, and streams; 0 if calls were not recorded.
     pub threads: u64,
     pub streams: u64,
-    /// The calls that launched it, the commonest first.
+    /// The calls that launched it, the most frequent first.
     pub calls: Vec<CallCount>,
-    /// The line of Python that launched it most often; absent where none was recorded.
+    /// The line of Python that launched it most often; absent if none was recorded.
     pub python: Option<MainLine>,
-    /// Of the first and of the last launch of its own.
+    /// Times of its first and last launch outside of graphs.
     pub first_seconds: Option<f64>,
     pub last_seconds: Option<f64>,
-    /// How long it ran on the GPU; `None` where no time of it is known.
+    /// How long it ran on the GPU; `None` if no run has a known time.
     pub gpu: Option<GpuTimes>,
     /// How many of these runs took how long.
     pub gpu_histogram: Vec<Step>,
 }
 
-/// How long a kernel ran, over all runs of which that is known.
+/// How long a kernel ran, over all runs with a known time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct GpuTimes {
     /// Runs with a time.
     pub runs: u64,
-    /// Those of them of which only bounds are known: they may have been shorter.
+    /// Those among them with known bounds only: they may have been shorter.
     pub bounded: u64,
     pub total_ns: u64,
     pub shortest_ns: u64,
     pub longest_ns: u64,
-    /// From the doorbell to the start, of all runs together.
+    /// From the doorbell to the start, total over all runs.
     pub queued_ns: u64,
 }
 
@@ -76,7 +78,7 @@ impl GpuTimes {
     }
 }
 
-/// A stream on a channel, over all of its kernels of which the times are known.
+/// A stream on a channel, over all of its kernels with known times.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StreamRow {
     /// Index of the process image, and the process.
@@ -90,17 +92,17 @@ pub struct StreamRow {
     /// The handle that was passed (0 default, 1 legacy, 2 per thread); `None` outside of any call.
     #[serde(serialize_with = "crate::wide::hex_if_any")]
     pub stream: Option<u64>,
-    /// Kernels, and those of them of which only bounds are known: with these the stream may have been less busy.
+    /// Kernels, and those among them with known bounds only: with these the stream may have been less busy.
     pub runs: u64,
     pub bounded: u64,
     /// From the first start to the last end.
     pub span_ns: u64,
-    /// At least one of its kernels ran, and which part of `span_ns` that is, from 0 to 1.
+    /// Time in which at least one of its kernels ran, and its share of `span_ns`, from 0 to 1.
     pub busy_ns: u64,
     pub share: f64,
-    /// From the doorbell to the start, of all of them together.
+    /// From the doorbell to the start, total over all of them.
     pub queued_ns: u64,
-    /// Gaps of more than 10 us in which none of its kernels ran, all of these together, and the longest gap.
+    /// Gaps of more than 10 us in which its kernels did not run: their number, their total, and the longest.
     pub gaps: u64,
     pub gaps_ns: u64,
     pub longest_gap_ns: u64,

@@ -20,7 +20,8 @@ pub struct RecordingRow {
     pub complete: bool,
     /// Why it is not complete, one sentence each.
     pub incomplete_because: Vec<String>,
-    /// GPFIFO entries that were rung but are not on the tape. Where none is missing: events of locks and calls that did not fit into the rings.
+    /// GPFIFO entries that were rung but are not on the tape. If none is missing: events of locks and calls that did
+    /// not fit into the rings.
     pub lost: u64,
     pub lost_detail: Lost,
     /// Largest difference between a time here and CLOCK_MONOTONIC since the recording began; absent if it is not known.
@@ -28,7 +29,7 @@ pub struct RecordingRow {
     pub clock_error_ns: Option<u64>,
 }
 
-/// One JSON object; `type` says which.
+/// One JSON object; `type` is its kind.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[allow(clippy::large_enum_variant, reason = "one at a time, written at once")]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// An operation, or a lock and its unlock, as it is on the tape. In the order of their ends.
+/// An operation, or a lock and its unlock, in the form on the tape. Rows are in the order of their ends.
 #[derive(Clone, Debug, Serialize)]
 pub struct UseRow {
     /// When it ended, seconds and time stamp.
@@ -12,20 +12,21 @@ pub struct UseRow {
     pub process: u32,
     pub pid: i32,
     pub tid: i32,
-    /// The function that was called; of a hold, the one that took the lock.
+    /// The function that was called; for a hold, the one that took the lock.
     pub operation: &'static str,
     pub lock: String,
     pub address: u64,
     pub kind: Vec<&'static str>,
     /// Where it was called.
     pub site: String,
-    /// What it returned; errno of those that return -1.
+    /// Its return value, or errno for functions that return -1.
     pub result: i32,
     pub wait_ns: u64,
-    /// Of a hold; absent if it is not known.
+    /// Duration of a hold; absent if it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold_ns: Option<u64>,
-    /// Of a hold that began at an unknown time (`record --locks=waits`): from when a thread began to wait for it to its end.
+    /// For a hold that began at an unknown time (`record --locks=waits`): from the moment when a thread began to wait
+    /// for it to its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_at_least_ns: Option<u64>,
     /// How the hold ended: `unlock`, `cond_wait`, `cancelled_wait`, `by_another`, `at_the_end`.
@@ -34,7 +35,7 @@ pub struct UseRow {
     /// Where it was released.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_site: Option<String>,
-    /// Locks that the thread held already when it took this one; 3 for more.
+    /// Locks that the thread already held when it took this one; 3 for more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<u8>,
     /// Time stamps between which it waited, and held the lock. JSON has the durations.

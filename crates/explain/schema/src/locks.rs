@@ -1,4 +1,4 @@
-//! What `show --locks` tells.
+//! The contents of `show --locks`.
 
 use crate::cuda_calls::Calls;
 use crate::histogram::Step;
@@ -6,31 +6,31 @@ use crate::symbols::{Places, Symbols};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// All that `show --locks` tells. Times in nanoseconds, times of day in seconds of the recording's clock.
+/// The contents of `show --locks`. Times in nanoseconds, times of day in seconds of the recording's clock.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Locks {
     /// False if the tape was recorded without `--locks`: then all else is empty.
     pub recorded: bool,
-    /// The recording has waits and the holds that they were for, not all operations (`record --locks=waits`): operations are not
-    /// counted, and holds and the order of locks are not known.
+    /// The recording has only waits and the holds that they waited for (`record --locks=waits`). Operations are not counted, and
+    /// holds and the order of locks are not known.
     pub waits_only: bool,
     /// Every operation of the recorded kinds is on the tape.
     pub complete: bool,
     /// Why it is not complete, one sentence each.
     pub incomplete_because: Vec<String>,
-    /// Operations by function, over all locks. Empty where they are not counted (`waits_only`).
+    /// Operations by function, over all locks. Empty if they are not counted (`waits_only`).
     pub operations: BTreeMap<&'static str, u64>,
     /// Operations that took a mutex or rwlock that was not free.
     pub contended: u64,
     /// Events that did not fit into the rings; counts and times lack them.
     pub lost_events: u64,
-    /// Whether context switches are on the tape: without them it is not known who was on a CPU.
+    /// Whether context switches are on the tape. Without them it is not known which threads were on a CPU.
     pub switches: SwitchesRow,
-    /// By name, the one that was waited for longest first.
+    /// By name, the longest waits first.
     pub locks: Vec<LockRow>,
     /// Waits for mutexes and rwlocks, the longest first.
     pub waits: Vec<WaitRow>,
-    /// All such waits; more than `waits` has if not all were kept.
+    /// Number of all such waits; larger than `waits` if not all were kept.
     pub waits_seen: u64,
     pub cycles: Vec<Cycle>,
     /// Locks that were taken while another was held, by name.
@@ -38,12 +38,12 @@ pub struct Locks {
     pub inversions: Vec<Inversion>,
     /// A thread had a real-time policy at some time.
     pub real_time: bool,
-    /// Held or waited for when their thread, or the recording, ended.
+    /// Locks held or waited for when their thread, or the recording, ended.
     pub left: Vec<LeftRow>,
     pub threads: Vec<ThreadRow>,
-    /// CUDA's calls, if they are on the tape.
+    /// CUDA calls, if they are on the tape.
     pub calls: Option<Calls>,
-    /// Names from the source of places in the rows, once somebody has looked them up.
+    /// Names from the source for places in the rows, once these were looked up.
     pub symbols: Symbols,
     #[serde(skip)]
     pub places: Places,
@@ -52,11 +52,11 @@ pub struct Locks {
 /// The context switches in the recording.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SwitchesRow {
-    /// `all_cpus`: with who came and went; `program`: without; `none`.
+    /// `all_cpus`: with the thread before and after each switch; `program`: without it; `none`.
     pub scope: &'static str,
     /// Why there are none.
     pub reason: String,
-    /// Of the program's threads.
+    /// Switches of the program's threads.
     pub count: u64,
     /// Records, of any thread, that did not fit into the kernel's buffers.
     pub lost: u64,
@@ -66,60 +66,60 @@ pub struct SwitchesRow {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct OffCpu {
     pub off_ns: u64,
-    /// Of this: it could have run on. The rest: it slept, or waited for something.
+    /// The part of it in which the thread could have run on. In the rest it slept, or waited.
     pub preempted_ns: u64,
-    /// Who had its CPU the longest while it was preempted; absent if that is not known.
+    /// The thread that had its CPU the longest while it was preempted; absent if that is not known.
     pub by_tid: Option<i32>,
     pub by: String,
     pub by_ns: u64,
 }
 
-/// The locks of one name: made at one place, or one that lies in a module.
+/// The locks of one name: made at one place, or one that is part of a module.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LockRow {
-    /// `libcuda+0x3f21c0/mutex`: where it lies if it is part of a module, else where it was made, else where it was used
-    /// first; and what it is.
+    /// `libcuda+0x3f21c0/mutex`: the lock's place and its kind. The place is the lock's address if that is in a module, else
+    /// where the lock was made, else where it was used first.
     pub name: String,
     /// How `name` was found: `static`, `made` or `first_use`.
     pub named_by: &'static str,
     /// Locks of this name.
     pub instances: u64,
-    /// Kind, protocol and whether processes share it; empty for the usual.
+    /// Kind, protocol and whether processes share it; empty for the defaults.
     pub attributes: Vec<&'static str>,
     pub operations: BTreeMap<&'static str, u64>,
     pub failed: u64,
-    /// Taken again by the return from a wait for a condition.
+    /// Taken again on return from a wait for a condition.
     pub reacquired: u64,
     pub contended: u64,
     pub wait_ns: u64,
     pub longest_wait_ns: u64,
-    /// Half of the waits, and 99 in 100, are not longer; absent without any.
+    /// Median and 99th percentile of the waits; absent without waits.
     pub wait_p50_ns: Option<u64>,
     pub wait_p99_ns: Option<u64>,
     /// How many waits took how long.
     pub wait_histogram: Vec<Step>,
-    /// All holds together, and the longest; absent where they are not known (`waits_only`).
+    /// Total of all holds, and the longest; absent if they are not known (`waits_only`).
     pub hold_ns: Option<u64>,
     pub longest_hold_ns: Option<u64>,
     /// Where the longest hold began, and its thread, with the index of its process image.
     pub longest_hold_site: Option<String>,
     pub longest_hold_process: Option<u32>,
     pub longest_hold_tid: Option<i32>,
-    /// The call of CUDA's in which it began, and its time off CPU.
+    /// The CUDA call in which it began, and its time off CPU.
     pub longest_hold_inside: Option<String>,
     pub longest_hold_off_cpu: Option<OffCpu>,
     /// Unlocks by a thread that had not taken it.
     pub foreign_unlocks: u64,
 }
 
-/// A wait and who was in its way.
+/// A wait and the threads that held it up.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct WaitRow {
     /// When it began, seconds and time stamp.
     pub at: f64,
     #[serde(serialize_with = "crate::wide::decimal")]
     pub tsc: u64,
-    /// Index of the process image: two processes may have threads of one number.
+    /// Index of the process image: threads of two processes may have the same number.
     pub process: u32,
     pub tid: i32,
     pub thread: String,
@@ -130,23 +130,24 @@ pub struct WaitRow {
     pub wait_ns: u64,
     /// What the call returned.
     pub result: i32,
-    /// It still waited when the recording ended.
+    /// It was still waiting when the recording ended.
     pub unfinished: bool,
-    /// How much of it nobody held the lock: the thread was woken and not run, or others were faster.
+    /// How long of it no thread held the lock: the waiter was woken and did not run, or others were faster.
     pub free_ns: u64,
     /// The waiter's time off CPU; absent without context switches.
     pub off_cpu: Option<OffCpu>,
-    /// Of that, at least: it was preempted, or nobody held the lock (it was not woken, or woken and not run).
+    /// A lower bound of the time off CPU in which the thread was preempted, or in which no thread held the lock (it was not
+    /// woken, or was woken and did not run).
     pub ready_ns: Option<u64>,
-    /// The call of CUDA's in which it waited.
+    /// The CUDA call in which it waited.
     pub inside: Option<String>,
-    /// Holds in the wait, all together, and how long they were (those of readers added up).
+    /// Number of holds during the wait, and their total (those of readers added up).
     pub holds: u64,
     pub held_ns: u64,
-    /// Of these holds the ones of threads that asked for the lock later than this one and got it earlier, and how many of them only read.
+    /// Holds of threads that requested the lock later than this one and got it earlier, and how many of these only read.
     pub overtaken: u64,
     pub overtaken_by_readers: u64,
-    /// The threads that held it the longest part of the wait, the longest first. Empty: nobody whose hold is on the tape.
+    /// The threads that held it the longest part of the wait, the longest first. Empty if no such hold is on the tape.
     pub holders: Vec<HolderRow>,
 }
 
@@ -164,15 +165,15 @@ pub struct HolderRow {
     /// How much of the wait it held the lock.
     pub of_wait_ns: u64,
     pub unfinished: bool,
-    /// When it took the lock is not known: it had it at `since`, and held it for `hold_ns` at least.
+    /// It is not known when it took the lock: it had it at `since`, and held it for at least `hold_ns`.
     pub begin_unknown: bool,
-    /// When it released the lock is not known exactly: `of_wait_ns` is what it can have been at most.
+    /// It is not known exactly when it released the lock: `of_wait_ns` is the maximum.
     pub end_unknown: bool,
-    /// Of `of_wait_ns`: its time off CPU; absent without context switches.
+    /// Its time off CPU within `of_wait_ns`; absent without context switches.
     pub off_cpu: Option<OffCpu>,
-    /// The call of CUDA's in which it took it.
+    /// The CUDA call in which it took it.
     pub inside: Option<String>,
-    /// What it waited for itself meanwhile, what the thread that held that waited for, and so on.
+    /// What it waited for itself during that time, what the holder of that lock waited for, and so on.
     pub behind: Vec<BehindRow>,
 }
 
@@ -180,12 +181,12 @@ pub struct HolderRow {
 #[derive(Clone, Debug, Serialize)]
 pub struct BehindRow {
     pub lock: String,
-    /// How much of its hold, so far as that matters here.
+    /// How much of its hold, within the wait in question.
     pub wait_ns: u64,
-    /// Who held that lock the longest part of the wait; absent if that is not on the tape.
+    /// The thread that held that lock the longest part of the wait; absent if that is not on the tape.
     pub holder: Option<i32>,
     pub holder_name: String,
-    /// The call of CUDA's in which that one took it.
+    /// The CUDA call in which that thread took it.
     pub inside: Option<String>,
 }
 
@@ -193,7 +194,7 @@ pub struct BehindRow {
 #[derive(Clone, Debug, Serialize)]
 pub struct Cycle {
     pub edges: Vec<OrderRow>,
-    /// All of it was done by one thread: it cannot deadlock alone.
+    /// One thread took all of them: it cannot deadlock alone.
     pub one_thread: bool,
 }
 
@@ -225,7 +226,7 @@ pub struct Inversion {
     pub site: String,
     pub holder: HolderRow,
     pub holder_sched: String,
-    /// Of the thread that had the holder's CPU.
+    /// Scheduling of the thread that had the holder's CPU.
     pub by_sched: Option<String>,
     /// Priority inheritance could have shortened it.
     pub inheritance_helps: bool,
@@ -243,21 +244,21 @@ pub struct LeftRow {
     pub since: f64,
     #[serde(serialize_with = "crate::wide::decimal")]
     pub tsc: u64,
-    /// It waited for it; else it held it.
+    /// True if it waited for the lock, false if it held it.
     pub waiting: bool,
-    /// Since when it held it is not known: `since` and `tsc` are of the time at which that was seen.
+    /// It is not known since when it held the lock: `since` and `tsc` are the time at which this was seen.
     pub since_unknown: bool,
 }
 
-/// A thread as a reader sees it.
+/// A thread's row.
 #[derive(Clone, Debug, Serialize)]
 pub struct ThreadRow {
     /// Index of the process image.
     pub process: u32,
     pub tid: i32,
     pub name: String,
-    /// At its first event.
+    /// Its policy at its first event.
     pub sched: String,
-    /// Later ones: seconds, and what it became.
+    /// Later changes: seconds, and the new policy.
     pub changes: Vec<(f64, String)>,
 }

@@ -1,4 +1,4 @@
-//! The driver's objects and what is mapped where.
+//! The driver's objects and its mappings.
 
 use crate::place::Place;
 use serde::Serialize;

@@ -4,7 +4,7 @@ use crate::place::Place;
 use crate::python::FrameRow;
 use serde::{Deserialize, Serialize};
 
-/// What a kernel is launched with.
+/// A kernel's launch parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Shape {
     pub grid: [u32; 3],
@@ -15,7 +15,7 @@ pub struct Shape {
     pub shared_memory: u32,
     /// Address of the code that the GPU starts.
     pub program: u64,
-    /// Address of the kernel, where `program` is code that runs before it (a profiler's); else `None`.
+    /// Address of the kernel, if `program` is code that runs before it (a profiler's); else `None`.
     pub kernel: Option<u64>,
 }
 
@@ -25,13 +25,13 @@ impl Shape {
         self.kernel.unwrap_or(self.program)
     }
 
-    /// True for a QMD without blocks: it runs nothing and only orders or starts others.
+    /// True for a QMD without blocks: it runs no code, and only orders or starts others.
     pub fn is_empty(&self) -> bool {
         self.grid.contains(&0)
     }
 }
 
-/// When, by whom and on which channel something was submitted.
+/// The time, the thread and the channel of a submission.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct When {
     /// Number of the submission, as in `--submissions`.
@@ -46,26 +46,28 @@ pub struct When {
     pub slot: u32,
     pub generation: u32,
     pub engine: String,
-    /// `None` where it was submitted outside of any call, and where calls were not recorded.
+    /// `None` if it was submitted outside of any call, or if calls were not recorded.
     pub call: Option<InCall>,
-    /// Ranges of NVTX around it, as `text` or `domain:text`: those of the thread, the outermost first, then those of the process.
+    /// NVTX ranges around it, as `text` or `domain:text`: those of the thread, the outermost first, then those of the
+    /// process.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<String>,
 }
 
-/// The call of CUDA's in which something was submitted: the outermost one of its thread.
+/// The CUDA call that made a submission: the outermost one of its thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InCall {
-    /// As programs write it; `unknown` for one of a newer doorbell.
+    /// Its name in CUDA's API; `unknown` for one that only a newer doorbell knows.
     pub name: &'static str,
     /// Counts the calls of the thread, from 1.
     pub number: u32,
-    /// The handles that were passed: the stream (0 default, 1 legacy, 2 per thread), and what it was about: a kernel, a graph, an address.
+    /// The handles that were passed: the stream (0 default, 1 legacy, 2 per thread), and the object: a kernel, a graph,
+    /// an address.
     #[serde(serialize_with = "crate::wide::hex")]
     pub stream: u64,
     #[serde(serialize_with = "crate::wide::hex")]
     pub object: u64,
-    /// The line of the user's Python code that made the call; `None` where there was none, or none was recorded.
+    /// The line of the user's Python code that made the call; `None` if there was none, or none was recorded.
     pub python: Option<FrameRow>,
 }
 
@@ -74,7 +76,7 @@ pub struct InCall {
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     CopyEngine,
-    /// The bytes came in the command stream.
+    /// The bytes were in the command stream.
     Inline,
     /// A pattern, by the copy engine.
     Fill,
@@ -96,7 +98,7 @@ pub struct CopyRow {
     #[serde(flatten)]
     pub when: When,
     pub mode: Mode,
-    /// GPU virtual address; `None` where the bytes do not come from memory.
+    /// GPU virtual address; `None` if the bytes do not come from memory.
     pub src: Option<u64>,
     pub src_place: Option<Place>,
     /// Which GPU's memory, if it is a GPU's.
@@ -116,7 +118,8 @@ pub struct CopyRow {
     pub payload: Option<u64>,
     /// Physical addresses, which only a privileged channel may use.
     pub physical: bool,
-    /// When it ran (recorded with `record --gpu-times`), also on the recording's clock; `None` where that is not known, and for inline writes.
+    /// When it ran (recorded with `record --gpu-times`), also on the recording's clock. `None` if that is not known,
+    /// and for inline writes.
     pub gpu: Option<GpuTime>,
     pub start_seconds: Option<f64>,
     pub end_seconds: Option<f64>,
@@ -132,7 +135,7 @@ pub struct GpuTime {
     /// Nanoseconds, as the GPU stored them.
     #[serde(serialize_with = "crate::wide::decimal")]
     pub end_ns: u64,
-    /// Nanoseconds, worked out as `start` says, and the earliest that it can have been. It was before the end.
+    /// Nanoseconds, computed as `start` describes, and the earliest possible start. The start was before the end.
     #[serde(serialize_with = "crate::wide::decimal")]
     pub start_ns: u64,
     #[serde(serialize_with = "crate::wide::decimal")]
@@ -140,7 +143,7 @@ pub struct GpuTime {
     pub start: Start,
     /// From the doorbell to the start.
     pub queued_ns: u64,
-    /// By how much the CPU's time of the doorbell may be off on the GPU's clock.
+    /// Maximum error of the doorbell's CPU time on the GPU's clock.
     pub clock_error_ns: u64,
 }
 
@@ -150,7 +153,7 @@ impl GpuTime {
     }
 }
 
-/// What a kernel's start is worked out from.
+/// The event from which a kernel's start is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Start {
@@ -158,9 +161,9 @@ pub enum Start {
     AfterTheDoorbell,
     /// The end of the kernel before it in its stream.
     AfterTheOneBefore,
-    /// It started between `earliest_ns` and `end_ns`: it waited for another channel, or ran beside others.
+    /// It started between `earliest_ns` and `end_ns`: it waited for another channel, or ran at the same time as others.
     Bounded,
-    /// Nothing: the GPU stored the start, too. (Copies and fills.)
+    /// None: the GPU stored the start, too. (Copies and fills.)
     Stored,
 }
 
@@ -189,10 +192,10 @@ pub struct LaunchRow {
     pub empty: bool,
     /// Launched before and not written since.
     pub again: bool,
-    /// The kernel, where the call that launched it is known: the name of its symbol, and that as C++ writes it.
+    /// The kernel, if the call that launched it is known: the name of its symbol, and the name in C++ syntax.
     pub symbol: Option<String>,
     pub name: Option<String>,
-    /// When it ran (recorded with `record --gpu-times`); `None` where that is not known.
+    /// When it ran (recorded with `record --gpu-times`); `None` if that is not known.
     pub gpu: Option<GpuTime>,
     /// Some of its registers were set in words that are not on the tape.
     pub guessed: bool,

@@ -1,8 +1,8 @@
-//! Where memory lies.
+//! Where memory is.
 
 use serde::{Deserialize, Serialize};
 
-/// Where the bytes behind a GPU virtual address lie, as far as the driver calls on the tape say.
+/// Where the memory at a GPU virtual address is, according to the driver calls on the tape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A process image: what one execve, or one fork, made of a process.
+/// A process image: the result of one execve, or of one fork.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessRow {
-    /// Number of the image in this recording; rows of other kinds carry it as `process`.
+    /// Number of the image in this recording; other rows refer to it as `process`.
     pub index: u32,
     pub pid: i32,
     /// 0 if it is not known.
@@ -18,7 +18,7 @@ pub struct ProcessRow {
     /// Absent with `--no-args`.
     pub args: Option<Vec<String>>,
     pub rank: Option<RankRow>,
-    /// When it began to be recorded, seconds.
+    /// When its recording began, seconds.
     pub began: Option<f64>,
     pub end: Option<HowEnded>,
     pub complete: bool,
@@ -33,7 +33,7 @@ pub struct ProcessRow {
     pub driver_calls: u64,
 }
 
-/// Which part of a job a process is, as its launcher says in the environment.
+/// A process's part in a job, as its launcher sets it in the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankRow {
     pub rank: u32,

@@ -1,21 +1,21 @@
-//! CUDA's calls by the line of Python that makes them.
+//! CUDA calls by the line of Python that makes them.
 
 use serde::Serialize;
 
-/// What a recording has of Python.
+/// The Python part of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Python {
-    /// Python's frames were asked for.
+    /// Python's frames were requested.
     pub recorded: bool,
     /// The interpreters that made calls.
     pub interpreters: Vec<InterpreterRow>,
-    /// By line, what took the most time in all first.
+    /// By line, the longest total time first.
     pub lines: Vec<LineRow>,
-    /// Calls by threads that ran no Python code, or while nothing of Python was read.
+    /// Calls by threads that ran no Python code, or made while Python was not read.
     pub without: u64,
     /// Calls whose stack is not in the recording.
     pub lost: u64,
-    /// Lines that were not told apart, because there were too many: their calls.
+    /// Calls of lines beyond the limit, which are counted together.
     pub others: u64,
 }
 
@@ -29,19 +29,19 @@ pub struct InterpreterRow {
     pub version: String,
     /// Its frames were read.
     pub read: bool,
-    /// What became of it, in words.
+    /// Its state, in words.
     pub why: &'static str,
 }
 
-/// The innermost line of the user's code that made calls; a library's where there is nothing else.
+/// The innermost line of the user's code that made calls; a library's line if there is no other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LineRow {
     #[serde(flatten)]
     pub at: FrameRow,
     pub calls: u64,
-    /// They returned an error (`not ready` is none).
+    /// Calls that returned an error (`not ready` is none).
     pub failed: u64,
-    /// Launches of kernels and of graphs among them.
+    /// Launches of kernels and of graphs among the calls.
     pub launches: u64,
     /// Bytes that they copied, set or allocated.
     pub bytes: u64,
@@ -54,26 +54,26 @@ pub struct LineRow {
     pub max_at: f64,
     /// The functions, the most frequent first.
     pub functions: Vec<FunctionRow>,
-    /// Ways to get there.
+    /// Number of different stacks that lead there.
     pub stacks: u64,
     /// The most frequent of them, the innermost frame first.
     pub stack: Vec<FrameRow>,
-    /// That one has more frames further out.
+    /// That stack has more frames further out.
     pub deeper: bool,
 }
 
-/// The line of the user's code that did something most often.
+/// The line of the user's code that did this most often.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MainLine {
     #[serde(flatten)]
     pub at: FrameRow,
-    /// How often.
+    /// How many times it did.
     pub times: u64,
-    /// Other lines that did it.
+    /// Number of other lines that did it.
     pub others: u64,
 }
 
-/// How often a function of CUDA's was called from a line.
+/// How often a line called a CUDA function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FunctionRow {
     pub name: String,
@@ -84,9 +84,9 @@ pub struct FunctionRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct FrameRow {
     pub file: String,
-    /// Absent where it is not known.
+    /// Absent if it is not known.
     pub line: Option<u32>,
-    /// Its qualified name; with Python before 3.11 its name.
+    /// Its qualified name; with Python before 3.11 its plain name.
     pub function: String,
 }
 

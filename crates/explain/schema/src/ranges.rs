@@ -1,25 +1,26 @@
-//! One row for each range of NVTX.
+//! One row for each NVTX range.
 
 use serde::{Deserialize, Serialize};
 
-/// What a recording says of NVTX.
+/// The NVTX ranges in a recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Ranges {
     pub watched: Watched,
-    /// What took the most time in all first; marks behind them.
+    /// The longest total time first; marks after the ranges.
     pub ranges: Vec<RangeRow>,
     /// Ends whose begin is not on the tape.
     pub stray_ends: u64,
-    /// Ranges that are in no row: too many were open at a time, or there are too many texts.
+    /// Ranges that are in no row: too many were open at the same time, or there are too many texts.
     pub left_out: u64,
 }
 
 /// Whether ranges were recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watched {
-    /// The recording was to have them.
+    /// The recording was started with them.
     pub asked: bool,
-    /// A copy of NVTX in the program was connected. Where none was, the program set no range (or set it where doorbell was not).
+    /// A copy of NVTX in the program was connected. If none was, the program set no range (or set it where doorbell was
+    /// not loaded).
     pub connected: bool,
     /// A copy of NVTX was not watched: the program has its own injection library, or an unknown version of NVTX.
     pub missed: bool,
@@ -33,15 +34,16 @@ pub struct RangeRow {
     /// `None` for the default domain.
     pub domain: Option<String>,
     pub text: String,
-    /// The text is longer than is recorded.
+    /// The text is longer than its recorded part.
     pub cut: bool,
     /// `push_pop` (of a thread), `start_end` (of the process) or `mark`.
     pub style: &'static str,
     /// Ranges whose end is on the tape; marks.
     pub count: u64,
-    /// Ranges whose end is not: their threads or the recording ended before, or a pause began, or it was lost.
+    /// Ranges whose end is not on the tape: their threads or the recording ended before, or a pause began, or the end
+    /// was lost.
     pub unfinished: u64,
-    /// Of those that ended.
+    /// Times of the ranges that ended.
     pub ns: u64,
     pub mean_ns: u64,
     pub min_ns: u64,
@@ -56,18 +58,19 @@ pub struct RangeRow {
     pub max_tid: i32,
     /// Threads in which they began.
     pub threads: u64,
-    /// What was done in them, also in ranges inside: doorbells, launches of kernels that are in the stream, copies and their bytes.
+    /// Work done in them, also in nested ranges: doorbells, launches of kernels that are in the stream, copies and
+    /// their bytes.
     pub submissions: u64,
     pub launches: u64,
     pub copies: u64,
     pub copy_bytes: u64,
-    /// CUDA's calls, and the time in them; `None` where calls were not recorded.
+    /// CUDA calls, and the time in them; `None` if calls were not recorded.
     pub calls: Option<u64>,
     pub calls_ns: Option<u64>,
-    /// Waits for mutexes and rwlocks; `None` where locks were not recorded.
+    /// Waits for mutexes and rwlocks; `None` if locks were not recorded.
     pub lock_waits: Option<u64>,
     pub lock_wait_ns: Option<u64>,
-    /// Of the first one that had it: `#rrggbb`, and a number of the program's.
+    /// Values of the first range that had them: `#rrggbb`, and a number that the program chose.
     pub color: Option<String>,
     pub category: Option<u32>,
 }

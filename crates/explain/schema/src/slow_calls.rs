@@ -1,52 +1,52 @@
-//! Why calls of CUDA's took long.
+//! Why CUDA calls took long.
 
 use crate::symbols::Symbols;
 use serde::Serialize;
 
-/// What a moment of a call, or all that made it slow, is put down to.
+/// The cause of a moment of a call, or of its whole slowness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// What calls of its kind take when nothing is in their way.
+    /// The time that calls of its kind usually take.
     Usual,
-    /// The call is there to wait for the GPU.
+    /// A call whose purpose is to wait for the GPU.
     Gpu,
     /// The same, while the GPU ran kernels or copies that the call waits for.
     Engine,
     /// A kernel or a copy that the call waits for was submitted and did not run yet.
     Queue,
-    /// The call waits for a stream in which functions of the host's were.
+    /// The call waits for a stream that had host functions.
     HostFunction,
     /// A mutex or a rwlock that another thread had.
     Lock,
-    /// A condition or a semaphore: another thread had to do something.
+    /// A condition or a semaphore: another thread had to act first.
     Condition,
     /// An ioctl: the driver in the kernel.
     DriverCall,
-    /// Somebody else had the CPU.
+    /// Another thread had the CPU.
     Preempted,
-    /// The kernel had to give it a page that was not there, or not for it.
+    /// The kernel had to map a page that was missing, or not accessible.
     PageFault,
-    /// Code came to the GPU: a module, or a kernel that was launched for the first time.
+    /// Code was loaded to the GPU: a module, or a kernel that was launched for the first time.
     CodeLoading,
-    /// Memory was made, pinned or given back.
+    /// Memory was allocated, pinned or freed.
     Memory,
-    /// A stream, an event or a graph was made, changed or given back.
+    /// A stream, an event or a graph was made, changed or destroyed.
     Making,
     /// The first launch of a graph since it was made or changed.
     GraphUpload,
     /// The CPU copied from or to pageable memory.
     Pageable,
-    /// More was submitted than the channel has room for: the CPU waited for the GPU to take it.
+    /// More was submitted than the channel has room for: the CPU waited for the GPU to read it.
     FullRing,
-    /// Off CPU, for nothing that was seen.
+    /// Off CPU, with no event that explains it.
     Asleep,
-    /// On a CPU, and nothing was seen that was in the way.
+    /// On a CPU, with no event that explains it.
     Unknown,
 }
 
 impl Cause {
-    /// As tables have it.
+    /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Usual => "usual work",
@@ -70,18 +70,18 @@ impl Cause {
         }
     }
 
-    /// The time is what the call is for, not something in its way.
+    /// The time is the purpose of the call, not a delay.
     pub fn is_by_design(self) -> bool {
         matches!(self, Cause::Usual | Cause::Gpu | Cause::Engine)
     }
 }
 
-/// Where the time of CUDA's calls went.
+/// Where the time of CUDA calls was spent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Why {
     pub complete: bool,
     pub incomplete_because: Vec<String>,
-    /// What the recording has nothing of, so that its causes are among the unknown ones.
+    /// Kinds of events that the recording lacks, so that their causes count as unknown.
     pub not_watched: Vec<String>,
     /// Time that a hypervisor took from all CPUs of the machine together, to a hundredth of a second; absent if it is not known. Which
     /// calls it was taken from is not known.
@@ -90,33 +90,33 @@ pub struct Why {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_because: Option<String>,
     pub calls: u64,
-    /// From begin to end of each call, all of them together.
+    /// From begin to end of each call, total over all calls.
     pub ns: u64,
     /// Calls that lost this or more are slow.
     pub slow_from_ns: u64,
     pub slow: u64,
-    /// What all calls' time is put down to, the most first. The sum of these times is `ns`.
+    /// The causes of all calls' time, the largest first. These times add up to `ns`.
     pub causes: Vec<CauseRow>,
-    /// Where copies of pageable memory come from, the dearest first.
+    /// The places that copy pageable memory, the most expensive first.
     pub pageable: Vec<PageableRow>,
-    /// Calls in which their thread was when it, or the recording, ended, and the first of them.
+    /// Calls that had not returned when their thread, or the recording, ended, and the first of them.
     pub unfinished: u64,
     pub first_unfinished: Vec<UnfinishedRow>,
     /// Waits for Python's lock between calls: they make no call slow.
     pub between: Between,
-    /// The calls that lost the most, or those that were asked for.
+    /// The calls that lost the most time, or the requested ones.
     pub worst: Vec<SlowCall>,
-    /// Calls that waited for the GPU for `slow_from_ns` or more, where the GPU's times were recorded, and those that waited the longest.
+    /// If the GPU's times were recorded: number of calls that waited for the GPU for `slow_from_ns` or more, and the longest of them.
     pub long_waits: u64,
     pub waits: Vec<SlowCall>,
-    /// Names from the source of the places in these rows.
+    /// Names from the source for the places in these rows.
     pub symbols: Symbols,
 }
 
 /// Time between two calls of a thread in which it waited for Python's lock (GIL).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Between {
-    /// Pairs of calls with such a wait between them, all their waits, and the longest of one pair.
+    /// Pairs of calls with such a wait between them, the total of their waits, and the longest wait of one pair.
     pub gaps: u64,
     pub ns: u64,
     pub longest_ns: u64,
@@ -135,15 +135,15 @@ pub struct GapRow {
     pub pid: i32,
     pub tid: i32,
     pub thread: String,
-    /// The call that came after it.
+    /// The call after it.
     pub call: String,
     pub number: u32,
-    /// All of them together, and how many.
+    /// Total of these waits, and their number.
     pub ns: u64,
     pub waits: u64,
     /// The lock's condition.
     pub lock: String,
-    /// Who had it, the longest first, and what they did for the most of their longest turn.
+    /// The holders, the longest first, and what each did for most of its longest turn.
     pub because: Vec<LinkRow>,
 }
 
@@ -151,13 +151,13 @@ pub struct GapRow {
 pub struct CauseRow {
     pub cause: Cause,
     pub ns: u64,
-    /// Calls that have a part of it.
+    /// Calls with a part of this cause.
     pub calls: u64,
-    /// The longest part that one call has.
+    /// The longest part in one call.
     pub longest_ns: u64,
-    /// While the process began: before it had launched and copied a thousand times.
+    /// Time while the process began: before it had launched and copied a thousand times.
     pub starting_ns: u64,
-    /// What to do about it, where something can be done.
+    /// A remedy, if there is one.
     pub advice: Option<&'static str>,
 }
 
@@ -184,7 +184,7 @@ pub struct UnfinishedRow {
     pub ns: u64,
 }
 
-/// A call and what its time is put down to.
+/// A call and the causes of its time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SlowCall {
     /// When it began.
@@ -203,28 +203,28 @@ pub struct SlowCall {
     pub stream: u64,
     pub site: String,
     pub ns: u64,
-    /// What is not by design.
+    /// Time that is not by design.
     pub lost_ns: u64,
-    /// The largest part of what was lost; absent if nothing was. Of a wait for the GPU the largest part of that.
+    /// The largest cause of the lost time; absent if no time was lost. For a wait for the GPU, the largest part of that wait.
     pub cause: Option<Cause>,
     /// All of its time, the longest part first.
     pub parts: Vec<PartRow>,
     /// Bytes that it moved out of or into pageable memory.
     pub pageable_bytes: u64,
-    /// The stream had this many functions of the host's to wait for.
+    /// Number of host functions in the stream that it waited for.
     pub host_functions: u64,
     /// Page faults in it.
     pub page_faults: PageFaults,
-    /// What to do about it, and how much of the call that saves at most, where that is known.
+    /// A remedy, and how much of the call that saves at most, if that is known.
     pub advice: Option<String>,
     pub saves_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PageFaults {
-    /// The page was in memory, or a new one.
+    /// Faults whose page was in memory, or new.
     pub minor: u64,
-    /// It was read from a disk, or waited for.
+    /// Faults that read a page from a disk, or waited for one.
     pub major: u64,
 }
 
@@ -232,7 +232,7 @@ pub struct PageFaults {
 pub struct PartRow {
     pub cause: Cause,
     pub ns: u64,
-    /// Which lock, which driver calls, who had the CPU: the longest first.
+    /// Which lock, which driver calls, which thread had the CPU: the longest first.
     pub of: Vec<OfRow>,
 }
 
@@ -241,17 +241,17 @@ pub struct PartRow {
 pub struct OfRow {
     pub what: String,
     pub ns: u64,
-    /// How often.
+    /// Number of times.
     pub times: u64,
-    /// A kernel of which only bounds are known: it may have run for a shorter time.
+    /// A kernel with known bounds only: it may have run for a shorter time.
     pub at_most: bool,
-    /// A lock: how long of that nobody had it, as far as is known. The thread was not woken then, or had no CPU.
+    /// For a lock: how long of that time no thread had it, as far as is known. The waiter was not woken then, or had no CPU.
     pub free_ns: Option<u64>,
-    /// Who had it, or brought it about, and why that took so long: one after the other.
+    /// The holder or signaller, and why that took so long: one link after the other.
     pub because: Vec<LinkRow>,
 }
 
-/// What a thread did that another one waited for.
+/// The activity of a thread that another one waited for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkRow {
     pub pid: i32,
@@ -261,14 +261,14 @@ pub struct LinkRow {
     pub how: &'static str,
     /// The lock or condition.
     pub what: String,
-    /// Of the time that was waited, and in how many turns.
+    /// Its part of the waited time, and the number of its turns.
     pub ns: u64,
     pub times: u64,
-    /// CUDA's call that it was in.
+    /// The CUDA call that it was in.
     pub call: Option<String>,
-    /// What it did for the most of that time; of several turns, of the longest.
+    /// Its activity for most of that time; of several turns, in the longest.
     pub doing: Cause,
-    /// Which lock, which driver calls, who had the CPU.
+    /// Which lock, which driver calls, which thread had the CPU.
     pub doing_what: Option<String>,
     pub doing_ns: u64,
 }

@@ -39,13 +39,13 @@ pub struct EntryRow {
     pub gp: u64,
     pub va: u64,
     pub place: Place,
-    /// Words that the entry says it has.
+    /// Number of words in the entry.
     pub dwords: u32,
     /// Words on the tape.
     pub recorded: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lack: Option<&'static str>,
-    /// The words were read long after the doorbell: another thread may have written over them.
+    /// The words were read long after the doorbell: another thread may have overwritten them.
     pub late: bool,
     /// Entries are missing before it.
     pub after_gap: bool,
@@ -56,7 +56,7 @@ pub struct EntryRow {
 
 #[derive(Debug, Serialize)]
 pub struct CommandRow {
-    /// Where in the segment.
+    /// Index of the word in the segment.
     pub word: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<u32>,

@@ -1,4 +1,4 @@
-//! What `show` says of a recording at a glance.
+//! The overview that `show` prints of a recording.
 
 use crate::channel::Channel;
 use crate::kernel_times::KernelTimes;
@@ -10,17 +10,18 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use tape::file::RecorderUse;
 
-/// Everything that `show` says of a recording at a glance.
+/// All that the overview of `show` contains.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Summary {
     pub program: Program,
-    /// Which doorbell recorded it, on which machine.
+    /// The doorbell that recorded it, and the machine.
     pub recorded_by: RecordedBy,
-    /// The first reading of the clocks, where times in seconds count from.
+    /// The first reading of the clocks, from which times in seconds count.
     pub clock: Option<FirstClock>,
-    /// `followed`, or `not recorded` where the recording is of an older doorbell: then nothing is known of the program's children and of what it execs.
+    /// `followed`, or `not recorded` if the recording comes from an older doorbell: then the program's children and its
+    /// execs are not known.
     pub children: Cow<'static, str>,
-    /// Where there is no submission: what that usually means.
+    /// If there is no submission: the usual reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nothing: Option<Cow<'static, str>>,
     pub driver: String,
@@ -29,12 +30,12 @@ pub struct Summary {
     pub gpus: Vec<u32>,
     pub cuda: Option<String>,
     pub tap: Tap,
-    /// What of locks was recorded: `all` operations or `waits` only; absent if nothing.
+    /// The recorded lock events: `all` operations or `waits` only; absent if locks were not recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locks: Option<Cow<'static, str>>,
-    /// From the first clock reading to the last, or what the recorder said at the end.
+    /// From the first clock reading to the last, or the recorder's value at the end.
     pub seconds: Option<f64>,
-    /// Rings that brought GPFIFO entries (on a channel whose ring cannot be seen: all its rings).
+    /// Doorbells with GPFIFO entries (on a channel whose ring cannot be seen: all its doorbells).
     pub submissions: u64,
     /// Stores to a doorbell.
     pub doorbells: u64,
@@ -44,37 +45,38 @@ pub struct Summary {
     pub complete: bool,
     /// Why it is not complete, one sentence each; empty if it is.
     pub incomplete_because: Vec<String>,
-    /// The newest part of a recording that kept no more (`record --last`): what is left out on purpose.
+    /// The newest part of a recording that kept no more (`record --last`): the part that is left out on purpose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved: Option<Saved>,
-    /// Times in which nothing was recorded but driver calls, because the user or the program said so.
+    /// Times in which only driver calls were recorded, on request of the user or the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pauses: Option<Pauses>,
-    /// What the recorder used; absent where the recording has no end, or is older.
+    /// Resources of the recorder; absent if the recording has no end, or is older.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorder: Option<RecorderUse>,
-    /// Ranges of NVTX, where they were asked for.
+    /// NVTX ranges, if they were requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvtx: Option<Watched>,
-    /// Times of kernels, where they were asked for.
+    /// Times of kernels, if they were requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_times: Option<Vec<KernelTimes>>,
-    /// GPFIFO entries that were rung but are not on the tape. Where none is missing: events of locks and calls that did not fit into the rings.
+    /// GPFIFO entries that were rung but are not on the tape. If none is missing: events of locks and calls that did not
+    /// fit into the rings.
     pub lost: u64,
     pub lost_detail: Lost,
     /// Bytes of all segments that the entries name.
     pub command_bytes: u64,
-    /// Those of them that are on the tape.
+    /// Those among them that are on the tape.
     pub command_bytes_recorded: u64,
     pub copies: Copies,
     /// Fills by the copy engine.
     pub fills: u64,
     pub fill_bytes: u64,
     pub semaphores: Semaphores,
-    /// Launches of a grid. What a graph starts from QMDs that lie in memory is not among them, see `launch_detail`.
+    /// Launches of a grid. Kernels that a graph starts from QMDs in memory are not among them; see `launch_detail`.
     pub launches: u64,
     pub launch_detail: Launches,
-    /// The commonest shapes of launches.
+    /// The most frequent shapes of launches.
     pub launch_shapes: Vec<LaunchShape>,
     pub channels: u64,
     pub channel_list: Vec<Channel>,
@@ -126,9 +128,9 @@ pub struct FirstClock {
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Tap {
-    /// As asked for.
+    /// As requested.
     pub asked: String,
-    /// Doorbells on the tape that a trap saw, and that a rewritten site saw.
+    /// Doorbells on the tape that a trap saw, and those that a rewritten site saw.
     pub trapped: u64,
     pub rewritten: u64,
     /// Rung by a thread that found the channel's tap busy.
@@ -139,47 +141,47 @@ pub struct Tap {
 /// The newest part of a recording.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Saved {
-    /// What was waited for: `call > 5ms`, `SIGUSR1`, `the program ended`.
+    /// The trigger: `call > 5ms`, `SIGUSR1`, `the program ended`.
     pub reason: String,
-    /// What happened, in words. May be empty.
+    /// The event, in words. May be empty.
     pub what: String,
     /// Number of the file in this recording, from 1.
     pub number: u32,
     /// Seconds that the file covers, up to its end.
     pub seconds: f64,
-    /// Of the time before: events that tell only of one moment, with their bytes, and doorbells among them.
+    /// Left out, from the time before: events that concern only one moment, their bytes, and the doorbells among them.
     pub events: u64,
     pub bytes: u64,
     pub doorbells: u64,
     /// Processes that ended before that time.
     pub processes: u64,
-    /// Driver calls, names and other lasting things that there was no memory to keep.
+    /// Driver calls, names and other lasting facts for which there was no memory.
     pub forgotten: u64,
 }
 
-/// Those of all processes together.
+/// The pauses of all processes together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pauses {
     pub count: u64,
     pub seconds: f64,
-    /// Doorbells that went by in them.
+    /// Doorbells during the pauses.
     pub doorbells: u64,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Lost {
-    /// What the channels' final GP_PUTs account for and the tape lacks.
+    /// Entries that the channels' final GP_PUTs account for and the tape lacks.
     pub by_channels: u64,
     /// Entries in gaps that were counted.
     pub by_gaps: u64,
-    /// Events that did not fit into the rings, or came after the recording had stopped.
+    /// Events that did not fit into the rings, or occurred after the recording had stopped.
     pub gap_events: u64,
     pub gap_bytes: u64,
-    /// Channels of which only a lower bound is known (no final GP_PUT on the tape).
+    /// Channels with a known lower bound only (no final GP_PUT on the tape).
     pub channels_unaccounted: u64,
     /// Doorbells that are not on the tape, by the channels' ring counters.
     pub rings_missing: u64,
-    /// Doorbells of channels whose ring cannot be seen: what they submitted is not on the tape.
+    /// Doorbells of channels whose ring cannot be seen: their submissions are not on the tape.
     pub blind_rings: u64,
     /// Entries written but not rung when the program died: not lost.
     pub unrung: u64,
@@ -192,7 +194,7 @@ pub struct Copies {
     /// Copies by a copy engine.
     pub copy_engine: u64,
     pub copy_engine_detail: Transfers,
-    /// Writes whose bytes came in the command stream, those of launches left out.
+    /// Writes whose bytes were in the command stream, except for those of launches.
     pub inline: u64,
     pub inline_detail: Transfers,
     /// Inline writes that carried a launch's QMD or constants.
@@ -203,12 +205,12 @@ pub struct Copies {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Transfers {
     pub bytes: u64,
-    /// By where source and destination lie.
+    /// By the places of source and destination.
     pub by_place: Vec<Direction>,
     pub sizes: Vec<Bucket>,
-    /// Exact sizes with their counts, the commonest first.
+    /// Exact sizes with their counts, the most frequent first.
     pub commonest_sizes: Vec<SizeCount>,
-    /// Transfers whose sizes were too many to be told apart.
+    /// Transfers of sizes beyond the limit, which are counted together.
     pub other_sizes: u64,
 }
 
@@ -238,7 +240,7 @@ pub struct Direction {
     pub to_gpu: Option<u32>,
     pub count: u64,
     pub bytes: u64,
-    /// Transfers of which the GPU's times are known (`record --gpu-times`), with their bytes, their time and the longest.
+    /// Transfers with known GPU times (`record --gpu-times`), with their bytes, their time and the longest.
     pub timed: u64,
     pub timed_bytes: u64,
     pub gpu_ns: u64,
@@ -249,7 +251,7 @@ pub struct Direction {
 pub struct Semaphores {
     pub released: u64,
     pub acquired: u64,
-    /// Releases that write the GPU's time as well.
+    /// Releases that also write the GPU's time.
     pub timestamps: u64,
 }
 
@@ -269,7 +271,7 @@ pub struct Launches {
     /// Distinct kernels, by their address.
     pub programs: u64,
     pub shapes: u64,
-    /// Launches whose shapes or programs were too many to be told apart: then the two numbers above are lower bounds.
+    /// Launches of shapes or programs beyond the limit: then the two numbers above are lower bounds.
     pub not_told_apart: u64,
 }
 
@@ -280,27 +282,27 @@ pub struct LaunchShape {
     pub count: u64,
 }
 
-/// What could not be decoded.
+/// Parts that could not be decoded.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Problems {
-    /// Methods of no name, by class and offset.
+    /// Methods without a name, by class and offset.
     pub unknown_methods: Vec<UnknownMethod>,
-    /// Words that are no header where one must stand.
+    /// Words that should be a header and are none.
     pub bad_headers: u64,
-    /// Words behind an END_PB_SEGMENT.
+    /// Words after an END_PB_SEGMENT.
     pub skipped_words: u64,
     /// Segments whose address has no CPU mapping: only the address is on the tape.
     pub unmapped_segments: u64,
     pub unmapped_bytes: u64,
-    /// Segments longer than is recorded.
+    /// Segments longer than their recorded part.
     pub cut_segments: u64,
-    /// Segments of which words did not fit into the rings.
+    /// Segments some of whose words did not fit into the rings.
     pub torn_segments: u64,
-    /// Segments whose words were read long after the doorbell: another thread may have written over them.
+    /// Segments whose words were read long after the doorbell: another thread may have overwritten them.
     pub late_segments: u64,
     /// Segments whose words were still to be copied when the program died. Their entries are not lost.
     pub uncopied_segments: u64,
-    /// Entries behind a hole in their channel's counter.
+    /// Entries after a hole in their channel's counter.
     pub holes: u64,
     /// Operations that use a register which was last set in words that are missing.
     pub guessed: u64,

@@ -1,4 +1,4 @@
-//! What `top` says of a program each second.
+//! The line that `top` prints for a program each second.
 
 use serde::Serialize;
 
@@ -13,19 +13,19 @@ pub struct Top {
     /// Since the recording began.
     pub seconds: f64,
     pub submissions_per_second: f64,
-    /// Launches in the commands; of a graph those that start it.
+    /// Launches in the commands; for a graph only those that start it.
     pub kernels_per_second: f64,
     /// Copies and fills by copy engines.
     pub copies_per_second: f64,
-    /// Of copies.
+    /// Bytes of copies.
     pub bytes_per_second: f64,
-    /// Absent where calls are not recorded.
+    /// Absent if calls are not recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls_per_second: Option<f64>,
     /// The longest call that returned in the last second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worst_call: Option<TopWorst>,
-    /// Waits for mutexes and rwlocks. Absent where locks are not recorded.
+    /// Waits for mutexes and rwlocks. Absent if locks are not recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock_waits_per_second: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,7 +42,7 @@ pub struct Top {
 /// A call or a wait for a lock.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TopWorst {
-    /// The CUDA call; of a lock its kind and address.
+    /// The CUDA call, or a lock's kind and address.
     pub name: String,
     pub pid: i32,
     pub tid: i32,

@@ -1,4 +1,4 @@
-//! A value for each field: what was sent, and the driver's objects.
+//! A value for each field: submissions, and the driver's objects.
 
 use schema::Place;
 use schema::driver_calls::{DriverCallCount, DriverCallRow, WithinCount};

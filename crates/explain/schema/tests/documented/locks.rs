@@ -1,4 +1,4 @@
-//! A value for each field: locks, calls of CUDA's, and differences between two recordings.
+//! A value for each field: locks, CUDA calls, and differences between two recordings.
 
 use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, ShareRow, SharedRow, Total};
 use schema::diff::{CallDiff, Change, Diff, LockDiff, OrderDiff, Tolerance};

@@ -1,6 +1,6 @@
 //! Every key that is printed is documented, and every documented key is printed.
 //!
-//! The samples in the modules have a value for each field, so that a new field does not compile before it stands here.
+//! The samples in the modules have a value for each field, so a new field does not compile until it is added here.
 
 mod commands;
 mod locks;

@@ -1,4 +1,4 @@
-//! A value for each field: what is known of a recording as a whole.
+//! A value for each field: rows about a recording as a whole.
 
 use crate::commands::shape;
 use schema::Place;
