@@ -1,11 +1,11 @@
-//! What a thread did in a time, as far as the tape has it.
+//! The activities of a thread during a time, as far as the tape has them.
 
-/// In this order: where two of them lie over each other, the first counts.
+/// In order of priority: if two overlap, the first counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
     /// Waited for a mutex or a rwlock. `of`: the lock.
     Lock,
-    /// Could have run, and somebody else had its CPU. `of`: the thread that had it.
+    /// Could have run, but another thread had its CPU. `of`: that thread.
     Preempted,
     /// Was in an ioctl. `of`: its name's number.
     Driver,
@@ -13,22 +13,23 @@ pub enum What {
     Condition,
     /// Was in a page fault. `of`: 1 if it waited for a disk.
     Fault,
-    /// Was off CPU of its own will.
+    /// Was off CPU voluntarily.
     Asleep,
     /// Waited for the GPU, which ran a kernel or a copy for it. `of`: its name.
     Engine,
-    /// The same of a kernel of which only bounds are known: it may have run for a shorter time.
+    /// The same for a kernel with known bounds only: it may have run for a shorter time.
     Bounded,
-    /// Waited for a kernel or a copy that did not run yet, while the GPU ran another one of the process. `of`: that one's name.
+    /// Waited for a kernel or a copy that had not started, while the GPU ran another one of the process. `of`: that
+    /// one's name.
     Beside,
-    /// Waited for a kernel or a copy that did not run yet.
+    /// Waited for a kernel or a copy that had not started.
     Queue,
 }
 
 /// Kinds of [`What`].
 pub const KINDS: usize = 10;
 
-/// From when to when, ticks.
+/// From when to when, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     pub from: u64,
@@ -42,7 +43,7 @@ pub struct Span {
 pub struct Shares {
     /// Ticks by [`What`].
     pub of: [u64; KINDS],
-    /// On a CPU, with nothing else known of it.
+    /// On a CPU, with no known activity.
     pub rest: u64,
 }
 
@@ -52,7 +53,7 @@ impl Shares {
     }
 }
 
-/// Divides a time by what fills it: `f` is given each piece, in order, and what the thread did then.
+/// Divides a time into pieces. `f` is called with each piece, in order, and with the activity in it.
 pub fn divide<'s>(from: u64, to: u64, spans: &'s [Span], mut f: impl FnMut(u64, u64, Option<&'s Span>)) {
     let mut ends: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * spans.len());
     for (i, s) in spans.iter().enumerate() {
@@ -92,7 +93,7 @@ pub fn shares(from: u64, to: u64, spans: &[Span]) -> Shares {
     all
 }
 
-/// What one kind's share is made of, the longest first: `of`, ticks, and from when to when it was.
+/// The pieces of one kind's share, the longest first: `of`, ticks, and from when to when.
 pub fn made_of(from: u64, to: u64, spans: &[Span], what: What) -> Vec<Piece> {
     let mut all: Vec<Piece> = Vec::new();
     divide(from, to, spans, |from, to, span| {
@@ -118,7 +119,7 @@ pub struct Piece {
     pub times: u64,
     pub from: u64,
     pub to: u64,
-    /// The span that came last.
+    /// The last span.
     last: (u64, u64),
 }
 

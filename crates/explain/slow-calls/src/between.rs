@@ -1,7 +1,8 @@
-//! Time between two calls of a thread in which it waited for Python's lock, the GIL: no call is slow, and the program is.
+//! Time between two calls of a thread in which it waited for Python's lock, the GIL. No call is slow then, but the program is.
 //!
-//! The GIL is a flag of CPython's with a condition (`take_gil` in Python/ceval_gil.c): who wants it waits for that condition, for
-//! 5 ms at a time, and who drops it signals it. So it is told by its condition: the one that is part of Python itself.
+//! CPython's GIL is a flag with a condition (`take_gil` in Python/ceval_gil.c). A thread that needs it waits for that condition,
+//! for 5 ms at a time, and a thread that drops it signals it. The GIL is therefore recognised by its condition: the one that is
+//! part of Python itself.
 
 use crate::activity::{Span, What};
 use decode::Source;
@@ -19,7 +20,7 @@ pub struct Gap {
     pub ticks: u64,
     pub waits: u64,
     pub lock: u64,
-    /// The call that came after it: function and number.
+    /// The call after the gap: function and number.
     pub function: u16,
     pub number: u32,
 }
@@ -29,7 +30,7 @@ pub struct Between {
     pub gaps: u64,
     pub ticks: u64,
     pub longest: u64,
-    /// Those that took the longest, in no order until the end.
+    /// The longest ones; not sorted until the end.
     worst: Vec<Gap>,
 }
 
@@ -51,7 +52,7 @@ impl Between {
         self.worst.truncate(most);
     }
 
-    /// The longest, that one first.
+    /// The longest ones, in descending order.
     pub fn worst(&mut self, most: usize) -> Vec<Gap> {
         self.cut(most);
         std::mem::take(&mut self.worst)

@@ -1,4 +1,4 @@
-//! Who had what a thread waited for, and why that took so long: from holder to holder.
+//! Who held what a thread waited for, and why that took so long: from holder to holder.
 
 use crate::activity::{self, Span, What};
 use crate::windows::{Hold, Seen, Window};
@@ -7,12 +7,13 @@ use lock_analysis::labels::{Labels, function_name};
 use schema::slow_calls::{Cause, LinkRow};
 use std::collections::BTreeMap;
 
-/// Links of a chain.
+/// Maximum number of links in a chain.
 const LINKS: usize = 6;
-/// Ticks before a wait in which a hold may have ended that made it one: the lock was tried, then the clock read.
+/// Ticks before a wait in which the hold that caused it may have ended: the lock is tried first, and the clock is read after
+/// that.
 const BEFORE: u64 = 3000;
 
-/// Who kept another one waiting.
+/// The thread that kept another one waiting.
 struct Turns {
     how: &'static str,
     thread: Source,
@@ -30,7 +31,7 @@ pub struct Chains<'a> {
 }
 
 impl Chains<'_> {
-    /// Why this thread waited for a lock or a condition from then to then.
+    /// Why this thread waited for a lock or a condition from `from` to `to`.
     pub fn of(&self, waiter: Source, what: What, lock: u64, from: u64, to: u64) -> Vec<LinkRow> {
         let mut links = Vec::new();
         let mut next = Some((waiter, what, lock, from, to));
@@ -55,8 +56,8 @@ impl Chains<'_> {
         links
     }
 
-    /// Who had Python's lock while this thread waited for it, the longest first, and what they did. Who drops it signals its
-    /// condition: until then, from when the one before did, it was its own.
+    /// The threads that had Python's lock while this thread waited for it, the longest first, and what they did. A thread
+    /// that drops it signals its condition, so a thread had it from the previous signal to its own.
     pub fn of_gil(&self, waiter: Source, lock: u64, from: u64, to: u64, most: usize) -> Vec<LinkRow> {
         let mut drops: Vec<(u64, Source)> = self
             .window
@@ -82,7 +83,7 @@ impl Chains<'_> {
         all.iter().take(most).map(|t| self.link(lock, t).0).collect()
     }
 
-    /// What a thread did in its turns; the kind of most of that, and its longest piece.
+    /// The row of a thread's turns, the kind of most of their time, and the longest piece of that kind.
     fn link(&self, lock: u64, turns: &Turns) -> (LinkRow, Option<What>, Option<activity::Piece>) {
         let &Turns { how, thread, ticks, times, from, to } = turns;
         let spans = self.window.spans.get(&thread).map_or(&[][..], Vec::as_slice);
@@ -119,7 +120,7 @@ impl Chains<'_> {
         })
     }
 
-    /// Who had the lock for the most of that time, and the longest turn of it.
+    /// The thread that had the lock for most of that time, and its longest turn.
     fn holder(&self, waiter: Source, lock: u64, from: u64, to: u64) -> Option<Turns> {
         let share = |h: &Hold| to.min(h.released).saturating_sub(from.max(h.taken));
         let mut of: BTreeMap<(u32, i32), (u64, u64, &Hold)> = BTreeMap::new();
@@ -141,14 +142,14 @@ impl Chains<'_> {
         Some(Turns { how: "held", thread: h.thread, ticks, times, from: begin, to: end })
     }
 
-    /// How long of a wait nobody held the lock; `None` where no hold of it is known, or not all are.
+    /// How long of a wait no thread held the lock; `None` if no hold in it is known, or not all are.
     pub fn free(&self, waiter: Source, lock: u64, from: u64, to: u64) -> Option<u64> {
         let span = |h: &Hold| Span { from: h.taken, to: h.released, what: What::Lock, of: lock };
         let held: Vec<Span> = self.holds(waiter, lock, from, to).map(span).collect();
         (!held.is_empty() && !self.window.is_cut()).then(|| activity::shares(from, to, &held).rest)
     }
 
-    /// Who signalled last before the wait was over: what it did until then kept the other waiting.
+    /// The last thread that signalled before the wait ended: its work until then kept the waiter waiting.
     fn waker(&self, waiter: Source, lock: u64, from: u64, to: u64) -> Option<Turns> {
         let before = |at: u64| at >= from && at <= to.saturating_add(BEFORE);
         let signals = self.window.signals.iter().filter(|s| s.lock == lock && s.thread != waiter && before(s.at));
@@ -157,14 +158,14 @@ impl Chains<'_> {
         Some(Turns { how: "signalled", thread: s.thread, ticks: end - from, times: 1, from, to: end })
     }
 
-    /// The call that the thread was in for the most of a time.
+    /// The call that the thread was in for most of a time.
     fn call(&self, thread: Source, from: u64, to: u64) -> Option<String> {
         let calls = self.window.calls.iter().filter(|c| c.thread == thread && c.began <= to && c.ended >= from);
         let most = calls.max_by_key(|c| c.ended.min(to).saturating_sub(c.began.max(from)))?;
         Some(function_name(most.function))
     }
 
-    /// A driver call of another thread's that went on at the same time for the most of it.
+    /// Another thread's driver call that ran at the same time for the largest part of it.
     pub fn meanwhile(&self, thread: Source, from: u64, to: u64) -> Option<LinkRow> {
         let all = self.window.spans.iter().filter(|(other, _)| **other != thread);
         let calls = all.flat_map(|(other, spans)| spans.iter().map(move |s| (*other, s)));
@@ -172,7 +173,7 @@ impl Chains<'_> {
         let (other, s) =
             calls.filter(|(_, s)| s.what == What::Driver).max_by_key(|(other, s)| (share(s), other.tid))?;
         let ticks = share(s);
-        // Less is a coincidence.
+        // A smaller part is a coincidence.
         (ticks >= (to - from) / 2 && ticks > 0).then(|| LinkRow {
             pid: self.labels.recording.pid(other.process),
             tid: other.tid,

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use tape::event::{self, Event};
 use tape::fault::MAJOR;
 
-/// Faults of a thread that are remembered: the latest, half a gigabyte of small pages.
+/// Maximum number of remembered faults of a thread, the latest ones: half a gigabyte of small pages.
 const MOST: usize = 1 << 17;
 
-/// What a thread waited in the faults of an event.
+/// The times that a thread spent in the faults of an event.
 pub fn spans<'e>(e: &Event<'e>, faults: &'e [u8]) -> impl Iterator<Item = Span> + 'e {
     let of = u64::from(e.head.flags & MAJOR);
     event::faults(e.head.tsc, faults).map(move |(from, to)| Span { from, to, what: What::Fault, of })
@@ -18,7 +18,7 @@ pub fn spans<'e>(e: &Event<'e>, faults: &'e [u8]) -> impl Iterator<Item = Span> 
 #[derive(Debug, Default)]
 pub struct Faults {
     spans: VecDeque<Span>,
-    /// Until then some are forgotten.
+    /// Some faults before this time are forgotten.
     forgotten: u64,
 }
 
@@ -31,8 +31,8 @@ impl Faults {
         self.spans.push_back(span);
     }
 
-    /// Those of a call that ended go to `out`, later ones stay: an event may have faults of several calls. Whether none was
-    /// forgotten.
+    /// Moves the faults of a call that ended to `out`; later ones stay, because an event may have faults of several calls.
+    /// Returns whether none of the call's faults was forgotten.
     pub fn of_call(&mut self, began: u64, ended: u64, out: &mut Vec<Span>) -> bool {
         out.extend(self.spans.iter().filter(|s| s.to > began && s.from < ended));
         self.spans.retain(|s| s.to > ended);

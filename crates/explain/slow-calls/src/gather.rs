@@ -1,4 +1,4 @@
-//! The walk over all calls: what their time is put down to, and which lost the most.
+//! The walk over all calls: the causes of their time, and the calls that lost the most time.
 
 use crate::Wanted;
 use crate::activity::{self, Span, What};
@@ -27,26 +27,26 @@ use std::collections::HashSet;
 use tape::call::{self, CallBody, Class, Function};
 use tape::event::{Body, Event};
 
-/// What of a thread is remembered until its call ends.
+/// Maximum number of items that are remembered of a thread until its call ends.
 const PENDING: usize = 1 << 16;
-/// Kernels and graphs that are known to have been launched.
+/// Maximum number of kernels and graphs that are remembered as launched.
 const LAUNCHED: usize = 1 << 20;
-/// Kinds of calls and graphs that are told apart.
+/// Maximum number of kinds of calls, and of graphs, that are counted separately.
 const KINDS: usize = 1 << 16;
-/// Calls that had not returned, told one by one.
+/// Maximum number of unreturned calls that are listed one by one.
 const UNFINISHED: usize = 10;
-/// Places that copy pageable memory.
+/// Maximum number of places that copy pageable memory.
 const SITES: usize = 1 << 12;
-/// Launches and copies with which a process begins.
+/// Number of launches and copies with which a process begins.
 pub const STARTING: u64 = 1000;
-/// Nobody knows yet what is usual: seconds.
+/// The usual time before enough calls were seen, in seconds.
 const USUAL_AT_FIRST: f64 = 10e-6;
-/// Seconds beyond the usual by which a call counts as slowed down by a full ring, with others beside it.
+/// Seconds beyond the usual for a call to count as slowed down by a full ring, if the calls before it were slow, too.
 const SLOWED: f64 = 3e-6;
-/// Bytes a second that the CPU and the engine move at least when memory is pageable.
+/// Minimum rate at which the CPU and the engine move pageable memory, in bytes a second.
 const PAGEABLE: f64 = 3e9;
 
-/// A call that is to be explained by itself.
+/// A call to be explained individually.
 #[derive(Clone, Debug)]
 pub struct Chosen {
     pub source: Source,
@@ -57,7 +57,7 @@ pub struct Chosen {
     pub spans: Vec<Span>,
     pub pageable_bytes: u64,
     pub host_functions: u64,
-    /// The kernels and copies that it waited for, where the GPU's times were recorded.
+    /// The kernels and copies that it waited for, if the GPU's times were recorded.
     pub waited: Option<Waited>,
 }
 
@@ -67,17 +67,17 @@ pub struct Sum {
     pub ticks: u64,
     pub calls: u64,
     pub longest: u64,
-    /// Of the time in which a process begins.
+    /// The part from the time in which a process begins.
     pub starting: u64,
 }
 
-/// From where pageable memory is copied.
+/// A place that copies pageable memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pageable {
     pub calls: u64,
     pub bytes: u64,
     pub ticks: u64,
-    /// When it was last.
+    /// Time of the last copy.
     pub last: u64,
 }
 
@@ -86,18 +86,19 @@ pub struct Gathered {
     pub calls: u64,
     pub slow: u64,
     pub sums: [Sum; CAUSES.len()],
-    /// What lost the most first.
+    /// The largest loss first.
     pub chosen: Vec<Chosen>,
-    /// Calls that waited for the GPU as long as a slow one loses: how many, and those that waited the longest. None without the GPU's times.
+    /// Calls that waited for the GPU as long as a slow call loses: how many, and the longest ones. None without the GPU's
+    /// times.
     pub long_waits: u64,
     pub waits: Vec<Chosen>,
     /// By process, place and function.
     pub pageable: FastMap<(u32, u64, u16), Pageable>,
     pub driver_names: Names,
-    /// Calls that did more than was remembered.
+    /// Calls with more activity than is remembered.
     pub cut: u64,
     pub has_sources: bool,
-    /// Calls whose thread, or the recording, ended in them: how many, and the first of them.
+    /// Calls that had not returned when their thread, or the recording, ended: how many, and the first of them.
     pub unfinished: u64,
     pub first_unfinished: Vec<(Source, u16, CallBody, u64)>,
     /// Waits for Python's lock between calls, and the longest of them.
@@ -109,13 +110,13 @@ pub struct Gathered {
 #[derive(Debug, Default)]
 struct Doing {
     spans: Vec<Span>,
-    /// What the call that it is in has submitted: on which channels, and what was moved.
+    /// The submissions of its current call: their channels, and the moved bytes.
     channels: Vec<usize>,
     moved: Vec<Moved>,
     faults: Faults,
     /// When its last call ended.
     ended: Option<u64>,
-    /// Of the last eight calls, those that were slower than usual.
+    /// One bit for each of the last eight calls: whether it was slower than usual.
     slowed: u8,
     cut: bool,
 }
@@ -123,7 +124,7 @@ struct Doing {
 #[derive(Debug, Default)]
 struct Process {
     launched: u64,
-    /// Functions of the host's by stream, since that was last empty.
+    /// Host functions by stream, since the stream was last empty.
     host_functions: FastMap<u64, u64>,
     /// Where and when events were last recorded.
     events: FastMap<u64, (u64, u64)>,
@@ -148,7 +149,7 @@ pub struct Gather<'a> {
     out: Gathered,
 }
 
-/// In the order of what was lost, or waited; of two alike the earlier one is the greater.
+/// Ordered by lost or waited time; of two equal ones, the earlier one is greater.
 struct ByLoss {
     lost: u64,
     call: Chosen,
@@ -260,11 +261,11 @@ impl<'a> Gather<'a> {
         let pageable_bytes = if is_pageable(function, c, &moved) { c.size } else { 0 };
         let wait = function.and_then(|f| self.wait(thread, f, c, pageable_bytes > 0));
         let waited = self.runs.zip(wait).map(|(runs, wait)| {
-            // (Asleep or on a CPU is all the same. Of a copy, what it does with other threads is not.)
+            // (It makes no difference whether the thread sleeps or spins. For a copy, its waits for other threads do matter.)
             let waits_only = class == Some(Class::Synchronize);
             spans.retain(|s| s.what != What::Asleep && !(waits_only && s.what == What::Condition));
             let waited = runs.spans(&wait, c.began, ended, &mut spans);
-            // Until the last of them has ended, a thread that has no CPU misses nothing.
+            // While the last of them has not ended, a thread without a CPU loses no time.
             for s in spans.iter_mut().filter(|s| waits_only && matches!(s.what, What::Preempted | What::Fault)) {
                 s.from = s.from.max(waited.last);
             }
@@ -276,7 +277,7 @@ impl<'a> Gather<'a> {
         process.launched += u64::from(class.is_some_and(Class::is_guarded));
         let host_functions = self.after(thread, function, c);
         if host_functions > 0 {
-            // What stood in the queue waited for them.
+            // Kernels and copies in the queue waited for the host functions.
             spans.retain(|s| !matches!(s.what, What::Beside | What::Queue));
         }
         let shares = activity::shares(c.began, ended, &spans);
@@ -324,7 +325,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// What the call waits for, if it is there to wait for the GPU.
+    /// What the call waits for, if its purpose is to wait for the GPU.
     fn wait(&self, thread: Source, f: &Function, c: &CallBody, is_pageable: bool) -> Option<Wait> {
         let stream = kernels::stream(c.stream, thread.tid);
         let all = Wait { process: thread.process, stream: None, until: c.began, own: None };
@@ -341,7 +342,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// How long such calls are on a CPU. One that is known to be slow teaches nothing.
+    /// How long such calls usually run on a CPU. A call that is known to be slow is not counted.
     fn usual(&mut self, number: u16, c: &CallBody, rest: u64, is_slow: bool) -> u64 {
         let at_first = (USUAL_AT_FIRST * self.hz) as u64;
         let is_graph = call::function(number).is_some_and(|f| f.class == Class::GraphLaunch);
@@ -364,7 +365,7 @@ impl<'a> Gather<'a> {
             && self.launched.insert((process, object))
     }
 
-    /// One of its channels may be full, and the seven calls before it were slowed down as well.
+    /// One of its channels may be full, and the seven calls before it were slowed down, too.
     fn ring_is_full(&mut self, thread: Source, rest: u64, usual: u64, channels: &[usize]) -> bool {
         let slowed = rest.saturating_sub(usual) > usual.max((SLOWED * self.hz) as u64);
         let Some(t) = self.threads.get_mut(&thread) else { return false };
@@ -372,7 +373,7 @@ impl<'a> Gather<'a> {
         t.slowed == u8::MAX && channels.iter().any(|channel| self.rings.may_be_full(*channel))
     }
 
-    /// What the call changes for those that follow. How many functions of the host's it had to wait for.
+    /// Updates the state for later calls. Returns how many host functions the call had to wait for.
     fn after(&mut self, thread: Source, function: Option<&Function>, c: &CallBody) -> u64 {
         let Some(f) = function else { return 0 };
         let process = thread.process;
@@ -431,15 +432,15 @@ impl<'a> Gather<'a> {
     }
 }
 
-/// Keeps a call if it is one of so many that lost the most.
+/// Keeps a call if it is among those that lost the most time.
 fn choose(all: &mut Largest<ByLoss>, lost: u64, call: impl FnOnce() -> Chosen) {
     if all.would_keep(|least| lost > least.lost) {
         all.add(ByLoss { lost, call: call() });
     }
 }
 
-/// When the thread waited for a lock, a condition or a semaphore, as an event has it. To be called with all events of locks, in
-/// order.
+/// The time for which a thread waited for a lock, a condition or a semaphore, according to an event. Must be called with all
+/// lock events, in order.
 pub fn waited(addresses: &mut Addresses, thread: Source, e: &Event<'_>) -> Option<Span> {
     let op = (e.head.flags >> 8) as u8;
     let (class, addr, result, to, wait) = match (Held::of(e), &e.body) {
@@ -526,7 +527,7 @@ impl Sink for Gather<'_> {
     }
 }
 
-/// What a driver call is called.
+/// The name of a driver call.
 pub fn driver_call_name(labels: &Labels<'_>, thread: Source, tsc: u64, call: &Call<'_>, branch: &Branch) -> String {
     let clock = decode::rows::clock(labels.recording);
     let row = decode::driver_call(labels.recording, thread, tsc, call, branch, &clock);

@@ -1,8 +1,8 @@
 //! When kernels and copies ran (`record --gpu-times`), and which of them a call waited for.
 //!
-//! A call waits for the kernels and copies of its stream, event or device that were submitted before and ended in it; one that copies, for its own copies, too.
-//! While one of them runs, the call waits for the engine; while none does, and one was submitted and did not start, for the queue. Where only bounds of a kernel
-//! are known, all of them count as running, and are marked. What is left is not known.
+//! A call waits for the kernels and copies of its stream, event or device that were submitted before it and ended in it. A call that copies also waits for its
+//! own copies. While one of them runs, the call waits for the engine. While none runs, and one was submitted but did not start, the call waits for the queue.
+//! If only bounds of a kernel are known, all the time between them counts as running, and is marked. The cause of the remaining time is not known.
 
 use crate::activity::{Span, What};
 use crate::names::Names;
@@ -17,23 +17,23 @@ use schema::operations::{GpuTime, Mode, Start};
 use tape::call::{self, CallBody};
 use tape::event::{Body, Event};
 
-/// Runs that are remembered, at most (48 bytes each).
+/// Maximum number of remembered runs (48 bytes each).
 const MOST: usize = 1 << 22;
-/// Runs of one call, at most.
+/// Maximum number of runs of one call.
 const OF_ONE: usize = 1 << 16;
-/// Copies and what they moved that are remembered of a thread until its call ends.
+/// Maximum number of copies and moves that are remembered of a thread until its call ends.
 const PENDING: usize = 1 << 16;
-/// Names of copies with their sizes; those of more sizes are named without.
+/// Maximum number of copies' names with sizes; further sizes are left out of the names.
 const SIZED: usize = 1024;
 /// Seconds by which a kernel may seem to end after the call that waited for it: the clocks are read to less than a microsecond.
 const SLACK: f64 = 5e-6;
-/// [`Span::of`] of a time in which nothing ran.
+/// [`Span::of`] of a time in which the GPU ran none of them.
 pub const NONE: u64 = u64::MAX - 1;
 
-/// The stream of a kernel, a copy or a call, as handles name it. Stream 2 is each thread's own.
+/// The stream of a kernel, a copy or a call, from its handle. Stream 2 is separate for each thread.
 pub fn stream(handle: u64, tid: i32) -> u64 {
     match handle {
-        // The legacy default stream by its other name.
+        // The legacy default stream's other handle.
         1 => 0,
         2 => 2 | u64::from(tid as u32) << 32,
         handle => handle,
@@ -46,21 +46,21 @@ pub struct Wait {
     pub process: u32,
     /// `None`: all streams.
     pub stream: Option<u64>,
-    /// What was submitted until then.
+    /// The call waits for submissions up to this time.
     pub until: u64,
-    /// The thread whose submissions after that it waits for, too: they are its own.
+    /// The thread whose later submissions the call waits for, too: they are the call's own.
     pub own: Option<i32>,
 }
 
-/// A kernel or a copy that ran, times as time stamps.
+/// A run of a kernel or a copy, with times as time stamps.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     rung: u64,
-    /// The start; of one with bounds the earliest.
+    /// The start, or the earliest possible start if only bounds are known.
     from: u64,
     to: u64,
     stream: u64,
-    /// How long its stream ran nothing before it was submitted; 0 where that is not known.
+    /// How long its stream was idle before this was submitted; 0 if that is not known.
     idle: u64,
     tid: i32,
     /// Its number among the names, of which there are fewer.
@@ -75,7 +75,7 @@ const _: () = assert!(size_of::<Run>() == 48);
 struct Process {
     /// In the order of their ends.
     runs: Vec<Run>,
-    /// The earliest start of a run and all after it.
+    /// For each run, the earliest start of it and all later ones.
     earliest: Vec<u64>,
 }
 
@@ -103,7 +103,7 @@ struct Pending {
     copies: Vec<usize>,
 }
 
-/// What is known of the kernels and copies that a call waited for.
+/// The kernels and copies that a call waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
     pub kernels: u64,
@@ -113,17 +113,17 @@ pub struct Waited {
     pub longest_name: u64,
     pub longest_is_copy: bool,
     pub behind: Option<Behind>,
-    /// How long the stream of the first one ran nothing before that was submitted.
+    /// How long the stream of the first one was idle before that one was submitted.
     pub idle: u64,
     pub idle_name: u64,
     pub idle_is_copy: bool,
     /// When the last of them ended.
     pub last: u64,
-    /// There were more than are looked at.
+    /// There were more than the limit.
     pub is_cut: bool,
 }
 
-/// The kernel that waited the longest for a copy before it in its stream, of a call.
+/// The kernel of a call that waited longest for a copy before it in its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behind {
     pub ticks: u64,
@@ -132,7 +132,7 @@ pub struct Behind {
 }
 
 impl Runs {
-    /// `None` where times were not asked for.
+    /// `None` if times were not requested.
     pub fn of(r: &Recording) -> Result<Option<Runs>, InsightError> {
         if !r.header().gpu_times {
             return Ok(None);
@@ -179,7 +179,7 @@ impl Runs {
         self.names.number(sized)
     }
 
-    /// Where it is among the runs of its process.
+    /// Returns its index among the runs of its process.
     fn add(&mut self, at: &At<'_>, gpu: &GpuTime, is_copy: bool, name: impl FnOnce(&mut Runs) -> u64) -> Option<usize> {
         if self.kept >= MOST {
             self.left_out += 1;
@@ -198,7 +198,7 @@ impl Runs {
         Some(runs.len() - 1)
     }
 
-    /// A call ended: what it copied is known, and with that whether the program's memory is pageable.
+    /// A call has ended. Its copies are known now, and therefore whether the program's memory is pageable.
     fn call(&mut self, thread: Source, number: u16, c: &CallBody) {
         let Some(pending) = self.pending.get_mut(&thread) else { return };
         let (moved, copies) = (std::mem::take(&mut pending.moved), std::mem::take(&mut pending.copies));
@@ -213,7 +213,7 @@ impl Runs {
         }
     }
 
-    /// Appends to `spans` what the kernels and copies did that a call waited for from `began` to `ended`.
+    /// Appends to `spans` the activity of the kernels and copies that a call waited for from `began` to `ended`.
     pub fn spans(&self, wait: &Wait, began: u64, ended: u64, spans: &mut Vec<Span>) -> Waited {
         let mut all = Waited::default();
         let Some(p) = self.of.get(&wait.process) else { return all };
@@ -270,7 +270,7 @@ impl Runs {
     }
 }
 
-/// For how long of a call a kernel waited for a copy, if it was submitted after it and before it had ended.
+/// How long of a call a kernel waited for a copy, if the kernel was submitted after the copy and before the copy ended.
 fn behind(copy: &Run, kernel: &Run, began: u64, ended: u64) -> Option<Behind> {
     let ticks = copy.to.min(ended).saturating_sub(copy.from.max(kernel.rung).max(began));
     let (kernel_name, copy_name) = (kernel.name.into(), copy.name.into());

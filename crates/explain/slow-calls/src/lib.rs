@@ -1,11 +1,11 @@
-//! Why calls of CUDA's took long: each moment of each call is put down to one cause, by what the tape has of it.
+//! Why CUDA calls took long: each moment of each call is assigned to one cause, from the events on the tape.
 //!
-//! The tape is walked for its locks and threads (`lock-analysis`), for the calls ([`gather`]: where the time of all of them went,
-//! and which lost the most), and for what other threads did during those ([`windows`]). Memory grows with the kinds of calls, not with
-//! the calls; where the GPU's times were recorded ([`kernels`]), with the kernels and copies up to a limit.
+//! The tape is walked first for its locks and threads (`lock-analysis`), then for the calls ([`gather`]: the causes of all their time,
+//! and which lost the most), then for what other threads did during the latter ([`windows`]). Memory grows with the kinds of calls,
+//! not with the calls. If the GPU's times were recorded ([`kernels`]), it also grows with the kernels and copies, up to a limit.
 //!
-//! Invariants: the parts of a call add up to all of it; what no event explains is called unknown. As for `decode`, no tape makes
-//! this panic, whatever its bytes.
+//! Invariants: the parts of a call add up to all of it, and time that no event explains is called unknown. As for `decode`, no tape
+//! makes this panic, whatever its bytes.
 
 mod activity;
 mod between;
@@ -32,24 +32,24 @@ use schema::slow_calls::Why;
 use schema::symbols::Places;
 use windows::Windows;
 
-/// Which calls to explain one by one.
+/// Which calls to explain individually.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
-    /// So many of those that lost the most.
+    /// Number of calls to explain, of those that lost the most time.
     pub worst: usize,
     /// The calls with this number in their thread, instead.
     pub number: Option<u32>,
-    /// Of this function alone.
+    /// Only calls of this function.
     pub function: Option<String>,
-    /// Of this thread alone.
+    /// Only calls of this thread.
     pub thread: Option<i32>,
     /// Calls that lost this or more count as slow.
     pub slow_from_ns: u64,
-    /// Those of the time in which a process begins, too.
+    /// Also calls from the time in which a process begins.
     pub starting: bool,
 }
 
-/// What is known of the calls, and what the names of places in it stand for. `None` for a recording without calls.
+/// The explanation of the calls, and the places that its names refer to. `None` for a recording without calls.
 ///
 /// # Errors
 /// The recording cannot be read.

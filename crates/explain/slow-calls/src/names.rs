@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// Names that are told apart; a program makes some hundred different driver calls, and has some hundred kernels.
+/// Maximum number of separate names; a program makes some hundred different driver calls, and has some hundred kernels.
 const MOST: usize = 4096;
 
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl Names {
         number
     }
 
-    /// `None` for one that came not yet.
+    /// `None` for a name that was not added.
     pub fn known(&self, name: &str) -> Option<u64> {
         self.of.get(name).copied()
     }

@@ -5,12 +5,12 @@ use decode::Source;
 use lock_analysis::fast_map::FastMap;
 use tape::switch::switch_flags;
 
-/// Threads that are off CPU: since when, whether another one took it, and which.
+/// Threads that are off CPU: since when, whether they were preempted, and the thread that has the CPU.
 #[derive(Debug, Default)]
 pub struct OffCpu(FastMap<Source, (u64, bool, i32)>);
 
 impl OffCpu {
-    /// A context switch of a thread. Its time off CPU, if it is over with it.
+    /// Takes a context switch of a thread. Returns its time off CPU, if the switch ends that.
     pub fn event(&mut self, thread: Source, flags: u16, tsc: u64, other: i32) -> Option<Span> {
         if flags & switch_flags::OUT != 0 {
             self.0.insert(thread, (tsc, flags & switch_flags::PREEMPTED != 0, other));

@@ -1,9 +1,10 @@
-//! Whether what a call moved is pageable memory, by what the engine did for it.
+//! Whether the memory that a call moved is pageable, inferred from the engine's commands.
 
 use pushbuf::ops::{Op, Purpose, What as Did};
 use tape::call::{CallBody, Function};
 
-/// CUDA moves so many bytes from pinned memory in its commands (docs/results/act.md): below, pinned and pageable look alike.
+/// CUDA moves up to this many bytes from pinned memory in its commands (docs/results/act.md): below, pinned and
+/// pageable memory look alike.
 const INLINE: u64 = 24 << 10;
 
 /// Bytes that one command moved.
@@ -15,7 +16,7 @@ pub struct Moved {
 }
 
 impl Moved {
-    /// `None` for what moves none of the program's bytes.
+    /// `None` for a command that moves none of the program's bytes.
     pub fn of(op: &Op) -> Option<Moved> {
         match &op.what {
             Did::Copy(c) => Some(Moved { src: Some(c.src), dst: c.dst, is_inline: false }),
@@ -25,7 +26,8 @@ impl Moved {
     }
 }
 
-/// Whether the bytes went through memory of CUDA's own, because the program's is not pinned. False where that is not known.
+/// Whether the bytes were moved through CUDA's own memory, because the program's is not pinned. False if that is not
+/// known.
 pub fn is_pageable(function: Option<&Function>, c: &CallBody, moved: &[Moved]) -> bool {
     let moves_between_addresses = function.is_some_and(|f| f.source_at().is_some());
     if !moves_between_addresses || c.source == 0 || c.size <= INLINE {
@@ -61,11 +63,11 @@ mod tests {
             assert!(is(number, &from_device, &[engine(device, staging)]));
             assert!(!is(number, &from_device, &[engine(device, host)]));
         }
-        // In CUDA's commands: above what it moves so from pinned memory.
+        // In CUDA's commands: more bytes than it moves that way from pinned memory.
         let c = CallBody { size: 64 << 10, ..to_device };
         assert!(is(13, &c, &[inline(device)]));
         assert!(!is(13, &CallBody { size: INLINE, ..c }, &[inline(device)]));
-        // Nothing was seen of it, an older recording, a copy of rows, a write that is none of its own.
+        // No move was seen; an older recording; a copy of rows; a write that is not a copy's.
         assert!(!is(13, &to_device, &[]));
         assert!(!is(13, &CallBody { source: 0, ..to_device }, &[engine(staging, device)]));
         assert!(!is(22, &to_device, &[engine(staging, device)]));

@@ -1,4 +1,4 @@
-//! What the time of a call is put down to, once it is known what filled it.
+//! The causes of a call's time, from the activities in it.
 
 use crate::activity::{Shares, What};
 use schema::slow_calls::Cause;
@@ -46,7 +46,7 @@ impl Parts {
         self.0[cause as usize]
     }
 
-    /// What is not by design.
+    /// Time that is not by design.
     pub fn lost(&self) -> u64 {
         self.each().filter(|(cause, _)| !cause.is_by_design()).map(|(_, ticks)| ticks).sum()
     }
@@ -56,28 +56,28 @@ impl Parts {
         WAITS.iter().map(|cause| self.get(*cause)).sum()
     }
 
-    /// The largest part of that.
+    /// The largest part of that time.
     pub fn waits_for(&self) -> Option<Cause> {
         WAITS.into_iter().filter(|cause| self.get(*cause) > 0).max_by_key(|cause| self.get(*cause))
     }
 
-    /// The largest part of what was lost.
+    /// The largest part of the lost time.
     pub fn cause(&self) -> Option<Cause> {
         let lost = self.each().filter(|(cause, _)| !cause.is_by_design());
         lost.max_by_key(|(_, ticks)| *ticks).map(|(cause, _)| cause)
     }
 }
 
-/// What else is known of a call.
+/// Further facts about a call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct About {
-    /// The kernel, or the graph as it is, was not launched before.
+    /// The kernel, or this version of the graph, was not launched before.
     pub is_first: bool,
-    /// So long the CPU and the engine may take for what it moved from or to pageable memory, ticks; 0 if it did not.
+    /// How long the CPU and the engine may take for the pageable memory that it moved, in ticks; 0 if it moved none.
     pub pageable: u64,
-    /// Its channel's ring may be full, and calls beside it were as slow.
+    /// Its channel's ring may be full, and the calls before it were as slow.
     pub ring_is_full: bool,
-    /// There were functions of the host's in what it waits for.
+    /// The work that it waits for included host functions.
     pub host_functions: bool,
     /// Ticks on a CPU that are usual for its kind.
     pub usual: u64,
@@ -112,13 +112,13 @@ impl Parts {
                 p.add(Cause::Gpu, asleep + rest - pageable);
             }
             _ => {
-                // Calls of a kind differ. What nothing explains is more than twice the usual.
+                // Calls of one kind differ. Without an explanation, only time beyond twice the usual counts as lost.
                 let explained = about.pageable > 0 || about.is_first || about.ring_is_full;
                 let own = rest.min(if explained { about.usual } else { about.usual.saturating_mul(2) });
                 let beyond = rest - own;
                 p.add(Cause::Usual, own);
                 if about.pageable > 0 {
-                    // (Where it is longer, it waited for what was in the stream before it.)
+                    // (The rest of a longer call waited for earlier work in the stream.)
                     let pageable = about.pageable.min(beyond + asleep);
                     p.add(Cause::Pageable, pageable);
                     p.add(Cause::Gpu, beyond + asleep - pageable);

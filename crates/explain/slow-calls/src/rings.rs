@@ -1,18 +1,18 @@
-//! How much may lie in a channel's ring: what was submitted since it was last known to be empty.
+//! The maximum number of entries in a channel's ring: those submitted since it was last known to be empty.
 
 use lock_analysis::fast_map::FastMap;
 use std::collections::BTreeSet;
 
-/// Streams of a process that are told apart.
+/// Maximum number of streams that are tracked.
 const STREAMS: usize = 1 << 16;
 
-/// Of one channel.
+/// The ring of one channel.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ring {
     process: u32,
     /// Entries that it has room for; 0 if that is not known.
     room: u64,
-    /// Entries since it was empty, or more than are left of them.
+    /// Entries since it was empty: an upper bound of those that are left.
     since: u64,
 }
 
@@ -36,7 +36,7 @@ impl Rings {
         }
     }
 
-    /// All that this stream of the process had submitted is done; `None`: all of the process.
+    /// All submissions of this stream of the process are done; `None`: all submissions of the process.
     pub fn emptied(&mut self, process: u32, stream: Option<u64>) {
         match stream {
             None => self.of.values_mut().filter(|r| r.process == process).for_each(|r| r.since = 0),
@@ -50,8 +50,8 @@ impl Rings {
         }
     }
 
-    /// It can be that the channel's ring is full: as many entries were submitted as it has room for, a sixteenth left out, for the CPU
-    /// may have waited for room before it wrote its own.
+    /// Whether the channel's ring may be full: it has as many entries as its room, minus a sixteenth, because the CPU may have waited
+    /// for room before it wrote its own.
     pub fn may_be_full(&self, channel: usize) -> bool {
         self.of.get(&channel).is_some_and(|r| r.room > 0 && r.since >= r.room - r.room / 16)
     }

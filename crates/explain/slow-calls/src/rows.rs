@@ -19,7 +19,7 @@ use schema::symbols::Symbols;
 use tape::call::CallBody;
 use tape::fault::scope;
 
-/// Locks, driver calls or threads that are named of one part.
+/// Maximum number of locks, driver calls or threads that are named for one part.
 const NAMED: usize = 3;
 
 pub fn why(
@@ -116,7 +116,7 @@ pub fn why(
             what => format!("{}: {what}", s.reason),
         }),
         calls: g.calls,
-        // (So that the parts add up to it, rounded as they are.)
+        // (The sum of the rounded parts, so that the printed parts add up to it.)
         ns: causes.iter().fold(0u64, |all, c| all.saturating_add(c.ns)),
         slow_from_ns: wanted.slow_from_ns,
         slow: g.slow,

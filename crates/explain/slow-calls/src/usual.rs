@@ -1,26 +1,27 @@
-//! What calls of a kind take when nothing is in their way.
+//! The usual time of calls of one kind, without delays.
 
 use decode::histogram::Histogram;
 
-/// Calls before the first guess by the distribution.
+/// Number of calls before the first estimate from the distribution.
 const FEW: u64 = 16;
-/// Calls between two guesses.
+/// Number of calls between two estimates.
 const AGAIN: u64 = 64;
 
-/// Of the calls of one kind: how long they were on a CPU with nothing known to be in the way.
+/// Times on a CPU of the calls of one kind, in which no delay is known.
 #[derive(Debug, Default)]
 pub struct Usual {
     seen: Histogram,
     calls: u64,
     least: u64,
-    /// One call in ten is below.
+    /// The 10th percentile.
     tenth: u64,
 }
 
 impl Usual {
-    /// What would be usual, by the calls so far; `fallback` before there are some.
+    /// The usual time, from the calls so far; `fallback` before the first one.
     ///
-    /// One in ten, not one in two: where most calls wait for a full ring, the middle one does, too.
+    /// The 10th percentile, not the median: if most calls wait for a full ring, the median does,
+    /// too.
     pub fn of(&self, fallback: u64) -> u64 {
         match self.calls {
             0 => fallback,
@@ -29,7 +30,7 @@ impl Usual {
         }
     }
 
-    /// A call was so long on a CPU.
+    /// Adds a call's time on a CPU.
     pub fn add(&mut self, ticks: u64) {
         self.seen.add(ticks);
         self.least = if self.calls == 0 { ticks } else { self.least.min(ticks) };

@@ -1,4 +1,4 @@
-//! What a wait for the GPU is made of, and what would shorten it.
+//! The parts of a wait for the GPU, and what would shorten it.
 
 use crate::activity::{self, What};
 use crate::gather::Chosen;
@@ -6,7 +6,7 @@ use crate::kernels::{Behind, NONE, Runs, Waited};
 use lock_analysis::labels::Labels;
 use schema::slow_calls::{Cause, OfRow};
 
-/// The kernels and copies behind a part of a call that waited for the GPU, the longest first. `None` for all other parts.
+/// The kernels and copies in a part of a call that waited for the GPU, the longest first. `None` for all other parts.
 pub fn of(labels: &Labels<'_>, c: &Chosen, cause: Cause, runs: Option<&Runs>) -> Option<Vec<OfRow>> {
     let (runs, waited) = (runs?, c.waited?);
     let row = |what: String, ticks, times, at_most| OfRow {
@@ -48,7 +48,7 @@ fn stood_behind(runs: &Runs, behind: &Behind) -> String {
     format!(": {} waited behind it in its stream", runs.names.name(behind.kernel))
 }
 
-/// What is known of the time that no kernel and no copy explains.
+/// A text for the time that no kernel and no copy explains.
 fn rest(waited: &Waited) -> &'static str {
     match (waited.kernels, waited.copies) {
         (0, 0) => "nothing that it waits for has a time: an inline write, or what was done before",
@@ -58,7 +58,8 @@ fn rest(waited: &Waited) -> &'static str {
     }
 }
 
-/// What would shorten a wait, and by how many ticks at most. `None` where nothing is known that it waited for.
+/// The change that would shorten a wait, and by how many ticks at most. `None` if no kernel or copy is known that it
+/// waited for.
 pub fn saving(labels: &Labels<'_>, c: &Chosen, runs: Option<&Runs>) -> Option<(String, u64)> {
     let (runs, w) = (runs?, c.waited.filter(|w| w.kernels + w.copies > 0)?);
     let queue = c.parts.get(Cause::Queue);
@@ -86,7 +87,7 @@ pub fn saving(labels: &Labels<'_>, c: &Chosen, runs: Option<&Runs>) -> Option<(S
         false => format!("the longest kernel that it waits for is {longest}"),
     };
     let all = [(queued, queue), (late, w.idle.min(queue + c.parts.get(Cause::Engine))), (engine, w.longest)];
-    // (Of two alike the first: it takes no change of a kernel.)
+    // (Of two equal savings the first, which needs no change of a kernel.)
     all.into_iter().rev().max_by_key(|(_, ticks)| *ticks).filter(|(_, ticks)| *ticks > 0)
 }
 

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use tape::event::{Body, Event};
 use tape::lock::{ended, op};
 
-/// Holds, signals, calls and times of each kind that are kept of one call's time.
+/// Maximum number of holds, signals, calls and times of each kind that are kept for one call's time.
 const KEPT: usize = 1 << 13;
 
 /// A lock that a thread had.
@@ -29,7 +29,7 @@ pub struct Hold {
     pub lock: u64,
     pub taken: u64,
     pub released: u64,
-    /// It had been released by `released`, perhaps before: it may have been in the way of a wait, if no other hold was.
+    /// It had been released by `released`, perhaps earlier. It may have delayed a wait, if no other hold did.
     pub late: bool,
 }
 
@@ -66,7 +66,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// More happened than is remembered.
+    /// More events happened than are remembered.
     pub fn is_cut(&self) -> bool {
         self.kept > KEPT * 4
     }
@@ -126,7 +126,7 @@ impl<'a> Windows<'a> {
         self.seen
     }
 
-    /// The windows that a time lies in, in part.
+    /// The windows that overlap with a time.
     fn each(&mut self, from: u64, to: u64, mut f: impl FnMut(&mut Window)) {
         let first = self.order.partition_point(|(_, latest, _)| *latest < from);
         for &(begin, _, i) in self.order.get(first..).unwrap_or_default() {
@@ -145,7 +145,7 @@ impl<'a> Windows<'a> {
         self.each(span.from, span.to, |w| w.spans.entry(thread).or_default().push(span));
     }
 
-    /// (There may be many: they have room of their own.)
+    /// (Faults may be numerous, so they have a separate limit.)
     fn fault(&mut self, thread: Source, span: Span) {
         let first = self.order.partition_point(|(_, latest, _)| *latest < span.from);
         for &(begin, _, i) in self.order.get(first..).unwrap_or_default() {

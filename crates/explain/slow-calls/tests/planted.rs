@@ -1,4 +1,4 @@
-//! Tapes of calls that are slow for a reason that is known, because it was written here.
+//! Tapes of calls that are slow for a known reason, because the tapes are written here.
 
 use decode::Recording;
 use proptest::prelude::*;
@@ -62,7 +62,7 @@ impl Thread {
         )
     }
 
-    /// A call of so many ticks, a microsecond behind the last one.
+    /// A call of so many ticks, a microsecond after the last one.
     fn call(mut self, function: u16, object: u64, ticks: u64) -> Thread {
         let began = self.now + US;
         (self.calls, self.now) = (self.calls + 1, began + ticks);
@@ -71,12 +71,12 @@ impl Thread {
         self.add(call::kind::CALL, function, now, &body)
     }
 
-    /// Past what a process begins with: the same kernel again and again.
+    /// After the time in which a process begins: the same kernel again and again.
     fn started(self) -> Thread {
         (0..1100).fold(self, |t, i| t.call(LAUNCH, 0x10, 5 * US + i % 7 * 10))
     }
 
-    /// Waits for a lock from then to then, and has it for so long.
+    /// Waits for a lock from `from` to `to`, and then holds it for `hold`.
     fn waits(self, addr: u64, from: u64, to: u64, hold: u64) -> Thread {
         let body = HoldBody { addr, wait: to - from, hold, ..HoldBody::default() };
         self.add(tape::lock::kind::HOLD, u16::from(op::MUTEX_LOCK) << 8, to + hold, &body)
@@ -87,7 +87,7 @@ impl Thread {
     }
 
     fn driver(self, from: u64, to: u64) -> Thread {
-        // A request that no driver has.
+        // No driver has this request.
         let body = IoctlBody { request: 0x1234, file: file::CTL, tsc_end: to, ..IoctlBody::default() };
         self.add(tape::event::kind::IOCTL, 0, from, &body)
     }
@@ -121,7 +121,7 @@ fn told_with(threads: &[(i32, Vec<u8>)], wanted: &Wanted) -> Option<Why> {
         w.events(0, *tid, bytes).unwrap();
     }
     w.end(&End::default()).unwrap();
-    // (A layout that is not known is refused: damaged bytes may say one.)
+    // (An unknown layout is refused, and damaged bytes may have one.)
     let why = slow_calls::why(&Recording::open(&path).unwrap(), wanted).ok()??.0;
     assert_eq!(why.causes.iter().fold(0u64, |all, c| all.saturating_add(c.ns)), why.ns, "{why:?}");
     for call in &why.worst {
@@ -152,17 +152,17 @@ fn a_program_that_only_launches_and_waits_for_the_gpu_has_no_slow_call() {
     assert_eq!(lost, 0, "{why:?}");
 }
 
-/// Who waits for the lock waits for a thread that waits for another lock, whose holder is in the driver.
+/// The waiter waits for a thread that waits for another lock, whose holder is in the driver.
 #[test]
 fn a_chain_of_holders_is_followed_to_its_end() {
     let a = Thread::default().begins().started();
     let at = a.now + US;
     let (ended, gil) = (at + 800 * US, 0x9000);
-    // The first waits for 0x8000, which the second has while it waits for what the third has.
+    // The first waits for 0x8000, which the second has while it waits for the third's lock.
     let a = a.waits(0x8000, at + US, ended - US, 10).call(LAUNCH, 0x10, 800 * US);
     let b =
         Thread::default().waits(gil, at - 5 * US, ended - 3 * US, US).waits(0x8000, at - 10 * US, at - 10 * US + 1, 0);
-    // (Its hold of 0x8000 is told at its release.)
+    // (Its hold of 0x8000 is recorded at its release.)
     let hold = HoldBody { addr: 0x8000, hold: ended - 2 * US - (at - 10 * US), ..HoldBody::default() };
     let b = b.add(tape::lock::kind::HOLD, u16::from(op::MUTEX_LOCK) << 8, ended - 2 * US, &hold);
     let mut c = Thread::default().begins().driver(at - 20 * US, ended - 4 * US);
@@ -183,7 +183,7 @@ fn a_chain_of_holders_is_followed_to_its_end() {
     );
 }
 
-/// A recording of waits only: when a hold began is not known, who it was and which call it made is.
+/// A recording of waits only: the begin of a hold is not known, but the holder and its call are.
 #[test]
 fn a_holder_whose_hold_began_at_an_unknown_time_is_named_with_its_call() {
     let a = Thread::default()
@@ -273,7 +273,7 @@ fn a_cpu_that_was_taken_away_is_told_from_one_that_was_given_up() {
     assert_eq!(why.worst[0].parts[0].of[0].what, "thread 99");
 }
 
-/// Faults of a thread, one after the other: how long after the one before it, and its ticks.
+/// Faults of a thread, one after the other: the time since the previous one, and its ticks.
 fn faults(t: Thread, tid: i32, flags: u16, from: u64, all: &[(u64, u64)]) -> Thread {
     let bytes: Vec<u8> = all
         .iter()
@@ -291,7 +291,7 @@ fn watched(scope: u32, steal: u32, why: &str) -> Thread {
     t
 }
 
-/// One event has faults of two calls and of the time between them; a major one is off CPU as well.
+/// One event has faults of two calls and of the time between them. A major one is off CPU, too.
 #[test]
 fn page_faults_are_put_down_to_the_calls_that_they_were_in() {
     let t = Thread::default().begins().started();
@@ -299,7 +299,7 @@ fn page_faults_are_put_down_to_the_calls_that_they_were_in() {
     let t = t.call(LAUNCH, 0x10, 200 * US);
     let second = t.now + US;
     let t = t.call(LAUNCH, 0x10, 300 * US);
-    // 100 of 1 us in the first call, one between, one of 80 us in the second.
+    // 100 of 1 us in the first call, one between the calls, one of 80 us in the second.
     let mut all = vec![(0, US); 100];
     all.push((at + 200 * US + 200 - (at + 10 * US + 100 * US), 500));
     all.push((second + 20 * US - (at + 200 * US + 700), 80 * US));
@@ -334,7 +334,7 @@ fn a_wait_for_pythons_lock_between_two_calls_is_named_with_who_had_it() {
     for i in 1..=3 {
         a = a.op(op::COND_TIMEDWAIT, GIL, 5000 * US, at + i * 5000 * US);
     }
-    // A condition that is the program's own, and waits after the last call.
+    // A wait for the program's own condition, and waits after the last call.
     a = a.op(op::COND_WAIT, 0x8000, 50 * US, at + 15_100 * US);
     a.now = at + 15_200 * US;
     let a = a.call(LAUNCH, 0x10, 5 * US);
@@ -407,7 +407,7 @@ fn what_nothing_explains_is_unknown_and_the_time_in_which_a_process_begins_is_le
     assert_eq!((one.worst.len(), one.worst[0].number, one.worst[0].cause), (1, 7, None));
 }
 
-/// Each launch is an entry of a ring for 64; after 100 that nobody waited for, all are as slow as the GPU.
+/// Each launch is an entry of a ring for 64. After 100 launches without a synchronisation, all are as slow as the GPU.
 #[test]
 fn launches_that_are_as_slow_as_the_gpu_behind_a_full_ring_are_put_down_to_it() {
     let channel = ChannelBody { slot: 0, class: 0xc86f, entries: 64, ..ChannelBody::default() };
@@ -441,7 +441,7 @@ fn a_call_in_which_its_thread_ended_is_named() {
     let t = Thread::default().begins().call(LAUNCH, 0x10, 5 * US);
     let body = CallBody { began: 50 * US, seq: 2, ..CallBody::default() };
     let t = t.add(call::kind::IN_CALL, SYNCHRONIZE, 900 * US, &body);
-    // Of a thread that has made no other call, too.
+    // Also in a thread that has made no other call.
     let other = Thread::default().add(call::kind::IN_CALL, LAUNCH, 800 * US, &CallBody { seq: 1, ..body });
     let why = told(vec![(1, t), (2, other)]);
     assert_eq!((why.unfinished, why.calls), (2, 3));
@@ -458,7 +458,7 @@ fn a_recording_without_calls_has_nothing_to_tell() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Whatever the bytes: no panic, and the parts add up.
+    /// For any bytes: no panic, and the parts add up.
     #[test]
     fn damaged_events_are_told_without_panic(at in proptest::collection::vec((0..20_000usize, any::<u8>()), 1..60)) {
         let t = Thread::default().begins();

@@ -1,4 +1,4 @@
-//! Waits for the GPU whose kernels and copies are known, because they were written here.
+//! Waits for the GPU whose kernels and copies are known, because the tapes are written here.
 
 #[path = "../../decode/tests/synthetic/mod.rs"]
 mod synthetic;
@@ -38,7 +38,7 @@ struct Program {
     numbers: u64,
     calls: u32,
     ends: Vec<u8>,
-    /// Words before the next launch.
+    /// Words to submit before the next launch.
     waits: Vec<u32>,
 }
 
@@ -63,7 +63,7 @@ impl Program {
         Program { t, numbers: 0, calls: 0, ends: Vec::new(), waits: Vec::new() }
     }
 
-    /// A kernel, submitted at a time; it ends at another, if that is known.
+    /// A kernel, submitted at `at`; it ends at `end`, if that is known.
     fn launch(&mut self, stream: u64, kernel: u64, at: u64, end: Option<u64>) {
         let call = self.calls + 1;
         self.t.call = RingBody { function: LAUNCH.into(), call, stream, object: kernel, kernel, ..RingBody::default() };
@@ -79,7 +79,7 @@ impl Program {
         self.numbers += 1;
     }
 
-    /// The next kernel's channel waits for what copies release.
+    /// Makes the next kernel's channel wait for the copies' release.
     fn wait_for_copies(&mut self) {
         let mut buffer = vec![0; 100];
         let mut w = Words::new(&mut buffer);
@@ -87,7 +87,7 @@ impl Program {
         self.waits = w.as_slice().to_vec();
     }
 
-    /// What a copy engine does of the call that comes next, from one time to another if those are known.
+    /// A copy engine's work for the next call, with its begin and end if they are known.
     fn engine(&mut self, function: u16, stream: u64, words: &[u32], at: u64, ran: Option<(u64, u64)>) {
         let call = self.calls + 1;
         self.t.call = RingBody { function: function.into(), call, stream, ..RingBody::default() };
@@ -102,7 +102,7 @@ impl Program {
         self.numbers += 2;
     }
 
-    /// A copy of pinned memory to the device, submitted at a time; the call does not wait for it.
+    /// A copy of pinned memory to the device, submitted at `at`; the call does not wait for it.
     fn copy(&mut self, stream: u64, mib: u32, at: u64, ran: Option<(u64, u64)>) {
         let words = copy(HOST_AT, DEVICE_AT, mib * MIB);
         self.engine(COPY_TO_DEVICE_ASYNC, stream, &words, at, ran);
@@ -160,7 +160,7 @@ fn ns(call: &SlowCall, cause: Cause) -> u64 {
     part(call, cause).map_or(0, |p| p.ns)
 }
 
-/// Times are read from two clocks and worked out: within 100 ns.
+/// Times are converted between two clocks: within 100 ns.
 fn near(ns: u64, expected: u64) -> bool {
     ns.abs_diff(expected) < 100
 }
@@ -184,14 +184,14 @@ fn a_long_kernel_is_named() {
     assert!(near(call.saves_ns.unwrap(), 9990 * US), "{call:?}");
 }
 
-/// Each runs for 0.5 us, and 1 us passes until the next one begins.
+/// Each runs for 0.5 us, and the next one begins 1 us later.
 #[test]
 fn many_short_kernels_stand_in_the_queue() {
     let mut p = Program::new(true);
     for i in 0..1000 {
         p.launch(STREAM, ADD, 1000 * US + i * US, Some(2000 * US + (i + 1) * 1500));
     }
-    // Another stream's, which the call does not wait for.
+    // In another stream, which the call does not wait for.
     p.launch(OTHER, GEMM, 2000 * US, Some(5000 * US));
     p.call(STREAM_SYNCHRONIZE, STREAM, 0, 2003 * US, 3500 * US);
     let why = p.why();
@@ -267,7 +267,7 @@ fn a_cpu_that_was_taken_away_counts_from_the_end_of_the_last_kernel() {
     assert!(near(ns(call, Cause::Preempted), 300 * US) && near(ns(call, Cause::Engine), 990 * US), "{call:?}");
 }
 
-/// The one before it in its stream has no end, so it may have begun much later than at its doorbell.
+/// The kernel before it in its stream has no end, so this one may have begun much later than at its doorbell.
 #[test]
 fn a_kernel_with_bounds_alone_counts_as_at_most() {
     let mut p = Program::new(true);
@@ -282,7 +282,7 @@ fn a_kernel_with_bounds_alone_counts_as_at_most() {
 
 #[test]
 fn each_way_to_wait_has_its_kernels() {
-    // Two streams; an event in the first behind its first kernel.
+    // Two streams, with an event in the first after its first kernel.
     let with = |function, stream, object, ended: u64| {
         let mut p = Program::new(true);
         p.launch(STREAM, ADD, 1000 * US, Some(2000 * US));
@@ -307,7 +307,7 @@ fn each_way_to_wait_has_its_kernels() {
 fn a_long_copy_is_named_with_its_bytes_and_direction() {
     let mut p = Program::new(true);
     p.copy(STREAM, 64, 1000 * US, Some((1005 * US, 6000 * US)));
-    // Another stream's, which the call does not wait for.
+    // In another stream, which the call does not wait for.
     p.copy(OTHER, 1, 1001 * US, Some((1005 * US, 9000 * US)));
     p.call(STREAM_SYNCHRONIZE, STREAM, 0, 1010 * US, 6003 * US);
     let why = p.why();
@@ -337,7 +337,7 @@ fn a_kernel_that_waits_behind_a_copy_is_told() {
     assert!(engine.contains(&copy) && engine.contains(&"gemm(int)"), "{engine:?}");
 }
 
-/// The CPU copies into memory of CUDA's own, from which the engine copies: 2 MiB at a time.
+/// The CPU copies into CUDA's own memory, from which the engine copies 2 MiB at a time.
 #[test]
 fn a_call_that_copies_pageable_memory_has_its_own_copies() {
     let mut p = Program::new(true);
@@ -432,7 +432,7 @@ fn without_the_gpus_times_nothing_changes() {
     assert!(!why.not_watched.iter().any(|w| w.contains("kernels ran")), "{why:?}");
 }
 
-/// Whatever the bytes: no panic, and the parts add up.
+/// For any bytes: no panic, and the parts add up.
 #[test]
 fn damaged_kernels_are_told_without_panic() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -459,7 +459,7 @@ fn damaged_kernels_are_told_without_panic() {
         let path = dir.path().join(format!("{round}.doorbell"));
         p.t.write(&path);
         let wanted = Wanted { worst: 10, number: None, function: None, thread: None, slow_from_ns: 1, starting: true };
-        // (A layout that is not known is refused.)
+        // (An unknown layout is refused.)
         let Ok(Some((why, _))) = slow_calls::why(&Recording::open(&path).unwrap(), &wanted) else { continue };
         assert_eq!(why.causes.iter().fold(0u64, |all, c| all.saturating_add(c.ns)), why.ns, "{why:?}");
         for call in why.worst.iter().chain(&why.waits) {
