@@ -1,6 +1,6 @@
 //! Tasks of a checkout that need more than cargo: `cargo xtask dist` makes the packages of a release.
 //!
-//! The invariant: a package is written only when everything that is in it was checked.
+//! The invariant: a package is written only after all its contents were checked.
 
 mod dist;
 

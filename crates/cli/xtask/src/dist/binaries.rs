@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Named with their versions: the linker is part of what decides the bytes.
+/// With exact versions, because the linker's version changes the bytes.
 const TOOLS: [&str; 2] = ["cargo-zigbuild==0.24.1", "ziglang==0.17.1"];
 
 /// cargo-zigbuild and zig, in a virtual environment in the target folder.
@@ -32,7 +32,7 @@ impl Tools {
         Ok(programs)
     }
 
-    /// Where zig's own parts are, some of which it links into what it makes.
+    /// The folder of zig's own files, some of which it links into its output.
     pub fn zig(&self) -> Option<PathBuf> {
         let versions = self.folder.join("lib").read_dir().ok()?;
         let zig = versions.filter_map(|entry| Some(entry.ok()?.path().join("site-packages/ziglang")));
@@ -48,10 +48,10 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is linked: its file, and its place in a prefix.
+/// The linked files, and their places in a prefix.
 pub const LINKED: [(&str, &str); 2] = [("doorbell", "bin/doorbell"), ("libdoorbell.so", "lib/libdoorbell.so")];
 
-/// Builds the command and both libraries. Returns their folder, which has the debug symbols of what is linked, too (`NAME.debug`).
+/// Builds the command and both libraries. Returns their folder, which also has their debug symbols (`NAME.debug`).
 pub fn build(workspace: &Workspace, tools: &Tools) -> anyhow::Result<PathBuf> {
     let programs = tools.install()?;
     let target = workspace.target.join("dist/build");
@@ -87,7 +87,7 @@ pub fn build(workspace: &Workspace, tools: &Tools) -> anyhow::Result<PathBuf> {
     fs::create_dir_all(&shipped).with_context(|| format!("{}", shipped.display()))?;
     run(objcopy("--strip-debug").arg(linked.join("libdoorbell.a")).arg(shipped.join("libdoorbell.a")))?;
     for (name, _) in LINKED {
-        // In the folder, because the stripped one names the file as it was given.
+        // Runs in the folder, because the stripped file stores the name as it was given.
         let debug = format!("{name}.debug");
         run(objcopy("--only-keep-debug").arg(linked.join(name)).arg(shipped.join(&debug)))?;
         let link = format!("--add-gnu-debuglink={debug}");
@@ -96,14 +96,14 @@ pub fn build(workspace: &Workspace, tools: &Tools) -> anyhow::Result<PathBuf> {
     Ok(shipped)
 }
 
-/// Binutils' own: that of zig knows fewer options.
+/// Binutils' objcopy, because zig's has fewer options.
 fn objcopy(option: &str) -> Command {
     let mut command = Command::new("objcopy");
     command.arg(option);
     command
 }
 
-/// Messages and debug symbols name source files. Where they lie differs from machine to machine.
+/// Messages and debug symbols name source files. Their paths differ from machine to machine.
 fn remap(root: &Path) -> String {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cargo"))).unwrap_or_default();

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Crates of this workspace that are linked into what is shipped. Their dependencies are, too.
+/// Crates of this workspace whose binaries are shipped. Their dependencies are shipped, too.
 const SHIPPED: [&str; 4] = ["agent", "doorbell", "libdoorbell", "softgpu"];
 pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 
@@ -21,13 +21,13 @@ pub struct Workspace {
 pub struct Part {
     pub name: String,
     pub version: String,
-    /// As SPDX writes it.
+    /// In SPDX syntax.
     pub licence: String,
     /// Its sources.
     pub folder: PathBuf,
-    /// Its registry's.
+    /// The registry's checksum.
     pub checksum: String,
-    /// Others, as `name@version`.
+    /// Its dependencies, as `name@version`.
     pub uses: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ impl Workspace {
         Ok(Workspace { root: folder("workspace_root"), target: folder("target_directory"), metadata })
     }
 
-    /// The packages that are linked: without build scripts, macros and what only tests use.
+    /// The packages that are linked: without build scripts, macros and dependencies of tests.
     pub fn shipped(&self) -> anyhow::Result<Vec<Part>> {
         let linked = self.linked()?;
         let packages: BTreeMap<&str, &Value> = list(&self.metadata["packages"]).map(|p| (text(p, "id"), p)).collect();
@@ -83,7 +83,7 @@ impl Workspace {
         Ok(parts)
     }
 
-    /// Each as `name@version`. The metadata also have packages that only a feature of others would link.
+    /// Each as `name@version`. The metadata also have packages that only an unused feature would link.
     fn linked(&self) -> anyhow::Result<BTreeSet<String>> {
         let mut tree = cargo();
         tree.current_dir(&self.root).args(["tree", "--locked", "--target", TARGET, "--edges", "normal,no-proc-macro"]);

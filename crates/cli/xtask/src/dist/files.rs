@@ -19,7 +19,7 @@ pub enum Entry {
 pub struct Files(BTreeMap<String, Entry>);
 
 impl Files {
-    /// All that is below a folder.
+    /// All files below a folder.
     pub fn read(folder: &Path) -> anyhow::Result<Files> {
         let mut files = Files::default();
         files.read_below(folder, "").with_context(|| format!("{}", folder.display()))?;
@@ -60,7 +60,7 @@ impl Files {
         self.0.iter().map(|(name, entry)| (name.as_str(), entry))
     }
 
-    /// The file that `name` is or leads to through links.
+    /// The file `name`, or the file that it links to.
     pub fn bytes(&self, name: &str) -> anyhow::Result<&[u8]> {
         match self.0.get(name).with_context(|| format!("{name}: not in the prefix"))? {
             Entry::File { bytes, .. } => Ok(bytes),
@@ -71,7 +71,7 @@ impl Files {
         }
     }
 
-    /// A tar archive with all below the folder `under`, all of the same time and root's.
+    /// A tar archive of all files, below the folder `under`, with the same time and root as the owner.
     pub fn tar(&self, under: &str, when: u64) -> anyhow::Result<Vec<u8>> {
         let mut tar = tar::Builder::new(Vec::new());
         let header = |kind, mode, size| {
@@ -107,7 +107,7 @@ impl Files {
     }
 }
 
-/// Without a name and a time in its head.
+/// Has no name and no time in its header.
 pub fn gzip(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut gzip = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
     gzip.write_all(bytes)?;

@@ -1,4 +1,4 @@
-//! One file with the licences of all that is linked in.
+//! One file with the licences of all linked code.
 
 use super::binaries::Tools;
 use super::dependencies::{Part, Workspace};
@@ -12,7 +12,7 @@ use std::process::Command;
 pub const NAME: &str = "THIRD-PARTY-LICENSES.txt";
 
 pub fn text(workspace: &Workspace, parts: &[Part], tools: &Tools) -> anyhow::Result<Vec<u8>> {
-    // Each text once, with those whose it is.
+    // Each text once, with the crates that have it.
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut out = String::from("The packages that are part of doorbell's binaries, and their licences.\n\n");
     for part in parts {
@@ -67,7 +67,7 @@ fn licence_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What a page of HTML without scripts says: no tags, no lines of blanks.
+/// The text of an HTML page without scripts: no tags, no blank lines.
 fn plain(html: &str) -> String {
     let body = html.split_once("<body>").map_or(html, |(_, body)| body);
     let mut text = String::new();

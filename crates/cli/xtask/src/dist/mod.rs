@@ -23,7 +23,8 @@ use std::process::{Command, Stdio};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What programs are linked to, `libdoorbell.so.INTERFACE`: the library's major version, before 1.0 with the minor one.
+/// The library name that programs link to, `libdoorbell.so.INTERFACE`: the library's major version, and before 1.0 also the
+/// minor one.
 fn interface() -> &'static str {
     let text = include_str!("../../../../gpu/libdoorbell/Cargo.toml");
     let version =
@@ -81,7 +82,7 @@ impl Args {
     }
 }
 
-/// What each package has beside the files of the prefix.
+/// The contents of each package other than the files of the prefix.
 struct Release {
     /// Seconds since 1970: the time of all files.
     when: u64,
@@ -90,7 +91,7 @@ struct Release {
 }
 
 impl Release {
-    /// The prefix, and in share/doc what belongs to it.
+    /// The prefix, and its documents in share/doc.
     fn documents(&self, prefix: &Files, root: &Path) -> anyhow::Result<Files> {
         let mut files = prefix.clone();
         let documents = "share/doc/doorbell";
@@ -107,7 +108,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("{}", path.display()))
 }
 
-/// What `command` writes to standard output. Its errors go where ours go.
+/// The standard output of `command`. Its errors are written to this program's standard error.
 fn output(command: &mut Command) -> anyhow::Result<Vec<u8>> {
     let out = command.stderr(Stdio::inherit()).output().with_context(|| format!("{command:?}"))?;
     if !out.status.success() {
@@ -116,7 +117,7 @@ fn output(command: &mut Command) -> anyhow::Result<Vec<u8>> {
     Ok(out.stdout)
 }
 
-/// Libraries that the command carries and preloads.
+/// Libraries that the command contains and preloads.
 const CARRIED: usize = 2;
 
 fn check(from: &Path) -> anyhow::Result<()> {
@@ -130,7 +131,7 @@ fn check(from: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The commit's, or that in SOURCE_DATE_EPOCH.
+/// The commit's time, or SOURCE_DATE_EPOCH.
 fn commit_time(root: &Path) -> anyhow::Result<u64> {
     let text = match std::env::var("SOURCE_DATE_EPOCH") {
         Ok(text) => text,
@@ -141,7 +142,8 @@ fn commit_time(root: &Path) -> anyhow::Result<u64> {
     text.trim().parse().with_context(|| format!("SOURCE_DATE_EPOCH: {text:?} is not a number of seconds"))
 }
 
-/// What is installed into a prefix: the command with its pages and completions, and what install.sh installs of libdoorbell.
+/// The files that are installed into a prefix: the command with its pages and completions, and libdoorbell's files as
+/// install.sh installs them.
 fn prefix(workspace: &Workspace, from: &Path) -> anyhow::Result<Files> {
     let staging = workspace.target.join("dist/prefix");
     if staging.exists() {
@@ -163,7 +165,7 @@ fn prefix(workspace: &Workspace, from: &Path) -> anyhow::Result<Files> {
     Ok(files)
 }
 
-/// Debug symbols, for the folder of the tar: debuggers and backtraces look for them beside what they belong to.
+/// Debug symbols, for the folder of the tar: debuggers and backtraces look for them next to the file that they belong to.
 fn debug(from: &Path) -> anyhow::Result<Files> {
     let mut files = Files::default();
     for (name, place) in binaries::LINKED {

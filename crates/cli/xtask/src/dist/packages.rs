@@ -68,7 +68,7 @@ fn a_wheel_lists_what_is_in_it() {
     let recorded: Vec<&str> = record.lines().filter_map(|line| line.split(',').next()).collect();
     assert_eq!(recorded.len(), names.len());
     assert!(names.iter().all(|name| recorded.contains(&name.as_str())), "{names:?} {record}");
-    // What `openssl dgst -sha256` says of "library".
+    // The output of `openssl dgst -sha256` for "library".
     let line = "doorbell/libdoorbell.so,sha256=txjxNU9yRzEuyghtmgJK_l-nF93qWt7d1vErz5RbLow,7";
     assert!(record.lines().any(|l| l == line), "{line}\n{record}");
     assert!(recorded.contains(&format!("doorbell_gpu-{VERSION}.data/scripts/doorbell").as_str()));

@@ -1,4 +1,4 @@
-//! The parts of the binaries as CycloneDX 1.5, for programs that look for parts with known faults.
+//! The parts of the binaries as CycloneDX 1.5, for programs that look for parts with known vulnerabilities.
 
 use super::dependencies::{Part, Workspace};
 use super::{SUMMARY, VERSION, output};

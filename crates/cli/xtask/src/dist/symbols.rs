@@ -1,13 +1,14 @@
-//! What a program or library needs of the system that loads it: symbols no newer than those of an old glibc, and only glibc's libraries.
+//! What a program or library needs from the system that loads it: symbols no newer than those of an old glibc, and only
+//! glibc's libraries.
 
 use anyhow::{Context, bail};
 use object::Endianness;
 use object::elf::{DT_NEEDED, FileHeader64, SHT_DYNSYM};
 use object::read::elf::{Dyn, FileHeader, Sym};
 
-/// RHEL 8's, and so that of manylinux_2_28.
+/// The version in RHEL 8, and therefore in manylinux_2_28.
 const NEWEST: [u32; 2] = [2, 28];
-/// glibc's, which each system has.
+/// Libraries of glibc, which each system has.
 const LIBRARIES: [&str; 7] =
     ["ld-linux-x86-64.so.2", "libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1", "libutil.so.1"];
 /// How a 64-bit little-endian ELF file begins.
@@ -17,12 +18,12 @@ pub fn newest() -> String {
     NEWEST.map(|n| n.to_string()).join(".")
 }
 
-/// One line for each symbol and library that an older system lacks: of `bytes` and of the ELF files that it carries.
+/// One line for each symbol and library that an older system lacks, in `bytes` and in the ELF files inside it.
 pub fn wrong(name: &str, bytes: &[u8], carries: usize) -> anyhow::Result<Vec<String>> {
     let mut wrong = of_one(bytes).with_context(|| name.to_owned())?;
     let mut carried = 0;
     for at in memchr::memmem::find_iter(bytes, &MAGIC).filter(|at| *at > 0) {
-        // What cannot be read is no library: the three letters alone, in some table.
+        // Bytes that cannot be parsed are no library: the magic also occurs alone, in tables.
         if let Ok(lines) = of_one(&bytes[at..]) {
             carried += 1;
             wrong.extend(lines.into_iter().map(|line| format!("{line}, in the library at {at:#x}")));
@@ -63,7 +64,7 @@ fn of_one(bytes: &[u8]) -> anyhow::Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// Of glibc's versions. What is not a number (GLIBC_PRIVATE) is no promise of glibc.
+/// Compares glibc versions. A version that is not a number (GLIBC_PRIVATE) is outside glibc's promise.
 fn is_too_new(version: &str) -> bool {
     let Some(numbers) = version.strip_prefix("GLIBC_") else { return false };
     let numbers: Result<Vec<u32>, _> = numbers.split('.').map(str::parse).collect();
@@ -87,7 +88,7 @@ mod tests {
         let me = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let lines = wrong("me", &me, 0).unwrap();
         assert!(lines.contains(&"me: needs libgcc_s.so.1, which is no part of glibc".to_owned()), "{lines:?}");
-        // One library inside another file: nothing of it is missed.
+        // One library inside another file: all its symbols are found.
         let within = [&me[..], &me[..]].concat();
         assert_eq!(wrong("both", &within, 1).unwrap().len(), 2 * lines.len());
         let e = wrong("both", &within, 2).unwrap_err();

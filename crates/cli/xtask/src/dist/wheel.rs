@@ -11,7 +11,7 @@ use std::path::Path;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
-/// `doorbell` is another project's on PyPI.
+/// `doorbell` on PyPI is another project.
 const NAME: &str = "doorbell-gpu";
 const TAG: &str = "py3-none-manylinux_2_28_x86_64";
 const MAXIMUM: usize = 25 << 20;
@@ -52,7 +52,7 @@ pub fn wheel(root: &Path, prefix: &Files, release: &Release) -> anyhow::Result<(
 
 const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 
-/// What `doorbell.fleet` uses where it is there.
+/// Packages that `doorbell.fleet` uses if they are installed.
 const FLEET: [&str; 5] = ["dask", "distributed", "duckdb", "pandas", "pyarrow"];
 
 fn metadata(readme: &str) -> String {
@@ -68,7 +68,7 @@ fn metadata(readme: &str) -> String {
     text + "Description-Content-Type: text/markdown\n\n" + readme
 }
 
-/// The list of all files with their sums; its own line has none.
+/// The list of all files with their checksums; its own line has none.
 fn record(files: &Files, own: &str) -> anyhow::Result<String> {
     let mut lines = String::new();
     for (name, _) in files.iter() {
