@@ -25,7 +25,7 @@ pub struct Runner<'r> {
     pub folder: &'r Folder,
     /// The path of this program: each process runs it.
     pub program: PathBuf,
-    /// How often the run was told to stop, from outside: it ends, and finished parts stay. After the second time it waits for no process.
+    /// Number of stop requests from outside: the run ends, and finished parts stay. After the second time it waits for no process.
     pub stop: &'r AtomicU32,
 }
 
@@ -47,7 +47,7 @@ pub enum News<'h> {
     Finished,
     /// The process died or hung: there is no part, and the run continues.
     Lost(&'h str),
-    /// A process was told to end, and has not ended yet: the run waits for it.
+    /// A process was asked to end and has not ended yet: the run waits for it.
     Ending {
         process: u32,
         at_most: Duration,
@@ -165,7 +165,7 @@ impl Runner<'_> {
                 }
                 Ended::Impossible(why) if self.counted().0 == 0 => return Ok(End::Impossible(why)),
                 Ended::Impossible(why) => (missing, why),
-                // Before its first stage: the next process would fail at the same point.
+                // It died before its first stage: the next process would fail at the same point.
                 Ended::Died { at: None, why } => (missing, why),
                 Ended::Died { at: Some(at), why } => (missing.into_iter().filter(|s| s.number == at).collect(), why),
                 Ended::Unwritten { what, hint } => return Err(Error::Unwritten { what, hint }),

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Beginnings of the lines that a process prints: the number of the stage that it begins, or has finished; its current activity.
+/// Prefixes of the lines that a process prints: the number of a stage that begins, the number of a finished stage, and its current activity.
 pub const STAGE: &str = "stage ";
 pub const PART: &str = "part ";
 pub const PROGRESS: &str = "# ";
@@ -27,7 +27,7 @@ const AGENT: &str = "agent";
 const TRACED: &str = "traced";
 const STOCK: &str = "stock";
 
-/// Time limit for starting, and for opening and closing a stage's routes and threads; a process that prints nothing for longer hangs.
+/// Time limit for starting, and for opening and closing a stage's routes and threads. A process that prints no line for longer is treated as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Time limit of a stage without a duration.
 const UNBOUNDED: Duration = Duration::from_secs(600);
@@ -35,7 +35,7 @@ const UNBOUNDED: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(100);
 /// Interval between checks whether a process has ended.
 const SHORT: Duration = Duration::from_millis(10);
-/// Time for a process to end after it was told to.
+/// Time for a process to end after SIGTERM.
 const LEAVE: Duration = Duration::from_secs(5);
 /// Time for a killed process to end. Calls of the GPU's driver cannot be interrupted, and may wait for each other.
 const GO: Duration = Duration::from_secs(1);
@@ -156,7 +156,7 @@ impl<'p> Process<'p> {
         Ok(End::Died { at, why })
     }
 
-    /// Reads its lines until the end: `None`; or until it prints nothing for too long, or the run must stop.
+    /// Reads its lines until the end: `None`. Also returns if it prints no line for too long, or if the run must stop.
     fn hear(
         &self,
         process: &mut Child,
@@ -208,7 +208,7 @@ impl<'p> Process<'p> {
         }
     }
 
-    /// How often the run was told to stop.
+    /// Number of stop requests.
     fn stopped(&self) -> u32 {
         self.runner.stop.load(Ordering::Relaxed)
     }
@@ -225,12 +225,11 @@ impl<'p> Process<'p> {
         process.try_wait()
     }
 
-    /// Ends a process, in bounded time: it is told to end, then it is killed (immediately if the run is told to stop a second time), then it is
-    /// left behind: `None`.
+    /// Ends a process, in bounded time. It is sent SIGTERM, then killed (immediately after a second stop request), then left behind: `None`.
     fn end(&self, process: &mut Child, tell: &mut dyn FnMut(News<'_>)) -> std::io::Result<Option<ExitStatus>> {
-        // With its descendants: under a lock policy one of them measures.
+        // Includes its descendants: under a lock policy one of them measures.
         let all = crate::threads::family(process.id());
-        // SAFETY: two numbers; the process has not been waited for, so its id is not reused.
+        // SAFETY: two numbers. The process has not been waited for, so its id is not reused.
         unsafe { libc::kill(process.id() as i32, libc::SIGTERM) };
         let (begun, mut killed, mut told) = (Instant::now(), None::<Instant>, false);
         loop {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-/// The threads of a process and of its descendants, with equal ones grouped, the most frequent first; and their use in a second: spinning threads
-/// use CPU time, stuck ones neither use it nor switch.
+/// The threads of a process and of its descendants, with equal ones grouped, the most frequent first, and their CPU use in a second. Spinning
+/// threads use CPU time; stuck ones neither use it nor switch.
 pub fn where_threads_are(process: u32) -> String {
     let mut alike: BTreeMap<String, u32> = BTreeMap::new();
     let before = done(process);
@@ -69,7 +69,7 @@ fn of_thread(task: &str, process: u32) -> String {
     described(process, &read("comm"), &read("stat"), &read("wchan"), &read("syscall"))
 }
 
-/// Name without digits, state, what it waits for in the kernel, system call with its first argument (a futex's address).
+/// Name without digits, state, the kernel function that it sleeps in, system call with its first argument (a futex's address).
 fn described(process: u32, comm: &str, stat: &str, wchan: &str, syscall: &str) -> String {
     let name: String = comm.trim().chars().filter(|c| !c.is_ascii_digit()).collect();
     let after = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
@@ -114,7 +114,7 @@ mod tests {
             }
         }
         for process in family(shell.id()).into_iter().rev() {
-            // SAFETY: two numbers; processes of this test.
+            // SAFETY: two numbers, and the processes belong to this test.
             unsafe { libc::kill(process as i32, libc::SIGKILL) };
         }
         shell.wait().unwrap();

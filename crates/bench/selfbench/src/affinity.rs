@@ -4,7 +4,7 @@ use anyhow::Context;
 
 /// Keeps this process on one CPU.
 pub fn stay_on(cpu: usize) -> anyhow::Result<()> {
-    // SAFETY: a zeroed set is an empty set; cpu is checked against its size.
+    // SAFETY: a zeroed set is an empty set, and cpu is checked against its size.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         anyhow::ensure!(cpu < libc::CPU_SETSIZE as usize, "CPU {cpu} is out of range");

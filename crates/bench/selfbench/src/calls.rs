@@ -26,7 +26,7 @@ const LAUNCH: u32 = 1;
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     bare: f64,
-    /// Bare, the clock read before and after.
+    /// A bare call with a clock reading before and after.
     clocked: f64,
     /// The two readings alone.
     clocks: f64,
@@ -97,7 +97,7 @@ impl Figures {
             "over_clock_call_ns": self.over_clock,
             "guarded_call_ns": self.guarded,
             "added_guarded_call_ns": self.added_by_guard,
-            // Events that did not fit. An event that is not written costs less, so this number says how far to trust the figures.
+            // Events that did not fit. An event that is not written costs less, so this number shows how far to trust the figures.
             "lost_events": self.lost,
             "machine": crate::machine(),
         })
@@ -157,7 +157,7 @@ impl Run<'_> {
         checked
     }
 
-    /// Checks that every call is recorded or counted as lost: a tap that recorded nothing would seem cheap.
+    /// Checks that every call is recorded or counted as lost. Without this check, a tap that records no calls would seem cheap.
     fn check(&self, tape: &Path) -> anyhow::Result<u64> {
         let mut reader = Reader::open(tape)?;
         let (mut n, mut lost) = (0, 0);
@@ -186,7 +186,7 @@ type Launch = extern "C" fn(u64, u32, u32, u32, u32, u32, u32, u32, u64, u64, u6
 #[inline(never)]
 #[allow(clippy::too_many_arguments)]
 extern "C" fn launch(f: u64, x: u32, _: u32, _: u32, _: u32, _: u32, _: u32, _: u32, s: u64, p: u64, _: u64) -> i32 {
-    // SAFETY: no instructions; it only keeps the compiler from removing the call.
+    // SAFETY: no instructions. It only keeps the compiler from removing the call.
     unsafe { asm!("/* {} {} {} */", in(reg) f, in(reg) s, in(reg) p, options(nostack, preserves_flags)) };
     x as i32
 }
@@ -196,7 +196,7 @@ fn clock() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Nanoseconds of one of a batch.
+/// Nanoseconds of one call in a batch.
 #[inline(always)]
 fn timed(mut f: impl FnMut(u32)) -> f64 {
     let from = Instant::now();
@@ -253,7 +253,7 @@ pub fn run_loop(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
         }
     };
     let bare = black_box(launch as Launch);
-    // The first time maps the ring.
+    // The first call maps the ring.
     calls(tapped);
     calls(bare);
     type Way = (&'static str, fn(Launch) -> f64, Launch);

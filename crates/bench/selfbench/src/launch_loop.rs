@@ -1,5 +1,5 @@
-//! The loop `launch`: one kernel a doorbell, with the words that CUDA launches one by. Recorded with `--gpu-times`, each is stamped. [`run`] has several
-//! threads launch, each by a call that the agent takes for one of CUDA's.
+//! The loop `launch`: one kernel a doorbell, with the words of CUDA's own launches. Recorded with `--gpu-times`, each is stamped. [`run`] starts several
+//! threads that launch. Each launch is a call that the agent takes for a CUDA call.
 
 use anyhow::Context;
 use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Memory};
@@ -15,8 +15,8 @@ use std::sync::{Arc, Barrier};
 use std::time::Instant;
 use tape::region::{SEGMENTS_BYTES, STAMPS_BYTES};
 
-/// Kernels that are launched in turn: more than a GPFIFO has entries, so the GPU has read a segment before it is overwritten. And the bytes of each
-/// segment.
+/// Kernels that are launched in turn: more than a GPFIFO has entries, so the GPU has read a segment before it is overwritten. `SEGMENT` is the size of
+/// each segment in bytes.
 const KERNELS: usize = 2048;
 const SEGMENT: u64 = 0x1000;
 /// The agent's functions.
@@ -67,7 +67,7 @@ impl Launches {
 
     /// If times are recorded: maps the memory for them to the GPU, as CUDA does.
     fn stamped(&mut self, space: &Arc<AddressSpace>) -> anyhow::Result<()> {
-        // SAFETY: the names are NUL-terminated; the agent's functions of these names have these types.
+        // SAFETY: the names are NUL-terminated, and the agent's functions of these names have these types.
         let (area, stamp_at) = unsafe {
             let [area, stamp_at] = [AREA, STAMP_AT].map(|name| libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()));
             if area.is_null() || stamp_at.is_null() {
@@ -90,7 +90,7 @@ impl Launches {
         self.segments.write(self.next as u64 * SEGMENT, &self.words[self.next]);
     }
 
-    /// Launches it. (If the ring is full, the same launch is tried again: the GPU has not read the earlier segments.)
+    /// Submits the launch. (If the ring is full, the same launch is tried again: the GPU has not read the earlier segments.)
     pub fn submit(&mut self) -> Result<(), gpu::Error> {
         let words = self.words[self.next].len() as u32 / 4;
         self.channel.submit_unchecked(self.segments.va() + self.next as u64 * SEGMENT, words)?;
@@ -103,10 +103,10 @@ fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// The arguments of cuLaunchKernel, of which the first is what launches here.
+/// The arguments of cuLaunchKernel; the first points to the launches.
 type Launch = extern "C" fn(*mut Launches, u32, u32, u32, u32, u32, u32, u32, u64, u64, u64) -> i32;
 
-/// (Where the ring is full the GPU lags: that is waited for.)
+/// (If the ring is full, the GPU lags, and this waits for it.)
 #[allow(clippy::too_many_arguments)]
 extern "C" fn launch(
     on: *mut Launches,
@@ -121,7 +121,7 @@ extern "C" fn launch(
     _: u64,
     _: u64,
 ) -> i32 {
-    // SAFETY: `Caller::launch` passes its own, which nobody else has.
+    // SAFETY: `Caller::launch` passes its own launches, to which it has exclusive access.
     let on = unsafe { &mut *on };
     on.write();
     loop {
@@ -133,7 +133,7 @@ extern "C" fn launch(
     }
 }
 
-/// Launches by what the agent takes for a call of CUDA's, if it records calls.
+/// Launches by a function that the agent takes for a CUDA call, if it records calls.
 struct Caller {
     launches: Launches,
     by: Launch,
@@ -151,7 +151,8 @@ impl Caller {
 const CU_LAUNCH_KERNEL: u32 = 1;
 
 fn entry() -> Launch {
-    // SAFETY: NUL-terminated; the agent's function of that name has this type, and gives an entry for a function of the type that it is told.
+    // SAFETY: the name is NUL-terminated. The agent's function of that name has this type, and returns an entry for a function of the type that it is
+    // given.
     unsafe {
         let find = libc::dlsym(libc::RTLD_DEFAULT, c"doorbell_entry_of_call".as_ptr());
         if find.is_null() {
@@ -165,10 +166,10 @@ fn entry() -> Launch {
     }
 }
 
-/// Launches of each thread before the time begins. The sites are rewritten by then, and each thread has its rings.
+/// Launches of each thread before the measured time. After these, the sites are rewritten and each thread has its rings.
 const WARM_UP: u32 = 1000;
 
-/// Launches for who steps through them: some seconds of them, if nobody ends the process.
+/// Launches for a process that single-steps them: enough for some seconds, if the loop is not killed before.
 const STEPS: u32 = 2_000_000;
 
 /// `threads` threads launch `count` times each. Prints one line of JSON. With `steps` one thread launches until the process is killed, and passes
@@ -181,7 +182,7 @@ pub fn run(threads: u32, count: u32, steps: bool) -> anyhow::Result<()> {
         callers.push(Caller { launches: Launches::open(&space)?, by: launch });
     }
     for caller in &mut callers {
-        // By this thread: it had the area for times mapped.
+        // In this thread, which had the area for times mapped.
         caller.by = entry();
         caller.launch(0)?;
     }
@@ -219,7 +220,7 @@ pub fn run(threads: u32, count: u32, steps: bool) -> anyhow::Result<()> {
         anyhow::Ok((seconds, used.collect::<BTreeMap<_, _>>()))
     })?;
     let launches = u64::from(threads) * u64::from(count);
-    // Also those before the time began.
+    // Includes the warm-up.
     let all = launches + u64::from(threads) * u64::from(WARM_UP + 1);
     println!("{}", json!({ "launches": launches, "all": all, "seconds": seconds, "parent_ns": recorder }));
     Ok(())
@@ -228,7 +229,7 @@ pub fn run(threads: u32, count: u32, steps: bool) -> anyhow::Result<()> {
 /// Where instructions are counted from and to.
 #[inline(never)]
 extern "C" fn round() {
-    // SAFETY: no instructions; the compiler has to call all the same.
+    // SAFETY: no instructions. It only keeps the compiler from removing the call.
     unsafe { std::arch::asm!("", options(nostack, preserves_flags)) };
 }
 

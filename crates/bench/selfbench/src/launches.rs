@@ -1,7 +1,7 @@
 //! `selfbench launches`: several threads launch on the software GPU as fast as they can, bare and recorded, in turns.
 //!
-//! Printed are launches a second, what was lost, the instructions that the agent adds to a launch, and the recorder's CPU time for each. The rates depend on
-//! this machine and on the software GPU, which takes CPU time too; the instructions do not.
+//! It prints launches a second, lost events, the instructions that the agent adds to a launch, and the recorder's CPU time for each launch. The rates depend
+//! on this machine and on the software GPU, which takes CPU time too; the instructions do not.
 
 use crate::{median, steps};
 use anyhow::{Context, bail};
@@ -26,7 +26,7 @@ const WAYS: [(&str, &[&str]); 6] = [
 /// Launches that are stepped through.
 const STEPPED: usize = 7;
 
-/// What is measured, and with what.
+/// The subject of the measurement, and its programs.
 pub struct Options<'a> {
     /// doorbell's own program: it starts the loops, and records them.
     pub doorbell: PathBuf,
@@ -57,7 +57,7 @@ pub struct Figures {
     why: Option<String>,
 }
 
-/// Runs all rounds; `tell` hears of each turn.
+/// Runs all rounds; calls `tell` at each turn.
 pub fn measure(o: &Options<'_>, tell: &dyn Fn(&str)) -> anyhow::Result<Figures> {
     let run = Run { o, soft: crate::rounds::soft_file(o.softgpu)?, tape: crate::rounds::tape() };
     let mut rows: Vec<Row> = WAYS.iter().map(|_| Row::default()).collect();
@@ -75,7 +75,7 @@ pub fn measure(o: &Options<'_>, tell: &dyn Fn(&str)) -> anyhow::Result<Figures> 
 }
 
 impl Figures {
-    /// The most instructions that the agent adds to a launch; `None` where they could not be counted.
+    /// Maximum number of instructions that the agent adds to a launch; `None` if they could not be counted.
     pub fn instructions(&self) -> Option<u64> {
         self.rows.iter().map(|row| self.added(row)).try_fold(0, |most, n| Some(most.max(n?)))
     }
@@ -167,7 +167,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Instructions of a launch, the loop's own included.
+    /// Instructions of a launch, including the loop's own.
     fn stepped(&self, name: &str, how: &[&str]) -> anyhow::Result<u64> {
         let mut child = self.command(name, how, &["--threads", "1", "--steps"]).stderr(Stdio::null()).spawn()?;
         let counted = self.count(&mut child);
@@ -206,7 +206,7 @@ impl Run<'_> {
     }
 }
 
-/// Launches that are not in the recording. They are counted there, or the figures of an agent that records nothing would be good.
+/// Launches that are not in the recording. Counted in the recording, because the figures of an agent that records no launches would otherwise look good.
 fn lost(tape: &Path, launched: u64) -> anyhow::Result<u64> {
     let mut reader = Reader::open(tape)?;
     let (mut rings, mut gaps) = (0, 0);

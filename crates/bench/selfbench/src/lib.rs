@@ -1,8 +1,8 @@
 //! What doorbell itself costs, compared with the bare program in the same run.
 //!
-//! Bare and doorbell's ways take turns, round by round, each in a process of its own, so that a machine that changes its
-//! speed changes it for all. What is added is the median of the rounds' differences. The measured loops ([`pairs`],
-//! [`ring_loop`], [`calls::run_loop`], [`ranges::run_loop`], [`launch_loop::run`]) are programs of their own, which the command line starts under doorbell.
+//! Bare runs and doorbell's modes take turns, round by round, each in a separate process, so that a machine that changes its speed changes it for all. The
+//! added cost is the median of the rounds' differences. The measured loops ([`pairs`], [`ring_loop`], [`calls::run_loop`], [`ranges::run_loop`],
+//! [`launch_loop::run`]) are separate programs, which the command line starts under doorbell.
 
 use std::path::PathBuf;
 
@@ -21,12 +21,12 @@ pub mod tap;
 pub use affinity::stay_on;
 pub use rounds::Mode;
 
-/// What every measurement here needs.
+/// Options of every measurement here.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// doorbell's own program: it starts the loops, and records them.
     pub doorbell: PathBuf,
-    /// Turns.
+    /// Number of rounds.
     pub rounds: u32,
     /// Doorbells, pairs or calls of each run.
     pub count: u32,

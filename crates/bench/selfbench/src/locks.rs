@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What is put under the loops.
+/// How the loops are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
     Bare,
@@ -80,7 +80,7 @@ struct Figure {
     value: f64,
     /// Median of the rounds' differences to bare.
     added: f64,
-    /// The minimum of this way minus the minimum of bare: the figure to use on a machine that others load.
+    /// The minimum of this way minus the minimum of bare: the figure to use on a machine with other load.
     added_least: f64,
 }
 
@@ -120,7 +120,7 @@ pub fn measure(plan: &Plan, tell: &dyn Fn(&str)) -> anyhow::Result<Figures> {
     let run = Run { plan };
     let mut rounds = Rounds::default();
     for round in 0..plan.rounds as usize {
-        // A different one is first each time, so that the machine treats all alike.
+        // The order rotates, so that the machine treats all alike.
         for k in 0..WAYS.len() {
             let way = WAYS[(round + k) % WAYS.len()];
             tell(&format!("round {} of {}: {}", round + 1, plan.rounds, way.name()));
@@ -132,7 +132,7 @@ pub fn measure(plan: &Plan, tell: &dyn Fn(&str)) -> anyhow::Result<Figures> {
 }
 
 impl Figures {
-    /// What is over a limit, one line each.
+    /// Figures over a limit, one line each.
     pub fn misses(&self, limits: Limits) -> Vec<String> {
         let mut missed = Vec::new();
         for way in WAYS.into_iter().skip(1) {
@@ -222,7 +222,8 @@ impl Figures {
             let f = rounds.figure(way, "contended", "contended");
             out.insert(format!("{}_contended_pairs_per_s", way.key()), json!(f.value.round()));
         }
-        // Events that did not fit. An event that is not written costs less, so this number says how far to trust the figures.
+        // Events that did not fit. An event that is not written costs less, so this number shows how far to trust the
+        // figures.
         out.insert("lost_events".into(), json!(rounds.lost));
         out.insert("machine".into(), crate::machine());
         Value::Object(out)
@@ -273,7 +274,7 @@ impl Run<'_> {
         checked
     }
 
-    /// Runs the loops, with these arguments of doorbell before them.
+    /// Runs the loops, with these doorbell arguments before them.
     fn loops(&self, before: &[OsString]) -> anyhow::Result<Sample> {
         let me = &self.plan.doorbell;
         let mut command = Command::new(me);
@@ -296,7 +297,8 @@ impl Run<'_> {
         Ok(sample)
     }
 
-    /// If pairs are recorded, every pair is in the recording or counted as lost, else every wait is: a tap that recorded nothing would seem cheap.
+    /// Checks that every pair is in the recording or counted as lost, or every wait if pairs are not recorded. Without
+    /// this check, a tap that records none would seem cheap.
     fn lost_of(&self, tape: &Path, way: Way) -> anyhow::Result<u64> {
         let recording = decode::Recording::open(tape)?;
         let locks = lock_analysis::locks(&recording, 0)?;

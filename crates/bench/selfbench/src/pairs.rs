@@ -28,14 +28,14 @@ static RWLOCK: Alone<libc::pthread_rwlock_t> = Alone(UnsafeCell::new(libc::PTHRE
 static COND: Alone<libc::pthread_cond_t> = Alone(UnsafeCell::new(libc::PTHREAD_COND_INITIALIZER));
 
 fn mutex_pair() {
-    // SAFETY: a static, initialised mutex; this thread unlocks what it has locked.
+    // SAFETY: a static, initialised mutex, which this thread locks and then unlocks.
     unsafe {
         libc::pthread_mutex_lock(MUTEX.0.get());
         libc::pthread_mutex_unlock(MUTEX.0.get());
     }
 }
 
-/// Nobody waits.
+/// No thread waits for the condition.
 fn signal() {
     // SAFETY: a static, initialised condition.
     unsafe { libc::pthread_cond_signal(COND.0.get()) };
@@ -73,7 +73,7 @@ type LockAndUnlock = unsafe extern "C" fn(*mut libc::pthread_mutex_t, usize, usi
 fn callers() -> anyhow::Result<Vec<LockAndUnlock>> {
     const PAGE: usize = 4096;
     let (private, anywhere) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, std::ptr::null_mut());
-    // SAFETY: a fresh mapping, of which every second page becomes code; the pages between keep the mappings separate.
+    // SAFETY: a fresh mapping, of which every second page becomes code. The pages between keep the mappings separate.
     unsafe {
         let at = libc::mmap(anywhere, 2 * LIBRARIES * PAGE, libc::PROT_NONE, private, -1, 0);
         anyhow::ensure!(at != libc::MAP_FAILED, "no memory for code: {}", std::io::Error::last_os_error());
@@ -102,7 +102,7 @@ fn two_clock_reads() {
     black_box(clock());
 }
 
-/// The least that anyone needs who measures how long a lock was held: two clock readings.
+/// The minimum work to measure how long a lock was held: two clock readings.
 fn clocked_pair() {
     // SAFETY: as above.
     unsafe {
@@ -159,7 +159,7 @@ pub fn run(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
     if let Some(cpu) = cpu {
         stay_on(cpu)?;
     }
-    // The first time maps the ring.
+    // The first pair maps the ring.
     timed(BATCH, mutex_pair);
     timed(BATCH, read_pair);
     let quarter = count / 4;
@@ -172,7 +172,7 @@ pub fn run(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
         let caller = callers[turn.replace((turn.get() + 1) % LIBRARIES)];
         let (lock, unlock) =
             (libc::pthread_mutex_lock as *const () as usize, libc::pthread_mutex_unlock as *const () as usize);
-        // SAFETY: as above; the code calls these two functions.
+        // SAFETY: as above, and the code calls these two functions.
         unsafe { caller(MUTEX.0.get(), lock, unlock) };
     };
     let out = json!({

@@ -1,7 +1,7 @@
 //! `selfbench ranges`: what recording adds to an NVTX range.
 //!
-//! The program's side of NVTX is here, as small as possible: a function behind a pointer, which is null unless an injection library has set it. A
-//! range is a push and a pop. Bare and recorded ranges alternate in one process.
+//! The program's side of NVTX is here, as small as possible: a function pointer, which is null unless an injection library has set it. A range is
+//! a push and a pop. Bare and recorded ranges alternate in one process.
 
 use crate::{Plan, median, stay_on};
 use anyhow::{Context, bail};
@@ -39,7 +39,7 @@ pub struct Figures {
     lost: u64,
 }
 
-/// Runs all rounds; `tell` hears of each.
+/// Runs all rounds; calls `tell` at each turn.
 pub fn measure(plan: &Plan, tell: &dyn Fn(&str)) -> anyhow::Result<Figures> {
     let (mut samples, mut lost) = (Vec::new(), 0);
     for round in 0..plan.rounds {
@@ -73,7 +73,7 @@ impl Figures {
             "added_registered_range_ns": self.of(|s| s.registered - s.bare),
             "paused_range_ns": self.of(|s| s.paused),
             "added_paused_range_ns": self.of(|s| s.paused - s.bare),
-            // Events that did not fit. An event that is not written costs less, so this number says how far to trust the figures.
+            // Events that did not fit. An event that is not written costs less, so this number shows how far to trust the figures.
             "lost_events": self.lost,
             "machine": crate::machine(),
         })
@@ -136,7 +136,7 @@ fn once(plan: &Plan, doorbell: &[OsString]) -> anyhow::Result<Sample> {
     })
 }
 
-/// Checks that every range is recorded or counted as lost: a library that recorded nothing would seem cheap.
+/// Checks that every range is recorded or counted as lost. Without this check, a library that records no ranges would seem cheap.
 fn check(plan: &Plan, tape: &Path) -> anyhow::Result<u64> {
     let mut reader = Reader::open(tape)?;
     let (mut n, mut lost) = (0, 0);
@@ -157,10 +157,10 @@ fn check(plan: &Plan, tape: &Path) -> anyhow::Result<u64> {
     Ok(lost)
 }
 
-/// Functions of NVTX's modules 1 and 5 by number; null until the injection library has set them.
+/// Functions of the NVTX modules 1 and 5 by number; null until the injection library has set them.
 static CORE: [AtomicPtr<c_void>; 16] = [const { AtomicPtr::new(null_mut()) }; 16];
 static CORE2: [AtomicPtr<c_void>; 16] = [const { AtomicPtr::new(null_mut()) }; 16];
-/// The same, and never replaced.
+/// The same, but never set.
 static BARE: [AtomicPtr<c_void>; 16] = [const { AtomicPtr::new(null_mut()) }; 16];
 const PUSH_EX: usize = 8;
 const PUSH: usize = 9;
@@ -179,7 +179,7 @@ unsafe extern "C" fn functions(module: u32, table: *mut *const c_void, n: *mut u
     for (to, at) in pointers.iter().zip(of).skip(1) {
         to.store(std::ptr::from_ref(at).cast_mut(), Ordering::Relaxed);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe {
         *table = pointers.as_ptr().cast();
         *n = 16;
@@ -198,7 +198,7 @@ unsafe extern "C" fn table(number: u32) -> *const c_void {
     if number == 1 { (&raw const CALLBACKS).cast() } else { std::ptr::null() }
 }
 
-/// What NVTX does at the first call.
+/// Does the same as NVTX at its first call.
 fn connect() -> anyhow::Result<()> {
     // SAFETY: the names are NUL-terminated. The library stays loaded, and its function of that name has this type.
     unsafe {
@@ -232,7 +232,7 @@ struct Attributes {
 
 const TEXT: *const c_char = c"forward of layer 12".as_ptr();
 
-/// Nanoseconds of one of a batch.
+/// Nanoseconds of one call in a batch.
 #[inline(always)]
 fn timed(mut f: impl FnMut()) -> f64 {
     let from = Instant::now();
@@ -240,7 +240,7 @@ fn timed(mut f: impl FnMut()) -> f64 {
     from.elapsed().as_nanos() as f64 / f64::from(BATCH)
 }
 
-/// As NVTX's functions: through the pointer if it is set.
+/// Calls like NVTX's functions: through the pointer if it is set.
 #[inline(always)]
 fn call<T>(of: &[AtomicPtr<c_void>; 16], i: usize, f: impl FnOnce(*mut c_void) -> T) -> Option<T> {
     let at = of[i].load(Ordering::Relaxed);
@@ -250,7 +250,7 @@ fn call<T>(of: &[AtomicPtr<c_void>; 16], i: usize, f: impl FnOnce(*mut c_void) -
 #[inline(never)]
 fn texts(of: &[AtomicPtr<c_void>; 16]) -> f64 {
     timed(|| {
-        // SAFETY: the pointers that were set have the types of NVTX's functions.
+        // SAFETY: pointers that are set have the types of the NVTX functions.
         unsafe {
             call(of, PUSH, |f| {
                 std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char) -> c_int>(f)(TEXT)
@@ -280,7 +280,7 @@ pub fn run_loop(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
         stay_on(cpu)?;
     }
     connect()?;
-    // SAFETY: as in `texts`; the agent's function of that name has this type.
+    // SAFETY: as in `texts`, and the agent's function of that name has this type.
     let (handle, recording) = unsafe {
         type Register = unsafe extern "C" fn(usize, *const c_char) -> *mut c_void;
         let handle = call(&CORE2, REGISTER, |f| std::mem::transmute::<*mut c_void, Register>(f)(0, TEXT));
@@ -293,14 +293,14 @@ pub fn run_loop(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
             std::mem::transmute::<*mut c_void, extern "C" fn(c_int) -> c_int>(recording),
         )
     };
-    // The first time maps the ring.
+    // The first range maps the ring.
     texts(&CORE);
     texts(&BARE);
     let names = ["bare_ns", "text_ns", "registered_ns", "paused_ns"];
     let mut times = names.map(|_| Vec::new());
     for i in 0..count.div_ceil(BATCH) {
         for k in 0..names.len() {
-            // A different one is first each time.
+            // The order rotates each time.
             let at = (i as usize + k) % names.len();
             times[at].push(match at {
                 0 => texts(&BARE),

@@ -1,7 +1,7 @@
 //! The measured loops: a channel on the software GPU, one prepared segment, one doorbell per iteration.
 //!
-//! `ring` measures the tap's own work. In `posted` the stores to GPFIFO and USERD take time to leave the core, as stores to a GPU do: without a
-//! GPU, only this loop shows a wait for them between the program's store and the doorbell.
+//! `ring` measures the tap's own work. In `posted` the stores to GPFIFO and USERD take time to leave the core, as stores to a GPU do. Without a
+//! GPU, only this loop shows whether the doorbell waits for them after the program's store.
 
 use crate::launch_loop::Launches;
 use crate::stay_on;
@@ -64,11 +64,11 @@ fn times(
         before();
         let begun = Instant::now();
         let submitted = submit();
-        // ORDERING: the stores have left the core: a driver's unlock of its channel also waits for them, tapped or not.
+        // ORDERING: after this fence the stores have left the core. A driver's unlock of its channel also waits for them, tapped or not.
         fence(Ordering::SeqCst);
         match submitted {
             Ok(_) => times.push(begun.elapsed().as_nanos() as u64),
-            // The GPU lags behind, which is not measured.
+            // The GPU lags, which is not measured.
             Err(gpu::Error::RingFull(_)) => std::thread::yield_now(),
             Err(e) => return Err(e.into()),
         }
@@ -110,11 +110,11 @@ impl VideoMemory {
         Ok(VideoMemory(at))
     }
 
-    /// Evicts the channel's GPFIFO and GP_PUT from the caches: the next stores to them leave the core as late as stores to memory.
+    /// Evicts the channel's GPFIFO and GP_PUT from the caches, so that the next stores to them leave the core as late as stores to memory.
     fn forget(&self) {
         for at in &self.0 {
             for offset in (0..USERD).step_by(LINE).chain([USERD + GP_PUT]) {
-                // SAFETY: a mapping of this process that stays; clflush changes no memory.
+                // SAFETY: a permanent mapping of this process; clflush does not change memory.
                 unsafe { _mm_clflush((at + offset) as *const u8) };
             }
         }

@@ -1,4 +1,4 @@
-//! Programs run bare, dormant, with rewritten sites, with traps, and with calls or the GPU's times recorded, in turn; the loops that they report
+//! Programs run in turn: bare, dormant, with rewritten sites, with traps, and with calls or the GPU's times recorded. The loops that they report
 //! are compared.
 
 use anyhow::{Context, bail};
@@ -16,7 +16,7 @@ pub enum Mode {
     Bare,
     Patch,
     Trap,
-    /// Rewritten, with CUDA's calls.
+    /// Rewritten sites, with CUDA calls recorded.
     Calls,
     /// The same, with the GPU's times.
     Times,
@@ -73,14 +73,14 @@ pub struct Rounds {
 pub struct SoftFile(File);
 
 impl SoftFile {
-    /// Where programs of this one find it.
+    /// The path under which child processes find it.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 }
 
 pub fn soft_file(bytes: &[u8]) -> anyhow::Result<SoftFile> {
-    // SAFETY: a NUL-terminated name; the descriptor is ours.
+    // SAFETY: a NUL-terminated name, and a new descriptor that no other object owns.
     let mut file = unsafe {
         let fd = libc::memfd_create(c"doorbell-softgpu.so".as_ptr(), libc::MFD_CLOEXEC);
         if fd < 0 {
@@ -93,7 +93,7 @@ pub fn soft_file(bytes: &[u8]) -> anyhow::Result<SoftFile> {
     Ok(SoftFile(file))
 }
 
-/// Where measured programs are recorded to.
+/// The file for recordings of measured programs.
 pub fn tape() -> PathBuf {
     std::env::temp_dir().join(format!("doorbell-selfbench-{}.doorbell", std::process::id()))
 }
@@ -151,7 +151,7 @@ impl Runner {
             words.push("--".into());
         }
         words.extend(command.iter().cloned());
-        // Only doorbell's own programs know the option.
+        // Only doorbell's own programs have the option.
         if let (Some(cpu), true) = (self.cpu, command.first().is_some_and(|c| *c == *self.me.as_os_str())) {
             words.push("--cpu".into());
             words.push(cpu.to_string().into());

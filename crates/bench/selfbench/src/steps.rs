@@ -5,10 +5,10 @@ use anyhow::{Context, bail};
 use std::collections::VecDeque;
 use std::io;
 
-/// Instructions without a pass: the thread is not where it should be.
+/// Maximum number of instructions without a pass: a thread that exceeds it is not in the loop.
 const PATIENCE: u64 = 2_000_000;
 
-/// A thread that is stepped. It goes on when this ends.
+/// A thread that is stepped. It continues when this is dropped.
 struct Stepped(libc::pid_t);
 
 impl Stepped {
@@ -40,7 +40,7 @@ impl Stepped {
             request(libc::PTRACE_SINGLESTEP, self.0, 0, signal)?;
             match self.stops()? {
                 libc::SIGTRAP => return self.at(),
-                // The program's own.
+                // The program's own signal.
                 other => signal = other as usize,
             }
         }
@@ -48,7 +48,7 @@ impl Stepped {
 
     fn at(&self) -> io::Result<u64> {
         const RIP: usize = std::mem::offset_of!(libc::user_regs_struct, rip);
-        // SAFETY: errno is this thread's; the request reads a word of a thread that is stopped. (The word may be -1.)
+        // SAFETY: errno belongs to this thread, and the request reads a word of a stopped thread. (The word may be -1.)
         let (word, error) = unsafe {
             *libc::__errno_location() = 0;
             (libc::ptrace(libc::PTRACE_PEEKUSER, self.0, RIP, 0), *libc::__errno_location())
@@ -90,7 +90,7 @@ pub fn between_passes(thread: libc::pid_t, place: u64, passes: usize) -> anyhow:
             bail!("the loop did not come round in {PATIENCE} instructions");
         }
     }
-    // The first began anywhere.
+    // The first count began at an arbitrary place.
     counts.pop_front();
     counts.make_contiguous().sort_unstable();
     Ok(counts[counts.len() / 2])

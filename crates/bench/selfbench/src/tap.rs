@@ -1,16 +1,16 @@
-//! The doorbell tap: one new entry of 64 dwords, bare, rewritten and trapped; on a GPU also CUDA's loops.
+//! The doorbell tap: one new entry of 64 dwords, bare, rewritten and trapped. On a GPU also CUDA's loops.
 
 use crate::rounds::{Mode, Rounds, Runner};
 use crate::{Plan, machine, ring_loop};
 use serde_json::json;
 use std::ffi::OsString;
 
-/// What is measured, and with what.
+/// The subject of the measurement, and its programs.
 pub struct Options<'a> {
     pub plan: Plan,
     /// Bytes of the software GPU's library.
     pub softgpu: &'a [u8],
-    /// Trapped runs as well.
+    /// Also measure trapped runs.
     pub with_trap: bool,
     /// Runs this program instead of the built-in loops, if it is not empty.
     pub command: Vec<OsString>,
@@ -20,7 +20,7 @@ pub struct Options<'a> {
 pub struct Figures {
     plan: Plan,
     tables: Vec<(&'static str, Rounds)>,
-    /// What is not there, and why.
+    /// Missing figures, and the reasons.
     whys: Vec<String>,
 }
 
