@@ -1,6 +1,6 @@
-//! What the summary of a recording costs, with the times of kernels: by a walk over all of it, and where it is stored in the file.
+//! The cost of a recording's summary, with the times of kernels: from a walk over all of it, and from the copy stored in the file.
 //!
-//! The recording is made by a program (`tests/synthetic/large.rs`). `examples/large.rs` makes and times larger ones.
+//! The recording is generated (`tests/synthetic/large.rs`). `examples/large.rs` makes and times larger ones.
 
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;

@@ -1,7 +1,7 @@
-//! Writes a recording as of a program that launches much, or times what reads one.
+//! Writes a recording like that of a program with many launches, or times the readers of one.
 //!
 //! `cargo run --release -p decode --example large -- write FILE SUBMISSIONS`, then `... -- time FILE`. `... -- store FILE` stores the summary in it, as
-//! `record` does, with places to begin at.
+//! `record` does, with places where a walk can begin.
 
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;
@@ -11,7 +11,7 @@ use decode::walk::{At, Sink, walk};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The first submissions.
+/// Takes the first submissions.
 struct First(u64);
 
 impl Sink for First {
@@ -24,7 +24,7 @@ impl Sink for First {
     }
 }
 
-/// Those of a time.
+/// Takes the submissions of a time.
 struct Second {
     from: u64,
     until: u64,

@@ -10,9 +10,9 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use tape::event::Event;
 
-/// Bytes of events and words of submissions in a batch, about.
+/// Approximate size of a batch: bytes of events and words of submissions.
 const BATCH: usize = 64 << 10;
-/// Batches that wait for the reader's other half.
+/// Maximum number of batches that wait for the other thread.
 const WAITING: usize = 2;
 
 #[derive(Default)]
@@ -20,30 +20,30 @@ struct Batch {
     items: VecDeque<Item>,
     /// The events' bytes.
     bytes: Vec<u8>,
-    /// Submissions that were made sense of: their memory is used again.
+    /// Decoded submissions, whose memory is reused.
     spare: Vec<Submission>,
     stray: usize,
-    /// Where the next one begins, if that was asked for.
+    /// The position of the next step, if positions are requested.
     position: Option<Position>,
     /// Set in the last batch.
     end: Option<Result<(), InsightError>>,
 }
 
 enum Item {
-    /// So many bytes.
+    /// An event of so many bytes.
     Event(Source, usize),
-    /// Not from the bytes of the tape.
+    /// An event that is not in the bytes of the tape.
     Made(Source, Event<'static>),
     Submission(Submission),
 }
 
-/// Where batches come from.
+/// The source of batches.
 enum From<'r> {
     Thread {
         full: Receiver<Batch>,
         empty: Sender<Batch>,
     },
-    /// There can be no other thread.
+    /// Reads in this thread, because a second one could not be started.
     Here(Merge<'r>),
 }
 
@@ -61,7 +61,7 @@ pub fn read_ahead<T>(recording: &Recording, f: impl FnOnce(&mut Steps<'_>) -> T)
     read_ahead_from(recording, None, None, f)
 }
 
-/// The same from a position on, which is one of this recording. `positions`: [`Steps::position`] is asked for, about each so many bytes.
+/// The same from a position in this recording. `positions`: requests [`Steps::position`], about once in so many bytes.
 pub(crate) fn read_ahead_from<T>(
     recording: &Recording,
     from: Option<&Position>,
@@ -86,7 +86,7 @@ fn read(mut merge: Merge<'_>, positions: Option<usize>, full: &SyncSender<Batch>
         let mut batch = empty.try_recv().unwrap_or_default();
         fill(&mut batch, &mut merge, positions);
         let last = batch.end.is_some();
-        // (Nobody takes it if the other half has seen enough.)
+        // The send fails if the other half has stopped early.
         if full.send(batch).is_err() || last {
             return;
         }
@@ -128,7 +128,7 @@ impl Steps<'_> {
                 Some(Item::Event(source, n)) => {
                     let from = self.at;
                     self.at += n;
-                    // (It was one a moment ago.)
+                    // These bytes were parsed as an event before.
                     let bytes = self.batch.bytes.get(from..self.at).unwrap_or(&[]);
                     let Some((e, _)) = Event::parse(bytes) else { return Ok(None) };
                     return Ok(Some(Step::Event(source, e, bytes)));
@@ -144,13 +144,13 @@ impl Steps<'_> {
         }
     }
 
-    /// The next batch, for this one.
+    /// Exchanges this batch for the next one.
     fn turn(&mut self) {
         match &mut self.from {
             From::Thread { full, empty } => {
                 let next = full.recv().unwrap_or_else(|_| Batch { end: Some(Ok(())), ..Batch::default() });
                 let done = std::mem::replace(&mut self.batch, next);
-                // (The last one is of no use to a reader that has come to the end.)
+                // The send fails at the end of the tape, where the reading thread has ended.
                 let _ = empty.send(done);
             }
             From::Here(merge) => fill(&mut self.batch, merge, self.positions),
@@ -158,7 +158,7 @@ impl Steps<'_> {
         (self.at, self.stray) = (0, self.batch.stray);
     }
 
-    /// Where the next step is, if it can be said at this one.
+    /// The position of the next step, if it is known at this step.
     pub(crate) fn position(&self) -> Option<&Position> {
         self.batch.position.as_ref().filter(|_| self.batch.items.is_empty() && self.batch.end.is_none())
     }
@@ -168,7 +168,7 @@ impl Steps<'_> {
         self.batch.spare.push(s);
     }
 
-    /// Bytes inside checked chunks that were no events, so far.
+    /// Bytes inside checked chunks that are no events, so far.
     pub fn stray_bytes(&self) -> usize {
         self.stray
     }

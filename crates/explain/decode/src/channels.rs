@@ -36,7 +36,7 @@ pub(crate) fn announced(generation: u32, b: &ChannelBody) -> Channel {
     }
 }
 
-/// A channel of which only rings are on the tape.
+/// A channel of which only doorbells are on the tape.
 pub(crate) fn implied(slot: u32, generation: u32) -> Channel {
     Channel { slot, generation, ..Channel::default() }
 }
@@ -54,9 +54,9 @@ pub(crate) fn set_token(c: &mut Channel, token: u32) {
 pub(crate) struct Seen {
     /// One more than the highest entry counter seen.
     pub next_entry: u64,
-    /// Entries whose words fell into a gap: some of the channel's `entries`.
+    /// Entries whose words were lost in a gap; they count in the channel's `entries`.
     pub cut: u64,
-    /// Doorbells rung for it, as said at its end.
+    /// Doorbells rung for it, according to its end.
     pub rings: Option<u64>,
     /// Entries and doorbells of the account that were left out on purpose.
     pub left_out: (u64, u64),

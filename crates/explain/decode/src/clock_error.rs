@@ -1,11 +1,11 @@
-//! How far the clock of a recording's rows may be off.
+//! Maximum error of the clock of a recording's rows.
 
 use crate::recording::Recording;
 use crate::rows;
 
-/// Largest difference, ns, between a time in a recording and CLOCK_MONOTONIC since the first reading of both: what later readings
-/// show, and the errors of the readings themselves. `None` where the clocks were not read, or the tape does not say how fast time
-/// stamps count.
+/// Largest difference, ns, between a time in a recording and CLOCK_MONOTONIC since the first reading of both. It includes the
+/// drift that later readings show, and the errors of the readings themselves. `None` if the clocks were not read, or if the tape
+/// does not have the rate of its time stamps.
 pub fn clock_error_ns(r: &Recording) -> Option<u64> {
     let first = r.clocks().first()?;
     let clock = rows::clock(r);

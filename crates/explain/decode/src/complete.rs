@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 const HARMLESS: [&str; 2] =
     ["a ring in video memory could not be shadowed: it is read", "the kernel refused to have code rewritten"];
 
-/// Reasons that concern all of a recording. `gap_events`: what did not fit into the rings or occurred after the recording had stopped.
+/// Reasons that concern all of a recording. `gap_events`: events that did not fit into the rings or
+/// occurred after the recording had stopped.
 pub fn of_tape(r: &Recording, gap_events: u64) -> Vec<String> {
     let mut out: Vec<String> = r.damage().map(|d| format!("the file is damaged: {d}")).into_iter().collect();
     let Some(end) = r.end() else {
@@ -89,7 +90,7 @@ pub(crate) fn of_walk(r: &Recording, out: &Outcome, pages: &[Page], problems: &P
     add(lost.by_channels, "GPFIFO entry", "counted by GP_PUT not on the tape");
     add(lost.rings_missing, "doorbell", "not on the tape, by the channels' counters");
     add(lost.strangers, "doorbell", "with a token of no known channel: what it submitted was not seen");
-    // (A part that was saved while the program ran ends in the middle of everything.)
+    // (A part that was saved while the program ran ends in the middle of its work.)
     let unaccounted = if r.header().saved.is_some() { 0 } else { lost.channels_unaccounted };
     add(unaccounted, "channel", "without a final GP_PUT: what it lacks at its end is not known");
     let blind = out.channels.iter().filter(|c| c.watch == Watch::Blind && c.rings > 0).count() as u64;

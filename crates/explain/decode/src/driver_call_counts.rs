@@ -19,7 +19,7 @@ const OTHERS: &str = "others";
 /// Driver calls of a thread that wait for the end of the call around them.
 const PENDING: usize = 1 << 16;
 
-/// What the driver was asked for, what took the longest in all first.
+/// Counts driver calls by kind, the largest total time first.
 ///
 /// # Errors
 /// The recording cannot be read.

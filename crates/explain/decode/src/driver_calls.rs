@@ -17,7 +17,7 @@ fn file_name(f: FileKind) -> String {
     }
 }
 
-/// What an ioctl asked for: `RM_ALLOC HOPPER_CHANNEL_GPFIFO_A`.
+/// An ioctl's request by name: `RM_ALLOC HOPPER_CHANNEL_GPFIFO_A`.
 fn ioctl_name(call: &Rm<'_>) -> String {
     let class = |c: u32| rm::class::name(c).map_or_else(|| format!("class {c:#06x}"), str::to_string);
     let plain = match call {

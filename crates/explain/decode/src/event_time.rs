@@ -1,4 +1,4 @@
-//! When an event takes its place among those of other threads.
+//! The time that orders an event among those of other threads.
 
 use tape::event::{Body, Event};
 

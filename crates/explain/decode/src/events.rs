@@ -5,7 +5,7 @@ use crate::merge::{Step, Submission};
 use crate::recording::{InsightError, Recording, Source};
 use tape::event::Event;
 
-/// Goes over all events.
+/// Calls `f` with all events.
 pub fn each(r: &Recording, mut f: impl FnMut(Source, &Event<'_>)) -> Result<(), InsightError> {
     each_step(r, |what| {
         if let What::Event(source, e) = what {
@@ -20,7 +20,7 @@ pub enum What<'a> {
     Submission(&'a Submission),
 }
 
-/// Goes over all events and submissions.
+/// Calls `f` with all events and submissions.
 pub fn each_step(r: &Recording, mut f: impl FnMut(What<'_>)) -> Result<(), InsightError> {
     read_ahead(r, |steps| {
         loop {

@@ -45,7 +45,7 @@ pub struct GapTotals {
 struct Thread {
     first: Gaps,
     highest: Gaps,
-    /// In this ring so far, and in those before.
+    /// Totals in this ring so far, and in earlier ones.
     here: Gaps,
     before: Gaps,
 }
@@ -76,13 +76,13 @@ impl GapTotals {
         t.here = t.here.each(now, u64::max);
     }
 
-    /// What a thread has lost. `None` of a tape of version 1.
+    /// The losses of a thread. `None` on a tape of version 1.
     pub fn of_thread(&self, source: Source) -> Option<Gaps> {
         self.has_begins.then(|| self.threads.get(&source).map_or(Gaps::default(), Thread::all))
     }
 
-    /// At least so much is missing, and never more than is: the sum over the threads. On a tape of version 1 the highest total of
-    /// any thread, or what rose while threads had their rings; with one thread that is exact.
+    /// A lower bound of the losses: the sum over the threads. On a tape of version 1, the highest total of any thread, or the
+    /// increases while threads had their rings; with one thread that is exact.
     pub fn at_least(&self) -> Gaps {
         let sum = |n: Gaps, g: Gaps| n.each(g, u64::saturating_add);
         if self.has_begins {
@@ -111,7 +111,7 @@ mod tests {
         let mut t = GapTotals::default();
         [3, 10].iter().for_each(|n| t.add(thread(1), &gap(*n)));
         assert_eq!(t.at_least(), Gaps { events: 10, entries: 10, bytes: 80 });
-        // Thread 2 got the ring of thread 1 with its totals.
+        // Thread 2 took the ring of thread 1 with its totals.
         [11, 15].iter().for_each(|n| t.add(thread(2), &gap(*n)));
         assert_eq!(t.at_least().events, 15);
         // Two rings that both lose events in the same period are distinguished by the increase.

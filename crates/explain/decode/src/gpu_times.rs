@@ -1,7 +1,7 @@
 //! When kernels ran, from the ends that the GPU stored (`record --gpu-times`).
 //!
-//! An end is exact: the GPU wrote it. A start is worked out. Where the stream was idle, the kernel started some time after its doorbell; where it was
-//! busy, some time after the kernel before it ended. Both times were measured (`IDLE`, `BUSY`). Where the channel waited for another, or kernels
+//! An end is exact: the GPU wrote it. A start is computed. If the stream was idle, the kernel started some time after its doorbell. If the stream was busy, it
+//! started some time after the end of the kernel before it. Both times were measured (`IDLE`, `BUSY`). If the channel waited for another, or if kernels
 //! overlap, only bounds are known.
 
 mod on_tape;
@@ -43,13 +43,13 @@ pub(crate) struct GpuTimes {
 pub(crate) struct Image {
     /// The GPU's address of the slots.
     area: Option<u64>,
-    /// One of [`state`] as it was last, and what CUDA returned.
+    /// The latest [`state`], and CUDA's return value.
     state: Option<(u32, u32)>,
     tape: RefCell<OnTape>,
     hz: f64,
 }
 
-/// What is known of the times of an image, and the tape that has the rest.
+/// The times of an image: those known so far, and the tape that has the rest.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times<'a> {
     image: &'a Image,
@@ -57,16 +57,16 @@ pub(crate) struct Times<'a> {
     r: Option<&'a Recording>,
 }
 
-/// What one GPU's clock said.
+/// The readings of one GPU's clock.
 #[derive(Debug)]
 struct Readings {
-    /// The first one. Nanoseconds since 1970 are more than a double holds: those of `pairs` count from here.
+    /// The first reading. Nanoseconds since 1970 are more than a double holds, so `pairs` count from here.
     base: u64,
     pairs: Vec<Pair>,
     is_sorted: bool,
 }
 
-/// One moment by both clocks, the GPU's since the first reading of it.
+/// One moment on both clocks; the GPU's counts from its first reading.
 #[derive(Debug, Clone, Copy)]
 struct Pair {
     tsc: f64,
@@ -76,7 +76,7 @@ struct Pair {
 }
 
 impl GpuTimes {
-    /// Nothing is read yet. Without images if ends were not asked for.
+    /// Reads no chunk yet. Has no images if ends were not requested.
     pub fn of_recording(r: &Recording) -> GpuTimes {
         let mut all = GpuTimes::default();
         let hz = r.header().tsc_hz;
@@ -96,7 +96,7 @@ impl GpuTimes {
         all
     }
 
-    /// Whether ends are recorded of a process from here on.
+    /// Whether a process's ends are recorded from here on.
     pub fn state(&mut self, process: u32, s: &StampsBody) {
         let Some(image) = self.images.get_mut(&process) else { return };
         image.state = Some((s.state, s.result));
@@ -132,7 +132,7 @@ impl GpuTimes {
 }
 
 impl Times<'_> {
-    /// Takes the stamps out of a segment's words, which are then as the program wrote them. Calls `stamp` with a QMD's address and its number.
+    /// Takes the stamps out of a segment's words, which then are the program's own. Calls `stamp` with a QMD's address and its number.
     pub fn take_stamps(self, words: &mut [u32], mut stamp: impl FnMut(u64, u64)) {
         let Some(area) = self.image.area else { return };
         let cells = std::cell::Cell::from_mut(words).as_slice_of_cells();
@@ -160,7 +160,7 @@ impl Times<'_> {
         self.image.tape.borrow_mut().has_clock(self.r)
     }
 
-    /// How many ends are on the tape.
+    /// Number of ends on the tape.
     pub fn ends(self) -> u64 {
         self.image.tape.borrow_mut().ends(self.r)
     }
@@ -186,7 +186,7 @@ impl Times<'_> {
         is_sure.then_some(end)
     }
 
-    /// When a transfer of a copy engine ran that a doorbell at a time stamp has started; its begin and end were stored under these numbers.
+    /// When a copy engine's transfer ran that the doorbell at a time stamp started; its begin and end were stored under these numbers.
     pub fn transfer(self, gpu: Option<u32>, tsc: u64, [begin, end]: [u64; 2]) -> Option<GpuTime> {
         let (start, end) = (self.ended(begin)?, self.ended(end)?);
         let (bell, error) = self.gpu_ns(gpu, tsc).unwrap_or((start, 0.0));
@@ -200,7 +200,7 @@ impl Times<'_> {
         })
     }
 
-    /// The GPU's time at a time stamp, and by how much it may be off.
+    /// The GPU's time at a time stamp, and its maximum error.
     fn gpu_ns(self, gpu: Option<u32>, tsc: u64) -> Option<(u64, f64)> {
         self.convert(&mut self.image.tape.borrow_mut(), gpu, tsc)
     }
@@ -212,7 +212,7 @@ impl Times<'_> {
         Some((clock.base.saturating_add_signed(ns.round() as i64), error))
     }
 
-    /// The time stamp at a time of the GPU's: what [`Times::gpu_ns`] does, the other way round.
+    /// The time stamp at a GPU time: the inverse of [`Times::gpu_ns`].
     pub fn tsc(self, gpu: Option<u32>, ns: u64) -> Option<u64> {
         let mut tape = self.image.tape.borrow_mut();
         let at = |clock: &Readings| since(clock.base, ns);
@@ -240,8 +240,8 @@ impl Readings {
         self.pairs.get(self.pairs.partition_point(|p| from(p) <= at)).copied()
     }
 
-    /// What the clock `to` said when the clock `from` said `at`, and by how much nanoseconds may be off. `slope`: what `to` counts in one of `from`,
-    /// for times outside of all readings.
+    /// The time on the clock `to` when the clock `from` showed `at`, and its maximum error in nanoseconds. `slope`: ticks of `to` in one of `from`, for times
+    /// outside of all readings.
     fn convert(&self, at: f64, from: fn(&Pair) -> f64, to: fn(&Pair) -> f64, slope: f64) -> Option<(f64, f64)> {
         let i = self.pairs.partition_point(|p| from(p) <= at);
         let before = i.checked_sub(1).and_then(|i| self.pairs.get(i));
@@ -252,7 +252,7 @@ impl Readings {
             }
             (Some(p), None) | (None, Some(p)) => {
                 let away = (at - from(p)) * slope;
-                // 10 ppm of drift.
+                // Allows 10 ppm of drift.
                 Some((to(p) + away, p.error + away.abs() * 1e-5))
             }
             (None, None) => None,
@@ -278,7 +278,7 @@ pub struct Ran {
     pub number: u64,
 }
 
-/// What is remembered of the kernels of an image while its submissions are read.
+/// State of an image's kernels while its submissions are read.
 #[derive(Debug, Default)]
 pub(crate) struct Running {
     /// When the last kernel of a channel's stream ran, by the GPU's clock; `None` if that is not known.
@@ -296,15 +296,15 @@ pub(crate) struct Running {
     moved_by: HashMap<u64, u64>,
     /// When the copies ended that channels have waited for since their last kernel.
     not_before: HashMap<usize, u64>,
-    /// Words that kernels count up when they are done, and the channel's stream that these are of: by them a stream waits for its own kernels.
+    /// Words that kernels count up when they end, with the channel's stream of these kernels. A stream waits for its own kernels by such words.
     own: HashMap<u64, (usize, u64)>,
-    /// Entries that launch graphs which were uploaded before, by their slot and number: the kernels.
+    /// The kernels that entries launch, by slot and number of the entry, for graphs that were uploaded before.
     launched: HashMap<(u32, u64), Vec<Ran>>,
-    /// Entries of copy engines, likewise: the numbers of their transfers' begins and ends.
+    /// The same for entries of copy engines: the numbers of their transfers' begins and ends.
     copied: HashMap<(u32, u64), Range<u64>>,
 }
 
-/// When a kernel ran: not before, and until.
+/// When a kernel ran: the earliest start, and the end.
 #[derive(Debug, Clone, Copy)]
 struct Last {
     earliest: u64,
@@ -324,17 +324,17 @@ pushbuf::snapshot!(Latest(_));
 
 pushbuf::snapshot!(Running { last, early, latest, waited, wrote, moved, moved_by, not_before, own, launched, copied });
 
-/// Words that kernels count up, at most.
+/// Maximum number of words that kernels count up.
 const OWN: usize = 1 << 16;
-/// Launches of graphs that wait for their doorbell, at most.
+/// Maximum number of graph launches that wait for their doorbell.
 const LAUNCHED: usize = 1 << 16;
 
-/// The latest ends of the two streams whose kernels ended last; a stream is a channel's.
+/// The latest ends of the two streams whose kernels ended last; a stream belongs to a channel.
 #[derive(Debug, Default)]
 struct Latest([Option<((usize, u64), u64)>; 2]);
 
 impl Latest {
-    /// The latest end of other streams' kernels, launched before this one; 0 if there is none.
+    /// The latest end of other streams' kernels that were launched before this one; 0 if there is none.
     fn of_others(&mut self, stream: (usize, u64), end: u64) -> u64 {
         let [first, second] = self.0;
         let (mine, other) = match (first, second) {
@@ -354,7 +354,7 @@ impl Running {
         if body.number == AS_BEFORE {
             return;
         }
-        // (The entries of so many are not on the tape.)
+        // (If there are so many, their entries are not on the tape.)
         if self.launched.len() >= LAUNCHED {
             self.launched.clear();
         }
@@ -380,7 +380,8 @@ impl Running {
         self.launched.remove(&(slot, entry)).unwrap_or_default()
     }
 
-    /// When the kernels of a graph ran that a doorbell at a time stamp has launched, in the order of their ends. `is_again`: it was uploaded before. `order`: of a QMD.
+    /// When the kernels of a graph ran that the doorbell at a time stamp launched, in the order of their ends. `is_again`: it was uploaded before. `order`: the
+    /// order of a QMD.
     pub fn graph(
         &mut self,
         times: Times<'_>,
@@ -394,7 +395,7 @@ impl Running {
         let mut ended: Vec<(u64, Ran)> = kernels.iter().filter_map(|k| Some((end_of(k)?, *k))).collect();
         ended.sort_by_key(|(ns, _)| *ns);
         let then = |k: &Ran| order(k.qmd).starts.into_iter().filter(|qmd| *qmd != 0);
-        // The latest end of those that a kernel waits for.
+        // The latest end of the kernels that a kernel waits for.
         let mut waits_for: HashMap<u64, u64> = HashMap::new();
         for (ns, k) in &ended {
             for then in then(k) {
@@ -402,7 +403,7 @@ impl Running {
                 *latest = (*latest).max(*ns);
             }
         }
-        // Before which these did not begin.
+        // The earliest start of these kernels.
         let mut begun: HashMap<u64, u64> = HashMap::new();
         let is_whole = ended.len() == kernels.len();
         let bell = times.gpu_ns(channel.gpu, tsc);
@@ -449,7 +450,7 @@ impl Running {
         all
     }
 
-    /// The next kernel of a channel may begin while the one before it in its stream still runs.
+    /// Notes that the next kernel of a channel may begin while the one before it in its stream still runs.
     pub fn begins_early(&mut self, channel: usize) {
         self.early.insert(channel);
     }
@@ -458,7 +459,7 @@ impl Running {
         self.waited.insert(channel);
     }
 
-    /// A channel's stream waits for a word of memory.
+    /// Notes that a channel's stream waits for a word of memory.
     pub fn waits_for(&mut self, channel: usize, stream: u64, word: u64) {
         if self.own.get(&word) != Some(&(channel, stream)) {
             self.waits(channel);
@@ -474,12 +475,12 @@ impl Running {
         self.wrote.insert(channel);
     }
 
-    /// A transfer of a copy engine's channel ended.
+    /// Notes that a transfer of a copy engine's channel ended.
     pub fn moved(&mut self, channel: usize, end_ns: u64) {
         self.moved.insert(channel, end_ns);
     }
 
-    /// A channel releases a word, by a command.
+    /// Notes that a channel releases a word by a command.
     pub fn releases_by_command(&mut self, channel: usize, word: u64) {
         if let Some(end) = self.moved.get(&channel)
             && (self.moved_by.len() < OWN || self.moved_by.contains_key(&word))
@@ -488,15 +489,15 @@ impl Running {
         }
     }
 
-    /// A kernel of a channel's stream changes a word when it is done.
+    /// Notes that a kernel of a channel's stream changes a word when it ends.
     pub fn releases(&mut self, channel: usize, stream: u64, word: u64) {
         if self.own.len() < OWN || self.own.contains_key(&word) {
             self.own.insert(word, (channel, stream));
         }
     }
 
-    /// A kernel of a channel's stream was launched by a doorbell at a time stamp. `waits_for_itself`: it is a graph's that was launched before, and what its channel
-    /// waits for is that launch.
+    /// When a kernel of a channel's stream ran that the doorbell at a time stamp launched. `waits_for_itself`: the kernel is in a graph that was launched
+    /// before, and its channel waits for that launch.
     pub fn kernel(
         &mut self,
         times: Times<'_>,
@@ -518,13 +519,13 @@ impl Running {
         let idle = bell.saturating_add(IDLE);
         let has_written = self.wrote.remove(&channel.number);
         let (least, usual) = if has_written { AFTER_A_WRITE } else { BUSY };
-        // (One that ended later was no kernel ahead of it: a graph's launch that several segments upload.)
+        // A kernel that ended later was not ahead of this one: it is in a graph launch that several segments upload.
         let ahead = before.flatten().filter(|before| before.end <= end);
         let behind = |gap: u64| ahead.map(|before| before.end.saturating_add(gap) as i64);
         let busy = behind(usual);
-        // One that begins early may begin as soon as the one before it has.
+        // A kernel that begins early may begin as soon as the one before it has begun.
         let earliest_busy = if is_early { ahead.map(|before| before.earliest as i64) } else { behind(least) };
-        // Not before its doorbell, not before the kernel ahead of it in its stream is done, nor the copy that it waits for.
+        // Not before its doorbell, not before the end of the kernel ahead of it in its stream, and not before the end of the copy that it waits for.
         let (least, usual) = AFTER_A_COPY;
         let after_copy = |ns: u64| if copied == 0 { 0 } else { copied.saturating_add(ns) as i64 };
         let earliest = earliest_busy.unwrap_or(0).max(bell).max(after_copy(least)).min(last);
@@ -532,7 +533,7 @@ impl Running {
         let start = busy_at.unwrap_or(0).max(idle).max(after_copy(usual)).min(last);
         let beside = self.latest.entry(channel.gpu).or_default().of_others((channel.number, stream), end);
         let kind = match before {
-            // A kernel of the stream whose end is not known; one of another stream, which may have been in the way; a wait for another channel.
+            // A kernel of the stream whose end is not known; one of another stream, which may have delayed it; a wait for another channel.
             Some(None) => Start::Bounded,
             _ if beside as i64 > start => Start::Bounded,
             _ if has_waited && !waits_for_itself => Start::Bounded,
@@ -559,7 +560,7 @@ impl Running {
 mod tests {
     use super::*;
 
-    /// Readings 200 ms apart of clocks that drift, since 1970 as the GPU counts.
+    /// Readings 200 ms apart of clocks that drift; the GPU counts since 1970.
     fn image() -> Image {
         let base = 1_790_000_000_123_456_789;
         let at = [0.0, 2e8, 4e8, 6e8].map(|t| Pair {
@@ -643,7 +644,7 @@ mod tests {
         assert_eq!((time.start, time.earliest_ns), (Start::Bounded, image.times().ended(1).unwrap() + BUSY.0));
     }
 
-    /// (A clock's reading may be anything on a damaged tape.)
+    /// (A clock's reading may have any value on a damaged tape.)
     #[test]
     fn clocks_that_are_far_apart_are_no_panic() {
         for (base, end) in [(1 << 40, 1 << 63), (i64::MAX as u64, 2), (u64::MAX / 2 + 7, i64::MAX as u64)] {
@@ -731,7 +732,7 @@ mod tests {
         for gpu in [0, 1] {
             let time = run(gpu, gpu.into()).unwrap();
             assert_eq!((time.queued_ns, time.duration_ns()), (IDLE as u64, 20_000 - IDLE as u64));
-            // (Kernels of the other GPU are not in the way.)
+            // (Kernels of the other GPU do not delay it.)
             assert_eq!(time.start, Start::AfterTheDoorbell);
         }
         assert_eq!(run(2, 2), None);

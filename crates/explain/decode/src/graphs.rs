@@ -39,12 +39,12 @@ pub struct Graph {
     pub uploaded_by: Option<u64>,
     /// All submissions of the upload, which is the first launch.
     pub uploads: Vec<u64>,
-    /// The first launch after the upload: its first submission, and when.
+    /// The first submission of the first launch after the upload, and its time.
     pub submission: u64,
     pub seconds: Option<f64>,
     /// Launches on the tape, the upload among them.
     pub launches: u64,
-    /// What the upload sent, if it is on the tape, and the first launch after it.
+    /// The words of the upload, if they are on the tape, and those of the first launch after it.
     pub upload: Option<Sent>,
     pub launch: Sent,
     pub recipe: Result<Recipe, Refused>,
@@ -53,7 +53,7 @@ pub struct Graph {
     pub last: u64,
 }
 
-/// How much one launch sent.
+/// The amount that one launch sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
     pub submissions: usize,
@@ -73,18 +73,18 @@ pub fn graphs(r: &Recording) -> Result<Vec<Graph>, InsightError> {
     Ok(finder.finish(codes.into_iter().map(|(p, all)| (p, Rc::new(all))).collect()))
 }
 
-/// What is written of a QMD of versions 3 and 4.
+/// Bytes that are written for a QMD of versions 3 and 4.
 const QMD_BYTES: u64 = 0x180;
-/// Words that are kept for uploads not yet overwritten, at most: 256 MiB.
+/// Maximum number of words kept for uploads that are not overwritten yet: 256 MiB.
 const KEPT: usize = 64 << 20;
 
-/// Segments whose memory is kept, at most.
+/// Maximum number of segments whose memory is kept.
 const SPARE: usize = 16;
 
-/// Calls of the fill macro that are looked at, of one process.
+/// Maximum number of fill macro calls that are used, for one process.
 const CALLS: usize = 1 << 16;
 
-/// A submission as far as it concerns graphs.
+/// The parts of a submission that concern graphs.
 #[derive(Debug, Default)]
 struct Submission {
     number: u64,
@@ -93,22 +93,22 @@ struct Submission {
     slot: u32,
     generation: u32,
     seconds: Option<f64>,
-    /// The call that launches a graph in which it was made: its thread, and its number.
+    /// The call that launches a graph and made this submission: its thread, and its number.
     call: Option<(i32, u32)>,
     /// Index of its channel.
     channel: usize,
-    /// As many as were sent, whether the tape has them or not.
+    /// The number of words sent, whether the tape has them or not.
     words: usize,
     segments: Vec<Vec<u32>>,
-    /// QMDs that it does something to, and those that it writes, as far as they may be QMDs.
+    /// QMDs that it starts or arms, and the addresses that it writes which may be QMDs.
     started: Vec<u64>,
     written: Vec<u64>,
-    /// Whether it writes anything of the size of a QMD.
+    /// Whether one of its writes has the size of a QMD.
     sized: bool,
     acquired: Vec<u64>,
-    /// Words of four bytes that it writes.
+    /// Four-byte words that it writes.
     set: Vec<u64>,
-    /// Whether a macro of the engine brings the data of an inline write.
+    /// Whether an engine's macro supplies the data of an inline write.
     by_macro: bool,
 }
 
@@ -161,9 +161,9 @@ struct Found {
     first: Rc<Submission>,
     uploads: BTreeMap<u64, Upload>,
     launches: u64,
-    /// The first submission of the latest.
+    /// The first submission of the latest launch.
     last: u64,
-    /// The first two after the upload.
+    /// The first two launches after the upload.
     samples: Vec<Vec<Rc<Submission>>>,
 }
 
@@ -179,7 +179,7 @@ pub(crate) struct Finder {
     /// Calls of the fill macro, by process.
     fills: BTreeMap<u32, HashSet<FillCall>>,
     now: Submission,
-    /// Memory of segments, to be used again.
+    /// Memory of segments, for reuse.
     spare: Vec<Vec<u32>>,
 }
 
@@ -291,7 +291,7 @@ impl Finder {
         }
     }
 
-    /// What was found when the walk is over, with the names of each process's kernels.
+    /// The graphs found, when the walk is over, with the names of each process's kernels.
     pub fn finish(mut self, codes: BTreeMap<u32, Rc<Codes>>) -> Vec<Graph> {
         let processes: Vec<u32> = self.processes.keys().copied().collect();
         processes.into_iter().for_each(|process| self.close(process));
@@ -405,7 +405,7 @@ impl Finder {
 }
 
 impl Process {
-    /// The uploads of what a submission starts, by the number of their first submission.
+    /// The uploads that wrote the QMDs that a submission starts, by the number of their first submission.
     fn writers_of(&self, now: &Submission) -> BTreeMap<u64, Upload> {
         let uploads = now.started.iter().filter_map(|qmd| self.writers.get(qmd));
         uploads.filter_map(|u| Some((u.borrow().submissions.first()?.number, Rc::clone(u)))).collect()

@@ -1,4 +1,4 @@
-//! Values by their logarithm.
+//! Counts of values by logarithm.
 
 use schema::histogram::Step;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ impl Histogram {
         self.0[slot] += 1;
     }
 
-    /// The value that so many per cent do not exceed.
+    /// The value that this percentage of values does not exceed.
     pub fn percentile(&self, percent: f64) -> u64 {
         percentile(self.0.iter().copied().enumerate(), percent)
     }
@@ -44,7 +44,7 @@ impl Histogram {
     }
 }
 
-/// The same for many that hold little each.
+/// The same for many histograms with few values each.
 #[derive(Clone, Debug, Default)]
 pub struct Sparse(BTreeMap<usize, u64>);
 
@@ -53,7 +53,7 @@ impl Sparse {
         *self.0.entry(Histogram::slot(v)).or_default() += 1;
     }
 
-    /// What another one holds as well.
+    /// Adds the counts of another one.
     pub fn add_all(&mut self, other: &Sparse) {
         for (slot, n) in &other.0 {
             *self.0.entry(*slot).or_default() += n;
@@ -84,7 +84,7 @@ fn percentile(slots: impl Iterator<Item = (usize, u64)> + Clone, percent: f64) -
     slot.map_or(0, |(slot, _)| Histogram::value(slot))
 }
 
-/// Slots of nanoseconds, 16 to the power of two, because these are what ranks of a job have in common.
+/// Slots of nanoseconds, 16 to the power of two, which are the same for all ranks of a job.
 fn steps(slots: impl Iterator<Item = (usize, u64)>, ns: impl Fn(u64) -> u64) -> Vec<Step> {
     let mut steps = BTreeMap::new();
     for (slot, count) in slots.filter(|(_, count)| *count > 0) {

@@ -11,7 +11,7 @@ use schema::Clock;
 use schema::channel::Channel;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// Inline writes remembered a channel.
+/// Inline writes remembered for each channel.
 const REMEMBERED: usize = 256;
 
 /// The last inline writes of each channel, each with a value of the caller's.
@@ -27,7 +27,7 @@ impl<T> Default for Window<T> {
 }
 
 impl<T> Window<T> {
-    /// Gives the one back that is remembered no longer.
+    /// Remembers a write; returns the value of the one that is forgotten for it.
     pub fn wrote(&mut self, channel: usize, at: Word, what: T) -> Option<T> {
         let recent = self.recent.entry(channel).or_default();
         let oldest = if recent.len() == REMEMBERED { recent.pop_front() } else { None };
@@ -42,7 +42,7 @@ impl<T> Window<T> {
         recent.remove(i).map(|(_, what)| what)
     }
 
-    /// Gives those back that were remembered.
+    /// Forgets a channel; returns the values of its remembered writes.
     pub fn ended(&mut self, channel: usize) -> impl Iterator<Item = T> + use<T> {
         self.recent.remove(&channel).into_iter().flatten().map(|(_, what)| what)
     }
@@ -100,22 +100,22 @@ enum Listed {
 struct Look<'f> {
     filter: &'f Filter,
     clock: Clock,
-    /// When the last row has come that is wanted.
+    /// The time after which no requested row follows.
     until: Option<u64>,
     /// For each write the number of its row, if the filter accepts it.
     window: Window<Option<usize>>,
     found: HashSet<(usize, Word)>,
-    /// Rows that are wanted, but for those at the front that are decided, and how many are open.
+    /// Requested rows, except for decided ones at the front, and how many are undecided.
     wanted: VecDeque<Listed>,
     open: usize,
-    /// Number of the first of these, and how many before it are listed.
+    /// Number of the first of these, and how many rows before it are listed.
     first: usize,
     listed: u64,
     is_past: bool,
 }
 
 impl Look<'_> {
-    /// A row of the list. It is remembered where only so many, or only those of a time, are wanted.
+    /// Adds a row of the list. It is remembered only if the filter has a limit or a time.
     fn row(&mut self, at: &At<'_>, listed: Listed) -> Option<usize> {
         if self.filter.limit.is_none() && self.until.is_none() || !self.filter.wants_at(at, &self.clock) {
             return None;

@@ -4,11 +4,11 @@ use pushbuf::snapshot::Snapshot;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// The name of a kernel's symbol, and that as it is written in its source.
+/// The name of a kernel's symbol, and its name in the source.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kernel {
     pub symbol: String,
-    /// The symbol, where that is no name of C++.
+    /// The symbol itself, if that is no C++ name.
     pub name: String,
 }
 
@@ -31,7 +31,7 @@ pub fn short_name(name: &str) -> String {
     }
 }
 
-/// Names that are kept, at most.
+/// Maximum number of names kept.
 pub const MOST: usize = 1 << 17;
 
 /// The kernel at an address, from a submission on.
@@ -41,7 +41,7 @@ type Named = (u64, Option<Rc<Kernel>>);
 /// module is unloaded.
 #[derive(Debug, Default)]
 pub struct Codes {
-    /// The latest last.
+    /// The latest one is last.
     of: HashMap<u64, Vec<Named>>,
     names: usize,
 }
@@ -76,12 +76,12 @@ impl Codes {
         self.of.entry(code).or_default().push((submission, kernel.cloned()));
     }
 
-    /// By its latest name.
+    /// The kernel under its latest name.
     pub fn latest(&self, code: u64) -> Option<&Rc<Kernel>> {
         self.of.get(&code)?.last()?.1.as_ref()
     }
 
-    /// By the name that it had at a submission.
+    /// The kernel under its name at a submission.
     pub fn at(&self, code: u64, submission: u64) -> Option<&Rc<Kernel>> {
         let all = self.of.get(&code)?;
         let known = all.partition_point(|(from, _)| *from <= submission);

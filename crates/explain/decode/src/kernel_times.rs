@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tape::file::KernelEnds;
 use tape::stamp::state;
 
-/// As the stored summary has them, else by a walk. `None` where times were not asked for.
+/// Taken from the stored summary, or found by a walk. `None` if times were not requested.
 ///
 /// # Errors
 /// The recording cannot be read.
@@ -30,17 +30,17 @@ pub fn kernel_times(r: &Recording) -> Result<Option<Vec<KernelTimes>>, InsightEr
 
 /// Counts runs during a walk.
 pub(crate) struct Counter {
-    /// Where the graphs are not known yet.
+    /// Present if the graphs are not known yet.
     finder: Option<Finder>,
     graphs: Vec<Graph>,
-    /// Submissions that upload graphs which are understood.
+    /// Submissions that upload understood graphs.
     uploads: BTreeSet<u64>,
     of: BTreeMap<u32, Counted>,
-    /// What the submission at hand launches without a handle.
+    /// The launches of the current submission that have no handle.
     now: Launched,
-    /// Those that may turn out to upload a graph, whose kernels do not run when they are written.
+    /// Submissions that may turn out to upload a graph: the kernels that these write do not run then.
     undecided: BTreeMap<u64, Launched>,
-    /// Look which of them may when there are so many.
+    /// Number of undecided submissions at which the finder is asked which of them may still be uploads.
     look_at: usize,
 }
 
@@ -60,12 +60,12 @@ impl Launched {
     }
 }
 
-/// Submissions of which it is not known whether they upload a graph, before that is looked at.
+/// Number of undecided submissions before they are checked.
 const UNDECIDED: usize = 1 << 16;
 
 #[derive(Debug, Default)]
 struct Counted {
-    /// Launches of single kernels, by the GPU that they were for.
+    /// Launches of single kernels, by GPU.
     own: BTreeMap<Option<u32>, u64>,
     own_timed: u64,
     in_graphs: u64,
@@ -90,7 +90,7 @@ impl Counted {
 }
 
 impl Counter {
-    /// Finds the graphs itself, and is to be given all that the walk gives. `None` where times were not asked for.
+    /// Finds the graphs itself, so it must be given all callbacks of the walk. `None` if times were not requested.
     pub fn of(r: &Recording) -> Option<Counter> {
         r.header().gpu_times.then(|| Counter { finder: Some(Finder::new(r)), ..Counter::with(Vec::new()) })
     }
@@ -114,7 +114,7 @@ impl Counter {
         self.graphs = graphs;
     }
 
-    /// Counts what does not upload a graph, as far as that is known.
+    /// Counts the submissions that cannot upload a graph.
     fn decide(&mut self, may_upload: impl Fn(u64) -> bool) {
         let of = &mut self.of;
         self.undecided.retain(|number, launched| {
@@ -127,7 +127,7 @@ impl Counter {
         self.look_at = UNDECIDED.max(2 * self.undecided.len());
     }
 
-    /// What processes have. `out`: of the walk.
+    /// The rows of all processes. `out`: the outcome of the walk.
     pub fn close(mut self, r: &Recording, out: &Outcome) -> Vec<KernelTimes> {
         if let Some(finder) = self.finder.take() {
             // The names of their kernels are not used here.
@@ -243,7 +243,7 @@ fn row(
             lacking.push(LackingRow::of(reason, kernels));
         }
     };
-    // What was counted kernel by kernel first, then what explains all others.
+    // First the reasons that were counted kernel by kernel, then the one that explains all others.
     let e = ends.unwrap_or_default();
     put(Reason::Cupti, e.by_cupti);
     put(Reason::WordsInUse, e.words_in_use);

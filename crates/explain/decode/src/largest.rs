@@ -1,4 +1,4 @@
-//! The largest of many, so many of them.
+//! Keeps the largest of many values, up to a number.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 #[derive(Debug)]
 pub struct Largest<T> {
     most: usize,
-    /// The least on top.
+    /// The smallest is on top.
     heap: BinaryHeap<Reverse<T>>,
 }
 

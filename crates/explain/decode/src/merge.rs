@@ -1,9 +1,9 @@
-//! All threads of a tape as one sequence in the order of time.
+//! All threads of a tape as one sequence, in the order of time.
 //!
 //! Each thread's chunks hold its events in order, so a merge by time stamp needs one chunk of each thread at a time. A
-//! ring and the entries that it brought leave as one [`Submission`]; every other event leaves as it is.
+//! ring and its entries are returned as one [`Submission`]; every other event is returned unchanged.
 //!
-//! Invariant: events of one thread never overtake each other, whatever their time stamps claim.
+//! Invariant: events of one thread never overtake each other, whatever their time stamps.
 
 use crate::event_time::order_key;
 use crate::ranges::Open;
@@ -20,7 +20,7 @@ pub mod missing {
     /// A large segment's entry is put into the ring with its doorbell, and its words are copied after that: the program
     /// died in between.
     pub const NEVER_COPIED: u32 = 0x100;
-    /// The recording stopped, or the file is damaged, before the words.
+    /// The recording stopped, or the file is damaged, before these words.
     pub const TAPE_ENDS: u32 = 0x101;
 }
 
@@ -42,17 +42,17 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Its words were read long after the doorbell: another thread may have written over them.
+    /// Its words were read long after the doorbell: another thread may have overwritten them.
     pub fn is_late(&self) -> bool {
         self.flags & entry_flags::LATE != 0
     }
 }
 
-/// A ring of a doorbell with the entries it brought.
+/// A ring of a doorbell with its new entries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Submission {
     pub tsc: u64,
-    /// `None` if the ring itself is not on the tape (it fell into a gap) and only entries are.
+    /// `None` if the ring itself is not on the tape (it was lost in a gap) and only entries are.
     pub ring: Option<RingBody>,
     /// [`ring_flags`]
     pub flags: u16,
@@ -63,7 +63,7 @@ pub struct Submission {
     /// Thread that rang.
     pub tid: i32,
     pub entries: Vec<Entry>,
-    /// Ranges of NVTX that it was made in.
+    /// NVTX ranges that it was made in.
     pub ranges: Option<Arc<Open>>,
     words: Vec<u32>,
 }
@@ -83,12 +83,12 @@ impl Submission {
         self.flags & ring_flags::HANDED_OVER != 0
     }
 
-    /// False if another thread than the one that rang has written it down, and did not know which.
+    /// False if another thread than the ringing one recorded it, and did not know the ringing one.
     pub fn thread_is_known(&self) -> bool {
         self.ring.is_some_and(|r| r.tid != 0 || !self.handed_over())
     }
 
-    /// Doorbells of its channel went by in a pause before it.
+    /// Doorbells of its channel were rung in a pause before it.
     pub fn after_pause(&self) -> bool {
         self.flags & ring_flags::AFTER_PAUSE != 0
     }
@@ -114,7 +114,8 @@ impl Submission {
         self.ring = Some(ring);
     }
 
-    /// True if an ENTRY event can belong to this ring: GP_PUT moved over it. Another's, whose ring fell into a gap, does not.
+    /// True if an ENTRY event can belong to this ring: GP_PUT moved over it. An entry of another ring, which was lost in
+    /// a gap, cannot.
     fn takes(&self, flags: u16, body: &EntryBody) -> bool {
         let beyond = flags & entry_flags::CONTINUED == 0 && self.ring.is_some_and(|r| r.put_to == body.index);
         body.slot == self.slot && !beyond
@@ -166,19 +167,19 @@ pub enum Step<'a> {
     Event(Source, Event<'a>, &'a [u8]),
 }
 
-/// Submissions whose memory is kept for others: in all, and beyond how many no large ones.
+/// Maximum number of submissions whose memory is kept for reuse, and the number above which no large ones are kept.
 const SPARE: usize = 1024;
 const SPARE_LARGE: usize = 64;
 
-/// A step whose event, if it is one, is still bytes.
+/// A step whose event, if any, is not parsed yet.
 pub(crate) enum Raw<'a> {
     Submission(Submission),
     Event(Source, &'a [u8]),
-    /// Not from the bytes at hand.
+    /// An event that is not in these bytes.
     Made(Source, Event<'static>),
 }
 
-/// How far a merge has come.
+/// The progress of a merge.
 #[derive(Clone, Debug)]
 pub(crate) struct Position {
     threads: Vec<OfThread>,
@@ -190,7 +191,7 @@ pub(crate) struct Position {
 struct OfThread {
     source: Source,
     begun: usize,
-    /// The chunk that was begun last is not over.
+    /// The chunk that was begun last is not finished.
     is_read: bool,
     at: usize,
     key: u64,
@@ -206,22 +207,22 @@ impl Position {
     }
 }
 
-/// Reads all threads side by side.
+/// Reads all threads in parallel.
 pub(crate) struct Merge<'r> {
     recording: &'r Recording,
     threads: Vec<Thread>,
-    /// Key and index of every thread that is not at its end, but for the current one.
+    /// Key and index of every thread that is not at its end, except for the current one.
     heap: BinaryHeap<Reverse<(u64, usize)>>,
     current: Option<usize>,
     spare: Vec<Submission>,
-    /// GAP and THREAD events met between a ring and its entries: they leave after the submission.
+    /// GAP and THREAD events found between a ring and its entries: they are returned after the submission.
     gaps: VecDeque<(Source, Event<'static>)>,
     stray: usize,
 }
 
 struct Thread {
     source: Source,
-    /// Chunks that were begun.
+    /// Number of chunks begun.
     begun: usize,
     chunks: VecDeque<ChunkAt>,
     bytes: Vec<u8>,
@@ -232,7 +233,7 @@ struct Thread {
 }
 
 impl Thread {
-    /// Looks at the event at hand. False if the chunk has no more.
+    /// Looks at the current event. False if the chunk has no more.
     fn look(&mut self) -> bool {
         if self.next.is_none()
             && let Some((e, n)) = Event::parse(self.bytes.get(self.at..).unwrap_or(&[]))
@@ -242,7 +243,7 @@ impl Thread {
         self.next.is_some()
     }
 
-    /// Makes sure that an event is at hand. False at the end of the thread.
+    /// Makes sure that there is a current event. False at the end of the thread.
     fn ready(&mut self, r: &Recording, stray: &mut usize) -> Result<bool, InsightError> {
         while !self.look() {
             *stray += self.bytes.len().saturating_sub(self.at);
@@ -257,7 +258,7 @@ impl Thread {
         Ok(true)
     }
 
-    /// The event at hand was taken.
+    /// Moves past the current event.
     fn took(&mut self) {
         if let Some((key, n)) = self.next.take() {
             self.key = key;
@@ -265,14 +266,14 @@ impl Thread {
         }
     }
 
-    /// Takes the event at hand.
+    /// Takes the current event.
     fn take(&mut self) -> &[u8] {
         let from = self.at;
         self.took();
         self.bytes.get(from..self.at).unwrap_or(&[])
     }
 
-    /// True if a ring or an entry is at hand, which go into a submission.
+    /// True if the current event is a ring or an entry, which become part of a submission.
     fn is_of_submission(&self) -> bool {
         let kind = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk).map_or(0, |k| u16::from_le_bytes(*k));
         self.next.is_some() && matches!(kind, kind::RING | kind::ENTRY)
@@ -285,7 +286,7 @@ impl Thread {
 }
 
 impl<'r> Merge<'r> {
-    /// All threads' events in the order of their time.
+    /// A merge of all threads' events in the order of their time.
     pub fn new(recording: &'r Recording) -> Merge<'r> {
         let mut by_source: BTreeMap<Source, VecDeque<ChunkAt>> = BTreeMap::new();
         for c in &recording.chunks {
@@ -299,7 +300,7 @@ impl<'r> Merge<'r> {
         Merge { recording, threads, heap, current: None, spare: Vec::new(), gaps: VecDeque::new(), stray: 0 }
     }
 
-    /// Where it is; `None` in the middle of something.
+    /// The current position; `None` in the middle of a submission.
     pub fn position(&self) -> Option<Position> {
         let of = |t: &Thread| OfThread {
             source: t.source,
@@ -337,7 +338,7 @@ impl<'r> Merge<'r> {
         Some(merge)
     }
 
-    /// Bytes inside checked chunks that were no events.
+    /// Bytes inside checked chunks that are no events.
     pub fn stray_bytes(&self) -> usize {
         self.stray
     }
@@ -401,7 +402,7 @@ impl<'r> Merge<'r> {
                 Body::Ring(r) if !begun => s.begin(e.head.tsc, e.head.flags, t.source, r),
                 // A gap is noted after the first event that fits again. That event may be a ring whose entries follow.
                 Body::Gap(g) => self.gaps.push_back((t.source, Event { head: e.head, body: Body::Gap(g) })),
-                // The thread went on in a larger ring, in the middle of an entry perhaps.
+                // The thread continued in a larger ring, perhaps in the middle of an entry.
                 Body::Thread(b) if begun => {
                     self.gaps.push_back((t.source, Event { head: e.head, body: Body::Thread(b) }));
                 }

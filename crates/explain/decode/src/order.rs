@@ -7,9 +7,9 @@ use crate::merge::Submission;
 use pushbuf::snapshot::Snapshot;
 use std::collections::BTreeMap;
 
-/// Submissions held back for a missing one, at most.
+/// Maximum number of submissions held back for a missing one.
 const HELD: usize = 1024;
-/// Words held back, at most.
+/// Maximum number of words held back.
 const HELD_WORDS: usize = 16 << 20;
 
 /// Puts one channel's submissions in order.
@@ -43,11 +43,12 @@ impl Reorder {
         self.next = self.next.max(seq);
     }
 
-    /// Takes a submission; whatever is now in order is appended to `out`. `patience`: ticks to wait for a missing ring.
+    /// Takes a submission; appends all that are in order now to `out`. `patience`: ticks to wait for a missing
+    /// ring.
     pub fn push(&mut self, s: Submission, patience: u64, out: &mut Vec<Submission>) {
         let now = s.tsc;
         let Some(seq) = s.ring.map(|r| r.seq) else {
-            // Entries without their ring: they come where they come.
+            // Entries without their ring cannot be ordered: they are passed on immediately.
             out.push(s);
             return;
         };
@@ -72,12 +73,12 @@ impl Reorder {
         }
     }
 
-    /// The counter of the ring whose turn it is.
+    /// The counter of the next ring in order.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Gives everything that is held, at the end of the channel.
+    /// Returns all held submissions, at the end of the channel.
     pub fn flush(&mut self, out: &mut Vec<Submission>) {
         while !self.held.is_empty() {
             self.skip();

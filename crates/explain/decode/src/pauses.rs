@@ -3,11 +3,11 @@
 /// The pauses of one process, or of all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pauses {
-    /// Those that began.
+    /// Number of pauses that began.
     pub count: u64,
-    /// Time in those that have ended.
+    /// Total time of pauses that have ended.
     pub ticks: u64,
-    /// When the one began that has not ended.
+    /// When the unfinished pause began.
     since: Option<u64>,
 }
 
@@ -29,7 +29,7 @@ impl Pauses {
         }
     }
 
-    /// Adds those of a process. One that has not ended lasts until `end`.
+    /// Adds the pauses of a process. An unfinished one lasts until `end`.
     pub fn add(&mut self, other: &Pauses, end: u64) {
         let open = other.since.map_or(0, |since| end.saturating_sub(since));
         self.count += other.count;

@@ -3,7 +3,7 @@
 use rm::graph::ObjectGraph;
 use schema::Place;
 
-/// The graph's place as a row has it.
+/// The graph's place in the form for rows.
 pub fn place(p: rm::graph::Place) -> Place {
     match p {
         rm::graph::Place::Video => Place::Video,
@@ -28,7 +28,7 @@ pub fn place_in(graph: &ObjectGraph, reach: Reach, va: u64) -> (Place, Option<u3
     graph.place_in(reach.space, reach.gpu, va).map_or((Place::Unknown, None), |(p, gpu)| (place(p), gpu))
 }
 
-/// A class by name where it is known, else by number.
+/// A class by name if that is known, else by number.
 pub fn class_name(class: u32) -> String {
     match rm::class::name(class).or_else(|| pushbuf::class::by_id(class).map(|c| c.name)) {
         Some(n) => n.into(),

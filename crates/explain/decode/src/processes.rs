@@ -9,8 +9,8 @@ use schema::processes::{HowEnded, ProcessRow, RankRow, UnwatchedRow};
 use std::collections::{BTreeMap, BTreeSet};
 use tape::file::{Process, ProcessEnd, Rank, Unwatched};
 
-/// One row for each image. `counted`: copies and launches of each. `all`: why the recording is not complete, which is why
-/// its only image is not.
+/// One row for each image. `counted`: copies and launches of each image. `all`: why the recording is not complete, which applies to
+/// its only image, too.
 pub(crate) fn rows(
     r: &Recording,
     out: &Outcome,
@@ -54,8 +54,8 @@ pub(crate) fn rows(
         .collect()
 }
 
-/// The image of the nearest process above it that is recorded. One that began to be recorded after its child was not known when the
-/// child's row was written: it is found by its number among the later images.
+/// The image of its nearest recorded ancestor. If an ancestor's recording began after its child's, it was not known when the
+/// child's row was written. It is then found by its number among the later images.
 fn parent(of: &Process, pids: &BTreeSet<(i32, u32)>) -> Option<u32> {
     let later = |pid: i32| {
         let first = pids.range((pid, of.index.saturating_add(1))..).next();

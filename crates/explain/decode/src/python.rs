@@ -1,4 +1,4 @@
-//! Python's stacks of a recording.
+//! Python's stacks in a recording.
 
 use crate::events;
 use crate::recording::{InsightError, Recording};
@@ -7,7 +7,8 @@ use schema::python::{FrameRow, MainLine};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// The stacks that calls and doorbells name by numbers. Reads the tape, if Python's frames were asked for.
+/// The stacks that calls and doorbells refer to by number. Reads the tape if Python's frames were
+/// requested.
 ///
 /// # Errors
 /// The recording cannot be read.
@@ -21,7 +22,7 @@ pub fn stacks(r: &Recording) -> Result<Stacks, InsightError> {
     Ok(all)
 }
 
-/// A frame as rows have it.
+/// A frame in the form for rows.
 pub fn frame(f: &Frame) -> FrameRow {
     FrameRow { file: f.code.file.clone(), line: f.line, function: f.code.function.clone() }
 }
@@ -35,7 +36,7 @@ pub fn main_line(lines: HashMap<FrameRow, u64>) -> Option<MainLine> {
     Some(MainLine { at, times, others })
 }
 
-/// The innermost frame of the user's code, or the innermost at all where every frame is a library's.
+/// The innermost frame of the user's code, or the innermost of all if every frame is a library's.
 pub fn user(frames: &[FrameRow]) -> Option<&FrameRow> {
     frames.iter().find(|f| !is_of_a_library(&f.file)).or(frames.first())
 }

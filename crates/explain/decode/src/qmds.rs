@@ -34,20 +34,20 @@ pub struct Started {
 /// How a QMD is ordered with others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order {
-    /// Which QMDs it acts on when it is done; 0 for none.
+    /// QMDs that it acts on when it ends; 0 for none.
     pub starts: [u64; 2],
-    /// It may begin while those that act on it still run.
+    /// It may begin while the QMDs that act on it still run.
     pub early: bool,
 }
 
-/// QMDs remembered, at most.
+/// Maximum number of remembered QMDs.
 const REMEMBERED: usize = 1 << 18;
 
 /// The QMDs last launched at each address.
 #[derive(Debug, Default)]
 pub(crate) struct Qmds {
     known: HashMap<u64, (Shape, usize, Option<At>)>,
-    /// How those of graphs are ordered.
+    /// The order of graphs' QMDs.
     orders: HashMap<u64, Order>,
 }
 
@@ -84,7 +84,7 @@ impl Snapshot for Qmds {
 }
 
 impl Qmds {
-    /// What a launch starts; remembers it.
+    /// Returns what a launch starts, and remembers it.
     pub fn start(&mut self, channel: usize, l: &Launch) -> Started {
         let known = self.known.get(&l.qmd_address);
         let same = |(_, c, written): &(Shape, usize, Option<At>)| {
@@ -92,7 +92,7 @@ impl Qmds {
             l.how != How::InlineQmd && (l.qmd.is_none() || (*c == channel && *written == l.written_at))
         };
         let again = known.is_some_and(same);
-        // What has not been written since needs no second look.
+        // A QMD that has not been written since needs no second look.
         let shape = if again { known.map(|k| k.0) } else { shape_of(l).or(known.map(|k| k.0)) };
         if let (Some(shape), false) = (shape, again)
             && (self.known.len() < REMEMBERED || self.known.contains_key(&l.qmd_address))
@@ -116,7 +116,7 @@ impl Qmds {
         self.known.get(&qmd).map(|known| known.0)
     }
 
-    /// How the one at an address is ordered.
+    /// The order of the QMD at an address.
     pub fn order(&self, qmd: u64) -> Order {
         self.orders.get(&qmd).copied().unwrap_or_default()
     }

@@ -36,7 +36,7 @@ pushbuf::snapshot!(Text { text, cut });
 
 pushbuf::snapshot!(Texts(_));
 
-/// Texts that are kept, at most.
+/// Maximum number of texts kept.
 const TEXTS: usize = 1 << 17;
 
 impl Texts {
@@ -48,7 +48,7 @@ impl Texts {
         self.0.insert(body.id, Text { text, cut: flags & text_flags::CUT != 0 });
     }
 
-    /// The text of a range; empty if it has none, its number if that is all that is known.
+    /// The text of a range; empty if it has none, its number if only that is known.
     pub fn text(&self, key: Key) -> String {
         self.of(key.text)
     }
@@ -58,7 +58,7 @@ impl Texts {
         (key.domain != 0).then(|| self.of(key.domain))
     }
 
-    /// Its text is longer than is recorded.
+    /// Its text is longer than its recorded part.
     pub fn is_cut(&self, key: Key) -> bool {
         self.0.get(&key.text).is_some_and(|t| t.cut)
     }
@@ -93,11 +93,11 @@ pub fn watched(nvtx: Option<(u32, u32)>, seen: u64) -> Watched {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Style {
-    /// A thread's: pushed and popped.
+    /// Of a thread: pushed and popped.
     Thread,
-    /// The process's: started and ended.
+    /// Of the process: started and ended.
     Process,
-    /// At one time.
+    /// At a single time.
     Mark,
 }
 
@@ -128,7 +128,7 @@ pub struct Range {
     pub body: RangeBody,
 }
 
-/// Ranges that are open at a time.
+/// Ranges that are open at the same time.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Open {
     /// The thread's, the outermost first.
@@ -146,19 +146,20 @@ impl Open {
     }
 }
 
-/// Ranges of one thread, threads of one process, and ranges of one process that are followed at a time.
+/// Maximum numbers of ranges of one thread, threads of one process, and ranges of one process that are tracked at the same
+/// time.
 const DEEPEST: usize = 128;
 const THREADS: usize = 1 << 16;
 const STARTED: usize = 1 << 16;
-/// Ranges of a process that count as those around a submission.
+/// Maximum number of a process's ranges that count as those around a submission.
 const AROUND: usize = 64;
 
-/// What does not add up.
+/// Inconsistencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Oddities {
     /// Ends of ranges whose begin is not on the tape.
     pub strays: u64,
-    /// Ranges that were not followed: too many at a time.
+    /// Ranges that were not tracked: too many at the same time.
     pub left_out: u64,
 }
 
@@ -191,7 +192,7 @@ impl Snapshot for Range {
     }
 }
 
-/// (What is around is made again.)
+/// (`around` is built again.)
 impl Snapshot for OfThread {
     fn save(&self, to: &mut Vec<u8>) {
         self.open.save(to);
@@ -209,7 +210,7 @@ struct OfThread {
     open: Vec<Range>,
     /// Built from `open` on demand.
     around: Option<Arc<Open>>,
-    /// [`Ranges::version`] when it was made.
+    /// [`Ranges::version`] when `around` was built.
     version: u64,
 }
 
@@ -218,15 +219,15 @@ struct OfThread {
 pub struct Ranges {
     threads: HashMap<i32, OfThread>,
     started: HashMap<u64, Range>,
-    /// How many of each are started.
+    /// How many of each are open.
     open: BTreeMap<Key, u32>,
-    /// Moves with `open`.
+    /// Changes with each change of `open`.
     version: u64,
     pub oddities: Oddities,
 }
 
 impl Ranges {
-    /// To be called with all events of the image. `over`: ranges that are.
+    /// Must be called with all events of the image. Calls `over` with each range that is over.
     pub fn event(&mut self, source: Source, e: &Event<'_>, over: &mut dyn FnMut(&Range)) {
         let range = |style, b: &RangeBody| Range {
             source,
@@ -250,9 +251,9 @@ impl Ranges {
                 None => self.oddities.strays += 1,
             },
             Body::Mark(b) => over(&Range { ended: Some((e.head.tsc, source.tid)), ..range(Style::Mark, b) }),
-            // Ends in the pause are not on the tape.
+            // Ends during the pause are not on the tape.
             Body::Pause(p) if p.paused != 0 => self.give_up(over),
-            // Another thread has the number.
+            // Another thread has reused the number.
             Body::Thread(t) if t.ordinal == 0 => {
                 let of = self.threads.remove(&source.tid);
                 of.iter().flat_map(|of| &of.open).for_each(over);
@@ -295,7 +296,7 @@ impl Ranges {
             self.oddities.left_out += 1;
             return;
         }
-        // (One with the same number: of a tape that no agent has written.)
+        // (A range with the same number: only on a tape that no agent has written.)
         if let Some(before) = self.started.insert(r.body.id, r) {
             self.one_less(before.key);
         }
@@ -323,7 +324,7 @@ impl Ranges {
         left.iter().for_each(over);
     }
 
-    /// The ranges around what a thread does now; `None` if there are none.
+    /// The ranges around a thread's current activity; `None` if there are none.
     pub fn around(&mut self, tid: i32) -> Option<Arc<Open>> {
         let version = self.version;
         if self.open.is_empty() && self.threads.get(&tid).is_none_or(|of| of.open.is_empty()) {
@@ -348,7 +349,7 @@ impl Ranges {
 }
 
 impl OfThread {
-    /// Those of a domain that are not among the first `depth` of it are over.
+    /// Gives up the ranges of a domain beyond its first `depth`.
     fn give_up(&mut self, domain: u64, depth: u64, over: &mut dyn FnMut(&Range)) {
         let is_over =
             |r: &Range| depth != NO_DEPTH && r.key.domain == domain && r.body.id != NO_DEPTH && r.body.id >= depth;
@@ -449,7 +450,7 @@ mod tests {
         for (depth, text) in ["a", "b", "c"].into_iter().enumerate() {
             r.push("", text, depth as u64);
         }
-        // The ends of b and c fell into a gap.
+        // The ends of b and c were lost in a gap.
         r.push("", "d", 1);
         assert_eq!((r.around(7), r.over.len()), (vec!["a".to_owned(), "d".to_owned()], 2));
         r.push("", "e", 2);
@@ -460,7 +461,7 @@ mod tests {
         r.pop("", NO_DEPTH);
         r.event(12, Body::Pop(EndBody::default()));
         assert_eq!((r.ranges.oddities.strays, r.over.len()), (3, 5));
-        // Begun before the recording did, or in a pause.
+        // Begun before the recording, or in a pause.
         r.push("", "f", 9);
         r.pop("", 9);
         assert_eq!(r.over.len(), 6);

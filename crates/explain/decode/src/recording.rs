@@ -34,7 +34,7 @@ pub(crate) struct ChunkAt {
     pub place: Place,
 }
 
-/// Whose events they are.
+/// The process image and the thread of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Source {
     /// Index of the process image in the recording.
@@ -61,17 +61,17 @@ pub struct Recording {
     header: Header,
     clocks: Vec<Clock>,
     notes: Vec<String>,
-    /// By their index; those that are selected.
+    /// The selected images, by index.
     images: Vec<Image>,
     unwatched: Vec<Unwatched>,
     end: Option<End>,
     summary: Option<Vec<u8>>,
     /// Where walks can begin.
     checkpoints: Vec<Place>,
-    /// One process was asked for.
+    /// One process was selected.
     selected: bool,
     pub(crate) chunks: Vec<ChunkAt>,
-    /// The first that was found. (Of events it is found when they are read.)
+    /// The first damage found. (Damage of events is found when they are read.)
     damage: OnceLock<TapeError>,
     bytes: u64,
 }
@@ -82,7 +82,7 @@ impl Recording {
         Recording::open_watched(path, &mut |_, _| ())
     }
 
-    /// As [`Recording::open`]; `progress` hears how many bytes of how many are read.
+    /// As [`Recording::open`]; calls `progress` with the bytes read and the total.
     pub fn open_watched(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Recording, InsightError> {
         let reader = Reader::open(path)?.unread();
         let mut r = Recording::empty(path, &reader)?;
@@ -91,7 +91,7 @@ impl Recording {
         Ok(r)
     }
 
-    /// What one process did, with all its images. What others did is not read where the file has an index.
+    /// Opens one process's part, with all its images. The other processes' events are not read if the file has an index.
     pub fn open_process(path: &Path, pid: i32, progress: &mut dyn FnMut(u64, u64)) -> Result<Recording, InsightError> {
         let reader = Reader::open(path)?.without_events();
         let mut r = Recording::empty(path, &reader)?;
@@ -171,7 +171,7 @@ impl Recording {
             }
         }
         self.bytes = reader.bytes();
-        // Those of which only events are on the tape.
+        // Images of which only events are on the tape.
         for c in &self.chunks {
             image(&mut images, c.source.process);
         }
@@ -205,7 +205,7 @@ impl Recording {
         &self.header
     }
 
-    /// Time stamps a second. Where the tape does not say it, one is taken for a nanosecond.
+    /// Rate of the time stamps. If the tape does not have it, one tick is taken as a nanosecond.
     pub fn hz(&self) -> f64 {
         let hz = self.header.tsc_hz;
         if hz.is_finite() && hz > 0.0 { hz } else { 1e9 }
@@ -225,7 +225,7 @@ impl Recording {
         &self.notes
     }
 
-    /// The process images in the order of their indices; those of one process if one was asked for.
+    /// The process images in the order of their indices; only those of one process if one was selected.
     pub fn images(&self) -> &[Image] {
         &self.images
     }
@@ -240,7 +240,7 @@ impl Recording {
         self.image_of(index).map_or(0, |i| i.process.pid)
     }
 
-    /// True if this is what one process did, out of more.
+    /// True if this is one process of several.
     pub fn is_selected(&self) -> bool {
         self.selected
     }
@@ -255,7 +255,7 @@ impl Recording {
         self.end.as_ref()
     }
 
-    /// The summary that was stored in the file, as it was stored.
+    /// The summary stored in the file, in its stored form.
     pub(crate) fn stored_summary(&self) -> Option<&[u8]> {
         self.summary.as_deref()
     }
@@ -265,7 +265,7 @@ impl Recording {
         self.checkpoints.iter().map(|place| place.tsc)
     }
 
-    /// What is stored of one; `None` if it is damaged.
+    /// The stored state of a checkpoint; `None` if it is damaged.
     pub(crate) fn load_checkpoint(&self, number: usize, into: &mut Vec<u8>) -> Option<()> {
         self.checkpoints.get(number)?.load(&self.file, into).ok()
     }
@@ -301,7 +301,7 @@ impl Recording {
         }
     }
 
-    /// Why not all of the file was read, as far as it was read by now.
+    /// Why not all of the file could be read, as far as is known by now.
     pub fn damage(&self) -> Option<&TapeError> {
         self.damage.get()
     }
@@ -318,7 +318,7 @@ impl Recording {
         self.damage().is_none() && self.end.as_ref().is_some_and(|e| !stopped(e))
     }
 
-    /// Bytes of the file up to which it can be read.
+    /// Number of readable bytes of the file.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -354,7 +354,7 @@ impl Recording {
     }
 }
 
-/// The image of that index, made if it is not known yet.
+/// The image with that index; made if it does not exist yet.
 fn image(images: &mut BTreeMap<u32, Image>, index: u32) -> &mut Image {
     let process = || Process { index, ..Process::default() };
     images.entry(index).or_insert_with(|| Image { process: process(), end: None })

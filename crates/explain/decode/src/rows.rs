@@ -1,4 +1,4 @@
-//! Rows of the schema, filled from a walk.
+//! Schema rows, filled from a walk.
 
 use crate::kernel::Kernel;
 use crate::merge::missing;
@@ -26,7 +26,7 @@ pub fn clock(r: &Recording) -> Clock {
     clock_at(r, r.header().tsc_hz)
 }
 
-/// The same at another rate of time stamps.
+/// The same with another rate of time stamps.
 pub fn clock_at(r: &Recording, hz: f64) -> Clock {
     Clock::new(r.clocks().first().map_or_else(|| r.first_tsc().unwrap_or(0), |c| c.tsc), hz)
 }
@@ -58,7 +58,7 @@ pub fn in_call(at: &At<'_>) -> Option<InCall> {
     Some(InCall { name, number: ring.call, stream: ring.stream, object: ring.object, python })
 }
 
-/// `None` for anything else, and for inline writes that are a launch's own.
+/// `None` for any other operation, and for inline writes that belong to a launch.
 pub fn copy(at: &At<'_>, op: &Op, clock: &Clock) -> Option<CopyRow> {
     let gpu = at.gpu_time();
     let row = |mode, dst, bytes, lines, semaphore: Option<Semaphore>| CopyRow {
@@ -131,7 +131,7 @@ pub fn launch(at: &At<'_>, op: &Op, clock: &Clock) -> Option<LaunchRow> {
     })
 }
 
-/// The run of a kernel that was launched by itself; `None` for anything else, and where its time is not known.
+/// The run of a kernel that was launched by itself; `None` for any other operation, and if its time is not known.
 pub fn kernel_run(at: &At<'_>, op: &Op, clock: &Clock) -> Option<KernelRun> {
     let What::Launch(_) = &op.what else { return None };
     let (gpu, shape) = (at.gpu_time()?, at.started()?.shape?);
@@ -157,7 +157,7 @@ fn run(at: &At<'_>, shape: Shape, kernel: Option<&Kernel>, in_graph: bool, gpu: 
     }
 }
 
-/// A time of the GPU's on the recording's clock. (Not from the doorbell on: the clocks drift while a kernel is queued, and runs of one stream would
+/// A GPU time on the recording's clock. (Not computed from the doorbell: the clocks drift while a kernel is queued, and runs of one stream would
 /// overlap.)
 fn seconds_at(at: &At<'_>, clock: &Clock, gpu_ns: u64) -> Option<f64> {
     clock.seconds(at.tsc_at(gpu_ns)?)
@@ -210,7 +210,7 @@ fn command(item: &Item<'_>) -> CommandRow {
     }
 }
 
-/// Collects one submission at a time.
+/// Collects the rows of one submission at a time.
 #[derive(Debug, Default)]
 pub struct Collector {
     pub row: SubmissionRow,
@@ -265,7 +265,7 @@ impl Collector {
     }
 }
 
-/// A range of NVTX, or a mark.
+/// An NVTX range, or a mark.
 pub fn range(r: &Recording, range: &Range, texts: &Texts, clock: &Clock) -> OneRange {
     let (body, flags) = (&range.body, range.flags);
     let ended = range.ended.filter(|_| range.style != Style::Mark);

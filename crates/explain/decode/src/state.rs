@@ -40,7 +40,7 @@ pub(crate) struct State {
     pub calls: u64,
     /// Doorbells on the tape.
     pub doorbells: u64,
-    /// Slot to the channel that has it now.
+    /// The slots' current channels.
     pub live: HashMap<u32, usize>,
     /// Kernels by their handles.
     pub kernels: HashMap<u64, Rc<Kernel>>,
@@ -49,7 +49,7 @@ pub(crate) struct State {
     pub pauses: Pauses,
     pub ranges: Ranges,
     pub running: RefCell<Running>,
-    /// How many channels a slot has had.
+    /// Number of channels that each slot has had.
     generations: HashMap<u32, u32>,
 }
 
@@ -101,7 +101,7 @@ impl State {
         generation
     }
 
-    /// A slot has had so many channels, at least.
+    /// Notes that a slot has had at least so many channels.
     pub fn had_channels(&mut self, slot: u32, many: u32) {
         let next = self.generations.entry(slot).or_default();
         *next = (*next).max(many);
@@ -113,7 +113,7 @@ impl State {
         }
     }
 
-    /// Tells the graph of a call.
+    /// Passes a call to the graph.
     pub fn learn(&mut self, call: &Call<'_>) {
         self.calls += 1;
         let g = &mut self.graph;

@@ -5,7 +5,7 @@ use schema::kernels::StreamRow;
 use schema::operations::{GpuTime, Start, When};
 use std::collections::{HashMap, VecDeque};
 
-/// Nanoseconds of a gap that is counted: below this one kernel follows the other.
+/// Minimum length of a gap that is counted, in nanoseconds: below this, one kernel follows the other.
 pub const GAP: u64 = 10_000;
 /// Maximum number of intervals of a stream that may still merge with others. Times before a forgotten interval are cut
 /// off.
@@ -34,11 +34,11 @@ impl Stream {
     }
 }
 
-/// Times that may overlap, as times that are apart. Best given in the order of their ends.
+/// Merges overlapping times into separate intervals. Works best if they are added in the order of their ends.
 #[derive(Debug, Default)]
 pub struct Apart {
     open: VecDeque<(u64, u64)>,
-    /// The end of the last one that was handed on.
+    /// The end of the last interval that was passed on.
     done: u64,
 }
 
@@ -64,7 +64,7 @@ impl Apart {
         }
     }
 
-    /// The rest.
+    /// The remaining intervals.
     pub fn finish(self) -> impl Iterator<Item = (u64, u64)> {
         self.open.into_iter()
     }
@@ -110,7 +110,7 @@ impl Busy {
 }
 
 impl Streams {
-    /// A kernel ran.
+    /// Adds a run of a kernel.
     pub fn add(&mut self, stream: Stream, time: &GpuTime) {
         if self.0.len() >= MOST && !self.0.contains_key(&stream) {
             return;
@@ -122,7 +122,7 @@ impl Streams {
         one.apart.add(time.start_ns, time.end_ns, |from, to| one.busy.add(from, to));
     }
 
-    /// A row for each, the busiest first. `channels`: those of the recording.
+    /// A row for each stream, the busiest first. `channels`: those of the recording.
     pub fn rows(self, channels: &[Channel]) -> Vec<StreamRow> {
         let by: HashMap<_, &Channel> = channels.iter().map(|c| ((c.process, c.slot, c.generation), c)).collect();
         let mut all: Vec<(Stream, StreamRow)> = self

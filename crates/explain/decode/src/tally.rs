@@ -1,6 +1,6 @@
-//! Counting: sizes by power of two, and the commonest of things.
+//! Counts of sizes by power of two, and the most frequent values.
 //!
-//! Memory is bounded: a tape of a day is counted in the same space as one of a second.
+//! Memory is bounded: a day's tape is counted in the same space as one of a second.
 
 use schema::summary::Bucket;
 use std::collections::HashMap;
@@ -43,7 +43,7 @@ impl Sizes {
         self.exact.remove(&bytes);
     }
 
-    /// The buckets that hold anything, smallest first. The first is of size 0.
+    /// The buckets that are not empty, smallest first. The first is for size 0.
     pub fn buckets(&self) -> Vec<Bucket> {
         let range = |i: usize| match i {
             0 => (0, 0),
@@ -56,12 +56,12 @@ impl Sizes {
             .collect()
     }
 
-    /// Counted without their exact size, because there were too many.
+    /// Number of transfers beyond the limit of distinct sizes.
     pub fn not_told_apart(&self) -> u64 {
         self.exact.others
     }
 
-    /// The commonest exact sizes with their counts.
+    /// The most frequent exact sizes with their counts.
     pub fn commonest(&self, n: usize) -> Vec<(u64, u64)> {
         self.exact.top(n)
     }
@@ -71,7 +71,7 @@ impl Sizes {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Commonest<K: Eq + Hash> {
     counts: HashMap<K, u64>,
-    /// Counted without telling apart, because there were too many.
+    /// Occurrences beyond the limit of distinct values.
     pub others: u64,
 }
 

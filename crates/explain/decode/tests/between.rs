@@ -1,4 +1,4 @@
-//! A walk of which only a time is wanted ends soon after it.
+//! A walk with a time filter ends soon after that time.
 
 mod synthetic;
 
@@ -36,7 +36,7 @@ fn what_comes_later_is_not_read() {
     t.context(100);
     t.channel(100, 0, 0x5c00_1000, 1, 1024);
     t.channel(101, 1, 0x5c00_1001, 11, 1024);
-    // Ten a second for 20 s, of two threads.
+    // Ten a second for 20 s, in two threads.
     for i in 0..200u64 {
         let thread = (i % 2) as i32;
         let words = synthetic::copy(synthetic::HOST_AT, synthetic::DEVICE_AT, 4096);

@@ -98,7 +98,7 @@ fn a_slot_whose_next_channel_was_not_announced_is_not_the_old_channel() {
             t.end_channel(1, 0);
         }
         t.bare_channel(0, 0x5c00_1002, token.unwrap_or(9 << 16), 32);
-        // Its first three submissions fell into the gap, too.
+        // Its first three submissions were lost in the gap, too.
         t.recording(0, false);
         (0..3).for_each(|_| t.submit(2, 0, &[&words]));
         t.recording(0, true);

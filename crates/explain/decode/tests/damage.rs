@@ -93,7 +93,7 @@ fn a_flipped_bit_is_found_and_never_a_panic() {
     }
 }
 
-/// A file that lost bytes in the middle of one chunk of events: that chunk is missing, and said to be.
+/// A file that lost bytes in the middle of one chunk of events: that chunk is missing, and is reported as missing.
 #[test]
 fn behind_events_that_are_damaged_the_rest_is_read() {
     let mut b = small();

@@ -1,4 +1,4 @@
-//! Recordings of the driver itself (580.159.04, CUDA 13.0, H200, without data): what a better decoder must still say.
+//! Recordings of NVIDIA's driver (580.159.04, CUDA 13.0, H200, without data): every later decoder must give these results.
 //!
 //! Made with `docs/results/see.sh OUT fixtures` and `cargo run -p tape --example anonymous`.
 //! `h200-programmatic`: with `--gpu-times`, kernels `plain` and, by programmatic dependent launch, `pdl` and `nolaunch`, then four `pdl` in a graph, twice.
@@ -36,7 +36,7 @@ fn copies_of_every_size_through_cuda() {
     };
     assert_eq!((bytes(Place::Host, Place::Video), bytes(Place::Video, Place::Host)), (182, 357));
     assert_eq!((s.semaphores.released, s.semaphores.timestamps), (552, 552));
-    // 20 channels of class 0xC86F; GPFIFO and USERD in video memory, pushbuffers in host memory, rings shadowed.
+    // 20 channels of class 0xC86F; GPFIFO and USERD in GPU memory, pushbuffers in host memory, rings shadowed.
     assert_eq!(s.channels, 20);
     assert!(s.problems.unknown_methods.is_empty() && s.problems.bad_headers == 0 && s.problems.unmapped_segments == 0);
 }
@@ -103,7 +103,7 @@ fn every_header_and_entry_of_the_driver_encodes_back_to_itself() {
                 assert_eq!(Entry::parse(b.gp).encode(), b.gp);
                 entries += 1;
                 for w in words.chunks_exact(4) {
-                    // Every word: data read as a header must come back as well.
+                    // Every word, because data read as a header must be encoded unchanged, too.
                     let w = u32::from_le_bytes([w[0], w[1], w[2], w[3]]);
                     assert_eq!(Header::parse(w).encode(), w, "{w:#010x}");
                     headers += 1;

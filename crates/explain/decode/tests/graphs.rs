@@ -46,7 +46,8 @@ fn graphs_of_the_driver_are_found_and_learnt() {
     assert_eq!(hows[0], how(DependentAction::DecrementDependence));
     assert!(hows[1..].iter().all(|h| *h == how(DependentAction::Schedule)), "{hows:?}");
     assert_eq!(ten.groups[0].acquires, [(0, Wait::LaunchBefore(0))]);
-    // Each bank: 0x300 bytes, of which the header and 16 bytes of parameters are written. What was in them is not on the tape.
+    // Each bank: 0x300 bytes, of which the header and 16 bytes of parameters are written. Their contents are not
+    // on the tape.
     for bank in &ten.banks {
         assert_eq!((bank.bytes, bank.parameters(), &bank.contents), (0x300, (0x210, 16), &None));
     }
@@ -131,7 +132,7 @@ fn of_submissions(submissions: &[&[u32]]) -> Vec<Graph> {
     graphs(&Recording::open(&path).unwrap()).unwrap()
 }
 
-/// What crate recipe learns of a graph by itself.
+/// What crate recipe learns from a graph alone.
 fn learnt(graph: &ByHand) -> Recipe {
     let channel =
         cuda_graph::Channel { class: graph_words::CHANNEL_CLASS, engines: graph_words::ENGINES.to_vec(), group: None };
@@ -224,7 +225,7 @@ fn kernels_are_counted_by_themselves_and_in_graphs() {
     let line = add.python.as_ref().unwrap();
     assert_eq!((&*line.at.file, &*line.at.function, line.times, line.others), ("train.py", "step", 2, 1));
     assert_eq!(add.in_graphs.unwrap() % 4, 0);
-    // What is chosen is not of the whole recording.
+    // Filtered rows do not cover the whole recording.
     let chosen = kernels(&r, &Filter { call: Some("cuLaunchKernel".into()), ..Filter::default() }).unwrap();
     assert_eq!((chosen.kernels.len(), chosen.kernels[0].in_graphs, chosen.kernels[0].share), (1, None, 1.0));
     let named = |text: &str| Filter { kernel: Some(Pattern::new(text).unwrap()), ..Filter::default() };
@@ -301,7 +302,7 @@ fn on_two_channels(graph: &ByHand) -> Vec<Graph> {
     let path = dir.path().join("graphs.doorbell");
     let mut tape = synthetic::Tape::new();
     tape.context(7);
-    // (Of one group: that has its number from the last digits of the first channel's.)
+    // (Both channels are in one group, whose number comes from the last digits of the first one's handle.)
     tape.channel(7, 0, 0x5c00_0020, 1, 1024);
     tape.channel(7, 1, 0x5c00_1020, 1, 1024);
     let launches = [graph.upload_segments()].into_iter().chain((1..4).map(|k| graph.again_segments(k)));

@@ -1,4 +1,4 @@
-//! Kernels without a time, each for a reason that is known, because the tape was made so.
+//! Kernels without a time, each for a known reason, because the tapes are written here.
 
 mod synthetic;
 
@@ -34,7 +34,7 @@ fn reasons(k: &KernelTimes) -> Vec<(Reason, u64)> {
     k.lacking.iter().map(|row| (row.reason, row.kernels)).collect()
 }
 
-/// What the recorder counted is on the tape.
+/// Adds the recorder's counts to the tape.
 fn ended(mut t: Tape, ends: KernelEnds) -> Tape {
     t.process_ends = vec![ProcessEnd { kernel_ends: Some(ends), ..ProcessEnd::default() }];
     t
@@ -45,7 +45,7 @@ fn stamps(t: &mut Tape, state: u32, result: u32) {
     t.event(100, stamp::kind::STAMPS, 0, &body, &[], &[]);
 }
 
-/// Nine launches of single kernels. Those whose end is given have one at that time.
+/// Nine launches of single kernels. The first ones end at the given times.
 fn launches(begin: impl FnOnce(&mut Tape), ends: &[u64]) -> Tape {
     let mut t = synthetic::kernel_launches(9, begin);
     t.ends(ends);

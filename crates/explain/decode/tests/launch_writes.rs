@@ -1,4 +1,4 @@
-//! A list of few copies leaves out what a list of all leaves out, and is not read to its end for that.
+//! A list of few copies leaves out the same writes as a list of all, without reading to the end for that.
 
 mod synthetic;
 

@@ -49,7 +49,7 @@ fn what_was_left_out_on_purpose_is_not_lost() {
     assert!(s.complete, "{:?}", s.incomplete_because);
     assert_eq!(s.copies.copy_engine_detail.by_place[0].from, Some(Place::Host));
     assert_eq!(s.saved.unwrap().doorbells, 100);
-    // Without the mark they would be.
+    // Without the mark they would count as lost.
     assert_eq!(summary(&mut newest(5, false)).lost, 95);
 }
 

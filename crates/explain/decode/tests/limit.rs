@@ -1,4 +1,4 @@
-//! A walk that ends early has the times of kernels that a whole walk has, and reads no more than it needs for them.
+//! A walk that ends early has the same times of kernels as a whole walk, and reads no more than it needs for them.
 
 mod synthetic;
 
@@ -29,7 +29,8 @@ impl Sink for Times {
     }
 }
 
-/// A byte of each chunk of the program's events, and where it is. (Of the recorder's, all are read up to the next reading of the clocks.)
+/// A byte of each chunk of the program's events, and its offset. (The recorder's chunks are all read up to the next
+/// reading of the clocks.)
 fn places(path: &Path) -> Vec<(u64, u8)> {
     let mut reader = Reader::open(path).unwrap().unread();
     let whole = std::fs::read(path).unwrap();

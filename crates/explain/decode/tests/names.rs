@@ -11,12 +11,12 @@ use synthetic::{QMD_AT, Tape, launch};
 use tape::call::{NameBody, kind};
 use tape::event::RingBody;
 
-/// In one process: kernel `handle` is called so from now on.
+/// In one process: kernel `handle` has this name from now on.
 fn named(t: &mut Tape, handle: u64, name: &str) {
     t.event(2, kind::NAME, 0, &NameBody { handle, name: name.len() as u32, pad: 0 }, name.as_bytes(), &[]);
 }
 
-/// In call `number` of cuLaunchKernel, with that handle; in cudaGraphLaunch where there is none.
+/// In call `number` of cuLaunchKernel, with that handle; in cudaGraphLaunch if there is none.
 fn calls(t: &mut Tape, number: u32, handle: u64) {
     let function = if handle == 0 { 260 } else { 1 };
     t.call = RingBody { function, call: number, stream: 0x51, object: 0xf0, kernel: handle, ..RingBody::default() };
@@ -45,7 +45,7 @@ fn a_launch_has_the_name_of_its_handle_and_one_without_handle_that_of_its_code()
     let mut t = Tape::new();
     t.context(1);
     t.channel(2, 0, 0x5c00_1000, 1, 64);
-    // Before anybody has named its code.
+    // Before its code has a name.
     calls(&mut t, 1, 0);
     t.submit(2, 0, &[&launch(QMD_AT, [1, 1, 1])]);
     named(&mut t, 0xf1, "_Z3addPi");

@@ -71,7 +71,7 @@ fn one_process_is_read_alone() {
     let s = decode::summary(&open(4242).unwrap()).unwrap();
     assert_eq!((s.submissions, s.nothing.as_deref()), (0, Some("this process rang no doorbell")));
     assert!(open(77).unwrap_err().to_string().contains("no process 77; it has 4242, 5000, 5001"));
-    // A file without an index (its recorder was killed) is read the long way.
+    // A file without an index (its recorder was killed) is read from the start.
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
     assert_eq!(decode::summary(&open(5000).unwrap()).unwrap().submissions, 5);

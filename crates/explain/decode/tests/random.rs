@@ -12,7 +12,7 @@ use synthetic::{DEVICE_AT, HOST_AT, Tape, copy};
 use tape::event::{Head, bytes_of, kind};
 use tape::file::Process;
 
-/// An event with a body of any words: mostly small ones, which name channels, indices and lengths that exist.
+/// An event whose body has random words: mostly small ones, which are valid channels, indices and lengths.
 #[derive(Clone, Debug)]
 struct Any {
     process: u32,
@@ -21,7 +21,7 @@ struct Any {
     flags: u16,
     tsc: u64,
     words: Vec<u32>,
-    /// The length that the head gives is off by this many bytes.
+    /// The length in the head is wrong by this many bytes.
     lie: i32,
 }
 
@@ -54,7 +54,7 @@ fn add(t: &mut Tape, e: &Any) {
     t.raw(e.tid, &bytes);
 }
 
-/// Takes every row that there is.
+/// Takes all rows.
 #[derive(Default)]
 struct All {
     copies: u64,
@@ -80,7 +80,7 @@ impl Sink for All {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Between the events of a real stream stand any others; some say that they belong to its channel.
+    /// Random events are inserted between the events of a real stream; some have its channel.
     #[test]
     fn no_events_make_it_panic_or_contradict_itself(
         events in prop::collection::vec(any_event(), 0..120),
@@ -118,11 +118,11 @@ proptest! {
         for c in &s.channel_list {
             prop_assert!(c.lost == 0 || c.accounted > 0, "{c:?}");
         }
-        // The list of copies is what the summary counts.
+        // The list of copies has as many as the summary counts.
         let mut all = All { own: LaunchWrites::of(&r).unwrap(), ..All::default() };
         walk(&r, &mut all).unwrap();
         prop_assert_eq!(all.copies, s.copies.copy_engine + s.copies.inline + s.fills);
-        // One process after the other sees what all of them together are.
+        // The processes, read one after the other, add up to all of them together.
         let mut alone = 0;
         for pid in [10, 11] {
             if let Ok(one) = Recording::open_process(&path, pid, &mut |_, _| ()) {

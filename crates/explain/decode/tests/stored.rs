@@ -1,4 +1,4 @@
-//! A summary that is stored in the file is the one that a walk finds, and is not taken where it may not be.
+//! A stored summary is the same as one from a walk, and is not used where it must not be.
 
 #[path = "synthetic/mod.rs"]
 mod synthetic;
@@ -27,7 +27,7 @@ fn stored(path: &Path) -> String {
 fn all(dir: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for (i, mut tape) in synthetic::of_every_kind().into_iter().enumerate() {
-        // (Of a number that no decimal of few digits is.)
+        // (A number without a short decimal form.)
         tape.end.iter_mut().for_each(|end| end.seconds = 0.1 + 0.2 + i as f64 / 3.0);
         all.push(dir.join(i.to_string()));
         tape.write(&all[i]);

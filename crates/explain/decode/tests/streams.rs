@@ -1,4 +1,4 @@
-//! How busy streams were, of a tape with the GPU's times.
+//! How busy streams were, on a tape with the GPU's times.
 
 mod synthetic;
 

@@ -18,7 +18,7 @@ fn summary(t: &mut Tape) -> Summary {
     decode::summary(&Recording::open(&path).unwrap()).unwrap()
 }
 
-/// All submissions of a tape, as they are read.
+/// All submissions of a tape, in reading order.
 fn submissions(r: &Recording) -> Vec<Submission> {
     read_ahead(r, |steps| {
         let mut all = Vec::new();
@@ -78,7 +78,7 @@ fn a_graph_launched_again_is_known_by_its_root_and_an_empty_qmd_is_no_launch() {
     t.channel(1, 0, 0x5c00_1000, 1, 1024);
     let (root, kernel) = (launch(QMD_AT, [0, 0, 0]), launch(QMD_AT + 0x1000, [8, 1, 1]));
     t.submit(1, 0, &[&root, &kernel]);
-    // So many other writes that the engine has long forgotten the root's.
+    // So many other writes that the engine no longer remembers the root's.
     for i in 0..2000 {
         t.submit(1, 0, &[&inline(DEVICE_AT + 4096 * i, &[0; 64])]);
     }
@@ -196,7 +196,7 @@ fn a_submission_goes_on_in_the_next_chunk_of_its_thread() {
     let mut t = Tape::new();
     t.bare_channel(0, 1, 0x1_0000, 1024);
     t.submit_at(2, 2000, 0, &[&words], 0, 500);
-    // Take the thread's events apart into a chunk each.
+    // Splits the thread's events into a chunk each.
     let mut bytes = Vec::new();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("whole");
@@ -231,7 +231,7 @@ fn what_the_final_put_accounts_for_and_the_tape_lacks_is_lost_once() {
     t.channel(1, 1, 0x5c00_1002, 10, 32);
     let words = copy(HOST_AT, DEVICE_AT, 8);
     for i in 0..100 {
-        // Ten rings of each fall into a gap, and are counted as one.
+        // Ten rings of each are lost in a gap, which counts as one.
         let on = !(40..50).contains(&i);
         for slot in [0, 1] {
             t.recording(slot, on);
@@ -245,7 +245,7 @@ fn what_the_final_put_accounts_for_and_the_tape_lacks_is_lost_once() {
     t.end.as_mut().unwrap().gap_entries = 10;
     t.end.as_mut().unwrap().gap_events = 20;
     let s = summary(&mut t);
-    // The second channel's ten were never counted as a gap; the first's were, and are not counted twice.
+    // The second channel's ten were never counted in a gap. The first's were, and are not counted twice.
     assert_eq!((s.lost, s.lost_detail.by_channels, s.lost_detail.by_gaps), (20, 20, 10));
     assert_eq!((s.entries, s.problems.holes, s.lost_detail.rings_missing), (180, 2, 20));
     assert_eq!(s.channel_list.iter().map(|c| c.lost).collect::<Vec<_>>(), [10, 10]);
@@ -277,7 +277,7 @@ fn entries_find_their_ring_around_a_gap() {
     let got: Vec<_> = submissions(&r).iter().map(counters).collect();
     assert_eq!(got, [(Some(0), vec![0]), (None, vec![1]), (Some(2), vec![2, 3])]);
     let s = decode::summary(&r).unwrap();
-    // (No entry is lost; the one event is.)
+    // (No entry is lost, only the one event.)
     assert_eq!((s.copies.copy_engine, s.entries, s.lost, s.doorbells), (4, 4, 1, 2));
     assert_eq!((s.lost_detail.gap_events, s.lost_detail.rings_missing, s.problems.holes), (1, 1, 0));
 }
@@ -452,7 +452,7 @@ fn an_entry_that_goes_on_in_another_ring_is_whole() {
     assert!(s.complete, "{:?}", s.incomplete_because);
 }
 
-/// What is left of an entry after a gap makes the recording incomplete, even where another entry makes up for it in the count.
+/// An entry with missing words after a gap makes the recording incomplete, even if the number of entries is right.
 #[test]
 fn words_that_did_not_fit_make_a_recording_incomplete() {
     let mut t = with_one_copy();

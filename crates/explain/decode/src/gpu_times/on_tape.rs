@@ -14,9 +14,9 @@ use std::rc::Rc;
 use tape::event::{Body, Event, Head, ends};
 use tape::stamp::{self, AS_BEFORE, OWN_GPU};
 
-/// Kernels of one process that are remembered, at most.
+/// Maximum number of remembered kernels of one process.
 const MOST: usize = 1 << 26;
-/// Ends on a page, and the pages of all processes together, at most (512 MiB).
+/// Ends on a page, and maximum number of pages of all processes together (512 MiB).
 const PAGE: usize = 512;
 const PAGES: usize = 1 << 17;
 /// Maximum number of launches of graphs' kernels that reused the numbers of the launch before.
@@ -44,13 +44,13 @@ pub struct OnTape {
     will_be_settled: u64,
     /// The recorder reads the clocks.
     has_recorded_clock: bool,
-    /// By the GPU's instance.
+    /// By the GPU's instance number.
     clocks: HashMap<u32, Readings>,
-    /// When kernels of graphs, by their QMDs, were launched again with the numbers that they had.
+    /// When kernels of graphs, by their QMDs, were launched again with their old numbers.
     as_before: HashMap<u64, Moments>,
-    /// How many these are; beyond [`MOST_AGAIN`] none is remembered.
+    /// Their number; beyond [`MOST_AGAIN`] none is remembered.
     again: usize,
-    /// Chunks of the recorder and of others that were read.
+    /// Number of chunks of the recorder and of others that were read.
     pub read: [usize; 2],
     bytes: Vec<u8>,
 }
@@ -138,7 +138,7 @@ impl OnTape {
         }
     }
 
-    /// When a graph's kernel was launched again with the number that it had, after a time stamp. `is_enough`: it does not matter after that time.
+    /// When a graph's kernel was launched again with its old number, after a time stamp. `is_enough`: whether later times do not matter.
     pub fn again(
         &mut self,
         r: Option<&Recording>,
@@ -160,7 +160,7 @@ impl OnTape {
         }
     }
 
-    /// Ends on the whole tape.
+    /// Number of ends on the whole tape.
     pub fn ends(&mut self, r: Option<&Recording>) -> u64 {
         while self.read_recorders(r) {}
         self.ends.count
@@ -172,7 +172,7 @@ impl OnTape {
         !self.clocks.is_empty()
     }
 
-    /// A GPU's clock, read on until there is a reading after the time that is to be converted (`next`). `at`: that time, where it is a time stamp.
+    /// A GPU's clock, read until there is a reading after the time that is to be converted (`next`). `at`: that time, if it is a time stamp.
     pub fn readings(
         &mut self,
         r: Option<&Recording>,
@@ -182,13 +182,13 @@ impl OnTape {
     ) -> Option<&mut Readings> {
         loop {
             if let Some(pair) = self.clock(gpu).and_then(&next) {
-                // (Other threads' readings may come between.)
+                // (Other threads' readings may be between them.)
                 let is_read = |until: u64| pair.tsc < until as f64;
                 if self.has_recorded_clock || self.read_until(r).is_none_or(is_read) {
                     break;
                 }
             }
-            // The recorder's clocks come within a second, if it reads any.
+            // If the recorder reads clocks, the next reading follows within a second.
             let second = r.map_or(0, |r| r.hz() as u64);
             let soon = |tsc: u64| at.is_none_or(|at| tsc <= at.saturating_add(second));
             let first = self.of_recorder.front().and_then(|i| Some(r?.chunks.get(*i as usize)?.place.tsc));
@@ -215,7 +215,7 @@ impl OnTape {
         Some(r?.chunks.get(*self.of_others.front()? as usize)?.place.tsc)
     }
 
-    /// Reads as many chunks as another has. `None`: there are not so many.
+    /// Reads the given numbers of chunks. `None`: there are fewer.
     pub fn read_again(&mut self, r: &Recording, [of_recorder, of_others]: [usize; 2]) -> Option<()> {
         for _ in 0..of_recorder {
             self.read_recorders(Some(r)).then_some(())?;
@@ -226,7 +226,7 @@ impl OnTape {
         Some(())
     }
 
-    /// Reads the recorder's next chunk. False: there is none.
+    /// Reads the recorder's next chunk. False if there is none.
     fn read_recorders(&mut self, r: Option<&Recording>) -> bool {
         let Some(next) = self.of_recorder.pop_front() else { return false };
         self.settled = self.will_be_settled;
@@ -235,7 +235,7 @@ impl OnTape {
         true
     }
 
-    /// Reads another thread's next chunk. False: there is none.
+    /// Reads another thread's next chunk. False if there is none.
     fn read_others(&mut self, r: Option<&Recording>) -> bool {
         let Some(next) = self.of_others.pop_front() else { return false };
         self.read[1] += 1;
@@ -289,7 +289,7 @@ impl OnTape {
     }
 }
 
-/// When a graph's kernel was launched again with the number that it had.
+/// When a graph's kernel was launched again with its old number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
     At(u64),

@@ -1,4 +1,4 @@
-//! Rows of the schema, of graphs.
+//! Schema rows of graphs.
 
 use super::{Graph, Sent};
 use cuda_graph::{Form, How, Kernel, Node, Recipe, Step, Target, Wait, Work};

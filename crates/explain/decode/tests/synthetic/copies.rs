@@ -1,9 +1,9 @@
-//! A tape of copies that the GPU stored the times of.
+//! A tape of copies whose times the GPU stored.
 
 use super::*;
 use pushbuf::semaphore::Execute;
 
-/// When it is submitted, the call's function, a slot, words, and what the GPU stores.
+/// Time of submission, the call's function, a slot, words, and the times that the GPU stores.
 type Work<'a> = (u64, u32, u32, Vec<u32>, &'a [u64]);
 
 /// A program whose copies' times are recorded, too. In stream 0x51, in ns after time stamp 0: 4 MiB are copied to the device from 210,000 to 400,000, and a
@@ -24,7 +24,7 @@ pub fn copy_times() -> Tape {
     }
     let (htod, kernel, dtoh, memset) = (13, 1, 15, 31);
     let (there, back) = (copy(HOST_AT, DEVICE_AT, 4 * MIB), copy(DEVICE_AT, HOST_AT, 4 * MIB));
-    // (What the copy releases.)
+    // (The semaphore that the copy releases.)
     let mut buffer = vec![0; 100];
     let mut w = Words::new(&mut buffer);
     w.host_semaphore(0, RINGS_AT + 0x10, 0x17, Execute::WAIT).unwrap();

@@ -1,4 +1,4 @@
-//! A recording of any size, as the recorder writes one of a program that launches much: what walks cost is measured on it.
+//! A recording of any size, like a recorder's for a program with many launches: the cost of walks is measured on it.
 
 use super::*;
 use tape::call::{self, CallBody, CallsBody, NameBody};
@@ -8,9 +8,9 @@ use tape::stamp::{self, EndsBody};
 const THREADS: i32 = 4;
 /// Kernels by their handles.
 const KERNELS: u64 = 16;
-/// A thread's events come in chunks of so many bytes.
+/// Size of the chunks of a thread's events in bytes.
 const CHUNK: usize = 64 << 10;
-/// Ends that the recorder takes at a time, and nanoseconds from a doorbell to the next.
+/// Number of ends that the recorder takes together, and nanoseconds from a doorbell to the next.
 const AT_ONCE: u64 = 512;
 const EVERY: u64 = 2_000;
 

@@ -22,11 +22,11 @@ pub const UVM: i32 = 4;
 pub const CLIENT: u32 = 0xc1d0_0001;
 pub const DEVICE: u32 = 0x5c00_0001;
 pub const GROUP: u32 = 0x5c00_0010;
-/// Video memory with rings, host memory with pushbuffers, video memory and host memory of the user.
+/// GPU memory with rings, host memory with pushbuffers, GPU memory and host memory of the user.
 pub const RINGS_AT: u64 = 0x2_0060_0000;
 pub const PUSH_AT: u64 = 0x2_0080_0000;
 pub const DEVICE_AT: u64 = 0x7f00_2000_0000;
-/// Where launches put their QMD: SEND_PCAS_A carries 40 bits of address.
+/// Address of the QMDs of launches: SEND_PCAS_A has 40 bits of address.
 pub const QMD_AT: u64 = RINGS_AT + 0x10_0000;
 pub const HOST_AT: u64 = 0x2_0400_0000;
 pub const GHZ: f64 = 1e9;
@@ -45,7 +45,7 @@ struct Live {
     recorded: bool,
 }
 
-/// A tape in the making.
+/// A tape that is being written.
 #[derive(Default)]
 pub struct Tape {
     /// Chunks in file order, and events of each thread not yet in a chunk.
@@ -55,12 +55,12 @@ pub struct Tape {
     pub tsc: u64,
     pub header: Header,
     pub end: Option<End>,
-    /// Whose events come next.
+    /// The process of the next events.
     pub process: u32,
     pub processes: Vec<Process>,
     pub process_ends: Vec<ProcessEnd>,
     pub unwatched: Vec<Unwatched>,
-    /// What doorbells from now on say of the call that they are in.
+    /// The call in which later doorbells are rung.
     pub call: RingBody,
     next_fd: i32,
     /// As the agent does if the kernel's UVM arguments differ from its branch's: it stores none.
@@ -105,7 +105,7 @@ impl Tape {
         to.extend(bytes);
     }
 
-    /// Raw bytes into a thread's chunk.
+    /// Appends raw bytes to a thread's chunk.
     pub fn raw(&mut self, tid: i32, bytes: &[u8]) {
         self.open.entry((self.process, tid)).or_default().extend(bytes);
     }
@@ -162,7 +162,7 @@ impl Tape {
         self.rm(tid, nr::FREE, &abi::Nvos00 { root: CLIENT, old, ..Default::default() }, &[]);
     }
 
-    /// Memory of a class, mapped at a GPU address; host memory at the same CPU address as well.
+    /// Memory of a class, mapped at a GPU address; host memory also at the same CPU address.
     pub fn memory(&mut self, tid: i32, handle: u32, class: u32, base: u64, length: u64) {
         self.memory_of(tid, DEVICE, handle, class, length);
         self.external(tid, GPU_0, handle, base, length);
@@ -206,7 +206,7 @@ impl Tape {
         self.ioctl(tid, UVM, file::UVM, uvm::REGISTER_GPU_VASPACE, space.as_bytes(), &[]);
     }
 
-    /// What a CUDA context makes before its first channel.
+    /// The objects that a CUDA context makes before its first channel.
     pub fn context(&mut self, tid: i32) {
         for (fd, what, path) in [(CTL, file::CTL, "/dev/nvidiactl"), (UVM, file::UVM, "/dev/nvidia-uvm")] {
             let body = FileBody { fd, other: -1, file: what, path: path.len() as u32 };
@@ -265,7 +265,7 @@ impl Tape {
             .insert((self.process, slot), Live { handle, token, ring, put: 0, entries: 0, rings: 0, recorded: true });
     }
 
-    /// From now on rings of the slot are made but not recorded (or recorded again).
+    /// From now on the slot's rings are made but not recorded (or recorded again).
     pub fn recording(&mut self, slot: u32, on: bool) {
         self.live.get_mut(&(self.process, slot)).unwrap().recorded = on;
     }
@@ -331,7 +331,7 @@ impl Tape {
         self.event_at(tid, self.tsc, kind::ENTRY, 0, &body, &[], &[]);
     }
 
-    /// A ring that brings `n` entries which the caller writes, or loses.
+    /// A ring with `n` new entries, which the caller writes or loses.
     pub fn ring_only(&mut self, tid: i32, slot: u32, n: u32) {
         self.tsc += 100;
         let c = self.live.get_mut(&(self.process, slot)).unwrap();
@@ -370,7 +370,7 @@ impl Tape {
         self.event(tid, kind::NOTE, 0, &NoteBody { text: text.len() as u32, pad: 0 }, text.as_bytes(), &[]);
     }
 
-    /// What is in no chunk yet: of each thread.
+    /// The events that are in no chunk yet, by thread.
     pub fn take_open(&mut self) -> BTreeMap<(u32, i32), Vec<u8>> {
         std::mem::take(&mut self.open)
     }
@@ -393,7 +393,7 @@ impl Tape {
         w
     }
 
-    /// Writes the events of threads that have so many bytes of them.
+    /// Writes the events of threads that have at least so many bytes of them.
     pub fn pour(&mut self, w: &mut Writer, bytes: usize) {
         for ((process, tid), events) in &mut self.open {
             if events.len() >= bytes {
@@ -456,7 +456,7 @@ pub fn launch(qmd_at: u64, grid: [u64; 3]) -> Vec<u32> {
     launch_of(qmd_at, &qmd(grid))
 }
 
-/// What launches it.
+/// The QMD of the launch.
 fn qmd(grid: [u64; 3]) -> Qmd {
     let mut qmd = Qmd::new(Layout::of(4, 0).unwrap());
     for (name, value) in [
@@ -487,7 +487,7 @@ pub fn launch_of(qmd_at: u64, qmd: &Qmd) -> Vec<u32> {
     w.as_slice().to_vec()
 }
 
-/// An inline write of the user's.
+/// An inline write by the user.
 pub fn inline(dst: u64, data: &[u8]) -> Vec<u32> {
     let mut buffer = vec![0; 10_000];
     let mut w = Words::new(&mut buffer);
@@ -791,7 +791,7 @@ pub const SECOND_SPACE: u32 = 0x5b00_0002;
 pub const BOTH_AT: u64 = 0x7f10_0000_0000;
 pub const PEER_AT: u64 = 0x7f11_0000_0000;
 
-/// A launcher whose two ranks use the GPU: the same channel slots and addresses, each its own.
+/// A launcher whose two ranks use the GPU: the same channel slots and addresses, separate in each.
 pub fn two_ranks() -> Tape {
     let mut t = Tape::new();
     t.processes = vec![Process { index: 0, pid: 4242, exe: "/usr/bin/torchrun".into(), ..Process::default() }];
