@@ -1,5 +1,5 @@
-//! Builds the libraries that are preloaded into programs and hands them to the binary, which carries them inside itself:
-//! they come along with `cargo run`, `cargo install` and a copied binary.
+//! Builds the libraries that are preloaded into programs. The binary contains them, so they are part of `cargo run`,
+//! `cargo install` and a copied binary.
 //!
 //! They need a separate profile: a panic inside a program must abort, not unwind. So this script calls cargo again, with a
 //! separate target directory.
@@ -18,7 +18,7 @@ fn main() {
         return;
     }
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    // Asked for when it runs: a checkout may have moved, target folder and all, since this program was compiled.
+    // Read at run time: the checkout and its target folder may have been moved since this program was compiled.
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../../..");
     println!("cargo::rerun-if-changed={}", root.join("Cargo.toml").display());
     // <target>/<profile>/build/doorbell-<hash>/out
@@ -64,7 +64,7 @@ fn main() {
     }
 }
 
-/// The files of the workspace that a library was built from, as cargo wrote them down: `library: file file ..`, with a
+/// The workspace's files that a library was built from, from the list that cargo wrote: `library: file file ..`, with a
 /// backslash before a blank.
 fn sources(list: &Path) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(list).unwrap_or_else(|e| panic!("{}: {e}", list.display()));

@@ -125,7 +125,7 @@ impl Args {
     }
 }
 
-/// Signals and the end of the program are looked for so often.
+/// Interval between checks for signals and for the end of the program.
 const LOOK: Duration = Duration::from_millis(50);
 
 struct Recorded {
@@ -184,7 +184,7 @@ fn tell(status: &Status, recorded: &Recorded, file: &Path) {
     let _ = writeln!(err, "{name} `doorbell show{view} {}` explains it", file.display());
 }
 
-/// What helps where a recorder could not be asked.
+/// The error, with a hint, for a recorder that could not be reached.
 pub fn failure(e: ClientError) -> anyhow::Error {
     let hint = match &e {
         ClientError::NotRecorded(_) => {

@@ -71,7 +71,8 @@ impl Args {
     }
 }
 
-// Where the measuring thread is to run. (As a doc comment it would become the text of the command it is part of.)
+// The CPU and the policy of the measuring thread. (As a doc comment it would become the text of the command it is part
+// of.)
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Where {
     /// Measure on this CPU, for example 4
@@ -94,7 +95,7 @@ impl Where {
         placement::Wish { cpu: self.cpu, fifo: self.fifo }
     }
 
-    /// A CPU that does not exist is a slip of the pen; SCHED_FIFO that is not permitted is only said.
+    /// A CPU that does not exist is an error; SCHED_FIFO that is not permitted is only a warning.
     fn check(&self) -> anyhow::Result<()> {
         let Some(cpu) = self.cpu else { return Ok(()) };
         let placed = placement::Placement::take(placement::Wish { cpu: Some(cpu), fifo: None });

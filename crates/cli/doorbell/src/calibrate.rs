@@ -129,7 +129,7 @@ impl From<Memory> for Host {
 
 /// Exit status after Ctrl-C.
 const STOPPED: u8 = 130;
-/// About what a profile takes.
+/// Approximate size of a profile.
 const ROOM: u64 = 1 << 20;
 const NO_PLACE: &str = "-o FILE writes it there; $HOME or $XDG_CONFIG_HOME says where settings lie";
 
@@ -188,14 +188,14 @@ impl Args {
             budget: self.budget.unwrap_or(default),
             beside: self.beside.as_ref().map(of),
             memories: self.memory.iter().map(|memory| (*memory).into()).collect(),
-            // The software GPU has no speed that could depend on it.
+            // The software GPU's speed does not depend on it.
             changing_places: !soft,
             batches: self.batch.clone(),
             sizes: Calibration::sizes(soft),
         }
     }
 
-    /// Where the profile will be, known to be writable before anything is measured.
+    /// Opens the profile's file, so that it is known to be writable before the measurement.
     fn file(&self) -> anyhow::Result<WholeFile> {
         if let Some(path) = &self.out {
             result::is_file("--out", path, "without --out the profile goes where route `auto` looks for it")?;
@@ -282,7 +282,7 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// This machine's own is refused when it is stale. One that is named may be of any machine.
+    /// This machine's own profile is refused if it is stale. A profile that is named may belong to any machine.
     fn profile_to_explain(&self) -> anyhow::Result<Profile> {
         let facts = route_choice::Facts::of_this_machine(self.gpu == Gpu::Soft, None);
         let load = |path: &Path| Profile::load_for(path, &facts);
@@ -301,7 +301,7 @@ impl Args {
     }
 }
 
-/// Where route `auto` looks.
+/// Where route `auto` looks for the profile.
 pub fn own_path(gpu: Gpu) -> Option<PathBuf> {
     route_choice::default_path(gpu == Gpu::Soft, |name| std::env::var_os(name))
 }

@@ -1,4 +1,4 @@
-//! `--color`, for all output alike.
+//! `--color`, for all output.
 
 use colorchoice::ColorChoice;
 use std::ffi::OsString;
@@ -47,7 +47,7 @@ impl When {
         match self {
             When::Always => clap::ColorChoice::Always,
             When::Never => clap::ColorChoice::Never,
-            // Each stream by itself, where one of both may have colors.
+            // Decided for each stream separately if one of them may have colors.
             When::Auto if terminal::table::wants_color(stdout().is_terminal() || stderr().is_terminal()) => {
                 clap::ColorChoice::Auto
             }

@@ -58,7 +58,7 @@ pub struct Args {
     markdown: Option<PathBuf>,
 }
 
-/// As a part of one.
+/// A percentage as a fraction of one.
 fn percent(text: &str) -> Result<f64, String> {
     units::percent(text).map(|p| p / 100.0)
 }
@@ -169,7 +169,8 @@ fn json(value: &serde_json::Value) -> anyhow::Result<()> {
     })?)
 }
 
-/// Those that are asked for. A `run.json` without its folder has medians of rounds only, and all runs are read in the same way.
+/// The requested figures. A `run.json` without its folder has only medians of rounds, and all runs are read in the same
+/// way.
 fn figures(asked: &[Figure], runs: &mut [&mut Loaded], warnings: &mut Vec<String>) -> anyhow::Result<Vec<Figure>> {
     let figures = if asked.is_empty() { vec![Figure::P50, Figure::P99] } else { asked.to_vec() };
     let Some(without) = runs.iter().find(|r| !r.has_samples()).map(|r| r.name.clone()) else { return Ok(figures) };
@@ -206,7 +207,7 @@ fn changes(a: &Loaded, b: &Loaded) -> Vec<Change> {
     changes
 }
 
-/// Facts that make it another machine, or another driver.
+/// Facts that differ only on another machine, or with another driver.
 const OTHER_MACHINE: [&str; 4] = ["host.name", "cpu.model", "gpu.name", "gpu.driver"];
 
 fn not_comparable(changes: &[Change]) -> Option<String> {
@@ -218,7 +219,7 @@ fn not_comparable(changes: &[Change]) -> Option<String> {
 /// The default of --fail-above.
 pub const FAIL_ABOVE: f64 = 0.05;
 
-/// Compares runs of one experiment on many machines. Exit status 1 where one is an outlier.
+/// Compares runs of one experiment on many machines. Exit status 1 if one is an outlier.
 pub fn machines(paths: &[PathBuf], asked: &[Figure], least: f64, as_json: bool) -> anyhow::Result<ExitCode> {
     let fewest = comparison::FEWEST_MACHINES;
     if paths.len() < fewest {

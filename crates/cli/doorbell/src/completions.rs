@@ -1,4 +1,4 @@
-//! `doorbell completions`: what a shell needs to complete arguments.
+//! `doorbell completions`: scripts with which a shell completes arguments.
 
 use crate::help::Page;
 use std::process::ExitCode;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-/// Every subcommand that a user can see, with its full name.
+/// Every visible subcommand, with its full name.
 fn all() -> Vec<(String, Command)> {
     fn collect(command: &Command, name: &str, into: &mut Vec<(String, Command)>) {
         into.push((name.to_owned(), command.clone()));
@@ -21,7 +21,7 @@ fn all() -> Vec<(String, Command)> {
     commands
 }
 
-/// Every argument that a user can see, with the command that it belongs to.
+/// Every visible argument, with its command.
 fn arguments() -> Vec<(String, Arg)> {
     let of = |(name, command): (String, Command)| -> Vec<(String, Arg)> {
         let seen = command.get_arguments().filter(|a| !a.is_hide_set());
@@ -82,7 +82,7 @@ fn every_argument_has_a_text_and_a_value_has_an_example() {
         let shown = !arg.get_default_values().is_empty()
             || !arg.get_possible_values().is_empty()
             || ["for example", "such as", "[default:"].iter().any(|w| text.contains(w))
-            // A recording, where that is all that the command takes.
+            // A recording, if the command takes only that.
             || arg.is_positional() && named.as_deref() == Some("FILE");
         if !shown {
             without.push(format!("{name}: {text:?}"));
@@ -122,7 +122,7 @@ fn one_unit_for_each_flag() {
     }
 }
 
-/// What some names mean everywhere: their value, and their short form.
+/// Names with the same meaning everywhere: their value, and their short form.
 const NAMES: [(&str, Option<&str>, Option<char>); 12] = [
     ("json", None, None),
     ("force", None, None),
@@ -156,7 +156,7 @@ fn the_same_names_for_the_same_things() {
             assert_eq!(value_name(&arg).filter(|_| takes_value(&arg)).as_deref(), *value, "{name}");
             assert_eq!(arg.get_short(), *short, "{name}");
         }
-        // (Without a value that may be left out, the option is the same as one that takes none.)
+        // (An option whose value may be left out counts as one that takes none.)
         let takes_value = takes_value(&arg) && arg.get_num_args().is_none_or(|n| n.min_values() > 0);
         let value = value_name(&arg).filter(|_| takes_value);
         // A directory is a file to be named, too.
@@ -218,7 +218,7 @@ fn every_command_takes_color() {
     }
 }
 
-/// Words that a command line is made of, and some that it is not.
+/// Words that occur on a command line, and some that do not.
 fn word() -> impl Strategy<Value = OsString> {
     let mut known: Vec<String> =
         ["--", "-", "", "-o", "-q", "=", "8MiB", "5s", "stock", "a.toml"].map(String::from).to_vec();

@@ -50,7 +50,7 @@ enum Which {
     Soft,
 }
 
-/// Between them: copies by the copy engine and inline, fills, launches, semaphores.
+/// Together they have copies by the copy engine and inline, fills, launches, semaphores.
 const SAMPLES: [&str; 2] = ["copies", "launches"];
 
 impl Args {
@@ -85,7 +85,7 @@ impl Args {
         self.show(*gpu, out)
     }
 
-    /// The GPU to take and the reason.
+    /// The GPU to use, and the reason.
     fn which(&self) -> anyhow::Result<(Gpu, String)> {
         let version = recorder::driver_version();
         let known = version.as_deref().map(|v| rm::abi::Abi::for_own_channels(v, gpu::accepts_unverified()));
@@ -184,7 +184,7 @@ impl Args {
     }
 }
 
-/// Lines on standard output; a reader that stopped reading ends the demo.
+/// Prints lines on standard output; a reader that stopped reading ends the demo.
 fn say(lines: &[&str]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     for line in lines {

@@ -1,4 +1,4 @@
-//! `doorbell diff`: what one program does with its locks on two recordings.
+//! `doorbell diff`: compares a program's locks on two recordings.
 
 use crate::failure::Failure;
 use crate::units;

@@ -1,4 +1,4 @@
-//! `doorbell doctor`: what works on this machine, found by trying it.
+//! `doorbell doctor`: tries what works on this machine.
 
 use crate::help::Page;
 use environment::{Environment, Gpu};

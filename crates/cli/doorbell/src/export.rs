@@ -79,7 +79,7 @@ impl Args {
                 crate::result::is_file("--out", path, "without --out it goes to standard output")?;
                 let claim = output::claim(path, 0o600, self.force)?;
                 if let Err(e) = self.form.write_file(&recording, claim.path()) {
-                    // A part of it would pass for the whole, and block the next try.
+                    // A partial file would look complete, and block the next try.
                     claim.remove();
                     return Err(e);
                 }
@@ -90,7 +90,7 @@ impl Args {
 }
 
 impl Form {
-    /// (Parquet is no stream.)
+    /// Writes a stream, which Parquet is not.
     fn write(&self, recording: &Recording, out: &mut dyn Write) -> Result<(), ExportError> {
         if self.perfetto {
             export::perfetto(recording, out)

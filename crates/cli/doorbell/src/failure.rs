@@ -51,7 +51,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Writes `error: ...` and, where something helps, `hint: ...` to standard error.
+/// Writes `error: ...` and, if there is a hint, `hint: ...` to standard error.
 pub fn print(e: &anyhow::Error) {
     let style = Style::of_stderr();
     eprintln!("{} {e:#}", style.bad("error:"));
@@ -64,7 +64,7 @@ pub fn status(e: &anyhow::Error) -> ExitCode {
     ExitCode::from(e.chain().find_map(|c| c.downcast_ref::<Failure>()).map_or(crate::ERROR, |f| f.status))
 }
 
-/// Statuses of `record` and `run` that are not the program's, as those of `env`, `timeout` and `nohup`.
+/// Statuses of `record` and `run` that are not the program's, the same as those of `env`, `timeout` and `nohup`.
 pub mod wrapper {
     /// doorbell failed.
     pub const FAILED: u8 = 125;
@@ -112,7 +112,7 @@ pub fn as_typed(mut e: clap::Error, command: &clap::Command, typed: impl Iterato
     e
 }
 
-/// The name of an option, or its other one if that was typed.
+/// The name of an option, or its alias if that was typed.
 pub fn typed(long: &'static str, alias: &'static str) -> &'static str {
     let typed: Vec<OsString> = std::env::args_os().collect();
     if is_typed(alias.trim_start_matches('-'), &typed) { alias } else { long }
@@ -123,7 +123,7 @@ fn is_typed(alias: &str, typed: &[OsString]) -> bool {
     words.into_iter().any(|rest| rest.is_empty() || rest.starts_with('='))
 }
 
-/// Options with a second name: both.
+/// Options with an alias: both names.
 fn aliases(command: &clap::Command) -> Vec<(String, String)> {
     let own = command.get_arguments().flat_map(|arg| {
         let long = arg.get_long().unwrap_or_default().to_owned();
@@ -189,7 +189,7 @@ fn io_hint(e: &io::Error) -> &'static str {
     }
 }
 
-/// What helps against an unreadable tape.
+/// The hint for an unreadable tape.
 pub fn tape_hint(e: &TapeError) -> Option<String> {
     Some(
         match e {

@@ -27,7 +27,7 @@ pub struct Args {
     pub max_saves: u32,
 }
 
-/// What a trigger may need.
+/// The kinds of events that a trigger may need.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Records {
     pub calls: bool,
@@ -35,7 +35,7 @@ pub struct Records {
     pub gpu_times: bool,
 }
 
-/// The least memory that holds what a program needs to be understood.
+/// Minimum memory: it must hold the events without which a program cannot be decoded.
 const LEAST: u64 = 1 << 20;
 const LONGEST: Duration = Duration::from_secs(3600);
 
@@ -94,7 +94,7 @@ fn kernel(limit: &str) -> Result<Trigger, String> {
 }
 
 impl Args {
-    /// What the recorder is asked for. `records`: the options of `record` that are on.
+    /// The settings for the recorder. `records`: the options of `record` that are on.
     pub fn asked(&self, name: PathBuf, force: bool, records: Records) -> anyhow::Result<Option<Last>> {
         let Some(span) = self.last else { return Ok(None) };
         for w in &self.save_when {
@@ -113,7 +113,7 @@ impl Args {
     }
 }
 
-/// Says of each file when it is written.
+/// Prints a line for each file when it is written.
 pub fn teller(quiet: bool) -> Option<Arc<Tell>> {
     if quiet {
         return None;
@@ -133,7 +133,7 @@ fn line(file: &SavedFile) -> String {
     format!("wrote {}: the last {seconds}, {size} ({}{what})", file.path.display(), file.why.reason)
 }
 
-/// What is said of all files at the end.
+/// The lines about all files at the end.
 pub fn lines(saves: &Saves) -> Vec<String> {
     let mut out = Vec::new();
     if saves.files.is_empty() && saves.failed == 0 {

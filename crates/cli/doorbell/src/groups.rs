@@ -1,9 +1,9 @@
-//! The commands in `doorbell --help`, under headings. (clap has headings for options, none for commands.)
+//! The commands in `doorbell --help`, under headings. (clap has headings for options but not for commands.)
 
 use crate::help;
 use std::fmt::Write;
 
-/// What a reader looks for, and the commands that do it, in the order in which one would meet them.
+/// A reader's purposes, and the commands for each, in the order in which a user meets them.
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "Record a program, explain a recording",
@@ -15,7 +15,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Experimental", &["nvme", "files"]),
 ];
 
-/// They work like all others, and are for few: the reference names them.
+/// They work like all others, but few users need them: the reference names them.
 #[cfg(test)]
 const ELSEWHERE: &[&str] = &["sample", "selfbench", "man", "completions"];
 
@@ -30,7 +30,7 @@ pub fn grouped(command: clap::Command) -> clap::Command {
         for name in *names {
             let about = command.find_subcommand(name).and_then(clap::Command::get_about);
             let about = about.map(ToString::to_string).unwrap_or_default();
-            // The name is as wide as its column while lines are broken, and gets its color afterwards.
+            // The name is padded to its column while lines are broken, and gets its color afterwards.
             let line = help::wrapped(&about, &format!("  {name:longest$}  "), longest + 4);
             let _ = writeln!(text, "{}", line.replacen(name, &format!("{literal}{name}{literal:#}"), 1));
         }
@@ -55,7 +55,7 @@ mod tests {
         let mut sorted = known.clone();
         sorted.sort_unstable();
         assert_eq!(named, sorted, "each once");
-        // What would be a tag of the template.
+        // These characters would be a tag of the template.
         assert!(cli.get_subcommands().all(|c| !c.get_about().unwrap().to_string().contains('{')));
         let reference = include_str!("../../../../docs/reference/command-line.md");
         assert!(ELSEWHERE.iter().all(|name| reference.contains(&format!("`doorbell {name}"))), "{ELSEWHERE:?}");

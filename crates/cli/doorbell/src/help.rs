@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 
-/// Lines are never longer than this.
+/// Maximum length of a line.
 const WIDEST: usize = 100;
-/// Nor laid out for less.
+/// Minimum width of the layout.
 const NARROWEST: usize = 40;
 
 thread_local! {
@@ -13,7 +13,7 @@ thread_local! {
     static ASKED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Has `build` lay its help out for so many columns, whatever the terminal.
+/// Calls `build`, which lays its help out for so many columns, whatever the terminal's width.
 pub fn laid_out_for<T>(columns: usize, build: impl FnOnce() -> T) -> T {
     ASKED.set(columns);
     let built = build();
@@ -74,7 +74,7 @@ impl Page {
         page
     }
 
-    /// A command line, continued with backslashes where it is too long.
+    /// A command line, continued with backslashes if it is too long.
     fn command(&mut self, command: &str) {
         let options = textwrap::Options::new(self.width.saturating_sub(2))
             .initial_indent("  ")
@@ -116,7 +116,7 @@ impl Page {
         self
     }
 
-    /// Lines as they are, such as a file's.
+    /// Lines as they are, for example from a file.
     pub fn verbatim(mut self, head: &str, lines: &[&str]) -> Page {
         self.text.push('\n');
         self.paragraph(head, "", "");

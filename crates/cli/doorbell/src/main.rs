@@ -1,6 +1,7 @@
 //! The command line: arguments, exit codes, wiring. One file a subcommand: its arguments and `run()`.
 //!
-//! On a machine that is not x86-64 the commands of `needs_x86_64` are those of `refused`; what only they use is unused there.
+//! On a machine that is not x86-64 the commands of `needs_x86_64` are those of `refused`; code that only they use is unused
+//! there.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 mod color;
@@ -60,7 +61,7 @@ use std::process::ExitCode;
 
 /// Exit status of an error.
 pub const ERROR: u8 = 2;
-/// Exit status where something is not possible on this machine.
+/// Exit status if something is not possible on this machine.
 pub const IMPOSSIBLE: u8 = 77;
 
 /// Show every command that a CUDA program sends to its GPU, and find and fix the locks that slow it down
@@ -145,7 +146,7 @@ fn main() -> ExitCode {
     let parsed = command_line().color(color.of_clap()).try_get_matches();
     let cli = match parsed.and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
-        // Help and version go to standard output with status 0; wrong arguments to standard error.
+        // Help and version are printed on standard output with status 0, wrong arguments on standard error.
         Err(e) => {
             let e = failure::as_typed(e, &command_line(), std::env::args_os());
             let _ = e.print();

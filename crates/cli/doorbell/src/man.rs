@@ -57,7 +57,7 @@ fn write_all(pages: &[(String, Vec<u8>)], dir: &Path, force: bool) -> anyhow::Re
     Ok(())
 }
 
-/// Every page, `doorbell`, `doorbell-record` and so on. What is hidden has none.
+/// Every page, `doorbell`, `doorbell-record` and so on. Hidden commands have none.
 pub fn pages() -> Vec<(String, Vec<u8>)> {
     // `disable_help_subcommand`: a page for `help` would be empty.
     let mut cli = help::laid_out_for(WIDTH, crate::command_line).disable_help_subcommand(true);
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), expected.len());
         for (name, flags) in expected {
             let page = std::fs::read_to_string(dir.path().join(format!("{name}.1"))).unwrap();
-            // roff writes a hyphen that must stay one as `\-`.
+            // roff writes a hyphen that must not change as `\-`.
             let text = page.replace("\\-", "-");
             for section in ["NAME", "SYNOPSIS", "EXAMPLES"] {
                 assert!(text.contains(&format!(".SH {section}")), "{name}: {section}");

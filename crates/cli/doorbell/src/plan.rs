@@ -36,7 +36,7 @@ pub struct Args {
     force: bool,
 }
 
-/// The longest waits, which the plan looks at one by one.
+/// Maximum number of waits, the longest ones, that the plan examines individually.
 const WAITS: usize = 1000;
 
 impl Args {

@@ -1,6 +1,6 @@
-//! The preloaded libraries, carried in the binary (see build.rs).
+//! The preloaded libraries, which the binary contains (see build.rs).
 
-/// What sees: preloaded into the program that is recorded.
+/// The agent: preloaded into the program that is recorded.
 pub static AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libdoorbell_agent.so"));
-/// A GPU in software, for machines without one.
+/// A software GPU, for machines without a GPU.
 pub static SOFTGPU: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libdoorbell_softgpu.so"));

@@ -1,4 +1,4 @@
-//! The commands of the README and the guides, taken by the command line as it is.
+//! Every command in the README and the guides must be accepted by the command line as printed.
 
 #[path = "../tests/pages/mod.rs"]
 mod pages;

@@ -21,7 +21,7 @@ impl Progress {
         self.bar.tick();
     }
 
-    /// A line that stays.
+    /// Prints a line that stays.
     pub fn ended(&self, text: &str) {
         self.clear();
         eprintln!("{text}");

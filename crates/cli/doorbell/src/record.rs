@@ -1,4 +1,4 @@
-//! `doorbell record`: run a program and put every submission that it makes on a tape.
+//! `doorbell record`: runs a program and writes its submissions to a tape.
 
 use crate::failure::Failure;
 use crate::help::Page;
@@ -256,7 +256,7 @@ pub enum Gpu {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let driver = recorder::driver_version();
-        // Locks and ranges are there without a GPU, and calls where a library brings its own.
+        // Locks and ranges exist without a GPU, and calls if a library provides them.
         let no_gpu = self.is_more_than_commands() && driver.is_none();
         if self.gpu == Gpu::Real && !no_gpu {
             // A program may have its own driver, for example the software GPU linked into it.
@@ -331,7 +331,7 @@ impl Args {
         outcome
     }
 
-    /// The name that a flight recorder's files are made of.
+    /// The base name of a flight recorder's files.
     fn saved_name(&self) -> PathBuf {
         let program = self.command.first().cloned().unwrap_or_default();
         self.out.clone().unwrap_or_else(|| default_name(&program))
@@ -346,12 +346,12 @@ impl Args {
         self.nvtx || range || (self.calls || self.gpu_times || self.locks.is_some()) && !self.no_nvtx
     }
 
-    /// What is asked for can be had without a GPU, too.
+    /// The request includes events that exist without a GPU, too.
     fn is_more_than_commands(&self) -> bool {
         self.locks.is_some() || self.calls || self.python || self.gpu_times || self.has_nvtx()
     }
 
-    /// The file to write, created. Nothing is created for a program that cannot be recorded.
+    /// The file to write, created. No file is created for a program that cannot be recorded.
     fn claim(&self) -> anyhow::Result<Claim> {
         let name = self.command.first().cloned().unwrap_or_default();
         let program = recorder::Program::find(&name).map_err(recorder::RecordError::from)?;
@@ -366,7 +366,7 @@ impl Args {
         let records = flight::Records { calls, locks, gpu_times };
         let last = self.flight.asked(out.into(), self.force, records)?;
         if last.is_some() {
-            // Whether there can be a file is known before the program starts.
+            // Checked before the program starts, because it cannot work with anything else.
             result::is_file("--out", out, "give a file: what is kept is written to files")?;
             output::claim_next(out, MODE)?.give_up();
         }
@@ -391,7 +391,7 @@ impl Args {
             nvtx: self.has_nvtx(),
             ring_bytes: self.ring as usize,
             memory: self.memory,
-            // The file was claimed, see `claim`.
+            // The file was claimed already, see `claim`.
             force: true,
             agent_dir: self.agent_dir.clone(),
             wait: self.wait,
@@ -420,15 +420,15 @@ pub fn claim_result(out: Option<&Path>, default: &Path, force: bool) -> anyhow::
 const SUMMARY_WITHIN: Duration = Duration::from_secs(5);
 /// A summary that takes longer than this is announced.
 const SUMMARY_TOLD_AFTER: Duration = Duration::from_secs(1);
-/// `show` makes the summary of a recording that is smaller than this in a fraction of a second (some 60,000 launches).
+/// For a smaller recording (some 60,000 launches), `show` computes the summary in a fraction of a second.
 const SUMMARY_FROM: u64 = 8 << 20;
 
-/// A part of a recording begins with what lasts of those before it.
+/// Minimum size: a part of a recording begins with the lasting facts of the parts before it.
 const LEAST_PART: u64 = 1 << 20;
-/// A recording is its owner's alone.
+/// Only its owner may read a recording.
 const MODE: u32 = 0o600;
 
-/// The program's status as a shell shows it: of one that a signal ended 128 and the signal's number.
+/// The program's status as a shell shows it: after a signal, 128 plus the signal's number.
 pub fn status_of(status: ExitStatus) -> ExitCode {
     match status.code() {
         Some(code) => ExitCode::from(code as u8),
@@ -494,7 +494,7 @@ fn recorded(e: &tape::file::End, args: &Args) -> String {
     format!("{}{doorbells}", number::seconds(e.seconds))
 }
 
-/// What is said at the end of any recording.
+/// Prints the lines at the end of any recording.
 fn tell_end(out: &Path, o: &Outcome, args: &Args) {
     let e = &o.end;
     let name = Style::of_stderr().bold("doorbell:");
@@ -538,13 +538,13 @@ fn tell_end(out: &Path, o: &Outcome, args: &Args) {
     };
     let newest = o.parts.as_ref().and_then(|parts| parts.files.last()).map_or(out, PathBuf::as_path);
     let out = o.saves.as_ref().map_or(Some(newest), |saves| saves.files.last().map(|f| f.path.as_path()));
-    // (Nothing can be read again from a device or a pipe.)
+    // (A device or a pipe cannot be read again.)
     if let Some(out) = out.filter(|out| out.is_file()) {
         let _ = writeln!(err, "{name} `doorbell show{view} {}` explains it", out.display());
     }
 }
 
-/// What helps where a program was not watched: doorbell started there, or files that the program gets at.
+/// The hint for a program that was not watched: start doorbell there, or use files that the program can reach.
 fn not_watched(because: &[String], has_dir: bool) -> Option<&'static str> {
     let because: Vec<_> = because.iter().filter(|r| r.starts_with("not watched: ")).collect();
     let says = |text: &str| because.iter().any(|r| r.contains(text));

@@ -1,4 +1,4 @@
-//! `doorbell redact`: a recording that can be given away.
+//! `doorbell redact`: makes a recording that can be given away.
 
 use crate::failure::{self, Failure};
 use crate::help::Page;
@@ -83,7 +83,7 @@ impl Args {
     }
 }
 
-/// With what helps.
+/// The error, with a hint.
 fn old(e: RedactionError) -> anyhow::Error {
     match e {
         RedactionError::Old(_) => {

@@ -1,7 +1,7 @@
-//! On machines that are not x86-64: the commands that record, measure or drive devices. Each takes any arguments and refuses.
+//! On machines that are not x86-64: the commands that record, measure or drive devices. Each takes any arguments and fails.
 //!
-//! The agent rewrites instructions, stores to doorbells have the order of x86-64, and times are those of its counter. What was
-//! recorded or measured can be read on any machine.
+//! The agent rewrites instructions, stores to doorbells rely on the memory order of x86-64, and times come from its counter.
+//! Recordings and results can be read on any machine.
 
 use crate::failure::Failure;
 use std::env::consts::ARCH;

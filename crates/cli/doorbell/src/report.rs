@@ -83,7 +83,7 @@ impl Part {
     }
 }
 
-/// That a page has room for.
+/// Approximate size of a page.
 const ROOM: u64 = 1 << 20;
 const HINT: &str = "give folders that `doorbell bench -o` wrote, or a file that `doorbell record` wrote";
 
@@ -98,7 +98,7 @@ impl Args {
                 return Ok(ExitCode::SUCCESS);
             }
         }
-        // A name that is taken is known before anything is read.
+        // An existing file is an error before any input is read.
         let html = self.out.as_deref().map(|path| self.open("--out", path)).transpose()?;
         let markdown = self.markdown.as_deref().map(|path| self.open("--markdown", path)).transpose()?;
         let (document, damage) = self.document()?;
@@ -114,7 +114,7 @@ impl Args {
         damage.map_or(Ok(ExitCode::SUCCESS), |recording| crate::show::damage_of(&recording))
     }
 
-    /// Pages are filled, or compared with their data.
+    /// Fills pages, or compares them with their data.
     fn tables(&self) -> anyhow::Result<ExitCode> {
         let mut differ = false;
         for path in &self.what {
@@ -170,7 +170,7 @@ impl Args {
         Ok(WholeFile::open(path, ROOM, self.force)?)
     }
 
-    /// With the recording, whose damage is said at the end.
+    /// Returns the recording, too, whose damage is reported at the end.
     fn document(&self) -> anyhow::Result<(Document, Option<decode::Recording>)> {
         if let [one] = self.what.as_slice()
             && is_recording(one)?
@@ -224,7 +224,7 @@ impl Args {
     }
 }
 
-/// What `bench saturate` measured: a row for each cell in each repeat.
+/// Rows of `bench saturate`: one for each cell in each repeat.
 fn rows_of(path: &Path) -> anyhow::Result<data_file::Rows> {
     let account = saturate::folder::read_account(path)?;
     let origin = data_file::Origin {
@@ -249,13 +249,13 @@ fn write(mut file: WholeFile, bytes: &[u8]) -> anyhow::Result<()> {
     written.map_err(|e| anyhow::Error::new(e).context(format!("{} was not written", file.path().display())))
 }
 
-/// The account of a soak: in its folder, or the file itself.
+/// The account of a soak: a file in its folder, or the path itself.
 fn soak_in(path: &Path) -> Option<PathBuf> {
     let file = if path.is_dir() { path.join("soak.json") } else { path.to_owned() };
     (file.is_file() && file.file_name().is_some_and(|name| name == "soak.json")).then_some(file)
 }
 
-/// What `bench saturate` wrote: in its folder, or the file itself.
+/// Whether this is a result of `bench saturate`: its folder, or the file itself.
 fn saturated_in(path: &Path) -> bool {
     let name = saturate::folder::SATURATED;
     if path.is_dir() { path.join(name).is_file() } else { path.file_name().is_some_and(|file| file == name) }

@@ -23,19 +23,19 @@ pub struct Args {
     pub force: bool,
 }
 
-/// A result that is on its way.
+/// A result that is being written.
 pub struct Sink {
     json: bool,
     file: Option<WholeFile>,
 }
 
-/// `-` is no file.
+/// Refuses `-`, which is no file.
 pub fn is_file(option: &str, path: &Path, hint: &str) -> Result<(), Failure> {
     if path.as_os_str() == "-" { Err(Failure::new(format!("{option} -: a file is needed"), hint)) } else { Ok(()) }
 }
 
 impl Args {
-    /// Makes sure that about `room` bytes can be written, before anything is measured.
+    /// Makes sure that about `room` bytes can be written, before the measurement.
     pub fn open(&self, room: u64) -> anyhow::Result<Sink> {
         let Some(path) = &self.out else { return Ok(Sink { json: self.json, file: None }) };
         is_file("--out", path, "--json prints the result to standard output")?;
@@ -44,7 +44,7 @@ impl Args {
 }
 
 impl Sink {
-    /// Writes all of it.
+    /// Writes all outputs.
     pub fn write(
         mut self,
         json: impl Fn(&mut dyn Write) -> Result<(), ReportError>,

@@ -1,4 +1,4 @@
-//! `doorbell run`: a program whose locks follow other protocols.
+//! `doorbell run`: runs a program whose locks follow other protocols.
 
 use crate::failure::Failure;
 use crate::help::Page;
@@ -19,7 +19,7 @@ use terminal::number;
 /// Run a program with other lock protocols under it, without rebuilding it
 #[derive(Debug, clap::Args)]
 #[command(
-    // Two lines: they fit 60 columns.
+    // On two lines, to fit 60 columns.
     override_usage = "doorbell run --lock-policy <POLICY|PLAN>\n                    [OPTIONS] <PROGRAM>...",
     after_help = Page::examples(&[
         ("doorbell run --lock-policy plan.toml ./app", "lock by lock; `doorbell plan` writes the plan"),
@@ -76,7 +76,7 @@ pub struct Args {
     pub command: Vec<OsString>,
 }
 
-/// Started programs in which no lock could be changed, as lines of the report.
+/// Started programs without changed locks, as lines of the report.
 fn not_reached(starts: &Starts) -> String {
     let line = |n: u32, why: &str| match n {
         0 => String::new(),
@@ -90,7 +90,7 @@ fn not_reached(starts: &Starts) -> String {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let plan = Plan::read(&self.lock_policy).map_err(|e| Failure::new(e.to_string(), e.hint()))?;
-        // Before the program runs: it may take days.
+        // Opened before the program runs, which may take days.
         let mut file = None;
         if let Some(out) = &self.out {
             result::is_file("--out", out, "--report prints on standard error")?;

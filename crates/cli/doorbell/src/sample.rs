@@ -173,13 +173,13 @@ fn print(report: &sample_programs::Report, json: bool) -> anyhow::Result<()> {
         "facts": facts,
         "loops": loops,
         "parts": report.parts,
-        // A number of 64 bits is more than most readers of JSON keep.
+        // Most readers of JSON do not keep a number of 64 bits.
         "checksum": format!("{:016x}", report.checksum()),
     });
     Ok(writeln!(out, "{object}")?)
 }
 
-/// Whether a library whose name ends so is mapped into this process.
+/// Whether a library whose name ends like this is mapped into this process.
 fn loaded(name: &str) -> anyhow::Result<bool> {
     let maps = std::fs::read_to_string("/proc/self/maps").context("reading /proc/self/maps")?;
     Ok(maps.lines().any(|line| line.trim_end_matches(" (deleted)").ends_with(name)))
@@ -190,10 +190,10 @@ pub fn with_softgpu() -> anyhow::Result<()> {
     if loaded("softgpu.so")? { Ok(()) } else { Err(restart_with_softgpu()) }
 }
 
-/// Set in the second start, so that a preload that does not work ends in an error and not in a third one.
+/// Set in the second start, so that a preload that does not work ends in an error, not in a third start.
 const AGAIN: &str = "DOORBELL_SAMPLE_AGAIN";
 
-/// Becomes the same command with the software GPU preloaded. Comes back only with the reason why not.
+/// Restarts the same command with the software GPU preloaded. Returns only if that fails, with the reason.
 fn restart_with_softgpu() -> anyhow::Error {
     if matches!(loaded("doorbell-agent.so"), Ok(true)) {
         return Failure::new(
@@ -223,10 +223,10 @@ fn restart_with_softgpu() -> anyhow::Error {
     }
 }
 
-/// The library in a memory file that an exec leaves open.
+/// The library in a memory file that stays open over an exec.
 fn softgpu() -> std::io::Result<File> {
     const NAME: &CStr = c"doorbell-softgpu.so";
-    // Kernels before 6.3 know no MFD_EXEC (0x10) and make every memory file executable.
+    // Kernels before 6.3 do not have MFD_EXEC (0x10) and make every memory file executable.
     const MFD_EXEC: libc::c_uint = 0x10;
     // SAFETY: a name that ends in NUL. The descriptor has no MFD_CLOEXEC.
     let fd = unsafe {

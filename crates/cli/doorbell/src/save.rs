@@ -1,4 +1,4 @@
-//! `doorbell save`: has a flight recorder write its memory to a file.
+//! `doorbell save`: makes a flight recorder write its memory to a file.
 
 use crate::attach::failure;
 use crate::failure::Failure;
@@ -28,7 +28,7 @@ pub struct Args {
     pub reason: String,
 }
 
-/// A file is waited for so long, and looked for so often.
+/// Time limit of the wait for the file, and interval between checks for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 

@@ -1,4 +1,4 @@
-//! `doorbell selfbench`: what doorbell itself costs, against the bare thing in the same run.
+//! `doorbell selfbench`: what doorbell itself costs, compared with the bare program in the same run.
 
 mod calls;
 mod launches;
@@ -77,7 +77,7 @@ struct LaunchLoop {
     steps: bool,
 }
 
-// What every measurement takes. (As a doc comment it would become the text of the command it is part of.)
+// Arguments of every measurement. (As a doc comment it would become the text of the command it is part of.)
 #[derive(Debug, clap::Args)]
 struct Turns {
     /// How often the ways take turns

@@ -108,7 +108,7 @@ impl Args {
         Ok(ExitCode::from(u8::from(failed > 0)))
     }
 
-    /// Those that were asked for, in the list's order.
+    /// The requested checks, in the list's order.
     fn checks(&self) -> anyhow::Result<Vec<&'static Check>> {
         if let Some(name) = self.only.iter().find(|name| gpu_checks::find(name).is_none()) {
             let what = format!("there is no check called {name}");
@@ -118,7 +118,7 @@ impl Args {
         Ok(CHECKS.iter().filter(wanted).collect())
     }
 
-    /// The GPU, seen to be there.
+    /// Opens the GPU, and checks that it is there.
     fn ground(&self) -> anyhow::Result<Ground> {
         let driver = Arc::new(rm::driver::Libc);
         let mut ground = match self.gpu {
@@ -180,7 +180,7 @@ fn parts(verdict: &Verdict) -> (&'static str, &str) {
     }
 }
 
-/// One line as soon as it is known: a check that hangs shows which.
+/// Prints each line immediately, so that the output shows which check hangs.
 fn line(out: &mut impl Write, record: &Record) -> anyhow::Result<()> {
     let (verdict, detail) = parts(&record.verdict);
     let took = terminal::number::seconds(record.took.as_secs_f64());

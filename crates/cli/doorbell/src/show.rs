@@ -1,4 +1,4 @@
-//! `doorbell show`: what a recording holds.
+//! `doorbell show`: prints the contents of a recording.
 
 use crate::failure::{self, Failure};
 use crate::progress::Progress;
@@ -162,7 +162,7 @@ fn between(text: &str) -> Result<(f64, f64), String> {
     }
 }
 
-/// What a view can be narrowed down by.
+/// The filters that apply to a view.
 struct Applies {
     view: &'static str,
     asked: fn(&View) -> bool,
@@ -179,14 +179,13 @@ struct Applies {
 }
 
 impl Applies {
-    /// A view that is narrowed down by `--limit` alone.
+    /// A view with `--limit` as its only filter.
     const fn limit_alone(view: &'static str, asked: fn(&View) -> bool) -> Applies {
         Applies { view, asked, channel: false, submission: false, kernel: false, range: false, limit: true, sorts: &[] }
     }
 }
 
-/// One for each option of [`View`]. A new view has a field there, a row here and an arm in [`Args::run`]. The last one is shown where none
-/// is asked for.
+/// One for each option of [`View`]. A new view has a field there, a row here and an arm in [`Args::run`]. The last one is the default.
 const VIEWS: [Applies; 14] = [
     Applies {
         channel: true,
@@ -242,7 +241,7 @@ impl View {
 }
 
 impl Args {
-    /// A filter that the view cannot apply is an error, not something to be ignored.
+    /// A filter that the view cannot apply is an error; it must not be ignored.
     fn check(&self) -> Result<(), Failure> {
         let at = self.view.applies();
         type Filter = (&'static str, bool, fn(&Applies) -> bool);
@@ -378,7 +377,7 @@ fn nothing_matches(file: &Path, filter: &Filter, present: &Present) -> Failure {
 /// Maximum number of channels or threads listed in a hint.
 const LISTED: usize = 20;
 
-/// The file that was given, else the newest recording of this folder, which is then named on standard error.
+/// The given file, or the newest recording in this folder, which is then named on standard error.
 pub fn given_or_newest(file: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(file) = file {
         return Ok(file.into());
@@ -396,7 +395,7 @@ pub fn given_or_newest(file: Option<&Path>) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Opens a recording, or what one process of it did. Says on a terminal how far it is if that takes long.
+/// Opens a recording, or one process's part of it. Shows the progress on a terminal if that takes long.
 pub fn open(path: &Path, process: Option<i32>) -> anyhow::Result<Recording> {
     let mut bar = None;
     let began = Instant::now();
@@ -418,7 +417,7 @@ pub fn open(path: &Path, process: Option<i32>) -> anyhow::Result<Recording> {
     })
 }
 
-/// What takes no longer needs no progress.
+/// A faster command shows no progress.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Status 0, or the damage as an error after everything before it was shown.

@@ -1,8 +1,8 @@
-//! Signals that must not end doorbell in silence.
+//! Signals that must not end doorbell without a message.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Past a limit on file sizes (`ulimit -f`) a write is to be an error with a text, not the end of this process. A handler,
+/// Beyond a limit on file sizes (`ulimit -f`), a write must fail with an error text, and not end this process. A handler,
 /// unlike an ignored signal, is not inherited by the programs that are started.
 pub fn survive_file_size_limit() {
     extern "C" fn stay(_: libc::c_int) {}
@@ -21,7 +21,7 @@ pub fn survive_file_size_limit() {
 
 static HEARD: AtomicU32 = AtomicU32::new(0);
 
-/// Since [`count_interrupts`] there was one.
+/// Whether there was one since [`count_interrupts`].
 pub fn is_interrupted() -> bool {
     HEARD.load(Ordering::Relaxed) > 0
 }
@@ -62,7 +62,7 @@ fn on(signal: libc::c_int, action: libc::sighandler_t) {
 /// Never 0.
 fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: where to put the time. A signal handler may make this call.
+    // SAFETY: the call writes the time there. A signal handler may make this call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
     (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64).max(1)
 }

@@ -102,7 +102,7 @@ const EXPERIMENTS: &str =
 
 /// Maximum duration of a lap: a soak that is interrupted ends after its lap.
 const LAP: Duration = Duration::from_secs(10);
-/// Samples of a cell in a lap at most: they are in memory until the lap is over.
+/// Maximum number of samples of a cell in a lap: they stay in memory until the lap is over.
 const SAMPLES: u64 = 200_000;
 
 impl Args {
@@ -119,7 +119,7 @@ impl Args {
             self.print(&soak)?;
             return Ok(if soak.verdict.held { ExitCode::SUCCESS } else { ExitCode::from(1) });
         }
-        // From before there is anything to keep, until it is kept.
+        // From before the first result until it is stored.
         let stop = signals::count_interrupts();
         let folder = self.folder()?;
         folder.asked().warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
@@ -279,7 +279,7 @@ impl Args {
         run.duration_ns = Some(run.duration_ns.map_or(most, |ns| ns.min(most)).max(1_000_000));
         run.samples = Some(run.samples.unwrap_or(SAMPLES).min(SAMPLES));
         (run.repeats, run.meter_ns) = (1, 0);
-        // Only a process that is stock can be recorded.
+        // Only a process under `stock` can be recorded.
         let recorded =
             self.stop_above.is_some() && !self.bare && policies.contains(STOCK) && run.gpu != experiment::Gpu::None;
         run.record = if recorded { experiment::Record::Commands } else { experiment::Record::No };

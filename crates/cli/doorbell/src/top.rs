@@ -1,4 +1,4 @@
-//! `doorbell top`: what a program that is being recorded does, each second.
+//! `doorbell top`: the activity of a recorded program, each second.
 
 use crate::attach::failure;
 use crate::failure::Failure;
@@ -76,7 +76,7 @@ impl Args {
             let top = now.since(&before);
             let written = if self.json { json(&top) } else { text(&top, &now.status, &mut lines) };
             match written {
-                // Whoever read it has seen enough.
+                // The reader has closed the pipe.
                 Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
                 written => written?,
             }
@@ -86,7 +86,7 @@ impl Args {
         }
     }
 
-    /// The only program that is recorded. `None`: there are several, and their list was printed.
+    /// The only recorded program. `None`: there are several, and their list was printed.
     fn only_one(&self) -> anyhow::Result<Option<Client>> {
         let mut all: Vec<(Client, Status)> = Client::all()
             .into_iter()
@@ -129,7 +129,7 @@ impl Args {
     }
 }
 
-/// What a recorder said at one time.
+/// A recorder's answer at one time.
 struct Second {
     status: Status,
     counts: Counts,
@@ -145,7 +145,7 @@ impl Second {
 
     fn since(&self, before: &Second) -> Top {
         let (s, c, b) = (&self.status, &self.counts, &before.counts);
-        // By the recorder's own clock.
+        // On the recorder's clock.
         let seconds = (c.seconds - b.seconds).max(1e-3);
         let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
         let used = |s: &Status| s.recorder_use.user_seconds + s.recorder_use.system_seconds;
@@ -190,13 +190,13 @@ fn json(top: &Top) -> io::Result<()> {
     out.flush()
 }
 
-/// `lines`: of the text before, which a terminal shows no longer.
+/// `lines`: number of lines of the previous text, which this one overwrites on a terminal.
 fn text(top: &Top, status: &Status, lines: &mut usize) -> io::Result<()> {
     let text = block(top, status);
     let mut out = io::stdout().lock();
     let redraws = out.is_terminal() && std::env::var_os("TERM").is_some_and(|t| t != "dumb");
     if redraws && *lines > 0 {
-        // Up, and all below is gone.
+        // Moves up, and erases everything below.
         write!(out, "\x1b[{lines}A\x1b[J")?;
     } else if *lines > 0 {
         writeln!(out)?;
@@ -248,7 +248,7 @@ fn block(top: &Top, status: &Status) -> Vec<String> {
     lines.iter().map(|line| fitted(line)).collect()
 }
 
-/// Cut to what 80 columns show, without what a terminal would act on.
+/// Cut to 80 columns, without characters that a terminal would act on.
 fn fitted(line: &str) -> String {
     let line: String = line.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     match line.chars().count() > WIDTH {

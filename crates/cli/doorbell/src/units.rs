@@ -81,7 +81,7 @@ mod tests {
         }
     }
 
-    /// A flag, `--set` and a file: what one of them takes all take, and it means the same.
+    /// A flag, `--set` and a file accept the same texts with the same meaning.
     #[test]
     fn one_grammar_of_times_and_sizes() {
         let set = |key: &str, text: &str| {

@@ -1,4 +1,4 @@
-//! `doorbell why`: what held up CUDA's calls.
+//! `doorbell why`: what delayed CUDA calls.
 
 use crate::{show, units};
 use slow_calls::Wanted;
@@ -53,7 +53,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Calls with one number that are shown, at most: each thread may have one.
+/// Maximum number of shown calls with the same number: each thread may have one.
 const OF_ONE_NUMBER: usize = 100;
 
 impl Args {

@@ -1,4 +1,5 @@
-//! Recording that is switched on and off from outside: `record --dormant`, `attach`, `top`, and the control socket when things go wrong.
+//! Recording that is switched on and off from outside: `record --dormant`, `attach`, `top`, and errors of the control
+//! socket.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -98,7 +99,7 @@ impl<'a> Recorded<'a> {
         self.ask("status")["status"]["state"].as_str().unwrap().to_owned()
     }
 
-    /// The program ends, and with it its recorder.
+    /// Ends the program, and with it its recorder.
     fn end(mut self) {
         kill(self.pid, libc::SIGTERM);
         let status = self.recorder.wait().unwrap();
@@ -136,7 +137,7 @@ fn summary(dir: &Path, file: &str) -> Value {
     serde_json::from_slice(&out.stdout).unwrap()
 }
 
-/// What the program prints first without doorbell.
+/// The program's first output without doorbell.
 fn unrecorded(dir: &Path) -> String {
     let mut app = Command::new(dir.join("app"));
     app.current_dir(dir).env("LD_LIBRARY_PATH", dir).env("XDG_RUNTIME_DIR", dir.join("run"));
@@ -148,7 +149,7 @@ fn unrecorded(dir: &Path) -> String {
     line
 }
 
-/// Launches on a recording, and the pauses of it.
+/// Launches in a recording, and its pauses.
 fn launches(dir: &Path, file: &str) -> (usize, u64) {
     let out = finished(in_folder(dir, "export").args(["--jsonl", file]), "export");
     assert!(out.status.success(), "{}", text(&out.stderr));
@@ -189,7 +190,7 @@ fn a_dormant_program_is_recorded_while_somebody_is_attached() {
     let two = summary(dir.path(), "two.doorbell");
     assert_eq!((&two["saved"]["reason"], &two["lost"]), (&"doorbell attach".into(), &0.into()), "{two}");
     assert!(second > 0 && two["saved"]["events"].as_u64().unwrap() >= first as u64, "{second} {first} {two}");
-    // What was not prepared is refused by name.
+    // An option that was not prepared is refused with a reason.
     let out = r.attach(&["--gpu-times", "-o", "three.doorbell"]);
     assert_eq!(out.status.code(), Some(2));
     let why = text(&out.stderr);
@@ -211,11 +212,11 @@ fn recording_ends_with_who_switched_it_on() {
         let mut attached =
             in_folder(dir.path(), "attach").arg(r.pid.to_string()).stderr(Stdio::piped()).spawn().unwrap();
         until("recording", || r.state() == "recording");
-        // One at a time.
+        // Only one at a time.
         let out = r.attach(&["--for", "1s"]);
         let why = text(&out.stderr);
         assert!(out.status.code() == Some(2) && why.contains("is attached already"), "{why}");
-        // A pause by somebody else, and the end of it.
+        // A pause from another process, and its end.
         assert_eq!(r.ask("status")["status"]["attached"], attached.id());
         kill(attached.id() as i32, signal);
         let status = attached.wait().unwrap();
@@ -392,7 +393,7 @@ fn with_own_tmp(dir: &Path, mount: &str, script: &str) -> Result<Output, String>
 
 #[test]
 fn without_a_place_for_its_socket_a_program_is_recorded_all_the_same() {
-    // (Not in /tmp, which is another one in there.)
+    // (Not in /tmp, which is another folder inside.)
     let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let dir = tempfile::tempdir_in(root).unwrap();
     let record =

@@ -80,7 +80,7 @@ fn a_run_is_a_folder_with_a_part_of_each_stage() {
     std::fs::write(&asserts, format!("{SMALL}[[assert]]\nsubject = \"inline\"\nwithin-best = \"5%\"\n")).unwrap();
     let judged = bench().args(["--asserts"]).arg(&asserts).arg("--show").arg(&alone).assert().success();
     judged.stdout(contains("not judged: 1 assert"));
-    // What is there is not written over by accident, and not done again.
+    // An existing run is not overwritten by accident, and not repeated.
     bench().arg(file(dir.path(), SMALL)).arg("-o").arg(&out).assert().code(2).stderr(contains("--force"));
     bench().args(["--resume", "-o"]).arg(&out).assert().success();
     bench().arg(file(dir.path(), SMALL)).arg("--force").arg("-o").arg(&out).assert().success();
@@ -171,7 +171,7 @@ fn what_is_asked_wrongly_is_said_with_line_and_hint() {
     bench().assert().code(2).stderr(contains("no experiment"));
 }
 
-/// `run.json`, which fits its schema.
+/// `run.json`, which matches its schema.
 fn run_json(out: &Path) -> Value {
     let read = |path: &Path| -> Value { serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap() };
     let schema = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/reference/run.schema.json"));
@@ -191,7 +191,7 @@ fn statuses(run: &Value, subject: &str) -> Vec<String> {
     cells.map(|c| c["status"].to_string()).collect()
 }
 
-/// Every part is whole and has its samples. How many there are.
+/// Every part is whole and has its samples. Returns their number.
 fn whole_parts(out: &Path) -> usize {
     let folder = run_folder::Folder::open(out).unwrap();
     let parts = folder.parts().unwrap();
@@ -241,7 +241,7 @@ fn first_part(out: &Path) -> SystemTime {
     std::fs::metadata(out.join("parts/0000-00.json")).unwrap().modified().unwrap()
 }
 
-/// Goes on with a run. The process of one that was killed may live for a moment after it.
+/// Continues a run. The process of one that was killed may live for a moment after it.
 fn resume(out: &Path) {
     let mut resumed = bench();
     resumed.args(["--resume", "-o"]).arg(out);
@@ -280,7 +280,7 @@ fn a_killed_run_goes_on_behind_its_last_part() {
 fn ctrl_c_keeps_what_is_finished_and_the_run_goes_on_later() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
-    // On a busy machine the signal may come when all is measured, or between two stages.
+    // On a busy machine the signal may arrive after the measurement, or between two stages.
     let (run, first) = test_support::measured(|| {
         let _ = std::fs::remove_dir_all(&out);
         let mut child = start(dir.path(), &out, &long());
@@ -312,8 +312,8 @@ fn why_missing(run: &Value) -> Vec<String> {
     run["missing"].as_array().unwrap().iter().map(|m| m["why"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Stops a run whose process stays when it is killed, as one does that is in a call of the GPU's driver. `None` where this
-/// machine does not let one be made.
+/// Stops a run whose process survives a kill, like one that is in a call of the GPU's driver. `None` if such a process
+/// cannot be made on this machine.
 fn stop_beside_a_process_that_stays(again: bool) -> Option<()> {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
@@ -334,7 +334,7 @@ fn stop_beside_a_process_that_stays(again: bool) -> Option<()> {
     let stopped = Instant::now();
     kill(child.id() as i32, libc::SIGINT);
     if again {
-        // Later than what counts as once.
+        // Long enough to count as a separate signal.
         std::thread::sleep(Duration::from_millis(400));
         kill(child.id() as i32, libc::SIGINT);
     }
@@ -350,7 +350,7 @@ fn stop_beside_a_process_that_stays(again: bool) -> Option<()> {
         std::thread::sleep(Duration::from_millis(10));
     };
     let mut at = 0;
-    // SAFETY: a process that this thread traces, and where to put how it ended.
+    // SAFETY: a process that this thread traces, and a place for its status.
     while unsafe { libc::waitpid(measures, &mut at, libc::__WALL) } == measures && libc::WIFSTOPPED(at) {
         kill(measures, libc::SIGKILL);
     }
@@ -508,7 +508,7 @@ fn on_a_full_disk_the_run_ends_with_a_hint_and_goes_on_when_there_is_space() {
     let dir = tempfile::tempdir().unwrap();
     let disk = dir.path().join("disk");
     std::fs::create_dir(&disk).unwrap();
-    // A part takes 50 KiB, and up to 100 where the machine is busy: times that vary take more room.
+    // A part takes 50 KiB, and up to 100 KiB if the machine is busy: times that vary take more room.
     let sizes: Vec<String> = (3..15).map(|power| format!("{}B", 1 << power)).collect();
     let larger = SMALL.replace("samples = 60", "samples = 2500").replace("8B,64B,4KiB", &sizes.join(","));
     let mut command = std::process::Command::new("unshare");
@@ -546,7 +546,7 @@ fn a_route_that_dies_fails_and_the_others_are_measured() {
     let text = format!("{SMALL}[[subject]]\nroute = \"host->bar1->gpu0\"\nname = \"bar1\"\n");
     let mut command = bench();
     command.arg(file(dir.path(), &text)).arg("-o").arg(&out);
-    // Behind its warming up, in the midst of its samples.
+    // After its warm-up, in the middle of its samples.
     command.env("DOORBELL_SOFTGPU_FAULT", "dead-channel:100");
     command.assert().code(2).stdout(contains("FAILED").and(contains("Xid")).and(contains("bar1")));
     let run = run_json(&out);
@@ -555,7 +555,7 @@ fn a_route_that_dies_fails_and_the_others_are_measured() {
     }
     assert_eq!(statuses(&run, "bar1"), ["\"measured\""; 3]);
     assert_eq!(run["complete"], true);
-    // What failed was measured: it is a result, and not done again.
+    // The failed part was measured: it is a result, and is not repeated.
     bench().args(["--resume", "-o"]).arg(&out).assert().code(2);
 }
 
@@ -572,7 +572,7 @@ fn a_load_that_dies_is_said_beside_what_was_measured() {
         command.assert().code(2).stdout(contains("2 threads FAILED: the channel was killed by error 31"));
         run_json(out)
     };
-    // What has to reach something leaves no figures when it dies.
+    // A load that must reach a rate leaves no figures when it dies.
     let held = dies(&format!("{text}must-reach = \"1/s\"\n"), &dir.path().join("held"));
     assert!(statuses(&held, "bar1")[0].contains("load ce failed"), "{}", held["cells"]);
     let run = dies(text, &out);
@@ -648,7 +648,7 @@ fn a_machine_without_a_gpu_says_so() {
     bench().arg(file(dir.path(), &real)).assert().code(77).stderr(contains("no GPU").and(contains("doctor")));
 }
 
-/// A hog takes a millisecond: it never reaches 2,000 a second, and always one a minute.
+/// A hog takes a millisecond: it never reaches 2,000 a second, and always reaches one a minute.
 #[test]
 fn a_load_that_misses_its_rate_leaves_no_figures() {
     let dir = tempfile::tempdir().unwrap();

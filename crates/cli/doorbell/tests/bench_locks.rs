@@ -1,4 +1,4 @@
-//! `doorbell bench pthreads` as a user meets it, in short.
+//! `doorbell bench pthreads` as a user sees it, in short.
 
 use assert_cmd::Command;
 use predicates::prelude::*;

@@ -1,4 +1,4 @@
-//! Stages that are recorded, on the software GPU: what each call sent is known to the byte there.
+//! Stages that are recorded, on the software GPU, where the commands of each call are known to the byte.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -96,7 +96,7 @@ fn every_call_of_a_recorded_stage_has_its_doorbell_and_its_bytes() {
     }
 }
 
-/// As another driver might send it: two segments in the place of one, from a ring in video memory.
+/// As another driver might send it: two segments instead of one, from a ring in GPU memory.
 #[test]
 fn two_recorded_runs_are_compared_by_what_their_calls_send() {
     let dir = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ fn a_tape_that_is_gone_is_said_and_the_samples_stay() {
         folder.replace_part(&part).unwrap();
     }
     std::fs::remove_file(out.join(Folder::tape_name(0, 0))).unwrap();
-    // Nothing is measured again: the part is there.
+    // No part is measured again, because it exists.
     let gone = bench().args(["--resume", "-o"]).arg(&out).assert().success();
     gone.stdout(contains("not joined with its samples").and(contains("0000-00.doorbell")));
     let run = Folder::open(&out).unwrap().run().unwrap();
@@ -172,7 +172,7 @@ fn planted_borders_are_found_to_the_byte() {
     let dir = tempfile::tempdir().unwrap();
     let profile = dir.path().join("profile.toml");
     let (ce, inline) = ("host->ce2->gpu0", "host->inline->gpu0");
-    // There and back again: a search that takes the first border for the only one misses two.
+    // Back and forth: a search that takes the first border for the only one misses two.
     write_profile(&profile, &[(Some(37), ce), (Some(301), inline), (Some(778), ce), (None, "host->ce3->gpu0")]);
     let text = "[run]\ngpu = \"soft\"\nrecord = \"commands\"\nrounds = 1\nsamples = 2\nnoise = \"0s\"\n[verify]\nevery = 1\n\
                 [[subject]]\nroute = \"host->auto->gpu0\"\nsizes = [\"4B..1KiB\"]\n\
@@ -197,10 +197,10 @@ fn planted_borders_are_found_to_the_byte() {
         (&"inline".into(), &"COPY3".into()),
         "{found:#}"
     );
-    // One way for all sizes, and none at all.
+    // One route for all sizes, and none at all.
     assert!(found["subjects"][1]["found"]["borders"].as_array().unwrap().is_empty(), "{found:#}");
     assert!(found["subjects"][2]["why"].as_str().unwrap().contains("no CUDA"), "{found:#}");
-    // What is there is not written over by accident.
+    // An existing result is not overwritten by accident.
     let again = bench().arg("borders").arg(&file).arg("-o").arg(dir.path()).assert().code(2);
     again.stderr(contains("exists").and(contains("--force")));
 }

@@ -1,4 +1,4 @@
-//! `doorbell calibrate` as a user meets it, on the software GPU.
+//! `doorbell calibrate` as a user sees it, on the software GPU.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -31,7 +31,7 @@ fn the_software_gpus_profile_is_written_explained_and_refused_for_a_real_gpu() {
     let profile = Profile::load(&out).unwrap();
     assert!(profile.functional && profile.plans.iter().all(|plan| plan.key.load == Key::IDLE), "{profile:?}");
     assert!(profile.plans.iter().any(|plan| plan.points.iter().any(|point| point.figures.len() > 3)), "{profile:?}");
-    // What exists is replaced only when that is asked for.
+    // An existing file is replaced only on request.
     short(&out).assert().code(2).stderr(contains("exists").and(contains("--force")));
     assert_eq!(Profile::load(&out).unwrap(), profile);
 
@@ -51,7 +51,7 @@ fn the_software_gpus_profile_is_written_explained_and_refused_for_a_real_gpu() {
     let changed =
         contains("stale").and(contains("an abacus")).and(contains(cpu.as_str())).and(contains("doorbell calibrate"));
     calibrate().env(route_choice::VARIABLE, &out).args(["--explain", "--gpu", "soft"]).assert().code(2).stderr(changed);
-    // One that is named may be of another machine, and that is said.
+    // A profile that is named may belong to another machine, and then a message says so.
     let named = calibrate().args(["--explain=8B", "--gpu", "soft", "--profile"]).arg(&out).assert().success();
     named.stderr(contains("would not follow it").and(contains("an abacus")));
 }

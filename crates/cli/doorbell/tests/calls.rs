@@ -58,7 +58,7 @@ fn built() -> Option<&'static Path> {
     }
 }
 
-/// A program of those, with or without doorbell before it.
+/// One of those programs, with or without doorbell before it.
 fn start(dir: &Path, before: &[&str], program: &str, how: &str) -> Output {
     let mut command = match before {
         [] => Command::new(dir.join(program)),
@@ -81,12 +81,12 @@ struct Call {
     done: bool,
 }
 
-/// Runs a program plain and recorded: the same output and status, and these calls.
+/// Runs a program plain and recorded: output and status must be the same. Returns the calls.
 fn recorded(program: &str, how: &str, options: &[&str]) -> Option<Vec<Call>> {
     let dir = built()?;
     let tape = dir.join(format!("{program}-{how}{}.doorbell", options.concat()));
     let before = [&["record", "--force", "--quiet", "--out", tape.to_str().unwrap()][..], options].concat();
-    // Side by side: some of them sleep.
+    // In parallel: some of them sleep.
     let (plain, out) = std::thread::scope(|scope| {
         let plain = scope.spawn(|| start(dir, &[], program, how));
         let out = start(dir, &before, program, how);
@@ -440,13 +440,13 @@ fn a_call_that_waits_for_another_threads_call_does_not_wait_for_ever() {
 
 #[test]
 fn a_call_that_never_returns_keeps_the_guard_from_nobody() {
-    // Side by side: each waits for the guard or the program's end.
+    // In parallel: each waits for the guard or the program's end.
     let (left, ended) = std::thread::scope(|scope| {
         let left = scope.spawn(|| guarded("left", "guard"));
         let ended = guarded("ended", "guard");
         (left.join().unwrap(), ended)
     });
-    // By the end of its thread, and by a jump.
+    // Left by the end of its thread, and by a jump.
     let Some((out, report)) = left else { return };
     assert_eq!(String::from_utf8_lossy(&out.stdout), "5 6 6 6 0\n");
     assert!(report.contains("doorbell: 6 CUDA calls through the guard"), "{report}");

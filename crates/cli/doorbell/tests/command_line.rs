@@ -1,4 +1,4 @@
-//! The command line as a user and a script meet it: statuses, files, colors, widths.
+//! The command line as users and scripts see it: statuses, files, colors, widths.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -183,7 +183,7 @@ fn colors_go_where_they_are_wanted() {
         assert!(with("always", &[]), "{command:?}");
         assert!(with("always", &[("NO_COLOR", "1")]), "{command:?}: the flag counts more");
         assert!(!with("never", &[]), "{command:?}");
-        // Into a pipe.
+        // With output into a pipe.
         assert!(!with("auto", &[("CLICOLOR_FORCE", "1"), ("TERM", "xterm")]), "{command:?}");
     }
 }

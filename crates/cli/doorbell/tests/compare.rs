@@ -192,7 +192,7 @@ fn junit_and_markdown_are_written_whether_it_passes_or_not() {
     let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
     assert!(read("gate.xml").contains(r#"tests="8" skipped="0" errors="0" failures="2""#), "{}", read("gate.xml"));
     assert!(read("gate.md").contains("| **regression** |") && read("gate.md").starts_with("### b against a\n"));
-    // Again, and now it passes: the old files are replaced.
+    // A second time, which passes: the old files are replaced.
     assert_eq!(compare(dir.path(), &["a", "a", "--junit", "gate.xml", "--markdown", "gate.md"]).status, 0);
     assert!(read("gate.xml").contains(r#"failures="0""#) && !read("gate.md").contains("regression**"));
     let nowhere = compare(dir.path(), &["a", "b", "--junit", "no/gate.xml"]);
@@ -287,7 +287,7 @@ fn a_number_that_is_none_is_told_with_its_place() {
             let file = if given == "a" { "a/run.json" } else { given };
             assert!(done.status == 2 && done.err.contains(file) && done.err.contains(what), "{}", done.err);
             assert!(done.err.contains(&place), "{place}: {}", done.err);
-            // (What JSON allows is found when the whole figure was read.)
+            // (A value that JSON allows is refused only after the whole figure was read.)
             assert!(number == "null" || done.err.contains("\"mean\": "), "{}", done.err);
             assert!(!done.err.contains("--resume"), "{}", done.err);
         }
@@ -310,7 +310,7 @@ fn a_repeat_that_one_run_lacks_is_told() {
         told.contains("b: repeat 1 has no samples of 4 of 4 cells that are compared") && !told.contains("a: "),
         "{told}"
     );
-    // So does a run.json alone.
+    // The same for a run.json alone.
     let run = run_folder::Run::from_folder(&Folder::open(&b).unwrap(), Context::default()).unwrap();
     fs::write(dir.path().join("b.json"), run.to_json().unwrap()).unwrap();
     assert!(warnings(["a", "b.json"]).contains("b.json: repeat 1 has no samples"), "{}", warnings(["a", "b.json"]));

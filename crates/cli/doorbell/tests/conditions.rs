@@ -13,14 +13,14 @@ use test_support::Source;
 /// A hang is a failure that takes this long; on a busy machine 10,000 threads take 20 s and more.
 const PATIENCE: Duration = Duration::from_secs(120);
 const POLICIES: [&str; 7] = ["stock", "ticket", "pi", "phase-fair", "boost", "pi,phase-fair", "guard"];
-/// What doorbell's own failures exit with.
+/// Exit statuses of doorbell's own failures.
 const REFUSED: [i32; 5] = [2, 77, 125, 126, 127];
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// As a shell gives it.
+/// The status as a shell shows it.
 fn status(out: &Output) -> i32 {
     out.status.code().unwrap_or_else(|| 128 + out.status.signal().unwrap_or(127))
 }
@@ -30,7 +30,7 @@ struct Trial {
     dir: tempfile::TempDir,
     program: PathBuf,
     arguments: Vec<String>,
-    /// A command of the shell before it: `ulimit -f 1`.
+    /// A shell command before it: `ulimit -f 1`.
     limit: String,
     envs: Vec<(&'static str, &'static str)>,
 }
@@ -40,7 +40,7 @@ impl Trial {
         let dir = tempfile::tempdir().unwrap();
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
         let program = Source { file: &file, compiler, flags }.compile(dir.path())?;
-        // For those that become an ordinary user.
+        // For programs that become an ordinary user.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(dir.path(), open).unwrap();
         Ok(Trial { dir, program, arguments: Vec::new(), limit: ":".into(), envs: Vec::new() })
@@ -90,7 +90,7 @@ impl Trial {
         test_support::finished_within(&mut self.command(mode), PATIENCE, mode)
     }
 
-    /// Bare, then each way. `refusal`: words of which a refusal's message must have one.
+    /// Runs it bare, then each way. `refusal`: words, one of which a refusal's message must have.
     fn as_bare_under(&self, modes: &[&str], refusal: &[&str]) {
         let bare = self.run("bare").expect("the program itself ends");
         if status(&bare) == 77 {
@@ -167,7 +167,7 @@ fn an_ordinary_user_may_lock_memory_within_the_limit() {
 
 // ---- many threads
 
-/// The most memory that a recorder's shared files held while it lived, in MiB.
+/// Maximum memory in a recorder's shared files while it lived, in MiB.
 fn peak_of(recorder: u32) -> std::thread::JoinHandle<u64> {
     use std::os::unix::fs::MetadataExt;
     std::thread::spawn(move || {
@@ -227,8 +227,8 @@ fn ten_thousand_short_threads_lose_nothing() {
     short_threads(10_000, 100);
 }
 
-/// In turns, and the quickest of each: on a busy machine a single run takes anything from one to three times as long. More
-/// than five turns where the machine has spoilt those.
+/// In turns, and the quickest of each: on a busy machine a single run takes between one and three times as long. More than
+/// five turns if the machine has disturbed those.
 #[test]
 #[ignore = "10 runs of 10,000 threads; run by .ci/run"]
 fn ten_thousand_short_threads_take_at_most_twice_as_long() {
@@ -271,7 +271,7 @@ fn a_gettid_that_fails_does_not_matter() {
     needs!(Trial::of("seccomp")).with(&["errno-gettid"]).as_bare();
 }
 
-/// What it starts inherits the filter, and is followed.
+/// Its child processes inherit the filter, and are followed.
 #[test]
 fn a_filter_that_allows_openat_and_not_open_does_not_matter() {
     let t = needs!(Trial::of("seccomp")).with(&["kill-open", "first"]);

@@ -1,5 +1,5 @@
-//! Recording from inside a container and from outside: other namespaces, another root directory, another user. What is not
-//! watched is named, and no two processes are taken for one.
+//! Recording from inside a container and from outside: other namespaces, another root directory, another user. Unwatched
+//! programs are named, and no two processes are mistaken for one.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -11,7 +11,8 @@ use test_support::{Source, finished};
 
 const NOBODY: &str = "65534";
 
-/// A folder that every user gets at, with doorbell, a program that prints whether it has the agent, and a folder for the agent.
+/// A folder that every user can reach, with doorbell, a program that prints whether it has the agent, and a folder for the
+/// agent.
 struct Rig {
     dir: tempfile::TempDir,
     doorbell: PathBuf,
@@ -116,7 +117,7 @@ fn a_program_that_enters_namespaces_or_becomes_another_user_is_recorded_by_files
         assert!(names && without.text.contains("hint: start doorbell inside"), "{program:?}: {}", without.text);
         assert!(without.text.contains("--agent-dir"), "{program:?}: {}", without.text);
     }
-    // What it starts there is followed, too, and its GPU's work is on the tape.
+    // Programs started there are followed, too, and their GPU work is on the tape.
     let sample = format!("{0} sample launches --gpu soft; {0} sample launches --gpu soft", rig.doorbell.display());
     let program = [ENTERS[1], &["sh", "-c", &sample]].concat();
     if works(&[ENTERS[1], &["true"]].concat()) {
@@ -163,7 +164,7 @@ fn root(rig: &Rig) -> Result<PathBuf, String> {
     let ldd = Command::new("ldd").arg(&rig.who).output().map_err(|e| format!("ldd: {e}"))?;
     let text = String::from_utf8_lossy(&ldd.stdout).into_owned();
     let libraries = text.split_whitespace().filter(|word| word.starts_with('/'));
-    // The agent's, too.
+    // Libraries that the agent needs, too.
     let more = ["/lib/x86_64-linux-gnu/libgcc_s.so.1", "/lib/x86_64-linux-gnu/libm.so.6"];
     for file in libraries.chain([rig.who.as_str()]).chain(more.into_iter().filter(|f| Path::new(f).exists())) {
         let to = root.join(file.trim_start_matches('/'));

@@ -14,7 +14,7 @@ fn run(name: &str, sets: &[&str]) -> Value {
     serde_json::from_slice(&output).unwrap()
 }
 
-/// Each cell that the software GPU can have is measured, and was compared where it moves bytes.
+/// Each cell that the software GPU supports is measured, and compared if it moves bytes.
 fn all_right(run: &Value, without: &[&str]) {
     let cells = run["cells"].as_array().unwrap();
     assert!(!cells.is_empty());

@@ -1,4 +1,5 @@
-//! The core of the suite against drivers of other branches than the usual one: a recorded sample, own channels, launches.
+//! The most important tests with drivers of other branches than the usual one: a recorded sample, doorbell's channels,
+//! launches.
 
 use assert_cmd::cargo::cargo_bin;
 use serde_json::Value;
@@ -66,9 +67,9 @@ fn long_the_suite_s_core_holds_on_every_branch_in_use() {
         ["535.309.01", "550.163.01", "565.77", "570.211.01", "580.178.04", "595.91.07", "610.57.04", "615.71.09"]
     {
         same(version, &recorded(dir.path(), version, &samples), &usual);
-        // Own channels: every check of the GPU, copies and launches among them.
+        // doorbell's channels: every check of the GPU, including copies and launches.
         done(&finished(under(version).args(["selftest", "--gpu", "soft"]), version), version);
-        // Graphs that are learnt from CUDA and launched past it.
+        // Graphs that are learnt from CUDA and launched without it.
         let mut launches = under(version);
         launches.args(["selftest", "--launches", "--only", "launched-tiny,launched-chain,launched-memset"]);
         launches.env("LD_LIBRARY_PATH", cuda.path()).env("LD_PRELOAD", &softgpu).env("DOORBELL_SOFTGPU", "strict");

@@ -23,7 +23,7 @@ const SAMPLES: [(&str, Option<u64>); 6] = [
     ("channels", Some(24)),
     ("bench", Some(500)),
 ];
-/// Longer than anything here takes on a busy machine: a hang is a failure, not a wait.
+/// Longer than any step here takes on a busy machine: a hang is a failure, not a wait.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn doorbell() -> Command {
@@ -92,7 +92,8 @@ fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::SeqCst)
 }
 
-/// What the tape holds of each channel, in the order of their creation: after each entry, the hash of all words so far.
+/// The words of each channel on the tape, in the order of their creation: after each entry, the hash of all words so
+/// far.
 fn streams(tape: &Path) -> Vec<Vec<u64>> {
     #[derive(Default)]
     struct Hashes {
@@ -198,7 +199,7 @@ fn every_sample_under(tap: &str) {
         }
         match tap {
             "trap" => assert_eq!(number(&v, "/tap/rewritten"), 0, "{what}"),
-            // A site traps until it is rewritten, once for each thread that is in it at that moment.
+            // A site traps until it is rewritten, once for each thread that executes it at that moment.
             _ => assert!(number(&v, "/tap/rewritten") > number(&v, "/tap/trapped"), "{what}: {}", v["tap"]),
         }
     }
@@ -210,7 +211,7 @@ fn every_sample_is_seen_whole_under_trap() {
     every_sample_under("trap");
 }
 
-// `auto` is the same by another name.
+// `auto` is another name for the same.
 #[test]
 fn every_sample_is_seen_whole_under_patch() {
     every_sample_under("patch");
@@ -270,7 +271,7 @@ fn a_killed_program_leaves_everything_that_it_rang_under_patch() {
 #[test]
 fn a_ring_that_fills_loses_what_it_says_and_nothing_else() {
     for tap in ["trap", "patch"] {
-        // The program may be over before the recorder is stopped.
+        // The program may have ended before the recorder is stopped.
         test_support::measured(|| loses_what_it_says(tap));
     }
 }
@@ -294,7 +295,7 @@ fn loses_what_it_says(tap: &str) -> Result<(), String> {
     kill(recorder.id() as i32, libc::SIGSTOP);
     let program = children(recorder.id());
     let begun = std::time::Instant::now();
-    // Ended, and not yet waited for.
+    // Has ended, but has not been waited for.
     let goes_on = |pid: &i32| !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z ");
     while program.iter().any(goes_on) {
         assert!(begun.elapsed() < PATIENCE, "the program waits for a recorder that stands still");
@@ -370,7 +371,7 @@ fn the_program_and_its_children_see_their_own_environment() {
     let tape = dir.path().join("t.doorbell");
     let sorted = |out: &Output| {
         let all = text(&out.stdout);
-        // What dash keeps for itself differs from start to start.
+        // dash's own variable differs from start to start.
         let mut lines: Vec<_> = all.lines().filter(|l| !l.starts_with("_=")).map(str::to_owned).collect();
         lines.sort();
         lines

@@ -37,7 +37,7 @@ fn library() -> Result<&'static Path, String> {
 /// How a scenario ended, and what it printed.
 #[derive(Debug, PartialEq)]
 struct Ended {
-    /// As a shell gives it.
+    /// The status as a shell shows it.
     status: i32,
     said: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! `doorbell files` as a person runs it, on the software GPU.
+//! `doorbell files` as a user runs it, on the software GPU.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -168,7 +168,7 @@ fn cufile_is_measured_and_refused_where_it_is_not_direct() {
     if !test_support::installed("cc") {
         test_support::skip!("no C compiler");
     }
-    // Memory of the software GPU has its address for the CPU, too. It reads as in compatibility mode.
+    // The software GPU's memory has its CPU address, too. The library reads as in compatibility mode.
     const LIBRARY: &str = r#"
         #include <unistd.h>
         typedef struct { int err, cu; } status;

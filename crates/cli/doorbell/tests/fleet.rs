@@ -10,8 +10,8 @@ fn tests(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../python/tests").join(name)
 }
 
-/// The tests of one file, by `FLEET_PYTHON` (an interpreter that has Dask, DuckDB and pandas) or `python3`. `None`, said where
-/// skips are counted, without one.
+/// The tests of one file, by `FLEET_PYTHON` (an interpreter that has Dask, DuckDB and pandas) or `python3`. `None` without
+/// one, printed where skips are counted.
 fn ran(name: &str) -> Option<Output> {
     let named = std::env::var("FLEET_PYTHON").unwrap_or_else(|_| "python3".into());
     if !test_support::installed(&named) {

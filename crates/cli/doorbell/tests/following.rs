@@ -1,4 +1,4 @@
-//! What a program starts is followed, and neither it nor its parent notices.
+//! A program's child processes are followed, and neither they nor the program notice.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ impl Rig {
         (text, status.code())
     }
 
-    /// `command`, a shell's, bare and under doorbell: the output must be the same but for `loaded`.
+    /// Runs the shell's `command` bare and under doorbell: the output must be the same except for `loaded`.
     fn same(&self, under: &[&str], command: &[&str]) -> String {
         let (bare, bare_status) = self.run(Command::new(command[0]).args(&command[1..]), "bare");
         let (text, status) = self.run(doorbell().args(under).args(command), "under doorbell");
@@ -139,7 +139,7 @@ fn launched(dir: &Path, launcher: &[&str], envs: &[(&str, &str)]) -> Value {
     let bare = finished(bare.args(&launcher[1..]).args(sample).envs(envs.iter().copied()), "bare");
     let record = ["record", "--force", "-q", "--locks", "--gpu", "soft", "-o", tape.to_str().unwrap(), "--"];
     let out = finished(doorbell().args(record).args(launcher).args(sample).envs(envs.iter().copied()), "recorded");
-    // (The lines of several ranks come in any order.)
+    // (The lines of several ranks are printed in any order.)
     let lines = |out: &Output| {
         let mut lines: Vec<String> = String::from_utf8_lossy(&out.stdout).lines().map(str::to_owned).collect();
         lines.sort();
@@ -236,7 +236,7 @@ fn a_followed_child_that_records_nothing_costs_at_most_a_millisecond() {
         let out = finished(record.args([&RUNS.to_string(), "/bin/true"]), "starts_often");
         let said = String::from_utf8_lossy(&out.stdout);
         assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
-        // Each had the agent in it, and none is on the tape.
+        // Each had the agent in it, but none is on the tape.
         let summary = summary(&tape);
         assert_eq!(summary["processes"].as_array().map(Vec::len), Some(1), "{summary}");
         let (bare, followed) = (starts(&said, "bare"), starts(&said, "followed"));

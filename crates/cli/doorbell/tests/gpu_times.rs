@@ -120,7 +120,7 @@ fn each_copy_and_fill_of_the_copy_engine_has_its_begin_and_end() {
     let (file, printed) = sample(dir.path(), &["--gpu-times"], &what);
     assert_eq!(printed, bare, "the results are the same");
     let copies = rows(&file, "--copies");
-    // (Not those of graphs: what releases the semaphores of their segments was set before.)
+    // (Not those of graphs: the release of their segments' semaphores was set before.)
     let by_engine = |c: &&Value| c["mode"] != "inline" && c["call"].is_null();
     let copies: Vec<&Value> = copies.as_array().unwrap().iter().filter(by_engine).collect();
     assert!(copies.len() > 50, "{}", copies.len());
@@ -132,7 +132,7 @@ fn each_copy_and_fill_of_the_copy_engine_has_its_begin_and_end() {
         assert!(before <= start && start <= end, "one after the other on its channel: {c}");
         assert!(c["semaphore"].is_null(), "the commands on the tape are the program's own: {c}");
     }
-    // The summary has their sums.
+    // The summary has the sums of these.
     let timed = copies.iter().filter(|c| c["mode"] == "copy_engine");
     let (mut count, mut time, mut longest) = (0, 0, 0);
     for ns in timed.map(|c| ns(c, "end_ns") - ns(c, "start_ns")) {
@@ -157,7 +157,7 @@ fn each_copy_and_fill_of_the_copy_engine_has_its_begin_and_end() {
     assert!(names.contains("\"copy 4 KiB host to device\""), "{names}");
 }
 
-/// What the report of a recording draws.
+/// The timeline in the report of a recording.
 fn timeline(dir: &Path, file: &str) -> Value {
     let page = dir.join("report.html");
     doorbell(&["report", file, "-o", page.to_str().unwrap()]);
@@ -281,7 +281,7 @@ fn a_stamp_that_is_lost_is_counted_and_the_next_kernels_start_is_bounded() {
     for run in runs {
         assert!(ns(run, "earliest_ns") <= ns(run, "start_ns") && ns(run, "start_ns") <= ns(run, "end_ns"), "{run}");
     }
-    // What a kernel waited for is not known any more.
+    // It is no longer known what a kernel waited for.
     let of_the_first: Vec<_> = runs.iter().filter(|run| run["submission"] == runs[0]["submission"]).collect();
     assert!(of_the_first.iter().skip(1).all(|run| run["gpu"]["start"] == "bounded"), "{of_the_first:?}");
 }
@@ -392,7 +392,7 @@ fn while_cupti_is_active_nothing_is_stamped_and_the_recording_says_so() {
         let text = String::from_utf8(doorbell(&["show", &file, view]).stdout).unwrap();
         assert!(text.contains("CUPTI was active"), "{text}");
     }
-    // For a part of the time.
+    // Only for a part of the time.
     let long = ["graphs", "--only", "chain-2", "--count", "100", "--duration", "1s"];
     for how in ["until", "later"] {
         let (file, _) = with(how, &long);
@@ -400,13 +400,13 @@ fn while_cupti_is_active_nothing_is_stamped_and_the_recording_says_so() {
         assert!(timed > 0 && timed < kernels, "{how}: {timed} of {kernels}");
         assert_eq!(lacking[0].0, "cupti", "{how}: {lacking:?}");
     }
-    // Loaded, and not active.
+    // Loaded, but not active.
     let (file, _) = with("never", &chain);
     let (kernels, timed, lacking) = times(&file);
     assert_eq!((timed, lacking), (kernels, Vec::new()));
 }
 
-/// What `selfbench tap` measures is a launch that is stamped.
+/// `selfbench tap` measures launches that are stamped.
 #[test]
 fn selfbench_launches_are_stamped() {
     let dir = tempfile::tempdir().unwrap();
@@ -417,7 +417,7 @@ fn selfbench_launches_are_stamped() {
     let loops: Value = serde_json::from_slice(&printed).unwrap();
     assert_eq!(loops["loops"]["launch"]["n"], 500);
     let times = &rows(&file, "--gpu-times")["kernel_times"][0];
-    // (The loop does not wait for the last ones. It has 1,000 launches more ahead of those that it measures.)
+    // (The loop does not wait for the last ones. It has 1,000 more launches before the measured ones.)
     assert!(times["stamped"] == 1500 && times["timed"].as_u64() > Some(300), "{times}");
     assert_eq!(times["state"], "on");
 }

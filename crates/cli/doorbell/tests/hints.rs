@@ -4,7 +4,7 @@ use assert_cmd::Command;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// The standard error of a recording that does not come about.
+/// The standard error of a recording that fails.
 fn refused(command: &mut Command, status: i32) -> String {
     let out = command.assert().code(status).stdout("");
     String::from_utf8(out.get_output().stderr.clone()).unwrap()
@@ -50,7 +50,7 @@ fn programs_that_cannot_be_recorded() {
     file(&p, &elf(1), 0o755);
     says(&record(&out, &p, 126), "32-bit", "x86-64");
     file(&p, &elf(2), 0o755);
-    // Only root can give a file away; else there is no such program to be made.
+    // Only root can give a file away; other users cannot make such a program.
     if std::os::unix::fs::chown(&p, Some(65534), None).is_ok() {
         std::fs::set_permissions(&p, std::fs::Permissions::from_mode(0o4755)).unwrap();
         says(&record(&out, &p, 126), "set-user-ID", "record a copy");
@@ -75,7 +75,7 @@ fn a_file_size_limit_is_told_and_not_died_of() {
         let line = format!("ulimit -f 1000; exec \"$0\" {command} -- true");
         c.args(["-c", &line]).arg(assert_cmd::cargo::cargo_bin!("doorbell")).arg(dir.path().join("t"));
         let out = c.output().unwrap();
-        // Whoever may lift the limit for a moment is not stopped by it.
+        // A user who may raise the limit is not stopped by it.
         if !out.status.success() {
             assert_eq!(out.status.code(), Some(125), "{command}: {:?}", out.status);
             let err = std::str::from_utf8(&out.stderr).unwrap();
@@ -84,7 +84,7 @@ fn a_file_size_limit_is_told_and_not_died_of() {
     }
 }
 
-/// Records 100 children that each take a lock, and shows the recording, in one shell: all that was said.
+/// Records 100 children that each take a lock, and shows the recording, in one shell. Returns all output.
 fn stopped_early(before: &[&str], prepare: &str, options: &str) -> Result<String, String> {
     let dir = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/forks.c");

@@ -9,7 +9,7 @@ use std::process::Command;
 /// A crate uses only crates of its own folder and of earlier ones.
 const FOLDERS: [&str; 10] = ["wire", "devices", "host", "record", "explain", "gpu", "bench", "show", "testing", "cli"];
 
-/// Lines that a page of the tree may have.
+/// Maximum number of lines of a folder's README.
 const README: usize = 25;
 
 fn root() -> PathBuf {
@@ -122,7 +122,7 @@ fn third_party(package: &str) -> BTreeSet<String> {
         .unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let text = String::from_utf8(out.stdout).unwrap();
-    // Those of the workspace have a path.
+    // Packages of the workspace have a path.
     text.lines().filter(|line| !line.is_empty() && !line.contains("(/")).map(str::to_owned).collect()
 }
 
@@ -130,7 +130,7 @@ fn third_party(package: &str) -> BTreeSet<String> {
 #[test]
 #[ignore = "6 s; run by .ci/run"]
 fn one_crate_takes_third_party_crates_as_the_command_has_them() {
-    // The agent has no std, and what makes the packages is no part of the command.
+    // The agent has no std, and the program that makes the packages is not part of the command.
     let apart = ["agent", "xtask"];
     let command = third_party("doorbell");
     let again: Vec<String> = packages()
@@ -155,7 +155,7 @@ fn a_change_of_a_carried_library_changes_the_command() {
         }
     }
     assert!(carried.contains("locks") && carried.contains("tape"), "{carried:?}");
-    // What the build script said last.
+    // The latest output of the build script.
     let target = Path::new(env!("CARGO_BIN_EXE_doorbell")).parent().unwrap().join("build");
     let said = fs::read_dir(&target)
         .unwrap()

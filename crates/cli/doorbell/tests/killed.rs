@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use work::Work;
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any step here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Submitting threads, all processes together.
 const SLOTS: usize = 8;
@@ -29,7 +29,7 @@ struct Slot {
     done: AtomicU64,
 }
 
-/// The file, mapped shared: what a killed program has stored stays.
+/// The file, mapped shared: the stores of a killed program remain.
 fn counts(path: &Path) -> &'static [Slot; SLOTS] {
     let file = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap();
     let size = size_of::<[Slot; SLOTS]>();
@@ -230,7 +230,7 @@ fn plays_counting() {
         again.env("FIRST", (first + threads[0]).to_string()).spawn().unwrap()
     });
     let slots = counts(Path::new(&of("COUNTS")));
-    // One address space, as CUDA has.
+    // One address space, like CUDA's.
     let space = Work::space();
     std::thread::scope(|scope| {
         for slot in &slots[first..first + threads[0]] {
@@ -249,7 +249,7 @@ fn count(slot: &Slot, mut work: Work) {
     slot.before.store(u64::from(work.round), Ordering::SeqCst);
     loop {
         slot.begun.fetch_add(1, Ordering::SeqCst);
-        // The ring is full now and then.
+        // The ring is full at times.
         while work.channel.submit(&words).is_err() {
             std::thread::yield_now();
         }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use test_support::Source;
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any step here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn doorbell() -> Command {
@@ -34,7 +34,7 @@ fn built() -> Option<tempfile::TempDir> {
     Some(dir)
 }
 
-/// Each program alone: what takes its CPU makes it slow.
+/// One program at a time: anything that takes its CPU makes it slow.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn record(dir: &Path, how: &[&str], program: &[&str]) -> Command {
@@ -65,7 +65,7 @@ fn output_is_part(name: &str) -> bool {
     name.ends_with(".part")
 }
 
-/// Something takes long in a program, and a file is written because of it.
+/// A slow operation in a program, because of which a file is written.
 struct Planted {
     event: &'static str,
     /// The operation that takes long, as the program calls it.
@@ -95,7 +95,7 @@ fn each_planted_stall_writes_a_file_in_which_why_finds_its_cause() {
             causes: &["memory", "lock"],
             names: "\"how\":\"held\"",
         },
-        // (A wait for the GPU is no call's fault: it is among the causes only.)
+        // (A wait for the GPU is not the fault of a call: it is only among the causes.)
         Planted { event: "call > 15ms", plant: "kernel", says: "cuCtxSynchronize ", causes: &["gpu"], names: "" },
         Planted {
             event: "call > 15ms",
@@ -121,7 +121,7 @@ fn each_planted_stall_writes_a_file_in_which_why_finds_its_cause() {
         let file = dir.path().join(&name);
         let s = show(&["show"], &file);
         assert_eq!((&s["saved"]["reason"], &s["saved"]["number"], &s["lost"]), (&event.into(), &1.into(), &0.into()));
-        // The program went on for 200 ms: the file has half of that.
+        // The program ran for 200 ms: the file has half of that.
         assert_eq!(s["end"]["how"], "still running");
         let why = show(&["why", "--above", "10ms", "--starting"], &file);
         if plant == "preempt" && why["not_watched"].to_string().contains("context switches") {
@@ -138,7 +138,7 @@ fn each_planted_stall_writes_a_file_in_which_why_finds_its_cause() {
             assert!(found.iter().any(|f| f.contains(cause)), "{event} {plant}: {cause} is not in {found:?}");
         }
         let details = Value::from(of("worst")).to_string();
-        // (The thread that spins has its program's name until it gives itself another.)
+        // (The spinning thread has its program's name until it sets another.)
         let is_named = details.contains(names) || plant == "preempt" && details.contains("(app)");
         assert!(is_named, "{event} {plant}: {names} is not in {details}");
         std::fs::remove_file(file).unwrap();
@@ -160,7 +160,7 @@ fn kernels() -> Result<tempfile::TempDir, String> {
     Ok(dir)
 }
 
-/// Kernels are launched all the time, and a file is saved in between.
+/// Kernels are launched continuously, and a file is saved in between.
 #[test]
 fn a_saved_file_has_the_ends_of_the_kernels_that_were_launched_before_it() {
     let dir = match kernels() {
@@ -184,7 +184,7 @@ fn a_saved_file_has_the_ends_of_the_kernels_that_were_launched_before_it() {
         assert!(times["kernels"].as_u64() > Some(20), "{times}");
         let reasons: Vec<_> = times["lacking"].as_array().unwrap().iter().map(|l| l["reason"].clone()).collect();
         if last == "30s" {
-            // (A GPU's thread that has no CPU for 50 ms is not waited for.)
+            // (The recorder does not wait for a GPU thread that has no CPU for 50 ms.)
             assert!(reasons.iter().all(|reason| reason == "not_ended"), "{times}");
             assert!(times["timed"].as_u64().unwrap() + 5 >= times["kernels"].as_u64().unwrap(), "{times}");
         } else {
@@ -213,7 +213,8 @@ fn a_kernel_that_takes_longer_than_its_median_writes_a_file_that_names_it() {
     let because = why["saved_because"].as_str().unwrap();
     let (_, code) = because.split_once("the kernel at ").unwrap();
     let code = code.split_whitespace().next().unwrap();
-    // Whichever run it was (a CPU that is taken from the GPU's thread makes its kernels slow), it is in the file.
+    // The slow run, whichever it was, is in the file (a CPU that is taken from the GPU's thread makes its kernels
+    // slow).
     let all = show(&["show", "--gpu-times"], &file);
     let runs = all["runs"].as_array().unwrap();
     let mut ns: Vec<u64> = runs
@@ -258,7 +259,7 @@ impl Running {
     fn begin(dir: &Path, how: &[&str], program: &[&str]) -> Running {
         let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let child = record(dir, how, program).spawn().unwrap();
-        // (Before that a signal would end the recorder.)
+        // (Before that, a signal would end the recorder.)
         wait_until("the program", || !test_support::children(child.id() as i32).is_empty());
         std::thread::sleep(Duration::from_millis(400));
         Running { child, _alone: alone }
@@ -301,7 +302,7 @@ fn sigusr1_writes_a_file_each_time_and_the_program_hears_nothing_of_it() {
     }
     std::fs::write(&go, "").unwrap();
     let (status, said) = running.end();
-    // (The second of two may come after the first was seen.)
+    // (The second of two may arrive after the first was handled.)
     let many = files(dir.path());
     assert!(status == Some(0) && (3..=6).contains(&many.len()), "{status:?} {many:?} {said}");
     assert_eq!(many.last().map(String::as_str), Some("s.doorbell"));
@@ -428,7 +429,7 @@ fn memory_is_bounded_and_the_newest_part_is_whole() {
     let (left, has) = (s["saved"]["bytes"].as_u64().unwrap(), s["saved"]["doorbells"].as_u64().unwrap());
     println!("{most} bytes at most; {left} bytes of events left out, {has} doorbells");
     assert!(left > 60 << 20, "{}", s["saved"]);
-    // Pieces on their way, rings' chunks and the program itself come on top.
+    // Pieces in transit, the rings' chunks and the program itself are added to that.
     assert!(most < 54 << 20, "{most}");
     assert_eq!(
         (&s["lost"], &s["problems"]["bad_headers"], &s["complete"]),

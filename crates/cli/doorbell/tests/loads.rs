@@ -36,14 +36,14 @@ fn a_load_works_in_a_process_of_its_own() {
     assert_eq!((load["threads"].as_u64(), load["failed"].as_array().map(Vec::len)), (Some(2), Some(0)), "{load}");
     assert!(load["transfers"].as_u64() > Some(0) && load["bytes"].as_u64() > Some(100_000), "{load}");
     assert_eq!((hogs["cells"][0]["status"].as_str(), load["checked"].as_u64()), (Some("measured"), Some(2)), "{load}");
-    // Its own software GPU, and its bytes.
+    // Its own software GPU, and its own bytes.
     let copies = run(
         dir.path(),
         &text("soft", "route = \"host->ce0->gpu0\"\nsizes = \"64B\"", "route = \"host->ce1->gpu0\"\nbytes = 4096"),
     );
     let load = &copies["stages"][0]["loads"][0];
     assert!(load["bytes"].as_u64() >= Some(4096) && load["checked"].as_u64() == Some(1), "{load}");
-    // What is not there is said from there.
+    // A missing program is reported from there.
     let none = run(
         dir.path(),
         &text("soft", "route = \"host->ce0->gpu0\"\nsizes = \"64B\"", "call = \"launch\"")
@@ -53,7 +53,7 @@ fn a_load_works_in_a_process_of_its_own() {
     assert!(why.contains("no CUDA"), "{none}");
 }
 
-/// Processes that were started with this in their environment.
+/// Processes with this mark in their environment.
 fn marked(mark: &str) -> Vec<(i32, String)> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {

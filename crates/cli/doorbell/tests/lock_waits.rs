@@ -1,13 +1,13 @@
 //! `record --locks=waits`: the threads that held what others waited for, as `--locks` names them for the same program.
 //!
-//! The program is `locks/waits.c`, compiled here; each part of it plants who holds what, and for how long.
+//! The program is `locks/waits.c`, compiled here; each part of it defines who holds what, and for how long.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use test_support::{Source, finished};
 
-/// The planted program. `None`, with a reason said, without a C compiler.
+/// The program with known waits. `None` without a C compiler, with the reason printed.
 fn program(dir: &Path) -> Option<PathBuf> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/locks/waits.c");
     match (Source { file: &file, compiler: "cc", flags: &["-w"] }).compile(dir) {
@@ -87,7 +87,7 @@ fn holders_are_those_that_all_operations_show() {
         assert_eq!(named(&all), named(&waits_only), "{part}");
         for w in rows(&waits_only, "waits") {
             let (ns, h) = (w["wait_ns"].as_u64().unwrap(), &w["holders"][0]);
-            // Held when the wait began, so of the wait: the rest is a wake-up.
+            // Held when the wait began, and therefore for most of the wait: the rest is a wake-up.
             assert_eq!(h["begin_unknown"], true, "{part}: {w:#}");
             assert!(h["hold_ns"].as_u64() >= h["of_wait_ns"].as_u64() || h["unfinished"] == true, "{part}: {w:#}");
             let others: u64 = rows(w, "holders").iter().map(|h| h["of_wait_ns"].as_u64().unwrap()).sum();
@@ -131,7 +131,7 @@ fn free_locks_leave_no_event_and_are_not_counted_as_none() {
     }
 }
 
-/// Signals and posts are recorded while somebody waits, with the waits.
+/// Signals and posts are recorded with the waits, while a thread waits.
 #[test]
 fn conditions_and_semaphores_have_their_waits_and_who_ended_them() {
     let Some(r) = Recorded::new() else { return };
@@ -159,7 +159,7 @@ fn nobody_is_named_who_did_not_hold_the_lock() {
     c.args(["record", "-q", "--force", "--locks=waits", "--tap", "off", "--no-switches", "-o"]).arg(&tape).arg("--");
     let out = finished(c.arg(&r.program).arg("crowd"), "crowd");
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
-    // Thread, lock, from, to, and when it asked for the lock and had released it.
+    // Thread, lock, from, to, and when it requested the lock and had released it.
     let turns: Vec<Vec<u64>> =
         said.lines().map(|l| l.split(' ').map(|word| word.parse().expect("a number")).collect()).collect();
     assert_eq!(turns.len(), 6 * 400);
@@ -180,7 +180,7 @@ fn nobody_is_named_who_did_not_hold_the_lock() {
         let holders = rows(w, "holders");
         long += usize::from(w["wait_ns"].as_u64() > Some(100_000));
         if holders.is_empty() {
-            // It was let go before the waiter counted itself, and the waiter was not run.
+            // The lock was released before the waiter counted itself, and the waiter did not run.
             let held = turns.iter().filter(|t| t[1] == lock && Some(t[0]) != w["tid"].as_u64());
             let share: u64 = held.map(|t| t[3].min(to).saturating_sub(t[2].max(from))).sum();
             assert!(share < (hz / 1e5) as u64, "others held it for {share} ticks: {w:#}");

@@ -14,7 +14,7 @@ fn text(out: &Output) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-/// The program of this name, compiled. `None`, with a reason said, without a C compiler.
+/// The program of this name, compiled. `None` without a C compiler, with the reason printed.
 fn program(dir: &Path, name: &str) -> Option<PathBuf> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/locks").join(format!("{name}.c"));
     match (Source { file: &file, compiler: "cc", flags: &["-w"] }).compile(dir) {
@@ -92,7 +92,7 @@ impl Run {
         assert_eq!(bare.lines().count(), out.lines().count());
     }
 
-    /// What the program counted is on the tape.
+    /// The tape has the operations that the program counted.
     fn same_counts(&self) {
         self.counts_but(&[]);
     }
@@ -226,7 +226,7 @@ fn two_runs_are_alike_and_two_programs_are_not() {
         let out = finished(doorbell().arg("diff").arg(tape(a)).arg(tape(b)).args(more), "diff");
         (out.status.code(), text(&out), String::from_utf8_lossy(&out.stderr).into_owned())
     };
-    // How often a lock that is only tried is had differs from run to run.
+    // How often a try succeeds differs from run to run.
     let (status, said, _) = diff("a", "b", &["--tolerance", "25%"]);
     assert_eq!(status, Some(0), "{said}");
     let (status, said, _) = diff("a", "c", &["--json"]);
@@ -405,7 +405,7 @@ fn who_kept_a_holder_from_its_cpu_is_named() {
     assert!(wait["off_cpu"]["off_ns"].as_u64() > Some(50_000_000) && wait["ready_ns"].as_u64() < Some(50_000_000));
     let i = &r.rows("inversions")[0];
     assert_eq!((&i["tid"], &i["inheritance_helps"]), (&high.into(), &true.into()), "{i}");
-    // (Null if it was gone before it was asked.)
+    // (Null if the thread had ended before it was queried.)
     assert!(i["by_sched"] == "SCHED_FIFO 15" || i["by_sched"].is_null(), "{i}");
     let out = finished(doorbell().args(["show", "--locks"]).arg(r.dir.path().join("tape.doorbell")), "show");
     assert!(text(&out).contains(&format!("preempted by thread {middle} (hog)")), "{}", text(&out));
@@ -451,7 +451,7 @@ fn with_no_args_the_programs_name_is_nowhere() {
     assert!(shown(&tape)["locks"][0]["name"].as_str().unwrap().starts_with("program+0x"));
 }
 
-/// A large program, bare and recorded; skipped where it is not installed.
+/// A large program, bare and recorded; skipped if it is not installed.
 fn survives(name: &str, arguments: &[&str]) {
     if Command::new(name).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
         test_support::skip!("{name} is not installed");
@@ -534,7 +534,7 @@ class Storm {
     survives("java", &["-Xmx256m", source.to_str().unwrap()]);
 }
 
-/// What redis's own benchmark needs.
+/// The commands of redis's own benchmark.
 fn redis(port: u16) -> Option<[Command; 2]> {
     let mut benchmark = Command::new("redis-benchmark");
     benchmark.args(["-p", &port.to_string(), "-n", "5000", "-c", "20", "-q", "-t", "set,get,lpush,sadd"]);

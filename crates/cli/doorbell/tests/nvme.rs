@@ -110,7 +110,7 @@ fn what_may_not_be_written_is_refused_with_a_hint() {
     }
     let deep = ["verify", "qemu", "--image", &image, "--threads", "64", "--depth", "1000"];
     assert!(said(&deep, 2).1.contains("hint: fewer --threads, a smaller --depth"));
-    // What fails leaves an old file as it was, and no new one.
+    // A failure leaves an old file as it was, and no new one.
     let old = path(folder.path(), "old");
     std::fs::write(&old, "old").unwrap();
     let beyond = ["read", "qemu", "--image", &image, "--start-block", "4090", "--bytes", "1MiB", "-o"];
@@ -228,7 +228,7 @@ fn working(watched: &Watched, words: &[&str]) -> (std::process::Child, i32) {
     (doorbell, emulators[0])
 }
 
-/// What it prints until it ends, which it does soon.
+/// Its output until it ends, which it does soon.
 fn ended(doorbell: std::process::Child) -> std::process::Output {
     let id = doorbell.id() as i32;
     let (done, ended) = std::sync::mpsc::channel();
@@ -242,7 +242,7 @@ fn ended(doorbell: std::process::Child) -> std::process::Output {
     }
 }
 
-/// As the terminal does it: the whole process group gets the signal.
+/// The whole process group gets the signal, as from a terminal.
 fn stopped_by(signal: i32, words: &[&str]) -> std::process::Output {
     let watched = Watched::new();
     let (doorbell, emulator) = working(&watched, words);

@@ -1,4 +1,4 @@
-//! Ranges of NVTX, recorded and shown. The programs are C, compiled here, with a small NVTX of the tests' own.
+//! NVTX ranges, recorded and shown. The programs are C, compiled here, with the tests' own small NVTX.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -243,7 +243,7 @@ fn what_nobody_asked_for_is_not_there() {
             String::from_utf8_lossy(&out.stderr)
         );
     }
-    // Asked for, and not used.
+    // Requested, but not used.
     let Some(r) = recorded("", &["--nvtx"]) else { return };
     let text = String::from_utf8(r.doorbell(&["show", "--nvtx"]).stdout).unwrap();
     assert!(text.starts_with("no range"), "{text}");

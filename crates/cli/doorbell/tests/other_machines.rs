@@ -11,13 +11,13 @@ fn here() -> Command {
     Command::new(assert_cmd::cargo::cargo_bin!("doorbell"))
 }
 
-/// `None` where it was not built.
+/// `None` if it was not built.
 fn other() -> Option<Command> {
     // <target>/<profile>/doorbell
     let target = assert_cmd::cargo::cargo_bin!("doorbell").ancestors().nth(2)?.to_owned();
     let binary = target.join("aarch64-unknown-linux-gnu/debug/doorbell");
     let mut command = Command::new("qemu-aarch64");
-    // Where Debian's libraries for cross compilers are.
+    // The folder of Debian's libraries for cross compilers.
     command.args(["-p", "65536", "-L", "/usr/aarch64-linux-gnu"]).arg(&binary);
     binary.exists().then_some(command)
 }
@@ -127,7 +127,7 @@ fn long_aarch64_reads_what_this_machine_wrote() {
         written += usize::from(here.3.is_some());
         errors += usize::from(here.0 == Some(2));
     }
-    // The two of an H200 have no locks, and are too old for `redact`.
+    // The two from an H200 have no locks, and are too old for `redact`.
     assert_eq!((written, errors), (12, 16));
 }
 
@@ -175,7 +175,7 @@ fn a_mapping_that_is_not_on_pages_of_64_kib_is_found() {
     assert_eq!(askew(&format!("{trace}1 mmap({}) = 0x2\n1 mmap({}) = 0x3\n", wrong[0], wrong[1])), wrong);
 }
 
-/// The emulator has pages of 64 KiB and takes other mappings all the same, so they are looked for in its trace.
+/// The emulator has pages of 64 KiB but accepts other mappings, too, so its trace is searched for them.
 #[test]
 #[ignore = "a build for aarch64; run by .ci/run --long"]
 fn long_aarch64_maps_whole_pages_of_64_kib() {

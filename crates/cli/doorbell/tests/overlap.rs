@@ -46,7 +46,7 @@ fn holds(tape: &Path) -> Vec<Hold> {
 fn overlaps(mut holds: Vec<Hold>) -> (usize, u64) {
     holds.sort_unstable();
     let (mut found, mut most) = (0, 0);
-    // The latest end of each thread's holds of the lock at hand: a recursive mutex has several of one thread.
+    // The latest end of each thread's holds of the current lock: a recursive mutex has several in one thread.
     let mut ends: HashMap<i32, u64> = HashMap::new();
     let mut lock = 0;
     for (addr, begin, end, tid) in holds {

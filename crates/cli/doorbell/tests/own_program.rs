@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use test_support::finished;
 use work::{SAYS, Work, say};
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any step here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 // ---- the tests
@@ -121,7 +121,7 @@ fn whoever_waits_for_room_in_a_full_ring_sees_the_gpu_take_entries() {
 fn an_instruction_that_no_tap_understands_rings_all_the_same() {
     let dir = tempfile::tempdir().unwrap();
     for tap in ["trap", "patch"] {
-        // The strict software GPU would not understand it either.
+        // The strict software GPU would not decode it either.
         let r = record(dir.path(), tap, "exchange", &[("DOORBELL_SOFTGPU", "poll")]);
         assert_eq!(r.out.status.code(), Some(0), "{tap}: {}", r.text());
         assert!(r.text().contains("test result: ok. 1 passed"), "{tap}: the program did not run: {}", r.text());
@@ -273,7 +273,7 @@ fn a_segment_longer_than_half_a_ring_is_cut_and_the_tape_says_so() {
     }
 }
 
-/// Without `structs` the driver has those of its branch, or of the nearest.
+/// Without `structs` the driver has those of its branch, or of the nearest branch.
 fn trouble_with(dir: &Path, program: &Path, version: &str, structs: Option<&str>) -> String {
     let tape = dir.join(format!("{version}-{structs:?}"));
     let mut command = doorbell();
@@ -293,7 +293,7 @@ fn a_driver_that_is_not_known_is_asked_for_its_structs_and_only_what_is_otherwis
         Ok(program) => program,
         Err(e) => test_support::skip!("no cc: {e}"),
     };
-    // A patch that is known, new ones, a branch without headers and one that there is not: recorded, with one note.
+    // A known patch version, new ones, a branch without headers and one that does not exist: recorded, with one note.
     for (version, new) in [("595.45.04", false), ("580.178.04", true), ("610.57.04", true), ("999.10.1", true)] {
         let trouble = trouble_with(dir.path(), &program, version, None);
         assert_eq!(trouble.contains("not one that was checked"), new, "{version}: {trouble}");
@@ -366,7 +366,7 @@ fn plays_long_segment() {
     work.say_entries();
 }
 
-/// A page that faults, and how often whose handler was called.
+/// A page that faults, and how often each handler was called.
 static PAGE: AtomicUsize = AtomicUsize::new(0);
 static FIRST: AtomicU32 = AtomicU32::new(0);
 static SECOND: AtomicU32 = AtomicU32::new(0);
@@ -611,8 +611,8 @@ static MINE: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn rings(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     open_page(info, &FIRST);
-    // SAFETY: points to the program's work, which waits for this handler to come back. What it interrupted is a store in
-    // `fault`, no allocator.
+    // SAFETY: points to the program's work, which waits for this handler to return. The interrupted code is a store in `fault`,
+    // not an allocator.
     unsafe { (*(MINE.load(Ordering::SeqCst) as *mut Work)).rounds(2) };
 }
 
@@ -675,7 +675,7 @@ fn plays_exits_at_once() {
     unsafe { libc::_exit(3) };
 }
 
-/// Looks at the driver's files so often, in the child.
+/// Opens the driver's files so often, in the child.
 fn child_calls(n: u64) {
     for _ in 0..n {
         // SAFETY: a name that ends in NUL; the descriptor was opened by the inner call.
@@ -699,7 +699,7 @@ fn plays_forks() {
     assert!(child > 0);
     work.rounds(5);
     let mut status = 0;
-    // SAFETY: our child.
+    // SAFETY: a child of this program.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 5, "the child: {status:#x}");
     work.rounds(5);
@@ -757,7 +757,7 @@ fn plays_full_ring() {
             }
         }
         assert!(queued > 300, "only {queued} entries behind the gate");
-        // Nothing moves while the gate is shut, and everything when it opens.
+        // While the gate is shut no entry moves, and all move when it opens.
         let stuck = work.channel.gp_get();
         std::thread::sleep(Duration::from_millis(5));
         assert_eq!(work.channel.gp_get(), stuck, "GP_GET moved behind a shut gate");
@@ -786,7 +786,7 @@ static GATE: AtomicU8 = AtomicU8::new(0);
 static CALLS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn called(_: i32) {
-    // Let this one's return and everything after it pass.
+    // Lets this handler's return and everything after it pass.
     GATE.store(0, Ordering::SeqCst);
     CALLS.fetch_add(1, Ordering::SeqCst);
 }

@@ -36,7 +36,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a run said it did.
+/// A run's report.
 fn reported(dir: &Path, policy: &str, program: &[&str], envs: &[(&str, &str)]) -> (Output, String) {
     let report = dir.join("report");
     let mut command = run(policy);
@@ -179,7 +179,7 @@ fn a_plan_goes_by_the_names_that_show_gives() {
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), "effects") else { return };
     let program = program.to_str().unwrap();
-    // The name, from a tape.
+    // The name is taken from a tape.
     let tape = dir.path().join("tape");
     let mut record = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
     record.args(["record", "--force", "--locks", "--gpu", "soft", "-q", "-o"]).arg(&tape).args(["--", program, "pi"]);
@@ -234,7 +234,7 @@ fn a_plan_from_a_tape_ends_the_starvation_that_the_tape_shows() {
     std::fs::write(&plan, &rules).unwrap();
     let out = finished(run(plan.to_str().unwrap()).arg("--").arg(&program).arg("phases"), "phases under the plan");
     assert_eq!(text(&out.stdout), "the writer wrote\n", "{rules}");
-    // What a terminal and a page say of the wait are the same words, and name the same policy.
+    // The terminal and the page describe the wait in the same words, and name the same policy.
     let mut show = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
     let shown = text(&finished(show.args(["show", "--locks"]).arg(&tape), "show").stdout);
     let said: Vec<&str> =
@@ -315,7 +315,7 @@ fn each_policy_does_what_it_is_for() {
 fn many_threads_and_every_operation_leave_the_data_whole() {
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), "stress") else { return };
-    // Side by side: a lock that is handed over is mostly waited for.
+    // In parallel: threads mostly wait for a lock that is handed over.
     std::thread::scope(|scope| {
         for policy in POLICIES {
             let program = &program;

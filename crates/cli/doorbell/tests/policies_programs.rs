@@ -70,7 +70,8 @@ fn is_there(program: &str, version: &str) -> bool {
 #[test]
 fn python() {
     if is_there("python3", "--version") {
-        // What is called python3 may be a script that starts it, which would be run under the policy alone.
+        // The command python3 may be a script that starts the interpreter; only the script would then run under the
+        // policy.
         let mut which = Command::new("python3");
         which.args(["-c", "import sys; print(sys.executable)"]);
         runs(output(which, "python3").trim(), "threads.py");
@@ -112,7 +113,7 @@ fn redis() {
             "0",
             "--save",
             "",
-            // (They spin: more than there are CPUs keep each other from running.)
+            // (They spin, so more threads than CPUs keep each other from running.)
             "--io-threads",
             "2",
         ]);

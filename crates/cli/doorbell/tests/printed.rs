@@ -1,7 +1,7 @@
-//! The commands of the README and the guides, run as they are printed, on the software GPU where they need one.
+//! The commands in the README and the guides, run as they are printed, on the software GPU if they need one.
 //!
-//! Every one of them is here: run, or named with the reason why not, or in a block that is marked `# needs a GPU`. (Whether the
-//! command line takes its arguments is checked of all, in `src/printed.rs`. `tutorials.rs` runs whole pages.)
+//! Every one of them is run, or listed with the reason why not, or is in a block with the mark `# needs a GPU`.
+//! (`src/printed.rs` checks that the command line accepts the arguments of all of them. `tutorials.rs` runs whole pages.)
 
 mod pages;
 
@@ -42,7 +42,7 @@ const HERE: &[(&str, &str, &str)] = &[
     ("doorbell calibrate --dry-run", "", ""),
 ];
 
-/// Commands that are only parsed, by how they begin, and why.
+/// Beginnings of commands that are only parsed, and the reasons.
 const NOT_RUN: &[(&str, &str)] = &[
     ("doorbell demo", "its own test runs it (demo)"),
     ("doorbell record python3 train.py", "needs PyTorch and a GPU"),
@@ -102,7 +102,7 @@ fn here(printed: &Printed, used: &mut BTreeSet<&'static str>) -> Option<String> 
         .map_or((line.as_str(), ""), |(command, _)| (command, &line[command.len()..]));
     let command =
         if part.is_empty() { format!("{}{instead}", command.trim_end()) } else { command.replace(part, instead) };
-    // The software GPU, where the page leaves it to the reader.
+    // Uses the software GPU if the page leaves the choice to the reader.
     let needs_gpu = command.contains("doorbell sample starve") && !command.contains("--gpu");
     let soft = if needs_gpu { " --gpu soft" } else { "" };
     Some(format!("{command}{soft} {rest}").replace("ROOT", concat!(env!("CARGO_MANIFEST_DIR"), "/../../..")))
@@ -120,7 +120,7 @@ fn sh(dir: &Path, line: &str) -> Output {
     Command::new("sh").args(["-c", line]).current_dir(dir).env("PATH", path).output().unwrap()
 }
 
-/// What the pages take to be there.
+/// A folder with the files that the pages expect.
 fn place() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("stubs")).unwrap();
@@ -139,7 +139,7 @@ fn what_the_pages_print_runs() {
     let (mut page, mut dir, mut ran) = (String::new(), place(), 0);
     let mut used = BTreeSet::new();
     for printed in pages::all().into_iter().filter(|printed| !printed.of_tutorial && !printed.needs_gpu) {
-        // What is printed with its output is printed without it, too, or is of a machine with a GPU.
+        // A command with its output on the page is also printed without it, or needs a machine with a GPU.
         let Some(line) = here(&printed, &mut used).filter(|_| !printed.has_output) else { continue };
         let name = printed.at.split(':').next().unwrap_or_default();
         if page != name {

@@ -34,7 +34,7 @@ fn library() -> Option<&'static Path> {
     }
 }
 
-/// An interpreter of each minor version, of those that are installed for all or by pyenv.
+/// An interpreter of each minor version, from those that are installed for all users or by pyenv.
 fn interpreters() -> &'static BTreeMap<u32, PathBuf> {
     static ALL: OnceLock<BTreeMap<u32, PathBuf>> = OnceLock::new();
     ALL.get_or_init(look_for_interpreters)
@@ -102,7 +102,7 @@ fn said(out: &Output) -> BTreeMap<u64, Frames> {
     rows.map(|row| (row[0].as_u64().unwrap(), row[1].as_array().unwrap().iter().map(frame).collect())).collect()
 }
 
-/// A name as it is kept.
+/// A name in its stored form.
 fn kept(name: &str) -> String {
     let chars: Vec<char> = name.chars().collect();
     match chars.len().saturating_sub(1024) {
@@ -299,7 +299,7 @@ fn forked_children_have_frames_of_their_own() {
     assert_eq!(lines, BTreeMap::from([(1, (0, 4)), (2, (1, 6)), (3, (1, 7)), (4, (0, 9))]));
 }
 
-/// Before 3.12 the interpreter names a thread's first state only, which is the one that entered the other interpreter.
+/// Before 3.12 the interpreter has only a thread's first state, which is the one that entered the other interpreter.
 #[test]
 fn a_subinterpreters_call_has_its_line_or_the_one_that_entered_it() {
     let all = interpreters();

@@ -1,4 +1,4 @@
-//! `doorbell redact` as a user meets it. What it removes: crate `redact`.
+//! `doorbell redact` as a user sees it. Crate `redact` describes what it removes.
 
 #[path = "../../../explain/decode/tests/synthetic/mod.rs"]
 mod synthetic;

@@ -131,7 +131,7 @@ struct Function {
     code: Vec<u8>,
 }
 
-/// What of the library's file is looked at.
+/// The parts of the library's file that are examined.
 struct Library {
     /// By address.
     functions: BTreeMap<u64, Function>,
@@ -183,7 +183,7 @@ fn read(path: &Path) -> Library {
                     let symbol = symbols.2 + (info >> 32) * 24;
                     let what = match info as u32 {
                         8 => Ok(addend),
-                        // Others than R_X86_64_64, GLOB_DAT and JUMP_SLOT name no functions.
+                        // Relocations other than R_X86_64_64, GLOB_DAT and JUMP_SLOT name no functions.
                         kind if ![1, 6, 7].contains(&kind) => continue,
                         _ if u(&b, symbol + 6, 2) != 0 => Ok(u(&b, symbol + 8, 8)),
                         _ => Err(text(&b, all[symbols.4 as usize].2 + u(&b, symbol, 4))),
@@ -197,7 +197,7 @@ fn read(path: &Path) -> Library {
     Library { functions, words }
 }
 
-/// What the stub saves, or no vector register at all.
+/// The stub saves these registers, or the instruction uses no vector register.
 fn is_saved(i: &Instruction) -> bool {
     let legacy = matches!(i.encoding(), EncodingKind::Legacy);
     let register = |r: Register| !(r.is_mm() || r.is_st() || r.is_ymm() || r.is_zmm() || r.is_k());
@@ -209,7 +209,7 @@ fn nothing_behind_the_stub_touches_what_it_does_not_save() {
     let doorbell = assert_cmd::cargo::cargo_bin!("doorbell");
     let target = doorbell.parent().unwrap().parent().unwrap();
     let library = read(&target.join("preload-libraries/preload/libdoorbell_agent.so"));
-    // What the stub calls, and what a ring calls by an address that it was given.
+    // The function that the stub calls, and the one that a ring calls by an address that it was given.
     let is_start = |f: &Function| ["on_store", "make_present"].iter().any(|name| f.name.contains(name));
     let starts: Vec<u64> = library.functions.iter().filter(|(_, f)| is_start(f)).map(|(&at, _)| at).collect();
     assert_eq!(starts.len(), 2, "{:?}", library.functions.values().map(|f| &f.name).collect::<Vec<_>>());
@@ -235,7 +235,7 @@ fn nothing_behind_the_stub_touches_what_it_does_not_save() {
                 {
                     left.push(i.near_branch_target());
                 }
-                // One that it has read, or the ring's.
+                // A function whose address it has read, or the ring's.
                 FlowControl::IndirectCall
                     if !i.is_ip_rel_memory_operand() && read == 0 && !f.name.contains("Writer4look") =>
                 {
@@ -249,7 +249,7 @@ fn nothing_behind_the_stub_touches_what_it_does_not_save() {
                     left.push(*to);
                     read += 1;
                 }
-                // It returns an address.
+                // This function returns an address.
                 Some(Err(name)) if name != "__errno_location" => wrong.push(format!("{} uses {name}", f.name)),
                 Some(Err(_)) => read += 1,
                 _ => {}
@@ -260,14 +260,16 @@ fn nothing_behind_the_stub_touches_what_it_does_not_save() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A load that is wider than the stores that wrote its bytes waits until every store before them has left the core. Behind the
-/// new entries' way to the GPU that is a way over the bus, in the middle of the tap. Eight bytes is what the tap stores in one.
+/// A load that is wider than the stores that wrote its bytes waits until every store before them has left the core. After the
+/// new entries' stores to the GPU, that would be a wait for the bus in the middle of the tap. The tap stores at most eight
+/// bytes at a time.
 #[test]
 fn what_a_doorbell_does_in_the_usual_case_loads_nothing_wide() {
     let doorbell = assert_cmd::cargo::cargo_bin!("doorbell");
     let target = doorbell.parent().unwrap().parent().unwrap();
     let library = read(&target.join("preload-libraries/preload/libdoorbell_agent.so"));
-    // Other ways than the usual one (graphs with their times), and the copy of the program's own words: those were written long before.
+    // Code for unusual cases (graphs with their times), and the copy of the program's own words, which were written long
+    // before.
     let unusual = [
         "panic",
         "memcpy",

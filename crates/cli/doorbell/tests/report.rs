@@ -67,7 +67,7 @@ fn two_runs_have_one_verdict_ratios_and_both_distributions() {
     let main = html.split("<main").nth(1).unwrap();
     for text in [main, &markdown] {
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text:.1500}"));
-        // The assert that B broke, the verdict, then why.
+        // The assertion that B violated, the verdict, then the reason.
         let order =
             ["after: Broken assert", "after is slower than before: 1 regression", "lock: p50 is ", "lock, 99 %"];
         let order = order.map(|what| if what == "lock, 99 %" { at("99 % interval") } else { at(what) });
@@ -77,7 +77,7 @@ fn two_runs_have_one_verdict_ratios_and_both_distributions() {
     }
     let ratio = markdown.lines().find(|l| l.starts_with("| lock ") && l.contains("p50")).unwrap();
     assert!(ratio.contains("regression") && ratio.matches(" to ").count() == 1, "{ratio}");
-    // One picture has both: in each of its two widths two lines.
+    // One picture has both: two lines in each of its two widths.
     let figure = main.split("<strong>lock</strong>").nth(1).unwrap().split("</figure>").next().unwrap();
     assert_eq!(figure.matches("class=\"series\"").count(), 4);
     assert!(figure.contains("A: before") && figure.contains("B: after"));

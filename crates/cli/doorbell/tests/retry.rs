@@ -8,7 +8,7 @@ fn doorbell(dir: &Path, line: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_doorbell")).args(words).current_dir(dir).output().unwrap()
 }
 
-/// Runs a command that fails with this status, twice; then one that is to work in the same place.
+/// Runs a command that fails with this status, twice. Then runs one that must succeed in the same place.
 fn twice(line: &str, status: i32, then: &str) {
     let dir = tempfile::tempdir().unwrap();
     for _ in 0..2 {
@@ -82,7 +82,7 @@ fn what_would_run_is_said_without_a_gpu() {
         assert!(out.status.success(), "{line}: {}", String::from_utf8_lossy(&out.stderr));
         let longest =
             said.lines().filter(|_| line.ends_with("--dry-run")).map(|line| line.chars().count()).max().unwrap_or(0);
-        // Why there is no GPU is one long sentence.
+        // The reason why there is no GPU is one long sentence.
         assert!(longest < 200 || said.contains("no GPU"), "{line}: {longest}\n{said}");
     }
 }

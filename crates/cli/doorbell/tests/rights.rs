@@ -10,7 +10,7 @@ use std::process::Command;
 
 const NOBODY: u32 = 65534;
 
-/// doorbell under another name, for everybody to execute.
+/// A copy of doorbell under another name, which all users may execute.
 fn copy(dir: &Path, name: &str) -> PathBuf {
     let to = dir.join(name);
     std::fs::copy(assert_cmd::cargo::cargo_bin!("doorbell"), &to).unwrap();

@@ -1,4 +1,4 @@
-//! `doorbell sample` as a user meets it.
+//! `doorbell sample` as a user sees it.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -85,7 +85,7 @@ fn shapes_of_graphs_are_listed_and_chosen_by_name() {
     let json = stdout(&["sample", "--list", "graphs", "--json"]);
     let last: Value = serde_json::from_str(json.lines().last().unwrap()).unwrap();
     assert_eq!((last["name"].as_str(), last["number"].as_u64()), (names.last().copied(), Some(names.len() as u64)));
-    // A wrong name is an error before anything is looked for.
+    // A wrong name is an error before anything else is checked.
     let wrong = doorbell().args(["sample", "graphs", "--only", "one,square"]).assert().code(2).stdout("");
     wrong.stderr(contains("no shape of graphs is called square").and(contains("diamond, fork")));
     let other = doorbell().args(["sample", "launches", "--gpu", "soft", "--only", "one"]).assert().code(2);
@@ -100,7 +100,7 @@ fn impossible_options_are_errors() {
     }
 }
 
-/// It could only start again with the software GPU, which would end the recording without a word.
+/// It could only restart with the software GPU, which would end the recording without a message.
 #[test]
 fn in_a_recording_without_the_software_gpu_it_says_so() {
     let dir = tempfile::tempdir().unwrap();

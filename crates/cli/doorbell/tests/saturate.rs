@@ -1,4 +1,4 @@
-//! `doorbell bench saturate` and `doorbell bench p2p` as a user meets them, on the software GPU.
+//! `doorbell bench saturate` and `doorbell bench p2p` as a user sees them, on the software GPU.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -42,7 +42,7 @@ fn is_of_schema(value: &Value, name: &str) {
     assert!(errors.is_empty(), "{errors:?}");
 }
 
-/// No rate and no time of an emulation.
+/// The text must have no rate and no time of an emulation.
 fn no_rates(text: &str) {
     for unit in ["GB/s", "IOPS", " us ", " ms ", " ns "] {
         assert!(!text.contains(unit), "{unit}: {text}");
@@ -68,7 +68,7 @@ fn a_run_leaves_its_folder_and_shows_it_without_a_rate() {
             "{cell}"
         );
     }
-    // It is there; and it can be shown, and made a page of.
+    // The run exists: it can be shown, and a page can be made of it.
     doorbell(&words).assert().code(2).stderr(contains("there is a run already").and(contains("--force")));
     doorbell(&["saturate", "--show", out, "--json"]).assert().success().stdout(contains("doorbell.saturate/2"));
     let page = dir.path().join("page.html");
@@ -157,7 +157,7 @@ fn a_killed_run_goes_on_behind_its_last_part() {
     assert!(
         account["complete"] == true && account["cells"].as_array().unwrap().iter().all(|cell| cell["repeats"] == 20)
     );
-    // What was there stayed as it was.
+    // The existing parts stayed as they were.
     for part in before {
         let path = out.join("parts").join(format!(
             "{:03}-{:04}.json",

@@ -1,4 +1,4 @@
-//! `doorbell selftest` as a person runs it, on the software GPU.
+//! `doorbell selftest` as a user runs it, on the software GPU.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -73,7 +73,7 @@ fn wrong_names_and_absent_gpus_say_what_to_do() {
         .stderr(contains("there is no GPU 7").and(contains("hint: ")));
 }
 
-/// On a CUDA in software over the software GPU.
+/// Uses a CUDA in software on the software GPU.
 #[test]
 fn launches_past_cuda_are_checked_in_a_process_of_their_own() {
     let program = std::env::current_exe().unwrap();

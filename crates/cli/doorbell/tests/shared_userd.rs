@@ -36,13 +36,13 @@ fn channels_that_share_a_userd_page_have_no_shadow_and_all_their_work_reaches_th
         let shown = finished(show.args(["show", "--summary", "--json"]).arg(&tape), "show");
         let summary: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
         assert_eq!((&summary["entries"], &summary["lost"]), (&16.into(), &0.into()), "{tap}: {summary}");
-        // Where every doorbell traps there are no shadows.
+        // If every doorbell traps, there are no shadows.
         let refused = summary["trouble"].to_string().contains("could not be shadowed");
         assert_eq!(refused, tap == "auto", "{tap}: {summary}");
     }
 }
 
-/// What the driver has opened for the program.
+/// The objects that the driver has opened for the program.
 struct Opened {
     ctl: RawFd,
     uvm: RawFd,
@@ -71,7 +71,7 @@ impl Opened {
     }
 
     fn uvm<T: driver::UvmParams>(&self, request: u64, params: &mut T) {
-        // SAFETY: each struct is its request's.
+        // SAFETY: each struct matches its request.
         unsafe { driver::uvm_call(&Libc, &Abi::of("580.159.04"), self.uvm, request, params) }.unwrap();
     }
 
@@ -87,7 +87,7 @@ impl Opened {
         at.unwrap().cast()
     }
 
-    /// Memory that program and GPU see at the same address.
+    /// Memory that the program and the GPU have at the same address.
     fn memory(&self, at: u64, length: u64, video: bool) -> u32 {
         let class = if video { class::NV01_MEMORY_LOCAL_USER } else { class::NV01_MEMORY_SYSTEM };
         let memory = self.alloc(self.device, class, &mut MemoryAlloc { size: length, ..Default::default() });
@@ -139,7 +139,7 @@ fn plays_two_channels() {
         let mut register = uvm::RegisterChannel { uuid, ctl_fd, client, channel, ..Default::default() };
         o.uvm(uvm::REGISTER_CHANNEL, &mut register);
         let mut on = Schedule { enable: 1, ..Default::default() };
-        // SAFETY: the parameters hold no pointers.
+        // SAFETY: the parameters have no pointers.
         unsafe { driver::control(&Libc, o.ctl, o.client, group, control::GROUP_SCHEDULE, &mut on) }.unwrap();
         (RINGS + 0x1000 * i, RINGS + USERDS + 0x200 * i, token)
     });

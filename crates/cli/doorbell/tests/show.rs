@@ -1,4 +1,4 @@
-//! The command line as a user meets it.
+//! The command line as a user sees it.
 
 #[path = "../../../explain/decode/tests/synthetic/mod.rs"]
 mod synthetic;
@@ -370,7 +370,7 @@ fn an_export_that_fails_leaves_nothing_that_blocks_the_next() {
     std::fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
     for form in ["--jsonl", "--perfetto", "--kineto", "--parquet"] {
         let full = dir.path().join("full");
-        // The file size limit is as good as a full disk.
+        // The file size limit has the effect of a full disk.
         let line = format!("ulimit -f 1; exec \"$0\" export {form} {} -o {}", path.display(), full.display());
         let program = assert_cmd::cargo::cargo_bin!("doorbell");
         let out = std::process::Command::new("bash").args(["-c", &line]).arg(program).output().unwrap();
@@ -402,7 +402,7 @@ fn an_export_has_one_form_and_parquet_a_folder() {
         c
     };
     to("--perfetto", "trace").assert().success().stdout("");
-    // A packet of a trace, as protobuf writes it.
+    // A trace packet in protobuf's encoding.
     assert_eq!(std::fs::read(at("trace")).unwrap()[0], 0x0a);
     to("--perfetto", "trace").assert().code(2).stderr(contains("the file exists"));
     to("--perfetto", "trace").arg("--force").assert().success();
@@ -415,7 +415,7 @@ fn an_export_has_one_form_and_parquet_a_folder() {
     assert!(at("tables/letter").exists() && at("tables/copies.parquet").exists());
 }
 
-/// What a command prints on a terminal of so many columns.
+/// A command's output on a terminal of so many columns.
 fn on_a_terminal(columns: u16, args: &[&str], path: &std::path::Path) -> String {
     use std::io::Read;
     use std::os::fd::{FromRawFd, OwnedFd};
@@ -433,7 +433,7 @@ fn on_a_terminal(columns: u16, args: &[&str], path: &std::path::Path) -> String 
     let mut child = command.spawn().unwrap();
     drop(command);
     let mut text = Vec::new();
-    // The other end is gone: EIO.
+    // The other end is closed: EIO.
     let _ = ours.read_to_end(&mut text);
     child.wait().unwrap();
     String::from_utf8_lossy(&text).replace("\r\n", "\n")

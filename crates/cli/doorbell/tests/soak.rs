@@ -1,4 +1,4 @@
-//! `doorbell soak` as a user meets it, on the software GPU and by a simulated clock: what a soak leaves, however it ends.
+//! `doorbell soak` as a user sees it, on the software GPU and with a simulated clock: what a soak leaves, however it ends.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -30,7 +30,7 @@ sizes = "64B"
 baseline = "ce"
 "#;
 
-/// A folder in memory: each period is brought to the disk, for which a test would only wait.
+/// A folder in memory: each period is synced to the disk, for which a test would only wait.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -41,7 +41,7 @@ fn file(folder: &Path, text: &str) -> PathBuf {
     path
 }
 
-/// The words of a soak of so many hours, in which two laps make a period of ten minutes.
+/// The arguments of a soak of so many hours, in which two laps make a period of ten minutes.
 fn words(dir: &Path, text: &str, hours: &str) -> Vec<String> {
     let file = file(dir, text).to_string_lossy().into_owned();
     let out = dir.join("soak").to_string_lossy().into_owned();
@@ -84,7 +84,7 @@ fn measuring(leader: &Child) -> Option<i32> {
     children.split_whitespace().next()?.parse().ok()
 }
 
-/// `soak.json`, which fits its schema.
+/// `soak.json`, which matches its schema.
 fn account(out: &Path) -> Soak {
     let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/reference/soak.schema.json");
     let schema = serde_json::from_slice(&std::fs::read(schema).unwrap()).unwrap();
@@ -106,7 +106,7 @@ fn sigterm_leaves_a_complete_report_and_the_same_command_goes_on() {
     let socket = dir.path().join("notify");
     let systemd = UnixDatagram::bind(&socket).unwrap();
     systemd.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    // Until the last word.
+    // Reads until the last line.
     let heard = std::thread::spawn(move || {
         let (mut said, mut text) = (String::new(), [0u8; 512]);
         while !said.contains("STOPPING=1") {
@@ -131,7 +131,7 @@ fn sigterm_leaves_a_complete_report_and_the_same_command_goes_on() {
         assert!(said.contains(word), "{word}: {said}");
     }
     assert!(!said.contains("worst"), "an emulation has no times: {said}");
-    // A little more than it has measured, by the same command.
+    // A little longer than it has measured, with the same command.
     let minutes = (soak.done_s / 60.0) as u64 + 20;
     words[3] = format!("{minutes}m");
     doorbell(&words).assert().success().stdout(contains("two ways").and(contains("not how fast")));
@@ -188,7 +188,7 @@ fn twelve_hours_with_a_restart_and_with_each_fault_found_by_its_name() {
     assert_eq!(why, ["it was killed", "it was told to stop"]);
     assert!(soak.leaks.iter().all(|leak| !leak.leaking), "{:?}", soak.leaks);
 
-    // And with faults.
+    // Then with faults.
     command.push("--force".into());
     for planted in ["leak-memory", "leak-descriptor", "dead-load:100"] {
         command.extend(["--plant".into(), planted.into()]);
@@ -223,7 +223,7 @@ fn what_stands_still_or_dies_is_replaced_and_told_and_starves_the_watchdog() {
     let (mut text, mut last, mut silence) = ([0u8; 512], Instant::now(), Duration::ZERO);
     // The new one is killed from outside.
     wait_for("no new process came", || {
-        // Only an empty queue is silence: this thread may have been kept from its CPU.
+        // Only an empty queue counts as silence: this thread may have been kept from its CPU.
         while systemd.recv(&mut text).is_ok() {
             last = Instant::now();
         }

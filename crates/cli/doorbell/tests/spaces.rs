@@ -17,7 +17,7 @@ use work::{SAYS, Work, say};
 const PATIENCE: Duration = Duration::from_secs(60);
 const THREADS: usize = 6;
 
-/// So many programs, one after the other, each with address spaces that come and go `times` times.
+/// So many programs, one after the other, each of which makes and frees address spaces `times` times.
 fn spaces(tap: &str, programs: usize, times: usize) {
     let dir = tempfile::tempdir().unwrap();
     let tape = dir.path().join("t.doorbell");

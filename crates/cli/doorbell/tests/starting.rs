@@ -1,5 +1,4 @@
-//! What happens as a program starts others, where that is not what most programs do: the program must not notice doorbell,
-//! and what could not be watched must be named.
+//! Programs that start others in unusual ways: the program must not notice doorbell, and unwatched programs must be named.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -24,7 +23,7 @@ fn odd() -> Result<(&'static str, &'static Path), String> {
     Ok((program.to_str().expect("a path of this test's"), dir.path()))
 }
 
-/// What a program prints, and how it ends.
+/// A program's output, and how it ends.
 fn output(words: &[&str]) -> String {
     let out = finished(Command::new(words[0]).args(&words[1..]), words[0]);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -33,7 +32,8 @@ fn output(words: &[&str]) -> String {
 
 const RUN: [&str; 4] = ["run", "--lock-policy", "ticket", "--"];
 
-/// Runs `before`, doorbell (in both ways) and `program`: the output must be the same as without doorbell. The recording.
+/// Runs `before`, doorbell (in both ways) and `program`: the output must be the same as without doorbell. Returns the summary
+/// of the recording.
 fn same(before: &[&str], program: &[&str]) -> Value {
     let dir = tempfile::tempdir().expect("a directory");
     let tape = dir.path().join("tape.doorbell");
@@ -77,7 +77,7 @@ fn signals_reach_a_program_as_they_are() {
     } else {
         test_support::skip_part!("this env does not block signals");
     }
-    // (Without doorbell it would wait for a shell to go on.)
+    // (Without doorbell it would wait until a shell continues it.)
     for way in [&RUN[..], &["record", "--locks", "--force", "-q", "-o", "/dev/null", "--"]] {
         assert!(output(&[&[doorbell()], way, &[odd, "traced"]].concat()).ends_with("Some(5)"), "{way:?}");
     }
@@ -140,7 +140,7 @@ fn the_agent_brings_no_library_with_it() {
     assert!(maps.contains("libc.so.6") && !maps.contains("libgcc"), "{maps}");
 }
 
-/// KiB of the mappings in a process's smaps that its core file would have, but for those of files that can be read again.
+/// KiB of the mappings in a process's smaps that its core file would have, except for those of files that can be read again.
 fn in_a_core(smaps: &str) -> u64 {
     let (mut kib, mut size, mut dumped) = (0, 0, false);
     for line in smaps.lines() {

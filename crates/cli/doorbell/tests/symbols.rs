@@ -1,4 +1,4 @@
-//! Functions, variables and lines in the place of addresses, for programs that are compiled here.
+//! Functions, variables and lines instead of addresses, for programs that are compiled here.
 
 use serde_json::Value;
 use std::fs;
@@ -10,7 +10,7 @@ use test_support::finished;
 struct Programs(tempfile::TempDir);
 
 impl Programs {
-    /// `None`, with a reason said, without a C compiler.
+    /// `None` without a C compiler, with the reason printed.
     fn new() -> Option<Programs> {
         if Command::new("cc").arg("--version").output().is_err() {
             test_support::skip!("no C compiler (cc)");
@@ -29,7 +29,7 @@ impl Programs {
         out
     }
 
-    /// Compiles a file of `symbols/`, which is copied here first.
+    /// Copies a file of `symbols/` here and compiles it.
     fn compile(&self, source: &str, args: &[&str]) {
         let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/symbols").join(source);
         fs::copy(from, self.path(source)).unwrap();
@@ -46,7 +46,7 @@ impl Programs {
         self.doorbell(&options)
     }
 
-    /// What the command prints.
+    /// The command's output.
     fn doorbell(&self, args: &[&str]) -> String {
         let out = self.run(assert_cmd::cargo::cargo_bin!("doorbell").to_str().unwrap(), args);
         String::from_utf8(out.stdout).unwrap()
@@ -60,7 +60,7 @@ impl Programs {
         serde_json::from_str(&self.doorbell(&["show", "--locks", "--json", "tape.doorbell"])).unwrap()
     }
 
-    /// Names and places of a lock in JSON: keys of other files.
+    /// A lock's name and place in JSON: the keys of other files.
     fn keys(&self) -> (String, String) {
         let json = self.json();
         let lock = &json["locks"][0];
@@ -111,14 +111,14 @@ fn a_stripped_program_has_the_names_of_its_debug_file() {
     p.run("objcopy", &["--only-keep-debug", "queue", "queue.debug"]);
     p.run("strip", &["queue"]);
     p.record("./queue");
-    // Beside it, by the build id.
+    // Debug file next to the program, found by the build id.
     has(&p.text(), &["queue_lock (queue+0x", "push_work at queue.c:4"]);
-    // By the name that the program has of it.
+    // By the name that the program stores for it.
     fs::create_dir(p.path(".debug")).unwrap();
     p.run("objcopy", &["--add-gnu-debuglink=queue.debug", "queue"]);
     fs::rename(p.path("queue.debug"), p.path(".debug/queue.debug")).unwrap();
     has(&p.text(), &["push_work at queue.c:4"]);
-    // Of another build.
+    // A debug file of another build.
     p.run("objcopy", &["--only-keep-debug", "queue", "queue.debug"]);
     p.queue(&["-g", "-DSTEP=2"]);
     p.run("objcopy", &["--only-keep-debug", "queue", ".debug/queue.debug"]);
@@ -179,7 +179,7 @@ fn a_library_where_another_one_was_is_told_from_it() {
     let lines = p.doorbell(&["export", "--jsonl", "tape.doorbell"]);
     let rows: Vec<Value> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     let of = |kind: &str| rows.iter().filter(|row| row["type"] == kind).collect::<Vec<_>>();
-    // The calls that took a lock, in their order: all of one library, then all of the other.
+    // The calls that took a lock, in order: all of one library, then all of the other.
     let function = |site: &Value| of("symbol").iter().find(|row| row["place"] == *site).map(|row| row["name"].clone());
     let called: Vec<_> =
         of("lock").iter().filter(|row| row["ended"] == "unlock").map(|row| function(&row["site"])).collect();

@@ -1,4 +1,4 @@
-//! From a run to a page's table: `report --digest`, `--fill` and `--check` as a user meets them.
+//! From a run to a page's table: `report --digest`, `--fill` and `--check` as a user sees them.
 
 use assert_cmd::Command;
 use predicates::str::contains;
@@ -58,7 +58,7 @@ fn a_run_becomes_a_data_file_and_a_table() {
     );
     doorbell(dir, &["report", "--fill", "page.md"]).assert().success().stdout(contains("unchanged"));
 
-    // Times of the software GPU are refused; as if they were a real one's, a changed digit is.
+    // Times of the software GPU are refused. If they were a real GPU's, a changed digit would be refused.
     doorbell(dir, &["report", "--check", "page.md"]).assert().code(1).stderr(contains("software GPU"));
     let data = fs::read_to_string(dir.join("run.json")).unwrap();
     let commit = data.find("\"commit\":").map(|at| at + data[at..].find(",\"").unwrap()).unwrap();

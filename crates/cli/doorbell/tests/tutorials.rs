@@ -13,11 +13,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Commands that build what this test finds next to itself.
+/// Commands that build files which this test finds next to itself.
 const BUILT: &[&str] =
     &["crates/gpu/libdoorbell/install.sh --prefix target/prefix", "cargo build --release -p softcuda"];
 
-/// A clone in which these were built, as far as the tutorials look.
+/// A clone in which these were built, as far as the tutorials need it.
 fn clone() -> tempfile::TempDir {
     let (dir, root) = (tempfile::tempdir().unwrap(), pages::root().canonicalize().unwrap());
     let target = dir.path().join("target");
@@ -41,7 +41,7 @@ fn run(dir: &Path, script: &str, what: &str) -> String {
     fs::write(dir.join("script"), format!("exec 2>&1\nset -e\n{script}")).unwrap();
     let mut command = Command::new("sh");
     command.arg("script").current_dir(dir).env("PATH", path);
-    // What install.sh links, next to the package.
+    // The library that install.sh links, next to the package.
     command.env("DOORBELL_LIB", dir.join("target/prefix/lib/libdoorbell.so"));
     let out = test_support::finished_within(&mut command, Duration::from_secs(300), what);
     let out = out.unwrap_or_else(|| panic!("{what} does not end"));
@@ -50,7 +50,7 @@ fn run(dir: &Path, script: &str, what: &str) -> String {
     printed
 }
 
-/// The name of the file that a block is.
+/// The name of the file that a block contains.
 fn file_name(block: &Block) -> Option<&str> {
     let first = block.lines.first()?;
     let name = match block.kind.as_str() {
@@ -95,7 +95,7 @@ fn each_page_runs_from_its_first_block_to_its_last() {
             }
         }
         let printed = run(dir.path(), &script, &name);
-        // What differs from machine to machine is in guides, not in tutorials.
+        // Output that differs from machine to machine is in guides, not in tutorials.
         if page.parent().unwrap().ends_with("guides") {
             continue;
         }

@@ -35,7 +35,7 @@ fn works(program: &[&str]) -> bool {
 #[test]
 fn a_program_that_cannot_load_the_agent_is_unknown() {
     let dir = tempfile::tempdir().unwrap();
-    // No descriptor is left for the loader; and rights that are lost at the exec, or before it.
+    // No descriptor is left for the loader; rights are lost at the exec, or before it.
     is_unknown(&recorded(dir.path(), &["sh", "-c", "ulimit -n 3; sleep 0"]));
     for program in [&["setpriv", "--bounding-set", "-all", "sleep", "0"][..], &["unshare", "-U", "sleep", "0"]] {
         if works(program) {

@@ -1,4 +1,4 @@
-//! `doorbell why` of a program whose launches wait for a lock that another thread has while it makes memory.
+//! `doorbell why` of a program whose launches wait for a lock that another thread holds while it allocates memory.
 
 #[path = "../../../explain/decode/tests/synthetic/mod.rs"]
 mod synthetic;
@@ -28,7 +28,7 @@ fn built(dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Each program alone: what takes its CPU changes which of its calls are slow.
+/// One program at a time: anything that takes its CPU changes which of its calls are slow.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn recorded(dir: &Path, name: &str, how: &[&str], mode: &str) -> String {
@@ -54,7 +54,7 @@ fn a_launch_behind_an_allocation_is_put_down_to_the_lock_and_its_holder() {
     let of = |v: &Value| v["ns"].as_u64().unwrap();
     let sum: u64 = why["causes"].as_array().unwrap().iter().map(of).sum();
     assert_eq!(sum, of(&why));
-    // (One of the three may find no launch in its way.)
+    // (One of the three may find no launch that waits for it.)
     let launch = why["worst"].as_array().unwrap().iter().find(|w| w["call"] == "cuLaunchKernel").unwrap();
     assert_eq!(launch["cause"], "lock", "{launch}");
     let lock = &launch["parts"][0]["of"][0];
@@ -64,7 +64,7 @@ fn a_launch_behind_an_allocation_is_put_down_to_the_lock_and_its_holder() {
         why["worst"].as_array().unwrap().iter().any(|w| w["call"] == "cuMemAlloc" && w["cause"] == "memory"),
         "{why}"
     );
-    // As text, where the lock has its variable's name, and one call by its number.
+    // As text, in which the lock has its variable's name, and one call by its number.
     let number = launch["number"].to_string();
     let one = text(&["why", "--number", &number, "--thread", &launch["tid"].to_string(), &file]);
     for part in ["where the time went", "what to do", "inside cuMemAlloc", "lock/mutex"] {

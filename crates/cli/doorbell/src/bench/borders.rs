@@ -59,11 +59,11 @@ pub struct Args {
     json: bool,
 }
 
-/// More are not needed for 4 GiB.
+/// Maximum number of passes, enough for 4 GiB.
 const PASSES: u32 = 16;
 const SCHEMA: &str = "doorbell.borders/1";
 
-/// What is searched unless an experiment is named.
+/// The experiment that is searched by default.
 const CROSSOVER: &str = "crossover";
 const THRESHOLDS: &str = "thresholds";
 
@@ -231,7 +231,7 @@ fn rows(name: &str, found: &Borders) -> Vec<[String; 8]> {
     all
 }
 
-/// The subjects that have sizes to be tried, with these.
+/// The subjects that still need sizes to be tried, with these sizes.
 fn next(all: &[One]) -> Vec<experiment::SubjectSpec> {
     let wanted = |one: &One| {
         let sizes = if one.why.is_some() { Vec::new() } else { one.search.next() };
@@ -297,7 +297,7 @@ impl One {
                 }
             }
         }
-        // What some sizes can do and others cannot is no reason against it.
+        // Sizes that are unavailable do not matter if borders were found at others.
         if self.search.borders().is_some() && !self.failed {
             self.why = None;
         }

@@ -13,7 +13,7 @@ pub fn run(folder: &Path, repeat: u32, numbers: &[u32]) -> anyhow::Result<ExitCo
     let folder = Folder::join(folder)?;
     let stages = folder.experiment().stages()?;
     let asked: Vec<_> = stages.iter().filter(|stage| numbers.contains(&stage.number)).collect();
-    // SAFETY: takes numbers. The process under a lock policy that started this one ends with its own parent.
+    // SAFETY: the call takes numbers. The process under a lock policy that started this one ends with its own parent.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let run = &folder.experiment().run;
     let machine = machine::of(asked.first().map_or(run.gpu, |stage| stage.run.gpu), &run.device)?;
@@ -25,7 +25,7 @@ pub fn run(folder: &Path, repeat: u32, numbers: &[u32]) -> anyhow::Result<ExitCo
         say(STAGE, &stage.number.to_string());
         let finished = stage::run(&lab, stage, repeat);
         if let Err(e) = folder.write_part(&finished.part, &finished.samples) {
-            // Nor could the next stage be written.
+            // The next stage could not be written either.
             crate::failure::print(&e.into());
             return Ok(ExitCode::from(UNWRITTEN));
         }
@@ -42,7 +42,7 @@ pub fn load(work: &str) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One line for the process that leads the run. If that is gone, so is this one.
+/// Writes one line for the process that leads the run. If that process has ended, this one ends, too.
 fn say(kind: &str, text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{kind}{text}").and_then(|()| out.flush());

@@ -1,4 +1,4 @@
-//! `doorbell bench EXPERIMENT`: a file of experiments, or one of those that come with doorbell.
+//! `doorbell bench EXPERIMENT`: an experiment from a file, or a shipped one.
 
 use super::machine;
 use crate::compare::load::Loaded;
@@ -106,7 +106,7 @@ impl Args {
         if self.routes {
             let device = self.device.clone().unwrap_or_default();
             let gpu = if device == Device::Edu { Gpu::Soft } else { Gpu::Real };
-            // What can be named is the same without a GPU.
+            // The list of names is the same without a GPU.
             let (machine, lacks) = machine::or_none(machine::with_device(self.gpu.unwrap_or(gpu), &device));
             return machine::list(&machine, lacks, self.json).map(|()| ExitCode::SUCCESS);
         }
@@ -118,7 +118,7 @@ impl Args {
             };
             return plan(&asked, self.json);
         }
-        // From before there is anything to keep, until it is kept.
+        // From before the first result until it is stored.
         let stop = signals::count_interrupts();
         let temporary = tempfile::tempdir()?;
         let (folder, is_new) = match (&asked, self.resume) {
@@ -152,10 +152,10 @@ impl Args {
             };
         };
         let mut sets = Vec::new();
-        // What a card does in microseconds takes one that is emulated seconds.
+        // An emulated card takes seconds for microseconds of a real one.
         sets.extend((self.device == Some(Device::Edu)).then(|| "run.timeout=60s".to_owned()));
         sets.extend(self.sets.iter().cloned());
-        // The emulated card reaches the software GPU alone.
+        // The emulated card reaches only the software GPU.
         let soft = (self.device == Some(Device::Edu)).then_some(Gpu::Soft);
         let gpu = self.gpu.or(soft);
         sets.extend(gpu.map(|gpu| if gpu == Gpu::Soft { "run.gpu=soft".into() } else { "run.gpu=real".into() }));
@@ -170,7 +170,7 @@ impl Args {
         let gpu = folder.experiment().run.gpu;
         let before = surroundings(gpu);
         let warnings = before.warnings();
-        // Before it runs, so that somebody can stop it; then they do not stand below the tables again.
+        // Printed before the run, so that the user can stop it; then they are not repeated below the tables.
         let serious = warnings.iter().filter(|w| gpu != experiment::Gpu::Soft && w.severity > Severity::Notice);
         let told: Vec<String> = serious.map(ToString::to_string).collect();
         told.iter().for_each(|warning| eprintln!("warning: {warning}"));
@@ -184,7 +184,7 @@ impl Args {
         let is_lost = !lost.is_empty();
         let mut all: Vec<String> = warnings.iter().map(ToString::to_string).collect();
         if left_behind {
-            // The driver's answers wait for the calls that those processes are in.
+            // The driver would answer only after the calls of those processes.
             all.push("a process did not end: what changed while the run lasted was not looked at".into());
         } else {
             let changed = environment::Environment::compare(&before, &surroundings(gpu));
@@ -228,7 +228,7 @@ impl Args {
         Ok(terminal::table::to_stdout(|out| terminal::run::write(out, &Style::of_stdout(), run, kept))?)
     }
 
-    /// A run that was measured before. Nothing of it changes but its pictures.
+    /// Prints an earlier run. Only its pictures are written again.
     fn again(&self, path: &Path) -> anyhow::Result<ExitCode> {
         let (mut run, folder) = Loaded::open(path)?.summed_up_again()?;
         if let Some(name) = &self.asserts {
@@ -295,7 +295,7 @@ pub fn read_named(name: &str, variant: Option<&str>, sets: &[String]) -> anyhow:
     }
 }
 
-/// What the figures are taken on.
+/// The environment of the measurement.
 pub fn surroundings(gpu: experiment::Gpu) -> environment::Environment {
     let gpu = match gpu {
         experiment::Gpu::Soft => environment::Gpu::Soft,
@@ -322,7 +322,7 @@ fn verdict(run: &Run, ended: &End, lost: bool) -> ExitCode {
     })
 }
 
-/// The time that is left, by what the parts so far took.
+/// The remaining time, estimated from the parts so far.
 fn left(seconds: f64, done: usize, left: usize) -> String {
     if done == 0 {
         return String::new();
@@ -335,7 +335,7 @@ fn about_time(seconds: u64) -> String {
     if seconds >= 120 { format!("{} min", (seconds + 30) / 60) } else { format!("{seconds} s") }
 }
 
-/// A stage, for people.
+/// A stage's name for people.
 fn place(stage: &Stage) -> String {
     let point: Vec<String> = stage.point.iter().map(|(name, value)| format!("{name}={value}")).collect();
     if point.is_empty() { format!("stage {}", stage.number) } else { point.join(" ") }
@@ -370,7 +370,7 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
     let style = Style::of_stdout();
     let mut table = style.table(&["experiment", "takes about", "what it measures"]);
     for (read, estimate) in all.into_iter().flatten() {
-        // The machine decides how long the samples take that no time bounds.
+        // Without a time limit, the machine decides how long the samples take.
         let more = if estimate.is_open() { " and more" } else { "" };
         table.add_row([
             read.variant.map_or(read.name, |variant| format!("  --variant {variant}")),

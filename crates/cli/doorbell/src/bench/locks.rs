@@ -123,7 +123,7 @@ impl Args {
     }
 }
 
-/// A lock that misbehaved is an error; a result without any figure is no result.
+/// A lock that misbehaved is an error; so is a result without figures.
 fn verdict(r: &Locks<'_>) -> anyhow::Result<ExitCode> {
     let inverted = r.inversion.and_then(|i| i.as_deref().ok());
     let waits = [r.starvation, r.reader_starvation, inverted].into_iter().flatten().flatten();

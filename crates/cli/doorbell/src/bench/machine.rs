@@ -1,4 +1,4 @@
-//! The machine that is measured, and the routes and calls that it has.
+//! The measured machine, and its routes and calls.
 
 use crate::failure::Failure;
 use crate::record::Gpu;
@@ -26,11 +26,11 @@ pub fn open(gpu: Gpu) -> anyhow::Result<Machine> {
     })
 }
 
-/// Where there is no GPU to measure.
+/// The hint if there is no GPU to measure.
 pub const HINT: &str =
     "`doorbell doctor` says what is missing; `--gpu soft` shows on any machine what works, never how fast";
 
-/// This machine, or one without a GPU, and why it is that.
+/// This machine, or one without a GPU and the reason for that.
 pub fn or_none(opened: anyhow::Result<Machine>) -> (Machine, Option<String>) {
     match opened {
         Ok(machine) => (machine, None),
@@ -50,7 +50,7 @@ pub fn of(gpu: experiment::Gpu, device: &experiment::Device) -> anyhow::Result<M
     with_device(gpu, device)
 }
 
-/// With what routes call `device`.
+/// Opens the machine; routes refer to the given device as `device`.
 pub fn with_device(gpu: Gpu, device: &experiment::Device) -> anyhow::Result<Machine> {
     match device {
         experiment::Device::Engine => open(gpu),
@@ -60,7 +60,7 @@ pub fn with_device(gpu: Gpu, device: &experiment::Device) -> anyhow::Result<Mach
         )
         .into()),
         experiment::Device::Edu => {
-            // What is started below would not live through a second start of this program.
+            // The emulator that is started below would not survive a second start of this program.
             crate::sample::with_softgpu()?;
             let refused =
                 |e| Failure::impossible(format!("no emulated card: {e}"), "`which qemu-system-x86_64` finds QEMU");
@@ -71,7 +71,7 @@ pub fn with_device(gpu: Gpu, device: &experiment::Device) -> anyhow::Result<Mach
             // run by now wait for QEMU and read no environment variable.
             unsafe { std::env::set_var(VIDEO, place) };
             let machine = open(gpu);
-            // SAFETY: as above. Programs that are started later have no such file.
+            // SAFETY: as above. Programs that are started later do not have this file.
             unsafe { std::env::remove_var(VIDEO) };
             Ok(machine?.with_card(card))
         }
@@ -82,11 +82,10 @@ pub fn with_device(gpu: Gpu, device: &experiment::Device) -> anyhow::Result<Mach
     }
 }
 
-/// Tells the software GPU which file its video memory is, and where devices find that on the bus.
+/// Passes the software GPU the file of its GPU memory, and where devices find that on the bus.
 const VIDEO: &str = "DOORBELL_SOFTGPU_VIDEO";
 
-/// What an experiment can name: the routes, with what this machine lacks of them, and the calls.
-/// `lacks`: why it has no GPU.
+/// The names for experiments: the routes, with what this machine lacks for them, and the calls. `lacks`: why it has no GPU.
 pub fn list(machine: &Machine, lacks: Option<String>, json: bool) -> anyhow::Result<()> {
     let (routes, calls) = (copy::names(machine), workload::calls());
     if json {

@@ -1,4 +1,4 @@
-//! `doorbell bench noise`: what the machine adds by itself.
+//! `doorbell bench noise`: delays that the machine itself causes.
 
 use super::Where;
 use crate::help::Page;

@@ -1,4 +1,4 @@
-//! `doorbell bench p2p`: copies from each GPU to each.
+//! `doorbell bench p2p`: copies between all pairs of GPUs.
 
 use super::{machine, surroundings};
 use crate::failure::Failure;
@@ -74,7 +74,7 @@ impl Args {
         let ways = ways(&self.ways)?;
         let stop = signals::count_interrupts();
         if self.gpu == Gpu::Soft {
-            // It starts this program again: no file is claimed before.
+            // This restarts the program, so no file may be claimed before.
             crate::sample::with_softgpu()?;
         }
         let out = self.result.open(1 << 16)?;
@@ -130,7 +130,7 @@ impl Args {
         Ok(verdict(&matrix, is_stopped()))
     }
 
-    /// All GPUs of the computer; of the software GPU as many as are asked for, which are one under several numbers.
+    /// All GPUs of the computer. With the software GPU, as many as requested: one GPU under several numbers.
     fn machine(&self) -> anyhow::Result<Machine> {
         let machine = machine::open(self.gpu)?;
         if self.gpu == Gpu::Real {

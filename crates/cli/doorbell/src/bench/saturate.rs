@@ -1,4 +1,4 @@
-//! `doorbell bench saturate`: how full the link gets.
+//! `doorbell bench saturate`: how close the link gets to saturation.
 
 use super::surroundings;
 use crate::failure::Failure;
@@ -96,7 +96,7 @@ pub struct Args {
     show: Option<PathBuf>,
 }
 
-/// The plan where none is given.
+/// The default plan.
 const DEFAULT: &str = "paper";
 const PLANS: &str = "`doorbell bench saturate --list` lists those that come along; a file has a path or ends in .toml";
 
@@ -117,7 +117,7 @@ impl Args {
             let hint = "--set matrix.operation=write, or leave --i-mean-to-overwrite away";
             return Err(Failure::new("the plan writes to no drive", hint).into());
         }
-        // From before there is anything to keep, until it is kept.
+        // From before the first result until it is stored.
         let stop = signals::count_interrupts();
         let temporary = tempfile::tempdir()?;
         let (asked_gpu, asked) = self.asked()?;
@@ -127,7 +127,7 @@ impl Args {
         let is_new = asked.is_some();
         let folder = match asked {
             Some(asked) => {
-                // Before there is a folder.
+                // Before the folder is made.
                 if asked.plan.source.kind == plan::Kind::Files {
                     Files::open(Path::new(&asked.plan.source.file), None)?;
                 }
@@ -147,7 +147,7 @@ impl Args {
         done
     }
 
-    /// Copy engines in the place of devices.
+    /// Copy engines instead of devices.
     fn engines(&self, folder: &Folder, stop: &AtomicU32) -> anyhow::Result<ExitCode> {
         let plan = &folder.asked().plan;
         let device = device(plan.run.gpu, plan.run.number)?;
@@ -177,7 +177,7 @@ impl Args {
         Ok(verdict(&account, end))
     }
 
-    /// A file, and a GPU where that is a target.
+    /// A file, and a GPU if that is a target.
     fn files(&self, folder: &Folder, stop: &AtomicU32) -> anyhow::Result<ExitCode> {
         let plan = &folder.asked().plan;
         let path = Path::new(&plan.source.file);
@@ -190,7 +190,7 @@ impl Args {
         self.measure(folder, &mut Files::open(path, Some(machine))?, wire, stop)
     }
 
-    /// Drives, and a GPU's memory where that is a target: a part of it that they reach through BAR1.
+    /// Drives, and a GPU's memory if that is a target: a part of it that they reach through BAR1.
     fn drives(&self, folder: &Folder, stop: &AtomicU32) -> anyhow::Result<ExitCode> {
         let plan = &folder.asked().plan;
         let amounts = plan.amounts().map_err(|(what, hint)| Failure::new(what, hint))?;
@@ -218,7 +218,7 @@ impl Args {
         let first = super::machine::open(if plan.run.gpu == plan::Gpu::Soft { Gpu::Soft } else { Gpu::Real })?;
         let machine = first.gpu(plan.run.number).map_err(|why| no_gpu(plan.run.gpu, &why))?;
         let end = spec::End { memory: Memory::Gpu(machine.index()), offset: 0 };
-        // Each cell's parts are at most that; the peak's, of long I/Os, may be more.
+        // Each cell's parts have at most this size; the peak's, with long I/Os, may be larger.
         let buffer = Buffer::new(machine, end, amounts.buffer.max(256 << 20))?;
         let target = buffer.gpu_target()?;
         let gpu = saturate::sources::nvme::Gpu { peer: target.peer(), memory: Box::new(Seen(&buffer)) };
@@ -226,7 +226,7 @@ impl Args {
         self.measure(folder, &mut Drives::new(drives, Some(gpu), amounts.timeout), wire, stop)
     }
 
-    /// Each drive needs its own.
+    /// The permission to write, separate for each drive.
     fn word(&self, drive: &str) -> nvme::Word {
         let said = &self.i_mean_to_overwrite;
         let device = said.iter().find(|said| *said == drive).or(said.first()).cloned();
@@ -319,7 +319,7 @@ impl Args {
     }
 }
 
-/// A GPU's memory, looked at through the GPU.
+/// A GPU's memory, read through the GPU.
 struct Seen<'b>(&'b Buffer<'b>);
 
 impl Behind for Seen<'_> {
@@ -340,14 +340,14 @@ fn no_gpu(gpu: plan::Gpu, why: &dyn std::fmt::Display) -> Failure {
     Failure::impossible(format!("no GPU to measure: {why}"), hint)
 }
 
-/// Without CUDA.
+/// Opens the GPU without CUDA.
 fn device(gpu: plan::Gpu, number: u32) -> anyhow::Result<Arc<Device>> {
     let real = gpu == plan::Gpu::Real;
     let opened = DeviceOptions::default().allow_real(real).open(Arc::new(rm::driver::Libc), number as usize);
     Ok(opened.map_err(|e| no_gpu(gpu, &e))?)
 }
 
-/// What is written down of the machine, and of the GPU that is measured.
+/// The recorded facts of the machine and of the measured GPU.
 fn of_machine(plan: &Plan) -> environment::Environment {
     let (gpu, number) = (plan.run.gpu, plan.run.number);
     if gpu == plan::Gpu::Soft || number == 0 {

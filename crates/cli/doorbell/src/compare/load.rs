@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub struct Loaded {
     pub name: String,
     pub run: Run,
-    /// `None` where only `run.json` is there.
+    /// `None` if only `run.json` is there.
     folder: Option<Folder>,
     /// Samples of the stage that was read last.
     open: HashMap<(u32, u32), Samples>,
@@ -65,7 +65,7 @@ impl Loaded {
         Ok((run, self.folder))
     }
 
-    /// Repeats without samples, of the cells that were asked for so far: one line each.
+    /// Repeats without samples, of the cells that were requested so far: one line each.
     pub fn repeats_missing(&self) -> impl Iterator<Item = String> {
         let all = self.asked.len();
         self.lacking.iter().map(move |(repeat, cells)| {
@@ -77,7 +77,7 @@ impl Loaded {
         self.folder.is_some()
     }
 
-    /// Medians of rounds are compared then, as of a `run.json` by itself.
+    /// Medians of rounds are compared after this, as for a `run.json` alone.
     pub fn forget_samples(&mut self) {
         self.folder = None;
     }
@@ -86,7 +86,7 @@ impl Loaded {
         serde_json::from_value(self.run.environment.clone()).unwrap_or_default()
     }
 
-    /// In what the experiment of another run is another one.
+    /// Where the experiment of another run differs.
     pub fn experiment_differs(&self, other: &Loaded) -> Option<String> {
         if self.run.experiment == other.run.experiment {
             return None;
@@ -109,12 +109,12 @@ impl Loaded {
         self.run.cells.iter().map(Loaded::key).collect()
     }
 
-    /// What its calls sent, where the run was recorded.
+    /// The commands of its calls, if the run was recorded.
     pub fn commands(&self, key: &Key) -> Option<&CommandsOfRun> {
         self.run.cells.iter().find(|c| Loaded::key(c) == *key)?.commands.as_ref()
     }
 
-    /// What is there of a cell.
+    /// The data of a cell.
     pub fn cell(&mut self, key: &Key) -> anyhow::Result<comparison::Run> {
         let Some(cell) = self.run.cells.iter().find(|c| Loaded::key(c) == *key).cloned() else {
             return Ok(comparison::Run::Absent("the other run's experiment has no such cell".into()));
@@ -140,7 +140,7 @@ impl Loaded {
         Ok(comparison::Run::Measured(Box::new(Cell { rounds, conditions, baseline })))
     }
 
-    /// What kept the measuring thread of a stage from its CPU, by what the run stored.
+    /// What kept the measuring thread of a stage from its CPU, according to the run.
     fn conditions(&self, stage: u32) -> comparison::Conditions {
         let pressure = self.environment().number("cpu.pressure").map_or(0.0, |percent| percent / 100.0);
         let of = self.run.stages.iter().find(|s| s.number == stage);
@@ -174,7 +174,7 @@ impl Loaded {
         Ok(medians)
     }
 
-    /// The most that any stage has, where stages are not known: numbers of rounds need only be different.
+    /// The maximum of all stages if the stage is not known: numbers of rounds need only be different.
     fn rounds_of_repeat(&self, stage: u32) -> usize {
         let of_stage = self.folder.as_ref().and_then(|f| f.stages().get(stage as usize)).map(|s| s.run.rounds);
         let beyond = self.run.cells.iter().flat_map(|c| &c.per_round.round).max().map_or(1, |r| r + 1);
@@ -240,7 +240,7 @@ fn has_schema(path: &Path) -> bool {
     std::fs::read(path).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(run_folder::run::SCHEMA))
 }
 
-/// Names of runs for people: the last part of each path, or the whole paths where these are not all different.
+/// Names of runs for people: the last part of each path, or the whole paths if these parts are not all different.
 pub fn names(paths: &[PathBuf]) -> Vec<String> {
     let shown = |p: &PathBuf| p.to_string_lossy().trim_end_matches('/').trim_end_matches("/run.json").to_owned();
     let whole: Vec<String> = paths.iter().map(shown).collect();

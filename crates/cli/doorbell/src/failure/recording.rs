@@ -1,4 +1,4 @@
-//! What the recorder's errors mean to who starts a program under it.
+//! Exit statuses and hints for the recorder's errors.
 
 use super::wrapper;
 use recorder::{ProgramError, RecordError};
@@ -7,7 +7,7 @@ use tape::file::TapeError;
 
 type Cause<'a> = &'a (dyn std::error::Error + 'static);
 
-/// The status of `record` and `run`, where a program could not be started.
+/// The status of `record` and `run` if a program could not be started.
 pub fn status(cause: Cause<'_>) -> Option<u8> {
     let of_start = |cause: &io::Error| match cause.kind() {
         io::ErrorKind::NotFound => wrapper::NOT_FOUND,
@@ -66,7 +66,7 @@ fn program_hint(e: &ProgramError) -> &'static str {
     }
 }
 
-/// What helps against a tape that cannot be written.
+/// The hint for a tape that cannot be written.
 fn out_hint(e: &io::Error) -> &'static str {
     use io::ErrorKind::*;
     match e.kind() {
@@ -78,7 +78,7 @@ fn out_hint(e: &io::Error) -> &'static str {
     }
 }
 
-/// What helps against a failing memfd_create, ftruncate, fallocate or mmap.
+/// The hint for a failing memfd_create, ftruncate, fallocate or mmap.
 fn region_hint(e: &io::Error) -> &'static str {
     use io::ErrorKind::*;
     match e.kind() {
@@ -90,7 +90,7 @@ fn region_hint(e: &io::Error) -> &'static str {
     }
 }
 
-/// What helps against a failing fork or exec of a program that looked right.
+/// The hint for a failing fork or exec of a program that looked right.
 fn start_hint(e: &io::Error) -> &'static str {
     use io::ErrorKind::*;
     match e.kind() {

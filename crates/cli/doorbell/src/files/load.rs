@@ -63,7 +63,7 @@ impl Args {
     }
 }
 
-/// What was loaded, after its memory has gone.
+/// A list of the loaded tensors, which outlives their memory.
 struct Listed {
     model: Model,
     addresses: Vec<u64>,

@@ -82,7 +82,7 @@ fn with_gpu<T>(gpu: Gpu, n: u32, work: impl FnOnce(&Machine) -> Result<T, files:
     done.map_err(failed)
 }
 
-/// Shows how far `work` is, of `all` bytes.
+/// Shows the progress of `work`, out of `all` bytes.
 fn shown<T>(what: &str, all: u64, work: impl FnOnce(&AtomicU64) -> T) -> T {
     let (bytes, done) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! What is said when it is done. On the software GPU no time and no rate: they would be those of a program.
+//! The text of a result. Without times and rates for the software GPU, where they would be those of a program.
 
 use files::cufile::{self, CuFile, Mode};
 use files::{Backend, Report};
@@ -77,7 +77,7 @@ pub fn print(operation: &str, path: &Path, side: Side, report: &Report, json: bo
     })?)
 }
 
-/// What cuFile did, and by which way the bytes went.
+/// The result of cuFile, and the path that the bytes took.
 pub fn of_cufile(
     operation: &str,
     path: &Path,

@@ -1,4 +1,4 @@
-//! What all ways of reading and writing take.
+//! The options of all ways to read and write.
 
 use crate::units;
 use files::{Options, Way};

@@ -55,7 +55,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Random bytes are made and moved so many at a time.
+/// Random bytes are made and moved in pieces of this size.
 const PIECE: u64 = 8 << 20;
 
 impl Args {
@@ -84,7 +84,7 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Memory of the GPU's with random bytes.
+    /// GPU memory with random bytes.
     fn filled<'m>(&self, machine: &'m Machine) -> Result<Target<'m>, files::Error> {
         let target = Target::new(machine, self.bytes)?;
         let (mut rng, mut piece) = (fastrand::Rng::with_seed(self.seed), vec![0; PIECE as usize]);

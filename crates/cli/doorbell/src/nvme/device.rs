@@ -12,7 +12,7 @@ use tempfile::TempPath;
 
 /// The word for an emulated controller.
 pub const QEMU: &str = "qemu";
-/// What an emulated controller holds where no image is given.
+/// Size of an emulated controller without an image.
 const EMPTY: u64 = 64 << 20;
 /// Memory of the emulated machine, and of the peer's BAR in it.
 const RAM: u64 = 256 << 20;
@@ -143,18 +143,18 @@ impl Device {
         Ok(Opened { controller, machine: None, interrupts, _bound: bound, _image: None })
     }
 
-    /// The user's word for writing to it.
+    /// The user's permission to write to it.
     pub fn word(&self, device: Option<String>, destroy: Vec<String>) -> Word {
         Word { given: self.device.clone(), device, destroy }
     }
 }
 
-/// An image in another format would lose its header to the first write, and reads as nonsense.
+/// An image in another format would lose its header to the first write, and its contents are not the disk's.
 fn not_raw(path: &std::path::Path) -> anyhow::Result<()> {
     use std::io::Read;
     let mut head = Vec::new();
     std::fs::File::open(path)?.take(0x44).read_to_end(&mut head).with_context(|| path.display().to_string())?;
-    // QEMU's block drivers: where each format has its magic number.
+    // From QEMU's block drivers: the place of each format's magic number.
     const FORMATS: [(&str, usize, &[u8]); 8] = [
         ("qcow2", 0, b"QFI\xfb"),
         ("vmdk", 0, b"KDMV"),

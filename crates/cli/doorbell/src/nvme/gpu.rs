@@ -11,7 +11,7 @@ use pcie::Memory;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A copy of these takes microseconds.
+/// Time limit of a copy, which takes microseconds.
 const LATE: Duration = Duration::from_secs(20);
 
 /// Memory of a GPU, and host memory of the same size through which this process sees it.
@@ -59,7 +59,7 @@ impl<'m> GpuMemory<'m> {
     }
 }
 
-/// The GPU's memory as the controller reaches it, or why it does not.
+/// The GPU's memory under the controller's address, or why it does not reach it.
 fn reached(buffer: &Buffer<'_>, controller: &Controller) -> Result<Memory, String> {
     let target = buffer.gpu_target().map_err(|error| error.to_string())?;
     let memory = controller.reach(&target.peer()).map_err(|error| error.to_string())?;
@@ -97,12 +97,12 @@ impl Target for GpuMemory<'_> {
 
 /// Copies between the host memory and the GPU's.
 struct Copier {
-    // Before its channel.
+    // Dropped before its channel.
     copies: Copies,
     channel: Channel,
     gpu: Region,
     host: Region,
-    /// The GPU reaches the host memory as long as this is there.
+    /// The GPU reaches the host memory as long as this exists.
     _adopted: Arc<gpu::Memory>,
 }
 

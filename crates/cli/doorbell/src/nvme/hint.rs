@@ -1,9 +1,9 @@
-//! What helps against an error of the driver, as somebody can do it at the command line.
+//! Hints for the driver's errors, which a user can follow at the command line.
 
 use nvme::{Error, Unfit};
 use pcie::Error as Bus;
 
-/// What went wrong, and what helps.
+/// The error, and a hint.
 pub fn of(error: &Error) -> (String, String) {
     let text = error.to_string();
     let (what, own) = text.split_once("; ").unwrap_or((&text, ""));

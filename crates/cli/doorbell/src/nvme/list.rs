@@ -26,12 +26,12 @@ struct Row {
     address: Address,
     id: String,
     driver: Option<String>,
-    /// What would be lost.
+    /// What a write would destroy.
     uses: Vec<String>,
 }
 
 impl Row {
-    /// What the user may do with it.
+    /// The operations that the user may do on it.
     fn verdict(&self) -> String {
         match self.driver.as_deref() {
             _ if !self.uses.is_empty() => format!("in use: {}", self.uses.join(", ")),
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// A function as the kernel shows it: its configuration space's head, and its driver.
+    /// A function as the kernel shows it: the head of its configuration space, and its driver.
     fn function(root: &Path, address: &str, class: u32, driver: Option<&str>) {
         let folder = root.join("sys/devices/pci0000:00").join(address);
         std::fs::create_dir_all(&folder).unwrap();

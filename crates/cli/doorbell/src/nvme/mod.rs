@@ -69,5 +69,5 @@ fn of_bus(error: pcie::Error) -> anyhow::Error {
     failed(error.into())
 }
 
-/// What every result of an emulated controller ends with.
+/// The last line of every result of an emulated controller.
 const EMULATED: &str = "emulated: this shows that it works, not how fast";

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use terminal::number;
 use terminal::table::to_stdout;
 
-/// More is read in several turns through the same memory.
+/// A longer read takes several turns through the same memory.
 pub const TURN: u64 = 16 << 20;
 
 /// Read blocks into host or GPU memory
@@ -64,7 +64,7 @@ impl Args {
         let opened = self.device.open(false)?;
         let namespace = opened.namespace(&self.device)?;
         let turn = TURN.min(self.bytes.max(1));
-        // All of it, before any of it is read.
+        // Checks the whole range before any of it is read.
         let end = self.start_block.saturating_add(self.bytes.div_ceil(namespace.block_bytes()));
         if end > self.start_block {
             namespace.read(end - 1, 1).map_err(failed)?;
@@ -115,7 +115,7 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Has `work` write the file, which is there as a whole or not at all; an old one keeps its place until then.
+    /// Calls `work` to write the file, which exists completely or not at all; an old one stays until then.
     fn kept_in(&self, path: &Path, work: impl FnOnce(Option<&mut dyn Write>) -> Done) -> Done {
         crate::result::is_file("--out", path, "without --out the bytes are read and not kept")?;
         let write = |file: &File| {
@@ -159,5 +159,5 @@ fn opened(path: &Path) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// Commands, how the bytes went, and the exit status.
+/// Commands, the path of the bytes, and the exit status.
 type Done = anyhow::Result<(u64, Way, ExitCode)>;

@@ -47,7 +47,8 @@ impl FromStr for Into {
 }
 
 impl Chosen {
-    /// Becomes this command with the software GPU preloaded where that is wanted: before anything is opened or claimed.
+    /// Restarts this command with the software GPU preloaded if that is needed, before any device is opened or file
+    /// claimed.
     pub fn ready(&self) -> anyhow::Result<()> {
         match (self.into, self.gpu) {
             (Into::Gpu(_), Gpu::Soft) => crate::sample::with_softgpu(),
@@ -55,7 +56,7 @@ impl Chosen {
         }
     }
 
-    /// Memory for so many bytes, which `work` gets.
+    /// Calls `work` with memory for so many bytes.
     pub fn with<T>(
         &self,
         opened: &Opened,
@@ -93,7 +94,8 @@ fn peer(opened: &Opened) -> anyhow::Result<Memory> {
 /// Exit status after Ctrl-C.
 pub const INTERRUPTED: u8 = 130;
 
-/// Calls `each` with (place, bytes) of pieces, one after the other. After Ctrl-C no other one begins; the exit status.
+/// Calls `each` with (place, bytes) of pieces, one after the other. After Ctrl-C no further one begins, and the exit
+/// status is returned.
 pub fn pieces(
     bytes: u64,
     most: u64,

@@ -1,4 +1,4 @@
-//! How bytes go between a device and whose memory.
+//! How bytes are moved between a device and memory.
 
 use super::EMULATED;
 use nvme::Error;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 use terminal::ReportError;
 
-/// How the bytes go.
+/// How the bytes are moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Way {
     pub memory: String,

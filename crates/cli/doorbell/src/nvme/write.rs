@@ -63,7 +63,7 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.target.ready()?;
         let path = || self.file.display().to_string();
-        // The opening of a pipe waits for whoever writes to it, and a pipe has no length.
+        // Opening a pipe waits for its writer, and a pipe has no length.
         if !std::fs::metadata(&self.file).with_context(path)?.is_file() {
             return Err(Failure::new(format!("{} is no regular file", path()), "write it to a file first").into());
         }
@@ -76,7 +76,7 @@ impl Args {
             let what = format!("{} has {bytes} B, which are not whole blocks of {block_bytes} B", path());
             return Err(Failure::new(what, format!("`truncate -s %{block_bytes} FILE` fills the last one")).into());
         }
-        // All of it, before any of it is written.
+        // Checks the whole range before any of it is written.
         let end = self.start_block.saturating_add(bytes / block_bytes);
         namespace.read(end - 1, 1).map_err(failed)?;
         let word = self.device.word(self.leave.i_mean_to_overwrite.clone(), self.leave.destroy.clone());

@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// The longest that a check may take; the first of them initialises CUDA, too.
+/// Time limit of a check; the first one also initialises CUDA.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Args {
@@ -43,7 +43,7 @@ impl Args {
         follow(command, &wanted, PATIENCE, each)
     }
 
-    /// Those that were asked for, in the list's order.
+    /// The requested checks, in the list's order.
     fn launch_checks(&self) -> anyhow::Result<Vec<&'static LaunchCheck>> {
         if let Some(name) = self.only.iter().find(|name| LAUNCH_CHECKS.iter().all(|check| check.name != **name)) {
             let what = format!("there is no check of launches called {name}");
@@ -77,7 +77,7 @@ fn follow(
             Err(RecvTimeoutError::Disconnected) => {
                 let status = child.wait().context("the process that launches")?;
                 match status.code() {
-                    // It has said why.
+                    // It has printed the reason.
                     Some(code) if nth == 0 && code != 0 => return Ok(Some(ExitCode::from(code.clamp(1, 255) as u8))),
                     _ => format!("its process ended in the middle: {status}"),
                 }
@@ -91,7 +91,7 @@ fn follow(
 }
 
 fn end(child: &mut Child) {
-    // (One that has just ended by itself is waited for alike.)
+    // (This also waits for one that has just ended by itself.)
     let _ = child.kill();
     let _ = child.wait();
 }
@@ -155,7 +155,7 @@ mod tests {
         assert!(record("a line of CUDA's").is_none() && record("{}").is_none());
     }
 
-    /// What is made of a process that is this shell script, of two checks.
+    /// The results for a process that runs this shell script, with two checks.
     fn followed(script: &str, patience: Duration) -> (Option<ExitCode>, Vec<(&'static str, String)>) {
         let mut command = Command::new("sh");
         command.args(["-c", script]);

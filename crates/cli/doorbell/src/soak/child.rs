@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub fn run(folder: &Path, process: u32, planted: &[Planted]) -> anyhow::Result<ExitCode> {
     let stop = signals::count_interrupts();
-    // SAFETY: takes numbers. The process under a lock policy that started this one ends with its own parent.
+    // SAFETY: the call takes numbers. The process under a lock policy that started this one ends with its own parent.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let folder = Folder::join(folder)?;
     let gpu = folder.experiment().run.gpu;
@@ -132,7 +132,7 @@ fn held(gpu: experiment::Gpu) -> Held {
     }
 }
 
-/// One line for the process that leads the soak. If that is gone, so is this one.
+/// Writes one line for the process that leads the soak. If that process has ended, this one ends, too.
 fn say(kind: &str, text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{kind}{text}").and_then(|()| out.flush());

@@ -1,4 +1,4 @@
-//! What a user meets first: `doorbell demo`, and the README's story.
+//! A user's first steps: `doorbell demo`, and the README's story.
 
 mod story;
 

@@ -36,7 +36,7 @@ fn three_commands_end_a_starvation() {
 
     let shown = text(&here(&["show", "--locks", "a.doorbell"]));
     let wait = shown.lines().find(|l| l.contains("waited") && l.contains("(rwlock_wrlock)")).unwrap_or_default();
-    // (The lock is called by its variable, too, unless the command is stripped.)
+    // (The lock also has its variable's name, unless the command is stripped.)
     for part in ["readers overtook this writer", " held ", "doorbell+0x"] {
         assert!(wait.contains("waited") && shown.contains(part), "{part}: {shown}");
     }

@@ -1,4 +1,4 @@
-//! The commands that the README, the tutorials and the guides print, as they print them.
+//! The commands in the README, the tutorials and the guides, as they are printed there.
 #![allow(dead_code, reason = "each of the three tests uses a part")]
 
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 /// A command line of a page.
 #[derive(Clone, Debug)]
 pub struct Printed {
-    /// The page's name, and the line.
+    /// The page's name, and the line's number.
     pub at: String,
     /// Without its comment.
     pub line: String,
     /// The page shows its output below it.
     pub has_output: bool,
-    /// In a block that is marked so.
+    /// In a block with that mark.
     pub needs_gpu: bool,
     /// `tests/tutorials.rs` runs its page from the first block to the last.
     pub of_tutorial: bool,
@@ -61,7 +61,7 @@ pub fn blocks(page: &Path) -> Vec<Block> {
     blocks
 }
 
-/// Lines of fences that are no programs or files, and indented lines, that call doorbell; in the pages' order.
+/// Lines that call doorbell: those of fences that are no programs or files, and indented ones, in the pages' order.
 pub fn all() -> Vec<Printed> {
     let mut pages = vec![root().join("README.md")];
     pages.extend(folder("docs/tutorials"));
@@ -98,7 +98,7 @@ fn of_page(page: &Path) -> Vec<Printed> {
 }
 
 fn calls_doorbell(line: &str) -> bool {
-    // Around it: what enters a container.
+    // A command that enters a container may be around it.
     let around = ["unshare ", "docker run "].iter().any(|start| line.starts_with(start)) && line.contains(" doorbell ");
     around || ["doorbell ", "cargo run --release -- "].iter().any(|start| line.starts_with(start))
 }
@@ -130,7 +130,7 @@ impl Printed {
                 (Some(_), c) => word.push(c),
                 (None, '|' | ';' | '&' | '>') => {
                     calls.push(Vec::new());
-                    // What follows `>` is a file.
+                    // The word after `>` is a file.
                     if c == '>' {
                         calls.push(vec![">".into()]);
                     }

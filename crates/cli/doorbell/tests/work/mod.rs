@@ -12,7 +12,7 @@ pub fn say(what: &str, n: u64) {
     println!("{SAYS}{what} {n}");
 }
 
-/// A channel and something to do on it.
+/// A channel and work to do on it.
 pub struct Work {
     pub channel: Channel,
     pub source: Arc<Memory>,
