@@ -1,12 +1,12 @@
-/* Where a thread of this process is. How long it takes to come there nobody can say on a busy machine. */
+/* Where a thread of this process is. The time to get there has no bound on a busy machine. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Returns when the thread is inside a system call: SYS_futex is a lock that it waits for. Or after half a minute, for the test to
- * say what is wrong. */
+/* Returns when the thread is inside a system call: SYS_futex if it waits for a lock. Or after half a minute, so that the test
+ * reports the error. */
 static inline void until_inside(int tid, long call) {
     char path[64], text[64];
     snprintf(path, sizeof path, "/proc/self/task/%d/syscall", tid);
@@ -15,7 +15,7 @@ static inline void until_inside(int tid, long call) {
         ssize_t n = file < 0 ? -1 : read(file, text, sizeof text - 1);
         if (file >= 0) close(file);
         if (n < 0) {
-            /* A kernel that does not say. */
+            /* A kernel that does not report it. */
             usleep(300000);
             return;
         }

@@ -1,4 +1,4 @@
-/* Calls of CUDA, reached as the first argument says. Prints what it got: the same with and without doorbell. */
+/* CUDA calls, reached in the way that the first argument names. Its output is the same with and without doorbell. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -39,7 +39,7 @@ int cuStreamSynchronize(void *stream);
 u64 cuStubSum(void);
 int cuStubMost(void);
 extern void (*volatile cuStubWithin)(void);
-/* A table of functions, as a program may have it: relocations of data. */
+/* A table of functions, as a program may have one: relocations of data. */
 static launch_t *const table[] = {cuLaunchKernel, cuLaunchKernel_ptsz};
 #endif
 
@@ -100,7 +100,7 @@ static void found(int local) {
     if (local && dlclose(lib)) puts("not closed");
 }
 
-/* Libraries that come and go, and bring the runtime. */
+/* Libraries that are loaded and unloaded, and contain the runtime. */
 static int plugin(const char *name, u32 n, int keep) {
     void *lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     int r = lib ? ((int (*)(u32))need(lib, "work"))(n) : (puts(dlerror()), -1);
@@ -138,7 +138,7 @@ static void runtime(void) {
 }
 
 static pthread_key_t key;
-/* Runs when the thread's own variables are gone. */
+/* Runs after the thread's variables were destroyed. */
 static void last(void *v) {
     static _Thread_local int round;
     if (round++ < 3) pthread_setspecific(key, v);
@@ -191,7 +191,7 @@ static void killed(void) {
     kill(getpid(), SIGKILL);
 }
 
-/* Cancelled in a call: it is unwound. */
+/* Cancelled in a call, which is unwound. */
 static void cancelled(void) {
     pthread_t t;
     pthread_create(&t, 0, waits, 0);
@@ -209,7 +209,7 @@ static void *copies(void *v) {
     for (int i = 0; i < 10; i++) cuMemcpyHtoD_v2((u64)v, P(0xabc), 77);
     return v;
 }
-/* A function of the stub's calls back into this program, which calls again. */
+/* One of the stub's functions calls back into this program, which calls again. */
 static void within(void) {
     cuStubWithin = 0;
     cuMemcpyHtoD_v2(1, P(0xabc), 1);
@@ -252,7 +252,7 @@ static void dependent(void) {
 #ifdef DRIVER
 static int launch_one(void) { return cuLaunchKernel(P(0xf1), 6, 1, 1, 1, 1, 1, 0, 0, params, 0); }
 
-/* Calls that are left in other ways than by returning. */
+/* Calls that end without returning. */
 static void ends_here(void) {
     cuStubWithin = 0;
     pthread_exit(P(5));
@@ -281,7 +281,7 @@ static void left(void) {
     printf("%ld %d ", (long)r, launch_one());
     cuStubWithin = jumps;
     if (!setjmp(away)) launch_one();
-    /* Lower on the stack than the call that was left, and higher. */
+    /* Lower on the stack than the call that did not return, and higher. */
     printf("%d ", deeper());
     printf("%d ", launch_one());
     pthread_create(&t, 0, copies_once, 0);
@@ -325,7 +325,7 @@ static void variants(void) {
     puts("");
 }
 
-/* A library that is loaded again and again, each time at another place. */
+/* A library that is loaded repeatedly, each time at another address. */
 static void reloads(void) {
     for (u32 i = 1; i <= 12; i++) {
         void *lib = dlopen("libcuda.so.1", RTLD_NOW);
@@ -340,7 +340,7 @@ static void reloads(void) {
     puts("");
 }
 
-/* Forks while another thread is looking something up: the child looks up, too. */
+/* Forks while another thread looks up a function; the child looks one up, too. */
 static volatile int over;
 static void *looks(void *v) {
     while (!over) dlsym(RTLD_DEFAULT, "own_function");
@@ -370,7 +370,7 @@ static void looks_and_forks(void) {
 #pragma weak cuLaunchCooperativeKernel
 extern int cuLaunchCooperativeKernel(void);
 
-/* A program without CUDA: nothing of it is there, and lookups mean what they did. */
+/* A program without CUDA: it finds no CUDA function, and lookups work as before. */
 static void without(void) {
     const char *names[] = {"cuLaunchKernel", "cudaLaunchKernel", "cuGetProcAddress", "cudaMemcpy", "cuInit"};
     for (int i = 0; i < 5; i++) {

@@ -1,5 +1,5 @@
-/* Stands for libcuda: functions of its names and arguments that check what they get, take locks and give results.
-   cuGetProcAddress gives functions of its own, as if the exported ones were only steps before them. */
+/* Replaces libcuda: functions with its names and arguments that check their arguments, take locks and return results.
+   cuGetProcAddress returns separate functions, as if the exported ones only called these. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -23,7 +23,7 @@ static void add(u64 v) {
 }
 
 int cuDriverGetVersion(int *v) { return *v = 13000, 0; }
-/* Handles below 0xf4 are functions, others are kernels, each asked by its own call; 0xf5 has no name. */
+/* Handles below 0xf4 are functions, others are kernels, with separate calls for names; 0xf5 has no name. */
 int cuFuncGetName(const char **name, void *f) { return *name = "_Z3addPiRKf", (u64)f < 0xf4 ? 0 : 400; }
 int cuKernelGetName(const char **name, void *f) { return *name = "triton_mul", (u64)f != 0xf5 ? 0 : 400; }
 int cuInit(u32 flags) { return (int)flags; }
@@ -58,7 +58,7 @@ int cuLaunchKernelEx(const u32 *config, void *f, void **params, void **extra) {
                   *(void **)(config + 8), params, extra);
 }
 
-/* A copy takes a while, outside of the lock: how many there are at a time can be told. */
+/* A copy takes a while, outside of the lock, so that concurrent copies can be counted. */
 static int copy(void *to, const void *from, u64 bytes, int per_thread) {
     int n = ++in_copy, most = most_in_copy;
     while (n > most && !__atomic_compare_exchange_n((int *)&most_in_copy, &most, n, 0, 5, 5)) {}
@@ -76,7 +76,7 @@ int cuMemcpyHtoD_v2_ptds(u64 to, const void *from, u64 n) { return copy((void *)
 int cuMemcpyHtoDAsync_v2(u64 to, const void *from, u64 n, void *stream) { return copy((void *)to, from, n, 0); }
 int cuMemcpyHtoDAsync_v2_ptsz(u64 to, const void *from, u64 n, void *stream) { return copy((void *)to, from, n, 1); }
 static int inner_copy(u64 to, const void *from, u64 n, void *stream) { return copy((void *)to, from, n, 2); }
-/* The first version: other arguments, not ours to touch. */
+/* The first version, with other arguments, which must not be changed. */
 int cuMemcpyHtoD(u32 to, const void *from, u32 n) { return 999; }
 int cuMemcpy2D_v2(const u64 *c) { return copy((void *)c[11], (void *)c[4], c[14] * c[15], 0); }
 int cuMemAlloc_v2(u64 *p, u64 n) { return *p = n << 8, 0; }
@@ -102,7 +102,7 @@ int cuStreamSynchronize(void *stream) {
     return 0;
 }
 
-/* More variants of one function than anybody expects: by version. */
+/* An unusual number of variants of one function, by version. */
 #define VARIANT(n) static int query##n(void *e) { return 600 + n; }
 VARIANT(0) VARIANT(1) VARIANT(2) VARIANT(3) VARIANT(4) VARIANT(5) VARIANT(6) VARIANT(7) VARIANT(8) VARIANT(9)
 static int (*const variants[])(void *) = {query0, query1, query2, query3, query4, query5, query6, query7, query8, query9};

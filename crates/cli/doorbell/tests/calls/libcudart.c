@@ -1,5 +1,5 @@
-/* Stands for libcudart: reaches the driver as it does, through dlopen, dlsym and cuGetProcAddress. Also linked into a
-   program, with HIDDEN, where none of its names can be seen. */
+/* Replaces libcudart: reaches the driver in the same way, through dlopen, dlsym and cuGetProcAddress. Also linked into a
+   program, with HIDDEN, which hides all its names. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* A library that is loaded later and brings the runtime with it. */
+/* A library that is loaded later and contains the runtime. */
 #include <stdint.h>
 
 typedef struct { uint32_t x, y, z; } dim3;

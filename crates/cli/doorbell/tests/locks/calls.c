@@ -1,4 +1,4 @@
-/* Launches and copies of CUDA's, by two threads. */
+/* CUDA launches and copies, by two threads. */
 #include "count.h"
 #include <stddef.h>
 int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
@@ -7,7 +7,7 @@ static atomic_int copied, launched;
 static void *launches(void *p) {
     while (!copied) usleep(100);
     for (int i = 0; i < 300; i++) {
-        /* A large copy sleeps with the lock: this launch has to wait for it. */
+        /* A large copy sleeps with the lock, and this launch must wait for it. */
         if (i % 100 == 0) until_inside(getpid(), SYS_clock_nanosleep);
         cuLaunchKernel(0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0);
     }

@@ -1,4 +1,4 @@
-/* Counts the calls that a program makes, and prints them at its end for the test to compare with the tape. */
+/* Counts a program's calls, and prints the counts at its end. The test compares them with the tape. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -26,7 +26,7 @@
 #define COUNTER(f) static atomic_long n_##f;
 FUNCTIONS(COUNTER)
 
-/* A pthread function, and one that is not. */
+/* A pthread function, and one that is none. */
 #define P(f, ...) (atomic_fetch_add(&n_##f, 1), pthread_##f(__VA_ARGS__))
 #define S(f, ...) (atomic_fetch_add(&n_##f, 1), f(__VA_ARGS__))
 /* One of threads.h, which is the pthread function `f` under another name. */

@@ -4,7 +4,7 @@
 #include <time.h>
 static pthread_rwlock_t state = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_mutex_t queue = PTHREAD_MUTEX_INITIALIZER, pool = PTHREAD_MUTEX_INITIALIZER;
-/* By this one a library is known to be CUDA's. */
+/* doorbell recognises CUDA's library by this function. */
 int cuDriverGetVersion(int *v) { return *v = 13000, 0; }
 int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                    void *stream, void **args, void **extra) {

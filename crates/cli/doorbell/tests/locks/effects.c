@@ -1,4 +1,4 @@
-/* What a policy is for, each shown by something that happens or does not. */
+/* The purpose of each policy, shown by an event that happens or does not. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -18,7 +18,7 @@ static long ms(void) {
 }
 static void nap(long us) { usleep((useconds_t)us); }
 
-/* ---- ticket: who unlocks and locks again does not pass who waits */
+/* ---- ticket: a thread that unlocks and locks again does not overtake a waiter */
 static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int waits, had;
 static void *waiter(void *p) {
@@ -56,7 +56,7 @@ static void pi(void) {
     pthread_mutex_unlock(&m);
 }
 
-/* ---- a waiter of real-time priority: what the holder runs at */
+/* ---- a waiter of real-time priority: the priority that the holder runs at */
 static void *urgent(void *p) {
     (void)p;
     struct sched_param s = {.sched_priority = 30};
@@ -67,7 +67,7 @@ static void *urgent(void *p) {
     pthread_mutex_unlock(&m);
     return NULL;
 }
-/* The eighteenth field of stat: what the scheduler goes by; -1 - priority for real time. */
+/* The eighteenth field of stat: the scheduler's priority; -1 - priority for real time. */
 static long effective(void) {
     char path[64], line[1024];
     snprintf(path, sizeof path, "/proc/self/task/%ld/stat", syscall(SYS_gettid));
@@ -94,7 +94,7 @@ static void raised(void) {
     printf("raised %s, after that %s\n", at == -31 ? "to its waiter" : "not", after == before ? "as before" : "not as before");
 }
 
-/* ---- while it is raised it makes a thread, and says itself what it wants to run at */
+/* ---- while its priority is raised, it makes a thread, and sets its own priority */
 static void *born(void *p) { *(long *)p = effective(); return NULL; }
 static void own(void) {
     pthread_t t, u;
@@ -123,7 +123,7 @@ static void *reader(void *p) {
         pthread_rwlock_rdlock(&l);
         int seen = atomic_fetch_add(&reads[me], 1), of = reads[other];
         (void)seen;
-        /* Until the other has come in, too, or it has taken too long. */
+        /* Until the other has entered, too, or after a time limit. */
         long since = ms();
         while (reads[other] == of && ms() - since < 50 && !over) nap(200);
         pthread_rwlock_unlock(&l);

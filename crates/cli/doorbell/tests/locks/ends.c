@@ -52,7 +52,7 @@ int main(void) {
     pthread_cancel(t);
     pthread_join(t, &r);
     printf("sem %d\n", r == PTHREAD_CANCELED);
-    /* A wait that need not wait is a point of cancellation all the same. */
+    /* A wait that returns immediately is a cancellation point, too. */
     S(sem_post, &s);
     static atomic_int sent;
     pthread_create(&t, 0, cancelled_before_sem, &sent);

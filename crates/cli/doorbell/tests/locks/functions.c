@@ -4,7 +4,7 @@
 
 static int line;
 
-/* Prints a result, and errno if the call touched it. */
+/* Prints a result, and errno if the call changed it. */
 static void said(const char *what, int r) { printf("%03d %s = %d errno %d\n", line++, what, r, errno); errno = 7; }
 #define R(what, call) do { errno = 7; int r_ = (call); said(what, r_); } while (0)
 
@@ -313,7 +313,7 @@ static void c11(void) {
     R("mtx_init of no kind", C11(mutex_init, mtx_init, &mtx, 77));
 }
 
-/* A mutex, a condition and a semaphore that a child process uses, too. What the child does is not counted. */
+/* A mutex, a condition and a semaphore that a child process uses, too. The child's calls are not counted. */
 static void across_processes(void) {
     struct shared { pthread_mutex_t m; pthread_cond_t c; sem_t s; int turn; } *x =
         mmap(0, sizeof *x, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

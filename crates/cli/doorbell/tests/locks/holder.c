@@ -1,4 +1,4 @@
-/* One thread holds a mutex, then a rwlock, while another is known to want it. */
+/* One thread holds a mutex, then a rwlock, while another is known to wait for it. */
 #include "count.h"
 static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t l = PTHREAD_RWLOCK_INITIALIZER;

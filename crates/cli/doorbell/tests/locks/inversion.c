@@ -1,4 +1,4 @@
-/* A thread of low priority holds what one of high priority wants. */
+/* A thread of low priority holds a lock that one of high priority waits for. */
 #include "count.h"
 #include <sched.h>
 static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;

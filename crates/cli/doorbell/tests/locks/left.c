@@ -1,5 +1,5 @@
 /* Threads that give up their wait for a lock by siglongjmp out of a signal handler, as timeouts by alarm(2) do. POSIX leaves it
- * undefined; with glibc's mutexes the others go on. What is printed must be the same whatever is preloaded. */
+ * undefined; with glibc's mutexes the other threads continue. The output must be the same whatever is preloaded. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <setjmp.h>
@@ -20,7 +20,7 @@ static _Thread_local sigjmp_buf back;
 static _Thread_local sigjmp_buf within;
 static _Thread_local int stays;
 
-/* A jump that stays in the handler; then, unless the thread is to go on waiting, one that leaves the wait. */
+/* A jump that stays in the handler; then one that leaves the wait, unless the thread must keep waiting. */
 static void handler(int signal) {
     (void)signal;
     if (!sigsetjmp(within, 1)) siglongjmp(within, 1);
@@ -37,7 +37,7 @@ static void give(int way) {
     if (way == MUTEX) pthread_mutex_unlock(&m); else pthread_rwlock_unlock(&l);
 }
 
-/* What is left on the stack of a wait is overwritten. */
+/* Overwrites the remains of a wait on the stack. */
 static __attribute__((noinline)) void fill(void) {
     volatile char room[16384];
     for (size_t i = 0; i < sizeof room; i++) room[i] = (char)0xff;
@@ -49,7 +49,7 @@ static void *waits(void *p) {
     alt.ss_sp = malloc(alt.ss_size);
     if (w->altstack) sigaltstack(&alt, NULL);
     stays = w->stays;
-    /* (Whoever is cancelled at any moment waits beside gates: its kind must come back all the same.) */
+    /* (A thread with asynchronous cancellation waits outside of gates: its cancel type must still be restored.) */
     if (w->way == MUTEX && w->asynchronous) pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
     if (!sigsetjmp(back, 1)) {
         w->tid = gettid();
@@ -100,7 +100,7 @@ static void leave(int way, int which) {
     pthread_mutex_lock(&m);
     pthread_rwlock_rdlock(&l);
     for (int i = 0; i < N; i++) {
-        /* Bits of `which`: the ones that leave. All get the signal. */
+        /* Bits of `which`: the threads that leave. All get the signal. */
         all[i].way = way;
         all[i].stays = !(which >> i & 1);
         all[i].altstack = i & 1;
@@ -135,7 +135,7 @@ int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     struct sigaction on_main = {.sa_handler = handler, .sa_flags = SA_ONSTACK | SA_RESTART};
     sigaction(SIGUSR1, &on_main, NULL);
-    /* (glibc's conditions and rwlocks do not bear it. The gate in front of a rwlock does: all but the first wait there.) */
+    /* (glibc's conditions and rwlocks do not allow it. The gate of a rwlock does: all but the first wait there.) */
     if (argc > 1) {
         leave(WRITER, 10);
         leave(WRITER, 16);
@@ -143,7 +143,7 @@ int main(int argc, char **argv) {
         static const int which[] = {1, 31, 5, 10, 16};
         for (int i = 0; i < 5; i++) leave(MUTEX, which[i]);
     }
-    /* Nobody is counted who has left: the mutex is given back by another thread, and taken again. */
+    /* A waiter that left is not counted: another thread unlocks the mutex, and it is locked again. */
     pthread_t t;
     void *r;
     pthread_mutex_lock(&m);

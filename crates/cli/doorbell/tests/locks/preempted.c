@@ -1,4 +1,4 @@
-/* On one CPU: the thread that holds what one of high priority wants is kept from it by a third one. */
+/* On one CPU: a third thread keeps the holder of a lock off the CPU, while one of high priority waits for the lock. */
 #include "count.h"
 #include <sched.h>
 #include <sys/prctl.h>
@@ -24,7 +24,7 @@ static void *low(void *p) {
     return p;
 }
 static void *middle(void *p) {
-    /* Nothing that is recorded: no lock, and its policy by a raw system call. */
+    /* Makes no recorded calls: no lock, and its policy is set by a raw system call. */
     struct sched_param s = {.sched_priority = 15};
     prctl(PR_SET_NAME, "hog");
     syscall(SYS_sched_setscheduler, 0, SCHED_FIFO, &s);

@@ -1,5 +1,5 @@
-/* Which bytes of a plain mutex are not zero when it is free again, used by one thread and by several; and that one that is
- * cleared while it is free goes on as a new one. */
+/* Which bytes of a plain mutex are not zero when it is free again, after use by one thread and by several. Also that a mutex
+ * which is cleared while it is free works like a new one. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

@@ -121,7 +121,7 @@ static void of_mutex(const char *kind, pthread_mutex_t *m, int type) {
         SAY(pthread_mutex_unlock(m));
         OTHER(lock_other, m);
         (void)n;
-        /* __count, +4: as if locked so many times. */
+        /* __count, +4: as if it was locked so many times. */
         SAY(pthread_mutex_lock(m));
         ((unsigned *)m)[1] = ~0u;
         SAY(pthread_mutex_lock(m));
@@ -322,7 +322,7 @@ static void of_rwlock(const char *kind, pthread_rwlock_t *l) {
         SAY(pthread_rwlock_unlock(l));
         others(l);
     }
-    /* A reader reads again while a writer waits. */
+    /* A reader locks again while a writer waits. */
     pthread_t w;
     void *r;
     SAY(pthread_rwlock_rdlock(l));
@@ -403,7 +403,7 @@ static void forks(void) {
     OTHER(lock_other, &fm);
     others(&fl);
     others(&fw);
-    /* Others wait for what the forking thread holds: in the child there is nobody to wait for. */
+    /* Other threads wait for the forking thread's locks: in the child no thread waits. */
     for (int first = 0; first < 3; first++) {
         pthread_t who[2];
         SAY(first == 1 ? pthread_mutex_trylock(&fm) : pthread_mutex_lock(&fm));
@@ -436,7 +436,7 @@ static void forks(void) {
     }
 }
 
-/* ---- destroyed by whoever gets it last, the memory reused at once */
+/* ---- destroyed by the last holder, and the memory is reused immediately */
 struct job { pthread_mutex_t m; pthread_cond_t c; int done; };
 static void *finishes(void *p) {
     struct job *j = p;
@@ -634,7 +634,7 @@ static void at_any_moment(void) {
     SAY(pthread_rwlock_unlock(&l));
 }
 
-/* ---- every key that there is */
+/* ---- all possible keys */
 static void keys(void) {
     static pthread_key_t all[PTHREAD_KEYS_MAX + 1];
     int n = 0, r;
@@ -688,7 +688,7 @@ static void semaphores(void) {
     struct sigaction sa = {.sa_handler = interrupt};
     sigaction(SIGUSR2, &sa, NULL);
     pthread_create(&t, NULL, sem_interrupted, NULL);
-    /* On a busy machine the first signal may come before the wait. */
+    /* On a busy machine the first signal may be sent before the wait. */
     for (int tries = 0; tries < 200 && !is_interrupted; tries++) {
         usleep(20000);
         pthread_kill(t, SIGUSR2);
@@ -764,10 +764,10 @@ static void destructor(void *p) {
 static pthread_key_t key;
 static void *ends(void *p) { pthread_setspecific(key, p); return NULL; }
 
-/* Everything, or with an argument half of it: 1 or 2. Most of the time is waiting. */
+/* All parts, or with an argument half of them: 1 or 2. Most of the time is waiting. */
 int main(int n, char **arguments) {
     int part = n > 1 ? atoi(arguments[1]) : 0;
-    /* As Go does: the auxiliary vector lies behind the environment, which lies behind the arguments. */
+    /* As Go does: the auxiliary vector is after the environment, which is after the arguments. */
     char **end = arguments + n + 1;
     while (*end) end++;
     long pages = 0;
@@ -780,7 +780,7 @@ int main(int n, char **arguments) {
     static pthread_mutex_t adaptive = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
     alarm(40);
     setvbuf(stdout, NULL, _IOLBF, 1 << 12);
-    /* A part by itself waits for a quarter of what runs out; 0 is all of them. */
+    /* A single part waits for a quarter of the timeouts; 0 is all of them. */
 #define PART(number) (part == 0 || part == (number))
     if (PART(1)) {
         of_mutex("static", &plain, PTHREAD_MUTEX_NORMAL);

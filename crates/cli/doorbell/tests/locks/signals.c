@@ -1,4 +1,4 @@
-/* sem_post in a signal handler, as POSIX allows, that comes in anywhere. */
+/* sem_post in a signal handler, as POSIX allows, which may interrupt the program anywhere. */
 #include "count.h"
 #include <sys/time.h>
 static sem_t s;

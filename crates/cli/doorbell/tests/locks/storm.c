@@ -1,4 +1,4 @@
-/* 64 threads at a few locks, for what the locks guard and for the counts. */
+/* 64 threads at a few locks: checks the guarded data and the counts. */
 #include "count.h"
 #define THREADS 64
 #define ROUNDS 2000
@@ -24,7 +24,7 @@ static void *run(void *p) {
         case 6:
             P(rwlock_wrlock, &l[k % 4]); shared_value[k % 4]++; P(rwlock_unlock, &l[k % 4]); break;
         default:
-            /* Two at once, always in one order. */
+            /* Two at the same time, always in one order. */
             P(mutex_lock, &m[0]); P(mutex_lock, &m[1 + k % 7]); guarded[0]++; guarded[1 + k % 7]++;
             P(mutex_unlock, &m[1 + k % 7]); P(mutex_unlock, &m[0]);
             S(sem_wait, &s); by_sem++; S(sem_post, &s);

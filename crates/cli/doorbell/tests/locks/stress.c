@@ -1,4 +1,4 @@
-/* Many threads, a random mix of every operation, data that shows a broken exclusion. */
+/* Many threads, a random mix of every operation, and data that shows violations of exclusion. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -67,7 +67,7 @@ static void a_mutex(uint64_t *s) {
         if (kind == 2) check(pthread_mutex_lock(m) == EDEADLK, "errorcheck");
         break;
     case 7: {
-        /* In order, so that nobody deadlocks. */
+        /* In order, so that no threads deadlock. */
         unsigned j = i + 1 + roll(s) % 8;
         if (j < MUTEXES && !pthread_mutex_lock(&mutexes[j].m)) {
             change(mutexes[j].words, &mutexes[j].done);
@@ -106,7 +106,7 @@ static void a_rwlock(uint64_t *s) {
     check(!pthread_rwlock_unlock(l), "rwlock unlock");
 }
 
-/* Two threads take turns, and wait without a limit: a wake-up that is lost is never made good. */
+/* Two threads take turns, and wait without a limit: a lost wake-up is never repaired. */
 enum { PAIRS = 1024, A_TURN = 64 };
 static struct { pthread_mutex_t m; pthread_cond_t c; long turn; } pairs[PAIRS];
 static long threads;

@@ -1,4 +1,4 @@
-/* Two threads that stop each other, and a process that is killed so. */
+/* Two threads that deadlock, in a process that is then killed. */
 #include "count.h"
 static pthread_mutex_t a = PTHREAD_MUTEX_INITIALIZER, b = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int ready, second;

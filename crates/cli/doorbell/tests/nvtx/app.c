@@ -1,4 +1,4 @@
-/* Ranges, as the first argument says. Prints what the functions returned. */
+/* Ranges, as the first argument selects. Prints the functions' results. */
 #define _GNU_SOURCE
 #include "nvtx.h"
 #include <errno.h>
@@ -12,7 +12,7 @@ extern char **environ;
 
 static void work(int us) { usleep(us); }
 
-/* Ranges of two domains in each other, texts of all kinds, marks. */
+/* Nested ranges of two domains, texts of all kinds, marks. */
 static void nested(void) {
     void *lib = domain("lib"), *again = domain("lib");
     void *step = registered(lib, "registered step");
@@ -74,7 +74,7 @@ static void threads(void) {
     printf("%d\n", left != 0 && handed != 0 && left != handed);
 }
 
-/* More texts than one table of the agent has room for near each other. */
+/* More texts close together than one table of the agent has room for. */
 static void texts(int n) {
     char text[64];
     for (int round = 0; round < 2; round++)
@@ -107,7 +107,7 @@ static void forks(void) {
     printf("parent %d\n", pop());
 }
 
-/* What the environment holds, here and in a child. */
+/* The environment, here and in a child. */
 static void environment(void) {
     for (char **e = environ; *e; e++)
         if (strstr(*e, "NVTX") || strstr(*e, "DOORBELL")) printf("here: %s\n", *e);

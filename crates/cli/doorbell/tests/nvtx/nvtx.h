@@ -1,7 +1,7 @@
-/* The program's side of NVTX, as small as it can be: functions behind pointers that an injection library may replace.
+/* The program's side of NVTX, as small as possible: function pointers that an injection library may replace.
  *
- * What NVTX 3 does in a program: the first call asks the environment for the path of a library, opens it, and calls its
- * InitializeInjectionNvtx2 with a function that gives tables by number. Table 1 has a function that gives the pointers of a module. */
+ * What NVTX 3 does in a program: the first call reads the path of a library from the environment, opens it, and calls its
+ * InitializeInjectionNvtx2 with a function that returns tables by number. Table 1 has a function that returns a module's pointers. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>

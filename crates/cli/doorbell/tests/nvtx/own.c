@@ -1,4 +1,4 @@
-/* An injection library of the program's own: it replaces the functions that push and pop, and says at the end how often. */
+/* The program's own injection library: it replaces the push and pop functions, and prints their counts at the end. */
 #include <stdint.h>
 #include <stdio.h>
 

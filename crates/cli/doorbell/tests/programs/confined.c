@@ -1,4 +1,4 @@
-/* Runs a program under a filter that is stricter than a container engine's: these calls fail with EPERM. Exits with 77 where none may be
+/* Runs a program under a filter that is stricter than a container engine's: these calls fail with EPERM. Exits with 77 if no filter may be
    installed. */
 #define _GNU_SOURCE
 #include <errno.h>

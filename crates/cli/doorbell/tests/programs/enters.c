@@ -1,6 +1,6 @@
-/* Two children, each of which enters a pid namespace of its own with its own /proc, without an exec: both are process 1 there. Each takes a
-   lock, the first 1000 times and the second 2000 times, while the other one lives. Prints what getpid says. With an argument: each
-   enters that root directory before its first lock. Exits with 77 where that is not allowed. */
+/* Two children, each of which enters a separate pid namespace with its own /proc, without an exec: both are process 1 there. Each takes a
+   lock, the first 1000 times and the second 2000 times, while the other one lives. Prints getpid's result. With an argument: each
+   enters that root directory before its first lock. Exits with 77 if that is not allowed. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-/* hammer THREADS TURNS: one mutex, taken and released as fast as it goes. */
+/* hammer THREADS TURNS: one mutex, locked and unlocked as fast as possible. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Tells which of SIGTRAP and SIGSEGV it was started with blocked, and which ignored. */
+/* Prints which of SIGTRAP and SIGSEGV were blocked at its start, and which ignored. */
 #include <signal.h>
 #include <stdio.h>
 

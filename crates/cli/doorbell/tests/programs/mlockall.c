@@ -34,7 +34,7 @@ int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "user")) {
         struct rlimit limit;
         getrlimit(RLIMIT_MEMLOCK, &limit);
-        /* (What more could be allowed is not asked for.) */
+        /* (It does not request more, even if that is allowed.) */
         limit.rlim_cur = limit.rlim_max < 64 << 20 ? limit.rlim_max : 64 << 20;
         if (setrlimit(RLIMIT_MEMLOCK, &limit)) return perror("setrlimit"), 2;
         if (!geteuid() && setresuid(65534, 65534, 65534)) return perror("setresuid"), 2;

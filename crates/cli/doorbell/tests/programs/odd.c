@@ -1,12 +1,12 @@
-/* What few programs do when they start others. The first argument says what:
+/* Unusual ways to start other programs. The first argument selects one:
    env P..     execs P with an environment that has doubles, an entry without a name and one without a value
    start P..   execs P
-   bad         execs with environments that are none, and prints what the kernel says
+   bad         execs with invalid environments, and prints the kernel's errors
    shell C     runs the command C by system and by popen
-   raw P       starts P by system calls of its own
-   daemon F    goes on in the background without its parent, takes locks after a while, and creates the file F
+   raw P       starts P by direct system calls
+   daemon F    continues in the background without its parent, takes locks after a while, and creates the file F
    traced      asks to be traced, gets a signal that it ignores, and exits with 5
-   forks N     forks N children at once, each of which takes a lock; prints how long that took them (ms): p50, p99, worst */
+   forks N     forks N children at the same time, each of which takes a lock; prints how long that took them (ms): p50, p99, worst */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

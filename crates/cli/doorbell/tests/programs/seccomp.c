@@ -63,7 +63,7 @@ static int filter(unsigned call, unsigned verdict) {
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
-/* What threads, locks and the end of this program take. */
+/* The calls that threads, locks and the end of this program need. */
 static int sandbox(void) {
     const unsigned calls[] = {SYS_read, SYS_write, SYS_exit, SYS_exit_group, SYS_futex, SYS_mmap, SYS_munmap, SYS_mprotect, SYS_brk,
         SYS_clone, SYS_clone3, SYS_set_robust_list, SYS_rseq, SYS_rt_sigprocmask, SYS_rt_sigaction, SYS_madvise, SYS_getrandom};

@@ -1,4 +1,4 @@
-/* What system and popen do, as a program can see it. Prints the same each time. */
+/* The visible effects of system and popen. Prints the same each time. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -105,7 +105,7 @@ int main(void)
     stream("ls /proc/self/fd | wc -l", "r");
     printf("closed: %x\n", pclose(first));
 
-    /* Several at once: the last one that ends gives the signals back. */
+    /* Several at the same time: the last one that ends restores the signals. */
     pthread_t t[3];
     char *seconds[] = {"sleep 0.1; exit 1", "sleep 0.2; exit 2", "sleep 0.3; exit 3"};
     for (int i = 0; i < 3; i++)

@@ -1,5 +1,5 @@
 /* A library of programs that crash, or handle signals, in one way each. A test calls `scenario` in a process whose doorbells may be
- * tapped; `ring` rings one. What it says, and how the process ends, must not depend on the tap. */
+ * tapped; `ring` rings one. Its output, and how the process ends, must not depend on the tap. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -52,7 +52,7 @@ static void mask(int how, int signal) {
     pthread_sigmask(how, &s, 0);
 }
 
-/* Tells what came, and leaves the fault. */
+/* Prints the signal, and skips the fault. */
 static void recover(int signal, siginfo_t *info, void *context) {
     (void)context;
     say("signal", signal);
@@ -111,7 +111,7 @@ static void unblocks(int signal, siginfo_t *info, void *context) {
     siglongjmp(back, 1);
 }
 
-/* Sends itself its signal, which comes when it has returned. */
+/* Sends itself its signal, which is delivered after it has returned. */
 static void raises(int signal, siginfo_t *info, void *context) {
     (void)info, (void)context;
     int mine = ++depth;
@@ -126,7 +126,7 @@ static char *page(void) { return mmap(0, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANON
 
 #pragma GCC diagnostic ignored "-Winfinite-recursion"
 static int __attribute__((noinline)) overflow(int n) {
-    /* Small, so that the guard page is met and no frame, also the kernel's, reaches past it: what lies there is another's. */
+    /* Small, so that the guard page is hit and no frame, not even the kernel's, reaches past it into other memory. */
     volatile char room[128];
     room[0] = n;
     return overflow(n + 1) + room[0];
@@ -166,7 +166,7 @@ static void *kills(void *p) {
     return p;
 }
 
-/* What a program that is started now inherits. */
+/* What a program inherits if it is started now. */
 static void inherited_by_exec(void) {
     pid_t child = fork();
     if (!child) {
@@ -178,7 +178,7 @@ static void inherited_by_exec(void) {
     say("ended", status);
 }
 
-/* Crashes, or tells what happens. Returns unless it was to end the process. */
+/* Crashes, or prints what happens. Returns unless the scenario ends the process. */
 int scenario(const char *name, void (*ring)(void)) {
     struct sigaction old;
     sigaction(SIGSEGV, 0, &old);

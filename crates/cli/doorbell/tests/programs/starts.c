@@ -1,4 +1,4 @@
-/* Starts the program argv[1] in every way that libc has, with and without an environment of its own. */
+/* Starts the program argv[1] in every way that libc has, with and without a separate environment. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -75,7 +75,7 @@ int main(int argc, char **argv)
         fputs(line, stdout);
     printf("popen: %d\n", WEXITSTATUS(pclose(f)));
 
-    /* What cannot be started says so as it does without doorbell. */
+    /* A failed start has the same error as without doorbell. */
     char *a[] = {w, NULL};
     int r = execve("/nowhere", a, own);
     printf("no such file: %d %d\n", r, errno == ENOENT);

@@ -1,5 +1,5 @@
-/* starts_often N PROGRAM: starts PROGRAM 2 N times by fork and exec and waits for it, in turns as libc's exec does it, which is
- * followed, and by a system call of its own, which is not. For each start a line: how, us from fork to wait, us of CPU. */
+/* starts_often N PROGRAM: starts PROGRAM 2 N times by fork and exec and waits for it, in turns by libc's exec, which is
+ * followed, and by a direct system call, which is not. For each start a line: how, us from fork to wait, us of CPU. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

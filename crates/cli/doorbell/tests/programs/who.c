@@ -1,4 +1,4 @@
-/* Says whether doorbell's library is loaded here, and whether the environment shows it. Exits with 7. */
+/* Prints whether doorbell's library is loaded here, and whether the environment shows it. Exits with 7. */
 #include <stdio.h>
 #include <string.h>
 

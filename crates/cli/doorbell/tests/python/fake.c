@@ -1,4 +1,4 @@
-/* Stands for an interpreter that is none that doorbell reads: FAKE_VERSION is its version, FAKE_STATE the thread's state. */
+/* Poses as an interpreter that doorbell does not read: FAKE_VERSION is its version, FAKE_STATE the thread's state. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -14,7 +14,7 @@ static void *call(const char *library, const char *function) {
 
 int main(void) {
     void *first = call("./libone.so", "in_one");
-    // Longer than the agent's pause between two looks at the mappings.
+    // Longer than the agent's interval between two checks of the mappings.
     usleep(5000);
     void *second = call("./libtwo.so", "in_two");
     puts(first == second ? "the same address" : "two addresses");

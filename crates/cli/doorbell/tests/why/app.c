@@ -35,16 +35,16 @@ static int copies(const char *path) {
   int file = path ? open(path, O_RDONLY) : -1;
   if (path) fdatasync(file), posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
   void *from = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | (path ? 0 : MAP_ANONYMOUS), file, 0);
-  // A page at a time: no huge ones, nothing read ahead.
+  // A page at a time, without huge pages or read-ahead.
   madvise(from, BYTES, MADV_NOHUGEPAGE);
   madvise(from, BYTES, MADV_RANDOM);
-  // The second time all is there.
+  // The second time all pages are there.
   return cuMemcpyHtoD_v2(0, from, BYTES) + cuMemcpyHtoD_v2(0, from, BYTES);
 }
 
 int main(int argc, char **argv) {
   pthread_t thread;
-  // What a process begins with is left out.
+  // The time in which a process begins is left out.
   launch(1100);
   if (argc > 1 && !strcmp(argv[1], "fresh")) return copies(NULL);
   if (argc > 1 && strchr(argv[1], '/')) return copies(argv[1]);

@@ -15,7 +15,7 @@ int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned bx, uns
   (void)f, (void)y, (void)z, (void)bx, (void)by, (void)bz, (void)shared, (void)stream, (void)arguments, (void)extra;
   pthread_mutex_lock(&lock);
   pthread_mutex_unlock(&lock);
-  // A large grid takes as many microseconds of CPU time.
+  // A grid of more than 100 blocks takes a microsecond of CPU time for each.
   struct timespec from, now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
   for (long us = 0; x > 100 && us < x;) {
