@@ -324,8 +324,8 @@ fn stop_beside_a_process_that_stays(again: bool) -> Option<()> {
     let mut child = command.spawn().unwrap();
     wait_for("no part came", || parts(&out) > 0);
     let measures = measuring(&child).unwrap();
-    // A traced process does not disappear before its tracer has waited for it, which this test does at its end. SAFETY:
-    // plain numbers. The call does not stop the process, and the process does not access this one's memory.
+    // A traced process does not disappear before its tracer has waited for it, which this test does at its end.
+    // SAFETY: plain numbers. The call does not stop the process, and the process does not access this one's memory.
     if unsafe { libc::ptrace(libc::PTRACE_SEIZE, measures, 0, 0) } != 0 {
         kill(-(child.id() as i32), libc::SIGKILL);
         child.wait().unwrap();

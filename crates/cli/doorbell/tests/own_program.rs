@@ -498,7 +498,8 @@ fn plays_small_alternate_stack() {
     let rusts = stack(None);
     let mut work = Work::with(Site::Displacement);
     for size in [libc::MINSIGSTKSZ, libc::SIGSTKSZ] {
-        // A write below it does not pass unseen. SAFETY: a fresh mapping, whose first page is inaccessible.
+        // A write below it does not pass unseen.
+        // SAFETY: a fresh mapping, whose first page is inaccessible.
         let at = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             let page = libc::mmap(ptr::null_mut(), 5 * 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
@@ -510,7 +511,8 @@ fn plays_small_alternate_stack() {
         stack(Some(&new));
         assert_eq!(stack(None), (at, size, 0), "the program is told of its own");
         work.rounds(10);
-        // The kernel refuses a stack that is too small, and keeps the previous one. SAFETY: plain structs.
+        // The kernel refuses a stack that is too small, and keeps the previous one.
+        // SAFETY: plain structs.
         let refused = unsafe { libc::sigaltstack(&libc::stack_t { ss_size: 100, ..new }, ptr::null_mut()) };
         assert_eq!((refused, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENOMEM)));
         assert_eq!(stack(None), (at, size, 0));
@@ -801,8 +803,8 @@ fn plays_quiet() {
     words.copy(work.target.va(), work.source.va(), 64).unwrap();
     let words = words.validate(&work.channel).unwrap();
     // Once round the channel's ring: what the rounds left in it is freed, and that takes system calls. While the recorder is
-    // stopped, the thread moves to its larger ring. Then once round that one, whose memory becomes resident on the way. SAFETY: no
-    // arguments.
+    // stopped, the thread moves to its larger ring. Then once round that one, whose memory becomes resident on the way.
+    // SAFETY: no arguments.
     let recorder = unsafe { libc::getppid() };
     for burst in 0..100 {
         let told = [(0, libc::SIGSTOP), (10, libc::SIGCONT)].into_iter().find(|(at, _)| *at == burst);
