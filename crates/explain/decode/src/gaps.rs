@@ -1,6 +1,6 @@
 //! Events that did not fit into the rings, by the GAP events on the tape: for each thread, and in total.
 //!
-//! A GAP event has the number of events that its thread has lost since it took its ring, and is written by that thread. Tapes of
+//! A GAP event has the total losses of its thread since it took its ring, and is written by that thread. Tapes of
 //! version 1 do not record where a thread begins. There a GAP event has the ring's totals, which a ring keeps when another thread
 //! takes it over, so the totals of two threads may count the same gaps twice.
 

@@ -36,7 +36,7 @@ pub(crate) struct Counter {
     /// Submissions that upload understood graphs.
     uploads: BTreeSet<u64>,
     of: BTreeMap<u32, Counted>,
-    /// The launches of the current submission that have no handle.
+    /// The launches of the current submission.
     now: Launched,
     /// Submissions that may turn out to upload a graph: the kernels that these write do not run then.
     undecided: BTreeMap<u64, Launched>,

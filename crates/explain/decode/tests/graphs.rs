@@ -132,7 +132,7 @@ fn of_submissions(submissions: &[&[u32]]) -> Vec<Graph> {
     graphs(&Recording::open(&path).unwrap()).unwrap()
 }
 
-/// What crate recipe learns from a graph alone.
+/// What crate cuda-graph learns from a graph alone.
 fn learnt(graph: &ByHand) -> Recipe {
     let channel =
         cuda_graph::Channel { class: graph_words::CHANNEL_CLASS, engines: graph_words::ENGINES.to_vec(), group: None };
