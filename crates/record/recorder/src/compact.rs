@@ -3,8 +3,8 @@
 //! Simple rules find the calls of objects that are gone. A check, not these rules, makes sure that the rest means the
 //! same.
 //!
-//! Invariant: the calls that stay give an object graph with the same live objects as all calls give. Otherwise all
-//! calls stay.
+//! Invariant: the calls that stay give an object graph with the same live objects as all calls give. Otherwise all calls
+//! stay.
 
 use crate::kept::time_of;
 use rm::abi::Branch;

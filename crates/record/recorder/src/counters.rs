@@ -1,8 +1,7 @@
-//! Counts what passes the recorder for a viewer (`doorbell top`): submissions, launches, copies, calls, waits for
-//! locks.
+//! Counts what passes the recorder for a viewer (`doorbell top`): submissions, launches, copies, calls, waits for locks.
 //!
-//! The counts are estimates from the heads of events and of methods, without the driver's objects. `decode` makes the
-//! exact rows of a recording. No event is counted while no viewer asks.
+//! The counts are estimates from the heads of events and of methods, without the driver's objects. `decode` makes the exact rows of a recording. No event
+//! is counted while no viewer asks.
 
 use pushbuf::encode::{launch_dma, offset, subchannel};
 use pushbuf::header::{Header, Kind};

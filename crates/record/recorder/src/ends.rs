@@ -1,8 +1,7 @@
 //! Takes the ends of kernels out of the slots into which the GPU writes them ([`tape::stamp`]).
 //!
-//! Kernels of several streams end in any order, so each slot is read until its end has arrived. Slots below the oldest
-//! awaited one are free again. An end that does not arrive while many others do is given up, because its channel may be
-//! gone.
+//! Kernels of several streams end in any order, so each slot is read until its end has arrived. Slots below the oldest awaited one are free again. An end
+//! that does not arrive while many others do is given up, because its channel may be gone.
 
 use crate::memory::Mapping;
 use std::collections::VecDeque;

@@ -1,8 +1,8 @@
 //! Page faults of the program's threads, as events for the tape.
 //!
-//! Three kernel events on each CPU (perf_event_open(2)): a fault begins, and it ended with or without a wait for a
-//! disk. A fault's time is measured from both ends, not guessed. A fault that ends in a signal has no end and is left
-//! out. So are the agent's own traps of doorbells.
+//! Three kernel events on each CPU (perf_event_open(2)): a fault begins, and it ended with or without a wait for a disk. A
+//! fault's time is measured from both ends, not guessed. A fault that ends in a signal has no end and is left out. So are
+//! the agent's own traps of doorbells.
 //!
 //! The buffers are separate from those of context switches: a program that touches much new memory may fill them.
 
@@ -16,8 +16,7 @@ use sys::bindings as abi;
 use tape::event::bytes_of;
 use tape::fault::{Fault, FaultsBody, MAJOR, MOST, kind};
 
-/// Bytes of a buffer: 10 ms of 1.6 million faults a second. Where locked memory is limited, as much of that as all CPUs
-/// get.
+/// Bytes of a buffer: 10 ms of 1.6 million faults a second. Where locked memory is limited, as much of that as all CPUs get.
 const BUFFER: usize = 1 << 20;
 const SMALLEST: usize = 32 << 10;
 /// Bytes of all buffers together.

@@ -88,7 +88,8 @@ impl Folder {
     }
 
     /// # Errors
-    /// The folder does not exist, is a link or no folder, belongs to a user other than `uid`, or is accessible to others.
+    /// The folder does not exist, is a link or no folder, belongs to a user other than `uid`, or is accessible to
+    /// others.
     pub fn open(path: PathBuf, uid: u32) -> io::Result<Folder> {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -149,7 +150,8 @@ impl Folder {
         pids
     }
 
-    /// A path to a name in this folder, whatever the folder is called by now. It is short enough for a socket's address.
+    /// A path to a name in this folder, whatever the folder is called by now. It is short enough for a socket's
+    /// address.
     pub fn here(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.dir.as_raw_fd()))
     }
@@ -265,7 +267,8 @@ fn places(uid: u32) -> Vec<(PathBuf, String)> {
     places
 }
 
-/// XDG_RUNTIME_DIR belongs to its user alone (under sudo it may be another user's). In /tmp the sticky bit protects names from removal by others.
+/// XDG_RUNTIME_DIR belongs to its user alone (under sudo it may be another user's). In /tmp the sticky bit protects names from
+/// removal by others.
 fn base_is_safe(base: &Path, uid: u32) -> io::Result<()> {
     let m = base.metadata().map_err(|e| at(base, e))?;
     let sticky = m.mode() & 0o1000 != 0 && m.uid() == 0;

@@ -129,8 +129,8 @@ pub struct Status {
     pub program: String,
     /// The recording, an absolute path.
     pub file: String,
-    /// `recording`, `paused` (by a request or by SIGUSR2: only driver calls), `dormant` (paused until a peer attaches),
-    /// or `stopped` (no more events are written: the disk is full, or the size limit was reached).
+    /// `recording`, `paused` (by a request or by SIGUSR2: only driver calls), `dormant` (paused until a peer attaches), or `stopped` (no more events are
+    /// written: the disk is full, or the size limit was reached).
     pub state: String,
     /// Why it has stopped.
     #[serde(skip_serializing_if = "Option::is_none")]

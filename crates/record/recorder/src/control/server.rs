@@ -1,8 +1,7 @@
-//! The thread that serves peers. It reads and writes only what is ready and never waits for a peer. Requests are sent
-//! to the thread that empties the rings, which looks for them once a round.
+//! The thread that serves peers. It reads and writes only what is ready and never waits for a peer. Requests are sent to the thread that empties the rings,
+//! which looks for them once a round.
 //!
-//! Invariant: peers cost a bounded amount of memory and of this thread's time. Other threads spend time only on the
-//! requests themselves.
+//! Invariant: peers cost a bounded amount of memory and of this thread's time. Other threads spend time only on the requests themselves.
 
 use super::messages::{Answer, LINE, Request};
 use std::collections::VecDeque;

@@ -44,7 +44,8 @@ impl Socket {
         Ok(Socket { listener, folder, name, file })
     }
 
-    /// The program runs: from now on the socket is found by its number. A socket that a killed recorder left there is replaced.
+    /// The program runs: from now on the socket is found by its number. A socket that a killed recorder left there is
+    /// replaced.
     ///
     /// # Errors
     /// A live recorder has the name (a process in another pid namespace has the same number), or the kernel refused.
