@@ -30,7 +30,7 @@ pub struct Ends {
 impl Ends {
     /// Takes the ends that have arrived since the last call, as events. `map` maps the slots.
     pub fn take(&mut self, c: &Control, map: impl FnOnce() -> std::io::Result<Mapping>) -> Vec<u8> {
-        // (The program may overwrite its counter, so there are never more than the slots.)
+        // (The program may overwrite its counter. The number of slots bounds it.)
         let stamped = c.stamped.load(Ordering::Acquire).clamp(self.settled, self.settled + SLOTS);
         if stamped == self.settled {
             return Vec::new();
