@@ -1,8 +1,8 @@
 //! Context switches and page faults of the program's threads, time that a hypervisor took, and how the threads are scheduled, as
 //! events for the tape.
 //!
-//! The kernel's records are turned into events in batches. A batch has only records from before its latest clock
-//! reading, in the order of time over all CPUs. So a thread that leaves one CPU and gets another does so in this order. A record's
+//! The kernel's records are turned into events in batches. A batch has only records from before its latest clock reading, in
+//! the order of time over all CPUs. So a thread that leaves one CPU and gets another does so in this order. A record's
 //! time becomes a time stamp by the two clock readings around its batch.
 //!
 //! The kernel is also asked for policies, because a change by a raw system call or by another process passes no tap.
@@ -170,7 +170,7 @@ impl Switches {
     }
 
     /// Begins or stops watching. A thread that was off its CPU when watching stopped may be on one when it begins again. So readers get a
-    /// loss of no records.
+    /// loss event with zero records.
     pub fn watch(&mut self, on: bool) {
         if on == self.watches {
             return;
@@ -203,7 +203,7 @@ impl Switches {
         }
         self.taken = Instant::now();
         let before = clock::near();
-        // Never events from while the buffers were read, one CPU after the other: those are incomplete.
+        // Events that happen while the buffers are read, one CPU after the other, are incomplete and wait.
         let old = if end { before.monotonic_ns } else { before.monotonic_ns.saturating_sub(YOUNG_NS) };
         let to = Between(self.last, before);
         self.look_at_switches(old, &to);
@@ -311,7 +311,7 @@ impl Followed {
         }
     }
 
-    /// A thread that followed one of the program's threads on a CPU: records its name once.
+    /// A thread that followed one of the program's threads on a CPU: records its identity once.
     fn task(&mut self, tsc: u64, pid: i32, tid: i32, names: bool) {
         if tid <= 0 || self.known_tasks.len() >= TASKS || !self.known_tasks.insert(tid) {
             return;

@@ -94,7 +94,7 @@ pub enum Store {
 }
 
 impl Store {
-    /// The contents of the file.
+    /// The bytes and chunks in the file.
     fn written(&self) -> Written {
         match self {
             Store::File(w) => Written { bytes: w.bytes(), chunks: w.chunks() },
