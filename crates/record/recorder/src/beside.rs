@@ -9,7 +9,7 @@ pub enum Beside {
     Note(String),
     Clock(Clock),
     Process(Process),
-    /// Written after all events that came before it, and even after the recording has stopped: it is small, and lists what is missing.
+    /// Written after all events that arrived before it, and even after the recording has stopped: it is small, and lists what is missing.
     ProcessEnd(ProcessEnd),
     Unwatched(Unwatched),
 }

@@ -5,8 +5,10 @@
 //! the program. If the recorder dies, the program continues without a recording.
 //!
 //! From top to bottom: `record` starts the program, `followed` visits all its processes, `image` drains the rings of one, `output` and `writing` write
-//! chunks, and `end` describes how the program ended. A flight recorder keeps the newest part in `last` and `kept` (`look` divides events), and `saving`
-//! writes files of it. While they run, `control` takes requests of other processes, and `wishes` carries them out.
+//! chunks, and `end` describes how the program ended.
+//!
+//! A flight recorder keeps the newest part in `last` and `kept` (`look` divides events), and `saving` writes files of it. In parallel, `control` takes
+//! requests of other processes, and `wishes` carries them out.
 
 mod beside;
 mod clock;

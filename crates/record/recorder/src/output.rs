@@ -264,13 +264,13 @@ impl Closing {
 
 /// What is left of a recording.
 pub enum Closed {
-    /// A file of so many bytes.
+    /// A file of this many bytes.
     File(u64),
     Parts(Box<Parts>),
     Memory(Box<Newest>),
 }
 
-/// On a full disk the last chunks make room for the end, which then says so.
+/// On a full disk the last chunks make room for the end, which reports the full disk.
 fn write_end(writer: &mut Writer, mut stopped: Option<String>, end: &mut End) -> io::Result<()> {
     while let Err(e) = writer.end(end) {
         if stopped.is_none() {
@@ -333,8 +333,8 @@ mod tests {
         (first..first + n).flat_map(one).collect()
     }
 
-    /// Large pieces are handed on as they are, small ones are gathered. Either way a thread's events keep their order, and without data there is none, with
-    /// threads of doorbell's and without.
+    /// Large pieces are handed on as they are, small ones are gathered. In both cases a thread's events keep their order, and with `no_data` no data is on
+    /// the tape, with doorbell's threads and without them.
     #[test]
     fn large_and_small_pieces_keep_their_order() {
         let dir = tempfile::tempdir().unwrap();
@@ -381,7 +381,8 @@ mod tests {
         }
     }
 
-    /// A disk that stalls: the rings are emptied further, up to a bound of memory, and all is written once it goes on.
+    /// A disk that stalls: the rings are still emptied, up to a bound of memory, and everything is written when the
+    /// disk continues.
     #[test]
     fn a_writer_that_stalls_is_waited_for_in_memory_up_to_a_bound() {
         let dir = tempfile::tempdir().unwrap();

@@ -445,8 +445,8 @@ const BEAT_PAUSED: Duration = Duration::from_millis(250);
 
 /// A round that took more than this is followed by the next immediately.
 const BUSY: usize = 512 << 10;
-/// Otherwise a pause follows. A reader close to a writer takes the cache lines that the writer is about to write, and
-/// its prefetcher the ones after them (seen on an H200: 0.5 us a 4 KiB copy). A ring of 8 MiB fills in 16 ms at 500
+/// Otherwise a pause follows. A reader close to a writer takes the cache lines that the writer is about to write. Its
+/// prefetcher takes the lines after them (seen on an H200: 0.5 us a 4 KiB copy). A ring of 8 MiB fills in 16 ms at 500
 /// MB/s.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -514,7 +514,7 @@ fn follow(
 
 /// The time that processes have to end after the first program.
 const GRACE: Duration = Duration::from_secs(1);
-/// New processes are searched for this often.
+/// Processes that may still attach are searched for this often.
 const SEARCH: Duration = Duration::from_millis(100);
 
 /// Drains the processes that outlive the first program. Without `patience` it drains all of them until they end, otherwise

@@ -1,7 +1,7 @@
 //! Files of a flight recorder: when one is due, and how it is written.
 //!
 //! A separate thread writes each file from a snapshot, which shares the packed pieces with the queue. So neither the rings nor the thread that gathers
-//! events wait for a disk. A file has another name until it is complete. The first failure to write is reported, and the recording goes on.
+//! events wait for a disk. A file has another name until it is complete. The first failure to write is reported, and the recording continues.
 
 use crate::control::messages::{SaveResult, SavedSoFar};
 use crate::kept::{Kept, Pack, plain};

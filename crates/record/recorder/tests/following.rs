@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tape::file::{Item, Reader};
 use tape::session::unwatched;
 
-/// A program: does what its arguments name, then exits with its own status.
+/// A program: follows its arguments, then exits with its own status.
 #[test]
 #[ignore = "a role of the other tests"]
 #[allow(clippy::zombie_processes, reason = "some programs leave their children behind")]
@@ -38,7 +38,7 @@ fn plays_the_program() {
             notes(n, what);
             status.parse().unwrap()
         }
-        // Starts this many others, which each write notes, and waits for them.
+        // Starts this many other programs, each of which writes notes, and waits for them.
         ["family", children, n] => {
             let start = |i: u32| again(&["notes", n, &format!("child {i}"), "0"]).spawn().unwrap();
             let all: Vec<_> = (0..children.parse().unwrap()).map(start).collect();
@@ -401,7 +401,7 @@ fn a_process_that_goes_on_is_recorded_to_the_end_of_the_first_and_no_further() {
 #[test]
 fn who_asks_for_it_gets_all_processes_to_their_ends() {
     let dir = tempfile::tempdir().unwrap();
-    // In parallel, as most of the time is waiting.
+    // In parallel, because most of the time is waiting.
     std::thread::scope(|scope| {
         for (role, last) in [("outlived", "last"), ("outlived by a late one", "late 2")] {
             let dir = &dir;
@@ -653,7 +653,7 @@ fn a_recording_of_a_family_that_is_cut_off_says_so() {
         assert_eq!(o.end.incomplete_because[0], "recording stopped early: the size limit was reached");
         assert_eq!(t.end.as_ref(), Some(&o.end));
         assert!(t.notes.len() < 7 * 400);
-        // Each process's events on it are its first ones.
+        // The tape has the beginning of each process's notes.
         for p in &t.processes {
             let mine = t.notes.iter().zip(&t.writers).filter(|(_, w)| w.0 == p.index).map(|(n, _)| n);
             let numbers = mine.map(|n| n.rsplit_once(' ').unwrap().1.parse::<u32>().unwrap());

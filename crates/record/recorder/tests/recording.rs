@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// The program: does what its arguments name, then exits with its own status.
+/// The program: follows its arguments, then exits with its own status.
 #[test]
 #[ignore = "a role of the other tests"]
 fn plays_the_program() {

@@ -1,6 +1,6 @@
 //! The control socket: other processes read a recorder's state, begin and end pauses, and make a flight recorder save.
 //!
-//! [`folder`] finds the sockets and sets their modes. [`socket`] makes one. [`server`] is the thread that serves peers. [`messages`] has requests and
+//! [`folder`] finds the sockets and checks their folder. [`socket`] makes one. [`server`] is the thread that serves peers. [`messages`] has requests and
 //! answers. [`client`] is the other side. Without a socket the recording continues.
 //!
 //! Invariant: the program does not notice it. The thread begins after the program, and descriptors are closed at the

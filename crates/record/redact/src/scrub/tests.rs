@@ -398,7 +398,7 @@ proptest! {
         prop_assert_eq!(cleaned(&mut s, &chunk).len(), chunk.len());
     }
 
-    /// However the stream is cut and mixed up, lengths and heads stay, and words are kept or lose bits.
+    /// For any stream, cut and mixed in any way, lengths and heads stay, and words are kept or lose bits.
     #[test]
     fn any_stream_in_any_order(
         parts in prop::collection::vec((some_words(), 0u64..4, 0u16..4, 0u32..3, 0usize..4), 0..8)
