@@ -7,7 +7,7 @@
 mod synthetic;
 
 use decode::Recording;
-use decode::walk::{At, Sink, walk};
+use decode::walk::{At, Filter, Sink, walk};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,19 @@ impl Sink for Second {
     }
 }
 
+/// Those of a stream.
+struct OfStream(Filter, u64);
+
+impl Sink for OfStream {
+    fn filter(&self) -> Option<&Filter> {
+        Some(&self.0)
+    }
+
+    fn submission_end(&mut self, _: &At<'_>) {
+        self.1 += 1;
+    }
+}
+
 /// CPU seconds of this process so far.
 fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -75,6 +88,11 @@ fn time(file: &Path) {
         timed(if begins { "a second in the middle" } else { "the same without places" }, begin);
         println!("{} submissions of {}", second.wanted, second.given);
     }
+    let mut rare = OfStream(Filter { stream: Some(synthetic::RARE), ..Filter::default() }, 0);
+    let begin = Instant::now();
+    walk(&r, &mut rare).expect("a recording");
+    timed("one submission of a stream", begin);
+    println!("one of {}", rare.1);
     let begin = Instant::now();
     let submissions = decode::summary(&r).expect("a recording").submissions;
     timed("summary", begin);

@@ -1,20 +1,23 @@
 //! Places in a recording from which it can be read without all that comes before: made once, when it has ended, and stored in the file behind its end.
 //!
-//! A place has what a walk knows there: decoders, channels, names, ranges, and where it is in each thread's chunks. The driver's calls stand in the places
-//! as they came, each since the one before: objects are made from them anew.
+//! A place has what a walk knows there: decoders, channels, names, ranges, and where it is in each thread's chunks. It also has the driver's calls since the
+//! place before, from which the objects are made again, and what was submitted since then ([`Span`]): who wants something else goes on here.
 //!
 //! Invariant: a walk from a place gives what a whole walk gives from there on, or there is no walk from it: the chunks before it must be whole, and one of
 //! another doorbell or recording is not taken.
 
 use crate::merge::{Merge, Position};
 use crate::recording::{Recording, Source};
-use crate::walk::{Places, Start};
+use crate::span::{Gathering, Span};
+use crate::walk::{Filter, Places, Start};
 use pushbuf::snapshot::Snapshot;
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
 use tape::file::{MAX_CHUNK, Packer, unpack};
 
 /// Of what is stored. To be raised where a walk or anything in it has other fields.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 /// The doorbell that stored it.
 const DOORBELL: &str = env!("CARGO_PKG_VERSION");
 
@@ -52,7 +55,10 @@ impl Packed {
 }
 
 struct Place {
+    given: u64,
     newest: u64,
+    /// Since the place before.
+    span: Span,
     position: Packed,
     /// Since the place before.
     calls: Vec<Packed>,
@@ -74,6 +80,8 @@ pub struct Checkpoints {
     next: u64,
     all: Vec<Place>,
     calls: Vec<u8>,
+    /// What was submitted since the last place. The walk's sink gathers it.
+    span: Rc<RefCell<Gathering>>,
     /// Bytes of all calls so far.
     called: usize,
     room: usize,
@@ -84,21 +92,28 @@ impl Checkpoints {
     /// So many submissions between them, or more.
     pub fn of(r: &Recording, apart: u64) -> Checkpoints {
         let room = usize::try_from(r.bytes() / SHARE).unwrap_or(usize::MAX).max(LEAST);
-        let (all, calls, packer) = Default::default();
-        Checkpoints { chunks: r.chunks.len(), apart, next: apart, all, calls, called: 0, room, packer }
+        let (all, calls, span, packer) = Default::default();
+        Checkpoints { chunks: r.chunks.len(), apart, next: apart, all, calls, span, called: 0, room, packer }
+    }
+
+    /// What is to be told of each submission.
+    pub fn gathering(&self) -> Rc<RefCell<Gathering>> {
+        self.span.clone()
     }
 
     /// Keeps every second.
     fn thin_out(&mut self) {
-        let mut calls = Vec::new();
+        let (mut calls, mut span) = (Vec::new(), Span::default());
         let mut kept = Vec::new();
         for (i, mut place) in std::mem::take(&mut self.all).into_iter().enumerate() {
             calls.append(&mut place.calls);
+            span.append(std::mem::take(&mut place.span));
             if i % 2 == 1 {
-                place.calls = std::mem::take(&mut calls);
+                (place.calls, place.span) = (std::mem::take(&mut calls), std::mem::take(&mut span));
                 kept.push(place);
             }
         }
+        self.span.borrow_mut().append(span);
         if !calls.is_empty() {
             // Those of the last one, which goes.
             let mut before: Vec<u8> = calls.iter().filter_map(Packed::unpacked).flatten().collect();
@@ -114,6 +129,8 @@ impl Checkpoints {
         self.all.iter().enumerate().map_while(|(number, place)| {
             let mut out = Vec::new();
             (LAYOUT, DOORBELL.to_owned(), self.chunks, number).save(&mut out);
+            place.given.save(&mut out);
+            place.span.save(&mut out);
             out.extend(place.position.unpacked()?);
             let calls = place.calls.iter().map(Packed::unpacked).collect::<Option<Vec<_>>>()?.concat();
             let state = place.state.unpacked()?;
@@ -161,7 +178,8 @@ impl Places for Checkpoints {
         let calls = std::mem::take(&mut self.calls);
         let calls = if calls.is_empty() { Vec::new() } else { vec![Packed::new(&mut self.packer, calls)] };
         let state = Packed::new(&mut self.packer, known);
-        self.all.push(Place { newest, position, calls, state });
+        let span = self.span.borrow_mut().take();
+        self.all.push(Place { given, newest, span, position, calls, state });
         while self.all.len() > MOST
             || self.all.len() > 1 && self.all.iter().map(Place::bytes).sum::<usize>() > self.room
         {
@@ -173,6 +191,8 @@ impl Places for Checkpoints {
 
 /// What is stored at one place.
 struct Stored {
+    given: u64,
+    span: Span,
     position: Position,
     calls: Vec<u8>,
     state: Vec<u8>,
@@ -187,28 +207,103 @@ impl Stored {
         if (layout, doorbell.as_str(), chunks, of) != (LAYOUT, DOORBELL, r.chunks.len(), number) {
             return None;
         }
+        let (given, span) = Snapshot::load(&mut from)?;
         let position = Position::load(&mut from)?;
         let (calls, state): (usize, usize) = Snapshot::load(&mut from)?;
         let (calls, from) = from.split_at_checked(calls)?;
-        (from.len() == state).then(|| Stored { position, calls: calls.to_vec(), state: from.to_vec() })
+        (from.len() == state).then(|| Stored { given, span, position, calls: calls.to_vec(), state: from.to_vec() })
     }
 }
 
-/// The last place before all submissions from a time stamp on; `None`: there is none that can be taken.
-pub(crate) fn before(r: &Recording, from: u64) -> Option<Start> {
-    if r.is_selected() || r.damage().is_some() {
-        return None;
+/// The parts of a recording that a reader wants, one after the other. Where one cannot be begun, the walk goes on in the one before.
+#[derive(Default)]
+pub(crate) struct Legs<'r> {
+    recording: Option<&'r Recording>,
+    left: VecDeque<Leg>,
+    /// When the leg at hand ends.
+    until: Option<u64>,
+    /// The driver's calls of so many places.
+    calls: Vec<u8>,
+    places: usize,
+}
+
+struct Leg {
+    /// The place where it begins; `None`: the recording does.
+    place: Option<usize>,
+    /// How many submissions have been given when it ends; `None`: it goes to the end of the recording.
+    until: Option<u64>,
+}
+
+/// Those that have the submissions from a time stamp on that a filter lets pass.
+pub(crate) fn legs<'r>(r: &'r Recording, from: Option<u64>, filter: Option<&Filter>) -> Legs<'r> {
+    let filter = filter.filter(|filter| filter.chooses());
+    if from.is_none() && filter.is_none() || r.is_selected() || r.damage().is_some() {
+        return Legs::default();
     }
-    let number = r.checkpoints().take_while(|newest| *newest < from).count().checked_sub(1)?;
-    let mut calls = Vec::new();
-    let mut last = None;
-    for number in 0..=number {
-        let Stored { position, calls: since, state } = Stored::read(r, number)?;
-        calls.extend(since);
-        last = Some((position, state));
+    let left = wanted(r, from.unwrap_or(0), filter).unwrap_or_default();
+    Legs { recording: Some(r), left, ..Legs::default() }
+}
+
+fn wanted(r: &Recording, from: u64, filter: Option<&Filter>) -> Option<VecDeque<Leg>> {
+    let places = r.checkpoints().count();
+    let first = r.checkpoints().take_while(|newest| *newest < from).count();
+    let (mut legs, mut begin, mut given) = (VecDeque::new(), None, 0);
+    // (Of what comes behind the last place nothing is stored.)
+    for number in first..places {
+        let Some(filter) = filter else { break };
+        let stored = Stored::read(r, number)?;
+        if stored.span.may_have(filter) {
+            begin.get_or_insert(number);
+        } else if let Some(begin) = begin.take() {
+            legs.push_back(Leg::new(begin, Some(given)));
+        }
+        given = stored.given;
     }
-    let (position, state) = last?;
+    let last = begin.unwrap_or(if filter.is_some() { places } else { first });
+    legs.push_back(Leg::new(last, None));
     // (A walk over damage finds other things.)
-    let begun: HashMap<Source, usize> = position.begun().collect();
-    (r.are_whole(&begun) && Merge::at(r, &position).is_some()).then_some(Start { position, calls, state })
+    let begun: HashMap<Source, usize> = match legs.back().and_then(|leg| leg.place) {
+        Some(place) => Stored::read(r, place)?.position.begun().collect(),
+        None => return Some(legs),
+    };
+    r.are_whole(&begun).then_some(legs)
+}
+
+impl Leg {
+    /// From the end of span `begin` - 1 on.
+    fn new(begin: usize, until: Option<u64>) -> Leg {
+        Leg { place: begin.checked_sub(1), until }
+    }
+}
+
+impl Legs<'_> {
+    /// Whether the leg at hand ends here, after so many submissions.
+    pub fn ends(&self, given: u64) -> bool {
+        self.until.is_some_and(|until| given >= until)
+    }
+
+    /// Where the next leg begins. `None`: where the walk is.
+    pub fn start(&mut self) -> Option<Start> {
+        let Leg { place, until } = self.left.pop_front()?;
+        self.until = until;
+        let start = self.load(place?);
+        if start.is_none() {
+            (self.left, self.until) = (VecDeque::new(), None);
+        }
+        start
+    }
+
+    fn load(&mut self, place: usize) -> Option<Start> {
+        let r = self.recording?;
+        let mut last = None;
+        for number in self.places..=place {
+            let Stored { position, calls, state, .. } = Stored::read(r, number)?;
+            self.calls.extend(calls);
+            last = Some((position, state));
+        }
+        self.places = place + 1;
+        let (position, state) = last?;
+        Merge::at(r, &position)?;
+        Some(Start { position, calls: self.calls.clone(), state })
+    }
 }

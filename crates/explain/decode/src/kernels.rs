@@ -140,6 +140,10 @@ impl Sink for Tally<'_> {
         self.filter.until(&self.clock)
     }
 
+    fn filter(&self) -> Option<&Filter> {
+        Some(self.filter)
+    }
+
     fn op(&mut self, at: &At<'_>, op: &Op) {
         if let (What::Launch(_), Some(time)) = (&op.what, at.gpu_time()) {
             self.ran(at, &time);

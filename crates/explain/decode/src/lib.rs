@@ -35,6 +35,7 @@ pub mod qmds;
 pub mod ranges;
 mod recording;
 pub mod rows;
+mod span;
 mod state;
 mod stored;
 pub mod streams;

@@ -33,7 +33,7 @@ pub fn unmatched(r: &Recording, filter: &Filter) -> Result<Option<Present>, Insi
         || filter.stream.is_some()
         || filter.range.is_some();
     let clock = rows::clock(r);
-    if filter.between.is_some() {
+    if filter.between.is_some() || r.checkpoints().next().is_some() {
         // (What there is instead is looked for where this finds nothing.)
         let mut look = Look { filter, clock, is_short: true, found: false, present: Present::default() };
         walk(r, &mut look)?;
@@ -56,7 +56,7 @@ const RANGES: usize = 1000;
 struct Look<'f> {
     filter: &'f Filter,
     clock: Clock,
-    /// Only the time that the filter wants is of interest.
+    /// Only what the filter wants is of interest.
     is_short: bool,
     found: bool,
     present: Present,
@@ -73,6 +73,10 @@ impl Sink for Look<'_> {
 
     fn until(&self) -> Option<u64> {
         self.filter.until(&self.clock).filter(|_| self.is_short)
+    }
+
+    fn filter(&self) -> Option<&Filter> {
+        self.is_short.then_some(self.filter)
     }
 
     fn submission(&mut self, at: &At<'_>) {

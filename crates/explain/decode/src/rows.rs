@@ -18,6 +18,7 @@ use schema::objects::{MappingRow, ObjectRow, Objects};
 use schema::operations::{CopyRow, GpuTime, InCall, LaunchRow, Mode, Shape, When};
 use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
 use schema::{Clock, Place};
+use tape::call;
 use tape::event::lack;
 use tape::nvtx::{payload, range_flags};
 
@@ -47,10 +48,15 @@ fn when(at: &At<'_>, clock: &Clock) -> When {
     }
 }
 
+/// The name of a function of CUDA's by its number.
+pub(crate) fn called(function: u32) -> &'static str {
+    u16::try_from(function).ok().and_then(call::function).map_or("unknown", |f| f.name)
+}
+
 /// The call in which it was rung.
 pub fn in_call(at: &At<'_>) -> Option<InCall> {
     let ring = at.submission.ring.filter(|ring| ring.function != 0)?;
-    let name = ring.called().map_or("unknown", |f| f.name);
+    let name = called(ring.function);
     let python = match at.stacks.stack(at.channel.process, ring.python) {
         Found::Stack(stack) => stack.user().map(python::frame),
         Found::None | Found::Lost => None,

@@ -1,5 +1,6 @@
 //! The tally of a recording.
 
+use crate::checkpoints::Checkpoints;
 use crate::complete;
 use crate::gaps::Gaps;
 use crate::inline_writes::Window;
@@ -8,9 +9,10 @@ use crate::merge::missing;
 use crate::processes;
 use crate::ranges::{Range, Texts, watched};
 use crate::recording::{InsightError, Recording, Source};
+use crate::span::Gathering;
 use crate::stored::stored;
 use crate::tally::{Commonest, Sizes};
-use crate::walk::{At, Call, GraphKernel, Outcome, Places, Segment, Sink, walk, walk_to};
+use crate::walk::{At, Call, GraphKernel, Outcome, Segment, Sink, walk, walk_to};
 use pushbuf::decode::Item;
 use pushbuf::ops::{How, Inline, Launch, Op, Purpose, Semaphore, What};
 use schema::Place;
@@ -21,8 +23,9 @@ use schema::summary::{
     Copies, Direction, FirstClock, LaunchShape, Launches, Lost, Page, Pauses, Problems, Program, RecordedBy, Saved,
     Semaphores, Site, SizeCount, Summary, Tap, Transfers, UnknownMethod,
 };
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Instant;
 use tape::event::{PageBody, SiteBody, lack, site_why};
 
@@ -46,10 +49,11 @@ pub(crate) fn summary_until(
     recording: &Recording,
     end: Option<Instant>,
     skip: fn() -> bool,
-    places: &mut impl Places,
+    places: &mut Checkpoints,
 ) -> Result<Option<Summary>, InsightError> {
     let patience = Patience { end, skip: Some(skip), ..Patience::default() };
-    let mut tally = Tally { kernel_times: Counter::of(recording), patience, ..Tally::default() };
+    let gathering = Some(places.gathering());
+    let mut tally = Tally { kernel_times: Counter::of(recording), patience, gathering, ..Tally::default() };
     let outcome = walk_to(recording, &mut tally, places)?;
     Ok((!tally.patience.is_over.get()).then(|| tally.close(recording, outcome)))
 }
@@ -107,6 +111,8 @@ struct Tally {
     /// Where times were asked for.
     kernel_times: Option<Counter>,
     patience: Patience,
+    /// Where places are noted.
+    gathering: Option<Rc<RefCell<Gathering>>>,
 }
 
 /// Where bytes lie, and on which GPU.
@@ -230,6 +236,7 @@ impl Sink for Tally {
             self.handed_over += u64::from(s.handed_over());
         }
         self.recorded += s.word_count() as u64 * 4;
+        self.gather(|gathering| gathering.submission(at));
         self.kernel_times.iter_mut().for_each(|counter| counter.submission(at));
     }
 
@@ -275,12 +282,14 @@ impl Sink for Tally {
     }
 
     fn graph_kernel(&mut self, at: &At<'_>, kernel: &GraphKernel) {
+        self.gather(|gathering| gathering.kernel(kernel.kernel.clone()));
         if let Some(counter) = &mut self.kernel_times {
             counter.graph_kernel(at, kernel);
         }
     }
 
     fn op(&mut self, at: &At<'_>, op: &Op) {
+        self.gather(|gathering| gathering.op(at, op));
         if let Some(counter) = &mut self.kernel_times {
             counter.op(at, op);
         }
@@ -306,6 +315,12 @@ impl Sink for Tally {
 }
 
 impl Tally {
+    fn gather(&self, f: impl FnOnce(&mut Gathering)) {
+        if let Some(gathering) = &self.gathering {
+            f(&mut gathering.borrow_mut());
+        }
+    }
+
     fn semaphore(&mut self, s: &Semaphore) {
         if s.operation.is_acquire() {
             self.semaphores.acquired += 1;

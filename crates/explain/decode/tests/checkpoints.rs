@@ -2,10 +2,11 @@
 
 mod synthetic;
 
-use decode::walk::{At, GraphKernel, Segment, Sink, walk};
+use decode::walk::{At, Filter, GraphKernel, Pattern, Segment, Sink, walk};
 use decode::{Recording, ranges, store_summary_and_places};
 use pushbuf::decode::Item;
 use pushbuf::ops::{Op, What};
+use schema::Clock;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -17,17 +18,22 @@ use tape::{call, nvtx};
 
 const LONG: Duration = Duration::from_secs(600);
 
-/// All that comes with submissions from a time stamp on.
+/// All that comes with submissions from a time stamp on, or with those that a filter lets pass.
+#[derive(Default)]
 struct Rows {
     from: u64,
     begins: bool,
+    filter: Option<(Filter, Clock)>,
+    /// The walk is told of the filter.
+    skips: bool,
     rows: Vec<String>,
     given: u64,
 }
 
 impl Rows {
     fn add(&mut self, at: &At<'_>, row: impl FnOnce() -> String) {
-        if at.submission.tsc >= self.from {
+        let wanted = self.filter.as_ref().is_none_or(|(filter, clock)| filter.wants_at(at, clock));
+        if wanted && at.submission.tsc >= self.from {
             self.rows.push(format!("{} {}", at.number, row()));
         }
     }
@@ -36,6 +42,10 @@ impl Rows {
 impl Sink for Rows {
     fn from(&self) -> Option<u64> {
         self.begins.then_some(self.from)
+    }
+
+    fn filter(&self) -> Option<&Filter> {
+        self.filter.as_ref().filter(|_| self.skips).map(|(filter, _)| filter)
     }
 
     fn submission(&mut self, at: &At<'_>) {
@@ -67,7 +77,7 @@ impl Sink for Rows {
     }
 
     fn range(&mut self, r: &ranges::Range, texts: &ranges::Texts) {
-        if r.ended.is_some_and(|(tsc, _)| tsc >= self.from) {
+        if self.filter.is_none() && r.ended.is_some_and(|(tsc, _)| tsc >= self.from) {
             self.rows.push(format!("{r:?} {}", texts.label(r.key)));
         }
     }
@@ -75,8 +85,11 @@ impl Sink for Rows {
 
 /// Rows from a time stamp on, with what is known at the end, and how many submissions a sink was given.
 fn rows(path: &Path, from: u64, begins: bool) -> (Vec<String>, u64) {
+    rows_of(path, Rows { from, begins, ..Rows::default() })
+}
+
+fn rows_of(path: &Path, mut rows: Rows) -> (Vec<String>, u64) {
     let r = Recording::open(path).unwrap();
-    let mut rows = Rows { from, begins, rows: Vec::new(), given: 0 };
     let out = walk(&r, &mut rows).unwrap();
     let Rows { mut rows, given, .. } = rows;
     rows.extend(out.channels.iter().map(|c| format!("{c:?}")));
@@ -94,7 +107,7 @@ fn rows(path: &Path, from: u64, begins: bool) -> (Vec<String>, u64) {
 /// Time stamps all over a recording.
 fn times(path: &Path, many: u64) -> Vec<u64> {
     let r = Recording::open(path).unwrap();
-    let out = walk(&r, &mut Rows { from: u64::MAX, begins: false, rows: Vec::new(), given: 0 }).unwrap();
+    let out = walk(&r, &mut Rows { from: u64::MAX, ..Rows::default() }).unwrap();
     let (Some(first), Some(last)) = (out.first_ring, out.last_ring) else { return Vec::new() };
     (0..=many).map(|i| first + (last - first) / many * i).chain([0, last, last + 1]).collect()
 }
@@ -200,6 +213,83 @@ fn from_any_place_the_rows_are_those_of_a_whole_walk() {
     println!("{began:?}");
     for name in ["0", "large", "h200-launches.doorbell", "h200-copies.doorbell"] {
         assert!(began.iter().any(|(n, later)| n == name && *later > 3), "{name}: {began:?}");
+    }
+}
+
+/// Ten parts, each with a thread, a channel, a call, a stream, a kernel and a range of its own; and one of the first part's at the end of the seventh.
+fn phases() -> Tape {
+    let mut t = Tape::new();
+    t.context(100);
+    for slot in 0..3 {
+        t.channel(100, slot, 0x5c00_1000 + slot, if slot == 2 { 11 } else { 1 }, 1024);
+    }
+    t.event(100, call::kind::CALLS, 0, &call::CallsBody { layout: call::LAYOUT, pid: 4242 }, &[], &[]);
+    for part in 0..10u64 {
+        for turn in 0..60u32 {
+            let part = if (part, turn) == (7, 59) { 0 } else { part };
+            let tid = 100 + part as i32;
+            t.tsc += 1000;
+            if turn == 0 {
+                let name = format!("_Z2k{part}Pi");
+                let body = call::NameBody { handle: 0xf0 + part, name: name.len() as u32, pad: 0 };
+                t.event(tid, call::kind::NAME, 0, &body, name.as_bytes(), &[]);
+            }
+            let text = format!("part {part}");
+            let id = nvtx::text(text.as_bytes());
+            let body = nvtx::TextBody { id, bytes: text.len() as u32, ..nvtx::TextBody::default() };
+            t.event(tid, nvtx::kind::TEXT, 0, &body, text.as_bytes(), &[]);
+            t.event(tid, nvtx::kind::PUSH, 0, &nvtx::RangeBody { text: id, id: 1, ..Default::default() }, &[], &[]);
+            let (function, stream) = (call::FUNCTIONS[part as usize].number.into(), 0x1000 + part);
+            t.call = RingBody { function, call: turn + 1, kernel: 0xf0 + part, stream, ..RingBody::default() };
+            t.submit(tid, (part % 2) as u32, &[&launch(QMD_AT, [u64::from(turn) + 1, 2, 1])]);
+            t.call = RingBody::default();
+            if part == 3 {
+                t.submit(tid, 2, &[&copy(HOST_AT, DEVICE_AT, 4096)]);
+            }
+            t.event(tid, nvtx::kind::POP, 0, &nvtx::EndBody { domain: 0, id: 1 }, &[], &[]);
+            if turn % 9 == 0 {
+                t.cut(tid);
+            }
+        }
+    }
+    t
+}
+
+#[test]
+fn a_filter_is_given_what_it_lets_pass_and_little_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t");
+    phases().write(&path);
+    let call = |part: usize| Some(call::FUNCTIONS[part].name.to_owned());
+    let named = |text: &str| Some(Pattern::new(text).unwrap());
+    let filters = [
+        (Filter { thread: Some(104), ..Filter::default() }, 300),
+        (Filter { thread: Some(100), ..Filter::default() }, 400),
+        (Filter { call: call(5), ..Filter::default() }, 300),
+        (Filter { stream: Some(0x1009), ..Filter::default() }, 200),
+        (Filter { channel: Some((2, None)), ..Filter::default() }, 300),
+        (Filter { range: named("part [26]$"), ..Filter::default() }, 400),
+        (Filter { kernel: named("k4"), ..Filter::default() }, 300),
+        (Filter { call: call(5), thread: Some(104), ..Filter::default() }, 100),
+        (Filter { thread: Some(1), ..Filter::default() }, 100),
+    ];
+    let clock = decode::rows::clock(&Recording::open(&path).unwrap());
+    let of = |filter: &Filter, skips| {
+        let filter = Some((filter.clone(), clock));
+        rows_of(&path, Rows { filter, skips, ..Rows::default() })
+    };
+    let before: Vec<_> = filters.iter().map(|(filter, _)| of(filter, true)).collect();
+    assert!(before.iter().all(|(_, given)| *given == 660), "without places all of it is read");
+    assert!(store_summary_and_places(&path, LONG, 20).unwrap());
+    for ((filter, most), (right, _)) in filters.iter().zip(before) {
+        let (found, given) = of(filter, true);
+        // (A kernel's name is no property of a submission: rows of others near it are there as well.)
+        if filter.kernel.is_none() {
+            assert!(found == right, "{filter:?}");
+        } else {
+            assert!(right.iter().filter(|row| row.contains("k4")).all(|row| found.contains(row)), "{filter:?}");
+        }
+        assert!(given < *most, "{filter:?}: {given}");
     }
 }
 

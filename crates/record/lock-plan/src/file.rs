@@ -1,4 +1,4 @@
-//! A plan in a file: TOML.
+//! A plan in a TOML file.
 
 use crate::{GUARD, HINT, Plan, Rule, TextError, class_name, number, suits};
 use serde::Deserialize;
@@ -24,16 +24,17 @@ struct RuleText {
     policy: Spanned<String>,
 }
 
-/// What helps against a rule that names no lock.
+/// The hint for a rule that names no lock.
 const NAMED: &str = "name = \"libcuda+0x3f21c0/mutex\" (as `doorbell show --locks` has it) or module = \"libcuda\", and \
                      policy = \"pi\"";
 
-/// The text, for the lines of errors.
+/// The plan's text, to find the lines of errors.
 struct Text<'a>(&'a str);
 
 impl Text<'_> {
     fn line(&self, at: usize) -> usize {
-        // (Up to a position that is not within a character: the parser's own always are.)
+        // (Counts bytes, so that a position inside a character cannot panic. The parser's own positions are never
+        // inside one.)
         self.0.as_bytes().iter().take(at).filter(|b| **b == b'\n').count() + 1
     }
 
@@ -96,7 +97,7 @@ impl Text<'_> {
         let mut c = if of_name == 0 { given } else { of_name };
         let p = self.protocol(&rule.policy, if c == 0 { &[] } else { std::slice::from_ref(&c) })?;
         if c == 0 {
-            // The locks of the module that the policy suits.
+            // Locks in the module of the one class that the policy suits.
             c = [class::MUTEX, class::RWLOCK].into_iter().find(|c| !suits(p, 3 - *c)).unwrap_or(0);
         }
         Ok(Rule { module: module.into(), offset, protocol: p, class: c })
@@ -107,7 +108,7 @@ impl Plan {
     /// Reads a plan's text.
     ///
     /// # Errors
-    /// The line, what is wrong there and what helps.
+    /// A plan that is wrong: the line, what is wrong there, and a hint.
     pub fn parse(text: &str) -> Result<Plan, TextError> {
         let t = Text(text);
         let file: PlanFile = toml::from_str(text).map_err(|e| TextError {

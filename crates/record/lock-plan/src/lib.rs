@@ -1,9 +1,9 @@
 //! Lock plans: which lock of a program follows which protocol.
 //!
-//! A plan comes from the command line (`pi,phase-fair`) or from a TOML file, goes onto the board that the agent reads, and
-//! what came of it is read from the same board.
+//! A plan is read from the command line (`pi,phase-fair`) or from a TOML file. It is written to the board that the
+//! agent reads. The agent's results are read from the same board.
 //!
-//! Invariant: no text makes the parser panic. What cannot be read is an error with its line and a hint.
+//! Invariant: no text makes the parser panic. Text that cannot be read is an error with its line and a hint.
 
 mod file;
 mod names;
@@ -12,12 +12,12 @@ pub mod outcome;
 use std::io;
 use tape::policy::{Board, NAME, Rule as BoardRule, class, protocol};
 
-/// What the board is to say.
+/// The contents of the board.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Protocol of mutexes that no rule names; one of [`protocol`].
     pub mutex: u8,
-    /// The same of rwlocks.
+    /// Protocol of rwlocks that no rule names.
     pub rwlock: u8,
     pub rules: Vec<Rule>,
     /// One real-time mutex around CUDA's launches and copies.
@@ -40,7 +40,7 @@ pub struct Rule {
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The names on the command line.
+    /// The names on the command line are wrong.
     #[error("--lock-policy {list}: {what}")]
     Names { list: String, what: String },
     #[error("{path}: {cause}")]
@@ -81,7 +81,7 @@ fn number(name: &str) -> Option<u8> {
     protocol::NAMES.iter().position(|n| !n.is_empty() && n.eq_ignore_ascii_case(name)).map(|n| n as u8)
 }
 
-/// Whether locks of this class can follow it.
+/// Whether locks of this class can follow the policy.
 fn suits(policy: u8, class: u8) -> bool {
     match policy {
         protocol::TICKET | protocol::PI => class == class::MUTEX,
@@ -95,7 +95,7 @@ fn class_name(class: u8) -> &'static str {
 }
 
 impl Plan {
-    /// Reads what `--lock-policy` was given: names, or the path of a plan (it ends in `.toml` or has a slash in it).
+    /// Reads the value of `--lock-policy`: names, or the path of a plan (it ends in `.toml` or has a slash in it).
     ///
     /// # Errors
     /// A file that cannot be read, or a text that is no plan.

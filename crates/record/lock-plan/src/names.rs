@@ -4,7 +4,7 @@ use crate::{Error, GUARD, Plan, class_name, number, suits};
 use tape::policy::{class, protocol};
 
 impl Plan {
-    /// Reads names with commas between them. Each policy goes to the locks that it suits.
+    /// Reads names with commas between them. Each policy applies to the locks that it suits.
     ///
     /// # Errors
     /// An unknown name, or one that no lock is left for.
@@ -13,7 +13,7 @@ impl Plan {
         let mut plan = Plan { mutex: 0, rwlock: 0, rules: Vec::new(), guard: false };
         let lower = list.to_ascii_lowercase();
         let mut names: Vec<&str> = lower.split(',').map(str::trim).collect();
-        // What is for both takes what the others leave.
+        // A policy for both classes takes the class that the others leave.
         names.sort_by_key(|n| matches!(*n, "boost" | "stock"));
         for name in names {
             if name == GUARD {

@@ -1,4 +1,4 @@
-//! What came of a run, as text, from the board.
+//! The results of a run, from the board, as text.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -20,7 +20,7 @@ pub fn text(b: &Board) -> String {
     }
     for (reason, n) in b.refused.iter().enumerate() {
         let n = n.load(Ordering::Relaxed);
-        // (Those of the process are among the events.)
+        // (Reasons that concern the whole process are among the events.)
         if n == 0 || why::OF_PROCESS.iter().any(|&r| usize::from(r) == reason) {
             continue;
         }

@@ -1,15 +1,15 @@
-//! What is on the tape beside events, on its way from the thread that learns it to the one that writes.
+//! Everything on the tape except events, on its way from the thread that learns it to the thread that writes.
 
 use std::io;
 use tape::file::{Clock, Process, ProcessEnd, Unwatched, Writer};
 
 #[derive(Clone, Debug)]
 pub enum Beside {
-    /// Something that a reader should know.
+    /// A note for readers.
     Note(String),
     Clock(Clock),
     Process(Process),
-    /// It is written after all events that came before it, and also after the recording has stopped: it is small, and names what is missing.
+    /// Written after all events that arrived before it, and even after the recording has stopped: it is small, and lists what is missing.
     ProcessEnd(ProcessEnd),
     Unwatched(Unwatched),
 }

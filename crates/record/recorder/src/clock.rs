@@ -4,18 +4,19 @@ use std::time::Duration;
 use tape::file::Clock;
 
 pub fn tsc() -> u64 {
-    // SAFETY: rdtsc is there on every x86-64.
+    // SAFETY: every x86-64 has rdtsc.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
 fn ns(clock: libc::clockid_t) -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a timespec to write to.
+    // SAFETY: the call writes only this timespec.
     unsafe { libc::clock_gettime(clock, &mut t) };
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// The tightest of a few readings, tsc around the two clocks, and how many ticks lie between its two tsc.
+/// The tightest of a few readings, with the time stamp counter read around the two clocks. Also returns the ticks
+/// between its two counter values.
 fn pair(readings: u32) -> (Clock, u64) {
     let mut best = (Clock::default(), u64::MAX);
     for _ in 0..readings {
@@ -37,12 +38,12 @@ pub fn read(tsc_hz: f64) -> Clock {
     Clock { error_ns: (width as f64 / 2.0 / tsc_hz * 1e9).ceil() as u64, ..clock }
 }
 
-/// Both clocks, about together: to a few hundred nanoseconds, unless we were held up in all readings.
+/// Both clocks at about the same time, to a few hundred nanoseconds, unless this thread was delayed in every reading.
 pub fn near() -> Clock {
     pair(4).0
 }
 
-/// Time stamp counter ticks a second, from 20 ms of CLOCK_MONOTONIC between two tight readings.
+/// Ticks of the time stamp counter per second, from 20 ms of CLOCK_MONOTONIC between two tight readings.
 pub fn tsc_hz() -> f64 {
     let (a, _) = pair(16);
     std::thread::sleep(Duration::from_millis(20));

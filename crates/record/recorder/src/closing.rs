@@ -1,14 +1,16 @@
-//! The end of the recorder's files: none of them goes while a program that was started with the agent may still open it.
+//! The end of the recorder's files. No file is removed while a program that was started with the agent may still open
+//! it.
 
 use crate::{processes, rights};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tape::starts::Starts;
 
-/// A program that was started has so long to load the agent. Its loader does that first of all.
+/// A started program has this much time to load the agent. Its loader does that first.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// What the agents ask before they start a program. To be called when this process has the rights that it keeps.
+/// Publishes what agents check before they start a program. To be called when this process has the rights that it
+/// keeps.
 pub fn open(starts: &Starts) {
     // SAFETY: no arguments.
     starts.user.store(unsafe { libc::geteuid() }, Ordering::Relaxed);
@@ -16,7 +18,7 @@ pub fn open(starts: &Starts) {
     starts.proc.store(processes::own().map_or(0, |(_, device)| device), Ordering::Relaxed);
 }
 
-/// From now on no program is started with the agent. Waits for those that were, and have not loaded it yet.
+/// From now on no program is started with the agent. Waits for programs that were started and have not yet loaded it.
 pub fn close(starts: &Starts) {
     starts.close();
     let begun = Instant::now();
@@ -31,7 +33,7 @@ mod tests {
 
     #[test]
     fn closing_waits_for_a_program_that_is_on_its_way_but_not_for_ever() {
-        // SAFETY: numbers.
+        // SAFETY: zeroed numbers are valid.
         let s: Starts = unsafe { std::mem::zeroed() };
         assert!(s.expect());
         let late = Duration::from_millis(20);
@@ -44,7 +46,7 @@ mod tests {
             close(&s);
         });
         assert!((late..PATIENCE).contains(&begun.elapsed()));
-        // SAFETY: numbers.
+        // SAFETY: zeroed numbers are valid.
         let s: Starts = unsafe { std::mem::zeroed() };
         assert!(s.expect());
         close(&s);

@@ -1,8 +1,10 @@
-//! Driver calls without those of what is gone: memory that was freed, ranges of addresses, mappings, descriptors.
+//! Removes the driver calls of objects that are gone: freed memory, ranges of addresses, mappings, descriptors.
 //!
-//! Which calls belong to what is gone is worked out by simple rules. Whether the rest says the same is not left to them.
+//! Simple rules find the calls of objects that are gone. A check, not these rules, makes sure that the rest means the
+//! same.
 //!
-//! Invariant: the calls that stay give an object graph in which the same things are alive as with all calls. Else all stay.
+//! Invariant: the calls that stay give an object graph with the same live objects as all calls give. Otherwise all calls
+//! stay.
 
 use crate::kept::time_of;
 use rm::abi::Branch;
@@ -20,13 +22,13 @@ struct One<'a> {
     event: Event<'a>,
 }
 
-/// Driver calls of each thread without those of what is gone. `None`: nothing can be left out.
+/// Each thread's driver calls without the calls of objects that are gone. `None`: no call can be left out.
 pub fn compact(driver: &str, branch: &Branch, threads: &BTreeMap<i32, Vec<u8>>) -> Option<BTreeMap<i32, Vec<u8>>> {
     let mut all = Vec::new();
     for (tid, bytes) in threads {
         let (mut rest, mut time) = (&bytes[..], 0);
         while let Some((event, n)) = Event::parse(rest) {
-            // (A thread's events stay in their order.)
+            // (A thread's events keep their order.)
             time = time_of(&event).max(time);
             all.push(One { tid: *tid, time, bytes: &rest[..n], event });
             rest = &rest[n..];
@@ -44,7 +46,7 @@ pub fn compact(driver: &str, branch: &Branch, threads: &BTreeMap<i32, Vec<u8>>) 
     Some(out)
 }
 
-/// What is alive after those calls that stay.
+/// Objects that are alive after the calls that stay.
 fn living(driver: &str, all: &[One<'_>], stays: impl Fn(usize) -> bool) -> Vec<String> {
     let mut graph = ObjectGraph::new();
     if !matches!(driver, "" | "soft") {
@@ -79,26 +81,26 @@ fn living(driver: &str, all: &[One<'_>], stays: impl Fn(usize) -> bool) -> Vec<S
     graph.living()
 }
 
-/// An object, from its making on.
+/// An object, from its creation on.
 #[derive(Default)]
 struct Object {
-    /// Calls that concern it alone.
+    /// Calls that concern only this object.
     calls: Vec<usize>,
     children: Vec<usize>,
-    /// Mappings of it, and descriptors that show it.
+    /// Its mappings, and the descriptors that show it.
     maps: Vec<usize>,
     shown: Vec<usize>,
     is_freed: bool,
-    /// Something else may depend on it.
+    /// Another object may depend on it.
     stays: bool,
 }
 
-/// A descriptor shows an object.
+/// A descriptor that shows an object.
 #[derive(Default)]
 struct Shown {
     call: usize,
     mmaps: Vec<usize>,
-    /// The descriptor was closed, or shows another one.
+    /// The descriptor was closed, or shows another object.
     is_over: bool,
 }
 
@@ -113,7 +115,7 @@ struct File {
     stays: bool,
 }
 
-/// A range of addresses that UVM was asked for.
+/// A range of addresses that was requested from UVM.
 #[derive(Default)]
 struct Range {
     length: u64,
@@ -121,13 +123,13 @@ struct Range {
     is_freed: bool,
 }
 
-/// Who belongs to whom.
+/// Which call belongs to which object, file or range.
 #[derive(Default)]
 struct Scan {
     gone: Vec<bool>,
     objects: Vec<Object>,
     live: HashMap<(u32, u32), usize>,
-    /// Calls that free, with what they name.
+    /// Calls that free objects, and the objects that they name.
     frees: Vec<(usize, usize)>,
     ranges: Vec<Range>,
     range_at: BTreeMap<u64, usize>,
@@ -205,7 +207,7 @@ impl Scan {
     }
 
     fn made(&mut self, i: usize, client: u32, parent: u32, handle: u32, stays: bool) {
-        // (Its free was not seen.)
+        // (An object of this handle may still live, because its free was not seen.)
         self.stays(client, handle);
         let n = self.objects.len();
         if let Some(parent) = self.object(client, parent) {
@@ -305,7 +307,7 @@ impl Scan {
         (base - at < self.ranges.get(*r)?.length).then_some(*r)
     }
 
-    /// Which calls are of what is gone.
+    /// Marks the calls that belong to objects that are gone.
     fn gone(mut self) -> Vec<bool> {
         let gone = &mut self.gone;
         for r in self.ranges.iter().filter(|r| r.is_freed) {
@@ -315,7 +317,7 @@ impl Scan {
         for shown in &self.shown {
             gone[shown.call] = is_over(shown, gone);
         }
-        // Children come after their parents.
+        // Children have higher numbers than their parents.
         let mut is_gone = vec![false; self.objects.len()];
         for (n, o) in self.objects.iter().enumerate().rev() {
             is_gone[n] = o.is_freed

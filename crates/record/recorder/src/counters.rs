@@ -1,7 +1,7 @@
-//! What passes the recorder, counted while somebody looks on (`doorbell top`): submissions, launches, copies, calls, waits for locks.
+//! Counts what passes the recorder for a viewer (`doorbell top`): submissions, launches, copies, calls, waits for locks.
 //!
-//! These are estimates for a person who looks on, made from the heads of events and of methods, without the objects of the driver. What a recording says is
-//! made by `decode`. Nothing is counted while nobody asks.
+//! The counts are estimates from the heads of events and of methods, without the driver's objects. `decode` makes the exact rows of a recording. No event
+//! is counted while no viewer asks.
 
 use pushbuf::encode::{launch_dma, offset, subchannel};
 use pushbuf::header::{Header, Kind};
@@ -12,34 +12,34 @@ use std::time::{Duration, Instant};
 use tape::event::{Head, entry_flags, kind};
 use tape::{call, lock};
 
-/// It is counted for so long after the last question.
+/// Counting continues for this long after the last request.
 const ASKED_WITHIN: Duration = Duration::from_secs(5);
-/// The worst of the last second, in parts.
+/// The maximum of the last second is kept in parts of this length.
 const PART: Duration = Duration::from_millis(100);
 const PARTS: usize = 10;
-/// Threads of which it is remembered how their latest entry goes on, at most.
+/// Maximum number of threads whose unfinished entries are remembered.
 const THREADS: usize = 4096;
 
 /// SEND_SIGNALING_PCAS_B (compute classes before 0xC6C0): bit 1 schedules.
 const SEND_SIGNALING_PCAS_B: u16 = 0x2bc;
 const COPY_LINE_COUNT: u16 = offset::COPY_LINE_LENGTH_IN + 4;
 
-/// Sums since counting began. They rise while somebody asks at least every 5 seconds.
+/// Sums since counting began. They rise while a viewer asks at least every 5 seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
-    /// When they were taken, seconds since the recording began.
+    /// When they were read, in seconds since the recording began.
     pub seconds: f64,
     /// Doorbells.
     pub submissions: u64,
-    /// Launches that the commands have. Of a graph those that start it, not the kernels that they start.
+    /// Launches in the commands. For a graph, the launches that start it, not the kernels that they start.
     pub kernels: u64,
-    /// By copy engines, fills included; bytes without those of fills.
+    /// Copies by copy engines, with fills. The bytes do not include fills.
     pub copies: u64,
     pub copy_bytes: u64,
-    /// CUDA calls that returned, where they are recorded.
+    /// CUDA calls that returned, if calls are recorded.
     pub calls: u64,
-    /// Waits for mutexes and rwlocks, where they are recorded.
+    /// Waits for mutexes and rwlocks, if locks are recorded.
     pub lock_waits: u64,
     pub events: u64,
     pub event_bytes: u64,
@@ -54,7 +54,7 @@ pub struct Counts {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Worst {
-    /// The CUDA call; of a lock its kind and address.
+    /// The CUDA call, or a lock's kind and address.
     pub name: String,
     pub pid: i32,
     pub tid: i32,
@@ -80,10 +80,10 @@ impl Longest {
     }
 }
 
-/// How the words of a thread's latest entry go on.
+/// How the words of a thread's latest entry continue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Words {
-    /// Data words of a sequence that are still to come.
+    /// Data words of a sequence that are still missing.
     skip: usize,
     line_length: u32,
     lines: u32,
@@ -98,7 +98,7 @@ pub struct Counters {
     sums: Counts,
     calls: [Longest; PARTS],
     waits: [Longest; PARTS],
-    /// The part of time that is written to, counted from `begun`.
+    /// The part of time that is being filled, counted from `begun`.
     part: u64,
     words: HashMap<(i32, i32), Words>,
 }
@@ -109,7 +109,7 @@ impl Counters {
         Counters { begun: Instant::now(), asked: None, tsc_hz, sums, calls, waits, part: 0, words }
     }
 
-    /// Events of one thread of the process `pid` pass.
+    /// Counts events of one thread of the process `pid`.
     pub fn pass(&mut self, pid: i32, tid: i32, events: &[u8]) {
         if self.asked.is_none() {
             return;
@@ -117,7 +117,7 @@ impl Counters {
         self.count(pid, tid, events);
     }
 
-    /// The sums. From now on they are made, for some seconds.
+    /// The sums. Counting continues for some seconds from now.
     pub fn asked(&mut self) -> Counts {
         self.asked = Some(Instant::now());
         self.look_at_time();
@@ -142,7 +142,7 @@ impl Counters {
         }
     }
 
-    /// Forgets parts that are older than a second; stops where nobody has asked for long.
+    /// Forgets parts that are older than a second. Stops counting if no viewer has asked for long.
     fn look_at_time(&mut self) {
         let part = (self.begun.elapsed().as_millis() / PART.as_millis()) as u64;
         for old in self.part + 1..=part.min(self.part + PARTS as u64) {
@@ -192,7 +192,7 @@ impl Counters {
                 _ => {}
             }
         }
-        // (Of most threads nothing goes on.)
+        // (Most threads have no unfinished entry.)
         if has_words && (words.skip != before || words.skip != 0) {
             if self.words.len() >= THREADS {
                 self.words.clear();
@@ -202,12 +202,12 @@ impl Counters {
     }
 }
 
-/// Bytes of an ENTRY's body, and where in it the number of its words is.
+/// Bytes of an ENTRY's body, and the offset of its number of words.
 const ENTRY_BODY: usize = size_of::<tape::event::EntryBody>();
 const ENTRY_WORDS: usize = std::mem::offset_of!(tape::event::EntryBody, words);
 
 impl Words {
-    /// Words of one entry, or of a part of it.
+    /// Counts the words of one entry, or of a part of it.
     fn pass(&mut self, data: &[u8], sums: &mut Counts) {
         let n = data.len() / 4;
         let word = |i: usize| word_at(data, i * 4).unwrap_or(0);
@@ -249,7 +249,7 @@ impl Words {
             subchannel::COPY => offset::COPY_LAUNCH_DMA..=COPY_LINE_COUNT,
             _ => return,
         };
-        // Those of one method, or the few that count among the others.
+        // The words of one method, or the few words that count among the others.
         let (first, step) = match kind {
             Kind::Inc | Kind::OldInc if address < *methods.start() => ((*methods.start() - address) / 4, 4),
             Kind::Inc | Kind::OldInc => (0, 4),
@@ -270,7 +270,7 @@ impl Words {
     #[inline]
     fn write(&mut self, subch: u8, address: u16, value: u32, sums: &mut Counts) {
         match (subch, address) {
-            // PCAS_ACTION: those that schedule.
+            // PCAS_ACTION: the actions that schedule.
             (subchannel::COMPUTE, offset::SEND_SIGNALING_PCAS2_B) => {
                 let schedules = matches!(value & 15, 2 | 3 | 9 | 10);
                 sums.kernels += u64::from(schedules && !std::mem::take(&mut self.is_order));
@@ -291,7 +291,7 @@ impl Words {
     }
 }
 
-/// Head and body of the first event, and what follows it.
+/// Head and body of the first event, and the events after it.
 fn next(events: &[u8]) -> Option<(Head, &[u8], &[u8])> {
     let first = u64_at(events, 0);
     let (kind, flags, len) = (first as u16, (first >> 16) as u16, (first >> 32) as u32);
@@ -302,7 +302,7 @@ fn next(events: &[u8]) -> Option<(Head, &[u8], &[u8])> {
     Some((Head { kind, flags, len, tsc: u64_at(event, 8) }, event.get(size_of::<Head>()..)?, later))
 }
 
-/// Ticks that were waited for a mutex or a rwlock, and which; `None` if it was free, or is neither.
+/// Ticks that a thread waited for a mutex or a rwlock, and its address. `None` if the lock was free, or is neither.
 fn lock_wait(head: &Head, body: &[u8]) -> Option<(u64, u64)> {
     use lock::op;
     let op = (head.flags >> 8) as u8;
@@ -412,7 +412,7 @@ mod tests {
         assert!(launches > 0 && copies == 2);
     }
 
-    /// CUDA starts one before a kernel that has to wait for the kernel before it.
+    /// CUDA starts such a QMD before a kernel that must wait for the previous kernel.
     #[test]
     fn a_qmd_without_blocks_is_no_kernel() {
         let mut c = counting();
@@ -432,7 +432,7 @@ mod tests {
     #[test]
     fn a_sequence_that_goes_on_in_the_next_event_is_no_header() {
         let mut c = counting();
-        // Data that look like launches.
+        // Data that looks like launches.
         let data: Vec<u32> = written(|w| (0..200).for_each(|_| w.launch(subchannel::COMPUTE, 0x2000).unwrap()));
         let words = written(|w| w.non_inc(subchannel::COMPUTE, 0x1b4, &data).unwrap());
         let (first, second) = words.split_at(50);

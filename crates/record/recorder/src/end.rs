@@ -1,6 +1,6 @@
-//! What the tape says at the end: of each image, and of the whole recording. Whether everything is on it, and if not, why.
+//! The ends on the tape, of each image and of the whole recording: whether the tape has everything, and if not, why.
 //!
-//! Invariant: a recording is complete only if nothing is known that was, or may have been, missed.
+//! Invariant: a recording is complete only if no event is known that was, or may have been, missed.
 
 use crate::image::Image;
 use crate::region::Region;
@@ -12,17 +12,17 @@ use tape::file::{End, EndChannel, KernelEnds, ProcessEnd, Unwatched};
 use tape::python::state;
 use tape::region::{self, Slot};
 
-/// Names of programs in one reason, at most.
+/// Maximum number of programs' names in one reason.
 const NAMES: usize = 5;
 
-/// Why the loader of a program that can load the agent does not.
+/// Why a program's loader did not load the agent although it could.
 const LOST_RIGHTS: &str =
     "it may not open the recorder's memory: dropped capabilities, another namespace, a limit of open files";
 
-/// Why a call has no Python frames begins so.
+/// The beginning of a reason why calls have no Python frames.
 const NO_FRAMES: &str = "no Python frames";
 
-/// Why an image has none, if its interpreter was refused.
+/// Why an image has no Python frames, if its interpreter was refused.
 fn refused_python(region: &Region) -> Option<String> {
     let found = region.control().python.load(Ordering::Relaxed);
     let why = state::TEXT.get(found as usize).filter(|_| !matches!(found, state::NONE | state::READ))?;
@@ -34,45 +34,45 @@ fn refused_python(region: &Region) -> Option<String> {
 pub enum Ending {
     /// The status, as `wait` gives it.
     Status(i32),
-    /// It ended, and its status is not known.
+    /// It ended with an unknown status.
     Unknown,
-    /// The process executed another program: a new image of it follows.
+    /// The process executed another program. A new image follows.
     Exec,
     /// The process still runs when the recording ends.
     StillRunning,
-    /// It goes on, and so does its recording: the newest part is saved.
+    /// The process and its recording continue, and the newest part is saved.
     GoesOn,
 }
 
-/// How a process is that has not ended.
+/// The state of a process that has not ended.
 const STILL_RUNNING: &str = "still running";
 
-/// Reasons that are told apart, at most.
+/// Maximum number of different reasons.
 const REASONS: usize = 256;
 
-/// What all images come to.
+/// The sum of all images.
 #[derive(Clone, Default)]
 pub struct Totals {
     ends: End,
-    /// Reasons of images, with how many have each.
+    /// Reasons of images, with the number of images for each.
     because: Vec<(String, u32)>,
-    /// What came when there were as many as are told apart.
+    /// Reasons that arrived after the maximum was reached.
     other_reasons: u64,
     images: u32,
     pub turned_away: u32,
     pub refused: u32,
     pub started: u32,
-    /// Programs that were to load the agent and did not.
+    /// Programs that should have loaded the agent and did not.
     pub silent: u32,
     pub unwatched: Vec<Unwatched>,
     pub unwatched_lost: u64,
-    /// Processes that still ran when the recording ended, and of which nothing was recorded.
+    /// Processes that still ran when the recording ended and were not recorded.
     pub left: u32,
-    /// Regions could not be made: why.
+    /// Why regions could not be made.
     pub no_region: Option<String>,
-    /// Python's frames were asked for.
+    /// Python frames were requested.
     pub wants_python: bool,
-    /// They were read in some image.
+    /// Python frames were read in some image.
     has_python: bool,
 }
 
@@ -99,14 +99,15 @@ impl Totals {
             let many = self.because.len();
             match self.because.iter_mut().find(|(r, _)| *r == reason) {
                 Some((_, n)) => *n += 1,
-                // (Each may have a number of its own: thousands of processes that end in a day would fill memory.)
+                // (Each reason may contain a different number, so thousands of processes that end in a day would fill
+                // memory.)
                 None if many >= REASONS => self.other_reasons += 1,
                 None => self.because.push((reason, 1)),
             }
         }
     }
 
-    /// For a part that is saved while the program goes on.
+    /// The end of a part that is saved while the program continues.
     pub fn so_far(self, pid: i32) -> End {
         let because = self.because.into_iter();
         let because: Vec<String> = because
@@ -159,7 +160,7 @@ impl Totals {
             because.push(if n == 1 { reason } else { format!("{reason} (in {})", processes(n)) });
         }
         because.extend(others(self.other_reasons));
-        // (The first one was told of above.)
+        // (The first one was reported above.)
         let silent = if self.started == 0 { self.silent.saturating_sub(1) } else { self.silent };
         if silent > 0 {
             because.push(format!(
@@ -191,7 +192,7 @@ fn processes(n: u32) -> String {
     if n == 1 { "1 process".into() } else { format!("{n} processes") }
 }
 
-/// Why a recording is not complete where programs were not watched.
+/// Why a recording is not complete if programs were not watched.
 fn unwatched(all: &[Unwatched], lost: u64) -> Option<String> {
     if all.is_empty() && lost == 0 {
         return None;
@@ -214,7 +215,7 @@ pub fn of_image(image: &Image, ending: &Ending, stopped: Option<&str>) -> Proces
     let c = image.region.control();
     let gaps = image.gaps();
     let live = || image.region.slots().iter().filter(|s| s.state.load(Ordering::Acquire) == 1);
-    // (Saturating: the program may have written anything over its counters.)
+    // (Saturating: the program may have overwritten its counters.)
     let sum = |of: fn(&Slot) -> &AtomicU64| live().fold(0u64, |n, s| n.saturating_add(of(s).load(Ordering::Relaxed)));
     let (trapped, rings) = (sum(|s| &s.trapped_total), sum(|s| &s.rings_total));
     let channels = image.region.slots().iter().enumerate().filter(|(_, s)| s.state.load(Ordering::Acquire) == 1);
@@ -246,7 +247,7 @@ pub fn of_image(image: &Image, ending: &Ending, stopped: Option<&str>) -> Proces
         trouble: trouble(&image.region).map(|t| t.1.to_owned()).chain(refused_python(&image.region)).collect(),
         python: c.python.load(Ordering::Relaxed),
         kernel_ends: (c.locks & region::locks::GPU_TIMES != 0).then(|| kernel_ends(image)),
-        // (Of one that goes on some doorbells may be on their way.)
+        // (While the image continues, some doorbells may still be in the rings.)
         channels: match ending {
             Ending::GoesOn => Vec::new(),
             _ => channels.map(|(i, s)| end_channel(&image.region, i, s)).collect(),
@@ -271,7 +272,7 @@ fn kernel_ends(image: &Image) -> KernelEnds {
     }
 }
 
-/// Why not everything that the image did is on the tape.
+/// Why the tape does not have everything that the image did.
 fn reasons(image: &Image, ending: &Ending, stopped: Option<&str>, ringless: u64) -> Vec<String> {
     let mut out = Vec::new();
     let c = image.region.control();
@@ -342,7 +343,7 @@ fn end_channel(region: &Region, i: usize, s: &Slot) -> EndChannel {
     }
 }
 
-/// What the agent had trouble with, and whether events are missing because of it.
+/// The agent's troubles, and whether each one lost events.
 fn trouble(region: &Region) -> impl Iterator<Item = (bool, &'static str)> {
     let bits = region.control().trouble.load(Ordering::Relaxed);
     let known = [

@@ -1,7 +1,7 @@
-//! Ends of kernels, taken out of the slots into which the GPU writes them ([`tape::stamp`]).
+//! Takes the ends of kernels out of the slots into which the GPU writes them ([`tape::stamp`]).
 //!
 //! Kernels of several streams end in any order, so each slot is read until its end has arrived. Slots below the oldest awaited one are free again. An end
-//! that does not arrive while many others do is given up: its channel may be gone.
+//! that does not arrive while many others do is given up, because its channel may be gone.
 
 use crate::memory::Mapping;
 use std::collections::VecDeque;
@@ -10,27 +10,27 @@ use tape::event::{Head, bytes_of};
 use tape::region::Control;
 use tape::stamp::{End, EndsBody, SLOTS, Slot, kind, payload};
 
-/// So many younger numbers may be taken before one is given up.
+/// An end is given up when this many younger numbers are in use.
 const PATIENCE: u64 = SLOTS / 2;
-/// Ends of one event, at most.
+/// Maximum number of ends in one event.
 const AT_ONCE: usize = 4096;
 
 #[derive(Default)]
 pub struct Ends {
-    /// The slots; mapped when the first kernel was stamped.
+    /// The slots, mapped when the first kernel was stamped.
     mapping: Option<Mapping>,
-    /// Below this number all ends are on the tape, or were given up.
+    /// Below this number all ends are on the tape or given up.
     settled: u64,
-    /// Which of the numbers from there on have come.
+    /// Which ends have arrived, from that number on.
     come: VecDeque<bool>,
     pub taken: u64,
     pub given_up: u64,
 }
 
 impl Ends {
-    /// Takes the ends that have arrived since, as events. `map` maps the slots.
+    /// Takes the ends that have arrived since the last call, as events. `map` maps the slots.
     pub fn take(&mut self, c: &Control, map: impl FnOnce() -> std::io::Result<Mapping>) -> Vec<u8> {
-        // (Whatever the program writes over its counter: no more than there are slots.)
+        // (The program may overwrite its counter. The number of slots bounds it.)
         let stamped = c.stamped.load(Ordering::Acquire).clamp(self.settled, self.settled + SLOTS);
         if stamped == self.settled {
             return Vec::new();
@@ -43,9 +43,9 @@ impl Ends {
         let mut ends = Vec::new();
         for (i, come) in self.come.iter_mut().enumerate().filter(|(_, come)| !**come) {
             let number = self.settled + i as u64;
-            // SAFETY: the mapping holds SLOTS of them; atomics only.
+            // SAFETY: the mapping holds SLOTS slots, which are atomics only.
             let slot = unsafe { &*mapping.at().cast::<Slot>().add((number % SLOTS) as usize) };
-            // ORDERING: Acquire: the GPU writes the 16 bytes of a slot in one piece.
+            // ORDERING: Acquire. The GPU writes the 16 bytes of a slot in one piece.
             if slot.payload.load(Ordering::Acquire) != payload(number) {
                 continue;
             }
@@ -62,7 +62,7 @@ impl Ends {
         self.events(&ends)
     }
 
-    /// The ends of all kernels below this number are on the tape, or were given up.
+    /// Whether the ends of all kernels below this number are on the tape or given up.
     pub fn is_settled(&self, number: u64) -> bool {
         self.settled >= number
     }
@@ -98,7 +98,7 @@ impl Ends {
 mod tests {
     use super::*;
 
-    /// Slots are used again: what is left of the kernel before in a slot is not taken for the end of the next.
+    /// Slots are used again: an old kernel's end that is still in a slot is not taken for the next kernel's end.
     #[test]
     fn a_slot_that_is_used_again_gives_the_end_of_its_latest_kernel() {
         let bytes = SLOTS as usize * size_of::<Slot>();
@@ -110,7 +110,7 @@ mod tests {
         let mut ends = Ends::default();
         let mut take = |ends: &mut Ends| ends.take(&c, || Ok(ours.take().unwrap())).len();
         let end = |number: u64, ns: u64| {
-            // SAFETY: the mapping holds SLOTS of them.
+            // SAFETY: the mapping holds SLOTS slots.
             let slot = unsafe { &*theirs.at().cast::<Slot>().add((number % SLOTS) as usize) };
             slot.ns.store(ns, Ordering::Relaxed);
             slot.payload.store(payload(number), Ordering::Release);
@@ -118,7 +118,7 @@ mod tests {
         for number in 0..3 * SLOTS {
             c.stamped.store(number + 1, Ordering::Relaxed);
             if number % (SLOTS / 4) == 0 {
-                // Its end has not come: the slot has what was before in it, also an end that came late.
+                // Its end has not arrived: the slot still has the previous kernel's end, even one that arrived late.
                 assert_eq!(take(&mut ends), if number == 0 { 0 } else { take_of(SLOTS / 4) });
                 if number >= SLOTS {
                     end(number - SLOTS, 1);
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!((ends.taken, ends.given_up), (3 * SLOTS, 0));
     }
 
-    /// Bytes of the events of so many ends.
+    /// Bytes of the events for this many ends.
     fn take_of(ends: u64) -> usize {
         let ends = ends as usize;
         ends.div_ceil(AT_ONCE) * (size_of::<Head>() + size_of::<EndsBody>()) + ends * size_of::<End>()
@@ -148,7 +148,7 @@ mod tests {
         let stamped = PATIENCE + 2;
         c.stamped.store(stamped, Ordering::Relaxed);
         for number in 2..stamped {
-            // SAFETY: the mapping holds SLOTS of them, all zero.
+            // SAFETY: the mapping holds SLOTS slots, all zero.
             let slot = unsafe { &*theirs.at().cast::<Slot>().add(number as usize) };
             slot.ns.store(number, Ordering::Relaxed);
             slot.payload.store(payload(number), Ordering::Release);

@@ -1,10 +1,10 @@
 //! Page faults of the program's threads, as events for the tape.
 //!
-//! Three events of the kernel's on each CPU (perf_event_open(2)): a fault begins, and it ended with or without a wait for a
-//! disk. Both ends of a fault make its time, which is measured, not guessed. A fault that ends in a signal has no end
-//! and is left out: so are the agent's own traps of doorbells.
+//! Three kernel events on each CPU (perf_event_open(2)): a fault begins, and it ended with or without a wait for a disk. A
+//! fault's time is measured from both ends, not guessed. A fault that ends in a signal has no end and is left out. So are
+//! the agent's own traps of doorbells.
 //!
-//! The buffers are not those of context switches: a program that touches much new memory may fill them.
+//! The buffers are separate from those of context switches: a program that touches much new memory may fill them.
 
 use crate::clock;
 use crate::perf::{self, Buffer, Refused};
@@ -16,18 +16,18 @@ use sys::bindings as abi;
 use tape::event::bytes_of;
 use tape::fault::{Fault, FaultsBody, MAJOR, MOST, kind};
 
-/// Bytes of a buffer: 10 ms of 1.6 million faults a second, or as much of it as all CPUs get where locked memory is counted.
+/// Bytes of a buffer: 10 ms of 1.6 million faults a second. Where locked memory is limited, as much of that as all CPUs get.
 const BUFFER: usize = 1 << 20;
 const SMALLEST: usize = 32 << 10;
 /// Bytes of all buffers together.
 const ALL: usize = 64 << 20;
-/// The longest record: one does not fit where fewer bytes are free.
+/// The longest record. It does not fit if fewer bytes are free.
 const LONGEST: usize = 48;
-/// Files of the recorder's beside those of the CPUs, until it may have more.
+/// The recorder's files in addition to those of the CPUs, until it may have more.
 const FILES: u64 = 128;
-/// Events on each CPU, with that of context switches.
+/// Events on each CPU, together with the event of context switches.
 const EVENTS: u64 = 4;
-/// Threads in a fault: a fault that ends in a signal leaves one behind.
+/// Maximum number of threads in a fault: a fault that ends in a signal leaves one here.
 const IN_FAULT: usize = 1 << 16;
 
 /// One record.
@@ -43,7 +43,7 @@ pub enum Record {
         tid: i32,
         major: bool,
     },
-    /// So many, or an unknown number if it is 0.
+    /// This many records, or an unknown number if it is 0.
     Lost {
         time: u64,
         records: u64,
@@ -67,7 +67,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// The record at the start of `b`, `None` if it is of no interest, and its length. Outer `None`: no record.
+    /// The record at the start of `b` (`None` if it is of no interest) and its length. Outer `None`: no record.
     fn parse(&self, b: &[u8]) -> Option<(Option<Record>, usize)> {
         let u32_at = |i: usize| b.get(i..i + 4).and_then(|b| b.try_into().ok()).map(u32::from_ne_bytes);
         let u64_at = |i: usize| b.get(i..i + 8).and_then(|b| b.try_into().ok()).map(u64::from_ne_bytes);
@@ -88,7 +88,7 @@ impl Numbers {
                     _ => None,
                 }
             }
-            // Behind it the same three: _TID, _TIME, _IDENTIFIER.
+            // The same three follow: _TID, _TIME, _IDENTIFIER.
             abi::PERF_RECORD_LOST if len >= 48 => Some(Record::Lost { time: u64_at(32)?, records: u64_at(16)? }),
             _ => None,
         };
@@ -107,7 +107,7 @@ impl Cpu {
         let open = |config| {
             let mut a = perf::attribute(config);
             a.sample_type = (abi::PERF_SAMPLE_IDENTIFIER | abi::PERF_SAMPLE_TID | abi::PERF_SAMPLE_TIME).into();
-            // Each of them: with this period the kernel leaves none out.
+            // Every event: with this period the kernel leaves none out.
             a.__bindgen_anon_1.sample_period = 1;
             perf::event(a, cpu, whole_machine)
         };
@@ -116,11 +116,11 @@ impl Cpu {
         let numbers = Numbers { begins: number(&begins)?, minor: number(&minor)?, major: number(&major)? };
         let buffer = Buffer::map(begins, bytes)?;
         if buffer.bytes() < bytes {
-            // The next CPU would get none.
+            // The next CPU would get no buffer.
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         for other in [&minor, &major] {
-            // SAFETY: two events of ours on the same CPU.
+            // SAFETY: two events of this recorder on the same CPU.
             if unsafe { sys::ioctls::SET_OUTPUT(other.as_raw_fd(), buffer.event().as_raw_fd()) } != 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -132,7 +132,7 @@ impl Cpu {
         let numbers = self.numbers;
         let room = self.buffer.bytes();
         self.buffer.take(|mut bytes| {
-            // The kernel writes that it lost some before the next record that fits, which may never come.
+            // The kernel reports lost records before the next record that fits, which may never arrive.
             let is_full = bytes.len() + LONGEST > room;
             let mut last = 0;
             while let Some((record, len)) = numbers.parse(bytes) {
@@ -159,17 +159,17 @@ fn number(event: &OwnedFd) -> io::Result<u64> {
 /// The buffers of all CPUs.
 pub struct Faults {
     cpus: Vec<Cpu>,
-    /// All of them were open, CLOCK_MONOTONIC, ns.
+    /// When all buffers were open, CLOCK_MONOTONIC, ns.
     since: u64,
-    /// Faults in system calls are seen as well.
+    /// Faults in system calls are seen, too.
     pub in_the_kernel: bool,
-    /// Records that are too young for the last batch.
+    /// Records that were too young for the last batch.
     waiting: Vec<Record>,
-    /// Threads that are in a fault since then.
+    /// Threads in a fault, and since when.
     begun: HashMap<i32, u64>,
 }
 
-/// A page fault that is over; CLOCK_MONOTONIC, ns.
+/// A page fault that has ended; CLOCK_MONOTONIC, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Over {
     pub pid: i32,
@@ -180,7 +180,7 @@ pub struct Over {
 }
 
 impl Faults {
-    /// Opens them, to be called before the program starts.
+    /// Opens the buffers. To be called before the program starts.
     pub fn open() -> Result<Faults, String> {
         room()?;
         let of_size = |whole_machine, bytes: usize| {
@@ -201,7 +201,7 @@ impl Faults {
         Ok(Faults { cpus, since, in_the_kernel, waiting: Vec::new(), begun: HashMap::new() })
     }
 
-    /// Has the kernel write records from now on, or none.
+    /// Switches the kernel's records on or off.
     pub fn watch(&mut self, on: bool) {
         for cpu in &self.cpus {
             perf::enable(cpu.buffer.event(), on);
@@ -214,7 +214,7 @@ impl Faults {
         }
     }
 
-    /// Takes what is older than `old`: each fault that was over by then. How many records were lost, if some were.
+    /// Takes records older than `old`: each fault that had ended by then. Returns the number of lost records, if any.
     pub fn take(&mut self, old: u64, mut f: impl FnMut(Over)) -> Option<u64> {
         let mut records = std::mem::take(&mut self.waiting);
         let since = self.since;
@@ -229,7 +229,7 @@ impl Faults {
     }
 
     fn pair(&mut self, mut records: Vec<Record>, old: u64, f: &mut impl FnMut(Over)) -> Option<u64> {
-        // (Stable: both ends of one may have one time, and were written in their order.)
+        // (Stable: both ends of a fault may have the same time, and were written in their order.)
         records.sort_by_key(Record::time);
         let n = records.partition_point(|r| r.time() < old);
         self.waiting = records.split_off(n);
@@ -247,7 +247,7 @@ impl Faults {
                         f(Over { pid, tid, from, to: time, major });
                     }
                 }
-                // An end without its begin would be put to an older one.
+                // An end whose begin was lost would be paired with an older begin.
                 Record::Lost { records, .. } => {
                     lost = Some(lost.unwrap_or(0u64).saturating_add(records));
                     self.begun.clear();
@@ -258,10 +258,10 @@ impl Faults {
     }
 }
 
-/// There are as many files as it takes.
+/// Checks that this process may open enough files.
 fn room() -> Result<(), String> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: writes the struct; asks only.
+    // SAFETY: the calls write only the struct.
     let (r, n) =
         unsafe { (libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit), libc::sysconf(libc::_SC_NPROCESSORS_CONF)) };
     let needed = EVENTS * n.clamp(1, 4096) as u64 + FILES;
@@ -287,7 +287,7 @@ struct Row {
 pub struct Rows(Vec<Row>);
 
 impl Rows {
-    /// A fault from then to then, ticks.
+    /// Adds a fault between two times, in ticks.
     pub fn add(&mut self, tid: i32, major: bool, from: u64, to: u64) {
         let short = |ticks: u64| u32::try_from(ticks).unwrap_or(u32::MAX);
         let fits = |r: &&mut Row| {
@@ -297,7 +297,7 @@ impl Rows {
                 && u32::try_from(from - r.to).is_ok()
         };
         let ticks = short(to.saturating_sub(from));
-        // (The latest: an older one of the thread's is full, or was of the other kind.)
+        // (The latest row: an older row of the thread is full, or of the other kind.)
         let row = self.0.iter_mut().rev().find(|r| r.tid == tid);
         match row.filter(fits) {
             Some(r) => {
@@ -311,7 +311,7 @@ impl Rows {
         }
     }
 
-    /// Writes them in the order of their begins.
+    /// Writes the rows in the order of their begins.
     pub fn write(&mut self, mut add: impl FnMut(u16, u16, u64, &FaultsBody, &[u8])) {
         self.0.sort_by_key(|r| r.from);
         for r in self.0.drain(..) {
@@ -370,7 +370,7 @@ mod tests {
         let begins = |time, tid| Record::Begins { time, tid };
         let ended = |time, tid, major| Record::Ended { time, pid: 5, tid, major };
         let mut over = Vec::new();
-        // Thread 7's ends on another CPU; 8's ends in a signal, and it begins anew.
+        // Thread 7's fault ends on another CPU. Thread 8's ends in a signal, and it begins again.
         let records = vec![
             ended(50, 7, true),
             begins(10, 7),
@@ -387,7 +387,7 @@ mod tests {
         let waiting = std::mem::take(&mut f.waiting);
         assert_eq!(f.pair(waiting, 200, &mut |o| over.push(o)), None);
         assert_eq!(over, [one(7, 90, 120, false)]);
-        // What was begun before a loss is not known to have gone on.
+        // Whether a fault that began before a loss went on is unknown.
         let lost = vec![begins(300, 7), Record::Lost { time: 310, records: 3 }, ended(320, 7, false)];
         assert_eq!(f.pair(lost, 400, &mut |o| panic!("{o:?}")), Some(3));
     }
@@ -425,13 +425,13 @@ mod tests {
         // SAFETY: no arguments.
         let me = unsafe { libc::gettid() };
         const PAGES: usize = 500;
-        // SAFETY: fresh memory of our own, touched within its bounds, then given back.
+        // SAFETY: fresh memory of this test, touched within its bounds, then given back.
         unsafe {
             let rights = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             let memory = libc::mmap(std::ptr::null_mut(), PAGES << 12, rights, flags, -1, 0);
             assert_ne!(memory, libc::MAP_FAILED);
-            // A page at a time, not huge ones.
+            // Single pages, not huge ones.
             libc::madvise(memory, PAGES << 12, libc::MADV_NOHUGEPAGE);
             (0..PAGES).for_each(|i| memory.cast::<u8>().add(i << 12).write_volatile(1));
             libc::munmap(memory, PAGES << 12);

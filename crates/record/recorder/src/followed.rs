@@ -1,7 +1,8 @@
-//! All processes of a recording: gives each that asks a region, drains them all in one round, and closes each as it ends.
+//! All processes of a recording: gives a region to each that asks, drains them all in one round, and closes each as it
+//! ends.
 //!
-//! Invariant: a region is freed only when its process has ended or will write no more, and everything that it holds was
-//! taken before.
+//! Invariant: a region is freed only when its process has ended or will write no more, and all its events have been
+//! taken.
 
 use crate::control::messages::SavedSoFar;
 use crate::end::{self, Ending, Totals};
@@ -25,11 +26,11 @@ use tape::region::capture;
 use tape::session::{Noted, REGIONS, environment, paused, state, unwatched};
 use tape::stamp;
 
-/// A ring is looked for a dead owner so often; more often while threads come and go faster than that.
+/// Rings are searched for dead owners this often, and more often while threads are created and end faster.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOK_SHORT: Duration = Duration::from_millis(2);
 const LOOK_LONG: Duration = Duration::from_millis(500);
-/// Rings of a process beyond which it is short of them.
+/// A process with more rings than this counts as short of them.
 const MANY_RINGS: usize = tape::rings::SMALL / 4;
 
 pub struct Followed<'a> {
@@ -38,62 +39,62 @@ pub struct Followed<'a> {
     options: Options,
     /// Regions that are in memory ahead of use, by their entry.
     ready: Vec<Option<Region>>,
-    /// Entries whose region a process has, as far as that was seen.
+    /// Entries whose region a process is known to have.
     taken: Vec<bool>,
     /// [`tape::session::Session::calls`] when entries were last looked at.
     claims: u32,
-    /// Processes that have claimed one and have not written yet.
+    /// Processes that have claimed a region and have not yet written.
     claimed: Vec<Claimed>,
     images: Vec<Image>,
-    /// Index of the latest image of each process, and how many it had before.
+    /// The index of each process's latest image, and the number of its earlier images.
     latest: HashMap<i32, (u32, u32)>,
     next: u32,
     switches: Option<Switches>,
-    /// Where ends of kernels are recorded.
+    /// The GPUs' clocks, if ends of kernels are recorded.
     clocks: Option<GpuClocks>,
     totals: Totals,
     /// The first program.
     first: i32,
-    /// Who has begun or ended pauses for all processes: one of [`pause_by`].
+    /// What began or ended pauses for all processes: one of [`pause_by`].
     said_by: Option<u32>,
-    /// Programs that could not be followed: how often each, and why.
+    /// Programs that could not be followed: why, and how often.
     unwatched: HashMap<(String, &'static str), u64>,
     /// [`tape::session::Session::calls`] as last seen.
     calls: u32,
     looked: Instant,
     freed: usize,
-    /// When the round at hand began: what was published before comes with it.
+    /// When the present round began. Events published before that are taken in it.
     round: u64,
     flight: Option<Flight>,
-    /// A new part is to begin.
+    /// Set when a new part is to begin.
     cut: Option<Arc<AtomicBool>>,
 }
 
-/// Where only the newest part is kept, and saved when something happens.
+/// A flight recorder: only the newest part is kept, and saved when something happens.
 struct Flight {
     shared: Arc<Shared>,
     triggers: Triggers,
     looked: Instant,
-    /// Calls that have not returned and were told of: thread, and when it began.
+    /// Calls in progress that were already reported: thread, and when the call began.
     told: HashSet<(i32, u64)>,
     waits: Option<Waits>,
 }
 
-/// A file that waits for the ends of the kernels that were launched when it was due.
+/// A file that waits until all kernels have ended that were launched before it was due.
 struct Waits {
     due: Due,
     since: Instant,
-    /// How many kernels of each image there were.
+    /// The number of kernels of each image at that time.
     stamped: Vec<(u32, u64)>,
 }
 
-/// A file waits no longer for ends of kernels.
+/// The maximum time that a file waits for ends of kernels.
 const ENDS_WITHIN: Duration = Duration::from_millis(50);
 
-/// Calls that have not returned are looked at so often.
+/// Calls in progress are looked at this often.
 const LOOK_AT_CALLS: Duration = Duration::from_millis(20);
 
-/// What goes onto the tape.
+/// Choices about the contents of the tape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     pub no_args: bool,
@@ -136,7 +137,7 @@ impl<'a> Followed<'a> {
         }
     }
 
-    /// The recording is in parts: a new one begins at the next round when this says so.
+    /// The recording is in parts: a new one begins in the round after `due` is set.
     pub fn cuts(&mut self, due: Arc<AtomicBool>) {
         self.cut = Some(due);
     }
@@ -146,10 +147,10 @@ impl<'a> Followed<'a> {
         self.flight = Some(Flight { shared, triggers, looked: Instant::now(), told: HashSet::new(), waits: None });
     }
 
-    /// Somebody wants the newest part in a file: the number of the request.
+    /// Requests a file of the newest part. Returns the number of the request.
     ///
     /// # Errors
-    /// Why there will be none, in words.
+    /// Why there will be no file, as text.
     pub fn save(&mut self, reason: &str, what: &str) -> Result<u64, String> {
         let Some(flight) = &self.flight else {
             let why = if self.cut.is_some() { "is in parts" } else { "keeps everything" };
@@ -160,12 +161,12 @@ impl<'a> Followed<'a> {
         })
     }
 
-    /// What a flight recorder has saved so far.
+    /// The files that a flight recorder has saved so far.
     pub fn saved(&self) -> Option<SavedSoFar> {
         self.flight.as_ref().map(|flight| flight.shared.so_far())
     }
 
-    /// Hands what is due to the thread that writes.
+    /// Hands requests that are due to the thread that writes.
     fn save_what_is_due(&mut self) {
         let Some(flight) = &mut self.flight else { return };
         if flight.looked.elapsed() > LOOK_AT_CALLS && flight.triggers.has_calls() {
@@ -201,12 +202,12 @@ impl<'a> Followed<'a> {
         }
     }
 
-    /// A file that still waits for kernels.
+    /// Takes the file that still waits for kernels, and returns its reason.
     pub fn waiting(&mut self) -> Option<Why> {
         self.flight.as_mut()?.waits.take().map(|waits| waits.due.why)
     }
 
-    /// A file of how all is at this moment.
+    /// A request for a file of the present state.
     fn request(&self, why: Why, number: Option<u64>) -> Request {
         let mut totals = self.totals.clone();
         let ends: Vec<_> = self.images.iter().map(|i| end::of_image(i, &Ending::GoesOn, None)).collect();
@@ -223,7 +224,7 @@ impl<'a> Followed<'a> {
         }
     }
 
-    /// Offers regions. To be called before the program starts, to see whether there can be any.
+    /// Offers regions. To be called before the program starts, to see whether regions can be made.
     pub fn prepare(&mut self) -> std::io::Result<()> {
         self.ready = self.session.prepare()?;
         Ok(())
@@ -234,10 +235,10 @@ impl<'a> Followed<'a> {
         self.first = pid;
     }
 
-    /// One round over everything; says how many bytes of events it took.
+    /// One round over everything. Returns the bytes of events that it took.
     pub fn round(&mut self) -> usize {
         self.calls = self.session.page().calls.load(Ordering::Acquire);
-        // ORDERING: what is in the old part was there before it was asked for, so it is older than this round.
+        // ORDERING: events in the old part were there before the cut was requested, so they are older than this round.
         let is_cut = self.cut.as_ref().is_some_and(|due| due.swap(false, Ordering::AcqRel));
         self.round = crate::clock::tsc();
         self.look_at_claims();
@@ -248,7 +249,7 @@ impl<'a> Followed<'a> {
         self.read_gpu_clocks();
         let look = match self.is_short_of_rings() && self.freed > 0 {
             true => LOOK_SHORT,
-            // (A ring that is kept for a while costs its memory.)
+            // (A ring that is kept longer costs only its memory.)
             false if self.is_dormant() => LOOK_LONG,
             false => LOOK,
         };
@@ -279,13 +280,13 @@ impl<'a> Followed<'a> {
         }
     }
 
-    /// The user wants a pause of all processes to begin, or to end.
+    /// The user requested that a pause of all processes begin or end.
     pub fn toggle(&mut self) {
         let pause = self.session.page().paused.load(Ordering::Acquire) == paused::NO;
         self.pause(pause, pause_by::SIGNAL);
     }
 
-    /// Begins a pause of all processes, those included that come later, or ends it. `by`: one of [`pause_by`].
+    /// Begins or ends a pause of all processes, also of later ones. `by`: one of [`pause_by`].
     pub fn pause(&mut self, pause: bool, by: u32) {
         let paused = if pause { paused::BY_RECORDER } else { paused::NO };
         self.session.page().paused.store(paused, Ordering::Release);
@@ -296,19 +297,20 @@ impl<'a> Followed<'a> {
         self.images.iter_mut().for_each(|i| i.pause(pause, by, &mut self.out));
     }
 
-    /// Nothing but driver calls is recorded of any process. (Each may have begun or ended a pause by itself.)
+    /// Whether only driver calls are recorded of every process. (Each may have begun or ended a pause by itself.)
     pub fn is_paused(&self) -> bool {
         let of_all = self.session.page().paused.load(Ordering::Acquire) != paused::NO;
         let paused = self.images.iter().filter(|i| i.is_paused()).count();
         paused == self.images.len() && (of_all || paused > 0)
     }
 
-    /// All processes are paused until we say otherwise. (Where programs end pauses by themselves, they do not wait for us.)
+    /// All processes are paused until the recorder resumes them. (Programs that end pauses by themselves do not wait for
+    /// the recorder.)
     pub fn is_dormant(&self) -> bool {
         self.session.page().paused.load(Ordering::Acquire) == paused::BY_RECORDER && self.is_paused()
     }
 
-    /// Takes what there is, at a time when nothing more comes; a program that goes on is not waited for.
+    /// Takes all events at a time when no more arrive. It does not wait for a program that continues.
     pub fn drain(&mut self) {
         let begun = Instant::now();
         while self.round() > 0 && begun.elapsed() < LAST {}
@@ -324,17 +326,17 @@ impl<'a> Followed<'a> {
         self.images.iter().fold(0, |n, i| n.saturating_add(i.gaps().events))
     }
 
-    /// Sleeps until a process calls, at most so long.
+    /// Sleeps until a process calls, or for `at_most`.
     pub fn sleep(&self, at_most: Duration) {
         self.session.sleep(self.calls, at_most);
     }
 
-    /// Many rings of a process are in use, or were.
+    /// Whether some process uses, or has used, many rings.
     fn is_short_of_rings(&self) -> bool {
         self.images.iter().any(|i| i.region.mapped().count() > MANY_RINGS)
     }
 
-    /// Processes that have claimed a region since.
+    /// Handles processes that have claimed a region since the last look.
     fn look_at_claims(&mut self) {
         let page = self.session.page();
         let state_of = |entry: usize| page.regions.get(entry).map_or((state::FREE, 0), |e| e.state());
@@ -347,18 +349,18 @@ impl<'a> Followed<'a> {
                 }
                 let (state::CLAIMED | state::ABANDONED, pid) = state_of(entry) else { continue };
                 let Some(pid) = self.outside(entry, pid) else { continue };
-                // At once: it may exec, or end.
+                // Immediately: the process may exec, or end.
                 let (handle, identity) = (Handle::open(pid), Identity::of(pid));
                 let ready = self.ready.get_mut(entry).and_then(Option::take);
                 match ready.map_or_else(|| self.session.region(entry), Ok) {
                     Ok(region) => self.claimed.push(Claimed { entry, region, pid, handle, identity }),
-                    // (Without memory for more.)
+                    // (There is no memory for more.)
                     Err(e) => drop(self.totals.no_region.get_or_insert_with(|| e.to_string())),
                 }
                 self.taken[entry] = true;
             }
         }
-        // In the order of their claims: an exec may have followed the first one at once.
+        // In the order of their claims: an exec may have followed the first claim immediately.
         self.claimed.sort_by_key(|c| page.regions.get(c.entry).map_or(0, |e| e.tsc.load(Ordering::Acquire)));
         let mut i = 0;
         while let Some(c) = self.claimed.get(i) {
@@ -374,7 +376,7 @@ impl<'a> Followed<'a> {
                 let c = self.claimed.remove(i);
                 self.begin(c);
             } else if c.handle.has_ended() && c.region.control().state.load(Ordering::Acquire) == 0 {
-                // Killed before it wrote anything.
+                // The process was killed before it wrote.
                 let c = self.claimed.remove(i);
                 self.give_back(c.entry, c.region);
             } else {
@@ -387,7 +389,8 @@ impl<'a> Followed<'a> {
     fn begin(&mut self, c: Claimed) {
         let Claimed { entry, region, pid, handle, identity } = c;
         if let Some(old) = self.images.iter().position(|i| i.pid == pid && pid > 0) {
-            // One that ended while another got its number, or an exec: whichever, the old one writes no more.
+            // Either the old process ended and another got its number, or it was an exec. In both cases the old image
+            // writes no more.
             let another = self.images[old].handle.is_another_than(&handle);
             let ending = if another { self.ending(old) } else { Ending::Exec };
             self.end_image(old, ending);
@@ -397,7 +400,7 @@ impl<'a> Followed<'a> {
         self.next += 1;
         let e = self.session.page().regions.get(entry);
         let (mut ppid, tsc) = e.map_or((0, 0), |e| (e.ppid.load(Ordering::Relaxed), e.tsc.load(Ordering::Acquire)));
-        // In a pid namespace of its own it knows its parent by another number than we do, or not at all.
+        // In its own pid namespace the process knows its parent by another number, or not at all.
         let same_numbers = region.control().pid.load(Ordering::Relaxed) == pid;
         if !same_numbers {
             ppid = 0;
@@ -406,7 +409,7 @@ impl<'a> Followed<'a> {
             ppid = identity.ppid;
         }
         let number = self.latest.get(&pid).map_or(0, |(_, n)| n + 1);
-        // The nearest one that is recorded; shells and launchers between them record nothing.
+        // The nearest ancestor that is recorded. Shells and launchers between them are not recorded.
         let between = if ppid > 0 { processes::parents(ppid, self.first) } else { Vec::new() };
         let ancestors: Vec<i32> = std::iter::once(ppid).chain(between).filter(|p| *p > 1).collect();
         let parent = ancestors.iter().find_map(|p| self.latest.get(p).map(|l| l.0));
@@ -431,7 +434,7 @@ impl<'a> Followed<'a> {
             s.follow(pid, same_numbers);
         }
         let mut image = Image::new(index, entry, pid, handle, region);
-        // It may have claimed its region a moment before the user changed his mind.
+        // The process may have claimed its region just before the user began or ended a pause.
         if matches!(image.region.control().capture, capture::SIGNAL | capture::ATTACH) || self.said_by.is_some() {
             let by = self.said_by.unwrap_or(pause_by::START);
             image.pause(self.session.page().paused.load(Ordering::Acquire) != paused::NO, by, &mut self.out);
@@ -442,8 +445,8 @@ impl<'a> Followed<'a> {
         self.images.push(image);
     }
 
-    /// The number by which we know the process that has claimed an entry. `None`: not yet. It stays negative where the process is in
-    /// another pid namespace and is not found.
+    /// The recorder's number for the process that has claimed an entry. `None`: not yet known. It stays negative if the process is
+    /// in another pid namespace and is not found.
     fn outside(&self, entry: usize, number: i32) -> Option<i32> {
         if number >= 0 {
             return Some(number);
@@ -468,7 +471,7 @@ impl<'a> Followed<'a> {
         self.images.get(i).and_then(|i| i.handle.status()).map_or(Ending::Unknown, Ending::Status)
     }
 
-    /// Closes the images of processes that have ended. The first program's is closed by whoever waits for it.
+    /// Closes the images of processes that have ended. The first program's image is closed when it is reaped.
     fn end_those_that_ended(&mut self) {
         let mut i = 0;
         while let Some(image) = self.images.get(i) {
@@ -482,7 +485,7 @@ impl<'a> Followed<'a> {
     }
 
     /// The first program has ended, with this status.
-    /// `had_children`: it has waited for some.
+    /// `had_children`: it has waited for children.
     pub fn program_has_ended(&mut self, status: i32, had_children: bool) {
         // It may have claimed its region a moment ago.
         self.round();
@@ -501,7 +504,7 @@ impl<'a> Followed<'a> {
         }
         image.finish(self.session.page(), &mut self.out);
         if matches!(ending, Ending::Status(_) | Ending::Unknown) {
-            // Its number may be another process's from now on.
+            // Its number may belong to another process from now on.
             self.latest.remove(&image.pid);
         }
         if let Some(s) = &mut self.switches {
@@ -517,7 +520,7 @@ impl<'a> Followed<'a> {
         self.totals.add(end);
         let Image { entry, region, .. } = image;
         if ending == Ending::StillRunning {
-            // It has the region's memory, which is not given to another.
+            // The process still has the region's memory, so no other process may get it.
             return;
         }
         self.give_back(entry, region);
@@ -546,11 +549,12 @@ impl<'a> Followed<'a> {
         }
     }
 
-    /// A program that is not watched: the first of each name is on the tape at once, with a number at the end.
+    /// A program that is not watched. The first of each name is written to the tape immediately, the number of the
+    /// others at the end.
     pub fn unwatched(&mut self, n: Noted<'_>) {
         let why = unwatched::TEXT.get(n.why as usize).unwrap_or(&unwatched::TEXT[0]);
         let path = if self.options.no_args { String::new() } else { String::from_utf8_lossy(n.path).into_owned() };
-        // (A program that starts thousands of others fills neither the tape nor us.)
+        // (A program that starts thousands of others fills neither the tape nor the recorder's memory.)
         if self.unwatched.len() >= MANY_UNWATCHED && !self.unwatched.contains_key(&(path.clone(), *why)) {
             self.totals.unwatched_lost += 1;
             return;
@@ -564,7 +568,7 @@ impl<'a> Followed<'a> {
         }
     }
 
-    /// Nothing more is recorded, of anybody.
+    /// Stops the recording of all processes.
     fn stop(&mut self) {
         if self.session.page().stopped.load(Ordering::Relaxed) == 0 {
             self.session.stop();
@@ -572,8 +576,8 @@ impl<'a> Followed<'a> {
         self.images.iter_mut().for_each(Image::stop);
     }
 
-    /// Waits a little for processes that are about to end, and keeps the number of those that still run and of which nothing
-    /// is recorded.
+    /// Waits a little for processes that are about to end, and stores the number of those that still run and are not
+    /// recorded.
     pub fn look_for_others(&mut self) {
         let begun = Instant::now();
         loop {
@@ -590,12 +594,12 @@ impl<'a> Followed<'a> {
         }
     }
 
-    /// Images that are recorded, or are about to be.
+    /// The number of images that are recorded, or are about to be.
     pub fn live(&self) -> usize {
         self.images.len() + self.claimed.len()
     }
 
-    /// As [`Followed::live`], without processes whose end would not be noticed.
+    /// As [`Followed::live`], without processes whose end the recorder would not notice.
     pub fn live_and_found(&self) -> usize {
         self.images.iter().filter(|i| i.pid > 0).count() + self.claimed.len()
     }
@@ -604,10 +608,10 @@ impl<'a> Followed<'a> {
         self.out.clock(c);
     }
 
-    /// The recording ends: processes that still run are recorded no further.
+    /// The recording ends: processes that still run are not recorded any further.
     pub fn finish(mut self) -> (Output, Totals) {
         self.stop();
-        // (A program that writes over its rings may have us find something for ever.)
+        // (`drain` has a time limit: a program that overwrites its rings may produce new events forever.)
         self.drain();
         while !self.images.is_empty() {
             let ended = self.images[0].has_ended();
@@ -632,9 +636,9 @@ impl<'a> Followed<'a> {
     }
 }
 
-/// A process that is about to end has so long for that.
+/// The time that a process has to end.
 const ABOUT_TO_END: Duration = Duration::from_millis(100);
-/// The last round takes no longer.
+/// The maximum duration of the last rounds.
 const LAST: Duration = Duration::from_secs(1);
-/// Names of programs that are not watched, at most.
+/// Maximum number of names of programs that are not watched.
 const MANY_UNWATCHED: usize = 1000;

@@ -1,5 +1,5 @@
-//! Readings of each GPU's clock together with the CPU's, for the ends of kernels. The recorder has its own RM client and usermode page for it: in the page that CUDA
-//! rings (BAR1), the clock is zero (seen on an H200).
+//! Readings of each GPU's clock together with the CPU's clock, for the ends of kernels. The recorder has its own RM client and usermode page for them, because
+//! the clock is zero in the page that CUDA rings (BAR1; seen on an H200).
 
 use crate::clock;
 use rm::abi::usermode::{LENGTH, TIME_0, TIME_1};
@@ -17,7 +17,7 @@ use tape::stamp::{ClockBody, kind};
 const PAGE: usize = LENGTH as usize;
 /// The clocks drift by 10 ppm, steadily, so times between two readings are interpolated.
 const EVERY: Duration = Duration::from_millis(200);
-/// The fastest of so many readings is taken. One takes about 1 us.
+/// The fastest of this many readings is taken. One takes about 1 us.
 const READINGS: usize = 16;
 
 /// The clocks of all GPUs that can be opened.
@@ -28,7 +28,7 @@ pub struct GpuClocks {
 
 struct Gpu {
     ctl: RawFd,
-    /// The device's own file, and the one that the page is mapped by.
+    /// The device's own file, and the file that maps the page.
     files: [RawFd; 2],
     page: *mut u8,
     instance: u32,
@@ -38,7 +38,7 @@ struct Gpu {
 unsafe impl Send for Gpu {}
 
 impl GpuClocks {
-    /// Opens them. Without a driver, or if it refuses, there are none.
+    /// Opens the clocks. Without a driver, or if it refuses, there are none.
     pub fn open() -> GpuClocks {
         let cards = cards().unwrap_or_default();
         GpuClocks {
@@ -47,7 +47,7 @@ impl GpuClocks {
         }
     }
 
-    /// Events of all clocks, if the last were [`EVERY`] ago.
+    /// Events of all clocks, if the last ones were [`EVERY`] ago.
     pub fn events(&mut self) -> Vec<u8> {
         if self.read.is_some_and(|at| at.elapsed() < EVERY) {
             return Vec::new();
@@ -90,7 +90,7 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// Has the driver prepare the mapping. All objects go with the client, and that with its file.
+    /// Makes the driver prepare the mapping. The client frees all objects, and closing its file frees the client.
     fn map(&mut self, gpu_id: u32) -> Result<(), RmError> {
         let ctl = self.ctl;
         let client = driver::alloc_client(&Libc, ctl)?;

@@ -1,8 +1,8 @@
 //! One recorded process image: takes the events out of its rings and hands them on, until it has ended.
 //!
-//! What the program shares with us it may also overwrite, by a stray pointer, at any moment: events are copied out before
-//! they are looked at, and no number in the shared memory is trusted further than its own ring. A ring that holds no
-//! events costs what it held and a note, never the recording.
+//! A stray pointer in the program may overwrite the shared memory at any moment. So events are copied before they are
+//! looked at, and a number in the shared memory is trusted only within its own ring. A ring whose bytes are no events
+//! costs its contents and a note, never the recording.
 
 use crate::ends::Ends;
 use crate::output::{Dropped, Output};
@@ -21,15 +21,15 @@ use tape::session::Session;
 use tape::stamp;
 use tape::switch::WRITER;
 
-/// Bytes of one chunk at most.
+/// Maximum bytes of one chunk.
 const CHUNK: usize = 1 << 20;
 /// Small rings kept in memory ahead of use.
 const AHEAD: usize = 2;
 /// `Control::state` once the agent has written its last event.
 const ENDED: u32 = 2;
-/// How often a round goes over the rings while some of them wait for others.
+/// How many times a round visits the rings while some of them wait for others.
 const PASSES: u32 = 64;
-/// The last rounds take no longer.
+/// The maximum duration of the last rounds.
 const LAST: Duration = Duration::from_secs(1);
 
 pub struct Image {
@@ -37,20 +37,20 @@ pub struct Image {
     pub index: u32,
     /// Entry of the session's table.
     pub entry: usize,
-    /// As we see it; negative if its process, in another pid namespace, was not found.
+    /// The recorder's number of the process; negative if the process is in another pid namespace and was not found.
     pub pid: i32,
     pub handle: Handle,
     pub region: Region,
     pub begun: Instant,
     /// When its kernels ended.
     pub ends: Ends,
-    /// Known when it has ended.
+    /// Known when the image has ended.
     pub dropped: Dropped,
-    /// A ring could not be mapped: why.
+    /// Why a ring could not be mapped.
     pub unmapped: Option<String>,
-    /// The region is not written any further: the recording has stopped, or it ends.
+    /// The region is not written any more: the recording has stopped, or ends.
     pub stopped: bool,
-    /// It has waited for children, as far as is known.
+    /// The process has waited for children, as far as is known.
     pub had_children: bool,
 }
 
@@ -71,12 +71,12 @@ impl Image {
         }
     }
 
-    /// Its process has ended. Of one that was not found only its agent's word is known.
+    /// Its process has ended. If the process was not found, only its agent can report the end.
     pub fn has_ended(&self) -> bool {
         self.handle.has_ended() || (self.pid < 0 && self.region.control().state.load(Ordering::Acquire) == ENDED)
     }
 
-    /// Has its agent record nothing more.
+    /// Makes its agent stop recording.
     pub fn stop(&mut self) {
         if !self.stopped {
             self.stopped = true;
@@ -84,12 +84,12 @@ impl Image {
         }
     }
 
-    /// True while nothing but driver calls is recorded.
+    /// True while only driver calls are recorded.
     pub fn is_paused(&self) -> bool {
         self.region.control().pauses.load(Ordering::Relaxed) & 1 != 0
     }
 
-    /// Begins a pause or ends it, if that is not so already. `by`: one of [`tape::event::pause_by`].
+    /// Begins or ends a pause, unless that is already the state. `by`: one of [`tape::event::pause_by`].
     pub fn pause(&mut self, pause: bool, by: u32, out: &mut Output) {
         let tsc = crate::clock::tsc();
         if !self.region.control().pause(pause, tsc) {
@@ -100,14 +100,14 @@ impl Image {
         self.tell(WRITER, &[bytes_of(&head), bytes_of(&body)].concat(), out);
     }
 
-    /// One round over all rings; says how many bytes it took.
+    /// One round over all rings. Returns the bytes that it took.
     ///
-    /// Where a thread has come to a ring from another one, what it left there goes first: its new ring waits, and is looked at
-    /// again once the others were.
+    /// If a thread moved from one ring to another, its events in the old ring are taken first. Its new ring waits, and is
+    /// visited again after the others.
     pub fn round(&mut self, session: &Session, out: &mut Output) -> usize {
         let mut taken = 0;
         self.map_new_rings();
-        // (A short child has ended before it is found: it takes no further ring.)
+        // (A short child has ended before it is found, and takes no further ring.)
         if self.handle.was_there() {
             self.region.keep_ahead(session, AHEAD);
         }
@@ -123,9 +123,9 @@ impl Image {
             if waiting.is_empty() {
                 break;
             }
-            // One that they wait for may be newer than the last look.
+            // A ring that they wait for may be newer than the last look.
             if !self.map_new_rings() && more == 0 {
-                // They wait for one another, which no agent writes: the program wrote over them.
+                // They wait for one another. No agent writes that, so the program overwrote them.
                 for i in waiting {
                     if let Some(ring) = self.region.ring_mut(i) {
                         ring.settled = Some(ring.reader.taken());
@@ -136,7 +136,7 @@ impl Image {
         taken + self.take_ends(out)
     }
 
-    /// After the rings: a kernel's launch is on the tape before its end.
+    /// After the rings, so that a kernel's launch is on the tape before its end.
     fn take_ends(&mut self, out: &mut Output) -> usize {
         let region = &self.region;
         let ends = self.ends.take(region.control(), || region.stamps());
@@ -144,7 +144,7 @@ impl Image {
         ends.len()
     }
 
-    /// True if there were any.
+    /// True if there were new rings.
     fn map_new_rings(&mut self) -> bool {
         let before = self.region.mapped().count();
         if let Err(e) = self.region.map_new_rings()
@@ -155,8 +155,8 @@ impl Image {
         self.region.mapped().count() > before
     }
 
-    /// Takes what ring `i` holds, up to a few chunks, so that a busy thread does not starve the others: how many bytes, and
-    /// whether what comes next has to wait for another ring.
+    /// Takes the events in ring `i`, up to a few chunks, so that a busy thread does not starve the others. Returns the
+    /// number of bytes, and whether the next events must wait for another ring.
     fn ring(&mut self, i: usize, out: &mut Output) -> (usize, bool) {
         let mut taken = 0;
         while taken < 8 * CHUNK
@@ -173,7 +173,7 @@ impl Image {
                 break;
             }
             let lost = bytes.len();
-            // Copied, out of the program's reach.
+            // A copy, which the program cannot change.
             let mut chunk = out.room();
             chunk.extend_from_slice(bytes.get(..CHUNK + MAX_EVENT).unwrap_or(bytes));
             let (threads, waits) = self.take(i, &chunk, out);
@@ -189,7 +189,8 @@ impl Image {
                 return (taken, true);
             }
             if n == 0 {
-                // Not our agent's bytes: the program wrote over its ring. Go on where the next event will be.
+                // These bytes are not the agent's: the program overwrote its ring. Continue where the next event will
+                // be.
                 let Some(ring) = self.region.ring_mut(i) else { break };
                 ring.reader.take(lost);
                 ring.strange += lost as u64;
@@ -201,8 +202,8 @@ impl Image {
         (taken, false)
     }
 
-    /// Takes the whole events at the start of `chunk` from ring `i`: how many bytes of which thread, one after the other, and whether the next thread's
-    /// have to wait for another ring. (Short threads leave hundreds of these in a ring.)
+    /// Takes the whole events at the start of `chunk` from ring `i`. Returns the bytes of each thread, in order, and whether the next thread's events
+    /// must wait for another ring. (Short threads leave hundreds of such runs in a ring.)
     fn take(&mut self, i: usize, chunk: &[u8], out: &mut Output) -> (Vec<(i32, usize)>, bool) {
         let (mut threads, mut at) = (Vec::new(), 0);
         while let Some(rest) = chunk.get(at..) {
@@ -220,9 +221,9 @@ impl Image {
             if let Some(Body::Thread(t)) = first {
                 ring.tid = t.tid;
             }
-            // A thread of which no event says who it is: as the head says.
+            // If no event names the thread, the ring's head does.
             let tid = if ring.tid != 0 { ring.tid } else { ring.head().tid.load(Ordering::Relaxed) };
-            // Before it is written: a slow disk must not keep the ring full.
+            // Before the chunk is written: a slow disk must not keep the ring full.
             ring.reader.take(n);
             out.counters.pass(self.pid, tid, &rest[..n]);
             threads.push((tid, n));
@@ -231,7 +232,7 @@ impl Image {
         (threads, false)
     }
 
-    /// True if the ring that the thread came from to ring `i` still holds events of it.
+    /// True if the thread moved to ring `i` from a ring that still holds its events.
     fn comes_later(&self, i: usize, t: &ThreadBody) -> bool {
         let settled = self.region.ring(i).is_some_and(|r| r.settled == Some(r.reader.taken()));
         if t.from_ring == NO_RING || t.from_ring as usize == i || settled {
@@ -241,17 +242,19 @@ impl Image {
             // Not mapped yet, if there is such a ring.
             return (t.from_ring as usize) < RINGS;
         };
-        // (Wrapping: both are counts. Above the half, the head lies behind what was taken.)
+        // (Wrapping: both are counts. A difference above half the range means that the head is before the taken
+        // events.)
         let left = t.from_head.wrapping_sub(from.reader.taken());
         left != 0 && left < 1 << 63 && !from.reader.available().is_empty()
     }
 
-    /// For notes, where there is more than one process.
+    /// For notes, if there is more than one process.
     fn who(&self) -> String {
         if self.index == 0 { String::new() } else { format!("process {}: ", self.pid) }
     }
 
-    /// The numbers of its threads that own rings; none if it sees other numbers than we do, in a pid namespace of its own.
+    /// The numbers of its threads that own rings. Empty if the process is in its own pid namespace, where it sees other
+    /// numbers.
     pub fn threads(&self) -> Vec<i32> {
         if self.region.control().pid.load(Ordering::Relaxed) != self.pid {
             return Vec::new();
@@ -260,7 +263,7 @@ impl Image {
         self.region.mapped().filter_map(|i| Some(t.owner(i)?.tid())).filter(|t| *t > 0).collect()
     }
 
-    /// Frees rings whose threads have died without giving them back; says how many.
+    /// Frees rings whose threads died without giving them back. Returns their number.
     pub fn free_dead(&mut self, out: &mut Output) -> usize {
         if self.region.control().pid.load(Ordering::Relaxed) != self.pid {
             return 0;
@@ -270,8 +273,8 @@ impl Image {
         if dead.is_empty() {
             return 0;
         }
-        // A listing leaves out threads while others come and go: it finds the living quickly, and the rest is asked for one
-        // by one. After the rings: a thread that claims one now is not taken for a dead one.
+        // A listing omits threads while others are created and end. It finds the living quickly, and the rest is checked
+        // one by one. It is read after the rings, so a thread that claims a ring now is not taken for dead.
         let Some(alive) = threads(self.pid) else { return 0 };
         dead.retain(|(_, owner)| !alive.contains(&owner.tid()) && !processes::has_thread(self.pid, owner.tid()));
         let mut freed = 0;
@@ -291,7 +294,7 @@ impl Image {
         freed
     }
 
-    /// What its threads hold, wait for and are in at this moment, as events of each.
+    /// The locks that its threads hold and wait for, and the calls that they are in, as events of each thread.
     pub fn held(&self) -> Vec<(i32, Vec<u8>)> {
         let of = |i: usize| {
             let (owner, ring) = (self.region.table().owner(i)?, self.region.ring(i)?);
@@ -300,7 +303,7 @@ impl Image {
         self.region.mapped().filter_map(of).collect()
     }
 
-    /// Calls that its threads are in: thread, function and when it began.
+    /// The calls that its threads are in: thread, function and when the call began.
     pub fn calls(&self) -> Vec<(i32, u16, u64)> {
         let of = |i: usize| {
             let (owner, ring) = (self.region.table().owner(i)?, self.region.ring(i)?);
@@ -310,9 +313,9 @@ impl Image {
         self.region.mapped().filter_map(of).collect()
     }
 
-    /// Takes all that is left, and puts on the tape what the threads held and waited for when the program ended.
+    /// Takes all remaining events, and writes to the tape what the threads held and waited for when the program ended.
     pub fn finish(&mut self, session: &Session, out: &mut Output) {
-        // (A process that still runs may write over its rings all the time.)
+        // (A process that still runs may keep writing to its rings.)
         let begun = Instant::now();
         while self.round(session, out) > 0 && begun.elapsed() < LAST {}
         for i in self.region.mapped() {
@@ -322,7 +325,7 @@ impl Image {
         }
     }
 
-    /// Writes events of our own making.
+    /// Writes events that the recorder makes.
     pub fn tell(&mut self, tid: i32, events: &[u8], out: &mut Output) {
         let mut rest = events;
         while !rest.is_empty() {
@@ -337,7 +340,7 @@ impl Image {
     pub fn gaps(&self) -> Dropped {
         self.region.mapped().filter_map(|i| self.region.ring(i)).fold(self.dropped, |d, r| {
             let h = r.head();
-            // (Saturating: the program may have written anything over its counters.)
+            // (Saturating: the program may have overwritten its counters.)
             Dropped {
                 events: d.events.saturating_add(h.gap_events.load(Ordering::Relaxed)),
                 entries: d.entries.saturating_add(h.gap_entries.load(Ordering::Relaxed)),
@@ -356,7 +359,8 @@ impl Image {
     }
 }
 
-/// What the thread of a ring has lost and not said, holds, waits for and is in, as events.
+/// The unreported losses of a ring's thread, the locks that it holds and waits for, and the call that it is in, as
+/// events.
 fn held(ring: &Ring) -> Vec<u8> {
     let mut out = Vec::new();
     let t = ring.locks();
@@ -374,7 +378,7 @@ fn held(ring: &Ring) -> Vec<u8> {
     };
     let n = t.n.load(Ordering::Relaxed) as usize;
     t.held.iter().take(n).for_each(|h| add(h, 0));
-    // ORDERING: Acquire pairs with the agent's Release: the row is there when the word says so.
+    // ORDERING: Acquire pairs with the agent's Release: if the word is 1, the row is complete.
     if t.waits.load(Ordering::Acquire) == 1 {
         add(&t.waiting, 1);
     }
@@ -406,8 +410,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    /// A listing of a process's threads leaves out some that are alive, while others come and go: no ring may be freed on
-    /// its word.
+    /// A listing of a process's threads omits some that are alive while others are created and end. No ring may be freed
+    /// on its evidence alone.
     #[test]
     fn a_thread_that_a_listing_left_out_is_found_alive() {
         let (pid, over) = (std::process::id() as i32, AtomicBool::new(false));
@@ -420,7 +424,7 @@ mod tests {
                 });
             }
             let mut missed = 0;
-            // (A listing ends where the thread that it has come to dies: those behind it are left out.)
+            // (A listing ends if the thread that it has reached dies: the threads after it are left out.)
             for _ in 0..2000 {
                 let (tell, tid) = std::sync::mpsc::channel();
                 let (done, wait) = std::sync::mpsc::channel::<()>();

@@ -1,10 +1,11 @@
-//! What a reader of the newest part of a recording needs of all that came before it: objects of the driver, channels, names, who is on which CPU.
+//! Keeps what a reader of the newest part of a recording needs from all earlier events: the driver's objects, channels, names, which thread is on
+//! which CPU.
 //!
-//! Most events tell of one moment and go. Driver calls that made or freed something are kept in their order, packed. Of everything else that
-//! lasts, the latest word on each matter is kept. Of a channel only how far it had come is known: what its engine was told is not.
+//! Most events concern one moment and are dropped. Driver calls that created or freed an object are kept in order, packed. Of every other
+//! lasting subject, the latest event is kept. Of a channel only its counters are known, not the state that was set in its engine.
 //!
-//! Invariant: the memory is bounded. What has no room is forgotten and counted: of names the oldest, of driver calls the newest, because all others
-//! rest upon the first.
+//! Invariant: the memory is bounded. An event without room is forgotten and counted: the oldest names, but the newest driver calls, because all
+//! others depend on the first calls.
 
 use crate::compact::compact;
 use rm::abi::{Abi, Branch};
@@ -20,20 +21,20 @@ use tape::python::UNKEPT;
 use tape::switch::switch_flags;
 use tape::{call, fault, lock, nvtx, python, stamp, switch};
 
-/// Driver calls of one thread are packed when there are so many bytes.
+/// One thread's driver calls are packed when they have this many bytes.
 const ENOUGH: usize = 32 << 10;
-/// Driver calls are looked through for those of what is gone when they take so many bytes; each time after that when they have doubled.
+/// Calls of objects that are gone are searched for when all driver calls take this many bytes, and again whenever they have doubled.
 const COMPACT: usize = 512 << 10;
-/// A process with more is not looked through: that would take too long.
+/// A process with more driver calls is not searched, because that would take too long.
 const TOO_MANY: usize = 16 << 20;
-/// What one thing costs in memory beside its bytes, about.
+/// Memory of one kept event in addition to its bytes, estimated.
 const COST: usize = 128;
-/// Threads that are remembered without anything in the queue.
+/// Maximum number of remembered threads without events in the queue.
 const THREADS: usize = 4096;
-/// The thread of what is no thread's.
+/// The thread of events that belong to no thread.
 const NOBODY: i32 = i32::MIN;
 
-/// When an event is over.
+/// When an event has ended.
 pub fn time_of(e: &Event<'_>) -> u64 {
     match &e.body {
         Body::Ioctl(i, ..) => i.tsc_end.max(e.head.tsc),
@@ -48,21 +49,21 @@ pub struct Pack {
     pub tid: i32,
     /// Time stamp of the first event.
     pub tsc: u64,
-    /// Bytes when it is unpacked; 0: it is not packed.
+    /// Bytes when unpacked; 0 if it is not packed.
     pub unpacked: u32,
     pub payload: Arc<[u8]>,
 }
 
-/// What an event is to those who come later.
+/// The meaning of an event for later events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lasting {
-    /// Nothing.
+    /// No later event depends on it.
     Moment,
-    /// A driver call that changes what there is.
+    /// A driver call that changes the set of objects.
     Call,
-    /// The latest word on a matter counts.
+    /// Only the latest event of a subject counts.
     Latest(Key),
-    /// Open until the end comes.
+    /// Open until its end arrives.
     Push {
         domain: u64,
         depth: u64,
@@ -87,7 +88,7 @@ pub enum Lasting {
     LeftOut,
 }
 
-/// A matter.
+/// A subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     thread: i32,
@@ -101,7 +102,7 @@ impl Key {
         Key { thread: NOBODY, kind, a, b }
     }
 
-    /// Its loss costs a name, or a place in a file: reading goes on without it.
+    /// Its loss costs a name or a place in a file. Readers continue without it.
     fn is_a_name(&self) -> bool {
         const NAMES: [u16; 11] = [
             kind::NOTE,
@@ -121,7 +122,7 @@ impl Key {
 }
 
 impl Lasting {
-    /// `branch`: the driver's. `tid`: the thread that says it.
+    /// `branch`: the driver's. `tid`: the thread that recorded the event.
     pub fn of(branch: &Branch, tid: i32, e: &Event<'_>) -> Lasting {
         let latest = |kind, a, b| Lasting::Latest(Key::of(kind, a, b));
         let of_thread = |kind, a, b| Lasting::Latest(Key { thread: tid, kind, a, b });
@@ -159,7 +160,7 @@ impl Lasting {
             Body::Calls(_) => latest(call::kind::CALLS, 0, 0),
             Body::Name(n, _) => latest(call::kind::NAME, n.handle, 0),
             Body::Python(p, _) => latest(python::kind::PYTHON, p.state.into(), 0),
-            // (Numbers from there on are used once, at once.)
+            // (Numbers from `UNKEPT` on are used once, immediately.)
             Body::PythonCode(c, ..) if c.number < UNKEPT => latest(python::kind::CODE, c.number.into(), 0),
             Body::PythonStack(s, _) if s.number < UNKEPT => latest(python::kind::STACK, s.number.into(), 0),
             Body::Nvtx(n) => latest(nvtx::kind::NVTX, n.state.into(), 0),
@@ -204,7 +205,7 @@ fn hash<T: Hash + ?Sized>(of: &T) -> u64 {
 #[derive(Clone)]
 struct Word {
     tid: i32,
-    /// Counts what is kept: a thread's words stay in their order.
+    /// Counts kept events, so that a thread's events keep their order.
     order: u64,
     tsc: u64,
     bytes: Arc<[u8]>,
@@ -220,21 +221,21 @@ struct Calls {
 /// The channel of a slot.
 #[derive(Clone, Debug, Default)]
 struct Slot {
-    /// Channels that had the slot before.
+    /// The number of earlier channels in the slot.
     generation: u32,
     is_live: bool,
-    /// When the channel began, or the one before it ended.
+    /// When the channel began, or the previous one ended.
     since: u64,
-    /// How far it had come at some times: the pieces of two threads come in any order, and the end of the channel before may come late.
+    /// Its counters at some times. Pieces of two threads arrive in any order, and the previous channel's end may arrive late.
     came: Vec<(u64, LeftOutBody)>,
 }
 
-/// Times that are told apart.
+/// Maximum number of such times.
 const TIMES: usize = 8;
 
 impl Slot {
     fn came(&mut self, tsc: u64, l: LeftOutBody) {
-        // (Else the doorbell of a channel before it, which another thread rang.)
+        // (Otherwise it is the doorbell of the previous channel, which another thread rang.)
         if tsc < self.since {
             return;
         }
@@ -248,7 +249,7 @@ impl Slot {
         }
     }
 
-    /// Another channel has it from then on, or none. False if that was before what is known.
+    /// Another channel has the slot from `tsc` on, or none. False if newer facts are known.
     fn passes(&mut self, tsc: u64, to_a_channel: bool) -> bool {
         if tsc < self.since {
             return false;
@@ -261,7 +262,7 @@ impl Slot {
         true
     }
 
-    /// What is left out of it; `None` if there is nothing to say.
+    /// The part of the channel that is left out; `None` if there is none.
     fn mark(&self, slot: u32) -> Option<LeftOutBody> {
         let most = |of: fn(&LeftOutBody) -> u64| self.came.iter().map(|(_, l)| of(l)).max().unwrap_or(0);
         let (rings, entries) = (most(|l| l.rings), most(|l| l.entries));
@@ -277,22 +278,22 @@ struct Image {
     slots: BTreeMap<u32, Slot>,
 }
 
-/// Of all processes.
+/// The lasting events of all processes.
 #[derive(Clone)]
 pub struct Kept {
     driver: String,
     branch: &'static Branch,
     images: BTreeMap<u32, Image>,
-    /// Bytes of driver calls and of everything else, and the most that there may be of each.
+    /// Bytes of driver calls and of everything else, and the maximum of each.
     calls: usize,
     words: usize,
     most: usize,
-    /// When driver calls take so many bytes, those of what is gone are left out.
+    /// When driver calls take this many bytes, the calls of objects that are gone are removed.
     compact_at: usize,
     order: u64,
-    /// Threads, and when something of them came last (a count).
+    /// Threads, and when each had its latest events (a count).
     threads: HashMap<(u32, i32), u64>,
-    /// Lasting things that had no room.
+    /// Lasting events without room.
     pub forgotten: u64,
 }
 
@@ -317,18 +318,19 @@ impl Kept {
         self.branch
     }
 
-    /// Bytes that it takes, about.
+    /// Bytes that it takes, estimated.
     pub fn bytes(&self) -> usize {
         self.calls + self.words + self.threads.len() * COST / 2
     }
 
-    /// Bytes of driver calls, and of all else.
+    /// Bytes of driver calls, and of everything else.
     #[cfg(test)]
     pub fn sizes(&self) -> (usize, usize) {
         (self.calls, self.words)
     }
 
-    /// Events of a thread came as the `count`th: it is alive. Those that were silent since before the `oldest` are forgotten, if there are too many.
+    /// A thread has events in piece number `count`, so it is alive. If there are too many threads, those that have been silent since before `oldest`
+    /// are forgotten.
     pub fn heard(&mut self, process: u32, tid: i32, count: u64, oldest: u64) {
         self.threads.insert((process, tid), count);
         if self.threads.len() <= THREADS {
@@ -343,12 +345,12 @@ impl Kept {
         }
     }
 
-    /// A thread is known of which nothing was forgotten.
+    /// Whether the thread is known, with none of its events forgotten.
     pub fn knows(&self, process: u32, tid: i32) -> bool {
         self.threads.contains_key(&(process, tid))
     }
 
-    /// Takes what lasts of events of one thread.
+    /// Takes the lasting events of one thread.
     pub fn absorb(&mut self, process: u32, tid: i32, mut events: &[u8], packer: &mut Packer) {
         while let Some((e, n)) = Event::parse(events) {
             let (bytes, rest) = events.split_at(n);
@@ -392,7 +394,7 @@ impl Kept {
             Lasting::OnCpu(of) => self.drop_word(process, Key::of(switch::kind::SWITCH, u64::from(of as u32), 0)),
             Lasting::SwitchesLost => self.drop_words(process, |key| key.kind == switch::kind::SWITCH, None),
             Lasting::GpuClock(gpu) => {
-                // The first and the latest: times of the GPU between them are worked out from both.
+                // The first and the latest: the GPU's times between them are computed from both.
                 let (first, latest) =
                     (Key::of(stamp::kind::CLOCK, gpu.into(), 0), Key::of(stamp::kind::CLOCK, gpu.into(), 1));
                 let has = self.images.get(&process).is_some_and(|i| i.words.contains_key(&first));
@@ -415,7 +417,7 @@ impl Kept {
         }
     }
 
-    /// The slot has another channel from then on, or none. False if that was before what is known.
+    /// The slot has another channel from `tsc` on, or none. False if newer facts are known.
     fn passes(&mut self, process: u32, slot: u32, tsc: u64, to_a_channel: bool) -> bool {
         if slot as usize >= tape::region::SLOTS {
             return false;
@@ -460,7 +462,7 @@ impl Kept {
         }
     }
 
-    /// `thread`: they are all this thread's.
+    /// `thread`: all of them belong to this thread.
     fn drop_words(&mut self, process: u32, which: impl Fn(&Key) -> bool, thread: Option<i32>) {
         let Some(image) = self.images.get_mut(&process) else { return };
         let end = |thread, kind, n| Key { thread, kind, a: n, b: n };
@@ -470,7 +472,7 @@ impl Kept {
         going.into_iter().for_each(|key| self.drop_word(process, key));
     }
 
-    /// The oldest quarter of them. If there are none, everything else is few and stays.
+    /// Forgets the oldest quarter of the names. If there are no names, the other events are few and stay.
     fn forget_names(&mut self) {
         let all = self.images.iter().flat_map(|(p, image)| image.words.iter().map(move |(key, w)| (*p, key, w)));
         let mut names: Vec<_> =
@@ -489,7 +491,7 @@ impl Kept {
             self.compact_at = (2 * self.calls).max((self.most / 4).min(COMPACT));
         }
         if self.calls + bytes.len() > self.most {
-            // What is not packed yet takes less once it is.
+            // Calls that are not yet packed take less memory once they are.
             self.pack_calls(packer);
         }
         if self.calls + bytes.len() > self.most {
@@ -537,7 +539,7 @@ impl Kept {
         }
     }
 
-    /// A process has ended, and nothing of it is left.
+    /// A process has ended, and none of its events is left.
     pub fn forget(&mut self, process: u32) {
         self.threads.retain(|(p, _), _| *p != process);
         let Some(image) = self.images.remove(&process) else { return };
@@ -545,7 +547,8 @@ impl Kept {
         self.calls -= image.calls.values().map(Calls::bytes).sum::<usize>();
     }
 
-    /// All that is kept, in the order in which it is to be read, and how far each channel has come by `tsc`.
+    /// Writes everything that is kept, in the order in which it is to be read, and the counters of each channel at
+    /// `tsc`.
     pub fn write(&self, tsc: u64, to: &mut dyn FnMut(&Pack) -> std::io::Result<()>) -> std::io::Result<()> {
         for (&process, image) in &self.images {
             for (&tid, calls) in &image.calls {
@@ -568,14 +571,14 @@ impl Kept {
     }
 }
 
-/// The event that says how far a channel has come.
+/// The event with a channel's counters.
 pub fn left_out(tsc: u64, body: &LeftOutBody) -> Vec<u8> {
     let len = (size_of::<Head>() + size_of::<LeftOutBody>()) as u32;
     let head = Head { kind: kind::LEFT_OUT, flags: 0, len, tsc };
     [bytes_of(&head), bytes_of(body)].concat()
 }
 
-/// Whole events as they are, in pieces that a chunk may have.
+/// Whole events as they are, in pieces that fit a chunk.
 pub fn plain(
     process: u32,
     tid: i32,
@@ -612,7 +615,7 @@ impl Calls {
         Some(all)
     }
 
-    /// By how many bytes it grows.
+    /// The bytes by which it grows.
     fn pack(&mut self, process: u32, tid: i32, packer: &mut Packer) -> isize {
         let before = self.bytes();
         let packed = &mut self.packed;

@@ -1,10 +1,10 @@
-//! Works out how long each kernel ran while it is recorded with the GPU's times, for triggers.
+//! Computes each kernel's duration while it is recorded with the GPU's times, for triggers.
 //!
-//! The end is what the GPU stored. The start is taken where it is known within microseconds: after the doorbell on an idle stream, or after the kernels
-//! before it (`decode::gpu_times` has how these times were measured). A kernel whose channel has waited for another one, or that ran together with one of
-//! its own stream, has no known start: it is counted and not judged.
+//! The GPU stored the end. The start is used where it is known within microseconds: after the doorbell on an idle stream, or after the previous kernels
+//! (`decode::gpu_times` explains how these times were measured). A kernel has no known start if its channel waited for another one, or if it overlapped a
+//! kernel of its own stream. It is counted and not judged.
 //!
-//! Invariants: the memory is bounded, whatever a program writes over its rings. Nothing here waits, and no time is guessed.
+//! Invariants: the memory is bounded, whatever a program writes over its rings. No code here waits, and no time is guessed.
 
 use pushbuf::qmd::end_time::{self, Found, Program};
 use pushbuf::semaphore;
@@ -13,16 +13,17 @@ use tape::event::{Body, EntryBody, Event, RingBody, ends, entry_flags, lack, rin
 use tape::region::STAMPS_BYTES;
 use tape::stamp::{AS_BEFORE, EndsBody, OWN_GPU, Run, STRIDE, number, state};
 
-/// Nanoseconds from a doorbell to the start of a kernel, and from the end of one to the start of the next, in a stream and in a graph.
+/// Nanoseconds from a doorbell to a kernel's start, and from one kernel's end to the start of the next, in a stream and in a graph.
 const IDLE: u64 = 2_300;
 const BUSY: u64 = 1_000;
 const NODE: u64 = 300;
 
-/// Kernels of a process that may be on their way at a time, at most; each takes 56 bytes.
+/// Maximum number of a process's kernels in progress at a time. Each takes 56 bytes.
 const RUNS: usize = 1 << 15;
-/// Numbers of kernels are below this one, or wrong.
+/// Numbers of kernels are below this one; others are wrong.
 const MOST: u64 = 1 << 48;
-/// QMDs of graphs, names, streams and threads of a process, at most. Beyond that all are forgotten and learned again.
+/// Maximum numbers of a process's QMDs in graphs, names, streams and threads. Beyond that all are forgotten and learned
+/// again.
 const QMDS: usize = 1 << 16;
 const NAMES: usize = 1 << 14;
 const STREAMS: usize = 1 << 10;
@@ -34,20 +35,20 @@ const SEGMENT: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ran {
     pub process: u32,
-    /// The address of its code, and the handle that it was launched by; 0 for a graph's.
+    /// The address of its code, and the handle that launched it; 0 in a graph.
     pub code: u64,
     pub handle: u64,
     pub ns: u64,
 }
 
-/// Of all processes.
+/// Watches all processes.
 pub struct KernelWatch {
     /// Nanoseconds of one tick.
     tick: f64,
     processes: BTreeMap<u32, Process>,
     /// The GPUs' clocks, as the recorder reads them.
     clocks: HashMap<u32, Clock>,
-    /// Kernels whose time is known, and those whose start is not.
+    /// Kernels with a known time, and those without a known start.
     pub timed: u64,
     pub not_timed: u64,
 }
@@ -69,22 +70,22 @@ struct Process {
     /// Kernels by their numbers, one number at each place. Empty until ends are recorded.
     kernels: Vec<Kernel>,
     streams: HashMap<(u32, u64), Stream>,
-    /// Channels of which something is not known since their last kernel: they waited for another one, or a kernel has no number.
+    /// Channels with an unknown state since their last kernel: they waited for another channel, or a kernel has no number.
     unsure: HashSet<u32>,
-    /// What graphs run, by the address of the QMD.
+    /// The programs in graphs, by the address of the QMD.
     qmds: HashMap<u64, Program>,
     names: HashMap<u64, Box<str>>,
-    /// The handle that code was last launched by.
+    /// The handle that last launched each code.
     handles: HashMap<u64, u64>,
-    /// Ends of numbers below this one that did not come never will.
+    /// Missing ends with numbers below this one will never arrive.
     settled: u64,
 }
 
-/// The latest doorbell of a thread: its entries follow.
+/// A thread's latest doorbell, whose entries follow.
 #[derive(Default)]
 struct Thread {
     ring: Option<(u64, RingBody)>,
-    /// The words of an entry that goes on.
+    /// The words of an unfinished entry.
     words: Vec<u8>,
 }
 
@@ -93,24 +94,24 @@ struct Thread {
 struct Kernel {
     /// Its number plus one, or 0.
     number: u64,
-    /// By the GPU's clock; 0: not known yet.
+    /// By the GPU's clock; 0 if not yet known.
     end: u64,
     code: u64,
     handle: u64,
-    /// When its doorbell was rung, by the GPU's clock; 0: its launch is not known yet.
+    /// When its doorbell was rung, by the GPU's clock; 0 if its launch is not yet known.
     rung: u64,
-    /// The first number of its launch, plus one; 0: its start cannot be known.
+    /// The first number of its launch, plus one; 0 if its start cannot be known.
     group: u64,
-    /// How far before it in number the kernels are that start it; 0 for none.
+    /// The distances back to the numbers of the kernels that start it; 0 for none.
     after: [i32; 2],
 }
 
 /// Kernels of a stream, in the order of their launches.
 struct Stream {
     running: VecDeque<u64>,
-    /// The latest end: 0 at first, `None` if the end of the last kernel is not known.
+    /// The latest end: 0 at first, `None` if the last kernel's end is not known.
     latest: Option<u64>,
-    /// The launch at hand, and the latest end before it.
+    /// The present launch, and the latest end before it.
     group: u64,
     before: Option<u64>,
 }
@@ -122,13 +123,13 @@ impl Default for Stream {
 }
 
 impl KernelWatch {
-    /// `hz`: ticks a second.
+    /// `hz`: ticks per second.
     pub fn new(hz: f64) -> KernelWatch {
         let (processes, clocks) = Default::default();
         KernelWatch { tick: 1e9 / hz, processes, clocks, timed: 0, not_timed: 0 }
     }
 
-    /// Takes an event of a thread. `each`: gets the kernels that are known to have ended by it.
+    /// Takes an event of a thread. `each` gets the kernels that are known to have ended by it.
     pub fn event(&mut self, process: u32, tid: i32, e: &Event<'_>, mut each: impl FnMut(Ran)) {
         let tsc = e.head.tsc;
         match &e.body {
@@ -142,7 +143,7 @@ impl KernelWatch {
             }
             Body::GpuClock(c) => {
                 let clock = Clock { tsc, ns: c.gpu_ns };
-                // (A process that reads it itself has one GPU.)
+                // (A process that reads the clock itself has one GPU.)
                 if c.gpu == OWN_GPU {
                     self.processes.entry(process).or_default().clock = Some(clock);
                 } else {
@@ -175,14 +176,14 @@ impl KernelWatch {
             // (Which launches were lost is not known.)
             Body::Gap(_) => p.unsure.extend(p.streams.keys().map(|(slot, _)| *slot)),
             Body::Launched(l, bytes) if l.number < MOST => {
-                // (The entries of so many are lost.)
+                // (The entries of that many graphs are lost.)
                 if p.launched.len() >= STREAMS {
                     p.launched.clear();
                 }
                 p.launched.insert((l.slot, l.entry), (l.number, runs(bytes).collect()));
             }
             Body::Entry(b, bytes) => {
-                // Several clocks: whose GPU it is would take the objects of the driver.
+                // With several clocks, finding the right GPU would take the driver's objects.
                 let clock = p.clock.or_else(|| self.clocks.values().next().filter(|_| self.clocks.len() == 1).copied());
                 let at = |tsc: u64| {
                     let c = clock?;
@@ -201,7 +202,7 @@ impl KernelWatch {
         }
     }
 
-    /// What a kernel is called: the name of its symbol, else its entry address.
+    /// A kernel's name: the name of its symbol, otherwise its entry address.
     pub fn name(&self, ran: &Ran) -> String {
         let p = self.processes.get(&ran.process);
         let handle = if ran.handle != 0 { Some(ran.handle) } else { p.and_then(|p| p.handles.get(&ran.code).copied()) };
@@ -216,7 +217,8 @@ impl KernelWatch {
 }
 
 impl Process {
-    /// An entry of a doorbell: the stream that it launches kernels in, if it does. `at`: the GPU's time at a time stamp.
+    /// Takes an entry of a doorbell. Returns the stream in which it launches kernels, if it does. `at`: the GPU's time
+    /// at a time stamp.
     fn entry(
         &mut self,
         tid: i32,
@@ -247,7 +249,8 @@ impl Process {
         let graph = self.launched.remove(&(b.slot, b.seq));
         let area = self.area?;
         let is_slot = |address: u64| address.wrapping_sub(area) < STAMPS_BYTES as u64;
-        // (By a handle: a kernel. Else a graph is uploaded. Its first launch takes the time of the upload, too.)
+        // (With a handle it is a kernel. Otherwise a graph is uploaded. Its first launch takes the time of the upload,
+        // too.)
         let mut kernels: Vec<(u64, Kernel)> = Vec::new();
         let mut lacks = b.lack != lack::NONE;
         let is_upload = ring.kernel == 0;
@@ -278,7 +281,7 @@ impl Process {
             }
             self.handles.insert(kernel.code, kernel.handle);
         }
-        // The wait in a graph's launch is for the launch before.
+        // The wait in a graph's launch is for the previous launch.
         if graph.is_none() && semaphore::acquires(length, word) {
             self.unsure.insert(ring.slot);
         }
@@ -299,7 +302,7 @@ impl Process {
         let stream = self.streams.entry(key).or_default();
         for (number, kernel) in kernels {
             let Some(place) = self.kernels.get_mut(number as usize % RUNS) else { continue };
-            // (Its end may have come before.)
+            // (Its end may have arrived earlier.)
             let end = if place.number == kernel.number { place.end } else { 0 };
             let group = if is_unsure || rung == 0 { 0 } else { kernel.group };
             *place = Kernel { end, group, ..kernel };
@@ -310,7 +313,7 @@ impl Process {
         Some(key)
     }
 
-    /// The kernels of a graph that is launched again.
+    /// Adds the kernels of a graph that is launched again.
     fn graph(&self, first: u64, runs: &[Run], rung: u64, kernels: &mut Vec<(u64, Kernel)>) {
         let each = runs.iter().flat_map(|run| (0..u64::from(run.count)).map(|i| run.qmd.saturating_add(STRIDE * i)));
         let numbers: HashMap<u64, u64> = each.clone().take(RUNS).zip(first..).collect();
@@ -327,7 +330,7 @@ impl Process {
                 let Some((_, kernel)) = kernels.get_mut(from + (then - first) as usize) else { continue };
                 match kernel.after.iter_mut().find(|after| **after == 0) {
                     Some(after) => *after = (*then as i64 - *number as i64) as i32,
-                    // More than two start it.
+                    // More than two kernels start it.
                     None => kernel.group = 0,
                 }
             }
@@ -349,19 +352,19 @@ impl Process {
             let (timed, not) = self.judge(process, key, each);
             all = (all.0 + timed, all.1 + not);
         }
-        // (Those of this event were below it as well.)
+        // (The ends in this event may be below it, too.)
         self.settled = body.settled;
         all
     }
 
-    /// Looks at the kernels of a stream that have ended, in their order. How many have a time, and how many have none.
+    /// Judges a stream's ended kernels, in order. Returns the number of kernels with and without a time.
     fn judge(&mut self, process: u32, key: (u32, u64), each: &mut impl FnMut(Ran)) -> (u64, u64) {
         let Some(stream) = self.streams.get_mut(&key) else { return (0, 0) };
         let place = |number: u64| self.kernels.get(number as usize % RUNS).filter(|k| k.number == number + 1);
         let (mut timed, mut not_timed) = (0, 0);
         while let Some(&number) = stream.running.front() {
             let Some(k) = place(number) else {
-                // A younger one has its place.
+                // A younger kernel has its place.
                 (stream.latest, not_timed) = (None, not_timed + 1);
                 stream.running.pop_front();
                 continue;
@@ -408,7 +411,7 @@ mod tests {
     use tape::event::Events;
     use tape::stamp::{self, ClockBody, LaunchedBody, StampsBody};
 
-    /// A recording of a program with a channel, and what was seen of it.
+    /// A recording of a program with a channel, and the kernels that the watch reported.
     struct Recorded {
         tape: Tape,
         watch: KernelWatch,
@@ -431,7 +434,7 @@ mod tests {
             r
         }
 
-        /// The events so far have come.
+        /// Passes the events so far to the watch.
         fn pass(&mut self) {
             for ((process, tid), bytes) in self.tape.take_open() {
                 Events::new(&bytes).for_each(|e| self.watch.event(process, tid, &e, |ran| self.seen.push(ran)));
@@ -451,14 +454,14 @@ mod tests {
             self.tape.event_at(stamp::WRITER, tsc, stamp::kind::ENDS, 0, &body, &all, &[]);
         }
 
-        /// The times so far, and how many kernels had none.
+        /// The times so far, and the number of kernels without one.
         fn times(&mut self) -> (Vec<u64>, u64) {
             self.pass();
             (self.seen.drain(..).map(|ran| ran.ns).collect(), self.watch.not_timed)
         }
     }
 
-    /// (The writer's events come first here, as they may.)
+    /// (The writer's events arrive first here, as they may.)
     #[test]
     fn a_kernel_begins_after_its_doorbell_or_after_the_one_before_it() {
         let mut r = Recorded::begin();
@@ -467,7 +470,7 @@ mod tests {
         }
         r.end(&[(0, 150_000), (1, 180_000), (2, 510_000)], 3);
         assert_eq!(r.times(), (vec![150_000 - 100_000 - IDLE, 30_000 - BUSY, 10_000 - IDLE], 0));
-        // Its end comes later than its launch.
+        // Its end arrives later than its launch.
         r.launch(600_000, &stamped(QMD_AT, 3, &[]), 0xf1);
         assert_eq!(r.times(), (vec![], 0));
         r.end(&[(3, 700_000)], 4);
@@ -488,7 +491,7 @@ mod tests {
         r.launch(101_000, &stamped(QMD_AT, 1, &[]), 0xf1);
         r.end(&[(0, 900_000), (1, 950_000)], 2);
         assert_eq!(r.times(), (vec![50_000 - BUSY], 1));
-        // Number 2 ends, but is not on the tape; of number 3 the end is lost.
+        // Number 2 ends, but its launch is not on the tape. Number 3's end is lost.
         r.tape.gap(100, 1, 1, 400);
         r.launch(1_002_000, &stamped(QMD_AT, 3, &[]), 0xf1);
         r.launch(1_003_000, &stamped(QMD_AT, 4, &[]), 0xf1);

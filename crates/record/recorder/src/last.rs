@@ -1,9 +1,10 @@
 //! A flight recorder: keeps the newest events in memory, and saves them to a file when something happens.
 //!
-//! Packed pieces are put into a queue instead of a file. A full queue drops its oldest piece; the events that later ones depend on move to [`Kept`].
-//! A saved file begins at one time: before it only kept events, after it all events.
+//! Packed pieces are put into a queue instead of a file. A full queue drops its oldest piece, and the events that later ones depend on move to
+//! [`Kept`]. A saved file has all events from one time on, and only kept events from before.
 //!
-//! Invariant: the queue and [`Kept`] together take no more memory than was asked for. What is left out is counted.
+//! Invariant: the queue and [`Kept`] together take no more memory than was requested. Events that are left out are
+//! counted.
 
 use crate::beside::Beside;
 use crate::kept::{Kept, Pack};

@@ -1,13 +1,14 @@
-//! The process beside the program: it owns the rings, drains them to the tape, and notices that the program died.
+//! The recorder process: it owns the rings, drains them to the tape, and notices that the program died.
 //!
-//! The program only ever touches memory that is already there; every byte to disk goes through here. A `kill -9` of the
-//! program loses nothing that was rung (the rings are ours), a full disk stops the recording and not the program, and if
-//! this process dies the program goes on unrecorded.
+//! The program only touches memory that already exists. Every byte to disk is written here. A `kill -9` of the program
+//! loses no doorbell that was rung, because the rings belong to the recorder. A full disk stops the recording and not
+//! the program. If the recorder dies, the program continues without a recording.
 //!
-//! From the top: `record` starts the program, `followed` goes round all its processes, `image` drains the rings of one, `output` and `writing` write the
-//! chunks, `end` says how the program ended. A flight recorder keeps the newest part in `last` and `kept` (`look` divides events), and `saving` writes
-//! files of it.
-//! Meanwhile `control` is asked by others what goes on, and `wishes` does what they want.
+//! From top to bottom: `record` starts the program, `followed` visits all its processes, `image` drains the rings of one, `output` and `writing` write
+//! chunks, and `end` describes how the program ended.
+//!
+//! A flight recorder keeps the newest part in `last` and `kept` (`look` divides events), and `saving` writes files of it. In parallel, `control` takes
+//! requests of other processes, and `wishes` carries them out.
 
 mod beside;
 mod clock;

@@ -1,8 +1,8 @@
-//! What the tape's header says of the machine.
+//! Facts of the machine for the tape's header.
 
 use std::fs;
 
-/// Facts of the machine, each empty where it cannot be found out.
+/// Facts of the machine. A fact that cannot be found is empty.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     pub driver: String,
@@ -24,7 +24,7 @@ pub fn driver_version() -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Reads them.
+/// Reads the facts.
 pub fn machine() -> Machine {
     let first = |path: &str, key: &str| {
         fs::read_to_string(path).ok().and_then(|s| {

@@ -1,18 +1,18 @@
 //! The running median of each kernel's time.
 //!
-//! Invariant: the memory is bounded. A new kernel gets a place in the full table only if another one has not run for long; else it has no median, and
-//! its runs are counted.
+//! Invariant: the memory is bounded. When the table is full, a new kernel gets a place only if another one has not run for long. Otherwise it has no
+//! median, and its runs are counted.
 
 use std::collections::HashMap;
 
-/// Kernels with a median, at most.
+/// Maximum number of kernels with a median.
 pub const KERNELS: usize = 1024;
-/// The median is of so many latest runs, and there is none before so many.
+/// The number of latest runs in a median, and the minimum number of runs for the first median.
 const SAMPLES: usize = 64;
 const LEAST: u64 = 32;
-/// It is computed anew after so many runs.
+/// The median is computed again after this many runs.
 const AGAIN: u64 = 16;
-/// A kernel that did not run during so many runs of others loses its place.
+/// A kernel that did not run during this many runs of others loses its place.
 const UNUSED: u64 = 1 << 16;
 
 /// A kernel: its process, and the address of its code.
@@ -37,7 +37,7 @@ struct One {
 }
 
 impl Medians {
-    /// A kernel ran for so many nanoseconds: the median of its runs before, if there were enough.
+    /// A kernel ran for `ns` nanoseconds. Returns the median of its earlier runs, if there were enough.
     pub fn add(&mut self, kernel: Kernel, ns: u64) -> Option<u64> {
         self.runs += 1;
         if self.of.len() >= KERNELS && !self.of.contains_key(&kernel) && !self.make_room() {
@@ -61,7 +61,8 @@ impl Medians {
         median
     }
 
-    /// True if there is a free place now. (The table is searched once for many runs: it takes microseconds.)
+    /// True if there is a free place now. (The table is searched once in many runs, because a search takes
+    /// microseconds.)
     fn make_room(&mut self) -> bool {
         if self.runs < self.searched.saturating_add(KERNELS as u64) {
             return false;
@@ -90,7 +91,7 @@ mod tests {
         assert_eq!(m.add((0, 1), 100_000), Some(101));
         // Another kernel, and the same code in another process.
         assert_eq!((m.add((0, 2), 5), m.add((1, 1), 5)), (None, None));
-        // A few slow runs do not move it, many do.
+        // A few slow runs do not change it, many do.
         (0..20).for_each(|_| _ = m.add((0, 1), 100_000));
         assert_eq!(m.add((0, 1), 1), Some(102));
         (0..100).for_each(|_| _ = m.add((0, 1), 100_000));
@@ -102,7 +103,7 @@ mod tests {
         let mut m = Medians::default();
         (0..KERNELS as u64).for_each(|code| _ = m.add((0, code), 10));
         assert_eq!((m.add((0, 1 << 40), 10), m.without_place, m.of.len()), (None, 1, KERNELS));
-        // One of the old ones and the new one run on.
+        // One of the old kernels and the new one continue to run.
         for _ in 0..UNUSED {
             m.add((0, 7), 10);
             m.add((0, 1 << 40), 10);

@@ -5,12 +5,12 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 
-/// A memfd with `bytes` in it and `len` bytes long if that is more, executable if the kernel lets us say so.
+/// A memfd with `bytes` in it, at least `len` bytes long, and executable if the kernel allows a choice.
 ///
-/// The limit of file sizes (`ulimit -f`) is meant for files on disks: it is out of the way meanwhile, as far as we may.
+/// The limit of file sizes (`ulimit -f`) is meant for files on disks. It is lifted for this call, as far as allowed.
 pub fn memfd(name: &CStr, bytes: &[u8], len: usize) -> io::Result<File> {
     const MFD_EXEC: u32 = 0x10;
-    // SAFETY: a NUL-terminated name. Kernels before 6.3 know no MFD_EXEC and make every memfd executable.
+    // SAFETY: a NUL-terminated name. Kernels before 6.3 have no MFD_EXEC and make every memfd executable.
     let fd = unsafe {
         match libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | MFD_EXEC) {
             -1 => libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC),
@@ -20,7 +20,7 @@ pub fn memfd(name: &CStr, bytes: &[u8], len: usize) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a descriptor of our own.
+    // SAFETY: a new descriptor without another owner.
     let mut f = unsafe { File::from_raw_fd(fd) };
     let _limit = FileSizeLimit::lift();
     f.write_all(bytes)?;
@@ -30,33 +30,34 @@ pub fn memfd(name: &CStr, bytes: &[u8], len: usize) -> io::Result<File> {
     Ok(f)
 }
 
-/// Makes a memory file so long.
+/// Extends a memory file to `len` bytes.
 pub fn make_longer(file: &File, len: usize) -> io::Result<()> {
     let _limit = FileSizeLimit::lift();
     file.set_len(len as u64)
 }
 
-/// Gives memory of a memory file back; zeros are there instead.
+/// Frees a range of a memory file. It reads as zeros afterwards.
 pub fn give_back(file: &File, offset: usize, len: usize) {
     let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: our own file.
+    // SAFETY: a file of this process.
     unsafe { libc::fallocate(file.as_raw_fd(), how, offset as libc::off_t, len as libc::off_t) };
 }
 
-/// The limit of file sizes as it was, put back when this is dropped.
+/// The previous limit of file sizes, restored when this is dropped.
 struct FileSizeLimit(Option<libc::rlimit>);
 
 impl FileSizeLimit {
     fn lift() -> FileSizeLimit {
         let mut was = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: writes the struct it is given.
+        // SAFETY: the call writes only the struct that it is given.
         unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut was) };
         if was.rlim_cur == libc::RLIM_INFINITY {
             return FileSizeLimit(None);
         }
         let none = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
         let most = libc::rlimit { rlim_cur: was.rlim_max, ..was };
-        // SAFETY: reads the structs it is given. Only the privileged may lift the hard limit.
+        // SAFETY: the calls read only the structs that they are given. Only a privileged process may lift the hard
+        // limit.
         let lifted = unsafe {
             libc::setrlimit(libc::RLIMIT_FSIZE, &none) == 0 || libc::setrlimit(libc::RLIMIT_FSIZE, &most) == 0
         };
@@ -67,24 +68,24 @@ impl FileSizeLimit {
 impl Drop for FileSizeLimit {
     fn drop(&mut self) {
         if let Some(was) = &self.0 {
-            // SAFETY: reads the struct it is given.
+            // SAFETY: the call reads only the struct that it is given.
             unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, was) };
         }
     }
 }
 
-/// `/proc/<pid>/fd/<n>` of one of our descriptors.
+/// `/proc/<pid>/fd/<n>` of one of this process's descriptors.
 pub fn path_of(f: &File) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), f.as_raw_fd())
 }
 
-/// A piece of a file, mapped.
+/// A mapped piece of a file.
 pub struct Mapping {
     at: *mut u8,
     len: usize,
 }
 
-// SAFETY: what is in it is read and written through atomics, or handed over by them.
+// SAFETY: the contents are read and written through atomics, or handed over by them.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -97,13 +98,13 @@ impl Mapping {
         unsafe { Mapping::map(std::ptr::null_mut(), len, rights, libc::MAP_SHARED, file.as_raw_fd(), offset) }
     }
 
-    /// A page of a ring's head with its `bytes` of events behind it, and those events once more: an event that wraps lies in
-    /// one piece.
+    /// A page of a ring's head, then its `bytes` of events, then the same events again. So an event that wraps is
+    /// contiguous.
     pub fn of_ring(file: &File, offset: usize, page: usize, bytes: usize) -> io::Result<Mapping> {
         let none = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let (rights, over) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
         let fd = file.as_raw_fd();
-        // SAFETY: an address range of our own, replaced by pieces of the file; those are unmapped with it.
+        // SAFETY: a new address range, replaced by pieces of the file, which are unmapped with it.
         unsafe {
             let whole = Mapping::map(std::ptr::null_mut(), page + 2 * bytes, libc::PROT_NONE, none, -1, 0)?;
             let first = Mapping::map(whole.at, page + bytes, rights, over, fd, offset)?;
@@ -115,24 +116,24 @@ impl Mapping {
     }
 
     /// # Safety
-    /// As mmap: with MAP_FIXED, what lies there is replaced.
+    /// As mmap: with MAP_FIXED, existing mappings there are replaced.
     unsafe fn map(at: *mut u8, len: usize, rights: i32, flags: i32, fd: i32, offset: usize) -> io::Result<Mapping> {
         // SAFETY: the caller's.
         let p = unsafe { libc::mmap(at.cast(), len, rights, flags, fd, offset as libc::off_t) };
         if p == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Mapping { at: p.cast(), len }) }
     }
 
-    /// Has `len` bytes from `from` (multiples of the page size) in memory and in this process's page table, what is in them as it
-    /// was. False if the kernel does not.
+    /// Brings `len` bytes from `from` (multiples of the page size) into memory and into this process's page table, without
+    /// changing their contents. False if the kernel does not.
     pub fn make_present(&self, from: usize, len: usize) -> bool {
         if from.checked_add(len).is_none_or(|end| end > self.len) {
             return false;
         }
-        // SAFETY: inside our own mapping; contents stay.
+        // SAFETY: inside this mapping; its contents stay.
         unsafe { libc::madvise(self.at.add(from).cast(), len, libc::MADV_POPULATE_WRITE) == 0 }
     }
 
-    /// Where it begins. It holds what the file held: zeros at first.
+    /// Its first byte. A mapping holds the contents of the file: zeros at first.
     pub fn at(&self) -> *mut u8 {
         self.at
     }
@@ -140,22 +141,22 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: our own mapping; whoever points into it does not outlive it.
+        // SAFETY: this mapping is unmapped only here, and no pointer into it outlives it.
         unsafe { libc::munmap(self.at.cast(), self.len) };
     }
 }
 
-/// Has `len` bytes of a memory file at `offset` in memory, so that their first touch finds them there.
+/// Brings `len` bytes of a memory file at `offset` into memory, so that their first touch finds them there.
 pub fn make_resident(file: &File, offset: usize, len: usize) -> io::Result<()> {
-    // SAFETY: our own file.
+    // SAFETY: a file of this process.
     let r = unsafe { libc::fallocate(file.as_raw_fd(), 0, offset as libc::off_t, len as libc::off_t) };
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
-/// From now on a freed block of 256 KiB or more goes back to the kernel at once. Else glibc keeps blocks of this size for later once one was freed, in pieces
-/// that pieces of other sizes do not fit into: 27 MB of heap were seen where 5 MB were in use.
+/// From now on a freed block of 256 KiB or more returns to the kernel immediately. Otherwise glibc keeps blocks of this size after the first was freed, in
+/// pieces that pieces of other sizes do not fit into: 27 MB of heap were seen with 5 MB in use.
 pub fn return_large_blocks() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: numbers.
+    // SAFETY: only numbers.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, 256 << 10);
     }

@@ -1,6 +1,7 @@
-//! The tape, and when nothing more is written to it: at its size limit, or when the disk is full.
+//! The tape, and when it is no longer written: at its size limit, or when the disk is full.
 //!
-//! A separate thread writes ([`crate::writing`]). The one that empties the rings waits for it only when the queue between them is full.
+//! A separate thread writes ([`crate::writing`]). The thread that empties the rings waits for it only when the queue between them is
+//! full.
 
 use crate::beside::Beside;
 use crate::control::messages::Written;
@@ -18,20 +19,21 @@ use std::time::Duration;
 use tape::event::{Body, Events, entry_flags};
 use tape::file::{Clock, End, Process, ProcessEnd, Unwatched, Writer};
 
-/// Notes of damaged rings on one tape, at most.
+/// Maximum number of notes about damaged rings on one tape.
 const NOTES: u32 = 64;
-/// Pieces between the two threads, at most; each is a chunk of a ring, of 1 MiB at most. At a million doorbells a second one has some 100 KiB.
+/// Maximum number of pieces between the two threads. Each is a chunk of a ring, of up to 1 MiB. At a million doorbells a second a chunk has
+/// some 100 KiB.
 const BETWEEN: usize = 1024;
-/// The same where memory is bounded.
+/// The same if memory is bounded.
 const BETWEEN_IN_MEMORY: usize = 4;
-/// Memory of these pieces, at most. A disk that stalls for 100 ms is waited for here; only then do rings fill.
+/// Maximum memory of these pieces. They bridge a disk that stalls for 100 ms. Only then do rings fill.
 const MOST_BETWEEN: usize = 128 << 20;
-/// Memory of so many pieces is kept to be used again.
+/// Memory of this many pieces is kept for reuse.
 const SPARE: usize = 32;
-/// Where there is no room between the threads, it is looked for so often.
+/// When there is no room between the threads, it is looked for this often.
 const A_MOMENT: Duration = Duration::from_micros(200);
 
-/// Events that came after the recording had stopped.
+/// Events that arrived after the recording had stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
     pub events: u64,
@@ -44,15 +46,15 @@ pub struct Output {
     by: By,
     progress: Arc<Progress>,
     notes: u32,
-    /// What passes, for who looks on.
+    /// Counts events for a viewer.
     pub counters: Counters,
-    /// Room that was not used.
+    /// Unused room.
     room: Vec<u8>,
-    /// Takes the data out here, where no thread does.
+    /// Removes the data here, if no thread does.
     scrubbing: Option<Scrubbing>,
 }
 
-/// Who writes.
+/// What writes.
 enum By {
     Us(Box<Writing>),
     Thread {
@@ -60,7 +62,7 @@ enum By {
         /// Memory of pieces that were written.
         spare: Receiver<Vec<u8>>,
         thread: JoinHandle<Option<Store>>,
-        /// The thread in front of it, which takes the data out.
+        /// The thread before it, which removes the data.
         scrubs: Option<JoinHandle<()>>,
     },
     /// While one takes over from the other.
@@ -68,7 +70,7 @@ enum By {
 }
 
 impl Output {
-    /// `no_data`: what the program sends within its commands is left out.
+    /// `no_data`: the data that the program sends within its commands is left out.
     pub fn new(store: Store, limit: Option<u64>, no_data: bool, tsc_hz: f64) -> Output {
         let progress = Arc::new(Progress::default());
         let by = By::Us(Box::new(Writing::new(store, limit, progress.clone())));
@@ -76,8 +78,8 @@ impl Output {
         Output { by, progress, notes: 0, counters: Counters::new(tsc_hz), room: Vec::new(), scrubbing }
     }
 
-    /// From here on a thread writes; without one, all goes on as before. (Not before the program is started: glibc takes a signal for its own use with
-    /// the first thread, and the program would find it changed.)
+    /// From here on a thread writes. Without a thread, writing continues as before. (Not before the program is started: with the first thread glibc
+    /// takes a signal for its own use, and the program would find it changed.)
     pub fn start_thread(&mut self) {
         let By::Us(mut writing) = std::mem::replace(&mut self.by, By::Nobody) else { return };
         let between = if writing.is_in_memory() { BETWEEN_IN_MEMORY } else { BETWEEN };
@@ -88,7 +90,7 @@ impl Output {
                 let (to, from) = sync_channel(between);
                 let (back, spare) = sync_channel(between.min(SPARE));
                 writing.give_back(back);
-                // (It waits for this.)
+                // (The thread waits for this.)
                 let _ = give.send((writing, from));
                 let (to, scrubs) = self.start_scrubbing(to, between);
                 By::Thread { to, spare, thread, scrubs }
@@ -97,7 +99,7 @@ impl Output {
         };
     }
 
-    /// Has a thread take the data out, if it is to be taken out: what to send to, and the thread.
+    /// Starts a thread that removes the data, if it is to be removed. Returns the channel to send to, and the thread.
     fn start_scrubbing(
         &mut self,
         to: SyncSender<Piece>,
@@ -108,19 +110,19 @@ impl Output {
         match std::thread::Builder::new().name("scrub".into()).spawn(move || scrubbing.run(&from, &second)) {
             Ok(thread) => (first, Some(thread)),
             Err(_) => {
-                // (No event has come yet of which it would have to know.)
+                // (No event has arrived yet that it would need.)
                 self.scrubbing = Some(Scrubbing::default());
                 (to, None)
             }
         }
     }
 
-    /// Why nothing more is written.
+    /// Why no more events are written.
     pub fn stopped(&self) -> Option<&str> {
         self.progress.stopped()
     }
 
-    /// Empty memory for the events in hand, from a piece that was written, if there is one.
+    /// Empty memory for events, from a piece that was written, if there is one.
     pub fn room(&mut self) -> Vec<u8> {
         let mut room = std::mem::take(&mut self.room);
         if room.capacity() == 0
@@ -132,12 +134,12 @@ impl Output {
         room
     }
 
-    /// Takes room back that was not used.
+    /// Takes unused room back.
     pub fn keep(&mut self, room: Vec<u8>) {
         self.room = room;
     }
 
-    /// Writes whole events, as much of them as the limit allows: so many bytes of each of these threads, one after the other.
+    /// Writes whole events, as many as the limit allows: the given number of bytes of each of these threads, in order.
     pub fn events(&mut self, process: u32, threads: Vec<(i32, usize)>, bytes: Vec<u8>) {
         if let By::Thread { thread, .. } = &self.by {
             while self.progress.memory() >= MOST_BETWEEN && !thread.is_finished() {
@@ -148,14 +150,14 @@ impl Output {
         self.send(Piece::Events { process, threads, bytes });
     }
 
-    /// What of a process's events was not written. Waits until all that it has so far is written.
+    /// The events of a process that were not written. Waits until all its events so far are written.
     pub fn dropped(&mut self, process: u32) -> Dropped {
         let (to, from) = sync_channel(1);
         self.send(Piece::Settle { process, to });
         from.recv().unwrap_or_default()
     }
 
-    /// Something that a reader should know; a few on each tape.
+    /// Writes a note for readers; a few on each tape.
     pub fn note(&mut self, text: &str) {
         if self.notes < NOTES {
             self.notes += 1;
@@ -179,12 +181,13 @@ impl Output {
         self.beside(Beside::Unwatched(u.clone()));
     }
 
-    /// Saves the newest part, where that is all that is kept.
+    /// Saves the newest part, if only that is kept.
     pub fn save(&mut self, request: Request) {
         self.send(Piece::Save(Box::new(request)));
     }
 
-    /// Calls `f` once all that was handed over so far is in the file. On the thread that writes: it waits for nothing.
+    /// Calls `f` when everything handed over so far is in the file. `f` runs on the thread that writes and must not
+    /// wait.
     pub fn once_written(&mut self, f: impl FnOnce(Written) + Send + 'static) {
         self.send(Piece::OnceWritten(Box::new(f)));
     }
@@ -205,7 +208,7 @@ impl Output {
         }
     }
 
-    /// Writes all that is left.
+    /// Writes everything that is left.
     ///
     /// # Errors
     /// The thread never got its work.
@@ -225,26 +228,26 @@ impl Output {
     }
 }
 
-/// A tape that lacks nothing but its end.
+/// A tape that lacks only its end.
 pub struct Closing {
     store: Store,
     stopped: Option<String>,
 }
 
 impl Closing {
-    /// Why not all was written.
+    /// Why not everything was written.
     pub fn stopped(&self) -> Option<&str> {
         self.stopped.as_deref()
     }
 
-    /// Closes the tape, and says how long it became; or gives the newest part, if that is all there is.
+    /// Closes the tape and returns its length; or returns the newest part, if only that exists.
     pub fn end(mut self, end: &mut End) -> io::Result<Closed> {
         match self.store {
             Store::Memory(newest) => Ok(Closed::Memory(newest)),
             Store::Parts(mut parts) => {
                 let finished = parts.finish();
                 let stopped = self.stopped.or_else(|| finished.err().map(|e| describe(&e)));
-                // (The part's own; the recording's are told at its end.)
+                // (The part's own seconds. The recording's are reported at its end.)
                 let whole = std::mem::replace(&mut end.seconds, parts.seconds(crate::clock::tsc()));
                 let written = write_end(parts.writer(), stopped, end);
                 end.seconds = whole;
@@ -261,13 +264,13 @@ impl Closing {
 
 /// What is left of a recording.
 pub enum Closed {
-    /// A file of so many bytes.
+    /// A file of this many bytes.
     File(u64),
     Parts(Box<Parts>),
     Memory(Box<Newest>),
 }
 
-/// On a full disk the last chunks make room for the end, which then says so.
+/// On a full disk the last chunks make room for the end, which reports the full disk.
 fn write_end(writer: &mut Writer, mut stopped: Option<String>, end: &mut End) -> io::Result<()> {
     while let Err(e) = writer.end(end) {
         if stopped.is_none() {
@@ -330,8 +333,8 @@ mod tests {
         (first..first + n).flat_map(one).collect()
     }
 
-    /// Large pieces are handed on as they are, small ones are gathered. Either way a thread's events keep their order, and without data there is none, with
-    /// threads of doorbell's and without.
+    /// Large pieces are handed on as they are, small ones are gathered. In both cases a thread's events keep their order, and with `no_data` no data is on
+    /// the tape, with doorbell's threads and without them.
     #[test]
     fn large_and_small_pieces_keep_their_order() {
         let dir = tempfile::tempdir().unwrap();
@@ -378,7 +381,8 @@ mod tests {
         }
     }
 
-    /// A disk that stalls: the rings are emptied further, up to a bound of memory, and all is written once it goes on.
+    /// A disk that stalls: the rings are still emptied, up to a bound of memory, and everything is written when the
+    /// disk continues.
     #[test]
     fn a_writer_that_stalls_is_waited_for_in_memory_up_to_a_bound() {
         let dir = tempfile::tempdir().unwrap();

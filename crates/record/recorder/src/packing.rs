@@ -1,20 +1,20 @@
-//! Threads that pack pieces. They come back in the order in which they were given.
+//! Threads that pack pieces. The pieces are returned in their original order.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use tape::file::Packer;
 
-/// One packs some 600 MB/s, and eight threads of a program write 900 (seen on an H200's host).
+/// One thread packs some 600 MB/s, and eight threads of a program write 900 (seen on an H200's host).
 fn threads() -> usize {
     if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= MANY_CPUS) { 3 } else { 2 }
 }
 
 const MANY_CPUS: usize = 8;
-/// Batches that are being packed, at most; each has 64 KiB, or what a ring held at once.
+/// Maximum number of batches that are being packed. Each has 64 KiB, or as much as a ring held at one time.
 pub const AT_ONCE: usize = 16;
 
-/// Whole events of one thread, and what they are packed; `None`: they stay as they are.
+/// Whole events of one thread, and their packed form; `None`: they stay as they are.
 pub struct Packed {
     pub process: u32,
     pub tid: i32,
@@ -22,14 +22,15 @@ pub struct Packed {
     pub packed: Option<Vec<u8>>,
 }
 
-/// Pieces that one thread packs one after the other: to hand over each thread's few events alone takes longer than to pack them.
+/// Pieces that one thread packs, one after the other. To hand over each thread's few events separately takes longer than to pack
+/// them.
 #[derive(Default)]
 struct Batch {
     pieces: Vec<Packed>,
     bytes: usize,
 }
 
-/// A batch is handed over once it has so many bytes.
+/// A batch is handed over when it has this many bytes.
 const BATCH: usize = 64 << 10;
 
 struct Job {
@@ -37,7 +38,7 @@ struct Job {
     done: SyncSender<Vec<Packed>>,
 }
 
-/// Pieces on their way.
+/// Pieces that are on their way.
 enum Coming {
     Here(Vec<Packed>),
     From(Receiver<Vec<Packed>>),
@@ -45,16 +46,16 @@ enum Coming {
 
 pub struct Packing {
     to: SyncSender<Job>,
-    /// Not handed over yet: behind all that is coming.
+    /// Not yet handed over: after everything in `coming`.
     batch: Batch,
     coming: VecDeque<Coming>,
-    /// Before all that is coming.
+    /// Before everything in `coming`.
     here: VecDeque<Packed>,
     at_once: usize,
 }
 
 impl Packing {
-    /// So many batches at once. `None` if no thread can be started.
+    /// Starts threads for `at_once` batches. `None` if no thread can be started.
     pub fn start(at_once: usize) -> Option<Packing> {
         let (to, from) = sync_channel::<Job>(at_once);
         let from = Arc::new(Mutex::new(from));
@@ -62,13 +63,13 @@ impl Packing {
             let from = from.clone();
             std::thread::Builder::new().name("pack".into()).spawn(move || run(&from)).is_ok()
         };
-        // (They end when this does.)
+        // (They end when this struct is dropped.)
         let started = (0..threads()).filter(start).count();
         let (batch, coming, here) = Default::default();
         (started > 0).then_some(Packing { to, batch, coming, here, at_once })
     }
 
-    /// True if all pieces have come back.
+    /// True if all pieces were returned.
     pub fn is_empty(&self) -> bool {
         self.batch.pieces.is_empty() && self.coming.is_empty() && self.here.is_empty()
     }
@@ -104,7 +105,7 @@ impl Packing {
         });
     }
 
-    /// The next piece, if it is ready; waits for it if `all`, or if too many are on their way.
+    /// The next piece, if it is ready. Waits for it if `all`, or if too many are on their way.
     pub fn next(&mut self, all: bool) -> Option<Packed> {
         if all {
             self.hand_over();
@@ -128,7 +129,7 @@ impl Packing {
                     self.coming.push_front(Coming::From(from));
                     return None;
                 }
-                // Its thread has panicked, and the batch went with it.
+                // Its thread panicked, and the batch was lost with it.
                 Err(TryRecvError::Disconnected) => {}
             }
         }

@@ -16,7 +16,7 @@ pub fn now() -> u64 {
 }
 
 /// Replaces the recording at `path`, which must be complete. Events that ended before `since` are left out and counted, as in a part that a
-/// flight recorder saves. `reason` is why the part was made. Its size.
+/// flight recorder saves. `reason` is why the part was made. Returns its size.
 ///
 /// # Errors
 /// The file cannot be read or written; it stays as it was.

@@ -1,10 +1,10 @@
-//! A recording in parts: each is a file of at most so many bytes, and the oldest goes when there are as many as may be.
+//! A recording in parts. Each is a file of a bounded size. When the maximum number is reached, the oldest is removed.
 //!
-//! Each part is read alone: as a file of a flight recorder, it begins with what lasts of all before it ([`Kept`]). From one part to the next there is a
-//! cut in time. When a part is nearly full, what comes is held back until all threads' events of before the cut have come: what is older goes into
-//! the old part, and everything else into the new one.
+//! Each part can be read alone: like a file of a flight recorder, it begins with the lasting events from before it ([`Kept`]). Between two parts there
+//! is a cut in time. When a part is nearly full, new events are held back until every thread's events from before the cut have arrived. Older events
+//! are then written to the old part, all others to the new one.
 //!
-//! Invariant: no event is in two parts and none is in neither, but what lasts, which each later part has as well. Memory is bounded.
+//! Invariant: each event is in exactly one part, except lasting events, which are also in each later part. Memory is bounded.
 
 use crate::beside::Beside;
 use crate::kept::{Kept, Pack, plain, time_of};
@@ -28,18 +28,19 @@ pub struct Rotation {
     pub keep: u32,
 }
 
-/// For what lasts, and at most half of a part: each begins with it.
+/// For lasting events, and at most half of a part, because each part begins with them.
 const MEMORY: usize = 128 << 20;
-/// Bytes that are held back at a cut. (What comes then goes into the old part.)
+/// Maximum bytes that are held back at a cut. (When there are more, the oldest are written to the old part.)
 const HELD: usize = 64 << 20;
-/// A part is nearly full when it has no more room than this, or a sixteenth: its end has to fit, and what comes until the cut.
+/// A part is nearly full when it has at most this room, or a sixteenth if that is less: its end and the events up to the cut
+/// have to fit.
 const ROOM: u64 = 64 << 20;
-/// A recording is its owner's alone.
+/// Only its owner may read a recording.
 const MODE: u32 = 0o600;
 /// Why a part was begun ([`Saved::reason`]).
 const REASON: &str = "part";
 
-/// What came since a part is nearly full.
+/// An item that arrived since a part is nearly full.
 #[allow(clippy::large_enum_variant, reason = "few of the large ones")]
 enum Held {
     Events(Packed),
@@ -50,30 +51,30 @@ pub struct Parts {
     header: Header,
     rotation: Rotation,
     writer: Writer,
-    /// The first file, which names the others.
+    /// The first file. The others' names are derived from it.
     first: PathBuf,
     number: u32,
-    /// Those that are there, the newest last.
+    /// The existing files, the newest last.
     files: VecDeque<PathBuf>,
-    /// A cut is wanted.
+    /// Set to request a cut.
     due: Arc<AtomicBool>,
-    /// Since a cut is wanted: what came, and its bytes.
+    /// Since a cut was requested: the items that arrived, and their bytes.
     held: Option<VecDeque<Held>>,
     bytes: usize,
-    /// A cut is wanted at this size of the part.
+    /// A cut is requested at this size of the part.
     full_at: u64,
-    /// Where the part begins.
+    /// The time at which the part begins.
     from: u64,
     kept: Kept,
     left: Left,
-    /// Pieces that came, and had come when the part began.
+    /// Pieces that have arrived, and those that had arrived when the part began.
     came: u64,
     came_before: u64,
     processes: BTreeMap<u32, Process>,
-    /// Those of them that have ended.
+    /// The processes that have ended.
     ended: BTreeSet<u32>,
     unwatched: Vec<Unwatched>,
-    /// The first and the latest.
+    /// The first and the latest reading.
     clocks: Vec<Clock>,
     packer: Packer,
     /// Why there is no later part.
@@ -81,7 +82,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// The first part is the file of this writer, which has the header that [`Parts::header`] gave.
+    /// The first part is this writer's file, which has the header from [`Parts::header`].
     pub fn new(header: Header, rotation: Rotation, writer: Writer, due: Arc<AtomicBool>) -> Parts {
         let first = writer.path().to_owned();
         Parts {
@@ -114,7 +115,7 @@ impl Parts {
         Header { saved: Some(Saved { reason: REASON.into(), number: 1, ..Saved::default() }), ..header.clone() }
     }
 
-    /// The files that are there, the newest last, and how many parts there were.
+    /// The existing files, the newest last, and the number of parts so far.
     pub fn files(&self) -> (Vec<PathBuf>, u32) {
         (self.files.iter().cloned().collect(), self.number)
     }
@@ -162,7 +163,8 @@ impl Parts {
     fn look_at_size(&mut self) {
         if self.writer.bytes() >= self.full_at && self.held.is_none() {
             self.held = Some(VecDeque::new());
-            // ORDERING: what was handed over before it is in the old part; who sees it takes the time of the cut after that.
+            // ORDERING: events handed over before this store are in the old part. A thread that sees it reads the cut's time
+            // afterwards.
             self.due.store(true, Ordering::Release);
         }
     }
@@ -177,7 +179,7 @@ impl Parts {
         }
     }
 
-    /// Into the part at hand, and what lasts of it to what is kept.
+    /// Writes to the present part, and adds the lasting events to `kept`.
     fn put(&mut self, process: u32, tid: i32, events: &[u8], packed: Option<&[u8]>) -> io::Result<()> {
         if events.is_empty() {
             return Ok(());
@@ -206,10 +208,10 @@ impl Parts {
         what.write(&mut self.writer)
     }
 
-    /// Ends the part at hand at [`Request::until`], and begins the next one there.
+    /// Ends the present part at [`Request::until`], and begins the next one there.
     ///
     /// # Errors
-    /// Neither can be written to.
+    /// Neither part can be written.
     pub fn cut(&mut self, request: Request) -> io::Result<()> {
         let Some(held) = self.held.take() else { return Ok(()) };
         self.bytes = 0;
@@ -230,7 +232,7 @@ impl Parts {
             }
         }
         if let Err(why) = self.next(&request) {
-            // The part goes on, and the next one is tried again.
+            // The part continues, and the next one is tried again.
             self.failure.get_or_insert(why);
             self.full_at = self.writer.bytes().saturating_add(full_at(self.rotation.size));
         }
@@ -283,7 +285,7 @@ impl Parts {
             let _ = std::fs::remove_file(&path);
             return Err(said(e));
         }
-        // (From here on the old part is not written to again.)
+        // (From here on the old part is not written again.)
         let ended = self.end(request).map_err(said);
         self.writer = writer;
         for index in std::mem::take(&mut self.ended) {
@@ -293,12 +295,12 @@ impl Parts {
         self.left.processes += gone;
         self.files.push_back(path);
         (self.number, self.from, self.came_before) = (number, request.until, self.came);
-        // (A part has something of its own.)
+        // (Each part has at least an eighth of its size for its own events.)
         self.full_at = full_at(self.rotation.size).max(self.writer.bytes().saturating_add(self.rotation.size / 8));
         ended
     }
 
-    /// What a part begins with.
+    /// Writes the beginning of a part.
     fn begin(&mut self, w: &mut Writer, from: u64) -> io::Result<()> {
         self.clocks.iter().try_for_each(|c| w.clock(c))?;
         self.unwatched.iter().try_for_each(|u| w.unwatched(u))?;
@@ -316,7 +318,7 @@ impl Parts {
         })
     }
 
-    /// The end of the part at hand, which others follow.
+    /// Writes the end of the present part, which others follow.
     fn end(&mut self, request: &Request) -> io::Result<()> {
         let w = &mut self.writer;
         for (process, tid, events) in &request.held {
@@ -329,13 +331,13 @@ impl Parts {
         self.writer.end(&End { seconds, ..request.end.clone() })
     }
 
-    /// From where the part begins.
+    /// Seconds from the beginning of the part.
     pub fn seconds(&self, until: u64) -> f64 {
         let from = if self.from > 0 { self.from } else { self.clocks.first().map_or(until, |c| c.tsc) };
         until.saturating_sub(from) as f64 / if self.header.tsc_hz > 1.0 { self.header.tsc_hz } else { 1e9 }
     }
 
-    /// The recording ends: nothing more is held back.
+    /// The recording ends: no more events are held back.
     pub fn finish(&mut self) -> io::Result<()> {
         let held = self.held.take().unwrap_or_default();
         held.into_iter().try_for_each(|held| self.let_go(held))
@@ -346,7 +348,7 @@ fn full_at(size: u64) -> u64 {
     size - (size / 16).min(ROOM)
 }
 
-/// Whole events that were over before a time, and those that were not.
+/// Whole events that ended before `until`, and the others.
 fn split(events: &[u8], until: u64) -> (Vec<u8>, Vec<u8>) {
     let (mut before, mut after, mut rest) = (Vec::new(), Vec::new(), events);
     for e in Events::new(events) {

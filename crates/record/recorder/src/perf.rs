@@ -1,12 +1,12 @@
-//! The kernel's records of context switches: one event and one buffer a CPU (perf_event_open(2)).
+//! The kernel's records of context switches: one event and one buffer for each CPU (perf_event_open(2)).
 //!
-//! Every switch of a CPU where that is allowed, with both threads; else those of what this thread starts, without the
-//! thread on the other side. Times are CLOCK_MONOTONIC: in a virtual machine the kernel offers no way to turn its own
-//! perf clock into the time stamp counter.
+//! If allowed, every switch of a CPU is recorded, with both threads. Otherwise only the processes that this thread
+//! starts are watched, without the other thread of a switch. Times are CLOCK_MONOTONIC: in a virtual machine the kernel
+//! offers no way to convert its own perf clock into the time stamp counter.
 //!
-//! A thread's records take turns, out and in, from the moment when all CPUs are looked at. Earlier ones are left out: while
-//! the buffers are opened one after the other, a thread may leave a CPU that is looked at and run on one that is not yet.
-//! Only a loss, which is a record itself, breaks the turns.
+//! A thread's records alternate, out and in, from the moment when all CPUs are watched. Earlier records are left out: while
+//! the buffers are opened one after the other, a thread may leave a CPU that is watched and run on one that is not yet
+//! watched. Only a loss, which has its own record, breaks the alternation.
 
 use crate::clock;
 use perf_event_open_sys as sys;
@@ -15,8 +15,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use sys::bindings as abi;
 
-/// Bytes of a buffer: enough for a tenth of a second in which we are not run (100,000 records in 4 MiB), or as much of it
-/// as the kernel gives: 512 KiB a CPU to users without privileges (perf_event_mlock_kb).
+/// Bytes of a buffer: enough for a tenth of a second in which the recorder does not run (100,000 records in 4 MiB). If
+/// the kernel gives less, as much as it gives: 512 KiB a CPU to users without privileges (perf_event_mlock_kb).
 const BUFFER: std::ops::RangeInclusive<usize> = 32 << 10..=4 << 20;
 /// Bytes of all buffers together.
 const ALL: usize = 64 << 20;
@@ -26,12 +26,12 @@ const PAGE: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     Switch(Switch),
-    /// So many records were lost before this one.
+    /// This many records were lost before this one.
     Lost {
         time: u64,
         records: u64,
     },
-    /// A thread got a name, zeros behind it.
+    /// A thread got a name, padded with zeros.
     Name {
         time: u64,
         pid: i32,
@@ -40,7 +40,7 @@ pub enum Record {
     },
 }
 
-/// A thread left a CPU or came onto one.
+/// A thread left a CPU or got one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
     /// CLOCK_MONOTONIC, ns.
@@ -50,7 +50,7 @@ pub struct Switch {
     pub cpu: u32,
     pub out: bool,
     pub preempted: bool,
-    /// Process and thread that comes after it, or was there before; `None` where only the program is looked at.
+    /// Process and thread that follow it, or preceded it; `None` if only the program is watched.
     pub other: Option<(i32, i32)>,
 }
 
@@ -62,7 +62,7 @@ impl Record {
         }
     }
 
-    /// The record at the start of `b`, `None` if it is of no interest, and its length. Outer `None`: no record.
+    /// The record at the start of `b` (`None` if it is of no interest) and its length. Outer `None`: no record.
     fn parse(b: &[u8]) -> Option<(Option<Record>, usize)> {
         let u32_at = |i: usize| b.get(i..i + 4).and_then(|b| b.try_into().ok()).map(u32::from_ne_bytes);
         let u64_at = |i: usize| b.get(i..i + 8).and_then(|b| b.try_into().ok()).map(u64::from_ne_bytes);
@@ -104,13 +104,13 @@ impl Record {
 /// The buffers of all CPUs.
 pub struct Buffers {
     cpus: Vec<Buffer>,
-    /// All of them were open, CLOCK_MONOTONIC, ns.
+    /// When all buffers were open, CLOCK_MONOTONIC, ns.
     since: u64,
-    /// Every thread of the machine is seen, not only the program's.
+    /// Every thread of the machine is watched, not only the program's.
     pub whole_machine: bool,
 }
 
-/// Why there are none.
+/// Why there are no buffers.
 #[derive(Debug, thiserror::Error)]
 #[error("perf_event_open: {cause} (kernel.perf_event_paranoid is {paranoid}; CAP_PERFMON, or 0 there, allows it)")]
 pub struct Refused {
@@ -126,7 +126,8 @@ impl Refused {
 }
 
 impl Buffers {
-    /// Opens them. Where only the program may be looked at, that is what this thread starts from now on.
+    /// Opens the buffers. If only the program may be watched, they watch the processes that this thread starts from now
+    /// on.
     pub fn open() -> Result<Buffers, Refused> {
         Buffers::of(true).or_else(|_| Buffers::of(false)).map_err(Refused::because)
     }
@@ -139,12 +140,12 @@ impl Buffers {
         Ok(Buffers::together(cpus, whole_machine))
     }
 
-    /// Buffers that are open by now.
+    /// Buffers that are now all open.
     fn together(cpus: Vec<Buffer>, whole_machine: bool) -> Buffers {
         Buffers { cpus, since: clock::near().monotonic_ns, whole_machine }
     }
 
-    /// Has the kernel write records from now on, or none.
+    /// Switches the kernel's records on or off.
     pub fn watch(&mut self, on: bool) {
         self.cpus.iter().for_each(|b| enable(&b.event, on));
         if on {
@@ -152,7 +153,7 @@ impl Buffers {
         }
     }
 
-    /// Takes all records, CPU by CPU. What happens meanwhile may be taken from one CPU and be missing from another.
+    /// Takes all records, CPU by CPU. Events during the call may be taken from one CPU and missing from another.
     pub fn take(&mut self, mut f: impl FnMut(Record)) {
         let since = self.since;
         let mut counts = |r: Record| {
@@ -178,12 +179,12 @@ pub fn attribute(config: abi::perf_sw_ids) -> abi::perf_event_attr {
     a
 }
 
-/// Opens an event on a CPU: of all threads, or of this thread's later children.
+/// Opens an event on a CPU, for all threads or for this thread's later children.
 pub fn event(mut a: abi::perf_event_attr, cpu: i32, whole_machine: bool) -> io::Result<OwnedFd> {
     let pid = if whole_machine {
         -1
     } else {
-        // Allowed without privileges; children and their threads inherit it.
+        // Allowed without privileges. Children and their threads inherit it.
         a.set_exclude_kernel(1);
         a.set_exclude_hv(1);
         a.set_inherit(1);
@@ -198,22 +199,23 @@ pub fn event(mut a: abi::perf_event_attr, cpu: i32, whole_machine: bool) -> io::
     }
 }
 
-/// Starts an event or stops it, with those of children that have inherited it.
+/// Starts or stops an event, and the events of children that have inherited it.
 pub fn enable(event: &OwnedFd, on: bool) {
     let fd = event.as_raw_fd();
-    // SAFETY: an event of ours. (It is in its state then, or stays as it was: more is recorded than is asked for.)
+    // SAFETY: an event of this recorder. (It changes its state, or stays as it was: then more is recorded than
+    // requested.)
     unsafe { if on { sys::ioctls::ENABLE(fd, 0) } else { sys::ioctls::DISABLE(fd, 0) } };
 }
 
-/// Calls `f` for each CPU that is on line, and returns the results. The first error ends it.
+/// Calls `f` for each online CPU, and returns the results. The first error ends it.
 pub fn each_cpu<T>(mut f: impl FnMut(i32, usize) -> io::Result<T>) -> io::Result<Vec<T>> {
-    // SAFETY: asks only.
+    // SAFETY: the call only reads a setting.
     let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }.clamp(1, 4096) as usize;
     let mut all = Vec::new();
     for cpu in 0..n as i32 {
         match f(cpu, n) {
             Ok(made) => all.push(made),
-            // Not on line.
+            // The CPU is not online.
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
             Err(e) => return Err(e),
         }
@@ -224,9 +226,9 @@ pub fn each_cpu<T>(mut f: impl FnMut(i32, usize) -> io::Result<T>) -> io::Result
 pub struct Buffer {
     event: OwnedFd,
     base: *mut u8,
-    /// Bytes of records, a power of two; they begin one page behind `base`.
+    /// Bytes of records, a power of two. They begin one page after `base`.
     bytes: usize,
-    /// A copy of what is read.
+    /// A copy of the records being read.
     copy: Vec<u8>,
 }
 
@@ -243,7 +245,7 @@ impl Buffer {
     /// The buffer of an event: `bytes` bytes, a power of two, or fewer if the kernel allows fewer.
     pub fn map(event: OwnedFd, mut bytes: usize) -> io::Result<Buffer> {
         loop {
-            // SAFETY: a fresh mapping of our own descriptor.
+            // SAFETY: a fresh mapping of this event's descriptor.
             let base = unsafe {
                 let rights = libc::PROT_READ | libc::PROT_WRITE;
                 libc::mmap(std::ptr::null_mut(), PAGE + bytes, rights, libc::MAP_SHARED, event.as_raw_fd(), 0)
@@ -259,7 +261,7 @@ impl Buffer {
         }
     }
 
-    /// The event whose buffer it is.
+    /// The event that has this buffer.
     pub fn event(&self) -> &OwnedFd {
         &self.event
     }
@@ -280,27 +282,27 @@ impl Buffer {
             self.word(std::mem::offset_of!(abi::perf_event_mmap_page, data_head)),
             self.word(std::mem::offset_of!(abi::perf_event_mmap_page, data_tail)),
         );
-        // ORDERING: Acquire pairs with the kernel's barrier before it moves the head: the records are there.
+        // ORDERING: Acquire pairs with the kernel's barrier before it moves the head, so the records are complete.
         let (to, from) = (head.load(Ordering::Acquire), tail.load(Ordering::Relaxed));
         let n = to.wrapping_sub(from).min(self.bytes as u64) as usize;
         let at = (from % self.bytes as u64) as usize;
         let mut copy = std::mem::take(&mut self.copy);
         copy.clear();
-        // SAFETY: both pieces lie in the mapped buffer, and the kernel does not write there before the tail moves.
+        // SAFETY: both pieces are in the mapped buffer, and the kernel does not write there before the tail moves.
         unsafe {
             let data = self.base.add(PAGE);
             let first = n.min(self.bytes - at);
             copy.extend_from_slice(std::slice::from_raw_parts(data.add(at), first));
             copy.extend_from_slice(std::slice::from_raw_parts(data, n - first));
         }
-        // ORDERING: Release: the copy is made before the kernel may write there again.
+        // ORDERING: Release, so that the copy is made before the kernel may write there again.
         self.word(std::mem::offset_of!(abi::perf_event_mmap_page, data_tail)).store(to, Ordering::Release);
         f(&copy);
         self.copy = copy;
     }
 }
 
-/// The records in `bytes`, up to what is none.
+/// Calls `f` with the records in `bytes`, up to the first bytes that are no record.
 fn each(mut bytes: &[u8], f: &mut impl FnMut(Record)) {
     while let Some((record, len)) = Record::parse(bytes) {
         record.into_iter().for_each(&mut *f);
@@ -310,7 +312,7 @@ fn each(mut bytes: &[u8], f: &mut impl FnMut(Record)) {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, which nothing refers to any more.
+        // SAFETY: this buffer's own mapping, with no remaining references.
         unsafe { libc::munmap(self.base.cast(), PAGE + self.bytes) };
     }
 }
@@ -392,7 +394,7 @@ mod tests {
 
     /// Keeps this thread on one CPU.
     fn stay_on(cpu: usize) {
-        // SAFETY: zeros are an empty set; the call reads it, for this thread.
+        // SAFETY: zeros are an empty set. The call reads it, for this thread.
         let error = unsafe {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
             libc::CPU_SET(cpu, &mut set);
@@ -412,7 +414,7 @@ mod tests {
             Ok(opened) => opened,
             Err::<_, io::Error>(e) => test_support::skip!("{e}"),
         };
-        // Leaving the first is on record, coming onto the second is not.
+        // The thread's switch out on the first CPU is recorded, its switch in on the second is not.
         stay_on(b);
         let mut buffers = Buffers::together(vec![first, open(b, whole).unwrap()], whole);
         stay_on(a);

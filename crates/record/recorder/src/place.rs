@@ -1,7 +1,7 @@
-//! Where programs find the recorder's files: as memory files behind its descriptors, or in a folder that was asked for.
+//! Where programs find the recorder's files: as memory files of its descriptors, or in a folder that the user named.
 //!
-//! A memory file is open to who may look into this process: the same user, with as many rights, in the same namespaces. Files
-//! of a folder are open to everybody who gets as far as the folder.
+//! A memory file is open to processes that may look into this process: the same user, with as many rights, in the same
+//! namespaces. Files in a folder are open to every user who can reach the folder.
 
 use crate::memory::{self, memfd};
 use std::ffi::{CStr, CString};
@@ -11,16 +11,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// A folder of this recording's own, inside the one that was asked for; `None`: memory files.
+/// This recording's own folder inside the requested one; `None`: memory files.
 pub struct Place(Option<PathBuf>);
 
-/// A file, and the path by which programs open it while it lives.
+/// A file, and the path at which programs open it while it exists.
 pub struct Shared {
     pub file: File,
     pub path: String,
 }
 
-/// Bytes of the own folder's path at most: what the agent keeps has room for two libraries in it.
+/// Maximum bytes of the folder's path: the agent's memory has room for two libraries in it.
 const LONGEST: usize = 90;
 
 impl Place {
@@ -29,7 +29,7 @@ impl Place {
     }
 
     /// # Errors
-    /// It is not there or no folder, or libraries cannot be loaded from it.
+    /// The folder does not exist or is no folder, or libraries cannot be loaded from it.
     pub fn folder(dir: &Path) -> io::Result<Place> {
         let other = |text: &str| io::Error::other(text.to_owned());
         let dir = dir.canonicalize()?;
@@ -50,7 +50,7 @@ impl Place {
         Ok(place)
     }
 
-    /// A new file with `bytes` in it, and `len` bytes long if that is more. `mode`: of a folder's.
+    /// A new file with `bytes` in it, at least `len` bytes long. `mode` is for a file in a folder.
     pub fn file(&self, name: &CStr, bytes: &[u8], len: usize, mode: u32) -> io::Result<Shared> {
         let Some(own) = &self.0 else {
             let file = memfd(name, bytes, len)?;
@@ -64,7 +64,7 @@ impl Place {
             memory::make_longer(&file, len)?;
         }
         file.set_permissions(Permissions::from_mode(mode))?;
-        // (It is text: `folder`.)
+        // (The path is text: see `folder`.)
         Ok(Shared { file, path: path.to_string_lossy().into_owned() })
     }
 }

@@ -1,4 +1,5 @@
-//! A program under lock policies: started with the agent in it and a board that says which; nothing is recorded.
+//! Runs a program under lock policies: it is started with the agent and a board of the policies. No events are
+//! recorded.
 
 use crate::memory::Mapping;
 use crate::place::{Place, Shared};
@@ -18,7 +19,7 @@ pub struct PolicyOptions<'a> {
     pub command: Vec<OsString>,
     /// The agent library's bytes.
     pub agent: &'a [u8],
-    /// The software GPU's bytes, if the program is to find that one.
+    /// The software GPU's bytes, if the program is to use it.
     pub soft: Option<&'a [u8]>,
 }
 
@@ -32,18 +33,19 @@ impl SharedBoard {
     fn new(write: impl FnOnce(&mut Board)) -> io::Result<SharedBoard> {
         let shared = Place::memory().file(c"doorbell-policies", &[], size_of::<Board>(), 0)?;
         let mapping = Mapping::new(&shared.file, 0, size_of::<Board>())?;
-        // SAFETY: zeroed, which is a Board, and ours alone so far.
+        // SAFETY: zeroed, which is a Board, and not yet shared.
         write(unsafe { &mut *mapping.at().cast() });
         Ok(SharedBoard { shared, mapping })
     }
 
     fn board(&self) -> &Board {
-        // SAFETY: mapped as long as we live; what others write to it are atomics.
+        // SAFETY: mapped as long as `self` lives. Other processes write only its atomics.
         unsafe { &*self.mapping.at().cast() }
     }
 }
 
-/// Runs one program from its start to its end. `write` says on the board what is wanted; `read` sees what came of it.
+/// Runs one program from its start to its end. `write` puts the requested policies on the board. `read` gets the
+/// results.
 ///
 /// # Errors
 /// The program cannot be preloaded or started.
@@ -55,7 +57,7 @@ pub fn run_with_policies(
     let name = o.command.first().cloned().unwrap_or_default();
     let program = Program::find(&name)?;
     processes::are_known()?;
-    // A file over the size limit is an error to be told, not a death.
+    // A file over the size limit must be a reported error, not the recorder's death.
     let _no_death = crate::signals::survive_file_size_limit();
     let board = SharedBoard::new(write).map_err(RecordError::memory)?;
     let preload = Preload::new(&Place::memory(), o.agent, o.soft).map_err(RecordError::memory)?;
@@ -75,11 +77,11 @@ pub fn run_with_policies(
     signals.program(Some(pid));
     // (A signal that is passed on ends the wait early.)
     while !has_ended(pid, true) {}
-    // From here on the number may be another process's.
+    // From here on the number may belong to another process.
     signals.program(None);
     let status = reap(pid);
     closing::close(starts);
-    // (What it has forked may still count.)
+    // (Processes that it forked may still count.)
     read(board.board());
     Ok(status)
 }

@@ -1,7 +1,7 @@
 //! The libraries that are loaded into the program, and the command that starts it with them.
 //!
-//! Invariant: but for our variables, which the agent takes out again, the program begins with what we began with: the
-//! environment entry by entry, blocked and ignored signals.
+//! Invariant: except for doorbell's variables, which the agent removes, the program starts with what the recorder got:
+//! the environment entry by entry, and blocked and ignored signals.
 
 use crate::place::{Place, Shared};
 use crate::program::Program;
@@ -19,7 +19,7 @@ pub struct Preload {
 }
 
 impl Preload {
-    /// The bytes of the agent, and of the software GPU if the program is to find that one.
+    /// The bytes of the agent, and of the software GPU if the program is to use it.
     pub fn new(place: &Place, agent: &[u8], soft: Option<&[u8]>) -> io::Result<Preload> {
         let agent = place.file(c"doorbell-agent.so", agent, 0, 0o755)?;
         let soft = soft.map(|b| place.file(c"doorbell-softgpu.so", b, 0, 0o755)).transpose()?;
@@ -27,7 +27,7 @@ impl Preload {
     }
 
     /// Starts `program` with `words`, its name and arguments. `place`: the variable that names the session or the board, and
-    /// its value. Where the agent is not to be loaded the program gets its own environment.
+    /// its value. If the agent is not to be loaded, the program gets its own environment.
     pub fn command(&self, program: &Program, words: &[OsString], place: (&str, &str)) -> Command {
         let name = words.first().cloned().unwrap_or_default();
         let mut command = Command::new(&program.path);
@@ -40,9 +40,8 @@ impl Preload {
         let with = (!program.is_static).then_some((libraries.as_str(), place));
         let strings = Strings::new(&own_environment(), with);
         let (blocked, no_pipe_signal) = (blocked(), PIPE_IGNORED.load(Ordering::Relaxed));
-        // SAFETY: the child has this process's memory, so the strings; the calls are those that may be made between fork and
-        // exec. (std takes the environment from libc's variable, where the command has none of its own. It has set the mask
-        // and SIGPIPE before.)
+        // SAFETY: the child has this process's memory, and so the strings. All calls are allowed between fork and exec. (std
+        // takes the environment from libc's variable if the command has no own one. It set the mask and SIGPIPE earlier.)
         unsafe {
             command.pre_exec(move || {
                 environ = strings.array();
@@ -61,10 +60,10 @@ unsafe extern "C" {
     static mut environ: *const *const c_char;
 }
 
-/// The entries of our own environment, as they are: std shows neither doubles nor entries without a name.
+/// The entries of this process's environment as they are. std shows neither duplicates nor entries without a name.
 fn own_environment() -> Vec<CString> {
     let mut out = Vec::new();
-    // SAFETY: libc's array, which nobody here changes.
+    // SAFETY: libc's array, which no code here changes.
     unsafe {
         let mut at = environ;
         while !at.is_null() && !(*at).is_null() {
@@ -82,7 +81,7 @@ struct Strings {
 }
 
 impl Strings {
-    /// `own` with the variables by which the agent is loaded behind it, if it is to be: the libraries, and session or board.
+    /// `own`, then the variables that load the agent, if it is to be loaded: the libraries, and session or board.
     fn new(own: &[CString], agent: Option<(&str, (&str, &str))>) -> Strings {
         let is = |entry: &CString, name: &str| {
             entry.to_bytes().strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
@@ -90,7 +89,7 @@ impl Strings {
         let names = [environment::SESSION, environment::BOARD, environment::PRELOAD];
         let mut strings: Vec<_> = own.iter().filter(|e| !names.iter().any(|n| is(e, n))).cloned().collect();
         if let Some((libraries, (name, place))) = agent {
-            // The loader takes the last one.
+            // The loader uses the last one.
             let theirs = own.iter().rfind(|e| is(e, "LD_PRELOAD")).map(|e| &e.to_bytes()["LD_PRELOAD=".len()..]);
             let mut preload = b"LD_PRELOAD=".to_vec();
             if let Some(theirs) = theirs {
@@ -100,7 +99,7 @@ impl Strings {
             preload.extend_from_slice(libraries.as_bytes());
             let ours =
                 [format!("{}={libraries}", environment::PRELOAD).into(), format!("{name}={place}").into(), preload];
-            // (None of them has a NUL in it: numbers, and what was a string.)
+            // (None of them has a NUL in it: they are numbers, and former strings.)
             strings.extend(ours.into_iter().filter_map(|s| CString::new(s).ok()));
         }
         let array = strings.iter().map(|s| s.as_ptr() as usize).chain([0]).collect();
@@ -115,7 +114,7 @@ impl Strings {
 
 /// This thread's signal mask.
 fn blocked() -> libc::sigset_t {
-    // SAFETY: all zero is a set; asks only.
+    // SAFETY: all zero is a set, and the call only reads the mask.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &mut set);
@@ -123,11 +122,11 @@ fn blocked() -> libc::sigset_t {
     }
 }
 
-/// SIGPIPE was ignored when this process began. (std ignores it in any case, and gives programs the default.)
+/// SIGPIPE was ignored when this process began. (std always ignores it, and gives programs the default.)
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn look_at_pipe_signal() {
-    // SAFETY: asks only.
+    // SAFETY: the call only reads the disposition.
     unsafe {
         let mut d: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut d) == 0 {
@@ -136,7 +135,7 @@ extern "C" fn look_at_pipe_signal() {
     }
 }
 
-/// Before std begins.
+/// Runs before std begins.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = look_at_pipe_signal;

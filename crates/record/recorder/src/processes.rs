@@ -1,4 +1,4 @@
-//! What /proc says of a process, and what became of it.
+//! Facts about a process from /proc, and how it ended.
 
 use crate::record::RecordError;
 use std::fs;
@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 use tape::file::Rank;
 
-/// Who a process is, as far as it can be found out.
+/// A process's identity, as far as it can be found out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Identity {
     pub ppid: i32,
@@ -19,7 +19,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads it. A process that has ended already is known by nothing.
+    /// Reads the identity. A process that has already ended has none.
     pub fn of(pid: i32) -> Identity {
         let exe = fs::read_link(format!("/proc/{pid}/exe")).map(|p| p.into_os_string().into_vec());
         let bytes = |what: &str| fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
@@ -27,7 +27,7 @@ impl Identity {
         Identity { ppid: stat(pid).map_or(0, |s| s.ppid), ..i }
     }
 
-    /// What is not known, from `other`.
+    /// Fills unknown fields from `other`.
     pub fn or(self, other: Identity) -> Identity {
         let Identity { ppid, exe, args, rank } = self;
         Identity {
@@ -39,7 +39,7 @@ impl Identity {
     }
 }
 
-/// Path, arguments and environment, as /proc has them.
+/// From the path, arguments and environment, in /proc's form.
 impl From<[Vec<u8>; 3]> for Identity {
     fn from([exe, args, environ]: [Vec<u8>; 3]) -> Identity {
         let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
@@ -50,8 +50,8 @@ impl From<[Vec<u8>; 3]> for Identity {
     }
 }
 
-/// Which part of a job a process is, by its environment: what a launcher put there last comes first (torchrun under
-/// `srun` knows better than Slurm).
+/// A process's part in a job, from its environment. The innermost launcher is looked for first (torchrun under `srun`
+/// is more exact than Slurm).
 pub fn rank(environ: &[u8]) -> Option<Rank> {
     let value = |name: &str| {
         let find = |e: &[u8]| {
@@ -68,7 +68,7 @@ pub fn rank(environ: &[u8]) -> Option<Rank> {
     ];
     names.iter().find_map(|(launcher, rank, local, size)| {
         let (rank, world_size) = (value(rank)?, value(size));
-        // A RANK alone may mean anything.
+        // A RANK alone could mean anything.
         let torchrun = *launcher == "torchrun";
         if torchrun && world_size.is_none() {
             return None;
@@ -77,14 +77,14 @@ pub fn rank(environ: &[u8]) -> Option<Rank> {
     })
 }
 
-/// What `/proc/PID/stat` says, of what is asked for here.
+/// The fields of `/proc/PID/stat` that are used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     pub zombie: bool,
     pub ppid: i32,
-    /// As wait gives it; 0 until it has ended, and where we may not know.
+    /// As wait gives it; 0 until the process has ended, and if this process may not see it.
     pub status: i32,
-    /// It has waited for a child: page faults and time of those are counted.
+    /// It has waited for a child: page faults and time of such children are counted.
     pub had_children: bool,
 }
 
@@ -103,11 +103,11 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     Some(Stat { zombie: *fields.first()? == "Z", ppid: number(4)?, status: number(52).unwrap_or(0), had_children })
 }
 
-/// Process ids of a process and its parents, up to `until` or the first of all.
+/// Process ids of a process's parents, up to `until` or the first process.
 pub fn parents(pid: i32, until: i32) -> Vec<i32> {
     let mut out = Vec::new();
     let mut at = pid;
-    // (As many as there may be, should numbers go round while we look.)
+    // (Bounded, in case numbers go round during the search.)
     while at > 1 && at != until && out.len() < 1000 {
         let Some(s) = stat(at) else { break };
         at = s.ppid;
@@ -122,11 +122,11 @@ pub fn name(pid: i32) -> String {
     String::from_utf8_lossy(text.strip_suffix(b"\n").unwrap_or(&text)).into_owned()
 }
 
-/// Processes that were started with this in their environment. (One that writes over the memory in which its environment lay
-/// is not found.)
+/// Processes that were started with this variable in their environment. (A process that overwrites the memory of its
+/// environment is not found.)
 pub fn all_with(name: &str, value: &str) -> Vec<i32> {
     let wanted = format!("{name}={value}");
-    // A process that ends between the list and the look at it may have forked behind the list's end.
+    // A process that ends between the listing and the look at it may have forked a process after the end of the list.
     for _ in 0..MOST_LOOKS {
         let (found, ended) = look(wanted.as_bytes());
         if !found.is_empty() || !ended {
@@ -136,16 +136,16 @@ pub fn all_with(name: &str, value: &str) -> Vec<i32> {
     Vec::new()
 }
 
-/// Where processes end all the time, others' among them.
+/// For machines where processes end all the time, also those of others.
 const MOST_LOOKS: u32 = 4;
 
-/// Those of the list that have this in their environment, and whether one had ended when it was looked at.
+/// Listed processes that have the variable in their environment, and whether one had ended when it was looked at.
 fn look(wanted: &[u8]) -> (Vec<i32>, bool) {
     let Ok(all) = fs::read_dir("/proc") else { return (Vec::new(), false) };
     let pids: Vec<i32> = all.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect();
     let (mut ended, ours) = (false, std::process::id() as i32);
     let mut has = |pid: &i32| match fs::read(format!("/proc/{pid}/environ")) {
-        // So are the kernel's own threads. (Our own child's end was known before.)
+        // The kernel's own threads have an empty one, too. (The end of this process's own child was known before.)
         Ok(environ) if environ.is_empty() => {
             ended |= stat(*pid).is_none_or(|s| s.zombie && s.ppid != ours);
             false
@@ -160,12 +160,13 @@ fn look(wanted: &[u8]) -> (Vec<i32>, bool) {
     (found, ended)
 }
 
-/// The process that has this number in its own pid namespace, which is not ours. `namespace`: that one's file number, 0 if it is not
-/// known; of several, the one that has its region mapped, which begins there in the session's file. `None`: not found.
+/// The process that has this number in its own pid namespace, which is not the recorder's. `namespace`: the file number of that
+/// namespace, 0 if unknown. Of several processes, the one that has mapped its region, which begins at `begins` in the session's
+/// file. `None`: not found.
 pub fn inside(number: i32, namespace: u64, begins: Option<usize>) -> Option<i32> {
     let all = fs::read_dir("/proc").ok()?;
     let mut pids: Vec<i32> = all.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect();
-    // The latest first: it may end soon.
+    // The latest first, because it may end soon.
     pids.sort_unstable_by(|a, b| b.cmp(a));
     let has_number = |pid: &i32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -201,17 +202,18 @@ pub fn inside(number: i32, namespace: u64, begins: Option<usize>) -> Option<i32>
     None
 }
 
-/// A region that is not mapped yet is looked for so often.
+/// How many times a region that is not yet mapped is looked for.
 const LOOKS_FOR_MAPPING: u32 = 20;
 
-/// This process's own number as /proc has it, and /proc's device number. `None`: it is not mounted, or does not know us.
+/// This process's own number in /proc, and /proc's device number. `None`: it is not mounted, or does not have this
+/// process.
 pub fn own() -> Option<(i32, u64)> {
     let number = fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()?;
     Some((number, fs::metadata("/proc").ok()?.dev()))
 }
 
 /// # Errors
-/// /proc is not mounted, or another namespace's: processes cannot be found there.
+/// /proc is not mounted, or belongs to another namespace: processes cannot be found there.
 pub fn are_known() -> Result<(), RecordError> {
     let inside = std::process::id() as i32;
     match own() {
@@ -221,7 +223,7 @@ pub fn are_known() -> Result<(), RecordError> {
     }
 }
 
-/// True if the process has a thread of that number. In doubt it has: only what /proc denies is not there.
+/// True if the process has a thread of that number, or if that is unknown: only /proc's denial counts.
 pub fn has_thread(pid: i32, tid: i32) -> bool {
     match fs::symlink_metadata(format!("/proc/{pid}/task/{tid}")) {
         Err(e) => e.kind() != io::ErrorKind::NotFound,
@@ -229,7 +231,7 @@ pub fn has_thread(pid: i32, tid: i32) -> bool {
     }
 }
 
-/// A process by a handle that never means another one.
+/// A process, by a handle that never refers to another one.
 pub struct Handle {
     pid: i32,
     fd: Option<OwnedFd>,
@@ -237,14 +239,14 @@ pub struct Handle {
 
 impl Handle {
     pub fn open(pid: i32) -> Handle {
-        // SAFETY: no memory; the descriptor that comes back is ours.
+        // SAFETY: no memory. The returned descriptor has no other owner.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as i32;
         // SAFETY: as above.
         Handle { pid, fd: (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) }) }
     }
 
-    /// It has ended. Without a pidfd (it had ended before we could ask, or we are out of descriptors) /proc says so. Of a process that
-    /// was not found nobody says so.
+    /// It has ended. Without a pidfd (it ended before the call, or there is no free descriptor) /proc answers. The end of a process
+    /// that was not found is never seen.
     pub fn has_ended(&self) -> bool {
         match &self.fd {
             Some(_) => self.polled() & libc::POLLIN != 0,
@@ -252,16 +254,16 @@ impl Handle {
         }
     }
 
-    /// It was there when it was opened. (Or there was no descriptor to be had.)
+    /// It existed when the handle was opened. (False also if there was no free descriptor.)
     pub fn was_there(&self) -> bool {
         self.fd.is_some()
     }
 
-    /// True if both are known to be different processes (Linux 6.9: a pidfd has a file number of its process's own; before,
-    /// all have the same). That a number is used again so soon is rare.
+    /// True if both are known to be different processes. (Since Linux 6.9 a pidfd has its process's file number; before,
+    /// all have the same. A number is rarely used again so soon.)
     pub fn is_another_than(&self, other: &Handle) -> bool {
         let file = |h: &Handle| {
-            // SAFETY: zeroed is a stat to write to; our own descriptor.
+            // SAFETY: zeroed is a stat to write to, and the descriptor is this handle's own.
             unsafe {
                 let mut s: libc::stat = std::mem::zeroed();
                 (libc::fstat(h.fd.as_ref()?.as_raw_fd(), &mut s) == 0).then_some((s.st_dev, s.st_ino))
@@ -270,7 +272,7 @@ impl Handle {
         self.pid != other.pid || matches!((file(self), file(other)), (Some(a), Some(b)) if a != b)
     }
 
-    /// Its parent has waited for it: its status is known for good, or never will be.
+    /// Its parent has waited for it: its status is now known, or never will be.
     fn is_reaped(&self) -> bool {
         match &self.fd {
             Some(_) => self.polled() & libc::POLLHUP != 0,
@@ -286,13 +288,13 @@ impl Handle {
         p.revents
     }
 
-    /// How it ended, as wait gives it: of a zombie from /proc, of one that was waited for from its pidfd (Linux 6.15).
+    /// How it ended, as wait gives it: for a zombie from /proc, for a reaped process from its pidfd (Linux 6.15).
     /// `None`: not known.
     pub fn status(&self) -> Option<i32> {
         self.remains().map(|s| s.status).or_else(|| self.exit_information())
     }
 
-    /// What /proc says of a process that has ended, as long as nobody has waited for it.
+    /// The facts in /proc of a process that has ended, until its parent waits for it.
     pub fn remains(&self) -> Option<Stat> {
         if self.is_reaped() {
             return None;
@@ -318,7 +320,7 @@ impl Handle {
         const GET_INFO: libc::c_ulong = 3 << 30 | 64 << 16 | 0xff << 8 | 11;
         const EXIT: u64 = 1 << 3;
         let mut info = Info { mask: EXIT, ..Info::default() };
-        // SAFETY: the kernel writes no more than the 64 bytes that the number says.
+        // SAFETY: the kernel writes at most 64 bytes, the size in the request's number.
         let r = unsafe { libc::ioctl(self.fd.as_ref()?.as_raw_fd(), GET_INFO, &raw mut info) };
         (r == 0 && info.mask & EXIT != 0).then_some(info.exit_code)
     }
@@ -379,11 +381,11 @@ mod tests {
         assert_eq!(i.clone().or(Identity { ppid: 1, exe: "x".into(), ..Identity::default() }), i);
     }
 
-    /// Of processes that are not our children: a shell starts them and waits for them.
+    /// Processes that are not this process's children: a shell starts them and waits for them.
     #[test]
     fn how_it_ended_is_known_of_others_children_too() {
         for (text, wanted) in [("exit 7", 7 << 8), ("kill -9 $$", 9)] {
-            // (What a shell starts behind itself has no standard input.)
+            // (A background process of a shell has no standard input.)
             let script = format!("exec 3<&0; sh -c 'echo $$; read x <&3; {text}' & wait $!; read y");
             let mut shell = Command::new("/bin/sh")
                 .args(["-c", &script])
@@ -410,10 +412,10 @@ mod tests {
             drop(shell.stdin.take());
             shell.wait().unwrap();
         }
-        // A handle knows its process from others, whatever their numbers.
+        // A handle distinguishes its process from others, whatever their numbers.
         let (a, b, c) = (Handle::open(1), Handle::open(1), Handle::open(std::process::id() as i32));
         assert!(!a.is_another_than(&b) && a.is_another_than(&c));
-        // A zombie: of our own.
+        // A zombie: a child of this process.
         let mut child = Command::new("/bin/sh").args(["-c", "exit 3"]).spawn().unwrap();
         let h = Handle::open(child.id() as i32);
         while !h.has_ended() {

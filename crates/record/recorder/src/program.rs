@@ -1,4 +1,4 @@
-//! Can this program be recorded at all? Found out before it is started: a preload needs a dynamic 64-bit program.
+//! Can a program be recorded at all? This is found out before it is started: a preload needs a dynamic 64-bit program.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Why a program cannot be recorded. As with [`tape::file::TapeError`], each text says all.
+/// Why a program cannot be recorded. As with [`tape::file::TapeError`], each text is a complete message.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     #[error("{0}: no such program")]
@@ -33,25 +33,25 @@ pub enum ProgramError {
 /// A program that can be recorded.
 #[derive(Debug)]
 pub struct Program {
-    /// What is started: the program where it was found; for a script that asks `env` for its interpreter, the interpreter
-    /// (`env` itself would be recorded, and what it execs would not).
+    /// The file that is started: the program as found; for a script that uses `env` to find its interpreter, the
+    /// interpreter (otherwise `env` would be recorded, and the program that it executes would not).
     pub path: PathBuf,
-    /// Its argument 0, where that is not the name it was asked for by.
+    /// Its argument 0, if that differs from the name that was given.
     pub arg0: Option<OsString>,
     /// Arguments before those of the command line.
     pub first_args: Vec<OsString>,
-    /// Nothing can be preloaded into it; what it starts is followed all the same (busybox as a shell).
+    /// It takes no preload, but the processes that it starts are followed (busybox as a shell).
     pub is_static: bool,
 }
 
 impl Program {
-    /// Finds `name` as the shell would and looks at what it is. A script is judged by its interpreter.
+    /// Finds `name` as the shell would and examines it. A script is judged by its interpreter.
     pub fn find(name: &OsStr) -> Result<Program, ProgramError> {
         examine(&named(name)?, 0)
     }
 }
 
-/// Where the file of this name is: in the PATH, if it is no path itself.
+/// The path of the file with this name: from the PATH, unless the name is a path.
 fn named(name: &OsStr) -> Result<PathBuf, ProgramError> {
     if name.as_bytes().contains(&b'/') {
         return Ok(name.into());
@@ -64,7 +64,7 @@ fn in_path(name: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&dirs).map(|d| d.join(name)).find(|p| is_executable(p))
 }
 
-/// A file that we may execute.
+/// A file that this process may execute.
 fn is_executable(p: &Path) -> bool {
     let Ok(name) = CString::new(p.as_os_str().as_bytes()) else { return false };
     // SAFETY: a NUL-terminated path.
@@ -94,7 +94,7 @@ fn examine(path: &Path, depth: u32) -> Result<Program, ProgramError> {
         }
         return elf(path, &file, &head).map(plain);
     }
-    // A script's own set-user-ID bit means nothing to Linux.
+    // Linux ignores a script's own set-user-ID bit.
     let line = head.get(2..).unwrap_or(&[]).split(|&b| b == b'\n').next().unwrap_or(&[]).trim_ascii();
     let (word, rest) = line.split_at(line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len()));
     if depth > 4 || word.is_empty() {
@@ -112,7 +112,7 @@ fn examine(path: &Path, depth: u32) -> Result<Program, ProgramError> {
     Ok(plain(examine(interpreter, depth + 1)?.is_static))
 }
 
-/// Executing it would change who we are: then the loader takes no preload from a path.
+/// Executing it would change the user or the rights. Then the loader takes no preload from a path.
 fn raises_privileges(path: &Path, meta: &std::fs::Metadata) -> bool {
     // SAFETY: no arguments.
     let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
@@ -120,7 +120,7 @@ fn raises_privileges(path: &Path, meta: &std::fs::Metadata) -> bool {
     let capabilities = || {
         let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return false };
         let attribute = c"security.capability".as_ptr();
-        // SAFETY: NUL-terminated names; asks for the size only.
+        // SAFETY: NUL-terminated names. The call returns only the size.
         unsafe { libc::getxattr(name.as_ptr(), attribute, std::ptr::null_mut(), 0) > 0 }
     };
     (mode & 0o4000 != 0 && meta.uid() != user)
@@ -146,14 +146,14 @@ fn elf(path: &Path, file: &File, b: &[u8]) -> Result<bool, ProgramError> {
     }
     let off = u64_at(b, 32).ok_or_else(none)?;
     let (size, n) = (u16_at(54).ok_or_else(none)?, u16_at(56).ok_or_else(none)?);
-    // They may lie anywhere in the file: tools that change the interpreter move them to its end.
+    // They may be anywhere in the file: tools that change the interpreter move them to its end.
     let mut header = [0; 56];
     for i in 0..u64::from(n) {
         let at = off.saturating_add(i * u64::from(size));
         if file.read_exact_at(&mut header, at).is_err() {
             return Err(none());
         }
-        // p_type 3 is PT_INTERP: a dynamic loader is asked for; p_offset and p_filesz say where its path is.
+        // p_type 3 is PT_INTERP: the program needs a dynamic loader. Its path is at p_offset, p_filesz long.
         if header[..4] != [3, 0, 0, 0] {
             continue;
         }
@@ -163,11 +163,11 @@ fn elf(path: &Path, file: &File, b: &[u8]) -> Result<bool, ProgramError> {
         let musl = loader.get(..read).unwrap_or(&[]).windows(7).any(|w| w == b"ld-musl");
         return if musl { Err(ProgramError::Musl(path.into())) } else { Ok(false) };
     }
-    // Without a segment there is nothing to run.
+    // A file without a segment cannot run.
     if n == 0 { Err(none()) } else { Ok(!is_loader(path)) }
 }
 
-/// The dynamic loader itself, which asks for none: what it is told to run takes a preload.
+/// The dynamic loader itself, which needs none. The program that it runs takes a preload.
 fn is_loader(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld-linux"))
 }

@@ -1,4 +1,5 @@
-//! One recording: start the program with the agent in it, follow it and its children until it ends, close the tape.
+//! One recording: starts the program with the agent in it, follows it and its children until it ends, and closes the
+//! tape.
 
 use crate::control::Control;
 use crate::end::how_it_ended;
@@ -36,7 +37,7 @@ use tape::{nvtx, region};
 /// How doorbells are tapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tap {
-    /// Rewrite sites where that is proven safe, else trap.
+    /// Rewrite sites if that is proven safe, otherwise trap.
     #[default]
     Auto,
     Trap,
@@ -68,7 +69,7 @@ pub enum Capture {
     /// From its start on.
     #[default]
     Always,
-    /// Not before it asks for it.
+    /// Only after it requests it.
     Call,
     /// From cudaProfilerStart to cudaProfilerStop.
     Profiler,
@@ -76,7 +77,7 @@ pub enum Capture {
     Signal,
     /// While a range of NVTX is open.
     Range(Range),
-    /// While somebody asks for it at the control socket.
+    /// While a peer of the control socket requests it.
     Attach,
 }
 
@@ -85,12 +86,12 @@ pub enum Capture {
 pub struct Range {
     /// The number of its text ([`tape::nvtx::text`]).
     pub text: u64,
-    /// That of its domain's name, 0 for the default domain; `None`: any domain.
+    /// The number of its domain's name, 0 for the default domain; `None`: any domain.
     pub domain: Option<u64>,
 }
 
 impl Range {
-    /// By its text and its domain, which is empty for the default domain.
+    /// From its text and its domain, which is empty for the default domain.
     pub fn new(text: &str, domain: Option<&str>) -> Range {
         let number = |name: &str| if name.is_empty() { 0 } else { nvtx::text(name.as_bytes()) };
         Range { text: nvtx::text(text.as_bytes()), domain: domain.map(number) }
@@ -117,14 +118,14 @@ impl Capture {
     }
 }
 
-/// What of locks is recorded.
+/// Which lock operations are recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Locks {
     #[default]
     Off,
     /// Every operation.
     All,
-    /// Waits, and the holds that they were for.
+    /// Waits, and the holds that caused them.
     Waits,
 }
 
@@ -136,13 +137,13 @@ pub struct Options<'a> {
     /// Wait for the recorder when a ring is full, instead of counting a gap.
     pub wait_on_full: bool,
     pub locks: Locks,
-    /// With locks or calls: when its threads were taken off their CPUs, and by whom.
+    /// With locks or calls: when its threads were taken off their CPUs, and by which thread.
     pub switches: bool,
     /// Record CUDA's calls.
     pub calls: bool,
-    /// And the Python frames that make them.
+    /// Record the Python frames that make them.
     pub python: bool,
-    /// Have the GPU write down when kernels end. Needs `calls`.
+    /// Make the GPU store when kernels end. Needs `calls`.
     pub gpu_times: bool,
     /// Record ranges and marks of NVTX.
     pub nvtx: bool,
@@ -150,32 +151,32 @@ pub struct Options<'a> {
     pub ring_bytes: usize,
     /// Bytes of all rings together.
     pub memory: u64,
-    /// Folder for the agent and the shared memory, for programs that do not get at memory files of ours.
+    /// Folder for the agent and the shared memory, for programs that cannot open the recorder's memory files.
     pub agent_dir: Option<PathBuf>,
-    /// Take the place of a file that is there.
+    /// Replace an existing file.
     pub force: bool,
-    /// Go on until all followed processes have ended, not only the first.
+    /// Continue until all followed processes have ended, not only the first.
     pub wait: bool,
     pub no_data: bool,
     pub no_args: bool,
     /// Stop recording (not the program) at this size of the tape.
     pub limit: Option<u64>,
-    /// Go on in another file at this size of the tape, and keep the newest.
+    /// Continue in another file at this size of the tape, and keep the newest.
     pub rotation: Option<Rotation>,
     pub capture: Capture,
-    /// Keep only the newest part, in memory, and save it when something happens; nothing is written to `out` then.
+    /// Keep only the newest part, in memory, and save it when something happens. `out` is not written then.
     pub last: Option<Last>,
-    /// Hears of each file that is saved.
+    /// Called with each file that is saved.
     pub tell: Option<Arc<Tell>>,
     /// The agent library's bytes.
     pub agent: &'a [u8],
-    /// The software GPU's bytes, if the program is to find that one.
+    /// The software GPU's bytes, if the program is to use it.
     pub soft: Option<&'a [u8]>,
     /// doorbell's version, for the header.
     pub version: &'a str,
 }
 
-/// What came of it.
+/// The result of a recording.
 #[derive(Debug)]
 pub struct Outcome {
     pub status: ExitStatus,
@@ -184,24 +185,24 @@ pub struct Outcome {
     pub bytes: u64,
     /// Files of a flight recorder.
     pub saves: Option<Saves>,
-    /// Of a recording in parts.
+    /// The files of a recording in parts.
     pub parts: Option<PartsWritten>,
-    /// Why nobody could ask for anything while it was made; `None`: one could.
+    /// Why no peer could send requests; `None` if peers could.
     pub no_control: Option<String>,
 }
 
 /// The files of a recording in parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartsWritten {
-    /// Those that are there, the newest last.
+    /// The existing files, the newest last.
     pub files: Vec<PathBuf>,
-    /// How many there were.
+    /// The number of files that were begun.
     pub count: u32,
-    /// Why the newest is larger than it should be: another could not be begun.
+    /// Why the newest file is larger than it should be: another could not be begun.
     pub failure: Option<String>,
 }
 
-/// Why nothing was recorded. As with [`TapeError`], each text says all.
+/// Why nothing was recorded. As with [`TapeError`], each text is a complete message.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     #[error(transparent)]
@@ -226,16 +227,16 @@ pub enum RecordError {
     NoControl(String),
     #[error("{0}: is the program itself, which the tape would replace")]
     IsProgram(PathBuf),
-    /// `how`: what became of the program.
+    /// `how`: how the program ended.
     #[error("{path}: the tape could not be closed: {cause} ({how})")]
     Close { path: PathBuf, cause: io::Error, how: String },
 }
 
 impl RecordError {
-    /// For memory that could not be had.
+    /// For memory that could not be allocated.
     pub(crate) fn memory(cause: io::Error) -> RecordError {
         let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: writes the struct it is given.
+        // SAFETY: the call writes only the struct that it is given.
         unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
         match cause.raw_os_error() {
             Some(libc::EFBIG) => RecordError::FileSizeLimit { limit: limit.rlim_cur },
@@ -244,7 +245,7 @@ impl RecordError {
     }
 }
 
-/// Records one program and what it starts, from its start to its end.
+/// Records one program and the processes that it starts, from its start to its end.
 pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let name = o.command.first().cloned().unwrap_or_default();
     let program = Program::find(&name)?;
@@ -252,7 +253,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         return Err(RecordError::IsProgram(o.out.clone()));
     }
     processes::are_known()?;
-    // A file over the size limit is an error to be told, not a death.
+    // A file over the size limit must be a reported error, not the recorder's death.
     let _no_death = crate::signals::survive_file_size_limit();
     let tsc_hz = clock::tsc_hz();
     let large = o.ring_bytes.clamp(RING_BYTES.0, RING_BYTES.1).next_power_of_two();
@@ -279,7 +280,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let preload = Preload::new(&place, o.agent, o.soft).map_err(RecordError::memory)?;
 
     let switches = (o.locks != Locks::Off || o.calls || o.python).then(|| Switches::open(o.switches, !o.no_args));
-    // Behind what needs privileges.
+    // After everything that needs privileges.
     rights::let_the_program_see_us();
     let header = header(o, &program.path, tsc_hz);
     let flight = o.last.as_ref().map(|last| {
@@ -311,7 +312,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         followed.keeps_newest(shared.clone(), Triggers::new(&last.when, tsc_hz));
     }
     let cleared = |e: RecordError| {
-        // Not a device or a pipe: those are not ours.
+        // Not a device or a pipe, which the recorder did not create.
         if o.last.is_none() && o.out.symlink_metadata().is_ok_and(|m| m.is_file()) {
             let _ = std::fs::remove_file(&o.out);
         }
@@ -327,7 +328,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let starts = &session.page().starts;
     closing::open(starts);
     let mut command = preload.command(&program, &o.command, (environment::SESSION, session.path()));
-    // Not earlier: a tape on a pipe that nobody reads must not outlive a SIGINT.
+    // Not earlier: a tape on a pipe without a reader must not survive a SIGINT.
     let signals = Signals::handle(o.capture == Capture::Signal, o.last.is_some());
     signals.prepare(&mut command);
     let begun = Instant::now();
@@ -391,12 +392,12 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         }
     };
     let no_control = wishes.no_control().map(str::to_owned);
-    // (Last: a peer that is turned away finds the file as it stays.)
+    // (Last: a peer that is refused finds the file in its final state.)
     drop(wishes);
     Ok(Outcome { status, end, bytes, saves, parts, no_control })
 }
 
-/// A flight recorder saves its memory when the program crashed, or at any end if that was asked for.
+/// A flight recorder saves its memory when the program crashed, or at any end if the user requested that.
 fn why_at_the_end(last: Option<&Last>, end: &End) -> Option<Why> {
     let asked = last.and_then(|last| last.when.iter().find(|w| w.trigger == Trigger::Exit));
     let crashed = end.exit_code != Some(0);
@@ -408,7 +409,7 @@ fn why_at_the_end(last: Option<&Last>, end: &End) -> Option<Why> {
     Some(last::why(reason, end.how.clone(), clock::tsc()))
 }
 
-/// Bytes of a large ring: what the longest events need, and what some hundred leave of the address space.
+/// Minimum and maximum bytes of a large ring: room for the longest events, and address space for some hundred rings.
 const RING_BYTES: (usize, usize) = (256 << 10, 256 << 20);
 
 fn same_file(a: &Path, b: &Path) -> bool {
@@ -418,8 +419,8 @@ fn same_file(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// Runs `work` while the heartbeat goes on: a program that waits for room (`--on-full wait`) gives up on a recorder that
-/// stands still, and a disk may make it wait longer than that.
+/// Runs `work` while the heartbeat continues. A program that waits for room (`--on-full wait`) gives up when the
+/// recorder's heartbeat stops, and a disk may take longer than that.
 fn beating<R>(session: &SharedSession, work: impl FnOnce() -> R) -> R {
     let beat = &session.page().beat;
     let done = AtomicBool::new(false);
@@ -439,20 +440,21 @@ fn beating<R>(session: &SharedSession, work: impl FnOnce() -> R) -> R {
 }
 
 const BEAT: Duration = Duration::from_millis(50);
-/// Agents give up after half a second at least.
+/// Agents give up after half a second or more.
 const BEAT_PAUSED: Duration = Duration::from_millis(250);
 
-/// A round that took more than this is followed by the next at once.
+/// A round that took more than this is followed by the next immediately.
 const BUSY: usize = 512 << 10;
-/// Else by a pause: a reader close behind a writer takes the cache lines that the writer is about to write, and its
-/// prefetcher the ones after them (seen on an H200: 0.5 us a 4 KiB copy). A ring of 8 MiB fills in 16 ms at 500 MB/s.
+/// Otherwise a pause follows. A reader close to a writer takes the cache lines that the writer is about to write. Its
+/// prefetcher takes the lines after them (seen on an H200: 0.5 us a 4 KiB copy). A ring of 8 MiB fills in 16 ms at 500
+/// MB/s.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Nothing came for so many rounds: the pause may be longer.
+/// After this many rounds without events the pause may be longer.
 const IDLE: u32 = 1000;
-/// Where all is paused. An agent that ends a pause calls; a ring has room for the driver calls of so long.
+/// While everything is paused. An agent that ends a pause calls. A ring has room for the driver calls of this time.
 const PAUSED: Duration = Duration::from_millis(50);
-/// A ring is looked at before so many bytes a second can fill it.
+/// A ring is looked at before this many bytes a second can fill it.
 const FASTEST: u64 = 2 << 30;
 
 /// How long to sleep between two rounds.
@@ -466,7 +468,7 @@ impl Pace {
         Pace { idle: 0, fills_in: Duration::from_nanos(ring_bytes as u64 * 1_000_000_000 / FASTEST) }
     }
 
-    /// After a round that took so many bytes. `None`: the next one at once. `paused`: only driver calls come.
+    /// The pause after a round that took `taken` bytes. `None`: no pause. `paused`: only driver calls arrive.
     fn after(&mut self, taken: usize, paused: bool) -> Option<Duration> {
         self.idle = if taken > 0 { 0 } else { self.idle.saturating_add(1) };
         let pause = match self.idle > IDLE {
@@ -498,9 +500,9 @@ fn follow(
         }
         let Some(pause) = pace.after(taken, followed.is_dormant()) else { continue };
         if has_ended(pid, false) {
-            // From here on the number may be another process's.
+            // From here on the number may belong to another process.
             signals.program(None);
-            // (/proc knows it until it is reaped.)
+            // (/proc has these facts until the process is reaped.)
             let had_children = processes::stat(pid).is_some_and(|s| s.had_children);
             let status = reap(pid);
             followed.program_has_ended(status.into_raw(), had_children);
@@ -510,13 +512,13 @@ fn follow(
     }
 }
 
-/// Processes that outlive the first program have so long to end.
+/// The time that processes have to end after the first program.
 const GRACE: Duration = Duration::from_secs(1);
-/// Processes that may still come are looked for so often.
+/// Processes that may still attach are searched for this often.
 const SEARCH: Duration = Duration::from_millis(100);
 
-/// Drains the processes that outlive the first program: all of them, until they end, or those that are recorded, for as long
-/// as there is patience.
+/// Drains the processes that outlive the first program. Without `patience` it drains all of them until they end, otherwise
+/// those that are recorded, for at most that time.
 fn go_on(
     followed: &mut Followed,
     session: &SharedSession,
@@ -534,7 +536,7 @@ fn go_on(
         match patience {
             Some(patience) if followed.live() == 0 || begun.elapsed() > patience => return,
             None if followed.live_and_found() == 0 && searched.is_none_or(|t| t.elapsed() > SEARCH) => {
-                // One that has done nothing so far may do it yet.
+                // A process that has recorded no event so far may still do so.
                 searched = Some(Instant::now());
                 if processes::all_with(environment::SESSION, session.path()).is_empty() {
                     return;
@@ -548,12 +550,13 @@ fn go_on(
     }
 }
 
-/// True when the child has ended; `wait`: waits for that, or a signal. It is not reaped yet: its number stays its own.
+/// True when the child has ended. `wait`: waits for the end, or a signal. The child is not yet reaped, so it keeps its
+/// number.
 ///
-/// A child that asked to be traced (PTRACE_TRACEME) stops at each signal until its parent has it go on. It has the signal,
-/// as if it were not traced; but not the trap of an exec.
+/// A child that requested tracing (PTRACE_TRACEME) stops at each signal until its parent lets it continue. It gets the
+/// signal as if it were not traced, except the trap of an exec.
 pub fn has_ended(pid: i32, wait: bool) -> bool {
-    // SAFETY: zeroed is a siginfo; our own child; ptrace takes numbers only.
+    // SAFETY: zeroed is a siginfo, the process is this one's child, and ptrace takes only numbers.
     unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         let flags = libc::WEXITED | libc::WNOWAIT | if wait { 0 } else { libc::WNOHANG };
@@ -564,7 +567,7 @@ pub fn has_ended(pid: i32, wait: bool) -> bool {
                 false
             }
             0 => info.si_pid() == pid,
-            // No such child: somebody else has waited for it.
+            // No such child: other code has waited for it.
             _ => io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD),
         }
     }
@@ -572,7 +575,7 @@ pub fn has_ended(pid: i32, wait: bool) -> bool {
 
 pub fn reap(pid: i32) -> ExitStatus {
     let mut raw = 0;
-    // SAFETY: our own child, which has ended.
+    // SAFETY: this process's own child, which has ended.
     while unsafe { libc::waitpid(pid, &mut raw, 0) } < 0
         && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
     {}

@@ -1,4 +1,4 @@
-//! A region as the recorder holds it: a piece of the slab, of which it maps what is used.
+//! A region as the recorder holds it: a piece of the slab. Only the parts in use are mapped.
 
 use crate::memory::{self, Mapping};
 use crate::place::{Place, Shared};
@@ -13,7 +13,7 @@ use tape::ring::Reader;
 use tape::rings::{Geometry, RINGS, Rings, SMALL};
 use tape::session::{SESSION_BYTES, Session};
 
-/// What the agent is told: the same for all regions of a session.
+/// The agent's settings, which are the same for all regions of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// [`tape::region::tap`]
@@ -29,18 +29,19 @@ pub struct Settings {
     pub geometry: Geometry,
 }
 
-/// Bytes of a large ring that are made ready ahead of its thread: what it may write while the recorder sleeps.
+/// Bytes of a large ring that are made ready ahead of its thread: as many as it may write while the recorder sleeps.
 const READY: usize = 2 << 20;
 const READY_PIECE: usize = 128 << 10;
 
-/// The memory file of a session: its page and tables, then all regions side by side. Sparse: a region takes memory as it is used.
+/// The memory file of a session: its page and tables, then all regions one after the other. It is sparse: a region takes memory
+/// as it is used.
 pub struct Slab {
     shared: Shared,
     geometry: Geometry,
 }
 
 impl Slab {
-    /// Room for `regions`, or for `least` where there is none for so many; [`Slab::grow`] makes more.
+    /// Room for `regions`, or for `least` if there is too little; [`Slab::grow`] makes more.
     pub fn new(place: &Place, geometry: Geometry, regions: u32, least: u32) -> io::Result<Slab> {
         let shared = place.file(c"doorbell-region", &[], SESSION_BYTES, 0o666)?;
         let slab = Slab { shared, geometry };
@@ -57,7 +58,7 @@ impl Slab {
         memory::make_longer(&self.shared.file, self.begins(regions)?)
     }
 
-    /// Path by which another process opens it while we live.
+    /// The path at which another process opens the slab while it exists.
     pub fn path(&self) -> &str {
         &self.shared.path
     }
@@ -66,7 +67,7 @@ impl Slab {
         tape::session::begins(self.geometry, place).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))
     }
 
-    /// Gives the memory of a region back. Whoever has it mapped still finds zeros there.
+    /// Gives the memory of a region back. A process that still has it mapped finds zeros there.
     pub fn give_back(&self, place: u32) {
         if let Ok(at) = self.begins(place) {
             memory::give_back(&self.shared.file, at, self.geometry.region_bytes());
@@ -76,7 +77,7 @@ impl Slab {
 
 pub struct Region {
     slab: Arc<Slab>,
-    /// Which region of the slab it is, and where that begins.
+    /// The region's place in the slab, and the offset where it begins.
     pub place: u32,
     begins: usize,
     fixed: Mapping,
@@ -87,31 +88,31 @@ pub struct Region {
     ready: usize,
 }
 
-/// A ring as this side sees it.
+/// A ring, as the recorder sees it.
 pub struct Ring {
     pub reader: Reader,
     at: *mut u8,
     mapping: Mapping,
-    /// Bytes of its events that are made ready; all of them, where that is left to the thread.
+    /// Bytes of its events that are made ready; all of them, if that is left to the thread.
     ready: usize,
-    /// Thread that wrote what is taken next.
+    /// The thread that wrote the events that are taken next.
     pub tid: i32,
-    /// It was said on the tape that the ring's head is none.
+    /// A note on the tape reports that the ring's head is invalid.
     pub head_noted: bool,
     /// Bytes that were taken and are no events.
     pub strange: u64,
-    /// Where a THREAD event lies whose thread's older events cannot be had: it is not waited for.
+    /// The place of a THREAD event whose thread's older events cannot be had. It does not wait for them.
     pub settled: Option<u64>,
 }
 
-// SAFETY: as for Mapping, to which the pointers lead.
+// SAFETY: as for Mapping, which the pointers lead to.
 unsafe impl Send for Ring {}
 
 impl Ring {
     fn new(file: &File, at: usize, bytes: usize) -> io::Result<Ring> {
         let mapping = Mapping::of_ring(file, at, PAGE, bytes)?;
         let at = mapping.at();
-        // SAFETY: mapped as the reader asks for, as long as the ring lives; nobody else reads it.
+        // SAFETY: mapped as the reader requires, as long as the ring lives. It is the only reader.
         let reader = unsafe { Reader::new(at.cast::<RingHead>(), at.add(PAGE), bytes as u64) };
         Ok(Ring { reader, at, mapping, ready: 0, tid: 0, head_noted: false, strange: 0, settled: None })
     }
@@ -120,25 +121,25 @@ impl Ring {
         self.reader.shared()
     }
 
-    /// On the first way round a large ring: has its next pages allocated and cleared before the thread writes to them. That costs
-    /// more than all else that the thread does for its events.
+    /// During the first pass over a large ring, this allocates and clears the next pages before the thread writes to them. That
+    /// costs more than all other work of the thread for its events.
     fn make_ready(&mut self, bytes: usize) {
-        // (Whatever the program writes over the head: no more than the ring.)
+        // (The program may overwrite the head. The ring's size bounds it.)
         let head = usize::try_from(self.head().head.load(Ordering::Relaxed)).unwrap_or(bytes);
         while self.ready < bytes.min(head.saturating_add(READY)) {
             let piece = READY_PIECE.min(bytes - self.ready);
-            // Where it is refused (before Linux 5.14), the thread's own page faults do it.
+            // If it is refused (before Linux 5.14), the thread's own page faults allocate.
             self.ready = if self.mapping.make_present(PAGE + self.ready, piece) { self.ready + piece } else { bytes };
         }
     }
 
-    /// What its thread holds and waits for.
+    /// The locks that its thread holds and waits for.
     pub fn locks(&self) -> &LockTable {
-        // SAFETY: in the ring's first page, which is mapped as long as it lives; atomics only.
+        // SAFETY: in the ring's first page, which is mapped as long as the ring lives; atomics only.
         unsafe { &*self.at.add(LOCKS_AT).cast() }
     }
 
-    /// The call of CUDA's that its thread is in.
+    /// The CUDA call that its thread is in.
     pub fn call(&self) -> &CallRow {
         // SAFETY: as above.
         unsafe { &*self.at.add(CALL_AT).cast() }
@@ -146,16 +147,16 @@ impl Ring {
 }
 
 impl Region {
-    /// The one at this place, as far as it is mapped as a whole.
+    /// The region at this place. Only its fixed part is mapped.
     pub fn new(slab: &Arc<Slab>, place: u32) -> io::Result<Region> {
         let begins = slab.begins(place)?;
         let fixed = Mapping::new(&slab.shared.file, begins, FIXED_BYTES)?;
         Ok(Region { slab: slab.clone(), place, begins, fixed, small: Vec::new(), large: Vec::new(), ready: 0 })
     }
 
-    /// Has its first pages and its first small ring in memory, ahead of use.
+    /// Brings its first pages and its first small ring into memory, ahead of use.
     pub fn prepare(&mut self, session: &Session) -> io::Result<()> {
-        // SAFETY: at least a page, which no agent looks at before it has written the same there.
+        // SAFETY: at least a page, which no agent reads before it has written the same there.
         unsafe { session.begin_region(self.fixed.at().cast()) };
         memory::make_resident(&self.slab.shared.file, self.begins, region::SLOTS_AT)?;
         self.keep_ahead(session, 1);
@@ -163,7 +164,7 @@ impl Region {
     }
 
     pub fn control(&self) -> &Control {
-        // SAFETY: mapped by `new`; zeros or what was written there.
+        // SAFETY: mapped by `new`; it holds zeros or what was written there.
         unsafe { &*self.fixed.at().cast::<Control>() }
     }
 
@@ -172,7 +173,7 @@ impl Region {
         unsafe { &*self.fixed.at().add(region::IDENTITY_AT).cast() }
     }
 
-    /// What the process says of itself: path, arguments and environment, as /proc would give them.
+    /// The process's own report of itself: path, arguments and environment, in /proc's form.
     pub fn said(&self) -> [Vec<u8>; 3] {
         let i = self.identity();
         let bytes = |len: &AtomicU32, of: &[AtomicU8]| {
@@ -187,7 +188,7 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.fixed.at().add(region::SLOTS_AT).cast(), SLOTS) }
     }
 
-    /// The table of rings. Sizes are those that were asked for, whatever the program writes over them.
+    /// The table of rings. Sizes are the requested ones, whatever the program writes over them.
     pub fn table(&self) -> Rings<'_> {
         // SAFETY: inside the fixed part, mapped as long as the region lives; atomics only.
         let entries = unsafe { std::slice::from_raw_parts(self.fixed.at().add(tape::region::TABLE_AT).cast(), RINGS) };
@@ -202,7 +203,7 @@ impl Region {
             .then(|| u32::from_ne_bytes(b))
     }
 
-    /// Where the GPU writes when kernels end.
+    /// The memory to which the GPU writes when kernels end.
     pub fn stamps(&self) -> io::Result<Mapping> {
         Mapping::new(&self.slab.shared.file, self.begins + region::STAMPS_AT, region::STAMPS_BYTES)
     }
@@ -210,7 +211,7 @@ impl Region {
     /// Maps the rings that have come into use.
     ///
     /// # Errors
-    /// One of them cannot be mapped; those before it are.
+    /// A ring cannot be mapped; those before it are.
     pub fn map_new_rings(&mut self) -> io::Result<()> {
         for i in self.table().used() {
             let (list, k) = if i < SMALL { (&mut self.small, i) } else { (&mut self.large, i - SMALL) };
@@ -222,7 +223,7 @@ impl Region {
         Ok(())
     }
 
-    /// Has the next pages of large rings in memory.
+    /// Brings the next pages of large rings into memory.
     pub fn make_ready(&mut self) {
         let bytes = self.slab.geometry.large;
         self.large.iter_mut().for_each(|ring| ring.make_ready(bytes));
@@ -241,10 +242,10 @@ impl Region {
         if i < SMALL { self.small.get_mut(i) } else { self.large.get_mut(i - SMALL) }
     }
 
-    /// Has `n` small rings in memory beyond those that are owned. Failure costs the program page faults, nothing else.
+    /// Brings `n` small rings into memory beyond the owned ones. A failure only costs the program page faults.
     pub fn keep_ahead(&mut self, session: &Session, n: usize) {
         let t = self.table();
-        // (By the rings that are owned, not by what the program says of their number: they are memory.)
+        // (Computed from the owned rings, not from the program's number of them, because rings take memory.)
         let owned = (0..self.small.len()).rev().find(|i| t.owner(*i).is_some());
         let until = (owned.map_or(0, |i| i + 1) + n).min(SMALL);
         while self.ready < until {
@@ -258,7 +259,7 @@ impl Region {
         }
     }
 
-    /// Memory of the session's that goes back with this region.
+    /// The session's memory that is given back with this region.
     pub fn memory(&self) -> u64 {
         self.table().memory()
     }
@@ -271,7 +272,8 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use tape::rings::Size;
 
-    /// The thread finds its pages there: the recorder is ahead of it, by no more than it has to be, and once round.
+    /// The thread finds its pages present. The recorder is ahead of it, by no more than it has to be, and only in the
+    /// first pass.
     #[test]
     fn a_large_rings_pages_are_there_before_its_thread_comes() {
         let geometry = Geometry { small: 256 << 10, large: 8 << 20 };
@@ -288,7 +290,7 @@ mod tests {
             region.make_ready();
             steps.push((bytes(&region) - before) >> 10);
         }
-        // (The ring's first page was there.)
+        // (The ring's first page was already present.)
         let (ready, piece) = (READY >> 10, READY_PIECE >> 10);
         assert_eq!(steps, [ready, ready + piece, ready + 1024, 8 << 10, 8 << 10, 8 << 10]);
     }

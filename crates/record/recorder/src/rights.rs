@@ -1,16 +1,17 @@
-//! What the recorder may do: privileges that it was given for a moment only, and limits of its own.
+//! The recorder's rights: privileges that it got for a moment only, and its own limits.
 
-/// The program opens our memory files by /proc/PID/fd. The kernel allows it that only if we have no privileges that it
-/// lacks. A doorbell with capabilities of its own (`setcap cap_perfmon+ep`) has them, and counts as undumpable besides: it
-/// gives them up. To be called when everything that needs them is open, by the process's first thread.
+/// The program opens the recorder's memory files by /proc/PID/fd. The kernel allows that only if the recorder has no
+/// privileges that the program lacks. A doorbell with its own capabilities (`setcap cap_perfmon+ep`) has such privileges,
+/// and also counts as undumpable. It gives them up. To be called by the process's first thread, when everything that needs
+/// them is open.
 ///
-/// Root keeps what it has: the programs that it starts have that, too.
+/// Root keeps its privileges, because the programs that it starts have them, too.
 pub fn let_the_program_see_us() {
     // SAFETY: no memory.
     if unsafe { libc::geteuid() } != 0 {
         drop_capabilities();
     }
-    // SAFETY: no memory but that of the kernel's. Only a change of identity or an exec takes it away again.
+    // SAFETY: no memory. The flag stays until a change of identity or an exec.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
 }
 
@@ -37,14 +38,14 @@ fn own() -> Option<(Head, [Data; 2])> {
     (r == 0).then_some((head, data))
 }
 
-/// The capabilities that this process may have, a bit each.
+/// The capabilities that this process may have, one bit each.
 pub fn capabilities() -> u64 {
     own().map_or(0, |(_, [low, high])| u64::from(low.permitted) | u64::from(high.permitted) << 32)
 }
 
 fn drop_capabilities() {
     let Some((mut head, mut data)) = own() else { return };
-    // What programs inherit stays.
+    // The inheritable capabilities stay.
     for d in &mut data {
         (d.effective, d.permitted) = (0, 0);
     }
@@ -52,11 +53,11 @@ fn drop_capabilities() {
     unsafe { libc::syscall(libc::SYS_capset, &raw mut head, data.as_ptr()) };
 }
 
-/// Each process takes two descriptors of ours: as many as we may have. To be called when the program was started, which
-/// keeps the limit that it would have without us.
+/// Each process takes two of the recorder's descriptors, so this raises the limit as far as allowed. To be called when
+/// the program was started, which keeps the limit that it would have without doorbell.
 pub fn have_many_files() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: reads and writes the struct it is given.
+    // SAFETY: the calls read and write only the struct that they are given.
     unsafe {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max {
             limit.rlim_cur = limit.rlim_max.min(MANY);
@@ -65,5 +66,5 @@ pub fn have_many_files() {
     }
 }
 
-/// Files that the recorder uses at most: two for each image, and one each for CPUs and the rest.
+/// Maximum number of files that the recorder uses: two for each image, and one each for CPUs and the rest.
 const MANY: u64 = 65_536;

@@ -1,7 +1,7 @@
 //! Files of a flight recorder: when one is due, and how it is written.
 //!
 //! A separate thread writes each file from a snapshot, which shares the packed pieces with the queue. So neither the rings nor the thread that gathers
-//! events wait for a disk. A file has another name until it is complete. The first failure to write is reported, and the recording goes on.
+//! events wait for a disk. A file has another name until it is complete. The first failure to write is reported, and the recording continues.
 
 use crate::control::messages::{SaveResult, SavedSoFar};
 use crate::kept::{Kept, Pack, plain};
@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tape::file::{Clock, End, Header, Packer, Process, ProcessEnd, Saved, Unwatched, Writer, unpack};
 
-/// Time from a trigger to its file, so that the file has what followed.
+/// Time from a trigger to its file, so that the file has the following events.
 const AFTER: Duration = Duration::from_millis(100);
 /// A trigger within this time after a file saves nothing and is counted.
 const APART: Duration = Duration::from_secs(10);
@@ -37,7 +37,7 @@ pub struct SavedFile {
     pub seconds: f64,
 }
 
-/// All files of a recording, and what was not saved.
+/// All files of a recording, and counts of those that were not saved.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Saves {
     pub files: Vec<SavedFile>,
@@ -54,9 +54,9 @@ pub struct Saves {
 /// Called with each file once it is written, and with the first failure.
 pub type Tell = dyn Fn(Result<&SavedFile, &str>) + Send + Sync;
 
-/// Known to both the thread that drains the rings and the one that gathers events.
+/// Shared by the thread that drains the rings and the thread that gathers events.
 pub struct Shared {
-    /// Something may be due.
+    /// A file may be due.
     is_due: AtomicBool,
     is_saving: AtomicBool,
     state: Mutex<State>,
@@ -66,12 +66,12 @@ pub struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// One trigger at most, and requests.
+    /// At most one trigger, and requests.
     due: VecDeque<Due>,
     /// When the last file was begun.
     begun: Option<Instant>,
     begun_files: u32,
-    /// Requests so far, and the results of the latest.
+    /// The number of requests so far, and the latest results.
     requests: u64,
     results: VecDeque<SaveResult>,
     saves: Saves,
@@ -86,7 +86,7 @@ pub struct Due {
     pub request: Option<u64>,
 }
 
-/// Results of requests that are remembered: each peer has one request at a time.
+/// Maximum number of remembered results. Each peer has one request at a time.
 const RESULTS: usize = 32;
 
 impl Shared {
@@ -117,10 +117,10 @@ impl Shared {
         }
     }
 
-    /// Somebody asks for a file now: the number of the request. `None`: there are as many files as may be.
+    /// Requests a file now. Returns the number of the request. `None`: the maximum number of files is reached.
     pub fn asked(&self, why: Why) -> Option<u64> {
         let mut s = self.state();
-        // One that was asked for with the same words and is not begun will have all of it, too.
+        // An earlier request with the same text whose file is not yet begun will have all these events, too.
         let same = |d: &&Due| (&d.why.reason, &d.why.what) == (&why.reason, &why.what);
         if let Some(number) = s.due.iter().find(same).and_then(|d| d.request) {
             return Some(number);
@@ -147,7 +147,7 @@ impl Shared {
         self.last.most_files
     }
 
-    /// What was saved so far.
+    /// The files that were saved so far.
     pub fn so_far(&self) -> SavedSoFar {
         let s = self.state();
         let saves = &s.saves;
@@ -162,7 +162,7 @@ impl Shared {
 
     /// A file that is to be begun now, once.
     pub fn due(&self, now: Instant) -> Option<Due> {
-        // (Asked for each millisecond.)
+        // (This is called every millisecond.)
         if !self.is_due.load(Ordering::Acquire) || self.is_saving.load(Ordering::Acquire) {
             return None;
         }
@@ -186,10 +186,10 @@ fn absolute(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Asks for a file.
+/// A request for a file.
 pub struct Request {
     pub why: Why,
-    /// The number under which somebody waits for it.
+    /// The number under which a peer waits for it.
     pub number: Option<u64>,
     /// Images that still run: their state now, and the locks that their threads hold and wait for.
     pub ends: Vec<ProcessEnd>,
@@ -259,7 +259,7 @@ impl Saver {
     }
 
     fn wait(&mut self) {
-        // (One that panicked has saved nothing.)
+        // (A thread that panicked has saved no file.)
         let _ = self.thread.take().map(JoinHandle::join);
     }
 
@@ -324,7 +324,7 @@ fn save(last: &Last, snapshot: Snapshot) -> Result<(PathBuf, u64), String> {
 }
 
 impl Snapshot {
-    /// Writes the file. Its size.
+    /// Writes the file. Returns its size.
     pub fn write(mut self, file: std::fs::File, path: &Path) -> io::Result<u64> {
         let mut packer = Packer::default();
         let from = self.from;
@@ -418,7 +418,7 @@ mod tests {
         let due: Vec<_> = std::iter::from_fn(|| s.due(begun + 2 * AFTER)).collect();
         let due: Vec<_> = due.iter().map(|d| (d.why.reason.as_str(), d.request)).collect();
         assert_eq!(due, [("call > 5ms", None), ("doorbell save", Some(first)), ("doorbell save", Some(other))]);
-        // A trigger waits, a request does not; one that is begun is not joined.
+        // A trigger waits, a request does not. A request whose file was begun is not joined.
         assert!(s.due(begun + 2 * AFTER).is_none());
         assert!(s.asked(why("doorbell save", "slow".into(), 6)).unwrap() > other);
         s.happened(why("call > 5ms", String::new(), 7), begun);

@@ -1,8 +1,8 @@
-//! How a thread is scheduled, as the kernel says it.
+//! How the kernel schedules a thread.
 
 pub const DEADLINE: i32 = 6;
 
-/// Policy and what belongs to it.
+/// A thread's policy and its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     pub policy: i32,
@@ -14,7 +14,7 @@ pub struct Attributes {
     pub period: u64,
 }
 
-/// Of a thread; `None` if it is gone.
+/// The attributes of a thread; `None` if it is gone.
 pub fn of(tid: i32) -> Option<Attributes> {
     /// `struct sched_attr`, version 0 (sched_setattr(2)).
     #[repr(C)]
@@ -42,7 +42,7 @@ pub fn of(tid: i32) -> Option<Attributes> {
     })
 }
 
-/// How many CPUs it may run on, and the first 128 of them; zeros if that is not known.
+/// The number of CPUs that the thread may run on, and the first 128 of them; zeros if unknown.
 pub fn cpus(tid: i32) -> (u32, [u64; 2]) {
     let mut mask = [0u64; 128];
     // SAFETY: as in `of`.
@@ -50,12 +50,12 @@ pub fn cpus(tid: i32) -> (u32, [u64; 2]) {
     if r > 0 { (mask.iter().map(|w| w.count_ones()).sum(), [mask[0], mask[1]]) } else { (0, [0; 2]) }
 }
 
-/// A thread's name, zeros behind it; empty if it is gone.
+/// A thread's name, padded with zeros; empty if the thread is gone.
 pub fn name(pid: i32, tid: i32) -> [u8; 16] {
     let mut out = [0; 16];
     let text = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
     let text = text.strip_suffix(b"\n").unwrap_or(&text);
-    // (A kernel thread's may be longer.)
+    // (A kernel thread's name may be longer.)
     out.iter_mut().zip(text).for_each(|(to, from)| *to = *from);
     out
 }

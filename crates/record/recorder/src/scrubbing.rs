@@ -1,4 +1,5 @@
-//! Takes the program's data out of events (`--no-data`), on a thread: at the highest rates this takes as long as all other work on them.
+//! Removes the program's data from events (`--no-data`), on a separate thread: at the highest rates this takes as long as all other work
+//! on them.
 
 use crate::beside::Beside;
 use crate::writing::Piece;

@@ -11,10 +11,10 @@ use std::time::Duration;
 use tape::region::capture;
 use tape::session::{MAGIC, REGIONS, Session, VERSION, paused};
 
-/// Entries whose region is kept in memory ahead of use, from the first on: agents take the first that is ready. Each takes
-/// about 280 KiB. Others cost their process some page faults.
+/// The first entries, whose regions are kept in memory ahead of use: agents take the first ready region. Each takes about
+/// 280 KiB. Other regions cost their process some page faults.
 const READY: usize = 8;
-/// Regions that there may be at least, where a limit of file sizes keeps the slab short.
+/// Minimum number of regions if a limit of file sizes keeps the slab short.
 const LEAST: u32 = 2;
 
 pub struct SharedSession {
@@ -29,7 +29,7 @@ impl SharedSession {
     pub fn new(place: &Place, settings: Settings, memory: u64) -> io::Result<SharedSession> {
         let slab = Arc::new(Slab::new(place, settings.geometry, REGIONS as u32, LEAST)?);
         let mapping = slab.session()?;
-        // SAFETY: zeroed memory of that size, ours alone so far.
+        // SAFETY: zeroed memory of that size, not yet shared.
         unsafe {
             let s = mapping.at().cast::<Session>();
             (&raw mut (*s).magic).write(MAGIC);
@@ -56,23 +56,23 @@ impl SharedSession {
         Ok(s)
     }
 
-    /// Path by which another process opens the session while we live.
+    /// The path at which another process opens the session while it exists.
     pub fn path(&self) -> &str {
         self.slab.path()
     }
 
     pub fn page(&self) -> &Session {
-        // SAFETY: mapped and initialised by `new`; atomics, and numbers that nobody writes to any more.
+        // SAFETY: mapped and initialised by `new`; atomics, and numbers that no process writes any more.
         unsafe { &*self.mapping.at().cast::<Session>() }
     }
 
-    /// The region of an entry, as it is; with its first pages in memory if it is one of those that are kept ready.
+    /// The region of an entry as it is. Its first pages are in memory if it is one that is kept ready.
     pub fn region(&self, entry: usize) -> io::Result<Region> {
         let place = self.page().regions.get(entry).map_or(0, |e| e.place.load(Ordering::Relaxed));
         Region::new(&self.slab, place)
     }
 
-    /// Offers regions by all entries. The first ones are in memory: those of `ready`.
+    /// Offers a region in every entry. The first ones are in memory and are returned.
     pub fn prepare(&self) -> io::Result<Vec<Option<Region>>> {
         let mut ready = Vec::new();
         for entry in 0..REGIONS {
@@ -89,8 +89,8 @@ impl SharedSession {
         Ok(ready)
     }
 
-    /// The region of an entry was given back: another is offered. With its first pages in memory, if the entry is one of
-    /// those.
+    /// A region was given back, and another is offered in its entry. Its first pages are in memory if the entry is one
+    /// of the ready ones.
     pub fn offer_again(&self, entry: usize, old: Region, ready: &mut [Option<Region>]) {
         self.page().give_memory(old.memory());
         self.slab.give_back(old.place);
@@ -102,7 +102,7 @@ impl SharedSession {
         if let Some(to) = ready.get_mut(entry) {
             *to = self.region(entry).ok();
             if let Some(region) = to {
-                // (Failure costs page faults.)
+                // (A failure costs only page faults.)
                 let _ = region.prepare(self.page());
             }
         }
@@ -120,7 +120,7 @@ impl SharedSession {
         fits
     }
 
-    /// No more regions are given; who waits for one goes on.
+    /// No more regions are given. Processes that wait for one continue.
     pub fn stop(&self) {
         let page = self.page();
         page.stopped.store(1, Ordering::Release);
@@ -132,7 +132,7 @@ impl SharedSession {
         futex(&self.page().word, libc::FUTEX_WAKE, i32::MAX as u32, None);
     }
 
-    /// Sleeps until an agent calls, at most so long. `seen`: [`Session::calls`] as it was when there was nothing to do.
+    /// Sleeps until an agent calls, or for `at_most`. `seen`: [`Session::calls`] as it was when there was no work.
     pub fn sleep(&self, seen: u32, at_most: Duration) {
         futex(&self.page().calls, libc::FUTEX_WAIT, seen, Some(at_most));
     }

@@ -1,26 +1,26 @@
-//! What signals to the recorder mean while a program runs.
+//! The meaning of signals to the recorder while a program runs.
 //!
-//! It outlives what is meant for the program: SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on, and SIGINT and SIGQUIT where
-//! a process sent them: from the terminal they reach the program by themselves. Once it has ended, any of them ends the wait
-//! for the processes that it left behind. A signal that was ignored when we started stays ignored, by us and by the
-//! program (`nohup`); the program's own dispositions are those it would have without us.
-//! Where the user asked for it, SIGUSR2 begins and ends pauses instead, and SIGUSR1 saves what a flight recorder has.
+//! The recorder survives signals for the program. SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on. SIGINT and SIGQUIT are
+//! passed on only if a process sent them, because the terminal sends them to the program itself. After the program has ended,
+//! any of these signals ends the wait for the processes that it left. A signal that was ignored when the recorder started
+//! stays ignored in the recorder and in the program (`nohup`). The program has the dispositions that it would have without
+//! doorbell. If the user requested it, SIGUSR2 begins and ends pauses instead, and SIGUSR1 saves a flight recorder's memory.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
-/// Signals that came before there was a program to take them: a bit each.
+/// Signals that arrived before there was a program to receive them, one bit each.
 static EARLY: AtomicU64 = AtomicU64::new(0);
 
-/// The program has ended, and a signal came after that.
+/// The program has ended. INTERRUPTED: a signal arrived after that.
 static OVER: AtomicBool = AtomicBool::new(false);
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// The user wants a pause to begin or to end.
+/// The user requested that a pause begin or end.
 static TOGGLED: AtomicBool = AtomicBool::new(false);
 
-/// The user wants a file of what is in memory.
+/// The user requested a file of the events in memory.
 static SAVE: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn save(_: libc::c_int) {
@@ -31,9 +31,9 @@ extern "C" fn toggle(_: libc::c_int) {
     TOGGLED.store(true, Ordering::SeqCst);
 }
 
-/// What the terminal sends goes to the program, too, which is in the same group.
+/// The terminal sends its signals also to the program, which is in the same group.
 extern "C" fn pass_on_if_sent(signal: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
-    // SAFETY: the kernel's, of this signal. Codes above 0 are the kernel's own.
+    // SAFETY: the kernel's pointer, for this signal. Codes above 0 are the kernel's own.
     if OVER.load(Ordering::SeqCst) || unsafe { (*info).si_code } <= 0 {
         pass_on(signal);
     }
@@ -55,13 +55,13 @@ extern "C" fn pass_on(signal: libc::c_int) {
 
 extern "C" fn stay(_: libc::c_int) {}
 
-/// While it lives, signals are handled as the head of this module says.
+/// While it lives, signals are handled as the head of this module describes.
 pub struct Signals {
     before: Vec<(libc::c_int, libc::sigaction)>,
     child_ignored: bool,
 }
 
-/// While it lives, a file over the size limit is an error to be told, not a death.
+/// While it lives, a file over the size limit is a reported error, not the recorder's death.
 pub fn survive_file_size_limit() -> Signals {
     let mut s = Signals { before: Vec::new(), child_ignored: false };
     s.set(libc::SIGXFSZ, stay as *const () as libc::sighandler_t);
@@ -69,7 +69,7 @@ pub fn survive_file_size_limit() -> Signals {
 }
 
 impl Signals {
-    /// `toggles`: SIGUSR2 begins and ends pauses; `saves`: SIGUSR1 has memory saved. Neither is passed on then.
+    /// `toggles`: SIGUSR2 begins and ends pauses. `saves`: SIGUSR1 saves memory. Neither is then passed on.
     pub fn handle(toggles: bool, saves: bool) -> Signals {
         let mut s = Signals { before: Vec::new(), child_ignored: false };
         EARLY.store(0, Ordering::SeqCst);
@@ -85,14 +85,14 @@ impl Signals {
             let handler = if is_ours { handler } else { pass_on as *const () };
             s.set(signal, handler as libc::sighandler_t);
             if is_ours {
-                // For good: one that comes while the recording is being closed must not end us.
+                // Never restored: a signal while the recording is being closed must not end the recorder.
                 s.before.retain(|(before, _)| *before != signal);
             }
         }
         for signal in [libc::SIGINT, libc::SIGQUIT] {
             s.set(signal, pass_on_if_sent as *const () as libc::sighandler_t);
         }
-        // An ignored SIGCHLD would take the program's exit status from us.
+        // With SIGCHLD ignored, the recorder could not get the program's exit status.
         if disposition(libc::SIGCHLD).is_some_and(|d| d.sa_sigaction == libc::SIG_IGN) {
             s.child_ignored = true;
             s.install(libc::SIGCHLD, libc::SIG_DFL);
@@ -100,7 +100,7 @@ impl Signals {
         s
     }
 
-    /// Handlers (unlike ignored signals) are reset by exec, so the program starts with its own.
+    /// An exec resets handlers (unlike ignored signals), so the program starts with its own.
     fn set(&mut self, signal: libc::c_int, handler: libc::sighandler_t) {
         if disposition(signal).is_some_and(|d| d.sa_sigaction != libc::SIG_IGN) {
             self.install(signal, handler);
@@ -108,8 +108,8 @@ impl Signals {
     }
 
     fn install(&mut self, signal: libc::c_int, handler: libc::sighandler_t) {
-        // SAFETY: zeroed is a sigaction without flags and with an empty mask; the handlers may run at any time, with the three
-        // arguments that SA_SIGINFO gives those that take them.
+        // SAFETY: zeroed is a sigaction without flags and with an empty mask. The handlers may run at any time, and those that
+        // take three arguments get them from SA_SIGINFO.
         unsafe {
             let mut new: libc::sigaction = std::mem::zeroed();
             new.sa_sigaction = handler;
@@ -121,7 +121,7 @@ impl Signals {
         }
     }
 
-    /// Has the program start with the dispositions that we were started with.
+    /// Makes the program start with the dispositions that the recorder was started with.
     pub fn prepare(&self, command: &mut Command) {
         if self.child_ignored {
             // SAFETY: signal may be called between fork and exec.
@@ -134,7 +134,8 @@ impl Signals {
         }
     }
 
-    /// The program runs: signals go to it, those that came before it too. `None`: it has ended, and they are for us.
+    /// The program runs: it gets signals from now on, and those that arrived earlier. `None`: it has ended, and signals
+    /// are for the recorder.
     pub fn program(&self, pid: Option<i32>) {
         let Some(pid) = pid else {
             OVER.store(true, Ordering::SeqCst);
@@ -144,24 +145,24 @@ impl Signals {
         PROGRAM.store(pid, Ordering::SeqCst);
         let early = EARLY.swap(0, Ordering::SeqCst);
         for signal in (1..64).filter(|s| early >> s & 1 != 0) {
-            // SAFETY: our own child, not yet waited for.
+            // SAFETY: this process's own child, not yet waited for.
             unsafe { libc::kill(pid, signal) };
         }
     }
 }
 
 impl Signals {
-    /// The user wants a pause to begin or to end. Says it once.
+    /// Whether the user requested that a pause begin or end. True once for each request.
     pub fn toggled(&self) -> bool {
         TOGGLED.swap(false, Ordering::SeqCst)
     }
 
-    /// The user wants a file of what is in memory. Says it once.
+    /// Whether the user requested a file of the events in memory. True once for each request.
     pub fn saves(&self) -> bool {
         SAVE.swap(false, Ordering::SeqCst)
     }
 
-    /// A signal came after the program had ended: somebody wants an end of it.
+    /// A signal arrived after the program had ended: the user wants the recording to end.
     pub fn interrupted(&self) -> bool {
         INTERRUPTED.load(Ordering::SeqCst)
     }
@@ -170,16 +171,16 @@ impl Signals {
 impl Drop for Signals {
     fn drop(&mut self) {
         PROGRAM.store(0, Ordering::SeqCst);
-        // The latest first, should one have been set twice.
+        // The latest first, in case one was set twice.
         for (signal, before) in self.before.iter().rev() {
-            // SAFETY: what was in force before us.
+            // SAFETY: restores the previous disposition.
             unsafe { libc::sigaction(*signal, before, std::ptr::null_mut()) };
         }
     }
 }
 
 fn disposition(signal: libc::c_int) -> Option<libc::sigaction> {
-    // SAFETY: asks only.
+    // SAFETY: the call only reads the disposition.
     unsafe {
         let mut d: libc::sigaction = std::mem::zeroed();
         (libc::sigaction(signal, std::ptr::null(), &mut d) == 0).then_some(d)

@@ -1,12 +1,12 @@
-//! Time that a hypervisor took from this machine's CPUs, as far as it says so.
+//! Time that a hypervisor took from this machine's CPUs, if it reports that.
 //!
-//! The kernel counts it by CPU (proc_stat(5), `steal`), in hundredths of a second: too coarse for one call, enough to know
-//! whether it happened. A count of 0 means something only where the hypervisor counts.
+//! The kernel counts it by CPU (proc_stat(5), `steal`), in hundredths of a second. That is too coarse for one call, and
+//! enough to see whether it happened. A count of 0 has a meaning only if the hypervisor counts.
 
 use std::time::{Duration, Instant};
 use tape::fault::steal;
 
-/// The count is read so often.
+/// The count is read this often.
 const EVERY: Duration = Duration::from_millis(100);
 /// CPUID 0x40000001, EAX: KVM_FEATURE_STEAL_TIME (Documentation/virt/kvm/x86/cpuid.rst).
 const KVM_STEAL_TIME: u32 = 1 << 5;
@@ -24,7 +24,7 @@ impl Steal {
         Steal { known: known(), last: count().unwrap_or(0), read: Instant::now() }
     }
 
-    /// Nanoseconds that were taken since it was last asked, if it is time to ask and there are some.
+    /// Nanoseconds taken since the last reading, if it is time to read and there are some.
     pub fn taken(&mut self, end: bool) -> Option<u64> {
         if self.known != steal::COUNTED || (!end && self.read.elapsed() < EVERY) {
             return None;

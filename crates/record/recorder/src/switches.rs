@@ -1,11 +1,11 @@
 //! Context switches and page faults of the program's threads, time that a hypervisor took, and how the threads are scheduled, as
 //! events for the tape.
 //!
-//! The kernel's records are turned into events in batches: only what both clocks have passed, in the order of time over
-//! all CPUs, so that a thread that leaves one CPU and comes onto another does so in this order. A record's time becomes
-//! a time stamp by the two clock readings around its batch.
+//! The kernel's records are turned into events in batches. A batch has only records from before its latest clock reading, in
+//! the order of time over all CPUs. So a thread that leaves one CPU and gets another does so in this order. A record's
+//! time becomes a time stamp by the two clock readings around its batch.
 //!
-//! The kernel is asked for policies as well: a change by a raw system call, or by another process, passes no tap.
+//! The kernel is also asked for policies, because a change by a raw system call or by another process passes no tap.
 
 use crate::clock;
 use crate::faults::{self, Faults, Over};
@@ -22,57 +22,58 @@ use tape::switch::{
     self, DeadlineBody, LAYOUT, LostBody, SwitchBody, SwitchesBody, TaskBody, kind, scope, switch_flags,
 };
 
-/// Records are taken so often.
+/// Records are taken this often.
 const EVERY: Duration = Duration::from_millis(10);
 /// Younger records wait for the next batch: another CPU may still be writing an older one.
 const YOUNG_NS: u64 = 50_000;
-/// Threads that came behind the program's and are named, at most.
+/// Maximum number of threads that followed the program's on a CPU and are named.
 const TASKS: usize = 4096;
-/// Faults that are kept of processes that are not looked at yet.
+/// Maximum number of faults that are kept of processes that are not yet followed.
 const EARLY: usize = 1 << 16;
-/// Threads are asked for their policy so often, and so many at a time.
+/// Policies are read this often, for this many threads at a time.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 const ASKED: usize = 64;
 
 pub struct Switches {
     buffers: Option<Buffers>,
-    /// Or why there are none.
+    /// Why there are none, if so.
     faults: Result<Faults, String>,
-    /// The latest faults, ticks, of processes that are not looked at, or not yet: a program may begin before it is known.
+    /// The latest faults, in ticks, of processes that are not followed, or not yet: a program may begin before it is
+    /// known.
     early: VecDeque<Over>,
     steal: Steal,
-    /// When all was open, ticks.
+    /// When everything was open, in ticks.
     opened: u64,
-    /// [`scope`], and why if that is REFUSED: how each image's events begin.
+    /// [`scope`], and the reason if that is REFUSED: the beginning of each image's events.
     scope: u32,
     text: String,
-    /// Names of threads may be told.
+    /// Names of threads may be recorded.
     names: bool,
     last: Clock,
-    /// Records that are too young for the last batch.
+    /// Records that were too young for the last batch.
     waiting: Vec<Record>,
     taken: Instant,
-    /// False in a pause: the kernel writes no records then, which costs the program something at each switch.
+    /// False in a pause. The kernel then writes no records, which would cost the program some time at each switch.
     watches: bool,
-    /// The processes that are looked at.
+    /// The followed processes.
     followed: Vec<Followed>,
 }
 
-/// A process that is looked at.
+/// A followed process.
 struct Followed {
     pid: i32,
-    /// Else nothing is looked at: numbers of the kernel's records would name other threads.
+    /// If false, it is not watched: numbers in the kernel's records would name other threads.
     same_numbers: bool,
     /// Events for its tape.
     out: Vec<u8>,
-    /// Those of page faults, and of those what is not yet written.
+    /// Events of page faults, and the faults that are not yet written.
     faults: Vec<u8>,
     rows: faults::Rows,
     known_tasks: HashSet<i32>,
-    /// Of those, the program's own: they may have done nothing that is recorded.
+    /// The program's own threads among them: they may have no recorded events.
     own: Vec<i32>,
     asked: Instant,
-    /// Where in the list of threads to go on asking.
+    /// The place in the list of threads at which the next reading continues.
     next: usize,
     told: HashMap<i32, SchedBody>,
 }
@@ -87,7 +88,7 @@ impl Switches {
             Some(Ok(b)) if b.whole_machine => (Some(b), scope::ALL_CPUS, String::new()),
             Some(Ok(b)) => (Some(b), scope::PROGRAM, String::new()),
         };
-        // Behind those of switches: where memory is short, these are what is gone without.
+        // After the buffers of switches: if memory is short, the faults are given up.
         let faults = if wanted { Faults::open() } else { Err(UNWANTED.into()) };
         let (last, taken) = (clock::near(), Instant::now());
         let steal = Steal::watch();
@@ -110,7 +111,8 @@ impl Switches {
         }
     }
 
-    /// This process, too, from now on. `same_numbers`: its threads are known to it by the numbers that we see.
+    /// Follows this process, too, from now on. `same_numbers`: it knows its threads by the same numbers as the
+    /// recorder.
     pub fn follow(&mut self, pid: i32, same_numbers: bool) {
         const OTHER_NUMBERS: &str = "the process is in a pid namespace of its own";
         let mut out = Vec::new();
@@ -137,8 +139,8 @@ impl Switches {
         }
         let mut faults = Vec::new();
         let body = WatchedBody { layout: fault::LAYOUT, scope, steal: self.steal.known, text: text.len() as u32 };
-        // Since then they are watched. Not the time of now: a reader takes one writer's events in their order, and the faults that follow may
-        // have been before this process was known.
+        // The faults are watched since then. The present time would be wrong: a reader takes one writer's events in their order, and the
+        // following faults may have been before this process was known.
         add(&mut faults, fault::kind::WATCHED, 0, self.opened, &body, text.as_bytes());
         self.followed.push(Followed {
             pid,
@@ -154,12 +156,12 @@ impl Switches {
         });
     }
 
-    /// No longer. To be called when its last events were taken.
+    /// Stops following a process. To be called when its last events were taken.
     pub fn forget(&mut self, pid: i32) {
         self.followed.retain(|f| f.pid != pid);
     }
 
-    /// The events for a process's tape since they were last taken, by the number of who writes them.
+    /// The events for a process's tape since the last call, by the number of their writer.
     pub fn take(&mut self, pid: i32) -> [(i32, Vec<u8>); 2] {
         let followed = self.followed.iter_mut().find(|f| f.pid == pid);
         let (switches, faults) =
@@ -167,8 +169,8 @@ impl Switches {
         [(switch::WRITER, switches), (fault::WRITER, faults)]
     }
 
-    /// Watches from now on, or no longer. Who was off a CPU when that stopped may be on one when it begins: readers are told of a loss of no
-    /// records.
+    /// Begins or stops watching. A thread that was off its CPU when watching stopped may be on one when it begins again. So readers get a
+    /// loss event with zero records.
     pub fn watch(&mut self, on: bool) {
         if on == self.watches {
             return;
@@ -186,7 +188,7 @@ impl Switches {
         }
         if on {
             self.last = clock::near();
-            // (What was taken in the pause is nobody's.)
+            // (The time taken in the pause belongs to no process.)
             let _ = self.steal.taken(true);
             let tsc = self.last.tsc;
             let all = self.followed.iter_mut().filter(|_| self.buffers.is_some());
@@ -194,14 +196,14 @@ impl Switches {
         }
     }
 
-    /// Looks at what has happened since, if it is time to. `end`: at all that has happened by now.
+    /// Takes the events since the last look, if it is time to. `end`: all events until now.
     pub fn look(&mut self, end: bool) {
         if !self.watches || !end && self.taken.elapsed() < EVERY {
             return;
         }
         self.taken = Instant::now();
         let before = clock::near();
-        // Never at what happened while the buffers were read, one CPU after the other: it is not whole.
+        // Events that happen while the buffers are read, one CPU after the other, are incomplete and wait.
         let old = if end { before.monotonic_ns } else { before.monotonic_ns.saturating_sub(YOUNG_NS) };
         let to = Between(self.last, before);
         self.look_at_switches(old, &to);
@@ -220,7 +222,7 @@ impl Switches {
         let followed = |pid| self.followed.iter().any(|f| f.pid == pid && f.same_numbers);
         b.take(|r| {
             let ours = match r {
-                // (One that is ending has no number any more.)
+                // (A thread that is ending has no number any more.)
                 Record::Switch(s) => s.tid > 0 && followed(s.pid),
                 Record::Name { pid, .. } => followed(pid),
                 Record::Lost { .. } => true,
@@ -235,7 +237,7 @@ impl Switches {
         for r in &records {
             let tsc = to.tsc(r.time());
             let of = match *r {
-                // Nobody knows whose they were.
+                // The lost records may belong to any process.
                 Record::Lost { records, .. } => {
                     let all = self.followed.iter_mut();
                     all.for_each(|f| add(&mut f.out, kind::LOST, 0, tsc, &LostBody { records }, &[]));
@@ -270,14 +272,14 @@ impl Switches {
         for f in &mut self.followed {
             let out = &mut f.faults;
             f.rows.write(|kind, flags, tsc, body, faults| add(out, kind, flags, tsc, body, faults));
-            // Nobody knows whose they were.
+            // The lost records may belong to any process.
             if let Some(records) = lost.filter(|_| f.same_numbers) {
                 add(out, fault::kind::LOST, 0, to.tsc(old), &LostBody { records }, &[]);
             }
         }
     }
 
-    /// How a process's threads are scheduled where that has changed, if it is time to ask.
+    /// Records changes in how a process's threads are scheduled, if it is time to.
     pub fn policies(&mut self, pid: i32, tids: impl FnOnce() -> Vec<i32>) {
         if !self.watches {
             return;
@@ -309,7 +311,7 @@ impl Followed {
         }
     }
 
-    /// A thread that came onto a CPU behind one of the program's: says once who it is.
+    /// A thread that followed one of the program's threads on a CPU: records its identity once.
     fn task(&mut self, tsc: u64, pid: i32, tid: i32, names: bool) {
         if tid <= 0 || self.known_tasks.len() >= TASKS || !self.known_tasks.insert(tid) {
             return;
@@ -361,7 +363,7 @@ impl Followed {
 struct Between(Clock, Clock);
 
 impl Between {
-    /// The time stamp counter at a time of CLOCK_MONOTONIC, which may lie a little outside.
+    /// The time stamp counter at a time of CLOCK_MONOTONIC, which may be a little outside.
     fn tsc(&self, ns: u64) -> u64 {
         let (a, b) = (&self.0, &self.1);
         let ticks = b.tsc.saturating_sub(a.tsc) as f64;
@@ -456,13 +458,13 @@ mod tests {
                 "no one else's"
             );
             if Events::new(&bytes).any(|e| matches!(e.body, Body::SwitchesLost(_))) {
-                // A busy machine may fill the buffers: whose records are missing nobody knows.
+                // A busy machine may fill the buffers, and the missing records may belong to any thread.
                 continue;
             }
             assert!(mine.windows(2).all(|w| w[0].0 <= w[1].0 && w[0].1 != w[1].1), "out and in take turns: {mine:?}");
             let slack = (to - from) / 10;
             assert!(mine.iter().all(|m| m.0 + slack > from && m.0 < to + slack), "{from} {to} {mine:?}");
-            // The other one has no number if it is ending.
+            // The other thread has no number if it is ending.
             let known = mine.iter().filter(|m| m.2 >= 0).count();
             assert!(mine.iter().all(|m| m.2 >= -1) && (scope == scope::PROGRAM || known > 0), "{mine:?}");
             return;
@@ -483,7 +485,7 @@ mod tests {
         let mut fresh = vec![0u8; 4 << 20];
         (0..fresh.len()).step_by(4096).for_each(|i| fresh[i] = 1);
         std::hint::black_box(&fresh);
-        // They are of a process that becomes known only now; some were taken before.
+        // Their process becomes known only now, and some were already taken.
         s.look(true);
         fresh.resize(8 << 20, 2);
         std::hint::black_box(&fresh);
@@ -522,7 +524,7 @@ mod tests {
         s.follow(pid, true);
         s.watch(false);
         switches(&mut s, pid);
-        // (And what other tests' threads did before.)
+        // (And the earlier switches of other tests' threads.)
         s.buffers.as_mut().unwrap().take(|_| ());
         (0..10).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
         s.look(true);

@@ -1,4 +1,4 @@
-//! What makes a flight recorder save a file: looked for in the events as they arrive.
+//! The triggers that make a flight recorder save a file. They look at events as they arrive.
 
 use crate::kernel_watch::{KernelWatch, Ran};
 use crate::medians::Medians;
@@ -29,13 +29,13 @@ pub enum Trigger {
 pub struct Why {
     /// The trigger: `call > 5ms`, `SIGUSR1`.
     pub reason: String,
-    /// What happened, in words.
+    /// What happened, as text.
     pub what: String,
     /// Time stamp counter.
     pub tsc: u64,
 }
 
-/// A trigger with the text that asked for it.
+/// A trigger and its text on the command line.
 #[derive(Clone, Debug)]
 pub struct When {
     pub trigger: Trigger,
@@ -58,16 +58,17 @@ pub struct Triggers {
     hz: f64,
 }
 
-/// A kernel counts as slower than its median only if it took so many nanoseconds more: starts are known within microseconds.
+/// A kernel counts as slower than its median only if it took this many nanoseconds longer, because starts are known within
+/// microseconds.
 const CLEARLY: u64 = 20_000;
 
-/// The triggers for kernels, with what they need to know of all kernels.
+/// The triggers for kernels, with the facts about all kernels that they need.
 pub struct KernelTriggers {
     watch: KernelWatch,
     medians: Medians,
 }
 
-/// Kernels that no trigger could look at.
+/// Kernels that triggers could judge, and those that they could not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelCounts {
     pub timed: u64,
@@ -90,7 +91,7 @@ impl KernelTriggers {
         let medians = &mut self.medians;
         self.watch.event(at.0, at.1, e, |ran| {
             let median = medians.add((ran.process, ran.code), ran.ns);
-            // (Of several in one event the first is enough.)
+            // (If several in one event are slow, the first is enough.)
             if slow.is_none() && triggers.kernel(ran.ns, median, String::new, 0).is_some() {
                 slow = Some((ran, median));
             }
@@ -114,7 +115,7 @@ impl KernelTriggers {
 }
 
 impl Triggers {
-    /// Of several limits for the same thing the smallest counts. `hz`: ticks per second.
+    /// The smallest of several limits for the same thing counts. `hz`: ticks per second.
     pub fn new(when: &[When], hz: f64) -> Triggers {
         let least = |of: &dyn Fn(Trigger) -> Option<u64>| {
             let all = when.iter().filter_map(|w| Some(Watched { limit: of(w.trigger)?, text: w.text.clone() }));
@@ -169,7 +170,7 @@ impl Triggers {
 
     fn waited(&self, tid: i32, tsc: u64, flags: u16, wait: u64) -> Option<Why> {
         let w = self.wait.as_ref()?;
-        // (Conditions and semaphores are waited for on purpose.)
+        // (Threads wait for conditions and semaphores on purpose.)
         let is_lock = matches!((flags >> 8) as u8, op::MUTEX_LOCK..=op::MUTEX_CLOCKLOCK | op::RWLOCK_RDLOCK..=op::RWLOCK_CLOCKWRLOCK);
         (is_lock && wait > w.limit)
             .then(|| self.why(w, format!("thread {tid} waited {} for a lock", self.time(wait)), tsc))
@@ -180,7 +181,7 @@ impl Triggers {
         self.kernel.is_some() || self.median.is_some()
     }
 
-    /// Whether a kernel's time is a reason to save. `median`: of its runs before.
+    /// Whether a kernel's time is a reason to save. `median`: of its earlier runs.
     fn kernel(&self, ns: u64, median: Option<u64>, name: impl Fn() -> String, tsc: u64) -> Option<Why> {
         let time = |ns: u64| self.time((ns as f64 * self.hz / 1e9) as u64);
         let of_median = median.map(|m| {

@@ -1,8 +1,8 @@
-//! What the recorder itself has used of the machine.
+//! The recorder's own use of the machine.
 
 use tape::file::RecorderUse;
 
-/// CPU time of all threads, those that have ended included, and memory.
+/// CPU time of all threads, with those that have ended, and memory.
 pub fn now() -> RecorderUse {
     // SAFETY: zeroed is a rusage; the kernel fills it.
     let used = unsafe {

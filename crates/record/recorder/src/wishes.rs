@@ -1,4 +1,4 @@
-//! What the user wants while a recording goes on: by SIGUSR2, and by requests at the control socket. Looked at once a round.
+//! Requests of the user during a recording: by SIGUSR2, and at the control socket. They are looked at once a round.
 
 use crate::control::messages::{Answer, Request, Status, parts};
 use crate::control::{Ask, Control};
@@ -14,11 +14,11 @@ pub struct Wishes<'a> {
     signals: &'a Signals,
     control: Control,
     about: About,
-    /// The peer that has switched recording on, and its process.
+    /// The peer that switched recording on, and its process.
     attached: Option<(u64, i32)>,
 }
 
-/// What does not change in a recording.
+/// Facts that do not change during a recording.
 pub struct About {
     version: String,
     program: String,
@@ -64,7 +64,7 @@ impl<'a> Wishes<'a> {
             followed.toggle();
         }
         if self.signals.saves() {
-            // (There is nobody to tell; the end counts it.)
+            // (No peer waits for the result. The end counts it.)
             let _ = followed.save("SIGUSR1", "");
         }
         while let Some(ask) = self.control.next() {
@@ -159,7 +159,7 @@ impl<'a> Wishes<'a> {
     }
 }
 
-/// Why a part has to be asked for at the start.
+/// Why a part must be requested at the start.
 fn why_not(part: &str) -> &'static str {
     match part {
         "locks" => "the program's calls of pthread functions lead past doorbell by now",

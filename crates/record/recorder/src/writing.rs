@@ -1,4 +1,4 @@
-//! The thread that writes the tape. It gathers what each of the program's threads did into pieces large enough to pack well, and writes them.
+//! The thread that writes the tape. It gathers each thread's events into pieces that are large enough to pack well, and writes them.
 
 use crate::beside::Beside;
 use crate::control::messages::Written;
@@ -16,52 +16,53 @@ use std::time::{Duration, Instant};
 use tape::file::Writer;
 use tape::ring::whole_events;
 
-/// A thread's events are written once there are so many bytes of them,
+/// A thread's events are written when there are this many bytes of them,
 const ENOUGH: usize = 64 << 10;
-/// or after this long, which is what a recorder that is killed loses,
+/// or after this time, which is what a killed recorder loses,
 const LATEST: Duration = Duration::from_millis(100);
-/// or when so many bytes of all threads wait.
+/// or when this many bytes of all threads wait.
 const MOST: usize = 16 << 20;
-/// The same, and the batches that are packed at once, where memory is bounded: two threads pack, and a piece has up to 1 MiB.
+/// The same if memory is bounded, and the number of batches that are packed at a time: two threads pack, and a piece has up
+/// to 1 MiB.
 const MOST_IN_MEMORY: usize = 4 << 20;
 const AT_ONCE_IN_MEMORY: usize = 4;
-/// So many bytes that were handed over and not taken, while as much is being packed as may be, mean that packing is too slow: it is left out until there
-/// are fewer. (Eight threads of a program may write 900 MB/s.)
+/// If this many bytes were handed over and not taken, while the maximum is being packed, packing is too slow. It is then left out until there are fewer
+/// bytes. (Eight threads of a program may write 900 MB/s.)
 const BEHIND: usize = 32 << 20;
-/// Bytes that a chunk takes in the file beside its events, at most.
+/// Maximum bytes of a chunk in the file in addition to its events.
 const CHUNK_COST: u64 = 56;
 
-/// What the other thread hands over.
+/// An item that the other thread hands over.
 pub enum Piece {
-    /// So many bytes of each of these threads, one after the other.
+    /// The given number of bytes of each of these threads, in order.
     Events {
         process: u32,
         threads: Vec<(i32, usize)>,
         bytes: Vec<u8>,
     },
     Beside(Box<Beside>),
-    /// Save what is in memory.
+    /// Save the events in memory.
     Save(Box<Request>),
-    /// Write all that there is, and call this.
+    /// Write everything so far, and call this.
     OnceWritten(Box<dyn FnOnce(Written) + Send>),
-    /// Write what there is of a process, and say what of it was dropped.
+    /// Write a process's events so far, and return what was dropped of them.
     Settle {
         process: u32,
         to: SyncSender<Dropped>,
     },
 }
 
-/// What both threads know at any time.
+/// State that both threads can read at any time.
 #[derive(Default)]
 pub struct Progress {
     stopped: OnceLock<String>,
-    /// Bytes that were handed over and not taken yet, and of how much memory.
+    /// Bytes that were handed over and not yet taken, and their memory.
     waiting: AtomicUsize,
     memory: AtomicUsize,
 }
 
 impl Progress {
-    /// These are about to be handed over.
+    /// These bytes are about to be handed over.
     pub fn wait(&self, bytes: &Vec<u8>) {
         self.waiting.fetch_add(bytes.len(), Ordering::Relaxed);
         self.memory.fetch_add(bytes.capacity(), Ordering::Relaxed);
@@ -72,28 +73,28 @@ impl Progress {
         self.memory.fetch_sub(bytes.capacity(), Ordering::Relaxed);
     }
 
-    /// Memory of what was handed over and not taken yet.
+    /// Memory of the bytes that were handed over and not yet taken.
     pub fn memory(&self) -> usize {
         self.memory.load(Ordering::Relaxed)
     }
 
-    /// Why nothing more is written.
+    /// Why no more events are written.
     pub fn stopped(&self) -> Option<&str> {
         self.stopped.get().map(String::as_str)
     }
 }
 
-/// Where all goes.
+/// Where everything is written.
 pub enum Store {
     File(Box<Writer>),
-    /// Files of a bounded size, of which the newest stay.
+    /// Files of a bounded size. The newest stay.
     Parts(Box<Parts>),
     /// Only the newest part is kept, in memory.
     Memory(Box<Newest>),
 }
 
 impl Store {
-    /// What is in the file.
+    /// The bytes and chunks in the file.
     fn written(&self) -> Written {
         match self {
             Store::File(w) => Written { bytes: w.bytes(), chunks: w.chunks() },
@@ -142,7 +143,7 @@ impl Store {
         }
     }
 
-    /// Bytes of gathered events, at most.
+    /// Maximum bytes of gathered events.
     fn most(&self) -> usize {
         match self {
             Store::File(_) | Store::Parts(_) => MOST,
@@ -150,7 +151,7 @@ impl Store {
         }
     }
 
-    /// Batches that are packed at once, at most.
+    /// Maximum number of batches that are packed at a time.
     fn at_once(&self) -> usize {
         match self {
             Store::File(_) | Store::Parts(_) => packing::AT_ONCE,
@@ -159,10 +160,10 @@ impl Store {
     }
 }
 
-/// Events of one thread, not written yet.
+/// Events of one thread that are not yet written.
 struct Gathered {
     events: Vec<u8>,
-    /// The first of them came as so many'th.
+    /// The number of the first of them, in order of arrival.
     came: u64,
 }
 
@@ -171,12 +172,13 @@ pub struct Writing {
     most: usize,
     limit: Option<u64>,
     progress: Arc<Progress>,
-    /// None until there is a thread to write, and where the size is limited: what a piece takes must be known before the next.
+    /// None until there is a thread to write, and if the size is limited: then a piece's size must be known before the next
+    /// piece.
     packing: Option<Packing>,
     /// For memory that can be used again.
     back: Option<SyncSender<Vec<u8>>>,
     gathered: BTreeMap<(u32, i32), Gathered>,
-    /// Bytes of all of them, and when the first came.
+    /// Bytes of all of them, and when the first arrived.
     bytes: usize,
     since: Instant,
     came: u64,
@@ -210,7 +212,7 @@ impl Writing {
         self.packing = if self.limit.is_none() { Packing::start(self.store.at_once()) } else { None };
     }
 
-    /// Until the other side is gone.
+    /// Runs until the other side is gone.
     pub fn run(mut self, from: &Receiver<Piece>) -> Store {
         loop {
             let is_idle = self.bytes == 0 && self.packing.as_ref().is_none_or(Packing::is_empty);
@@ -249,7 +251,7 @@ impl Writing {
             }
             Piece::Settle { process, to } => {
                 self.write_all();
-                // (Nobody may wait for it any more.)
+                // (The other side may no longer wait for it.)
                 let _ = to.send(self.dropped.remove(&process).unwrap_or_default());
             }
         }
@@ -258,7 +260,7 @@ impl Writing {
         }
     }
 
-    /// Writes all that is left.
+    /// Writes everything that is left.
     pub fn end(mut self) -> Store {
         self.write_all();
         self.store
@@ -266,7 +268,7 @@ impl Writing {
 
     fn events(&mut self, process: u32, threads: &[(i32, usize)], bytes: Vec<u8>) {
         self.progress.take(&bytes);
-        // (As at a high rate: nothing is copied.)
+        // (The usual case at a high rate: no bytes are copied.)
         if let [(tid, n)] = threads
             && *n >= ENOUGH
             && self.gathered.get(&(process, *tid)).is_none_or(|of| of.events.is_empty())
@@ -300,7 +302,7 @@ impl Writing {
         }
     }
 
-    /// In the order in which they came.
+    /// Writes everything, in the order of arrival.
     fn write_all(&mut self) {
         let mut all: Vec<_> = std::mem::take(&mut self.gathered).into_iter().collect();
         all.sort_by_key(|(_, of)| of.came);
@@ -317,7 +319,8 @@ impl Writing {
         let is_behind = self.progress.waiting.load(Ordering::Relaxed) >= BEHIND;
         match &mut self.packing {
             Some(packing) => {
-                // (Behind for another reason, such as data that is taken out, what is not packed would take longer still to write.)
+                // (If the thread is late for another reason, such as the removal of data, unpacked events would take even longer to
+                // write.)
                 let packs = !(is_behind && packing.is_full());
                 packing.give(Packed { process, tid, events, packed: None }, packs);
                 self.write_packed(false);
@@ -329,7 +332,7 @@ impl Writing {
         }
     }
 
-    /// Writes what is packed by now, or `all`.
+    /// Writes the pieces that are packed by now, or `all`.
     fn write_packed(&mut self, all: bool) {
         while let Some(p) = self.packing.as_mut().and_then(|packing| packing.next(all)) {
             let written = match self.progress.stopped() {
@@ -351,7 +354,7 @@ impl Writing {
         while !rest.is_empty() && self.progress.stopped().is_none() {
             let n = match self.limit {
                 None => rest.len(),
-                // (Packed they take less: the next time round there is room again.)
+                // (Packed they take less, so the next time round there is room again.)
                 Some(limit) => {
                     let room = limit.saturating_sub(self.store.bytes() + CHUNK_COST);
                     whole_events(rest, usize::try_from(room).unwrap_or(usize::MAX))
@@ -390,7 +393,7 @@ impl Writing {
     }
 }
 
-/// Memory of events that were copied or written goes to the thread that empties the rings. (Where there is enough of it already, it is freed.)
+/// Memory of events that were copied or written returns to the thread that empties the rings. (If that has enough, the memory is freed.)
 fn use_again(back: Option<&SyncSender<Vec<u8>>>, memory: Vec<u8>) {
     let _ = back.map(|back| back.try_send(memory));
 }

@@ -1,4 +1,4 @@
-//! The recorder with several processes, whose agents are played by a test: what is on the one tape, whatever becomes of them.
+//! The recorder with several processes, whose agents are played by a test: the contents of their one tape, however they end.
 
 mod fake;
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tape::file::{Item, Reader};
 use tape::session::unwatched;
 
-/// A program: does what its arguments say, then exits with a status of its own.
+/// A program: follows its arguments, then exits with its own status.
 #[test]
 #[ignore = "a role of the other tests"]
 #[allow(clippy::zombie_processes, reason = "some programs leave their children behind")]
@@ -38,7 +38,7 @@ fn plays_the_program() {
             notes(n, what);
             status.parse().unwrap()
         }
-        // Starts so many others, of which each notes, and waits for them.
+        // Starts this many other programs, each of which writes notes, and waits for them.
         ["family", children, n] => {
             let start = |i: u32| again(&["notes", n, &format!("child {i}"), "0"]).spawn().unwrap();
             let all: Vec<_> = (0..children.parse().unwrap()).map(start).collect();
@@ -57,7 +57,7 @@ fn plays_the_program() {
         }
         ["forks", n] => {
             notes(n, "parent");
-            // SAFETY: the child runs on in this thread alone, and ends by _exit.
+            // SAFETY: the child continues in this thread alone, and ends by _exit.
             let child = unsafe { libc::fork() };
             if child == 0 {
                 notes(n, "child");
@@ -65,11 +65,11 @@ fn plays_the_program() {
                 unsafe { libc::_exit(7) };
             }
             let mut status = 0;
-            // SAFETY: our own child.
+            // SAFETY: this process's own child.
             assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
             libc::WEXITSTATUS(status)
         }
-        // Its child goes on when it has ended.
+        // Its child continues after it has ended.
         ["outlived", up, go] => {
             outlived(&["until", up, go]);
             wait_for_file(up);
@@ -80,18 +80,18 @@ fn plays_the_program() {
             let mut ring = region.claim().unwrap();
             assert!(ring.note("up"));
             std::fs::write(up, "").unwrap();
-            // (Or until the test is over and has cleared everything away.)
+            // (Or until the test is over and has removed everything.)
             while Path::new(up).exists() && !Path::new(go).exists() {
                 ring.note("on");
                 std::thread::sleep(Duration::from_millis(5));
             }
-            // (If it is recorded still.)
+            // (If it is still recorded.)
             if region.control().stopped.load(Ordering::Relaxed) == 0 {
                 assert!(ring.note("last"));
             }
             0
         }
-        // As above, but it does nothing before its parent has ended.
+        // As above, but the child records no event before its parent has ended.
         ["outlived by a late one", up, go] => {
             outlived(&["late", up, go]);
             wait_for_file(up);
@@ -113,7 +113,7 @@ fn plays_the_program() {
             }
             0
         }
-        // Killed between a claim and what follows it.
+        // Killed between a claim and the steps after it.
         ["claims and dies"] => {
             let joined = Joined::join();
             joined.claim().unwrap();
@@ -207,13 +207,13 @@ fn plays_the_recorder() {
     std::process::exit(o.status.code().unwrap_or(99));
 }
 
-/// Starts a program that this process does not wait for: it is to outlive it.
+/// Starts a program that outlives this process and that it does not wait for.
 #[allow(clippy::zombie_processes, reason = "it outlives this process, so nobody here can wait for it")]
 fn outlived(what: &[&str]) {
     again(what).spawn().unwrap();
 }
 
-/// This program once more, with other arguments, in an environment as it is.
+/// This program again, with other arguments, in the present environment.
 fn again(arguments: &[&str]) -> Command {
     let all = program(arguments);
     let mut c = Command::new(&all[0]);
@@ -221,7 +221,7 @@ fn again(arguments: &[&str]) -> Command {
     c
 }
 
-/// Short threads, each with four events; the ring goes back at their end, or not.
+/// Short threads, each with four events. At their end they give the ring back, or not.
 fn threads(n: usize, at_a_time: usize, back: bool) -> i32 {
     let region = Region::attach();
     for first in (0..n).step_by(at_a_time) {
@@ -267,7 +267,7 @@ fn grows(n: u32) -> i32 {
     0
 }
 
-/// Threads that change rings all the time, so that each ring holds pieces of many.
+/// Threads that change rings all the time, so that each ring holds events of many.
 fn wanders(rounds: u32) -> i32 {
     let region = Region::attach();
     std::thread::scope(|s| {
@@ -295,7 +295,7 @@ fn wanders(rounds: u32) -> i32 {
     0
 }
 
-/// For each thread that notes `THREAD NUMBER ...`: its numbers, in the order of its own chunks.
+/// The numbers of the thread that notes `THREAD NUMBER ...`, in the order of its chunks.
 fn numbers(notes: &[String], thread: u32) -> Vec<u32> {
     let of = |n: &String| {
         let mut words = n.split(' ').map(|w| w.parse::<u32>());
@@ -316,22 +316,22 @@ fn each_process_of_a_family_is_on_the_tape() {
     let first = t.processes.iter().find(|p| p.pid == o.end.pid).unwrap();
     for p in &t.processes {
         let end = t.process_ends.iter().find(|e| e.index == p.index).unwrap();
-        // (Of one that was waited for before we saw it, nobody knows how it ended.)
+        // (If a process was reaped before the recorder saw it, its exit status is not known.)
         let status = Some(if p.pid == first.pid { 4 } else { 0 });
         assert!(end.complete && (end.exit_code == status || p.pid != first.pid && end.how == "ended"), "{end:?}");
         assert!(p.exe.contains("following") && p.args.as_ref().is_some_and(|a| a.contains(&"--ignored".into())));
         assert_eq!(p.image, 0);
-        // The parent may have begun to be recorded after its child.
+        // The recording of the parent may have begun after the child's.
         let parent = (p.pid != first.pid && first.index < p.index).then_some(first.index);
         assert_eq!(p.parent, parent, "{p:?}");
         assert!(p.pid == first.pid || p.ppid == first.pid);
-        // What each wrote is under its number.
+        // Each process's notes are under its number.
         let what = |n: &String| n.rsplit_once(' ').unwrap().0.to_owned();
         let mine: Vec<_> = t.notes.iter().zip(&t.writers).filter(|(_, w)| w.0 == p.index).map(|(n, _)| n).collect();
         assert_eq!(mine.len(), 300);
         assert!(mine.iter().all(|n| what(n) == what(mine[0])));
     }
-    // A reader of one sees that one only.
+    // A reader of one process sees only that one.
     let mut r = Reader::open(&out).unwrap().only(first.index);
     assert!(r.has_index());
     let mut events = 0;
@@ -377,7 +377,7 @@ fn a_forked_child_is_an_image_of_its_own() {
     assert_eq!((child.parent, child.ppid), (Some(0), t.processes[0].pid));
     assert_eq!((t.notes.len(), o.end.complete), (80, true), "{:?}", o.end.incomplete_because);
     let end = t.process_ends.iter().find(|e| e.index == 1).unwrap();
-    // (Linux 6.15 says it of one that was waited for.)
+    // (Linux 6.15 reports it even for a reaped process.)
     assert!(end.exit_code == Some(7) || end.how == "ended", "{end:?}");
 }
 
@@ -401,7 +401,7 @@ fn a_process_that_goes_on_is_recorded_to_the_end_of_the_first_and_no_further() {
 #[test]
 fn who_asks_for_it_gets_all_processes_to_their_ends() {
     let dir = tempfile::tempdir().unwrap();
-    // Side by side, as most of it is waiting.
+    // In parallel, because most of the time is waiting.
     std::thread::scope(|scope| {
         for (role, last) in [("outlived", "last"), ("outlived by a late one", "late 2")] {
             let dir = &dir;
@@ -443,10 +443,10 @@ fn a_signal_ends_the_wait_for_processes_that_go_on() {
                 };
                 let mut c = c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
                 wait_for_file(up.to_str().unwrap());
-                // Longer than it would wait without being asked to.
+                // Longer than it would wait without the option.
                 std::thread::sleep(Duration::from_millis(1500));
                 assert!(c.try_wait().unwrap().is_none());
-                // SAFETY: our own child.
+                // SAFETY: this process's own child.
                 unsafe { libc::kill(c.id() as i32, signal) };
                 assert_eq!(c.wait().unwrap().code(), Some(0));
                 let end = read(&out).end.unwrap();
@@ -465,7 +465,7 @@ fn what_a_killed_child_published_is_on_the_tape() {
     let t = read(&out);
     assert_eq!((t.notes.len(), t.processes.len()), (2100, 3));
     assert!(t.process_ends.iter().all(|e| e.signal == Some(9) || e.how == "ended"), "{:?}", t.process_ends);
-    // None of them is recorded by a process above it, and the one between is named.
+    // No recorded process is above them, and the one between is named.
     assert!(t.processes.iter().all(|p| p.parent.is_none() && p.through.len() == 1 && p.through[0].pid == o.end.pid));
     assert!(o.end.complete, "{:?}", o.end.incomplete_because);
 }
@@ -521,7 +521,7 @@ fn programs_that_are_not_watched_are_named_and_counted() {
     }
 }
 
-/// As many as follow one another quickly: none loses a note.
+/// As many as quickly follow one another. None loses a note.
 #[test]
 fn many_processes_come_and_go() {
     let dir = tempfile::tempdir().unwrap();
@@ -553,7 +553,7 @@ fn short_threads_that_give_nothing_back_lose_nothing() {
     assert!(o.end.complete, "{:?}", o.end.incomplete_because);
 }
 
-/// Four notes of each thread, in their order, under one number.
+/// Four notes of each thread, in order, under one number.
 fn all_of(out: &Path, threads: usize) {
     let t = read(out);
     assert_eq!(t.notes.len(), 4 * threads);
@@ -598,7 +598,7 @@ fn threads_that_share_rings_one_after_another_keep_their_order() {
     assert!(o.end.complete, "{:?}", o.end.incomplete_because);
 }
 
-/// Memory for rings is bounded by what was asked for, over all processes.
+/// Memory for rings is bounded by the requested size, over all processes.
 #[test]
 fn without_memory_there_is_no_ring_and_the_tape_says_so() {
     let dir = tempfile::tempdir().unwrap();
@@ -606,7 +606,7 @@ fn without_memory_there_is_no_ring_and_the_tape_says_so() {
     let mut o = options(program(&["without memory"]), &out);
     o.memory = 4 << 20;
     let o = recorder::record(&o).unwrap();
-    // 4 MiB are 15 rings of 256 KiB and a page, of which each region that is ready has one ahead.
+    // 4 MiB are 15 rings of 256 KiB and a page. Each ready region has one of them ahead.
     let rings = o.status.code().unwrap();
     assert!((5..=15).contains(&rings), "{rings}");
     let lost = format!("{} events came from threads without a ring (the memory for rings was used up)", 64 - rings);
@@ -614,20 +614,20 @@ fn without_memory_there_is_no_ring_and_the_tape_says_so() {
     assert_eq!((o.end.complete, o.end.gap_events), (false, 64 - rings as u64));
 }
 
-/// Killed at any moment, it leaves what was written; nobody takes it for a whole recording.
+/// A recorder killed at any moment leaves what was written. No reader takes that for a whole recording.
 #[test]
 fn a_killed_recorder_leaves_a_tape_without_an_end() {
     let dir = tempfile::tempdir().unwrap();
     for after in [30, 80, 200] {
         let out = dir.path().join(after.to_string());
-        // A program that does not end before its recorder, however quick the machine.
+        // A program that does not end before its recorder, however fast the machine.
         let mut c = recorder(&out, &["storm of processes", "1000000"]);
         let mut c = c.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         wait_for("the tape", || out.metadata().is_ok_and(|m| m.len() > 200));
         std::thread::sleep(Duration::from_millis(after));
         c.kill().unwrap();
         c.wait().unwrap();
-        // SAFETY: what is left of the group that we started: the program.
+        // SAFETY: the rest of the group that this process started: the program.
         unsafe { libc::kill(-(c.id() as i32), libc::SIGKILL) };
         let t = read(&out);
         assert!(t.end.is_none());
@@ -638,7 +638,7 @@ fn a_killed_recorder_leaves_a_tape_without_an_end() {
     }
 }
 
-/// A limit, or a disk that is full, at any moment: the tape ends with whole chunks and says that it is not complete.
+/// At a size limit, or on a full disk, at any moment: the tape ends with whole chunks and is marked as not complete.
 #[test]
 fn a_recording_of_a_family_that_is_cut_off_says_so() {
     let dir = tempfile::tempdir().unwrap();
@@ -653,7 +653,7 @@ fn a_recording_of_a_family_that_is_cut_off_says_so() {
         assert_eq!(o.end.incomplete_because[0], "recording stopped early: the size limit was reached");
         assert_eq!(t.end.as_ref(), Some(&o.end));
         assert!(t.notes.len() < 7 * 400);
-        // What is there of each is its beginning.
+        // The tape has the beginning of each process's notes.
         for p in &t.processes {
             let mine = t.notes.iter().zip(&t.writers).filter(|(_, w)| w.0 == p.index).map(|(n, _)| n);
             let numbers = mine.map(|n| n.rsplit_once(' ').unwrap().1.parse::<u32>().unwrap());
@@ -662,7 +662,7 @@ fn a_recording_of_a_family_that_is_cut_off_says_so() {
     }
 }
 
-/// Limits are the program's own, whatever the recorder does with its.
+/// The program has its own limits, whatever the recorder does with its limits.
 #[test]
 fn the_program_has_the_limits_that_it_would_have() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Whatever file is given as a program: it is judged, or refused with a reason, and nothing panics.
+//! Any file given as a program is judged, or refused with a reason, without a panic.
 
 use proptest::prelude::*;
 use recorder::Program;
@@ -12,7 +12,7 @@ fn judged(bytes: &[u8]) -> Result<(), String> {
     Program::find(path.as_os_str()).map(drop).map_err(|e| e.to_string())
 }
 
-/// An ELF header for x86-64 with whatever behind it: the numbers that say where the program headers are come from `bytes`.
+/// An ELF header for x86-64 followed by anything: the numbers that locate the program headers come from `bytes`.
 fn elf(mut bytes: Vec<u8>) -> Vec<u8> {
     let head = [0x7f, b'E', b'L', b'F', 2, 1, 1];
     bytes.resize(bytes.len().max(64), 0);
@@ -58,7 +58,7 @@ proptest! {
     }
 }
 
-/// What the loader is told to run is followed; it is not a program that nothing can be preloaded into.
+/// The program that the loader runs is followed. The loader does not count as a program that takes no preload.
 #[test]
 fn the_dynamic_loader_is_no_static_program() {
     let loader = std::path::Path::new("/lib64/ld-linux-x86-64.so.2");

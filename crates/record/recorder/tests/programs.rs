@@ -1,4 +1,4 @@
-//! What cannot be recorded is told before anything is started or written.
+//! A program that cannot be recorded is reported before a process is started or a file is written.
 
 use recorder::{Options, Program, ProgramError, RecordError, Tap, record};
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// An ELF header and, where a loader is named, a PT_INTERP program header `gap` bytes behind it.
+/// An ELF header and, if a loader is named, a PT_INTERP program header `gap` bytes after it.
 fn elf(class: u8, machine: u16, loader: Option<&str>, gap: usize) -> Vec<u8> {
     let mut b = vec![0; 64 + gap];
     b[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, 1, 1]);
@@ -126,7 +126,7 @@ fn a_script_is_what_its_interpreter_is() {
     assert_eq!((found.path, found.first_args.len()), (c.path("b"), 0));
     assert!(matches!(c.find("c", "#!/no/such/interpreter\n"), Err(ProgramError::NotFound(_))));
     assert!(matches!(c.find("d", "#!\n"), Err(ProgramError::NotAProgram(_))));
-    // One that is its own interpreter has no end.
+    // A script that is its own interpreter never ends.
     let itself = c.path("e");
     assert!(matches!(c.find("e", script(&itself)), Err(ProgramError::NotAProgram(_))));
 }
@@ -138,7 +138,7 @@ fn a_script_that_asks_env_is_started_by_its_interpreter() {
     assert!(found.path.ends_with("sh"));
     assert_eq!((found.arg0, found.first_args), (Some("sh".into()), vec![c.path("s").into_os_string()]));
     assert!(matches!(c.find("t", "#!/usr/bin/env no-such-interpreter\n"), Err(ProgramError::NotFound(_))));
-    // What only env understands is left to it.
+    // Options that only env understands are left to it.
     assert_eq!(c.find("u", "#!/usr/bin/env -S sh -e\n").unwrap().path, c.path("u"));
 
     let text = format!(
@@ -164,7 +164,7 @@ fn without_a_program_there_is_no_tape() {
         assert!(matches!(record(&options(command, &c.path("t"))), Err(RecordError::Program(_))));
         assert!(!c.path("t").exists());
     }
-    // The tape of before stays, too.
+    // An older tape stays, too.
     let old = c.file("old", "an old tape", 0o600);
     assert!(record(&options(vec!["/no/such/program".into()], &old)).is_err());
     assert_eq!(std::fs::read(&old).unwrap(), b"an old tape");
@@ -199,7 +199,7 @@ fn the_tape_does_not_replace_the_program() {
 #[test]
 fn a_program_that_cannot_be_started_leaves_nothing_behind_and_takes_nothing_away() {
     let c = Case::new();
-    // Longer than one argument may be (MAX_ARG_STRLEN).
+    // Longer than the maximum of one argument (MAX_ARG_STRLEN).
     let command = || vec!["/bin/sh".into(), OsString::from("x".repeat(1 << 20))];
     assert!(matches!(record(&options(command(), &c.path("t"))), Err(RecordError::Start { .. })));
     assert!(!c.path("t").exists());

@@ -1,4 +1,4 @@
-//! The recorder with a program whose agent is played by a test: what it loses and what it does not.
+//! The recorder with a program whose agent is played by a test: which events it loses and which it does not.
 
 mod fake;
 
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// The program: does what its arguments say, then exits with a status of its own.
+/// The program: follows its arguments, then exits with its own status.
 #[test]
 #[ignore = "a role of the other tests"]
 fn plays_the_program() {
@@ -25,7 +25,7 @@ fn plays_the_program() {
         ["killed", n] => {
             let mut ring = region.claim().unwrap();
             (0..n.parse().unwrap()).for_each(|i: u32| assert!(ring.note(&format!("note {i}"))));
-            // Not published: never was.
+            // Not published, so it does not count.
             assert!(ring.writer.push(tape::event::kind::NOTE, 0, 1, &tape::event::NoteBody::default(), &[], &[]));
             fake::kill_me()
         }
@@ -55,7 +55,7 @@ fn plays_the_program() {
         ["beats", go] => {
             let mut ring = region.claim().unwrap();
             let mut seq = 0;
-            // Nothing was taken for a while: the recorder stands at its disk.
+            // No event was taken for a while: the recorder waits for its disk.
             let mut full = Instant::now();
             while full.elapsed() < Duration::from_millis(300) {
                 if ring.entry(seq, 4000) {
@@ -70,7 +70,7 @@ fn plays_the_program() {
             }
             let beats = beat() - before;
             std::fs::write(go, "").unwrap();
-            // The entries, or nothing if the heart stood still.
+            // The number of entries, or 0 if the heartbeat stopped.
             if beats >= 5 { (seq % 100) as i32 + 1 } else { 0 }
         }
         ["many channels", go] => {
@@ -126,7 +126,7 @@ fn threads(region: &Region, n: usize, at_a_time: usize) -> i32 {
     0
 }
 
-/// Entries as fast as they go; what does not fit is counted as the agent counts it, or waited for.
+/// Entries as fast as possible. Those that do not fit are counted as the agent counts them, or waited for.
 fn storm(region: &Region, entries: u64, words: usize, patient: bool) -> i32 {
     let mut ring = region.claim().unwrap();
     let mut lost = false;
@@ -140,11 +140,11 @@ fn storm(region: &Region, entries: u64, words: usize, patient: bool) -> i32 {
             std::thread::sleep(Duration::from_micros(50));
         }
     }
-    // 3: something was lost.
+    // 3: events were lost.
     if lost { 3 } else { 0 }
 }
 
-/// Writes over its own ring: data, tail, head; then goes on.
+/// Overwrites its own ring (data, tail, head), then continues.
 fn stray(region: &Region) -> i32 {
     let c = region.control();
     let mut ring = region.claim().unwrap();
@@ -170,13 +170,13 @@ fn stray(region: &Region) -> i32 {
     ring.head.head.store(u64::MAX - 4, Ordering::Release);
     std::thread::sleep(Duration::from_millis(100));
     assert!(ring.note("fourth"), "publishing puts the head right");
-    // And leaves it wrong.
+    // It leaves the head wrong.
     wait_for("the fourth note to be taken", || taken(ring.head));
     ring.head.head.store(1 << 60, Ordering::Release);
     5
 }
 
-/// Writes garbage over everything that it shares, all the time.
+/// Keeps writing garbage over everything that it shares.
 fn wild(region: &Region) -> i32 {
     let mut ring = region.claim().unwrap();
     let other = std::thread::scope(|s| s.spawn(|| region.claim().unwrap()).join().unwrap());
@@ -188,7 +188,7 @@ fn wild(region: &Region) -> i32 {
             x ^= x << 13;
             x ^= x >> 7;
             x ^= x << 17;
-            // SAFETY: inside the ring's data, to which only we write.
+            // SAFETY: inside the ring's data, which only this thread writes.
             unsafe { other.data.add((x % (n as u64 - 8)) as usize).cast::<u64>().write_unaligned(x) };
         }
         other.head.head.store(if i % 3 == 0 { x } else { i * 4096 + x % 64 }, Ordering::Release);
@@ -266,7 +266,7 @@ fn a_ring_that_fills_is_a_counted_gap_and_nothing_is_torn() {
     let because = format!("{} events did not fit into the rings", o.end.gap_events);
     assert_eq!((o.end.complete, &o.end.incomplete_because[..]), (false, &[because][..]));
     assert_eq!(o.end.gap_bytes, o.end.gap_entries * 16000);
-    // The one thread says what it has lost, or the recorder does for it.
+    // The one thread reports its losses, or the recorder does for it.
     assert_eq!(t.gaps.last().map(|g| (g.events, g.entries)), Some((o.end.gap_events, o.end.gap_entries)));
 }
 
@@ -321,7 +321,7 @@ fn without_data_words_of_no_known_method_are_zero() {
     let t = read(&out);
     assert_eq!(t.entries.len(), 10);
     assert!(t.entries.iter().all(|(_, words, _)| words.iter().all(|w| *w == 0)));
-    // 1, 2, 3 are no headers: dropped, and said so. (Entry 0 is all NOPs.)
+    // 1, 2, 3 are no headers, so they are dropped and the entry is marked. (Entry 0 is all NOPs.)
     assert!(t.entries[1..].iter().all(|e| e.2 != 0));
 }
 
@@ -337,14 +337,14 @@ fn at_its_limit_the_recording_stops_and_not_the_program() {
     let t = read(&out);
     assert!(t.entries.iter().map(|e| e.0).eq(0..t.entries.len() as u64));
     assert_eq!(t.entries.len() as u64 + o.end.gap_entries, 2000, "what came later is counted");
-    // What a stopped recording did not see is not counted as nothing.
+    // Events that a stopped recording did not see must not be counted as zero.
     let because = ["recording stopped early: the size limit was reached", "the recording stopped before it ended"];
     assert_eq!((o.end.complete, &o.end.incomplete_because[..]), (false, &because.map(String::from)[..]));
     assert!(t.process_ends.len() == 1 && !t.process_ends[0].complete);
     assert!((2 << 20..(3 << 20) + 8192).contains(&o.bytes), "{}", o.bytes);
 }
 
-/// A tape on a pipe that is not read stands for a disk that stalls.
+/// A tape on a pipe without a reader acts as a disk that stalls.
 #[test]
 fn a_disk_that_stalls_does_not_stop_the_heartbeat() {
     let dir = tempfile::tempdir().unwrap();
@@ -366,7 +366,7 @@ fn a_disk_that_stalls_does_not_stop_the_heartbeat() {
     assert_eq!(t.end, Some(o.end));
 }
 
-/// The same disk: the program goes on and ends while nothing is written, and what finds no room is counted.
+/// The same disk: the program continues and ends while no byte is written, and events without room are counted.
 #[test]
 fn a_disk_that_stalls_does_not_hold_the_program_up() {
     let dir = tempfile::tempdir().unwrap();
@@ -375,7 +375,7 @@ fn a_disk_that_stalls_does_not_hold_the_program_up() {
     let (from, wait, copy) = (fifo.clone(), done.clone(), dir.path().join("copy"));
     let reader = std::thread::spawn(move || {
         let mut f = std::fs::File::open(from).unwrap();
-        // (Nothing is read before the program has done all.)
+        // (No byte is read before the program has finished.)
         wait_for_file(wait.to_str().unwrap());
         std::io::copy(&mut f, &mut std::fs::File::create(copy).unwrap()).unwrap();
     });
@@ -392,7 +392,7 @@ fn a_disk_that_stalls_does_not_hold_the_program_up() {
     assert_eq!(t.end, Some(o.end));
 }
 
-/// A file system of one MiB, unmounted at the end; `None` with the reason told where we may not.
+/// A file system of one MiB, unmounted at the end; `None`, with the reason printed, if this process may not mount.
 struct Small(std::path::PathBuf);
 
 impl Small {
@@ -427,15 +427,15 @@ fn on_a_full_disk_the_recording_ends_and_the_program_does_not() {
     assert_eq!(t.end, Some(o.end));
 }
 
-/// No byte is left when the end is to be written: the last chunks make room for it.
+/// No byte is free when the end is to be written: the last chunks make room for it.
 #[test]
 fn a_disk_without_room_for_the_end_still_gets_one() {
     let dir = tempfile::tempdir().unwrap();
     let Some(small) = Small::mount(dir.path()) else { return };
     let (out, go) = (small.0.join("t"), dir.path().with_extension("go"));
-    // A line for each of 512 channels: more than what is left of a page.
+    // A line for each of 512 channels: more than the rest of a page.
     let mut c = recorder(&out, &["many channels", go.to_str().unwrap()]).stderr(Stdio::null()).spawn().unwrap();
-    // (The file is there before its header is.)
+    // (The file exists before its header.)
     let begun = || std::fs::metadata(&out).is_ok_and(|file| file.len() > 1000);
     wait_for("the entries on the tape", || begun() && read(&out).entries.len() == 20);
     let _ = std::fs::write(small.0.join("rest"), vec![1; 2 << 20]);
@@ -459,7 +459,7 @@ fn a_file_size_limit_stops_the_recording_only() {
         recorder(&out, &["storm at", go.to_str().unwrap(), "1000", "4000"]).stderr(Stdio::null()).spawn().unwrap();
     wait_for("the tape to begin", || out.metadata().is_ok_and(|m| m.len() > 16));
     let limit = libc::rlimit { rlim_cur: 2 << 20, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: our own child; the limits are ours.
+    // SAFETY: this process's own child, and limits of this function.
     unsafe { libc::prlimit(c.id() as i32, libc::RLIMIT_FSIZE, &limit, std::ptr::null_mut()) };
     std::fs::write(&go, "").unwrap();
     assert_eq!(c.wait().unwrap().code(), Some(0));
@@ -483,7 +483,7 @@ fn a_program_goes_on_without_its_recorder() {
     assert_eq!((t.notes.len(), t.end.is_none(), t.error.is_none()), (1, true, true));
 }
 
-/// A shell program under a recorder in its own process, once the recorder has its program.
+/// A shell program under a recorder in a separate process.
 fn shell(out: &Path, text: &str, prepare: impl FnOnce(&mut Command)) -> std::process::Child {
     let mut c = recorder(out, &["sh", text]);
     c.stderr(Stdio::null());
@@ -498,7 +498,7 @@ fn sigterm_is_the_programs() {
     for (signal, name) in [(libc::SIGTERM, "TERM"), (libc::SIGUSR1, "USR1"), (libc::SIGHUP, "HUP")] {
         let _ = std::fs::remove_file(&up);
         let text = format!("trap 'exit 3' {name}; : > {}; while :; do sleep 0.05; done", up.display());
-        // Under nohup it would be ignored, and a shell traps nothing that it found ignored.
+        // Under nohup the signal would be ignored, and a shell cannot trap a signal that it found ignored.
         let heard = move |c: &mut Command| {
             // SAFETY: signal may be called between fork and exec.
             unsafe {
@@ -510,20 +510,20 @@ fn sigterm_is_the_programs() {
         };
         let mut c = shell(&out, &text, heard);
         wait_for_file(up.to_str().unwrap());
-        // SAFETY: our own child.
+        // SAFETY: this process's own child.
         unsafe { libc::kill(c.id() as i32, signal) };
         assert_eq!(c.wait().unwrap().code(), Some(3), "{name}");
         assert_eq!(read(&out).end.unwrap().exit_code, Some(3));
     }
 }
 
-/// A terminal for a session of its own, and the side that a user has.
+/// A terminal for a new session, and the user's side of it.
 fn terminal(c: &mut Command) -> std::fs::File {
     let (mut user, mut program) = (0, 0);
     use std::ptr::null_mut;
-    // SAFETY: two descriptors to write to; no name, attributes or size asked for.
+    // SAFETY: two descriptors to write to, and no name, attributes or size.
     assert_eq!(unsafe { libc::openpty(&mut user, &mut program, null_mut(), null_mut(), null_mut()) }, 0);
-    // SAFETY: setsid and ioctl may be called between fork and exec; the descriptors are ours.
+    // SAFETY: setsid and ioctl may be called between fork and exec. The descriptors are this function's.
     unsafe {
         libc::fcntl(user, libc::F_SETFD, libc::FD_CLOEXEC);
         c.pre_exec(move || {
@@ -552,7 +552,7 @@ fn sigint_is_the_programs_once_whoever_sends_it() {
         match (&mut user, by_terminal) {
             // Control-C.
             (Some(u), true) => std::io::Write::write_all(u, &[3]).unwrap(),
-            // SAFETY: our own child.
+            // SAFETY: this process's own child.
             _ => assert_eq!(unsafe { libc::kill(c.id() as i32, libc::SIGINT) }, 0),
         }
         assert_eq!(c.wait().unwrap().code(), Some(1), "by the terminal: {by_terminal}");
@@ -590,7 +590,7 @@ fn ignored_signals_stay_ignored_and_the_status_is_the_programs() {
     assert_eq!(status.code(), Some(9), "nothing is ignored that was not");
 }
 
-/// Idle, it costs next to nothing: CPU time of the recorder while its program sleeps.
+/// An idle recorder costs almost no CPU time while its program sleeps.
 #[test]
 #[ignore = "3 s; run by .ci/run"]
 fn an_idle_recorder_leaves_the_cpu_alone() {
@@ -605,7 +605,7 @@ fn an_idle_recorder_leaves_the_cpu_alone() {
         ticks = after.split_whitespace().skip(11).take(2).filter_map(|v| v.parse::<u64>().ok()).sum::<u64>().max(ticks);
         std::thread::sleep(Duration::from_millis(20));
     }
-    // SAFETY: asks only.
+    // SAFETY: the call only reads a setting.
     let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
     let share = ticks as f64 / hz / begun.elapsed().as_secs_f64();
     println!("{:.1} % of a CPU", share * 100.0);

@@ -1,4 +1,4 @@
-//! A recorder that may do little.
+//! A recorder with few rights.
 
 mod fake;
 
@@ -19,14 +19,14 @@ fn plays_the_program() {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         status.lines().find_map(|l| l.strip_prefix(name)).unwrap().trim().to_owned()
     };
-    // What the recorder was given is not the program's.
+    // The program does not have the recorder's rights.
     if fake::told().first().is_some_and(|t| t == "without rights") {
         assert_eq!((of("CapEff:"), of("CapPrm:")), ("0".repeat(16), "0".repeat(16)));
     }
     std::process::exit(3);
 }
 
-/// Arguments: the tape, the program's file, and what it is told.
+/// Arguments: the tape, the program's file, and the program's arguments.
 #[test]
 #[ignore = "a role of the other tests"]
 fn plays_the_recorder() {
@@ -39,16 +39,17 @@ fn plays_the_recorder() {
     std::process::exit(o.status.code().unwrap_or(99));
 }
 
-/// This test's program under another name, for everybody to execute.
+/// This test's program under another name, executable by every user.
 fn copy(dir: &Path, name: &str) -> PathBuf {
     let to = dir.join(name);
-    // By another process: what this one has open for writing, a child that another test forks has, too, and nobody may execute it.
+    // By another process: a child that another test forks also has this process's files open for writing, and no process may
+    // execute such a file.
     assert!(Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&to).status().unwrap().success());
     std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o755)).unwrap();
     to
 }
 
-/// The recorder, as nobody, from this file; `None` where we may not become nobody.
+/// The recorder, as user nobody, from this file; `None` if this process may not become nobody.
 fn as_nobody(dir: &Path, recorder: &Path, program: &Path) -> Option<Command> {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
@@ -71,7 +72,8 @@ fn an_ordinary_user_records() {
     assert_eq!(read(&dir.path().join("t")).notes, ["it runs"]);
 }
 
-/// Little address space (`ulimit -v`) and little memory to lock (`ulimit -l`): what is not used is not mapped.
+/// Little address space (`ulimit -v`) and little memory to lock (`ulimit -l`) are enough, because unused memory is not
+/// mapped.
 #[test]
 fn small_limits_of_memory_are_enough() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
-//! How many launches a second `--no-data` takes the data out of: `cargo bench -p redact`.
+//! How many launches `--no-data` cleans in a second: `cargo bench -p redact`.
 //!
-//! A launch is what CUDA 13 sends for an empty kernel on an H200 (387 words: constants, a QMD that orders, the kernel's QMD), with its RING, ENTRY and CALL
-//! events. Eight threads launch on a channel each; their events come in chunks of what a ring holds after a millisecond. The time is the thread's own, so
-//! that another program on the machine does not count.
+//! A launch is what CUDA 13 sends for an empty kernel on an H200 (387 words: constants, a QMD that orders, the kernel's
+//! QMD), with its RING, ENTRY and CALL events. Each of eight threads launches on its own channel. Their events arrive
+//! in chunks of what a ring holds after a millisecond. The time is the thread's CPU time, so that other programs on the
+//! machine do not count.
 
 use pushbuf::encode::{Words, inline_dma};
 use pushbuf::qmd::{Layout, PcasAction, Qmd};
@@ -13,7 +14,7 @@ use tape::event::{ChannelBody, EntryBody, Plain, RingBody, bytes_of, kind};
 
 const COMPUTE: u8 = 1;
 const THREADS: u32 = 8;
-/// Launches of one chunk, and chunks of each thread.
+/// Launches in one chunk, and chunks of each thread.
 const CHUNK: u64 = 64;
 const CHUNKS: u64 = 16;
 const TURNS: u32 = 40;
@@ -86,7 +87,7 @@ fn chunk(thread: u32, i: u64) -> Vec<u8> {
 
 fn of_this_thread() -> f64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes the struct it is given.
+    // SAFETY: the call writes only the struct that it is given.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }

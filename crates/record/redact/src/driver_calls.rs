@@ -1,4 +1,4 @@
-//! Driver calls: what a reader of recordings looks at stays, but for the numbers that name a GPU of this machine.
+//! Driver calls. What a reader of recordings looks at stays, except the numbers that name a GPU of this machine.
 
 use rm::abi::{Abi, Branch};
 use rm::call::{Call, FileKind};
@@ -10,17 +10,17 @@ type Uuid = [u8; 16];
 /// The calls of one driver.
 #[derive(Debug)]
 pub struct DriverCalls {
-    /// Whose layouts they have.
+    /// The driver branch whose layouts the calls have.
     branch: &'static Branch,
-    /// The GPUs named so far, where their UUIDs are to be replaced by numbers.
+    /// The GPUs named so far, if their UUIDs are to be replaced by numbers.
     gpus: Option<Vec<Uuid>>,
 }
 
-/// Bytes of RM_ALLOC's parameters that are looked at, at most: `rm::abi::ChannelAlloc`.
+/// Maximum number of bytes of RM_ALLOC's parameters that readers look at: `rm::abi::ChannelAlloc`.
 const ALLOC: usize = size_of::<rm::abi::ChannelAlloc>();
 
 impl DriverCalls {
-    /// Of the driver with this version.
+    /// For the driver with this version.
     pub fn of(driver: &str, replace_uuids: bool) -> DriverCalls {
         DriverCalls { branch: Abi::of(driver).branch(), gpus: replace_uuids.then(Vec::new) }
     }
@@ -53,7 +53,7 @@ impl DriverCalls {
                 known.push(uuid);
             }
         }
-        // A UUID is an array of bytes behind fields of four or eight.
+        // A UUID is an array of bytes that follows fields of four or eight bytes.
         for at in (0..arg.len()).step_by(4) {
             if let Some(here) = arg.get_mut(at..at + 16)
                 && let Some(n) = known.iter().position(|uuid| here == uuid)

@@ -1,4 +1,4 @@
-//! Events with other texts. Their lengths change, their number and order do not.
+//! Events with replaced texts. Lengths change. The number and order of events do not.
 
 use crate::driver_calls::DriverCalls;
 use crate::names::Names;
@@ -15,12 +15,12 @@ const HEAD: usize = size_of::<Head>();
 /// Where the argument of an IOCTL event begins.
 const ARGUMENT: usize = HEAD + 40;
 
-/// Appends the events of a chunk, of which the scrubber has zeroed what is no part of an event.
+/// Appends the events of a chunk. The scrubber has already zeroed the bytes that are no part of an event.
 pub fn rewrite(clean: &[u8], names: &mut Names, calls: &mut DriverCalls, out: &mut Vec<u8>) {
     let mut at = 0;
     while let Some(rest) = clean.get(at..).filter(|rest| !rest.is_empty()) {
         let Some((event, len)) = Event::parse(rest) else {
-            // (Zeros by now, or an event of impossible contents of which the head was left.)
+            // (Zeros by now, or an event of impossible contents whose head was kept.)
             let len = whole_event(rest).unwrap_or(rest.len());
             out.extend_from_slice(&rest[..len]);
             at += len;
@@ -105,7 +105,7 @@ pub fn rewrite(clean: &[u8], names: &mut Names, calls: &mut DriverCalls, out: &m
     }
 }
 
-/// What the agent notes of a library begins with its name, which may have spaces.
+/// The agent's note about a library begins with the library's name, which may have spaces.
 fn note(names: &mut Names, text: &str) -> String {
     match text.split_once(": opened with ") {
         Some((library, how)) => format!("{}: opened with {how}", names.path_text(library)),

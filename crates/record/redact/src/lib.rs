@@ -1,11 +1,11 @@
-//! What a recording must not hold: taken out while it is recorded ([`Scrubber`], for `record --no-data`), or out of a finished
-//! recording ([`Redaction`], for `redact`).
+//! Removes what a recording must not hold: while it is recorded ([`Scrubber`], for `record --no-data`), or from a
+//! finished recording ([`Redaction`], for `redact`).
 //!
 //! Times, locks, calls, objects and the order of everything stay. The same name always gets the same substitute, so that
 //! tables of the redacted recording have the same rows.
 //!
-//! Invariant: bytes of which it is not known what they are do not stay: what lay between events, kinds of events and of
-//! chunks that this version does not know, and parameters of driver calls that no reader of recordings looks at.
+//! Invariant: bytes of unknown meaning do not stay. These are bytes between events, kinds of events and of chunks that
+//! this version does not know, and parameters of driver calls that no reader of recordings looks at.
 
 mod driver_calls;
 mod events;

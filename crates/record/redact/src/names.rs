@@ -5,13 +5,13 @@
 use std::collections::HashMap;
 use tape::nvtx;
 
-/// Names of mappings that the kernel gives: they are the same in every program.
+/// Names that the kernel gives to mappings: they are the same in every program.
 const KERNEL: [&[u8]; 6] = [b"[heap]", b"[stack]", b"[vdso]", b"[vvar]", b"[vvar_vclock]", b"[vsyscall]"];
-/// Paths that say nothing of the program.
+/// Paths that reveal no detail of the program.
 const PUBLIC: [&str; 2] = ["/dev/nvidia", "/proc/sys/"];
 /// Files and functions that Python names itself.
 const PYTHON: [&str; 6] = ["<string>", "<stdin>", "<module>", "<lambda>", "<listcomp>", "<genexpr>"];
-/// A shorter name in a text may as well be a word.
+/// A shorter name in a text could as well be a word.
 const SHORTEST: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,12 +33,12 @@ pub struct Names {
     names: bool,
     paths: bool,
     given: HashMap<(Kind, Vec<u8>), usize>,
-    /// How many of a kind.
+    /// How many names of each kind have a substitute.
     counts: HashMap<Kind, usize>,
-    /// Whole names of libraries: their number among those with the same beginning.
+    /// A library's whole name: its number among the names with the same beginning.
     versions: HashMap<Vec<u8>, usize>,
     versions_of: HashMap<usize, usize>,
-    /// What was replaced, for texts.
+    /// Replaced names and their substitutes, for texts.
     replaced: HashMap<String, String>,
 }
 
@@ -47,7 +47,7 @@ impl Names {
         Names { names, paths, ..Names::default() }
     }
 
-    /// A build id names one file, whatever that is called.
+    /// A build id identifies one file, whatever the file is called.
     pub fn keeps_build_ids(&self) -> bool {
         !self.names
     }
@@ -73,7 +73,7 @@ impl Names {
         String::from_utf8_lossy(&self.path(path.as_bytes())).into_owned()
     }
 
-    /// A thread's name, or a process's as /proc/PID/comm has it.
+    /// A thread's name, or a process's name as in /proc/PID/comm.
     pub fn thread(&mut self, name: &[u8]) -> Vec<u8> {
         if !self.names || name.is_empty() {
             return name.into();
@@ -108,7 +108,7 @@ impl Names {
         out
     }
 
-    /// The text of a range of NVTX, which has this number.
+    /// The text of the NVTX range with this number.
     pub fn range(&mut self, id: u64, text: &[u8]) -> Vec<u8> {
         if !self.names || text.is_empty() {
             return text.into();
@@ -118,7 +118,7 @@ impl Names {
         out
     }
 
-    /// The number of its substitute: that of a text is made of the text.
+    /// The number of the range's substitute. A text's number is computed from the text.
     pub fn range_number(&mut self, id: u64) -> u64 {
         if !self.names || id == 0 { id } else { nvtx::text(&self.range_name(id)) }
     }
@@ -138,7 +138,7 @@ impl Names {
         for (name, substitute) in known.iter().filter(|(name, _)| name.len() >= SHORTEST) {
             text = replace_words(&text, name, substitute);
         }
-        // Paths that were nowhere else.
+        // Paths that occurred only here.
         let pieces: Vec<String> = text.split_inclusive(char::is_whitespace).map(|piece| self.piece(piece)).collect();
         pieces.concat()
     }
@@ -206,7 +206,7 @@ impl Names {
     }
 }
 
-/// Where `name` stands as a word, or as several.
+/// Replaces `name` where it is a word, or several.
 fn replace_words(text: &str, name: &str, substitute: &str) -> String {
     let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '-');
     let mut out = String::new();

@@ -55,16 +55,16 @@ pub enum RedactionError {
 
 /// The key of [`Header::extra`] that lists what was removed.
 const REDACTED: &str = "redacted";
-/// What [`Rank::launcher`] may be.
+/// Possible values of [`Rank::launcher`].
 const LAUNCHERS: [&str; 4] = ["torchrun", "slurm", "openmpi", "pmi"];
 
-/// A recording that is open and not written yet.
+/// A recording that is open and not yet written.
 pub struct Redaction {
     reader: Reader,
     what: What,
     names: Names,
     calls: DriverCalls,
-    /// Of each process image.
+    /// For each process image.
     scrubbers: HashMap<u32, Scrubber>,
 }
 
@@ -80,8 +80,8 @@ impl Redaction {
         Ok(Redaction { reader, what, names, calls, scrubbers: HashMap::new() })
     }
 
-    /// Writes the redacted recording to an empty file; `path` is for errors. A recording that is damaged, or was cut, is written
-    /// up to there, and the damage returned.
+    /// Writes the redacted recording to an empty file. `path` is for errors. If a recording is damaged or cut,
+    /// everything before that place is written, and the damage is returned.
     pub fn write(mut self, file: File, path: &Path) -> Result<Option<TapeError>, RedactionError> {
         let header = self.reader.header().clone();
         let header = self.header(header);
@@ -105,9 +105,9 @@ impl Redaction {
             Item::ProcessEnd(e) => to.process_end(&self.process_end(*e)),
             Item::Unwatched(u) => to.unwatched(&self.unwatched(*u)),
             Item::End(e) => to.end(&self.end(*e)),
-            // It has the names and the paths of all before it.
+            // The summary has the names and paths of everything before it.
             Item::Summary(_) | Item::Checkpoint => Ok(()),
-            // It cannot be known what is in it.
+            // Its contents cannot be known.
             Item::Unknown(kind) => to.note(&format!("a chunk of unknown kind {kind} was left out")),
         }
     }
@@ -119,7 +119,7 @@ impl Redaction {
         events::rewrite(&bytes, &mut self.names, &mut self.calls, &mut out);
         let mut rest = &out[..];
         while !rest.is_empty() {
-            // Substitutes may be longer than what they stand for.
+            // A substitute may be longer than the text that it replaces.
             let n = match whole_events(rest, MAX_CHUNK) {
                 _ if rest.len() <= MAX_CHUNK => rest.len(),
                 0 => MAX_CHUNK,

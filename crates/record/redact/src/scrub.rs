@@ -1,14 +1,22 @@
-//! `--no-data`: methods, launches and their QMDs stay on the tape, what the program sent through them does not.
+//! `--no-data`: methods, launches and their QMDs stay on the tape. The data that the program sent through them does
+//! not.
 //!
-//! Zeroed are: data of inline copies (but for the words that a launch in the same segment names as its QMD), constants of
-//! fills, arguments of macros and of methods without effect, values of methods that no class table has, the low bits of
-//! words that the host does not look at, and bytes between events. Headers stay (of an immediate one, its method).
-//! Addresses, sizes, semaphores with their payloads, LOAD_INLINE_QMD_DATA and driver calls stay.
+//! Zeroed are:
 //!
-//! Invariant: a word stays only if it is known what it is. Where the stream of a channel is out of step (an entry is
-//! missing, or threads that share the channel are drained in another order) every word is zeroed up to the next segment
-//! that is a whole run of known methods. An entry that is split over several events keeps no QMD: its words are not seen
-//! together.
+//! - data of inline copies, except the words that a launch in the same segment names as its QMD;
+//! - constants of fills;
+//! - arguments of macros and of methods without effect;
+//! - values of methods that no class table has;
+//! - the low bits of words that the host does not look at;
+//! - bytes between events.
+//!
+//! Headers stay (of an immediate header, its method stays). Addresses, sizes, semaphores with their payloads,
+//! LOAD_INLINE_QMD_DATA and driver calls stay.
+//!
+//! Invariant: a word stays only if its meaning is known. A channel's stream gets out of step if an entry is missing, or
+//! if threads that share the channel are drained in another order. Then every word is zeroed up to the next segment
+//! that is a whole run of known methods. An entry that is split over several events keeps no QMD, because its words are
+//! never seen together.
 
 mod kept;
 mod stream;
@@ -27,7 +35,7 @@ const ENTRY_WORDS_AT: usize = HEAD + 32;
 /// The host class whose methods are assumed on a channel that was not announced; host classes agree on theirs.
 const HOPPER_CHANNEL: u32 = 0xc86f;
 
-/// What it needs to know of each channel.
+/// Removes data from events. Holds what it must remember of each channel.
 pub struct Scrubber {
     words: Vec<u32>,
     kept: kept::Tables,
@@ -50,24 +58,24 @@ impl Default for Scrubber {
     }
 }
 
-/// What an event loses, but for the bytes between its parts.
+/// What an event loses, apart from the bytes between its parts.
 enum Lost {
     Nothing,
-    /// A number of the program's, and the flag that says it is there.
+    /// The program's number in a range, and the flag that marks it as present.
     Payload,
-    /// Of this many bytes of words: what [`Scrubber::pass`] says.
+    /// The event has this many bytes of words, and loses those in [`Scrubber::pass`].
     Found(usize),
-    /// So many bytes of words.
+    /// This many bytes of words: all of them.
     Words(usize),
 }
 
 impl Scrubber {
-    /// One that zeroes only what is no part of an event, and events of kinds that are not known.
+    /// A scrubber that zeroes only bytes that are no part of an event, and events of unknown kinds.
     pub fn of_slack() -> Scrubber {
         Scrubber { keeps_data: true, ..Scrubber::default() }
     }
 
-    /// Takes payloads out of `chunk`, whole events of one thread's ring. Each event keeps its length.
+    /// Takes payloads out of `chunk`, which is whole events of one thread's ring. Each event keeps its length.
     pub fn clean(&mut self, chunk: &mut [u8]) {
         let mut at = 0;
         while let Some(rest) = chunk.get_mut(at..).filter(|rest| !rest.is_empty()) {
@@ -75,17 +83,17 @@ impl Scrubber {
         }
     }
 
-    /// The event at the beginning of `b`; says how many bytes it took.
+    /// Cleans the event at the beginning of `b`. Returns its length.
     fn event(&mut self, b: &mut [u8]) -> usize {
         let Some((event, len)) = Event::parse(b) else {
-            // An event of impossible contents keeps its head; bytes that are no event keep nothing.
+            // An event of impossible contents keeps its head. Bytes that are no event are all zeroed.
             let len = whole_event(b);
             zero(b, HEAD.min(len.unwrap_or(0)), len.unwrap_or(b.len()));
             return len.unwrap_or(b.len());
         };
         let flags = event.head.flags;
         let lost = match &event.body {
-            // What its channel was told in a pause is not known.
+            // The commands that the channel got during a pause are unknown.
             Body::Ring(r) if flags & ring_flags::AFTER_PAUSE != 0 => self.lose(r.slot),
             Body::LeftOut(l) => self.lose(l.slot),
             Body::Entry(body, words) if !self.keeps_data => self.entry(flags, body, words),
@@ -136,7 +144,7 @@ impl Scrubber {
     fn entry(&mut self, flags: u16, body: &EntryBody, bytes: &[u8]) -> Lost {
         self.words.clear();
         self.words.extend(pushbuf::decode::words_of(bytes));
-        // A slot that the agent's table does not have: not the agent's event.
+        // A slot outside the agent's table: the event is not the agent's.
         let known = self.streams.get_mut(body.slot as usize).is_some_and(|s| {
             let stream = s.get_or_insert_with(|| Box::new(Stream::new(HOPPER_CHANNEL)));
             stream.entry(body, flags, &self.words, &self.kept, &mut self.pass)
@@ -145,7 +153,8 @@ impl Scrubber {
     }
 }
 
-/// Bytes of a body that are parts of the event, and where between those there are some that are none: what was in the ring before it.
+/// The bytes of a body that are parts of the event, and the gap between those parts. The gap holds old bytes of the
+/// ring.
 fn used(body: &Body<'_>) -> (usize, std::ops::Range<usize>) {
     let padded = |used: usize, behind: usize| {
         let from = used.next_multiple_of(8);
@@ -199,7 +208,7 @@ fn set_flags(event: &mut [u8], flags: u16) {
     }
 }
 
-/// Length of the event whose head says so, if there is room for it.
+/// The length of the event according to its head, if there is room for it.
 pub(crate) fn whole_event(b: &[u8]) -> Option<usize> {
     let len = u32::from_ne_bytes(b.get(4..8)?.try_into().ok()?) as usize;
     (len >= HEAD && len.is_multiple_of(8) && len <= b.len()).then_some(len)

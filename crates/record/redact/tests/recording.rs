@@ -1,4 +1,4 @@
-//! Recordings in which markers are planted wherever a name, a path or data may be.
+//! Recordings with markers planted wherever a name, a path or data may be.
 
 #[path = "../../../explain/decode/tests/synthetic/mod.rs"]
 mod synthetic;
@@ -17,7 +17,7 @@ use tape::file::{Ancestor, Item, Process, Reader, TapeError, Unwatched};
 use tape::lock::{self, HoldBody, LocksBody, MappingBody, PairBody, SchedBody};
 use tape::switch::{self, SwitchesBody, TaskBody};
 
-/// Each of another kind, in the order of [`OPTIONS`]. A thread's name has 15 bytes.
+/// One for each option, in the order of [`OPTIONS`]. A thread's name has 15 bytes.
 const MARKERS: [&str; 5] = ["PLANTEDDATA", "PLANTEDNAME", "PLANTEDARG", "PLANTEDPATH", "PLANTEDENV"];
 const MARK: &str = "PLANTED";
 const NONE: What = What { data: false, names: false, arguments: false, paths: false, environment: false };
@@ -86,7 +86,7 @@ fn planted() -> Tape {
     t.note(tid, "PLANTEDNAME y.so: opened with dlmopen: its locks and calls are not recorded");
     t.note(tid, "odd: /opt/PLANTEDPATH/PLANTEDNAME.");
 
-    // The client says who it is; a control that no reader knows; a call that none knows.
+    // The client's name, a control that no reader knows, and a call that no reader knows.
     let secret = MARKERS.join(" ").into_bytes();
     let root = abi::Nvos64 { new: 0xc1d0_0009, class: rm::class::NV01_ROOT_CLIENT, ..Default::default() };
     let control = abi::Nvos54 { client: CLIENT, object: CLIENT, cmd: 0x102, ..Default::default() };
@@ -100,7 +100,7 @@ fn planted() -> Tape {
         let body = IoctlBody { fd: CTL, file: file::CTL, request, arg: arg_len, nested, ..Default::default() };
         t.event(tid, kind::IOCTL, 0, &body, &arg, &secret);
     }
-    // A kind of event that is not known, and what is no event.
+    // An event of unknown kind, and bytes that are no event.
     t.event(tid, 999, 0, &NoteBody::default(), &secret, &[]);
 
     let mut buffer = [0; 64];
@@ -126,7 +126,7 @@ fn redacted(from: &Path, what: What) -> (PathBuf, Option<TapeError>) {
     (to, damage)
 }
 
-/// Whether the bytes are anywhere in the file, or in its events and its summary when they are unpacked.
+/// Whether the bytes occur in the file, or in its unpacked events and summary.
 fn has(path: &Path, bytes: &[u8]) -> bool {
     let mut all = fs::read(path).unwrap();
     let mut reader = Reader::open(path).unwrap();
@@ -148,7 +148,7 @@ fn difference(a: &Value, b: &Value, at: &str, out: &mut Vec<String>) {
             x.iter().zip(y).enumerate().for_each(|(i, (a, b))| difference(a, b, &format!("{at}/{i}"), out));
         }
         _ if a == b || a.to_string().contains(MARK) && !b.to_string().contains(MARK) => {}
-        // The one library in which nothing was planted.
+        // The one library without a marker.
         _ if a == "/lib/libcuda.so.13" && b.as_str().is_some_and(|b| b.starts_with("/dir-")) => {}
         _ => out.push(format!("{at}: {a} and {b}")),
     }
@@ -157,7 +157,7 @@ fn difference(a: &Value, b: &Value, at: &str, out: &mut Vec<String>) {
 #[test]
 fn nothing_that_was_planted_is_left_and_tables_stay() {
     let (_dir, a) = written(planted());
-    // (It is packed, and names all that the rest does.)
+    // (The summary is packed, and has every name that the rest has.)
     assert!(decode::store_summary(&a, std::time::Duration::from_secs(60)).unwrap());
     assert!(MARKERS.iter().all(|m| has(&a, m.as_bytes())) && has(&a, &GPU_0), "nothing to remove");
     let (b, damage) = redacted(&a, What::ALL);
@@ -208,7 +208,7 @@ fn a_recording_that_was_cut_is_redacted_up_to_there() {
     let (_dir, a) = written(planted());
     let whole = fs::read(&a).unwrap();
     for cut in [whole.len() / 4, whole.len() / 2, whole.len() - 300] {
-        // (Chunks are multiples of eight bytes: never between two.)
+        // (Chunks are multiples of eight bytes, so an odd cut is never between two.)
         let cut = cut | 1;
         fs::write(&a, &whole[..cut]).unwrap();
         let (b, damage) = redacted(&a, What::ALL);
@@ -225,7 +225,7 @@ fn a_recording_that_was_cut_is_redacted_up_to_there() {
     assert!(matches!(Redaction::open(&a, What::ALL), Err(RedactionError::Tape(TapeError::NotATape { .. }))));
 }
 
-/// Flipped bits in events: nothing panics, and what no longer is an event does not stay.
+/// Flipped bits in events: no reader panics, and bytes that are no event any more do not stay.
 #[test]
 fn hostile_events_are_no_trouble() {
     for seed in 1..60u64 {

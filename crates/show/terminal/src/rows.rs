@@ -144,6 +144,10 @@ where
         self.filter.until(&self.clock)
     }
 
+    fn filter(&self) -> Option<&Filter> {
+        Some(&self.filter)
+    }
+
     fn op(&mut self, at: &At<'_>, op: &Op) {
         if self.wants(at) {
             let row = (self.of)(at, op, &self.clock);

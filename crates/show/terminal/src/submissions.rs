@@ -116,6 +116,10 @@ impl Sink for Text<'_> {
         self.filter.until(&self.clock)
     }
 
+    fn filter(&self) -> Option<&Filter> {
+        Some(&self.filter)
+    }
+
     fn submission(&mut self, at: &At<'_>) {
         if !self.skips(at) {
             self.targets = [None; 8];
@@ -204,6 +208,10 @@ impl Sink for Json<'_, '_> {
 
     fn until(&self) -> Option<u64> {
         self.filter.until(self.clock)
+    }
+
+    fn filter(&self) -> Option<&Filter> {
+        Some(&self.filter)
     }
 
     fn submission(&mut self, at: &At<'_>) {

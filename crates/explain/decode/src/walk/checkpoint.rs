@@ -91,7 +91,7 @@ pub fn call_of<'e>(body: &'e Body<'e>) -> Option<Call<'e>> {
     })
 }
 
-/// Where a walk can go on.
+/// Where a walk can begin.
 pub struct Start {
     pub position: Position,
     /// The driver's calls until then, each behind the number of its image; and what else is known.

@@ -28,6 +28,11 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// Whether it asks for more than a time and a number.
+    pub(crate) fn chooses(&self) -> bool {
+        *self != Filter { between: self.between, limit: self.limit, ..Filter::default() }
+    }
+
     /// Whether anything of a channel is wanted.
     pub fn wants(&self, c: &Channel) -> bool {
         let slot =

@@ -15,7 +15,7 @@ use crate::channels::{announced, implied, set_token};
 use crate::checkpoints;
 use crate::gaps::{GapTotals, Gaps};
 use crate::gpu_times::GpuTimes;
-use crate::merge::{Step, Submission};
+use crate::merge::{Position, Step, Submission};
 use crate::pauses::Pauses;
 use crate::python;
 use crate::ranges::{Oddities, Texts};
@@ -65,49 +65,69 @@ pub(crate) fn walk_to(
     sink: &mut impl Sink,
     places: &mut impl Places,
 ) -> Result<Outcome, InsightError> {
-    let mut w = Walk::new(recording)?;
+    let mut legs = checkpoints::legs(recording, sink.from(), sink.filter());
+    let mut w = Walk::new(recording, python::stacks(recording)?);
     let mut from = None;
-    if let Some(start) = sink.from().and_then(|from| checkpoints::before(recording, from)) {
-        match w.load(&start.calls, &start.state) {
-            Some(()) => from = Some(start.position),
-            // (A part of it may have been loaded.)
-            None => w = Walk::new(recording)?,
-        }
+    if let Some((walk, position)) = w.at(legs.start()) {
+        (w, from) = (walk, Some(position));
     }
     let notes = places.apart().is_some();
     // (Those that wait for their turn are given when the walk ends, or before.)
     let until = sink.until().map(|until| until.saturating_add(w.patience));
-    read_ahead_from(recording, from.as_ref(), places.apart(), |steps| {
-        while !sink.done() {
-            match steps.next_step()? {
-                None => break,
-                Some(Step::Event(source, e, bytes)) => {
-                    if notes && call_of(&e.body).is_some() {
-                        places.call(source, bytes);
+    loop {
+        let next: Result<_, InsightError> = read_ahead_from(recording, from.as_ref(), places.apart(), |steps| {
+            while !sink.done() {
+                match steps.next_step()? {
+                    None => break,
+                    Some(Step::Event(source, e, bytes)) => {
+                        if notes && call_of(&e.body).is_some() {
+                            places.call(source, bytes);
+                        }
+                        w.event(source, &e, sink);
                     }
-                    w.event(source, &e, sink);
+                    Some(Step::Submission(s)) if until.is_some_and(|until| s.tsc > until) => break,
+                    Some(Step::Submission(s)) => w.take(s, sink),
                 }
-                Some(Step::Submission(s)) if until.is_some_and(|until| s.tsc > until) => break,
-                Some(Step::Submission(s)) => w.take(s, sink),
+                w.ready.drain(..).for_each(|s| steps.recycle(s));
+                if places.is_due(w.given)
+                    && let Some(position) = steps.position()
+                {
+                    places.place(w.given, w.newest_given, position, &mut |to| w.save(to));
+                }
+                if legs.ends(w.given)
+                    && let Some(next) = w.at(legs.start())
+                {
+                    return Ok(Some(next));
+                }
             }
-            w.ready.drain(..).for_each(|s| steps.recycle(s));
-            if places.is_due(w.given)
-                && let Some(position) = steps.position()
-            {
-                places.place(w.given, w.newest_given, position, &mut |to| w.save(to));
-            }
+            w.finish(steps.stray_bytes(), sink);
+            Ok(None)
+        });
+        match next? {
+            None => return Ok(w.out),
+            Some((walk, position)) => (w, from) = (walk, Some(position)),
         }
-        w.finish(steps.stray_bytes(), sink);
-        Ok(w.out)
-    })
+    }
 }
 
-impl Walk<'_> {
-    fn new(recording: &Recording) -> Result<Walk<'_>, InsightError> {
+impl<'r> Walk<'r> {
+    /// The walk that begins at a place. `None`: what is stored there is not that; this one can go on.
+    fn at(&mut self, start: Option<Start>) -> Option<(Walk<'r>, Position)> {
+        let start = start?;
+        let mut walk = Walk::new(self.recording, std::mem::take(&mut self.stacks));
+        let loaded = walk.load(&start.calls, &start.state);
+        if loaded.is_none() {
+            self.stacks = walk.stacks;
+            return None;
+        }
+        Some((walk, start.position))
+    }
+
+    fn new(recording: &'r Recording, stacks: Stacks) -> Walk<'r> {
         let hz = recording.header().tsc_hz;
-        Ok(Walk {
+        Walk {
             recording,
-            stacks: python::stacks(recording)?,
+            stacks,
             times: GpuTimes::of_recording(recording),
             out: Outcome {
                 channels: Vec::new(),
@@ -139,7 +159,7 @@ impl Walk<'_> {
             given: 0,
             newest_given: 0,
             decoders: Vec::new(),
-        })
+        }
     }
 
     /// What is known of an image.

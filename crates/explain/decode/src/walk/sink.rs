@@ -10,6 +10,7 @@ use crate::qmds::{Qmds, Started};
 use crate::ranges::{Oddities, Open, Range, Texts};
 use crate::recording::Source;
 use crate::state::Call;
+use crate::walk::Filter;
 use pushbuf::decode::Item;
 use pushbuf::gpfifo;
 use pushbuf::ops::{Launch, Op};
@@ -39,6 +40,10 @@ pub trait Sink {
     /// The time stamp before which no submission is wanted, asked once: the walk may begin anywhere before it. What does not come with a submission is
     /// then given from there on only.
     fn from(&self) -> Option<u64> {
+        None
+    }
+    /// What every submission passes that is wanted, asked once: the walk may leave out others. What does not come with a submission is then given in part.
+    fn filter(&self) -> Option<&Filter> {
         None
     }
     /// `branch`: whose layouts the call is read with.

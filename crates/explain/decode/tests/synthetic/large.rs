@@ -14,6 +14,9 @@ const CHUNK: usize = 64 << 10;
 const AT_ONCE: u64 = 512;
 const EVERY: u64 = 2_000;
 
+/// The stream of one submission, after two thirds of them.
+pub const RARE: u64 = 0x99;
+
 /// Writes a recording of so many submissions. Of eight, seven launch a kernel that stores its end, and one copies. Each
 /// is in a CUDA call.
 pub fn large(path: &Path, submissions: u64) {
@@ -38,6 +41,7 @@ pub fn large(path: &Path, submissions: u64) {
         let tid = 100 + (i % THREADS as u64) as i32;
         let slot = 2 * (i % THREADS as u64) as u32;
         let (call, stream) = ((i / THREADS as u64) as u32 + 1, 0x50 + i % THREADS as u64);
+        let stream = if i == submissions / 3 * 2 { RARE } else { stream };
         if i % (200_000_000 / EVERY) == 0 {
             t.clocks(tsc, tsc);
         }

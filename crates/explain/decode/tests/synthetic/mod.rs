@@ -5,7 +5,7 @@ mod copies;
 mod large;
 
 pub use copies::copy_times;
-pub use large::large;
+pub use large::{RARE, large};
 use pushbuf::encode::{Words, inline_dma, launch_dma};
 use pushbuf::gpfifo;
 use pushbuf::qmd::end_time::{self, Found};

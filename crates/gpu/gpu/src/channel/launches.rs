@@ -20,6 +20,7 @@ pub(crate) enum Use {
 impl Channel {
     /// Lets pushbuffers start these QMDs, and no others. Each address is a multiple of 256.
     ///
+    /// # Safety
     /// A kernel may do anything to any memory of the address space, as its code and its QMD define, and doorbell does not check it. The caller is
     /// responsible for the contents of the QMDs at these addresses whenever they are started.
     pub unsafe fn grant_launches(&mut self, qmds: impl IntoIterator<Item = u64>) {

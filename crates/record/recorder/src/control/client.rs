@@ -1,4 +1,4 @@
-//! The side that asks: finds the socket of a program, and asks one thing after the other.
+//! The client's side: finds a program's socket, and sends one request after the other.
 
 use super::folder::{self, Folder};
 use super::messages::{Answer, Request, Status};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 /// A recorder answers within milliseconds. One that is stopped does not.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// For a queue of others who connect at the same time.
+/// The time for other peers that connect at the same moment.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(2);
 
-/// Why a recorder could not be asked. Each text says all.
+/// Why a recorder could not be asked. Each text is a complete message.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("process {0} is not recorded by doorbell, or by another user's")]
@@ -37,21 +37,21 @@ pub enum ClientError {
 /// A recorder that answers.
 #[derive(Debug)]
 pub struct Client {
-    /// The program that it has started.
+    /// The program that the recorder started.
     pub pid: i32,
     stream: BufReader<UnixStream>,
 }
 
 impl Client {
-    /// The recorder that records process `pid`: the program that was started, or a process of it.
+    /// The recorder of process `pid`, which is the program that was started or one of its processes.
     ///
     /// # Errors
-    /// There is none, or it may not be asked.
+    /// There is no recorder, or this user may not ask it.
     pub fn of(pid: i32) -> Result<Client, ClientError> {
         let owner =
             std::fs::metadata(format!("/proc/{pid}")).map(|m| m.uid()).map_err(|_| ClientError::NoProcess(pid))?;
         let own = folder::own_uid();
-        // (A recorder of root's may have started a program that is another user's by now.)
+        // (A recorder that runs as root may have started a program that belongs to another user by now.)
         let mut folders = Folder::of_user(own);
         if own == 0 && owner != 0 {
             folders.extend(Folder::of_user(owner));
@@ -75,7 +75,7 @@ impl Client {
         })
     }
 
-    /// All that this user may ask.
+    /// Every recorder that this user may ask.
     pub fn all() -> Vec<Client> {
         Folder::all().iter().flat_map(in_folder).collect()
     }
@@ -106,7 +106,7 @@ impl Client {
     }
 
     /// # Errors
-    /// The recorder is gone, says nothing, or refuses.
+    /// The recorder is gone, does not answer, or refuses.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
         let pid = self.pid;
         let io = |cause: io::Error| match cause.kind() {
@@ -114,7 +114,7 @@ impl Client {
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ClientError::Gone { pid },
             _ => ClientError::Io { pid, cause },
         };
-        // (One that turns us away has said why, and has closed.)
+        // (A recorder that turns a peer away has sent the reason and closed.)
         let sent = self.stream.get_mut().write_all(request.line().as_bytes());
         let mut line = String::new();
         let read = self.stream.read_line(&mut line);
@@ -137,7 +137,7 @@ impl Client {
         Ok(self.ask(&Request::Status)?.status.unwrap_or_default())
     }
 
-    /// True if the recorder has gone away, which it does without a word.
+    /// True if the recorder is gone. It leaves without a message.
     pub fn is_gone(&self) -> bool {
         use std::os::fd::AsRawFd;
         let mut fd = libc::pollfd { fd: self.stream.get_ref().as_raw_fd(), events: 0, revents: 0 };

@@ -1,7 +1,8 @@
-//! Where control sockets are: a folder that only this user can get at, with a socket for each recorded program, `PID.sock`.
+//! Where control sockets are: a folder that only this user can access, with a socket `PID.sock` for each recorded program.
 //!
-//! The folder is opened once, checked by what was opened, and used by its descriptor: a name that leads elsewhere by now changes nothing. Whoever makes,
-//! renames or removes a socket holds the folder's lock, so a socket that refuses connections is one that a killed recorder left.
+//! The folder is opened once, and the opened folder is checked. From then on only its descriptor is used, so a name that is redirected later has no
+//! effect. A process that makes, renames or removes a socket holds the folder's lock. So a socket that refuses connections was left by a killed
+//! recorder.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
@@ -13,15 +14,15 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The folder's name in XDG_RUNTIME_DIR; in /tmp the user's number follows.
+/// The folder's name in XDG_RUNTIME_DIR. In /tmp the user's number follows.
 const NAME: &str = "doorbell";
 const ENDING: &str = ".sock";
-/// The lock is held for microseconds. A recorder that was stopped just then keeps it.
+/// The lock is held for microseconds, or longer if its recorder is stopped just then.
 const LOCK_WITHIN: Duration = Duration::from_millis(500);
-/// Left sockets that are removed by one recorder, at most.
+/// Maximum number of leftover sockets that one recorder removes.
 const SWEPT: usize = 256;
 
-/// An open folder, checked.
+/// An open folder that passed the checks.
 #[derive(Debug)]
 pub struct Folder {
     dir: File,
@@ -35,7 +36,7 @@ pub struct Locked<'a>(&'a Folder);
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // SAFETY: our own descriptor.
+        // SAFETY: this folder's own descriptor.
         unsafe { libc::flock(self.0.dir.as_raw_fd(), libc::LOCK_UN) };
     }
 }
@@ -56,10 +57,10 @@ pub fn pid_of(name: &OsStr) -> Option<i32> {
 }
 
 impl Folder {
-    /// This user's, made if it is not there.
+    /// This user's folder, made if it does not exist.
     ///
     /// # Errors
-    /// None of the places can be used: why the last one cannot.
+    /// No place can be used: why the last one cannot.
     pub fn make() -> io::Result<Folder> {
         let uid = own_uid();
         let mut failed = io::Error::from(io::ErrorKind::NotFound);
@@ -87,7 +88,8 @@ impl Folder {
     }
 
     /// # Errors
-    /// It is not there, is a link or no folder, belongs to another user than `uid`, or others can get at it.
+    /// The folder does not exist, is a link or no folder, belongs to a user other than `uid`, or is accessible to
+    /// others.
     pub fn open(path: PathBuf, uid: u32) -> io::Result<Folder> {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -119,7 +121,7 @@ impl Folder {
         places.into_iter().filter_map(|path| Folder::open(path, uid).ok()).collect()
     }
 
-    /// All that this user may look into: root looks into everybody's.
+    /// All folders that this user may look into. Root looks into every user's.
     pub fn all() -> Vec<Folder> {
         let own = own_uid();
         let mut all = Folder::of_user(own);
@@ -148,16 +150,17 @@ impl Folder {
         pids
     }
 
-    /// A path to a name in this very folder, however it is called by now. It is short enough for a socket's address.
+    /// A path to a name in this folder, whatever the folder is called by now. It is short enough for a socket's
+    /// address.
     pub fn here(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.dir.as_raw_fd()))
     }
 
     /// # Errors
-    /// Another process has it for longer than that takes.
+    /// Another process holds the lock for longer than `LOCK_WITHIN`.
     pub fn lock(&self) -> io::Result<Locked<'_>> {
         let begun = Instant::now();
-        // SAFETY: our own descriptor.
+        // SAFETY: this folder's own descriptor.
         while unsafe { libc::flock(self.dir.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } < 0 {
             let e = io::Error::last_os_error();
             if begun.elapsed() > LOCK_WITHIN || e.kind() != io::ErrorKind::WouldBlock {
@@ -168,7 +171,7 @@ impl Folder {
         Ok(Locked(self))
     }
 
-    /// True if somebody listens at this socket, also if that process is stopped. Anything that is no socket counts as in use.
+    /// True if a process listens at this socket, even a stopped one. A file that is no socket counts as in use.
     pub fn is_live(&self, name: &str, _: &Locked<'_>) -> bool {
         match connect(&self.here(name)) {
             Ok(_) => true,
@@ -183,29 +186,29 @@ impl Folder {
     }
 
     fn unlink(&self, name: &CStr) {
-        // SAFETY: our own descriptor, a NUL-terminated name.
+        // SAFETY: this folder's own descriptor, and a NUL-terminated name.
         unsafe { libc::unlinkat(self.dir.as_raw_fd(), name.as_ptr(), 0) };
     }
 
     /// # Errors
-    /// Of the kernel.
+    /// The kernel refused.
     pub fn rename(&self, from: &str, to: &str, _: &Locked<'_>) -> io::Result<()> {
         let fd = self.dir.as_raw_fd();
         let (from, to) = (CString::new(from)?, CString::new(to)?);
-        // SAFETY: our own descriptor, NUL-terminated names.
+        // SAFETY: this folder's own descriptor, and NUL-terminated names.
         match unsafe { libc::renameat(fd, from.as_ptr(), fd, to.as_ptr()) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Device and file number of a name, which stays with the file however it is called.
+    /// Device and file number of a name. They stay with the file when it is renamed.
     pub fn file(&self, name: &str) -> Option<(u64, u64)> {
         let m = std::fs::symlink_metadata(self.here(name)).ok()?;
         Some((m.dev(), m.ino()))
     }
 
-    /// Removes sockets that killed recorders have left.
+    /// Removes sockets that killed recorders left.
     pub fn sweep(&self, locked: &Locked<'_>) {
         for entry in std::fs::read_dir(self.here("")).into_iter().flatten().flatten().take(SWEPT) {
             use std::os::unix::fs::FileTypeExt;
@@ -218,10 +221,10 @@ impl Folder {
     }
 }
 
-/// Connects without waiting: a stopped process with a full queue would hold us up.
+/// Connects without waiting: a stopped process with a full queue would delay the caller.
 ///
 /// # Errors
-/// Of the kernel: `WouldBlock` where the other side takes no more connections for now.
+/// The kernel refused; `WouldBlock` if the other side takes no more connections for now.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let (address, len) = address(path)?;
     // SAFETY: a filled address, and a descriptor that has no other owner.
@@ -254,7 +257,7 @@ pub fn address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> 
     Ok((a, size_of::<libc::sockaddr_un>() as libc::socklen_t))
 }
 
-/// Folders in which a user's folder may be, and its name there: the best first.
+/// Folders that may contain a user's folder, and its name there. The best is first.
 fn places(uid: u32) -> Vec<(PathBuf, String)> {
     let mut places = Vec::new();
     if let Some(base) = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|b| b.is_absolute()) {
@@ -264,7 +267,8 @@ fn places(uid: u32) -> Vec<(PathBuf, String)> {
     places
 }
 
-/// XDG_RUNTIME_DIR is its user's alone (under sudo it may be another's); in /tmp the sticky bit keeps names from being taken away.
+/// XDG_RUNTIME_DIR belongs to its user alone (under sudo it may be another user's). In /tmp the sticky bit protects names from
+/// removal by others.
 fn base_is_safe(base: &Path, uid: u32) -> io::Result<()> {
     let m = base.metadata().map_err(|e| at(base, e))?;
     let sticky = m.mode() & 0o1000 != 0 && m.uid() == 0;

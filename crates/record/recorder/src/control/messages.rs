@@ -1,44 +1,44 @@
-//! What is said at the control socket: a request is a line of words, its answer a line of JSON.
+//! The protocol of the control socket: a request is a line of words, its answer a line of JSON.
 
 use crate::counters::Counts;
 use serde::{Deserialize, Serialize};
 use tape::file::RecorderUse;
 
-/// Bytes of a request, at most, its newline included.
+/// Maximum bytes of a request, with its newline.
 pub const LINE: usize = 4096;
 
-/// What a peer wants.
+/// A peer's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// What is recorded, and how it goes.
+    /// What is recorded, and the state of the recording.
     Status,
-    /// Nothing but driver calls from now on.
+    /// Record only driver calls from now on.
     Pause,
-    /// Everything again.
+    /// Record everything again.
     Resume,
-    /// As `Resume`, until the peer says `Pause` or is gone. The parts that are to be recorded, as bits of [`parts`].
+    /// As `Resume`, until the peer sends `Pause` or is gone. The parts to record, as bits of [`parts`].
     Attach(u32),
-    /// What happened since the recording began or was last asked for: [`Counts`].
+    /// The sums of counted events: [`Counts`].
     Counters,
-    /// Write down what a flight recorder holds, for this reason.
+    /// Save the events that a flight recorder holds, for this reason.
     Save(String),
 }
 
-/// What of a program can be recorded, beside its commands.
+/// Parts of a program that can be recorded in addition to its commands.
 pub mod parts {
     pub const CALLS: u32 = 1;
     pub const LOCKS: u32 = 2;
     pub const GPU_TIMES: u32 = 4;
-    /// Each by its bit and its name, which is also the option's.
+    /// Each part's bit and name. The option has the same name.
     pub const NAMES: [(u32, &str); 3] = [(CALLS, "calls"), (LOCKS, "locks"), (GPU_TIMES, "gpu-times")];
 
-    /// `calls,locks`; nothing for none.
+    /// `calls,locks`; empty for no part.
     pub fn names(of: u32) -> Vec<String> {
         NAMES.iter().filter(|(bit, _)| of & bit != 0).map(|(_, name)| (*name).to_owned()).collect()
     }
 
     /// # Errors
-    /// The name that is none.
+    /// The unknown name.
     pub fn read(text: &str) -> Result<u32, String> {
         let bit = |name: &str| NAMES.iter().find(|(_, n)| *n == name).map(|(bit, _)| *bit).ok_or(name.to_owned());
         text.split(',').filter(|name| !name.is_empty()).try_fold(0, |all, name| Ok(all | bit(name)?))
@@ -47,7 +47,7 @@ pub mod parts {
 
 impl Request {
     /// # Errors
-    /// What is wrong, in words for the peer.
+    /// What is wrong, as text for the peer.
     pub fn read(line: &[u8]) -> Result<Request, String> {
         let text = std::str::from_utf8(line).map_err(|_| "a request is a line of UTF-8".to_owned())?.trim();
         let (verb, rest) = text.split_once(' ').map_or((text, ""), |(verb, rest)| (verb, rest.trim()));
@@ -90,10 +90,10 @@ pub struct Answer {
     pub status: Option<Status>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counters: Option<Counts>,
-    /// To `pause`: the file holds all that was recorded before it, in so many bytes and chunks.
+    /// For `pause`: the file holds all events from before it, in this many bytes and chunks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written: Option<Written>,
-    /// To `save`: the number of the request, by which [`SavedSoFar::requests`] has its result.
+    /// For `save`: the request's number, which finds its result in [`SavedSoFar::requests`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub save: Option<u64>,
 }
@@ -108,7 +108,7 @@ impl Answer {
     }
 }
 
-/// How far a file is written: whole chunks.
+/// How much of a file is written, in whole chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Written {
@@ -116,7 +116,7 @@ pub struct Written {
     pub chunks: u64,
 }
 
-/// What is recorded, and how it goes.
+/// What is recorded, and the state of the recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
@@ -129,7 +129,7 @@ pub struct Status {
     pub program: String,
     /// The recording, an absolute path.
     pub file: String,
-    /// `recording`, `paused` (by a request or by SIGUSR2: only driver calls), `dormant` (paused, until somebody attaches), or `stopped` (nothing more is
+    /// `recording`, `paused` (by a request or by SIGUSR2: only driver calls), `dormant` (paused until a peer attaches), or `stopped` (no more events are
     /// written: the disk is full, or the size limit was reached).
     pub state: String,
     /// Why it has stopped.
@@ -137,9 +137,9 @@ pub struct Status {
     pub stopped: Option<String>,
     /// Started with `--dormant`.
     pub dormant: bool,
-    /// What of the program can be recorded, beside its commands: `calls`, `locks`, `gpu-times`.
+    /// Parts of the program that can be recorded in addition to its commands: `calls`, `locks`, `gpu-times`.
     pub parts: Vec<String>,
-    /// The process that has switched recording on, and switches it off when it ends.
+    /// The process that switched recording on. Recording is switched off when it ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attached: Option<i32>,
     /// Since the recording began.
@@ -150,7 +150,7 @@ pub struct Status {
     pub lost_events: u64,
     /// What the recorder has used.
     pub recorder_use: RecorderUse,
-    /// What a flight recorder has saved; absent from other recordings.
+    /// Files that a flight recorder has saved; absent from other recordings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved: Option<SavedSoFar>,
 }
@@ -163,7 +163,7 @@ pub struct SavedSoFar {
     /// The latest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest: Option<String>,
-    /// What could not be saved: how often, and why the first time.
+    /// Saves that failed: how many, and why the first one did.
     pub failed: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
@@ -171,11 +171,11 @@ pub struct SavedSoFar {
     pub requests: Vec<SaveResult>,
 }
 
-/// What came of a `save` request.
+/// The result of a `save` request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SaveResult {
-    /// As the answer to the request had it.
+    /// The number in the answer to the request.
     pub number: u64,
     /// An absolute path.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,9 +1,10 @@
-//! The control socket: other processes read a recorder's state, begin and end pauses, and have a flight recorder save.
+//! The control socket: other processes read a recorder's state, begin and end pauses, and make a flight recorder save.
 //!
-//! [`folder`]: where sockets are, and their modes. [`socket`] makes one. [`server`]: the thread that serves peers. [`messages`]: requests and answers.
-//! [`client`]: the other side. Without a socket the recording goes on.
+//! [`folder`] finds the sockets and checks their folder. [`socket`] makes one. [`server`] is the thread that serves peers. [`messages`] has requests and
+//! answers. [`client`] is the other side. Without a socket the recording continues.
 //!
-//! Invariant: the program sees nothing of it. The thread begins after the program, and descriptors are closed at its exec.
+//! Invariant: the program does not notice it. The thread begins after the program, and descriptors are closed at the
+//! program's exec.
 
 pub mod client;
 pub mod folder;
@@ -22,7 +23,7 @@ use std::thread::JoinHandle;
 /// The recorder's side.
 pub struct Control {
     state: State,
-    /// Why there is none.
+    /// Why there is no socket.
     why_not: Option<String>,
 }
 
@@ -33,7 +34,7 @@ enum State {
 }
 
 impl Control {
-    /// To be called before the program starts: what is not possible is known then.
+    /// To be called before the program starts, so that failures are known by then.
     pub fn make() -> Control {
         match Socket::make() {
             Ok(socket) => Control { state: State::Made(socket), why_not: None },
@@ -41,7 +42,7 @@ impl Control {
         }
     }
 
-    /// The program runs: requests are taken from now on.
+    /// The program runs: requests are accepted from now on.
     pub fn open(&mut self, pid: i32) {
         let State::Made(mut socket) = std::mem::replace(&mut self.state, State::Closed) else { return };
         let opened = socket.call(pid).and_then(|()| {
@@ -50,7 +51,7 @@ impl Control {
             let over = ended.clone();
             let run = move || {
                 server.run(|| over.load(Ordering::Acquire));
-                // Last: who connects now finds nothing.
+                // Last: a process that connects now finds no socket.
                 drop(socket);
             };
             let thread = std::thread::Builder::new().name("control".into()).spawn(run)?;
@@ -70,7 +71,7 @@ impl Control {
         }
     }
 
-    /// Why it cannot be asked anything.
+    /// Why the recorder cannot be asked.
     pub fn why_not(&self) -> Option<&str> {
         self.why_not.as_deref()
     }

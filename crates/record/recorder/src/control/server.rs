@@ -1,7 +1,7 @@
-//! The thread that talks to peers. It reads and writes what is there and never waits for one of them; requests go to the thread that empties the rings, which
-//! looks for them once a round.
+//! The thread that serves peers. It reads and writes only what is ready and never waits for a peer. Requests are sent to the thread that empties the rings,
+//! which looks for them once a round.
 //!
-//! Invariant: what peers do costs a bounded amount of memory and of this thread's time, and nothing of the other threads' but the requests themselves.
+//! Invariant: peers cost a bounded amount of memory and of this thread's time. Other threads spend time only on the requests themselves.
 
 use super::messages::{Answer, LINE, Request};
 use std::collections::VecDeque;
@@ -13,15 +13,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Peers at a time. Others are told so.
+/// Maximum number of peers at a time. Further peers get a refusal.
 pub const PEERS: usize = 8;
-/// Requests that were not looked at yet, at most: each peer has one.
+/// Maximum number of requests that the recorder has not yet looked at. Each peer has one.
 const REQUESTS: usize = PEERS * 2;
-/// A peer that asks nothing is sent away, unless it is attached.
+/// A peer without requests is disconnected after this time, unless it is attached.
 const IDLE: Duration = if cfg!(test) { Duration::from_secs(2) } else { Duration::from_secs(10) };
-/// A peer that does not take its answer is sent away.
+/// A peer that does not read its answer is disconnected after this time.
 const UNREAD: Duration = if cfg!(test) { Duration::from_secs(1) } else { Duration::from_secs(5) };
-/// The recorder is busy: a disk that takes nothing.
+/// After this time without an answer the recorder counts as busy: its disk takes no data.
 const UNANSWERED: Duration = if cfg!(test) { Duration::from_secs(1) } else { Duration::from_secs(5) };
 const BUSY: &str = "the recorder is busy (does its disk take nothing?); try again";
 
@@ -30,9 +30,9 @@ pub struct Ask {
     pub request: Request,
     /// The peer's process.
     pub pid: i32,
-    /// Its number: never another's.
+    /// The peer's number. No other peer ever gets it.
     pub peer: u64,
-    /// `None`: the peer is gone, and what it had switched on is to be switched off.
+    /// `None`: the peer is gone, and the recording that it switched on is to be switched off.
     pub reply: Option<Reply>,
 }
 
@@ -55,7 +55,7 @@ impl Asks {
 /// An answer, and the peer that it is for.
 type Answered = (u64, Answer);
 
-/// Where an answer goes. Any thread may send it.
+/// The way back for an answer. Any thread may send it.
 pub struct Reply {
     peer: u64,
     to: Sender<Answered>,
@@ -64,7 +64,7 @@ pub struct Reply {
 
 impl Reply {
     pub fn send(self, answer: Answer) {
-        // (Nobody may wait for it any more.)
+        // (The peer may no longer wait for it.)
         let _ = self.to.send((self.peer, answer));
         self.bell.ring();
     }
@@ -83,9 +83,9 @@ pub struct Bell(OwnedFd);
 
 impl Bell {
     /// # Errors
-    /// Of the kernel.
+    /// The kernel refused.
     pub fn new() -> io::Result<Arc<Bell>> {
-        // SAFETY: no memory; a descriptor that has no other owner.
+        // SAFETY: no memory, and a descriptor without another owner.
         unsafe {
             match libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) {
                 fd if fd < 0 => Err(io::Error::last_os_error()),
@@ -96,7 +96,7 @@ impl Bell {
 
     pub fn ring(&self) {
         let one = 1u64.to_ne_bytes();
-        // SAFETY: eight bytes. (Full, it wakes just as well.)
+        // SAFETY: eight bytes. (A full counter wakes the thread as well.)
         unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 
@@ -112,17 +112,17 @@ struct Peer {
     number: u64,
     pid: i32,
     read: Vec<u8>,
-    /// What is still to be sent.
+    /// Bytes that are still to be sent.
     send: VecDeque<u8>,
-    /// The last time something went on.
+    /// The time of the last progress.
     since: Instant,
-    /// A request of it is with the recorder; true: to attach.
+    /// The recorder has a request from this peer; true if it is to attach.
     waits: Option<bool>,
-    /// It has switched recording on.
+    /// The peer switched recording on.
     attached: bool,
-    /// It says no more.
+    /// The peer sends no more.
     said_all: bool,
-    /// To be sent away once it has its answer.
+    /// To be disconnected once it has its answer.
     leaves: bool,
 }
 
@@ -130,17 +130,17 @@ pub struct Server {
     listener: UnixListener,
     bell: Arc<Bell>,
     asks: Sender<Ask>,
-    /// Requests among them that were not looked at yet.
+    /// Requests among them that the recorder has not yet looked at.
     waiting: Arc<AtomicUsize>,
     answers: (Sender<Answered>, Receiver<Answered>),
     peers: Vec<Peer>,
     next: u64,
-    /// Whom it talks to, besides root.
+    /// The user that it serves, in addition to root.
     uid: u32,
 }
 
 impl Server {
-    /// And where the recorder finds requests.
+    /// Also returns the recorder's end, which yields the requests.
     pub fn new(listener: UnixListener, bell: Arc<Bell>, uid: u32) -> (Server, Asks) {
         let ((asks, from), waiting) = (channel(), Arc::<AtomicUsize>::default());
         let answers = channel();
@@ -149,7 +149,7 @@ impl Server {
         (server, Asks { from, waiting })
     }
 
-    /// Until the recorder drops its end of the requests and rings.
+    /// Runs until `ended` returns true. The bell makes it check.
     pub fn run(mut self, ended: impl Fn() -> bool) {
         while !ended() {
             let polled = self.poll();
@@ -165,7 +165,7 @@ impl Server {
         }
     }
 
-    /// Waits until there is something to do; what each peer's descriptor is ready for.
+    /// Waits until there is work. Returns the events that each peer's descriptor is ready for.
     fn poll(&self) -> Vec<i16> {
         let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
         let of_peer = |p: &Peer| {
@@ -179,7 +179,7 @@ impl Server {
         fds.push(entry(self.bell.0.as_raw_fd(), libc::POLLIN));
         let now = self.peers.iter().any(|p| p.is_listened_to() && p.has_line()).then_some(Duration::ZERO);
         let left = now.or_else(|| self.peers.iter().filter_map(Peer::left).min());
-        // (Rounded up, or it would look again and again in the last millisecond.)
+        // (Rounded up, or it would poll again and again in the last millisecond.)
         let timeout = left.map_or(-1, |d| i32::try_from(d.as_micros().div_ceil(1000)).unwrap_or(i32::MAX));
         // SAFETY: that many entries.
         unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) };
@@ -198,13 +198,13 @@ impl Server {
         }
     }
 
-    /// False if the peer is to be sent away.
+    /// False if the peer is to be disconnected.
     fn serve(&mut self, i: usize, events: i16) -> bool {
         let Some(peer) = self.peers.get_mut(i) else { return true };
         if events & (libc::POLLERR | libc::POLLNVAL) != 0 || !peer.send_what_fits() {
             return false;
         }
-        // (One that has closed both ways wants no answer.)
+        // (A peer that has closed both ways expects no answer.)
         if events & libc::POLLHUP != 0 && events & libc::POLLIN == 0 {
             return false;
         }
@@ -224,7 +224,7 @@ impl Server {
             }
         }
         let Some(peer) = self.peers.get(i) else { return true };
-        // One that is attached has said all when it is gone.
+        // An attached peer is done only when it is gone.
         let is_done = peer.leaves || peer.said_all && !peer.has_line();
         !(is_done && peer.is_listened_to())
     }
@@ -247,22 +247,22 @@ impl Server {
         let _ = self.asks.send(Ask { request, pid: peer.pid, peer: peer.number, reply: Some(reply) });
     }
 
-    /// The peer is gone, or sent away: what it has switched on is switched off.
+    /// The peer is gone or disconnected. The recording that it switched on is switched off.
     fn forget(&mut self, i: usize) {
         let peer = self.peers.swap_remove(i);
-        // (Its request may still be carried out.)
+        // (Its request may still be executed.)
         if peer.attached || peer.waits == Some(true) {
             let _ = self.asks.send(Ask { request: Request::Pause, pid: peer.pid, peer: peer.number, reply: None });
         }
     }
 
     fn accept(&mut self) {
-        // (No more in one go than there can be peers: those that are served come first.)
+        // (No more in one go than the maximum of peers, so that peers already connected are served first.)
         for _ in 0..PEERS {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                // Without a descriptor for it, it would have us look again at once.
+                // Without a free descriptor the connection stays in the queue, and poll would return immediately.
                 Err(_) => return std::thread::sleep(Duration::from_millis(50)),
             };
             let _ = stream.set_nonblocking(true);
@@ -287,7 +287,7 @@ impl Peer {
         Peer { stream, number, pid, read, send, since, waits: None, attached: false, said_all: false, leaves: false }
     }
 
-    /// How long it may go on so. `None`: for ever.
+    /// How long the present state may last. `None`: forever.
     fn left(&self) -> Option<Duration> {
         let most = match (self.send.is_empty(), self.waits) {
             (false, _) => UNREAD,
@@ -298,7 +298,7 @@ impl Peer {
         Some(most.saturating_sub(self.since.elapsed()))
     }
 
-    /// Its next request may come.
+    /// The next request may be read.
     fn is_listened_to(&self) -> bool {
         self.waits.is_none() && self.send.is_empty()
     }
@@ -308,7 +308,7 @@ impl Peer {
     }
 
     fn answer(&mut self, answer: &Answer) {
-        // (Numbers and texts: that cannot fail.)
+        // (Only numbers and texts: that cannot fail.)
         let line = serde_json::to_string(answer).unwrap_or_default();
         self.send.extend(line.as_bytes());
         self.send.push_back(b'\n');
@@ -325,11 +325,11 @@ impl Peer {
         self.refuse(why);
     }
 
-    /// False if it is gone.
+    /// False if the peer is gone.
     fn send_what_fits(&mut self) -> bool {
         while !self.send.is_empty() {
             let (bytes, _) = self.send.as_slices();
-            // SAFETY: that many bytes. A peer that is gone is an error, and no signal.
+            // SAFETY: that many bytes. A peer that is gone gives an error, and no signal.
             let n = unsafe {
                 let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
                 libc::send(self.stream.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags)
@@ -344,7 +344,7 @@ impl Peer {
         true
     }
 
-    /// The next line, if it is there. What follows it waits: a peer has one request at a time.
+    /// The next line, if it has arrived. Later lines wait: a peer has one request at a time.
     fn line(&mut self) -> Result<Option<Vec<u8>>, &'static str> {
         if !self.has_line() {
             let mut room = [0; LINE];
@@ -369,7 +369,7 @@ impl Peer {
     }
 }
 
-/// User and process of a peer, as they were when it connected.
+/// A peer's user and process, as they were when it connected.
 pub fn who(stream: &UnixStream) -> io::Result<(u32, i32)> {
     let mut of = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;

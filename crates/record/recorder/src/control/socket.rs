@@ -1,4 +1,5 @@
-//! A recorder's socket: made before its program starts, under a name that nobody looks for, and called by the program's number once that is known.
+//! A recorder's socket. It is made before the program starts, under a name that clients ignore, and renamed to the program's number once that is
+//! known.
 
 use super::folder::{self, Folder};
 use std::io;
@@ -7,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Connections that wait to be taken, at most. The kernel has others wait, or turns them away.
+/// Maximum number of connections in the queue. The kernel makes others wait, or refuses them.
 const BACKLOG: i32 = 16;
 
 /// Removed from its folder at the end.
@@ -16,13 +17,13 @@ pub struct Socket {
     pub listener: UnixListener,
     folder: Folder,
     name: String,
-    /// By which it is known for ours.
+    /// Identifies the file as this recorder's.
     file: Option<(u64, u64)>,
 }
 
 impl Socket {
     /// # Errors
-    /// There is no folder for it, no room, or doorbell has another user's rights.
+    /// No folder can be used, there is no room, or doorbell has another user's rights.
     pub fn make() -> io::Result<Socket> {
         // SAFETY: no arguments.
         if unsafe { libc::getauxval(libc::AT_SECURE) != 0 || libc::getuid() != libc::geteuid() } {
@@ -43,10 +44,11 @@ impl Socket {
         Ok(Socket { listener, folder, name, file })
     }
 
-    /// Its program runs: it is found by its number from now on. A socket that a killed recorder has left there is replaced.
+    /// The program runs: from now on the socket is found by its number. A socket that a killed recorder left there is
+    /// replaced.
     ///
     /// # Errors
-    /// A recorder that lives has the name (a process of another pid namespace has the same number), or the kernel refused.
+    /// A live recorder has the name (a process in another pid namespace has the same number), or the kernel refused.
     pub fn call(&mut self, pid: i32) -> io::Result<()> {
         let name = folder::name_of(pid);
         let locked = self.folder.lock()?;
@@ -68,20 +70,20 @@ impl Drop for Socket {
     }
 }
 
-/// The name has the mode 0600 from the moment when it is there.
+/// The socket has the mode 0600 from the moment that its name exists.
 fn listen(folder: &Folder, name: &str) -> io::Result<UnixListener> {
     let (address, len) = folder::address(&folder.here(name))?;
     let own = std::fs::Permissions::from_mode(0o600);
     let done = |r: i32| if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
-    // SAFETY: a filled address, and a descriptor that has no other owner.
+    // SAFETY: a filled address, and a descriptor without another owner.
     unsafe {
         let fd = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0);
         done(fd)?;
         let fd = OwnedFd::from_raw_fd(fd);
-        // (The kernel makes the name with the mode of the socket, less the umask.)
+        // (The kernel creates the name with the mode of the socket, less the umask.)
         done(libc::fchmod(fd.as_raw_fd(), 0o600))?;
         done(libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len))?;
-        // (Whatever the umask left of it.)
+        // (Whatever the umask removed.)
         std::fs::set_permissions(folder.here(name), own)?;
         done(libc::listen(fd.as_raw_fd(), BACKLOG))?;
         Ok(UnixListener::from(fd))
@@ -115,7 +117,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         drop(UnixListener::bind(dir.path().join("12.sock")).unwrap());
         let mut first = Socket::make_in(folder(&dir)).unwrap();
-        // (As one whose recorder was killed after `make`.)
+        // (Left by a recorder that was killed after `make`.)
         drop(UnixListener::bind(dir.path().join("12.sock")).unwrap());
         first.call(12).unwrap();
         let mut second = Socket::make_in(folder(&dir)).unwrap();

@@ -1,4 +1,4 @@
-//! A part that was saved is read as the whole recording is read for the same time, and memory does not grow.
+//! A saved part reads the same as the whole recording for the same time, and memory does not grow.
 
 use super::*;
 use crate::kept::time_of;
@@ -49,17 +49,17 @@ fn request(until: u64) -> Request {
     }
 }
 
-/// Whole events of one thread as they came.
+/// Whole events of one thread, as they arrived.
 struct Piece {
     process: u32,
     tid: i32,
     events: Vec<u8>,
-    /// When the last of them was over, and before which nothing comes any more after this piece.
+    /// When its last event ended, and the time before which no event arrives after this piece.
     last: u64,
     until: u64,
 }
 
-/// A recording as it came: in small pieces, in the order of time; and what is beside them.
+/// A recording in small pieces in the order of time, and its items that are no events.
 fn pieces(path: &Path, piece: usize) -> (Vec<Piece>, Vec<Beside>) {
     let mut reader = Reader::open(path).unwrap();
     let (mut pieces, mut beside) = (Vec::new(), Vec::new());
@@ -83,7 +83,7 @@ fn pieces(path: &Path, piece: usize) -> (Vec<Piece>, Vec<Beside>) {
             _ => {}
         }
     }
-    // (The pieces of a thread stay in their order.)
+    // (A thread's pieces keep their order.)
     pieces.sort_by_key(|p| p.0);
     let mut until: Vec<u64> = pieces.iter().map(|p| Events::new(&p.3).map(|e| time_of(&e)).min().unwrap()).collect();
     for i in (1..until.len()).rev() {
@@ -104,16 +104,16 @@ fn feed(path: &Path, piece: usize, newest: &mut Newest, mut each: impl FnMut(&mu
         let packed = packer.pack(&events).map(<[u8]>::to_vec);
         newest.events(process, tid, &events, packed.as_deref());
         assert!(newest.bytes() <= newest.bound.max(newest.kept.bytes()), "{} of {}", newest.bytes(), newest.bound);
-        // (What comes next of any thread.)
+        // (The earliest time of all later events.)
         each(newest, until);
     }
 }
 
-/// All that a reader is given from some time on, as text.
+/// Everything that a reader gets from some time on, as text.
 struct Seen {
     from: u64,
     all: Vec<(u64, String)>,
-    /// Operations that depend on what was said before, by their place, and how many there are.
+    /// Operations that depend on earlier events, by their place, and their number.
     guessed: Vec<(u64, u64)>,
 }
 
@@ -135,7 +135,7 @@ impl Seen {
     }
 }
 
-/// An operation without the number of its segment, which counts from where the part begins.
+/// An operation without the number of its segment, which counts from the beginning of the part.
 fn described(what: &What) -> String {
     match what {
         What::Inline(i) => format!("inline {:x} {} {:?}", i.dst, i.bytes(), i.purpose),
@@ -178,7 +178,7 @@ impl Sink for Seen {
     }
 
     fn event(&mut self, source: Source, e: &Event<'_>, ranges: Option<&decode::ranges::Open>) {
-        // (What lasts stands before the part, too.)
+        // (Lasting events are also before the part.)
         self.add(e.head.tsc, format!("{source:?} {e:?} {ranges:?}"));
     }
 
@@ -189,19 +189,19 @@ impl Sink for Seen {
     }
 }
 
-/// Compares what was saved with the whole: how many rows the part has.
+/// Compares the saved part with the whole recording. Returns the number of rows in the part.
 fn compare(whole: &Path, part: &Path) -> usize {
     compare_until(whole, part, u64::MAX)
 }
 
-/// The same where the part ends at a time.
+/// The same for a part that ends at `until`.
 fn compare_until(whole: &Path, part: &Path, until: u64) -> usize {
     let header = Recording::open(part).unwrap().header().clone();
     let from = header.saved.unwrap().from_tsc;
     let (mut a, b) = (Seen::of(whole, from), Seen::of(part, from));
     a.all.retain(|row| row.0 < until);
     a.guessed.retain(|at| at.0 < until);
-    // What depends on what is left out says so, and is as many operations.
+    // Operations that depend on missing events are marked as such, and are as many as in the whole.
     let ops = |s: &Seen| s.all.len() + s.guessed.iter().filter(|(tsc, _)| *tsc >= from).count();
     assert_eq!(ops(&a), ops(&b), "{}", part.display());
     let lacks: Vec<_> = b.all.iter().filter(|row| a.all.binary_search(row).is_err()).take(3).collect();
@@ -219,7 +219,8 @@ fn saved(newest: Newest, dir: &Path) -> std::path::PathBuf {
     saves.files[0].path.clone()
 }
 
-/// Two threads at two channels, one of which both ring; calls, locks, ranges, names, memory that comes and goes, channels that end.
+/// Two threads that use two channels, one of which both ring. Calls, locks, ranges, names, memory that is allocated and freed,
+/// channels that end.
 fn busy(turns: u64) -> Tape {
     let mut t = Tape::new();
     for tid in [100, 101] {
@@ -303,7 +304,7 @@ fn the_part_is_read_as_the_whole_is_read_for_its_time() {
     }
     println!("rows: {rows:?}");
     assert!(rows[0] > 500 && rows[1] > rows[0], "{rows:?}");
-    // Of a time, whatever it takes.
+    // A span of time, whatever memory it takes.
     let last = asked(Span::Time(Duration::from_nanos(500_000)), &dir.path().join("part.doorbell"));
     let mut newest = newest(header, &last);
     feed(&whole, 4 << 10, &mut newest, |_, _| ());
@@ -365,7 +366,7 @@ fn recordings_of_a_gpu_are_read_the_same() {
     }
 }
 
-/// Memory with a range of addresses that the program sees, made and freed again.
+/// Memory with a range of addresses that the program sees, allocated and freed again.
 fn comes_and_goes(t: &mut Tape, tid: i32, n: u32) {
     let (memory, fd, length) = (0x5d00_0000 + n, 50 + (n % 4) as i32, 1 << 16);
     let base = 0x7e00_0000_0000 + (u64::from(n % 64) << 16);
@@ -396,7 +397,7 @@ fn calls_of_what_is_gone_are_left_out_and_what_is_still_mapped_stays() {
     let begin = of_driver(&mut t);
     assert_eq!(crate::compact::compact(driver, branch, &begin), None, "nothing is gone");
     (0..50).for_each(|n| comes_and_goes(&mut t, 2, n));
-    // Freed while a range of addresses still shows it.
+    // Freed while a range of addresses still maps it.
     let range = uvm::Range { base: 0x7d00_0000_0000, length: 1 << 16, ..uvm::Range::default() };
     t.ioctl(2, UVM, file::UVM, uvm::CREATE_EXTERNAL_RANGE, range.as_bytes(), &[]);
     t.memory_of(2, DEVICE, 0x5e00_0000, rm::class::NV01_MEMORY_SYSTEM, 1 << 16);
@@ -412,11 +413,11 @@ fn calls_of_what_is_gone_are_left_out_and_what_is_still_mapped_stays() {
 }
 
 const HZ: u64 = 1_000_000_000;
-/// Turns of a day, of so many seconds each.
+/// Turns of a day, each this many seconds long.
 const TURN: u64 = 10;
 const TURNS: u64 = 24 * 3600 / TURN;
 
-/// What happens in a turn of a program that runs for a day: threads and processes come and go, memory, channels, and texts that are never said again.
+/// One turn of a program that runs for a day: threads, processes, memory and channels are created and end, and texts occur only once.
 fn turn_of_a_day(t: &mut Tape, turn: u64) -> Vec<Beside> {
     let mut beside = Vec::new();
     t.tsc = (turn + 1) * TURN * HZ;
@@ -426,7 +427,7 @@ fn turn_of_a_day(t: &mut Tape, turn: u64) -> Vec<Beside> {
         t.context(1);
     }
     if turn.is_multiple_of(100) {
-        // (The process before has ended.)
+        // (The previous process has ended.)
         let index = (turn / 100) as u32 + 1;
         if index > 1 {
             beside.push(Beside::ProcessEnd(ProcessEnd { index: index - 1, ..ProcessEnd::default() }));
@@ -484,7 +485,7 @@ fn a_day_takes_no_more_memory_than_an_hour() {
             begun.elapsed()
         );
         assert!(most <= newest.bound, "{most}");
-        // Driver calls of what was freed again take no memory. (Texts that are never said again do.)
+        // Driver calls of freed objects take no memory. (Texts that occur only once do.)
         assert!(newest.kept.sizes().0 < 600 << 10, "{:?}", newest.kept.sizes());
         assert!(newest.processes.len() < 100 && newest.clocks.len() <= CLOCKS && newest.ended.len() < 100);
         let s = decode::summary(&Recording::open(&saved(newest, dir.path())).unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! An agent that does what a test tells it, by the protocol of `tape::session` and `tape::rings`; and the two roles that the test binary plays
-//! when it is started again: the program with the agent in it, and the recorder.
+//! An agent that a test controls, by the protocol of `tape::session` and `tape::rings`. Also the two roles that the test binary plays when it
+//! is started again: the program with the agent in it, and the recorder.
 #![allow(dead_code)] // each test file uses its part
 
 use std::ffi::{CString, OsString};
@@ -14,7 +14,7 @@ use tape::ring::Writer;
 use tape::rings::{Rings, Size};
 use tape::session::{Claim, SESSION_BYTES, Session};
 
-/// More than an agent has: the machine may be busy with other tests.
+/// More time than an agent has, because the machine may be busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The session, as an agent's constructor finds it.
@@ -23,7 +23,7 @@ pub struct Joined {
     base: *mut u8,
 }
 
-// SAFETY: atomics, and numbers that nobody writes to.
+// SAFETY: atomics, and numbers that no process writes.
 unsafe impl Send for Joined {}
 // SAFETY: as above.
 unsafe impl Sync for Joined {}
@@ -33,7 +33,7 @@ pub struct Region {
     pub joined: Joined,
     pub claim: Claim,
     fd: i32,
-    /// Where it begins in the slab.
+    /// The offset in the slab where it begins.
     begins: usize,
     base: *mut u8,
 }
@@ -57,7 +57,7 @@ unsafe impl Send for Claimed {}
 fn map(fd: i32, at: *mut u8, len: usize, offset: usize) -> *mut u8 {
     let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
     let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE | fixed);
-    // SAFETY: a fresh mapping, or over address space of our own.
+    // SAFETY: a fresh mapping, or one over this process's own address space.
     let p = unsafe { libc::mmap(at.cast(), len, prot, flags, fd, offset as i64) };
     assert_ne!(p, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
     p.cast()
@@ -82,17 +82,17 @@ pub fn getppid() -> i32 {
 }
 
 pub fn kill_me() -> ! {
-    // SAFETY: ourselves.
+    // SAFETY: a signal to this process.
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     unreachable!()
 }
 
 impl Joined {
-    /// What every agent does as it is loaded.
+    /// Does what every agent does as it is loaded.
     pub fn join() -> Joined {
         let fd = open(&std::env::var("DOORBELL_SESSION").expect("started by the recorder"));
         let j = Joined { base: map(fd, std::ptr::null_mut(), SESSION_BYTES, 0) };
-        // SAFETY: our own descriptor; the mapping stays.
+        // SAFETY: a descriptor of this function. The mapping stays.
         unsafe { libc::close(fd) };
         assert!(j.page().check());
         j.page().starts.arrive();
@@ -110,12 +110,12 @@ impl Joined {
         unsafe { libc::syscall(libc::SYS_futex, self.page().calls.as_ptr(), libc::FUTEX_WAKE, 1) };
     }
 
-    /// Claims a region; `None` if none was to be had in time.
+    /// Claims a region; `None` if no region was free in time.
     pub fn claim(&self) -> Option<Claim> {
         let begun = Instant::now();
         loop {
             let word = self.page().word.load(Ordering::Acquire);
-            // SAFETY: rdtsc is there on every x86-64.
+            // SAFETY: every x86-64 has rdtsc.
             let tsc = unsafe { core::arch::x86_64::_rdtsc() };
             if let Some(c) = self.page().claim(std::process::id() as i32, 0, getppid(), tsc) {
                 self.call();
@@ -134,7 +134,7 @@ impl Joined {
 }
 
 impl Region {
-    /// As the agent does it at the first event that matters.
+    /// Attaches as the agent does at the first event that matters.
     pub fn attach() -> Region {
         let joined = Joined::join();
         let claim = joined.claim().expect("a region");
@@ -145,7 +145,7 @@ impl Region {
         let fd = open(&std::env::var("DOORBELL_SESSION").unwrap());
         let begins = joined.page().begins(claim.place).expect("a geometry");
         let base = map(fd, std::ptr::null_mut(), FIXED_BYTES, begins);
-        // SAFETY: ours by the claim.
+        // SAFETY: the region belongs to this process by the claim.
         unsafe { joined.page().begin_region(base.cast()) };
         let r = Region { joined, claim, fd, begins, base };
         let c = r.control();
@@ -187,7 +187,7 @@ impl Region {
         unsafe { Rings::new(self.base) }.unwrap()
     }
 
-    /// Claims a small ring for this thread. `None`: all are taken, or the memory is.
+    /// Claims a small ring for this thread. `None`: all rings, or the memory for them, are taken.
     pub fn claim(&self) -> Option<Claimed> {
         self.claim_of(Size::Small, 0, NO_RING, 0)
     }
@@ -236,7 +236,7 @@ impl Region {
         }
     }
 
-    /// As a thread's last act. What it needs should it come again: [`Region::claim_again`].
+    /// A thread's last act. Returns the values that [`Region::claim_again`] needs if the thread continues.
     pub fn give_back(&self, mut c: Claimed) -> (u32, u32, u64) {
         c.writer.publish();
         self.table().give_back(c.ring);
@@ -271,7 +271,7 @@ impl Claimed {
         fits
     }
 
-    /// An entry whose words are [`word`]s. False if it did not fit.
+    /// An entry whose words are from [`word`]. False if it did not fit.
     pub fn entry(&mut self, seq: u64, words: usize) -> bool {
         self.entry_of(seq, words, |i| word(seq, i))
     }
@@ -286,13 +286,13 @@ impl Claimed {
     }
 }
 
-/// Word `i` of entry `seq`. They cannot be packed.
+/// Word `i` of entry `seq`. These words do not pack.
 pub fn word(seq: u64, i: usize) -> u32 {
     let mixed = (seq << 20 | i as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) as u32
 }
 
-/// Arguments that tests give to a role, behind its name.
+/// The arguments that a test gives to a role, after its name.
 pub fn told() -> Vec<String> {
     std::env::args().skip_while(|a| a != "--nocapture").skip(1).collect()
 }
@@ -305,12 +305,12 @@ fn role(name: &str, arguments: &[&str]) -> Vec<OsString> {
     command
 }
 
-/// The program to record: this test binary, playing what `plays_the_program` says.
+/// The program to record: this test binary in the role `plays_the_program`.
 pub fn program(arguments: &[&str]) -> Vec<OsString> {
     role("plays_the_program", arguments)
 }
 
-/// The recorder in a process of its own, writing to `out`; it exits with the program's status.
+/// The recorder in a separate process, writing to `out`. It exits with the program's status.
 pub fn recorder(out: &Path, arguments: &[&str]) -> Command {
     let mut all = vec![out.to_str().unwrap()];
     all.extend(arguments);
@@ -344,14 +344,14 @@ pub fn options(command: Vec<OsString>, out: &Path) -> recorder::Options<'static>
         last: None,
         tell: None,
         capture: recorder::Capture::Always,
-        // No library: the loader says so and goes on.
+        // No library: the loader prints that and continues.
         agent: b"none",
         soft: None,
         version: "test",
     }
 }
 
-/// What a tape holds.
+/// The contents of a tape.
 #[derive(Default)]
 pub struct Tape {
     pub notes: Vec<String>,
@@ -364,7 +364,7 @@ pub struct Tape {
     pub processes: Vec<Process>,
     pub process_ends: Vec<ProcessEnd>,
     pub unwatched: Vec<Unwatched>,
-    /// Index of the process and thread number of each note.
+    /// Index of the process, and thread number, for each note.
     pub writers: Vec<(u32, i32)>,
     pub end: Option<End>,
     pub error: Option<TapeError>,

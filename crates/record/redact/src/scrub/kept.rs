@@ -1,9 +1,9 @@
-//! Which methods keep their values: those of the class tables, without those that carry a payload.
+//! Which methods keep their values: those in the class tables, except those that carry a payload.
 
 use pushbuf::class::{self, Class, Family};
 use pushbuf::decode::Target;
 
-/// Methods whose values are the program's data, or might be: their names begin so.
+/// Methods whose values are, or might be, the program's data: the beginnings of their names.
 const PAYLOAD: [&str; 13] = [
     "LOAD_INLINE_DATA",
     // Constants of a fill.
@@ -12,7 +12,7 @@ const PAYLOAD: [&str; 13] = [
     "LOAD_MME_",
     "CALL_MME_",
     "SET_MME_SHADOW_SCRATCH",
-    // Left to whoever programs them.
+    // Their meaning is left to whoever programs them.
     "SET_FALCON",
     "SET_SPARE",
     "SET_I2M_SPARE_NOOP",
@@ -40,7 +40,7 @@ impl Bits {
     }
 }
 
-/// By class, and by family for a class without a table.
+/// By class, and by family for classes without a table.
 pub struct Tables {
     classes: Vec<(u32, Bits)>,
     families: [Bits; 4],
@@ -73,14 +73,14 @@ impl Tables {
             classes.push((class.id, kept));
         }
         classes.sort_by_key(|(id, _)| *id);
-        // What is a payload in one class of a family is taken for one where the class is not known.
+        // A payload method in one class of a family counts as one wherever the class is not known.
         for (all, none) in families.iter_mut().zip(payload) {
             all.0.iter_mut().zip(none.0).for_each(|(a, b)| *a &= !b);
         }
         Tables { classes, families, nothing: none }
     }
 
-    /// For what answers on a subchannel (or for the host's methods, below 0x100).
+    /// For the class on a subchannel (or for the host's methods, below 0x100).
     pub fn of(&self, target: &Target, host: bool) -> Kept<'_> {
         if let Ok(i) = self.classes.binary_search_by_key(&target.class_id, |(id, _)| *id) {
             return Kept(&self.classes[i].1);
@@ -99,7 +99,7 @@ fn index(family: Family) -> usize {
     }
 }
 
-/// Methods that keep their values, and those of a payload.
+/// The methods that keep their values, and those that carry a payload.
 fn of_class(class: &Class) -> (Bits, Bits) {
     let (mut kept, mut dropped) = (Bits([0; 64]), Bits([0; 64]));
     for m in class.methods {

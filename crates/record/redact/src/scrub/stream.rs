@@ -1,4 +1,4 @@
-//! One channel's stream, as far as it must be known to tell data from everything else.
+//! One channel's stream, parsed only as far as needed to separate data from everything else.
 
 use super::kept::{Kept, Tables};
 use super::{HOPPER_CHANNEL, put, word};
@@ -9,7 +9,7 @@ use pushbuf::header::Kind;
 use pushbuf::qmd::{MAX_WORDS, Qmd};
 use tape::event::{EntryBody, entry_flags, lack};
 
-// Compute classes and A140, which agree where both have a method.
+// Methods of compute classes and of A140, which agree where both have a method.
 const LINE_LENGTH_IN: u16 = 0x180;
 const LINE_COUNT: u16 = 0x184;
 const OFFSET_OUT_UPPER: u16 = 0x188;
@@ -20,14 +20,14 @@ const SEND_PCAS_A: u16 = 0x2b4;
 const SEND_SIGNALING_PCAS_B: u16 = 0x2bc;
 const SEND_SIGNALING_PCAS2_B: u16 = 0x2c0;
 
-/// Words of the smallest QMD (V03): what a launch names is a QMD at least so far.
+/// Words of the smallest QMD (V03): the minimum size of what a launch names.
 const QMD_WORDS: usize = 64;
-/// Inline copies that a launch's QMD is looked for in: the newest.
+/// A launch's QMD is looked for in this many inline copies, newest first.
 const LOOK_BACK: usize = 64;
-/// A segment that is to end a doubt has so many words at least: fewer fit a header by chance too easily.
+/// Minimum number of words in a segment that ends a doubt: fewer words match a header by chance too easily.
 const ENOUGH: usize = 4;
 
-/// What is to be zeroed in an entry.
+/// Words or bits of an entry that are to be zeroed.
 #[derive(Clone, Copy, Debug)]
 pub enum Dropped {
     Words {
@@ -59,13 +59,13 @@ impl Dropped {
     }
 }
 
-/// What was found in one entry.
+/// Findings in one entry.
 #[derive(Default)]
 pub struct Found {
     pub drops: Vec<Dropped>,
-    /// Words of QMDs among them, which stay. (A word may be in several runs.)
+    /// Words of QMDs within those, which stay. (A word may be in several runs.)
     pub qmds: Vec<Words>,
-    /// Inline data that lies in memory as it lies here.
+    /// Inline data that is stored in memory exactly as it is in the entry.
     data: Vec<Data>,
 }
 
@@ -83,7 +83,7 @@ impl Words {
 }
 
 impl Found {
-    /// Zeroes it in `bytes`, the words of the entry as they are in the event.
+    /// Zeroes the drops in `bytes`, the words of the entry as they are in the event.
     pub fn apply(&self, words: &[u32], bytes: &mut [u8]) {
         self.drops.iter().for_each(|d| d.apply(words, bytes));
         for qmd in &self.qmds {
@@ -93,7 +93,7 @@ impl Found {
         }
     }
 
-    /// Something is zeroed, or would be if it were not zero already: more than the words that stay after all.
+    /// Whether anything is zeroed, or would be if it were not already zero, apart from the words that stay.
     pub fn changes(&mut self) -> bool {
         let dropped: u64 =
             self.drops.iter().map(|d| if let Dropped::Words { words, .. } = d { u64::from(*words) } else { 1 }).sum();
@@ -122,7 +122,7 @@ struct Data {
     words: u32,
 }
 
-/// What one subchannel's engine has been told.
+/// State that was set in one subchannel's engine.
 #[derive(Clone, Copy, Default)]
 struct Registers {
     line_length: u32,
@@ -130,7 +130,7 @@ struct Registers {
     upper: u32,
     lower: u32,
     pcas: u32,
-    /// Where the next word of a one-line inline copy goes, and how many are still to come.
+    /// The address for the next word of a one-line inline copy, and the number of words still missing.
     next: u64,
     left: u32,
 }
@@ -141,11 +141,11 @@ pub struct Stream {
     class: u32,
     /// Counter of the next entry.
     next: u64,
-    /// It is not known whether the next word is a header.
+    /// Whether the next word is a header is not known.
     doubt: bool,
-    /// The entry that goes on in the next event, and how many of its words have come.
+    /// The entry that continues in the next event, and how many of its words have been seen.
     split: Option<(u64, u64)>,
-    /// Its segment has ended already (END_PB_SEGMENT).
+    /// The entry's segment has already ended (END_PB_SEGMENT).
     ended: bool,
 }
 
@@ -163,7 +163,8 @@ impl Stream {
         }
     }
 
-    /// Takes the next event of an entry. True: `found` says what is to be zeroed; false: all of its words.
+    /// Takes the next event of an entry. Returns true if `found` lists what is to be zeroed, and false if all its words
+    /// are.
     pub fn entry(&mut self, body: &EntryBody, flags: u16, words: &[u32], kept: &Tables, found: &mut Found) -> bool {
         found.drops.clear();
         found.qmds.clear();
@@ -181,7 +182,7 @@ impl Stream {
                     self.lose();
                 }
                 if body.seq == 0 && self.next != 0 {
-                    // The slot's next channel, whose announcement lies in another thread's ring.
+                    // The slot's next channel. Its announcement is in another thread's ring.
                     *self = Stream::new(self.class);
                 }
                 if body.seq != self.next {
@@ -193,7 +194,7 @@ impl Stream {
             }
         };
         if flags & entry_flags::LATE != 0 {
-            // These may be another entry's words.
+            // These words may belong to another entry.
             self.lose();
         }
         let seen = before.saturating_add(words.len() as u64);
@@ -207,7 +208,7 @@ impl Stream {
             }
             return false;
         }
-        // (A large segment comes as an event without words and one with all of them.)
+        // (A large segment is recorded as an event without words and then one with all words.)
         let whole = before == 0 && !more;
         let known = self.pass(words, whole, kept, found);
         if !more && (seen != wanted || body.lack != lack::NONE) && !self.ended {
@@ -216,7 +217,7 @@ impl Stream {
         known
     }
 
-    /// The stream is out of step.
+    /// Marks the stream as out of step.
     pub fn lose(&mut self) {
         self.decoder.resynchronise();
         self.registers = [Registers::default(); 8];
@@ -224,7 +225,7 @@ impl Stream {
     }
 
     fn pass(&mut self, words: &[u32], whole: bool, kept: &Tables, found: &mut Found) -> bool {
-        // A split entry cannot be looked at as a whole.
+        // A split entry cannot be parsed as a whole.
         if self.doubt && (!whole || words.len() < ENOUGH) {
             return false;
         }
@@ -267,11 +268,11 @@ struct Pass<'a> {
     kept: &'a Tables,
     found: &'a mut Found,
     words: &'a [u32],
-    /// All words of the entry are here.
+    /// All words of the entry are present.
     whole: bool,
-    /// The methods last looked up, for which target.
+    /// The most recent lookup of kept methods, and its target.
     last: Option<(u32, u8, bool, Kept<'a>)>,
-    /// The first word that is no header where one must stand.
+    /// The first word that is no header where one must be.
     out_of_step: Option<u32>,
     /// A method that no table has.
     unknown: bool,
@@ -286,7 +287,7 @@ impl<'a> Pass<'a> {
         match item {
             Item::Write(w) => self.write(w),
             Item::Run(r) => self.run(r),
-            // A header for no words still has 16 bits that say nothing.
+            // A header for no words still has 16 bits without meaning.
             Item::Nop { word: 0, .. } | Item::SubdeviceMask { .. } => {}
             Item::Nop { word_index, .. } => self.drop(*word_index, 1),
             Item::EndSegment { word_index, word } => {
@@ -337,7 +338,7 @@ impl<'a> Pass<'a> {
             self.drop(w.word_index, 1);
         }
         if is_inline_data(&w.target, w.address, w.host) {
-            // (The data of an immediate is its 13 bits, not this word: no part of a QMD comes so.)
+            // (An immediate's data is its 13 bits, not this word. No part of a QMD is sent that way.)
             let words = u32::from(w.kind != Kind::Immediate);
             self.inline(w.target.subch, w.word_index, words.max(1), words > 0);
         } else {
@@ -361,7 +362,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Data of the inline copy that is under way.
+    /// Data of the inline copy in progress.
     fn inline(&mut self, subch: u8, first: u32, words: u32, whole_words: bool) {
         let r = &mut self.registers[usize::from(subch & 7)];
         let words = words.min(r.left);
@@ -372,7 +373,7 @@ impl<'a> Pass<'a> {
         r.left -= words;
     }
 
-    /// Registers of inline copies and launches.
+    /// Updates the registers of inline copies and launches.
     #[inline(never)]
     fn remember(&mut self, w: &Write) {
         let Target { subch, class_id, .. } = w.target;
@@ -386,7 +387,7 @@ impl<'a> Pass<'a> {
             OFFSET_OUT_UPPER => r.upper = w.value,
             OFFSET_OUT => r.lower = w.value,
             LAUNCH_DMA => {
-                // DST_MEMORY_LAYOUT=PITCH and one line: words lie in memory as they lie in the stream.
+                // DST_MEMORY_LAYOUT=PITCH and one line: words have the same layout in memory as in the stream.
                 let flat = w.value & 1 != 0 && r.line_count <= 1;
                 r.next = u64::from(r.upper & 0x01ff_ffff) << 32 | u64::from(r.lower);
                 r.left = if flat { r.line_length.div_ceil(4) } else { 0 };
@@ -399,7 +400,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// A launch of the QMD that SEND_PCAS_A named: its words stay, as far as they were written in this segment.
+    /// A launch of the QMD that SEND_PCAS_A named. The QMD's words stay if they were written in this segment.
     fn launch(&mut self, subch: u8, class_id: u32) {
         if !self.whole {
             return;
@@ -412,7 +413,7 @@ impl<'a> Pass<'a> {
             from < to && d.dst.is_multiple_of(4)
         });
         let Some(newest) = writes.next().copied() else { return };
-        // Nearly always: one inline copy, of the QMD alone. The general way gives the same.
+        // Nearly always there is one inline copy, of the QMD alone. The general way gives the same result.
         let from = newest.first as usize;
         if newest.dst == qmd
             && writes.next().is_none()
@@ -448,7 +449,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Words of a QMD: its version says how many.
+/// The number of words of a QMD, by its version.
 fn length(class_id: u32, words: &[u32]) -> usize {
     Qmd::parse_for(class_id, words).map_or(QMD_WORDS, |q| q.words().len().max(QMD_WORDS))
 }
@@ -459,7 +460,7 @@ fn is_inline_data(target: &Target, address: u16, host: bool) -> bool {
         && matches!(Family::answering(target.subch, target.class_id), Some(Family::Compute | Family::InlineToMemory))
 }
 
-/// A class table has the method (then it was dropped for its payload).
+/// Whether a class table has the method (then it was dropped for its payload).
 fn known(target: &Target, address: u16, host: bool) -> bool {
     if target.class.is_some() {
         return target.method(address).is_some();

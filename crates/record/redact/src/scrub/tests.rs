@@ -1,4 +1,4 @@
-//! Streams as the CUDA driver writes them, and streams that nobody should write.
+//! Streams as the CUDA driver writes them, and streams that no driver should write.
 
 use super::*;
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn event<B: Plain>(kind: u16, flags: u16, body: &B, payload: &[u8]) -> Vec<u8> {
     b.extend_from_slice(&7u64.to_ne_bytes());
     b.extend_from_slice(bytes_of(body));
     b.extend_from_slice(payload);
-    // What was in the ring before.
+    // Old bytes of the ring.
     b.resize(len, 0xaa);
     b
 }
@@ -67,7 +67,7 @@ fn clean(chunks: &[Vec<u8>]) -> Vec<(Vec<u32>, u16)> {
     chunks.iter().flat_map(|c| entries(&cleaned(&mut s, c))).collect()
 }
 
-/// The first entry's words after an announcement, and whether it was marked.
+/// The first entry's words after an announcement, and whether the entry was marked.
 fn clean_one(w: &[u32]) -> (Vec<u32>, bool) {
     let (words, flags) = clean(&[channel(), entry(0, w)]).remove(0);
     (words, flags & entry_flags::SCRUBBED != 0)
@@ -95,7 +95,7 @@ fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
-/// 384 bytes of QMD and 144 of constants by one inline copy, then the launch: what driver 580 writes.
+/// 384 bytes of QMD and 144 of constants in one inline copy, then the launch, as driver 580 writes them.
 fn launch(qmd: &Qmd, at: u64) -> Vec<u32> {
     let mut data = bytes(qmd.words());
     data.extend(bytes(&[SECRET; 36]));
@@ -146,7 +146,7 @@ fn the_users_inline_copy_is_dropped_also_beside_a_launch() {
     });
     before.extend(launch(&qmd, 0x2_0010_0000));
     before.extend(words(|w| {
-        // To where the QMD lay, after it was launched.
+        // A copy to the QMD's place, after the QMD was launched.
         w.inline(1, 0x2_0010_0000, &bytes(&[SECRET; 64]), inline_dma::PITCH).unwrap();
     }));
     let (after, marked) = clean_one(&before);
@@ -211,7 +211,7 @@ fn a_qmd_in_methods_stays() {
         w.inc(1, 0x320, qmd.words()).unwrap();
     });
     assert_eq!(clean_one(&before), (before.clone(), false));
-    // Nor is an entry marked that lost nothing but got its QMD by an inline copy.
+    // An entry is not marked either if it lost no data and its QMD was sent by an inline copy.
     let before = words(|w| {
         w.set_object(1, 0xcbc0).unwrap();
         for _ in 0..2 {
@@ -268,7 +268,7 @@ fn a_split_entry_keeps_its_methods_and_no_data() {
     }
 }
 
-/// The agent puts the entry on the ring before the doorbell and the words of a large segment after it.
+/// The agent puts the entry in the ring before the doorbell, and the words of a large segment after it.
 #[test]
 fn words_that_come_behind_their_entry_are_a_whole_segment() {
     let qmd = qmd(9);
@@ -281,7 +281,7 @@ fn words_that_come_behind_their_entry_are_a_whole_segment() {
         assert!(ops(&[&out[1].0]).iter().any(|o| matches!(o.what, What::Launch(l) if l.qmd == Some(qmd))));
         assert!(!out[1].0.contains(&SECRET));
     }
-    // Words that are another entry's by now.
+    // Words that belong to another entry by now.
     let out =
         clean(&[channel(), first, part(3, 0, entry_flags::CONTINUED | entry_flags::LATE, &whole[300..], n - 300)]);
     assert!(out[1].0.iter().all(|&w| w == 0));
@@ -296,7 +296,7 @@ fn half_of_a_split_entry_makes_what_follows_doubtful() {
         vec![part(3, 0, entry_flags::CONTINUED, &data[300..], n)],
         vec![part(3, 0, entry_flags::MORE, &data[..300], n), entry(1, &data[300..])],
         vec![part(3, 0, entry_flags::MORE, &data[..300], n), part(3, 1, entry_flags::CONTINUED, &data[300..], n)],
-        // A segment of which words are missing.
+        // A segment that lacks words.
         vec![part(3, 0, 0, &data[..300], n), entry(1, &data[300..])],
     ] {
         let last = 1 + u64::from(lost.len() > 1);
@@ -309,7 +309,7 @@ fn half_of_a_split_entry_makes_what_follows_doubtful() {
 
 #[test]
 fn entries_that_are_missing_or_out_of_order_leak_nothing() {
-    // Segments that are all data of a sequence begun before.
+    // Segments that contain only data of a sequence that began earlier.
     let long = words(|w| w.inline(1, 0x7fff_0000_0000, &bytes(&[SECRET; 400]), inline_dma::PITCH).unwrap());
     let (head, rest) = long.split_at(50);
     let (mid, tail) = rest.split_at(200);
@@ -317,7 +317,7 @@ fn entries_that_are_missing_or_out_of_order_leak_nothing() {
     assert!(out.iter().all(|(w, _)| !w.contains(&SECRET)));
     let out = clean(&[channel(), entry(0, head), entry(2, tail)]);
     assert!(out.iter().all(|(w, _)| !w.contains(&SECRET)));
-    // A slot that is used again: its counter begins anew, wherever the announcement is.
+    // A slot that is used again: its counter restarts, wherever the announcement is.
     let good = words(|w| w.copy(4, 1 << 20, 2 << 20, 4096, 0x182).unwrap());
     assert_eq!(clean(&[channel(), entry(0, head), entry(0, &good)])[1].0, good);
 }
@@ -350,7 +350,7 @@ fn what_lay_in_the_ring_before_is_not_taken_along() {
         event(kind::NOTE, 0, &NoteBody { text: 2, pad: 0 }, b"ab"),
         entry(0, &[0]),
         event(77, 0, &NoteBody { text: SECRET, pad: SECRET }, &bytes(&[SECRET; 4])),
-        // Says that it has more words than it is long.
+        // The head claims more words than the event has room for.
         event(kind::ENTRY, 0, &EntryBody { words: 99, ..EntryBody::default() }, &bytes(&[SECRET; 4])),
     ]
     .concat();
@@ -368,7 +368,7 @@ fn a_copy_keeps_where_it_reads_from() {
     let body = CallBody { object: 0x7f00_0000_0000, source: 0x7f11_0000_0000, size: 4096, ..CallBody::default() };
     let copy = event(tape::call::kind::CALL, 9, &body, &[]);
     assert_eq!(cleaned(&mut Scrubber::default(), &copy), copy);
-    // As most functions' and older recordings have it: without.
+    // Without the source, as in most functions and in older recordings.
     let mut short = copy[..copy.len() - 8].to_vec();
     short[4] -= 8;
     assert_eq!(cleaned(&mut Scrubber::default(), &short), short);
@@ -398,7 +398,7 @@ proptest! {
         prop_assert_eq!(cleaned(&mut s, &chunk).len(), chunk.len());
     }
 
-    /// Whatever the stream and however it is cut and mixed up: lengths and heads stay, words are kept or lose bits.
+    /// For any stream, cut and mixed in any way, lengths and heads stay, and words are kept or lose bits.
     #[test]
     fn any_stream_in_any_order(
         parts in prop::collection::vec((some_words(), 0u64..4, 0u16..4, 0u32..3, 0usize..4), 0..8)
@@ -417,7 +417,7 @@ proptest! {
         }
     }
 
-    /// The data of inline copies never stays, wherever the stream is cut into entries, and in whatever order they come.
+    /// Data of inline copies never stays, however the stream is cut into entries and in whatever order they arrive.
     #[test]
     fn inline_data_never_stays(
         n in 1usize..300, cuts in prop::collection::vec(0usize..400, 0..5), order in any::<u64>(), drop in 0usize..8

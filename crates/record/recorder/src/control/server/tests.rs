@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
-/// A server whose requests are answered by `ok` unless they are held back, and noted.
+/// A server that notes its requests and answers them with `ok`, unless they are held back.
 struct Serving {
     dir: tempfile::TempDir,
     bell: Arc<Bell>,
@@ -57,7 +57,7 @@ impl Serving {
 
     fn ask(&self, line: &[u8]) -> Vec<Answer> {
         let mut s = self.connect();
-        // (One that is turned away may be so before it has said anything.)
+        // (A peer that is refused may be disconnected before it has sent a request.)
         let sent = s.write_all(line).and_then(|()| s.shutdown(std::net::Shutdown::Write));
         let answers = answers(s);
         assert!(sent.is_ok() || answers.len() == 1, "{sent:?} {answers:?}");
@@ -87,7 +87,7 @@ impl Drop for Serving {
 }
 
 fn answers(s: UnixStream) -> Vec<Answer> {
-    // (A peer that is sent away with a request unread finds its connection reset, behind the answer.)
+    // (A peer that is disconnected with an unread request finds its connection reset after the answer.)
     let lines = BufReader::new(s).lines().map_while(Result::ok);
     lines.map(|line| serde_json::from_str(&line).unwrap()).collect()
 }
@@ -96,7 +96,7 @@ fn answers(s: UnixStream) -> Vec<Answer> {
 fn each_line_has_one_answer_and_what_follows_waits() {
     let s = Serving::new(own_uid());
     let got = s.ask(b"status\nwhat\nresume\n\npause\r\nsave it all");
-    // (The last has no end.)
+    // (The last line has no end.)
     assert_eq!(got.iter().map(|a| a.ok).collect::<Vec<_>>(), [true, false, true, false, true]);
     let requests: Vec<Request> = s.seen().into_iter().map(|(r, _)| r).collect();
     assert_eq!(requests, [Request::Status, Request::Resume, Request::Pause]);
@@ -139,7 +139,7 @@ fn peers_that_say_nothing_take_no_place_for_long() {
     let s = Serving::new(own_uid());
     let silent: Vec<UnixStream> = (0..PEERS).map(|_| s.connect()).collect();
     while s.ask(b"status\n").first().is_some_and(|a| a.ok) {
-        // (They were not all taken in yet.)
+        // (The server had not yet accepted all of them.)
         std::thread::sleep(Duration::from_millis(5));
     }
     let begun = Instant::now();
@@ -155,7 +155,7 @@ fn a_peer_that_never_reads_is_sent_away_and_holds_nobody_up() {
     greedy.set_nonblocking(true).unwrap();
     let begun = Instant::now();
     let mut worst = Duration::ZERO;
-    // As many requests as it takes until the other side closes.
+    // Sends requests until the other side closes.
     let requests = b"nonsense\n".repeat(1000);
     loop {
         match greedy.write(&requests) {
@@ -181,7 +181,7 @@ fn what_a_peer_has_switched_on_is_switched_off_when_it_is_gone() {
     let mut line = String::new();
     BufReader::new(peer.try_clone().unwrap()).read_line(&mut line).unwrap();
     assert!(line.starts_with(r#"{"ok":true"#), "{line}");
-    // It may say nothing for as long as it likes.
+    // An attached peer may stay silent for as long as it likes.
     std::thread::sleep(IDLE + Duration::from_millis(500));
     assert_eq!(s.seen().len(), 1);
     drop(peer);
@@ -205,7 +205,7 @@ fn a_recorder_that_does_not_look_is_busy() {
     assert!(s.ask(b"status\n")[0].ok, "and the late answer went to nobody else");
 }
 
-/// Connects as another user, who by the rights of files could: what is said to him.
+/// Connects as another user, whom file modes allow to. Returns the bytes that he receives.
 fn as_user(path: &std::path::Path, uid: u32) -> Vec<u8> {
     let (address, len) = crate::control::folder::address(path).unwrap();
     let (from, to) = UnixStream::pair().unwrap();
@@ -249,10 +249,10 @@ fn another_user_is_refused_even_where_the_files_let_him_in() {
     let said = String::from_utf8(as_user(&s.path(), 65534)).unwrap();
     assert!(said.contains("user 65534 may not look"), "{said}");
     assert!(s.seen().is_empty());
-    // And by the rights of a folder as doorbell makes it, he does not get so far.
+    // With a folder's modes as doorbell sets them, he cannot connect.
     open(0o700);
     assert_eq!(as_user(&s.path(), 65534), b"");
-    // Root may look at another user's.
+    // Root may connect to another user's.
     let s = Serving::new(65534);
     assert!(s.ask(b"status\n")[0].ok);
 }

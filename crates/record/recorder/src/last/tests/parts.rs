@@ -1,4 +1,4 @@
-//! A recording in parts: together they have what the whole has, each alone can be read, and neither memory nor the disk fills.
+//! A recording in parts: together they have what the whole has, each can be read alone, and neither memory nor the disk fills.
 
 use super::*;
 use crate::parts::{Parts, Rotation};
@@ -30,7 +30,7 @@ fn parts_together_have_what_the_whole_has() {
     let whole = dir.path().join("whole.doorbell");
     busy(1500).write(&whole);
     let header = Reader::open(&whole).unwrap().header().clone();
-    // (How many pieces come until the cut.)
+    // (The number of pieces before the cut.)
     for later in [0, 7] {
         let dir = tempfile::tempdir().unwrap();
         let mut rig = rig(&header, &dir.path().join("a.doorbell"), 200 << 10, 100);
@@ -43,7 +43,7 @@ fn parts_together_have_what_the_whole_has() {
                 asked = Some((i + later, newest.max(last)));
             }
             newest = newest.max(last);
-            // A cut is later than all that is in the old part, and all before it has come.
+            // A cut is later than all events in the old part, and all events before it have arrived.
             if asked.is_some_and(|(at, before)| i >= at && until > before) && until < u64::MAX {
                 asked = None;
                 rig.parts.cut(request(until)).unwrap();
@@ -65,7 +65,7 @@ fn parts_together_have_what_the_whole_has() {
     }
 }
 
-/// The day of the flight recorder.
+/// The same day as for the flight recorder.
 #[test]
 fn a_day_in_parts_fills_neither_memory_nor_the_disk() {
     let header = Header { tsc_hz: HZ as f64, driver: "580.159.04".into(), ..Header::default() };
@@ -100,7 +100,7 @@ fn a_day_in_parts_fills_neither_memory_nor_the_disk() {
     );
     assert!(files.len() == keep as usize && count > 5 && !first.exists(), "{files:?} of {count}");
     assert!(largest <= u64::from(keep) * size, "{largest}");
-    // (Texts that are never said again are forgotten, the oldest first.)
+    // (Texts that occur only once are forgotten, the oldest first.)
     assert!(most < 1 << 20, "{most}");
     for file in files {
         let s = decode::summary(&Recording::open(&file).unwrap()).unwrap();
@@ -120,7 +120,7 @@ fn a_part_that_cannot_be_begun_leaves_the_one_before_going_on() {
     std::fs::create_dir(&folder).unwrap();
     let first = folder.join("a.doorbell");
     let mut rig = rig(&header, &first, 20 << 10, 5);
-    // The writer has its file; nobody can make another.
+    // The writer has its file, and no other file can be created.
     let moved = dir.path().join("moved");
     std::fs::rename(&folder, &moved).unwrap();
     let (pieces, beside) = pieces(&whole, 2 << 10);
