@@ -32,9 +32,9 @@ pub struct Rotation {
 const MEMORY: usize = 128 << 20;
 /// Maximum bytes that are held back at a cut. (When there are more, the oldest are written to the old part.)
 const HELD: usize = 64 << 20;
-/// A part is nearly full when it has at most this room, or a sixteenth if that is less: its end and the events up to the cut
-/// have to fit.
-const ROOM: u64 = 64 << 20;
+/// A part is nearly full when it has at most a sixteenth of room, within these bounds and never more than a quarter: its end and the
+/// events up to the cut have to fit. (Of a part of 1 MiB a sixteenth was not enough on a busy machine.)
+const ROOM: std::ops::RangeInclusive<u64> = 256 << 10..=64 << 20;
 /// Only its owner may read a recording.
 const MODE: u32 = 0o600;
 /// Why a part was begun ([`Saved::reason`]).
@@ -345,7 +345,7 @@ impl Parts {
 }
 
 fn full_at(size: u64) -> u64 {
-    size - (size / 16).min(ROOM)
+    size - (size / 16).clamp(*ROOM.start(), *ROOM.end()).min(size / 4)
 }
 
 /// Whole events that ended before `until`, and the others.
