@@ -1,8 +1,8 @@
 #!/bin/sh
 # install.sh --prefix DIR [--from DIR]: the header, both libraries, doorbell.pc and the Python package into a prefix.
 #
-# Builds the libraries first (cargo build --release). With --from they are taken from a folder that has libdoorbell.so and
-# libdoorbell.a. The Python package goes to PREFIX/share/doorbell/python, with a link to the library: put that into PYTHONPATH.
+# Builds the libraries first (cargo, cc). With --from they are taken from a folder that has libdoorbell.a and, unless it is to be
+# linked here, libdoorbell.so. The Python package goes to PREFIX/share/doorbell/python, with a link to the library: put that into PYTHONPATH.
 # No file names the prefix: it can be moved or packed.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -20,10 +20,12 @@ version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$here/Cargo.toml" | head -n 1)
 interface=${version%%.*}
 [ "$interface" != 0 ] || interface=${version%.*}
 if [ -z "$from" ]; then
-  (cd "$here" && cargo rustc -p libdoorbell --release --crate-type staticlib &&
-    cargo rustc -p libdoorbell --release --crate-type cdylib -- -C "link-arg=-Wl,-soname,libdoorbell.so.$interface")
-  from=${CARGO_TARGET_DIR:-$here/../../../target}/release
+  (cd "$here" && cargo rustc -p libdoorbell --release --crate-type staticlib)
+  from=$(mktemp -d)
+  trap 'rm -r "$from"' EXIT
+  ln -s "$(cd "${CARGO_TARGET_DIR:-$here/../../../target}" && pwd)/release/libdoorbell.a" "$from/libdoorbell.a"
 fi
+[ -e "$from/libdoorbell.so" ] || sh "$here/link.sh" "$from"
 mkdir -p "$prefix/include" "$prefix/lib/pkgconfig" "$prefix/share/doorbell/python/doorbell/fleet"
 prefix=$(cd "$prefix" && pwd)
 install -m 644 "$here/include/doorbell.h" "$here/include/doorbell.hpp" "$prefix/include/"

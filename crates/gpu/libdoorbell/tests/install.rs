@@ -24,6 +24,14 @@ fn words(out: &Output) -> Vec<String> {
     String::from_utf8_lossy(&out.stdout).split_whitespace().map(str::to_owned).collect()
 }
 
+/// The major version, before 1.0 with the minor one.
+fn interface() -> String {
+    match env!("CARGO_PKG_VERSION_MAJOR") {
+        "0" => format!("0.{}", env!("CARGO_PKG_VERSION_MINOR")),
+        major => major.to_owned(),
+    }
+}
+
 #[test]
 fn a_prefix_has_all_that_programs_need() {
     for need in ["cc", "sed", "install"] {
@@ -33,7 +41,10 @@ fn a_prefix_has_all_that_programs_need() {
     }
     let folder = tempfile::tempdir().unwrap();
     let prefix = folder.path().join("prefix");
-    good(Command::new("sh").arg(root().join("install.sh")).arg("--prefix").arg(&prefix).arg("--from").arg(libraries()));
+    let built = folder.path().join("built");
+    std::fs::create_dir(&built).unwrap();
+    std::os::unix::fs::symlink(libraries().join("libdoorbell.a"), built.join("libdoorbell.a")).unwrap();
+    good(Command::new("sh").arg(root().join("install.sh")).arg("--prefix").arg(&prefix).arg("--from").arg(&built));
     let preload = libraries().join("libdoorbell_softgpu.so");
     let soft = |mut command: Command| {
         command.env("LD_PRELOAD", &preload).env("DOORBELL_SOFTGPU", "poll");
@@ -60,6 +71,15 @@ fn a_prefix_has_all_that_programs_need() {
         assert_eq!(ask("--modversion"), [env!("CARGO_PKG_VERSION")]);
         let flags = [ask("--cflags"), ask("--libs")].concat();
         let shared = build("shared", &flags);
+        if test_support::installed("nm") {
+            let needs = words(&good(Command::new("nm").args(["-D", "--undefined-only"]).arg(&shared)));
+            let of_doorbell: Vec<_> = needs.iter().filter(|name| name.starts_with("doorbell_")).collect();
+            let version = format!("@DOORBELL_{}", interface());
+            assert!(
+                !of_doorbell.is_empty() && of_doorbell.iter().all(|name| name.ends_with(&version)),
+                "{of_doorbell:?}"
+            );
+        }
         let mut command = Command::new(&shared);
         command.arg("20").env("LD_LIBRARY_PATH", prefix.join("lib"));
         soft(command);

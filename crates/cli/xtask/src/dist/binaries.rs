@@ -1,7 +1,7 @@
 //! The binaries of a release, linked for an old glibc by zig, which has the stubs of every version.
 
 use super::dependencies::{TARGET, Workspace};
-use super::{interface, symbols};
+use super::symbols;
 use anyhow::{Context, bail};
 use std::env;
 use std::fs;
@@ -58,20 +58,8 @@ pub fn build(workspace: &Workspace, tools: &Tools) -> anyhow::Result<PathBuf> {
     let mut path = programs.as_os_str().to_owned();
     path.push(":");
     path.push(env::var_os("PATH").unwrap_or_default());
-    let builds: [&[&str]; 3] = [
-        &["rustc", "-p", "libdoorbell", "--crate-type", "staticlib"],
-        &[
-            "rustc",
-            "-p",
-            "libdoorbell",
-            "--crate-type",
-            "cdylib",
-            "--",
-            "-C",
-            &format!("link-arg=-Wl,-soname,libdoorbell.so.{}", interface()),
-        ],
-        &["build", "-p", "doorbell"],
-    ];
+    let builds: [&[&str]; 2] =
+        [&["rustc", "-p", "libdoorbell", "--crate-type", "staticlib"], &["build", "-p", "doorbell"]];
     for arguments in builds {
         let mut cargo = Command::new(programs.join("cargo-zigbuild"));
         cargo.current_dir(&workspace.root).env("PATH", &path).env("RUSTFLAGS", remap(&workspace.root));
@@ -82,6 +70,9 @@ pub fn build(workspace: &Workspace, tools: &Tools) -> anyhow::Result<PathBuf> {
         run(cargo.arg("--target-dir").arg(&target).args(rest))?;
     }
     let linked = target.join(TARGET).join("release");
+    let zig =
+        format!("{} -m ziglang cc -target x86_64-linux-gnu.{}", programs.join("python3").display(), symbols::newest());
+    run(Command::new("sh").arg(workspace.root.join("crates/gpu/libdoorbell/link.sh")).arg(&linked).env("CC", zig))?;
     let shipped = target.join("shipped");
     let _ = fs::remove_dir_all(&shipped);
     fs::create_dir_all(&shipped).with_context(|| format!("{}", shipped.display()))?;
