@@ -6,7 +6,7 @@ use std::time::Duration;
 pub enum Error {
     #[error("the session is not open; open it first")]
     Closed,
-    #[error("the session is open already: one process has one; close it first, or use the one that is open")]
+    #[error("this session is open already: close it first, or make another one")]
     AlreadyOpen,
     #[error(
         "this is a fork's child: the GPU's channels are its parent's; start a new program (exec) to use the GPU here"

@@ -87,8 +87,12 @@ struct Stress<'c> {
     done: [AtomicU64; KINDS.len()],
 }
 
-const KINDS: [&str; 11] =
-    ["copy", "prepare", "pin", "free", "allocate", "launch", "bytes", "behind", "mailbox", "ring", "stuck"];
+const KINDS: [&str; 13] = [
+    "copy", "prepare", "pin", "free", "allocate", "launch", "bytes", "behind", "mailbox", "ring", "stuck", "kill",
+    "fork",
+];
+/// The last of these are faults.
+const FAULTS: usize = 3;
 
 impl Stress<'_> {
     fn buffer(&self) -> Buffer {
@@ -218,8 +222,50 @@ impl Stress<'_> {
                 s.ring_next(ring).and_then(|_| s.ring_submit(ring)).and_then(|copy| self.over(copy)).or_else(known)?;
                 s.ring_release(ring)
             }
+            "kill" => self.kill(),
+            "fork" => {
+                self.fork();
+                Ok(())
+            }
             _ => self.stuck(),
         }
+    }
+
+    /// A kernel that stores through a pointer to no memory: the GPU kills the channel of launches, which stays dead until the session is opened again.
+    fn kill(&self) -> Result<(), Error> {
+        let graph = Graph::from_raw(self.graph.load(Ordering::SeqCst));
+        self.session.set_parameter(graph, 0, 0, &0x7ead_0000_0000_u64.to_le_bytes())?;
+        let launch = self.session.launch(graph)?;
+        match self.session.wait(launch, LIMIT) {
+            Ok(()) => panic!("a kernel stored to no memory"),
+            ended => ended,
+        }
+    }
+
+    /// A child of this process, in which other threads are in the middle of calls, gets an error from each call.
+    fn fork(&self) {
+        let s = &self.session;
+        let pieces = self.pieces();
+        // SAFETY: the child makes the calls that are documented for one, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let answers = [
+                s.copy_batch(&pieces).map(drop),
+                s.launch(Graph::from_raw(self.graph.load(Ordering::SeqCst))).map(drop),
+                s.query(Copy::from_raw(self.last.load(Ordering::SeqCst))).map(drop),
+                s.close(),
+                s.open(&options()),
+            ];
+            // (A handle of which there is none is one in the child, too.)
+            let of_a_child = |error: &Error| matches!(error, Error::Forked | Error::Closed | Error::Handle(_));
+            let are_right = answers.iter().all(|answer| answer.as_ref().is_err_and(of_a_child));
+            // SAFETY: ends the process and nothing else.
+            unsafe { libc::_exit(if are_right { 0 } else { 9 }) };
+        }
+        let mut status = 0;
+        // SAFETY: the child is this thread's.
+        let ended = unsafe { libc::waitpid(child, &mut status, 0) };
+        assert_eq!((ended, status), (child, 0), "a child's calls are errors");
     }
 
     fn thread(&self, number: usize) {
@@ -228,9 +274,11 @@ impl Stress<'_> {
         while !self.stop.load(Ordering::Relaxed) {
             self.began[number].store(self.start.elapsed().as_millis() as u64 + 1, Ordering::Relaxed);
             // Calls that hang for a second are rare.
-            let kind = random(if random(2000) == 0 { 11 } else { 10 }) as usize;
+            let usual = KINDS.len() - FAULTS;
+            let kind =
+                if random(500) == 0 { usual + random(FAULTS as u64) as usize } else { random(usual as u64) as usize };
             match self.once(KINDS[kind]) {
-                Ok(()) => drop(self.done[kind].fetch_add(1, Ordering::Relaxed)),
+                Ok(()) | Err(Error::Killed(_)) => drop(self.done[kind].fetch_add(1, Ordering::Relaxed)),
                 Err(error) => known(error).unwrap_or_else(|error| {
                     eprintln!("{}: {error}", KINDS[kind]);
                     std::process::exit(8);
@@ -262,7 +310,9 @@ impl Stress<'_> {
 /// Errors that other threads' unpins, frees and closes may cause in a call.
 fn known(error: Error) -> Result<(), Error> {
     match error {
-        Error::Closed | Error::Handle(_) | Error::Busy | Error::Full(_) | Error::Freed | Error::Stopped => Ok(()),
+        Error::Closed | Error::Handle(_) | Error::Busy | Error::Full(_) | Error::Freed => Ok(()),
+        // The lane, or the channel of launches, is dead by a fault of another thread's.
+        Error::Stopped | Error::Killed(_) => Ok(()),
         // Two buffers of the wrong kinds or lengths for the call.
         Error::Argument(_) | Error::Overrun | Error::Limit(_) | Error::Pin(_) | Error::Outside { .. } => Ok(()),
         error => Err(error),
