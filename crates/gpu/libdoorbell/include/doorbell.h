@@ -44,8 +44,8 @@ extern "C" {
 #define DOORBELL_ORDER_STREAM 1
 
 // doorbell_order_t.flags, with DOORBELL_ORDER_STREAM: all later work of `stream` also waits for the submission, as after
-// doorbell_stream_wait(). So the submission has this place in the stream. If the call returns an error and the ticket is not 0,
-// it was submitted, but the stream does not wait: wait for the ticket.
+// doorbell_stream_wait(). So the submission has this place in the stream. Set the ticket to 0 before the call. If the call
+// returns an error and the ticket is not 0, it was submitted, but the stream does not wait: wait for the ticket.
 #define DOORBELL_ORDER_STREAM_WAITS 2
 
 // A session: a GPU, doorbell's channels on it, and all handles that belong to it. A process may have several, on one GPU or on
@@ -339,8 +339,8 @@ typedef struct {
 // Copies bytes from one buffer to another and waits until the copy is done. It also waits for a lane and for room on it.
 // Cost: that of doorbell_copy_async() and the copy. It spins for some 100 us, then yields. Threads: any. Errors: those of
 // doorbell_copy_async() except DOORBELL_BUSY and DOORBELL_FULL, and also DOORBELL_TIMEOUT. After DOORBELL_TIMEOUT the copy may
-// still be pending, and it has no ticket. Its memory is free when doorbell_buffer_free() has returned. To be able to wait again,
-// use doorbell_copy_async().
+// still be pending, without a ticket, or was not submitted. Its memory is free when doorbell_buffer_free() has returned. To be
+// able to wait again, use doorbell_copy_async().
 int32_t doorbell_copy(doorbell_t *doorbell,
                       doorbell_buffer_t to,
                       uint64_t to_offset,
@@ -834,9 +834,9 @@ int32_t doorbell_graph_free(doorbell_t *doorbell,
 // doorbell_step_t.flags, for a copy: a copy engine makes the copy, whatever its size.
 #define DOORBELL_STEP_ENGINE 2
 
-// doorbell_step_t.flags, for a copy among the first steps of its chain. doorbell_graph_launch() itself reads the bytes from host
-// memory and stores them into GPU memory before it writes the doorbell, 64 KiB at most. The stores are not ordered after earlier
-// GPU work: see doorbell_chain_create().
+// doorbell_step_t.flags, for a copy among the first steps of its chain: doorbell_graph_launch() itself reads the bytes from host
+// memory and stores them into GPU memory, 64 KiB at most. It does this before it writes the doorbell. The stores are not ordered
+// after earlier GPU work: see doorbell_chain_create().
 #define DOORBELL_STEP_STORES 4
 
 // doorbell_chain_create: launches after copies of the copy engine do not wait for a counter, either. According to NVIDIA's

@@ -15,9 +15,9 @@ pub const DOORBELL_STEP_LAUNCH: u32 = 1;
 pub const DOORBELL_STEP_INLINE: u32 = 1;
 /// doorbell_step_t.flags, for a copy: a copy engine makes the copy, whatever its size.
 pub const DOORBELL_STEP_ENGINE: u32 = 2;
-/// doorbell_step_t.flags, for a copy among the first steps of its chain. doorbell_graph_launch() itself reads the bytes from host
-/// memory and stores them into GPU memory before it writes the doorbell, 64 KiB at most. The stores are not ordered after earlier
-/// GPU work: see doorbell_chain_create().
+/// doorbell_step_t.flags, for a copy among the first steps of its chain: doorbell_graph_launch() itself reads the bytes from host
+/// memory and stores them into GPU memory, 64 KiB at most. It does this before it writes the doorbell. The stores are not ordered
+/// after earlier GPU work: see doorbell_chain_create().
 pub const DOORBELL_STEP_STORES: u32 = 4;
 
 /// doorbell_chain_create: launches after copies of the copy engine do not wait for a counter, either. According to NVIDIA's

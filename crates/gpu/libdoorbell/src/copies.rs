@@ -40,8 +40,8 @@ const _: () = assert!(
 /// Copies bytes from one buffer to another and waits until the copy is done. It also waits for a lane and for room on it.
 /// Cost: that of doorbell_copy_async() and the copy. It spins for some 100 us, then yields. Threads: any. Errors: those of
 /// doorbell_copy_async() except DOORBELL_BUSY and DOORBELL_FULL, and also DOORBELL_TIMEOUT. After DOORBELL_TIMEOUT the copy may
-/// still be pending, and it has no ticket. Its memory is free when doorbell_buffer_free() has returned. To be able to wait again,
-/// use doorbell_copy_async().
+/// still be pending, without a ticket, or was not submitted. Its memory is free when doorbell_buffer_free() has returned. To be
+/// able to wait again, use doorbell_copy_async().
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_copy(
     doorbell: *mut doorbell_t,

@@ -37,8 +37,8 @@ pub const DOORBELL_FOREVER: u64 = u64::MAX;
 /// the default stream.
 pub const DOORBELL_ORDER_STREAM: u32 = 1;
 /// doorbell_order_t.flags, with DOORBELL_ORDER_STREAM: all later work of `stream` also waits for the submission, as after
-/// doorbell_stream_wait(). So the submission has this place in the stream. If the call returns an error and the ticket is not 0,
-/// it was submitted, but the stream does not wait: wait for the ticket.
+/// doorbell_stream_wait(). So the submission has this place in the stream. Set the ticket to 0 before the call. If the call
+/// returns an error and the ticket is not 0, it was submitted, but the stream does not wait: wait for the ticket.
 pub const DOORBELL_ORDER_STREAM_WAITS: u32 = 2;
 
 /// What a submission waits for on the GPU. Every function that submits takes one, or null for no order. Set all of it to 0, then
