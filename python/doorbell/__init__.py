@@ -1,6 +1,6 @@
-"""Copies between host and GPU memory, and launches of CUDA graphs, that any thread may submit, past CUDA's locks.
+"""Copies between host and GPU memory, and launches of CUDA graphs. Any thread may submit them, without CUDA's locks.
 
-    import doorbell              # before the first CUDA call: from here on CUDA's driver calls are seen
+    import doorbell              # before the first CUDA call: observes CUDA's driver calls from here on
     import torch
 
     doorbell.open()
@@ -10,46 +10,46 @@
     to_gpu.submit().wait()
 
 A pin holds the tensor and its storage until it is closed. **Caching allocators reuse memory without any driver call**: when a
-tensor is dropped, PyTorch or CuPy may give its block to the next one, and nothing tells doorbell. Keep the tensor until the pin is
-closed (the pin does that for you), and do not resize or set_() a pinned tensor. `open(check_allocations=True)` asks CUDA at each submission
-whether the memory is still the allocation that was pinned; a caching allocator's reuse of a block is not seen by that, either.
+tensor is dropped, PyTorch or CuPy may give its block to the next one, and doorbell cannot see this. Keep the tensor until the pin is
+closed (the pin does that for you), and do not resize or set_() a pinned tensor. `open(check_allocations=True)` checks with CUDA at each
+submission whether the memory is still the pinned allocation. This does not detect a caching allocator's reuse of a block, either.
 
 A CUDA graph is cloned once and launched often:
 
     step = doorbell.graph(cuda_graph)      # a torch.cuda.CUDAGraph, or the number of a cudaGraphExec_t
     step.replay().wait()
 
-Copies and launches become one, behind one doorbell: a frame in, its inference, the result out:
+A chain joins copies and launches, with one doorbell write: a frame in, its inference, the result out:
 
     frame = doorbell.chain([(input, camera), step, (result, output)])
     frame.replay().wait()
 
-A ticket is waited for in asyncio, too, and many of them in a queue:
+asyncio can wait for a ticket, and a queue for many of them:
 
     await to_gpu.submit()
 
-A program with several GPUs, or a library that must not care what else is in the process, makes sessions of its own:
+A program with several GPUs, or a library in a process with other users of doorbell, makes separate sessions:
 
     with doorbell.Session(gpu=1) as second:
         second.copy_(dst, src)
 
-For the quickest form, replay() stores the frame into the GPU's memory itself, and a copy engine's own channel brings the result back:
+In the fastest form, replay() itself stores the frame into GPU memory, and the result is copied back on a separate channel of a copy engine:
 
     frame = doorbell.chain([(input, camera, "stores"), step, (result, output)], beside=True)
 
-A loop does that for each frame in a thread of its own, which no Python thread delays:
+A loop does this for each frame in a separate thread, which no Python thread delays:
 
     with doorbell.loop(frame, period=0.001, source=camera, sink=result) as loop:
         loop.put(pixels)
         answer = loop.wait().data
 
-There is no build step: this is ctypes over libdoorbell.so. It is looked for in the file that DOORBELL_LIB names, beside this
-package, and where the system looks. A call costs some hundred nanoseconds of ctypes more than in C.
+There is no build step: this is ctypes over libdoorbell.so. The package looks for it in the file that DOORBELL_LIB names, in its own
+folder, and in the system's library folders. A call costs some hundred nanoseconds more than in C, because of ctypes.
 
 **The GIL.** Calls that take nanoseconds to a few microseconds keep it: submit(), copy_async(), done(), left(), and those of rings.
-wait() and copy_() keep it for 50 us, then let go of it. So a small copy does not wait for other Python threads, each of which may
+wait() and copy_() keep it for 50 us and then release it. So a small copy does not wait for other Python threads, each of which may
 have the GIL for 5 ms at a time (sys.getswitchinterval()). All other calls let other Python threads run. With
-open(check_allocations=True) submissions do, too, because they call CUDA.
+open(check_allocations=True) submissions also do, because they call CUDA.
 """
 
 from ._errors import (Busy, Closed, DoorbellError, Forked, Freed, Full, InvalidHandle, NoLibrary, NotLaunchable, NotPinnable,

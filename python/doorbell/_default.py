@@ -1,4 +1,4 @@
-"""The process's default session, for programs that need one. These functions are its methods: see Session."""
+"""The process's default session, for programs that need only one. These functions are its methods: see Session."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _session: Session | None = None
 def open(gpu: int = 0, **options: Any) -> Session:
     """Opens the default session, which the functions of the package use. Arguments: as Session()."""
     global _session
-    # (In a fork's child the library says that there is none to be had.)
+    # (In a fork's child the library returns the error.)
     if _session is not None and _session.process == os.getpid():
         raise DoorbellError("the default session is open already: close it first, or make another Session()")
     _session = Session(gpu, **options)

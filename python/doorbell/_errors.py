@@ -1,8 +1,8 @@
-"""What can go wrong, a class for each code that a program may want to tell apart."""
+"""Errors: a class for each code that a program may need to distinguish."""
 
 
 class DoorbellError(RuntimeError):
-    """A call of doorbell's failed. `code` is doorbell.h's DOORBELL_..."""
+    """A doorbell call failed. `code` is doorbell.h's DOORBELL_..."""
 
     code = None
 
@@ -21,27 +21,27 @@ class Forked(DoorbellError):
 
 
 class InvalidHandle(DoorbellError):
-    """It was closed, or belongs to a session that was."""
+    """The object was closed, or belongs to a closed session."""
 
 
 class Freed(DoorbellError):
-    """The memory behind a buffer was freed."""
+    """A buffer's memory was freed."""
 
 
 class OutOfRange(DoorbellError, ValueError):
-    """The bytes do not lie within the buffer."""
+    """An offset or length is outside the buffer."""
 
 
 class Busy(DoorbellError):
-    """Another thread submits on this lane at this moment; it may be tried again."""
+    """Another thread is submitting on this lane now: try again."""
 
 
 class Full(DoorbellError):
-    """Too many submissions are under way; it may be tried again when one is done."""
+    """Too many submissions are pending: try again when one is done."""
 
 
 class Overrun(DoorbellError):
-    """The producer has come round a ring."""
+    """The producer has reached a frame of the ring that is still being copied."""
 
 
 class Timeout(DoorbellError, TimeoutError):
@@ -61,7 +61,7 @@ class NoLibrary(ImportError):
 
 
 class NotLaunchable(DoorbellError, ValueError):
-    """A CUDA graph has something that doorbell does not launch, or cannot be read."""
+    """doorbell cannot launch or read the CUDA graph. The text gives the reason."""
 
 
 CODES = {1: Closed, 2: Forked, 3: InvalidHandle, 4: Freed, 5: OutOfRange, 6: Busy, 7: Full, 8: Overrun, 11: Timeout,

@@ -1,4 +1,4 @@
-"""CUDA graphs, launched past CUDA."""
+"""CUDA graphs, launched without CUDA."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._ticket import NOW, Ticket, order_of
 
 
 def exec_of(thing):
-    """The number of a cudaGraphExec_t: that of a torch.cuda.CUDAGraph, or the number itself."""
+    """The number of a cudaGraphExec_t. Takes a torch.cuda.CUDAGraph, or the number itself."""
     raw = getattr(thing, "raw_cuda_graph_exec", None)
     if raw is not None:
         return int(raw())
@@ -25,7 +25,7 @@ def exec_of(thing):
 
 
 def raw_of(thing):
-    """The number of a cudaGraph_t: that of a torch.cuda.CUDAGraph(keep_graph=True), or the number itself."""
+    """The number of a cudaGraph_t. Takes a torch.cuda.CUDAGraph(keep_graph=True), or the number itself."""
     raw = getattr(thing, "raw_cuda_graph", None)
     if raw is not None:
         return int(raw())
@@ -37,7 +37,7 @@ def raw_of(thing):
 
 
 class Graph(Handle):
-    """A CUDA graph that is ready to be launched. It holds the object that it was made of, and with it PyTorch's memory pool of it."""
+    """A prepared CUDA graph. It holds the object that it was made from, and so the memory pool that PyTorch keeps for that."""
 
     __slots__ = ("_keep", "_argument", "_last", "_pointers")
     _free = "doorbell_graph_free"
@@ -48,8 +48,11 @@ class Graph(Handle):
         self._pointers: dict = {}
 
     def replay(self, *, after: Any = NOW) -> Ticket:
-        """Launches it; the launch's Ticket. It keeps the GIL, unless `after` names a stream or an event: that is a call of CUDA's, with its locks. after: what the GPU
-        waits for: a Ticket, a CUDA stream (what it has queued now; None: the default stream), a CUDA event, or a list of these. Ticket.hold() lets a stream wait for it."""
+        """Launches the graph and returns the launch's Ticket.
+
+        It keeps the GIL, unless `after` names a stream or an event: these are CUDA calls, with CUDA's locks. The GPU first waits for
+        `after`: a Ticket, a CUDA stream (all work that it has queued now; None is the default stream), a CUDA event, or a list of these.
+        Ticket.hold() makes a stream wait for the launch."""
         session = self._session
         order, calls_cuda = order_of(after)
         ticket = Ticket.of(session)
@@ -63,14 +66,14 @@ class Graph(Handle):
         return ticket
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits for the launch that replay() made last; seconds, or for ever."""
+        """Waits for the last launch by replay(). timeout: seconds, or None for no limit."""
         last = self._last
         if last is not None:
             last.wait(timeout)
 
     def set_param(self, kernel: int, offset: int, data: Any) -> None:
         """Changes bytes of a kernel's parameters from the next launch on. Kernels are counted from 0 in the order in which a launch
-        starts them; the offset counts from the first parameter, laid out as a C compiler lays out a struct of them."""
+        starts them. The offset counts bytes from the first parameter, laid out as a C compiler lays out a struct of them."""
         memory = memory_of(data)
         code = self._session.submits.doorbell_graph_set_param(self._session.at, self._argument, c_uint32(kernel), c_uint32(offset),
                                                               c_void_p(memory.pointer), c_size_t(memory.bytes))
@@ -78,15 +81,16 @@ class Graph(Handle):
             raise failed(code)
 
     def set_pointer(self, kernel: int, offset: int, thing: Any, *, thing_offset: int = 0) -> None:
-        """As set_param(), of a pointer: it points into a tensor or buffer from the next launch on. The graph holds that until the pointer
-        is set anew or the graph is closed."""
+        """Sets a pointer in a kernel's parameters, as set_param() does for bytes: it points into a tensor or buffer from the next launch
+        on. The graph holds the tensor or buffer until the pointer is set again or the graph is closed."""
         buffer = self._session.pin(thing)
         check(library.doorbell_graph_set_pointer(self._session.at, self.handle, kernel, offset, buffer.handle, thing_offset))
         self._pointers[kernel, offset] = buffer
 
     def copy(self, launch_lane=None) -> Graph:
-        """Another copy of it on a launch lane (a number from 0; None: that of this thread), with the parameters that it has now. CUDA launches nothing. Launches on
-        different lanes may run at the same time: what the kernels write must allow that."""
+        """Makes another copy of the graph on a launch lane (a number from 0, or None for this thread's), with the current parameters.
+        CUDA launches no graph for this. Launches on different lanes may run at the same time, so the memory that the kernels write must
+        allow this."""
         made = c_uint64()
         lane = OWN_LAUNCH_LANE if launch_lane is None else launch_lane
         check(library.doorbell_graph_create_copy(self._session.at, self._argument, lane, byref(made)))
@@ -96,7 +100,7 @@ class Graph(Handle):
 
     @property
     def kernels(self) -> list[int]:
-        """Bytes of parameters of each kernel."""
+        """The number of parameter bytes of each kernel."""
         count = c_size_t()
         check(library.doorbell_graph_kernels(self._session.at, self._argument, None, 0, byref(count)))
         sizes = (c_uint32 * max(1, count.value))()

@@ -1,4 +1,4 @@
-"""Handles of a session: numbers that are freed once. And memory, the most common of them."""
+"""Handles of a session: numbers that are freed once. The most common one is memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Handle:
 
 
 class Buffer(Handle):
-    """Memory that copies may name, until it is closed. It holds the object whose memory it is."""
+    """Memory that copies may name, until it is closed. It holds the object that owns the memory."""
 
     __slots__ = ("pointer", "nbytes", "readonly", "on_gpu", "_keep", "__weakref__")
     _free = "doorbell_buffer_free"
@@ -59,7 +59,7 @@ class Buffer(Handle):
 
     def close(self):
         super().close()
-        # Only now: what was under way with it has been waited for.
+        # Only now: the library has waited for pending work that uses it.
         self._keep = None
 
     def __repr__(self):
@@ -67,7 +67,7 @@ class Buffer(Handle):
 
     @property
     def view(self):
-        """A memoryview of memory of allocate()'s. Do not use it when the buffer is closed."""
+        """A memoryview, for memory from allocate(). Do not use it after the buffer is closed."""
         if self.on_gpu is None:
             raise TypeError("pinned memory is looked at through the object whose it is")
         if not self.handle:
@@ -81,14 +81,14 @@ class Buffer(Handle):
 
     @property
     def __array_interface__(self):
-        """numpy.asarray(buffer), of host memory; it does not outlive the buffer."""
+        """For numpy.asarray(buffer), of host memory. Do not use the array after the buffer is closed."""
         if self.on_gpu:
             raise AttributeError("this is the GPU's memory")
         return self._interface()
 
     @property
     def __cuda_array_interface__(self):
-        """cupy.asarray(buffer), torch.as_tensor(buffer), of the GPU's memory."""
+        """For cupy.asarray(buffer) and torch.as_tensor(buffer), of GPU memory."""
         if not self.on_gpu:
             raise AttributeError("this is host memory")
         return self._interface()

@@ -1,8 +1,8 @@
 """libdoorbell.so, found and declared, in two ways.
 
-`library` lets other Python threads run during each call, and takes Python's lock (the GIL) back afterwards. Beside a thread that
+`library` lets other Python threads run during each call, and takes Python's lock (the GIL) back afterwards. While another thread
 computes, that takes up to sys.getswitchinterval(), 5 ms: a thousand times as long as a small copy. `held` keeps the GIL. It is for
-calls of nanoseconds to a few microseconds that wait for no thread which may need the GIL; a wait is bounded by SPIN.
+calls of nanoseconds to a few microseconds that wait for no thread that may need the GIL. SPIN limits a wait.
 """
 
 import ctypes
@@ -16,14 +16,14 @@ from ._header import (BY_ENGINE, BY_INLINE, BY_LOADS, BY_STORES, CHAIN_COUNTER, 
 STEP_BY = {None: 0, "inline": STEP_INLINE, "engine": STEP_ENGINE, "stores": STEP_STORES}
 CHAIN_ORDER = {None: 0, "engines": CHAIN_ENGINES, "counter": CHAIN_COUNTER}
 WAYS = {BY_ENGINE: "engine", BY_INLINE: "inline", BY_STORES: "stores", BY_LOADS: "loads"}
-# A wait keeps the GIL for so long, nanoseconds, then lets go of it: most copies of up to 1 MiB are done by then.
+# A wait keeps the GIL for this long, in nanoseconds, and then releases it: most copies of up to 1 MiB are done by then.
 SPIN = 50_000
 
 
 def _places():
     named = os.environ.get("DOORBELL_LIB")
     if named:
-        # The one that is named, or none.
+        # Only the named one.
         return [named]
     return [os.path.join(os.path.dirname(__file__), "libdoorbell.so"), "libdoorbell.so"]
 
@@ -48,8 +48,8 @@ def _load():
 
 
 library = _load()
-# The same functions. Nothing is declared, because arguments are converted faster so: they have to be of ctypes already, c_uint64(7)
-# and not 7, and answers are passed by byref().
+# The same functions, without declarations, because arguments are then converted faster. They must already be ctypes values, c_uint64(7)
+# and not 7, and results are passed by byref().
 held = ctypes.PyDLL(library._name, handle=library._handle)
 held.doorbell_error_text.argtypes, held.doorbell_error_text.restype = [c_int32], c_char_p
 held.doorbell_error_detail.argtypes, held.doorbell_error_detail.restype = [], c_char_p
@@ -72,14 +72,14 @@ def version():
     return number >> 16, number >> 8 & 0xff, number & 0xff
 
 
-# CUDA's driver calls are seen from here on. Without libcuda there is nothing to see, and a session can say so later.
+# doorbell observes CUDA's driver calls from here on. Without libcuda there are none: opening a session reports this later.
 _code = library.doorbell_init()
 _why_not = failed(_code) if _code else None
 
 
 def watching():
-    """Whether CUDA's driver calls have been seen from CUDA's start on. False: CUDA was there before the import; copies work where the kernel
-    driver tells what CUDA has, graphs do not. Without CUDA, says why."""
+    """Whether doorbell has observed CUDA's driver calls since CUDA was initialised. False: CUDA was initialised before the import. Then copies work
+    if the kernel driver reports CUDA's state, and graphs do not work. Raises Unavailable, with the reason, without CUDA."""
     if _why_not is not None:
         raise Unavailable(str(_why_not), _why_not.code)
     answer = c_bool()

@@ -1,4 +1,4 @@
-"""The hot path in a native thread: frames in, a chain, results out, with no interpreter in the way."""
+"""The hot path in a native thread: frames in, a chain, results out. No interpreter delays it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LATE = {"skip": LATE_SKIP, "catch up": LATE_CATCH_UP, "newest": LATE_NEWEST}
 
 
 class Result(NamedTuple):
-    """A frame's result. Times are seconds of time.monotonic(); 0 is no time. `data`: what the chain wrote."""
+    """A frame's result. Times are seconds of time.monotonic(), and 0 means no time. `data`: the bytes that the chain wrote."""
 
     frame: int
     sequence: int
@@ -42,7 +42,7 @@ class Result(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """What a loop has done so far. Times are microseconds. `why`: why it has ended, or what the kernel refused of its scheduling."""
+    """Counts and times of a loop so far. Times are microseconds. `why`: why it has ended, or which scheduling requests the kernel refused."""
 
     frames: int
     missed: int
@@ -64,15 +64,17 @@ class Statistics(NamedTuple):
 
 
 class Loop(Handle):
-    """A thread of doorbell's that launches a chain for each frame.
+    """A doorbell thread that launches a chain for each frame.
 
-    chain: of doorbell.chain(), a Graph too. source, sink: the host memory (of allocate()) that the chain reads and writes, whole or (buffer, offset, bytes). Inputs are put()
-    into `slots` and copied to the source before each launch; the sink is copied into `results` after it. Without a source each tick is launched.
-    period: seconds between ticks; None: as inputs come. take: "in order", or "newest" (older inputs are skipped). late: what happens where the loop is behind: "skip"
-    the ticks that are over, "catch up", or take the "newest" input. deadline: seconds until a result is late; None: at the next tick.
-    spin: the thread spins for results until the next tick. stop_unread: it ends where results are not read; otherwise the oldest is written over.
-    fifo: SCHED_FIFO's priority; deadline_scheduling: (runtime, deadline, period) in seconds; cpu: the only one it runs on; lock_memory: mlock; required: what the kernel refuses is an
-    error. It holds chain and buffers, and is stopped by stop(), close() or the end of `with`.
+    chain: from doorbell.chain(), or another Graph. source, sink: the host memory (from allocate()) that the chain reads and writes, whole or (buffer, offset,
+    bytes). put() stores inputs in `slots`, and each is copied to the source before its launch. The sink is copied into `results` after it. Without a source
+    each tick is launched.
+    period: seconds between ticks, or None to launch when an input arrives. take: "in order", or "newest" (older inputs are skipped). late: the reaction to
+    missed ticks: "skip" them, "catch up", or take the "newest" input. deadline: seconds until a result is late, or None for the next tick.
+    spin: the thread spins for results until the next tick. stop_unread: the loop ends if results are not read, otherwise the oldest is overwritten.
+    fifo: the priority for SCHED_FIFO. deadline_scheduling: (runtime, deadline, period) in seconds. cpu: the only CPU that it runs on. lock_memory: mlock.
+    required: a scheduling request that the kernel refuses is an error.
+    It holds chain and buffers. stop(), close() or the end of `with` stop it.
     """
 
     __slots__ = ("_keep", "_bytes", "__weakref__")
@@ -110,7 +112,7 @@ class Loop(Handle):
         self._session, self.handle, self._keep, self._bytes = session, handle.value, (chain, input_, output), options.output_bytes
 
     def put(self, data: Any, *, sequence: int = 0, deadline: float | None = None, tag: int = 0) -> int:
-        """Puts an input; which one it is, from 0. Full where the loop is behind. deadline: of time.monotonic(). It keeps the GIL."""
+        """Puts an input and returns its number, from 0. Full if no slot is free. deadline: in time.monotonic(). It keeps the GIL."""
         memory, number = memory_of(data), c_uint64()
         code = held.doorbell_loop_put(self._session.at, c_uint64(self.handle), c_void_p(memory.pointer), c_size_t(memory.bytes), c_uint64(sequence),
                                       c_uint64(0 if deadline is None else int(deadline * 1e9)), c_uint64(tag), byref(number))
@@ -131,7 +133,7 @@ class Loop(Handle):
                       result.skipped, bool(result.refused), bool(result.late), data.raw if data else b"")
 
     def wait(self, timeout: float | None = None) -> Result | None:
-        """The next result, waited for; None when the loop has ended and all were taken. Timeout when the time is over."""
+        """Waits for the next result. None if the loop has ended and all were taken. Timeout if there is none in time."""
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             found = self.next()
@@ -155,7 +157,7 @@ class Loop(Handle):
             yield found
 
     def statistics(self) -> Statistics:
-        """What it has done so far; at any time."""
+        """Counts and times so far, at any time."""
         of, text = Loop_statistics(sizeof(Loop_statistics)), create_string_buffer(512)
         check(library.doorbell_loop_statistics(self._session.at, self.handle, byref(of), text, len(text)))
         us = [getattr(of, f"{what}_{which}_ns") / 1e3 for what in ("done", "wake") for which in ("p50", "p99", "p999", "max")]
@@ -169,7 +171,7 @@ class Loop(Handle):
         return descriptor.value
 
     def stop(self) -> Statistics:
-        """Stops it, within a tenth of a second. Results can still be taken."""
+        """Stops the loop within a tenth of a second. Results can still be taken."""
         check(library.doorbell_loop_stop(self._session.at, self.handle))
         return self.statistics()
 
@@ -181,7 +183,7 @@ class Loop(Handle):
 
 
 def _some(seconds: float) -> int:
-    """Nanoseconds; 0 would be no time."""
+    """Nanoseconds. 0 would mean no time."""
     nanoseconds = int(seconds * 1e9)
     if nanoseconds <= 0:
         raise ValueError("times of a loop are above 0")

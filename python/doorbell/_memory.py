@@ -1,11 +1,11 @@
-"""Where an object's memory is: torch, CuPy, NumPy and whatever speaks their protocols."""
+"""Finds an object's memory: torch, CuPy, NumPy and all objects with their protocols."""
 
 import ctypes
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_uint8, c_uint16, c_uint64, c_void_p, py_object
 
 
 class Memory:
-    """Address, bytes, whether it may be written, and what keeps it alive."""
+    """Address, number of bytes, whether it is read-only, and the objects that keep it alive."""
 
     __slots__ = ("pointer", "bytes", "readonly", "keep")
 
@@ -14,7 +14,7 @@ class Memory:
 
 
 def memory_of(thing):
-    """The memory of an array, tensor or buffer, which has to be contiguous."""
+    """The memory of an array, tensor or buffer, which must be contiguous."""
     for look in (_torch, _cuda_array, _numpy, _buffer, _dlpack):
         found = look(thing)
         if found is not None:
@@ -29,7 +29,7 @@ def _torch(thing):
         return None
     if not thing.is_contiguous():
         raise ValueError("the tensor is not contiguous: pass tensor.contiguous(), and keep it")
-    # The storage, too: a tensor that is set_() to another would let it go.
+    # Also the storage: a tensor that is set_() to another would release it.
     keep = (thing, thing.untyped_storage())
     return Memory(thing.data_ptr(), thing.numel() * thing.element_size(), False, keep)
 
@@ -83,7 +83,7 @@ def _buffer(thing):
     if not view.c_contiguous:
         raise ValueError("the buffer is not contiguous")
     raw = _PyBuffer()
-    # PyBUF_SIMPLE. The memoryview keeps the buffer exported, so that it is not resized; it is the one that is kept.
+    # PyBUF_SIMPLE. The memoryview is kept, and keeps the buffer exported, so that it is not resized.
     _get_buffer(view, ctypes.byref(raw), 0)
     pointer = raw.buf
     _release_buffer(ctypes.byref(raw))
@@ -103,7 +103,7 @@ _capsule_pointer.argtypes, _capsule_pointer.restype = [py_object, c_char_p], c_v
 def _dlpack(thing):
     if not hasattr(thing, "__dlpack__"):
         return None
-    # The capsule owns the tensor until somebody takes it, which nobody does: it is kept, and lets go with us.
+    # The capsule owns the tensor until a consumer takes it, which none does here. It is kept, and released with this object.
     capsule = thing.__dlpack__()
     tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     shape = [tensor.shape[i] for i in range(tensor.ndim)]

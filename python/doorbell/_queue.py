@@ -1,4 +1,4 @@
-"""Many submissions, waited for together: by threads, and by asyncio."""
+"""Waiting for many submissions together, in threads and in asyncio."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROOM = 64
 
 
 class Done(NamedTuple):
-    """A submission that is done, what add() got with it, and the error if it never will be."""
+    """A submission that is done, the object that add() got with it, and the error if it can never end."""
 
     ticket: Ticket
     user: Any
@@ -30,7 +30,7 @@ class Done(NamedTuple):
 
 
 class Queue(Handle):
-    """Submissions that are waited for together, by any number of threads. `size`: how many at a time."""
+    """Submissions for which any number of threads wait together. `size`: the maximum number at a time."""
 
     __slots__ = ("_added", "_lock", "_next", "__weakref__")
     _free = "doorbell_queue_free"
@@ -43,7 +43,7 @@ class Queue(Handle):
         self._lock, self._next = threading.Lock(), 1
 
     def add(self, ticket: Ticket, user: Any = None) -> None:
-        """Adds a submission. Full where there is no room."""
+        """Adds a submission. Full if there is no room."""
         with self._lock:
             number, self._next = self._next, self._next + 1
             self._added[number] = ticket, user
@@ -53,7 +53,7 @@ class Queue(Handle):
             raise failed(code)
 
     def poll(self) -> list[Done]:
-        """What is done, in the order in which it was added. Never waits."""
+        """Takes the submissions that are done, in the order in which they were added. Never waits."""
         taken: list[Done] = []
         while True:
             some, count = (DoneStruct * _ROOM)(), c_size_t()
@@ -65,14 +65,14 @@ class Queue(Handle):
                 return taken
 
     def wait(self, timeout: float | None = None) -> list[Done]:
-        """Waits until something is done, sleeping; what is done. Empty when the time is over."""
+        """Sleeps until a submission is done, and takes all that are. Empty if none is done in time."""
         code = library.doorbell_queue_wait(self._session.at, self.handle, nanoseconds(timeout))
         if code and code != TIMEOUT:
             raise failed(code)
         return self.poll()
 
     def fileno(self) -> int:
-        """A descriptor for select and epoll: readable when something is done. Do not read from it."""
+        """A descriptor for select and epoll: readable when a submission is done. Do not read from it."""
         descriptor = c_int32()
         check(library.doorbell_queue_descriptor(self._session.at, self.handle, byref(descriptor)))
         return descriptor.value
@@ -82,7 +82,7 @@ class Queue(Handle):
 
 
 class _Loop:
-    """The queue of a session in an event loop, in which tickets are awaited."""
+    """A session's queue in an event loop, for tickets that are awaited."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, session: Session):
         self._loop, self._queue = loop, Queue(session, 1 << 16)
@@ -99,13 +99,13 @@ class _Loop:
     def _readable(self) -> None:
         for _, future, error in self._queue.poll():
             if future.done():
-                continue  # It was cancelled: the submission went on.
+                continue  # It was cancelled, but the submission continued.
             if error is None:
                 future.set_result(None)
             else:
                 future.set_exception(error)
         if not len(self._queue):
-            # A loop that is closed has no descriptor of ours.
+            # A closed event loop must not have the queue's descriptor.
             self._loop.remove_reader(self._queue.fileno())
             self._reads = False
 

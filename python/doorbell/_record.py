@@ -1,5 +1,5 @@
-"""Recording. The recorder's library has to be in the program before its first thread and before CUDA: it is preloaded, and no
-running program can be given it. So a program is recorded from its start, or not at all."""
+"""Recording. The recorder's library is preloaded: it must be in the program before its first thread and before CUDA, and cannot be
+added to a running program. So a program is recorded from its start, or not at all."""
 
 import ctypes
 import os
@@ -22,12 +22,12 @@ def recording():
 
 
 def pause():
-    """Pauses the recording of this program, for all its threads. Returns whether it is recorded at all; if not, nothing happens."""
+    """Pauses the recording of this program, for all its threads. Returns whether it is recorded. If not, the call has no effect."""
     return _say(library.doorbell_recording_pause)
 
 
 def resume():
-    """Goes on with the recording: after pause(), or where `doorbell record --capture` has it begin with a pause."""
+    """Resumes the recording, after pause() or after the pause with which `doorbell record --capture` begins."""
     return _say(library.doorbell_recording_resume)
 
 
@@ -40,10 +40,10 @@ def _command(path):
 def record(path, *, restart=False):
     """`with doorbell.record("x.doorbell"):` asserts that this program is recorded.
 
-    A running program cannot begin to be recorded. Started under `doorbell record -o x.doorbell python ...` this does nothing: the
-    recording is of the whole program, in the file that the command named. Otherwise it raises Unavailable with the command, or,
-    with restart=True, replaces the program by itself under the recorder: all of it runs again from the start, so ask for that
-    before anything else is done.
+    A running program cannot begin to be recorded. If it was started under `doorbell record -o x.doorbell python ...`, this has no
+    effect: the recording is of the whole program, in the file that the command named. Otherwise it raises Unavailable with the
+    command. With restart=True it replaces the program by itself under the recorder: all of it runs again from the start, so use
+    this before the program does anything else.
     """
     if not recording():
         command = _command(path)

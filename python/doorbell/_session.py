@@ -1,4 +1,4 @@
-"""A session: a GPU, doorbell's channels on it, and what copies and launches there."""
+"""A session: a GPU, doorbell's channels on it, and the objects that copy and launch there."""
 
 from __future__ import annotations
 
@@ -34,15 +34,18 @@ def length(to, to_offset, from_, from_offset, nbytes):
 
 
 class Session:
-    """Channels of doorbell's own on one GPU, which all threads use. A process may have several, also on one GPU; nothing of one belongs to another.
+    """doorbell's separate channels on one GPU, for all threads. A process may have several sessions, also on one GPU. They share no state.
 
-    gpu: CUDA's number of it. lanes: how many threads have a lane of their own, up to 64 (0: 8). kind: "cuda", "soft" (the
-    software GPU, which has to be preloaded), or None for CUDA where there is CUDA. check_allocations: each submission asks CUDA
-    whether the memory is still the allocation that was pinned. log: called with a text when the session opens and closes.
-    profile: the file that says which way copies go (`doorbell calibrate -o FILE`); True: the machine's own, if there is one; False: none;
-    None: what $DOORBELL_PROFILE names. One that was taken elsewhere is Unavailable, with what is different. explain() says what it does.
-    launch_lanes: channels for launches of graphs, up to 16 (0: 1). A graph belongs to that of the thread that makes it, or of Graph.copy(). Threads that launch on
-    different ones never meet (Busy), and their launches are not ordered.
+    gpu: CUDA's number of the GPU. lanes: how many threads have their own lane, up to 64 (0: 8). kind: "cuda", "soft" (the software GPU,
+    which must be preloaded), or None for CUDA if there is CUDA. check_allocations: each submission checks with CUDA that the memory is
+    still the pinned allocation. log: called with a text when the session or a channel is opened, and when the session
+    is closed.
+    profile: the file that decides how copies are made (`doorbell calibrate -o FILE`). True: the machine's own, if there is one. False: no
+    profile. None: the file that $DOORBELL_PROFILE names. A profile of another machine raises Unavailable, with the differences. explain()
+    reports how a copy is made.
+    launch_lanes: the number of channels for launches of graphs, up to 16 (0: 1). A graph belongs to the launch lane of the thread that makes it,
+    or to the one that Graph.copy() names. Threads that launch on different lanes never get Busy because of each other, and their launches
+    are not ordered.
     """
 
     def __init__(self, gpu: int = 0, *, lanes: int = 0, kind: str | None = None, check_allocations: bool = False,
@@ -57,14 +60,14 @@ class Session:
         # The doorbell_t *.
         self.at = c_void_p()
         check(library.doorbell_create(byref(options), byref(self.at)))
-        # What submits: with the GIL, unless each submission asks CUDA, which may wait for a thread that waits for the GIL.
+        # The functions that submit. They keep the GIL, unless each submission calls CUDA, which may wait for a thread that waits for the GIL.
         self.submits = library if check_allocations else held
-        # Copies whose tickets were dropped before they were done, and the buffers that were pinned for them alone: (ticket, buffers).
+        # Copies whose tickets were dropped before they were done, with the buffers that were pinned only for them: (ticket, buffers).
         self.dropped: list = []
         self.process = os.getpid()
 
     def close(self) -> None:
-        """Closes the session: waits for what is under way, and ends all buffers, transfers, rings and graphs."""
+        """Closes the session: waits for pending work, and ends all buffers, transfers, rings and graphs."""
         check(library.doorbell_free(self.at))
         self.dropped.clear()
 
@@ -81,7 +84,7 @@ class Session:
         return to, from_
 
     def _let_go(self):
-        """Unpins what was pinned for copies that are done by now."""
+        """Unpins buffers that were pinned for copies that are done by now."""
         for one in list(self.dropped):
             try:
                 over = one[0].done()
@@ -91,7 +94,7 @@ class Session:
                 self.dropped.remove(one)
 
     def _kept(self, ticket, given, used):
-        """What a ticket holds: the program's own buffers, and those that were pinned for it."""
+        """Makes a ticket hold the program's own buffers, and those that were pinned for it."""
         pinned = tuple(buffer for buffer in used if not any(buffer is one for one in given))
         ticket._keep = (used, Pinned(ticket, pinned)) if pinned else used
         if self.dropped:
@@ -99,8 +102,8 @@ class Session:
         return ticket
 
     def pin(self, thing: Any) -> Buffer:
-        """Makes the memory of a tensor or array nameable: device memory, or host memory that CUDA has pinned (torch's
-        tensor.pin_memory(), cupyx.empty_pinned()). It holds the tensor and its storage until it is closed."""
+        """Registers the memory of a tensor or array, so that copies may name it: device memory, or host memory that CUDA has pinned
+        (torch's tensor.pin_memory(), cupyx.empty_pinned()). The buffer holds the tensor and its storage until it is closed."""
         if isinstance(thing, Buffer):
             return thing
         memory, handle = memory_of(thing), c_uint64()
@@ -108,7 +111,7 @@ class Session:
         return Buffer(self, handle.value, memory.pointer, memory.bytes, memory.readonly, None, memory.keep)
 
     def allocate(self, nbytes: int, where: str = "host") -> Buffer:
-        """Memory of doorbell's own, "host" (pinned) or "gpu". No call of CUDA's is made for it."""
+        """Allocates "host" (pinned) or "gpu" memory, without a CUDA call."""
         if where not in ("host", "gpu"):
             raise ValueError(f"memory is allocated on the 'host' or on the 'gpu', not {where!r}")
         handle, pointer = c_uint64(), c_void_p()
@@ -117,8 +120,8 @@ class Session:
 
     def copy_(self, dst: Any, src: Any, nbytes: int | None = None, *, dst_offset: int = 0, src_offset: int = 0,
               timeout: float | None = None) -> Any:
-        """Copies src to dst and waits. Tensors that are not pinned yet are pinned for this call, which takes CUDA's locks: pin what
-        is copied often."""
+        """Copies src to dst and waits. Tensors that are not pinned yet are pinned for this call, which takes CUDA's locks. So pin tensors
+        that you copy often."""
         ours = [thing for thing in (dst, src) if not isinstance(thing, Buffer)]
         to, from_ = self._ends(dst, src)
         try:
@@ -135,8 +138,10 @@ class Session:
         return dst
 
     def copy_async(self, dst: Any, src: Any, nbytes: int | None = None, *, dst_offset: int = 0, src_offset: int = 0, after: Any = NOW) -> Ticket:
-        """Submits a copy between two buffers; its Ticket. after: what the GPU waits for: a Ticket, a CUDA stream (what it has
-        queued now; None: the default stream), a CUDA event, or a list of these; streams and events are calls of CUDA's, with its locks. Ticket.hold() lets a stream wait for it."""
+        """Submits a copy between two buffers and returns its Ticket.
+
+        The GPU first waits for `after`: a Ticket, a CUDA stream (all work that it has queued now; None is the default stream), a CUDA event, or a list of
+        these. Streams and events are CUDA calls, with CUDA's locks. Ticket.hold() makes a stream wait for the copy."""
         to, from_ = self._ends(dst, src)
         nbytes, ticket = length(to, dst_offset, from_, src_offset, nbytes), Ticket.of(self)
         order, calls_cuda = order_of(after)
@@ -147,7 +152,7 @@ class Session:
         return self._kept(ticket, (dst, src), (to, from_))
 
     def copy_batch(self, pieces: Iterable[tuple[Any, int, Any, int, int]], *, after: Any = NOW) -> Ticket:
-        """Submits many copies behind one doorbell: (dst, dst_offset, src, src_offset, nbytes) each, of buffers. after: as for copy_async()."""
+        """Submits many copies with one doorbell write: (dst, dst_offset, src, src_offset, nbytes) each, of buffers. after: as for copy_async()."""
         pieces = list(pieces)
         array = (Piece * len(pieces))()
         given: list = []
@@ -165,21 +170,21 @@ class Session:
         return self._kept(ticket, given, tuple(keep))
 
     def explain(self, dst: Any, src: Any, nbytes: int | None = None, *, prepared: bool = False) -> tuple[str, str]:
-        """Which way a copy between two buffers goes, "engine", "inline", "stores" or "loads", and why, in a sentence. prepared: of prepare()."""
+        """Reports how a copy between two buffers is made ("engine", "inline", "stores" or "loads"), and why, in a sentence. prepared: a copy of prepare()."""
         to, from_ = self._ends(dst, src)
         nbytes, way, text = length(to, 0, from_, 0, nbytes), c_uint32(), create_string_buffer(2048)
         check(library.doorbell_copy_explain(self.at, to.handle, from_.handle, nbytes, prepared, byref(way), text, len(text)))
         return WAYS[way.value], text.value.decode(errors="replace")
 
     def prepare(self, dst: Any, src: Any, nbytes: int | None = None, *, dst_offset: int = 0, src_offset: int = 0) -> Transfer:
-        """Makes a copy ready, to be submitted often. It holds both buffers."""
+        """Prepares a copy that is submitted often. It holds both buffers."""
         to, from_ = self._ends(dst, src)
         nbytes, transfer = length(to, dst_offset, from_, src_offset, nbytes), c_uint64()
         check(library.doorbell_transfer_create(self.at, to.handle, dst_offset, from_.handle, src_offset, nbytes, byref(transfer)))
         return Transfer(self, transfer.value, (to, from_))
 
     def prepare_bytes(self, dst: Any, nbytes: int, *, dst_offset: int = 0) -> Transfer:
-        """Makes a copy of up to 64 KiB ready whose bytes are given at each submit()."""
+        """Prepares a copy of up to 64 KiB whose bytes are given at each submit()."""
         to, transfer = self.pin(dst), c_uint64()
         if to.readonly:
             raise ValueError("the destination may not be written")
@@ -188,7 +193,7 @@ class Session:
         return Transfer(self, transfer.value, (to,))
 
     def ring(self, dst: Any, src: Any, frame_bytes: int, frames: int = 4, *, dst_offset: int = 0, src_offset: int = 0) -> Ring:
-        """A ring of frames, one behind the other in both buffers."""
+        """Makes a ring of frames, which are consecutive in both buffers."""
         to, from_ = self._ends(dst, src)
         length(to, dst_offset, from_, src_offset, frame_bytes)
         handle = c_uint64()
@@ -196,15 +201,15 @@ class Session:
         return Ring(self, handle.value, frame_bytes, (to, from_))
 
     def loop(self, chain: Graph, **options: Any) -> Loop:
-        """A thread of doorbell's that launches a chain for each frame: see Loop."""
+        """Starts a doorbell thread that launches a chain for each frame: see Loop."""
         return Loop(self, chain, **options)
 
     def queue(self, size: int = 256) -> Queue:
-        """A queue, in which many submissions are waited for together."""
+        """Makes a queue, to wait for many submissions together."""
         return Queue(self, size)
 
     def message(self, mailbox: Any, answers: Any, *, mailbox_offset: int = 0, answers_offset: int = 0) -> Message:
-        """A mailbox of 64 bytes in the GPU's memory, and 64 bytes of host memory for the answers of the kernel that looks there."""
+        """Makes a mailbox of 64 bytes in GPU memory, and 64 bytes of host memory for the answers of the kernel that polls it."""
         to, from_ = self.pin(mailbox), self.pin(answers)
         length(to, mailbox_offset, from_, answers_offset, 64)
         handle = c_uint64()
@@ -212,29 +217,30 @@ class Session:
         return Message(self, handle.value, (to, from_))
 
     def graph(self, cuda_graph: Any, stream: Any = None) -> Graph:
-        """Makes an instantiated CUDA graph ready to be launched past CUDA: a torch.cuda.CUDAGraph, or the number of a cudaGraphExec_t.
+        """Prepares an instantiated CUDA graph for launches without CUDA: a torch.cuda.CUDAGraph, or the number of a cudaGraphExec_t.
 
-        CUDA launches it in `stream` a few times (it does its work then), and its words are read. So it must not have been launched before
-        (replay()), and no other thread may use the GPU by CUDA meanwhile. What PyTorch does around a replay of its own, such as seeds of
-        random numbers, is not done. Until the graph is closed, its modules and all memory that it uses must stay."""
+        CUDA launches it in `stream` a few times, and each launch does the graph's work. doorbell reads the command words of these launches.
+        So the graph must not have been launched before (replay()), and no other thread may submit to the GPU with CUDA during the call. The
+        work that PyTorch does around a replay, such as seeds of random numbers, is not done. Until the graph is closed, its modules and all
+        memory that it uses must stay."""
         handle = c_uint64()
         check(library.doorbell_graph_create(self.at, exec_of(cuda_graph), stream_of(stream), byref(handle)))
         return Graph(self, handle.value, cuda_graph)
 
     def instantiate(self, cuda_graph: Any, stream: Any = None) -> Graph:
-        """Makes a CUDA graph ready to be launched past CUDA: a torch.cuda.CUDAGraph(keep_graph=True), or the number of a cudaGraph_t. doorbell
+        """Prepares a CUDA graph for launches without CUDA: a torch.cuda.CUDAGraph(keep_graph=True), or the number of a cudaGraph_t. doorbell
         instantiates it, so it may have been launched before.
 
-        Unlike for graph(), copies in it may name pageable memory: replay() reads it, and it is written when wait() finds the launch over. So one
-        launch of such a graph is under way at a time (Full). For the rest as graph()."""
+        In addition, its copies may name pageable memory. replay() reads that memory, and wait() writes it when it finds the launch done. So only
+        one launch of such a graph may be pending (Full). Otherwise as graph()."""
         handle = c_uint64()
         check(library.doorbell_graph_instantiate(self.at, raw_of(cuda_graph), stream_of(stream), byref(handle)))
         return Graph(self, handle.value, cuda_graph)
 
     def kernel(self, function: int, grid: int | Sequence[int], block: int | Sequence[int], arguments: Sequence[Any], stream: Any, *,
                shared_bytes: int = 0) -> Graph:
-        """Makes a kernel ready to be launched past CUDA: a Graph of it alone. function: the number of a CUfunction. arguments: a ctypes
-        value for each. stream: not the default one. CUDA launches the kernel there a few times; for the rest as graph()."""
+        """Prepares a kernel for launches without CUDA, as a Graph of one kernel. function: the number of a CUfunction. arguments: a ctypes
+        value for each. stream: not the default one. CUDA launches the kernel there a few times. Otherwise as graph()."""
         handle = c_uint64()
         pointers = (c_void_p * max(1, len(arguments)))(*(addressof(argument) for argument in arguments))
         check(library.doorbell_graph_create_kernel(self.at, int(function), three(grid), three(block), shared_bytes, pointers, stream_of(stream),
@@ -242,18 +248,20 @@ class Session:
         return Graph(self, handle.value, None)
 
     def chain(self, steps: Iterable[Any], *, order: str | None = None, host_counter: bool = False, beside: bool = False) -> Graph:
-        """Makes copies and launches of graphs one chain: a Graph that replay() launches with one doorbell. The GPU orders the steps, each
-        behind those before it, and the ticket is done when the last one is.
+        """Prepares copies and launches of graphs as one chain: a Graph that replay() launches with one doorbell write. The GPU orders the steps:
+        each begins when the steps before it are over, and the ticket is done when the last step is.
 
-        A step is a Graph (its copy in the chain has the parameters that it has now), or a copy: (dst, src), all of it, or
-        (dst, dst_offset, src, src_offset, nbytes), and behind these maybe "inline", "engine" or "stores": in the command stream, by the copy
-        engine, or stored into the GPU's memory by replay() itself. Without it, up to 16 KiB from host memory to the GPU's go inline: replay()
-        reads them. Leave the bytes of others until the ticket is done.
-        "stores" is for the first steps, 64 KiB at most each. While the chain's last launch is not over, replay() raises Full, and nothing is
-        stored or launched. Whatever else reads or writes these bytes must be over, too: nobody looks after that.
-        beside: the copies have a copy engine's channel of their own; two doorbells, and no wait until CUDA's kernels are over.
-        order: "counter": launches behind copies wait for a counter, always; "engines": never (the engines keep the order, as GA100's manual
-        says); None: not behind what goes inline. host_counter: it lies in host memory. The chain holds the buffers, and what its graphs hold."""
+        A step is a Graph (its copy in the chain has the current parameters), or a copy: (dst, src), all of it, or
+        (dst, dst_offset, src, src_offset, nbytes). A copy may end with "inline" (in the command stream), "engine" (by the copy engine) or
+        "stores" (replay() itself stores the bytes into GPU memory). Without it, copies of up to 16 KiB from host memory to GPU memory are inline:
+        replay() reads their bytes. Do not change the bytes of other copies until the ticket is done.
+        "stores" is for the first steps, 64 KiB at most each. While the chain's last launch is pending, replay() raises Full and has no effect.
+        You must first wait for all other work that reads or writes these bytes, because doorbell does not check this.
+        beside: the copies have a separate channel on a copy engine. replay() writes two doorbells, and the copies do not wait until CUDA's
+        kernels are over.
+        order: with "counter", launches after copies always wait for a counter. With "engines" they never do: according to NVIDIA's manual of the
+        GA100, the engines keep the order. With None they wait only after copies that are not inline. host_counter: the counter is in host memory.
+        The chain holds the buffers, and all objects that its graphs hold."""
         steps, keep = list(steps), list[Any]()
         if order not in CHAIN_ORDER:
             raise ValueError(f"order is 'counter', 'engines' or None, not {order!r}")

@@ -1,4 +1,4 @@
-"""Submissions, and what they wait for."""
+"""Submissions and their order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ._session import Session
 
 _SPIN = c_uint64(SPIN)
-# Nothing is waited for. (None is a stream: the default one.)
+# No order. (None means a stream: the default one.)
 NOW = object()
 
 
@@ -23,7 +23,7 @@ def nanoseconds(seconds):
 
 
 class Ticket(c_uint64):
-    """A submission. It is its number, where the library writes it."""
+    """A submission. Its value is the number that the library writes."""
 
     __slots__ = ("_keep", "_session")
     _keep: Any
@@ -40,7 +40,7 @@ class Ticket(c_uint64):
         return self.value
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until it is done; seconds, or for ever. For 50 us it keeps the GIL, then other Python threads run meanwhile."""
+        """Waits until the submission is done. timeout: seconds, or None for no limit. It keeps the GIL for 50 us, then other Python threads can run."""
         at = self._session.at
         limit = FOREVER if timeout is None else nanoseconds(timeout)
         code = held.doorbell_wait(at, self, _SPIN if limit > SPIN else c_uint64(limit))
@@ -51,7 +51,7 @@ class Ticket(c_uint64):
         self._keep = None
 
     def __await__(self):
-        """`await ticket`, in asyncio: no thread waits. A task that is cancelled gives up the wait; the submission goes on."""
+        """`await ticket`, in asyncio: no thread waits. A cancelled task gives up the wait, but the submission continues."""
         if not self.done():
             from ._queue import awaited
 
@@ -66,18 +66,18 @@ class Ticket(c_uint64):
         return answer.value
 
     def left(self) -> int:
-        """Submissions of its lane, up to this one, that are not done."""
+        """Returns how many submissions of its lane, up to this one, are not done."""
         answer = c_uint64()
         check(held.doorbell_pending(self._session.at, self, byref(answer)))
         return answer.value
 
     def hold(self, stream: Any) -> None:
-        """What is put into the CUDA stream from now on waits for this. A call of CUDA's, with its locks."""
+        """Makes all later work of a CUDA stream wait for this submission. This is a CUDA call, with CUDA's locks."""
         check(library.doorbell_stream_wait(self._session.at, stream_of(stream), self.value))
 
 
 def stream_of(stream):
-    """torch.cuda.Stream, cupy.cuda.Stream, a number, or None for the default stream."""
+    """The number of a torch.cuda.Stream or cupy.cuda.Stream, or the number itself. None: the default stream."""
     if isinstance(stream, (Handle, Ticket)):
         raise TypeError(f"a {type(stream).__name__} is no CUDA stream")
     for name in ("cuda_stream", "ptr", "handle"):
@@ -87,7 +87,7 @@ def stream_of(stream):
 
 
 def _event_of(thing):
-    """The number of a torch.cuda.Event or cupy.cuda.Event; None for what is no event."""
+    """The number of a torch.cuda.Event or cupy.cuda.Event. None if `thing` is not an event."""
     if not hasattr(thing, "record") or not hasattr(thing, "synchronize") or hasattr(thing, "wait_event"):
         return None
     for name in ("cuda_event", "ptr"):
@@ -100,8 +100,8 @@ def _event_of(thing):
 
 
 def order_of(after):
-    """What `after` names, as the library takes it, and whether CUDA is called for it: a Ticket or several, a CUDA stream or event, or a list of these, with at most
-    one stream and one event."""
+    """Converts `after` to the library's order. Returns the order, and whether it needs CUDA calls. `after` is a Ticket, a CUDA stream,
+    a CUDA event, or a list of these with at most one stream and one event."""
     if after is NOW:
         return None, False
     order = Order()
@@ -128,8 +128,8 @@ def order_of(after):
 
 
 class Pinned:
-    """Buffers that were pinned for one copy. They outlive a ticket that is dropped: to unpin one would wait for the copy, and stop one that
-    does not end within a second, because it waits for a stream."""
+    """Buffers that were pinned for one copy. They outlive a dropped ticket. Otherwise the unpin would wait for the copy, and would stop it if it
+    does not end within a second, for example because it waits for a stream."""
 
     __slots__ = ("ticket", "buffers")
 

@@ -1,4 +1,4 @@
-"""What is made ready once and submitted often: copies, frames, and messages to a running kernel."""
+"""Objects that are prepared once and submitted often: copies, frames, and messages to a running kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._ticket import NOW, Ticket, nanoseconds, order_of
 
 
 class Transfer(Handle):
-    """A copy that is ready to go."""
+    """A prepared copy."""
 
     __slots__ = ("_keep", "_argument")
     _free = "doorbell_transfer_free"
@@ -24,8 +24,10 @@ class Transfer(Handle):
         self._session, self.handle, self._keep, self._argument = session, handle, keep, c_uint64(handle)
 
     def submit(self, data: Any = None, *, after: Any = NOW) -> Ticket:
-        """Submits it once more; with the bytes, where prepare_bytes() made it. It keeps the GIL, unless `after` names a stream or an event. after: what the GPU waits
-        for: a Ticket, a CUDA stream (what it has queued now; None: the default stream), a CUDA event, or a list of these."""
+        """Submits the copy and returns its Ticket. data: the bytes, for a copy of prepare_bytes().
+
+        It keeps the GIL, unless `after` names a stream or an event. The GPU first waits for `after`: a Ticket, a CUDA stream (all work that it has queued now;
+        None is the default stream), a CUDA event, or a list of these."""
         session = self._session
         order, calls_cuda = order_of(after)
         submits, ticket = library if calls_cuda else session.submits, Ticket.of(session)
@@ -42,7 +44,7 @@ class Transfer(Handle):
 
 
 class Frame:
-    """A frame of a ring: `view` is its memory; None where that is a CUDA tensor on the GPU, at `offset`."""
+    """A frame of a ring. `view` is its memory, or None if that is a CUDA tensor on the GPU, at `offset`."""
 
     __slots__ = ("index", "offset", "view")
 
@@ -51,7 +53,7 @@ class Frame:
 
 
 class Ring(Handle):
-    """Frames that take turns."""
+    """A ring of frames, which are filled and copied in turn."""
 
     __slots__ = ("frame_bytes", "_keep")
     _free = "doorbell_ring_free"
@@ -60,7 +62,7 @@ class Ring(Handle):
         self._session, self.handle, self.frame_bytes, self._keep = session, handle, frame_bytes, keep
 
     def next(self) -> Frame:
-        """The next frame, for the producer to fill. Overrun while its last copy is under way."""
+        """Returns the next frame, for the producer to fill. Overrun while its last copy is pending."""
         frame = FrameStruct(ctypes.sizeof(FrameStruct))
         check(held.doorbell_ring_next(self._session.at, c_uint64(self.handle), byref(frame)))
         view = None
@@ -69,7 +71,7 @@ class Ring(Handle):
         return Frame(frame.index, frame.offset, view)
 
     def submit(self, *, after: Any = NOW) -> Ticket:
-        """Submits the copy of the frame that next() gave. after: as for Transfer.submit()."""
+        """Submits the copy of the frame that next() returned. after: as for Transfer.submit()."""
         order, calls_cuda = order_of(after)
         submits, ticket = library if calls_cuda else self._session.submits, Ticket.of(self._session)
         check(submits.doorbell_ring_async(self._session.at, c_uint64(self.handle), order, byref(ticket)))
@@ -87,7 +89,7 @@ class Message(Handle):
         self._session, self.handle, self._keep = session, handle, keep
 
     def send(self, data: Any) -> int:
-        """Sends up to 56 bytes; the message's number. It keeps the GIL."""
+        """Sends up to 56 bytes and returns the message's number. It keeps the GIL."""
         session, memory, number = self._session, memory_of(data), c_uint32()
         code = session.submits.doorbell_message_send(session.at, c_uint64(self.handle), c_void_p(memory.pointer), c_size_t(memory.bytes),
                                                      byref(number))
@@ -96,7 +98,7 @@ class Message(Handle):
         return number.value
 
     def wait(self, number: int, timeout: float | None = None) -> bytes:
-        """The 56 bytes with which the kernel has answered this message or a later one. For 50 us it keeps the GIL."""
+        """Waits for the kernel's answer to this message or a later one, and returns its 56 bytes. It keeps the GIL for 50 us."""
         session, limit, answer = self._session, nanoseconds(timeout), create_string_buffer(56)
         code = session.submits.doorbell_message_wait(session.at, c_uint64(self.handle), c_uint32(number), answer, c_uint64(min(limit, SPIN)))
         if code == TIMEOUT and limit > SPIN:

@@ -1,20 +1,21 @@
-"""CUDA graphs of PyTorch, launched past CUDA where that is quicker.
+"""CUDA graphs of PyTorch, launched without CUDA if that is faster.
 
     import doorbell.torch          # before the first CUDA call
     import torch
 
-    graph = doorbell.torch.CUDAGraph()          # in the place of torch.cuda.CUDAGraph()
+    graph = doorbell.torch.CUDAGraph()          # instead of torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         output = model(input)
     graph.replay()
 
-Or for a program that is not to be changed: `doorbell.torch.patch()` makes torch.cuda.CUDAGraph this class.
+For a program that must not be changed, `doorbell.torch.patch()` replaces torch.cuda.CUDAGraph with this class.
 
-replay() does what torch's does: the graph runs once, behind all that the current stream has queued, and what is put into the stream later waits for it. The first replays
-are CUDA's: doorbell learns the graph from them. Then both ways take turns for some replays and are measured where the program uses them, and the quicker one stays. A graph
-that doorbell does not launch stays with CUDA, and a warning says so once. `graph.way` and `graph.why` tell.
+replay() does the same as torch's: the graph runs once, after all work that the current stream has queued, and later work of the stream waits for
+it. CUDA makes the first replays, and doorbell learns the graph from them. Then both ways take turns for some replays and are measured in the
+program, and the faster one is kept. A graph that doorbell cannot launch stays with CUDA, and a warning reports this once. `graph.way` and
+`graph.why` give the result and the reason.
 
-launch() is for programs that need no stream: the graph is launched at once, in no stream's order, and the ticket says when it is done.
+launch() is for programs that need no stream: it launches the graph immediately, in no stream's order, and its ticket reports when the launch is done.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _warned: set[str] = set()
 
 
 def session(device: int | None = None) -> Session:
-    """The session in which graphs of a GPU are launched; made at the first call."""
+    """The session that launches a GPU's graphs. The first call makes it."""
     device = torch.cuda.current_device() if device is None else device
     with _lock:
         if device not in _sessions:
@@ -55,12 +56,12 @@ def session(device: int | None = None) -> Session:
 
 
 def patch() -> None:
-    """Makes torch.cuda.CUDAGraph this module's class, for all that makes graphs from now on."""
+    """Replaces torch.cuda.CUDAGraph with this module's class, for all graphs that are made from now on."""
     torch.cuda.CUDAGraph = torch.cuda.graphs.CUDAGraph = CUDAGraph
 
 
 class _Learner:
-    """A graph that is learnt from its replays. It has an executable graph of its own, because torch's was launched before."""
+    """A graph that is learnt from its replays. It has a separate executable graph, because torch's was launched before."""
 
     def __init__(self, raw_graph: int, device: int):
         self._session, self._handle, self._exec = session(device), c_uint64(), c_void_p()
@@ -74,7 +75,7 @@ class _Learner:
             raise failed(code)
 
     def replay(self, stream: int) -> tuple[bool, Graph | None, DoorbellError | None]:
-        """Whether the graph ran; the graph when it is learnt; and why it will not be."""
+        """Whether the graph ran, the graph if it is learnt, and the error if it cannot be learnt."""
         ran, graph = c_bool(), c_uint64()
         code = library.doorbell_learner_launch(self._session.at, self._handle, stream, byref(ran), byref(graph))
         learnt = Graph(self._session, graph.value, None) if graph.value else None
@@ -88,7 +89,7 @@ class _Learner:
 
 
 class _Turns:
-    """Both ways, measured: how long the stream is at a replay, and how long the call takes. In random order, because the program may have a rhythm of its own."""
+    """Measures both ways: the time of a replay in the stream, and the time of the call. In random order, because the program may have its own rhythm."""
 
     def __init__(self):
         self._plan = ["cuda", "doorbell"] * TURNS
@@ -106,7 +107,7 @@ class _Turns:
         self._taken.append((way, begin, end, call))
 
     def measured(self) -> dict[str, tuple[float, ...]] | None:
-        """Of each way the median time in the stream and of the call, in microseconds; None while replays are under way."""
+        """For each way, the median time in the stream and of the call, in microseconds. None while replays are pending."""
         if self._plan or not all(end.query() for _, _, end, _ in self._taken):
             return None
         found = {}
@@ -121,7 +122,7 @@ class _Turns:
 
 
 class CUDAGraph(_Torchs):
-    """A torch.cuda.CUDAGraph whose replay() takes the quicker way."""
+    """A torch.cuda.CUDAGraph whose replay() takes the faster way."""
 
     def __new__(cls, keep_graph: bool = True):
         try:
@@ -160,7 +161,7 @@ class CUDAGraph(_Torchs):
         if learner is not None:
             learner.close()
         if graph is not None:
-            # (With a session that was closed it has ended.)
+            # (If its session was closed, it has already ended.)
             graph.__exit__()
 
     def register_generator_state(self, generator):
@@ -183,13 +184,14 @@ class CUDAGraph(_Torchs):
             self._learn()
 
     def launch(self) -> Ticket:
-        """Launches the graph at once, in no stream's order. It has to be learnt: after some replays, or by learn()."""
+        """Launches the graph immediately, in no stream's order. The graph must be learnt: after some replays, or by learn()."""
         if self._graph is None:
             raise Unavailable(f"the graph is not launched by doorbell: {self.why}")
         return self._graph.replay()
 
     def learn(self) -> bool:
-        """Replays the graph until it is learnt, so that launch() works: four times or a few more, and its work is done each time. Whether it was."""
+        """Replays the graph until it is learnt, so that launch() works: four times or a few more. Each replay does the graph's work. Returns
+        whether it was learnt."""
         while self.way == "learning" and self._turns is None:
             self.replay()
         return self._graph is not None
@@ -215,7 +217,7 @@ class CUDAGraph(_Torchs):
             self._turns, self.why = _Turns(), "both ways are measured"
 
     def _first_replay(self):
-        """By torch, which shows whether the graph takes random numbers: torch prepares those before each replay."""
+        """Replays by torch, to detect whether the graph takes random numbers: torch prepares those before each replay."""
         if not hasattr(self, "raw_cuda_graph"):
             super().replay()
             self._stay_with_cuda("this PyTorch keeps no graph (CUDAGraph.raw_cuda_graph is missing)")
@@ -243,10 +245,10 @@ class CUDAGraph(_Torchs):
         if found is None:
             return
         self.measured, (by_cuda, call_by_cuda), (by_doorbell, call_by_doorbell) = found, found["cuda"], found["doorbell"]
-        # The time in the stream decides; the CPU's where that makes no difference.
+        # The time in the stream decides, or the time of the call if that makes no difference.
         quicker = by_doorbell < by_cuda * 0.995 or by_doorbell <= by_cuda * 1.005 and call_by_doorbell < call_by_cuda
         why = f"{by_cuda:.1f} us in the stream by CUDA, {by_doorbell:.1f} by doorbell; the call {call_by_cuda:.1f} and {call_by_doorbell:.1f} us"
-        # (No warning if it is CUDA: nothing is amiss.)
+        # (No warning if it is CUDA: this is not an error.)
         self._turns, self.way, self.why = None, "doorbell" if quicker else "cuda", why
 
     def _replay_by(self, way: str) -> None:

@@ -1,11 +1,11 @@
-// doorbell.hpp: doorbell.h for C++17. Objects that free themselves, errors that are exceptions. Nothing to link but libdoorbell.
+// doorbell.hpp: doorbell.h for C++17. Objects free themselves, and errors are exceptions. Programs link only libdoorbell.
 //
 //     doorbell::Session session;
 //     auto [host, at] = session.host(bytes);
 //     auto gpu = session.register_memory(cuda_pointer, bytes);
 //     session.copy(gpu, 0, host, 0, bytes).wait();
 //
-// Each object refers to its session, which has to outlive it. What is not here is called with session.get(), buffer.get() and so on.
+// Each object refers to its session, which must outlive it. For all other functions of doorbell.h pass session.get(), buffer.get() and so on.
 #ifndef DOORBELL_HPP
 #define DOORBELL_HPP
 
@@ -20,7 +20,7 @@
 
 namespace doorbell {
 
-// What a function answered that is not DOORBELL_OK.
+// A code that a function returned, other than DOORBELL_OK.
 class Error : public std::runtime_error {
     int32_t number;
 
@@ -39,7 +39,7 @@ inline void check(int32_t code)
         throw Error(code);
 }
 
-// A submission. It may be copied, and needs no end.
+// A submission. It may be copied, and needs no release.
 class Ticket {
     doorbell_t *session = nullptr;
     doorbell_ticket_t raw = 0;
@@ -50,7 +50,7 @@ public:
     doorbell_ticket_t get() const noexcept { return raw; }
 
     void wait() const { check(doorbell_wait(session, raw, DOORBELL_FOREVER)); }
-    // False when the time is over.
+    // False if the submission is not done in time.
     bool wait_for(std::chrono::nanoseconds limit) const
     {
         int32_t code = doorbell_wait(session, raw, limit.count() < 0 ? 0 : static_cast<uint64_t>(limit.count()));
@@ -65,11 +65,11 @@ public:
         check(doorbell_poll(session, raw, &is));
         return is;
     }
-    // What is put into the CUDA stream from now on waits for this.
+    // All later work of the CUDA stream waits for this submission.
     void hold(void *stream) const { check(doorbell_stream_wait(session, stream, raw)); }
 };
 
-// What a submission waits for on the GPU. Empty: nothing.
+// The tickets, stream and event that a submission waits for on the GPU. An empty order does not wait.
 class Order {
     std::vector<doorbell_ticket_t> tickets;
     doorbell_order_t order = doorbell_order();
@@ -101,7 +101,7 @@ public:
     }
 };
 
-// A handle that is freed with its owner.
+// A handle. Its destructor frees it.
 template <int32_t (*Free)(doorbell_t *, uint64_t)> class Handle {
 protected:
     doorbell_t *session = nullptr;
@@ -134,7 +134,7 @@ public:
     using Handle::Handle;
     Ticket submit() { return submit(nullptr); }
     Ticket submit(Order &order) { return submit(order.get()); }
-    // Of Session::prepare_bytes().
+    // For a transfer from Session::prepare_bytes().
     Ticket submit(const void *data, std::size_t bytes)
     {
         doorbell_ticket_t ticket = 0;
@@ -164,7 +164,7 @@ public:
     {
         check(doorbell_graph_set_pointer(session, raw, kernel, offset, buffer.get(), at));
     }
-    // Another copy of it on a launch lane.
+    // Makes another copy of the graph on a launch lane.
     Graph copy(uint32_t launch_lane = DOORBELL_OWN_LAUNCH_LANE)
     {
         doorbell_graph_t made = 0;
@@ -184,7 +184,7 @@ private:
 class Ring : public Handle<doorbell_ring_free> {
 public:
     using Handle::Handle;
-    // False on an overrun: the frame's last copy is under way.
+    // False on an overrun: the frame's last copy is still pending.
     bool next(doorbell_frame_t &frame)
     {
         frame.size = sizeof frame;
@@ -202,7 +202,7 @@ public:
     }
 };
 
-// Channels of doorbell's own on a GPU.
+// A GPU, with doorbell's separate channels on it.
 class Session {
     doorbell_t *raw = nullptr;
 
@@ -230,9 +230,9 @@ public:
         check(doorbell_buffer_register(raw, pointer, bytes, &buffer));
         return {raw, buffer};
     }
-    // Pinned host memory of doorbell's own, and where it is.
+    // Allocates pinned host memory. Returns it with its address.
     std::pair<Buffer, void *> host(std::size_t bytes) { return create(DOORBELL_HOST, bytes); }
-    // Memory of the GPU's, and where CPU and GPU see it.
+    // Allocates GPU memory. Returns it with its address, which is the same for CPU and GPU.
     std::pair<Buffer, void *> video(std::size_t bytes) { return create(DOORBELL_VIDEO, bytes); }
 
     Ticket copy(const Buffer &to, uint64_t to_offset, const Buffer &from, uint64_t from_offset, uint64_t bytes)
@@ -265,7 +265,7 @@ public:
         check(doorbell_ring_create(raw, to.get(), 0, from.get(), 0, bytes, frames, &ring));
         return {raw, ring};
     }
-    // A cudaGraphExec_t that was not launched yet.
+    // Takes a cudaGraphExec_t that was not launched yet.
     Graph graph(void *exec, void *stream)
     {
         doorbell_graph_t graph = 0;

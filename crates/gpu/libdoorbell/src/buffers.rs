@@ -8,13 +8,14 @@ use submit::Buffer;
 
 /// doorbell_buffer_create: host memory.
 pub const DOORBELL_HOST: u32 = 0;
-/// doorbell_buffer_create: the GPU's memory. The CPU may write it at some 20 GB/s; each read of it is a round trip over PCIe.
+/// doorbell_buffer_create: GPU memory. The CPU can write it at some 20 GB/s. Each read by the CPU is a round trip over PCIe.
 pub const DOORBELL_VIDEO: u32 = 1;
 
-/// Makes `length` bytes of CUDA's memory at `pointer` (cudaMalloc, cudaHostAlloc, cudaHostRegister) nameable, until
-/// doorbell_buffer_free() or until CUDA frees them: copies answer DOORBELL_FREED then. With a profile that names stores or loads of the CPU, video memory of up
-/// to 256 MiB is mapped for them too (a descriptor, and the kernel driver's locks).
-/// Cost: microseconds, and CUDA's locks: it waits where another thread is in a long call of CUDA's. Threads: any. Errors:
+/// Registers `length` bytes of CUDA's memory at `pointer` (cudaMalloc, cudaHostAlloc, cudaHostRegister), so that copies may name
+/// them. The registration ends with doorbell_buffer_free(), or when CUDA frees the memory. After CUDA's free, copies return
+/// DOORBELL_FREED. If the profile names stores or loads of the CPU, GPU memory of up to 256 MiB is also mapped for the CPU. This
+/// takes a descriptor and the kernel driver's locks.
+/// Cost: microseconds, and CUDA's locks. It waits if another thread is in a long CUDA call. Threads: any. Errors:
 /// DOORBELL_NOT_PINNABLE with the reason, DOORBELL_UNAVAILABLE without CUDA, DOORBELL_LIMIT (65,536 at a time),
 /// DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
@@ -25,17 +26,17 @@ pub unsafe extern "C" fn doorbell_buffer_register(
     buffer: *mut doorbell_buffer_t,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let answer = unsafe { To::new(buffer) }?;
         answer.put(of(doorbell)?.pin(pointer as u64, length as u64)?.raw());
         Ok(())
     })
 }
 
-/// Allocates memory of doorbell's own: DOORBELL_HOST or DOORBELL_VIDEO, in whole pages. Host memory is pinned, and its pages
-/// are there: no call of CUDA's is made for it. `pointer` may be null.
+/// Allocates host memory (DOORBELL_HOST) or GPU memory (DOORBELL_VIDEO) as a buffer, in whole pages. Host memory is pinned and
+/// its pages are present. The call does not use CUDA. `pointer` may be null.
 /// Cost: some hundred microseconds, and the kernel driver's locks. Threads: any. Errors: DOORBELL_DRIVER, DOORBELL_LIMIT,
-/// DOORBELL_ARGUMENT (no bytes, or more than 16 GiB), DOORBELL_CLOSED, DOORBELL_FORKED.
+/// DOORBELL_ARGUMENT (a length of 0, or more than 16 GiB), DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_buffer_create(
     doorbell: *mut doorbell_t,
@@ -45,7 +46,7 @@ pub unsafe extern "C" fn doorbell_buffer_create(
     pointer: *mut *mut c_void,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let answer = unsafe { To::new(buffer) }?;
         if place > DOORBELL_VIDEO {
             return Err(wrong("the place is neither DOORBELL_HOST nor DOORBELL_VIDEO"));
@@ -54,7 +55,7 @@ pub unsafe extern "C" fn doorbell_buffer_create(
         let made = session.allocate(length as u64, place == DOORBELL_VIDEO)?;
         if !pointer.is_null() {
             let (at, _) = session.place(made)?;
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             unsafe { pointer.write(at as *mut c_void) };
         }
         answer.put(made.raw());
@@ -62,7 +63,7 @@ pub unsafe extern "C" fn doorbell_buffer_create(
     })
 }
 
-/// Where a buffer is, and how long. Either pointer may be null.
+/// Returns the address and the length of a buffer. Either pointer may be null.
 /// Cost: a microsecond. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_buffer_get(
@@ -73,7 +74,7 @@ pub unsafe extern "C" fn doorbell_buffer_get(
 ) -> i32 {
     run(|| {
         let (at, bytes) = of(doorbell)?.place(Buffer::from_raw(buffer))?;
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe {
             put_if_wanted(pointer, at as *mut c_void);
             put_if_wanted(length, bytes);
@@ -82,9 +83,10 @@ pub unsafe extern "C" fn doorbell_buffer_get(
     })
 }
 
-/// Ends a buffer. From this call on no submission names it. The call waits for other threads' calls that use the buffer, and up to a
-/// second for submissions that name it. After that, lanes that still copy to or from memory of doorbell_buffer_register() are stopped; memory of
-/// doorbell_buffer_create() is freed when those submissions are done. Other submissions are neither waited for nor stopped.
+/// Ends a buffer. From this call on, no new submission can name it. The call waits for other threads' calls that use the buffer,
+/// and up to a second for submissions that name it. For memory from doorbell_buffer_register(), it then stops the lanes that
+/// still copy to or from it. Memory from doorbell_buffer_create() is freed when those submissions are done. The call neither
+/// waits for nor stops other submissions.
 /// Cost: microseconds and the wait. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_buffer_free(doorbell: *mut doorbell_t, buffer: doorbell_buffer_t) -> i32 {

@@ -34,7 +34,7 @@ pub(crate) const fn wrong(what: &'static str) -> Error {
     Error::Argument(what)
 }
 
-/// The place for an answer. Made before the call, so that a call without such a place has no effect.
+/// The memory for a result. It is checked before the call, so a call without such memory has no effect.
 pub(crate) struct To<T>(*mut T);
 
 impl<T> To<T> {
@@ -45,23 +45,23 @@ impl<T> To<T> {
     }
 
     pub(crate) fn put(self, value: T) {
-        // SAFETY: not null, and the caller of `new` promises that it may be written.
+        // SAFETY: not null, and the caller of `new` guarantees that it may be written.
         unsafe { self.0.write(value) };
     }
 }
 
-/// Writes an answer that the caller may not want.
+/// Writes a result if the caller passed memory for it.
 ///
 /// # Safety
 /// `at` is null or may be written.
 pub(crate) unsafe fn put_if_wanted<T>(at: *mut T, value: T) {
     if !at.is_null() {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { at.write(value) };
     }
 }
 
-/// Writes as much of a text as there is room for, and a zero after it.
+/// Writes as much of a text as fits, and a zero after it.
 ///
 /// # Safety
 /// `at` is null or has room for `room` bytes.
@@ -71,7 +71,7 @@ pub(crate) unsafe fn put_text(at: *mut c_char, room: usize, text: &str) {
     }
     // Whole characters only.
     let fits = (0..room.min(text.len() + 1)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    // SAFETY: the caller's; one byte is left for the zero.
+    // SAFETY: the caller guarantees it. One byte is left for the zero.
     unsafe {
         at.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), fits);
         at.add(fits).write(0);
@@ -79,7 +79,7 @@ pub(crate) unsafe fn put_text(at: *mut c_char, room: usize, text: &str) {
 }
 
 /// # Safety
-/// `at` is null or leads to `count` values.
+/// `at` is null or points to `count` values.
 pub(crate) unsafe fn many<'a, T>(at: *const T, count: usize) -> Result<&'a [T], Error> {
     if count == 0 {
         return Ok(&[]);
@@ -87,7 +87,7 @@ pub(crate) unsafe fn many<'a, T>(at: *const T, count: usize) -> Result<&'a [T], 
     if at.is_null() || !at.is_aligned() || count > isize::MAX as usize / size_of::<T>() {
         return Err(wrong("a pointer is null or not aligned, or the count is too large"));
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     Ok(unsafe { std::slice::from_raw_parts(at, count) })
 }
 

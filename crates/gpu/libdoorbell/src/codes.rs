@@ -1,4 +1,4 @@
-//! Codes of errors.
+//! Error codes.
 
 use std::ffi::{CStr, c_char};
 use submit::Error;
@@ -7,42 +7,42 @@ use submit::Error;
 pub const DOORBELL_OK: i32 = 0;
 /// The session was freed.
 pub const DOORBELL_CLOSED: i32 = 1;
-/// A forked child has no session, and cannot open one.
+/// A forked child has no session and cannot open one.
 pub const DOORBELL_FORKED: i32 = 2;
-/// No such handle: freed, of another kind or another session, or never one.
+/// No such handle: it was freed, is of another kind or another session, or never existed.
 pub const DOORBELL_HANDLE: i32 = 3;
-/// The memory behind a buffer was freed, or given to another allocation.
+/// A buffer's memory was freed, or now belongs to another allocation.
 pub const DOORBELL_FREED: i32 = 4;
-/// An offset or length lies outside of a buffer.
+/// An offset or length is outside the buffer.
 pub const DOORBELL_OUTSIDE: i32 = 5;
-/// Another thread submits on this lane at this moment. Nothing was submitted; it may be tried again.
+/// Another thread is submitting on this lane now. The call had no effect: try again.
 pub const DOORBELL_BUSY: i32 = 6;
-/// Too many submissions are under way. Nothing was submitted; it may be tried again when one is done.
+/// Too many submissions are pending. The call had no effect: try again when one is done.
 pub const DOORBELL_FULL: i32 = 7;
-/// The producer has come round a ring: its next frame is still under way.
+/// The producer has reached a frame of the ring that is still being copied.
 pub const DOORBELL_OVERRUN: i32 = 8;
-/// More of something than there may be at a time.
+/// More objects or items than the maximum.
 pub const DOORBELL_LIMIT: i32 = 9;
-/// An argument is wrong: a null pointer, no bytes, an unknown flag.
+/// A wrong argument: a null pointer, a length of 0, an unknown flag.
 pub const DOORBELL_ARGUMENT: i32 = 10;
-/// Not done within the time that was given.
+/// Not done within the given time.
 pub const DOORBELL_TIMEOUT: i32 = 11;
-/// The channel was killed by an error of the GPU's (Xid): free the session.
+/// A GPU error (Xid) killed the channel. Free the session.
 pub const DOORBELL_KILLED: i32 = 12;
-/// The channel was stopped, because memory was freed under a copy that did not end, or because a channel that it waited for died:
-/// free the session.
+/// The channel was stopped, because memory was freed under a copy that did not end, or because a channel that it waited for died.
+/// Free the session.
 pub const DOORBELL_STOPPED: i32 = 13;
 /// The memory cannot be pinned.
 pub const DOORBELL_NOT_PINNABLE: i32 = 14;
-/// Not possible on this machine, or not in this order.
+/// Not possible on this machine, or not in this order of calls.
 pub const DOORBELL_UNAVAILABLE: i32 = 15;
-/// The GPU's kernel driver refused.
+/// The GPU's kernel driver refused a call.
 pub const DOORBELL_DRIVER: i32 = 16;
-/// CUDA refused.
+/// CUDA refused a call.
 pub const DOORBELL_CUDA: i32 = 17;
-/// A defect of doorbell's: please report it with the detail.
+/// An error in doorbell: please report it with the detail.
 pub const DOORBELL_PANIC: i32 = 18;
-/// The graph has something that doorbell does not launch, or cannot be read: the detail says what.
+/// doorbell cannot launch or read the graph. The detail gives the reason.
 pub const DOORBELL_GRAPH: i32 = 19;
 
 const TEXTS: [&CStr; 20] = [
@@ -97,7 +97,7 @@ pub(crate) fn code(error: &Error) -> i32 {
     }
 }
 
-/// What a code means, in English. Never null, for any number; the text lives for ever.
+/// Returns the meaning of a code, in English. It is never null, for any number, and stays valid forever.
 /// Cost: none. Threads: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_error_text(code: i32) -> *const c_char {

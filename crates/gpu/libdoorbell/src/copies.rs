@@ -7,13 +7,13 @@ use crate::types::*;
 use std::ffi::c_char;
 use submit::{Buffer, Executor, Piece};
 
-/// doorbell_copy_explain: by a copy engine.
+/// doorbell_copy_explain: a copy engine makes the copy.
 pub const DOORBELL_BY_ENGINE: u32 = 0;
-/// doorbell_copy_explain: the bytes travel in the command stream.
+/// doorbell_copy_explain: the bytes are part of the command stream.
 pub const DOORBELL_BY_INLINE: u32 = 1;
-/// doorbell_copy_explain: by stores of the CPU, which are there when the submission returns.
+/// doorbell_copy_explain: the CPU stores the bytes. The copy is done when the submission returns.
 pub const DOORBELL_BY_STORES: u32 = 2;
-/// doorbell_copy_explain: by loads of the CPU, which are there when the submission returns.
+/// doorbell_copy_explain: the CPU loads the bytes. The copy is done when the submission returns.
 pub const DOORBELL_BY_LOADS: u32 = 3;
 
 /// One piece of a batch.
@@ -32,15 +32,16 @@ unsafe impl Growing for doorbell_piece_t {
     const FIRST: usize = size_of::<doorbell_piece_t>();
 }
 
-/// C's pieces have the layout of submit's.
+/// C's pieces have the same layout as `submit::Piece`.
 const _: () = assert!(
     size_of::<Piece>() == size_of::<doorbell_piece_t>() && align_of::<Piece>() == align_of::<doorbell_piece_t>()
 );
 
-/// Copies bytes from one buffer to another and waits until they are there; for a lane, and for room on it, too.
+/// Copies bytes from one buffer to another and waits until the copy is done. It also waits for a lane and for room on it.
 /// Cost: that of doorbell_copy_async() and the copy. It spins for some 100 us, then yields. Threads: any. Errors: those of
-/// doorbell_copy_async() but DOORBELL_BUSY and DOORBELL_FULL, and DOORBELL_TIMEOUT: it may be under way then, and nobody has a ticket for it; its memory is free
-/// when doorbell_buffer_free() has returned. Who wants to go on waiting takes doorbell_copy_async().
+/// doorbell_copy_async() except DOORBELL_BUSY and DOORBELL_FULL, and also DOORBELL_TIMEOUT. After DOORBELL_TIMEOUT the copy may
+/// still be pending, without a ticket, or was not submitted. Its memory is free when doorbell_buffer_free() has returned. To be
+/// able to wait again, use doorbell_copy_async().
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_copy(
     doorbell: *mut doorbell_t,
@@ -57,15 +58,16 @@ pub extern "C" fn doorbell_copy(
     })
 }
 
-/// Submits a copy from one buffer to another. With a profile, sizes for which it names stores or loads of the CPU go by these, and are there when this returns:
-/// see doorbell_copy_explain(). All else goes to the thread's lane, or to any other where another thread submits on that
-/// one now; so copies end in any order, unless the program waits for the one before, or `order` says so. `order` may be null.
-/// Cost: a submission, whose words are written and checked: more than doorbell_transfer_async(); no lock, no allocation, no system call, unless memory was unmapped since
-/// or `order` names a stream or an event. (A thread's very first call may
-/// allocate: the loader makes room for its variables.) Threads: any. Errors: DOORBELL_BUSY and DOORBELL_FULL, after which it may be
-/// tried again; DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED,
-/// DOORBELL_KILLED, DOORBELL_STOPPED; of a stream or event DOORBELL_UNAVAILABLE without CUDA, DOORBELL_CUDA, and DOORBELL_FULL while 1,024 orders of streams are
-/// under way. Nothing was submitted then.
+/// Submits a copy from one buffer to another. If the profile names stores or loads of the CPU for this size, the CPU makes the
+/// copy and it is done when the call returns: see doorbell_copy_explain(). All other copies use the thread's lane, or any free
+/// lane if another thread is submitting on that one. So copies may end in any order. If the order matters, wait for the earlier
+/// copy or use `order`, which may be null.
+/// Cost: a submission whose command words are written and checked, more than doorbell_transfer_async(). No lock, no allocation,
+/// no system call, unless memory was unmapped since the last submission or `order` names a stream or an event. (A thread's very
+/// first call may allocate, because the loader makes room for its variables.) Threads: any. Errors: DOORBELL_BUSY and
+/// DOORBELL_FULL: try again. DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_ARGUMENT, DOORBELL_CLOSED,
+/// DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. For a stream or event also DOORBELL_CUDA, DOORBELL_UNAVAILABLE without
+/// CUDA, and DOORBELL_FULL while 1,024 orders of streams are pending. After an error, the copy was not submitted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_copy_async(
     doorbell: *mut doorbell_t,
@@ -85,16 +87,17 @@ pub unsafe extern "C" fn doorbell_copy_async(
             from_at: from_offset,
             bytes,
         };
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { in_order(doorbell, order, ticket, |session, order| session.copy_in(&[piece], order)) }
     })
 }
 
-/// Submits up to 4,096 copies behind one doorbell, with one ticket for all. `piece_size` is sizeof(doorbell_piece_t). They may overtake one another: none may
-/// need what another writes. The first says to the GPU or from it; others may go the other way, on the same copy engine. With an `order` there may be no
-/// pieces: the submission only waits, and signals.
+/// Submits up to 4,096 copies with one doorbell write and one ticket. `piece_size` is sizeof(doorbell_piece_t). The copies may
+/// overtake one another, so no copy may need another's result. The first one's direction, to the GPU or from it, selects the copy
+/// engine. Copies in the other direction may follow on the same engine. With an `order`, `count` may be 0: the submission then
+/// only waits and signals.
 /// Cost: that of doorbell_copy_async(), and the words of each piece. Threads: any.
-/// Errors: as doorbell_copy_async(), and DOORBELL_LIMIT. None of the pieces was submitted then.
+/// Errors: as doorbell_copy_async(), and DOORBELL_LIMIT. After an error, no piece was submitted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_copy_batch_async(
     doorbell: *mut doorbell_t,
@@ -105,20 +108,21 @@ pub unsafe extern "C" fn doorbell_copy_batch_async(
     ticket: *mut doorbell_ticket_t,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let pieces = unsafe { growing::array(pieces, count, piece_size) }?;
-        // SAFETY: a piece has the layout of submit's (asserted above), whose handles are numbers.
+        // SAFETY: a piece has the same layout as `submit::Piece` (asserted above), whose handles are numbers.
         let pieces = unsafe { std::slice::from_raw_parts(pieces.as_ptr().cast::<Piece>(), pieces.len()) };
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { in_order(doorbell, order, ticket, |session, order| session.copy_in(pieces, order)) }
     })
 }
 
-/// Which way a copy from one buffer to another goes, `prepared` (doorbell_transfer_create) or not (doorbell_copy, doorbell_copy_async), and why. `way`:
-/// DOORBELL_BY_ENGINE, DOORBELL_BY_INLINE, DOORBELL_BY_STORES or DOORBELL_BY_LOADS. `text` gets at most `room` bytes of English, which end with a zero.
-/// Either may be null. Batches of several pieces, rings and what is in an order always go by copy engines.
-/// Cost: microseconds; it allocates. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT (no bytes), DOORBELL_CLOSED,
-/// DOORBELL_FORKED.
+/// Reports how a copy between two buffers is made, and why. `prepared` means a copy from doorbell_transfer_create(), otherwise
+/// one from doorbell_copy() or doorbell_copy_async(). `way` becomes DOORBELL_BY_ENGINE, DOORBELL_BY_INLINE, DOORBELL_BY_STORES or
+/// DOORBELL_BY_LOADS. `text` gets the reason, at most `room` bytes of English with a zero at the end. Either may be null. Batches
+/// of several pieces, rings and ordered copies always use copy engines.
+/// Cost: microseconds, and it allocates. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT (a length of 0),
+/// DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_copy_explain(
     doorbell: *mut doorbell_t,
@@ -138,9 +142,9 @@ pub unsafe extern "C" fn doorbell_copy_explain(
             Executor::Stores => DOORBELL_BY_STORES,
             Executor::Loads => DOORBELL_BY_LOADS,
         };
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { put_if_wanted(way, number) };
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { put_text(text, room, &choice.why) };
         Ok(())
     })

@@ -1,4 +1,4 @@
-//! What was wrong in a thread's last failed call, in a buffer of the thread's own: nothing is allocated to say it.
+//! Error details: the reason for a thread's last failed call, in the thread's own buffer. Writing it allocates no memory.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_char;
@@ -28,7 +28,7 @@ impl Write for Detail {
 #[cold]
 pub(crate) fn set(what: &dyn Display) {
     let _ = DETAIL.try_with(|detail| {
-        // SAFETY: this thread's own, and `what` does not call this again.
+        // SAFETY: only this thread uses it, and `what` does not call this again.
         let detail = unsafe { &mut *detail.get() };
         detail.length = 0;
         // The rest of a long text is left out.
@@ -37,8 +37,9 @@ pub(crate) fn set(what: &dyn Display) {
     });
 }
 
-/// What was wrong in this thread's last call that failed, in English. Never null; valid until this thread's next call that
-/// fails. Calls that succeed do not change it. Cost: none. Threads: any, each has its own.
+/// Returns the reason for this thread's last failed call, in English. It is never null, and valid until this thread's next failed
+/// call. Successful calls do not change it.
+/// Cost: none. Threads: any, each has its own.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_error_detail() -> *const c_char {
     DETAIL.try_with(|detail| detail.get() as *const c_char).unwrap_or(c"".as_ptr())

@@ -1,4 +1,4 @@
-//! The functions that launch CUDA graphs.
+//! CUDA graphs, launched without CUDA.
 
 use crate::call::{To, many, run};
 use crate::session::of;
@@ -6,19 +6,18 @@ use crate::types::*;
 use std::ffi::c_void;
 use submit::{Buffer, Graph, Learner, Stream};
 
-/// Makes an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) ready to be launched past CUDA. CUDA launches it in
-/// `stream` a few times (it does its work then), the words of these launches are read, and what the graph has on the
-/// GPU is cloned. Call doorbell_init() before CUDA is initialised, and this before the graph is launched for the first
-/// time: that launch uploads it. No other thread may submit to the GPU by CUDA meanwhile. What kernels do is not looked
-/// at: to launch a graph is to trust it. Until doorbell_graph_free(), the graph's modules and all memory that it uses
-/// must stay, and the stack limit must not be changed. The executable graph itself may be destroyed or updated: the
-/// clone stays what it was. A kernel that faults ends CUDA's context, as it would if CUDA launched it.
-/// Cost: three launches by CUDA, or a few more, and milliseconds (the stream is held while CUDA writes them, 20 ms at
-/// most each time); it allocates, takes CUDA's locks, and asks the kernel driver for
-/// memory; the first graph of a launch lane opens its channel. Threads: any; it waits for the launches of others on its lane. Errors: DOORBELL_GRAPH
-/// where the graph has something that doorbell does not launch, with its name; DOORBELL_UNAVAILABLE without CUDA, or
-/// where its channels were not seen (doorbell_init() came too late); DOORBELL_CUDA, DOORBELL_LIMIT (4,096 at a time on a lane),
-/// DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
+/// Prepares an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) for launches without CUDA. CUDA launches it in `stream` a
+/// few times, and each launch does the graph's work. doorbell reads the command words of these launches and clones the QMDs and
+/// constant banks of the graph's kernels. Call doorbell_init() before CUDA is initialised. Call this before the graph's first
+/// launch, because that launch uploads the graph. No other thread may submit to the GPU with CUDA during the call. doorbell does
+/// not check what the kernels do. Until doorbell_graph_free(), the graph's modules and all memory that it uses must stay, and the
+/// stack limit must not change. The executable graph itself may be destroyed or updated: the clone does not change. A kernel that
+/// faults ends CUDA's context, as it would if CUDA launched it.
+/// Cost: three launches by CUDA, or a few more, and milliseconds. The stream is held while CUDA writes them, each time for 20 ms
+/// at most. It allocates, takes CUDA's locks, and requests memory from the kernel driver. The first graph of a launch lane opens
+/// its channel. Threads: any. It waits for other threads' launches on its lane. Errors: DOORBELL_GRAPH for an unsupported graph,
+/// with the reason. DOORBELL_UNAVAILABLE without CUDA, or if CUDA's channels were not observed (doorbell_init() was called too
+/// late). DOORBELL_CUDA, DOORBELL_LIMIT (4,096 at a time on a lane), DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_graph_create(
     doorbell: *mut doorbell_t,
@@ -27,22 +26,23 @@ pub unsafe extern "C" fn doorbell_graph_create(
     graph: *mut doorbell_graph_t,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let answer = unsafe { To::new(graph) }?;
-        // SAFETY: the caller's, as documented.
+        // SAFETY: the caller guarantees it, as documented.
         answer.put(unsafe { of(doorbell)?.prepare_graph(exec, stream) }?.raw());
         Ok(())
     })
 }
 
-/// Makes a graph (CUgraph, cudaGraph_t) ready to be launched past CUDA: doorbell instantiates it, so it does not matter
-/// whether the program has, or has launched that. The graph itself may be changed or destroyed: the clone stays what it was.
-/// For the rest as doorbell_graph_create(), but memcpy nodes may name pageable memory: the CPU copies in their place, out
-/// of it in doorbell_graph_launch(), and into it in the first doorbell_wait(), doorbell_poll() or doorbell_pending() of any
-/// launch's ticket that finds it over. So one launch of such a graph may be under way (DOORBELL_FULL), and what a stream
-/// is held for (doorbell_stream_wait()) is the GPU's part. Leave what memcpy nodes write alone until the ticket is done.
-/// Cost, threads: as doorbell_graph_create(); for pageable memory CUDA pins as many bytes. Errors: the same;
-/// DOORBELL_GRAPH also where a memcpy node writes pageable memory that another one uses.
+/// Prepares a graph (CUgraph, cudaGraph_t) for launches without CUDA. doorbell instantiates it, so the program may have
+/// instantiated or launched it before. The graph itself may be changed or destroyed: the clone does not change. In addition,
+/// memcpy nodes may name pageable memory, which the CPU copies in their place. It reads that memory in doorbell_graph_launch().
+/// It writes it in the first doorbell_wait(), doorbell_poll() or doorbell_pending(), of any launch, that finds the launch done.
+/// So only one launch of such a graph may be pending (DOORBELL_FULL), and a stream that waits for it (doorbell_stream_wait())
+/// waits only for the GPU's part. Do not touch memory that memcpy nodes write until the ticket is done. Otherwise as
+/// doorbell_graph_create().
+/// Cost, threads: as doorbell_graph_create(). For pageable memory, CUDA pins as many bytes. Errors: as doorbell_graph_create(),
+/// and DOORBELL_GRAPH also if a memcpy node writes pageable memory that another one uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_graph_instantiate(
     doorbell: *mut doorbell_t,
@@ -51,18 +51,19 @@ pub unsafe extern "C" fn doorbell_graph_instantiate(
     graph: *mut doorbell_graph_t,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let answer = unsafe { To::new(graph) }?;
-        // SAFETY: the caller's, as documented.
+        // SAFETY: the caller guarantees it, as documented.
         answer.put(unsafe { of(doorbell)?.instantiate_graph(cuda_graph, stream) }?.raw());
         Ok(())
     })
 }
 
-/// Begins to learn an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) from launches that the program wants anyway: with doorbell_learner_launch() in the place of
-/// cudaGraphLaunch(). Each launch does the graph's work once, so this is the way for graphs whose work must not be done more often than the program asks for.
-/// Nothing is launched here. The executable graph lives until doorbell_learner_free(), and is launched by the learner alone until then. For the rest as doorbell_graph_create().
-/// The graph will belong to the launch lane of the thread that makes the learner.
+/// Begins to learn an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) from launches that the program needs anyway. Call
+/// doorbell_learner_launch() instead of cudaGraphLaunch(). Each launch does the graph's work once, so this suits graphs whose
+/// work must not be repeated. This call launches no graph. The executable graph must live until doorbell_learner_free(), and only
+/// the learner may launch it until then. The graph will belong to this thread's launch lane. Otherwise as
+/// doorbell_graph_create().
 /// Cost: microseconds. Threads: any. Errors: DOORBELL_LIMIT, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_learner_create(
@@ -71,18 +72,21 @@ pub unsafe extern "C" fn doorbell_learner_create(
     learner: *mut doorbell_learner_t,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let answer = unsafe { To::new(learner) }?;
-        // SAFETY: the caller's, as documented.
+        // SAFETY: the caller guarantees it, as documented.
         answer.put(unsafe { of(doorbell)?.learner(exec) }?.raw());
         Ok(())
     })
 }
 
-/// Has CUDA launch the graph once in `stream` (null: the default stream), behind what is queued there, and waits for it. `launched`: whether the graph's work was done; where it was not, launch the graph by CUDA.
-/// `graph`: 0 until the graph is learnt, after three launches or a few more; then the graph for doorbell_graph_launch(). After an error more launches teach nothing: let CUDA launch the graph from then on.
-/// No other thread may submit to the GPU by CUDA meanwhile: such a launch teaches nothing, and one more is needed.
-/// Cost: a launch by CUDA, and milliseconds; the first graph opens a channel. Threads: any; it waits for the launches of others. Errors: those of doorbell_graph_create().
+/// Has CUDA launch the graph once in `stream` (null: the default stream), after all work that is queued there, and waits for it.
+/// `launched` reports whether the graph's work was done: if not, launch the graph with CUDA. `graph` is 0 until the graph is
+/// learnt, after three launches or a few more. Then it is the graph for doorbell_graph_launch(). After an error, more launches do
+/// not help: launch the graph with CUDA from then on. No other thread may submit to the GPU with CUDA during the call. Otherwise
+/// the launch does not count, and one more is needed.
+/// Cost: a launch by CUDA, and milliseconds. The first graph opens a channel. Threads: any. It waits for other threads' launches.
+/// Errors: those of doorbell_graph_create().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_learner_launch(
     doorbell: *mut doorbell_t,
@@ -92,9 +96,9 @@ pub unsafe extern "C" fn doorbell_learner_launch(
     graph: *mut doorbell_graph_t,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let (was_launched, answer) = unsafe { (To::new(launched)?, To::new(graph)?) };
-        // SAFETY: the caller's, as documented.
+        // SAFETY: the caller guarantees it, as documented.
         let taught = unsafe { of(doorbell)?.learner_launch(Learner::from_raw(learner), Stream::from_raw(stream)) };
         was_launched.put(taught.launched);
         answer.put(taught.graph?.map_or(0, |graph| graph.raw()));
@@ -109,11 +113,12 @@ pub extern "C" fn doorbell_learner_free(doorbell: *mut doorbell_t, learner: door
     run(|| of(doorbell)?.learner_release(Learner::from_raw(learner)))
 }
 
-/// Makes a kernel (CUfunction) ready to be launched past CUDA: a graph of it alone is captured from `stream`, which is not
-/// the default one, and prepared as doorbell_graph_create() does. `grid` and `block` are three numbers each, `shared_bytes`
-/// is dynamic shared memory, `arguments` has a pointer to each argument, as cuLaunchKernel() takes them; they are read
-/// before this returns. CUDA launches the kernel a few times, and it does its work then.
-/// Cost, threads: as doorbell_graph_create(). Errors: the same; DOORBELL_ARGUMENT for the default stream or no function.
+/// Prepares a kernel (CUfunction) for launches without CUDA: a graph of one kernel, captured from `stream` and prepared as by
+/// doorbell_graph_create(). `stream` must not be the default stream. `grid` and `block` are three numbers each, and
+/// `shared_bytes` is the dynamic shared memory. `arguments` has a pointer to each argument, as cuLaunchKernel() takes them. They
+/// are read before this returns. CUDA launches the kernel a few times, and each launch does its work.
+/// Cost, threads: as doorbell_graph_create(). Errors: as doorbell_graph_create(), and DOORBELL_ARGUMENT for the default stream or
+/// no function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_graph_create_kernel(
     doorbell: *mut doorbell_t,
@@ -126,14 +131,14 @@ pub unsafe extern "C" fn doorbell_graph_create_kernel(
     graph: *mut doorbell_graph_t,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let answer = unsafe { To::new(graph) }?;
-        // SAFETY: the caller's: three numbers each.
+        // SAFETY: the caller passes three numbers each.
         let (grid, block) = unsafe { (many(grid, 3)?, many(block, 3)?) };
         let (Ok(grid), Ok(block)) = (grid.try_into(), block.try_into()) else {
             return Err(submit::Error::Argument("a grid and a block are three numbers each"));
         };
-        // SAFETY: the caller's, as documented.
+        // SAFETY: the caller guarantees it, as documented.
         answer.put(
             unsafe { of(doorbell)?.prepare_kernel(function, grid, block, shared_bytes, arguments, stream) }?.raw(),
         );
@@ -141,16 +146,18 @@ pub unsafe extern "C" fn doorbell_graph_create_kernel(
     })
 }
 
-/// doorbell_graph_create_copy(): the launch lane of the thread that calls.
+/// doorbell_graph_create_copy(): the launch lane of the calling thread.
 pub const DOORBELL_OWN_LAUNCH_LANE: u32 = 0xffff_ffff;
 
-/// Makes another copy of a graph on a launch lane: a number from 0 to options.launch_lanes - 1, or DOORBELL_OWN_LAUNCH_LANE. It has the parameters that the
-/// graph has now, and its own from then on; CUDA launches nothing. So a thread makes a graph once and then a copy for each thread that is to launch it.
-/// Launches of copies on different lanes may run at the same time: what the graph's kernels write must allow that. The graph may be freed; for its modules
-/// and memory doorbell_graph_create() says what must stay.
-/// Cost: milliseconds; it allocates, and asks the kernel driver for memory; the first graph of a lane opens its channel. Threads: any; it waits for the
-/// launches of others. Errors: DOORBELL_ARGUMENT for a lane that the session has not, DOORBELL_GRAPH for a chain and for a graph that names pageable memory,
-/// DOORBELL_HANDLE, DOORBELL_LIMIT, DOORBELL_FREED, DOORBELL_UNAVAILABLE, DOORBELL_DRIVER, DOORBELL_CUDA, DOORBELL_CLOSED, DOORBELL_FORKED.
+/// Makes another copy of a graph on a launch lane: a number from 0 to options.launch_lanes - 1, or DOORBELL_OWN_LAUNCH_LANE. It
+/// starts with the graph's current parameters and has its own from then on. CUDA launches no graph for this. So one thread can
+/// prepare a graph, and then make a copy for each thread that launches it. Launches of copies on different lanes may run at the
+/// same time, so the memory that the kernels write must allow this. The graph may be freed. Its modules and memory must stay, as
+/// for doorbell_graph_create().
+/// Cost: milliseconds. It allocates, and requests memory from the kernel driver. The first graph of a lane opens its channel.
+/// Threads: any. It waits for other threads' launches. Errors: DOORBELL_ARGUMENT for a lane that the session does not have.
+/// DOORBELL_GRAPH for a chain, and for a graph that names pageable memory. DOORBELL_HANDLE, DOORBELL_LIMIT, DOORBELL_FREED,
+/// DOORBELL_UNAVAILABLE, DOORBELL_DRIVER, DOORBELL_CUDA, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_graph_create_copy(
     doorbell: *mut doorbell_t,
@@ -159,7 +166,7 @@ pub unsafe extern "C" fn doorbell_graph_create_copy(
     copy: *mut doorbell_graph_t,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let answer = unsafe { To::new(copy) }?;
         let lane = (launch_lane != DOORBELL_OWN_LAUNCH_LANE).then_some(launch_lane as usize);
         answer.put(of(doorbell)?.copy_graph(Graph::from_raw(graph), lane)?.raw());
@@ -167,10 +174,9 @@ pub unsafe extern "C" fn doorbell_graph_create_copy(
     })
 }
 
-/// How many kernels a graph has, and how many bytes of parameters each: those of the first `room` kernels are written.
-/// `parameter_bytes` may be null with a room of 0. Kernels are counted from 0 in the order in which a launch starts
-/// them.
-/// Cost: microseconds. Threads: any; it waits for the launches of others. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT,
+/// Returns the number of a graph's kernels, and writes the bytes of parameters of the first `room` kernels. `parameter_bytes` may
+/// be null if `room` is 0. Kernels are counted from 0 in the order in which a launch starts them.
+/// Cost: microseconds. Threads: any. It waits for other threads' launches. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT,
 /// DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_graph_kernels(
@@ -181,9 +187,9 @@ pub unsafe extern "C" fn doorbell_graph_kernels(
     count: *mut usize,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let answer = unsafe { To::new(count) }?;
-        // SAFETY: the caller's; checked here, written below.
+        // SAFETY: the caller guarantees it. It is checked here and written below.
         unsafe { many(parameter_bytes.cast_const(), room) }?;
         let kernels = of(doorbell)?.graph_kernels(Graph::from_raw(graph))?;
         for (n, bytes) in kernels.iter().take(room).enumerate() {
@@ -195,12 +201,11 @@ pub unsafe extern "C" fn doorbell_graph_kernels(
     })
 }
 
-/// Changes bytes of a kernel's parameters, from the next launch on: `offset` counts from the first one, laid out as a C
-/// compiler lays out a struct of them. The bytes are read before this returns; they go to the GPU with the next
-/// doorbell_graph_launch(), ahead of the kernels and behind the launches before it. What is a pointer is not looked at.
-/// Cost: a copy of the bytes; no lock, no allocation, no system call. Threads: any; DOORBELL_BUSY while another
-/// launches. Errors: DOORBELL_BUSY, after which it may be tried again; DOORBELL_HANDLE, DOORBELL_OUTSIDE,
-/// DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
+/// Changes bytes of a kernel's parameters from the next launch on. `offset` counts bytes from the first parameter, laid out as a
+/// C compiler lays out a struct of them. The bytes are read before this returns. The next doorbell_graph_launch() sends them to
+/// the GPU, before its kernels and after all earlier launches. doorbell does not check pointers in them.
+/// Cost: a copy of the bytes. No lock, no allocation, no system call. Threads: any. DOORBELL_BUSY while another thread launches.
+/// Errors: DOORBELL_BUSY: try again. DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_graph_set_param(
     doorbell: *mut doorbell_t,
@@ -211,19 +216,19 @@ pub unsafe extern "C" fn doorbell_graph_set_param(
     length: usize,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let bytes = unsafe { many(bytes.cast::<u8>(), length) }?;
         of(doorbell)?.set_parameter(Graph::from_raw(graph), kernel, offset, bytes)
     })
 }
 
-/// As doorbell_graph_set_param(), of a pointer of 8 bytes: it points to `buffer_offset` in a buffer from the next launch on.
-/// Memory of CUDA's is pinned for the graph: when CUDA frees it, launches answer DOORBELL_FREED until the pointer is set
-/// anew. Memory of doorbell_buffer_create() stays until then, also after doorbell_buffer_free(). What the kernel touches from there on is not
-/// looked at.
-/// Cost: microseconds; where the parameter was such a pointer before, it waits for launches that are under way. Threads:
-/// any; it waits for the launches of others on the lane. Errors: as doorbell_graph_set_param() but DOORBELL_BUSY; DOORBELL_FREED,
-/// DOORBELL_TIMEOUT after ten seconds: the pointer was set.
+/// Sets a pointer of 8 bytes in a kernel's parameters to `buffer_offset` in a buffer, from the next launch on, as
+/// doorbell_graph_set_param() does for bytes. CUDA's memory is pinned for the graph. When CUDA frees it, launches return
+/// DOORBELL_FREED until the pointer is set again. Memory from doorbell_buffer_create() stays until then, even after
+/// doorbell_buffer_free(). doorbell does not check which bytes the kernel touches from there on.
+/// Cost: microseconds. If the parameter was such a pointer before, it waits for pending launches. Threads: any. It waits for
+/// other threads' launches on the lane. Errors: as doorbell_graph_set_param() except DOORBELL_BUSY, and DOORBELL_FREED.
+/// DOORBELL_TIMEOUT after ten seconds, although the pointer was set.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_graph_set_pointer(
     doorbell: *mut doorbell_t,
@@ -236,14 +241,16 @@ pub extern "C" fn doorbell_graph_set_pointer(
     run(|| of(doorbell)?.set_pointer(Graph::from_raw(graph), kernel, offset, (Buffer::from_raw(buffer), buffer_offset)))
 }
 
-/// Launches a graph. Launches on one launch lane run one after the other, in the order of these calls: the GPU waits, and
-/// this call never. Launches on different launch lanes are not ordered, and may run at the same time. doorbell_wait(), doorbell_poll() and doorbell_pending() take the ticket. Nothing orders a launch
-/// against copies and launches on other lanes but orders and chains (doorbell_chain_create()); an order and
-/// doorbell_stream_wait() order it against streams of CUDA's.
-/// Cost: one doorbell; no lock, no allocation, no system call, unless memory was unmapped since. Threads: any;
-/// DOORBELL_BUSY while another uses the graph's launch lane. Errors: DOORBELL_BUSY and DOORBELL_FULL (32 launches of a graph may be under
-/// way, and one of a chain with DOORBELL_STEP_STORES or of a graph that names pageable memory), after which it may be tried again; DOORBELL_FREED where memory that the graph copies or fills was freed;
-/// DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. Nothing was launched then.
+/// Launches a graph. Launches on one launch lane run one after the other, in the order of these calls. The GPU waits for the
+/// earlier launch, and the call does not. Launches on different launch lanes are not ordered and may run at the same time. Pass
+/// the ticket to doorbell_wait(), doorbell_poll() or doorbell_pending(). Only an order or a chain (doorbell_chain_create())
+/// orders a launch against copies and against launches on other lanes. An order or doorbell_stream_wait() orders it against
+/// CUDA's streams.
+/// Cost: one doorbell write. No lock, no allocation, no system call, unless memory was unmapped since the last launch. Threads:
+/// any. DOORBELL_BUSY while another thread uses the graph's launch lane. Errors: DOORBELL_BUSY and DOORBELL_FULL: try again. Up
+/// to 32 launches of a graph may be pending, but only one of a chain with DOORBELL_STEP_STORES or of a graph that names pageable
+/// memory. DOORBELL_FREED if memory that the graph copies or fills was freed. DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED,
+/// DOORBELL_KILLED, DOORBELL_STOPPED. After an error, the graph was not launched.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_graph_launch(
     doorbell: *mut doorbell_t,
@@ -253,15 +260,15 @@ pub unsafe extern "C" fn doorbell_graph_launch(
 ) -> i32 {
     run(|| {
         let graph = Graph::from_raw(graph);
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { in_order(doorbell, order, ticket, |session, order| session.launch_in(graph, order)) }
     })
 }
 
-/// Ends a graph. Launches of it that are under way go on; where parameters point into buffers, they are waited for, up to ten
-/// seconds. After that the call is DOORBELL_TIMEOUT: the graph has ended, and its memory is freed when a graph is prepared or freed
+/// Ends a graph. Its pending launches continue. If parameters point into buffers, the call waits for them, up to ten seconds, and
+/// then returns DOORBELL_TIMEOUT. In that case, too, the graph has ended. Its memory is freed when a graph is prepared or freed
 /// after those launches, or when the session is closed.
-/// Cost: microseconds; it frees memory. Threads: any; it waits for the launches of others. Errors: DOORBELL_TIMEOUT,
+/// Cost: microseconds. It frees memory. Threads: any. It waits for other threads' launches. Errors: DOORBELL_TIMEOUT,
 /// DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_graph_free(doorbell: *mut doorbell_t, graph: doorbell_graph_t) -> i32 {

@@ -1,5 +1,5 @@
-//! Structs that grow. A program passes the size that they have in its header. Fields that an older header lacks are 0; further
-//! ones of a newer header must be 0.
+//! Structs that grow. A program passes the size that a struct has in its header. Fields that an older header lacks are read as 0,
+//! and fields that only a newer header has must be 0.
 
 use crate::call::wrong;
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ const TOO_SMALL: Error = wrong("a struct's size is smaller than any version of i
 const NEWER: Error =
     wrong("a struct has something set that this library does not know: it is older than the program's doorbell.h");
 
-/// One struct that begins with its size; `None` for null.
+/// Reads a struct that begins with its size. `None` for null.
 ///
 /// # Safety
 /// Null, or a struct of as many bytes as the `size_t` at its beginning.
@@ -30,20 +30,20 @@ pub(crate) unsafe fn one<T: Growing>(at: *const T) -> Result<Option<T>, Error> {
     if !at.is_aligned() {
         return Err(wrong("the pointer to a struct is not aligned"));
     }
-    // SAFETY: the caller's; the size is the first field.
+    // SAFETY: the caller guarantees it. The size is the first field.
     let size = unsafe { at.cast::<usize>().read() };
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { read(at.cast(), size) }.map(Some)
 }
 
-/// An array, whose elements have `size` bytes in the program's header.
+/// Reads an array whose elements have `size` bytes in the program's header.
 ///
 /// # Safety
 /// Null, or `count` elements of `size` bytes.
 #[inline]
 pub(crate) unsafe fn array<'a, T: Growing>(at: *const T, count: usize, size: usize) -> Result<Cow<'a, [T]>, Error> {
     if size == size_of::<T>() {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         return unsafe { crate::call::many(at, count) }.map(Cow::Borrowed);
     }
     if count == 0 {
@@ -52,19 +52,19 @@ pub(crate) unsafe fn array<'a, T: Growing>(at: *const T, count: usize, size: usi
     if at.is_null() || !at.is_aligned() || size == 0 || count > isize::MAX as usize / size {
         return Err(wrong("an array is null or not aligned, its elements have no size, or the count is too large"));
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     let element = |n: usize| unsafe { read(at.cast::<u8>().add(n * size), size) };
     (0..count).map(element).collect::<Result<Vec<T>, Error>>().map(Cow::Owned)
 }
 
 /// # Safety
-/// So many bytes are there.
+/// `size` bytes can be read at `at`.
 unsafe fn read<T: Growing>(at: *const u8, size: usize) -> Result<T, Error> {
     if size < T::FIRST {
         return Err(TOO_SMALL);
     }
     let known = size.min(size_of::<T>());
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     let beyond = unsafe { std::slice::from_raw_parts(at.add(known), size - known) };
     if beyond.iter().any(|byte| *byte != 0) {
         return Err(NEWER);
@@ -77,7 +77,7 @@ unsafe fn read<T: Growing>(at: *const u8, size: usize) -> Result<T, Error> {
     })
 }
 
-/// Writes as much of an answer as the program's struct has.
+/// Writes those fields of a result that the program's struct has.
 ///
 /// # Safety
 /// As many bytes may be written at `at` as the `size_t` at its beginning.
@@ -85,7 +85,7 @@ pub(crate) unsafe fn answer<T: Growing>(at: *mut T, value: T) -> Result<(), Erro
     if at.is_null() || !at.is_aligned() {
         return Err(wrong("the pointer for the answer is null or not aligned"));
     }
-    // SAFETY: the caller's; the size is the first field, and is not changed.
+    // SAFETY: the caller guarantees it. The size is the first field and does not change.
     let size = unsafe { at.cast::<usize>().read() };
     if size < T::FIRST {
         return Err(TOO_SMALL);

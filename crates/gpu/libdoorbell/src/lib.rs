@@ -1,10 +1,10 @@
 //! The C ABI of crate `submit`: sessions are pointers, handles are numbers, errors are codes.
 //!
-//! The invariant: no argument crashes it, except a pointer that is neither null nor valid for its function: an array with as
-//! many elements as the count, or a place for the answer. All functions that take pointers require this of their callers. No
+//! The invariant: no argument crashes it, except a pointer that is neither null nor valid. A valid one leads to an array with as
+//! many elements as the count, or to memory for the result. All functions that take pointers require this of their callers. No
 //! panic leaves a function: it becomes [`DOORBELL_PANIC`].
 //!
-//! Each file is a section of `doorbell.h`, which is made from them (`tests/header`).
+//! `tests/header` makes `doorbell.h` from these files: each is a section.
 
 #![allow(clippy::missing_safety_doc, reason = "one rule for all, above; the docs below are C's")]
 #![allow(non_camel_case_types, reason = "names as C has them")]
@@ -45,7 +45,7 @@ pub use tickets::*;
 pub use transfers::*;
 pub use types::*;
 
-/// The version of the interface, as DOORBELL_VERSION: major << 16 | minor << 8 | patch.
+/// The version of the interface, in the form of DOORBELL_VERSION: major << 16 | minor << 8 | patch.
 pub(crate) const VERSION: u32 = version();
 
 const fn version() -> u32 {

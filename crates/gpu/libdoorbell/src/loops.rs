@@ -1,4 +1,4 @@
-//! Loops: a thread of doorbell's launches a chain for each frame, by time or as frames come.
+//! Loops: a doorbell thread launches a chain for each frame, at ticks or as inputs arrive.
 
 use crate::call::{To, limit, many, put_if_wanted, run, wrong};
 use crate::growing::{self, Growing};
@@ -13,23 +13,27 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 use submit::{Buffer, Error, Graph};
 
-/// doorbell_loop_options_t.take: one input after the other.
+/// doorbell_loop_options_t.take: inputs in order.
 pub const DOORBELL_TAKE_IN_ORDER: u32 = 0;
-/// doorbell_loop_options_t.take: the newest input; older ones count as skipped.
+/// doorbell_loop_options_t.take: the newest input. Older ones count as skipped.
 pub const DOORBELL_TAKE_NEWEST: u32 = 1;
-/// doorbell_loop_options_t.late: ticks whose time is over are missed, and an input each is skipped as long as a newer one is there.
+/// doorbell_loop_options_t.late: ticks whose period has passed are missed. For each of them an input is skipped, but never the
+/// newest.
 pub const DOORBELL_LATE_SKIP: u32 = 0;
-/// doorbell_loop_options_t.late: nothing is left out; the loop launches without a pause until it has caught up.
+/// doorbell_loop_options_t.late: all ticks and inputs are launched, without a pause until the loop has caught up.
 pub const DOORBELL_LATE_CATCH_UP: u32 = 1;
-/// doorbell_loop_options_t.late: as DOORBELL_LATE_SKIP, and the newest input is taken then.
+/// doorbell_loop_options_t.late: as DOORBELL_LATE_SKIP, but then takes the newest input.
 pub const DOORBELL_LATE_NEWEST: u32 = 2;
-/// doorbell_loop_options_t.flags: where nobody has read a result whose place is wanted, the loop ends. Without it the oldest is written over.
+/// doorbell_loop_options_t.flags: the loop ends if the slot for the next result has an unread one. Without it, the oldest result
+/// is overwritten.
 pub const DOORBELL_LOOP_STOP_UNREAD: u32 = 1;
-/// doorbell_loop_options_t.flags: the thread spins for results until the next tick. Without it it sleeps for most of the time that they take.
+/// doorbell_loop_options_t.flags: the thread spins for results until the next tick. Without it, the thread sleeps for most of
+/// their usual time.
 pub const DOORBELL_LOOP_SPIN: u32 = 2;
 /// doorbell_loop_options_t.flags: the loop's memory and stack stay in memory (mlock).
 pub const DOORBELL_LOOP_LOCK_MEMORY: u32 = 4;
-/// doorbell_loop_options_t.flags: what the kernel refuses of the scheduling is an error of doorbell_loop_create(). Without it the loop runs without.
+/// doorbell_loop_options_t.flags: if the kernel refuses a scheduling request, doorbell_loop_create() returns an error. Without
+/// it, the loop runs without what was refused.
 pub const DOORBELL_LOOP_REQUIRED: u32 = 8;
 /// doorbell_loop_options_t.scheduling: an ordinary thread.
 pub const DOORBELL_SCHEDULING_ORDINARY: u32 = 0;
@@ -38,56 +42,58 @@ pub const DOORBELL_SCHEDULING_FIFO: u32 = 1;
 /// doorbell_loop_options_t.scheduling: SCHED_DEADLINE with `runtime_ns`, `runtime_within_ns` and `runtime_each_ns`.
 pub const DOORBELL_SCHEDULING_DEADLINE: u32 = 2;
 
-/// What a loop is to do. Set all of it to 0, then size, then what is wanted.
+/// Options of a loop. Set all of it to 0, then `size`, then the fields that you need.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct doorbell_loop_options_t {
     /// sizeof(doorbell_loop_options_t).
     pub size: usize,
-    /// What is launched for each frame, of doorbell_chain_create() or a graph. Nobody else launches it.
+    /// A chain from doorbell_chain_create(), or a graph, that is launched for each frame. No other thread may launch it.
     pub chain: doorbell_graph_t,
-    /// Where the chain reads: host memory of doorbell_buffer_create(). 0: there are no inputs, and each tick is launched.
+    /// Where the chain reads: host memory from doorbell_buffer_create(). 0: there are no inputs, and each tick is launched.
     pub input: doorbell_buffer_t,
     pub input_offset: u64,
     pub input_bytes: u64,
-    /// Where the chain writes: host memory of doorbell_buffer_create(). 0: results have times alone.
+    /// Where the chain writes: host memory from doorbell_buffer_create(). 0: results have only times.
     pub output: doorbell_buffer_t,
     pub output_offset: u64,
     pub output_bytes: u64,
-    /// How many inputs there is room for; 0: 8.
+    /// Number of slots for inputs. 0 means 8.
     pub slots: u32,
-    /// How many results there is room for; 0: 64.
+    /// Number of slots for results. 0 means 64.
     pub results: u32,
-    /// Ticks are so far apart; 0: a frame is launched when its input comes.
+    /// Time between ticks. 0: a frame is launched when its input arrives.
     pub period_ns: u64,
-    /// When tick 0 is, of CLOCK_MONOTONIC; 0: a period after the start.
+    /// Time of tick 0, in CLOCK_MONOTONIC. 0: a period after the start.
     pub first_ns: u64,
-    /// When the result of an input without a deadline is late: so long after its tick or its input; 0: at the next tick, and as frames come never.
+    /// For an input without a deadline, its result is late this long after its tick or its arrival. 0: at the next tick, or never
+    /// if there is no period.
     pub deadline_ns: u64,
-    /// The thread spins so long before a tick, or for the next input before it sleeps; 0: 50 us.
+    /// How long the thread spins before a tick, or for the next input before it sleeps. 0 means 50 us.
     pub spin_ns: u64,
-    /// The longest that a result is waited for; 0: 2 s.
+    /// Maximum wait for a result. 0 means 2 s.
     pub limit_ns: u64,
     /// DOORBELL_TAKE_IN_ORDER or DOORBELL_TAKE_NEWEST.
     pub take: u32,
     /// DOORBELL_LATE_SKIP, DOORBELL_LATE_CATCH_UP or DOORBELL_LATE_NEWEST.
     pub late: u32,
-    /// 0, or of DOORBELL_LOOP_STOP_UNREAD, DOORBELL_LOOP_SPIN, DOORBELL_LOOP_LOCK_MEMORY and DOORBELL_LOOP_REQUIRED.
+    /// 0, or a combination of DOORBELL_LOOP_STOP_UNREAD, DOORBELL_LOOP_SPIN, DOORBELL_LOOP_LOCK_MEMORY and
+    /// DOORBELL_LOOP_REQUIRED.
     pub flags: u32,
-    /// The descriptor is signalled for each so many results; 0: for each.
+    /// The descriptor is signalled once for this many results. 0 means 1.
     pub signal_each: u32,
     /// DOORBELL_SCHEDULING_ORDINARY, DOORBELL_SCHEDULING_FIFO or DOORBELL_SCHEDULING_DEADLINE.
     pub scheduling: u32,
-    /// Of SCHED_FIFO, 1 to 99.
+    /// For SCHED_FIFO, 1 to 99.
     pub priority: i32,
-    /// The thread's CPU plus 1; 0: any.
+    /// The thread's CPU plus 1. 0: any.
     pub cpu: u32,
     pub reserved: u32,
-    /// Of SCHED_DEADLINE: its runtime, deadline and period.
+    /// For SCHED_DEADLINE: its runtime, deadline and period.
     pub runtime_ns: u64,
     pub runtime_within_ns: u64,
     pub runtime_each_ns: u64,
-    /// The thread's name, up to 15 bytes; null: doorbell-loop.
+    /// The thread's name, up to 15 bytes. Null: doorbell-loop.
     pub name: *const c_char,
 }
 
@@ -96,7 +102,7 @@ unsafe impl Growing for doorbell_loop_options_t {
     const FIRST: usize = size_of::<doorbell_loop_options_t>();
 }
 
-/// What is said of a frame. Times are nanoseconds of CLOCK_MONOTONIC; 0 is no time.
+/// The data of a frame. Times are nanoseconds of CLOCK_MONOTONIC, and 0 means no time.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct doorbell_result_t {
@@ -104,10 +110,10 @@ pub struct doorbell_result_t {
     pub size: usize,
     /// The tick, or the number of the input; both count from 0.
     pub frame: u64,
-    /// The producer's.
+    /// From the producer, as is `tag`.
     pub sequence: u64,
     pub tag: u64,
-    /// When the tick was; as frames come: when the input was put.
+    /// Time of the tick. Without a period, the time when the input was put.
     pub due_ns: u64,
     pub put_ns: u64,
     pub launched_ns: u64,
@@ -115,7 +121,7 @@ pub struct doorbell_result_t {
     pub deadline_ns: u64,
     /// Inputs that were skipped since the result before this.
     pub skipped: u64,
-    /// It was not launched: its deadline had passed.
+    /// Not launched, because its deadline had passed.
     pub refused: bool,
     /// Done after its deadline.
     pub late: bool,
@@ -126,13 +132,13 @@ unsafe impl Growing for doorbell_result_t {
     const FIRST: usize = size_of::<doorbell_result_t>();
 }
 
-/// What a loop has done so far. Each figure is right by itself; two of them may be a frame apart.
+/// Counts and times of a loop so far. Each figure is right by itself, but two of them may be a frame apart.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct doorbell_loop_statistics_t {
     /// sizeof(doorbell_loop_statistics_t): set it before the call.
     pub size: usize,
-    /// Launched, with a result.
+    /// Frames that were launched and have a result.
     pub frames: u64,
     /// Ticks that passed without a launch.
     pub missed: u64,
@@ -140,26 +146,26 @@ pub struct doorbell_loop_statistics_t {
     pub late: u64,
     /// Inputs that were not launched: overtaken by newer ones, or too late.
     pub skipped: u64,
-    /// Ticks at which no input was there.
+    /// Ticks without an input.
     pub starved: u64,
-    /// Results that took the place of one that was not read.
+    /// Results that overwrote an unread one.
     pub overruns: u64,
     /// Launches that found another thread launching, and were tried again.
     pub busy: u64,
-    /// From the tick, or the input, until the result was there: nanoseconds.
+    /// From the tick or the input until the result was seen, in nanoseconds.
     pub done_p50_ns: u64,
     pub done_p99_ns: u64,
     pub done_p999_ns: u64,
     pub done_max_ns: u64,
-    /// How much later than asked for the thread woke up: nanoseconds.
+    /// How much later than requested the thread woke up, in nanoseconds.
     pub wake_p50_ns: u64,
     pub wake_p99_ns: u64,
     pub wake_p999_ns: u64,
     pub wake_max_ns: u64,
     /// 1 while it runs, 2 when it has ended.
     pub state: u32,
-    /// Why it has ended: 0 it has not, 1 it was stopped, 2 results were not read, 3 the channel was killed, 4 the channel was stopped, 5 memory was freed, 6 the session was freed,
-    /// 7 the chain was freed, 8 this is a fork's child, 9 a result did not come in time, 10 the launch was refused, 11 an error of doorbell's.
+    /// Why it has ended: 0 not ended, 1 stopped by the program, 2 results not read, 3 channel killed, 4 channel stopped, 5 memory
+    /// freed, 6 session freed, 7 chain freed, 8 fork's child, 9 result not in time, 10 launch refused, 11 error in doorbell.
     pub reason: u32,
 }
 
@@ -196,7 +202,7 @@ fn told(error: frame_loop::Error) -> Error {
     }
 }
 
-/// One thread at a time: another one gets an error, and does not wait.
+/// For one thread at a time: a second one does not wait, but gets an error.
 fn mine<T>(of: &Mutex<T>) -> Result<MutexGuard<'_, T>, Error> {
     match of.try_lock() {
         Ok(mine) => Ok(mine),
@@ -206,7 +212,7 @@ fn mine<T>(of: &Mutex<T>) -> Result<MutexGuard<'_, T>, Error> {
 }
 
 /// # Safety
-/// Texts of the options are texts.
+/// Each text of the options is a valid C string.
 unsafe fn options(from: &doorbell_loop_options_t) -> Result<LoopOptions, Error> {
     const FLAGS: u32 =
         DOORBELL_LOOP_STOP_UNREAD | DOORBELL_LOOP_SPIN | DOORBELL_LOOP_LOCK_MEMORY | DOORBELL_LOOP_REQUIRED;
@@ -253,15 +259,16 @@ unsafe fn options(from: &doorbell_loop_options_t) -> Result<LoopOptions, Error> 
     of.scheduling =
         Scheduling { class, cpu, lock_memory: has(DOORBELL_LOOP_LOCK_MEMORY), required: has(DOORBELL_LOOP_REQUIRED) };
     if !from.name.is_null() {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         of.name = unsafe { CStr::from_ptr(from.name) }.to_string_lossy().into_owned();
     }
     Ok(of)
 }
 
-/// Starts a loop: a thread of doorbell's that launches a chain for each frame, waits for it, and puts its result into a ring. No lock of CUDA's and no interpreter is in its way.
-/// Cost: a thread and some memory; milliseconds. Threads: any. Errors: DOORBELL_ARGUMENT with the reason, DOORBELL_HANDLE, DOORBELL_UNAVAILABLE where the kernel refuses what is required, DOORBELL_LIMIT, DOORBELL_CLOSED,
-/// DOORBELL_FORKED.
+/// Starts a loop: a doorbell thread that launches a chain for each frame, waits for it, and puts its result into a ring. No CUDA
+/// lock and no interpreter delays it.
+/// Cost: milliseconds, a thread and some memory. Threads: any. Errors: DOORBELL_ARGUMENT with the reason. DOORBELL_UNAVAILABLE if
+/// the kernel refuses a required request. DOORBELL_HANDLE, DOORBELL_LIMIT, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_loop_create(
     doorbell: *mut doorbell_t,
@@ -269,10 +276,10 @@ pub unsafe extern "C" fn doorbell_loop_create(
     frame_loop: *mut doorbell_loop_t,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let (answer, given) = unsafe { (To::new(frame_loop)?, growing::one(options)?) };
         let session = of(doorbell)?;
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let options = unsafe { self::options(&given.ok_or(wrong("a loop has options: the chain at least"))?) }?;
         let started = Loop::start(session, options).map_err(told)?;
         let (producer, results) = (Mutex::new(started.producer()), Mutex::new(started.results()));
@@ -281,10 +288,12 @@ pub unsafe extern "C" fn doorbell_loop_create(
     })
 }
 
-/// Puts an input: its bytes, the producer's number for it, when its result is wanted (CLOCK_MONOTONIC; 0: as the options say), and a tag; number and tag come back in the result.
-/// `number` (may be null): which input it is, from 0.
-/// Cost: a copy of the bytes, and a system call where the loop sleeps. Threads: one at a time, else DOORBELL_BUSY. Errors: DOORBELL_FULL where the loop is behind, DOORBELL_ARGUMENT,
-/// DOORBELL_UNAVAILABLE where the loop has ended, DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FREED, DOORBELL_STOPPED, DOORBELL_FORKED.
+/// Puts an input: its bytes, the producer's number for it, when its result is due, and a tag. `deadline_ns` is in
+/// CLOCK_MONOTONIC, or 0 for the deadline of the options. The result returns number and tag. `number` (may be null) becomes the
+/// input's number, from 0.
+/// Cost: a copy of the bytes, and a system call if the loop sleeps. Threads: one at a time, otherwise DOORBELL_BUSY. Errors:
+/// DOORBELL_FULL if no slot is free. DOORBELL_UNAVAILABLE if the loop has ended. DOORBELL_ARGUMENT, DOORBELL_HANDLE,
+/// DOORBELL_CLOSED, DOORBELL_FREED, DOORBELL_STOPPED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_loop_put(
     doorbell: *mut doorbell_t,
@@ -297,20 +306,22 @@ pub unsafe extern "C" fn doorbell_loop_put(
     number: *mut u64,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let data = unsafe { many(data.cast::<u8>(), bytes) }?;
         let held = LOOPS.find(doorbell, frame_loop)?;
         let mut producer = mine(&held.producer)?;
         let producer = producer.as_mut().ok_or(wrong("the loop has no inputs"))?;
         let put = producer.put(data, Stamp { sequence, deadline: deadline_ns, tag }).map_err(told)?;
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { put_if_wanted(number, put) };
         Ok(())
     })
 }
 
-/// Takes the next result, if there is one: `there`. Its bytes are copied to `data` (may be null), as many as fit into `room`.
-/// Cost: a copy of the bytes. Threads: one at a time, else DOORBELL_BUSY. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_FORKED.
+/// Takes the next result, if there is one, which `there` reports. Copies as many of its bytes to `data` (may be null) as fit into
+/// `room`.
+/// Cost: a copy of the bytes. Threads: one at a time, otherwise DOORBELL_BUSY. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT,
+/// DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_loop_next(
     doorbell: *mut doorbell_t,
@@ -321,7 +332,7 @@ pub unsafe extern "C" fn doorbell_loop_next(
     there: *mut bool,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let answer = unsafe { To::new(there) }?;
         let held = LOOPS.find(doorbell, frame_loop)?;
         let mut results = mine(&held.results)?;
@@ -332,7 +343,7 @@ pub unsafe extern "C" fn doorbell_loop_next(
         let into = if room == 0 {
             &mut []
         } else {
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             unsafe { std::slice::from_raw_parts_mut(data.cast::<u8>(), room) }
         };
         let found = results.next(into).map_err(told)?;
@@ -351,7 +362,7 @@ pub unsafe extern "C" fn doorbell_loop_next(
                 refused: one.refused,
                 late: one.late,
             };
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             unsafe { growing::answer(result, said) }?;
         }
         answer.put(found.is_some());
@@ -359,8 +370,9 @@ pub unsafe extern "C" fn doorbell_loop_next(
     })
 }
 
-/// Waits until results were signalled, or the loop has ended. Take all of them then.
-/// Cost: a system call. Threads: one at a time, else DOORBELL_BUSY. Errors: DOORBELL_TIMEOUT, DOORBELL_HANDLE, DOORBELL_FORKED.
+/// Waits until results were signalled or the loop has ended. Then take all of them.
+/// Cost: a system call. Threads: one at a time, otherwise DOORBELL_BUSY. Errors: DOORBELL_TIMEOUT, DOORBELL_HANDLE,
+/// DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_loop_wait(doorbell: *mut doorbell_t, frame_loop: doorbell_loop_t, timeout_ns: u64) -> i32 {
     run(|| {
@@ -371,7 +383,8 @@ pub extern "C" fn doorbell_loop_wait(doorbell: *mut doorbell_t, frame_loop: door
     })
 }
 
-/// A descriptor for poll, epoll and asyncio: readable when results were signalled, until doorbell_loop_wait() has returned. It goes with the loop.
+/// Returns a descriptor for poll, epoll and asyncio. It becomes readable when results were signalled, and stays so until
+/// doorbell_loop_wait() has returned. It ends with the loop.
 /// Cost: none. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_loop_descriptor(
@@ -380,14 +393,15 @@ pub unsafe extern "C" fn doorbell_loop_descriptor(
     descriptor: *mut i32,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let answer = unsafe { To::new(descriptor) }?;
         answer.put(LOOPS.find(doorbell, frame_loop)?.of.event_fd());
         Ok(())
     })
 }
 
-/// What a loop has done so far, and whether it runs. `text` (may be null) gets at most `room` bytes of English: why it has ended, or what the kernel refused of its scheduling; they end with a zero.
+/// Returns the counts and times of a loop so far, and whether it runs. `text` (may be null) gets at most `room` bytes of English
+/// with a zero at the end: why the loop has ended, or which scheduling requests the kernel refused.
 /// Cost: microseconds. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_loop_statistics(
@@ -420,10 +434,10 @@ pub unsafe extern "C" fn doorbell_loop_statistics(
             state: status.state as u32,
             reason: status.reason as u32,
         };
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { growing::answer(statistics, said) }?;
         let why = held.of.why().map(str::to_owned).unwrap_or_else(|| held.of.refused().join("; "));
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { crate::call::put_text(text, room, &why) };
         Ok(())
     })

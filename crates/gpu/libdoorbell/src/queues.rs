@@ -9,14 +9,14 @@ use crate::types::*;
 use std::sync::Arc;
 use submit::{Copy, Done, Error, Queue, Session};
 
-/// A submission that is done, or never will be.
+/// A submission that is done, or that can never end.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct doorbell_done_t {
     pub ticket: doorbell_ticket_t,
-    /// What was given to doorbell_queue_add().
+    /// The number that was given to doorbell_queue_add().
     pub user: u64,
-    /// DOORBELL_OK; DOORBELL_KILLED, DOORBELL_STOPPED or DOORBELL_CLOSED where its lane ended before.
+    /// DOORBELL_OK, or if its lane ended before it: DOORBELL_KILLED, DOORBELL_STOPPED or DOORBELL_CLOSED.
     pub code: i32,
 }
 
@@ -25,7 +25,7 @@ unsafe impl Growing for doorbell_done_t {
     const FIRST: usize = size_of::<doorbell_done_t>();
 }
 
-/// Entries that are taken at a time.
+/// Number of entries that are taken at a time.
 const CHUNK: usize = 64;
 pub(crate) static QUEUES: Table<Queue<&'static Session>> = Table::new(8, "queue");
 
@@ -33,7 +33,8 @@ fn find(doorbell: *const doorbell_t, queue: doorbell_queue_t) -> Result<Arc<Queu
     QUEUES.find(doorbell, queue)
 }
 
-/// A queue for up to `size` submissions of the session at a time, 65,536 at most. Any number of threads add, take and wait.
+/// Makes a queue for up to `size` submissions of the session at a time, 65,536 at most. Any number of threads may add, take and
+/// wait.
 /// Cost: some memory. Threads: any. Errors: DOORBELL_ARGUMENT, DOORBELL_LIMIT (4,096 queues in a process), DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_queue_create(
@@ -42,7 +43,7 @@ pub unsafe extern "C" fn doorbell_queue_create(
     queue: *mut doorbell_queue_t,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let answer = unsafe { To::new(queue) }?;
         let session = of(doorbell)?;
         answer.put(QUEUES.put(session, Queue::new(session, size)?)?);
@@ -50,9 +51,10 @@ pub unsafe extern "C" fn doorbell_queue_create(
     })
 }
 
-/// Adds a submission, with a number that comes out with it.
-/// Cost: a lock of the queue's; with a descriptor it may wake a thread. Threads: any. Errors: DOORBELL_FULL, DOORBELL_HANDLE, DOORBELL_UNAVAILABLE, DOORBELL_CLOSED, DOORBELL_FORKED. That its lane is
-/// dead is no error here: it comes out with that.
+/// Adds a submission, with a number that is returned with it.
+/// Cost: the queue's lock. With a descriptor it may also wake a thread. Threads: any. Errors: DOORBELL_FULL, DOORBELL_HANDLE,
+/// DOORBELL_UNAVAILABLE, DOORBELL_CLOSED, DOORBELL_FORKED. A dead lane is not an error here: the submission is returned with that
+/// error.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_queue_add(
     doorbell: *mut doorbell_t,
@@ -63,8 +65,10 @@ pub extern "C" fn doorbell_queue_add(
     run(|| find(doorbell, queue)?.add(Copy::from_raw(ticket), user))
 }
 
-/// Takes what is done, up to `room`, in the order in which it was added; `count`: how many. `done_size` is sizeof(doorbell_done_t). Never waits.
-/// Cost: a lock of the queue's, and a look at what is under way. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_FORKED.
+/// Takes up to `room` submissions that are done, in the order in which they were added. `count` becomes their number, and
+/// `done_size` is sizeof(doorbell_done_t). The call never waits.
+/// Cost: the queue's lock, and a look at the pending submissions. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT,
+/// DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_queue_poll(
     doorbell: *mut doorbell_t,
@@ -75,7 +79,7 @@ pub unsafe extern "C" fn doorbell_queue_poll(
     count: *mut usize,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let answer = unsafe { To::new(count) }?;
         if done_size < doorbell_done_t::FIRST || room > isize::MAX as usize / done_size {
             return Err(wrong("done_size is not the size of the struct, or room is too large"));
@@ -105,15 +109,17 @@ pub unsafe extern "C" fn doorbell_queue_poll(
     })
 }
 
-/// Waits until something can be taken. It sleeps between looks.
-/// Cost: as doorbell_wait_sleeping(). Threads: any, several at a time. Errors: DOORBELL_TIMEOUT, DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+/// Waits until a submission can be taken. It sleeps between polls.
+/// Cost: as doorbell_wait_sleeping(). Threads: any, several at a time. Errors: DOORBELL_TIMEOUT, DOORBELL_HANDLE,
+/// DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_queue_wait(doorbell: *mut doorbell_t, queue: doorbell_queue_t, timeout_ns: u64) -> i32 {
     run(|| find(doorbell, queue)?.wait(limit(timeout_ns)))
 }
 
-/// Takes a submission out that was not taken yet; `was_there` (may be null) says whether it was there. It goes on: nothing ends a submission but its lane.
-/// Cost: a lock of the queue's. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_FORKED.
+/// Removes a submission that was not taken yet. `was_there` (may be null) reports whether the queue had it. The submission itself
+/// continues: only the end of its lane can end it.
+/// Cost: the queue's lock. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_queue_remove(
     doorbell: *mut doorbell_t,
@@ -123,14 +129,15 @@ pub unsafe extern "C" fn doorbell_queue_remove(
 ) -> i32 {
     run(|| {
         let was = find(doorbell, queue)?.remove(Copy::from_raw(ticket))?;
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { put_if_wanted(was_there, was) };
         Ok(())
     })
 }
 
-/// A descriptor for poll, epoll and asyncio: readable when something can be taken, until doorbell_queue_poll() has left nothing that is done. Do not read from it or close it:
-/// it goes with the queue. The first one of a session starts a thread that looks at what is in such queues.
+/// Returns a descriptor for poll, epoll and asyncio. It becomes readable when a submission can be taken, and stays so until
+/// doorbell_queue_poll() has taken all that are done. Do not read from it or close it: it ends with the queue. The first
+/// descriptor of a session starts a thread that polls the submissions in such queues.
 /// Cost: a system call. Threads: any. Errors: DOORBELL_UNAVAILABLE, DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_queue_descriptor(
@@ -139,7 +146,7 @@ pub unsafe extern "C" fn doorbell_queue_descriptor(
     descriptor: *mut i32,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let answer = unsafe { To::new(descriptor) }?;
         let queue = find(doorbell, queue)?;
         answer.put(std::os::fd::AsRawFd::as_raw_fd(&queue.descriptor()?));
@@ -147,7 +154,7 @@ pub unsafe extern "C" fn doorbell_queue_descriptor(
     })
 }
 
-/// Ends a queue, and the waits of threads that wait there. What was in it goes on.
+/// Ends a queue, and the waits of all threads on it. The submissions in it continue.
 /// Cost: microseconds. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_queue_free(doorbell: *mut doorbell_t, queue: doorbell_queue_t) -> i32 {

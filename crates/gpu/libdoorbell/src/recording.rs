@@ -1,4 +1,4 @@
-//! Pauses of the recording, where the program runs under `doorbell record`.
+//! Pausing the recording of a program that runs under `doorbell record`.
 
 use crate::call::run;
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ fn agent() -> Option<Recording> {
     })
 }
 
-/// Calls the agent. `recorded`: whether the process is recorded.
+/// Calls the agent. `recorded` becomes whether the process is recorded.
 ///
 /// # Safety
 /// `recorded` is null or may be written.
@@ -26,36 +26,36 @@ unsafe fn say(what: i32, recorded: *mut bool) -> i32 {
         // SAFETY: the agent's function takes any number.
         let is = agent().is_some_and(|recording| unsafe { recording(what) } != 0);
         if !recorded.is_null() {
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees it.
             unsafe { recorded.write(is) };
         }
         Ok(())
     })
 }
 
-/// Pauses the recording of this process by `doorbell record`, for all its threads. In a pause only driver calls are recorded, and each
-/// operation costs a few nanoseconds more than without doorbell. The latest call decides, whichever thread makes it.
-/// `recorded` (may be null): whether the process is recorded. If it is not, the call has no effect.
+/// Pauses the recording of this process by `doorbell record`, for all its threads. During a pause only driver calls are recorded,
+/// and each operation costs a few nanoseconds more than without doorbell. The latest call decides, from any thread. `recorded`
+/// (may be null) reports whether the process is recorded. If it is not, the call has no effect.
 /// Cost: some 100 ns. Threads: any. Errors: none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_recording_pause(recorded: *mut bool) -> i32 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { say(0, recorded) }
 }
 
-/// Resumes the recording of this process, for all its threads: after doorbell_recording_pause(), or with `doorbell record --capture`,
-/// which begins with a pause. `recorded`: as there.
+/// Resumes the recording of this process, for all its threads. It ends the pause of doorbell_recording_pause(), or the one with
+/// which `doorbell record --capture` begins. `recorded` is as there.
 /// Cost: some 100 ns. Threads: any. Errors: none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_recording_resume(recorded: *mut bool) -> i32 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { say(1, recorded) }
 }
 
-/// Whether this process runs under `doorbell record`, in a pause or not.
+/// Reports whether this process runs under `doorbell record`, paused or not.
 /// Cost: some 100 ns. Threads: any. Errors: none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_recording_get(recorded: *mut bool) -> i32 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees it.
     unsafe { say(-1, recorded) }
 }

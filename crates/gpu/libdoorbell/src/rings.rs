@@ -1,4 +1,4 @@
-//! Frames that take turns.
+//! Rings of frames, which are filled and copied in turn.
 
 use crate::call::{To, run, wrong};
 use crate::growing::{self, Growing};
@@ -13,11 +13,11 @@ use submit::{Buffer, Ring};
 pub struct doorbell_frame_t {
     /// sizeof(doorbell_frame_t): set it before the call.
     pub size: usize,
-    /// Where it is in the source buffer.
+    /// Its offset in the source buffer.
     pub offset: u64,
-    /// Its address; null in CUDA's memory on the GPU, which the CPU does not see: kernels fill it.
+    /// Its address. Null for CUDA's memory on the GPU, which the CPU does not see: there kernels fill it.
     pub pointer: *mut c_void,
-    /// Which of the ring's.
+    /// Its number in the ring.
     pub index: u32,
 }
 
@@ -26,9 +26,10 @@ unsafe impl Growing for doorbell_frame_t {
     const FIRST: usize = size_of::<doorbell_frame_t>();
 }
 
-/// A ring of 2 to 1,024 frames of `bytes` each, one behind the other in both buffers from the offsets on: the producer fills the
-/// next one while the copy of the one before is under way. It goes by the copy engine; up to 32 frames may be under way.
-/// Cost: that of doorbell_transfer_create(). Threads: any may make it; one at a time uses it. Errors: as
+/// Makes a ring of 2 to 1,024 frames of `bytes` each. The frames are consecutive in both buffers, from the offsets on. The
+/// producer fills the next frame while the one before is being copied. A copy engine makes the copies, and up to 32 may be
+/// pending.
+/// Cost: that of doorbell_transfer_create(). Threads: any may make it. One at a time may use it. Errors: as
 /// doorbell_transfer_create().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_ring_create(
@@ -42,7 +43,7 @@ pub unsafe extern "C" fn doorbell_ring_create(
     ring: *mut doorbell_ring_t,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let answer = unsafe { To::new(ring) }?;
         let (to, from) = ((Buffer::from_raw(to), to_offset), (Buffer::from_raw(from), from_offset));
         answer.put(of(doorbell)?.ring(to, from, bytes, frames as usize)?.raw());
@@ -50,10 +51,10 @@ pub unsafe extern "C" fn doorbell_ring_create(
     })
 }
 
-/// The next frame, for the producer to fill. Asked again before doorbell_ring_async() it is the same one.
-/// Cost: a few loads and atomic instructions; no lock, no allocation, no system call. Threads: one at a time. Errors: DOORBELL_OVERRUN while its last copy is
-/// under way, DOORBELL_BUSY, DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED,
-/// DOORBELL_STOPPED.
+/// Returns the next frame, for the producer to fill. Another call before doorbell_ring_async() returns the same one.
+/// Cost: a few loads and atomic instructions. No lock, no allocation, no system call. Threads: one at a time. Errors:
+/// DOORBELL_OVERRUN while the frame's last copy is pending. DOORBELL_BUSY, DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_CLOSED,
+/// DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_ring_next(
     doorbell: *mut doorbell_t,
@@ -66,14 +67,14 @@ pub unsafe extern "C" fn doorbell_ring_next(
         }
         let found = of(doorbell)?.ring_next(Ring::from_raw(ring))?;
         let (index, pointer) = (found.index as u32, found.pointer as *mut c_void);
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { growing::answer(frame, doorbell_frame_t { size: 0, offset: found.offset, pointer, index }) }
     })
 }
 
-/// Submits the copy of the frame that doorbell_ring_next() gave, and goes on to the next. `order` may be null.
-/// Cost: that of doorbell_transfer_async(). Threads: one at a time. Errors: DOORBELL_ARGUMENT without a frame, and as doorbell_transfer_async(); the
-/// frame stays the next then.
+/// Submits the copy of the frame that doorbell_ring_next() returned, and moves on to the next frame. `order` may be null.
+/// Cost: that of doorbell_transfer_async(). Threads: one at a time. Errors: DOORBELL_ARGUMENT without a frame, and as
+/// doorbell_transfer_async(). After an error, the frame is still the next one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_ring_async(
     doorbell: *mut doorbell_t,
@@ -83,12 +84,12 @@ pub unsafe extern "C" fn doorbell_ring_async(
 ) -> i32 {
     run(|| {
         let ring = Ring::from_raw(ring);
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { in_order(doorbell, order, ticket, |session, order| session.ring_submit_in(ring, order)) }
     })
 }
 
-/// Ends a ring. What of it is under way goes on.
+/// Ends a ring. Its pending copies continue.
 /// Cost, threads, errors: as doorbell_transfer_free().
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_ring_free(doorbell: *mut doorbell_t, ring: doorbell_ring_t) -> i32 {

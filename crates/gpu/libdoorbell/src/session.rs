@@ -1,4 +1,4 @@
-//! Sessions: made, found by their pointer, and freed.
+//! Sessions: opening, finding and closing them.
 
 use crate::call::{To, run, wrong};
 use crate::growing::{self, Growing};
@@ -8,24 +8,25 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use submit::{Error, Follow, Kind, Options, Session};
 
-/// doorbell_options_t.kind: beside CUDA; without CUDA on the software GPU, if it is preloaded.
+/// doorbell_options_t.kind: in CUDA's address space. Without CUDA, on the software GPU if it is preloaded.
 pub const DOORBELL_ANY: u32 = 0;
-/// doorbell_options_t.kind: beside CUDA.
+/// doorbell_options_t.kind: in CUDA's address space.
 pub const DOORBELL_BESIDE_CUDA: u32 = 1;
-/// doorbell_options_t.kind: on the software GPU, which has to be preloaded.
+/// doorbell_options_t.kind: on the software GPU, which must be preloaded.
 pub const DOORBELL_SOFTWARE: u32 = 2;
 
-/// doorbell_options_t.flags: each submission asks CUDA whether the memory is still the allocation that was registered. It finds
-/// frees that nothing else shows, and costs 1 us or more and CUDA's locks each time.
+/// doorbell_options_t.flags: each submission checks with CUDA that the memory is still the registered allocation. This finds
+/// frees that doorbell cannot see otherwise. It costs 1 us or more, and CUDA's locks, for each submission.
 pub const DOORBELL_CHECK: u32 = 1;
-/// doorbell_options_t.flags: follow the machine's own profile, if `doorbell calibrate` has written one: what $DOORBELL_PROFILE names,
-/// else where the command writes it. One that was taken elsewhere is an error.
+/// doorbell_options_t.flags: use the machine's own profile, if `doorbell calibrate` has written one. It is the file that
+/// $DOORBELL_PROFILE names, otherwise the command's default file. A profile of another machine is an error.
 pub const DOORBELL_OWN_PROFILE: u32 = 2;
 
-/// Told what a session does when it is made and freed. It must not call doorbell.
+/// Called with a text when a session or one of its channels is opened, and when the session is closed. Any thread may make the
+/// call. The function must not call doorbell.
 pub type doorbell_log_t = Option<unsafe extern "C" fn(user: *mut c_void, text: *const c_char)>;
 
-/// What a session is to be. Set all of it to 0, then size, then what is wanted.
+/// Options of a session. Set all of it to 0, then `size`, then the fields that you need.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct doorbell_options_t {
@@ -33,23 +34,24 @@ pub struct doorbell_options_t {
     pub size: usize,
     /// DOORBELL_ANY, DOORBELL_BESIDE_CUDA or DOORBELL_SOFTWARE.
     pub kind: u32,
-    /// CUDA's number of the GPU. The session is in the GPU's primary context.
+    /// CUDA's number of the GPU. The session uses the GPU's primary context.
     pub gpu: u32,
-    /// How many threads have a lane of their own, up to 64; 0: 8. A lane is DOORBELL_BUSY while another thread submits there, or makes or frees something
-    /// of that lane.
+    /// How many threads have their own lane, up to 64. 0 means 8. A lane is DOORBELL_BUSY while another thread submits on it, or
+    /// makes or frees an object of that lane.
     pub lanes: u32,
-    /// 0, or DOORBELL_CHECK, DOORBELL_OWN_PROFILE or both.
+    /// 0, DOORBELL_CHECK, DOORBELL_OWN_PROFILE, or both.
     pub flags: u32,
-    /// Null, or told what happens.
+    /// Null, or a function that gets a text when the session or a channel is opened, and when the session is closed.
     pub log: doorbell_log_t,
     /// Passed to log.
     pub log_user: *mut c_void,
-    /// Null, or the file of the profile (`doorbell calibrate -o FILE`) that says which way copies go. Null without DOORBELL_OWN_PROFILE: the
-    /// file that $DOORBELL_PROFILE names, if it is set. An empty text: none.
+    /// Null, or the file of the profile (`doorbell calibrate -o FILE`) that decides how copies are made. Null without
+    /// DOORBELL_OWN_PROFILE: the file that $DOORBELL_PROFILE names, if it is set. An empty text: no profile.
     pub profile: *const c_char,
-    /// Channels for launches of graphs, up to 16; 0: 1. Threads that launch on different ones never find them DOORBELL_BUSY, and launches on different
-    /// ones are not ordered. A graph belongs to the launch lane of the thread that made it (with as many launch lanes as threads each thread has its own),
-    /// or to the one that doorbell_graph_create_copy() names. A channel is opened with its first graph.
+    /// Number of channels for launches of graphs, up to 16. 0 means 1. Threads that launch on different channels never get
+    /// DOORBELL_BUSY because of each other, and their launches are not ordered. A graph belongs to the launch lane of the thread
+    /// that made it, or to the lane that doorbell_graph_create_copy() names. With as many launch lanes as threads, each thread
+    /// has its own. A channel is opened with its first graph.
     pub launch_lanes: u32,
 }
 
@@ -58,15 +60,16 @@ unsafe impl Growing for doorbell_options_t {
     const FIRST: usize = std::mem::offset_of!(doorbell_options_t, launch_lanes);
 }
 
-/// Sessions that a process may have at a time.
+/// Maximum number of sessions of a process at a time.
 const MOST: usize = 64;
-/// A place gets its session when it is first used: 64 sessions in the file would take 14 MB of it. It keeps it, for calls with an old pointer.
+/// A place gets its session when it is first used, because 64 sessions would take 14 MB of the file. It keeps the session, for
+/// calls with an old pointer.
 static SESSIONS: [doorbell_t; MOST] = [const { doorbell_t(OnceLock::new()) }; MOST];
 static PLACES: Mutex<Places> = Mutex::new(Places { taken: [false; MOST], next: 0 });
 
 struct Places {
     taken: [bool; MOST],
-    /// Where the next search begins. A place is used again as late as possible, so that old pointers stay errors for long.
+    /// Where the next search begins. A place is reused as late as possible, so that old pointers give errors for a long time.
     next: usize,
 }
 
@@ -95,61 +98,64 @@ fn place(doorbell: *const doorbell_t) -> Result<usize, Error> {
 
 const NONE: Error = Error::Handle("session (doorbell_t *)");
 
-/// The session of a pointer. Its calls return an error themselves after it is freed.
+/// The session of a pointer. After it is freed, its calls return an error themselves.
 #[inline]
 pub(crate) fn of(doorbell: *const doorbell_t) -> Result<&'static Session, Error> {
     SESSIONS[place(doorbell)?].0.get().map(Box::as_ref).ok_or(NONE)
 }
 
-/// The library's version, as DOORBELL_VERSION. A program that was built with the header of 1.2 works with libraries 1.2 and later of the same major version.
+/// Returns the library's version, in the form of DOORBELL_VERSION. A program that was built with the header of 1.2 works with
+/// libraries 1.2 and later of the same major version.
 /// Cost: none. Threads: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_version() -> u32 {
     crate::VERSION
 }
 
-/// From now on CUDA's calls to the kernel driver are seen, as a session beside CUDA needs it. Call it before anything initialises
-/// CUDA; doorbell_create() may come later, when CUDA is at work. It loads libcuda and initialises nothing. A second call does
-/// nothing. Where CUDA was initialised before, this is DOORBELL_OK, too: doorbell_watching() tells, doorbell_create() then asks the kernel driver what CUDA
-/// has, and graphs are DOORBELL_UNAVAILABLE.
-/// Cost: milliseconds, once. Threads: any. Errors: DOORBELL_UNAVAILABLE where there is no libcuda.
+/// Begins to observe CUDA's calls to the kernel driver, which a session in CUDA's address space needs. Call it before CUDA is
+/// initialised. doorbell_create() may come later, when CUDA is in use. It loads libcuda but does not initialise it. A second call
+/// has no effect. If CUDA was initialised before, this also returns DOORBELL_OK. Then doorbell_watching() gives false,
+/// doorbell_create() gets CUDA's state from the kernel driver, and graphs return DOORBELL_UNAVAILABLE.
+/// Cost: milliseconds, once. Threads: any. Errors: DOORBELL_UNAVAILABLE without libcuda.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_init() -> i32 {
     run(Session::watch)
 }
 
-/// Whether CUDA's calls to the kernel driver have been seen from CUDA's start on. False: CUDA was initialised before doorbell_init().
-/// Cost: that of doorbell_init(), where nobody has called it. Threads: any. Errors: DOORBELL_UNAVAILABLE where there is no libcuda.
+/// Reports whether doorbell has observed CUDA's driver calls since CUDA was initialised. False means that CUDA was initialised
+/// before doorbell_init().
+/// Cost: that of doorbell_init(), if it was not called before. Threads: any. Errors: DOORBELL_UNAVAILABLE without libcuda.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_watching(from_the_start: *mut bool) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let answer = unsafe { To::new(from_the_start) }?;
         answer.put(Session::watches_from_the_start()?);
         Ok(())
     })
 }
 
-/// Makes a session. options may be null: GPU 0, 8 lanes, one launch lane, and the profile that $DOORBELL_PROFILE names, if it is set. A profile that is
-/// no file, or was taken on another machine, is DOORBELL_UNAVAILABLE, and the detail says what is different. A process may have 64 at a time. Sessions
-/// share nothing: a handle of one is DOORBELL_HANDLE for another. Two libraries of a process that use doorbell make a session each.
-/// Cost: some milliseconds for each lane; beside CUDA it makes the GPU's primary context, if there is none. The thread's
-/// current context stays what it was. Threads: any. Errors: DOORBELL_UNAVAILABLE, DOORBELL_ARGUMENT, DOORBELL_LIMIT, DOORBELL_DRIVER,
-/// DOORBELL_CUDA.
+/// Opens a session. `options` may be null: GPU 0, 8 lanes, one launch lane, and the profile that $DOORBELL_PROFILE names, if it
+/// is set. If the profile is not a file or is of another machine, the call returns DOORBELL_UNAVAILABLE and the detail lists the
+/// differences. A process may have 64 sessions at a time. Sessions share no state: a handle of one gives DOORBELL_HANDLE in
+/// another. If two libraries of a process use doorbell, each makes its own session.
+/// Cost: some milliseconds for each lane. With CUDA, it also makes the GPU's primary context if there is none. The thread's
+/// current context does not change. Threads: any. Errors: DOORBELL_UNAVAILABLE, DOORBELL_ARGUMENT, DOORBELL_LIMIT,
+/// DOORBELL_DRIVER, DOORBELL_CUDA.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_create(options: *const doorbell_options_t, doorbell: *mut *mut doorbell_t) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let (answer, options) = unsafe { (To::new(doorbell)?, growing::one(options)?) };
         let options = options.map_or(Ok(Options::default()), |options| read(&options))?;
         let place = places().take().ok_or(Error::Limit(MOST))?;
         let session = SESSIONS[place].0.get_or_init(Session::boxed);
         if let Err(error) = session.open(&options) {
-            // In a fork's child, the parent's sessions stay taken.
+            // In a fork's child, the places of the parent's sessions stay taken.
             places().taken[place] = matches!(error, Error::Forked | Error::AlreadyOpen);
             return Err(error);
         }
-        // (The session before in this place may have had another value.)
+        // (An earlier session in this place may have had another value.)
         session.set_wait(submit::Wait::Spin);
         answer.put((&raw const SESSIONS[place]).cast_mut());
         Ok(())
@@ -201,9 +207,9 @@ impl User {
     }
 }
 
-/// Ends a session. What is under way is waited for, up to ten seconds; what is not done then is stopped. All its handles end.
-/// Null does nothing.
-/// Cost: some milliseconds for each lane. Threads: any; calls of others that are under way end first, later ones answer
+/// Closes a session and ends all its handles. It waits up to ten seconds for pending work and then stops the rest. Null has no
+/// effect.
+/// Cost: some milliseconds for each lane. Threads: any. Pending calls of other threads end first, and later calls return
 /// DOORBELL_CLOSED. Errors: DOORBELL_CLOSED, DOORBELL_HANDLE, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_free(doorbell: *mut doorbell_t) -> i32 {

@@ -1,4 +1,4 @@
-//! Handles of things that are not in a session's own tables: queues and loops.
+//! Handles of queues and loops, which are not in a session's own tables.
 
 use crate::session::of;
 use crate::types::doorbell_t;
@@ -11,14 +11,15 @@ struct Place<T> {
     item: Option<(&'static Session, Arc<T>)>,
 }
 
-/// Things of one kind, each of a session. A handle is, from the top: 4 bits of the kind, which no handle of a session has, 28 of the place, 32 of how often it was used.
+/// Objects of one kind, each of a session. A handle has, from the top: 4 bits of the kind, which no handle of a session has, 28 bits of
+/// the place, and 32 bits of how often the place was used.
 pub(crate) struct Table<T> {
     kind: u64,
     name: &'static str,
     places: RwLock<Vec<Place<T>>>,
 }
 
-/// Things of one kind in a process.
+/// Maximum number of objects of one kind in a process.
 const MOST: usize = 4096;
 
 impl<T> Table<T> {
@@ -26,7 +27,7 @@ impl<T> Table<T> {
         Table { kind: kind << 60, name, places: RwLock::new(Vec::new()) }
     }
 
-    /// Its handle.
+    /// Returns its handle.
     pub fn put(&self, session: &'static Session, item: T) -> Result<u64, Error> {
         let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
         let free = places.iter().position(|place| place.item.is_none());
@@ -45,7 +46,7 @@ impl<T> Table<T> {
 
     pub fn find(&self, doorbell: *const doorbell_t, handle: u64) -> Result<Arc<T>, Error> {
         let session = of(doorbell)?;
-        // (In a fork's child another thread may have had the lock.)
+        // (In a fork's child, the lock may still be held by a thread of the parent.)
         Session::same_process()?;
         let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
         let place = places.get((handle >> 32 & 0xfff_ffff) as usize);
@@ -65,7 +66,7 @@ impl<T> Table<T> {
         Ok(found)
     }
 
-    /// Those of a session.
+    /// Takes all of a session's objects.
     pub fn end(&self, session: &'static Session) -> Vec<Arc<T>> {
         let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
         let its = |place: &mut Place<T>| place.item.take_if(|(of, _)| std::ptr::eq(*of, session)).map(|(_, item)| item);

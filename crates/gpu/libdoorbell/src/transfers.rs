@@ -1,4 +1,4 @@
-//! Copies that are made ready once and submitted often.
+//! Prepared copies, which are submitted often.
 
 use crate::call::{To, many, run};
 use crate::session::of;
@@ -6,10 +6,11 @@ use crate::types::*;
 use std::ffi::c_void;
 use submit::{Buffer, Transfer};
 
-/// Makes a copy ready, to be submitted often: it is checked here, once, and goes the way that doorbell_copy_explain() says. It belongs to the lane of the thread that makes it.
-/// Cost: some hundred microseconds; it allocates, and asks the kernel driver for memory. Threads: any; it waits for the thread's
-/// lane. Errors: DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_ARGUMENT (no bytes, or more than 1 GiB),
-/// DOORBELL_LIMIT (4,096 for each lane), DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
+/// Prepares a copy, to submit it often. It is checked here, once, and made in the way that doorbell_copy_explain() reports. It
+/// belongs to this thread's lane.
+/// Cost: some hundred microseconds. It allocates, and requests memory from the kernel driver. Threads: any. It waits for the
+/// thread's lane. Errors: DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_ARGUMENT (a length of 0, or more than 1
+/// GiB), DOORBELL_LIMIT (4,096 for each lane), DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_transfer_create(
     doorbell: *mut doorbell_t,
@@ -21,7 +22,7 @@ pub unsafe extern "C" fn doorbell_transfer_create(
     transfer: *mut doorbell_transfer_t,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let answer = unsafe { To::new(transfer) }?;
         let (to, from) = ((Buffer::from_raw(to), to_offset), (Buffer::from_raw(from), from_offset));
         answer.put(of(doorbell)?.prepare(to, from, bytes)?.raw());
@@ -29,8 +30,8 @@ pub unsafe extern "C" fn doorbell_transfer_create(
     })
 }
 
-/// Makes a copy of up to 64 KiB ready whose bytes are given at each submission: they travel in the command stream, and need no
-/// buffer. Good for parameters of a running kernel. All of these share one lane, on the graphics engine.
+/// Prepares a copy of up to 64 KiB whose bytes are given at each submission. They are part of the command stream and need no
+/// buffer, for example for parameters of a running kernel. All such copies share one lane, on the graphics engine.
 /// Cost, threads, errors: as doorbell_transfer_create().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_transfer_create_bytes(
@@ -41,21 +42,21 @@ pub unsafe extern "C" fn doorbell_transfer_create_bytes(
     transfer: *mut doorbell_transfer_t,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let answer = unsafe { To::new(transfer) }?;
         answer.put(of(doorbell)?.prepare_bytes((Buffer::from_raw(to), to_offset), bytes)?.raw());
         Ok(())
     })
 }
 
-/// Submits what doorbell_transfer_create() made ready. Up to 32 submissions of a transfer may be under way. `order` may be null. With an order, a transfer that the
-/// CPU stores, loads or reads (doorbell_copy_explain()) goes by a copy engine instead, on a lane that is free; where this is DOORBELL_FULL, later submissions
-/// of the lane may wait all the same.
-/// Cost: some 60 ns (H100 and H200) and some words for each ticket of an order, by stores or loads the whole copy; no lock, no allocation, no system call, unless an order names
-/// a stream or an event. Threads: any; two that submit on the same lane at the same instant
-/// do not wait for each other: the second gets DOORBELL_BUSY. Errors: DOORBELL_BUSY and DOORBELL_FULL, after which it may be tried
-/// again; DOORBELL_HANDLE, DOORBELL_FREED, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED; of an order those of
-/// doorbell_copy_async(). Nothing was submitted then.
+/// Submits a copy that doorbell_transfer_create() has prepared. Up to 32 submissions of a transfer may be pending. `order` may be
+/// null. With an order, a transfer that the CPU stores, loads or reads (doorbell_copy_explain()) uses a copy engine instead, on
+/// any free lane. If that returns DOORBELL_FULL, later submissions on the lane may wait for the order all the same.
+/// Cost: some 60 ns on H100 and H200, and some words for each ticket of an order. For stores and loads, the whole copy. No lock,
+/// no allocation, no system call, unless an order names a stream or an event. Threads: any. If two threads submit on the same
+/// lane at the same instant, the second does not wait but gets DOORBELL_BUSY. Errors: DOORBELL_BUSY and DOORBELL_FULL: try again.
+/// DOORBELL_HANDLE, DOORBELL_FREED, DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. For
+/// an order also those of doorbell_copy_async(). After an error, the copy was not submitted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_transfer_async(
     doorbell: *mut doorbell_t,
@@ -65,14 +66,14 @@ pub unsafe extern "C" fn doorbell_transfer_async(
 ) -> i32 {
     run(|| {
         let transfer = Transfer::from_raw(transfer);
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { in_order(doorbell, order, ticket, |session, order| session.submit_in(transfer, None, order)) }
     })
 }
 
-/// As doorbell_transfer_async(), with the bytes of what doorbell_transfer_create_bytes() made ready: as many as were prepared. They are read before
-/// this returns.
-/// Cost: that of doorbell_transfer_async(), and the storing of the bytes. Threads, errors: as doorbell_transfer_async().
+/// Submits a copy that doorbell_transfer_create_bytes() has prepared, with the bytes at `data`, as many as were prepared. They
+/// are read before this returns. Otherwise as doorbell_transfer_async().
+/// Cost: that of doorbell_transfer_async(), and storing the bytes. Threads, errors: as doorbell_transfer_async().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_transfer_bytes_async(
     doorbell: *mut doorbell_t,
@@ -83,16 +84,16 @@ pub unsafe extern "C" fn doorbell_transfer_bytes_async(
     ticket: *mut doorbell_ticket_t,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         let data = unsafe { many(data.cast::<u8>(), bytes) }?;
         let transfer = Transfer::from_raw(transfer);
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees it.
         unsafe { in_order(doorbell, order, ticket, |session, order| session.submit_in(transfer, Some(data), order)) }
     })
 }
 
-/// Ends a transfer. What of it is under way goes on.
-/// Cost: microseconds; it frees memory. Threads: any; it waits for the transfer's lane. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED,
+/// Ends a transfer. Its pending submissions continue.
+/// Cost: microseconds. It frees memory. Threads: any. It waits for the transfer's lane. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED,
 /// DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_transfer_free(doorbell: *mut doorbell_t, transfer: doorbell_transfer_t) -> i32 {
