@@ -38,19 +38,19 @@ const HEAD: &str = "\
 /* doorbell.h: copies between host and GPU memory, and launches of CUDA graphs, that any thread may submit.
  *
  *     doorbell_init();                                    before the first call of CUDA
- *     doorbell_create(NULL, &doorbell);                   a session: a GPU, and channels of doorbell's own on it
+ *     doorbell_create(NULL, &doorbell);                   a session: one GPU with separate channels
  *     doorbell_buffer_register(doorbell, memory, bytes, &buffer);
  *     doorbell_copy_async(doorbell, to, 0, from, 0, bytes, NULL, &ticket);
  *     doorbell_wait(doorbell, ticket, DOORBELL_FOREVER);
  *     doorbell_free(doorbell);
  *
- * Names: _create makes something, _free ends it, _async submits and gives a ticket, _wait waits for that, _poll looks.
- * Every function that can fail answers a code: 0 (DOORBELL_OK), or what went wrong. doorbell_error_text() says what a code means,
- * doorbell_error_detail() what was wrong in this thread's last failed call. Handles are numbers: a stale or wrong one is DOORBELL_HANDLE,
- * never a crash. A null pointer for an answer is DOORBELL_ARGUMENT. Functions may be called from any thread, unless they say otherwise.
+ * Names: _create makes something, _free ends it, _async submits and returns a ticket, _wait waits for it, _poll checks without waiting.
+ * Every function that can fail returns a code: 0 (DOORBELL_OK) or an error. doorbell_error_text() explains a code, and
+ * doorbell_error_detail() describes this thread's last failed call. Handles are numbers: a stale or wrong one is DOORBELL_HANDLE,
+ * never a crash. A null pointer to a result is DOORBELL_ARGUMENT. Any thread may call any function, unless its comment limits that.
  *
  * Structs that programs fill begin with their size, and arrays are passed with the size of an element, so that both can grow: an older program
- * works with a newer library. With an older library it is an error to set what that does not know.
+ * works with a newer library. With an older library it is an error to set a field that it lacks.
  *
  * Made from crates/gpu/libdoorbell/src by its test `header`. Do not edit. */
 
@@ -68,7 +68,7 @@ const HEAD: &str = "\
 const TAIL: &str = "
 /* ======== Orders in one call. ======== */
 
-// An order that waits for nothing yet.
+// An order without waits.
 static inline doorbell_order_t doorbell_order(void)
 {
 #ifdef __cplusplus
@@ -80,7 +80,7 @@ static inline doorbell_order_t doorbell_order(void)
     return order;
 }
 
-// Behind submissions of the same session. The tickets stay where they are until the order was used.
+// After submissions of the same session. The array of tickets must stay valid until the order has been used.
 static inline doorbell_order_t doorbell_after(const doorbell_ticket_t *tickets, uint32_t count)
 {
     doorbell_order_t order = doorbell_order();
@@ -89,7 +89,7 @@ static inline doorbell_order_t doorbell_after(const doorbell_ticket_t *tickets, 
     return order;
 }
 
-// Behind all that a CUDA stream has queued when the order is used; null is the default stream.
+// After everything that a CUDA stream has queued when the order is used. Null is the default stream.
 static inline doorbell_order_t doorbell_after_stream(void *stream)
 {
     doorbell_order_t order = doorbell_order();
@@ -98,7 +98,7 @@ static inline doorbell_order_t doorbell_after_stream(void *stream)
     return order;
 }
 
-// Behind what a CUDA event has recorded last when the order is used.
+// After the work that a CUDA event recorded last before the order is used.
 static inline doorbell_order_t doorbell_after_event(void *event)
 {
     doorbell_order_t order = doorbell_order();
