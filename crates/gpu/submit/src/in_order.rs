@@ -78,9 +78,10 @@ impl<'a> InOrder<'a> {
             && self.signal.is_none()
     }
 
+    /// [`Error::Argument`] with this reason if the order names words.
     #[inline]
-    fn names_words(&self) -> bool {
-        self.word.is_some() || self.signal.is_some()
+    pub(crate) fn without_words(&self, why: &'static str) -> Result<(), Error> {
+        if self.word.or(self.signal).is_some() { Err(Error::Argument(why)) } else { Ok(()) }
     }
 }
 
@@ -113,9 +114,7 @@ impl Session {
         if order.is_free() {
             return self.go(transfer, bytes, order, &Queued::default());
         }
-        if order.names_words() {
-            return Err(Error::Argument("a transfer waits for tickets, streams and events; words are for batches"));
-        }
+        order.without_words("a transfer waits for tickets, streams and events; words are for batches")?;
         let queued = self.queue(order, |now| self.can_go(now, transfer))?;
         self.go(transfer, bytes, order, &queued)
     }
@@ -129,9 +128,7 @@ impl Session {
         if order.is_free() {
             return self.launch(graph);
         }
-        if order.names_words() {
-            return Err(Error::Argument("a launch waits for tickets, streams and events; words are for batches"));
-        }
+        order.without_words("a launch waits for tickets, streams and events; words are for batches")?;
         let queued = self.queue(order, |now| {
             let at = locate_graph(now, graph)?;
             let mut claim = self.claim(at.lane, now)?;

@@ -102,9 +102,7 @@ impl Session {
     /// # Errors
     /// As [`Session::ring_submit`] and [`Session::copy_in`]; [`Error::Argument`] for words.
     pub fn ring_submit_in(&self, ring: Ring, order: &InOrder<'_>) -> Result<Copy, Error> {
-        if order.word.or(order.signal).is_some() {
-            return Err(Error::Argument("a frame waits for tickets, streams and events; words are for batches"));
-        }
+        order.without_words("a frame waits for tickets, streams and events; words are for batches")?;
         let queued = self.queue(order, |_| self.with_ring(ring, |_, _, _, ring| taken(ring)))?;
         self.with_ring(ring, |now, lane, channel, ring| {
             taken(ring)?;

@@ -168,8 +168,8 @@ impl Session {
         let opening = openings::take()?;
         let lanes = |made: &Setup| {
             (0..options.lanes).try_for_each(|lane| {
-                let halves = [0, LANES].into_iter().zip(made.engines);
-                halves.into_iter().try_for_each(|(half, engine)| make_lane(&self.lanes[half + lane], made, engine))
+                let mut halves = [0, LANES].into_iter().zip(made.engines);
+                halves.try_for_each(|(half, engine)| make_lane(&self.lanes[half + lane], made, engine))
             })
         };
         let made = make(options).and_then(|made| match lanes(&made) {

@@ -184,8 +184,7 @@ impl Session {
     pub fn release(&self, transfer: Transfer) -> Result<(), Error> {
         Session::same_process()?;
         let now = self.now()?;
-        let (place, used) = TRANSFER.decode(now.opening(), transfer.0)?;
-        let (lane, index) = locate(place);
+        let (lane, index, used) = Self::locate_transfer(now, transfer)?;
         let lane = self.lanes.get(lane).ok_or_else(|| TRANSFER.wrong())?;
         let mut claim = self.still(lane.claim_in_time(), now)?;
         let inner = claim.as_mut().ok_or(Error::Closed)?;
