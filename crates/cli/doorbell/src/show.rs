@@ -430,3 +430,20 @@ pub fn damage_of(r: &Recording) -> anyhow::Result<ExitCode> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A view without a row would be narrowed down as the summary is.
+    #[test]
+    fn each_view_has_a_row() {
+        let options = <View as clap::Args>::augment_args(clap::Command::new("show"));
+        let mut views: Vec<String> =
+            options.get_arguments().filter_map(|a| Some(format!("--{}", a.get_long()?))).collect();
+        let mut rows: Vec<&str> = VIEWS.iter().map(|row| row.view).collect();
+        views.sort_unstable();
+        rows.sort_unstable();
+        assert_eq!(views, rows);
+    }
+}

@@ -87,8 +87,23 @@ fn long_aarch64_reads_what_this_machine_wrote() {
         let measured = output(here().args(["bench", "lock.toml", "-o", name]), dir);
         assert!(measured.status.success(), "{}", lines(&measured.stderr));
     }
-    let views = ["submissions", "copies", "launches", "channels", "locks", "calls", "graphs", "objects", "summary"]
-        .map(|view| format!("show --{view}"));
+    let views = [
+        "submissions",
+        "copies",
+        "launches",
+        "kernels",
+        "gpu-times",
+        "channels",
+        "locks",
+        "calls",
+        "python",
+        "nvtx",
+        "driver-calls",
+        "graphs",
+        "objects",
+        "summary",
+    ];
+    let views = views.map(|view| format!("show --{view}"));
     let mut commands = Vec::new();
     for recording in ["h200-copies.doorbell", "h200-launches.doorbell", "locks.doorbell"] {
         for view in &views {

@@ -29,8 +29,8 @@ pub mod objects;
 pub mod p2p;
 mod processes;
 pub mod python;
-#[cfg(target_arch = "x86_64")]
 pub mod ranges;
+#[cfg(target_arch = "x86_64")]
 pub mod raw;
 pub mod rows;
 pub mod run;
