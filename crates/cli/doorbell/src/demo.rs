@@ -10,7 +10,7 @@ use decode::Recording;
 use decode::walk::{At, Filter, Sink, walk};
 use pushbuf::ops::{Op, What};
 use recorder::Outcome;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use terminal::table::Style;
@@ -63,7 +63,13 @@ impl Args {
         if done.is_err() {
             claim.give_up();
         }
-        done
+        match done {
+            // A reader that stops reading is no error.
+            Err(e) if e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe) => {
+                Ok(ExitCode::SUCCESS)
+            }
+            done => done,
+        }
     }
 
     fn record_and_show(&self, out: &Path, gpu: &mut Gpu, why: &str) -> anyhow::Result<ExitCode> {

@@ -78,6 +78,17 @@ fn the_real_gpu_or_the_reason() {
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
 }
 
+/// As with `| head`.
+#[test]
+fn a_reader_that_stops_reading_ends_it_without_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut demo = std::process::Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let out = demo.args(["demo", "--gpu", "soft"]).current_dir(&dir).stdout(writer).output().unwrap();
+    assert_eq!((out.status.code(), String::from_utf8_lossy(&out.stderr).as_ref()), (Some(0), ""));
+}
+
 #[test]
 fn an_output_that_cannot_be_written_is_an_error() {
     doorbell()
