@@ -339,7 +339,7 @@ impl Recording {
         earliest
     }
 
-    /// Reads a chunk's events. Returns none if they are damaged, which [`Recording::damage`] then reports.
+    /// Reads a chunk's events. If they are damaged, `into` is empty afterwards, and [`Recording::damage`] reports it.
     pub(crate) fn load(&self, chunk: &ChunkAt, into: &mut Vec<u8>) -> Result<(), InsightError> {
         let Place { offset, len, .. } = chunk.place;
         let path = || self.path.clone();

@@ -1,7 +1,7 @@
 //! Replaces pageable memory in a graph's memcpy nodes by pinned memory.
 //!
-//! With pageable memory, the CPU moves the bytes in the middle of each launch. The nodes in a copy of the graph name pinned memory instead. The program that
-//! launches the copy moves the bytes: into the pinned memory before the launch, and out of it after the launch.
+//! With pageable memory, CUDA moves the bytes with the CPU, in the middle of each launch. In a copy of the graph the nodes name pinned memory instead. The
+//! program that launches the copy moves the bytes: into the pinned memory before the launch, and out of it after the launch.
 
 use crate::Result;
 use crate::context::Context;

@@ -22,7 +22,7 @@ fn refusing<T: Send>(call: i64, second: Option<u32>, errno: i32, work: impl FnOn
         program.push(answer(libc::SECCOMP_RET_ERRNO | errno as u32));
         program.push(answer(libc::SECCOMP_RET_ALLOW));
         let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-        // SAFETY: the program outlives the calls. It applies to this thread, which ends after the work.
+        // SAFETY: the program outlives the calls. The filter applies to this thread, which ends after the work.
         unsafe {
             assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
             assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter), 0);

@@ -46,9 +46,9 @@ unsafe fn put(base: u64, at: u64, exchange: &Exchange) -> Result<(), String> {
         let slot = &*(at as *const AtomicPtr<c_void>);
         let theirs = slot.load(Ordering::Relaxed);
         if theirs != exchange.ours {
-            // An unbound slot points to the library's own resolver, which would find the same function as dlsym. A
-            // bound slot keeps its function: that may belong to another copy of this code, in another library of the
-            // process, which also has to see the calls.
+            // An unbound slot points to the library's own resolver, which would find the same function as dlsym. For a
+            // bound slot, the function in it counts as the real one. It may belong to another copy of this code, in
+            // another library of the process, which also has to see the calls.
             let real = if lies_in(base, theirs) {
                 libc::dlsym(libc::RTLD_DEFAULT, exchange.name.as_ptr())
             } else {

@@ -691,12 +691,11 @@ int32_t doorbell_graph_create(doorbell_t *doorbell,
                               doorbell_graph_t *graph);
 
 // Prepares a graph (CUgraph, cudaGraph_t) for launches without CUDA. doorbell instantiates it, so the program may have
-// instantiated or launched it before. The graph itself may be changed or destroyed: the clone does not change. In addition,
-// memcpy nodes may name pageable memory, which the CPU copies in their place. It reads that memory in doorbell_graph_launch().
-// It writes it in the first doorbell_wait(), doorbell_poll() or doorbell_pending(), of any launch, that finds the launch done.
-// So only one launch of such a graph may be pending (DOORBELL_FULL), and a stream that waits for it (doorbell_stream_wait())
-// waits only for the GPU's part. Do not touch memory that memcpy nodes write until the ticket is done. Otherwise as
-// doorbell_graph_create().
+// instantiated or launched it before. The graph itself may be changed or destroyed: the clone does not change. Otherwise as
+// doorbell_graph_create(), but memcpy nodes may name pageable memory: the CPU makes their copies. It reads that memory in
+// doorbell_graph_launch(), and writes it in the first doorbell_wait(), doorbell_poll() or doorbell_pending(), of any launch,
+// that finds the launch done. So only one launch of such a graph may be pending (DOORBELL_FULL), and a stream that waits for it
+// (doorbell_stream_wait()) waits only for the GPU's part. Do not touch memory that memcpy nodes write until the ticket is done.
 // Cost, threads: as doorbell_graph_create(). For pageable memory, CUDA pins as many bytes. Errors: as doorbell_graph_create(),
 // and DOORBELL_GRAPH also if a memcpy node writes pageable memory that another one uses.
 int32_t doorbell_graph_instantiate(doorbell_t *doorbell,
@@ -811,9 +810,9 @@ int32_t doorbell_graph_launch(doorbell_t *doorbell,
                               const doorbell_order_t *order,
                               doorbell_ticket_t *ticket);
 
-// Ends a graph. Its pending launches continue. If parameters point into buffers, the call waits for them, up to ten seconds, and
-// then returns DOORBELL_TIMEOUT. In that case, too, the graph has ended. Its memory is freed when a graph is prepared or freed
-// after those launches, or when the session is closed.
+// Ends a graph. Its pending launches continue. If parameters point into buffers, or memcpy nodes name pageable memory, the call
+// waits for them, up to ten seconds, and then returns DOORBELL_TIMEOUT. In that case, too, the graph has ended. Its memory is
+// freed when a graph is prepared or freed after those launches, or when the session is closed.
 // Cost: microseconds. It frees memory. Threads: any. It waits for other threads' launches. Errors: DOORBELL_TIMEOUT,
 // DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
 int32_t doorbell_graph_free(doorbell_t *doorbell,

@@ -62,9 +62,9 @@ impl Session {
     }
 
     /// Prepares a `CUgraph`, which is not instantiated. doorbell instantiates it, so the program may have instantiated or launched it before. Otherwise as
-    /// [`Session::prepare_graph`]. In addition, memcpy nodes may name pageable memory, which the CPU copies in their place. It reads it in
-    /// [`Session::launch`]. It writes it in the first [`Session::wait`], [`Session::poll`] or [`Session::query`], of any launch, that finds the launch done.
-    /// So only one launch may be pending ([`Error::Full`]), and a CUDA stream that waits for the launch waits only for the GPU's part.
+    /// [`Session::prepare_graph`], but memcpy nodes may name pageable memory: the CPU makes their copies. It reads that memory in [`Session::launch`], and
+    /// writes it in the first [`Session::wait`], [`Session::poll`] or [`Session::query`], of any launch, that finds the launch done. So only one launch may be
+    /// pending ([`Error::Full`]), and a CUDA stream that waits for the launch waits only for the GPU's part.
     ///
     /// # Errors
     /// As [`Session::prepare_graph`]; [`Error::Graph`] also if a memcpy node writes pageable memory that another one uses.

@@ -280,7 +280,7 @@ fn what_cannot_be_converted_is_refused_with_the_reason() {
     assert_eq!(destroyed.view().decide(&destroyed.layout), Decision::Refused(Refusal::UnknownKind));
 }
 
-/// Many threads meet a static mutex at its first use, again and again: decided once, exclusive immediately.
+/// Many threads meet a static mutex at its first use, again and again: decided once, and exclusive from the start.
 #[test]
 fn conversion_against_concurrent_lockers() {
     for _ in 0..300 {

@@ -152,8 +152,8 @@ pub fn make_resident(file: &File, offset: usize, len: usize) -> io::Result<()> {
     let r = unsafe { libc::fallocate(file.as_raw_fd(), 0, offset as libc::off_t, len as libc::off_t) };
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
-/// From now on a freed block of 256 KiB or more returns to the kernel immediately. Otherwise glibc keeps blocks of this size after the first was freed, in
-/// pieces that pieces of other sizes do not fit into: 27 MB of heap were seen with 5 MB in use.
+/// From now on a freed block of 256 KiB or more returns to the kernel immediately. Otherwise, once one such block was freed, glibc keeps blocks of this size
+/// for later use, in pieces that pieces of other sizes do not fit into: 27 MB of heap were seen with 5 MB in use.
 pub fn return_large_blocks() {
     #[cfg(target_env = "gnu")]
     // SAFETY: only numbers.

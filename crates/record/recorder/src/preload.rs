@@ -99,7 +99,7 @@ impl Strings {
             preload.extend_from_slice(libraries.as_bytes());
             let ours =
                 [format!("{}={libraries}", environment::PRELOAD).into(), format!("{name}={place}").into(), preload];
-            // (None of them has a NUL in it: they are numbers, and former strings.)
+            // (None of them has a NUL in it: they contain names, numbers, and the text of C strings.)
             strings.extend(ours.into_iter().filter_map(|s| CString::new(s).ok()));
         }
         let array = strings.iter().map(|s| s.as_ptr() as usize).chain([0]).collect();

@@ -27,7 +27,7 @@ pub const UNKEPT: u32 = 1 << 24;
 
 /// Frames of a stack that are kept, the innermost ones.
 pub const DEPTH: usize = 48;
-/// Bytes that are kept of a file's name, of a function's name and of a line table. A longer file's name keeps its end.
+/// Bytes that are kept of a file's name, of a function's name and of a line table. Of a longer file name, the end is kept.
 pub const FILE: usize = 1024;
 pub const NAME: usize = 512;
 pub const LINES: usize = 16 << 10;

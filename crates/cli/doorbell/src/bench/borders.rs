@@ -79,7 +79,7 @@ struct One {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut sets = self.sets.clone();
-        // This experiment records only that variant.
+        // Of this experiment, only that variant is recorded.
         let variant = self.variant.as_deref().or((self.experiment == CROSSOVER).then_some(THRESHOLDS));
         sets.extend(self.gpu.map(|gpu| if gpu == Gpu::Soft { "run.gpu=soft".into() } else { "run.gpu=real".into() }));
         let experiment = read_named(&self.experiment, variant, &sets)?.1;

@@ -170,7 +170,7 @@ impl Args {
         let gpu = folder.experiment().run.gpu;
         let before = surroundings(gpu);
         let warnings = before.warnings();
-        // Printed before the run, so that the user can stop it; then they are not repeated below the tables.
+        // Serious warnings are printed before the run, so that the user can stop it, and not again below the tables.
         let serious = warnings.iter().filter(|w| gpu != experiment::Gpu::Soft && w.severity > Severity::Notice);
         let told: Vec<String> = serious.map(ToString::to_string).collect();
         told.iter().for_each(|warning| eprintln!("warning: {warning}"));

@@ -1,4 +1,4 @@
-//! Faults in an executor or in the GPU: a check finds them or they return an error.
+//! Faults in an executor or in the GPU: a check finds each of them, or a call returns an error.
 
 use super::{KIB, TIMEOUT, moves, soft};
 use copy::{Buffer, Difference, Error, Executor, Machine, Route, Transfer, Wrong, back_to_back, open, verify};

@@ -14,7 +14,7 @@
 //!
 //! The CPU may store bytes into video memory before each submission ([`Launch::store_first`]).
 //!
-//! doorbell cannot see which memory kernels touch. So whenever CUDA frees any memory, it waits for channels of launches.
+//! doorbell cannot see which memory kernels touch. So each free of memory by CUDA first waits for the channels of launches.
 
 mod chain;
 mod counts;

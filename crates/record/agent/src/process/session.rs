@@ -72,7 +72,7 @@ pub fn claim(s: &Session, again: bool) -> Option<(Claim, i32)> {
     let (pid, parent) = (number(), sys::getppid());
     let namespace = if pid < 0 { place::namespace() } else { 0 };
     for _ in 0..=PATIENCE_MS {
-        // ORDERING: Acquire: read before the claim, so that a region freed after the claim wakes this thread.
+        // ORDERING: Acquire: read before the claim, so that a region offered after that wakes this thread.
         let word = s.word.load(Ordering::Acquire);
         if let Some(c) = s.claim(pid, namespace, parent, sys::tsc()) {
             call(s);

@@ -116,7 +116,7 @@ const SEEN_BITS: u32 = 14;
 static SEEN: [AtomicU64; 1 << SEEN_BITS] = [const { AtomicU64::new(0) }; 1 << SEEN_BITS];
 /// 1 after there is one.
 static ANY: AtomicU32 = AtomicU32::new(0);
-/// Number of places after its own in which a number may be stored.
+/// Number of places, from its own on, in which a number may be stored.
 const NEAR: usize = 8;
 
 /// Records a text, if it is not on the tape yet.

@@ -20,7 +20,7 @@ const ROOM_BITS: u32 = 14;
 const ROOM: usize = 1 << ROOM_BITS;
 /// Handles that were looked up.
 static SEEN: [AtomicUsize; ROOM] = [const { AtomicUsize::new(0) }; ROOM];
-/// Number of places after its own in which a handle may be stored.
+/// Number of places, from its own on, in which a handle may be stored.
 const NEAR: usize = 16;
 
 /// Maximum length of a stored name: names of C++ templates can be very long.

@@ -20,7 +20,7 @@ use tape::region::trouble;
 /// Hashes by place, 0 for a free place. The number of a hash is its place plus 1.
 struct Table<const ROOM: usize>([AtomicU64; ROOM]);
 
-/// Number of places after its own in which a hash may be stored.
+/// Number of places, from its own on, in which a hash may be stored.
 const NEAR: usize = 16;
 
 impl<const ROOM: usize> Table<ROOM> {
