@@ -196,7 +196,7 @@ int main(int argc, char **argv)
     options.size = sizeof options;
     options.lanes = THREADS;
     options.log = report;
-    check(doorbell_create(&options, &doorbell), "doorbell_open");
+    check(doorbell_create(&options, &doorbell), "doorbell_create");
 
     for (unsigned i = 0; i < THREADS; i++) {
         threads[i].number = i;
@@ -251,7 +251,7 @@ int main(int argc, char **argv)
     say("submit, alone, with the clock", &one);
     say("8 B to the GPU, submit and wait", &done[0]);
     say("8 B from the GPU, submit and wait", &done[1]);
-    check(doorbell_free(doorbell), "doorbell_close");
+    check(doorbell_free(doorbell), "doorbell_free");
     free(submits);
     return 0;
 }

@@ -6,7 +6,7 @@
  *   target/prefix/frame_loop [seconds, 5] [class: fifo, deadline, other; the first that is granted]
  *
  * Once by doorbell and once by CUDA, on the same memory: a copy to the GPU, two kernels, a copy back. By doorbell they are one chain
- * (doorbell_chain_prepare), which one doorbell launches. By CUDA they are one graph with memcpy nodes, CUDA's best form. Each millisecond a frame is there;
+ * (doorbell_chain_create), which one doorbell launches. By CUDA they are one graph with memcpy nodes, CUDA's best form. Each millisecond a frame is there;
  * its time ends when the result is in host memory, and every result is compared. A frame that takes longer than its period has missed it, and so has
  * each frame that is due meanwhile and never made: what is missed is told of all frames that were due. Times are those of the frames that were made.
  *
@@ -91,7 +91,7 @@ static void *graph_of(void *kernels[2], int with_copies)
 static doorbell_buffer_t pinned(void *pointer)
 {
     doorbell_buffer_t buffer;
-    check(doorbell_buffer_register(doorbell, pointer, BYTES, &buffer), "doorbell_pin");
+    check(doorbell_buffer_register(doorbell, pointer, BYTES, &buffer), "doorbell_buffer_register");
     return buffer;
 }
 
@@ -105,7 +105,7 @@ static doorbell_graph_t chain_of(void *exec)
         printf("the graph cannot be cloned: %s\n", doorbell_error_detail());
         return 0;
     }
-    check(prepared, "doorbell_graph_prepare");
+    check(prepared, "doorbell_graph_create");
     memset(steps, 0, sizeof steps);
     steps[0].kind = DOORBELL_STEP_COPY;
     steps[0].to = pinned((void *)(uintptr_t)input);
@@ -117,7 +117,7 @@ static doorbell_graph_t chain_of(void *exec)
     steps[2].to = pinned(result);
     steps[2].from = pinned((void *)(uintptr_t)output);
     steps[2].bytes = BYTES;
-    check(doorbell_chain_create(doorbell, steps, 3, sizeof(doorbell_step_t), 0, &chain), "doorbell_chain_prepare");
+    check(doorbell_chain_create(doorbell, steps, 3, sizeof(doorbell_step_t), 0, &chain), "doorbell_chain_create");
     /* The chain has a copy of it. */
     check(doorbell_graph_free(doorbell, inference), "doorbell_graph_free");
     return chain;
@@ -171,7 +171,7 @@ static void run(struct loop *loop, double seconds, doorbell_graph_t chain, void 
         until(due);
         if (chain) {
             doorbell_ticket_t ticket;
-            check(doorbell_graph_launch(doorbell, chain, NULL, &ticket), "doorbell_launch");
+            check(doorbell_graph_launch(doorbell, chain, NULL, &ticket), "doorbell_graph_launch");
             check(doorbell_wait(doorbell, ticket, PATIENCE), "doorbell_wait");
         } else {
             cuda(cuGraphLaunch(exec, stream), "cuGraphLaunch");
@@ -239,7 +239,7 @@ int main(int argc, char **argv)
     memset(&options, 0, sizeof options);
     options.size = sizeof options;
     options.kind = DOORBELL_BESIDE_CUDA;
-    check(doorbell_create(&options, &doorbell), "doorbell_open");
+    check(doorbell_create(&options, &doorbell), "doorbell_create");
     /* All of it before the neighbour begins: preparing takes CUDA's locks. */
     void *alone = graph_of(kernels, 0), *whole = graph_of(kernels, 1);
     doorbell_graph_t chain = chain_of(alone);
@@ -267,6 +267,6 @@ int main(int argc, char **argv)
     print("CUDA", &theirs, times);
     printf("beside a thread that loaded %" PRIu64 " modules\n", loads.done);
     check(doorbell_graph_free(doorbell, chain), "doorbell_graph_free");
-    check(doorbell_free(doorbell), "doorbell_close");
+    check(doorbell_free(doorbell), "doorbell_free");
     return ours.wrong || theirs.wrong ? 1 : 0;
 }

@@ -234,14 +234,14 @@ int main(int argc, char **argv)
     memset(&options, 0, sizeof options);
     options.size = sizeof options;
     options.kind = DOORBELL_BESIDE_CUDA;
-    check(doorbell_create(&options, &doorbell), "doorbell_open");
+    check(doorbell_create(&options, &doorbell), "doorbell_create");
     /* It is launched a few times by CUDA, and its words are read. */
     int prepared = doorbell_graph_create(doorbell, exec, stream, &graph);
     if (prepared == DOORBELL_UNAVAILABLE) {
         printf("the graph cannot be cloned: %s\n", doorbell_error_detail());
         return 77;
     }
-    check(prepared, "doorbell_graph_prepare");
+    check(prepared, "doorbell_graph_create");
     expect(FIRST, "CUDA's launch");
     if (pthread_create(&thread, NULL, sets_up, NULL) != 0)
         return 1;
@@ -250,7 +250,7 @@ int main(int argc, char **argv)
         uint64_t begun = now(), called;
         /* Kernel 0, its second argument: behind a pointer of 8 bytes. */
         check(doorbell_graph_set_param(doorbell, graph, 0, 8, &i, sizeof i), "doorbell_graph_set_param");
-        check(doorbell_graph_launch(doorbell, graph, NULL, &ticket), "doorbell_launch");
+        check(doorbell_graph_launch(doorbell, graph, NULL, &ticket), "doorbell_graph_launch");
         called = now();
         check(doorbell_wait(doorbell, ticket, PATIENCE), "doorbell_wait");
         took(&ours, begun, called);
@@ -273,7 +273,7 @@ int main(int argc, char **argv)
         print_series(&theirs);
     }
     check(doorbell_graph_free(doorbell, graph), "doorbell_graph_free");
-    check(doorbell_free(doorbell), "doorbell_close");
+    check(doorbell_free(doorbell), "doorbell_free");
     cuda(cuGraphExecDestroy(exec), "cuGraphExecDestroy");
     return wrong ? 1 : 0;
 }

@@ -138,10 +138,10 @@ int main(int argc, char **argv)
     options.size = sizeof options;
     options.kind = DOORBELL_BESIDE_CUDA;
     options.lanes = 1;
-    check(doorbell_create(&options, &doorbell), "doorbell_open");
+    check(doorbell_create(&options, &doorbell), "doorbell_create");
     check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)video, 64, &mailbox), "pin device memory");
     check(doorbell_buffer_register(doorbell, host, 64, &answers), "pin host memory");
-    check(doorbell_message_create(doorbell, mailbox, 0, answers, 0, &message), "doorbell_message_open");
+    check(doorbell_message_create(doorbell, mailbox, 0, answers, 0, &message), "doorbell_message_create");
     address_t answers_at = (address_t)(uintptr_t)host;
     void *arguments[] = {&video, &answers_at};
     cuda(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL), "cuLaunchKernel");
@@ -173,7 +173,7 @@ int main(int argc, char **argv)
     printf("%lu messages of 56 bytes to a running kernel, every answer right\n", messages);
     say("send", sends, messages);
     say("send, and its answer", rounds, messages);
-    check(doorbell_message_free(doorbell, message), "doorbell_message_close");
-    check(doorbell_free(doorbell), "doorbell_close");
+    check(doorbell_message_free(doorbell, message), "doorbell_message_free");
+    check(doorbell_free(doorbell), "doorbell_free");
     return 0;
 }

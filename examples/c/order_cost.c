@@ -274,7 +274,7 @@ static void open_all(void)
     options.size = sizeof options;
     options.kind = DOORBELL_BESIDE_CUDA;
     options.lanes = 1;
-    check(doorbell_create(&options, &doorbell), "doorbell_open");
+    check(doorbell_create(&options, &doorbell), "doorbell_create");
     check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)video_at, LARGE, &video), "pin device memory");
     check(doorbell_buffer_register(doorbell, pointer, ALL, &host), "pin host memory");
 }
@@ -337,6 +337,6 @@ int main(int argc, char **argv)
     }
     if (raw)
         fclose(raw);
-    check(doorbell_free(doorbell), "doorbell_close");
+    check(doorbell_free(doorbell), "doorbell_free");
     return 0;
 }

@@ -8,7 +8,7 @@
  * A chain has three buffers in a circle: video memory, host memory, video memory. Each step copies from one to the next, so the
  * three directions take turns. In front of the copy a kernel has written a pattern of this step's; behind it a kernel counts the
  * words that are not the pattern, and writes the next step's pattern over them at once. The copy waits for the stream
- * (doorbell_copy_after_stream), the stream for the copy (doorbell_hold_stream). A copy that reads too early carries the words of an older
+ * (doorbell_after_stream), the stream for the copy (doorbell_stream_wait). A copy that reads too early carries the words of an older
  * step; a kernel that looks too early finds them; and a copy that writes late spoils the next pattern.
  *
  * Four threads have a chain and a stream each. The other four are two pairs: a pair shares a chain, and each copy waits for one
@@ -267,7 +267,7 @@ static void open_all(void)
     options.size = sizeof options;
     options.kind = DOORBELL_BESIDE_CUDA;
     options.lanes = THREADS;
-    check(doorbell_create(&options, &doorbell), "doorbell_open");
+    check(doorbell_create(&options, &doorbell), "doorbell_create");
     check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)video_at, CHAINS * 2 * WORDS * 4u, &video), "pin device memory");
     check(doorbell_buffer_register(doorbell, pointer, CHAINS * WORDS * 4u, &host), "pin host memory");
     for (unsigned i = 0; i < CHAINS; i++) {
@@ -391,7 +391,7 @@ int main(int argc, char **argv)
         printf("stopped after %.1f s, before all %lu copies\n", seconds, all);
     if (raw)
         fclose(raw);
-    check(doorbell_free(doorbell), "doorbell_close");
+    check(doorbell_free(doorbell), "doorbell_free");
     if (!copies_wait || !streams_wait) {
         printf("without order there %s\n", mismatches ? "are mismatches, as there must be" : "is no mismatch: the test sees nothing");
         return mismatches == 0;

@@ -384,7 +384,7 @@ static void open_all(void)
     how.size = sizeof how;
     how.lanes = 1;
     how.kind = options.software ? DOORBELL_SOFTWARE : DOORBELL_ANY;
-    check(doorbell_create(&how, &doorbell), "doorbell_open");
+    check(doorbell_create(&how, &doorbell), "doorbell_create");
     on_cudas_memory = with_cuda && !options.software;
     void *memory = NULL;
     if (with_cuda) {
@@ -559,6 +559,6 @@ int main(int argc, char **argv)
         write_json(rows, count);
     if (raw)
         fclose(raw);
-    check(doorbell_free(doorbell), "doorbell_close");
+    check(doorbell_free(doorbell), "doorbell_free");
     return wrong ? 1 : 0;
 }
