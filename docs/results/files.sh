@@ -49,7 +49,7 @@ ours() { # WAY BLOCK DEPTH COMMAND...
   name=$1 block=$2 depth=$3
   shift 3
   "$d" files "$@" "$file" --block "$block" --depth "$depth" --json |
-    python3 -c 'import json,sys; r=json.load(sys.stdin); print(json.dumps({"way":sys.argv[1],"block":sys.argv[2],"depth":int(sys.argv[3]),"bytes_per_second":r.get("bytes_per_second"),"direct_io":r.get("direct_io"),"registered_buffers":r.get("registered_buffers")}))' \
+    python3 -c 'import json,sys; r=json.load(sys.stdin); print(json.dumps({"way":sys.argv[1]+(", "+r["mode"] if "mode" in r else ""),"block":sys.argv[2],"depth":int(sys.argv[3]),"bytes_per_second":r.get("bytes_per_second"),"mode":r.get("mode"),"direct_io":r.get("direct_io"),"registered_buffers":r.get("registered_buffers")}))' \
       "$name" "$block" "$depth" >>"$log"
 }
 
@@ -61,7 +61,7 @@ for shape in $shapes; do
     [ -z "$fio" ] || [ $((huge * 2097152)) -lt $((bytes + 2097152)) ] || with_fio "fio, huge pages" "$block" "$depth" --iomem=mmaphuge
     ours bare "$block" "$depth" bare
     [ "$gpu" = soft ] || ours "delivered to gpu0" "$block" "$depth" read --gpu "$gpu"
-    # NVIDIA's library, where it is installed.
+    # NVIDIA's library, where it is installed. Its row has the measured mode: `cuFile, direct`, `cuFile, compatibility` or `cuFile, unknown`.
     [ "$gpu" = soft ] || ours cuFile "$block" "$depth" read --gpu "$gpu" --via cufile 2>/dev/null || true
   done
 done

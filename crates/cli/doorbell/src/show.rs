@@ -186,6 +186,21 @@ impl Applies {
 }
 
 /// One for each option of [`View`]. A new view has a field there, a row here and an arm in [`Args::run`]. The last one is the default.
+///
+/// Most views have one name in all places: the rows in `schema/src`, the code that fills them in `decode/src` or `lock-analysis/src`, and the
+/// printer in `terminal/src`. The others:
+///
+/// | view | rows | filled by | printer |
+/// |---|---|---|---|
+/// | `--submissions` | `submissions` | `decode::rows` | `submissions` |
+/// | `--copies`, `--launches` | `operations` | `decode::rows` | `copies`, `launches` |
+/// | `--gpu-times` | `kernel_runs`, `kernel_times` | `decode::rows`, `decode::kernel_times` | `gpu_times`, `kernel_times` |
+/// | `--channels` | `channel` | `decode::walk` | `channels` |
+/// | `--objects` | `objects` | `decode::rows` | `objects` |
+/// | `--locks` | `locks` | `lock_analysis::locks` | `locks` |
+/// | `--calls` | `cuda_calls` | `lock_analysis`, `calls.rs` | `calls` |
+/// | `--nvtx` | `ranges` | `lock_analysis::ranges` | `ranges` |
+/// | `--driver-calls` | `driver_calls` | `decode::driver_call_counts` | `driver_calls` |
 const VIEWS: [Applies; 14] = [
     Applies {
         channel: true,

@@ -115,7 +115,21 @@ pub mod flag {
     pub const DIRECTION_SHIFT: u32 = 8;
 }
 
-/// What kind of call it is.
+/// What kind of call it is. This decides:
+///
+/// - The guard, and how many calls belong to a process's start: [`Class::is_guarded`].
+/// - The cause in `why` (`slow-calls/src/parts.rs`): `Synchronize` the GPU or a host function; `Alloc`, `Free` memory;
+///   `Create`, `Destroy` code if [`Function::loads_code`] or [`Function::unloads_code`], else the making of objects; `Copy` pageable
+///   memory or the GPU. All others: the usual time, then pageable memory, a first launch, a full ring, or unknown.
+/// - What it waits for (`slow-calls/src/gather.rs`): `Synchronize` its event, its stream or all work; `Copy` its own work;
+///   `CopyAsync` of pageable memory its stream. `EventRecord` is the point that a later wait for the event means.
+/// - What is known to be done after it: a `Synchronize` or `Query` of a stream that succeeds empties rings and ends host functions,
+///   which `HostFunction` counts.
+/// - First launches: `Launch` by kernel, and `GraphLaunch` by graph (until [`Function::changes_graph`]).
+/// - Graph launches: submissions in a `GraphLaunch` are those of a graph (`decode/src/graphs.rs`).
+/// - Sizes: `Copy`, `CopyAsync` and `Memset` are told apart by size (`lock-analysis/src/call_kind.rs`).
+/// - For the driver's functions, what the agent does before the call: [`Function::is_drivers_launch`],
+///   [`Function::is_drivers_transfer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Starts a kernel.

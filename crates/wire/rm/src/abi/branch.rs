@@ -11,9 +11,10 @@ use super::{ChannelAllocFull, MemoryAlloc, Nvos46, Nvos47, Shape, VaspaceAlloc, 
 #[derive(Debug)]
 pub struct Branch {
     pub number: u32,
-    /// First and last version whose layouts are known to be these. For [`Source::Headers`] the range ends with the last release that a second
-    /// source confirms; `tests/abi.tsv` names the tags that were compiled.
+    /// First version whose layouts are known to be these.
     pub first: &'static str,
+    /// Last such version. To raise it to a newer patch, either compile that patch's headers (its tag becomes the last of the branch's line `# tags` in
+    /// `tests/abi.tsv`, and `tests/headers.rs` passes), or name a second source at [`BRANCHES`] that gives the patch the layouts of a compiled one.
     pub last: &'static str,
     pub source: Source,
     /// Versions with which recordings and own channels were seen working on a GPU.
