@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The README's two tables, measured in one run: docs/results/headline.sh OUT
+# The two tables of headline.md, measured in one run: docs/results/headline.sh OUT
 #
 # About seven minutes on a GPU machine; it is interrupted after 560 s, and keeps what it has. OUT/headline is the folder of the run: run.json (all figures), samples/*.parquet (every sample), parts,
 # experiment.toml; OUT/headline.txt what it printed. It needs no cargo and no compiler, only these, which the environment names:

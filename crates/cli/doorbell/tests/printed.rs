@@ -28,11 +28,7 @@ const HERE: &[(&str, &str, &str)] = &[
     ("unshare -r -n -m --pid --fork --mount-proc doorbell record", "record -o", "record --gpu soft -o"),
     ("doorbell record --agent-dir", "--agent-dir /dev/shm/doorbell", "--gpu soft --agent-dir ."),
     ("doorbell bench --list", "", ""),
-    (
-        "cargo run --release -- show crates/explain/decode/fixtures",
-        "cargo run --release -- show crates",
-        "doorbell show ROOT/crates",
-    ),
+    ("doorbell show crates/explain/decode/fixtures", "show crates", "show ROOT/crates"),
     ("doorbell files read model.bin --gpu soft", "", ""),
     ("doorbell files read model.bin --verify", "", " --gpu soft"),
     ("doorbell files read model.bin --depth", "", " --gpu soft"),
