@@ -546,7 +546,9 @@ fn a_recording_in_parts_has_all_that_was_submitted_and_the_oldest_parts_go() {
     assert_eq!(whole.iter().map(|(doorbells, _)| doorbells).sum::<u64>(), all, "{whole:?}");
     let newest = parts("2");
     assert_eq!(newest.len(), 2, "{newest:?}");
-    assert!(whole.iter().chain(&newest).all(|(_, bytes)| *bytes <= 1 << 20), "{whole:?} {newest:?}");
+    // (How far a part is beyond 1 MiB depends on how busy the machine is: what comes until the cut is in it, too.)
+    let small = |parts: &[(u64, u64)]| parts.iter().filter(|(_, bytes)| *bytes < 700 << 10).count();
+    assert!(small(&whole) <= 1 && small(&newest) <= 1, "{whole:?} {newest:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Copies and launches as one chain with a single doorbell.
 
-use crate::rig::{Rig, TIMEOUT};
+use crate::rig::{Rig, TIMEOUT, gate};
 use crate::try_learn;
 use doorbell_softgpu::Planted;
 use doorbell_softgpu::standin::{self, Operation};
@@ -114,6 +114,8 @@ fn many_chains_are_queued_each_with_its_own_bytes_and_parameters() {
     let mut chain = frames.chain(None, ChainOptions::default());
     let kernel = chain.nodes()[0].number;
     let results = frames.channel.space().alloc_host(8 * CHAINS).unwrap();
+    // The GPU waits until more were asked for than there are slots.
+    let gate = gate(&mut frames.channel);
     let (mut launched, mut refused) = (0, 0);
     while launched < CHAINS {
         // The chain's copy takes the bytes from the time of submission, whatever is written later.
@@ -124,6 +126,7 @@ fn many_chains_are_queued_each_with_its_own_bytes_and_parameters() {
             Err(Error::RingFull(slots)) => {
                 assert_eq!(slots as usize, chain.slots());
                 refused += 1;
+                gate.set(1);
                 std::thread::yield_now();
             }
             Err(error) => panic!("{error}"),
