@@ -46,10 +46,11 @@ impl First {
         (word as u32).wrapping_sub(turn) & ((1 << First::TURN_BITS) - 1)
     }
 
-    /// The time, which is less than 2^44 ticks before `now` (more than an hour).
-    fn at(word: u64, now: u64) -> u64 {
+    /// The time, if it is not later than `now` and less than 2^43 ticks before it (almost an hour). A thread may begin to wait after another one has read
+    /// the clock and before it looks here.
+    fn at(word: u64, now: u64) -> Option<u64> {
         let ago = ((now >> First::FINE).wrapping_sub(word >> First::TURN_BITS)) & First::TIME;
-        (now >> First::FINE).wrapping_sub(ago) << First::FINE
+        (ago <= First::TIME / 2).then(|| (now >> First::FINE).wrapping_sub(ago) << First::FINE)
     }
 }
 
@@ -99,7 +100,7 @@ pub fn ends(addr: usize) {
 }
 
 /// A time at which a lock was held whose holder had kept the count `turn`: the next thread began to wait then. `None` if
-/// no thread has come since, or its time is no longer in the table.
+/// no thread has come until `now`, or its time is no longer in the table.
 #[cold]
 pub fn since(addr: usize, turn: u32, now: u64) -> Option<u64> {
     let p = place(addr);
@@ -107,7 +108,7 @@ pub fn since(addr: usize, turn: u32, now: u64) -> Option<u64> {
     let words = p.firsts.iter().map(|first| first.load(Ordering::Acquire));
     let first =
         words.filter(|w| (1..=come).contains(&First::behind(*w, turn))).min_by_key(|w| First::behind(*w, turn))?;
-    Some(First::at(first, now))
+    First::at(first, now)
 }
 
 /// In a forked child, which has one thread: no thread waits.
@@ -155,8 +156,9 @@ mod tests {
     fn counts_that_wrap_and_a_clock_with_high_bits_are_read_right() {
         for (turn, at) in [(0xffff_ffff_u32, 5_u64), (0, u64::MAX - 90), (0x0100_0001, 0xdead_beef_1234_5678)] {
             let word = First::word(turn, at);
-            let ago = at.wrapping_sub(First::at(word, at.wrapping_add(1 << 40)));
+            let ago = at.wrapping_sub(First::at(word, at.wrapping_add(1 << 40)).unwrap());
             assert!(ago < 16, "{turn:x} {at:x} {ago}");
+            assert_eq!(First::at(word, at.wrapping_sub(100)), None, "later than now");
             assert_eq!(First::behind(word, turn.wrapping_sub(3)), 3);
         }
     }
