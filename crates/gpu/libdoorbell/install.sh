@@ -15,10 +15,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 [ -n "$prefix" ] || { echo "usage: install.sh --prefix DIR [--from DIR]" >&2; exit 2; }
-version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$here/Cargo.toml" | head -n 1)
-# What programs are linked to: the major version, before 1.0 with the minor one.
-interface=${version%%.*}
-[ "$interface" != 0 ] || interface=${version%.*}
+. "$here/version.sh"
 if [ -z "$from" ]; then
   (cd "$here" && cargo rustc -p libdoorbell --release --crate-type staticlib)
   from=$(mktemp -d)

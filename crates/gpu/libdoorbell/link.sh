@@ -5,10 +5,7 @@
 # own.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$here/Cargo.toml" | head -n 1)
-# What programs are linked to: the major version, before 1.0 with the minor one.
-interface=${version%%.*}
-[ "$interface" != 0 ] || interface=${version%.*}
+. "$here/version.sh"
 script=$1/libdoorbell.map
 printf 'DOORBELL_%s {\n    global: doorbell_*;\n    local: *;\n};\n' "$interface" >"$script"
 ${CC:-cc} -shared -o "$1/libdoorbell.so" -Wl,-soname,"libdoorbell.so.$interface" -Wl,--version-script="$script" -Wl,--gc-sections \
