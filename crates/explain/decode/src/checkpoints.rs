@@ -1,10 +1,10 @@
-//! Places in a recording from which it can be read without all that comes before: made once, when it has ended, and stored in the file behind its end.
+//! Places in a recording at which a walk can begin. They are made once, after the recording has ended, and stored after its end.
 //!
-//! A place has what a walk knows there: decoders, channels, names, ranges, and where it is in each thread's chunks. It also has the driver's calls since the
-//! place before, from which the objects are made again, and what was submitted since then ([`Span`]): who wants something else goes on here.
+//! A place stores the state of a walk: decoders, channels, names, ranges, and its position in each thread's chunks. It also stores the driver calls since the
+//! previous place, from which the objects are made again, and a [`Span`] of the submissions since then. A walk with a filter skips spans that cannot match.
 //!
-//! Invariant: a walk from a place gives what a whole walk gives from there on, or there is no walk from it: the chunks before it must be whole, and one of
-//! another doorbell or recording is not taken.
+//! Invariant: from a place on, a walk gives the same as a whole walk. Otherwise the place is not used: if a chunk before it is damaged, or if it was stored by
+//! another doorbell or for another recording.
 
 use crate::merge::{Merge, Position};
 use crate::recording::{Recording, Source};
@@ -16,24 +16,24 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use tape::file::{MAX_CHUNK, Packer, unpack};
 
-/// Of what is stored. To be raised where a walk or anything in it has other fields.
+/// Version of the stored data. Raise it when the saved fields of a walk change.
 const LAYOUT: u32 = 2;
 /// The doorbell that stored it.
 const DOORBELL: &str = env!("CARGO_PKG_VERSION");
 
-/// Places at most, and submissions between them at the least: a walk goes on for half of that on average.
+/// Maximum number of places, and minimum number of submissions between two.
 const MOST: usize = 64;
 pub const APART: u64 = 1 << 14;
-/// What all places may take, packed: of the file, and in any case.
+/// Bytes that all places together may take, packed: this share of the file, or the minimum.
 const SHARE: u64 = 16;
 const LEAST: usize = 1 << 20;
-/// Bytes of the driver's calls, and of what is known at a place. A program with more is walked through.
+/// Maximum bytes of all driver calls, and of the state at a place. With more there is no place.
 const CALLS: usize = 64 << 20;
 const STATE: usize = MAX_CHUNK / 2;
 
 struct Packed {
     bytes: Vec<u8>,
-    /// When unpacked; 0: it is not packed.
+    /// Bytes when unpacked; 0: it is not packed.
     unpacked: usize,
 }
 
@@ -80,7 +80,7 @@ pub struct Checkpoints {
     next: u64,
     all: Vec<Place>,
     calls: Vec<u8>,
-    /// What was submitted since the last place. The walk's sink gathers it.
+    /// The span since the last place, which the walk's sink gathers.
     span: Rc<RefCell<Gathering>>,
     /// Bytes of all calls so far.
     called: usize,
@@ -89,19 +89,19 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// So many submissions between them, or more.
+    /// With at least this many submissions between two places.
     pub fn of(r: &Recording, apart: u64) -> Checkpoints {
         let room = usize::try_from(r.bytes() / SHARE).unwrap_or(usize::MAX).max(LEAST);
         let (all, calls, span, packer) = Default::default();
         Checkpoints { chunks: r.chunks.len(), apart, next: apart, all, calls, span, called: 0, room, packer }
     }
 
-    /// What is to be told of each submission.
+    /// Takes each submission of the walk.
     pub fn gathering(&self) -> Rc<RefCell<Gathering>> {
         self.span.clone()
     }
 
-    /// Keeps every second.
+    /// Removes every second place.
     fn thin_out(&mut self) {
         let (mut calls, mut span) = (Vec::new(), Span::default());
         let mut kept = Vec::new();
@@ -115,7 +115,7 @@ impl Checkpoints {
         }
         self.span.borrow_mut().append(span);
         if !calls.is_empty() {
-            // Those of the last one, which goes.
+            // The last place is removed, too.
             let mut before: Vec<u8> = calls.iter().filter_map(Packed::unpacked).flatten().collect();
             before.append(&mut self.calls);
             self.calls = before;
@@ -124,7 +124,7 @@ impl Checkpoints {
         self.apart = self.apart.saturating_mul(2);
     }
 
-    /// Each with the time that its chunk has, and the bytes of that.
+    /// The time stamp and the bytes of each place's chunk.
     pub fn stored(&self) -> impl Iterator<Item = (u64, Vec<u8>)> {
         self.all.iter().enumerate().map_while(|(number, place)| {
             let mut out = Vec::new();
@@ -168,7 +168,7 @@ impl Places for Checkpoints {
             return;
         }
         self.next = given.saturating_add(self.apart);
-        // (What has no room at one place may have some at another.)
+        // (The state may be smaller at the next place.)
         if known.len() > STATE || self.calls.len() > STATE {
             return;
         }
@@ -189,7 +189,7 @@ impl Places for Checkpoints {
     }
 }
 
-/// What is stored at one place.
+/// The stored data of one place.
 struct Stored {
     given: u64,
     span: Span,
@@ -215,26 +215,26 @@ impl Stored {
     }
 }
 
-/// The parts of a recording that a reader wants, one after the other. Where one cannot be begun, the walk goes on in the one before.
+/// The parts of a recording that a sink wants, in order. If a leg cannot be begun, the walk continues from where it is.
 #[derive(Default)]
 pub(crate) struct Legs<'r> {
     recording: Option<&'r Recording>,
     left: VecDeque<Leg>,
-    /// When the leg at hand ends.
+    /// The end of the current leg, as in [`Leg`].
     until: Option<u64>,
-    /// The driver's calls of so many places.
+    /// The driver calls of the first `places` places.
     calls: Vec<u8>,
     places: usize,
 }
 
 struct Leg {
-    /// The place where it begins; `None`: the recording does.
+    /// The place where it begins; `None`: the begin of the recording.
     place: Option<usize>,
-    /// How many submissions have been given when it ends; `None`: it goes to the end of the recording.
+    /// The number of submissions given when it ends; `None`: the end of the recording.
     until: Option<u64>,
 }
 
-/// Those that have the submissions from a time stamp on that a filter lets pass.
+/// The legs with the submissions from a time stamp on that may pass the filter.
 pub(crate) fn legs<'r>(r: &'r Recording, from: Option<u64>, filter: Option<&Filter>) -> Legs<'r> {
     let filter = filter.filter(|filter| filter.chooses());
     if from.is_none() && filter.is_none() || r.is_selected() || r.damage().is_some() {
@@ -248,7 +248,7 @@ fn wanted(r: &Recording, from: u64, filter: Option<&Filter>) -> Option<VecDeque<
     let places = r.checkpoints().count();
     let first = r.checkpoints().take_while(|newest| *newest < from).count();
     let (mut legs, mut begin, mut given) = (VecDeque::new(), None, 0);
-    // (Of what comes behind the last place nothing is stored.)
+    // (No span is stored for the part after the last place.)
     for number in first..places {
         let Some(filter) = filter else { break };
         let stored = Stored::read(r, number)?;
@@ -270,19 +270,19 @@ fn wanted(r: &Recording, from: u64, filter: Option<&Filter>) -> Option<VecDeque<
 }
 
 impl Leg {
-    /// From the end of span `begin` - 1 on.
+    /// From the begin of span `begin` on.
     fn new(begin: usize, until: Option<u64>) -> Leg {
         Leg { place: begin.checked_sub(1), until }
     }
 }
 
 impl Legs<'_> {
-    /// Whether the leg at hand ends here, after so many submissions.
+    /// Whether the current leg ends after this many submissions.
     pub fn ends(&self, given: u64) -> bool {
         self.until.is_some_and(|until| given >= until)
     }
 
-    /// Where the next leg begins. `None`: where the walk is.
+    /// Begins the next leg: where. `None`: the walk continues from where it is.
     pub fn start(&mut self) -> Option<Start> {
         let Leg { place, until } = self.left.pop_front()?;
         self.until = until;

@@ -48,15 +48,10 @@ fn when(at: &At<'_>, clock: &Clock) -> When {
     }
 }
 
-/// The name of a function of CUDA's by its number.
-pub(crate) fn called(function: u32) -> &'static str {
-    u16::try_from(function).ok().and_then(call::function).map_or("unknown", |f| f.name)
-}
-
 /// The call in which it was rung.
 pub fn in_call(at: &At<'_>) -> Option<InCall> {
     let ring = at.submission.ring.filter(|ring| ring.function != 0)?;
-    let name = called(ring.function);
+    let name = call::name(ring.function);
     let python = match at.stacks.stack(at.channel.process, ring.python) {
         Found::Stack(stack) => stack.user().map(python::frame),
         Found::None | Found::Lost => None,

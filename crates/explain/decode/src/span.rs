@@ -1,4 +1,4 @@
-//! What the submissions of a part of a recording have, so that a reader who wants others need not read it.
+//! What the submissions in a part of a recording have in common with filters, so that a walk skips the parts without a match.
 
 use crate::kernel::Kernel;
 use crate::ranges::Open;
@@ -10,11 +10,12 @@ use std::hash::Hash;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
+use tape::call;
 
-/// Of each kind so many are told apart. A part with more may have any.
+/// Maximum number of different values of a kind. A part with more matches every filter.
 const MOST: usize = 2000;
 
-/// Things that occur; `None`: too many.
+/// The values that occur; `None`: too many.
 #[derive(Debug)]
 struct Seen<T>(Option<HashSet<T>>);
 
@@ -49,7 +50,7 @@ impl<T: Eq + Hash> Seen<T> {
         }
     }
 
-    /// Whether there may be one like this.
+    /// Whether a value like this may occur.
     fn has(&self, like: impl FnMut(&T) -> bool) -> bool {
         self.0.as_ref().is_none_or(|all| all.iter().any(like))
     }
@@ -61,7 +62,7 @@ pub struct Span {
     /// Slot, generation and engine.
     channels: Seen<(u32, u32, String)>,
     threads: Seen<i32>,
-    /// Calls of CUDA's, by their number and their stream.
+    /// CUDA calls: number and stream.
     calls: Seen<(u32, u64)>,
     /// Labels.
     ranges: Seen<String>,
@@ -88,7 +89,7 @@ impl Span {
                 && engine.as_ref().is_none_or(|engine| engine.eq_ignore_ascii_case(of))
         };
         let is_called = |(function, of): &(u32, u64)| {
-            call.as_ref().is_none_or(|name| crate::rows::called(*function) == name) && stream.is_none_or(|s| s == *of)
+            call.as_ref().is_none_or(|name| call::name(*function) == name) && stream.is_none_or(|s| s == *of)
         };
         self.channels.has(is_in)
             && thread.is_none_or(|thread| self.threads.has(|t| *t == thread))
@@ -98,12 +99,14 @@ impl Span {
     }
 }
 
-/// Gathers it. Most submissions are like one a moment ago.
+/// Gathers a [`Span`]. Most submissions repeat the values of an earlier one.
 #[derive(Debug, Default)]
 pub struct Gathering {
     span: Span,
-    last: Option<(usize, i32, u32, u64)>,
-    /// Ranges and kernels that are in it.
+    /// Of the last submission: channel, its generation, thread, call and stream; and the channel's engine, which may become known later.
+    last: Option<(usize, u32, i32, u32, u64)>,
+    engine: String,
+    /// Ranges and kernels that are in the span.
     ranges: Option<Arc<Open>>,
     kernels: HashSet<ByAddress>,
 }
@@ -126,12 +129,12 @@ impl Hash for ByAddress {
 }
 
 impl Gathering {
-    /// What came since the last time.
+    /// Returns the span since the last call.
     pub fn take(&mut self) -> Span {
         std::mem::take(self).span
     }
 
-    /// Puts what came before in front.
+    /// Adds an earlier span.
     pub fn append(&mut self, before: Span) {
         self.span.append(before);
     }
@@ -139,9 +142,10 @@ impl Gathering {
     pub fn submission(&mut self, at: &At<'_>) {
         let (c, s) = (at.channel, at.submission);
         let (function, stream) = s.ring.map_or((0, 0), |ring| (ring.function, ring.stream));
-        let this = (c.number, s.tid, function, stream);
-        if self.last != Some(this) {
+        let this = (c.number, c.generation, s.tid, function, stream);
+        if self.last != Some(this) || self.engine != c.engine {
             self.last = Some(this);
+            self.engine.clone_from(&c.engine);
             self.span.channels.add((c.slot, c.generation, c.engine.clone()));
             self.span.threads.add(s.tid);
             if function != 0 {
@@ -165,7 +169,7 @@ impl Gathering {
         }
     }
 
-    /// One that ran; `None`: it has no name.
+    /// A kernel that ran; `None`: it has no name.
     pub fn kernel(&mut self, kernel: Option<Rc<Kernel>>) {
         match kernel {
             None => self.span.kernels.add(String::new()),

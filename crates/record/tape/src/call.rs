@@ -325,6 +325,16 @@ pub fn function(number: u16) -> Option<&'static Function> {
     FUNCTIONS.binary_search_by_key(&number, |f| f.number).ok().and_then(|i| FUNCTIONS.get(i))
 }
 
+/// The function by its number in a doorbell ([`crate::event::RingBody`]); `None` for 0 and for numbers of a newer table.
+pub fn of_ring(number: u32) -> Option<&'static Function> {
+    function(u16::try_from(number).ok()?)
+}
+
+/// The name of that function.
+pub fn name(number: u32) -> &'static str {
+    of_ring(number).map_or("unknown", |f| f.name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -98,7 +98,7 @@ pub struct RingBody {
 impl RingBody {
     /// The function of the call; `None` if the thread was in none, or in one of a newer doorbell's table.
     pub fn called(&self) -> Option<&'static call::Function> {
-        call::function(u16::try_from(self.function).ok()?)
+        call::of_ring(self.function)
     }
 
     /// Its bytes without the Python stack, for [`crate::ring::Writer::push_words_with`].
