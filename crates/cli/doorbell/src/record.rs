@@ -511,8 +511,12 @@ fn tell_end(out: &Path, o: &Outcome, args: &Args) {
         let _ = writeln!(err, "{name} {} that came then are not recorded", number::of(e.gap_events, "event"));
     } else if e.gap_events > 0 {
         let (events, entries) = (number::of(e.gap_events, "event"), number::count(e.gap_entries));
-        let hint = "hint: --ring 64MiB or --on-full wait";
-        let _ = writeln!(err, "{name} {events} ({entries} GPFIFO entries) did not fit into the ring buffers; {hint}");
+        let (cause, hint) = terminal::lost::why(&e.recorder_use.unwrap_or_default());
+        let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
+        let _ = writeln!(
+            err,
+            "{name} {events} ({entries} GPFIFO entries) did not fit into the ring buffers{cause}; hint: {hint}"
+        );
     }
     if let Some(why) = o.parts.as_ref().and_then(|parts| parts.failure.as_ref()) {
         let _ = writeln!(err, "{name} another part could not be begun, and the last is larger: {why}");

@@ -65,6 +65,7 @@ pub struct Followed<'a> {
     freed: usize,
     /// When the present round began. Events published before that are taken in it.
     round: u64,
+    round_began: Instant,
     flight: Option<Flight>,
     /// Set when a new part is to begin.
     cut: Option<Arc<AtomicBool>>,
@@ -132,6 +133,7 @@ impl<'a> Followed<'a> {
             looked: Instant::now(),
             freed: 0,
             round: 0,
+            round_began: Instant::now(),
             flight: None,
             cut: None,
         }
@@ -241,10 +243,14 @@ impl<'a> Followed<'a> {
         // ORDERING: events in the old part were there before the cut was requested, so they are older than this round.
         let is_cut = self.cut.as_ref().is_some_and(|due| due.swap(false, Ordering::AcqRel));
         self.round = crate::clock::tsc();
+        let gap = std::mem::replace(&mut self.round_began, Instant::now());
         self.look_at_claims();
         self.take_unwatched();
         let page = self.session.page();
         let taken = self.images.iter_mut().map(|i| i.round(page, &mut self.out)).sum();
+        if taken > 0 {
+            self.out.progress().longest_gap.raise(self.round_began - gap);
+        }
         self.look_at_switches(false);
         self.read_gpu_clocks();
         let look = match self.is_short_of_rings() && self.freed > 0 {

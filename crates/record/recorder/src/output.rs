@@ -13,9 +13,9 @@ use crate::scrubbing::Scrubbing;
 use crate::writing::{Piece, Progress, Store, Writing};
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tape::event::{Body, Events, entry_flags};
 use tape::file::{Clock, End, Process, ProcessEnd, Unwatched, Writer};
 
@@ -117,6 +117,10 @@ impl Output {
         }
     }
 
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+
     /// Why no more events are written.
     pub fn stopped(&self) -> Option<&str> {
         self.progress.stopped()
@@ -141,10 +145,14 @@ impl Output {
 
     /// Writes whole events, as many as the limit allows: the given number of bytes of each of these threads, in order.
     pub fn events(&mut self, process: u32, threads: Vec<(i32, usize)>, bytes: Vec<u8>) {
-        if let By::Thread { thread, .. } = &self.by {
+        if let By::Thread { thread, .. } = &self.by
+            && self.progress.memory() >= MOST_BETWEEN
+        {
+            let begun = Instant::now();
             while self.progress.memory() >= MOST_BETWEEN && !thread.is_finished() {
                 std::thread::sleep(A_MOMENT);
             }
+            self.progress.held_up.add(begun.elapsed());
         }
         self.progress.wait(&bytes);
         self.send(Piece::Events { process, threads, bytes });
@@ -203,7 +211,13 @@ impl Output {
         match &mut self.by {
             By::Us(writing) => writing.take(piece),
             // (The thread ends only after this side.)
-            By::Thread { to, .. } => drop(to.send(piece)),
+            By::Thread { to, .. } => {
+                if let Err(TrySendError::Full(piece)) = to.try_send(piece) {
+                    let begun = Instant::now();
+                    drop(to.send(piece));
+                    self.progress.held_up.add(begun.elapsed());
+                }
+            }
             By::Nobody => {}
         }
     }
@@ -409,6 +423,7 @@ mod tests {
         assert_eq!(handed.load(Ordering::Relaxed), MOST_BETWEEN / MIB, "so much is handed over, and no more");
         go.send(()).unwrap();
         let out = empties.join().unwrap();
+        assert!(out.progress().held_up.get() >= 90 * A_MOMENT, "{:?}", out.progress().held_up.get());
         drop(out.close().unwrap());
         assert_eq!(handed.load(Ordering::Relaxed), more);
     }

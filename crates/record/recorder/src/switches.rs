@@ -333,6 +333,11 @@ impl Followed {
         let mut tids = tids();
         let strange = self.own.iter().filter(|t| !tids.contains(t)).copied().collect::<Vec<_>>();
         tids.extend(strange);
+        // (Most threads end without a look at them.)
+        if self.told.len() > 2 * (tids.len() + ASKED) {
+            let alive: HashSet<i32> = tids.iter().copied().collect();
+            self.told.retain(|tid, _| alive.contains(tid));
+        }
         let from = if self.next < tids.len() { self.next } else { 0 };
         let some = tids.get(from..).unwrap_or_default();
         self.next = from + some.len().min(ASKED);

@@ -1,9 +1,10 @@
 //! The recorder's own use of the machine.
 
+use crate::writing::Progress;
 use tape::file::RecorderUse;
 
-/// CPU time of all threads, with those that have ended, and memory.
-pub fn now() -> RecorderUse {
+/// CPU time of all threads, with those that have ended, memory, and how late the recorder was.
+pub fn now(progress: &Progress) -> RecorderUse {
     // SAFETY: zeroed is a rusage; the kernel fills it.
     let used = unsafe {
         let mut used: libc::rusage = std::mem::zeroed();
@@ -16,6 +17,9 @@ pub fn now() -> RecorderUse {
         system_seconds: seconds(used.ru_stime),
         // (In KiB: getrusage(2).)
         peak_memory_bytes: (used.ru_maxrss as u64) << 10,
+        longest_gap_seconds: progress.longest_gap.get().as_secs_f64(),
+        held_up_seconds: progress.held_up.get().as_secs_f64(),
+        longest_write_seconds: progress.longest_write.get().as_secs_f64(),
     }
 }
 
@@ -25,7 +29,8 @@ mod tests {
 
     #[test]
     fn threads_that_have_ended_count() {
-        let before = now();
+        let progress = Progress::default();
+        let before = now(&progress);
         let burn = || {
             let begun = std::time::Instant::now();
             while begun.elapsed().as_millis() < 100 {
@@ -33,7 +38,7 @@ mod tests {
             }
         };
         std::thread::spawn(burn).join().unwrap();
-        let after = now();
+        let after = now(&progress);
         // (A busy machine gives less than all of a CPU.)
         assert!(after.user_seconds > before.user_seconds);
         assert!(after.peak_memory_bytes > 1 << 20);

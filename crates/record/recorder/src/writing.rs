@@ -9,7 +9,7 @@ use crate::parts::Parts;
 use crate::saving::Request;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -59,6 +59,30 @@ pub struct Progress {
     /// Bytes that were handed over and not yet taken, and their memory.
     waiting: AtomicUsize,
     memory: AtomicUsize,
+    /// The longest time between two looks at the rings, of those after which there were events.
+    pub longest_gap: Time,
+    /// How long rings were not emptied because too much waited here.
+    pub held_up: Time,
+    /// The longest write to the file.
+    pub longest_write: Time,
+}
+
+/// A time that one thread sets and others read.
+#[derive(Default)]
+pub struct Time(AtomicU64);
+
+impl Time {
+    pub fn get(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+
+    pub fn add(&self, time: Duration) {
+        self.0.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    pub fn raise(&self, time: Duration) {
+        self.0.fetch_max(time.as_nanos() as u64, Ordering::Relaxed);
+    }
 }
 
 impl Progress {
@@ -335,10 +359,12 @@ impl Writing {
     /// Writes the pieces that are packed by now, or `all`.
     fn write_packed(&mut self, all: bool) {
         while let Some(p) = self.packing.as_mut().and_then(|packing| packing.next(all)) {
+            let begun = Instant::now();
             let written = match self.progress.stopped() {
                 None => self.store.packed(&p),
                 Some(_) => Ok(()),
             };
+            self.progress.longest_write.raise(begun.elapsed());
             if let Err(e) = &written {
                 self.stop(&describe(e));
             }
@@ -365,7 +391,10 @@ impl Writing {
                 self.stop("the size limit was reached");
                 break;
             }
-            if let Err(e) = self.store.events(process, tid, part) {
+            let begun = Instant::now();
+            let written = self.store.events(process, tid, part);
+            self.progress.longest_write.raise(begun.elapsed());
+            if let Err(e) = written {
                 self.stop(&describe(&e));
                 break;
             }

@@ -22,6 +22,7 @@ pub mod locks;
 #[cfg(target_arch = "x86_64")]
 pub mod locks_bench;
 #[cfg(target_arch = "x86_64")]
+pub mod lost;
 pub mod noise;
 pub mod number;
 pub mod objects;

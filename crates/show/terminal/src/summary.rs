@@ -60,6 +60,11 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
     for why in &s.incomplete_because {
         row("", style.bad(why))?;
     }
+    if s.lost_detail.gap_events > 0
+        && let (Some(cause), _) = s.recorder.as_ref().map(crate::lost::why).unwrap_or_default()
+    {
+        row("", cause)?;
+    }
     if gpu {
         operations(&mut row, s)?;
     }

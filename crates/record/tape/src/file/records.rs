@@ -247,6 +247,12 @@ pub struct RecorderUse {
     pub system_seconds: f64,
     /// Maximum of resident memory, including the rings that it shares with the program.
     pub peak_memory_bytes: u64,
+    /// The longest time between two looks at the rings, of those after which there were events.
+    pub longest_gap_seconds: f64,
+    /// How long rings were not emptied because earlier events were not yet packed and written.
+    pub held_up_seconds: f64,
+    /// The longest write to the file.
+    pub longest_write_seconds: f64,
 }
 
 impl End {

@@ -1,0 +1,50 @@
+//! A recording in one file, of a program that runs for a day.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use test_support::Source;
+
+/// Turns of ten seconds each: see `programs/day.c`.
+const HOUR: u32 = 360;
+const DAY: u32 = 24 * HOUR;
+
+/// Memory of the program at its end and the most that the recorder used, in MiB.
+fn memory_of(turns: u32, dir: &Path) -> (u64, u64) {
+    let file = dir.join("day.doorbell");
+    let doorbell = || Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let mut command = doorbell();
+    command.args(["record", "--gpu", "soft", "--calls", "--locks", "--gpu-times", "--force", "-o"]).arg(&file);
+    command.args(["--", "./day", &turns.to_string()]).current_dir(dir).env("LD_LIBRARY_PATH", dir);
+    let out = test_support::finished(&mut command, "a day");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let program: u64 = String::from_utf8_lossy(&out.stdout).trim().parse().unwrap();
+    let shown = test_support::finished(doorbell().args(["show", "--json"]).arg(&file), "show");
+    let s: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!((&s["lost"], &s["complete"]), (&0.into(), &true.into()), "{}", s["incomplete_because"]);
+    let processes = s["processes"].as_array().unwrap().len() as u32;
+    assert!(processes == turns / 100 + 1 && s["submissions"].as_u64() >= Some(8 * u64::from(turns)), "{processes}");
+    let peak = s["recorder"]["peak_memory_bytes"].as_u64().unwrap();
+    println!("{turns} turns: {} submissions, program {program} KiB, recorder {} KiB", s["submissions"], peak >> 10);
+    (program >> 10, peak >> 20)
+}
+
+#[test]
+fn a_day_in_one_file_takes_little_more_memory_than_an_hour() {
+    let library = std::env::current_exe().unwrap().with_file_name("libsoftcuda.so");
+    if !library.exists() {
+        test_support::skip!("no libsoftcuda.so beside the tests");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let name = dir.path().join("libcuda.so.1");
+    std::os::unix::fs::symlink(library, &name).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/day.c");
+    let flags = [name.to_str().unwrap(), "-Wl,--allow-shlib-undefined", "-pthread"];
+    if let Err(why) = (Source { file: &source, compiler: "cc", flags: &flags }).compile(dir.path()) {
+        test_support::skip!("{why}");
+    }
+    let (hour, day) = (memory_of(HOUR, dir.path()), memory_of(DAY, dir.path()));
+    assert!(day.0 <= hour.0 + 1, "the program: {} and {} MiB", hour.0, day.0);
+    // (Names of threads are kept up to a number. At the end the recorder sums up its file.)
+    assert!(day.1 <= hour.1 + 16, "the recorder: {} and {} MiB", hour.1, day.1);
+}
