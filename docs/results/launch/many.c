@@ -185,7 +185,7 @@ static void launch(struct launcher *own)
             if (++again % 64 == 0)
                 sched_yield();
         } else {
-            check(code, "doorbell_launch");
+            check(code, "doorbell_graph_launch");
             break;
         }
     }
@@ -355,7 +355,7 @@ int main(int argc, char **argv)
     memset(&options, 0, sizeof options);
     options.size = sizeof options;
     options.kind = DOORBELL_BESIDE_CUDA;
-    check(doorbell_create(&options, &doorbell), "doorbell_open");
+    check(doorbell_create(&options, &doorbell), "doorbell_create");
     /* The last one is CUDA's; one more for the sums. */
     struct launcher *all = calloc(threads + 2, sizeof *all), *theirs = all + threads, *sum = theirs + 1;
     pthread_t *handles = calloc(threads + 1, sizeof *handles);
@@ -372,7 +372,7 @@ int main(int argc, char **argv)
             printf("the graph cannot be cloned: %s\n", doorbell_error_detail());
             return 77;
         }
-        check(prepared, "doorbell_graph_prepare");
+        check(prepared, "doorbell_graph_create");
     }
     for (size_t i = 0; i <= threads; i++)
         all[i].before = read_word(&all[i]);
@@ -418,7 +418,7 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < threads; i++)
         check(doorbell_graph_free(doorbell, all[i].graph), "doorbell_graph_free");
-    check(doorbell_free(doorbell), "doorbell_close");
+    check(doorbell_free(doorbell), "doorbell_free");
     printf(wrong ? "something is WRONG\n" : "all right\n");
     return wrong;
 }

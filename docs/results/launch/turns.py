@@ -49,8 +49,8 @@ def timed(turns, executable, stream, graph, word, rounds=ROUNDS, each=EACH, own_
     number = ctypes.c_uint64
     code = ctypes.CDLL(turns).turns(
         address(cuda.cuGraphLaunch), address(cuda.cuStreamSynchronize), ctypes.c_void_p(executable), ctypes.c_void_p(stream),
-        address(library.doorbell_launch), address(library.doorbell_wait), number(graph.handle), ctypes.c_void_p(word.told.data_ptr()),
-        ctypes.c_int(own_waits), number(rounds), number(each), number(random.getrandbits(63) | 1), ns, first)
+        address(library.doorbell_graph_launch), address(library.doorbell_wait), graph._session.at, number(graph.handle),
+        ctypes.c_void_p(word.told.data_ptr()), ctypes.c_int(own_waits), number(rounds), number(each), number(random.getrandbits(63) | 1), ns, first)
     if code:
         raise RuntimeError(f"error {code} while it was timed (from 1000 on: doorbell's)")
     of = lambda who, what: [[ns[who][r * each + i][what] / 1000 for i in range(each)] for r in range(rounds)]

@@ -47,7 +47,7 @@ pub(crate) const GRAPH: Entry = Entry {
     name: "graph",
     form: "graph(KERNELS,polled,ours,c,priority=high|low,python=doorbell|cuda)",
     about: "cuGraphLaunch of a chain of kernels of one thread and cuStreamSynchronize; ours: launched from a separate channel, without CUDA; \
-            polled: the last kernel's word is polled; c: launched by doorbell_launch of libdoorbell; python: launched and waited for from Python, by doorbell or by \
+            polled: the last kernel's word is polled; c: launched by doorbell_graph_launch of libdoorbell; python: launched and waited for from Python, by doorbell or by \
             CUDA; priority: the stream's",
     bytes: 0,
     number: Some(Number { of: "kernels", default: 20, least: 1, most: 10_000 }),
