@@ -1,8 +1,10 @@
-//! Tasks of a checkout that need more than cargo: `cargo xtask dist` makes the packages of a release.
+//! Tasks of a checkout that need more than cargo: `cargo xtask dist` makes the packages of a release, `cargo xtask pictures`
+//! draws pictures of the pages again.
 //!
-//! The invariant: a package is written only after all its contents were checked.
+//! The invariant: no package and no picture is written before all contents were checked.
 
 mod dist;
+mod pictures;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -12,11 +14,15 @@ use std::process::ExitCode;
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Task {
     Dist(dist::Args),
+    Pictures(pictures::Args),
 }
 
 fn main() -> ExitCode {
-    let Task::Dist(args) = Task::parse();
-    match args.run() {
+    let done = match Task::parse() {
+        Task::Dist(args) => args.run(),
+        Task::Pictures(args) => args.run(),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("xtask: {e:#}");

@@ -109,7 +109,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 /// The standard output of `command`. Its errors are written to this program's standard error.
-fn output(command: &mut Command) -> anyhow::Result<Vec<u8>> {
+pub fn output(command: &mut Command) -> anyhow::Result<Vec<u8>> {
     let out = command.stderr(Stdio::inherit()).output().with_context(|| format!("{command:?}"))?;
     if !out.status.success() {
         bail!("{command:?}: {}", out.status);
