@@ -68,35 +68,44 @@ fn cpu() -> f64 {
     (of(11).unwrap_or(0.0) + of(12).unwrap_or(0.0)) / 100.0
 }
 
+/// Prints a row of JSON for each reader: `walked` submissions were decoded for those that were wanted.
 fn time(file: &Path) {
-    let before = std::cell::Cell::new(cpu());
-    let timed = |what: &str, begin: Instant| {
-        let now = cpu();
-        println!("{what}: {:.3} s, {:.2} s of CPU time", begin.elapsed().as_secs_f64(), now - before.replace(now));
+    let mut first = true;
+    let mut timed = |what: &str, read: &mut dyn FnMut() -> [u64; 2]| {
+        let (begin, before) = (Instant::now(), cpu());
+        let [wanted, walked] = read();
+        let (took, used) = (begin.elapsed().as_secs_f64(), cpu() - before);
+        let comma = if std::mem::take(&mut first) { "[" } else { "," };
+        println!(
+            "{comma} {{\"what\": \"{what}\", \"seconds\": {took:.3}, \"cpu\": {used:.2}, \"wanted\": {wanted}, \"walked\": {walked}}}"
+        );
     };
-    let begin = Instant::now();
-    let r = Recording::open(file).expect("a recording");
-    timed("open", begin);
-    let begin = Instant::now();
-    walk(&r, &mut First(20)).expect("a recording");
-    timed("20 submissions", begin);
+    let mut opened = None;
+    timed("open", &mut || {
+        opened = Some(Recording::open(file).expect("a recording"));
+        [0, 0]
+    });
+    let r = opened.expect("was opened");
+    timed("the first 20", &mut || {
+        walk(&r, &mut First(20)).expect("a recording");
+        [20, 20]
+    });
     let middle = r.clocks().first().map_or(0, |c| c.tsc) / 2 + r.clocks().last().map_or(0, |c| c.tsc) / 2;
     for begins in [true, false] {
-        let mut second = Second { from: middle, until: middle + r.hz() as u64, begins, wanted: 0, given: 0 };
-        let begin = Instant::now();
-        walk(&r, &mut second).expect("a recording");
-        timed(if begins { "a second in the middle" } else { "the same without places" }, begin);
-        println!("{} submissions of {}", second.wanted, second.given);
+        let what = if begins { "a second in the middle" } else { "the same from the begin" };
+        timed(what, &mut || {
+            let mut second = Second { from: middle, until: middle + r.hz() as u64, begins, wanted: 0, given: 0 };
+            walk(&r, &mut second).expect("a recording");
+            [second.wanted, second.given]
+        });
     }
-    let mut rare = OfStream(Filter { stream: Some(synthetic::RARE), ..Filter::default() }, 0);
-    let begin = Instant::now();
-    walk(&r, &mut rare).expect("a recording");
-    timed("one submission of a stream", begin);
-    println!("one of {}", rare.1);
-    let begin = Instant::now();
-    let submissions = decode::summary(&r).expect("a recording").submissions;
-    timed("summary", begin);
-    println!("{submissions} submissions, {:.2} us each", begin.elapsed().as_secs_f64() * 1e6 / submissions as f64);
+    timed("a stream with one", &mut || {
+        let mut rare = OfStream(Filter { stream: Some(synthetic::RARE), ..Filter::default() }, 0);
+        walk(&r, &mut rare).expect("a recording");
+        [1, rare.1]
+    });
+    timed("summary", &mut || [decode::summary(&r).expect("a recording").submissions, 0]);
+    println!("]");
 }
 
 fn store(file: &Path) {
