@@ -58,24 +58,24 @@ pub struct Steps<'r> {
 
 /// Calls `f` with all threads' events in the order of their time. The reading ends when `f` returns.
 pub fn read_ahead<T>(recording: &Recording, f: impl FnOnce(&mut Steps<'_>) -> T) -> T {
-    read_ahead_from(recording, None, None, f)
+    read_ahead_from(Merge::new(recording), None, f)
 }
 
-/// The same from a position in this recording. `positions`: requests [`Steps::position`], about once in so many bytes.
-pub(crate) fn read_ahead_from<T>(
-    recording: &Recording,
-    from: Option<&Position>,
-    positions: Option<usize>,
-    f: impl FnOnce(&mut Steps<'_>) -> T,
-) -> T {
-    let merge = || from.and_then(|from| Merge::at(recording, from)).unwrap_or_else(|| Merge::new(recording));
+/// The same from where `merge` is. `positions`: requests [`Steps::position`], about once in so many bytes.
+pub(crate) fn read_ahead_from<T>(merge: Merge<'_>, positions: Option<usize>, f: impl FnOnce(&mut Steps<'_>) -> T) -> T {
     let (to_full, full) = sync_channel(WAITING);
     let (empty, from_empty) = channel();
+    let (give, take) = sync_channel::<Merge<'_>>(1);
     thread::scope(|scope| {
         let reader = thread::Builder::new().name("read ahead".into());
-        let from = match reader.spawn_scoped(scope, move || read(merge(), positions, &to_full, &from_empty)) {
-            Ok(_) => From::Thread { full, empty },
-            Err(_) => From::Here(merge()),
+        let read = move || take.recv().map(|merge| read(merge, positions, &to_full, &from_empty));
+        let from = match reader.spawn_scoped(scope, read) {
+            Ok(_) => {
+                // (The thread waits for it.)
+                let _ = give.send(merge);
+                From::Thread { full, empty }
+            }
+            Err(_) => From::Here(merge),
         };
         f(&mut Steps { from, positions, batch: Batch::default(), at: 0, stray: 0 })
     })

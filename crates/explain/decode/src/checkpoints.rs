@@ -6,20 +6,16 @@
 //! Invariant: from a place on, a walk gives the same as a whole walk. Otherwise the place is not used: if a chunk before it is damaged, or if it was stored by
 //! another doorbell or for another recording.
 
-use crate::merge::{Merge, Position};
+use crate::checkpoint;
+use crate::gathering::Gathering;
+use crate::merge::Position;
 use crate::recording::{Recording, Source};
-use crate::span::{Gathering, Span};
-use crate::walk::{Filter, Places, Start};
+use crate::span::Span;
+use crate::walk::Places;
 use pushbuf::snapshot::Snapshot;
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use tape::file::{MAX_CHUNK, Packer, unpack};
-
-/// Version of the stored data. Raise it when the saved fields of a walk change.
-const LAYOUT: u32 = 2;
-/// The doorbell that stored it.
-const DOORBELL: &str = env!("CARGO_PKG_VERSION");
 
 /// Maximum number of places, and minimum number of submissions between two.
 const MOST: usize = 64;
@@ -127,16 +123,9 @@ impl Checkpoints {
     /// The time stamp and the bytes of each place's chunk.
     pub fn stored(&self) -> impl Iterator<Item = (u64, Vec<u8>)> {
         self.all.iter().enumerate().map_while(|(number, place)| {
-            let mut out = Vec::new();
-            (LAYOUT, DOORBELL.to_owned(), self.chunks, number).save(&mut out);
-            place.given.save(&mut out);
-            place.span.save(&mut out);
-            out.extend(place.position.unpacked()?);
             let calls = place.calls.iter().map(Packed::unpacked).collect::<Option<Vec<_>>>()?.concat();
-            let state = place.state.unpacked()?;
-            (calls.len(), state.len()).save(&mut out);
-            out.extend(calls);
-            out.extend(state);
+            let (position, state) = (place.position.unpacked()?, place.state.unpacked()?);
+            let out = checkpoint::bytes(self.chunks, number, (place.given, &place.span), &position, &calls, &state);
             (out.len() <= MAX_CHUNK).then_some((place.newest, out))
         })
     }
@@ -186,124 +175,5 @@ impl Places for Checkpoints {
             self.thin_out();
             self.next = given.saturating_add(self.apart);
         }
-    }
-}
-
-/// The stored data of one place.
-struct Stored {
-    given: u64,
-    span: Span,
-    position: Position,
-    calls: Vec<u8>,
-    state: Vec<u8>,
-}
-
-impl Stored {
-    fn read(r: &Recording, number: usize) -> Option<Stored> {
-        let mut bytes = Vec::new();
-        r.load_checkpoint(number, &mut bytes)?;
-        let mut from = &bytes[..];
-        let (layout, doorbell, chunks, of): (u32, String, usize, usize) = Snapshot::load(&mut from)?;
-        if (layout, doorbell.as_str(), chunks, of) != (LAYOUT, DOORBELL, r.chunks.len(), number) {
-            return None;
-        }
-        let (given, span) = Snapshot::load(&mut from)?;
-        let position = Position::load(&mut from)?;
-        let (calls, state): (usize, usize) = Snapshot::load(&mut from)?;
-        let (calls, from) = from.split_at_checked(calls)?;
-        (from.len() == state).then(|| Stored { given, span, position, calls: calls.to_vec(), state: from.to_vec() })
-    }
-}
-
-/// The parts of a recording that a sink wants, in order. If a leg cannot be begun, the walk continues from where it is.
-#[derive(Default)]
-pub(crate) struct Legs<'r> {
-    recording: Option<&'r Recording>,
-    left: VecDeque<Leg>,
-    /// The end of the current leg, as in [`Leg`].
-    until: Option<u64>,
-    /// The driver calls of the first `places` places.
-    calls: Vec<u8>,
-    places: usize,
-}
-
-struct Leg {
-    /// The place where it begins; `None`: the begin of the recording.
-    place: Option<usize>,
-    /// The number of submissions given when it ends; `None`: the end of the recording.
-    until: Option<u64>,
-}
-
-/// The legs with the submissions from a time stamp on that may pass the filter.
-pub(crate) fn legs<'r>(r: &'r Recording, from: Option<u64>, filter: Option<&Filter>) -> Legs<'r> {
-    let filter = filter.filter(|filter| filter.chooses());
-    if from.is_none() && filter.is_none() || r.is_selected() || r.damage().is_some() {
-        return Legs::default();
-    }
-    let left = wanted(r, from.unwrap_or(0), filter).unwrap_or_default();
-    Legs { recording: Some(r), left, ..Legs::default() }
-}
-
-fn wanted(r: &Recording, from: u64, filter: Option<&Filter>) -> Option<VecDeque<Leg>> {
-    let places = r.checkpoints().count();
-    let first = r.checkpoints().take_while(|newest| *newest < from).count();
-    let (mut legs, mut begin, mut given) = (VecDeque::new(), None, 0);
-    // (No span is stored for the part after the last place.)
-    for number in first..places {
-        let Some(filter) = filter else { break };
-        let stored = Stored::read(r, number)?;
-        if stored.span.may_have(filter) {
-            begin.get_or_insert(number);
-        } else if let Some(begin) = begin.take() {
-            legs.push_back(Leg::new(begin, Some(given)));
-        }
-        given = stored.given;
-    }
-    let last = begin.unwrap_or(if filter.is_some() { places } else { first });
-    legs.push_back(Leg::new(last, None));
-    // (A walk over damage finds other things.)
-    let begun: HashMap<Source, usize> = match legs.back().and_then(|leg| leg.place) {
-        Some(place) => Stored::read(r, place)?.position.begun().collect(),
-        None => return Some(legs),
-    };
-    r.are_whole(&begun).then_some(legs)
-}
-
-impl Leg {
-    /// From the begin of span `begin` on.
-    fn new(begin: usize, until: Option<u64>) -> Leg {
-        Leg { place: begin.checked_sub(1), until }
-    }
-}
-
-impl Legs<'_> {
-    /// Whether the current leg ends after this many submissions.
-    pub fn ends(&self, given: u64) -> bool {
-        self.until.is_some_and(|until| given >= until)
-    }
-
-    /// Begins the next leg: where. `None`: the walk continues from where it is.
-    pub fn start(&mut self) -> Option<Start> {
-        let Leg { place, until } = self.left.pop_front()?;
-        self.until = until;
-        let start = self.load(place?);
-        if start.is_none() {
-            (self.left, self.until) = (VecDeque::new(), None);
-        }
-        start
-    }
-
-    fn load(&mut self, place: usize) -> Option<Start> {
-        let r = self.recording?;
-        let mut last = None;
-        for number in self.places..=place {
-            let Stored { position, calls, state, .. } = Stored::read(r, number)?;
-            self.calls.extend(calls);
-            last = Some((position, state));
-        }
-        self.places = place + 1;
-        let (position, state) = last?;
-        Merge::at(r, &position)?;
-        Some(Start { position, calls: self.calls.clone(), state })
     }
 }

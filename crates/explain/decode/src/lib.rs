@@ -8,6 +8,7 @@
 
 pub mod ahead;
 mod channels;
+mod checkpoint;
 mod checkpoints;
 mod clock_error;
 pub mod complete;
@@ -15,7 +16,9 @@ pub mod driver_call_counts;
 mod driver_calls;
 mod event_time;
 pub mod events;
+mod filter;
 pub mod gaps;
+mod gathering;
 mod gpu_times;
 pub mod graphs;
 pub mod histogram;
@@ -24,6 +27,7 @@ mod kernel;
 pub mod kernel_times;
 pub mod kernels;
 mod largest;
+mod legs;
 pub mod merge;
 mod order;
 mod pauses;

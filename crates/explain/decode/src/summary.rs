@@ -3,13 +3,13 @@
 use crate::checkpoints::Checkpoints;
 use crate::complete;
 use crate::gaps::Gaps;
+use crate::gathering::Gathering;
 use crate::inline_writes::Window;
 use crate::kernel_times::Counter;
 use crate::merge::missing;
 use crate::processes;
 use crate::ranges::{Range, Texts, watched};
 use crate::recording::{InsightError, Recording, Source};
-use crate::span::Gathering;
 use crate::stored::stored;
 use crate::tally::{Commonest, Sizes};
 use crate::walk::{At, Call, GraphKernel, Outcome, Segment, Sink, walk, walk_to};

@@ -91,14 +91,6 @@ pub fn call_of<'e>(body: &'e Body<'e>) -> Option<Call<'e>> {
     })
 }
 
-/// Where a walk can begin.
-pub struct Start {
-    pub position: Position,
-    /// The driver's calls until then, each behind the number of its image; and what else is known.
-    pub calls: Vec<u8>,
-    pub state: Vec<u8>,
-}
-
 /// Gathers places while a walk goes on.
 pub trait Places {
     /// Bytes of events between places that can be asked for, about; `None`: none is wanted.

@@ -5,26 +5,26 @@
 //! of its rings; channels among each other are in the order of time, but for submissions that waited.
 
 mod checkpoint;
-mod filter;
 mod sink;
 mod stream;
 mod submission;
+mod wanted;
 
 use crate::ahead::read_ahead_from;
 use crate::channels::{announced, implied, set_token};
-use crate::checkpoints;
+pub use crate::filter::{Filter, Pattern};
 use crate::gaps::{GapTotals, Gaps};
 use crate::gpu_times::GpuTimes;
-use crate::merge::{Position, Step, Submission};
+use crate::legs::{Start, legs};
+use crate::merge::{Merge, Step, Submission};
 use crate::pauses::Pauses;
 use crate::python;
 use crate::ranges::{Oddities, Texts};
 use crate::recording::{InsightError, Recording, Source};
 pub use crate::state::Call;
 use crate::state::State;
+pub(crate) use checkpoint::Places;
 use checkpoint::{Nowhere, call_of};
-pub(crate) use checkpoint::{Places, Start};
-pub use filter::{Filter, Pattern};
 use python_frames::Stacks;
 use schema::channel::{Accounted, Channel};
 pub use sink::{At, GraphKernel, Outcome, Segment, Sink};
@@ -65,17 +65,17 @@ pub(crate) fn walk_to(
     sink: &mut impl Sink,
     places: &mut impl Places,
 ) -> Result<Outcome, InsightError> {
-    let mut legs = checkpoints::legs(recording, sink.from(), sink.filter());
+    let mut legs = legs(recording, sink.from(), sink.filter());
     let mut w = Walk::new(recording, python::stacks(recording)?);
-    let mut from = None;
-    if let Some((walk, position)) = w.at(legs.start()) {
-        (w, from) = (walk, Some(position));
+    let mut from = Merge::new(recording);
+    if let Some((walk, merge)) = w.at(legs.start()) {
+        (w, from) = (walk, merge);
     }
     let notes = places.apart().is_some();
     // (Those that wait for their turn are given when the walk ends, or before.)
     let until = sink.until().map(|until| until.saturating_add(w.patience));
     loop {
-        let next: Result<_, InsightError> = read_ahead_from(recording, from.as_ref(), places.apart(), |steps| {
+        let next: Result<_, InsightError> = read_ahead_from(from, places.apart(), |steps| {
             while !sink.done() {
                 match steps.next_step()? {
                     None => break,
@@ -105,14 +105,14 @@ pub(crate) fn walk_to(
         });
         match next? {
             None => return Ok(w.out),
-            Some((walk, position)) => (w, from) = (walk, Some(position)),
+            Some((walk, merge)) => (w, from) = (walk, merge),
         }
     }
 }
 
 impl<'r> Walk<'r> {
     /// The walk that begins at a place. `None`: what is stored there is not that; this one can go on.
-    fn at(&mut self, start: Option<Start>) -> Option<(Walk<'r>, Position)> {
+    fn at(&mut self, start: Option<Start<'r>>) -> Option<(Walk<'r>, Merge<'r>)> {
         let start = start?;
         let mut walk = Walk::new(self.recording, std::mem::take(&mut self.stacks));
         let loaded = walk.load(&start.calls, &start.state);
@@ -120,7 +120,7 @@ impl<'r> Walk<'r> {
             self.stacks = walk.stacks;
             return None;
         }
-        Some((walk, start.position))
+        Some((walk, start.merge))
     }
 
     fn new(recording: &'r Recording, stacks: Stacks) -> Walk<'r> {

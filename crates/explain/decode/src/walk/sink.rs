@@ -1,5 +1,6 @@
 //! What a reader of a tape is given, and what is known at its end.
 
+use crate::filter::Filter;
 use crate::gaps::Gaps;
 use crate::gpu_times::{self, Ran, Running};
 use crate::kernel::{Codes, Kernel};
@@ -10,7 +11,6 @@ use crate::qmds::{Qmds, Started};
 use crate::ranges::{Oddities, Open, Range, Texts};
 use crate::recording::Source;
 use crate::state::Call;
-use crate::walk::Filter;
 use pushbuf::decode::Item;
 use pushbuf::gpfifo;
 use pushbuf::ops::{Launch, Op};

@@ -1,7 +1,5 @@
 //! Which submissions a reader wants.
 
-use super::At;
-use crate::rows;
 use regex_lite::Regex;
 use schema::Clock;
 use schema::channel::Channel;
@@ -40,18 +38,6 @@ impl Filter {
         self.channel.as_ref().is_none_or(slot) && self.engine.as_ref().is_none_or(|e| c.engine.eq_ignore_ascii_case(e))
     }
 
-    /// Whether a submission is wanted.
-    pub fn wants_at(&self, at: &At<'_>, clock: &Clock) -> bool {
-        let inside = |&(from, to): &(f64, f64)| {
-            clock.seconds(at.submission.tsc).is_some_and(|seconds| (from..=to).contains(&seconds))
-        };
-        self.wants(at.channel)
-            && self.thread.is_none_or(|t| at.submission.tid == t)
-            && self.between.as_ref().is_none_or(inside)
-            && self.wants_call(at)
-            && self.range.as_ref().is_none_or(|pattern| at.ranges().any(|label| pattern.matches(&label)))
-    }
-
     /// The time stamp before which no submission is wanted.
     pub fn from(&self, clock: &Clock) -> Option<u64> {
         let (from, _) = self.between?;
@@ -65,15 +51,6 @@ impl Filter {
         // (No counter is below 0. And one more, for one that was rounded.)
         let tsc = if to < 0.0 { Some(clock.tsc(to).unwrap_or(0)) } else { clock.tsc(to) };
         tsc.map(|tsc| tsc.saturating_add(1))
-    }
-
-    fn wants_call(&self, at: &At<'_>) -> bool {
-        if self.call.is_none() && self.stream.is_none() {
-            return true;
-        }
-        rows::in_call(at).is_some_and(|call| {
-            self.call.as_ref().is_none_or(|name| *name == call.name) && self.stream.is_none_or(|s| s == call.stream)
-        })
     }
 
     /// Whether a kernel of this name is wanted; `None`: it has none.
