@@ -19,7 +19,8 @@
 //!    waits for a submission of a dead one dies, too ([`Channel::dies_with_others`](crate::Channel::dies_with_others)).
 //!
 //! Kernels are exempt from these rules, because the memory that they touch is unknown. CUDA's frees wait ten seconds for
-//! pending launches, and stop no channel ([`Watched`](crate::Watched)).
+//! pending launches, and stop no channel for them ([`Watched`](crate::Watched)). Copies on a launch channel name their
+//! memory, so rule 4 holds for them.
 
 use crate::fork;
 use crate::points::Point;

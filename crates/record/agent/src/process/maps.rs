@@ -43,8 +43,8 @@ pub fn is_ours(path: &[u8]) -> bool {
 }
 
 /// Calls `f` with each mapping and its path, in address order, until it returns true. `text` is the buffer for the file's
-/// text: a line that does not fit into it ends the walk.
-pub fn each(text: &mut [u8], mut f: impl FnMut(&Mapping, &[u8]) -> bool) {
+/// text: of a line that does not fit into it, the path is cut.
+pub fn each(text: &mut [u8], f: impl FnMut(&Mapping, &[u8]) -> bool) {
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
     // SAFETY: a NUL-terminated path.
     let fd = unsafe {
@@ -53,28 +53,44 @@ pub fn each(text: &mut [u8], mut f: impl FnMut(&Mapping, &[u8]) -> bool) {
     if fd < 0 {
         return;
     }
-    let mut have = 0;
-    'read: while let Some(room) = text.get_mut(have..) {
+    let read = |room: &mut [u8]| {
         // SAFETY: a buffer with its length.
         let got = unsafe { syscall6(libc::SYS_read, fd as usize, room.as_mut_ptr() as usize, room.len(), 0, 0, 0) };
-        if got <= 0 {
-            break;
+        usize::try_from(got).unwrap_or(0)
+    };
+    lines(text, read, f);
+    // SAFETY: the agent's own descriptor.
+    unsafe { syscall6(libc::SYS_close, fd as usize, 0, 0, 0, 0, 0) };
+}
+
+/// The same, of text that `read` returns in pieces; 0 bytes are its end.
+fn lines(text: &mut [u8], mut read: impl FnMut(&mut [u8]) -> usize, mut f: impl FnMut(&Mapping, &[u8]) -> bool) {
+    let mut ends = |line: Option<&[u8]>| line.and_then(parse).is_some_and(|(mapping, path)| f(&mapping, path));
+    // The start of the line was seen, and its rest is skipped.
+    let (mut have, mut is_rest) = (0, false);
+    while let Some(room) = text.get_mut(have..) {
+        let got = read(room).min(room.len());
+        if got == 0 {
+            return;
         }
-        have += got as usize;
+        have += got;
         let mut from = 0;
         while let Some(n) = text.get(from..have).and_then(|b| b.iter().position(|&b| b == b'\n')) {
-            if let Some((mapping, path)) = text.get(from..from + n).and_then(parse)
-                && f(&mapping, path)
-            {
-                break 'read;
+            if !is_rest && ends(text.get(from..from + n)) {
+                return;
             }
+            is_rest = false;
             from += n + 1;
+        }
+        if from == 0 && have == text.len() {
+            if !is_rest && ends(text.get(..have)) {
+                return;
+            }
+            (is_rest, from) = (true, have);
         }
         text.copy_within(from..have, 0);
         have -= from;
     }
-    // SAFETY: the agent's own descriptor.
-    unsafe { syscall6(libc::SYS_close, fd as usize, 0, 0, 0, 0, 0) };
 }
 
 /// `start-end rights offset device inode   path`
@@ -160,6 +176,29 @@ mod tests {
         assert_eq!((r.rights, path.len()), (READ | WRITE | PRIVATE, 0));
         for bad in [&b""[..], b"zz", b"1-2", b"1-2 r-xp", b"1-2 r-xp 0 fd"] {
             assert!(parse(bad).is_none(), "{bad:?}");
+        }
+    }
+
+    /// A file in a deep folder has a path of up to 4,095 bytes.
+    #[test]
+    fn a_line_that_does_not_fit_is_cut_and_the_next_are_there() {
+        let deep = format!("/{}", "folder/".repeat(200));
+        let line = |i: usize, path: &str| format!("{i}000-{i}800 r-xp 00000000 fd:01 {i}    {path}\n");
+        let all = [line(1, "/short"), line(2, &deep), line(3, "/short"), line(4, &deep)].concat();
+        for (room, piece) in [(256, 1), (256, 100), (512, 4096), (1400, 1399), (1500, 7), (4096, 4096)] {
+            let (mut left, mut found) = (all.as_bytes(), Vec::new());
+            let read = |to: &mut [u8]| {
+                let (now, later) = left.split_at(left.len().min(to.len()).min(piece));
+                to[..now.len()].copy_from_slice(now);
+                left = later;
+                now.len()
+            };
+            lines(&mut vec![0; room], read, |m, path| {
+                assert!(deep.as_bytes().starts_with(path) || path == b"/short", "with room for {room} bytes");
+                found.push(m.inode);
+                false
+            });
+            assert_eq!(found, [1, 2, 3, 4], "with room for {room} bytes, {piece} at a time");
         }
     }
 
