@@ -68,7 +68,7 @@ pub struct Args {
     /// With --locks: do not record CUDA calls
     #[arg(long, conflicts_with_all = ["calls", "python"])]
     pub no_calls: bool,
-    /// Record CUDA calls, each with the line of Python that makes it (CPython 3.9 to 3.13)
+    /// Record CUDA calls, each with the line of Python that makes it (CPython 3.9 to 3.14)
     #[arg(long)]
     pub python: bool,
     /// Record CUDA calls, and when each kernel ended, by the GPU's own clock. Changes unused words of the program's commands, so that the

@@ -19,11 +19,19 @@ fn memory_of(turns: u32, dir: &Path) -> (u64, u64) {
     let out = test_support::finished(&mut command, "a day");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let program: u64 = String::from_utf8_lossy(&out.stdout).trim().parse().unwrap();
-    let shown = test_support::finished(doorbell().args(["show", "--json"]).arg(&file), "show");
-    let s: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let show = |view: &str| -> Value {
+        let shown = test_support::finished(doorbell().args(["show", view, "--json"]).arg(&file), "show");
+        serde_json::from_slice(&shown.stdout).unwrap()
+    };
+    let s = show("--summary");
     assert_eq!((&s["lost"], &s["complete"]), (&0.into(), &true.into()), "{}", s["incomplete_because"]);
     let processes = s["processes"].as_array().unwrap().len() as u32;
     assert!(processes == turns / 100 + 1 && s["submissions"].as_u64() >= Some(8 * u64::from(turns)), "{processes}");
+    // (The agent maps its memory for the GPU's times with calls of CUDA, inside the first launch.)
+    let calls = show("--calls");
+    let calls: Vec<_> = calls["calls"].as_array().unwrap().iter().map(|c| c["call"].as_str().unwrap()).collect();
+    assert!(calls.contains(&"cuLaunchKernel") && calls.contains(&"cuGraphLaunch"), "{calls:?}");
+    assert!(!calls.contains(&"cuMemHostRegister"), "a call that the program has not made: {calls:?}");
     let peak = s["recorder"]["peak_memory_bytes"].as_u64().unwrap();
     println!("{turns} turns: {} submissions, program {program} KiB, recorder {} KiB", s["submissions"], peak >> 10);
     (program >> 10, peak >> 20)

@@ -45,7 +45,7 @@ fn look_for_interpreters() -> BTreeMap<u32, PathBuf> {
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pyenv")));
     let versions = home.and_then(|home| std::fs::read_dir(home.join("versions")).ok());
     let by_pyenv = versions.into_iter().flatten().flatten().map(|v| v.path().join("bin/python3"));
-    let usual = (9..14).map(|minor| PathBuf::from(format!("/usr/bin/python3.{minor}")));
+    let usual = (9..15).map(|minor| PathBuf::from(format!("/usr/bin/python3.{minor}")));
     let mut out = BTreeMap::new();
     for path in by_pyenv.chain(usual).filter(|path| path.is_file()) {
         let said = Command::new(&path).args(["-c", "import sys; print(sys.version_info[1])"]).output().unwrap();
@@ -139,7 +139,7 @@ fn every_call_has_the_frames_that_python_says() {
     let mut lacks = Vec::new();
     let all = interpreters();
     std::thread::scope(|scope| {
-        for minor in 9..14 {
+        for minor in 9..15 {
             let Some(python) = all.get(&minor) else {
                 lacks.push(format!("3.{minor}"));
                 continue;
@@ -182,7 +182,7 @@ fn interpreters_that_are_not_known_are_refused_by_name() {
     let layout = "its frames are not where its version has them";
     for (flags, version, state, why) in [
         (&[][..], "3.8.18 (default)", None, "its version is not one that is known"),
-        (&[], "3.14.0 (main)", None, "its version is not one that is known"),
+        (&[], "3.15.0 (main)", None, "its version is not one that is known"),
         (&[], "PyPy", None, "its version is not one that is known"),
         (&[], "3.13.0 experimental free-threading build (main)", None, "without the global interpreter lock"),
         (&["-DDEBUG_BUILD"], "3.12.1 (main)", None, "it is a debug build"),
@@ -214,9 +214,9 @@ fn a_recording_in_which_no_python_was_found_says_so() {
 
 /// Any interpreter whose frames are read.
 fn any() -> Option<PathBuf> {
-    let found = interpreters().iter().find(|(minor, _)| (9..14).contains(*minor)).map(|(_, path)| path.clone());
+    let found = interpreters().iter().find(|(minor, _)| (9..15).contains(*minor)).map(|(_, path)| path.clone());
     if found.is_none() {
-        test_support::skip!("no Python 3.9 to 3.13");
+        test_support::skip!("no Python 3.9 to 3.14");
     }
     found
 }
@@ -310,7 +310,7 @@ fn a_subinterpreters_call_has_its_line_or_the_one_that_entered_it() {
                    i = subs.create(*how, **isolated)\n\
                    subs.run_string(i, \"import ctypes\\nctypes.CDLL('libcuda.so.1').cuMemFree_v2(7)\\n\")\n\
                    import ctypes\nctypes.CDLL('libcuda.so.1').cuMemFree_v2(8)\n";
-    for (minor, python) in all.iter().filter(|(minor, _)| (9..14).contains(*minor)) {
+    for (minor, python) in all.iter().filter(|(minor, _)| (9..15).contains(*minor)) {
         let tape = dir.path().join(format!("{minor}.doorbell"));
         let Some(out) = recorded(python, &["-c", program], &tape, &["--python"]) else { return };
         assert!(out.status.success(), "3.{minor}: {}", String::from_utf8_lossy(&out.stderr));
@@ -335,7 +335,7 @@ fn an_interpreter_that_ends_while_threads_are_in_calls_is_left_alone() {
                    for _ in range(4): threading.Thread(target=work, daemon=True).start()\nready.wait(); time.sleep(0.01)\n\
                    print('done')";
     std::thread::scope(|scope| {
-        for (minor, python) in all.iter().filter(|(minor, _)| (9..14).contains(*minor)) {
+        for (minor, python) in all.iter().filter(|(minor, _)| (9..15).contains(*minor)) {
             let dir = dir.path();
             scope.spawn(move || {
                 let tape = dir.join(format!("{minor}.doorbell"));

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 3.9 | `co_lnotab`: pairs of bytes, how far and how many lines on | `Objects/lnotab_notes.txt` |
 //! | 3.10 | `co_linetable`: the same, each pair a range; -128 is no line | `Objects/lnotab_notes.txt` |
-//! | 3.11 to 3.13 | `co_linetable`: entries of one to eight units with lines and columns | `Objects/locations.md` |
+//! | 3.11 to 3.14 | `co_linetable`: entries of one to eight units with lines and columns | `Objects/locations.md` |
 
 /// No line.
 const NONE: u32 = u32::MAX;

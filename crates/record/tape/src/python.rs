@@ -67,7 +67,7 @@ pub mod state {
     pub const TEXT: [&str; COUNT] = [
         "no Python was found",
         "frames were read",
-        "its version is not one that is known (3.9 to 3.13)",
+        "its version is not one that is known (3.9 to 3.14)",
         "it is a debug build",
         "it is a build without the global interpreter lock",
         "its frames are not where its version has them",

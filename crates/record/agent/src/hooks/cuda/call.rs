@@ -124,6 +124,8 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
     frames(row);
     // SAFETY: the caller's arguments, which the function also reads.
     unsafe { begin(row, f, e.flags.load(Ordering::Relaxed), site, a) };
+    // (Before the agent's own calls of the driver, which the first launch makes: they are inside this call.)
+    t.call_stack.set(stack);
     if const { FUNCTIONS[F].is_drivers_launch() } {
         launches(row, f, a);
     } else {
@@ -132,7 +134,6 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
             stamps::launches();
         }
     }
-    t.call_stack.set(stack);
     t.calls_inside.set(0);
     let began = sys::rdtsc();
     row.began.store(began, Ordering::Relaxed);

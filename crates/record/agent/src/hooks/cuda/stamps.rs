@@ -3,7 +3,7 @@
 
 use crate::driver::confidential;
 use crate::process::wiped::{goes_on, live};
-use crate::process::{region, sys};
+use crate::process::{region, sys, thread};
 use crate::record;
 use crate::tap::stamps;
 use core::ffi::c_void;
@@ -62,7 +62,11 @@ fn ask() {
         return;
     }
     let _keep = sys::Errno::keep();
+    // (The program has not made these calls.)
+    let inside = &thread::here().calls_inside;
+    let of_the_program = inside.get();
     let (state, area, cpu, result) = map();
+    inside.set(of_the_program);
     answered(state, area, cpu, result);
 }
 

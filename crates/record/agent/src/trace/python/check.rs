@@ -102,34 +102,38 @@ fn is_code(o: &Offsets, code: usize) -> bool {
         && lines < 1 << 28
 }
 
-/// CPython 3.13 publishes the offsets of its fields, at the begin of `_PyRuntime` (`_Py_DebugOffsets`).
+/// From 3.13 on CPython publishes the offsets of its fields, at the start of `_PyRuntime` (`_Py_DebugOffsets`).
 fn published_agree(o: &Offsets) -> bool {
     const RUNTIME: usize = CODE_TYPE + 3;
     const COOKIE: usize = u64::from_le_bytes(*b"xdebugpy") as usize;
-    if o.minor < 13 {
-        return true;
-    }
+    let places = match o.minor {
+        ..13 => return true,
+        13 => &PUBLISHED_313,
+        _ => &PUBLISHED_314,
+    };
     let at = object(RUNTIME);
-    let published = |place: usize| word(at + place);
-    at != 0 && word(at) == COOKIE && PUBLISHED.iter().all(|(place, field)| published(*place) == usize::from(field(o)))
+    let agrees = |(place, field): (&usize, &Field)| word(at + place) == usize::from(field(o));
+    at != 0 && word(at) == COOKIE && places.iter().zip(&FIELDS).all(agrees)
 }
 
 type Field = fn(&Offsets) -> u16;
 
-/// The fields' places in `_Py_DebugOffsets` of 3.13.
-const PUBLISHED: [(usize, Field); 11] = [
-    (184, |o| o.top),
-    (192, |o| o.thread_id),
-    (232, |o| o.back),
-    (240, |o| o.code),
-    (248, |o| o.instruction),
-    (264, |o| o.owner),
-    (280, |o| o.file),
-    (296, |o| o.name),
-    (304, |o| o.lines),
-    (312, |o| o.first_line),
-    (344, |o| o.start),
+/// The fields whose offsets are compared, and their places in `_Py_DebugOffsets` of each version.
+const FIELDS: [Field; 11] = [
+    |o| o.top,
+    |o| o.thread_id,
+    |o| o.back,
+    |o| o.code,
+    |o| o.instruction,
+    |o| o.owner,
+    |o| o.file,
+    |o| o.name,
+    |o| o.lines,
+    |o| o.first_line,
+    |o| o.start,
 ];
+const PUBLISHED_313: [usize; 11] = [184, 192, 232, 240, 248, 264, 280, 296, 304, 312, 344];
+const PUBLISHED_314: [usize; 11] = [208, 216, 256, 264, 272, 288, 320, 336, 344, 352, 384];
 
 /// The begin of `sys.version`.
 fn version() -> &'static [u8] {

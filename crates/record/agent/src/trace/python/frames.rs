@@ -6,7 +6,7 @@
 //! counts as a code object.
 
 use super::loads::{byte, half, word};
-use super::versions::{At, BYTES, LENGTH, NONE, OWNED_BY_C_STACK, OWNED_BY_GENERATOR, Offsets, SIZE, STATE, TYPE};
+use super::versions::{At, BYTES, LENGTH, NONE, OWNED_BY_C, OWNED_BY_GENERATOR, Offsets, SIZE, STATE, TAG, TYPE};
 use core::mem::MaybeUninit;
 use tape::python::DEPTH;
 
@@ -81,10 +81,10 @@ pub fn walk(o: &Offsets, state: usize, code_type: usize) -> Stack {
 #[inline(always)]
 fn look(o: &Offsets, frame: usize, code_type: usize, known: &mut (usize, u64)) -> Option<Frame> {
     let owner = if o.owner == NONE { 0 } else { byte(frame + usize::from(o.owner)) };
-    if owner == OWNED_BY_C_STACK {
+    if owner >= OWNED_BY_C {
         return None;
     }
-    let code = word(frame + usize::from(o.code));
+    let code = word(frame + usize::from(o.code)) & !TAG;
     if code == 0 || word(code + TYPE) != code_type {
         return None;
     }

@@ -20,7 +20,7 @@ pub enum At {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offsets {
     pub minor: u8,
-    /// `PyThreadState`: `frame` (3.9, 3.10), `cframe` (3.11, 3.12), `current_frame` (3.13).
+    /// `PyThreadState`: `frame` (3.9, 3.10), `cframe` (3.11, 3.12), `current_frame` (from 3.13 on).
     pub top: u16,
     /// `_PyCFrame.current_frame`
     pub current: u16,
@@ -57,9 +57,12 @@ pub const BYTES: usize = 32;
 pub const LENGTH: usize = 16;
 pub const STATE: usize = 32;
 
-/// `_frameowner`
+/// `_frameowner`. From this one on a frame is not of Python code: it is on the C stack, or (3.14) the interpreter's own.
 pub const OWNED_BY_GENERATOR: u8 = 1;
-pub const OWNED_BY_C_STACK: u8 = 3;
+pub const OWNED_BY_C: u8 = 3;
+
+/// Bits of a frame's reference to its code that are not of the address (`_PyStackRef`, 3.14). Objects are aligned to 16 bytes.
+pub const TAG: usize = 3;
 
 const V39: Offsets = Offsets {
     minor: 9,
@@ -129,7 +132,9 @@ const V312: Offsets = Offsets {
 const V313: Offsets =
     Offsets { minor: 13, top: 72, current: NONE, thread_id: 152, start: 200, first_traceable: 184, ..V312 };
 
-pub static VERSIONS: [Offsets; 5] = [V39, V310, V311, V312, V313];
+const V314: Offsets = Offsets { minor: 14, owner: 74, start: 208, first_traceable: 192, ..V313 };
+
+pub static VERSIONS: [Offsets; 6] = [V39, V310, V311, V312, V313, V314];
 
 /// The offsets of 3.`minor`.
 pub fn of(minor: u32) -> Option<&'static Offsets> {
