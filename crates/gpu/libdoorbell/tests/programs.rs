@@ -412,6 +412,19 @@ fn each_frame_of_the_python_loop_comes_back_right() {
 }
 
 #[test]
+fn each_request_to_the_python_server_gets_its_own_answer() {
+    let Some(mut command) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let paths = beside_cuda("true", folder.path());
+    for (name, value) in paths.get_envs().filter(|(name, _)| *name == "LD_LIBRARY_PATH") {
+        command.env(name, value.unwrap());
+    }
+    let out = test_support::finished(command.arg(examples().join("python/server.py")).arg("100"), "server.py");
+    let said = text(&out);
+    assert!(out.status.success() && said.contains("100 requests, 100 frames, each answer right"), "{said}");
+}
+
+#[test]
 fn the_python_examples_do_what_they_say() {
     for (name, argument, says) in
         [("frames.py", "60", "60 frames"), ("pages.py", "256", "256 pages"), ("parameters.py", "100", "100 updates")]
