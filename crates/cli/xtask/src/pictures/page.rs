@@ -33,14 +33,19 @@ pub const REPORT_PHONE: Shot = Shot {
              document.querySelector('nav').remove();",
 };
 
-/// The longest kernel is chosen, and what ran before it is in view.
+/// A kernel that one call launched is chosen, and what ran around it is in view.
 pub const TIMELINE: Shot = Shot {
     of: &["crates/explain/decode/fixtures/h200-programmatic.doorbell"],
     width: 900,
     height: 996,
-    script: "const canvas = document.querySelector('#timeline-view canvas');
-             for (const key of ['k', '+', '+', '+', '+', 'ArrowLeft', 'ArrowLeft', 'ArrowLeft'])
-               canvas.dispatchEvent(new KeyboardEvent('keydown', { key }));",
+    script: "const canvas = document.querySelector('#timeline-view canvas'), find = document.querySelector('#timeline-tools input');
+             const type = (word) => { find.value = word; find.dispatchEvent(new Event('input')); };
+             const press = (key) => canvas.dispatchEvent(new KeyboardEvent('keydown', { key }));
+             for (let i = 0; i < 10; i++) press('+');
+             type('plain');
+             press('k');
+             press('k');
+             type('');",
 };
 
 /// Each with its experiment: `bandwidth` on an H200; `before` and `after` without a GPU, where the second holds the mutex 100 ns longer.
