@@ -92,7 +92,7 @@ fn time(file: &Path) {
     });
     let middle = r.clocks().first().map_or(0, |c| c.tsc) / 2 + r.clocks().last().map_or(0, |c| c.tsc) / 2;
     for begins in [true, false] {
-        let what = if begins { "a second in the middle" } else { "the same from the begin" };
+        let what = if begins { "a second in the middle" } else { "the same from the start" };
         timed(what, &mut || {
             let mut second = Second { from: middle, until: middle + r.hz() as u64, begins, wanted: 0, given: 0 };
             walk(&r, &mut second).expect("a recording");
