@@ -61,8 +61,9 @@ class Graph(Handle):
             raise failed(code)
         ticket._keep = self
         # Another one, which does not hold this.
-        self._last = Ticket(ticket.value)
-        self._last._session = session
+        last = Ticket(ticket.value)
+        last._session = session
+        self._last = last
         return ticket
 
     def wait(self, timeout: float | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from ctypes import addressof, byref, c_uint32, c_uint64, c_void_p, create_string_buffer, sizeof
 from typing import Any
 
@@ -90,8 +91,9 @@ class Session:
                 over = one[0].done()
             except DoorbellError:
                 over = True
-            if over and one in self.dropped:
-                self.dropped.remove(one)
+            if over:
+                with suppress(ValueError):  # Another thread has removed it.
+                    self.dropped.remove(one)
 
     def _kept(self, ticket, given, used):
         """Makes a ticket hold the program's own buffers, and those that were pinned for it."""

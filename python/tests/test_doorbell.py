@@ -356,6 +356,41 @@ class OnTheSoftwareGpu(unittest.TestCase):
             thread.join()
         self.assertEqual(wrong, [])
 
+    def test_threads_share_a_queue_a_transfer_and_buffers(self):
+        host, gpu = doorbell.allocate(64), doorbell.allocate(64, "gpu")
+        transfer, queue, wrong, taken = doorbell.prepare(gpu, host), doorbell.queue(1024), [], []
+        extra = [doorbell.allocate(64) for _ in range(50)]
+
+        def work(number):
+            added = 0
+            try:
+                for n in range(200):
+                    try:
+                        queue.add(transfer.submit(), (number, n))
+                        added += 1
+                    except doorbell.Full:
+                        pass
+                    taken.extend(done.user for done in queue.poll())
+                    if n < len(extra):
+                        try:
+                            extra[n].close()
+                        except doorbell.InvalidHandle:
+                            pass
+            except Exception as error:
+                wrong.append(error)
+            counts.append(added)
+
+        counts, threads = [], [threading.Thread(target=work, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        while len(queue):
+            taken.extend(done.user for done in queue.wait(10))
+        self.assertEqual(wrong, [])
+        self.assertEqual((len(taken), len(set(taken))), (sum(counts), sum(counts)))
+
+    @unittest.skipUnless(getattr(sys, "_is_gil_enabled", lambda: True)(), "this Python has no GIL")
     def test_who_has_the_gil(self):
         host, gpu, stop, turns = doorbell.allocate(64), doorbell.allocate(64, "gpu"), [], [0]
         transfer, late = doorbell.prepare(gpu, host), self.late(host)

@@ -190,7 +190,7 @@ pub fn run(threads: u32, count: u32, steps: bool) -> anyhow::Result<()> {
         let mut caller = callers.pop().context("no thread")?;
         (0..WARM_UP).try_for_each(|n| caller.launch(n))?;
         // SAFETY: no arguments.
-        let thread = unsafe { libc::gettid() };
+        let thread = unsafe { libc::syscall(libc::SYS_gettid) as i32 };
         println!("{}", json!({ "pid": std::process::id(), "thread": thread, "round": round as *const () as usize }));
         for n in 0..STEPS {
             round();

@@ -423,7 +423,7 @@ mod tests {
             Err(e) => test_support::skip!("{e}"),
         };
         // SAFETY: no arguments.
-        let me = unsafe { libc::gettid() };
+        let me = unsafe { libc::syscall(libc::SYS_gettid) as i32 };
         const PAGES: usize = 500;
         // SAFETY: fresh memory of this test, touched within its bounds, then given back.
         unsafe {

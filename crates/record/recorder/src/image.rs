@@ -430,7 +430,7 @@ mod tests {
                 let (done, wait) = std::sync::mpsc::channel::<()>();
                 s.spawn(move || {
                     // SAFETY: no arguments.
-                    tell.send(unsafe { libc::gettid() }).unwrap();
+                    tell.send(unsafe { libc::syscall(libc::SYS_gettid) as i32 }).unwrap();
                     let _ = wait.recv();
                 });
                 let tid = tid.recv().unwrap();

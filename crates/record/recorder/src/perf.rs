@@ -378,7 +378,7 @@ mod tests {
             Err(e) => test_support::skip!("{e}"),
         };
         // SAFETY: no arguments.
-        let me = unsafe { libc::gettid() };
+        let me = unsafe { libc::syscall(libc::SYS_gettid) as i32 };
         let mut found = Vec::new();
         for _ in 0..500 {
             // A thread that is preempted on its way into a sleep may not sleep at all.
@@ -423,7 +423,7 @@ mod tests {
         buffers.take(|r| found.push(r));
         found.sort_by_key(Record::time);
         // SAFETY: no arguments.
-        let me = unsafe { libc::gettid() };
+        let me = unsafe { libc::syscall(libc::SYS_gettid) as i32 };
         let mine = out_and_in(&found, |s| s.tid == me);
         let lost = found.iter().any(|r| matches!(r, Record::Lost { .. }));
         let turns = mine.iter().enumerate().all(|(n, out)| *out == n.is_multiple_of(2));

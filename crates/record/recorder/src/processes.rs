@@ -374,7 +374,7 @@ mod tests {
         // SAFETY: no arguments.
         assert_eq!((i.ppid, parents(me, 0)[0]), unsafe { (libc::getppid(), libc::getppid()) });
         // SAFETY: no arguments.
-        assert!(has_thread(me, unsafe { libc::gettid() }) && !has_thread(me, i32::MAX));
+        assert!(has_thread(me, unsafe { libc::syscall(libc::SYS_gettid) as i32 }) && !has_thread(me, i32::MAX));
         let nobody = Identity::of(i32::MAX);
         assert_eq!(nobody, Identity::default());
         assert_eq!(nobody.or(i.clone()), i);

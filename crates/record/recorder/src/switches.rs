@@ -428,7 +428,7 @@ mod tests {
     #[test]
     fn own_switches_become_events_with_times_of_this_machine() {
         // SAFETY: no arguments.
-        let me = unsafe { libc::gettid() };
+        let me = unsafe { libc::syscall(libc::SYS_gettid) as i32 };
         let pid = std::process::id() as i32;
         for _ in 0..20 {
             let from = clock::tsc();
@@ -480,7 +480,7 @@ mod tests {
     #[test]
     fn own_page_faults_become_events_with_times_of_this_machine() {
         // SAFETY: no arguments.
-        let me = unsafe { libc::gettid() };
+        let me = unsafe { libc::syscall(libc::SYS_gettid) as i32 };
         let pid = std::process::id() as i32;
         let mut s = Switches::open(true, true);
         if let Err(why) = &s.faults {
@@ -562,7 +562,7 @@ mod tests {
         s.follow(pid, true);
         s.take(pid);
         // SAFETY: no arguments.
-        let me = unsafe { libc::gettid() };
+        let me = unsafe { libc::syscall(libc::SYS_gettid) as i32 };
         s.followed[0].asked -= ASK_EVERY * 2;
         s.policies(pid, || vec![me, i32::MAX]);
         let bytes = switches(&mut s, pid);

@@ -73,7 +73,7 @@ fn open(path: &str) -> i32 {
 
 pub fn gettid() -> i32 {
     // SAFETY: no arguments.
-    unsafe { libc::gettid() }
+    unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
 pub fn getppid() -> i32 {
