@@ -102,9 +102,11 @@ impl Loop {
         Status { state, reason: Reason::of(reason), code: progress.code.load(Ordering::Relaxed) }
     }
 
-    /// The text of the error that ended it, if there was one.
-    pub fn why(&self) -> Option<&str> {
-        self.memory.why.get().map(String::as_str)
+    /// Why it has ended, if it has: the text of the error, or of the reason.
+    pub fn why(&self) -> Option<String> {
+        let status = self.status();
+        let ended = || (status.state == State::Ended).then(|| status.reason.to_string());
+        self.memory.why.get().cloned().or_else(ended)
     }
 
     /// Its statistics so far.

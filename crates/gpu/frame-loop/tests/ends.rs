@@ -89,6 +89,7 @@ fn a_result_that_does_not_come_ends_the_loop() {
     running.producer().unwrap().put(&input(1), Stamp::default()).unwrap();
     until("the end", || running.status().state == State::Ended);
     assert_eq!((running.status().reason, running.statistics().abandoned), (Reason::Timeout, 1));
+    assert!(running.why().is_some_and(|why| why.contains("within the loop's limit")), "{:?}", running.why());
     gate.open();
 }
 

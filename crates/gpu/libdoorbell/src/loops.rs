@@ -436,7 +436,7 @@ pub unsafe extern "C" fn doorbell_loop_statistics(
         };
         // SAFETY: the caller guarantees it.
         unsafe { growing::answer(statistics, said) }?;
-        let why = held.of.why().map(str::to_owned).unwrap_or_else(|| held.of.refused().join("; "));
+        let why = held.of.why().unwrap_or_else(|| held.of.refused().join("; "));
         // SAFETY: the caller guarantees it.
         unsafe { crate::call::put_text(text, room, &why) };
         Ok(())

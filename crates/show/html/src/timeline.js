@@ -8,9 +8,15 @@
   const said = document.getElementById("timeline-said");
   const pen = canvas.getContext("2d");
   const LINE = 18;
+  const unitOf = (ns) => (ns >= 1e9 ? ["s", 1e9] : ns >= 1e6 ? ["ms", 1e6] : ns >= 1e3 ? ["us", 1e3] : ["ns", 1]);
   const text = (ns) => {
-    const [unit, by] = ns >= 1e9 ? ["s", 1e9] : ns >= 1e6 ? ["ms", 1e6] : ns >= 1e3 ? ["us", 1e3] : ["ns", 1];
+    const [unit, by] = unitOf(ns);
     return Number((ns / by).toPrecision(4)) + " " + unit;
+  };
+  // A time on the axis, with as many digits as differ from one mark to the next.
+  const mark = (ns, every) => {
+    const [unit, by] = unitOf(ns);
+    return (ns / by).toFixed(Math.max(0, Math.ceil(Math.log10(by / every) - 1e-9))) + " " + unit;
   };
   // Kernels and copies that ran, where the GPU's times are recorded.
   const gpu = data.gpu ? gpuTracks(data, text) : null;
@@ -73,7 +79,7 @@
     pen.strokeStyle = fine;
     for (let t = Math.ceil(view.from / every) * every; t <= view.to; t += every) {
       pen.beginPath(); pen.moveTo(x(t), 18); pen.lineTo(x(t), high); pen.stroke();
-      pen.fillText(text(t), Math.min(x(t) + 3, wide - 50), 9);
+      pen.fillText(mark(t, every), Math.min(x(t) + 3, wide - 50), 9);
     }
     pen.save();
     pen.beginPath(); pen.rect(gutter(), 18, wide - gutter(), high); pen.clip();
