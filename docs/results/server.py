@@ -2,6 +2,7 @@
 """Frames of a PyTorch server beside neighbours: the figures of server.md.
 
     server.py run FOLDER              on this machine's GPU, with PyTorch; the package doorbell in PYTHONPATH
+    server.py pinning FOLDER          why the loop misses frames while a thread pins memory: prints its rows, and writes pinning.json
     server.py rows COMMIT STARTED     the data files of server.md, from server/*.json
 
 A frame of 2 KiB goes in, an MLP runs as a graph, its result comes out, 500 times a second. By CUDA from a Python thread, by a chain of doorbell's from a Python thread, by
@@ -20,6 +21,9 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 PERIOD, SECONDS, ROUNDS = 0.002, 3.0, 2
 WAYS = ("CUDA, Python thread", "chain, Python thread", "Loop", "bare timer thread in C")
+# Each differs from the loop or from the timer thread in one thing: whether a Python thread is woken for each frame, and whether others may run on its CPU.
+PINNING = ("Loop", "Loop, wakes no thread", "Loop, alone on its CPU", "bare timer thread in C", "bare timer thread in C, wakes a Python thread",
+           "bare timer thread in C, alone on its CPU")
 PTX = """.version 6.0
 .target sm_70
 .address_size 64
@@ -30,10 +34,16 @@ PTX = """.version 6.0
 class Job(ctypes.Structure):
     _fields_ = [("doorbell", ctypes.c_void_p), ("chain", ctypes.c_uint64), ("launch", ctypes.c_void_p), ("wait", ctypes.c_void_p), ("input", ctypes.c_void_p),
                 ("frame", ctypes.c_void_p), ("bytes", ctypes.c_uint64), ("period", ctypes.c_uint64), ("ticks", ctypes.c_uint64),
-                ("took", ctypes.POINTER(ctypes.c_uint64)), ("code", ctypes.c_int32)]
+                ("took", ctypes.POINTER(ctypes.c_uint64)), ("code", ctypes.c_int32), ("wakes", ctypes.c_int32), ("wake_max", ctypes.c_uint64)]
 
 
-def serve():
+def on(cpus):
+    """Moves all threads of the process to these CPUs."""
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), cpus)
+
+
+def serve(ways=WAYS, only=None):
     import doorbell
     import torch
 
@@ -86,11 +96,13 @@ def serve():
         source.view[:] = data
         chain.replay().wait()
 
-    def by_loop():
-        with doorbell.loop(chain, period=PERIOD, sink=sink, slots=4, results=ticks + 8, spin=True) as loop:
+    def by_loop(wakes=True, cpu=None):
+        with doorbell.loop(chain, period=PERIOD, sink=sink, slots=4, results=ticks + 8, spin=True, signal_each=int(wakes), cpu=cpu) as loop:
             took = [0.0] * ticks
+            if not wakes:
+                time.sleep(SECONDS + 0.5)
             while True:
-                found = loop.wait(10)
+                found = loop.wait(10) if wakes else loop.next()
                 if found is None or found.frame >= ticks:
                     break
                 # (One whose time was over when the thread had the CPU was not launched: it is missed.)
@@ -102,16 +114,24 @@ def serve():
 
     timer = ctypes.CDLL("/tmp/server_timer.so")
 
-    def by_c():
+    def by_c(wakes=False, cpu=None):
+        event = os.eventfd(0) if wakes else -1
+        reader = threading.Thread(target=lambda: [os.eventfd_read(event) for _ in range(ticks)], daemon=True)
+        if wakes:
+            reader.start()
+        if cpu is not None:
+            os.sched_setaffinity(threading.get_native_id(), {cpu})
         took, functions = (ctypes.c_uint64 * ticks)(), doorbell._library.library
         at = lambda function: ctypes.cast(function, ctypes.c_void_p).value
         kept = ctypes.create_string_buffer(data, 2048)
         job = Job(session.at.value, chain.handle, at(functions.doorbell_graph_launch), at(functions.doorbell_wait), source.pointer, ctypes.addressof(kept), 2048,
-                  int(PERIOD * 1e9), ticks, took, 0)
+                  int(PERIOD * 1e9), ticks, took, 0, event, 0)
         timer.run(ctypes.byref(job))
+        if cpu is not None:
+            os.sched_setaffinity(threading.get_native_id(), cpus - {cpu})
         if job.code:
             raise RuntimeError(f"bare timer thread: code {job.code}")
-        return [ns / 1e9 for ns in took]
+        return [ns / 1e9 for ns in took], job.wake_max / 1e3
 
     stop = threading.Event()
 
@@ -144,7 +164,8 @@ def serve():
             sum(i * i for i in range(20000))
 
     neighbours = {"nothing": None, "a thread that loads modules": modules, "a thread that pins memory": pins, "Python that computes": python, "torch.compile in a thread": compiles}
-    plan = [(way, beside) for way in WAYS for beside in neighbours] * ROUNDS
+    plan = [(way, beside) for way in ways for beside in only or neighbours] * ROUNDS
+    cpus = os.sched_getaffinity(0)
     random.Random(3).shuffle(plan)
     rows = []
     for way, beside in plan:
@@ -156,27 +177,32 @@ def serve():
         ctypes.memset(sink.pointer, 0, 2048)
         out.zero_()
         source.view[:] = data
-        said = None
+        said, woken, alone = None, None, max(cpus) if "alone" in way else None
+        if alone is not None:
+            on(cpus - {alone})
         if way == WAYS[0]:
             took = by_python(cuda_once)
             right = torch.allclose(out.view(-1), torch.frombuffer(bytearray(expected), dtype=torch.float32), rtol=1e-3, atol=1e-4)
         else:
             if way == WAYS[1]:
                 took = by_python(chain_once)
-            elif way == WAYS[2]:
-                took, said = by_loop()
+            elif way.startswith(WAYS[2]):
+                took, said = by_loop("no thread" not in way, alone)
+                woken = said.wake_max
             else:
-                took = by_c()
+                took, woken = by_c("a Python thread" in way, alone)
             right = torch.allclose(torch.frombuffer(bytearray(bytes(sink.view)), dtype=torch.float32), torch.frombuffer(bytearray(expected), dtype=torch.float32),
                                    rtol=1e-3, atol=1e-4)
         stop.set()
         if thread:
             thread.join()
+        if alone is not None:
+            on(cpus)
         there = sorted(t for t in took if t)
         of = lambda share: 1e6 * there[min(len(there) - 1, int(len(there) * share))]
         rows.append({"way": way, "beside": beside, "due": ticks, "frames": len(there), "missed": ticks - len(there), "late": sum(t > PERIOD for t in there),
                      "p50": of(0.5), "p99": of(0.99), "p999": of(0.999), "max": 1e6 * there[-1], "right": bool(right),
-                     "said": said._asdict() if said else None})
+                     "said": said._asdict() if said else None, "wake_max": woken})
         print(json.dumps({k: round(v, 1) if isinstance(v, float) else v for k, v in rows[-1].items() if k != "said"}), flush=True)
     return rows
 
@@ -190,6 +216,13 @@ def run(folder):
     rows = serve()
     with open(f"{folder}/frames.json", "w") as f:
         json.dump(rows, f, indent=1)
+
+
+def pinning(folder):
+    os.makedirs(folder, exist_ok=True)
+    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", "/tmp/server_timer.so", f"{HERE}/server_timer.c"], check=True)
+    with open(f"{folder}/pinning.json", "w") as f:
+        json.dump(serve(PINNING, ("nothing", "a thread that pins memory")), f, indent=1)
 
 
 def rows(commit, started):
@@ -215,6 +248,8 @@ if __name__ == "__main__":
     what = sys.argv[1:]
     if what[:1] == ["run"] and len(what) == 2:
         run(what[1])
+    elif what[:1] == ["pinning"] and len(what) == 2:
+        pinning(what[1])
     elif what[:1] == ["rows"] and len(what) == 3:
         rows(*what[1:])
     else:

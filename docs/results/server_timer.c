@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define SPIN 50000u
 
@@ -18,6 +19,10 @@ struct job {
     /* Nanoseconds from tick to result, as many as there are ticks; 0: missed. */
     uint64_t *took;
     int32_t code;
+    /* An eventfd that is signalled after each frame; -1: none. */
+    int32_t wakes;
+    /* The longest time from the moment for which it slept until it ran. */
+    uint64_t wake_max;
 };
 
 static uint64_t now(void)
@@ -41,6 +46,8 @@ void run(struct job *job)
             struct timespec t = {(time_t)(wake / 1000000000u), (long)(wake % 1000000000u)};
             while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) != 0)
                 ;
+            uint64_t late = now() - wake;
+            job->wake_max = late > job->wake_max ? late : job->wake_max;
         }
         while ((at = now()) < due)
             ;
@@ -51,5 +58,8 @@ void run(struct job *job)
         if ((job->code = job->launch(job->doorbell, job->chain, NULL, &ticket)) != 0 || (job->code = job->wait(job->doorbell, ticket, 2000000000u)) != 0)
             return;
         job->took[n++] = now() - due;
+        uint64_t one = 1;
+        if (job->wakes >= 0 && write(job->wakes, &one, 8) != 8)
+            job->code = -1;
     }
 }
