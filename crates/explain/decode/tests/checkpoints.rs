@@ -293,6 +293,42 @@ fn a_filter_is_given_what_it_lets_pass_and_little_else() {
     }
 }
 
+/// The driver's calls that name its engine come after some of its submissions: another thread made them.
+#[test]
+fn a_channel_whose_engine_becomes_known_in_the_middle_of_a_span_is_found_by_it() {
+    const HANDLE: u32 = 0x5c00_1005;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t");
+    let mut t = Tape::new();
+    t.context(100);
+    t.announced(100, 5, HANDLE, 1024);
+    t.bare_channel(5, HANDLE, 77, 1024);
+    let mut submits = |t: &mut Tape, n: u32| {
+        for turn in 0..n {
+            t.tsc += 1000;
+            t.submit(100, 5, &[&copy(HOST_AT, DEVICE_AT, 4096)]);
+            if turn % 9 == 0 {
+                t.cut(100);
+            }
+        }
+    };
+    submits(&mut t, 230);
+    t.driver_channel(100, DEVICE, 0, HANDLE, 11, 1024);
+    t.engines(100, HANDLE, 11);
+    submits(&mut t, 230);
+    t.write(&path);
+    let clock = decode::rows::clock(&Recording::open(&path).unwrap());
+    let of = |skips| {
+        let filter = Filter { engine: Some("COPY2".to_owned()), ..Filter::default() };
+        rows_of(&path, Rows { filter: Some((filter, clock)), skips, ..Rows::default() })
+    };
+    let (right, whole) = of(false);
+    assert!(whole == 460 && right.len() > 230, "{whole}: {:?}", right.first());
+    assert!(store_summary_and_places(&path, LONG, 100).unwrap());
+    let (found, given) = of(true);
+    assert!(found == right && given < whole, "{given} of {whole}");
+}
+
 /// Where the places lie in the file.
 fn places(path: &Path) -> Vec<Place> {
     let mut reader = Reader::open(path).unwrap().unread();

@@ -230,14 +230,16 @@ impl Tape {
     /// As [`Tape::channel`], on a device, its group in an address space.
     #[allow(clippy::too_many_arguments)]
     pub fn channel_on(&mut self, tid: i32, device: u32, va_space: u32, slot: u32, handle: u32, engine: u32, ring: u32) {
-        let group = GROUP + handle % 0x1000;
-        let g = abi::ChannelGroupAlloc { engine_type: engine, va_space, ..Default::default() };
-        self.alloc(tid, device, group, class::KEPLER_CHANNEL_GROUP_A, g.as_bytes());
-        let mut c = abi::ChannelAllocFull::default();
-        (c.client.gpfifo, c.client.entries, c.client.engine_type) = (RINGS_AT, ring, engine);
-        (c.client.userd_memory[0], c.client.userd_offset[0]) = (0x5c00_0100, 0x2000);
-        let params = abi::Branch::usual().layouts.channel_alloc.bytes(&c);
-        self.alloc(tid, group, handle, class::HOPPER_CHANNEL_GPFIFO_A, &params);
+        self.driver_channel(tid, device, va_space, handle, engine, ring);
+        self.announced(tid, slot, handle, ring);
+        self.engines(tid, handle, engine);
+        let token = (engine << 16) | slot;
+        self.event(tid, kind::TOKEN, 0, &TokenBody { slot, token }, &[], &[]);
+        self.bare_channel(slot, handle, token, ring);
+    }
+
+    /// The agent's event of a channel.
+    pub fn announced(&mut self, tid: i32, slot: u32, handle: u32, ring: u32) {
         let body = ChannelBody {
             slot,
             client: CLIENT,
@@ -248,15 +250,28 @@ impl Tape {
             watch: watch::SHADOW,
         };
         self.event(tid, kind::CHANNEL, 0, &body, &[], &[]);
+    }
+
+    /// The driver's calls that make the engine objects of a channel.
+    pub fn engines(&mut self, tid: i32, handle: u32, engine: u32) {
         let copy = abi::CopyAlloc { version: 1, engine_type: engine };
         if engine == 1 {
             self.alloc(tid, handle, handle + 0x10_0000, class::HOPPER_COMPUTE_A, &[]);
             self.alloc(tid, handle, handle + 0x20_0000, class::KEPLER_INLINE_TO_MEMORY_B, &[]);
         }
         self.alloc(tid, handle, handle + 0x30_0000, class::HOPPER_DMA_COPY_A, copy.as_bytes());
-        let token = (engine << 16) | slot;
-        self.event(tid, kind::TOKEN, 0, &TokenBody { slot, token }, &[], &[]);
-        self.bare_channel(slot, handle, token, ring);
+    }
+
+    /// The driver's calls that make a channel and its group.
+    pub fn driver_channel(&mut self, tid: i32, device: u32, va_space: u32, handle: u32, engine: u32, ring: u32) {
+        let group = GROUP + handle % 0x1000;
+        let g = abi::ChannelGroupAlloc { engine_type: engine, va_space, ..Default::default() };
+        self.alloc(tid, device, group, class::KEPLER_CHANNEL_GROUP_A, g.as_bytes());
+        let mut c = abi::ChannelAllocFull::default();
+        (c.client.gpfifo, c.client.entries, c.client.engine_type) = (RINGS_AT, ring, engine);
+        (c.client.userd_memory[0], c.client.userd_offset[0]) = (0x5c00_0100, 0x2000);
+        let params = abi::Branch::usual().layouts.channel_alloc.bytes(&c);
+        self.alloc(tid, group, handle, class::HOPPER_CHANNEL_GPFIFO_A, &params);
     }
 
     /// A channel of which the tape has only the rings.
