@@ -303,7 +303,7 @@ fn a_channel_whose_engine_becomes_known_in_the_middle_of_a_span_is_found_by_it()
     t.context(100);
     t.announced(100, 5, HANDLE, 1024);
     t.bare_channel(5, HANDLE, 77, 1024);
-    let mut submits = |t: &mut Tape, n: u32| {
+    let submits = |t: &mut Tape, n: u32| {
         for turn in 0..n {
             t.tsc += 1000;
             t.submit(100, 5, &[&copy(HOST_AT, DEVICE_AT, 4096)]);
