@@ -42,7 +42,7 @@ class Result(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Counts and times of a loop so far. Times are microseconds. `why`: why it has ended, or which scheduling requests the kernel refused."""
+    """Counts and times of a loop so far. Times are microseconds. `why`: why it has ended, and which scheduling requests the kernel refused."""
 
     frames: int
     missed: int

@@ -14,7 +14,10 @@ fn memory_of(turns: u32, dir: &Path) -> (u64, u64) {
     let file = dir.join("day.doorbell");
     let doorbell = || Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
     let mut command = doorbell();
-    command.args(["record", "--gpu", "soft", "--calls", "--locks", "--gpu-times", "--force", "-o"]).arg(&file);
+    command
+        .args(["record", "--force", "--gpu", "soft", "--calls", "--locks", "--gpu-times", "--on-full", "wait"])
+        .arg("-o")
+        .arg(&file);
     command.args(["--", "./day", &turns.to_string()]).current_dir(dir).env("LD_LIBRARY_PATH", dir);
     let out = test_support::finished(&mut command, "a day");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

@@ -1104,7 +1104,7 @@ int32_t doorbell_loop_descriptor(doorbell_t *doorbell,
                                  int32_t *descriptor);
 
 // Returns the counts and times of a loop so far, and whether it runs. `text` (may be null) gets at most `room` bytes of English
-// with a zero at the end: why the loop has ended, or which scheduling requests the kernel refused.
+// with a zero at the end: why the loop has ended, and which scheduling requests the kernel refused.
 // Cost: microseconds. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_FORKED.
 int32_t doorbell_loop_statistics(doorbell_t *doorbell,
                                  doorbell_loop_t frame_loop,

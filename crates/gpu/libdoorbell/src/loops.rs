@@ -401,7 +401,7 @@ pub unsafe extern "C" fn doorbell_loop_descriptor(
 }
 
 /// Returns the counts and times of a loop so far, and whether it runs. `text` (may be null) gets at most `room` bytes of English
-/// with a zero at the end: why the loop has ended, or which scheduling requests the kernel refused.
+/// with a zero at the end: why the loop has ended, and which scheduling requests the kernel refused.
 /// Cost: microseconds. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_loop_statistics(
@@ -436,7 +436,7 @@ pub unsafe extern "C" fn doorbell_loop_statistics(
         };
         // SAFETY: the caller guarantees it.
         unsafe { growing::answer(statistics, said) }?;
-        let why = held.of.why().unwrap_or_else(|| held.of.refused().join("; "));
+        let why = held.of.why().into_iter().chain(held.of.refused().iter().cloned()).collect::<Vec<_>>().join("; ");
         // SAFETY: the caller guarantees it.
         unsafe { crate::call::put_text(text, room, &why) };
         Ok(())

@@ -9,6 +9,7 @@ use crate::end::{self, Ending, Totals};
 use crate::gpu_clock::GpuClocks;
 use crate::image::Image;
 use crate::last;
+use crate::lateness::{Late, Lateness};
 use crate::output::Output;
 use crate::processes::{self, Handle, Identity};
 use crate::region::Region;
@@ -65,7 +66,7 @@ pub struct Followed<'a> {
     freed: usize,
     /// When the present round began. Events published before that are taken in it.
     round: u64,
-    round_began: Instant,
+    lateness: Lateness,
     flight: Option<Flight>,
     /// Set when a new part is to begin.
     cut: Option<Arc<AtomicBool>>,
@@ -133,7 +134,7 @@ impl<'a> Followed<'a> {
             looked: Instant::now(),
             freed: 0,
             round: 0,
-            round_began: Instant::now(),
+            lateness: Lateness::new(),
             flight: None,
             cut: None,
         }
@@ -243,14 +244,13 @@ impl<'a> Followed<'a> {
         // ORDERING: events in the old part were there before the cut was requested, so they are older than this round.
         let is_cut = self.cut.as_ref().is_some_and(|due| due.swap(false, Ordering::AcqRel));
         self.round = crate::clock::tsc();
-        let gap = std::mem::replace(&mut self.round_began, Instant::now());
+        self.lateness.begins();
         self.look_at_claims();
         self.take_unwatched();
         let page = self.session.page();
         let taken = self.images.iter_mut().map(|i| i.round(page, &mut self.out)).sum();
-        if taken > 0 {
-            self.out.progress().longest_gap.raise(self.round_began - gap);
-        }
+        let (lost, progress) = (self.lost(), self.out.progress());
+        self.lateness.ends(lost, progress.held_up.take(), progress.longest_write.take());
         self.look_at_switches(false);
         self.read_gpu_clocks();
         let look = match self.is_short_of_rings() && self.freed > 0 {
@@ -332,8 +332,14 @@ impl<'a> Followed<'a> {
         self.images.iter().fold(0, |n, i| n.saturating_add(i.gaps().events))
     }
 
+    /// What kept the recorder from the rings when most was lost.
+    pub fn late(&self) -> Late {
+        self.lateness.worst()
+    }
+
     /// Sleeps until a process calls, or for `at_most`.
-    pub fn sleep(&self, at_most: Duration) {
+    pub fn sleep(&mut self, at_most: Duration) {
+        self.lateness.pauses(at_most);
         self.session.sleep(self.calls, at_most);
     }
 

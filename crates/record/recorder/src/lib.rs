@@ -25,6 +25,7 @@ mod image;
 mod kept;
 mod kernel_watch;
 mod last;
+mod lateness;
 mod look;
 mod machine;
 mod medians;

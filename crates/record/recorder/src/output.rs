@@ -161,8 +161,11 @@ impl Output {
     /// The events of a process that were not written. Waits until all its events so far are written.
     pub fn dropped(&mut self, process: u32) -> Dropped {
         let (to, from) = sync_channel(1);
+        let begun = Instant::now();
         self.send(Piece::Settle { process, to });
-        from.recv().unwrap_or_default()
+        let dropped = from.recv().unwrap_or_default();
+        self.progress.held_up.add(begun.elapsed());
+        dropped
     }
 
     /// Writes a note for readers; a few on each tape.
@@ -423,7 +426,8 @@ mod tests {
         assert_eq!(handed.load(Ordering::Relaxed), MOST_BETWEEN / MIB, "so much is handed over, and no more");
         go.send(()).unwrap();
         let out = empties.join().unwrap();
-        assert!(out.progress().held_up.get() >= 90 * A_MOMENT, "{:?}", out.progress().held_up.get());
+        let held_up = out.progress().held_up.take();
+        assert!(held_up >= 90 * A_MOMENT, "{held_up:?}");
         drop(out.close().unwrap());
         assert_eq!(handed.load(Ordering::Relaxed), more);
     }

@@ -357,7 +357,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     });
     let took = begun.elapsed();
     let waiting = followed.waiting();
-    let progress = followed.out.progress().clone();
+    let late = followed.late();
     closing::close(starts);
     let (mut out, mut totals) = followed.finish();
     totals.wants_python = o.python;
@@ -368,7 +368,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     };
     let out = out.close().map_err(failed)?;
     let mut end = totals.end(pid, status, took, out.stopped());
-    end.recorder_use = Some(usage::now(&progress));
+    end.recorder_use = Some(usage::now(late));
     let (bytes, saves, parts) = match out.end(&mut end).map_err(failed)? {
         Closed::File(bytes) => (bytes, None, None),
         Closed::Parts(parts) => {

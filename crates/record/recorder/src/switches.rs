@@ -572,5 +572,11 @@ mod tests {
         s.followed[0].asked -= ASK_EVERY * 2;
         s.policies(pid, || vec![me]);
         assert!(switches(&mut s, pid).is_empty());
+        // Threads that have ended without another look.
+        let of_me = s.followed[0].told[&me];
+        s.followed[0].told.extend((0..1000).map(|n| (i32::MAX - n, of_me)));
+        s.followed[0].asked -= ASK_EVERY * 2;
+        s.policies(pid, || vec![me]);
+        assert_eq!((s.followed[0].told.len(), switches(&mut s, pid).len()), (1, 0));
     }
 }

@@ -1,10 +1,10 @@
 //! The recorder's own use of the machine.
 
-use crate::writing::Progress;
+use crate::lateness::Late;
 use tape::file::RecorderUse;
 
 /// CPU time of all threads, with those that have ended, memory, and how late the recorder was.
-pub fn now(progress: &Progress) -> RecorderUse {
+pub fn now(late: Late) -> RecorderUse {
     // SAFETY: zeroed is a rusage; the kernel fills it.
     let used = unsafe {
         let mut used: libc::rusage = std::mem::zeroed();
@@ -17,9 +17,9 @@ pub fn now(progress: &Progress) -> RecorderUse {
         system_seconds: seconds(used.ru_stime),
         // (In KiB: getrusage(2).)
         peak_memory_bytes: (used.ru_maxrss as u64) << 10,
-        longest_gap_seconds: progress.longest_gap.get().as_secs_f64(),
-        held_up_seconds: progress.held_up.get().as_secs_f64(),
-        longest_write_seconds: progress.longest_write.get().as_secs_f64(),
+        late_seconds: late.late.as_secs_f64(),
+        held_up_seconds: late.held_up.as_secs_f64(),
+        longest_write_seconds: late.write.as_secs_f64(),
     }
 }
 
@@ -29,8 +29,7 @@ mod tests {
 
     #[test]
     fn threads_that_have_ended_count() {
-        let progress = Progress::default();
-        let before = now(&progress);
+        let before = now(Late::default());
         let burn = || {
             let begun = std::time::Instant::now();
             while begun.elapsed().as_millis() < 100 {
@@ -38,7 +37,7 @@ mod tests {
             }
         };
         std::thread::spawn(burn).join().unwrap();
-        let after = now(&progress);
+        let after = now(Late::default());
         // (A busy machine gives less than all of a CPU.)
         assert!(after.user_seconds > before.user_seconds);
         assert!(after.peak_memory_bytes > 1 << 20);

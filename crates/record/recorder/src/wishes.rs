@@ -153,7 +153,7 @@ impl<'a> Wishes<'a> {
             seconds: begun.elapsed().as_secs_f64(),
             processes: followed.pids(),
             lost_events: followed.lost(),
-            recorder_use: usage::now(followed.out.progress()),
+            recorder_use: usage::now(followed.late()),
             saved: followed.saved(),
         }
     }

@@ -59,21 +59,19 @@ pub struct Progress {
     /// Bytes that were handed over and not yet taken, and their memory.
     waiting: AtomicUsize,
     memory: AtomicUsize,
-    /// The longest time between two looks at the rings, of those after which there were events.
-    pub longest_gap: Time,
-    /// How long rings were not emptied because too much waited here.
+    /// Since it was last taken: how long rings were not emptied because too much waited here.
     pub held_up: Time,
-    /// The longest write to the file.
+    /// The same: the longest write to the file.
     pub longest_write: Time,
 }
 
-/// A time that one thread sets and others read.
+/// A time that one thread adds to and another takes.
 #[derive(Default)]
 pub struct Time(AtomicU64);
 
 impl Time {
-    pub fn get(&self) -> Duration {
-        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    pub fn take(&self) -> Duration {
+        Duration::from_nanos(self.0.swap(0, Ordering::Relaxed))
     }
 
     pub fn add(&self, time: Duration) {
@@ -364,7 +362,9 @@ impl Writing {
                 None => self.store.packed(&p),
                 Some(_) => Ok(()),
             };
-            self.progress.longest_write.raise(begun.elapsed());
+            if !self.is_in_memory() {
+                self.progress.longest_write.raise(begun.elapsed());
+            }
             if let Err(e) = &written {
                 self.stop(&describe(e));
             }

@@ -21,8 +21,8 @@ pub mod launches;
 pub mod locks;
 #[cfg(target_arch = "x86_64")]
 pub mod locks_bench;
-#[cfg(target_arch = "x86_64")]
 pub mod lost;
+#[cfg(target_arch = "x86_64")]
 pub mod noise;
 pub mod number;
 pub mod objects;

@@ -272,7 +272,7 @@ pub fn summary() -> Summary {
             user_seconds: 1.0,
             system_seconds: 1.0,
             peak_memory_bytes: 1,
-            longest_gap_seconds: 1.0,
+            late_seconds: 1.0,
             held_up_seconds: 1.0,
             longest_write_seconds: 1.0,
         }),

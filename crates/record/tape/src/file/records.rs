@@ -247,11 +247,11 @@ pub struct RecorderUse {
     pub system_seconds: f64,
     /// Maximum of resident memory, including the rings that it shares with the program.
     pub peak_memory_bytes: u64,
-    /// The longest time between two looks at the rings, of those after which there were events.
-    pub longest_gap_seconds: f64,
-    /// How long rings were not emptied because earlier events were not yet packed and written.
+    /// If events did not fit into the rings: how much later than planned the recorder looked at them, the worst of the times when some were lost.
+    pub late_seconds: f64,
+    /// How long it waited at that time until earlier events were packed and written.
     pub held_up_seconds: f64,
-    /// The longest write to the file.
+    /// The longest write to the file at that time.
     pub longest_write_seconds: f64,
 }
 

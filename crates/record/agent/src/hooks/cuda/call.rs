@@ -124,21 +124,20 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
     frames(row);
     // SAFETY: the caller's arguments, which the function also reads.
     unsafe { begin(row, f, e.flags.load(Ordering::Relaxed), site, a) };
-    // (Before the agent's own calls of the driver, which the first launch makes: they are inside this call.)
+    row.kernel.store(0, Ordering::Relaxed);
+    t.calls_inside.set(0);
     t.call_stack.set(stack);
-    if const { FUNCTIONS[F].is_drivers_launch() } {
-        launches(row, f, a);
-    } else {
-        row.kernel.store(0, Ordering::Relaxed);
-        if const { FUNCTIONS[F].is_drivers_transfer() } {
+    let r = leaving::run(t, left, || {
+        // (The first launch makes calls of the agent's own. They are inside this one, and not in its time.)
+        if const { FUNCTIONS[F].is_drivers_launch() } {
+            launches(row, f, a);
+        } else if const { FUNCTIONS[F].is_drivers_transfer() } {
             stamps::launches();
         }
-    }
-    t.calls_inside.set(0);
-    let began = sys::rdtsc();
-    row.began.store(began, Ordering::Relaxed);
-    // SAFETY: the caller's.
-    let r = leaving::run(t, left, || unsafe { real(at, f.words, a) });
+        row.began.store(sys::rdtsc(), Ordering::Relaxed);
+        // SAFETY: the caller's.
+        unsafe { real(at, f.words, a) }
+    });
     let ended = sys::rdtsc();
     end::<F>(t, row, a, ended, r as i32);
     r

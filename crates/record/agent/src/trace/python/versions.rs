@@ -57,11 +57,12 @@ pub const BYTES: usize = 32;
 pub const LENGTH: usize = 16;
 pub const STATE: usize = 32;
 
-/// `_frameowner`. From this one on a frame is not of Python code: it is on the C stack, or (3.14) the interpreter's own.
+/// `_frameowner`
 pub const OWNED_BY_GENERATOR: u8 = 1;
+/// From this one on a frame is not of Python code: it is on the C stack, or (3.14) the interpreter's own.
 pub const OWNED_BY_C: u8 = 3;
 
-/// Bits of a frame's reference to its code that are not of the address (`_PyStackRef`, 3.14). Objects are aligned to 16 bytes.
+/// Bits of a frame's reference to its code that are not of the address (`_PyStackRef`, 3.14). Objects are aligned to 8 bytes.
 pub const TAG: usize = 3;
 
 const V39: Offsets = Offsets {
