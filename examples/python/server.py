@@ -3,7 +3,11 @@
     python3 server.py [requests, 200]      starts the server, sends it requests from eight clients together, and compares each answer
 
 One thread runs the event loop, which puts each request's bytes and reads the answers. doorbell's thread copies, launches and waits. The model here is one
-kernel that adds 1 to the first number. With PyTorch only model() is another: docs/guides/pytorch-server.md.
+kernel that adds 1 to the first number.
+
+With PyTorch (docs/guides/pytorch-server.md) three things change, in model() and main(). PyTorch makes CUDA's context, so leave out cuInit, cuDevicePrimaryCtxRetain and
+cuCtxSetCurrent. model() captures the network and returns doorbell.instantiate(graph, stream). Its tensors x and y take the place of `input_`, so the chain is
+[(doorbell.pin(x), frame), step, (result, doorbell.pin(y))]; `frame` has as many bytes as x, and `result` as y. Keep the network as long as the chain.
 
 Exit status 77: no CUDA, or graphs cannot be launched here.
 """
