@@ -8,7 +8,7 @@ from typing import Any
 from ._handle import Handle
 from ._header import OWN_LAUNCH_LANE
 from ._library import check, failed, library
-from ._memory import memory_of
+from ._memory import host_memory_of
 from ._ticket import NOW, Ticket, order_of
 
 
@@ -75,7 +75,7 @@ class Graph(Handle):
     def set_param(self, kernel: int, offset: int, data: Any) -> None:
         """Changes bytes of a kernel's parameters from the next launch on. Kernels are counted from 0 in the order in which a launch
         starts them. The offset counts bytes from the first parameter, laid out as a C compiler lays out a struct of them."""
-        memory = memory_of(data)
+        memory = host_memory_of(data)
         code = self._session.submits.doorbell_graph_set_param(self._session.at, self._argument, c_uint32(kernel), c_uint32(offset),
                                                               c_void_p(memory.pointer), c_size_t(memory.bytes))
         if code:

@@ -15,7 +15,7 @@ from ._header import (LATE_CATCH_UP, LATE_NEWEST, LATE_SKIP, LOOP_LOCK_MEMORY, L
                       SCHEDULING_FIFO, SCHEDULING_ORDINARY, TAKE_IN_ORDER, TAKE_NEWEST, TIMEOUT, Loop_options, Loop_statistics)
 from ._header import Result as ResultStruct
 from ._library import check, failed, held, library
-from ._memory import memory_of
+from ._memory import host_memory_of
 from ._ticket import nanoseconds
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Loop(Handle):
     It holds chain and buffers. stop(), close() or the end of `with` stop it.
     """
 
-    __slots__ = ("_keep", "_bytes", "__weakref__")
+    __slots__ = ("_keep", "_input_bytes", "_bytes", "__weakref__")
     _keep: Any
     _free = "doorbell_loop_free"
 
@@ -110,10 +110,15 @@ class Loop(Handle):
         handle = c_uint64()
         check(library.doorbell_loop_create(session.at, byref(options), byref(handle)))
         self._session, self.handle, self._keep, self._bytes = session, handle.value, (chain, input_, output), options.output_bytes
+        self._input_bytes = options.input_bytes
 
     def put(self, data: Any, *, sequence: int = 0, deadline: float | None = None, tag: int = 0) -> int:
-        """Puts an input and returns its number, from 0. Full if no slot is free. deadline: in time.monotonic(). It keeps the GIL."""
-        memory, number = memory_of(data), c_uint64()
+        """Puts an input, as many bytes as the source has, and returns its number, from 0. Full if no slot is free. deadline: in time.monotonic(). It keeps
+        the GIL."""
+        memory, number = host_memory_of(data), c_uint64()
+        if self._input_bytes and memory.bytes != self._input_bytes:
+            # (The others would be of an earlier input.)
+            raise ValueError(f"an input of {memory.bytes} bytes for a source of {self._input_bytes}")
         code = held.doorbell_loop_put(self._session.at, c_uint64(self.handle), c_void_p(memory.pointer), c_size_t(memory.bytes), c_uint64(sequence),
                                       c_uint64(0 if deadline is None else int(deadline * 1e9)), c_uint64(tag), byref(number))
         if code:

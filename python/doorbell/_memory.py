@@ -5,12 +5,12 @@ from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize
 
 
 class Memory:
-    """Address, number of bytes, whether it is read-only, and the objects that keep it alive."""
+    """Address, number of bytes, whether it is read-only, the objects that keep it alive, and whether the CPU cannot read it."""
 
-    __slots__ = ("pointer", "bytes", "readonly", "keep")
+    __slots__ = ("pointer", "bytes", "readonly", "keep", "on_gpu")
 
-    def __init__(self, pointer, bytes, readonly, keep):
-        self.pointer, self.bytes, self.readonly, self.keep = pointer, bytes, readonly, keep
+    def __init__(self, pointer, bytes, readonly, keep, on_gpu=False):
+        self.pointer, self.bytes, self.readonly, self.keep, self.on_gpu = pointer, bytes, readonly, keep, on_gpu
 
 
 def memory_of(thing):
@@ -24,6 +24,14 @@ def memory_of(thing):
     raise TypeError(f"{type(thing).__name__} has no memory that is known here: pass a tensor, an array or a buffer")
 
 
+def host_memory_of(thing):
+    """The same, of memory that the CPU reads at once."""
+    memory = memory_of(thing)
+    if memory.on_gpu:
+        raise TypeError(f"this {type(thing).__name__} is in the GPU's memory, which the CPU does not read here: pass a CPU tensor or array, such as tensor.cpu()")
+    return memory
+
+
 def _torch(thing):
     if not (hasattr(thing, "data_ptr") and hasattr(thing, "untyped_storage")):
         return None
@@ -31,7 +39,7 @@ def _torch(thing):
         raise ValueError("the tensor is not contiguous: pass tensor.contiguous(), and keep it")
     # Also the storage: a tensor that is set_() to another would release it.
     keep = (thing, thing.untyped_storage())
-    return Memory(thing.data_ptr(), thing.numel() * thing.element_size(), False, keep)
+    return Memory(thing.data_ptr(), thing.numel() * thing.element_size(), False, keep, getattr(thing, "device", None) is not None and thing.device.type != "cpu")
 
 
 def _array(thing, interface):
@@ -53,7 +61,11 @@ def _array(thing, interface):
 
 def _cuda_array(thing):
     interface = getattr(thing, "__cuda_array_interface__", None)
-    return None if interface is None else _array(thing, interface)
+    if interface is None:
+        return None
+    memory = _array(thing, interface)
+    memory.on_gpu = True
+    return memory
 
 
 def _numpy(thing):
@@ -116,4 +128,6 @@ def _dlpack(thing):
                 raise ValueError("the tensor is not contiguous: pass a contiguous copy, and keep it")
             expected *= shape[i]
     bits = tensor.bits * tensor.lanes * count
-    return Memory((tensor.data or 0) + tensor.byte_offset, (bits + 7) // 8, False, (thing, capsule))
+    # kDLCPU, kDLCUDAHost.
+    on_gpu = tensor.device_type not in (1, 3)
+    return Memory((tensor.data or 0) + tensor.byte_offset, (bits + 7) // 8, False, (thing, capsule), on_gpu)

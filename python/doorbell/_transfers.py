@@ -10,7 +10,7 @@ from ._handle import Handle
 from ._header import FOREVER, TIMEOUT
 from ._header import Frame as FrameStruct
 from ._library import SPIN, check, failed, held, library
-from ._memory import memory_of
+from ._memory import host_memory_of
 from ._ticket import NOW, Ticket, nanoseconds, order_of
 
 
@@ -34,7 +34,7 @@ class Transfer(Handle):
         if data is None:
             code = submits.doorbell_transfer_async(session.at, self._argument, order, byref(ticket))
         else:
-            memory = memory_of(data)
+            memory = host_memory_of(data)
             code = submits.doorbell_transfer_bytes_async(session.at, self._argument, c_void_p(memory.pointer), c_size_t(memory.bytes), order,
                                                          byref(ticket))
         if code:
@@ -90,7 +90,7 @@ class Message(Handle):
 
     def send(self, data: Any) -> int:
         """Sends up to 56 bytes and returns the message's number. It keeps the GIL."""
-        session, memory, number = self._session, memory_of(data), c_uint32()
+        session, memory, number = self._session, host_memory_of(data), c_uint32()
         code = session.submits.doorbell_message_send(session.at, c_uint64(self.handle), c_void_p(memory.pointer), c_size_t(memory.bytes),
                                                      byref(number))
         if code:

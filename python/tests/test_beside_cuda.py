@@ -169,8 +169,9 @@ class BesideCuda(unittest.TestCase):
             self.assertGreater(said.done_max, 0)
             with self.assertRaises(doorbell.Timeout):
                 loop.wait(0.01)
-            with self.assertRaisesRegex(doorbell.DoorbellError, "more bytes"):
-                loop.put(bytes(9))
+            for wrong in (7, 9):
+                with self.assertRaisesRegex(ValueError, f"an input of {wrong} bytes for a source of 8"):
+                    loop.put(bytes(wrong))
             self.assertGreaterEqual(loop.fileno(), 0)
             self.assertFalse(loop.stop().running)
             self.assertIsNone(loop.wait(1))

@@ -46,6 +46,14 @@ class Where(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "no bytes"):
             self.found(Array(0, (0, 4), "<f8"))
 
+    def test_what_the_cpu_reads_is_not_in_the_gpus_memory(self):
+        class OnGpu:
+            __cuda_array_interface__ = {"shape": (4,), "typestr": "<f4", "data": (0x7000, False), "strides": None, "version": 3}
+
+        with self.assertRaisesRegex(TypeError, "this OnGpu is in the GPU's memory"):
+            doorbell._memory.host_memory_of(OnGpu())
+        self.assertEqual(doorbell._memory.host_memory_of(b"1234").bytes, 4)
+
     def test_buffers(self):
         block = bytearray(100)
         at = ctypes.addressof(ctypes.c_char.from_buffer(block))
