@@ -88,7 +88,7 @@ async def handle(inference, reader, writer):
             raise ValueError("the model's input has another length")
         found = await inference.answer(await reader.readexactly(length))
         status, body = "200 OK", found.data
-    except (asyncio.IncompleteReadError, IndexError, ValueError):
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, IndexError, ValueError):
         status, body = "400 Bad Request", b""
     except doorbell.DoorbellError as error:
         # The loop has ended: a supervisor must start the process again.

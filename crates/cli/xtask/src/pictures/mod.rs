@@ -104,8 +104,12 @@ impl Args {
 fn replace(folder: &Path, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
     let part = folder.join(format!(".{name}.part"));
     let path = folder.join(name);
-    fs::write(&part, bytes).with_context(|| format!("{}", part.display()))?;
-    fs::rename(&part, &path).with_context(|| format!("{}", path.display()))
+    let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, &path));
+    written
+        .inspect_err(|_| {
+            let _ = fs::remove_file(&part);
+        })
+        .with_context(|| format!("{}", path.display()))
 }
 
 #[cfg(test)]

@@ -45,6 +45,7 @@ pub const TIMELINE: Shot = Shot {
              type('plain');
              press('k');
              press('k');
+             if (!document.getElementById('timeline-said').textContent.startsWith('plain(')) throw new Error('no kernel of this name is chosen');
              type('');",
 };
 

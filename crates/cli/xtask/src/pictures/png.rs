@@ -215,13 +215,13 @@ mod tests {
         }
     }
 
-    /// Indices into the palette, by an RGB picture of the palette's colours.
-    fn colours(bytes: &[u8]) -> (usize, Vec<u8>) {
+    /// The palette of a packed picture, and each line's filter and indices.
+    fn colours(bytes: &[u8]) -> (Vec<Colour>, Vec<u8>) {
         let mut rest = bytes.strip_prefix(SIGNATURE).unwrap();
-        let (mut palette, mut indices) = (0, Vec::new());
+        let (mut palette, mut indices) = (Vec::new(), Vec::new());
         while let Some((kind, data, after)) = chunk(rest) {
             match kind {
-                b"PLTE" => palette = data.len() / 3,
+                b"PLTE" => palette = data.as_chunks().0.to_vec(),
                 b"IDAT" => {
                     ZlibDecoder::new(data).read_to_end(&mut indices).unwrap();
                 }
@@ -236,10 +236,15 @@ mod tests {
     fn few_colours_are_kept_and_of_many_the_most_frequent() {
         let few = made(|x, _| [x as u8, 0, 0]);
         let (palette, indices) = colours(&few.packed().unwrap());
-        assert_eq!((palette, indices.len()), (40, 41 * 30));
+        assert_eq!((palette.len(), indices.len()), (40, 41 * 30));
+        let lines = indices.chunks_exact(41).zip(few.pixels.chunks_exact(40));
+        for (line, pixels) in lines {
+            assert_eq!(line[0], 0, "no filter");
+            assert!(line[1..].iter().zip(pixels).all(|(n, pixel)| palette[usize::from(*n)] == *pixel));
+        }
         let many = made(|x, y| if y < 10 { [255, 0, 0] } else { [x as u8 * 6, y as u8 * 8, (x * y) as u8] });
         let (palette, indices) = colours(&many.packed().unwrap());
-        assert!(palette <= PALETTE && palette > 100, "{palette}");
+        assert!(palette.len() <= PALETTE && palette.len() > 100 && palette[0] == [255, 0, 0], "{}", palette.len());
         assert!(indices[1..41].iter().all(|n| *n == 0), "the most frequent colour is the first");
     }
 }
