@@ -30,12 +30,12 @@ extern "C" fn synchronize(_: *mut c_void) -> i32 {
     0
 }
 
-extern "C" fn launch_by_doorbell(_: u64, _: *mut u64) -> i32 {
+extern "C" fn launch_by_doorbell(_: *mut c_void, _: u64, _: *const c_void, _: *mut u64) -> i32 {
     done_soon();
     0
 }
 
-extern "C" fn wait(_: u64, _: u64) -> i32 {
+extern "C" fn wait(_: *mut c_void, _: u64, _: u64) -> i32 {
     WAITED.fetch_add(1, Ordering::Relaxed);
     0
 }
@@ -45,8 +45,9 @@ type Turns = unsafe extern "C" fn(
     extern "C" fn(*mut c_void) -> i32,
     *mut c_void,
     *mut c_void,
-    extern "C" fn(u64, *mut u64) -> i32,
-    extern "C" fn(u64, u64) -> i32,
+    extern "C" fn(*mut c_void, u64, *const c_void, *mut u64) -> i32,
+    extern "C" fn(*mut c_void, u64, u64) -> i32,
+    *mut c_void,
     u64,
     *const AtomicU32,
     i32,
@@ -85,6 +86,7 @@ fn both_sides_end_with_the_same_word_in_random_order() {
                 null,
                 launch_by_doorbell,
                 wait,
+                null,
                 1,
                 &WORD,
                 own_waits,

@@ -220,11 +220,17 @@ impl Session {
         }
         self.spread_death(now);
         let Some(launches) = launches_of(lane) else { return Ok(()) };
-        // The copies of a chain wait for its launch.
+        // The copies of a chain wait for its launch, whose doorbell may be the one that was missed.
         self.lanes[launches].observe(|launches| match launches.error() {
             Some(code) => Err(Error::Killed(code)),
             None if launches.is_stopped() => Err(Error::Stopped),
             None => Ok(()),
-        })
+        })?;
+        if let Ok(claim) = self.claim(launches, now)
+            && let Some(inner) = &*claim
+        {
+            inner.channel.check_doorbell();
+        }
+        Ok(())
     }
 }

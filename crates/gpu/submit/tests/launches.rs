@@ -6,8 +6,9 @@ mod program;
 
 use cuda::Argument::{U32, U64};
 use cuda::{Context, Cuda, Function, GraphExec, Module, PinnedBuffer, Stream};
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use submit::{ChainHow, ChainStep, Error, Follow, InOrder, Kind, Options, Session, Way};
 use test_support::counting::{Counting, cost, watch_system_calls};
 
@@ -329,6 +330,49 @@ fn chain(session: &Session, graph: submit::Graph) -> submit::Graph {
     let copy = |to, from, by| ChainStep::Copy { to: (to, 0), from: (from, 0), bytes: 64, by };
     let steps = [copy(video, host, Some(Way::Stores)), ChainStep::Launch(graph), copy(host, video, None)];
     session.prepare_chain(&steps, ChainHow { beside: true, ..ChainHow::default() }).unwrap()
+}
+
+/// Plants a fault in the preloaded software GPU, or removes it.
+fn plant(fault: Option<&CStr>) {
+    // SAFETY: a name that ends with a zero.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"doorbell_softgpu_plant".as_ptr()) };
+    assert!(!found.is_null());
+    // SAFETY: the function has this type.
+    let plant: unsafe extern "C" fn(*const c_char) -> c_int = unsafe { std::mem::transmute(found) };
+    // SAFETY: null, or a text that ends with a zero.
+    assert_eq!(unsafe { plant(fault.map_or(std::ptr::null(), CStr::as_ptr)) }, 0);
+}
+
+/// The launch and the copies each ring a doorbell, on two channels.
+#[test]
+fn of_a_chain_on_two_channels_each_missed_doorbell_is_rung_again() {
+    if !program::inside("of_a_chain_on_two_channels_each_missed_doorbell_is_rung_again") {
+        return;
+    }
+    let (context, session) = opened();
+    let module = Module::from_ptx(&context, ".version 8.0\n").unwrap();
+    let [store, add] = ["store", "add1"].map(|name| module.function(name).unwrap());
+    let stream = Stream::new(&context).unwrap();
+    let memory = PinnedBuffer::new(&context, 4096).unwrap();
+    let exec = graph(&stream, [&store, &add], memory.device_address().unwrap());
+    // SAFETY: module and memory stay until the session is closed.
+    let graph = unsafe { session.prepare_graph(exec.handle(), stream.handle()) }.unwrap();
+    let chain = chain(&session, graph);
+    for lost in [c"lost-doorbell:1", c"lost-doorbell:2"] {
+        for polls in [false, true] {
+            plant(Some(lost));
+            let (launched, begun) = (session.launch(chain).unwrap(), Instant::now());
+            let done = || match polls {
+                true => session.poll(launched).unwrap(),
+                false => session.wait(launched, LIMIT).is_ok(),
+            };
+            while !done() {
+                assert!(begun.elapsed() < LIMIT, "{lost:?}, polls: {polls}");
+            }
+            plant(None);
+        }
+    }
+    session.close().unwrap();
 }
 
 struct OnDrop<'a>(&'a AtomicBool);

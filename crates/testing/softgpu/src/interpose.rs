@@ -9,6 +9,7 @@
 
 use crate::doorbell::{self, Changing};
 use crate::kernel::{Machine, Node};
+use crate::planted::Planted;
 use crate::{signal, sys};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
@@ -113,6 +114,25 @@ unsafe fn open_any(dir: c_int, path: *const c_char, flags: c_int, mode: usize) -
         }
         Err(errno) => fail(errno),
     }
+}
+
+/// Plants a fault while the program runs, as `DOORBELL_SOFTGPU_FAULT` does at its start; null removes it. Tests find this function by its name. Returns 0, or
+/// -1 for a fault that does not exist.
+///
+/// # Safety
+/// The text is null or ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_softgpu_plant(text: *const c_char) -> c_int {
+    if text.is_null() {
+        machine().plant(None);
+        return 0;
+    }
+    // SAFETY: the caller's contract.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+    Planted::parse(&text).map_or(-1, |fault| {
+        machine().plant(Some(fault));
+        0
+    })
 }
 
 // The variadic last argument of open, openat, fcntl and ioctl is passed in the register that a fixed one would use (System V ABI).

@@ -471,6 +471,11 @@ impl Channel {
         self.tracker.done(ticket) || self.polled_in_vain()
     }
 
+    /// Rings again if the last submission is not done and the tracker has not moved for some time.
+    pub fn check_doorbell(&self) {
+        self.done(self.last_ticket());
+    }
+
     /// Not done: rings again if the tracker has not moved for [`AGAIN`]. Always false.
     fn polled_in_vain(&self) -> bool {
         let (now, reached) = (ticks(), self.tracker.reached());
