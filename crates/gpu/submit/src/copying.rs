@@ -152,8 +152,9 @@ impl Session {
             // It has no lane, so any lane can show whether this is a fork's child.
             return self.lanes[0].observe(|observer| if observer.forked() { Err(Error::Forked) } else { Ok(0) });
         }
-        let lane = self.lanes.get(usize::from(lane)).ok_or_else(|| COPY.wrong())?;
-        lane.observe(|observer| {
+        let (launches, lane) = (launches_of(usize::from(lane)), self.lanes.get(usize::from(lane)));
+        let lane = lane.ok_or_else(|| COPY.wrong())?;
+        let missing = lane.observe(|observer| {
             if observer.forked() {
                 return Err(Error::Forked);
             }
@@ -164,7 +165,18 @@ impl Session {
                 _ if observer.is_stopped() => Err(Error::Stopped),
                 missing => observer.error().map_or(Ok(missing), |code| Err(Error::Killed(code))),
             }
-        })
+        })?;
+        if missing > 0
+            && let Some(launches) = launches
+        {
+            // The copies of a chain wait for its launch.
+            self.lanes[launches].observe(|launches| match launches.error() {
+                Some(code) => Err(Error::Killed(code)),
+                None if launches.is_stopped() => Err(Error::Stopped),
+                None => Ok(()),
+            })?;
+        }
+        Ok(missing)
     }
 
     /// Whether it is done: its results are then visible to the CPU and to every GPU.
@@ -206,8 +218,7 @@ impl Session {
         while self.lanes.iter().any(is_dead) && (0..self.lanes.len()).any(dies) {}
     }
 
-    /// If no other thread has the lane, has its channel check for a missed doorbell; also checks whether the submissions that it
-    /// waits for can still end.
+    /// If no other thread has the lane, has its channel check for a missed doorbell. Lanes that wait for a dead one end.
     pub(crate) fn look(&self, copy: Copy) -> Result<(), Error> {
         let now = self.now()?;
         let (lane, number) = self.lane_of(now, copy)?;
@@ -221,11 +232,6 @@ impl Session {
         self.spread_death(now);
         let Some(launches) = launches_of(lane) else { return Ok(()) };
         // The copies of a chain wait for its launch, whose doorbell may be the one that was missed.
-        self.lanes[launches].observe(|launches| match launches.error() {
-            Some(code) => Err(Error::Killed(code)),
-            None if launches.is_stopped() => Err(Error::Stopped),
-            None => Ok(()),
-        })?;
         if let Ok(claim) = self.claim(launches, now)
             && let Some(inner) = &*claim
         {

@@ -375,6 +375,45 @@ fn of_a_chain_on_two_channels_each_missed_doorbell_is_rung_again() {
     session.close().unwrap();
 }
 
+/// Each wait is shorter than the time after which a thread looks for a missed doorbell.
+#[test]
+fn short_waits_for_a_chain_hear_that_the_channel_of_its_launch_was_killed() {
+    if !program::inside("short_waits_for_a_chain_hear_that_the_channel_of_its_launch_was_killed") {
+        return;
+    }
+    let (context, session) = opened();
+    let module = Module::from_ptx(&context, ".version 8.0\n").unwrap();
+    let [store, add] = ["store", "add1"].map(|name| module.function(name).unwrap());
+    let stream = Stream::new(&context).unwrap();
+    let memory = PinnedBuffer::new(&context, 4096).unwrap();
+    let exec = graph(&stream, [&store, &add], memory.device_address().unwrap());
+    // SAFETY: module and memory stay until the session is closed.
+    let graph = unsafe { session.prepare_graph(exec.handle(), stream.handle()) }.unwrap();
+    let chain = chain(&session, graph);
+    // The channel of launches is ahead of that of copies, and dies first.
+    (0..20).for_each(|_| session.wait(session.launch(graph).unwrap(), LIMIT).unwrap());
+    plant(Some(c"dead-channel:60:31"));
+    let begun = Instant::now();
+    let ended = loop {
+        let launched = match session.launch(chain) {
+            Ok(launched) => launched,
+            Err(error) => break error,
+        };
+        let ended = loop {
+            match session.wait(launched, Duration::from_millis(1)) {
+                Err(Error::Timeout(_)) => assert!(begun.elapsed() < LIMIT, "it only times out"),
+                ended => break ended,
+            }
+        };
+        if let Err(error) = ended {
+            break error;
+        }
+    };
+    assert!(matches!(ended, Error::Killed(31)), "{ended:?}");
+    plant(None);
+    session.close().unwrap();
+}
+
 struct OnDrop<'a>(&'a AtomicBool);
 
 impl Drop for OnDrop<'_> {
