@@ -218,25 +218,19 @@ impl Session {
         while self.lanes.iter().any(is_dead) && (0..self.lanes.len()).any(dies) {}
     }
 
-    /// If no other thread has the lane, has its channel check for a missed doorbell. Lanes that wait for a dead one end.
+    /// Has its channels check for a missed doorbell, if no other thread has their lanes. Lanes that wait for a dead one end.
     pub(crate) fn look(&self, copy: Copy) -> Result<(), Error> {
         let now = self.now()?;
-        let (lane, number) = self.lane_of(now, copy)?;
-        let lane = usize::from(lane);
-        if let Ok(claim) = self.claim(lane, now)
-            && let Some(inner) = &*claim
-            && let Some(ticket) = inner.channel.observer().ticket(number)
-        {
-            inner.channel.done(ticket);
+        let lane = usize::from(self.lane_of(now, copy)?.0);
+        // The copies of a chain wait for its launch, whose doorbell may be the one that was missed.
+        for lane in [Some(lane), launches_of(lane)].into_iter().flatten() {
+            if let Ok(claim) = self.claim(lane, now)
+                && let Some(inner) = &*claim
+            {
+                inner.channel.check_doorbell();
+            }
         }
         self.spread_death(now);
-        let Some(launches) = launches_of(lane) else { return Ok(()) };
-        // The copies of a chain wait for its launch, whose doorbell may be the one that was missed.
-        if let Ok(claim) = self.claim(launches, now)
-            && let Some(inner) = &*claim
-        {
-            inner.channel.check_doorbell();
-        }
         Ok(())
     }
 }

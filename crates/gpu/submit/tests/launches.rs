@@ -43,37 +43,44 @@ fn options() -> Options {
     Options { kind: Kind::Cuda, lanes: 1, profile: Follow::Nothing, ..Options::default() }
 }
 
-#[test]
-fn launches_and_new_parameters_allocate_nothing_and_make_no_system_call() {
-    // A GPU that polls: to trap a doorbell, the strict one makes system calls on this thread.
-    if !program::inside_with("launches_and_new_parameters_allocate_nothing_and_make_no_system_call", "poll") {
-        return;
-    }
+/// A session, a prepared graph of both kernels, and the memory whose first word they write. The work closes the session.
+fn with_graph(work: impl FnOnce(&Session, submit::Graph, &PinnedBuffer<'_>)) {
     let (context, session) = opened();
     let module = Module::from_ptx(&context, ".version 8.0\n").unwrap();
     let [store, add] = ["store", "add1"].map(|name| module.function(name).unwrap());
     let stream = Stream::new(&context).unwrap();
     let memory = PinnedBuffer::new(&context, 4096).unwrap();
     let exec = graph(&stream, [&store, &add], memory.device_address().unwrap());
-    let word = || u32::from_le_bytes(memory.bytes()[..4].try_into().unwrap());
     // SAFETY: module and memory stay until the session is closed.
     let graph = unsafe { session.prepare_graph(exec.handle(), stream.handle()) }.unwrap();
-    assert_eq!((session.graph_kernels(graph).unwrap(), word()), (vec![12, 8], 101));
-    let watched = watch_system_calls();
-    for round in 0..100u32 {
-        let mut copy = None;
-        let spent = cost(watched, || {
-            let set = round % 3 == 0 || session.set_parameter(graph, 0, 8, &round.to_le_bytes()).is_ok();
-            copy = session.launch(graph).ok().filter(|_| set);
-            std::hint::black_box(copy.map(|copy| session.poll(copy).is_ok()));
-        });
-        assert_eq!((copy.is_some(), spent), (true, (0, 0)), "round {round}");
-        session.wait(copy.unwrap(), LIMIT).unwrap();
-        let last = if round == 0 { 100 } else { round - u32::from(round % 3 == 0) };
-        assert_eq!(word(), last + 1, "round {round}");
+    work(&session, graph, &memory);
+}
+
+#[test]
+fn launches_and_new_parameters_allocate_nothing_and_make_no_system_call() {
+    // A GPU that polls: to trap a doorbell, the strict one makes system calls on this thread.
+    if !program::inside_with("launches_and_new_parameters_allocate_nothing_and_make_no_system_call", "poll") {
+        return;
     }
-    session.close().unwrap();
-    assert!(matches!(session.launch(graph), Err(Error::Closed)));
+    with_graph(|session, graph, memory| {
+        let word = || u32::from_le_bytes(memory.bytes()[..4].try_into().unwrap());
+        assert_eq!((session.graph_kernels(graph).unwrap(), word()), (vec![12, 8], 101));
+        let watched = watch_system_calls();
+        for round in 0..100u32 {
+            let mut copy = None;
+            let spent = cost(watched, || {
+                let set = round % 3 == 0 || session.set_parameter(graph, 0, 8, &round.to_le_bytes()).is_ok();
+                copy = session.launch(graph).ok().filter(|_| set);
+                std::hint::black_box(copy.map(|copy| session.poll(copy).is_ok()));
+            });
+            assert_eq!((copy.is_some(), spent), (true, (0, 0)), "round {round}");
+            session.wait(copy.unwrap(), LIMIT).unwrap();
+            let last = if round == 0 { 100 } else { round - u32::from(round % 3 == 0) };
+            assert_eq!(word(), last + 1, "round {round}");
+        }
+        session.close().unwrap();
+        assert!(matches!(session.launch(graph), Err(Error::Closed)));
+    });
 }
 
 /// A graph that adds 1, so that each launch too many or too few is visible.
@@ -349,30 +356,24 @@ fn of_a_chain_on_two_channels_each_missed_doorbell_is_rung_again() {
     if !program::inside("of_a_chain_on_two_channels_each_missed_doorbell_is_rung_again") {
         return;
     }
-    let (context, session) = opened();
-    let module = Module::from_ptx(&context, ".version 8.0\n").unwrap();
-    let [store, add] = ["store", "add1"].map(|name| module.function(name).unwrap());
-    let stream = Stream::new(&context).unwrap();
-    let memory = PinnedBuffer::new(&context, 4096).unwrap();
-    let exec = graph(&stream, [&store, &add], memory.device_address().unwrap());
-    // SAFETY: module and memory stay until the session is closed.
-    let graph = unsafe { session.prepare_graph(exec.handle(), stream.handle()) }.unwrap();
-    let chain = chain(&session, graph);
-    for lost in [c"lost-doorbell:1", c"lost-doorbell:2"] {
-        for polls in [false, true] {
-            plant(Some(lost));
-            let (launched, begun) = (session.launch(chain).unwrap(), Instant::now());
-            let done = || match polls {
-                true => session.poll(launched).unwrap(),
-                false => session.wait(launched, LIMIT).is_ok(),
-            };
-            while !done() {
-                assert!(begun.elapsed() < LIMIT, "{lost:?}, polls: {polls}");
+    with_graph(|session, graph, _| {
+        let chain = chain(session, graph);
+        for lost in [c"lost-doorbell:1", c"lost-doorbell:2"] {
+            for polls in [false, true] {
+                plant(Some(lost));
+                let (launched, begun) = (session.launch(chain).unwrap(), Instant::now());
+                let done = || match polls {
+                    true => session.poll(launched).unwrap(),
+                    false => session.wait(launched, LIMIT).is_ok(),
+                };
+                while !done() {
+                    assert!(begun.elapsed() < LIMIT, "{lost:?}, polls: {polls}");
+                }
+                plant(None);
             }
-            plant(None);
         }
-    }
-    session.close().unwrap();
+        session.close().unwrap();
+    });
 }
 
 /// Each wait is shorter than the time after which a thread looks for a missed doorbell.
@@ -381,37 +382,31 @@ fn short_waits_for_a_chain_hear_that_the_channel_of_its_launch_was_killed() {
     if !program::inside("short_waits_for_a_chain_hear_that_the_channel_of_its_launch_was_killed") {
         return;
     }
-    let (context, session) = opened();
-    let module = Module::from_ptx(&context, ".version 8.0\n").unwrap();
-    let [store, add] = ["store", "add1"].map(|name| module.function(name).unwrap());
-    let stream = Stream::new(&context).unwrap();
-    let memory = PinnedBuffer::new(&context, 4096).unwrap();
-    let exec = graph(&stream, [&store, &add], memory.device_address().unwrap());
-    // SAFETY: module and memory stay until the session is closed.
-    let graph = unsafe { session.prepare_graph(exec.handle(), stream.handle()) }.unwrap();
-    let chain = chain(&session, graph);
-    // The channel of launches is ahead of that of copies, and dies first.
-    (0..20).for_each(|_| session.wait(session.launch(graph).unwrap(), LIMIT).unwrap());
-    plant(Some(c"dead-channel:60:31"));
-    let begun = Instant::now();
-    let ended = loop {
-        let launched = match session.launch(chain) {
-            Ok(launched) => launched,
-            Err(error) => break error,
-        };
+    with_graph(|session, graph, _| {
+        let chain = chain(session, graph);
+        // The channel of launches is ahead of that of copies, and dies first.
+        (0..20).for_each(|_| session.wait(session.launch(graph).unwrap(), LIMIT).unwrap());
+        plant(Some(c"dead-channel:60:31"));
+        let begun = Instant::now();
         let ended = loop {
-            match session.wait(launched, Duration::from_millis(1)) {
-                Err(Error::Timeout(_)) => assert!(begun.elapsed() < LIMIT, "it only times out"),
-                ended => break ended,
+            let launched = match session.launch(chain) {
+                Ok(launched) => launched,
+                Err(error) => break error,
+            };
+            let ended = loop {
+                match session.wait(launched, Duration::from_millis(1)) {
+                    Err(Error::Timeout(_)) => assert!(begun.elapsed() < LIMIT, "it only times out"),
+                    ended => break ended,
+                }
+            };
+            if let Err(error) = ended {
+                break error;
             }
         };
-        if let Err(error) = ended {
-            break error;
-        }
-    };
-    assert!(matches!(ended, Error::Killed(31)), "{ended:?}");
-    plant(None);
-    session.close().unwrap();
+        assert!(matches!(ended, Error::Killed(31)), "{ended:?}");
+        plant(None);
+        session.close().unwrap();
+    });
 }
 
 struct OnDrop<'a>(&'a AtomicBool);

@@ -15,7 +15,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tape::event::{Body, Events, entry_flags};
 use tape::file::{Clock, End, Process, ProcessEnd, Unwatched, Writer};
 
@@ -148,11 +148,11 @@ impl Output {
         if let By::Thread { thread, .. } = &self.by
             && self.progress.memory() >= MOST_BETWEEN
         {
-            let begun = Instant::now();
-            while self.progress.memory() >= MOST_BETWEEN && !thread.is_finished() {
-                std::thread::sleep(A_MOMENT);
-            }
-            self.progress.held_up.add(begun.elapsed());
+            self.progress.hold(|| {
+                while self.progress.memory() >= MOST_BETWEEN && !thread.is_finished() {
+                    std::thread::sleep(A_MOMENT);
+                }
+            });
         }
         self.progress.wait(&bytes);
         self.send(Piece::Events { process, threads, bytes });
@@ -161,11 +161,8 @@ impl Output {
     /// The events of a process that were not written. Waits until all its events so far are written.
     pub fn dropped(&mut self, process: u32) -> Dropped {
         let (to, from) = sync_channel(1);
-        let begun = Instant::now();
         self.send(Piece::Settle { process, to });
-        let dropped = from.recv().unwrap_or_default();
-        self.progress.held_up.add(begun.elapsed());
-        dropped
+        self.progress.hold(|| from.recv()).unwrap_or_default()
     }
 
     /// Writes a note for readers; a few on each tape.
@@ -216,9 +213,7 @@ impl Output {
             // (The thread ends only after this side.)
             By::Thread { to, .. } => {
                 if let Err(TrySendError::Full(piece)) = to.try_send(piece) {
-                    let begun = Instant::now();
-                    drop(to.send(piece));
-                    self.progress.held_up.add(begun.elapsed());
+                    self.progress.hold(|| drop(to.send(piece)));
                 }
             }
             By::Nobody => {}

@@ -84,6 +84,14 @@ impl Time {
 }
 
 impl Progress {
+    /// Waits until earlier events are packed and written.
+    pub fn hold<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let waited = wait();
+        self.held_up.add(begun.elapsed());
+        waited
+    }
+
     /// These bytes are about to be handed over.
     pub fn wait(&self, bytes: &Vec<u8>) {
         self.waiting.fetch_add(bytes.len(), Ordering::Relaxed);
@@ -357,14 +365,10 @@ impl Writing {
     /// Writes the pieces that are packed by now, or `all`.
     fn write_packed(&mut self, all: bool) {
         while let Some(p) = self.packing.as_mut().and_then(|packing| packing.next(all)) {
-            let begun = Instant::now();
             let written = match self.progress.stopped() {
-                None => self.store.packed(&p),
+                None => self.timed(|store| store.packed(&p)),
                 Some(_) => Ok(()),
             };
-            if !self.is_in_memory() {
-                self.progress.longest_write.raise(begun.elapsed());
-            }
             if let Err(e) = &written {
                 self.stop(&describe(e));
             }
@@ -373,6 +377,17 @@ impl Writing {
             }
             use_again(self.back.as_ref(), p.events);
         }
+    }
+
+    /// Writes, and notes how long the file took.
+    fn timed(&mut self, write: impl FnOnce(&mut Store) -> io::Result<()>) -> io::Result<()> {
+        if self.is_in_memory() {
+            return write(&mut self.store);
+        }
+        let begun = Instant::now();
+        let written = write(&mut self.store);
+        self.progress.longest_write.raise(begun.elapsed());
+        written
     }
 
     fn write_within(&mut self, process: u32, tid: i32, events: &[u8]) {
@@ -391,10 +406,7 @@ impl Writing {
                 self.stop("the size limit was reached");
                 break;
             }
-            let begun = Instant::now();
-            let written = self.store.events(process, tid, part);
-            self.progress.longest_write.raise(begun.elapsed());
-            if let Err(e) = written {
+            if let Err(e) = self.timed(|store| store.events(process, tid, part)) {
                 self.stop(&describe(&e));
                 break;
             }

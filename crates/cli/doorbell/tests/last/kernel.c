@@ -1,30 +1,7 @@
 // Launches a graph of one short kernel 100 times, then one of the same kernel that copies 64 MiB; on the software GPU. With an argument it launches the short
 // one so many times instead, says so in the middle, and waits for none of them until the end.
-#include <stdio.h>
-#include <stdlib.h>
+#include "../driver.h"
 #include <unistd.h>
-
-typedef void *ptr;
-int cuInit(unsigned);
-int cuDeviceGet(int *, int);
-int cuDevicePrimaryCtxRetain(ptr *, int);
-int cuCtxSetCurrent(ptr);
-int cuModuleLoadData(ptr *, const void *);
-int cuModuleGetFunction(ptr *, ptr, const char *);
-int cuMemAlloc_v2(unsigned long long *, size_t);
-int cuStreamCreate(ptr *, unsigned);
-int cuStreamSynchronize(ptr);
-int cuStreamBeginCapture_v2(ptr, int);
-int cuStreamEndCapture(ptr, ptr *);
-int cuGraphInstantiateWithFlags(ptr *, ptr, unsigned long long);
-int cuGraphLaunch(ptr, ptr);
-int cuLaunchKernel(ptr, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, ptr, ptr *, ptr *);
-
-#define DO(call)                                                \
-  do {                                                          \
-    int r = call;                                               \
-    if (r) fprintf(stderr, "%s: %d\n", #call, r), exit(1);      \
-  } while (0)
 
 enum { LARGE = 64 << 20 };
 
