@@ -110,6 +110,7 @@ pub struct Seat {
     /// The raised priority, nonzero while the thread is raised.
     raised: AtomicU32,
     waiting_for: AtomicUsize,
+    /// Changed by [`Seats::set_waiting_rank`].
     waiting_rank: AtomicU32,
     /// The thread's own policy while it is raised. Under the latch.
     base: Guarded<Policy>,
@@ -129,17 +130,6 @@ impl Seat {
             waiting_rank: AtomicU32::new(0),
             base: Guarded::new(NONE),
             held: Held::new(),
-        }
-    }
-
-    /// Gives up the seat of a thread that has ended, unless another thread has taken it over already.
-    fn unregister(&self, whose: Tid) {
-        if self.tid.compare_exchange(whose.raw(), ENDED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            self.waiting_for.store(0, Ordering::SeqCst);
-            self.waiting_rank.store(0, Ordering::SeqCst);
-            self.raised.store(0, Ordering::Relaxed);
-            self.held.clear();
-            self.tid.store(0, Ordering::Release);
         }
     }
 
@@ -175,6 +165,8 @@ pub struct Seats<const N: usize> {
     seats: [Seat; N],
     /// No seat at or above this index was ever taken.
     high: AtomicUsize,
+    /// The number of seats whose `waiting_rank` is not 0.
+    waiting: AtomicU32,
     pub counts: Counts,
 }
 
@@ -186,6 +178,7 @@ impl<const N: usize> Seats<N> {
         Seats {
             seats: [const { Seat::new() }; N],
             high: AtomicUsize::new(0),
+            waiting: AtomicU32::new(0),
             counts: Counts {
                 raised: AtomicU32::new(0),
                 restored: AtomicU32::new(0),
@@ -200,17 +193,39 @@ impl<const N: usize> Seats<N> {
     pub fn register(&self, me: Tid) -> Option<&Seat> {
         // A seat of an ended thread that did not unregister and had the same thread number.
         if let Some(seat) = self.seat_of(me) {
-            seat.unregister(me);
+            self.unregister(seat, me);
         }
         self.take_free(me).or_else(|| {
             for seat in self.taken() {
                 let tid = seat.tid.load(Ordering::Relaxed);
                 if tid != 0 && Policy::of(Tid::from_raw(tid)) == Err(libc::ESRCH) {
-                    seat.unregister(Tid::from_raw(tid));
+                    self.unregister(seat, Tid::from_raw(tid));
                 }
             }
             self.take_free(me)
         })
+    }
+
+    /// Gives up the seat of a thread that has ended, unless another thread has taken it over already.
+    fn unregister(&self, seat: &Seat, whose: Tid) {
+        if seat.tid.compare_exchange(whose.raw(), ENDED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            seat.waiting_for.store(0, Ordering::SeqCst);
+            self.set_waiting_rank(seat, 0);
+            seat.raised.store(0, Ordering::Relaxed);
+            seat.held.clear();
+            seat.tid.store(0, Ordering::Release);
+        }
+    }
+
+    /// Returns the rank before.
+    fn set_waiting_rank(&self, seat: &Seat, rank: u32) -> u32 {
+        let before = seat.waiting_rank.swap(rank, Ordering::SeqCst);
+        match (before, rank) {
+            (0, 1..) => _ = self.waiting.fetch_add(1, Ordering::SeqCst),
+            (1.., 0) => _ = self.waiting.fetch_sub(1, Ordering::SeqCst),
+            _ => {}
+        }
+        before
     }
 
     fn take_free(&self, me: Tid) -> Option<&Seat> {
@@ -244,7 +259,7 @@ impl<const N: usize> Seats<N> {
         if self.is_forbidden() {
             return;
         }
-        me.waiting_rank.store(0, Ordering::Relaxed);
+        self.set_waiting_rank(me, 0);
         // ORDERING: either the holder's unlock sees this waiter (the holder is raised), or this waiter sees that the
         // lock is released.
         me.waiting_for.store(lock, Ordering::SeqCst);
@@ -258,12 +273,26 @@ impl<const N: usize> Seats<N> {
             return;
         }
         let lock = me.waiting_for.swap(0, Ordering::SeqCst);
-        let rank = me.waiting_rank.swap(0, Ordering::SeqCst);
+        let rank = self.set_waiting_rank(me, 0);
         if lock != 0 && rank != 0 {
             self.reckon_holders(lock, my, CHAIN);
         }
         // The threads queued after this one now wait for it, if it got the lock.
         self.reckon(me, my, CHAIN);
+    }
+
+    /// The calling thread has the lock without a wait; `held` has it since before the attempt. A thread that began to wait
+    /// for the lock's holder before may wait on: an unlocked mutex of libc goes to the first that comes, and the woken
+    /// waiter sleeps again. One load while no thread with a real-time priority waits for any lock.
+    #[inline]
+    pub fn after_lock(&self, me: &Seat, my: Tid) {
+        // ORDERING: either the waiter finds this thread (it looks for holders after it is counted), or this thread finds
+        // it counted. x86: the locked instruction that took the lock orders `held` before this load.
+        #[cfg(not(target_arch = "x86_64"))]
+        full_fence();
+        if self.waiting.load(Ordering::Relaxed) != 0 {
+            self.reckon(me, my, CHAIN);
+        }
     }
 
     /// After an unlock and `held.leave`: takes back the boost that the lock had brought. Without a boost: one fence and
@@ -280,7 +309,7 @@ impl<const N: usize> Seats<N> {
     /// The calling thread ends, or needs no boosts any more.
     pub fn leave(&self, me: &Seat, my: Tid) {
         me.waiting_for.store(0, Ordering::SeqCst);
-        me.waiting_rank.store(0, Ordering::SeqCst);
+        self.set_waiting_rank(me, 0);
         for attempt in 0..=ATTEMPTS {
             let _latched = me.latch.hold(my);
             if me.raised.load(Ordering::Relaxed) != 0 {
@@ -346,6 +375,7 @@ impl<const N: usize> Seats<N> {
             seat.waiting_for.store(0, Ordering::Relaxed);
             seat.waiting_rank.store(0, Ordering::Relaxed);
         }
+        self.waiting.store(0, Ordering::Relaxed);
     }
 
     /// Recomputes the threads that hold `lock` or wait for it. In a FIFO queue the highest waits for all before it, and
@@ -399,7 +429,7 @@ impl<const N: usize> Seats<N> {
         // The rank that it passes to the lock it waits for: its own rank, and the boosts from locks that it holds.
         // Boosts from others in the same queue do not count, or two threads would keep each other up.
         let rank = base.rank().min(99).max(self.highest_behind(seat, lock));
-        let next = lock != 0 && seat.waiting_rank.swap(rank, Ordering::SeqCst) != rank;
+        let next = lock != 0 && self.set_waiting_rank(seat, rank) != rank;
         drop(latched);
         if next && chain != 0 {
             self.reckon_holders(lock, my, chain - 1);
@@ -408,16 +438,19 @@ impl<const N: usize> Seats<N> {
 
     /// Under the seat's latch.
     fn raise(&self, seat: &Seat, tid: Tid, base: &Policy, to: u32) {
+        // Before the policy: a holder that unlocks from now on waits for the latch, and has its own policy again when its
+        // unlock returns.
+        // SAFETY: under the latch.
+        unsafe { seat.base.set(*base) };
+        let before = seat.raised.swap(to, Ordering::Relaxed);
         if let Err(error) = set_raised(tid, &base.raised(to)) {
+            seat.raised.store(before, Ordering::Relaxed);
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
             if error == libc::EPERM {
                 self.counts.forbidden.store(1, Ordering::Relaxed);
             }
             return;
         }
-        // SAFETY: under the latch.
-        unsafe { seat.base.set(*base) };
-        seat.raised.store(to, Ordering::Relaxed);
         self.counts.raised.fetch_add(1, Ordering::Relaxed);
         // ORDERING: with the holder's fence after its unlock: the holder sees that it was raised, or this sees the lock
         // released.
@@ -429,21 +462,23 @@ impl<const N: usize> Seats<N> {
 
     /// Under the seat's latch: back to the thread's own policy, unless the program has set another since.
     fn restore(&self, seat: &Seat, tid: Tid) {
-        let raised = seat.raised.swap(0, Ordering::Relaxed);
         // SAFETY: under the latch.
         let base = unsafe { seat.base.get() };
-        if !Policy::of(tid).is_ok_and(|now| now.same(&base.raised(raised))) {
-            self.counts.left_to_program.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        match base.set(tid) {
-            Ok(()) => _ = self.counts.restored.fetch_add(1, Ordering::Relaxed),
-            // A thread under SCHED_DEADLINE waits for this latch. The kernel has raised the latch's holder to
-            // SCHED_DEADLINE and refuses to set its policy. That waiter restores this thread, too; so does this
-            // thread's next unlock.
-            Err(libc::EBUSY) => seat.raised.store(raised, Ordering::Relaxed),
-            Err(_) => _ = self.counts.refused.fetch_add(1, Ordering::Relaxed),
-        }
+        let raised = base.raised(seat.raised.load(Ordering::Relaxed));
+        let count = match Policy::of(tid) {
+            Ok(now) if now.same(&raised) => match base.set(tid) {
+                Ok(()) => &self.counts.restored,
+                // A thread under SCHED_DEADLINE waits for this latch. The kernel has raised the latch's holder to
+                // SCHED_DEADLINE and refuses to set its policy. That waiter restores this thread, too; so does this
+                // thread's next unlock.
+                Err(libc::EBUSY) => return,
+                Err(_) => &self.counts.refused,
+            },
+            _ => &self.counts.left_to_program,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        // Last: a thread that finds itself not raised does not take the latch, and has its own policy then.
+        seat.raised.store(0, Ordering::Relaxed);
     }
 }
 

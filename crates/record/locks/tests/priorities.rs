@@ -24,6 +24,8 @@ fn fifo(priority: i32) -> bool {
     set
 }
 
+const TURNS: u32 = 1_000;
+
 fn rank(tid: Tid) -> u32 {
     Policy::of(tid).unwrap().rank()
 }
@@ -45,6 +47,7 @@ impl Boosted {
     fn lock<const N: usize>(&self, seats: &Seats<N>, seat: &Seat, milliseconds: u64) -> bool {
         assert_eq!(seat.held.enter(self.address(), Mode::Write), Entry::First);
         if self.lock.try_lock().is_acquired() {
+            seats.after_lock(seat, me());
             return true;
         }
         seats.begin_wait(seat, me(), self.address());
@@ -210,6 +213,82 @@ fn a_policy_of_the_programs_own_is_left() {
             assert_eq!(rank(my), 30);
             lock.unlock(seats, seat);
             assert_eq!(rank(my), 7);
+            waiter.join().unwrap();
+            seats.leave(seat, my);
+        });
+    });
+}
+
+/// A mutex of libc that a thread waits for may go to another that comes meanwhile.
+#[test]
+fn a_thread_that_overtakes_a_waiter_is_raised() {
+    let seats: Seats<4> = Seats::new();
+    let lock = Boosted::new();
+    thread::scope(|scope| {
+        let (seats, lock) = (&seats, &lock);
+        scope.spawn(move || {
+            if !fifo(5) {
+                return;
+            }
+            let seat = seats.register(me()).unwrap();
+            let (waits, over) = (&Barrier::new(2), &Barrier::new(2));
+            thread::scope(|scope| {
+                scope.spawn(move || {
+                    assert!(fifo(30));
+                    let seat = seats.register(me()).unwrap();
+                    assert_eq!(seat.held.enter(lock.address(), Mode::Write), Entry::First);
+                    seats.begin_wait(seat, me(), lock.address());
+                    waits.wait();
+                    over.wait();
+                    seat.held.leave(lock.address());
+                    seats.end_wait(seat, me());
+                    seats.leave(seat, me());
+                });
+                waits.wait();
+                assert!(lock.lock(seats, seat, 0));
+                assert_eq!(rank(me()), 30);
+                lock.unlock(seats, seat);
+                assert_eq!(rank(me()), 5);
+                over.wait();
+            });
+            assert!(lock.lock(seats, seat, 0));
+            assert_eq!(rank(me()), 5);
+            lock.unlock(seats, seat);
+            seats.leave(seat, me());
+        });
+    });
+}
+
+/// A waiter that got in restores the holder, too: the holder's unlock must not return in the middle of that.
+#[test]
+fn an_unlock_returns_when_the_holder_has_its_own_policy_again() {
+    let seats: Seats<4> = Seats::new();
+    let lock = Boosted::new();
+    let turn = AtomicU32::new(0);
+    thread::scope(|scope| {
+        let (seats, lock, turn) = (&seats, &lock, &turn);
+        scope.spawn(move || {
+            if !fifo(5) {
+                return;
+            }
+            let (my, seat) = (me(), seats.register(me()).unwrap());
+            let waiter = scope.spawn(move || {
+                assert!(fifo(30));
+                let seat = seats.register(me()).unwrap();
+                for n in 1..=TURNS {
+                    until("held", || turn.load(Ordering::Acquire) >= n);
+                    assert!(lock.lock(seats, seat, 60_000));
+                    lock.unlock(seats, seat);
+                }
+                seats.leave(seat, me());
+            });
+            for n in 1..=TURNS {
+                assert!(lock.lock(seats, seat, 60_000));
+                turn.store(n, Ordering::Release);
+                until("raised", || rank(my) == 30);
+                lock.unlock(seats, seat);
+                assert_eq!(rank(my), 5, "turn {n}");
+            }
             waiter.join().unwrap();
             seats.leave(seat, my);
         });

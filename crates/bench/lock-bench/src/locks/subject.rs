@@ -296,6 +296,7 @@ impl Subject for Boosted {
         seat.held.enter(address, Mode::Write);
         // SAFETY: an initialised mutex that stays where it is.
         if unsafe { libc::pthread_mutex_trylock(self.mutex.0.0.get()) } == 0 {
+            self.seats.after_lock(seat, hand.me);
             return 0;
         }
         self.seats.begin_wait(seat, hand.me, address);

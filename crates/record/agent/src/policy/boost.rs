@@ -96,11 +96,24 @@ pub fn take(me: Me, lock: usize, first: impl FnOnce() -> c_int, f: impl FnOnce()
     let Some(seat) = seat(me) else { return f() };
     // Before the attempt: a waiting thread must find the one that is about to hold.
     seat.held.enter(lock, Mode::Round);
-    let r = match first() {
-        libc::EBUSY => wait(seat, me.tid, lock, f),
-        r => r,
-    };
-    if r != 0 {
+    match first() {
+        libc::EBUSY => {
+            let r = wait(seat, me.tid, lock, f);
+            if r != 0 {
+                seat.held.leave(lock);
+            }
+            r
+        }
+        r => took(seat, me.tid, lock, r),
+    }
+}
+
+/// After an attempt without a wait, with its result.
+#[inline(always)]
+fn took(seat: &'static Seat, my: Tid, lock: usize, r: c_int) -> c_int {
+    if r == 0 {
+        ALL.after_lock(seat, my);
+    } else {
         seat.held.leave(lock);
     }
     r
@@ -139,11 +152,7 @@ extern "C" fn left(waiter: *mut c_void) {
 pub fn attempt(me: Me, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
     let Some(seat) = seat(me) else { return f() };
     seat.held.enter(lock, Mode::Round);
-    let r = f();
-    if r != 0 {
-        seat.held.leave(lock);
-    }
-    r
+    took(seat, me.tid, lock, f())
 }
 
 /// Unlocks with `f`.
@@ -171,6 +180,7 @@ pub fn lets_go(me: Me, lock: usize) {
 pub fn has_again(me: Me, lock: usize) {
     if let Some(seat) = seat(me) {
         seat.held.enter(lock, Mode::Round);
+        ALL.after_lock(seat, me.tid);
     }
 }
 
