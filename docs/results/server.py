@@ -2,8 +2,9 @@
 """Frames of a PyTorch server beside neighbours: the figures of server.md.
 
     server.py run FOLDER              on this machine's GPU, with PyTorch; the package doorbell in PYTHONPATH
-    server.py pinning FOLDER          why the loop misses frames while a thread pins memory: prints its rows, and writes pinning.json
-    server.py rows COMMIT STARTED     the data files of server.md, from server/*.json
+    server.py pinning FOLDER          the loop and the bare thread alone, beside a thread that pins memory, in eight turns each
+    server.py rows COMMIT STARTED     the data file of `run`, from server/frames.json
+    server.py pinning-rows COMMIT STARTED
 
 A frame of 2 KiB goes in, an MLP runs as a graph, its result comes out, 500 times a second. By CUDA from a Python thread, by a chain of doorbell's from a Python thread, by
 doorbell.Loop, and by a bare timer thread in C (server_timer.c) that launches the same chain. In random order, in one process, each beside each neighbour.
@@ -21,9 +22,9 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 PERIOD, SECONDS, ROUNDS = 0.002, 3.0, 2
 WAYS = ("CUDA, Python thread", "chain, Python thread", "Loop", "bare timer thread in C")
-# Each differs from the loop or from the timer thread in one thing: whether a Python thread is woken for each frame, and whether others may run on its CPU.
-PINNING = ("Loop", "Loop, wakes no thread", "Loop, alone on its CPU", "bare timer thread in C", "bare timer thread in C, wakes a Python thread",
-           "bare timer thread in C, alone on its CPU")
+# The two threads that take no lock of Python's: as they are, on a CPU from which all other threads of the process are kept away, and without any sleep.
+PINNING = ("Loop", "Loop, alone on its CPU", "Loop, never sleeps", "bare timer thread in C", "bare timer thread in C, alone on its CPU", "bare timer thread in C, never sleeps")
+PINNING_ROUNDS = 8
 PTX = """.version 6.0
 .target sm_70
 .address_size 64
@@ -34,7 +35,7 @@ PTX = """.version 6.0
 class Job(ctypes.Structure):
     _fields_ = [("doorbell", ctypes.c_void_p), ("chain", ctypes.c_uint64), ("launch", ctypes.c_void_p), ("wait", ctypes.c_void_p), ("input", ctypes.c_void_p),
                 ("frame", ctypes.c_void_p), ("bytes", ctypes.c_uint64), ("period", ctypes.c_uint64), ("ticks", ctypes.c_uint64),
-                ("took", ctypes.POINTER(ctypes.c_uint64)), ("code", ctypes.c_int32), ("wakes", ctypes.c_int32), ("wake_max", ctypes.c_uint64)]
+                ("took", ctypes.POINTER(ctypes.c_uint64)), ("code", ctypes.c_int32), ("spin", ctypes.c_uint32), ("wake_max", ctypes.c_uint64)]
 
 
 def on(cpus):
@@ -43,7 +44,24 @@ def on(cpus):
         os.sched_setaffinity(int(thread), cpus)
 
 
-def serve(ways=WAYS, only=None):
+def waited(thread):
+    """For how long this thread could have run and had no CPU, in seconds; and how often a CPU was taken from it."""
+    with open(f"/proc/self/task/{thread}/schedstat") as f:
+        delay = int(f.read().split()[1]) / 1e9
+    with open(f"/proc/self/task/{thread}/status") as f:
+        return delay, int(next(line for line in f if line.startswith("nonvoluntary")).split()[1])
+
+
+def threads_named(name):
+    found = []
+    for thread in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{thread}/comm") as f:
+            if f.read().strip() == name:
+                found.append(thread)
+    return found
+
+
+def serve(ways=WAYS, only=None, rounds=ROUNDS):
     import doorbell
     import torch
 
@@ -96,42 +114,37 @@ def serve(ways=WAYS, only=None):
         source.view[:] = data
         chain.replay().wait()
 
-    def by_loop(wakes=True, cpu=None):
-        with doorbell.loop(chain, period=PERIOD, sink=sink, slots=4, results=ticks + 8, spin=True, signal_each=int(wakes), cpu=cpu) as loop:
-            took = [0.0] * ticks
-            if not wakes:
-                time.sleep(SECONDS + 0.5)
+    def by_loop(cpu=None, sleeps=True):
+        with doorbell.loop(chain, period=PERIOD, sink=sink, slots=4, results=ticks + 8, spin=True, spin_before=None if sleeps else PERIOD, cpu=cpu) as loop:
+            took, [thread] = [0.0] * ticks, threads_named("doorbell-loop")
             while True:
-                found = loop.wait(10) if wakes else loop.next()
-                if found is None or found.frame >= ticks:
+                found = loop.wait(10)
+                if found.frame >= ticks:
                     break
                 # (One whose time was over when the thread had the CPU was not launched: it is missed.)
                 took[found.frame] = 0 if found.refused else found.done - found.due
                 if found.frame == ticks - 1:
                     break
-            said = loop.stop()
-        return took, said
+            return took, waited(thread), loop.stop()
 
     timer = ctypes.CDLL("/tmp/server_timer.so")
 
-    def by_c(wakes=False, cpu=None):
-        event = os.eventfd(0) if wakes else -1
-        reader = threading.Thread(target=lambda: [os.eventfd_read(event) for _ in range(ticks)], daemon=True)
-        if wakes:
-            reader.start()
+    def by_c(cpu=None, sleeps=True):
+        thread = threading.get_native_id()
         if cpu is not None:
-            os.sched_setaffinity(threading.get_native_id(), {cpu})
-        took, functions = (ctypes.c_uint64 * ticks)(), doorbell._library.library
+            os.sched_setaffinity(thread, {cpu})
+        took, functions, before = (ctypes.c_uint64 * ticks)(), doorbell._library.library, waited(thread)
         at = lambda function: ctypes.cast(function, ctypes.c_void_p).value
         kept = ctypes.create_string_buffer(data, 2048)
         job = Job(session.at.value, chain.handle, at(functions.doorbell_graph_launch), at(functions.doorbell_wait), source.pointer, ctypes.addressof(kept), 2048,
-                  int(PERIOD * 1e9), ticks, took, 0, event, 0)
+                  int(PERIOD * 1e9), ticks, took, 0, 50_000 if sleeps else int(PERIOD * 1e9), 0)
         timer.run(ctypes.byref(job))
+        after = waited(thread)
         if cpu is not None:
-            os.sched_setaffinity(threading.get_native_id(), cpus - {cpu})
+            os.sched_setaffinity(thread, cpus - {cpu})
         if job.code:
             raise RuntimeError(f"bare timer thread: code {job.code}")
-        return [ns / 1e9 for ns in took], job.wake_max / 1e3
+        return [ns / 1e9 for ns in took], (after[0] - before[0], after[1] - before[1]), job.wake_max / 1e3
 
     stop = threading.Event()
 
@@ -164,7 +177,7 @@ def serve(ways=WAYS, only=None):
             sum(i * i for i in range(20000))
 
     neighbours = {"nothing": None, "a thread that loads modules": modules, "a thread that pins memory": pins, "Python that computes": python, "torch.compile in a thread": compiles}
-    plan = [(way, beside) for way in ways for beside in only or neighbours] * ROUNDS
+    plan = [(way, beside) for way in ways for beside in only or neighbours] * rounds
     cpus = os.sched_getaffinity(0)
     random.Random(3).shuffle(plan)
     rows = []
@@ -177,7 +190,7 @@ def serve(ways=WAYS, only=None):
         ctypes.memset(sink.pointer, 0, 2048)
         out.zero_()
         source.view[:] = data
-        said, woken, alone = None, None, max(cpus) if "alone" in way else None
+        said, woken, delay, alone = None, None, None, max(cpus) if "alone" in way else None
         if alone is not None:
             on(cpus - {alone})
         if way == WAYS[0]:
@@ -187,10 +200,10 @@ def serve(ways=WAYS, only=None):
             if way == WAYS[1]:
                 took = by_python(chain_once)
             elif way.startswith(WAYS[2]):
-                took, said = by_loop("no thread" not in way, alone)
+                took, delay, said = by_loop(alone, "never" not in way)
                 woken = said.wake_max
             else:
-                took, woken = by_c("a Python thread" in way, alone)
+                took, delay, woken = by_c(alone, "never" not in way)
             right = torch.allclose(torch.frombuffer(bytearray(bytes(sink.view)), dtype=torch.float32), torch.frombuffer(bytearray(expected), dtype=torch.float32),
                                    rtol=1e-3, atol=1e-4)
         stop.set()
@@ -202,41 +215,37 @@ def serve(ways=WAYS, only=None):
         of = lambda share: 1e6 * there[min(len(there) - 1, int(len(there) * share))]
         rows.append({"way": way, "beside": beside, "due": ticks, "frames": len(there), "missed": ticks - len(there), "late": sum(t > PERIOD for t in there),
                      "p50": of(0.5), "p99": of(0.99), "p999": of(0.999), "max": 1e6 * there[-1], "right": bool(right),
-                     "said": said._asdict() if said else None, "wake_max": woken})
+                     "said": said._asdict() if said else None, "wake_max": woken, "no_cpu_ms": 1e3 * delay[0] if delay else None,
+                     "cpu_taken": delay[1] if delay else None})
         print(json.dumps({k: round(v, 1) if isinstance(v, float) else v for k, v in rows[-1].items() if k != "said"}), flush=True)
     return rows
 
 
-def run(folder):
+def measure(folder, name, **options):
     import names
 
     os.makedirs(folder, exist_ok=True)
     names.write_machine(folder)
     subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", "/tmp/server_timer.so", f"{HERE}/server_timer.c"], check=True)
-    rows = serve()
-    with open(f"{folder}/frames.json", "w") as f:
+    rows = serve(**options)
+    with open(f"{folder}/{name}.json", "w") as f:
         json.dump(rows, f, indent=1)
 
 
-def pinning(folder):
-    os.makedirs(folder, exist_ok=True)
-    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", "/tmp/server_timer.so", f"{HERE}/server_timer.c"], check=True)
-    with open(f"{folder}/pinning.json", "w") as f:
-        json.dump(serve(PINNING, ("nothing", "a thread that pins memory")), f, indent=1)
+def taken(folder, name):
+    with open(f"{HERE}/{folder}/{name}.json") as f, open(f"{HERE}/{folder}/machine.json") as machine:
+        return json.load(f), json.load(machine)
 
 
 def rows(commit, started):
     import data_file
     import statistics
 
-    with open(f"{HERE}/server/frames.json") as f:
-        taken = json.load(f)
-    with open(f"{HERE}/server/machine.json") as f:
-        machine = json.load(f)
+    found, machine = taken("server", "frames")
     made = []
-    for beside in dict.fromkeys(row["beside"] for row in taken):
+    for beside in dict.fromkeys(row["beside"] for row in found):
         for way in WAYS:
-            of = [row for row in taken if (row["way"], row["beside"]) == (way, beside)]
+            of = [row for row in found if (row["way"], row["beside"]) == (way, beside)]
             mid = lambda key: statistics.median(row[key] for row in of)
             made.append({"row": str(len(made) + 1), "beside": beside, "way": way, "due": f"{sum(r['due'] for r in of):,}", "missed": f"{sum(r['missed'] for r in of):,}",
                          "late": f"{sum(r['late'] for r in of):,}", "p50": f"{mid('p50'):.0f}", "p99": f"{mid('p99'):.0f}",
@@ -244,13 +253,29 @@ def rows(commit, started):
     data_file.write("server-frames", "Frames of a server beside neighbours", ["docs/results/server.py", "run"], commit, started, machine, made)
 
 
+def pinning_rows(commit, started):
+    import data_file
+    import statistics
+
+    found, machine = taken("server-pinning", "pinning")
+    made = []
+    for way in PINNING:
+        of = [row for row in found if row["way"] == way]
+        mid = lambda key: f"{statistics.median(row[key] for row in of):.0f}"
+        made.append({"row": str(len(made) + 1), "way": way, "due": f"{sum(r['due'] for r in of):,}", "missed": f"{sum(r['missed'] for r in of):,}",
+                     "late": f"{sum(r['late'] for r in of):,}", "turns": " ".join(str(r["missed"] + r["late"]) for r in sorted(of, key=lambda r: r["missed"] + r["late"])),
+                     "p50": mid("p50"), "p99": mid("p99"), "p999": mid("p999"), "max": f"{max(r['max'] for r in of):.0f}",
+                     "no_cpu": f"{sum(r['no_cpu_ms'] for r in of):.0f}", "right": "yes" if all(r["right"] for r in of) else "no"})
+    data_file.write("server-pinning", "Frames beside a thread that pins memory", ["docs/results/server.py", "pinning"], commit, started, machine, made)
+
+
 if __name__ == "__main__":
     what = sys.argv[1:]
     if what[:1] == ["run"] and len(what) == 2:
-        run(what[1])
+        measure(what[1], "frames")
     elif what[:1] == ["pinning"] and len(what) == 2:
-        pinning(what[1])
-    elif what[:1] == ["rows"] and len(what) == 3:
-        rows(*what[1:])
+        measure(what[1], "pinning", ways=PINNING, only=("a thread that pins memory",), rounds=PINNING_ROUNDS)
+    elif what[:1] in (["rows"], ["pinning-rows"]) and len(what) == 3:
+        (rows if what[0] == "rows" else pinning_rows)(*what[1:])
     else:
         raise SystemExit(__doc__)

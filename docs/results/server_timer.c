@@ -1,12 +1,9 @@
-/* A bare timer thread for server.py: it sleeps until 50 us before each tick, and spins then. At the tick the chain is launched and its ticket is waited for. Its functions of libdoorbell come by pointer, so that it uses the
+/* A bare timer thread for server.py: it sleeps until `spin` before each tick, and spins then. At the tick the chain is launched and its ticket is waited for. Its functions of libdoorbell come by pointer, so that it uses the
  * library that the process has. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
-
-#define SPIN 50000u
 
 struct job {
     void *doorbell;
@@ -19,8 +16,8 @@ struct job {
     /* Nanoseconds from tick to result, as many as there are ticks; 0: missed. */
     uint64_t *took;
     int32_t code;
-    /* An eventfd that is signalled after each frame; -1: none. */
-    int32_t wakes;
+    /* Nanoseconds; a period or more: it never sleeps. */
+    uint32_t spin;
     /* The longest time from the moment for which it slept until it ran. */
     uint64_t wake_max;
 };
@@ -41,8 +38,8 @@ void run(struct job *job)
             n++; /* Its time is over. */
             continue;
         }
-        if (at + SPIN < due) {
-            uint64_t wake = due - SPIN;
+        if (at + job->spin < due) {
+            uint64_t wake = due - job->spin;
             struct timespec t = {(time_t)(wake / 1000000000u), (long)(wake % 1000000000u)};
             while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) != 0)
                 ;
@@ -58,8 +55,5 @@ void run(struct job *job)
         if ((job->code = job->launch(job->doorbell, job->chain, NULL, &ticket)) != 0 || (job->code = job->wait(job->doorbell, ticket, 2000000000u)) != 0)
             return;
         job->took[n++] = now() - due;
-        uint64_t one = 1;
-        if (job->wakes >= 0 && write(job->wakes, &one, 8) != 8)
-            job->code = -1;
     }
 }

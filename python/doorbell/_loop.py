@@ -71,7 +71,8 @@ class Loop(Handle):
     each tick is launched.
     period: seconds between ticks, or None to launch when an input arrives. take: "in order", or "newest" (older inputs are skipped). late: the reaction to
     missed ticks: "skip" them, "catch up", or take the "newest" input. deadline: seconds until a result is late, or None for the next tick.
-    spin: the thread spins for results until the next tick. stop_unread: the loop ends if results are not read, otherwise the oldest is overwritten.
+    spin: the thread spins for results until the next tick. spin_before: for how many seconds it spins before a tick, or for the next input before it
+    sleeps; None is 50 us, a period or more never sleeps. stop_unread: the loop ends if results are not read, otherwise the oldest is overwritten.
     fifo: the priority for SCHED_FIFO. deadline_scheduling: (runtime, deadline, period) in seconds. cpu: the only CPU that it runs on. lock_memory: mlock.
     required: a scheduling request that the kernel refuses is an error.
     It holds chain and buffers. stop(), close() or the end of `with` stop it.
@@ -82,9 +83,10 @@ class Loop(Handle):
     _free = "doorbell_loop_free"
 
     def __init__(self, session: Session, chain: Graph, *, period: float | None = None, source: Any = None, sink: Any = None, slots: int = 0, results: int = 0,
-                 take: str = "in order", late: str = "skip", deadline: float | None = None, spin: bool = False, stop_unread: bool = False, signal_each: int = 1,
-                 fifo: int | None = None, deadline_scheduling: tuple[float, float, float] | None = None, cpu: int | None = None,
-                 lock_memory: bool = False, required: bool = False, limit: float = 0, first: float = 0, name: str = "doorbell-loop"):
+                 take: str = "in order", late: str = "skip", deadline: float | None = None, spin: bool = False, spin_before: float | None = None,
+                 stop_unread: bool = False, signal_each: int = 1, fifo: int | None = None,
+                 deadline_scheduling: tuple[float, float, float] | None = None, cpu: int | None = None, lock_memory: bool = False,
+                 required: bool = False, limit: float = 0, first: float = 0, name: str = "doorbell-loop"):
         if take not in _TAKE or late not in _LATE:
             raise ValueError("take is 'in order' or 'newest', late is 'skip', 'catch up' or 'newest'")
         if fifo is not None and deadline_scheduling is not None:
@@ -96,6 +98,7 @@ class Loop(Handle):
         options.period_ns = 0 if period is None else _some(period)
         options.first_ns, options.limit_ns = int(first * 1e9), int(limit * 1e9)
         options.deadline_ns = 0 if deadline is None else _some(deadline)
+        options.spin_ns = 0 if spin_before is None else _some(spin_before)
         options.take, options.late = _TAKE[take], _LATE[late]
         options.flags = ((LOOP_SPIN if spin else 0) | (LOOP_STOP_UNREAD if stop_unread else 0) | (LOOP_LOCK_MEMORY if lock_memory else 0)
                          | (LOOP_REQUIRED if required else 0))
