@@ -22,8 +22,8 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 PERIOD, SECONDS, ROUNDS = 0.002, 3.0, 2
 WAYS = ("CUDA, Python thread", "chain, Python thread", "Loop", "bare timer thread in C")
-# The two threads that take no lock of Python's: as they are, on a CPU from which all other threads of the process are kept away, and without any sleep.
-PINNING = ("Loop", "Loop, alone on its CPU", "Loop, never sleeps", "bare timer thread in C", "bare timer thread in C, alone on its CPU", "bare timer thread in C, never sleeps")
+# The two threads that take no lock of Python's: as they are; on a CPU from which all other threads of the process are kept away; and without any sleep.
+PINNING = ("Loop", "Loop, alone", "Loop, never sleeps", "bare timer thread in C", "bare timer thread in C, alone", "bare timer thread in C, never sleeps")
 PINNING_ROUNDS = 8
 PTX = """.version 6.0
 .target sm_70
@@ -41,7 +41,10 @@ class Job(ctypes.Structure):
 def on(cpus):
     """Moves all threads of the process to these CPUs."""
     for thread in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(thread), cpus)
+        try:
+            os.sched_setaffinity(int(thread), cpus)
+        except ProcessLookupError:
+            pass  # It has ended.
 
 
 def waited(thread):
@@ -115,7 +118,8 @@ def serve(ways=WAYS, only=None, rounds=ROUNDS):
         chain.replay().wait()
 
     def by_loop(cpu=None, sleeps=True):
-        with doorbell.loop(chain, period=PERIOD, sink=sink, slots=4, results=ticks + 8, spin=True, spin_before=None if sleeps else PERIOD, cpu=cpu) as loop:
+        with doorbell.loop(chain, period=PERIOD, sink=sink, slots=4, results=ticks + 8, spin=True, spin_before=None if sleeps else PERIOD, cpu=cpu,
+                           alone=cpu is not None) as loop:
             took, [thread] = [0.0] * ticks, threads_named("doorbell-loop")
             while True:
                 found = loop.wait(10)
@@ -132,6 +136,7 @@ def serve(ways=WAYS, only=None, rounds=ROUNDS):
     def by_c(cpu=None, sleeps=True):
         thread = threading.get_native_id()
         if cpu is not None:
+            on(cpus - {cpu})
             os.sched_setaffinity(thread, {cpu})
         took, functions, before = (ctypes.c_uint64 * ticks)(), doorbell._library.library, waited(thread)
         at = lambda function: ctypes.cast(function, ctypes.c_void_p).value
@@ -141,7 +146,7 @@ def serve(ways=WAYS, only=None, rounds=ROUNDS):
         timer.run(ctypes.byref(job))
         after = waited(thread)
         if cpu is not None:
-            os.sched_setaffinity(thread, cpus - {cpu})
+            on(cpus)
         if job.code:
             raise RuntimeError(f"bare timer thread: code {job.code}")
         return [ns / 1e9 for ns in took], (after[0] - before[0], after[1] - before[1]), job.wake_max / 1e3
@@ -191,8 +196,6 @@ def serve(ways=WAYS, only=None, rounds=ROUNDS):
         out.zero_()
         source.view[:] = data
         said, woken, delay, alone = None, None, None, max(cpus) if "alone" in way else None
-        if alone is not None:
-            on(cpus - {alone})
         if way == WAYS[0]:
             took = by_python(cuda_once)
             right = torch.allclose(out.view(-1), torch.frombuffer(bytearray(expected), dtype=torch.float32), rtol=1e-3, atol=1e-4)
@@ -209,8 +212,6 @@ def serve(ways=WAYS, only=None, rounds=ROUNDS):
         stop.set()
         if thread:
             thread.join()
-        if alone is not None:
-            on(cpus)
         there = sorted(t for t in took if t)
         of = lambda share: 1e6 * there[min(len(there) - 1, int(len(there) * share))]
         rows.append({"way": way, "beside": beside, "due": ticks, "frames": len(there), "missed": ticks - len(there), "late": sum(t > PERIOD for t in there),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ._errors import Timeout
 from ._graph import Graph
 from ._handle import Buffer, Handle
-from ._header import (LATE_CATCH_UP, LATE_NEWEST, LATE_SKIP, LOOP_LOCK_MEMORY, LOOP_REQUIRED, LOOP_SPIN, LOOP_STOP_UNREAD, SCHEDULING_DEADLINE,
+from ._header import (LATE_CATCH_UP, LATE_NEWEST, LATE_SKIP, LOOP_ALONE, LOOP_LOCK_MEMORY, LOOP_REQUIRED, LOOP_SPIN, LOOP_STOP_UNREAD, SCHEDULING_DEADLINE,
                       SCHEDULING_FIFO, SCHEDULING_ORDINARY, TAKE_IN_ORDER, TAKE_NEWEST, TIMEOUT, Loop_options, Loop_statistics)
 from ._header import Result as ResultStruct
 from ._library import check, failed, held, library
@@ -73,7 +73,8 @@ class Loop(Handle):
     missed ticks: "skip" them, "catch up", or take the "newest" input. deadline: seconds until a result is late, or None for the next tick.
     spin: the thread spins for results until the next tick. spin_before: for how many seconds it spins before a tick, or for the next input before it
     sleeps; None is 50 us, a period or more never sleeps. stop_unread: the loop ends if results are not read, otherwise the oldest is overwritten.
-    fifo: the priority for SCHED_FIFO. deadline_scheduling: (runtime, deadline, period) in seconds. cpu: the only CPU that it runs on. lock_memory: mlock.
+    fifo: the priority for SCHED_FIFO. deadline_scheduling: (runtime, deadline, period) in seconds. cpu: the only CPU that it runs on. alone: no
+    other thread of the process runs there while the loop lives, nor do those that they start; they get it back at the end. lock_memory: mlock.
     required: a scheduling request that the kernel refuses is an error.
     It holds chain and buffers. stop(), close() or the end of `with` stop it.
     """
@@ -85,8 +86,8 @@ class Loop(Handle):
     def __init__(self, session: Session, chain: Graph, *, period: float | None = None, source: Any = None, sink: Any = None, slots: int = 0, results: int = 0,
                  take: str = "in order", late: str = "skip", deadline: float | None = None, spin: bool = False, spin_before: float | None = None,
                  stop_unread: bool = False, signal_each: int = 1, fifo: int | None = None,
-                 deadline_scheduling: tuple[float, float, float] | None = None, cpu: int | None = None, lock_memory: bool = False,
-                 required: bool = False, limit: float = 0, first: float = 0, name: str = "doorbell-loop"):
+                 deadline_scheduling: tuple[float, float, float] | None = None, cpu: int | None = None, alone: bool = False,
+                 lock_memory: bool = False, required: bool = False, limit: float = 0, first: float = 0, name: str = "doorbell-loop"):
         if take not in _TAKE or late not in _LATE:
             raise ValueError("take is 'in order' or 'newest', late is 'skip', 'catch up' or 'newest'")
         if fifo is not None and deadline_scheduling is not None:
@@ -101,7 +102,7 @@ class Loop(Handle):
         options.spin_ns = 0 if spin_before is None else _some(spin_before)
         options.take, options.late = _TAKE[take], _LATE[late]
         options.flags = ((LOOP_SPIN if spin else 0) | (LOOP_STOP_UNREAD if stop_unread else 0) | (LOOP_LOCK_MEMORY if lock_memory else 0)
-                         | (LOOP_REQUIRED if required else 0))
+                         | (LOOP_REQUIRED if required else 0) | (LOOP_ALONE if alone else 0))
         options.cpu = 0 if cpu is None else cpu + 1
         options.scheduling = SCHEDULING_ORDINARY
         if fifo is not None:

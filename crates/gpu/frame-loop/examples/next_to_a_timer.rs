@@ -149,7 +149,7 @@ fn chain(session: &Session, context: &cuda::Context, module: &cuda::Module<'_>, 
 
 fn scheduling(wanted: Wanted) -> Scheduling {
     let class = wanted.fifo.map_or(Class::Ordinary, Class::Fifo);
-    Scheduling { class, cpu: wanted.cpu, lock_memory: true, required: false }
+    Scheduling { class, cpu: wanted.cpu, lock_memory: true, ..Scheduling::default() }
 }
 
 fn looped(session: &Arc<Session>, chain: &Chain, wanted: Wanted, waiting: Waiting, row: &mut Row) -> Result<()> {

@@ -2,15 +2,35 @@
 
 use crate::memory::Memory;
 use crate::options::{Class, Scheduling};
+use placement::alone::Alone;
 use placement::{Placement, Wish};
 
 const STACK: usize = 64 << 10;
 
-/// Requests the wishes for the calling thread, which has them as long as the result lives. Also returns the refused ones.
-pub(crate) fn take(wished: &Scheduling, memory: &Memory) -> (Placement, Vec<String>) {
+/// What the thread has as long as this lives.
+pub(crate) struct Taken {
+    _placement: Placement,
+    _alone: Option<Alone>,
+}
+
+/// Requests the wishes for the calling thread. Also returns the refused ones.
+pub(crate) fn take(wished: &Scheduling, memory: &Memory) -> (Taken, Vec<String>) {
+    let mut refused = Vec::new();
+    // Before the thread is on its CPU: it knows the CPUs of the process by its own.
+    let alone = wished.cpu.filter(|_| wished.alone).and_then(|cpu| match Alone::take(cpu) {
+        Ok((alone, stayed)) => {
+            if stayed != 0 {
+                refused.push(format!("{stayed} threads of the process could not be taken off CPU {cpu}"));
+            }
+            Some(alone)
+        }
+        Err(error) => {
+            refused.push(format!("CPU {cpu} alone was refused: {error}"));
+            None
+        }
+    });
     let fifo = if let Class::Fifo(priority) = wished.class { Some(priority) } else { None };
     let given = Placement::take(Wish { cpu: wished.cpu, fifo });
-    let mut refused = Vec::new();
     if given.cpu != wished.cpu || given.fifo != fifo {
         // (A note may also explain SCHED_FIFO.)
         refused.extend(given.notes.iter().filter(|note| note.contains("was refused")).cloned());
@@ -30,7 +50,7 @@ pub(crate) fn take(wished: &Scheduling, memory: &Memory) -> (Placement, Vec<Stri
     }
     // SAFETY: sets a number of this thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
-    (given, refused)
+    (Taken { _placement: given, _alone: alone }, refused)
 }
 
 /// Maps the stack's pages before the first frame.

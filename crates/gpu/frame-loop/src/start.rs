@@ -170,6 +170,9 @@ fn check(options: &LoopOptions) -> Result<(), Error> {
     if !(2..=MOST_SLOTS).contains(&options.slots) || !(2..=MOST_SLOTS).contains(&options.results) {
         return wrong("a loop has 2 to 65,536 slots, and as many results");
     }
+    if options.scheduling.alone && options.scheduling.cpu.is_none() {
+        return wrong("a loop that is alone on its CPU names the CPU");
+    }
     if options.name.len() > 15 || options.name.contains('\0') {
         return wrong("the name of a thread has at most 15 bytes, and no zero");
     }

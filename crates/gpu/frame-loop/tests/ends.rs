@@ -239,6 +239,38 @@ fn a_forks_child_has_no_loop_and_waits_for_nothing() {
 }
 
 #[test]
+fn other_threads_leave_the_cpu_of_a_loop_that_is_alone() {
+    if !program::inside("other_threads_leave_the_cpu_of_a_loop_that_is_alone") {
+        return;
+    }
+    let rig = rig::rig();
+    let chain = rig.chain();
+    let with = |scheduling| LoopOptions { scheduling, ..chain.options(Pace::Frames) };
+    let nowhere = Scheduling { alone: true, ..Scheduling::default() };
+    assert!(matches!(Loop::start(rig.session.clone(), with(nowhere)), Err(Error::Argument(_))));
+    let all = placement::affinity().unwrap();
+    let cpu = all.last().copied();
+    let running = started(&rig, with(Scheduling { cpu, alone: true, ..Scheduling::default() }));
+    if all.len() == 1 {
+        assert!(running.refused().iter().any(|why| why.contains("no other CPU")), "{:?}", running.refused());
+        return;
+    }
+    assert_eq!(running.refused(), [] as [String; 0]);
+    let others = &all[..all.len() - 1];
+    assert_eq!(placement::affinity().unwrap(), others);
+    assert_eq!(
+        std::thread::spawn(|| placement::affinity().unwrap()).join().unwrap(),
+        others,
+        "one that is started later"
+    );
+    let status = std::fs::read_to_string(format!("/proc/self/task/{}/status", running.thread_id())).unwrap();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+    assert_eq!(allowed.parse().ok(), cpu);
+    drop(running);
+    assert_eq!(placement::affinity().unwrap(), all);
+}
+
+#[test]
 fn what_the_kernel_refuses_is_named_and_an_error_only_where_it_is_required() {
     if !program::inside("what_the_kernel_refuses_is_named_and_an_error_only_where_it_is_required") {
         return;

@@ -35,6 +35,9 @@ pub const DOORBELL_LOOP_LOCK_MEMORY: u32 = 4;
 /// doorbell_loop_options_t.flags: if the kernel refuses a scheduling request, doorbell_loop_create() returns an error. Without
 /// it, the loop runs without what was refused.
 pub const DOORBELL_LOOP_REQUIRED: u32 = 8;
+/// doorbell_loop_options_t.flags: no other thread of the process runs on `cpu` while the loop lives, nor do threads that they
+/// start meanwhile. Afterwards they may run there again.
+pub const DOORBELL_LOOP_ALONE: u32 = 16;
 /// doorbell_loop_options_t.scheduling: an ordinary thread.
 pub const DOORBELL_SCHEDULING_ORDINARY: u32 = 0;
 /// doorbell_loop_options_t.scheduling: SCHED_FIFO with `priority`.
@@ -77,8 +80,8 @@ pub struct doorbell_loop_options_t {
     pub take: u32,
     /// DOORBELL_LATE_SKIP, DOORBELL_LATE_CATCH_UP or DOORBELL_LATE_NEWEST.
     pub late: u32,
-    /// 0, or a combination of DOORBELL_LOOP_STOP_UNREAD, DOORBELL_LOOP_SPIN, DOORBELL_LOOP_LOCK_MEMORY and
-    /// DOORBELL_LOOP_REQUIRED.
+    /// 0, or a combination of DOORBELL_LOOP_STOP_UNREAD, DOORBELL_LOOP_SPIN, DOORBELL_LOOP_LOCK_MEMORY, DOORBELL_LOOP_REQUIRED
+    /// and DOORBELL_LOOP_ALONE.
     pub flags: u32,
     /// The descriptor is signalled once for this many results. 0 means 1.
     pub signal_each: u32,
@@ -214,8 +217,11 @@ fn mine<T>(of: &Mutex<T>) -> Result<MutexGuard<'_, T>, Error> {
 /// # Safety
 /// Each text of the options is a valid C string.
 unsafe fn options(from: &doorbell_loop_options_t) -> Result<LoopOptions, Error> {
-    const FLAGS: u32 =
-        DOORBELL_LOOP_STOP_UNREAD | DOORBELL_LOOP_SPIN | DOORBELL_LOOP_LOCK_MEMORY | DOORBELL_LOOP_REQUIRED;
+    const FLAGS: u32 = DOORBELL_LOOP_STOP_UNREAD
+        | DOORBELL_LOOP_SPIN
+        | DOORBELL_LOOP_LOCK_MEMORY
+        | DOORBELL_LOOP_REQUIRED
+        | DOORBELL_LOOP_ALONE;
     if from.flags & !FLAGS != 0 || from.reserved != 0 {
         return Err(wrong("options.flags of a loop has a flag that this version does not know"));
     }
@@ -256,8 +262,13 @@ unsafe fn options(from: &doorbell_loop_options_t) -> Result<LoopOptions, Error> 
         _ => return Err(wrong("options.scheduling of a loop is none that this version knows")),
     };
     let cpu = (from.cpu as usize).checked_sub(1);
-    of.scheduling =
-        Scheduling { class, cpu, lock_memory: has(DOORBELL_LOOP_LOCK_MEMORY), required: has(DOORBELL_LOOP_REQUIRED) };
+    of.scheduling = Scheduling {
+        class,
+        cpu,
+        alone: has(DOORBELL_LOOP_ALONE),
+        lock_memory: has(DOORBELL_LOOP_LOCK_MEMORY),
+        required: has(DOORBELL_LOOP_REQUIRED),
+    };
     if !from.name.is_null() {
         // SAFETY: the caller guarantees it.
         of.name = unsafe { CStr::from_ptr(from.name) }.to_string_lossy().into_owned();

@@ -27,14 +27,19 @@ fn keep_to(thread: i32, others: &[usize]) -> io::Result<()> {
     }
 }
 
+/// The threads of this process, by their kernel thread ids.
+pub(crate) fn threads() -> io::Result<Vec<i32>> {
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str().and_then(|n| n.parse().ok());
+    Ok(std::fs::read_dir("/proc/self/task")?.flatten().filter_map(number).collect())
+}
+
 /// Takes every other thread of this process off the CPUs that are not among `others`: a thread keeps those that are, or gets all of `others` if it
 /// has none. Threads in `spared`, by their kernel thread ids, are unchanged. Returns the number of threads, and how many of them could not be moved.
 pub fn clear(others: &[usize], spared: &[i32]) -> io::Result<(usize, usize)> {
     // SAFETY: only reads the calling thread's id.
     let own = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
     let (mut threads, mut stayed) = (0, 0);
-    for entry in std::fs::read_dir("/proc/self/task")?.flatten() {
-        let Some(thread) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
+    for thread in self::threads()? {
         if thread == own || spared.contains(&thread) {
             continue;
         }

@@ -1,5 +1,6 @@
 //! The placement of the measuring thread: a CPU and SCHED_FIFO if this process may have them, else the nearest alternative.
 
+pub mod alone;
 pub mod cpus;
 pub mod deadline;
 
