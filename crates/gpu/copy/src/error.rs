@@ -38,6 +38,8 @@ pub enum PinError {
          cudaMalloc or cudaHostAlloc"
     )]
     Managed { pointer: u64 },
+    #[error("{length} bytes at {pointer:#x}: {why}")]
+    NotMapped { pointer: u64, length: u64, why: &'static str },
     #[error("{pointer:#x} is memory of GPU {found}; open the machine with that GPU, or allocate on GPU {wanted}")]
     OtherGpu { pointer: u64, found: i32, wanted: i32 },
     #[error(

@@ -38,8 +38,8 @@ impl Pinned {
     }
 }
 
-/// Pins `length` bytes at `pointer`, which CUDA knows: device memory of this machine's GPU, or host memory that CUDA allocated or
-/// registered.
+/// Pins `length` bytes at `pointer`, which CUDA knows: device memory of this machine's GPU, or of another one to which it has peer
+/// access, or host memory that CUDA allocated or registered.
 ///
 /// # Errors
 /// [`PinError`] for each way in which the range is anything else; [`Error::Unavailable`] where there is no CUDA or its address
@@ -53,12 +53,21 @@ pub fn pin(machine: &Machine, pointer: u64, length: u64) -> Result<Pinned, Error
 /// As [`pin`], for pushbuffers in one of the machine's address spaces.
 pub(crate) fn pin_in(machine: &Machine, space: &Arc<AddressSpace>, pointer: u64, length: u64) -> Result<Pinned, Error> {
     let context = machine.context()?;
-    let Allocation { number: allocation, base, bytes } = check(context, pointer, length)?;
+    let Allocation { number: allocation, base, bytes, elsewhere } = check(context, pointer, length)?;
     let cuda = context.cuda();
-    space.believe(base, bytes);
+    if elsewhere.is_none() {
+        space.believe(base, bytes);
+    }
     // CUDA never reuses an allocation's number: another number is another owner's memory at the same address.
     let witness = move || matches!(cuda.allocation(pointer), Ok(Some(now)) if now == allocation);
-    let pin = space.pin_with(pointer, length, Arc::new(witness))?;
+    let pin = match elsewhere {
+        None => space.pin_with(pointer, length, Arc::new(witness)),
+        Some(_) => space.pin_of_another(pointer, length, Arc::new(witness)),
+    };
+    let pin = pin.map_err(|error| match error {
+        gpu::Error::NotPinnable { va, length, why } => PinError::NotMapped { pointer: va, length, why }.into(),
+        other => Error::from(other),
+    })?;
     // It may have been freed between the query and the pin. From here on a free ends the pin.
     let now = check(context, pointer, length)?.number;
     if now == allocation { Ok(Pinned { pin: Arc::new(pin) }) } else { Err(PinError::Freed { pointer }.into()) }
@@ -69,6 +78,8 @@ pub(crate) struct Allocation {
     number: u64,
     base: u64,
     bytes: u64,
+    /// CUDA's number of another GPU whose memory it is.
+    pub elsewhere: Option<i32>,
 }
 
 /// Checks that CUDA has the whole range, of a kind that the GPU reads in place.
@@ -87,14 +98,11 @@ pub(crate) fn check(context: &Context, pointer: u64, length: u64) -> Result<Allo
     if known.managed {
         return Err(PinError::Managed { pointer }.into());
     }
-    let wanted = context.device().ordinal();
-    match known.memory {
-        MemoryType::Device if known.ordinal != wanted => {
-            return Err(PinError::OtherGpu { pointer, found: known.ordinal, wanted }.into());
-        }
-        MemoryType::Device | MemoryType::Host => {}
+    let elsewhere = match known.memory {
+        MemoryType::Device => Some(known.ordinal).filter(|ordinal| *ordinal != context.device().ordinal()),
+        MemoryType::Host => None,
         MemoryType::Other(memory) => return Err(PinError::Unknown { pointer, memory }.into()),
-    }
+    };
     let left = known.base.saturating_add(known.bytes).saturating_sub(pointer);
     if pointer < known.base || left == 0 {
         return Err(PinError::Freed { pointer }.into());
@@ -102,7 +110,7 @@ pub(crate) fn check(context: &Context, pointer: u64, length: u64) -> Result<Allo
     if length > left {
         return Err(PinError::PastEnd { pointer, length, left }.into());
     }
-    Ok(Allocation { number: known.allocation, base: known.base, bytes: known.bytes })
+    Ok(Allocation { number: known.allocation, base: known.base, bytes: known.bytes, elsewhere })
 }
 
 /// Whether the process can read ordinary memory there. CUDA keeps freed memory reserved, unreadable or as a mapping of its own

@@ -57,6 +57,11 @@ impl Duplicate {
     pub(crate) fn of_pin(pin: &Arc<Pin>) -> Result<Arc<Duplicate>, Error> {
         let space = pin.space();
         let refuse = |why| Error::NotPinnable { va: pin.va(), length: pin.length(), why };
+        if pin.is_elsewhere() {
+            return Err(refuse(
+                "it is another GPU's memory: this GPU's BAR1 does not show it, and only copy engines reach it",
+            ));
+        }
         pin.region().ask()?;
         let found = space.watched.and_then(|watched| watched.graph().place_of(pin.va()));
         let found = found.ok_or(Error::Stale)?;

@@ -4,7 +4,7 @@
 
 use crate::error::Error;
 use crate::lease::{Lease, Of};
-use crate::pins::{Row, Witness, gpus, pieces};
+use crate::pins::{OF_ANOTHER, Row, Witness, gpus, is_mapped_by_name, pieces};
 use crate::region::{Owner, Region};
 use crate::space::{AddressSpace, Grant};
 use crate::watched::Watched;
@@ -22,6 +22,8 @@ pub struct Pin {
     place: rm::graph::Place,
     /// No submission names the memory (any more): it is only watched.
     watches: bool,
+    /// It is another GPU's memory.
+    elsewhere: bool,
 }
 
 impl AddressSpace {
@@ -32,7 +34,7 @@ impl AddressSpace {
     /// # Errors
     /// If part of the range is not mapped for this GPU, or it is managed memory.
     pub fn pin(self: &Arc<Self>, va: u64, length: u64) -> Result<Pin, Error> {
-        self.pin_as(va, length, None)
+        self.pin_for(self.id(), va, length, None)
     }
 
     /// As [`AddressSpace::pin`]; later `witness` reports whether the allocation is still the one that was pinned.
@@ -40,11 +42,20 @@ impl AddressSpace {
     /// # Errors
     /// As [`AddressSpace::pin`].
     pub fn pin_with(self: &Arc<Self>, va: u64, length: u64, witness: Witness) -> Result<Pin, Error> {
-        self.pin_as(va, length, Some(witness))
+        self.pin_for(self.id(), va, length, Some(witness))
     }
 
-    fn pin_as(self: &Arc<Self>, va: u64, length: u64, witness: Option<Witness>) -> Result<Pin, Error> {
-        self.pin_for(self.id(), va, length, witness)
+    /// As [`AddressSpace::pin_with`], for memory of another GPU. It has to be mapped for this GPU (peer access), and the call
+    /// that did so must have been seen.
+    ///
+    /// # Errors
+    /// As [`AddressSpace::pin`].
+    pub fn pin_of_another(self: &Arc<Self>, va: u64, length: u64, witness: Witness) -> Result<Pin, Error> {
+        let mut pin = self.pin_with(va, length, witness)?;
+        pin.elsewhere = true;
+        let seen =
+            self.watched.is_some_and(|watched| is_mapped_by_name(&watched.graph(), va, length, self.device().uuid()));
+        if seen { Ok(pin) } else { Err(Error::NotPinnable { va, length, why: OF_ANOTHER }) }
     }
 
     /// `whose`: the address space whose pushbuffers may name it.
@@ -72,7 +83,7 @@ impl AddressSpace {
         let lease = Lease::new(Of::Pin);
         let id = watched.pins.add(Row { id: 0, space: whose, va, length, gpu, pieces, witness, lease: lease.clone() });
         let whole = Region::new(self, Grant::Pin(id), Owner::Cuda, gpus.into(), &lease, (va, length));
-        Ok(Pin { whole, watched, id, place, watches: false })
+        Ok(Pin { whole, watched, id, place, watches: false, elsewhere: false })
     }
 
     /// Watches the CUDA mappings that contain these addresses: one pin for each mapping. Its region is no longer live once
@@ -116,6 +127,11 @@ impl Pin {
     /// Bytes.
     pub fn length(&self) -> u64 {
         self.whole.length()
+    }
+
+    /// It is another GPU's memory: it has no place in this GPU's BAR1.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.elsewhere
     }
 
     /// The kind of memory at its first byte.

@@ -129,6 +129,21 @@ impl PinTable {
     }
 }
 
+/// Whether calls were seen that mapped the whole range for this GPU, each naming it.
+pub(crate) fn is_mapped_by_name(graph: &ObjectGraph, va: u64, length: u64, gpu: [u8; 16]) -> bool {
+    let (mut at, end) = (va, va + length);
+    while at < end {
+        if !graph.is_mapped_for(gpu, at) {
+            return false;
+        }
+        at = at.saturating_add(graph.place_on(gpu, at).map_or(1, |found| found.rest.max(1)));
+    }
+    true
+}
+
+pub(crate) const OF_ANOTHER: &str =
+    "mapped for another GPU only: allocate it on this one, or enable peer access (cudaDeviceEnablePeerAccess)";
+
 /// The pieces of a range that is mapped for the GPU without gaps.
 pub(crate) fn pieces(graph: &ObjectGraph, va: u64, length: u64, gpu: [u8; 16]) -> Result<Vec<Piece>, &'static str> {
     let (mut at, end) = (va, va + length);
@@ -136,9 +151,7 @@ pub(crate) fn pieces(graph: &ObjectGraph, va: u64, length: u64, gpu: [u8; 16]) -
     while at < end {
         let Some(found) = graph.place_on(gpu, at) else {
             return Err(match graph.place_of(at) {
-                Some(_) => {
-                    "mapped for another GPU only: allocate it on this one, or enable peer access (cudaDeviceEnablePeerAccess)"
-                }
+                Some(_) => OF_ANOTHER,
                 None => "not mapped for the GPU: allocate it with cudaMalloc or cudaHostAlloc, or cudaHostRegister it",
             });
         };

@@ -280,6 +280,8 @@ int32_t doorbell_free(doorbell_t *doorbell);
 // them. The registration ends with doorbell_buffer_free(), or when CUDA frees the memory. After CUDA's free, copies return
 // DOORBELL_FREED. If the profile names stores or loads of the CPU, GPU memory of up to 256 MiB is also mapped for the CPU. This
 // takes a descriptor and the kernel driver's locks.
+// Memory of another GPU can be registered while the session's GPU has peer access to it (cuCtxEnablePeerAccess,
+// cudaDeviceEnablePeerAccess). When that access ends, copies return DOORBELL_FREED.
 // Cost: microseconds, and CUDA's locks. It waits if another thread is in a long CUDA call. Threads: any. Errors:
 // DOORBELL_NOT_PINNABLE with the reason, DOORBELL_UNAVAILABLE without CUDA, DOORBELL_LIMIT (65,536 at a time),
 // DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
@@ -935,6 +937,10 @@ int32_t doorbell_chain_create(doorbell_t *doorbell,
 // it, the loop runs without what was refused.
 #define DOORBELL_LOOP_REQUIRED 8
 
+// doorbell_loop_options_t.flags: no other thread of the process runs on `cpu` while the loop lives, nor do threads that they
+// start meanwhile. Afterwards they may run there again.
+#define DOORBELL_LOOP_ALONE 16
+
 // doorbell_loop_options_t.scheduling: an ordinary thread.
 #define DOORBELL_SCHEDULING_ORDINARY 0
 
@@ -977,8 +983,8 @@ typedef struct {
   uint32_t take;
   // DOORBELL_LATE_SKIP, DOORBELL_LATE_CATCH_UP or DOORBELL_LATE_NEWEST.
   uint32_t late;
-  // 0, or a combination of DOORBELL_LOOP_STOP_UNREAD, DOORBELL_LOOP_SPIN, DOORBELL_LOOP_LOCK_MEMORY and
-  // DOORBELL_LOOP_REQUIRED.
+  // 0, or a combination of DOORBELL_LOOP_STOP_UNREAD, DOORBELL_LOOP_SPIN, DOORBELL_LOOP_LOCK_MEMORY, DOORBELL_LOOP_REQUIRED
+  // and DOORBELL_LOOP_ALONE.
   uint32_t flags;
   // The descriptor is signalled once for this many results. 0 means 1.
   uint32_t signal_each;

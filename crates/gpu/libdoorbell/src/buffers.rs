@@ -15,6 +15,8 @@ pub const DOORBELL_VIDEO: u32 = 1;
 /// them. The registration ends with doorbell_buffer_free(), or when CUDA frees the memory. After CUDA's free, copies return
 /// DOORBELL_FREED. If the profile names stores or loads of the CPU, GPU memory of up to 256 MiB is also mapped for the CPU. This
 /// takes a descriptor and the kernel driver's locks.
+/// Memory of another GPU can be registered while the session's GPU has peer access to it (cuCtxEnablePeerAccess,
+/// cudaDeviceEnablePeerAccess). When that access ends, copies return DOORBELL_FREED.
 /// Cost: microseconds, and CUDA's locks. It waits if another thread is in a long CUDA call. Threads: any. Errors:
 /// DOORBELL_NOT_PINNABLE with the reason, DOORBELL_UNAVAILABLE without CUDA, DOORBELL_LIMIT (65,536 at a time),
 /// DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.

@@ -35,7 +35,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// CUDA's memory, pinned. `mapped`: also for stores and loads of the CPU. The thread must have a current context.
+    /// CUDA's memory, pinned, of this GPU or of one to which it has peer access. `mapped`: also for stores and loads of the CPU. The thread must have a current context.
     pub fn of_cuda(machine: &copy::Machine, pointer: u64, length: u64, mapped: bool) -> Result<Entry, Error> {
         let pinned = copy::pin(machine, pointer, length)?;
         // The driver calls do not describe memory that was allocated before they were watched.
@@ -103,7 +103,7 @@ impl Entry {
 struct Slot {
     /// Odd while the entry is there.
     used: AtomicU32,
-    /// 1: GPU memory.
+    /// 1: GPU memory, of this GPU or another one.
     video: AtomicU8,
     entry: UnsafeCell<Option<Entry>>,
 }

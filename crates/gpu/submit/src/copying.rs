@@ -122,7 +122,11 @@ impl Session {
     #[inline]
     pub(crate) fn half(&self, now: Now, (to, from): (Buffer, Buffer)) -> Result<usize, Error> {
         let [(to, _), (from, _)] = [BUFFER.decode(now.opening(), to.0)?, BUFFER.decode(now.opening(), from.0)?];
-        Ok(if self.buffers.is_video(from) && !self.buffers.is_video(to) { LANES } else { 0 })
+        Ok(match (self.buffers.is_video(to), self.buffers.is_video(from)) {
+            (false, true) => LANES,
+            (true, true) => now.between(),
+            _ => 0,
+        })
     }
 
     /// As [`Session::copy_async`], and waits until the copy is done. It also waits for a lane and for room on it, yielding.

@@ -77,6 +77,8 @@ pub(crate) struct Setup {
     pub space: Arc<AddressSpace>,
     /// The engine that copies to the GPU, and the one that copies from it.
     pub engines: [Engine; 2],
+    /// Which of them copies within GPU memory and between GPUs.
+    pub between: bool,
     pub profile: Followed,
     pub ways: Arc<Ways>,
     pub log: Option<Log>,
@@ -100,17 +102,19 @@ impl Setup {
         if options.check_each_submission {
             space.check_each_submission();
         }
-        let engines = engines(&space);
+        let (engines, between) = engines(&space);
         let order = Mutex::new(None);
         let profile = options.profile.found(space.device().is_soft(), machine.as_ref())?;
         let ways = Arc::new(Ways::of(profile.as_deref().ok()));
-        let setup = Setup { order, machine, space, engines, profile, ways, log: options.log.clone() };
+        let setup = Setup { order, machine, space, engines, between, profile, ways, log: options.log.clone() };
         setup.say(|| {
             let beside = if setup.machine.is_some() { "beside CUDA" } else { "without CUDA" };
             let [to, from] = setup.engines;
             format!(
-                "opened {beside} on GPU {}, {} lanes, {to:?} to the GPU, {from:?} from it",
-                options.gpu, options.lanes
+                "opened {beside} on GPU {}, {} lanes, {to:?} to the GPU, {from:?} from it, {:?} within it and between GPUs",
+                options.gpu,
+                options.lanes,
+                setup.engines[usize::from(between)]
             )
         });
         if let Err(why) = &setup.profile {
@@ -165,10 +169,16 @@ fn alone(gpu: u32) -> Result<Opened, Error> {
 
 /// An asynchronous copy engine for each direction. Not the engine with which the kernel driver clears memory, so that no allocation delays a copy. Engines
 /// that are made for their direction, if the driver says so. Two that share no physical engine, so that both directions run at the same time.
-fn engines(space: &AddressSpace) -> [Engine; 2] {
+///
+/// And whether the second one copies within GPU memory and between GPUs: the one with more physical engines.
+fn engines(space: &AddressSpace) -> ([Engine; 2], bool) {
     let all = space.device().engines().unwrap_or_default();
-    let [to, from] = chosen(&all);
-    [Engine::Copy(to), Engine::Copy(from)]
+    let numbers = chosen(&all);
+    let physical = numbers.map(|number| {
+        let mask = all.iter().find(|engine| engine.number == number).and_then(|engine| engine.physical.as_ref().ok());
+        mask.map_or(0, |mask| mask.count_ones())
+    });
+    (numbers.map(Engine::Copy), physical[1] > physical[0])
 }
 
 /// Their numbers.

@@ -66,6 +66,12 @@ impl Now {
         (self.0 >> 8 & 0xff) as usize
     }
 
+    /// The half for copies within GPU memory and between GPUs.
+    #[inline]
+    pub fn between(self) -> usize {
+        if self.0 & 1 << 6 == 0 { 0 } else { LANES }
+    }
+
     pub fn launch_lanes(self) -> usize {
         (self.0 >> 2 & 0xf) as usize + 1
     }
@@ -182,7 +188,7 @@ impl Session {
         let made = made.inspect_err(|_| openings::give_back(opening))?;
         openings::opened();
         let asks = u64::from(options.check_each_submission) << 1;
-        let lanes = (options.lanes as u64) << 8 | (options.launch_lanes as u64 - 1) << 2;
+        let lanes = (options.lanes as u64) << 8 | (options.launch_lanes as u64 - 1) << 2 | u64::from(made.between) << 6;
         self.state.store(opening << 16 | lanes | asks | 1, Ordering::SeqCst);
         *setup = Some(made);
         Ok(())
@@ -299,7 +305,8 @@ impl Session {
         Ok((at, self.still(claim, now)?))
     }
 
-    /// Makes a buffer of `length` bytes of CUDA's memory at `pointer`: cudaMalloc's, cudaHostAlloc's or registered memory of this GPU. Takes CUDA's locks.
+    /// Makes a buffer of `length` bytes of CUDA's memory at `pointer`: cudaMalloc's, cudaHostAlloc's or registered memory, of this GPU or of another one to
+    /// which it has peer access (cuCtxEnablePeerAccess). Takes CUDA's locks.
     ///
     /// # Errors
     /// [`Error::Pin`] for any other memory, [`Error::Unavailable`] without CUDA, [`Error::Closed`], [`Error::Forked`].

@@ -9,6 +9,12 @@ impl ObjectGraph {
         self.located(None, None, address)
     }
 
+    /// Whether a call was seen that named this GPU and mapped memory there. [`ObjectGraph::place_on`] also shows what calls
+    /// mapped that named no GPU.
+    pub fn is_mapped_for(&self, gpu: [u8; 16], address: u64) -> bool {
+        self.on_gpu.iter().any(|(uuid, own)| *uuid == gpu && own.at(address).is_some())
+    }
+
     /// The memory at a GPU virtual address for one GPU; `None` if no mapping there is known for it.
     ///
     /// Two GPUs may have mapped the same memory there by separate calls, each under its own handle and in its own parts.

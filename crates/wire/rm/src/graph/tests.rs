@@ -624,9 +624,12 @@ fn each_gpu_has_its_own_mapping_at_an_address() {
     assert_eq!(on(&p, second, 0x10), Some((there, 0x1010, 0x7ff0)));
     assert_eq!(on(&p, second, 0x8000), None);
     assert_eq!(on(&p, first, 0x10000), None);
+    assert!(p.g.is_mapped_for(first, at) && p.g.is_mapped_for(second, at + 0x7fff));
+    assert!(!p.g.is_mapped_for(second, at + 0x8000));
     p.uvm(uvm::UNMAP_EXTERNAL, &uvm::GpuRange { base: at, length: 0x8000, uuid: second, ..Default::default() });
     assert_eq!(on(&p, first, 0x10), Some((PUSH, 0x10, 0xfff0)));
     assert_eq!(on(&p, second, 0x10), None);
+    assert!(p.g.is_mapped_for(first, at) && !p.g.is_mapped_for(second, at));
 }
 
 #[test]
