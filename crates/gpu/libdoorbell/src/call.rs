@@ -5,7 +5,7 @@ use crate::detail;
 use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
-use submit::Error;
+use submit::{Error, Session};
 
 #[inline]
 pub(crate) fn run(call: impl FnOnce() -> Result<(), Error>) -> i32 {
@@ -16,8 +16,12 @@ pub(crate) fn run(call: impl FnOnce() -> Result<(), Error>) -> i32 {
     }
 }
 
+/// In a fork's child each call returns DOORBELL_FORKED, also with a wrong handle or argument. Errors that a program retries in a loop are not checked,
+/// because the check is a system call: the child gets none of them.
 #[cold]
 fn failed(error: &Error) -> i32 {
+    let can_be_child = !matches!(error, Error::Busy | Error::Full(_) | Error::Timeout(_));
+    let error = if can_be_child && Session::same_process().is_err() { &Error::Forked } else { error };
     detail::set(error);
     code(error)
 }

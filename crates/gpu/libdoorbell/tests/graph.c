@@ -343,6 +343,10 @@ static void in_a_child(doorbell_graph_t graph, doorbell_ticket_t ticket)
         EXPECT(doorbell_graph_set_param(doorbell, graph, 0, 8, &value, 4), DOORBELL_FORKED);
         EXPECT(doorbell_graph_create(doorbell, stream, stream, &none), DOORBELL_FORKED);
         EXPECT(doorbell_graph_free(doorbell, graph), DOORBELL_FORKED);
+        /* Handles that were none before. */
+        EXPECT(doorbell_graph_launch(doorbell, graph + 1, NULL, &ticket), DOORBELL_FORKED);
+        EXPECT(doorbell_wait(doorbell, 0, 1), DOORBELL_FORKED);
+        EXPECT(doorbell_copy(doorbell, 1, 0, 2, 0, 8, 1), DOORBELL_FORKED);
         _exit(failures != 0);
     }
     int status = -1;
