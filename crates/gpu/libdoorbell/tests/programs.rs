@@ -227,6 +227,18 @@ fn memory_that_cuda_frees_is_an_error_in_c_too() {
     assert!(out.status.success(), "{}", text(&out));
 }
 
+/// Each call is one that may take a second, on a machine with as many CPUs as threads. Here they may wait for a CPU.
+#[test]
+fn random_calls_with_faults_end_as_stated() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/random.c");
+    let Some(program) = compiled("cc", "-std=gnu11", source.to_str().unwrap(), folder.path()) else { return };
+    let mut command = beside_cuda(&program, folder.path());
+    let out = test_support::finished(command.args(["3", "1"]).env("RANDOM_LIMIT_MS", "20000"), "random");
+    let said = text(&out);
+    assert!(out.status.success() && said.contains("all right"), "{said}");
+}
+
 #[test]
 fn the_cost_of_order_is_told_for_each_way() {
     let folder = tempfile::tempdir().unwrap();
