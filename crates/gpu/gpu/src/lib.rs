@@ -11,6 +11,7 @@
 mod aperture;
 mod architecture;
 mod armed;
+mod awaited;
 mod bar1;
 mod batch;
 mod burst;

@@ -62,7 +62,12 @@ impl Observer {
         self.tracker.is_stopped()
     }
 
-    /// Whether an error or a stop has ended the channel. If so, the GPU no longer works for it on return; that takes one
+    /// Whether it waits for a submission of a dead channel. If so, it is stopped ([`crate::Channel::dies_with_others`]).
+    pub fn dies_with_others(&self) -> bool {
+        self.tracker.dies_with_others()
+    }
+
+    /// Whether an error or a stop has ended the channel, or one that it waits for. If so, the GPU no longer works for it on return; that takes one
     /// call of the driver, once.
     pub fn is_dead(&self) -> bool {
         !self.forked() && self.tracker.is_off()

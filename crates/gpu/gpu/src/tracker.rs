@@ -1,5 +1,6 @@
 //! How far a channel has come: one semaphore that every prepared transfer releases with its own number.
 
+use crate::awaited::Awaited;
 use crate::error::Error;
 use crate::fork;
 use crate::lease::{Lease, Patience, Uses};
@@ -57,6 +58,8 @@ pub(crate) struct Tracker {
     finished: AtomicU64,
     /// The last submission that names each memory.
     pub uses: Uses,
+    /// The submissions of other channels that it waits for.
+    pub awaited: Awaited,
     /// Semaphore value at the last drain timeout: no second wait before it has moved. [`NOT_LOST`] otherwise.
     lost: AtomicU64,
     /// GPU address of the channel's USERD, mapped at the same address for the CPU, and what keeps it there.
@@ -101,7 +104,7 @@ impl Tracker {
         let (submitted, token) = (AtomicU64::new(0), AtomicU32::new(0));
         let (lost, userd, page) = (AtomicU64::new(NOT_LOST), OnceLock::new(), OnceLock::new());
         let (stopped, channel) = (AtomicBool::new(false), OnceLock::new());
-        let (finished, uses) = (AtomicU64::new(0), Uses::new());
+        let (finished, uses, awaited) = (AtomicU64::new(0), Uses::new(), Awaited::new());
         let (launches, opener) = (AtomicBool::new(false), fork::watch());
         let tracker = Tracker {
             va,
@@ -109,6 +112,7 @@ impl Tracker {
             submitted,
             finished,
             uses,
+            awaited,
             lost,
             userd,
             page,
@@ -294,13 +298,32 @@ impl Tracker {
         self.wait_for_uses(None, deadline)
     }
 
-    /// Whether the channel is dead. If so, it is taken from the GPU before this returns.
+    fn is_dead(&self) -> bool {
+        self.is_stopped() || self.is_killed()
+    }
+
+    /// Whether the channel is dead, or waits for one that is. If so, it is taken from the GPU before this returns.
     pub fn is_off(&self) -> bool {
-        let dead = self.is_stopped() || self.is_killed();
+        let dead = self.is_dead() || self.waits_for_the_dead();
         if dead {
             self.stop();
         }
         dead
+    }
+
+    /// Whether it waits for a submission of a dead channel, which will never finish.
+    fn waits_for_the_dead(&self) -> bool {
+        // (In this order: work that was done before its channel died is done.)
+        self.awaited.any(|other, ticket, before| !self.done(before) && other.is_dead() && !other.done(ticket))
+    }
+
+    /// As [`Channel::dies_with_others`](crate::Channel::dies_with_others), for any thread. Never true in a fork's child.
+    pub fn dies_with_others(&self) -> bool {
+        let dies = !fork::forked(self.opener) && self.waits_for_the_dead();
+        if dies {
+            self.stop();
+        }
+        dies
     }
 
     /// Waits for a submission. Not to be called by a thread that is inside one.
@@ -392,6 +415,11 @@ pub(crate) fn wait_or_stop(trackers: &[Arc<Tracker>], leases: Option<&[Arc<Lease
     }
 }
 
+/// Stops the channels that wait for a dead one, and those that wait for them.
+pub(crate) fn spread_death(trackers: &[Arc<Tracker>]) {
+    while trackers.iter().any(|tracker| !tracker.is_stopped() && tracker.dies_with_others()) {}
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -451,6 +479,43 @@ mod tests {
         std::thread::sleep(Duration::from_millis(5));
         release(&tracker, 3);
         assert!(waits.join().unwrap());
+    }
+
+    #[test]
+    fn death_spreads_to_those_that_wait_and_to_no_others() {
+        let [first, second, third, fourth] = [(); 4].map(|()| tracker());
+        for tracker in [&first, &second, &third, &fourth] {
+            tracker.submitted.store(2, Ordering::SeqCst);
+            tracker.finish();
+            release(tracker, 0);
+        }
+        // The third waits for the second, and that for the first one's second submission; the fourth only for its first, which is done.
+        assert!(!second.awaited.add(&first, Ticket(1), Ticket(1)) && second.awaited.add(&first, Ticket(2), Ticket(2)));
+        third.awaited.add(&second, Ticket(2), Ticket(1));
+        fourth.awaited.add(&first, Ticket(1), Ticket(1));
+        release(&first, 1);
+        release(&second, 1);
+        let all = [third.clone(), second.clone(), first.clone(), fourth.clone()];
+        spread_death(&all);
+        assert!(all.iter().all(|tracker| !tracker.is_stopped()));
+        first.stop();
+        assert!(!third.is_off(), "the one between still lives");
+        spread_death(&all);
+        assert!(second.is_stopped() && third.is_stopped() && !fourth.is_stopped());
+    }
+
+    #[test]
+    fn more_channels_may_be_awaited_than_there_are_slots() {
+        let (waits, others) = (tracker(), (0..600).map(|_| tracker()).collect::<Vec<_>>());
+        waits.submitted.store(1, Ordering::SeqCst);
+        for other in &others {
+            other.submitted.store(1, Ordering::SeqCst);
+            assert!(!waits.awaited.add(other, Ticket(1), Ticket(1)));
+        }
+        assert!(others.iter().all(|other| waits.awaited.add(other, Ticket(1), Ticket(1))));
+        assert!(!waits.is_off());
+        others[599].stop();
+        assert!(waits.is_off());
     }
 
     #[test]

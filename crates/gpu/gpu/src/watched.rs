@@ -65,13 +65,14 @@ impl Watched {
         trackers.push(Arc::downgrade(tracker));
     }
 
+    pub(crate) fn trackers(&self) -> Vec<Arc<Tracker>> {
+        let trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
+        trackers.iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// How far each of doorbell's channels in this CUDA's address spaces is.
     pub fn in_flight(&self) -> Vec<InFlight> {
-        let trackers: Vec<_> = {
-            let trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
-            trackers.iter().filter_map(Weak::upgrade).collect()
-        };
-        trackers.iter().map(|tracker| tracker.in_flight()).collect()
+        self.trackers().iter().map(|tracker| tracker.in_flight()).collect()
     }
 
     fn file(&self, fd: RawFd) -> FileKind {
@@ -188,12 +189,10 @@ impl Watched {
     /// Memory is about to be freed that kernels of doorbell may touch; which kernels is unknown. So this waits for launches
     /// in progress, as CUDA does for its own launches. They are not stopped: the memory may have no connection with them.
     pub(crate) fn launches_end(&self) {
-        let launching: Vec<_> = {
-            let trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
-            trackers.iter().filter_map(Weak::upgrade).filter(|tracker| tracker.launching()).collect()
-        };
+        let trackers = self.trackers();
+        tracker::spread_death(&trackers);
         let deadline = Instant::now() + LAUNCHES;
-        for tracker in launching {
+        for tracker in trackers.iter().filter(|tracker| tracker.launching()) {
             tracker.drain(deadline);
         }
     }
@@ -205,11 +204,7 @@ impl Watched {
         // ORDERING: see `lease`.
         self.unmaps.fetch_add(1, Ordering::SeqCst);
         self.launches_end();
-        let trackers: Vec<_> = {
-            let trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
-            trackers.iter().filter_map(Weak::upgrade).collect()
-        };
-        tracker::wait_or_stop(&trackers, leases, DRAIN);
+        tracker::wait_or_stop(&self.trackers(), leases, DRAIN);
     }
 
     pub fn opened(&self, fd: RawFd, path: &[u8]) {

@@ -208,18 +208,10 @@ impl Session {
         })
     }
 
-    /// Ends the lanes that wait for a dead lane, and those that wait for them. If all lanes live, no other thread's lane is taken.
-    fn spread_death(&self, now: Now) {
-        let is_dead = |lane: &Lane| {
-            lane.observe(|observer| Ok(observer.is_stopped() || observer.error().is_some())).unwrap_or(false)
-        };
-        let dies = |at: usize| {
-            !is_dead(&self.lanes[at])
-                && self
-                    .claim(at, now)
-                    .is_ok_and(|claim| claim.as_ref().is_some_and(|inner| inner.channel.dies_with_others()))
-        };
-        while self.lanes.iter().any(is_dead) && (0..self.lanes.len()).any(dies) {}
+    /// Ends the lanes that wait for a dead lane, and those that wait for them.
+    fn spread_death(&self) {
+        let dies = |lane: &Lane| lane.observe(|observer| Ok(!observer.is_stopped() && observer.dies_with_others()));
+        while self.lanes.iter().any(|lane| dies(lane).unwrap_or(false)) {}
     }
 
     /// Has its channels check for a missed doorbell, if no other thread has their lanes. Lanes that wait for a dead one end.
@@ -234,7 +226,7 @@ impl Session {
                 inner.channel.check_doorbell();
             }
         }
-        self.spread_death(now);
+        self.spread_death();
         Ok(())
     }
 }

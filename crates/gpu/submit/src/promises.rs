@@ -2,10 +2,10 @@
 //!
 //! A lane that dies (after an error, or because its memory was freed) writes none of its words. The streams would wait forever, and so would
 //! the program, which then makes no call that could find the error. So a thread checks the lanes ten times a second as long as words are
-//! promised, and writes those of dead lanes. A session that has promised no word has no such thread.
+//! promised, ends those that wait for dead ones, and writes the words of dead lanes. A session that has promised no word has no such thread.
 
 use crate::error::Error;
-use gpu::Observer;
+use gpu::{AddressSpace, Observer};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -28,6 +28,7 @@ pub(crate) struct Promises {
 
 struct Shared {
     words: Arc<cuda::Words>,
+    space: Arc<AddressSpace>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -39,8 +40,9 @@ struct State {
 }
 
 impl Promises {
-    pub fn new(words: &Arc<cuda::Words>) -> Promises {
-        let shared = Shared { words: words.clone(), state: Mutex::default(), changed: Condvar::new() };
+    pub fn new(words: &Arc<cuda::Words>, space: &Arc<AddressSpace>) -> Promises {
+        let (words, space) = (words.clone(), space.clone());
+        let shared = Shared { words, space, state: Mutex::default(), changed: Condvar::new() };
         Promises { shared: Arc::new(shared), thread: Mutex::new(None) }
     }
 
@@ -101,6 +103,8 @@ impl Shared {
 
     /// Writes the words of dead lanes, and forgets promises whose words are written.
     fn keep(&self) {
+        // No thread may wait for a lane that waits for a dead one: the threads of the program may all be in calls of CUDA that wait for its stream.
+        self.space.spread_death();
         self.state().promised.retain(|promise| {
             let word = self.words.word(promise.index);
             let written = || word.load(std::sync::atomic::Ordering::Acquire).wrapping_sub(promise.value) as i32 >= 0;

@@ -300,21 +300,28 @@ fn a_close_does_not_wait_for_what_waits_for_a_dead_lane() {
 fn a_stream_that_waits_for_a_lane_goes_on_when_the_lane_dies() {
     let Waiting { rig, copy, buffers: [to, ..], .. } = waiting(1);
     let s = &rig.session;
-    // SAFETY: the stand-in does not use streams.
-    s.stream_wait(unsafe { Stream::from_raw(0x77 as *mut c_void) }, copy).unwrap();
-    let (_, at, value, is_wait) = QUEUED.lock().unwrap().pop().unwrap();
-    assert!(is_wait);
-    // SAFETY: a word of the session's memory.
-    let word = unsafe { AtomicU32::from_ptr(at as *mut u32) };
+    let [video, host] = [true, false].map(|video| s.allocate(BYTES as u64, video).unwrap());
+    // One waits for the lane itself, the other for a lane that waits for it.
+    let behind = s.copy_in(&piece(host, video), &InOrder::after(&[copy])).unwrap();
+    let held = [copy, behind].map(|copy| {
+        // SAFETY: the stand-in does not use streams.
+        s.stream_wait(unsafe { Stream::from_raw(0x77 as *mut c_void) }, copy).unwrap();
+        let (_, at, value, is_wait) = QUEUED.lock().unwrap().pop().unwrap();
+        assert!(is_wait);
+        // SAFETY: a word of the session's memory.
+        (at, unsafe { AtomicU32::from_ptr(at as *mut u32) }, value)
+    });
     std::thread::sleep(Duration::from_millis(250));
-    assert_ne!(word.load(Ordering::SeqCst), value, "the lane is alive");
+    assert!(held.iter().all(|(_, word, value)| word.load(Ordering::SeqCst) != *value), "the lanes are alive");
     s.unpin(to).unwrap();
     let start = Instant::now();
-    while word.load(Ordering::SeqCst) != value {
-        assert!(start.elapsed() < LIMIT, "the stream waits for ever");
+    // No thread asks for any of their copies.
+    while held.iter().any(|(_, word, value)| word.load(Ordering::SeqCst) != *value) {
+        assert!(start.elapsed() < LIMIT, "a stream waits for ever");
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(matches!(s.query(copy), Err(Error::Stopped)), "what it was to wait for did not happen");
+    let (at, _, value) = held[0];
+    assert!([copy, behind].iter().all(|copy| matches!(s.query(*copy), Err(Error::Stopped))), "it did not happen");
     // SAFETY: as above.
     let held = s.stream_wait(unsafe { Stream::from_raw(0x77 as *mut c_void) }, copy);
     assert!(held.is_err() && QUEUED.lock().unwrap().is_empty(), "{held:?}");

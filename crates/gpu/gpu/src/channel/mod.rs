@@ -44,7 +44,6 @@ use pushbuf::userd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use words::Awaited;
 
 /// How long a dropped channel may take for its pending work.
 const STOP: Duration = Duration::from_millis(500);
@@ -74,8 +73,8 @@ pub struct Channel {
     _contexts: Option<Contexts>,
     tracker: Arc<Tracker>,
     grave: Grave,
-    /// Other channels whose submissions this channel waits for.
-    awaited: Vec<Awaited>,
+    /// Other channels whose submissions this channel waits for: their words live as long as it.
+    awaited: Vec<Observer>,
     /// Segments that were consumed and are not freed yet: a prepared submission frees no memory.
     spent: Vec<Arc<Segment>>,
     id: u64,

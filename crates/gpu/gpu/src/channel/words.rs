@@ -3,23 +3,6 @@
 
 use super::*;
 
-/// A submission of another channel, and the first submission here that waits for it.
-#[derive(Debug)]
-pub(super) struct Awaited {
-    other: Observer,
-    ticket: Ticket,
-    before: Ticket,
-}
-
-impl Awaited {
-    /// Whether it will never finish.
-    fn is_dead(&self) -> bool {
-        let dead = self.other.is_stopped() || self.other.error().is_some();
-        // (In this order: work that was done before its channel died is done.)
-        dead && !self.other.done(self.ticket)
-    }
-}
-
 /// One word, and the tracker.
 struct Word {
     va: u64,
@@ -117,11 +100,10 @@ impl Channel {
             return Err(Error::ChannelKilled(code));
         }
         self.room(2)?;
-        // The word lives as long as this channel.
         let next = Ticket(self.last_ticket().number() + 1);
-        match self.awaited.iter_mut().find(|known| Arc::ptr_eq(known.other.tracker(), other.tracker())) {
-            Some(known) => (known.ticket, known.before) = (ticket, next),
-            None => self.awaited.push(Awaited { other: other.clone(), ticket, before: next }),
+        if !self.tracker.awaited.add(other.tracker(), ticket, next) {
+            // The word lives as long as this channel.
+            self.awaited.push(other.clone());
         }
         let words =
             self.operation(&Word { va, tracker: self.tracker.va() }, va, ticket.payload(), Execute::WAIT_AND_SWITCH)?;
@@ -133,12 +115,7 @@ impl Channel {
     /// Whether it waits for a submission of a dead channel, which will never finish. If so, this channel is stopped: its
     /// waiters get an error, and its work does not run without the work before it. Stopping calls the driver.
     pub fn dies_with_others(&self) -> bool {
-        let waits = |awaited: &Awaited| !self.tracker.done(awaited.before) && awaited.is_dead();
-        let dies = !self.space.device().forked() && self.awaited.iter().any(waits);
-        if dies {
-            self.tracker.stop();
-        }
-        dies
+        self.tracker.dies_with_others()
     }
 
     fn word(&self, region: &Region, at: u64) -> Result<Word, Error> {
