@@ -51,10 +51,7 @@ impl Observer {
 
     /// The error that killed the channel (Xid), if one did.
     pub fn error(&self) -> Option<u32> {
-        if self.forked() {
-            return None;
-        }
-        notified(&self.page)
+        if self.forked() { None } else { killed(&self.page, &self.tracker) }
     }
 
     /// The channel was stopped, because memory had to be freed before its work finished.
@@ -77,6 +74,15 @@ impl Observer {
     pub fn forked(&self) -> bool {
         self.device.forked()
     }
+}
+
+/// ROBUST_CHANNEL_PREEMPTIVE_REMOVAL (nverror.h): the channel was freed with pending work.
+const PREEMPTIVE_REMOVAL: u32 = 45;
+
+/// The error that killed a channel. The driver also sets one if a channel is stopped: that is none. Not to be called in a fork's child.
+#[inline]
+pub(crate) fn killed(page: &Memory, tracker: &Tracker) -> Option<u32> {
+    notified(page).filter(|code| *code != PREEMPTIVE_REMOVAL || !tracker.is_stopped())
 }
 
 /// The error in the notifier at the start of a channel's page. Not to be called in a fork's child.

@@ -175,8 +175,8 @@ impl Session {
         {
             // The copies of a chain wait for its launch.
             self.lanes[launches].observe(|launches| match launches.error() {
+                _ if launches.is_stopped() => Err(Error::Stopped),
                 Some(code) => Err(Error::Killed(code)),
-                None if launches.is_stopped() => Err(Error::Stopped),
                 None => Ok(()),
             })?;
         }

@@ -10,6 +10,8 @@ pub mod code {
     pub const MMU: u32 = 31;
     /// ROBUST_CHANNEL_PBDMA_ERROR
     pub const PBDMA: u32 = 32;
+    /// ROBUST_CHANNEL_PREEMPTIVE_REMOVAL: the channel was freed with pending work.
+    pub const PREEMPTIVE_REMOVAL: u32 = 45;
 }
 
 /// Why a channel was killed.

@@ -25,7 +25,7 @@ use crate::doorbell::{self, Site};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::memory::Memory;
-use crate::observer::{Observer, notified};
+use crate::observer::{Observer, killed, notified};
 use crate::place::Place;
 use crate::points::Point;
 use crate::pushbuffer::{Pushbuffer, Segment, Validated};
@@ -168,7 +168,7 @@ impl Channel {
 
     /// The error that killed the channel (the notifier's Xid), if one did. None in a fork's child.
     pub fn error(&self) -> Option<u32> {
-        if self.space.device().forked() { None } else { notified(&self.page) }
+        if self.space.device().forked() { None } else { killed(&self.page, &self.tracker) }
     }
 
     /// For threads that wait for this channel's work.
@@ -342,7 +342,10 @@ impl Channel {
         if self.tracker.is_stopped() {
             return Err(Error::ChannelStopped);
         }
-        notified(&self.page).map_or(Ok(()), |code| Err(Error::ChannelKilled(code)))
+        match notified(&self.page) {
+            None => Ok(()),
+            Some(_) => Err(killed(&self.page, &self.tracker).map_or(Error::ChannelStopped, Error::ChannelKilled)),
+        }
     }
 
     /// Usable and idle, with room for one prepared submission and a marker.

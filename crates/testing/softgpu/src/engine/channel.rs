@@ -180,10 +180,14 @@ impl Channel {
         if gpu.log {
             eprintln!("softgpu: channel {:#x} killed: {fault}", self.token);
         }
+        self.notify(fault.code);
+    }
+
+    fn notify(&self, code: u32) {
         let Some(notifier) = &self.notifier else { return };
         // NvNotification: time stamp @0, info32 @8, info16 @12, status @14. The status is written last, because it is polled.
         let _ = notifier.write(0, &sys::gpu_clock().to_le_bytes());
-        let _ = notifier.write_u32(8, fault.code);
+        let _ = notifier.write_u32(8, code);
         let _ = notifier.write_u32(12, 0xffff << 16);
     }
 
@@ -191,6 +195,10 @@ impl Channel {
     pub fn stop(&self, gpu: &Runlists) {
         let was = self.stopped.swap(true, Ordering::AcqRel);
         self.work.lock().unwrap_or_else(PoisonError::into_inner).end(self, gpu);
+        if !was && self.userd_word(doorbell::USERD_GP_GET) != self.userd_word(doorbell::USERD_GP_PUT) {
+            // Seen on an H200 with driver 580, once in hundreds of channels that were freed with pending work.
+            self.notify(crate::fault::code::PREEMPTIVE_REMOVAL);
+        }
         self.bell.release(self.slot);
         if let Some(counters) = self.counters
             && !was
