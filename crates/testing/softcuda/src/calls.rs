@@ -209,14 +209,22 @@ calls! {
         })
     }
     cuStreamWriteValue32_v2(stream: *mut c_void, at: u64, value: c_uint, flags: c_uint) {
-        if flags != 0 || !at.is_multiple_of(4) || find(at, |_, _| ()).is_none() { return INVALID_VALUE; }
-        // SAFETY: a word of an allocation, which the caller keeps.
-        work(stream, move |_| unsafe { AtomicU32::from_ptr(at as *mut u32) }.store(value, Ordering::SeqCst))
+        let Some(memory) = find(at, |_, block| block.memory()) else { return INVALID_VALUE };
+        if flags != 0 || !at.is_multiple_of(4) { return INVALID_VALUE; }
+        work(stream, move |_| {
+            let _kept = memory;
+            // SAFETY: a word of an allocation, whose memory is kept.
+            unsafe { AtomicU32::from_ptr(at as *mut u32) }.store(value, Ordering::SeqCst);
+        })
     }
     cuStreamWaitValue32_v2(stream: *mut c_void, at: u64, value: c_uint, flags: c_uint) {
-        if flags != 0 || !at.is_multiple_of(4) || find(at, |_, _| ()).is_none() { return INVALID_VALUE; }
-        // SAFETY: as above.
-        work(stream, move |stream| unsafe { stream.wait_for(at, value) })
+        let Some(memory) = find(at, |_, block| block.memory()) else { return INVALID_VALUE };
+        if flags != 0 || !at.is_multiple_of(4) { return INVALID_VALUE; }
+        work(stream, move |stream| {
+            let _kept = memory;
+            // SAFETY: as above.
+            unsafe { stream.wait_for(at, value) }
+        })
     }
 
     cuModuleLoadData(module: *mut *mut c_void, image: *const c_void) {

@@ -20,6 +20,13 @@ pub(crate) struct Block {
     memory: Option<Arc<Memory>>,
 }
 
+impl Block {
+    /// For work of a stream that is still queued when the memory is freed. (CUDA's free waits for such work.)
+    pub fn memory(&self) -> Option<Arc<Memory>> {
+        self.memory.clone()
+    }
+}
+
 /// Bytes of the mapping from which small blocks are cut, and of the largest of them.
 const CHUNK: u64 = 2 << 20;
 const SMALL: u64 = 64 << 10;
