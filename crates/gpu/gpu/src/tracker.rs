@@ -332,11 +332,14 @@ impl Tracker {
         loop {
             // A number may be given back: then it is never released.
             last = last.min(self.submitted.load(Ordering::SeqCst));
+            let reached = self.reached();
             if self.done(Ticket(last)) || self.is_off() {
-                self.lost.store(NOT_LOST, Ordering::Relaxed);
+                // That an earlier submission is done does not mean that the channel has moved.
+                if self.lost.load(Ordering::Relaxed) != reached || self.is_stopped() {
+                    self.lost.store(NOT_LOST, Ordering::Relaxed);
+                }
                 return true;
             }
-            let reached = self.reached();
             if self.lost.load(Ordering::Relaxed) == reached {
                 return false;
             }
@@ -470,6 +473,8 @@ mod tests {
         assert!(!tracker.drain(soon(600_000)));
         release(&tracker, 1);
         assert!(!tracker.drain(soon(1)) && tracker.in_flight().lost, "waited for, in vain again");
+        assert!(tracker.wait_until(1, soon(600_000)), "done before");
+        assert!(!tracker.drain(soon(600_000)), "it has not moved since");
         release(&tracker, 2);
         assert!(tracker.drain(soon(600_000)) && !tracker.in_flight().lost);
         tracker.submitted.store(3, Ordering::SeqCst);
