@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static doorbell_t *doorbell;
@@ -36,12 +37,14 @@ static void *from_another_thread(void *unused)
     return NULL;
 }
 
-static void in_a_child(doorbell_transfer_t transfer, doorbell_ticket_t ticket)
+static void in_a_child(doorbell_transfer_t transfer, doorbell_ring_t ring, doorbell_ticket_t ticket)
 {
+    doorbell_frame_t frame = {.size = sizeof frame};
     bool done;
     doorbell_buffer_t buffer;
     EXPECT(doorbell_transfer_async(doorbell, transfer, NULL, &ticket), DOORBELL_FORKED);
     EXPECT(doorbell_poll(doorbell, ticket, &done), DOORBELL_FORKED);
+    EXPECT(doorbell_ring_next(doorbell, ring, &frame), DOORBELL_FORKED);
     EXPECT(doorbell_copy(doorbell, video, 0, host, 0, 8, DOORBELL_FOREVER), DOORBELL_FORKED);
     EXPECT(doorbell_buffer_create(doorbell, DOORBELL_HOST, 64, &buffer, NULL), DOORBELL_FORKED);
     EXPECT(doorbell_buffer_free(doorbell, host), DOORBELL_FORKED);
@@ -77,6 +80,40 @@ static void without_descriptors(void)
     while (count > 0)
         EXPECT(doorbell_transfer_free(doorbell, made[--count]), DOORBELL_OK);
     close(free_one);
+}
+
+static void *closes(void *closing)
+{
+    EXPECT(doorbell_free(closing), DOORBELL_OK);
+    return NULL;
+}
+
+/* While a session waits for its last copy, calls on it return at once. */
+static void while_it_closes(const doorbell_options_t *options)
+{
+    doorbell_t *closing = NULL;
+    doorbell_buffer_t words = 0;
+    doorbell_ticket_t held = 0;
+    pthread_t thread;
+    void *pointer = NULL;
+    bool done;
+    EXPECT(doorbell_create(options, &closing), DOORBELL_OK);
+    EXPECT(doorbell_buffer_create(closing, DOORBELL_HOST, 4096, &words, &pointer), DOORBELL_OK);
+    doorbell_piece_t piece = {words, 64, words, 128, 64};
+    word_t word = {words, 0, 1};
+    EXPECT(doorbell_copy_batch_async(closing, &piece, 1, sizeof piece, WORDS(word, no_word), &held), DOORBELL_OK);
+    if (pthread_create(&thread, NULL, closes, closing) != 0)
+        return;
+    while (doorbell_poll(closing, held, &done) == DOORBELL_OK)
+        ;
+    time_t start = time(NULL);
+    EXPECT(doorbell_buffer_get(closing, words, &pointer, NULL), DOORBELL_CLOSED);
+    /* (Otherwise the word is not there any more.) */
+    if (time(NULL) - start < 5)
+        __atomic_store_n((uint32_t *)pointer, 1, __ATOMIC_SEQ_CST);
+    else
+        EXPECT(DOORBELL_TIMEOUT, DOORBELL_CLOSED);
+    pthread_join(thread, NULL);
 }
 
 int main(int argc, char **argv)
@@ -285,9 +322,10 @@ int main(int argc, char **argv)
 
     without_descriptors();
 
+    EXPECT(doorbell_ring_create(doorbell, video, 0, host, 0, 1024, 4, &ring), DOORBELL_OK);
     pid_t child = fork();
     if (child == 0)
-        in_a_child(transfer, ticket);
+        in_a_child(transfer, ring, ticket);
     int status = 0;
     waitpid(child, &status, 0);
     if (status != 0)
@@ -306,5 +344,6 @@ int main(int argc, char **argv)
     EXPECT(doorbell_transfer_bytes_async(doorbell, bytes, data, sizeof data, NULL, &ticket), DOORBELL_HANDLE);
     EXPECT(doorbell_buffer_free(doorbell, video), DOORBELL_HANDLE);
     EXPECT(doorbell_free(doorbell), DOORBELL_OK);
+    while_it_closes(&options);
     return failures != 0;
 }

@@ -73,7 +73,11 @@ impl Session {
     /// [`Error::Overrun`] while its last copy is pending, [`Error::Busy`], [`Error::Handle`], [`Error::Closed`], and as
     /// [`Session::query`].
     pub fn ring_next(&self, ring: Ring) -> Result<Frame, Error> {
-        self.with_ring(ring, |_, _, _, ring| {
+        self.with_ring(ring, |_, _, channel, ring| {
+            // A frame that was never submitted has no copy whose poll would find this.
+            if channel.space().device().forked() {
+                return Err(Error::Forked);
+            }
             if let Some(copy) = ring.copies[ring.next]
                 && !self.poll(copy)?
             {

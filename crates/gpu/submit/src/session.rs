@@ -253,6 +253,8 @@ impl Session {
 
     pub(crate) fn setup(&self) -> Result<Opened<'_>, Error> {
         Session::same_process()?;
+        // A close holds the lock until all pending work has ended, and a call need not wait for that.
+        self.now()?;
         let once = Once::new();
         let setup = self.setup.read().unwrap_or_else(PoisonError::into_inner);
         if setup.is_some() { Ok(Opened(setup, once)) } else { Err(Error::Closed) }
