@@ -359,8 +359,9 @@ int32_t doorbell_copy(doorbell_t *doorbell,
 // no system call, unless memory was unmapped since the last submission or `order` names a stream or an event. (A thread's very
 // first call may allocate, because the loader makes room for its variables.) Threads: any. Errors: DOORBELL_BUSY and
 // DOORBELL_FULL: try again. DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_ARGUMENT, DOORBELL_CLOSED,
-// DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. For a stream or event also DOORBELL_CUDA, DOORBELL_UNAVAILABLE without
-// CUDA, and DOORBELL_FULL while 1,024 orders of streams are pending. After an error, the copy was not submitted.
+// DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. DOORBELL_LIMIT for more than 64 tickets. For a stream or event also
+// DOORBELL_CUDA, DOORBELL_UNAVAILABLE without CUDA, and DOORBELL_FULL while 1,024 orders of streams are pending. After an error,
+// the copy was not submitted.
 int32_t doorbell_copy_async(doorbell_t *doorbell,
                             doorbell_buffer_t to,
                             uint64_t to_offset,
@@ -687,7 +688,8 @@ int32_t doorbell_message_free(doorbell_t *doorbell, doorbell_message_t message);
 // at most. It allocates, takes CUDA's locks, and requests memory from the kernel driver. The first graph of a launch lane opens
 // its channel. Threads: any. It waits for other threads' launches on its lane. Errors: DOORBELL_GRAPH for an unsupported graph,
 // with the reason. DOORBELL_UNAVAILABLE without CUDA, or if CUDA's channels were not observed (doorbell_init() was called too
-// late). DOORBELL_CUDA, DOORBELL_LIMIT (4,096 at a time on a lane), DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
+// late). DOORBELL_TIMEOUT if launches on the lane are still pending after ten seconds. DOORBELL_CUDA, DOORBELL_LIMIT (4,096 at a
+// time on a lane), DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
 int32_t doorbell_graph_create(doorbell_t *doorbell,
                               void *exec,
                               void *stream,
@@ -754,9 +756,10 @@ int32_t doorbell_graph_create_kernel(doorbell_t *doorbell,
 // same time, so the memory that the kernels write must allow this. The graph may be freed. Its modules and memory must stay, as
 // for doorbell_graph_create().
 // Cost: milliseconds. It allocates, and requests memory from the kernel driver. The first graph of a lane opens its channel.
-// Threads: any. It waits for other threads' launches. Errors: DOORBELL_ARGUMENT for a lane that the session does not have.
-// DOORBELL_GRAPH for a chain, and for a graph that names pageable memory. DOORBELL_HANDLE, DOORBELL_LIMIT, DOORBELL_FREED,
-// DOORBELL_UNAVAILABLE, DOORBELL_DRIVER, DOORBELL_CUDA, DOORBELL_CLOSED, DOORBELL_FORKED.
+// Threads: any. It waits for other threads' launches, and for pending ones on the lane: DOORBELL_TIMEOUT after ten seconds.
+// Errors: DOORBELL_ARGUMENT for a lane that the session does not have. DOORBELL_GRAPH for a chain, and for a graph that names
+// pageable memory. DOORBELL_TIMEOUT, DOORBELL_HANDLE, DOORBELL_LIMIT, DOORBELL_FREED, DOORBELL_UNAVAILABLE, DOORBELL_DRIVER,
+// DOORBELL_CUDA, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
 int32_t doorbell_graph_create_copy(doorbell_t *doorbell,
                                    doorbell_graph_t graph,
                                    uint32_t launch_lane,
@@ -807,7 +810,8 @@ int32_t doorbell_graph_set_pointer(doorbell_t *doorbell,
 // any. DOORBELL_BUSY while another thread uses the graph's launch lane. Errors: DOORBELL_BUSY and DOORBELL_FULL: try again. Up
 // to 32 launches of a graph may be pending, but only one of a chain with DOORBELL_STEP_STORES or of a graph that names pageable
 // memory. DOORBELL_FREED if memory that the graph copies or fills was freed. DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED,
-// DOORBELL_KILLED, DOORBELL_STOPPED. After an error, the graph was not launched.
+// DOORBELL_KILLED, DOORBELL_STOPPED. For an order also those of doorbell_copy_async(). After an error, the graph was not
+// launched.
 int32_t doorbell_graph_launch(doorbell_t *doorbell,
                               doorbell_graph_t graph,
                               const doorbell_order_t *order,
@@ -892,11 +896,12 @@ typedef struct {
 // effect. You must first wait for all other work that reads or writes these bytes (other graphs, copies, CUDA's own kernels),
 // because doorbell does not check this. A launch with an order stores immediately, before the work that the order waits for.
 // Cost: milliseconds. It allocates, and requests memory from the kernel driver. Threads: any. It waits for other threads'
-// launches.
+// launches, and for pending ones on the lane: DOORBELL_TIMEOUT after ten seconds.
 // Errors: DOORBELL_ARGUMENT for an unknown kind or flag, or if no graph was prepared yet. DOORBELL_ARGUMENT also for an inline or
 // stored copy from GPU memory, and for a stored copy into host memory. DOORBELL_GRAPH for an impossible step: more than 64 KiB,
 // stored after another step, a chain in a chain, graphs of several launch lanes (see doorbell_graph_create_copy()).
-// DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_LIMIT, DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
+// DOORBELL_TIMEOUT, DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_LIMIT, DOORBELL_DRIVER, DOORBELL_CLOSED,
+// DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
 int32_t doorbell_chain_create(doorbell_t *doorbell,
                               const doorbell_step_t *steps,
                               size_t count,

@@ -75,11 +75,12 @@ unsafe impl Growing for doorbell_step_t {
 /// effect. You must first wait for all other work that reads or writes these bytes (other graphs, copies, CUDA's own kernels),
 /// because doorbell does not check this. A launch with an order stores immediately, before the work that the order waits for.
 /// Cost: milliseconds. It allocates, and requests memory from the kernel driver. Threads: any. It waits for other threads'
-/// launches.
+/// launches, and for pending ones on the lane: DOORBELL_TIMEOUT after ten seconds.
 /// Errors: DOORBELL_ARGUMENT for an unknown kind or flag, or if no graph was prepared yet. DOORBELL_ARGUMENT also for an inline or
 /// stored copy from GPU memory, and for a stored copy into host memory. DOORBELL_GRAPH for an impossible step: more than 64 KiB,
 /// stored after another step, a chain in a chain, graphs of several launch lanes (see doorbell_graph_create_copy()).
-/// DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_LIMIT, DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
+/// DOORBELL_TIMEOUT, DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_LIMIT, DOORBELL_DRIVER, DOORBELL_CLOSED,
+/// DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_chain_create(
     doorbell: *mut doorbell_t,

@@ -66,8 +66,9 @@ pub extern "C" fn doorbell_copy(
 /// no system call, unless memory was unmapped since the last submission or `order` names a stream or an event. (A thread's very
 /// first call may allocate, because the loader makes room for its variables.) Threads: any. Errors: DOORBELL_BUSY and
 /// DOORBELL_FULL: try again. DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_ARGUMENT, DOORBELL_CLOSED,
-/// DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. For a stream or event also DOORBELL_CUDA, DOORBELL_UNAVAILABLE without
-/// CUDA, and DOORBELL_FULL while 1,024 orders of streams are pending. After an error, the copy was not submitted.
+/// DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. DOORBELL_LIMIT for more than 64 tickets. For a stream or event also
+/// DOORBELL_CUDA, DOORBELL_UNAVAILABLE without CUDA, and DOORBELL_FULL while 1,024 orders of streams are pending. After an error,
+/// the copy was not submitted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_copy_async(
     doorbell: *mut doorbell_t,

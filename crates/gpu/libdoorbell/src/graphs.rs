@@ -17,7 +17,8 @@ use submit::{Buffer, Graph, Learner, Stream};
 /// at most. It allocates, takes CUDA's locks, and requests memory from the kernel driver. The first graph of a launch lane opens
 /// its channel. Threads: any. It waits for other threads' launches on its lane. Errors: DOORBELL_GRAPH for an unsupported graph,
 /// with the reason. DOORBELL_UNAVAILABLE without CUDA, or if CUDA's channels were not observed (doorbell_init() was called too
-/// late). DOORBELL_CUDA, DOORBELL_LIMIT (4,096 at a time on a lane), DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
+/// late). DOORBELL_TIMEOUT if launches on the lane are still pending after ten seconds. DOORBELL_CUDA, DOORBELL_LIMIT (4,096 at a
+/// time on a lane), DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_graph_create(
     doorbell: *mut doorbell_t,
@@ -154,9 +155,10 @@ pub const DOORBELL_OWN_LAUNCH_LANE: u32 = 0xffff_ffff;
 /// same time, so the memory that the kernels write must allow this. The graph may be freed. Its modules and memory must stay, as
 /// for doorbell_graph_create().
 /// Cost: milliseconds. It allocates, and requests memory from the kernel driver. The first graph of a lane opens its channel.
-/// Threads: any. It waits for other threads' launches. Errors: DOORBELL_ARGUMENT for a lane that the session does not have.
-/// DOORBELL_GRAPH for a chain, and for a graph that names pageable memory. DOORBELL_HANDLE, DOORBELL_LIMIT, DOORBELL_FREED,
-/// DOORBELL_UNAVAILABLE, DOORBELL_DRIVER, DOORBELL_CUDA, DOORBELL_CLOSED, DOORBELL_FORKED.
+/// Threads: any. It waits for other threads' launches, and for pending ones on the lane: DOORBELL_TIMEOUT after ten seconds.
+/// Errors: DOORBELL_ARGUMENT for a lane that the session does not have. DOORBELL_GRAPH for a chain, and for a graph that names
+/// pageable memory. DOORBELL_TIMEOUT, DOORBELL_HANDLE, DOORBELL_LIMIT, DOORBELL_FREED, DOORBELL_UNAVAILABLE, DOORBELL_DRIVER,
+/// DOORBELL_CUDA, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_graph_create_copy(
     doorbell: *mut doorbell_t,
@@ -249,7 +251,8 @@ pub extern "C" fn doorbell_graph_set_pointer(
 /// any. DOORBELL_BUSY while another thread uses the graph's launch lane. Errors: DOORBELL_BUSY and DOORBELL_FULL: try again. Up
 /// to 32 launches of a graph may be pending, but only one of a chain with DOORBELL_STEP_STORES or of a graph that names pageable
 /// memory. DOORBELL_FREED if memory that the graph copies or fills was freed. DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED,
-/// DOORBELL_KILLED, DOORBELL_STOPPED. After an error, the graph was not launched.
+/// DOORBELL_KILLED, DOORBELL_STOPPED. For an order also those of doorbell_copy_async(). After an error, the graph was not
+/// launched.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_graph_launch(
     doorbell: *mut doorbell_t,
