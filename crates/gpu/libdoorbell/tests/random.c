@@ -151,6 +151,8 @@ struct thread {
     uint8_t *host[GPUS];
     address_t device[GPUS];
     struct own own[GPUS * EACH];
+    /* How the copies of a round trip were made, and waited for. */
+    int by[4];
 };
 
 static struct session sessions[GPUS * EACH];
@@ -952,6 +954,7 @@ static int copy_by(struct session *s, doorbell_t *h, struct place to, struct pla
     doorbell_frame_t frame = {.size = sizeof frame};
     uint64_t way = below(6);
     int code = DOORBELL_BUSY, tries = 0;
+    me->by[order != NULL || me->by[0] >= 0] = (int)way;
     *ticket = 0;
     if (way == 0 && !order)
         return DO_IN(ms_of(timeout), copy, doorbell_copy(h, to.buffer, to.offset, from.buffer, from.offset, bytes, timeout));
@@ -998,6 +1001,7 @@ static int wait_by_any_way(struct session *s, doorbell_t *h, doorbell_ticket_t t
         bool done = false;
         doorbell_queue_t queue;
         doorbell_done_t taken[2];
+        me->by[2] = (int)way;
         if (way == 0)
             code = DO_IN(ms_of(timeout), wait, doorbell_wait(h, ticket, timeout));
         else if (way == 1)
@@ -1052,14 +1056,17 @@ static void round_trip(struct session *s, doorbell_t *h)
     doorbell_ticket_t up = 0, down = 0;
     struct counted *c = NULL;
     int code;
+    me->by[0] = me->by[1] = me->by[2] = me->by[3] = -1;
     write_pattern(from, bytes, pattern);
     memset(back - GUARD, 0xee, bytes + 2 * GUARD);
     if (one_in(6) && a_graph(s) && (c = a_count(s, h))) {
         doorbell_step_t steps[] = {copy_step(middle.buffer, middle.offset, own->host, first.offset, bytes, (uint32_t)below(5) & ~3u), launch_step(a_graph(s)),
                                    copy_step(own->host, last.offset, middle.buffer, middle.offset, bytes, 0)};
         doorbell_graph_t chain = 0;
-        if (DOORBELL(chain_create, h, steps, 3, sizeof *steps, chain_flags(), &chain) != DOORBELL_OK || !own_words(h, c, chain))
+        uint32_t flags = chain_flags();
+        if (DOORBELL(chain_create, h, steps, 3, sizeof *steps, flags, &chain) != DOORBELL_OK || !own_words(h, c, chain))
             return;
+        me->by[3] = (int)(flags | steps[0].flags << 8);
         atomic_store(&c->graph, chain);
         while ((code = launch(s, h, c, &down, 0)) == DOORBELL_BUSY || code == DOORBELL_FULL)
             usleep(100);
@@ -1090,7 +1097,12 @@ static void round_trip(struct session *s, doorbell_t *h)
             atomic_store(&s->dead, 1);
         return;
     }
-    compare(back, bytes, pattern, "a copy");
+    {
+        char what[200];
+        snprintf(what, sizeof what, "a copy on session %ld (up by %d, ordered or down by %d, waited by %d, chain's flags %#x, tickets %llx and %llx)", (long)(s - sessions),
+                 me->by[0], me->by[1], me->by[2], (unsigned)me->by[3], (unsigned long long)up, (unsigned long long)down);
+        compare(back, bytes, pattern, what);
+    }
     for (int n = 0; n < GUARD; n++)
         if (back[n - GUARD] != 0xee || back[bytes + (uint64_t)n] != 0xee)
             complain("a copy of %llu bytes wrote outside", (unsigned long long)bytes);
