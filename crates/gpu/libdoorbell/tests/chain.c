@@ -378,6 +378,26 @@ static void freed(void)
     EXPECT(doorbell_graph_free(doorbell, graph), DOORBELL_OK);
 }
 
+/* A copy waits for one whose lane is stopped, and a stream waits for it. No thread of the program waits for it: it cannot, it waits for the stream. */
+static void a_stream_behind_a_stopped_lane(void)
+{
+    doorbell_ticket_t held, behind;
+    doorbell_buffer_t gone;
+    address_t memory;
+    EXPECT(allocate(&memory, 4096), 0);
+    EXPECT(doorbell_buffer_register(doorbell, (void *)(uintptr_t)memory, 4096, &gone), DOORBELL_OK);
+    doorbell_piece_t in = {gone, 0, ups, 64, 64}, out = {downs, 0, firsts, 0, 64};
+    word_t word = {ups, 0, 1};
+    memset(up, 0, 4);
+    EXPECT(doorbell_copy_batch_async(doorbell, &in, 1, sizeof in, WORDS(word, no_word), &held), DOORBELL_OK);
+    EXPECT(doorbell_copy_batch_async(doorbell, &out, 1, sizeof out, AFTER(held), &behind), DOORBELL_OK);
+    EXPECT(doorbell_stream_wait(doorbell, stream, behind), DOORBELL_OK);
+    EXPECT(doorbell_buffer_free(doorbell, gone), DOORBELL_OK);
+    EXPECT(synchronize(stream), 0);
+    EXPECT(doorbell_wait(doorbell, behind, PATIENCE), DOORBELL_STOPPED);
+    EXPECT(device_free(memory), 0);
+}
+
 static void *symbol(void *library, const char *name)
 {
     void *found = dlsym(library, name);
@@ -469,6 +489,7 @@ int main(void)
     EXPECT(doorbell_buffer_register(doorbell, down, 2 * MOST, &downs), DOORBELL_OK);
     EXPECT(doorbell_buffer_register(doorbell, (void *)(uintptr_t)first, MOST, &firsts), DOORBELL_OK);
     EXPECT(doorbell_buffer_register(doorbell, (void *)(uintptr_t)second, MOST, &seconds), DOORBELL_OK);
+    a_stream_behind_a_stopped_lane();
     killed();
     EXPECT(doorbell_free(doorbell), DOORBELL_OK);
     return failures ? 1 : 0;

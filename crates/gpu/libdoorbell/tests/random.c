@@ -816,7 +816,8 @@ static int launch(struct session *s, doorbell_t *h, struct counted *c, doorbell_
     doorbell_graph_t graph = atomic_load(&c->graph);
     atomic_fetch_add(&c->attempted, c->kernels);
     int code = order ? DO(graph_launch_ordered, doorbell_graph_launch(h, graph, order, ticket)) : DOORBELL(graph_launch, h, graph, NULL, ticket);
-    if (code != DOORBELL_OK)
+    /* With a ticket it was submitted, and only the stream does not wait. */
+    if (code != DOORBELL_OK && *ticket == 0)
         atomic_fetch_sub(&c->attempted, c->kernels);
     submitted(s, &o, code, *ticket);
     return code;
