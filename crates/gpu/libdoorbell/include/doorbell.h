@@ -640,7 +640,7 @@ int32_t doorbell_ring_free(doorbell_t *doorbell, doorbell_ring_t ring);
 // Cost: that of doorbell_transfer_create(), one descriptor, a write to the GPU's memory and a load from it. Threads: any. It
 // waits for the thread's lane. Errors: DOORBELL_ARGUMENT for other memory or another place. DOORBELL_DRIVER if the mailbox
 // cannot be mapped. DOORBELL_LIMIT (256 for each lane), DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_HANDLE, DOORBELL_CLOSED,
-// DOORBELL_FORKED.
+// DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
 int32_t doorbell_message_create(doorbell_t *doorbell,
                                 doorbell_buffer_t mailbox,
                                 uint64_t mailbox_offset,

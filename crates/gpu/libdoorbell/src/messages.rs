@@ -21,7 +21,7 @@ const _: () = assert!(Session::MESSAGE == DOORBELL_MESSAGE_BYTES);
 /// Cost: that of doorbell_transfer_create(), one descriptor, a write to the GPU's memory and a load from it. Threads: any. It
 /// waits for the thread's lane. Errors: DOORBELL_ARGUMENT for other memory or another place. DOORBELL_DRIVER if the mailbox
 /// cannot be mapped. DOORBELL_LIMIT (256 for each lane), DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_HANDLE, DOORBELL_CLOSED,
-/// DOORBELL_FORKED.
+/// DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_message_create(
     doorbell: *mut doorbell_t,
