@@ -61,7 +61,7 @@ static const char PTX[] = ".version 6.0\n.target sm_70\n.address_size 64\n"
 #define CALLS(X)                                                                                                                          \
     X(create, B(UNAVAILABLE) | B(ARGUMENT) | B(LIMIT) | B(DRIVER) | B(CUDA), 0) X(free, ENDED, 10000)                                      \
     X(buffer_register, B(NOT_PINNABLE) | B(UNAVAILABLE) | B(LIMIT) | B(ARGUMENT) | B(CLOSED), 0)                                           \
-    X(buffer_create, B(DRIVER) | B(LIMIT) | B(ARGUMENT) | B(CLOSED), 0) X(buffer_get, ENDED, 0) X(buffer_free, ENDED, 1000 + OTHERS)                \
+    X(buffer_create, B(DRIVER) | B(LIMIT) | B(ARGUMENT) | B(CLOSED), 0) X(buffer_get, ENDED, 0) X(buffer_free, ENDED, 2000)                         \
     X(copy, (SUBMIT & ~(B(BUSY) | B(FULL) | B(LIMIT) | B(CUDA) | B(UNAVAILABLE))) | B(TIMEOUT), 0)                                                    \
     X(copy_async, SUBMIT, 0) X(copy_batch_async, SUBMIT, 0) X(copy_explain, ENDED | B(ARGUMENT), 0)                             \
     X(transfer_create, PREPARE, 0) X(transfer_create_bytes, PREPARE, 0) X(transfer_async, SUBMIT, 0) X(transfer_bytes_async, SUBMIT, 0)    \

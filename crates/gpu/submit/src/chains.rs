@@ -6,7 +6,7 @@ use crate::graphs::{GraphAt, locate_graph, put_graph};
 use crate::handle::{BUFFER, Buffer, GRAPH, Graph};
 use crate::lane::{Claim, Inner, Place};
 use crate::launching::{Form, Keeps, Launching};
-use crate::numbering::beside;
+use crate::numbering;
 use crate::open::Setup;
 use crate::session::{ENTRIES, Now, Session, equip};
 use gpu::{AddressSpace, Channel, ChannelOptions, Memory, Pin, Region};
@@ -100,6 +100,8 @@ impl Session {
                 },
             });
         }
+        // The uploads wait for pending launches.
+        let _blind = self.lanes[lane].blind();
         let counter = if how.host_counter { gpu::Place::Host } else { gpu::Place::Video };
         let Named { held, pins, stored } = named;
         let options = ChainOptions { order: how.order, counter, held, pins, stored };
@@ -108,6 +110,7 @@ impl Session {
             None => Form::One(unsafe { Chain::prepare(channel, &all, options) }?.into_graph()),
             Some(setup) => {
                 let mut beside = self.beside(&setup, channel.space(), (now, lane))?;
+                let _blind = self.lanes[numbering::beside(lane)].blind();
                 let copies = &mut beside.as_mut().ok_or(Error::Closed)?.channel;
                 // SAFETY: as above.
                 Form::Beside(Box::new(unsafe { ChainBeside::prepare(channel, copies, &all, options) }?))
@@ -134,7 +137,7 @@ impl Session {
         space: &Arc<AddressSpace>,
         (now, launches): (Now, usize),
     ) -> Result<Claim<'_>, Error> {
-        let lane = &self.lanes[beside(launches)];
+        let lane = &self.lanes[numbering::beside(launches)];
         let mut claim = lane.claim_in_time();
         if claim.is_none() {
             // Mostly, results are copied back.

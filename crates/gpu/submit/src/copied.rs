@@ -43,6 +43,8 @@ impl Session {
         let pointers = pointers.collect::<Result<Vec<_>, Error>>()?;
         drop(claim);
         let mut claim = self.launches(&setup, machine, (now, lane))?;
+        // The upload waits for pending launches.
+        let _blind = self.lanes[lane].blind();
         let inner = claim.as_mut().ok_or(Error::Closed)?;
         staged::give_back(inner);
         let Inner { graphs, channel, .. } = inner;

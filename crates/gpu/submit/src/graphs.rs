@@ -111,7 +111,7 @@ impl Session {
         let watched = Libcuda::open()?.watched();
         let mut claim = self.launches(setup, machine, (now, lane))?;
         // CUDA may take seconds.
-        let _blind = self.lanes[lane].blind(&claim);
+        let _blind = self.lanes[lane].blind();
         let inner = claim.as_mut().ok_or(Error::Closed)?;
         staged::give_back(inner);
         let Inner { graphs, channel, .. } = inner;
@@ -247,6 +247,7 @@ impl Session {
         launching.pointers.push((kernel, offset, keeps));
         let Some(before) = before else { return Ok(()) };
         // Kernels may still use the memory that it pointed to before.
+        let _blind = self.lanes[graph.lane].blind();
         let ended = channel.idle(IDLE);
         if matches!(ended, Err(gpu::Error::Timeout { .. })) {
             launching.pointers.push(before);
@@ -281,6 +282,8 @@ impl Session {
         let (setup, now) = (self.setup()?, self.now()?);
         let GraphAt { lane, index, used } = locate_graph(now, graph)?;
         let mut claim = self.still(self.lanes[lane].claim_in_time(), now)?;
+        // It may wait for pending launches.
+        let _blind = self.lanes[lane].blind();
         let inner = claim.as_mut().ok_or_else(|| GRAPH.wrong())?;
         // A graph's CUDA objects are freed in CUDA's context.
         let _context = setup.enter()?;

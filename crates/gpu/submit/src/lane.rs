@@ -156,9 +156,10 @@ impl Lane {
         }
     }
 
-    /// Declares that the thread that has the lane looks at no buffer until the result is dropped, which is before the claim is.
-    /// So a thread that removes a buffer does not wait for a long call.
-    pub fn blind<'l>(&'l self, _claim: &Claim<'_>) -> Blind<'l> {
+    /// Declares that the thread that has the lane looks at no buffer until the result is dropped, which is before the claim is. Only
+    /// that thread may call this. So a thread that removes a buffer does not wait for a long call: the call may wait for work that
+    /// only ends when the removal stops its lane.
+    pub fn blind(&self) -> Blind<'_> {
         self.blind.store(true, Ordering::SeqCst);
         Blind(&self.blind)
     }
@@ -250,7 +251,7 @@ mod tests {
         let lane = Lane::new();
         lane.grace();
         let claim = lane.claim().unwrap();
-        let blind = lane.blind(&claim);
+        let blind = lane.blind();
         lane.grace();
         drop(blind);
         let waited = AtomicBool::new(false);

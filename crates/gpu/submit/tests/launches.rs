@@ -9,7 +9,7 @@ use cuda::{Context, Cuda, Function, GraphExec, Module, PinnedBuffer, Stream};
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use submit::{ChainHow, ChainStep, Error, Follow, InOrder, Kind, Options, Session, Way};
+use submit::{Buffer, ChainHow, ChainStep, Error, Follow, InOrder, Kind, Options, Piece, Session, Way};
 use test_support::counting::{Counting, cost, watch_system_calls};
 
 #[global_allocator]
@@ -605,4 +605,62 @@ fn a_graph_that_ends_while_a_launch_waits_is_given_back_later() {
     session.graph_release(other).unwrap();
     assert!(!is_mapped());
     session.close().unwrap();
+}
+
+/// The launches wait for a copy that never begins, and only the unpin stops it.
+#[test]
+fn an_unpin_does_not_wait_for_calls_that_wait_for_launches() {
+    if !program::inside("an_unpin_does_not_wait_for_calls_that_wait_for_launches") {
+        return;
+    }
+    type Call = fn(&Session, submit::Graph, Buffer) -> Result<(), Error>;
+    fn chained(session: &Session, graph: submit::Graph, beside: bool) -> Result<(), Error> {
+        session.prepare_chain(&[ChainStep::Launch(graph)], ChainHow { beside, ..ChainHow::default() }).map(drop)
+    }
+    let calls: [Call; 5] = [
+        |session, graph, _| session.copy_graph(graph, None).map(drop),
+        |session, graph, buffer| session.set_pointer(graph, 0, 0, (buffer, 8)),
+        |session, graph, _| session.graph_release(graph),
+        |session, graph, _| chained(session, graph, false),
+        |session, graph, _| chained(session, graph, true),
+    ];
+    let (context, first) = opened();
+    first.close().unwrap();
+    let module = Module::from_ptx(&context, ".version 8.0\n").unwrap();
+    let [store, add] = ["store", "add1"].map(|name| module.function(name).unwrap());
+    let stream = Stream::new(&context).unwrap();
+    let memory = PinnedBuffer::new(&context, 4096).unwrap();
+    let waiting = calls.map(|call| {
+        let session = Session::boxed();
+        session.open(&options()).unwrap();
+        let exec = graph(&stream, [&store, &add], memory.device_address().unwrap());
+        // SAFETY: module and memory stay until the session is closed.
+        let graph = unsafe { session.prepare_graph(exec.handle(), stream.handle()) }.unwrap();
+        let own = session.allocate(4096, false).unwrap();
+        session.set_pointer(graph, 0, 0, (own, 0)).unwrap();
+        let pinned = session.pin(memory.as_ptr() as u64, 4096).unwrap();
+        (session, call, graph, own, pinned)
+    });
+    for (session, _, graph, own, pinned) in &waiting {
+        let piece = Piece { to: *pinned, to_at: 0, from: *own, from_at: 0, bytes: 64 };
+        let never = InOrder { word: Some((*own, 1024, 1)), ..InOrder::default() };
+        let held = session.copy_in(&[piece], &never).unwrap();
+        session.launch_in(*graph, &InOrder::after(&[held])).unwrap();
+    }
+    std::thread::scope(|scope| {
+        for (number, (session, call, graph, own, pinned)) in waiting.iter().enumerate() {
+            scope.spawn(move || {
+                // (A graph ends although its lane was stopped.)
+                let ended = call(session, *graph, *own);
+                assert!(matches!(ended, Err(Error::Stopped)) != (number == 2), "{number}: {ended:?}");
+            });
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(200));
+                let start = Instant::now();
+                session.unpin(*pinned).unwrap();
+                assert!(start.elapsed() < Duration::from_secs(5), "{number}: {:?}", start.elapsed());
+            });
+        }
+    });
+    waiting.iter().for_each(|(session, ..)| session.close().unwrap());
 }
