@@ -200,12 +200,16 @@ impl Session {
     /// [`Error::Closed`], [`Error::Forked`].
     pub fn close(&self) -> Result<(), Error> {
         Session::same_process()?;
-        let mut setup = self.setup.write().unwrap_or_else(PoisonError::into_inner);
-        let was = setup.take().ok_or(Error::Closed)?;
+        // Before the lock: calls that have it may wait for launches, and so may these for the thread whose next call would wait for this close.
         let state = self.state.fetch_and(!1, Ordering::SeqCst);
+        if state & 1 == 0 {
+            return Err(Error::Closed);
+        }
         self.lanes.iter().for_each(|lane| lane.sleepers.wake_all());
         self.watch.closing();
         Point::AfterClose.reached();
+        let mut setup = self.setup.write().unwrap_or_else(PoisonError::into_inner);
+        let was = setup.take().ok_or(Error::Closed)?;
         // The session's CUDA objects are freed in CUDA's context.
         let kept = was.enter();
         self.empty();

@@ -664,3 +664,32 @@ fn an_unpin_does_not_wait_for_calls_that_wait_for_launches() {
     });
     waiting.iter().for_each(|(session, ..)| session.close().unwrap());
 }
+
+/// A call that waits for launches has the session's set-up, for which the close waits.
+#[test]
+fn while_a_close_waits_for_calls_others_are_closed_at_once() {
+    if !program::inside("while_a_close_waits_for_calls_others_are_closed_at_once") {
+        return;
+    }
+    with_graph(|session, graph, _| {
+        let own = session.allocate(4096, false).unwrap();
+        let (at, _) = session.place(own).unwrap();
+        // SAFETY: a word of memory that stays until the session has closed.
+        let word = unsafe { std::sync::atomic::AtomicU32::from_ptr(at as *mut u32) };
+        let piece = Piece { to: own, to_at: 1024, from: own, from_at: 2048, bytes: 64 };
+        let held = InOrder { word: Some((own, 0, 1)), ..InOrder::default() };
+        let held = session.copy_in(&[piece], &held).unwrap();
+        session.launch_in(graph, &InOrder::after(&[held])).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| session.copy_graph(graph, None));
+            std::thread::sleep(Duration::from_millis(200));
+            scope.spawn(|| session.close().unwrap());
+            std::thread::sleep(Duration::from_millis(200));
+            let start = Instant::now();
+            assert!(matches!(session.unpin(own), Err(Error::Closed)));
+            assert!(matches!(session.close(), Err(Error::Closed)));
+            assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+            word.store(1, Ordering::SeqCst);
+        });
+    });
+}
