@@ -198,6 +198,10 @@ impl AddressSpace {
     /// Calls a pin's witness. The pin ends if the allocation is now another one.
     pub(crate) fn ask(&self, pin: u64) -> Result<(), Error> {
         let Some(watched) = self.watched else { return Ok(()) };
+        // Other threads may have held the locks of pins and of CUDA at the fork.
+        if self.device().forked() {
+            return Err(Error::Forked);
+        }
         match watched.pins.witness(pin) {
             Some(witness) if !witness() => {
                 watched.pins.remove(pin);

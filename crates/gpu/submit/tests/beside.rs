@@ -99,6 +99,18 @@ fn found_where_each_submission_asks(profile: Follow) {
     drop(block);
     let next = DeviceBuffer::new(&rig.context, BYTES).unwrap();
     next.write(&[0x11; BYTES]).unwrap();
+    // A fork's child does not ask: another thread may have had CUDA's locks.
+    // SAFETY: the child leaves by _exit, and no other thread has a lock that it takes.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let copied = s.copy_async((pinned, 0), (host, 0), 64);
+        // SAFETY: no destructor runs.
+        unsafe { libc::_exit(if matches!(copied, Err(Error::Forked)) { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: this test's child.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0);
     assert!(matches!(s.copy_async((pinned, 0), (host, 0), 64), Err(Error::Freed)));
     assert!(matches!(s.submit(prepared), Err(Error::Freed)));
     assert!(found(&next) == [0x11; BYTES]);
