@@ -304,22 +304,38 @@ impl Tracker {
 
     /// Whether the channel is dead, or waits for one that is. If so, it is taken from the GPU before this returns.
     pub fn is_off(&self) -> bool {
-        let dead = self.is_dead() || self.waits_for_the_dead();
+        let dead = self.is_dead() || self.waits_for_the_dead(&mut Vec::new());
         if dead {
             self.stop();
         }
         dead
     }
 
-    /// Whether it waits for a submission of a dead channel, which will never finish.
-    fn waits_for_the_dead(&self) -> bool {
-        // (In this order: work that was done before its channel died is done.)
-        self.awaited.any(|other, ticket, before| !self.done(before) && other.is_dead() && !other.done(ticket))
+    /// Whether it waits for a submission of a dead channel, which will never finish, or of a channel that does. Those between end here. `seen`: the channels
+    /// that were looked at. (Two channels may wait for each other's earlier submissions.)
+    fn waits_for_the_dead(&self, seen: &mut Vec<*const Tracker>) -> bool {
+        self.awaited.any(|other, ticket, before| {
+            let pending = || !other.done(ticket);
+            // (In this order: work that was done before its channel died is done.)
+            !self.done(before) && pending() && (other.is_dead() || other.dies(seen)) && pending()
+        })
+    }
+
+    fn dies(&self, seen: &mut Vec<*const Tracker>) -> bool {
+        if seen.contains(&std::ptr::from_ref(self)) {
+            return false;
+        }
+        seen.push(self);
+        let dies = self.waits_for_the_dead(seen);
+        if dies {
+            self.stop();
+        }
+        dies
     }
 
     /// As [`Channel::dies_with_others`](crate::Channel::dies_with_others), for any thread. Never true in a fork's child.
     pub fn dies_with_others(&self) -> bool {
-        let dies = !fork::forked(self.opener) && self.waits_for_the_dead();
+        let dies = !fork::forked(self.opener) && self.waits_for_the_dead(&mut Vec::new());
         if dies {
             self.stop();
         }
@@ -504,9 +520,27 @@ mod tests {
         spread_death(&all);
         assert!(all.iter().all(|tracker| !tracker.is_stopped()));
         first.stop();
-        assert!(!third.is_off(), "the one between still lives");
         spread_death(&all);
         assert!(second.is_stopped() && third.is_stopped() && !fourth.is_stopped());
+    }
+
+    /// No thread may wait for the one between.
+    #[test]
+    fn what_waits_for_a_dead_channel_through_others_is_off_and_a_circle_of_waits_ends() {
+        let [dead, between, last, other] = [(); 4].map(|()| tracker());
+        for tracker in [&dead, &between, &last, &other] {
+            tracker.submitted.store(2, Ordering::SeqCst);
+            tracker.finish();
+            release(tracker, 0);
+        }
+        // The second submissions of two wait for the first ones of each other.
+        last.awaited.add(&other, Ticket(1), Ticket(2));
+        other.awaited.add(&last, Ticket(1), Ticket(2));
+        last.awaited.add(&between, Ticket(1), Ticket(2));
+        between.awaited.add(&dead, Ticket(1), Ticket(1));
+        assert!(!last.is_off() && !other.dies_with_others());
+        dead.stop();
+        assert!(other.dies_with_others() && [&between, &last, &other].iter().all(|tracker| tracker.is_stopped()));
     }
 
     #[test]
