@@ -38,6 +38,7 @@ pub enum PinError {
          cudaMalloc or cudaHostAlloc"
     )]
     Managed { pointer: u64 },
+    /// CUDA has it, and no call was seen that mapped it for this GPU.
     #[error("{length} bytes at {pointer:#x}: {why}")]
     NotMapped { pointer: u64, length: u64, why: &'static str },
     #[error("{pointer:#x} is memory of GPU {found}; open the machine with that GPU, or allocate on GPU {wanted}")]

@@ -45,9 +45,14 @@ impl Pinned {
 /// [`PinError`] for each way in which the range is anything else; [`Error::Unavailable`] where there is no CUDA or its address
 /// space cannot be entered; [`Error::Gpu`] where the kernel driver's objects for the range are not known.
 pub fn pin(machine: &Machine, pointer: u64, length: u64) -> Result<Pinned, Error> {
+    let context = machine.context()?;
     // An error of the range is reported before one of the machine.
-    check(machine.context()?, pointer, length)?;
-    pin_in(machine, machine.space()?, pointer, length)
+    let elsewhere = check(context, pointer, length)?.elsewhere;
+    let space = machine.space().map_err(|error| match elsewhere {
+        Some(found) => PinError::OtherGpu { pointer, found, wanted: context.device().ordinal() }.into(),
+        None => Error::from(error),
+    })?;
+    pin_in(machine, space, pointer, length)
 }
 
 /// As [`pin`], for pushbuffers in one of the machine's address spaces.
@@ -61,13 +66,9 @@ pub(crate) fn pin_in(machine: &Machine, space: &Arc<AddressSpace>, pointer: u64,
     // CUDA never reuses an allocation's number: another number is another owner's memory at the same address.
     let witness = move || matches!(cuda.allocation(pointer), Ok(Some(now)) if now == allocation);
     let pin = match elsewhere {
-        None => space.pin_with(pointer, length, Arc::new(witness)),
-        Some(_) => space.pin_of_another(pointer, length, Arc::new(witness)),
+        None => space.pin_with(pointer, length, Arc::new(witness))?,
+        Some(_) => space.pin_of_another(pointer, length, Arc::new(witness))?,
     };
-    let pin = pin.map_err(|error| match error {
-        gpu::Error::NotPinnable { va, length, why } => PinError::NotMapped { pointer: va, length, why }.into(),
-        other => Error::from(other),
-    })?;
     // It may have been freed between the query and the pin. From here on a free ends the pin.
     let now = check(context, pointer, length)?.number;
     if now == allocation { Ok(Pinned { pin: Arc::new(pin) }) } else { Err(PinError::Freed { pointer }.into()) }

@@ -75,6 +75,9 @@ impl From<copy::Error> for Error {
     fn from(error: copy::Error) -> Error {
         match error {
             copy::Error::Pin(error) => Error::Pin(error),
+            copy::Error::Gpu(gpu::Error::NotPinnable { va, length, why }) => {
+                Error::Pin(copy::PinError::NotMapped { pointer: va, length, why })
+            }
             copy::Error::Gpu(error) => error.into(),
             copy::Error::Unavailable(why) => Error::Unavailable(why.reason),
             copy::Error::Cuda(error) => Error::Cuda(error),
