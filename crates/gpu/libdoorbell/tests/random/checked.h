@@ -143,7 +143,8 @@ static int wait_by_any_way(struct session *s, doorbell_t *h, doorbell_ticket_t t
         } else if (way == 6 && DOORBELL(queue_create, h, 2, &queue) == DOORBELL_OK) {
             if ((code = DOORBELL(queue_add, h, queue, ticket, ticket + 1)) == DOORBELL_OK) {
                 code = DO_IN(FOREVER_MS, queue_wait, doorbell_queue_wait(h, queue, DOORBELL_FOREVER));
-                if (code == DOORBELL_OK && DOORBELL(queue_poll, h, queue, taken, 2, sizeof *taken, &index) == DOORBELL_OK) {
+                /* (If the session was closed in between, the queue has ended, and nothing is known of the copy.) */
+                if (code == DOORBELL_OK && (code = DOORBELL(queue_poll, h, queue, taken, 2, sizeof *taken, &index)) == DOORBELL_OK) {
                     if (index != 1 || taken[0].ticket != ticket || taken[0].user != ticket + 1)
                         complain("queue_poll: %zu submissions", index);
                     code = taken[0].code;
