@@ -281,9 +281,9 @@ impl<const N: usize> Seats<N> {
         self.reckon(me, my, CHAIN);
     }
 
-    /// The calling thread has the lock without a wait; `held` has it since before the attempt. A thread that began to wait
-    /// for the lock's holder before may wait on: an unlocked mutex of libc goes to the first that comes, and the woken
-    /// waiter sleeps again. One load while no thread with a real-time priority waits for any lock.
+    /// The calling thread has the lock without a wait, and `held` has shown it since before the attempt. Another thread may
+    /// still wait for it: libc gives an unlocked mutex to the first thread that comes, and the woken waiter sleeps again. One
+    /// load while no thread with a real-time priority waits for any lock.
     #[inline]
     pub fn after_lock(&self, me: &Seat, my: Tid) {
         // ORDERING: either the waiter finds this thread (it looks for holders after it is counted), or this thread finds
