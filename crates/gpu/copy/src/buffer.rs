@@ -333,9 +333,7 @@ impl<'m> Buffer<'m> {
     /// that disagree with the transfer.
     pub unsafe fn of_pointer(machine: &'m Machine, pointer: u64, length: u64) -> Result<Buffer<'m>, Error> {
         let context = machine.context()?;
-        if let Some(found) = pin::check(context, pointer, length)?.elsewhere {
-            return Err(PinError::OtherGpu { pointer, found, wanted: context.device().ordinal() }.into());
-        }
+        pin::check(context, pointer, length)?.is_of(context, pointer)?;
         let known = context.pointer(pointer)?.ok_or(PinError::Freed { pointer })?;
         let (host, gpu) = match known.memory {
             MemoryType::Host => (NonNull::new(pointer as *mut u8), None),

@@ -47,12 +47,11 @@ impl Pinned {
 pub fn pin(machine: &Machine, pointer: u64, length: u64) -> Result<Pinned, Error> {
     let context = machine.context()?;
     // An error of the range is reported before one of the machine.
-    let elsewhere = check(context, pointer, length)?.elsewhere;
-    let space = machine.space().map_err(|error| match elsewhere {
-        Some(found) => PinError::OtherGpu { pointer, found, wanted: context.device().ordinal() }.into(),
-        None => Error::from(error),
-    })?;
-    pin_in(machine, space, pointer, length)
+    let found = check(context, pointer, length)?;
+    if machine.space().is_err() {
+        found.is_of(context, pointer)?;
+    }
+    pin_in(machine, machine.space()?, pointer, length)
 }
 
 /// As [`pin`], for pushbuffers in one of the machine's address spaces.
@@ -80,7 +79,17 @@ pub(crate) struct Allocation {
     base: u64,
     bytes: u64,
     /// CUDA's number of another GPU whose memory it is.
-    pub elsewhere: Option<i32>,
+    elsewhere: Option<i32>,
+}
+
+impl Allocation {
+    /// An error if it is memory of another GPU than the context's.
+    pub fn is_of(&self, context: &Context, pointer: u64) -> Result<(), PinError> {
+        match self.elsewhere {
+            None => Ok(()),
+            Some(found) => Err(PinError::OtherGpu { pointer, found, wanted: context.device().ordinal() }),
+        }
+    }
 }
 
 /// Checks that CUDA has the whole range, of a kind that the GPU reads in place.

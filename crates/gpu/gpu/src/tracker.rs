@@ -304,7 +304,10 @@ impl Tracker {
 
     /// Whether the channel is dead, or waits for one that is. If so, it is taken from the GPU before this returns.
     pub fn is_off(&self) -> bool {
-        let dead = self.is_dead() || self.waits_for_the_dead(&mut Vec::new());
+        self.stopped_if(self.is_dead() || self.waits_for_the_dead(&mut Vec::new()))
+    }
+
+    fn stopped_if(&self, dead: bool) -> bool {
         if dead {
             self.stop();
         }
@@ -326,20 +329,12 @@ impl Tracker {
             return false;
         }
         seen.push(self);
-        let dies = self.waits_for_the_dead(seen);
-        if dies {
-            self.stop();
-        }
-        dies
+        self.stopped_if(self.waits_for_the_dead(seen))
     }
 
     /// As [`Channel::dies_with_others`](crate::Channel::dies_with_others), for any thread. Never true in a fork's child.
     pub fn dies_with_others(&self) -> bool {
-        let dies = !fork::forked(self.opener) && self.waits_for_the_dead(&mut Vec::new());
-        if dies {
-            self.stop();
-        }
-        dies
+        self.stopped_if(!fork::forked(self.opener) && self.waits_for_the_dead(&mut Vec::new()))
     }
 
     /// Waits for a submission. Not to be called by a thread that is inside one.
@@ -457,6 +452,14 @@ mod tests {
         tracker.pretend(number);
     }
 
+    fn with_two_pending() -> Arc<Tracker> {
+        let tracker = tracker();
+        tracker.submitted.store(2, Ordering::SeqCst);
+        tracker.finish();
+        release(&tracker, 0);
+        tracker
+    }
+
     fn soon(milliseconds: u64) -> Instant {
         Instant::now() + Duration::from_millis(milliseconds)
     }
@@ -504,12 +507,7 @@ mod tests {
 
     #[test]
     fn death_spreads_to_those_that_wait_and_to_no_others() {
-        let [first, second, third, fourth] = [(); 4].map(|()| tracker());
-        for tracker in [&first, &second, &third, &fourth] {
-            tracker.submitted.store(2, Ordering::SeqCst);
-            tracker.finish();
-            release(tracker, 0);
-        }
+        let [first, second, third, fourth] = [(); 4].map(|()| with_two_pending());
         // The third waits for the second, and that for the first one's second submission; the fourth only for its first, which is done.
         assert!(!second.awaited.add(&first, Ticket(1), Ticket(1)) && second.awaited.add(&first, Ticket(2), Ticket(2)));
         third.awaited.add(&second, Ticket(2), Ticket(1));
@@ -527,12 +525,7 @@ mod tests {
     /// No thread may wait for the one between.
     #[test]
     fn what_waits_for_a_dead_channel_through_others_is_off_and_a_circle_of_waits_ends() {
-        let [dead, between, last, other] = [(); 4].map(|()| tracker());
-        for tracker in [&dead, &between, &last, &other] {
-            tracker.submitted.store(2, Ordering::SeqCst);
-            tracker.finish();
-            release(tracker, 0);
-        }
+        let [dead, between, last, other] = [(); 4].map(|()| with_two_pending());
         // The second submissions of two wait for the first ones of each other.
         last.awaited.add(&other, Ticket(1), Ticket(2));
         other.awaited.add(&last, Ticket(1), Ticket(2));

@@ -219,60 +219,57 @@ fn a_policy_of_the_programs_own_is_left() {
     });
 }
 
-/// A mutex of libc that a thread waits for may go to another that comes meanwhile.
+/// Runs `holder` at priority 5, with its seat.
+fn at_five(holder: impl FnOnce(&Seats<4>, &Boosted, &Seat) + Send) {
+    let (seats, lock) = (Seats::new(), Boosted::new());
+    let holder = || {
+        if fifo(5) {
+            let seat = seats.register(me()).unwrap();
+            holder(&seats, &lock, seat);
+            seats.leave(seat, me());
+        }
+    };
+    thread::scope(|scope| scope.spawn(holder).join().unwrap());
+}
+
+/// If libc's mutex is unlocked, the first thread that comes gets it, also past a waiter.
 #[test]
 fn a_thread_that_overtakes_a_waiter_is_raised() {
-    let seats: Seats<4> = Seats::new();
-    let lock = Boosted::new();
-    thread::scope(|scope| {
-        let (seats, lock) = (&seats, &lock);
-        scope.spawn(move || {
-            if !fifo(5) {
-                return;
-            }
-            let seat = seats.register(me()).unwrap();
-            let (waits, over) = (&Barrier::new(2), &Barrier::new(2));
-            thread::scope(|scope| {
-                scope.spawn(move || {
-                    assert!(fifo(30));
-                    let seat = seats.register(me()).unwrap();
-                    assert_eq!(seat.held.enter(lock.address(), Mode::Write), Entry::First);
-                    seats.begin_wait(seat, me(), lock.address());
-                    waits.wait();
-                    over.wait();
-                    seat.held.leave(lock.address());
-                    seats.end_wait(seat, me());
-                    seats.leave(seat, me());
-                });
+    at_five(|seats, lock, seat| {
+        let (waits, over) = (&Barrier::new(2), &Barrier::new(2));
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                assert!(fifo(30));
+                let seat = seats.register(me()).unwrap();
+                assert_eq!(seat.held.enter(lock.address(), Mode::Write), Entry::First);
+                seats.begin_wait(seat, me(), lock.address());
                 waits.wait();
-                assert!(lock.lock(seats, seat, 0));
-                assert_eq!(rank(me()), 30);
-                lock.unlock(seats, seat);
-                assert_eq!(rank(me()), 5);
                 over.wait();
+                seat.held.leave(lock.address());
+                seats.end_wait(seat, me());
+                seats.leave(seat, me());
             });
+            waits.wait();
             assert!(lock.lock(seats, seat, 0));
-            assert_eq!(rank(me()), 5);
+            assert_eq!(rank(me()), 30);
             lock.unlock(seats, seat);
-            seats.leave(seat, me());
+            assert_eq!(rank(me()), 5);
+            over.wait();
         });
+        assert!(lock.lock(seats, seat, 0));
+        assert_eq!(rank(me()), 5);
+        lock.unlock(seats, seat);
     });
 }
 
 /// A waiter that got in restores the holder, too: the holder's unlock must not return in the middle of that.
 #[test]
 fn an_unlock_returns_when_the_holder_has_its_own_policy_again() {
-    let seats: Seats<4> = Seats::new();
-    let lock = Boosted::new();
-    let turn = AtomicU32::new(0);
-    thread::scope(|scope| {
-        let (seats, lock, turn) = (&seats, &lock, &turn);
-        scope.spawn(move || {
-            if !fifo(5) {
-                return;
-            }
-            let (my, seat) = (me(), seats.register(me()).unwrap());
-            let waiter = scope.spawn(move || {
+    let turn = &AtomicU32::new(0);
+    at_five(|seats, lock, seat| {
+        let my = me();
+        thread::scope(|scope| {
+            scope.spawn(move || {
                 assert!(fifo(30));
                 let seat = seats.register(me()).unwrap();
                 for n in 1..=TURNS {
@@ -289,8 +286,6 @@ fn an_unlock_returns_when_the_holder_has_its_own_policy_again() {
                 lock.unlock(seats, seat);
                 assert_eq!(rank(my), 5, "turn {n}");
             }
-            waiter.join().unwrap();
-            seats.leave(seat, my);
         });
     });
 }
