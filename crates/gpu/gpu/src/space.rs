@@ -275,12 +275,6 @@ impl AddressSpace {
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Stops the channels that wait for a dead one, and those that wait for them: of this address space, and of all others that see CUDA's memory. Takes one
-    /// call of the driver for each channel that it stops.
-    pub fn spread_death(&self) {
-        tracker::spread_death(&self.watched.map_or_else(|| self.trackers(), Watched::trackers));
-    }
-
     fn trackers(&self) -> Vec<Arc<Tracker>> {
         lock(&self.trackers).iter().filter_map(Weak::upgrade).collect()
     }

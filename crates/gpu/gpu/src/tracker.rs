@@ -429,11 +429,6 @@ pub(crate) fn wait_or_stop(trackers: &[Arc<Tracker>], leases: Option<&[Arc<Lease
     }
 }
 
-/// Stops the channels that wait for a dead one, and those that wait for them.
-pub(crate) fn spread_death(trackers: &[Arc<Tracker>]) {
-    while trackers.iter().any(|tracker| !tracker.is_stopped() && tracker.dies_with_others()) {}
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -515,10 +510,9 @@ mod tests {
         release(&first, 1);
         release(&second, 1);
         let all = [third.clone(), second.clone(), first.clone(), fourth.clone()];
-        spread_death(&all);
-        assert!(all.iter().all(|tracker| !tracker.is_stopped()));
+        assert!(all.iter().all(|tracker| !tracker.is_off() && !tracker.is_stopped()));
         first.stop();
-        spread_death(&all);
+        assert!(third.is_off() && !fourth.is_off());
         assert!(second.is_stopped() && third.is_stopped() && !fourth.is_stopped());
     }
 

@@ -190,7 +190,6 @@ impl Watched {
     /// in progress, as CUDA does for its own launches. They are not stopped: the memory may have no connection with them.
     pub(crate) fn launches_end(&self) {
         let trackers = self.trackers();
-        tracker::spread_death(&trackers);
         let deadline = Instant::now() + LAUNCHES;
         for tracker in trackers.iter().filter(|tracker| tracker.launching()) {
             tracker.drain(deadline);

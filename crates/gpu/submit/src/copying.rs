@@ -4,7 +4,7 @@ use crate::by_cpu::DONE;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, COPY, Copy};
 use crate::in_order::{InOrder, Queued};
-use crate::lane::{Inner, Lane};
+use crate::lane::Inner;
 use crate::numbering::launches_of;
 use crate::open::LANES;
 use crate::session::{Now, Session};
@@ -208,13 +208,7 @@ impl Session {
         })
     }
 
-    /// Ends the lanes that wait for a dead lane, and those that wait for them.
-    fn spread_death(&self) {
-        let dies = |lane: &Lane| lane.observe(|observer| Ok(!observer.is_stopped() && observer.dies_with_others()));
-        while self.lanes.iter().any(|lane| dies(lane).unwrap_or(false)) {}
-    }
-
-    /// Has its channels check for a missed doorbell, if no other thread has their lanes. Lanes that wait for a dead one end.
+    /// Has its channels check for a missed doorbell, if no other thread has their lanes. If they wait for a dead lane, they end, and so do the lanes between.
     pub(crate) fn look(&self, copy: Copy) -> Result<(), Error> {
         let now = self.now()?;
         let lane = usize::from(self.lane_of(now, copy)?.0);
@@ -225,8 +219,9 @@ impl Session {
             {
                 inner.channel.check_doorbell();
             }
+            // (Or the lane has gone: the next query returns that.)
+            let _ = self.lanes[lane].observe(|observer| Ok(observer.dies_with_others()));
         }
-        self.spread_death();
         Ok(())
     }
 }

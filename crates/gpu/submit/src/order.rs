@@ -34,7 +34,7 @@ impl Session {
         let entry = Entry::of_cuda(machine, pointer, bytes, false)?;
         let (place, used) = self.buffers.add(entry)?;
         let buffer = Buffer(BUFFER.encode(now.opening(), place, used));
-        let promises = Promises::new(&words, &setup.space);
+        let promises = Promises::new(&words);
         let made = Arc::new(Order { promises, words, buffer, launches: OnceLock::new(), next: AtomicU64::new(0) });
         *order = Some(made.clone());
         Ok(made)

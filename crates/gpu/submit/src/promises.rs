@@ -5,7 +5,7 @@
 //! promised, ends those that wait for dead ones, and writes the words of dead lanes. A session that has promised no word has no such thread.
 
 use crate::error::Error;
-use gpu::{AddressSpace, Observer};
+use gpu::Observer;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -28,7 +28,6 @@ pub(crate) struct Promises {
 
 struct Shared {
     words: Arc<cuda::Words>,
-    space: Arc<AddressSpace>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -40,9 +39,8 @@ struct State {
 }
 
 impl Promises {
-    pub fn new(words: &Arc<cuda::Words>, space: &Arc<AddressSpace>) -> Promises {
-        let (words, space) = (words.clone(), space.clone());
-        let shared = Shared { words, space, state: Mutex::default(), changed: Condvar::new() };
+    pub fn new(words: &Arc<cuda::Words>) -> Promises {
+        let shared = Shared { words: words.clone(), state: Mutex::default(), changed: Condvar::new() };
         Promises { shared: Arc::new(shared), thread: Mutex::new(None) }
     }
 
@@ -103,15 +101,14 @@ impl Shared {
 
     /// Writes the words of dead lanes, and forgets promises whose words are written.
     fn keep(&self) {
-        // No thread may wait for a lane that waits for a dead one: the threads of the program may all be in calls of CUDA that wait for its stream.
-        self.space.spread_death();
         self.state().promised.retain(|promise| {
             let word = self.words.word(promise.index);
             let written = || word.load(std::sync::atomic::Ordering::Acquire).wrapping_sub(promise.value) as i32 >= 0;
             if written() {
                 return false;
             }
-            // (A dead lane is off the GPU: it does not overwrite later values.)
+            // (A dead lane is off the GPU: it does not overwrite later values. One that waits for a dead lane ends here: the threads
+            // of the program may all be in calls of CUDA that wait for its stream.)
             let dead = promise.lane.is_dead();
             if dead && !written() {
                 word.store(promise.value, std::sync::atomic::Ordering::SeqCst);
