@@ -197,7 +197,8 @@ const char *doorbell_error_detail(void);
 #define DOORBELL_SOFTWARE 2
 
 // doorbell_options_t.flags: each submission checks with CUDA that the memory is still the registered allocation. This finds
-// frees that doorbell cannot see otherwise. It costs 1 us or more, and CUDA's locks, for each submission.
+// frees that doorbell cannot see otherwise. It costs 1 us or more, and CUDA's locks, for each submission: a submission waits
+// while another thread is in a long CUDA call.
 #define DOORBELL_CHECK 1
 
 // doorbell_options_t.flags: use the machine's own profile, if `doorbell calibrate` has written one. It is the file that
@@ -403,9 +404,11 @@ int32_t doorbell_copy_explain(doorbell_t *doorbell,
 
 // Prepares a copy, to submit it often. It is checked here, once, and made in the way that doorbell_copy_explain() reports. It
 // belongs to this thread's lane.
-// Cost: some hundred microseconds. It allocates, and requests memory from the kernel driver. Threads: any. It waits for the
-// thread's lane. Errors: DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_ARGUMENT (a length of 0, or more than 1
-// GiB), DOORBELL_LIMIT (4,096 for each lane), DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
+// Cost: some hundred microseconds. It allocates, and requests memory from the kernel driver. For memory from
+// doorbell_buffer_register() it also checks with CUDA that it is still the same allocation: it waits if another thread is in a
+// long CUDA call. Threads: any. It waits for the thread's lane. Errors: DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED,
+// DOORBELL_ARGUMENT (a length of 0, or more than 1 GiB), DOORBELL_LIMIT (4,096 for each lane), DOORBELL_DRIVER,
+// DOORBELL_CLOSED, DOORBELL_FORKED.
 int32_t doorbell_transfer_create(doorbell_t *doorbell,
                                  doorbell_buffer_t to,
                                  uint64_t to_offset,
@@ -791,9 +794,10 @@ int32_t doorbell_graph_set_param(doorbell_t *doorbell,
 // doorbell_graph_set_param() does for bytes. CUDA's memory is pinned for the graph. When CUDA frees it, launches return
 // DOORBELL_FREED until the pointer is set again. Memory from doorbell_buffer_create() stays until then, even after
 // doorbell_buffer_free(). doorbell does not check which bytes the kernel touches from there on.
-// Cost: microseconds. If the parameter was such a pointer before, it waits for pending launches. Threads: any. It waits for
-// other threads' launches on the lane. Errors: as doorbell_graph_set_param() except DOORBELL_BUSY, and DOORBELL_FREED.
-// DOORBELL_TIMEOUT after ten seconds, although the pointer was set.
+// Cost: microseconds, and a check with CUDA as in doorbell_transfer_create(). If the parameter was such a pointer before, it
+// waits for pending launches. Threads: any. It waits for other threads' launches on the lane. Errors: as
+// doorbell_graph_set_param() except DOORBELL_BUSY, and DOORBELL_FREED. DOORBELL_TIMEOUT after ten seconds, although the pointer
+// was set.
 int32_t doorbell_graph_set_pointer(doorbell_t *doorbell,
                                    doorbell_graph_t graph,
                                    uint32_t kernel,
@@ -895,8 +899,9 @@ typedef struct {
 // of a chain may be stored. While the chain's last launch is pending, doorbell_graph_launch() returns DOORBELL_FULL and has no
 // effect. You must first wait for all other work that reads or writes these bytes (other graphs, copies, CUDA's own kernels),
 // because doorbell does not check this. A launch with an order stores immediately, before the work that the order waits for.
-// Cost: milliseconds. It allocates, and requests memory from the kernel driver. Threads: any. It waits for other threads'
-// launches, and for pending ones on the lane: DOORBELL_TIMEOUT after ten seconds.
+// Cost: milliseconds. It allocates, and requests memory from the kernel driver. It checks registered memory with CUDA, as
+// doorbell_transfer_create() does. Threads: any. It waits for other threads' launches, and for pending ones on the lane:
+// DOORBELL_TIMEOUT after ten seconds.
 // Errors: DOORBELL_ARGUMENT for an unknown kind or flag, or if no graph was prepared yet. DOORBELL_ARGUMENT also for an inline or
 // stored copy from GPU memory, and for a stored copy into host memory. DOORBELL_GRAPH for an impossible step: more than 64 KiB,
 // stored after another step, a chain in a chain, graphs of several launch lanes (see doorbell_graph_create_copy()).

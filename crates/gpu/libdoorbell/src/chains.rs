@@ -74,8 +74,9 @@ unsafe impl Growing for doorbell_step_t {
 /// of a chain may be stored. While the chain's last launch is pending, doorbell_graph_launch() returns DOORBELL_FULL and has no
 /// effect. You must first wait for all other work that reads or writes these bytes (other graphs, copies, CUDA's own kernels),
 /// because doorbell does not check this. A launch with an order stores immediately, before the work that the order waits for.
-/// Cost: milliseconds. It allocates, and requests memory from the kernel driver. Threads: any. It waits for other threads'
-/// launches, and for pending ones on the lane: DOORBELL_TIMEOUT after ten seconds.
+/// Cost: milliseconds. It allocates, and requests memory from the kernel driver. It checks registered memory with CUDA, as
+/// doorbell_transfer_create() does. Threads: any. It waits for other threads' launches, and for pending ones on the lane:
+/// DOORBELL_TIMEOUT after ten seconds.
 /// Errors: DOORBELL_ARGUMENT for an unknown kind or flag, or if no graph was prepared yet. DOORBELL_ARGUMENT also for an inline or
 /// stored copy from GPU memory, and for a stored copy into host memory. DOORBELL_GRAPH for an impossible step: more than 64 KiB,
 /// stored after another step, a chain in a chain, graphs of several launch lanes (see doorbell_graph_create_copy()).

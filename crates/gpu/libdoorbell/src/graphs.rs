@@ -227,9 +227,10 @@ pub unsafe extern "C" fn doorbell_graph_set_param(
 /// doorbell_graph_set_param() does for bytes. CUDA's memory is pinned for the graph. When CUDA frees it, launches return
 /// DOORBELL_FREED until the pointer is set again. Memory from doorbell_buffer_create() stays until then, even after
 /// doorbell_buffer_free(). doorbell does not check which bytes the kernel touches from there on.
-/// Cost: microseconds. If the parameter was such a pointer before, it waits for pending launches. Threads: any. It waits for
-/// other threads' launches on the lane. Errors: as doorbell_graph_set_param() except DOORBELL_BUSY, and DOORBELL_FREED.
-/// DOORBELL_TIMEOUT after ten seconds, although the pointer was set.
+/// Cost: microseconds, and a check with CUDA as in doorbell_transfer_create(). If the parameter was such a pointer before, it
+/// waits for pending launches. Threads: any. It waits for other threads' launches on the lane. Errors: as
+/// doorbell_graph_set_param() except DOORBELL_BUSY, and DOORBELL_FREED. DOORBELL_TIMEOUT after ten seconds, although the pointer
+/// was set.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_graph_set_pointer(
     doorbell: *mut doorbell_t,

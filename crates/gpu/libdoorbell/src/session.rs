@@ -16,7 +16,8 @@ pub const DOORBELL_BESIDE_CUDA: u32 = 1;
 pub const DOORBELL_SOFTWARE: u32 = 2;
 
 /// doorbell_options_t.flags: each submission checks with CUDA that the memory is still the registered allocation. This finds
-/// frees that doorbell cannot see otherwise. It costs 1 us or more, and CUDA's locks, for each submission.
+/// frees that doorbell cannot see otherwise. It costs 1 us or more, and CUDA's locks, for each submission: a submission waits
+/// while another thread is in a long CUDA call.
 pub const DOORBELL_CHECK: u32 = 1;
 /// doorbell_options_t.flags: use the machine's own profile, if `doorbell calibrate` has written one. It is the file that
 /// $DOORBELL_PROFILE names, otherwise the command's default file. A profile of another machine is an error.

@@ -8,9 +8,11 @@ use submit::{Buffer, Transfer};
 
 /// Prepares a copy, to submit it often. It is checked here, once, and made in the way that doorbell_copy_explain() reports. It
 /// belongs to this thread's lane.
-/// Cost: some hundred microseconds. It allocates, and requests memory from the kernel driver. Threads: any. It waits for the
-/// thread's lane. Errors: DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_ARGUMENT (a length of 0, or more than 1
-/// GiB), DOORBELL_LIMIT (4,096 for each lane), DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
+/// Cost: some hundred microseconds. It allocates, and requests memory from the kernel driver. For memory from
+/// doorbell_buffer_register() it also checks with CUDA that it is still the same allocation: it waits if another thread is in a
+/// long CUDA call. Threads: any. It waits for the thread's lane. Errors: DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED,
+/// DOORBELL_ARGUMENT (a length of 0, or more than 1 GiB), DOORBELL_LIMIT (4,096 for each lane), DOORBELL_DRIVER,
+/// DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_transfer_create(
     doorbell: *mut doorbell_t,

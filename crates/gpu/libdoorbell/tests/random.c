@@ -8,19 +8,23 @@
  *
  * Checked: the bytes of copies that were waited for; the counts of launches; memory that was unpinned or freed does not change after that; each code
  * is one that doorbell.h lists for the call; no channel is killed; no call takes longer than doorbell.h states, plus RANDOM_LIMIT_MS (1,000).
- * A seed gives each thread the same choices each time. Prints a line for each kind of call.
+ * A seed gives each thread the same choices each time. Prints a line for each kind of call. When a call takes too long, each thread says where it is.
  *
  * Exit status 0: all as stated; 1: otherwise; 77: no CUDA. A call that does not return ends the program with SIGABRT. */
 #define _GNU_SOURCE
 #include "random/any.h"
 #include "random/checked.h"
 #include "random/graphs.h"
+#include <errno.h>
+#include <execinfo.h>
+#include <sys/syscall.h>
 
 static int open_session(struct session *s)
 {
     doorbell_options_t options = {.size = sizeof options, .kind = DOORBELL_BESIDE_CUDA, .gpu = (uint32_t)s->gpu, .lanes = 1 + (uint32_t)below(8),
-                                  .launch_lanes = 2, .profile = "", .flags = one_in(4) ? DOORBELL_CHECK : 0};
+                                  .launch_lanes = 2, .profile = "", .flags = s->checks ? DOORBELL_CHECK : 0};
     doorbell_t *h = NULL;
+    s->checks = one_in(4);
     int code = DOORBELL(create, &options, &h);
     if (code != DOORBELL_OK) {
         complain("doorbell_create: %d (%s)", code, doorbell_error_detail());
@@ -60,7 +64,7 @@ static void a_child(struct session *s, doorbell_t *h)
     struct counted *c = a_graph(s);
     doorbell_graph_t graph = c ? atomic_load(&c->graph) : 0;
     int status = 0;
-    begin_call(K_forked);
+    begin_call(K_forked, 0);
     pid_t child = fork();
     if (child == 0) {
         doorbell_frame_t frame = {.size = sizeof frame};
@@ -82,7 +86,7 @@ static void a_child(struct session *s, doorbell_t *h)
     }
     if (child > 0)
         waitpid(child, &status, 0);
-    end_call(K_forked, 0, 0);
+    end_call(K_forked, 0);
     if (child < 0 || status != 0)
         complain("a forked child: status %#x (0x10 and the number of the call that is not FORKED, or 0x20 and of one that does not return; then 00)", status);
 }
@@ -91,6 +95,7 @@ static void any_call(int short_lived)
 {
     struct session *s = &sessions[below(session_count)];
     doorbell_t *h = atomic_load(&s->handle);
+    me->asks = s->checks;
     on_gpu(s->gpu);
     if (atomic_load(&s->dead) || now() > s->ends)
         close_session(s);
@@ -121,8 +126,7 @@ static void any_call(int short_lived)
 
 static void *short_lived(void *argument)
 {
-    me = argument;
-    me->gpu = -1;
+    begin_thread(argument);
     for (uint64_t n = below(30); n > 0; n--)
         any_call(1);
     return NULL;
@@ -132,8 +136,7 @@ static void *run(void *argument)
 {
     struct thread *child = (struct thread *)argument + MOST_THREADS;
     int has_child = 0;
-    me = argument;
-    me->gpu = -1;
+    begin_thread(argument);
     for (int gpu = 0; gpu < gpus; gpu++) {
         on_gpu(gpu);
         CUDA(cu_stream(&me->streams[gpu], 1));
@@ -158,8 +161,7 @@ static void *run(void *argument)
 /* What other parts of a program do with CUDA. */
 static void *neighbour(void *argument)
 {
-    me = argument;
-    me->gpu = -1;
+    begin_thread(argument);
     while (now() < until) {
         void *module, *stream;
         address_t memory;
@@ -177,28 +179,48 @@ static void *neighbour(void *argument)
     return NULL;
 }
 
+static void says_where(int signal)
+{
+    void *frames[40];
+    int saved = errno;
+    (void)signal;
+    backtrace_symbols_fd(frames, backtrace(frames, 40), 2);
+    errno = saved;
+}
+
+/* Where is each thread that has been in its call for a while? */
+static void print_places(uint64_t at)
+{
+    for (size_t n = 0; n < sizeof threads / sizeof *threads; n++) {
+        uint64_t since = atomic_load(&threads[n].since);
+        if (!since || since + 300 * MS > at)
+            continue;
+        fprintf(stderr, "thread %zu: in %s for %llu ms\n", n, calls[atomic_load(&threads[n].call)].name, (unsigned long long)((at - since) / MS));
+        syscall(SYS_tgkill, getpid(), threads[n].task, SIGUSR1);
+        usleep(5000);
+    }
+}
+
 static void *watch(void *unused)
 {
+    int printed = 0;
     (void)unused;
     for (;;) {
         usleep(100000);
         uint64_t at = now();
-        int late = 0;
+        int late = 0, too_long = 0;
         for (size_t n = 0; n < sizeof threads / sizeof *threads; n++) {
             uint64_t since = atomic_load(&threads[n].since);
             late |= since && since < at && at - since > 30 * limit;
+            too_long |= since && since < at && at - since > limit + atomic_load(&threads[n].allowed) * MS;
             uint64_t release_at = atomic_load(&threads[n].release_at);
             if (release_at && release_at < at)
                 *atomic_load(&threads[n].release_word) = 1;
         }
-        if (!late)
-            continue;
-        for (size_t n = 0; n < sizeof threads / sizeof *threads; n++) {
-            uint64_t since = atomic_load(&threads[n].since);
-            if (since)
-                fprintf(stderr, "thread %zu: in %s for %llu ms\n", n, calls[atomic_load(&threads[n].call)].name, (unsigned long long)((at - since) / MS));
-        }
-        abort();
+        if (late || (too_long && printed++ < 4))
+            print_places(at);
+        if (late)
+            abort();
     }
     return NULL;
 }
@@ -249,6 +271,9 @@ int main(int argc, char **argv)
     thread_count = thread_count < 1 ? 1 : thread_count > MOST_THREADS ? MOST_THREADS : thread_count;
     if (getenv("RANDOM_LIMIT_MS"))
         limit = strtoull(getenv("RANDOM_LIMIT_MS"), NULL, 0) * MS;
+    void *frame;
+    backtrace(&frame, 1);
+    signal(SIGUSR1, says_where);
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("seed %llu, %d threads\n", (unsigned long long)seed, thread_count);
     struct rlimit files;
@@ -262,8 +287,7 @@ int main(int argc, char **argv)
         threads[n].number = (int)n;
         threads[n].random = (seed + n + 1) * UINT64_C(0x9e3779b97f4a7c15) | 1;
     }
-    me = &threads[2 * MOST_THREADS];
-    me->gpu = -1;
+    begin_thread(&threads[2 * MOST_THREADS]);
     counted = calloc(WORDS / 2, sizeof *counted);
     pthread_rwlockattr_t attributes;
     pthread_rwlockattr_init(&attributes);

@@ -38,8 +38,9 @@ static const char PTX[] = ".version 6.0\n.target sm_70\n.address_size 64\n"
                           ".visible .entry add1(.param .u64 word)\n{\n    .reg .b64 %word;\n    ld.param.u64 %word, [word];\n"
                           "    red.global.add.u32 [%word], 1;\n    ret;\n}\n";
 
-/* The codes of each call besides OK, as doorbell.h lists them, and the milliseconds that it may take by itself. LAUNCHES: for pending launches. OTHERS:
- * for another thread's call that waits for launches. */
+/* The codes of each call besides OK, as doorbell.h lists them, and the milliseconds that it may take by itself. CUDAS: for another thread's call of
+ * CUDA. LAUNCHES: for pending launches. OTHERS: for another thread's call that waits for launches. */
+#define CUDAS 2000
 #define LAUNCHES 10000
 #define OTHERS 11000
 #define B(code) (UINT32_C(1) << DOORBELL_##code)
@@ -50,19 +51,19 @@ static const char PTX[] = ".version 6.0\n.target sm_70\n.address_size 64\n"
 #define GRAPHS (B(GRAPH) | DEAD | B(TIMEOUT) | B(UNAVAILABLE) | B(CUDA) | B(LIMIT) | B(DRIVER) | B(CLOSED))
 #define CALLS(X)                                                                                                                          \
     X(create, B(UNAVAILABLE) | B(ARGUMENT) | B(LIMIT) | B(DRIVER) | B(CUDA), 0) X(free, ENDED, 10000)                                      \
-    X(buffer_register, B(NOT_PINNABLE) | B(UNAVAILABLE) | B(LIMIT) | B(ARGUMENT) | B(CLOSED), 0)                                           \
+    X(buffer_register, B(NOT_PINNABLE) | B(UNAVAILABLE) | B(LIMIT) | B(ARGUMENT) | B(CLOSED), CUDAS)                                       \
     X(buffer_create, B(DRIVER) | B(LIMIT) | B(ARGUMENT) | B(CLOSED), 0) X(buffer_get, ENDED, 0) X(buffer_free, ENDED, 2000)                         \
     X(copy, (SUBMIT & ~(B(BUSY) | B(FULL) | B(LIMIT) | B(CUDA) | B(UNAVAILABLE))) | B(TIMEOUT), 0)                                                    \
     X(copy_async, SUBMIT, 0) X(copy_batch_async, SUBMIT, 0) X(copy_explain, ENDED | B(ARGUMENT), 0)                             \
-    X(transfer_create, PREPARE, 0) X(transfer_create_bytes, PREPARE, 0) X(transfer_async, SUBMIT, 0) X(transfer_bytes_async, SUBMIT, 0)    \
+    X(transfer_create, PREPARE, CUDAS) X(transfer_create_bytes, PREPARE, 0) X(transfer_async, SUBMIT, 0) X(transfer_bytes_async, SUBMIT, 0)    \
     X(transfer_free, ENDED, 0) X(wait, ENDED | DEAD | B(TIMEOUT), 0) X(wait_sleeping, ENDED | DEAD | B(TIMEOUT), 0)                        \
     X(wait_any, ENDED | DEAD | B(TIMEOUT) | B(ARGUMENT), 0) X(wait_all, ENDED | DEAD | B(TIMEOUT) | B(ARGUMENT), 0)                        \
-    X(poll, ENDED | DEAD, 0) X(pending, ENDED | DEAD, 0) X(stream_wait, SUBMIT, 0)                                                         \
+    X(poll, ENDED | DEAD, 0) X(pending, ENDED | DEAD, 0) X(stream_wait, SUBMIT, CUDAS)                                                         \
     X(queue_create, B(ARGUMENT) | B(LIMIT), 0) X(queue_add, B(FULL) | B(UNAVAILABLE) | ENDED, 0) X(queue_poll, B(HANDLE) | B(ARGUMENT), 0) \
     X(queue_wait, ENDED | B(TIMEOUT), 0) X(queue_remove, B(HANDLE), 0) X(queue_descriptor, ENDED | B(UNAVAILABLE), 0)                      \
-    X(queue_free, B(HANDLE), 0) X(ring_create, PREPARE, 0)                                                                                 \
+    X(queue_free, B(HANDLE), 0) X(ring_create, PREPARE, CUDAS)                                                                                 \
     X(ring_next, B(OVERRUN) | B(BUSY) | B(ARGUMENT) | ENDED | DEAD, 0) X(ring_async, SUBMIT, 0) X(ring_free, ENDED, 0)                     \
-    X(message_create, PREPARE | DEAD, 0) X(message_send, B(BUSY) | B(FULL) | B(ARGUMENT) | B(FREED) | ENDED, 0)                                   \
+    X(message_create, PREPARE | DEAD, CUDAS) X(message_send, B(BUSY) | B(FULL) | B(ARGUMENT) | B(FREED) | ENDED, 0)                                   \
     X(message_wait, B(TIMEOUT) | B(FREED) | ENDED, 0) X(message_free, ENDED, 0)                                                            \
     X(graph_create, GRAPHS, 10000) X(graph_instantiate, GRAPHS, 10000) X(graph_create_kernel, GRAPHS | B(ARGUMENT), 10000)                             \
     X(learner_create, B(LIMIT) | B(CLOSED), 0) X(learner_launch, GRAPHS | B(HANDLE), 10000) X(learner_free, ENDED, 0)                          \
@@ -75,7 +76,7 @@ static const char PTX[] = ".version 6.0\n.target sm_70\n.address_size 64\n"
     X(loop_put, B(BUSY) | B(FULL) | B(UNAVAILABLE) | B(ARGUMENT) | ENDED | B(FREED) | B(STOPPED), 0)                                       \
     X(loop_next, B(BUSY) | B(HANDLE) | B(ARGUMENT), 0) X(loop_wait, B(BUSY) | B(TIMEOUT) | B(HANDLE), 0)                                   \
     X(loop_descriptor, B(HANDLE), 0) X(loop_statistics, B(HANDLE) | B(ARGUMENT), 0) X(loop_stop, B(HANDLE), 0) X(loop_free, B(HANDLE), 0)  \
-    X(cuda_free, 0, 10000) X(cuda, 0, 2000) X(cuda_synchronize, 0, FOREVER_MS) X(forked, 0, 0) X(waits_for_close, 0, FOREVER_MS)              \
+    X(cuda_free, 0, 10000) X(cuda, 0, CUDAS) X(cuda_synchronize, 0, FOREVER_MS) X(forked, 0, 0) X(waits_for_close, 0, FOREVER_MS)              \
     X(waits_for_lock, 0, FOREVER_MS)
 enum {
 #define X(name, codes, ms) K_##name,
@@ -104,7 +105,7 @@ struct counted {
 };
 
 struct session {
-    int gpu, number;
+    int gpu, number, checks;
     doorbell_t *_Atomic handle;
     pthread_mutex_t closing;
     atomic_int dead;
@@ -132,8 +133,12 @@ struct own { doorbell_t *of; doorbell_buffer_t host, device, middle[2]; };
 struct thread {
     pthread_t id;
     uint64_t random;
-    int number, gpu;
+    int number, gpu, task;
+    /* Its submissions call CUDA: the session has DOORBELL_CHECK, or the order names a stream or an event. */
+    int asks;
     atomic_int call;
+    /* The milliseconds that the call may take. */
+    atomic_uint allowed;
     /* When the word is written that a held copy of this thread waits for. */
     _Atomic uint64_t since, release_at;
     volatile uint32_t *_Atomic release_word;
@@ -156,6 +161,13 @@ static int gpus, session_count, thread_count = 8;
 static __thread struct thread *me;
 /* While doorbell has CUDA launch a graph, no other thread may submit with CUDA. */
 static pthread_rwlock_t submits;
+
+static void begin_thread(struct thread *thread)
+{
+    me = thread;
+    me->gpu = -1;
+    me->task = gettid();
+}
 
 static uint64_t now(void)
 {
@@ -186,13 +198,14 @@ __attribute__((format(printf, 1, 2))) static void complain(const char *format, .
     fprintf(stderr, "thread %d: %s\n", me ? me->number : -1, text);
 }
 
-static void begin_call(int kind)
+static void begin_call(int kind, uint64_t more_ms)
 {
     atomic_store(&me->call, kind);
+    atomic_store(&me->allowed, (unsigned)(calls[kind].ms + more_ms + (me->asks && calls[kind].codes & B(FREED) ? CUDAS : 0)));
     atomic_store(&me->since, now());
 }
 
-static int end_call(int kind, int code, uint64_t more_ms)
+static int end_call(int kind, int code)
 {
     uint64_t took = now() - atomic_load(&me->since), was = atomic_load(&longest[kind]);
     atomic_store(&me->since, 0);
@@ -203,22 +216,21 @@ static int end_call(int kind, int code, uint64_t more_ms)
     if (!(calls[kind].codes >> place & 1) || code == DOORBELL_KILLED)
         complain("%s: code %d (%s)", calls[kind].name, code, kind < K_cuda_free ? doorbell_error_detail() : "");
     /* A close waits for calls, and for pending work. A call that finds this may wait for the close. */
-    if (code == DOORBELL_CLOSED)
-        more_ms += LAUNCHES + OTHERS;
-    if (took > limit + (more_ms + calls[kind].ms) * MS)
+    uint64_t allowed = atomic_load(&me->allowed) + (code == DOORBELL_CLOSED ? LAUNCHES + OTHERS : 0);
+    if (took > limit + allowed * MS)
         complain("%s took %llu ms, code %d", calls[kind].name, (unsigned long long)(took / MS), code);
     return code;
 }
-#define DO_IN(ms, kind, call) (begin_call(K_##kind), end_call(K_##kind, (call), (ms)))
+#define DO_IN(ms, kind, call) (begin_call(K_##kind, (ms)), end_call(K_##kind, (call)))
 #define DO(kind, call) DO_IN(0, kind, call)
 #define DOORBELL(name, ...) DO(name, doorbell_##name(__VA_ARGS__))
 #define CUDA(call) DO(cuda, call)
 
 static void lock_submits(int alone)
 {
-    begin_call(K_waits_for_lock);
+    begin_call(K_waits_for_lock, 0);
     alone ? pthread_rwlock_wrlock(&submits) : pthread_rwlock_rdlock(&submits);
-    end_call(K_waits_for_lock, 0, 0);
+    end_call(K_waits_for_lock, 0);
 }
 static void unlock_submits(void) { pthread_rwlock_unlock(&submits); }
 

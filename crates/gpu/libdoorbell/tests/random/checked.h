@@ -8,10 +8,10 @@
 /* CLOSED comes before the session's copies have ended. They have when the next session is there. */
 static void wait_for_close(struct session *s, doorbell_t *h)
 {
-    begin_call(K_waits_for_close);
+    begin_call(K_waits_for_close, 0);
     while (atomic_load(&s->handle) == h)
         usleep(100);
-    end_call(K_waits_for_close, 0, 0);
+    end_call(K_waits_for_close, 0);
 }
 
 /* Some copy did not end well: after this none writes to this thread's memory any more. */

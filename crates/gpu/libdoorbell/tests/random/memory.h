@@ -71,7 +71,7 @@ static doorbell_order_t *an_order(struct session *s, struct order *o)
         o->order.tickets = o->tickets;
     } else if (how < 19 && me->streams[s->gpu]) {
         lock_submits(0);
-        o->locked = 1;
+        o->locked = me->asks = 1;
         if (how == 18) {
             CUDA(cu_record(me->events[s->gpu], me->streams[s->gpu]));
             o->order.event = me->events[s->gpu];
