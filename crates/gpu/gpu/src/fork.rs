@@ -10,8 +10,8 @@ const PAGE: usize = 4096;
 
 static MARK: OnceLock<&'static AtomicU32> = OnceLock::new();
 
-/// The number of this process, which a device keeps. Without the kernel's help a fork is not detected.
-pub(crate) fn watch() -> u32 {
+/// The number of this process, for [`forked`]. Without the kernel's help a fork is not detected.
+pub fn watch() -> u32 {
     let mark = MARK.get_or_init(|| {
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping, never unmapped, and zero, which is a valid AtomicU32.
@@ -30,6 +30,6 @@ pub(crate) fn watch() -> u32 {
 
 /// True if `opener`, from [`watch`], is not this process.
 #[inline]
-pub(crate) fn forked(opener: u32) -> bool {
+pub fn forked(opener: u32) -> bool {
     MARK.get().is_some_and(|mark| mark.load(Ordering::Relaxed) != opener)
 }

@@ -27,7 +27,7 @@ mod enter;
 mod errno;
 mod error;
 mod exports;
-mod fork;
+pub mod fork;
 mod given;
 mod imports;
 mod late;

@@ -19,12 +19,12 @@ static OPENINGS: Mutex<Openings> = Mutex::new(Openings { last: 0, open: [false; 
 /// The process that opened the first session; 0 before.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Set-up calls take locks that may stay taken forever in a forked child, so they call this first.
+/// Set-up calls take locks that may stay taken forever in a forked child, so they call this first. No system call.
 pub(crate) fn same_process() -> Result<(), Error> {
     match PROCESS.load(Ordering::SeqCst) {
         0 => Ok(()),
-        process if process == std::process::id() => Ok(()),
-        _ => Err(Error::Forked),
+        process if gpu::fork::forked(process) => Err(Error::Forked),
+        _ => Ok(()),
     }
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn take() -> Result<u64, Error> {
 
 /// A session is open: a fork's child of this process cannot have one.
 pub(crate) fn opened() {
-    PROCESS.store(std::process::id(), Ordering::SeqCst);
+    PROCESS.store(gpu::fork::watch(), Ordering::SeqCst);
 }
 
 pub(crate) fn give_back(opening: u64) {
