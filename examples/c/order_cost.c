@@ -1,4 +1,4 @@
-/* What the order between a CUDA stream and copies costs: ours against CUDA's own copy on the same stream, in turns.
+/* What the order between a CUDA stream and copies costs: ours against CUDA's own copy on the same stream and on another, in turns.
  *
  *   cc -O2 -pthread examples/c/order_cost.c -o target/prefix/order_cost -Itarget/prefix/include -Ltarget/prefix/lib \
  *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
@@ -7,9 +7,10 @@
  * Into one stream go: a kernel that waits for a word of the CPU's, then writes new data and says "ended"; a copy of that data; and a
  * kernel that says "running". All is queued before the CPU gives the word, so no call is on the way. The CPU polls host memory:
  * `ended` is when the first kernel's word arrives, `there` when the data's last word has arrived at the copy's end (copies to host
- * memory alone), `next` when the second kernel's word arrives. CUDA's copy is cuMemcpyAsync on the stream; ours is
- * doorbell_copy_batch_async() and doorbell_stream_wait(); `nothing` has no copy. What the calls cost is read around them in the
- * same rounds. Both ways write data that changes with each round, and it is compared.
+ * memory alone), `next` when the second kernel's word arrives. CUDA's copy is cuMemcpyAsync on the stream, or on another one
+ * between two events; ours is doorbell_copy_batch_async() and doorbell_stream_wait(); `nothing` has no copy. Two cells have a half of such an order alone: CUDA
+ * writes a word in the stream, or waits for a word that is there. What the calls cost is read around them in the same rounds. Both
+ * ways write data that changes with each round, and it is compared.
  *
  * Exit status: 0, 1 for wrong data or an error, 77 without CUDA. */
 #define _GNU_SOURCE
@@ -36,8 +37,13 @@ static int (*cuMemcpyHtoDAsync)(address_t, const void *, size_t, void *);
 static int (*cuStreamCreate)(void **, unsigned);
 static int (*cuModuleLoadData)(void **, const void *);
 static int (*cuModuleGetFunction)(void **, void *, const char *);
+static int (*cuStreamWriteValue32)(void *, address_t, uint32_t, unsigned);
+static int (*cuStreamWaitValue32)(void *, address_t, uint32_t, unsigned);
+static int (*cuEventCreate)(void **, unsigned);
+static int (*cuEventRecord)(void *, void *);
+static int (*cuStreamWaitEvent)(void *, void *, unsigned);
 static int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-static void *stream, *gate, *mark;
+static void *stream, *other, *before, *after, *gate, *mark;
 
 /* gate(gate, data, flag, number): waits until the word at gate is the number or above, at most two seconds; stores the number at data,
  * then at flag. mark(flag, number): stores the number. */
@@ -89,14 +95,16 @@ static int load_cuda(void)
         {&cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2"}, {&cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2"},
         {&cuStreamCreate, "cuStreamCreate"}, {&cuModuleLoadData, "cuModuleLoadData"},
         {&cuModuleGetFunction, "cuModuleGetFunction"}, {&cuLaunchKernel, "cuLaunchKernel"},
+        {&cuEventCreate, "cuEventCreate"}, {&cuEventRecord, "cuEventRecord"}, {&cuStreamWaitEvent, "cuStreamWaitEvent"},
+        {&cuStreamWriteValue32, "cuStreamWriteValue32_v2"}, {&cuStreamWaitValue32, "cuStreamWaitValue32_v2"},
     };
     return load_functions(functions, sizeof functions / sizeof *functions);
 }
 
-enum by { NOTHING, CUDA, OURS };
+enum by { NOTHING, CUDA, EVENTS, OURS, WRITE, WAIT };
 enum what { ENDED_THERE, THERE_NEXT, ENDED_NEXT, COPY_CALL, HOLD_CALL, METRICS };
 static const char *const METRIC[METRICS] = {"kernel end -> bytes there", "bytes there -> next kernel", "kernel end -> next kernel",
-                                            "CPU: the copy's call", "CPU: the call that holds"};
+                                            "CPU: the call", "CPU: the call that holds"};
 
 struct cell {
     const char *name;
@@ -109,13 +117,19 @@ struct cell {
 
 static struct cell cells[] = {
     {.name = "nothing between", .by = NOTHING},
+    {.name = "a word written", .by = WRITE},
+    {.name = "a word waited for", .by = WAIT},
     {.name = "8 B to host, CUDA", .by = CUDA, .to_host = 1, .bytes = 8},
+    {.name = "8 B to host, 2 streams", .by = EVENTS, .to_host = 1, .bytes = 8},
     {.name = "8 B to host, ours", .by = OURS, .to_host = 1, .bytes = 8},
     {.name = "8 B to GPU, CUDA", .by = CUDA, .bytes = 8},
+    {.name = "8 B to GPU, 2 streams", .by = EVENTS, .bytes = 8},
     {.name = "8 B to GPU, ours", .by = OURS, .bytes = 8},
     {.name = "64 KiB to host, CUDA", .by = CUDA, .to_host = 1, .bytes = LARGE},
+    {.name = "64 KiB to host, 2 streams", .by = EVENTS, .to_host = 1, .bytes = LARGE},
     {.name = "64 KiB to host, ours", .by = OURS, .to_host = 1, .bytes = LARGE},
     {.name = "64 KiB to GPU, CUDA", .by = CUDA, .bytes = LARGE},
+    {.name = "64 KiB to GPU, 2 streams", .by = EVENTS, .bytes = LARGE},
     {.name = "64 KiB to GPU, ours", .by = OURS, .bytes = LARGE},
 };
 enum { CELLS = sizeof cells / sizeof *cells };
@@ -124,7 +138,7 @@ static doorbell_buffer_t video, host;
 static address_t video_at;
 /* Host memory: data of copies to the host, data of copies from it, and the words by which kernels and CPU talk. */
 static unsigned char *host_at;
-enum { BACK = 0, AWAY = LARGE, TALK = 2 * LARGE, ALL = 2 * LARGE + 4096 };
+enum { GEQ = 0, DISABLE_TIMING = 2, BACK = 0, AWAY = LARGE, TALK = 2 * LARGE, ALL = 2 * LARGE + 4096 };
 
 static uint32_t volatile *word(uint64_t at)
 {
@@ -159,6 +173,13 @@ static void launch(void *kernel, void **arguments)
     cuda(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL), "cuLaunchKernel");
 }
 
+/* The stream `next` waits for all that is in `first` now. */
+static void goes_on(void *next, void *event, void *first)
+{
+    cuda(cuEventRecord(event, first), "cuEventRecord");
+    cuda(cuStreamWaitEvent(next, event, 0), "cuStreamWaitEvent");
+}
+
 static int is_later(int code, const char *what)
 {
     if (code == DOORBELL_BUSY || code == DOORBELL_FULL)
@@ -171,29 +192,41 @@ static void shot(struct cell *c, uint32_t number, int counts, FILE *raw)
 {
     uint64_t last = c->bytes < 4 ? 0 : c->bytes - 4;
     address_t talk = (address_t)(uintptr_t)(host_at + TALK), flag = talk + 64, next = talk + 128;
-    address_t data = c->by == NOTHING ? talk + 192
+    address_t data = !c->bytes ? talk + 192
                      : c->to_host     ? video_at + last
                                       : (address_t)(uintptr_t)(host_at + AWAY + last);
     void *first[] = {&talk, &data, &flag, &number}, *second[] = {&next, &number};
     uint64_t called = 0, held = 0, holding = 0, there = 0;
     launch(gate, first);
     uint64_t start = now();
-    if (c->by == CUDA) {
-        cuda(c->to_host ? cuMemcpyDtoHAsync(host_at + BACK, video_at, c->bytes, stream)
-                        : cuMemcpyHtoDAsync(video_at, host_at + AWAY, c->bytes, stream), "cuMemcpyAsync");
+    if (c->by == CUDA || c->by == EVENTS) {
+        void *on = c->by == CUDA ? stream : other;
+        if (c->by == EVENTS)
+            goes_on(other, before, stream);
+        cuda(c->to_host ? cuMemcpyDtoHAsync(host_at + BACK, video_at, c->bytes, on)
+                        : cuMemcpyHtoDAsync(video_at, host_at + AWAY, c->bytes, on), "cuMemcpyAsync");
         called = now() - start;
+        holding = now();
+        if (c->by == EVENTS) {
+            goes_on(stream, after, other);
+            held = now() - holding;
+        }
     } else if (c->by == OURS) {
         doorbell_piece_t piece = c->to_host ? (doorbell_piece_t){host, BACK, video, 0, c->bytes}
                                             : (doorbell_piece_t){video, 0, host, AWAY, c->bytes};
-        doorbell_order_t after = doorbell_after_stream(stream);
+        doorbell_order_t order = doorbell_after_stream(stream);
         doorbell_ticket_t ticket;
-        while (is_later(doorbell_copy_batch_async(doorbell, &piece, 1, sizeof piece, &after, &ticket), "copy"))
+        while (is_later(doorbell_copy_batch_async(doorbell, &piece, 1, sizeof piece, &order, &ticket), "copy"))
             start = now();
         called = now() - start;
         holding = now();
         while (is_later(doorbell_stream_wait(doorbell, stream, ticket), "hold the stream"))
             holding = now();
         held = now() - holding;
+    } else if (c->by == WRITE || c->by == WAIT) {
+        int code = c->by == WRITE ? cuStreamWriteValue32(stream, talk + 256, number, 0) : cuStreamWaitValue32(stream, talk + 320, 0, GEQ);
+        called = now() - start;
+        cuda(code, c->name);
     }
     launch(mark, second);
     *word(TALK) = number;
@@ -201,7 +234,11 @@ static void shot(struct cell *c, uint32_t number, int counts, FILE *raw)
     if (c->to_host)
         there = arrived(BACK + last, number, c->name);
     uint64_t running = arrived(TALK + 128, number, "the second kernel");
-    if (c->by != NOTHING && !c->to_host) {
+    if (c->by == WRITE && *word(TALK + 256) != number) {
+        fprintf(stderr, "%s: %u, not %u\n", c->name, *word(TALK + 256), number);
+        exit(1);
+    }
+    if (c->bytes && !c->to_host) {
         uint32_t found = 0;
         cuda(cuMemcpyDtoH(&found, video_at + last, 4), "cuMemcpyDtoH");
         if (found != number) {
@@ -218,7 +255,7 @@ static void shot(struct cell *c, uint32_t number, int counts, FILE *raw)
     }
     if (c->by != NOTHING)
         add(c, COPY_CALL, called);
-    if (c->by == OURS)
+    if (c->by == OURS || c->by == EVENTS)
         add(c, HOLD_CALL, held);
     if (raw)
         fprintf(raw, "%s,%" PRIu32 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", c->name, number, there ? there - ended : 0,
@@ -232,14 +269,19 @@ static void first_calls(void)
     address_t talk = (address_t)(uintptr_t)(host_at + TALK), data = talk + 192, flag = talk + 64, next = talk + 128;
     void *first[] = {&talk, &data, &flag, &number}, *second[] = {&next, &number};
     launch(gate, first);
+    cuda(cuStreamWriteValue32(stream, talk + 256, 0, 0), "cuStreamWriteValue32");
+    cuda(cuStreamWaitValue32(stream, talk + 320, 0, GEQ), "cuStreamWaitValue32");
     for (uint32_t bytes = 8; bytes <= LARGE; bytes *= LARGE / 8) {
         doorbell_piece_t pieces[] = {{host, BACK, video, 0, bytes}, {video, 0, host, AWAY, bytes}};
         doorbell_ticket_t ticket;
-        cuda(cuMemcpyDtoHAsync(host_at + BACK, video_at, bytes, stream), "cuMemcpyAsync");
-        cuda(cuMemcpyHtoDAsync(video_at, host_at + AWAY, bytes, stream), "cuMemcpyAsync");
+        void *streams[] = {stream, other};
         for (int i = 0; i < 2; i++) {
-            doorbell_order_t after = doorbell_after_stream(stream);
-            check(doorbell_copy_batch_async(doorbell, &pieces[i], 1, sizeof pieces[i], &after, &ticket), "copy");
+            cuda(cuMemcpyDtoHAsync(host_at + BACK, video_at, bytes, streams[i]), "cuMemcpyAsync");
+            cuda(cuMemcpyHtoDAsync(video_at, host_at + AWAY, bytes, streams[i]), "cuMemcpyAsync");
+        }
+        for (int i = 0; i < 2; i++) {
+            doorbell_order_t order = doorbell_after_stream(stream);
+            check(doorbell_copy_batch_async(doorbell, &pieces[i], 1, sizeof pieces[i], &order, &ticket), "copy");
             check(doorbell_stream_wait(doorbell, stream, ticket), "hold the stream");
         }
     }
@@ -268,6 +310,9 @@ static void open_all(void)
     cuda(cuMemAlloc(&video_at, LARGE), "cuMemAlloc");
     cuda(cuMemHostAlloc(&pointer, ALL, 0), "cuMemHostAlloc");
     cuda(cuStreamCreate(&stream, 1), "cuStreamCreate");
+    cuda(cuStreamCreate(&other, 1), "cuStreamCreate");
+    cuda(cuEventCreate(&before, DISABLE_TIMING), "cuEventCreate");
+    cuda(cuEventCreate(&after, DISABLE_TIMING), "cuEventCreate");
     host_at = pointer;
     memset(host_at, 0, ALL);
     memset(&options, 0, sizeof options);
@@ -323,7 +368,7 @@ int main(int argc, char **argv)
     }
     cuda(cuCtxSynchronize(), "cuCtxSynchronize");
     printf("%lu rounds in %.1f s, the cells in turns, all data right; ns\n", done, (double)(now() - start) / 1e9);
-    printf("%-27s %-22s %7s %8s %8s %9s\n", "what", "way", "n", "p50", "p99", "max");
+    printf("%-27s %-26s %7s %8s %8s %9s\n", "what", "way", "n", "p50", "p99", "max");
     for (int m = 0; m < METRICS; m++) {
         for (int i = 0; i < CELLS; i++) {
             uint32_t *ns = cells[i].ns[m];
@@ -331,7 +376,7 @@ int main(int argc, char **argv)
             if (n == 0)
                 continue;
             qsort(ns, n, sizeof *ns, by_value);
-            printf("%-27s %-22s %7zu %8" PRIu32 " %8" PRIu32 " %9" PRIu32 "\n", METRIC[m], cells[i].name, n, ns[n / 2],
+            printf("%-27s %-26s %7zu %8" PRIu32 " %8" PRIu32 " %9" PRIu32 "\n", METRIC[m], cells[i].name, n, ns[n / 2],
                    ns[n - n / 100 - 1], ns[n - 1]);
         }
     }
