@@ -29,7 +29,7 @@ pub fn document(r: &Recording) -> Result<Document, Error> {
     // A recording with locks is made to see who waited for them, so that is first.
     let at = if locks.waits.is_empty() { sections.len() } else { 0 };
     sections.splice(at..at, locks::section(&locks));
-    sections.splice(0..0, timeline::section(r)?);
+    sections.splice(0..0, timeline::section(r, &locks.waits)?);
     sections.extend(calls::section(&locks));
     sections.extend(summary::channels(&s));
     sections.extend(graphs::section(&rows));

@@ -38,8 +38,10 @@ enum Picture {
     ReportTwo,
     /// The same page on a phone
     ReportPhone,
-    /// The timeline of a recording with kernel times
+    /// The timeline of a recording with locks and kernel times
     Timeline,
+    /// The timeline of a recording with kernel times
+    TimelineKernels,
     /// The folders and crates, and which folder uses which
     Map,
 }
@@ -51,6 +53,7 @@ impl Picture {
             Picture::ReportTwo => "report-two.png",
             Picture::ReportPhone => "report-phone.png",
             Picture::Timeline => "timeline.png",
+            Picture::TimelineKernels => "timeline-kernels.png",
             Picture::Map => "map.svg",
         }
     }
@@ -61,6 +64,7 @@ impl Picture {
             Picture::ReportTwo => Some(page::REPORT_TWO),
             Picture::ReportPhone => Some(page::REPORT_PHONE),
             Picture::Timeline => Some(page::TIMELINE),
+            Picture::TimelineKernels => Some(page::TIMELINE_KERNELS),
             Picture::Map => None,
         }
     }

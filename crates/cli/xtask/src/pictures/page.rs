@@ -33,8 +33,26 @@ pub const REPORT_PHONE: Shot = Shot {
              document.querySelector('nav').remove();",
 };
 
-/// A kernel that one call launched is chosen, and what ran around it is in view.
+/// docs/pictures/timeline.c, recorded with `--locks=waits --gpu-times`: the time around the module that it loads, and the wait.
 pub const TIMELINE: Shot = Shot {
+    of: &["crates/explain/decode/fixtures/h100-module-load.doorbell"],
+    width: 900,
+    height: 690,
+    script: "const section = document.getElementById('timeline-view').closest('section');
+             while (section.previousElementSibling) section.previousElementSibling.remove();
+             document.querySelectorAll('nav, body > header').forEach((part) => part.remove());
+             const canvas = document.querySelector('#timeline-view canvas'), find = document.querySelector('#timeline-tools input');
+             const type = (word) => { find.value = word; find.dispatchEvent(new Event('input')); };
+             const press = (key) => canvas.dispatchEvent(new KeyboardEvent('keydown', { key }));
+             for (let i = 0; i < 3; i++) press('+');
+             type('rwlock');
+             press('n');
+             if (!document.getElementById('timeline-said').textContent.includes('rwlock')) throw new Error('no wait is chosen');
+             type('');",
+};
+
+/// A kernel that one call launched is chosen, and what ran around it is in view.
+pub const TIMELINE_KERNELS: Shot = Shot {
     of: &["crates/explain/decode/fixtures/h200-programmatic.doorbell"],
     width: 900,
     height: 996,
@@ -226,7 +244,7 @@ mod tests {
                 packed.push(entry.unwrap().path().unwrap().into_owned());
             }
         }
-        for shot in [REPORT, REPORT_TWO, REPORT_PHONE, TIMELINE] {
+        for shot in [REPORT, REPORT_TWO, REPORT_PHONE, TIMELINE, TIMELINE_KERNELS] {
             for of in shot.of {
                 assert!(root.join(of).exists() || packed.iter().any(|path| path.starts_with(of)), "{of}");
             }

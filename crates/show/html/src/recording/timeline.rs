@@ -12,6 +12,7 @@ use decode::{Largest, Recording, short_name};
 use export::{About, ExportError, Writer};
 use lock_analysis::Happened;
 use schema::lines::Line;
+use schema::locks::WaitRow;
 use schema::operations::{Mode, When};
 use std::collections::HashMap;
 use terminal::number::{bytes, count, nanoseconds};
@@ -80,18 +81,29 @@ struct Collected<'a> {
     all: u64,
     /// `None` if the GPU's times are not recorded.
     gpu: Option<GpuTracks>,
+    /// Who held the lock for most of a wait, by the waiting thread and the time stamp of the wait's begin.
+    holders: HashMap<(u32, i32, u64), String>,
 }
 
-/// `None` if no event has a time.
-pub fn section(r: &Recording) -> Result<Option<Section>, Error> {
+/// `None` if no event has a time. `waits`: the longest, whose holders are named.
+pub fn section(r: &Recording, waits: &[WaitRow]) -> Result<Option<Section>, Error> {
     let about = About::of(r, 0)?;
     let mut c = Collected::new(&about);
+    c.holders = waits.iter().filter_map(|w| Some(((w.process, w.tid, w.tsc), holder(w)?))).collect();
     if about.has_gpu_times {
         c.gpu = Some(GpuTracks::new(c.end, long_calls(r)?));
     }
     export::each_row(r, &about, &mut c)?;
     let has_bars = c.gpu.as_ref().is_some_and(|gpu| !gpu.is_empty());
     Ok(((c.all > 0 || has_bars) && c.end > 0).then(|| c.section()))
+}
+
+/// The thread that held the lock for at least half of the wait, and the CUDA call in which it took it.
+fn holder(w: &WaitRow) -> Option<String> {
+    let held = w.holders.first().filter(|h| h.of_wait_ns >= w.wait_ns / 2)?;
+    let inside = held.inside.as_ref().map_or(String::new(), |call| format!(" in {call}"));
+    let thread = if held.thread.is_empty() { "thread" } else { &held.thread };
+    Some(format!("held by {thread} {}{inside}", held.tid))
 }
 
 /// The calls that took the longest to launch or copy something.
@@ -130,9 +142,10 @@ impl Writer for Collected<'_> {
             Line::Lock(u) => {
                 let thread = Place::Thread(u.process, u.tid);
                 for (kind, span) in [(1, u.waited), (2, u.held)] {
-                    if let Some((from, to)) = span {
-                        self.add(thread, kind, at(from), at(to).abs_diff(at(from)), &u.lock);
-                    }
+                    let Some((from, to)) = span else { continue };
+                    let holder = self.holders.get(&(u.process, u.tid, from)).filter(|_| kind == 1);
+                    let name = holder.map(|holder| format!("{}, {holder}", u.lock));
+                    self.add(thread, kind, at(from), at(to).abs_diff(at(from)), name.as_deref().unwrap_or(&u.lock));
                 }
             }
             Line::Call(c) => {
@@ -195,6 +208,7 @@ impl Collected<'_> {
             longest: Largest::new(SINGLE),
             all: 0,
             gpu: None,
+            holders: HashMap::new(),
         }
     }
 
@@ -398,11 +412,24 @@ mod tests {
     fn a_recording_of_an_h200_has_rows_for_its_thread_and_channels() {
         let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../explain/decode/fixtures/h200-copies.doorbell");
         let r = Recording::open(&fixture).unwrap();
-        let section = section(&r).unwrap().unwrap();
+        let section = section(&r, &[]).unwrap().unwrap();
         let Block::Timeline(t) = &section.blocks[0] else { panic!("{section:?}") };
         let data: serde_json::Value = serde_json::from_str(&t.data).unwrap();
         let names: Vec<&str> = data["lanes"].as_array().unwrap().iter().map(|l| l["name"].as_str().unwrap()).collect();
         assert!(names[0].starts_with("thread ") && names.iter().any(|n| n.starts_with("channel ")), "{names:?}");
         assert!(t.says.contains("GPU's own times are not recorded"), "{}", t.says);
+    }
+
+    #[test]
+    fn a_wait_names_the_thread_that_held_the_lock_and_the_call_in_which_it_did() {
+        let fixture = "../../explain/decode/fixtures/h100-module-load.doorbell";
+        let r = Recording::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join(fixture)).unwrap();
+        let waits = lock_analysis::locks(&r, 50).unwrap().waits;
+        let section = section(&r, &waits).unwrap().unwrap();
+        let Block::Timeline(t) = &section.blocks[0] else { panic!("{section:?}") };
+        let data: serde_json::Value = serde_json::from_str(&t.data).unwrap();
+        let names: Vec<&str> = data["names"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+        let wanted = "libcuda+0x32499f/rwlock, held by loader 569 in cuModuleLoadData";
+        assert!(names.contains(&wanted), "{names:?}");
     }
 }
