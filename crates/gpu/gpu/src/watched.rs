@@ -8,6 +8,7 @@ use crate::tracker::{self, InFlight, Tracker};
 use rm::abi::{self, Branch, uvm};
 use rm::call::Call;
 use rm::graph::{FileKind, IoctlRecord, MmapRecord, ObjectGraph, ObjectKind};
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,6 +23,11 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// How long CUDA's frees wait for doorbell's launches, whose kernels may touch the memory. CUDA waits for its own without a
 /// limit.
 const LAUNCHES: Duration = Duration::from_secs(10);
+
+thread_local!(
+    /// This thread is in a free that has waited for launches.
+    static HAS_WAITED: Cell<bool> = const { Cell::new(false) }
+);
 
 /// The driver calls of one CUDA and their effects.
 #[derive(Debug, Default)]
@@ -146,7 +152,7 @@ impl Watched {
             // No transfer of doorbell can name memory that was never pinned.
             if all || !ended.is_empty() {
                 self.took_away(if all { None } else { Some(&ended) });
-            } else {
+            } else if !HAS_WAITED.get() {
                 self.launches_end();
             }
         }
@@ -194,6 +200,16 @@ impl Watched {
         for tracker in trackers.iter().filter(|tracker| tracker.launching()) {
             tracker.drain(deadline);
         }
+    }
+
+    /// Waits for launches in progress, then calls CUDA's function that frees. Its driver calls do not wait for launches again: CUDA makes them with
+    /// locks that other threads' calls of CUDA need. A launch that begins after this may not use the memory, by any rule of CUDA's.
+    pub fn after_launches<T>(&self, free: impl FnOnce() -> T) -> T {
+        self.launches_end();
+        let before = HAS_WAITED.replace(true);
+        let freed = free();
+        HAS_WAITED.set(before);
+        freed
     }
 
     /// From now on no submission may name the memory that is about to be freed. Submissions in flight must finish, or their

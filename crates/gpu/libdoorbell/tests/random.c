@@ -22,9 +22,10 @@
 static int open_session(struct session *s)
 {
     doorbell_options_t options = {.size = sizeof options, .kind = DOORBELL_BESIDE_CUDA, .gpu = (uint32_t)s->gpu, .lanes = 1 + (uint32_t)below(8),
-                                  .launch_lanes = 2, .profile = "", .flags = s->checks ? DOORBELL_CHECK : 0};
+                                  .launch_lanes = 2, .profile = ""};
     doorbell_t *h = NULL;
     s->checks = one_in(4);
+    options.flags = s->checks ? DOORBELL_CHECK : 0;
     int code = DOORBELL(create, &options, &h);
     if (code != DOORBELL_OK) {
         complain("doorbell_create: %d (%s)", code, doorbell_error_detail());

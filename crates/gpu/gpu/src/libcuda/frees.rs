@@ -74,9 +74,10 @@ pub(super) unsafe fn exchange(handle: *mut c_void, watched: &'static Watched) ->
 
 /// CUDA waits for all of its own work before these frees; so wait for doorbell's launches, too. (For frees in a stream's
 /// order the program must order its work.)
-fn launches_end() {
-    if let Some(watched) = watched() {
-        watched.launches_end();
+fn after_launches(free: impl FnOnce() -> c_int) -> c_int {
+    match watched() {
+        Some(watched) => watched.after_launches(free),
+        None => free(),
     }
 }
 
@@ -118,23 +119,20 @@ fn tell(address: u64) {
 
 unsafe extern "C" fn free(address: u64) -> c_int {
     tell(address);
-    launches_end();
     // SAFETY: the caller's call, passed on unchanged.
-    unsafe { theirs::<Free>(&FREE)(address) }
+    after_launches(|| unsafe { theirs::<Free>(&FREE)(address) })
 }
 
 unsafe extern "C" fn free_host(address: u64) -> c_int {
     tell(address);
-    launches_end();
     // SAFETY: as above; pointers and addresses are passed in the same way.
-    unsafe { theirs::<Free>(&FREE_HOST)(address) }
+    after_launches(|| unsafe { theirs::<Free>(&FREE_HOST)(address) })
 }
 
 unsafe extern "C" fn unregister(address: u64) -> c_int {
     tell(address);
-    launches_end();
     // SAFETY: as above.
-    unsafe { theirs::<Free>(&UNREGISTER)(address) }
+    after_launches(|| unsafe { theirs::<Free>(&UNREGISTER)(address) })
 }
 
 unsafe extern "C" fn free_async(address: u64, stream: *mut c_void) -> c_int {
@@ -151,15 +149,13 @@ unsafe extern "C" fn free_async_ptsz(address: u64, stream: *mut c_void) -> c_int
 
 /// Unloads the code of kernels that doorbell's launches may still run.
 unsafe extern "C" fn unload_module(module: u64) -> c_int {
-    launches_end();
     // SAFETY: as above; handles and addresses are passed in the same way.
-    unsafe { theirs::<Free>(&UNLOAD_MODULE)(module) }
+    after_launches(|| unsafe { theirs::<Free>(&UNLOAD_MODULE)(module) })
 }
 
 unsafe extern "C" fn unload_library(library: u64) -> c_int {
-    launches_end();
     // SAFETY: as above.
-    unsafe { theirs::<Free>(&UNLOAD_LIBRARY)(library) }
+    after_launches(|| unsafe { theirs::<Free>(&UNLOAD_LIBRARY)(library) })
 }
 
 /// Another stack size moves local memory, also for the kernels of doorbell's launches. Launches that were prepared before

@@ -35,6 +35,32 @@ fn memory_that_cuda_frees_waits_for_launches_that_may_touch_it() {
     assert_eq!((rig.faults(), channel.error()), (0, None));
 }
 
+/// CUDA's functions that free wait for launches first, and then make driver calls with locks that other threads need.
+#[test]
+fn a_driver_call_of_a_free_that_has_waited_for_launches_does_not_wait_for_later_ones() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let mut ours = learn(&rig, &mut channel, &rig.logging(Graph::chain(2)));
+    let [first, second] = [0, 1].map(|_| rig.cuda.alloc_host(0x1000).unwrap());
+    let start = Instant::now();
+    let (gate, ticket) = rig.watched.after_launches(|| {
+        let gate = gate(&mut channel);
+        let ticket = ours.launch(&mut channel).unwrap();
+        drop(first);
+        (gate, ticket)
+    });
+    assert!(!channel.done(ticket) && start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    // Any other free waits.
+    let opens = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        gate.set(1);
+    });
+    drop(second);
+    assert!(channel.done(ticket), "the memory went under a launch");
+    opens.join().unwrap();
+    assert_eq!((rig.faults(), channel.error()), (0, None));
+}
+
 #[test]
 fn a_graph_whose_code_cuda_has_unmapped_is_not_launched_any_more() {
     let rig = Rig::new();
