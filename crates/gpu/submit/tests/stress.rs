@@ -81,6 +81,8 @@ struct Stress<'c> {
     graph: AtomicU64,
     last: AtomicU64,
     stop: AtomicBool,
+    /// A close is in progress: calls are closed, and pending copies may still write.
+    closing: AtomicBool,
     /// When each thread began its current call; 0 outside of one.
     began: Vec<AtomicU64>,
     start: Instant,
@@ -130,8 +132,12 @@ impl Stress<'_> {
             block = DeviceBuffer::new(self.context, BYTES).map_err(Error::Cuda)?;
         } else {
             match self.session.unpin(pinned) {
-                // A close has ended it.
-                Err(Error::Closed | Error::Handle(_)) => std::thread::sleep(Duration::from_millis(1)),
+                // A close ends it, and has when it returns.
+                Err(Error::Closed | Error::Handle(_)) => {
+                    while self.closing.load(Ordering::SeqCst) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
                 ended => ended?,
             }
         }
@@ -269,6 +275,7 @@ impl Stress<'_> {
     }
 
     fn thread(&self, number: usize) {
+        let _ended = Ended(self, number);
         RANDOM.set(0x9e37_79b9_7f4a_7c15 ^ (number as u64 + 1) << 20);
         self.context.make_current().unwrap();
         while !self.stop.load(Ordering::Relaxed) {
@@ -288,7 +295,6 @@ impl Stress<'_> {
                 std::thread::yield_now();
             }
         }
-        self.began[number].store(0, Ordering::Relaxed);
     }
 
     /// Ends the process if a thread does not return from a call.
@@ -304,6 +310,16 @@ impl Stress<'_> {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+}
+
+/// A thread that is over, perhaps by a panic: then all end.
+struct Ended<'s, 'c>(&'s Stress<'c>, usize);
+
+impl Drop for Ended<'_, '_> {
+    fn drop(&mut self) {
+        self.0.stop.fetch_or(std::thread::panicking(), Ordering::Relaxed);
+        self.0.began[self.1].store(0, Ordering::Relaxed);
     }
 }
 
@@ -361,6 +377,7 @@ fn stress(threads: usize, span: Duration, longest: Duration) {
         graph: AtomicU64::new(0),
         last: AtomicU64::new(0),
         stop: AtomicBool::new(false),
+        closing: AtomicBool::new(false),
         began: (0..threads).map(|_| AtomicU64::new(0)).collect(),
         start: Instant::now(),
         done: Default::default(),
@@ -398,7 +415,7 @@ fn stress(threads: usize, span: Duration, longest: Duration) {
         let mut openings = 0;
         let mut wanted = 0;
         let mut first = 0;
-        while stress.start.elapsed() < span {
+        while stress.start.elapsed() < span && !stress.stop.load(Ordering::Relaxed) {
             opened();
             openings += 1;
             if openings % 4 == 1 {
@@ -416,7 +433,9 @@ fn stress(threads: usize, span: Duration, longest: Duration) {
             }
             // (A close reaches its own point.)
             WANTED.store(Point::AfterClose as usize + 1, Ordering::SeqCst);
+            stress.closing.store(true, Ordering::SeqCst);
             s.close().unwrap();
+            stress.closing.store(false, Ordering::SeqCst);
             if first == 0 && stress.start.elapsed() > span / 4 {
                 first = resident();
             }
