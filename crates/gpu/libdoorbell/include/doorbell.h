@@ -312,7 +312,8 @@ int32_t doorbell_buffer_get(doorbell_t *doorbell,
 // and up to a second for submissions that name it. For memory from doorbell_buffer_register(), it then stops the lanes that
 // still copy to or from it. Memory from doorbell_buffer_create() is freed when those submissions are done. The call neither
 // waits for nor stops other submissions.
-// Cost: microseconds and the wait. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+// Cost: microseconds and the wait. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_FORKED. DOORBELL_CLOSED while another thread is
+// in doorbell_free(): copies may still write the memory until that call has returned.
 int32_t doorbell_buffer_free(doorbell_t *doorbell,
                              doorbell_buffer_t buffer);
 

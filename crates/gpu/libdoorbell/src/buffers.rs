@@ -89,7 +89,8 @@ pub unsafe extern "C" fn doorbell_buffer_get(
 /// and up to a second for submissions that name it. For memory from doorbell_buffer_register(), it then stops the lanes that
 /// still copy to or from it. Memory from doorbell_buffer_create() is freed when those submissions are done. The call neither
 /// waits for nor stops other submissions.
-/// Cost: microseconds and the wait. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+/// Cost: microseconds and the wait. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_FORKED. DOORBELL_CLOSED while another thread is
+/// in doorbell_free(): copies may still write the memory until that call has returned.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_buffer_free(doorbell: *mut doorbell_t, buffer: doorbell_buffer_t) -> i32 {
     run(|| of(doorbell)?.unpin(Buffer::from_raw(buffer)))
