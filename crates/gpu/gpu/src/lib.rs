@@ -73,6 +73,7 @@ pub use engines::{CopyCaps, CopyEngine, asynchronous};
 pub use error::Error;
 pub use given::{Given, GivenChannel, Mark};
 pub use launch::{ChainWords, Counter, Launch, LaunchWords, NewParameters, Source, Stores};
+pub use lease::Patience;
 pub use libcuda::Libcuda;
 pub use memory::{MAX_LENGTH, Memory};
 pub use observer::Observer;

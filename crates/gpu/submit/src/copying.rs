@@ -8,6 +8,7 @@ use crate::lane::Inner;
 use crate::numbering::launches_of;
 use crate::open::LANES;
 use crate::session::{Now, Session};
+use gpu::Patience;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -129,15 +130,16 @@ impl Session {
         })
     }
 
-    /// As [`Session::copy_async`], and waits until the copy is done. It also waits for a lane and for room on it, yielding.
+    /// As [`Session::copy_async`], and waits until the copy is done. It also waits for a lane and for room on it.
     ///
     /// # Errors
     /// As [`Session::copy_async`] and [`Session::wait`]. After [`Error::Timeout`] the copy may still be pending, or not submitted.
     pub fn copy(&self, to: (Buffer, u64), from: (Buffer, u64), bytes: u64, limit: Duration) -> Result<(), Error> {
         let start = Instant::now();
+        let mut patience = Patience::new();
         let copy = loop {
             match self.copy_async(to, from, bytes) {
-                Err(Error::Busy | Error::Full(_)) if start.elapsed() < limit => std::thread::yield_now(),
+                Err(Error::Busy | Error::Full(_)) if start.elapsed() < limit => patience.pause(),
                 Err(Error::Busy | Error::Full(_)) => return Err(Error::Timeout(limit)),
                 other => break other?,
             }

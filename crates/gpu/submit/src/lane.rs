@@ -11,7 +11,7 @@ use crate::mailbox::Mailbox;
 use crate::prepared::{Ready, Rotating};
 use crate::sleepers::Sleepers;
 use gpu::points::Point;
-use gpu::{Channel, Copies, Observer, Prepared};
+use gpu::{Channel, Copies, Observer, Patience, Prepared};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -137,22 +137,24 @@ impl Lane {
         })
     }
 
-    /// Waits for the lane, yielding: for calls that may wait.
+    /// Waits for the lane: for calls that may wait.
     pub fn claim_in_time(&self) -> Claim<'_> {
+        let mut patience = Patience::new();
         loop {
             if let Some(claim) = self.claim() {
                 return claim;
             }
-            std::thread::yield_now();
+            patience.pause();
         }
     }
 
     /// Returns when the thread that has the lane now has released it, or looks at no buffer.
     pub fn grace(&self) {
+        let mut patience = Patience::new();
         let seen = self.claims.load(Ordering::SeqCst);
         // ORDERING: `blind` belongs to the claim that was seen, or that claim has ended.
         while seen & 1 == 1 && self.claims.load(Ordering::SeqCst) == seen && !self.blind.load(Ordering::SeqCst) {
-            std::thread::yield_now();
+            patience.pause();
         }
     }
 
@@ -175,8 +177,9 @@ impl Lane {
     /// When this returns, no thread polls any more.
     pub fn retract(&self) -> Option<Observer> {
         self.readable.store(false, Ordering::SeqCst);
+        let mut patience = Patience::new();
         while self.readers.load(Ordering::SeqCst) > 0 {
-            std::thread::yield_now();
+            patience.pause();
         }
         // SAFETY: not readable, and the last reader has ended.
         unsafe { (*self.observer.get()).take() }
