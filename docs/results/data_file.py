@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 
 def write(name, about, command, commit, started, machine, rows):
@@ -12,3 +13,11 @@ def write(name, about, command, commit, started, machine, rows):
     here = os.path.dirname(os.path.abspath(__file__))
     with open(f"{here}/data/{name}.json", "w") as f:
         f.write(json.dumps(head, separators=(",", ":"))[:-2] + "\n" + text + "]}\n")
+
+
+def command(about, run, rows):
+    """Calls what the command line names: `run A B` or `rows A B`; prints `about` otherwise."""
+    function = {"run": run, "rows": rows}.get(sys.argv[1]) if len(sys.argv) == 4 else None
+    if function is None:
+        raise SystemExit(about)
+    function(*sys.argv[2:])

@@ -12,7 +12,8 @@ import os
 import random
 import re
 import subprocess
-import sys
+
+import data_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLASSES, ROUNDS, SECONDS = ("other", "deadline"), 4, 6
@@ -45,8 +46,6 @@ def run(program, folder):
 
 
 def rows(commit, started):
-    import data_file
-
     with open(f"{HERE}/kilohertz/loops.json") as f, open(f"{HERE}/kilohertz/machine.json") as m:
         found, machine, made = json.load(f), json.load(m), []
     for kind in sorted({row["class"] for row in found}, reverse=True):
@@ -60,10 +59,4 @@ def rows(commit, started):
 
 
 if __name__ == "__main__":
-    what = sys.argv[1:]
-    if what[:1] == ["run"] and len(what) == 3:
-        run(*what[1:])
-    elif what[:1] == ["rows"] and len(what) == 3:
-        rows(*what[1:])
-    else:
-        raise SystemExit(__doc__)
+    data_file.command(__doc__, run, rows)

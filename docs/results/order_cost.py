@@ -11,7 +11,8 @@ import json
 import os
 import re
 import subprocess
-import sys
+
+import data_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROCESSES, ROUNDS = 4, 3000
@@ -37,8 +38,6 @@ def run(program, folder):
 
 
 def rows(commit, started):
-    import data_file
-
     with open(f"{HERE}/order-cost/cells.json") as f, open(f"{HERE}/order-cost/machine.json") as m:
         found, machine, made = json.load(f), json.load(m), []
 
@@ -47,16 +46,10 @@ def rows(commit, started):
         return f"{each[0]:.1f} to {each[-1]:.1f}" if each else ""
 
     for way in dict.fromkeys(row["way"] for row in found if row["what"] == "next"):
-        made.append({"row": str(len(made) + 1), "between": way, "there": of(way, "there", "p50"), "next": of(way, "next", "p50"), "next_p99": of(way, "next", "p99"),
+        made.append({"row": str(len(made) + 1), "between": way.replace("ours", "doorbell"), "there": of(way, "there", "p50"), "next": of(way, "next", "p50"), "next_p99": of(way, "next", "p99"),
                      "next_max": of(way, "next", "max"), "call": of(way, "call", "p50"), "hold": of(way, "hold", "p50")})
     data_file.write("order-cost", "What the order between a stream and copies costs", ["docs/results/order_cost.py", "run"], commit, started, machine, made)
 
 
 if __name__ == "__main__":
-    what = sys.argv[1:]
-    if what[:1] == ["run"] and len(what) == 3:
-        run(*what[1:])
-    elif what[:1] == ["rows"] and len(what) == 3:
-        rows(*what[1:])
-    else:
-        raise SystemExit(__doc__)
+    data_file.command(__doc__, run, rows)

@@ -79,10 +79,4 @@ def rows(commit, started):
 
 
 if __name__ == "__main__":
-    what = sys.argv[1:]
-    if what[:1] == ["run"] and len(what) == 3:
-        run(*what[1:])
-    elif what[:1] == ["rows"] and len(what) == 3:
-        rows(*what[1:])
-    else:
-        raise SystemExit(__doc__)
+    data_file.command(__doc__, run, rows)

@@ -26,7 +26,6 @@ use crate::fork;
 use crate::points::Point;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 /// Leases with separate numbers. Further leases share one number, so waits for those are longer than needed.
 const MOST: usize = 1 << 15;
@@ -190,32 +189,6 @@ impl Uses {
             .filter(|group| group.names(lease))
             .map(|group| group.last.load(Ordering::Relaxed))
             .fold(one, u64::max)
-    }
-}
-
-/// Lets other threads run between two polls: at first not at all, then for a pause that a thread of any priority can use. (A real-time thread that yields
-/// lets no thread of a lower priority run, and many threads that yield can keep all others from a CPU.)
-#[derive(Debug, Default)]
-pub struct Patience(usize);
-
-impl Patience {
-    /// Polls that follow one another without a pause.
-    const EAGER: usize = 4096;
-    const PAUSE: Duration = Duration::from_micros(50);
-
-    /// Call it before the first poll.
-    pub fn new() -> Patience {
-        Patience(0)
-    }
-
-    /// Call it after a poll in vain.
-    pub fn pause(&mut self) {
-        self.0 += 1;
-        if self.0 < Patience::EAGER {
-            std::hint::spin_loop();
-        } else {
-            std::thread::sleep(Patience::PAUSE);
-        }
     }
 }
 

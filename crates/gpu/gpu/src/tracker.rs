@@ -3,9 +3,10 @@
 use crate::awaited::Awaited;
 use crate::error::Error;
 use crate::fork;
-use crate::lease::{Lease, Patience, Uses};
+use crate::lease::{Lease, Uses};
 use crate::memory::Memory;
 use crate::observer::notified;
+use crate::patience::Patience;
 use crate::points::Point;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -194,7 +194,7 @@ impl Watched {
 
     /// Memory is about to be freed that kernels of doorbell may touch; which kernels is unknown. So this waits for launches
     /// in progress, as CUDA does for its own launches. They are not stopped: the memory may have no connection with them.
-    pub(crate) fn launches_end(&self) {
+    fn launches_end(&self) {
         let trackers = self.trackers();
         let deadline = Instant::now() + LAUNCHES;
         for tracker in trackers.iter().filter(|tracker| tracker.launching()) {

@@ -33,22 +33,34 @@ pub const REPORT_PHONE: Shot = Shot {
              document.querySelector('nav').remove();",
 };
 
+/// A script that types into the timeline's search, and presses its keys.
+macro_rules! timeline_script {
+    ($script:literal) => {
+        concat!(
+            "const canvas = document.querySelector('#timeline-view canvas'), find = document.querySelector('#timeline-tools input');
+             const type = (word) => { find.value = word; find.dispatchEvent(new Event('input')); };
+             const press = (key) => canvas.dispatchEvent(new KeyboardEvent('keydown', { key }));
+             ",
+            $script
+        )
+    };
+}
+
 /// docs/pictures/timeline.c, recorded with `--locks=waits --gpu-times`: the time around the module that it loads, and the wait.
 pub const TIMELINE: Shot = Shot {
     of: &["crates/explain/decode/fixtures/h100-module-load.doorbell"],
     width: 900,
     height: 690,
-    script: "const section = document.getElementById('timeline-view').closest('section');
+    script: timeline_script!(
+        "const section = document.getElementById('timeline-view').closest('section');
              while (section.previousElementSibling) section.previousElementSibling.remove();
              document.querySelectorAll('nav, body > header').forEach((part) => part.remove());
-             const canvas = document.querySelector('#timeline-view canvas'), find = document.querySelector('#timeline-tools input');
-             const type = (word) => { find.value = word; find.dispatchEvent(new Event('input')); };
-             const press = (key) => canvas.dispatchEvent(new KeyboardEvent('keydown', { key }));
              for (let i = 0; i < 3; i++) press('+');
              type('rwlock');
              press('n');
              if (!document.getElementById('timeline-said').textContent.includes('rwlock')) throw new Error('no wait is chosen');
-             type('');",
+             type('');"
+    ),
 };
 
 /// A kernel that one call launched is chosen, and what ran around it is in view.
@@ -56,15 +68,14 @@ pub const TIMELINE_KERNELS: Shot = Shot {
     of: &["crates/explain/decode/fixtures/h200-programmatic.doorbell"],
     width: 900,
     height: 996,
-    script: "const canvas = document.querySelector('#timeline-view canvas'), find = document.querySelector('#timeline-tools input');
-             const type = (word) => { find.value = word; find.dispatchEvent(new Event('input')); };
-             const press = (key) => canvas.dispatchEvent(new KeyboardEvent('keydown', { key }));
-             for (let i = 0; i < 10; i++) press('+');
+    script: timeline_script!(
+        "for (let i = 0; i < 10; i++) press('+');
              type('plain');
              press('k');
              press('k');
              if (!document.getElementById('timeline-said').textContent.startsWith('plain(')) throw new Error('no kernel of this name is chosen');
-             type('');",
+             type('');"
+    ),
 };
 
 /// Each with its experiment: `bandwidth` on an H200; `before` and `after` without a GPU, where the second holds the mutex 100 ns longer.

@@ -1,6 +1,6 @@
 //! Memory, contexts and channels that end while launches are pending.
 
-use crate::rig::{DATA, LOG, Rig, TIMEOUT, gate};
+use crate::rig::{DATA, LOG, Rig, TIMEOUT, gate, opens_soon};
 use crate::{learn, try_learn};
 use doorbell_softgpu::standin::{self, Operation};
 use doorbell_softgpu::{Planted, StandIn};
@@ -24,10 +24,7 @@ fn memory_that_cuda_frees_waits_for_launches_that_may_touch_it() {
     let mut ours = learn(&rig, &mut channel, &graph);
     let gate = gate(&mut channel);
     let ticket = ours.launch(&mut channel).unwrap();
-    let opens = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(20));
-        gate.set(1);
-    });
+    let opens = opens_soon(gate);
     // The memory is not pinned: only a kernel's parameters name it.
     drop(memory);
     assert!(channel.done(ticket), "the memory went under a launch");
@@ -51,10 +48,7 @@ fn a_driver_call_of_a_free_that_has_waited_for_launches_does_not_wait_for_later_
     });
     assert!(!channel.done(ticket) && start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     // Any other free waits.
-    let opens = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(20));
-        gate.set(1);
-    });
+    let opens = opens_soon(gate);
     drop(second);
     assert!(channel.done(ticket), "the memory went under a launch");
     opens.join().unwrap();
@@ -73,10 +67,7 @@ fn a_graph_whose_code_cuda_has_unmapped_is_not_launched_any_more() {
     drop(rig.cuda.alloc_video(0x1000).unwrap());
     let gate = gate(&mut channel);
     let ticket = ours.launch(&mut channel).unwrap();
-    let opens = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(20));
-        gate.set(1);
-    });
+    let opens = opens_soon(gate);
     drop(code);
     assert!(channel.done(ticket), "the code went under a launch");
     opens.join().unwrap();
