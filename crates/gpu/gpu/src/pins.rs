@@ -5,7 +5,7 @@
 //! that share a mapping (a hook calls [`PinTable::freed`]).
 
 use crate::lease::Lease;
-use rm::graph::{MemoryId, ObjectGraph};
+use rm::graph::{Moment, ObjectGraph};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -45,7 +45,8 @@ impl std::fmt::Debug for Row {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    memory: Option<MemoryId>,
+    /// When the memory was made, as nothing else was.
+    memory: Option<Moment>,
     handle: (u32, u32),
     offset: u64,
 }
@@ -158,7 +159,8 @@ pub(crate) fn pieces(graph: &ObjectGraph, va: u64, length: u64, gpu: [u8; 16]) -
         if found.managed {
             return Err("managed memory moves between CPU and GPU: use cudaMalloc or cudaHostAlloc memory");
         }
-        all.push(Piece { memory: found.memory, handle: (found.client, found.handle), offset: found.offset });
+        let memory = found.memory.and_then(|id| Some(graph.memory(id)?.born));
+        all.push(Piece { memory, handle: (found.client, found.handle), offset: found.offset });
         at = at.saturating_add(found.rest.max(1));
     }
     Ok(all)

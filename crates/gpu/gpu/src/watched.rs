@@ -109,10 +109,16 @@ impl Watched {
             let whole = unsafe { argument(branch, file, request, arg) };
             // SAFETY: the same.
             let nested = unsafe { nested(branch, file, request, whole, parameters) };
-            self.graph().ioctl(IoctlRecord { fd, file, request, ret, arg: whole, nested });
+            self.record(IoctlRecord { fd, file, request, ret, arg: whole, nested });
         }
         drop(errno);
         ret
+    }
+
+    fn record(&self, record: IoctlRecord<'_>) {
+        let mut graph = self.graph();
+        graph.ioctl(record);
+        graph.forget_freed();
     }
 
     /// If the call will free memory: forbids new submissions that name it, and waits for those in flight. True if the graph
@@ -142,7 +148,7 @@ impl Watched {
             if let Some(status) = status.and_then(|at| copy.get_mut(at..at + 4)) {
                 status.fill(0);
             }
-            self.graph().ioctl(IoctlRecord { fd: -1, file, request, ret: 0, arg: &copy, nested: &[] });
+            self.record(IoctlRecord { fd: -1, file, request, ret: 0, arg: &copy, nested: &[] });
             if let Call::UvmFree(free) = call
                 && free.length == 0
             {

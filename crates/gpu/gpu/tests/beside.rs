@@ -59,6 +59,32 @@ impl Rig {
 }
 
 #[test]
+fn what_a_program_frees_is_forgotten_and_pins_stay_good() {
+    let rig = rig();
+    let (source, target) = (rig.cuda.alloc_host(4096).unwrap(), rig.cuda.alloc_video(4096).unwrap());
+    let space = rig.enter(Entry::OwnClient);
+    let pins = [&source, &target].map(|memory| space.pin(memory.va(), 4096).unwrap());
+    let mut channel = Channel::new(&space, Engine::Copy(0), ChannelOptions::default()).unwrap();
+    let mut copy = Prepared::copy(&mut channel, pins[1].region(), pins[0].region(), 4096, CopyMode::Plain).unwrap();
+    for _ in 0..3000 {
+        drop(rig.cuda.alloc_video(4096).unwrap());
+    }
+    let objects = rig.watched.graph().objects().len();
+    assert!(objects < 2000, "{objects}");
+    source.write(0, &noise(4096, 7));
+    let ticket = copy.submit(&mut channel).unwrap();
+    channel.wait(ticket, TIMEOUT).unwrap();
+    let mut back = vec![0; 4096];
+    target.read(0, &mut back);
+    assert!(back == noise(4096, 7));
+    // Other memory at the same address is not the memory that was pinned.
+    let va = target.va();
+    drop(target);
+    while rig.cuda.alloc_video(4096).unwrap().va() != va {}
+    assert!(copy.submit(&mut channel).is_err());
+}
+
+#[test]
 fn every_kind_of_channel_copies_between_cudas_memories() {
     let rig = rig();
     let (source, target) = (rig.cuda.alloc_host(1 << 16).unwrap(), rig.cuda.alloc_video(1 << 16).unwrap());

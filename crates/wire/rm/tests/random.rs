@@ -212,6 +212,38 @@ proptest! {
     }
 
     #[test]
+    fn a_graph_that_forgets_answers_as_one_that_does_not(ops in vec((op(), prop::bool::weighted(0.2)), 0..120)) {
+        let (mut keeps, mut forgets) = (ObjectGraph::new(), ObjectGraph::new());
+        let at = |g: &ObjectGraph, address| {
+            let found = g.place_of(address)?;
+            let born = found.memory.map(|id| g.memory(id).expect("what is mapped stays").born);
+            Some((born, rm::graph::Located { memory: None, ..found }))
+        };
+        for (o, forget) in &ops {
+            apply(&mut keeps, o);
+            apply(&mut forgets, o);
+            if *forget {
+                forgets.forget_all_freed();
+                prop_assert!(forgets.objects().iter().all(|o| o.freed.is_none()));
+                prop_assert!(forgets.channels().iter().all(|c| c.alive()));
+                consistent(&forgets);
+            }
+            // (What was mapped in the address spaces of a client that ended is forgotten with it.)
+            let is_client = |o: &&rm::graph::Object| o.kind == ObjectKind::Client && o.freed.is_some();
+            let ended: Vec<String> = keeps.objects().iter().filter(is_client).map(|o| format!("({:x}, ", o.client)).collect();
+            let living = |g: &ObjectGraph| {
+                let stays = |text: &String| !ended.iter().any(|client| text.starts_with(client));
+                g.living().into_iter().filter(stays).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(living(&keeps), living(&forgets));
+            for address in [0, 0x1000, 0x5555, u64::MAX] {
+                prop_assert_eq!(at(&keeps, address), at(&forgets, address));
+            }
+        }
+        consistent(&forgets);
+    }
+
+    #[test]
     fn any_bytes_parse(file in 0u32..5, nr in 0u32..256, size in 0usize..400, raw in any::<u64>(),
                        arg in vec(any::<u8>(), 0..400), nested in vec(any::<u8>(), 0..64)) {
         let file = FileKind::from_raw(if file == 4 { 0x103 } else { file });

@@ -215,9 +215,9 @@ impl ObjectGraph {
             What::Channel(p) => return self.add_channel(c, &p),
             What::Usermode { bar1 } => {
                 let page = self.pages.len();
-                let object = self.add(c, ObjectKind::Usermode(page));
+                self.add(c, ObjectKind::Usermode(page));
                 let (client, handle, class) = (c.client, c.handle, c.class);
-                self.pages.push(UsermodePage { object, client, handle, class, bar1, cpu: None, freed: None });
+                self.pages.push(UsermodePage { client, handle, class, bar1, cpu: None, freed: None });
                 return;
             }
             What::Memory(m) => return self.add_memory(c, &m),
@@ -255,14 +255,13 @@ impl ObjectGraph {
         };
         let gpu = self.device_of(parent);
         let some = |handle: u32| (handle != 0).then_some(handle);
-        let object = self.add(c, ObjectKind::Channel(id));
+        self.add(c, ObjectKind::Channel(id));
         let userd = some(p.userd_memory[0]).map(|handle| self.locate_userd(c.client, handle, p.userd_offset[0]));
         let va_space = some(p.va_space).or(some(share)).or(group.and_then(|g| some(g.1)));
         let space = va_space.map(|space| (c.client, space));
         let gpfifo_at = some(p.entries).and_then(|_| self.located(space, gpu, p.gpfifo));
         self.channels.push(Channel {
             id,
-            object,
             client: c.client,
             handle: c.handle,
             class: c.class,

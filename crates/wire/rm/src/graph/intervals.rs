@@ -75,6 +75,10 @@ impl<T: Sliced> Intervals<T> {
         (address - s < *l).then_some((*s, *l, v))
     }
 
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.map.values_mut().map(|(_, v)| v)
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64, &T)> {
         self.map.iter().map(|(s, (l, v))| (*s, *l, v))
     }

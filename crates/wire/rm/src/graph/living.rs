@@ -24,7 +24,7 @@ impl ObjectGraph {
         for c in self.alive.iter().filter_map(|c| self.channels.get(c.0)) {
             let (userd, fifo) = (c.userd.and_then(|u| u.memory), c.gpfifo_at.and_then(|at| at.memory));
             let memories = [self.memory_text(userd), self.memory_text(fifo)];
-            let mut c = Channel { id: ChannelId(0), object: ObjectId(0), born: 0, freed: None, ..c.clone() };
+            let mut c = Channel { id: ChannelId(0), born: 0, freed: None, ..c.clone() };
             c.userd.iter_mut().for_each(|u| u.memory = None);
             c.gpfifo_at.iter_mut().for_each(|at| at.memory = None);
             all.push(format!("{c:?} {memories:?}"));

@@ -1,10 +1,12 @@
 //! The objects that a program has made in the kernel driver, learnt only from its calls.
 //!
 //! Pass it every driver call in order, made by doorbell or read from a recording. It then answers what memory is at a GPU address, which channel a
-//! doorbell value rings, and where a page is mapped. A call that failed changes nothing; a freed object stays listed with the time of its end.
+//! doorbell value rings, and where a page is mapped. A call that failed changes nothing; a freed object stays listed with the time of its end,
+//! unless the graph is told to forget it ([`ObjectGraph::forget_freed`]).
 //! [`crate::fact`] interprets the calls; the graph keeps the result. The graph never panics, on any input, and makes no system call.
 
 mod apply;
+mod forget;
 mod intervals;
 mod living;
 mod mapping;
@@ -69,6 +71,8 @@ struct File {
 #[derive(Clone, Debug, Default)]
 pub struct ObjectGraph {
     now: Moment,
+    /// Objects and files that were left when those freed were forgotten last.
+    remembered: usize,
     objects: Vec<Object>,
     live: HashMap<(u32, u32), ObjectId>,
     memories: Vec<Memory>,

@@ -1,6 +1,6 @@
 //! What the graph holds: objects, memories, channels, doorbell pages, mappings.
 //!
-//! Ids are positions in lists that only grow, so an id stays good after its object was freed.
+//! Ids are positions in lists that only grow, so an id stays good after its object was freed, until [`super::ObjectGraph::forget_freed`].
 
 use super::intervals::Sliced;
 use crate::class;
@@ -132,7 +132,6 @@ pub struct Userd {
 #[derive(Clone, Debug)]
 pub struct Channel {
     pub id: ChannelId,
-    pub object: ObjectId,
     pub client: u32,
     pub handle: u32,
     pub class: u32,
@@ -195,7 +194,6 @@ impl Channel {
 /// A doorbell page.
 #[derive(Clone, Debug)]
 pub struct UsermodePage {
-    pub object: ObjectId,
     pub client: u32,
     pub handle: u32,
     pub class: u32,

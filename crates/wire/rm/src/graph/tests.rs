@@ -696,3 +696,28 @@ fn uvm_frees_are_read_in_the_branchs_struct() {
         assert!(p.g.place_of(range.base).is_none(), "{version}");
     }
 }
+
+#[test]
+fn a_graph_that_forgets_stays_small_and_knows_what_is_mapped() {
+    let mut p = Program::with_device();
+    let (kept, kept_at) = (0x5c00_0200, 0x2_1000_0000);
+    p.video(kept, 2 << 20);
+    p.external(kept_at, 2 << 20, kept, 0);
+    let born = |g: &ObjectGraph| g.memory(g.place_of(kept_at).unwrap().memory.unwrap()).unwrap().born;
+    let before = born(&p.g);
+    for n in 0..20_000_u32 {
+        let (memory, at) = (0x5d00_0000 + n, 0x2_2000_0000 + u64::from(n % 64) * (2 << 20));
+        p.video(memory, 2 << 20);
+        p.external(at, 2 << 20, memory, 0);
+        p.map(memory, 0, 4096, at);
+        p.free(memory);
+        // A mapping outlives the handle: the memory is known until the next one takes its address.
+        let found = p.g.place_of(at).and_then(|found| p.g.memory(found.memory?));
+        assert_eq!(found.map(|m| (m.handle, m.freed.is_some())), Some((memory, true)));
+        p.g.forget_freed();
+    }
+    assert_eq!(born(&p.g), before);
+    assert_eq!(p.g.memory_of(CLIENT, kept).map(|m| m.born), Some(before));
+    let lists = [p.g.objects().len(), p.g.memories().len(), p.g.files.len()];
+    assert!(lists.iter().all(|length| *length < 2048), "{lists:?}");
+}

@@ -1,0 +1,150 @@
+//! Forgetting what is freed, for a graph that lives as long as its program.
+
+use super::objects::{Backing, External};
+use super::*;
+use std::collections::HashSet;
+
+/// So many may be freed before it is worth a look.
+const FEW: usize = 1024;
+
+/// New places of what stays in a list, by the old ones.
+struct Kept(Vec<Option<usize>>);
+
+impl Kept {
+    /// Removes the others from the list.
+    fn of<T>(list: &mut Vec<T>, stays: impl Fn(usize, &T) -> bool) -> Kept {
+        let (mut old, mut next) = (0, 0);
+        let mut places = Vec::with_capacity(list.len());
+        list.retain(|one| {
+            let kept = stays(old, one);
+            places.push(kept.then_some(next));
+            old += 1;
+            next += usize::from(kept);
+            kept
+        });
+        list.shrink_to(2 * next);
+        Kept(places)
+    }
+
+    fn at(&self, old: usize) -> Option<usize> {
+        self.0.get(old).copied().flatten()
+    }
+
+    /// For one that stays.
+    fn of_one(&self, old: &mut usize) {
+        *old = self.at(*old).unwrap_or(*old);
+    }
+
+    fn of_memory(&self, old: &mut Option<MemoryId>) {
+        *old = old.and_then(|m| self.at(m.0)).map(MemoryId);
+    }
+}
+
+impl ObjectGraph {
+    /// Forgets objects that are freed, if they are many: call it after each record. Queries about what is alive or mapped have the answers that they had.
+    /// Ids from before name other things from then on; a memory's `born` stays its own.
+    pub fn forget_freed(&mut self) {
+        let all = self.objects.len() + self.files.len();
+        if all > 2 * self.remembered + FEW {
+            self.forget_all_freed();
+            self.remembered = self.objects.len() + self.files.len();
+        }
+    }
+
+    /// As [`ObjectGraph::forget_freed`], even if they are few.
+    pub fn forget_all_freed(&mut self) {
+        let gone = |o: &Object| o.kind == ObjectKind::Client && !self.live.contains_key(&(o.client, o.client));
+        let gone: HashSet<u32> = self.objects.iter().filter(|o| gone(o)).map(|o| o.client).collect();
+        self.spaces_dma.retain(|(client, _), _| !gone.contains(client));
+
+        let channels = Kept::of(&mut self.channels, |_, c| c.alive());
+        self.alive = (0..self.channels.len()).map(ChannelId).collect();
+        self.latest.retain(|_, id| renumbered(&mut id.0, &channels));
+        self.tokens.retain(|_, with_token| {
+            with_token.retain_mut(|id| renumbered(&mut id.0, &channels));
+            !with_token.is_empty()
+        });
+
+        let mut used: HashSet<usize> = self.fds.values().chain(&self.spaces).copied().collect();
+        used.extend(self.cpu.iter().map(|(_, _, m)| m.file));
+        let files = Kept::of(&mut self.files, |at, _| used.contains(&at));
+        self.fds.values_mut().chain(&mut self.spaces).for_each(|file| files.of_one(file));
+
+        let (memories, pages) = self.named();
+        let memories = Kept::of(&mut self.memories, |at, m| m.freed.is_none() || memories.contains(&at));
+        let pages = Kept::of(&mut self.pages, |at, page| page.freed.is_none() || pages.contains(&at));
+        let target = |target: &mut Target| match target {
+            Target::Memory(id) => memories.of_one(&mut id.0),
+            Target::Usermode(page) => pages.of_one(page),
+            Target::Object { .. } | Target::Uvm => {}
+        };
+        self.files.iter_mut().filter_map(|file| file.bound.as_mut()).for_each(|(bound, _)| target(bound));
+        for m in self.cpu.values_mut() {
+            target(&mut m.target);
+            files.of_one(&mut m.file);
+        }
+        for e in every(&mut self.external, &mut self.spaces_dma, &mut self.on_gpu) {
+            if let Backing::Memory { memory, .. } = &mut e.backing {
+                memories.of_memory(memory);
+            }
+        }
+        for (at, c) in self.channels.iter_mut().enumerate() {
+            c.id = ChannelId(at);
+            c.userd.iter_mut().for_each(|u| memories.of_memory(&mut u.memory));
+            c.gpfifo_at.iter_mut().for_each(|at| memories.of_memory(&mut at.memory));
+        }
+        self.memories.iter_mut().enumerate().for_each(|(at, m)| m.id = MemoryId(at));
+
+        let objects = Kept::of(&mut self.objects, |_, o| o.freed.is_none());
+        self.live.values_mut().for_each(|id| objects.of_one(&mut id.0));
+        for (at, o) in self.objects.iter_mut().enumerate() {
+            o.id = ObjectId(at);
+            o.parent = o.parent.and_then(|p| objects.at(p.0)).map(ObjectId);
+            o.children.retain_mut(|child| renumbered(&mut child.0, &objects));
+            match &mut o.kind {
+                ObjectKind::Memory(id) => memories.of_one(&mut id.0),
+                ObjectKind::Channel(id) => channels.of_one(&mut id.0),
+                ObjectKind::Usermode(page) => pages.of_one(page),
+                _ => {}
+            }
+        }
+    }
+
+    /// Memories and doorbell pages that are mapped, or that a channel or a file names: they may outlive their handles.
+    fn named(&self) -> (HashSet<usize>, HashSet<usize>) {
+        let (mut memories, mut pages) = (HashSet::new(), HashSet::new());
+        let bound = self.files.iter().filter_map(|file| Some(file.bound?.0));
+        for target in bound.chain(self.cpu.iter().map(|(_, _, m)| m.target)) {
+            match target {
+                Target::Memory(id) => drop(memories.insert(id.0)),
+                Target::Usermode(page) => drop(pages.insert(page)),
+                Target::Object { .. } | Target::Uvm => {}
+            }
+        }
+        let mapped = self.spaces_dma.values().chain(self.on_gpu.iter().map(|(_, own)| own)).chain([&self.external]);
+        memories.extend(mapped.flat_map(Intervals::iter).filter_map(|(_, _, e)| match e.backing {
+            Backing::Memory { memory, .. } => Some(memory?.0),
+            Backing::SemaphorePool => None,
+        }));
+        for c in &self.channels {
+            memories.extend(c.userd.and_then(|u| Some(u.memory?.0)));
+            memories.extend(c.gpfifo_at.and_then(|at| Some(at.memory?.0)));
+        }
+        (memories, pages)
+    }
+}
+
+/// Gives it its new place; false if it is gone.
+fn renumbered(id: &mut usize, kept: &Kept) -> bool {
+    kept.at(*id).inspect(|at| *id = *at).is_some()
+}
+
+/// The mappings of all GPUs and address spaces.
+fn every<'a>(
+    external: &'a mut Intervals<External>,
+    spaces: &'a mut HashMap<(u32, u32), Intervals<External>>,
+    on_gpu: &'a mut [([u8; 16], Intervals<External>)],
+) -> impl Iterator<Item = &'a mut External> {
+    let on_gpu = on_gpu.iter_mut().map(|(_, own)| own);
+    spaces.values_mut().chain(on_gpu).chain([external]).flat_map(Intervals::values_mut)
+}
