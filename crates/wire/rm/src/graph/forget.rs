@@ -30,13 +30,13 @@ impl Kept {
         self.0.get(old).copied().flatten()
     }
 
-    /// For one that stays.
-    fn of_one(&self, old: &mut usize) {
-        *old = self.at(*old).unwrap_or(*old);
+    /// Replaces an old place by the new one. False if what was there is gone.
+    fn renumber(&self, place: &mut usize) -> bool {
+        self.at(*place).inspect(|new| *place = *new).is_some()
     }
 
-    fn of_memory(&self, old: &mut Option<MemoryId>) {
-        *old = old.and_then(|m| self.at(m.0)).map(MemoryId);
+    fn renumber_memory(&self, place: &mut Option<MemoryId>) {
+        *place = place.and_then(|m| self.at(m.0)).map(MemoryId);
     }
 }
 
@@ -59,54 +59,60 @@ impl ObjectGraph {
 
         let channels = Kept::of(&mut self.channels, |_, c| c.alive());
         self.alive = (0..self.channels.len()).map(ChannelId).collect();
-        self.latest.retain(|_, id| renumbered(&mut id.0, &channels));
+        self.latest.retain(|_, id| channels.renumber(&mut id.0));
         self.tokens.retain(|_, with_token| {
-            with_token.retain_mut(|id| renumbered(&mut id.0, &channels));
+            with_token.retain_mut(|id| channels.renumber(&mut id.0));
             !with_token.is_empty()
         });
 
         let mut used: HashSet<usize> = self.fds.values().chain(&self.spaces).copied().collect();
         used.extend(self.cpu.iter().map(|(_, _, m)| m.file));
         let files = Kept::of(&mut self.files, |at, _| used.contains(&at));
-        self.fds.values_mut().chain(&mut self.spaces).for_each(|file| files.of_one(file));
+        for file in self.fds.values_mut().chain(&mut self.spaces) {
+            files.renumber(file);
+        }
 
         let (memories, pages) = self.named();
         let memories = Kept::of(&mut self.memories, |at, m| m.freed.is_none() || memories.contains(&at));
         let pages = Kept::of(&mut self.pages, |at, page| page.freed.is_none() || pages.contains(&at));
         let target = |target: &mut Target| match target {
-            Target::Memory(id) => memories.of_one(&mut id.0),
-            Target::Usermode(page) => pages.of_one(page),
-            Target::Object { .. } | Target::Uvm => {}
+            Target::Memory(id) => memories.renumber(&mut id.0),
+            Target::Usermode(page) => pages.renumber(page),
+            Target::Object { .. } | Target::Uvm => true,
         };
-        self.files.iter_mut().filter_map(|file| file.bound.as_mut()).for_each(|(bound, _)| target(bound));
+        for (bound, _) in self.files.iter_mut().filter_map(|file| file.bound.as_mut()) {
+            target(bound);
+        }
         for m in self.cpu.values_mut() {
             target(&mut m.target);
-            files.of_one(&mut m.file);
+            files.renumber(&mut m.file);
         }
         for e in every(&mut self.external, &mut self.spaces_dma, &mut self.on_gpu) {
             if let Backing::Memory { memory, .. } = &mut e.backing {
-                memories.of_memory(memory);
+                memories.renumber_memory(memory);
             }
         }
         for (at, c) in self.channels.iter_mut().enumerate() {
             c.id = ChannelId(at);
-            c.userd.iter_mut().for_each(|u| memories.of_memory(&mut u.memory));
-            c.gpfifo_at.iter_mut().for_each(|at| memories.of_memory(&mut at.memory));
+            c.userd.iter_mut().for_each(|u| memories.renumber_memory(&mut u.memory));
+            c.gpfifo_at.iter_mut().for_each(|at| memories.renumber_memory(&mut at.memory));
         }
         self.memories.iter_mut().enumerate().for_each(|(at, m)| m.id = MemoryId(at));
 
         let objects = Kept::of(&mut self.objects, |_, o| o.freed.is_none());
-        self.live.values_mut().for_each(|id| objects.of_one(&mut id.0));
+        for id in self.live.values_mut() {
+            objects.renumber(&mut id.0);
+        }
         for (at, o) in self.objects.iter_mut().enumerate() {
             o.id = ObjectId(at);
             o.parent = o.parent.and_then(|p| objects.at(p.0)).map(ObjectId);
-            o.children.retain_mut(|child| renumbered(&mut child.0, &objects));
+            o.children.retain_mut(|child| objects.renumber(&mut child.0));
             match &mut o.kind {
-                ObjectKind::Memory(id) => memories.of_one(&mut id.0),
-                ObjectKind::Channel(id) => channels.of_one(&mut id.0),
-                ObjectKind::Usermode(page) => pages.of_one(page),
-                _ => {}
-            }
+                ObjectKind::Memory(id) => memories.renumber(&mut id.0),
+                ObjectKind::Channel(id) => channels.renumber(&mut id.0),
+                ObjectKind::Usermode(page) => pages.renumber(page),
+                _ => true,
+            };
         }
     }
 
@@ -132,11 +138,6 @@ impl ObjectGraph {
         }
         (memories, pages)
     }
-}
-
-/// Gives it its new place; false if it is gone.
-fn renumbered(id: &mut usize, kept: &Kept) -> bool {
-    kept.at(*id).inspect(|at| *id = *at).is_some()
 }
 
 /// The mappings of all GPUs and address spaces.
