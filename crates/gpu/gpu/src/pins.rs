@@ -45,7 +45,7 @@ impl std::fmt::Debug for Row {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// When the memory was made, as nothing else was.
+    /// When the memory was made. Ids change, this does not, and no other memory has it.
     memory: Option<Moment>,
     handle: (u32, u32),
     offset: u64,

@@ -1,53 +1,52 @@
-//! Forgetting what is freed, for a graph that lives as long as its program.
+//! Removes freed objects from a graph that lives as long as its program.
 
-use super::objects::{Backing, External};
+use super::objects::Backing;
 use super::*;
 use std::collections::HashSet;
 
-/// So many may be freed before it is worth a look.
+/// Number of freed objects that may stay in a small graph.
 const FEW: usize = 1024;
 
-/// New places of what stays in a list, by the old ones.
+/// The new position of each entry that stays in a list, by its old position.
 struct Kept(Vec<Option<usize>>);
 
 impl Kept {
-    /// Removes the others from the list.
+    /// Removes all other entries from the list.
     fn of<T>(list: &mut Vec<T>, stays: impl Fn(usize, &T) -> bool) -> Kept {
         let (mut old, mut next) = (0, 0);
-        let mut places = Vec::with_capacity(list.len());
+        let mut positions = Vec::with_capacity(list.len());
         list.retain(|one| {
             let kept = stays(old, one);
-            places.push(kept.then_some(next));
+            positions.push(kept.then_some(next));
             old += 1;
             next += usize::from(kept);
             kept
         });
         list.shrink_to(2 * next);
-        Kept(places)
+        Kept(positions)
     }
 
     fn at(&self, old: usize) -> Option<usize> {
         self.0.get(old).copied().flatten()
     }
 
-    /// Replaces an old place by the new one. False if what was there is gone.
-    fn renumber(&self, place: &mut usize) -> bool {
-        self.at(*place).inspect(|new| *place = *new).is_some()
+    /// Replaces an old position by the new one. False if the entry was removed.
+    fn renumber(&self, at: &mut usize) -> bool {
+        self.at(*at).inspect(|new| *at = *new).is_some()
     }
 
-    fn renumber_memory(&self, place: &mut Option<MemoryId>) {
-        *place = place.and_then(|m| self.at(m.0)).map(MemoryId);
+    fn renumber_memory(&self, id: &mut Option<MemoryId>) {
+        *id = id.and_then(|m| self.at(m.0)).map(MemoryId);
     }
 }
 
 impl ObjectGraph {
-    /// Forgets objects that are freed, if they are many: call it after each record. Queries about what is alive or mapped have the answers that they had.
-    /// Ids from before name other things from then on; a memory's `born` stays its own.
+    /// Removes freed objects if there are many: call it after each record. Queries about living objects and mapped memory return what they returned before.
+    /// Earlier ids are not valid any more. The `born` of a memory does not change.
     pub fn forget_freed(&mut self) {
         let all = self.objects.len() + self.files.len();
         if all > 2 * self.remembered + FEW {
             self.forget_all_freed();
-            self.remembered = self.objects.len() + self.files.len();
         }
     }
 
@@ -87,7 +86,9 @@ impl ObjectGraph {
             target(&mut m.target);
             files.renumber(&mut m.file);
         }
-        for e in every(&mut self.external, &mut self.spaces_dma, &mut self.on_gpu) {
+        let on_gpu = self.on_gpu.iter_mut().map(|(_, own)| own);
+        let mapped = self.spaces_dma.values_mut().chain(on_gpu).chain([&mut self.external]);
+        for e in mapped.flat_map(Intervals::values_mut) {
             if let Backing::Memory { memory, .. } = &mut e.backing {
                 memories.renumber_memory(memory);
             }
@@ -114,6 +115,7 @@ impl ObjectGraph {
                 _ => true,
             };
         }
+        self.remembered = self.objects.len() + self.files.len();
     }
 
     /// Memories and doorbell pages that are mapped, or that a channel or a file names: they may outlive their handles.
@@ -138,14 +140,4 @@ impl ObjectGraph {
         }
         (memories, pages)
     }
-}
-
-/// The mappings of all GPUs and address spaces.
-fn every<'a>(
-    external: &'a mut Intervals<External>,
-    spaces: &'a mut HashMap<(u32, u32), Intervals<External>>,
-    on_gpu: &'a mut [([u8; 16], Intervals<External>)],
-) -> impl Iterator<Item = &'a mut External> {
-    let on_gpu = on_gpu.iter_mut().map(|(_, own)| own);
-    spaces.values_mut().chain(on_gpu).chain([external]).flat_map(Intervals::values_mut)
 }

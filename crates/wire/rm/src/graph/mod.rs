@@ -1,8 +1,8 @@
 //! The objects that a program has made in the kernel driver, learnt only from its calls.
 //!
 //! Pass it every driver call in order, made by doorbell or read from a recording. It then answers what memory is at a GPU address, which channel a
-//! doorbell value rings, and where a page is mapped. A call that failed changes nothing; a freed object stays listed with the time of its end,
-//! unless the graph is told to forget it ([`ObjectGraph::forget_freed`]).
+//! doorbell value rings, and where a page is mapped. A call that failed changes nothing. A freed object stays listed with the time of its end
+//! until [`ObjectGraph::forget_freed`].
 //! [`crate::fact`] interprets the calls; the graph keeps the result. The graph never panics, on any input, and makes no system call.
 
 mod apply;
@@ -71,7 +71,7 @@ struct File {
 #[derive(Clone, Debug, Default)]
 pub struct ObjectGraph {
     now: Moment,
-    /// Objects and files that were left when those freed were forgotten last.
+    /// Number of objects and files after the last [`ObjectGraph::forget_all_freed`].
     remembered: usize,
     objects: Vec<Object>,
     live: HashMap<(u32, u32), ObjectId>,
