@@ -1,7 +1,7 @@
 //! The knowledge about one size: the samples of each route, and the best route according to them.
 
 use route_choice::{Metric, decide};
-use statistics::{CONFIDENCE, Figure, Percentile, Ratio, Rounds};
+use statistics::{CONFIDENCE, Figure, Interval, Percentile, Ratio, Rounds, median_over_processes};
 
 /// With fewer samples, a tail and a maximum depend on a handful of them.
 pub const NEEDS: u64 = 10_000;
@@ -95,7 +95,7 @@ impl Point {
         cell.rounds.resize(first, Vec::new());
         cell.samples += samples.iter().map(|round| round.len() as u64).sum::<u64>();
         cell.rounds.extend(samples);
-        let sorted = Rounds::new(&cell.rounds);
+        let sorted = Rounds::new(&cell.rounds).rounds_are_processes();
         cell.p50 = sorted.figure(Figure::P50);
         cell.sorted = Some(sorted);
     }
@@ -131,7 +131,7 @@ impl Point {
         let names: Vec<&str> = rivals.iter().map(|n| routes[*n].as_str()).collect();
         let sorted: Vec<&Rounds> = rivals.iter().filter_map(|n| self.cells[*n].sorted.as_ref()).collect();
         let compare = |a: usize, b: usize| match ratio(sorted[a], sorted[b], metric) {
-            Some(Ratio { ratio, interval, .. }) => (ratio, interval.map(|i| (i.low, i.high))),
+            Some((ratio, interval)) => (ratio, interval.map(|i| (i.low, i.high))),
             None => (1.0, None),
         };
         let verdict = decide::best(&names, compare)?;
@@ -144,12 +144,15 @@ impl Point {
     }
 }
 
-/// Paired by rounds. For maxima, those of each round are compared: a single maximum of all samples has no interval.
-fn ratio(these: &Rounds, those: &Rounds, metric: Metric) -> Option<Ratio> {
-    match metric {
-        Metric::Max => {
-            Ratio::paired(&these.each(Figure::Max), &those.each(Figure::Max), |r| these.repeat(r), CONFIDENCE)
-        }
-        _ => Ratio::of(these, those, figure_of(metric), CONFIDENCE),
+/// Of medians and maxima, the median of the rounds' quotients: a host that changes its speed changes it for both, and a round of few samples may be
+/// far off.
+fn ratio(these: &Rounds, those: &Rounds, metric: Metric) -> Option<(f64, Option<Interval<f64>>)> {
+    let figure = figure_of(metric);
+    if metric == Metric::P999 {
+        return Ratio::of(these, those, figure, CONFIDENCE).map(|r| (r.ratio, r.interval));
     }
+    let (a, b) = (these.each(figure), those.each(figure));
+    let both = a.iter().zip(&b).filter_map(|(a, b)| Some((*a)? / b.filter(|b| *b > 0.0)?)).filter(|q| *q > 0.0);
+    let (middle, interval) = median_over_processes(&both.map(f64::ln).collect::<Vec<_>>(), CONFIDENCE)?;
+    Some((middle.exp(), interval.map(|i| Interval { low: i.low.exp(), high: i.high.exp() })))
 }

@@ -1,24 +1,51 @@
-//! How many times as slow one set of rounds is as another.
+//! How many times as slow one set of samples is as another.
 
-use crate::conditions::Conditions;
 use crate::family::ERROR;
 use serde::{Deserialize, Serialize};
 use statistics::distribution::{student_cdf, student_quantile};
-use statistics::{Estimate, Figure, Interval, MIN_ROUNDS, Rounds, Why};
+use statistics::{Estimate, Figure, Interval, MIN_PROCESSES, Rounds, Why};
 use std::fmt;
 
-/// Minimum variance of a ratio's logarithm: even identical rounds leave some uncertainty.
+/// Minimum variance of a ratio's logarithm: even identical samples leave some uncertainty.
 const LEAST_VARIANCE: f64 = 1e-12;
+
+/// How far a figure of one process differs from that of another on an unchanged machine.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Between {
+    /// The standard deviation of the logarithm.
+    pub deviation: f64,
+    pub freedom: u32,
+}
+
+/// Fewer processes do not show it well enough for a run that has one or two.
+pub const SHOW_BETWEEN: usize = 5;
+
+impl Between {
+    /// `None` with fewer than [`SHOW_BETWEEN`] processes, or where the figure's error is unknown.
+    pub fn shown(rounds: &Rounds, figure: Figure) -> Option<Between> {
+        let processes = rounds.processes().len();
+        let e = rounds.estimate(figure).ok().filter(|_| processes >= SHOW_BETWEEN)?;
+        let deviation = e.down.max(e.up) * (processes as f64).sqrt();
+        deviation.is_finite().then_some(Between { deviation, freedom: e.freedom })
+    }
+}
 
 /// One of the two.
 #[derive(Clone, Copy, Debug)]
 pub struct Side<'a> {
     pub rounds: &'a Rounds,
-    /// The step of the clock, as a part of the median.
-    pub resolution: f64,
-    /// The median of its samples in ns, before any division.
-    pub sample_ns: f64,
-    pub conditions: Conditions,
+    /// For a run with too few processes to show it.
+    pub between: Option<Between>,
+}
+
+impl Side<'_> {
+    fn estimate(&self, figure: Figure) -> Result<Estimate, Why> {
+        let own = self.rounds.estimate(figure);
+        let (Err(Why::Processes(n)), Some(between)) = (own, self.between) else { return own };
+        let value = self.rounds.figure(figure).ok_or(Why::Samples)?;
+        let deviation = between.deviation / (n.max(1) as f64).sqrt();
+        Ok(Estimate { value, down: deviation, up: deviation, freedom: between.freedom })
+    }
 }
 
 /// B over A.
@@ -29,19 +56,17 @@ pub struct Difference {
     pub interval: Interval<f64>,
     /// The probability that two equal cells differ this much or more.
     pub probability: f64,
-    /// How much wider the interval is to each side, relative to the ratio, because CPU pressure, steal and the noise floor differ between the runs.
-    pub widened: f64,
 }
 
 /// Why there is no ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missing {
-    /// Too few rounds.
-    Rounds { a: u32, b: u32 },
+    /// Too few processes, and no earlier run of this machine shows how far they differ.
+    Processes { a: u32, b: u32 },
     /// Too few for a percentile.
     Samples { a: u64, b: u64, needs: u64 },
-    /// The samples beyond a percentile come from too few rounds or repeats.
+    /// The samples beyond a percentile come from too few processes.
     Beyond,
     /// The figure is 0, so that there is no ratio to it.
     Zero,
@@ -52,9 +77,14 @@ pub enum Missing {
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Missing::Rounds { a, b } => write!(f, "{a} and {b} rounds: {MIN_ROUNDS} are needed"),
+            Missing::Processes { a, b } => {
+                write!(
+                    f,
+                    "{a} and {b} processes: {MIN_PROCESSES} are needed, or an earlier run of {SHOW_BETWEEN} on this machine"
+                )
+            }
             Missing::Samples { a, b, needs } => write!(f, "{a} and {b} samples: {needs} are needed"),
-            Missing::Beyond => f.write_str("the samples beyond it come from a few rounds: more rounds are needed"),
+            Missing::Beyond => f.write_str("the samples beyond it come from too few processes"),
             Missing::Zero => f.write_str("the figure is 0"),
             Missing::Extreme => f.write_str("extremes have no interval"),
         }
@@ -63,8 +93,7 @@ impl fmt::Display for Missing {
 
 impl Difference {
     pub fn of(a: Side<'_>, b: Side<'_>, figure: Figure) -> Result<Difference, Missing> {
-        let of = |side: &Side<'_>| side.rounds.estimate(figure);
-        let (one, other) = match (of(&a), of(&b)) {
+        let (one, other) = match (a.estimate(figure), b.estimate(figure)) {
             (Ok(one), Ok(other)) => (one, other),
             (Err(why), _) | (_, Err(why)) => return Err(missing(why, a, b, figure)),
         };
@@ -73,57 +102,55 @@ impl Difference {
         }
         let log = (other.value / one.value).ln();
         // A value may be anywhere within a step of the clock, however often it is read.
-        let least = LEAST_VARIANCE + (a.resolution.powi(2) + b.resolution.powi(2)) / 12.0 + 2.0 * BETWEEN_RUNS.powi(2);
-        let ((down_a, up_a), (down_b, up_b)) = (logarithmic(&one), logarithmic(&other));
-        let error = |of_a: f64, of_b: f64| (of_a.powi(2) + of_b.powi(2) + least).sqrt();
+        let clock = (a.rounds.resolution().powi(2) + b.rounds.resolution().powi(2)) / 12.0 + LEAST_VARIANCE;
         // B may be smaller and A larger than seen, or the other way round.
-        let (below, above) = (error(up_a, down_b), error(down_a, up_b));
-        let widened = Conditions::apart((&a, &one), (&b, &other), figure);
-        let freedom = |of_a: f64, of_b: f64| welch((of_a, one.freedom), (of_b, other.freedom), least);
-        let t = |freedom| student_quantile(1.0 - ERROR / 2.0, freedom);
-        let reach = |error: f64, freedom: u32| t(freedom) * error + widened;
-        let (free_below, free_above) = (freedom(up_a, down_b), freedom(down_a, up_b));
-        let (to_one, free) = if log > 0.0 { (below, free_below) } else { (above, free_above) };
-        let certain = (log.abs() - widened).max(0.0);
+        let below = Error::of((one.up, one.freedom), (other.down, other.freedom), clock);
+        let above = Error::of((one.down, one.freedom), (other.up, other.freedom), clock);
+        let to_one = if log > 0.0 { &below } else { &above };
         Ok(Difference {
             ratio: log.exp(),
-            interval: Interval {
-                low: (log - reach(below, free_below)).exp(),
-                high: (log + reach(above, free_above)).exp(),
-            },
-            probability: if certain == 0.0 { 1.0 } else { 2.0 * student_cdf(-certain / to_one, free) },
-            widened: widened.exp() - 1.0,
+            interval: Interval { low: (log - below.reach()).exp(), high: (log + above.reach()).exp() },
+            probability: to_one.chance(log),
         })
     }
 }
 
-/// The standard deviation of a figure's logarithm between runs on an unchanged machine, beyond what the rounds and repeats of one run show: a
-/// machine stays a little slower or faster for longer than a run lasts. Without it, up to 8 of 100 pairs cut from one unchanged series
-/// (docs/reference/compare.md) were called different.
-const BETWEEN_RUNS: f64 = 0.007;
-
-/// The standard deviations of the logarithm, downwards and upwards.
-fn logarithmic(e: &Estimate) -> (f64, f64) {
-    let down = if e.below < e.value { -(1.0 - e.below / e.value).ln() } else { f64::INFINITY };
-    (down, (e.above / e.value).ln_1p())
+/// The error of a difference to one side.
+struct Error {
+    deviation: f64,
+    freedom: u32,
 }
 
-/// Degrees of freedom of a difference (Welch 1947, Satterthwaite 1946); `known` is a variance that was not estimated.
-fn welch((a, of_a): (f64, u32), (b, of_b): (f64, u32), known: f64) -> u32 {
-    let (a, b) = (a.powi(2), b.powi(2));
-    let all = (a + b + known).powi(2) / (a * a / f64::from(of_a.max(1)) + b * b / f64::from(of_b.max(1)));
-    all.clamp(1.0, MOST_FREEDOM) as u32
+impl Error {
+    /// Degrees of freedom of a difference: Welch 1947, Satterthwaite 1946. `known` is a variance that was not estimated.
+    fn of((a, of_a): (f64, u32), (b, of_b): (f64, u32), known: f64) -> Error {
+        let (a, b) = (a.powi(2), b.powi(2));
+        let all = (a + b + known).powi(2) / (a * a / f64::from(of_a.max(1)) + b * b / f64::from(of_b.max(1)));
+        Error { deviation: (a + b + known).sqrt(), freedom: all.clamp(1.0, MOST_FREEDOM) as u32 }
+    }
+
+    fn reach(&self) -> f64 {
+        student_quantile(1.0 - ERROR / 2.0, self.freedom) * self.deviation
+    }
+
+    fn chance(&self, log: f64) -> f64 {
+        if log == 0.0 || self.deviation.is_infinite() {
+            1.0
+        } else {
+            2.0 * student_cdf(-log.abs() / self.deviation, self.freedom)
+        }
+    }
 }
 
 /// With more degrees of freedom, Student's t is the normal distribution.
 const MOST_FREEDOM: f64 = 1e4;
 
 fn missing(why: Why, a: Side<'_>, b: Side<'_>, figure: Figure) -> Missing {
-    let rounds = |side: Side<'_>| side.rounds.sampled().len() as u32;
+    let processes = |side: Side<'_>| side.rounds.processes().len() as u32;
     let samples = |side: Side<'_>| side.rounds.sorted().len() as u64;
     match (why, figure) {
         (Why::Extreme, _) => Missing::Extreme,
-        (Why::Rounds(_), _) => Missing::Rounds { a: rounds(a), b: rounds(b) },
+        (Why::Processes(_), _) => Missing::Processes { a: processes(a), b: processes(b) },
         (Why::Beyond, _) => Missing::Beyond,
         (Why::Samples, Figure::Percentile(p)) => Missing::Samples { a: samples(a), b: samples(b), needs: p.needs() },
         (Why::Samples | Why::Certain, _) => Missing::Zero,

@@ -9,13 +9,16 @@ use run_folder::run::Context;
 use run_folder::{Folder, Run, Sample};
 use statistics::Figure;
 
-/// Two cells of 10 rounds in 2 repeats, with engine times only in the second.
+/// Two cells of 10 rounds in each of 4 processes, with engine times only in the second.
 fn run(path: &std::path::Path, change: impl Fn(&mut Experiment, &mut Vec<Vec<Sample>>)) -> (Folder, Run) {
     let mut experiment = made::experiment();
+    experiment.run.repeats = 4;
     experiment.subjects = vec![made::subject("host->ce0->gpu0", &[4096]), made::subject("host->bar1->gpu0", &[4096])];
     experiment.compare = Some(Compare { baseline: "host->bar1->gpu0".into(), metric: Metric::P50 });
-    let mut of_repeat: Vec<Vec<Vec<Sample>>> =
-        [(1, 2), (3, 4)].iter().map(|(a, b)| vec![made::samples(*a, 20_000), made::samples(*b, 15_000)]).collect();
+    let mut of_repeat: Vec<Vec<Vec<Sample>>> = [(1, 2), (3, 4), (5, 6), (7, 8)]
+        .iter()
+        .map(|(a, b)| vec![made::samples(*a, 20_000), made::samples(*b, 15_000)])
+        .collect();
     of_repeat.iter_mut().for_each(|cells| change(&mut experiment, cells));
     let folder = Folder::create(path, &experiment, false).unwrap();
     for (repeat, cells) in (0..).zip(&of_repeat) {

@@ -1,7 +1,7 @@
 //! The shipped experiments can be read and expanded, and are the same after writing and reading.
 
 use experiment::{Experiment, Metric, read, read_variant, shipped, shipped_named, variants};
-use statistics::MIN_ROUNDS;
+use statistics::MIN_PROCESSES;
 use std::path::{Path, PathBuf};
 
 #[test]
@@ -75,11 +75,8 @@ fn few_files_are_shipped() {
 /// Figures of an experiment that cannot have intervals on any machine.
 fn without_intervals(experiment: &Experiment) -> Option<String> {
     let run = &experiment.run;
-    // Rounds in which counters are read have no figures.
-    let counted = run.rounds.checked_div(run.counters_every).unwrap_or(0);
-    let rounds = (run.rounds - counted) * run.repeats;
-    if (rounds as usize) < MIN_ROUNDS {
-        return Some(format!("{rounds} rounds have figures, and an interval needs {MIN_ROUNDS}"));
+    if (run.repeats as usize) < MIN_PROCESSES {
+        return Some(format!("{} processes, and an interval needs {MIN_PROCESSES}", run.repeats));
     }
     let metric = experiment.compare.as_ref().map(|compare| compare.metric)?;
     let is_extreme = matches!(metric, Metric::Min | Metric::Max);

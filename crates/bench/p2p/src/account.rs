@@ -90,7 +90,7 @@ pub struct Rate {
 pub struct Times {
     #[cfg_attr(test, schemars(with = "serde_json::Value"))]
     pub ns: Summary,
-    /// Holds the p50 with 95 %: by the rounds. Null with fewer than six rounds.
+    /// Holds the p50 of this process with 95 %: by the rounds. Null with fewer than three rounds.
     #[cfg_attr(test, schemars(with = "Option<std::collections::BTreeMap<String, f64>>"))]
     pub p50_interval: Option<Interval<f64>>,
     pub rounds: u32,
@@ -148,7 +148,7 @@ mod tests {
     fn a_rate_is_that_of_the_p50_and_its_interval_that_of_rounds() {
         let round = |n: u64| (0..100).map(|sample| 1000 + 10 * n + sample % 3).collect::<Vec<_>>();
         let rounds: Vec<Vec<u64>> = (0..12).map(round).collect();
-        let times = Times::of(&Rounds::new(&rounds)).unwrap();
+        let times = Times::of(&Rounds::new(&rounds).rounds_are_processes()).unwrap();
         assert_eq!((times.rounds, times.ns.count, times.ns.max), (12, 1200, 1112));
         assert!(times.ns.p99.is_some_and(|p99| p99 >= 1110), "{times:?}");
         let rate = Rate::of(4000, times.clone());
@@ -156,7 +156,8 @@ mod tests {
         assert_eq!(rate.rate, 4e12 / times.ns.p50 as f64);
         assert_eq!(interval.low, 4e12 / times.p50_interval.unwrap().high);
         assert!(interval.holds(rate.rate) && interval.low < interval.high, "{rate:?}");
-        assert_eq!(Times::of(&Rounds::new(&rounds[..5])).unwrap().p50_interval, None, "five rounds say too little");
+        let few = Rounds::new(&rounds[..2]).rounds_are_processes();
+        assert_eq!(Times::of(&few).unwrap().p50_interval, None, "two rounds say too little");
         assert_eq!(Times::of(&Rounds::new(&[Vec::new(), Vec::new()])), None);
     }
 }

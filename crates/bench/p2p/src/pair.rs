@@ -161,7 +161,7 @@ impl<'m> Pair<'m> {
     /// The results.
     pub fn cells(self) -> Vec<Cell> {
         let plan = self.plan;
-        let times = |rounds: &[Vec<u64>]| Times::of(&Rounds::new(rounds));
+        let times = |rounds: &[Vec<u64>]| Times::of(&Rounds::new(rounds).rounds_are_processes());
         let rate = |rounds: &[Vec<u64>], bytes: u64| times(rounds).map(|times| Rate::of(bytes, times));
         let bytes = plan.bytes;
         let both = |this: &Opened<'_>, other: &Opened<'_>, longer: &[Vec<u64>]| {
@@ -180,7 +180,8 @@ impl<'m> Pair<'m> {
                     (first.cell.way, first.cell.from) == (Way::Ce, cell.from) && first.cell.status == Status::Done
                 });
                 cell.over_ce = ce.filter(|_| cell.way != Way::Ce).and_then(|ce| {
-                    let (these, those) = (Rounds::new(&one.alone), Rounds::new(&ce.alone));
+                    let of = |rounds: &[Vec<u64>]| Rounds::new(rounds).rounds_are_processes();
+                    let (these, those) = (of(&one.alone), of(&ce.alone));
                     Ratio::of(&these, &those, Figure::P50, statistics::CONFIDENCE)
                 });
             }

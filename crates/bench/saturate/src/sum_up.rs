@@ -8,12 +8,12 @@ use crate::link::{Access, Link, Packets};
 use crate::plan::{Assumed, CellName, Plan, Role};
 use crate::source::{Checked, Flow, Traffic};
 use crate::wire::Crossed;
-use statistics::{Histogram, median_over_repeats};
+use statistics::{Histogram, median_over_processes};
 
 /// The median and its interval; `None` without values.
 pub fn over(values: impl IntoIterator<Item = f64>) -> Option<Over> {
     let values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
-    let (median, interval) = median_over_repeats(&values, CONFIDENCE)?;
+    let (median, interval) = median_over_processes(&values, CONFIDENCE)?;
     Some(Over { median, interval, repeats: values.len() as u32 })
 }
 

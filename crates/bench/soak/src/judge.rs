@@ -4,7 +4,7 @@
 //! size that matters.
 
 use crate::account::{Drift, Held, Leak, Period};
-use statistics::{CONFIDENCE, MIN_ROUNDS, Shift, Trend};
+use statistics::{CONFIDENCE, MIN_VALUES, Shift, Trend};
 
 /// A smaller drift does not matter.
 const DRIFT: f64 = 0.02;
@@ -76,7 +76,7 @@ fn leak(periods: &[Period], every_s: f64, (what, of, matters, part): &Watched) -
             (leak.slope_per_hour, leak.interval) = (Some(trend.slope), Some(trend.interval));
             leak.leaking = trend.interval.low > 0.0 && trend.slope * span >= matters;
         }
-        None => leak.not_judged = Some(format!("{} periods count, and {MIN_ROUNDS} are needed", values.len())),
+        None => leak.not_judged = Some(format!("{} periods count, and {MIN_VALUES} are needed", values.len())),
     }
     leak
 }
@@ -126,7 +126,7 @@ pub(crate) fn drift(periods: &[Period], every_s: f64, functional: bool) -> Vec<D
                 not_judged: match () {
                     () if functional => Some("the times are those of an emulation".into()),
                     () if shift.is_none() => {
-                        Some(format!("{} periods, and {} are needed", periods.len(), 3 * MIN_ROUNDS))
+                        Some(format!("{} periods, and {} are needed", periods.len(), 3 * MIN_VALUES))
                     }
                     () => None,
                 },

@@ -8,7 +8,7 @@ use crate::folder::{Asked, Folder, Measured};
 use crate::text::duration;
 use crate::{cell, clock, judge};
 use experiment::{Experiment, Gpu, Stage};
-use statistics::{CONFIDENCE, Percentile, Ratio};
+use statistics::{CONFIDENCE, Figure, Percentile, Ratio, Rounds};
 
 /// The number of slowest samples that `soak.json` keeps of each cell.
 const WORST: usize = 20;
@@ -118,8 +118,11 @@ fn totals(stages: &[Stage], experiment: &Experiment, periods: &[Period], functio
         all.extend(total(cell, &of, functional));
     }
     if !functional {
-        let means = |n: usize| -> Vec<Option<f64>> {
-            periods.iter().map(|period| period.cells.get(n).and_then(|cell| cell.mean_ns)).collect()
+        // The mean of each period; periods are the independent values.
+        let means = |n: usize| -> Rounds {
+            let mean = |period: &Period| period.cells.get(n).and_then(|cell| cell.mean_ns).map(|ns| ns.round() as u64);
+            let all: Vec<Vec<u64>> = periods.iter().map(|period| mean(period).into_iter().collect()).collect();
+            Rounds::new(&all).rounds_are_processes()
         };
         for n in 0..all.len() {
             let name = &all[n].cell;
@@ -130,7 +133,7 @@ fn totals(stages: &[Stage], experiment: &Experiment, periods: &[Period], functio
                 |t: &Total| t.cell.subject == over && t.cell.stage == name.stage && t.cell.bytes == name.bytes;
             let Some(at) = all.iter().position(is_baseline) else { continue };
             let over = over.to_owned();
-            let ratio = Ratio::paired(&means(at), &means(n), |_| 0, CONFIDENCE);
+            let ratio = Ratio::of(&means(at), &means(n), Figure::Mean, CONFIDENCE);
             all[n].speed_up = ratio.map(|r| SpeedUp { over, times: r.ratio, interval: r.interval });
         }
     }

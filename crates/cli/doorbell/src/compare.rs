@@ -1,11 +1,12 @@
 //! `doorbell compare`: whether one run is slower than another, and which of many machines is an outlier.
 
+pub mod between;
 pub mod load;
 
 use crate::failure::Failure;
 use crate::help::Page;
 use crate::units;
-use comparison::{Change, Comparison, Key, Machine, Request, compare_machines};
+use comparison::{Change, Comparison, Key, Limits, Machine, Overall, Request, compare_machines};
 use load::Loaded;
 use statistics::Figure;
 use std::io::Write;
@@ -19,16 +20,16 @@ use terminal::table::{Style, to_stdout};
 #[command(after_help = Page::examples(&[
     ("doorbell compare baseline run", "two folders that `doorbell bench -o` wrote"),
     ("doorbell compare baseline run --fail-above 3% --junit gate.xml", "a gate in CI"),
+    ("doorbell compare baseline run --fail-undecided", "and that fails too if a figure is unclear"),
     ("doorbell compare baseline run --metric p50,p99.9 --markdown gate.md", ""),
     ("doorbell compare old/run.json new/run.json --json | jq '.rows[] | select(.fails)'", ""),
     ("doorbell compare --nodes nodes/*", "the same experiment on many machines: which one is odd"),
 ])
-.text("A figure is called slower or faster where its interval leaves out 1, with 99 % for all tests together. All \
-       rounds count; a speed that only one run had makes a verdict unclear. A regression is slower for certain, and may be so by --fail-above \
-       or more: its interval lies above 1 and reaches that far.")
+.text("Processes are the unit: a run has five or more unless it says otherwise. A figure is equal if its interval lies within the limit, a \
+       regression if it is slower for certain and not within it, and unclear otherwise. The last line is equal only if every figure is.")
 .statuses(&[
-    (0, "nothing is slower by the limit; no machine is an outlier"),
-    (1, "a regression, a cell that failed in the second run, or an outlier"),
+    (0, "no regression, no lost cell; no machine is an outlier"),
+    (1, "a regression, a cell that failed in the second run, or an outlier; with --fail-undecided also a figure that is not decided"),
     (2, "an error, or nothing that can be compared"),
 ]))]
 pub struct Args {
@@ -41,10 +42,16 @@ pub struct Args {
     /// Compare these runs of one experiment on many machines instead, for example nodes/*
     #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["a", "b", "junit", "markdown"])]
     nodes: Vec<PathBuf>,
-    /// A slowdown by less than this is no regression, and a machine nearer to the others no outlier
+    /// A difference within this is none, and a machine nearer to the others no outlier
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percent)]
     fail_above: f64,
-    /// Figures to compare: mean, p50, p90, p99, p99.9, p99.99 [default: p50,p99]
+    /// The same for percentiles above p90 [default: five times --fail-above]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    fail_above_tail: Option<f64>,
+    /// Fail too if a figure is not decided
+    #[arg(long, conflicts_with = "nodes")]
+    fail_undecided: bool,
+    /// Figures to compare: mean, p50, p90, p99, p99.9, p99.99 [default: p50,mean,p99]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = figure)]
     metric: Vec<Figure>,
     /// Print the result as JSON, without a table
@@ -81,14 +88,16 @@ impl Args {
     }
 
     fn two(&self, a: &Path, b: &Path) -> anyhow::Result<ExitCode> {
-        let (heading, comparison) =
-            Args::pair(&mut Loaded::open(a)?, &mut Loaded::open(b)?, &self.metric, self.fail_above)?;
+        let limits = Limits::new(self.fail_above, self.fail_above_tail);
+        let (heading, comparison) = Args::pair(&mut Loaded::open(a)?, &mut Loaded::open(b)?, &self.metric, limits)?;
         self.write(&heading, &comparison)?;
-        if comparison.tests == 0 && !comparison.fails() && heading.commands.is_empty() {
-            let hint = "a figure needs 6 rounds in both runs, p99 1,000 samples, p99.9 10,000; more repeats give more";
+        if comparison.overall() == Overall::Nothing && heading.commands.is_empty() {
+            let hint = "no cell has samples in both: are these runs of the same experiment?";
             return Err(Failure::new("nothing in the two runs can be compared", hint).into());
         }
-        Ok(ExitCode::from(u8::from(comparison.fails())))
+        let (decided, due) = comparison.decided();
+        let undecided = self.fail_undecided && decided < due;
+        Ok(ExitCode::from(u8::from(comparison.fails() || undecided)))
     }
 
     /// Two runs, cell by cell: for `compare`, and for a page of both.
@@ -96,7 +105,7 @@ impl Args {
         a: &mut Loaded,
         b: &mut Loaded,
         asked: &[Figure],
-        fail_above: f64,
+        limits: Limits,
     ) -> anyhow::Result<(Heading, Comparison)> {
         let mut warnings = Vec::new();
         let figures = figures(asked, &mut [&mut *a, &mut *b], &mut warnings)?;
@@ -113,27 +122,25 @@ impl Args {
             warnings.push(format!("{}: {} missing", loaded.name, terminal::number::of(parts, "part")));
         }
         let keys = keys(&[a, b]);
-        let request = Request { figures, fail_above };
+        let request = Request { figures, limits };
+        let between = between::Stored::of_machine(a, b);
         let mut rows = Vec::new();
         for key in &keys {
-            rows.extend(comparison::compare(key, &a.cell(key)?, &b.cell(key)?, &request));
+            rows.extend(comparison::compare(key, &a.cell(key)?, &b.cell(key)?, &request, |figure| {
+                between.of(key, figure)
+            }));
         }
         warnings.extend([&*a, &*b].into_iter().flat_map(Loaded::repeats_missing));
-        let mut comparison = Comparison::of(rows, fail_above);
+        let mut comparison = Comparison::of(rows, limits);
         if functional {
             comparison.forgive_times();
         }
-        let experiment = &a.run.experiment;
-        let mut names: Vec<&str> = experiment.subjects.iter().filter_map(|s| experiment.baseline_of(&s.name)).collect();
-        names.sort_unstable();
-        names.dedup();
-        let baseline = (!names.is_empty()).then(|| names.join(" and "));
         let commands = keys.iter().filter_map(|key| {
             let (a, b) = (a.commands(key)?, b.commands(key)?);
             Some((key.clone(), run_folder::commands::compared(a, b)))
         });
         let commands = commands.collect();
-        let heading = Heading { a: a.name.clone(), b: b.name.clone(), baseline, changes, warnings, commands };
+        let heading = Heading { a: a.name.clone(), b: b.name.clone(), changes, warnings, commands };
         Ok((heading, comparison))
     }
 
@@ -172,7 +179,7 @@ fn json(value: &serde_json::Value) -> anyhow::Result<()> {
 /// The requested figures. A `run.json` without its folder has only medians of rounds, and all runs are read in the same
 /// way.
 fn figures(asked: &[Figure], runs: &mut [&mut Loaded], warnings: &mut Vec<String>) -> anyhow::Result<Vec<Figure>> {
-    let figures = if asked.is_empty() { vec![Figure::P50, Figure::P99] } else { asked.to_vec() };
+    let figures = if asked.is_empty() { JUDGED.to_vec() } else { asked.to_vec() };
     let Some(without) = runs.iter().find(|r| !r.has_samples()).map(|r| r.name.clone()) else { return Ok(figures) };
     if asked.iter().any(|f| *f != Figure::P50) {
         let what = format!("{without}: without its samples only p50 can be compared");
@@ -218,6 +225,9 @@ fn not_comparable(changes: &[Change]) -> Option<String> {
 
 /// The default of --fail-above.
 pub const FAIL_ABOVE: f64 = 0.05;
+
+/// The figures of a verdict, unless others are asked for.
+pub const JUDGED: [Figure; 3] = [Figure::P50, Figure::Mean, Figure::P99];
 
 /// Compares runs of one experiment on many machines. Exit status 1 if one is an outlier.
 pub fn machines(paths: &[PathBuf], asked: &[Figure], least: f64, as_json: bool) -> anyhow::Result<ExitCode> {

@@ -3,6 +3,7 @@
 use crate::compare::{self, load};
 use crate::failure::Failure;
 use crate::help::Page;
+use comparison::Limits;
 use html::{Document, Named};
 use output::WholeFile;
 use std::io::{Read, Write as _};
@@ -197,7 +198,7 @@ impl Args {
             loaded.push((name, load::Loaded::open(path).map_err(|e| unfinished(e, path))?));
         }
         let compared = match loaded.as_mut_slice() {
-            [(_, a), (_, b)] => Some(compare::Args::pair(a, b, &[], compare::FAIL_ABOVE)?),
+            [(_, a), (_, b)] => Some(compare::Args::pair(a, b, &[], Limits::new(compare::FAIL_ABOVE, None))?),
             _ => None,
         };
         let runs = loaded.into_iter().map(|(name, loaded)| {

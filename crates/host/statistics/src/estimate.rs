@@ -1,173 +1,223 @@
 //! A figure of all samples, and how far it can be off.
 //!
-//! A percentile's pulls are those of the part of the samples that is at or below it. The samples themselves show what an error of that part means
-//! for the percentile, on the scale of log odds: the percentiles a standard deviation to both sides (Woodruff, Confidence Intervals for Medians and
-//! Other Position Measures, 1952; Francisco and Fuller 1991).
+//! The mean's interval is Student's. A value belongs to the interval of a percentile if the part of the samples at or below it is compatible with the
+//! percentile: the part of each process is known, and Student's t says how far their mean can be off (Woodruff, Confidence Intervals for Medians and
+//! Other Position Measures, 1952). The interval also covers what Student's t says of the processes' own percentiles.
 
-use crate::dependence::{self, Deviation, Pull, deviation, deviation_of_levels, places};
 use crate::distribution::student_quantile;
-use crate::{Figure, Interval, MIN_ROUNDS, Rounds};
+use crate::processes::{MIN_PROCESSES, places};
+use crate::{Figure, Interval, Percentile, Rounds};
 
-/// Minimum number of rounds that the samples beyond a tail's percentile must come from, counted as if each had the same number of them. A single
-/// slow round does not show how often rounds are slow.
-const FEWEST_PLACES: f64 = 5.0;
-
-/// With several repeats, the minimum part of the repeats that they must come from.
-const PART_OF_REPEATS: f64 = 0.6;
-
-/// A figure, and its standard deviation to both sides.
+/// A figure, and the standard deviation of its logarithm to both sides: infinite where it is unknown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     pub value: f64,
-    pub below: f64,
-    pub above: f64,
+    pub down: f64,
+    pub up: f64,
     pub freedom: u32,
-    /// The log odds of a part of the samples, and their standard deviation.
-    odds: Option<(f64, f64)>,
 }
 
 /// Why there is no estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Why {
-    /// Rounds do not show how far an extreme can be off.
+    /// Processes do not show how far an extreme can be off.
     Extreme,
     /// Too few samples for the figure.
     Samples,
-    Rounds(usize),
-    /// The samples beyond a tail's percentile come from too few rounds, or repeats.
+    /// So many processes, and more are needed.
+    Processes(usize),
+    /// The samples beyond a tail's percentile come from too few processes.
     Beyond,
     /// None of the samples missed, or all of them did.
     Certain,
 }
 
+/// The distance at which [`Rounds::estimate`] measures deviations: that of a comparison's verdict.
+const FAR: f64 = 0.99;
+
+/// Of an end that is computed from equal samples.
+const ROUNDING: f64 = 1e-9;
+
 impl Rounds {
     /// # Errors
     /// Why the figure has no estimate.
     pub fn estimate(&self, figure: Figure) -> Result<Estimate, Why> {
+        let (value, freedom) = self.known(figure)?;
+        let reach = reach(FAR, freedom);
+        let Interval { low, high } = self.ends(figure, value, reach)?;
+        let down = low.filter(|low| *low > 0.0).map_or(f64::INFINITY, |low| (value / low).ln() / reach);
+        let up = high.map_or(f64::INFINITY, |high| (high / value).ln() / reach);
+        Ok(Estimate { value, down, up, freedom })
+    }
+
+    /// An interval that holds the figure with this confidence. `None` if [`Rounds::estimate`] has none, or if it would end beyond the samples.
+    pub fn interval(&self, figure: Figure, confidence: f64) -> Option<Interval<f64>> {
+        let (value, freedom) = self.known(figure).ok()?;
+        let ends = self.ends(figure, value, reach(confidence, freedom)).ok()?;
+        Some(Interval { low: ends.low?, high: ends.high? })
+    }
+
+    /// The figure, and the degrees of freedom of its error.
+    fn known(&self, figure: Figure) -> Result<(f64, u32), Why> {
         if !figure.has_interval() {
             return Err(Why::Extreme);
         }
         let value = self.figure(figure).ok_or(Why::Samples)?;
-        let sampled = self.sampled();
-        if sampled.len() < MIN_ROUNDS {
-            return Err(Why::Rounds(sampled.len()));
+        let processes = self.processes().len();
+        if processes < MIN_PROCESSES {
+            return Err(Why::Processes(processes));
         }
-        let (part, pulls) = self.pulls(figure, value);
-        let of = self.deviation(figure, &pulls).ok_or(Why::Rounds(sampled.len()))?;
-        let (deviation, freedom) = (of.deviation, of.freedom);
-        match figure {
-            Figure::Percentile(p) => {
-                if figure.is_tail() && !self.is_spread(value) {
-                    return Err(Why::Beyond);
-                }
-                let (part, target) = (part.clamp(1e-9, 1.0 - 1e-9), p.fraction());
-                // The same deviation of the odds, at the requested percentile: several samples may have its value.
-                let odds = ((target / (1.0 - target)).ln(), deviation / (part * (1.0 - part)));
-                let at = |deviations: f64| self.at_odds(odds.0 + deviations * odds.1);
-                let (below, above) = (value - at(-1.0), at(1.0) - value);
-                Ok(Estimate { value, below: below.max(0.0), above: above.max(0.0), freedom, odds: Some(odds) })
+        let mut independent = processes as f64;
+        if let (Figure::Percentile(_), true) = (figure, figure.is_tail()) {
+            // A tail is known from as many processes as its samples come from.
+            let up_to = self.up_to(value);
+            let beyond: Vec<f64> = (0..self.len()).map(|r| self.samples(r) as f64 - up_to[r]).collect();
+            independent = independent.min(places(self.by_process(&beyond).into_iter()));
+            if independent < MIN_PROCESSES as f64 {
+                return Err(Why::Beyond);
             }
-            Figure::Misses(_) => {
+        }
+        Ok((value, independent as u32 - 1))
+    }
+
+    /// The ends, so many standard deviations away; none where the samples end before.
+    fn ends(&self, figure: Figure, value: f64, reach: f64) -> Result<Interval<Option<f64>>, Why> {
+        let all = self.sorted();
+        let (Some(min), Some(max)) = (all.first(), all.last()) else { return Err(Why::Samples) };
+        let (min, max) = (*min as f64, *max as f64);
+        let within =
+            |end: f64| (min * (1.0 - ROUNDING) <= end && end <= max * (1.0 + ROUNDING)).then(|| end.clamp(min, max));
+        Ok(match figure {
+            Figure::Misses(above) => {
                 if value <= 0.0 || value >= 1.0 {
                     return Err(Why::Certain);
                 }
-                let odds = ((value / (1.0 - value)).ln(), deviation / (value * (1.0 - value)));
-                Ok(Estimate { value, below: deviation, above: deviation, freedom, odds: Some(odds) })
+                let met = self.up_to(above as f64);
+                let missed = (0..self.len()).map(|r| self.samples(r) as f64 - met[r]).collect();
+                let odds = self.deviation_of(&self.pulls(missed)) / (value * (1.0 - value));
+                let at = |deviations: f64| logistic((value / (1.0 - value)).ln() + deviations * odds);
+                Interval { low: Some(at(-reach)), high: Some(at(reach)) }
             }
-            _ => Ok(Estimate { value, below: deviation, above: deviation, freedom, odds: None }),
-        }
-    }
-
-    /// An interval that holds the figure with this confidence. `None` if [`Rounds::estimate`] has none.
-    pub fn interval(&self, figure: Figure, confidence: f64) -> Option<Interval<f64>> {
-        let e = self.estimate(figure).ok()?;
-        let reach = e.reach(confidence);
-        // A time cannot fall below 0: downwards, equal deviations are steps of equal ratio.
-        let down = |below: f64| if below < e.value { e.value * (1.0 - below / e.value).powf(reach) } else { 0.0 };
-        Some(match (figure, e.odds) {
-            (Figure::Percentile(_), Some((at, deviation))) => {
-                let (low, high) = (self.at_odds(at - reach * deviation), self.at_odds(at + reach * deviation));
-                // The samples end: beyond the last of them the interval continues by the deviation.
-                Interval { low: low.min(down(e.below)), high: high.max(e.value + reach * e.above) }
+            Figure::Percentile(p) => {
+                let shares = self.compatible(p, reach);
+                let mut off = self.deviation_of_logarithms(p).unwrap_or(0.0);
+                if figure.is_tail() {
+                    // Few processes do not show the slowest ones, which decide a tail: another process may be slower as a whole.
+                    let as_a_whole = self.deviation_of_logarithms(Percentile::P50).unwrap_or(0.0);
+                    off = off.max(as_a_whole * (self.processes().len() as f64 + 1.0).sqrt());
+                }
+                let wider = (off * reach).exp();
+                let low = shares.low.and_then(|low| within(low.min(value / wider)));
+                let high = shares.high.and_then(|high| within(high.max(value * wider)));
+                Interval { low, high }
             }
-            (_, Some((at, deviation))) => {
-                Interval { low: logistic(at - reach * deviation), high: logistic(at + reach * deviation) }
+            _ => {
+                let off = reach * self.deviation_of(&self.pulls(self.sums().to_vec()));
+                Interval { low: within(value - off), high: within(value + off) }
             }
-            _ => Interval { low: (e.value - reach * e.below).max(0.0), high: e.value + reach * e.above },
         })
     }
 
-    fn deviation(&self, figure: Figure, pulls: &[Pull]) -> Option<Deviation> {
-        match figure {
-            Figure::Percentile(_) if !figure.is_tail() => {
-                let medians = self.each(Figure::P50).into_iter().enumerate();
-                let levels: Vec<Pull> = medians.filter_map(|(r, m)| Some((self.repeat(r), m?))).collect();
-                deviation_of_levels(pulls, &levels)
-            }
-            _ => deviation(pulls),
-        }
+    /// By how much each round moves the mean of a sum over rounds.
+    fn pulls(&self, sums: Vec<f64>) -> Vec<f64> {
+        let n = self.sorted().len() as f64;
+        let mean = sums.iter().sum::<f64>() / n;
+        sums.iter().enumerate().map(|(r, sum)| (sum - mean * self.samples(r) as f64) / n).collect()
     }
 
-    /// The part of the samples that a figure is about, and how much each round moves it. For the mean: the mean itself.
-    pub(crate) fn pulls(&self, figure: Figure, value: f64) -> (f64, Vec<Pull>) {
-        let n = self.sorted().len() as f64;
-        let sums: Vec<f64> = match figure {
-            Figure::Percentile(_) => self.up_to(value).into_iter().map(|n| n as f64).collect(),
-            Figure::Misses(above) => {
-                let met = self.up_to(above as f64);
-                (0..self.len()).map(|r| (self.samples(r) - met[r]) as f64).collect()
-            }
-            _ => self.sums().to_vec(),
-        };
-        let part = sums.iter().sum::<f64>() / n;
-        let pull = |r: usize| (self.repeat(r), (sums[r] - part * self.samples(r) as f64) / n);
-        (part, self.sampled().into_iter().map(pull).collect())
+    /// The deviation of the mean of the logarithms of the processes' own percentiles, however few samples they have beyond it.
+    fn deviation_of_logarithms(&self, percentile: Percentile) -> Option<f64> {
+        let own = self.by_process_sorted().into_iter().filter_map(|all| {
+            let rank = percentile.nearest(all.len() as u64) as usize;
+            all.get(rank.checked_sub(1)?).map(|v| (*v as f64).ln())
+        });
+        deviation_of_mean(&own.collect::<Vec<_>>()).filter(|d| d.is_finite())
     }
 
     /// How many samples of each round are at most `value`.
-    fn up_to(&self, value: f64) -> Vec<u64> {
-        let mut counts = vec![0; self.len()];
+    pub(crate) fn up_to(&self, value: f64) -> Vec<f64> {
+        let mut counts = vec![0.0; self.len()];
         let until = self.sorted().partition_point(|v| *v as f64 <= value);
-        self.round_of()[..until].iter().for_each(|r| counts[*r as usize] += 1);
+        self.round_of()[..until].iter().for_each(|r| counts[*r as usize] += 1.0);
         counts
     }
 
-    /// Whether the samples beyond `value` come from enough rounds, and from enough repeats.
-    fn is_spread(&self, value: f64) -> bool {
-        let up_to = self.up_to(value);
-        let beyond = |r: usize| self.samples(r) - up_to[r];
-        if places((0..self.len()).map(beyond)) < FEWEST_PLACES {
-            return false;
-        }
-        let mut repeats: Vec<(u32, u64)> = Vec::new();
-        for r in self.sampled() {
-            match repeats.iter_mut().find(|(known, _)| *known == self.repeat(r)) {
-                Some((_, sum)) => *sum += beyond(r),
-                None => repeats.push((self.repeat(r), beyond(r))),
+    /// The samples whose part at or below them is compatible with the percentile: the first and the last. `None` where no sample is beyond the end.
+    fn compatible(&self, percentile: Percentile, reach: f64) -> Interval<Option<f64>> {
+        let (samples, rounds) = (self.sorted(), self.round_of());
+        let place: Vec<usize> = self.places_of_rounds();
+        let sizes: Vec<f64> = (0..self.len()).map(|r| self.samples(r) as f64).collect();
+        let mut processes = Counts::of(self.by_process(&sizes));
+        let mut of_rounds = Counts::of(sizes);
+        let (units, n, target) = (self.units(), samples.len() as f64, percentile.fraction());
+        let (mut low, mut high) = (None, None);
+        // The largest part that is compatible with the samples below the current one.
+        let mut least_below = 0.0;
+        for (at, (value, round)) in samples.iter().zip(rounds).enumerate() {
+            processes.add(place[*round as usize]);
+            of_rounds.add(*round as usize);
+            if samples.get(at + 1) == Some(value) {
+                continue;
             }
+            let part = (at + 1) as f64 / n;
+            let off = reach * units.deviation(processes.squares(part), of_rounds.squares(part)) / n;
+            if low.is_none() && part + off >= target {
+                low = Some(*value);
+            }
+            if least_below < target {
+                high = Some(*value);
+            }
+            least_below = part - off;
         }
-        let many = repeats.len();
-        many < dependence::MIN_REPEATS || places(repeats.into_iter().map(|(_, n)| n)) >= PART_OF_REPEATS * many as f64
+        // A single largest sample does not show where larger ones would be.
+        let alone = |end: &u64| samples.partition_point(|v| v < end) + 1 == samples.len();
+        Interval { low: low.map(|v| v as f64), high: high.filter(|end| !alone(end)).map(|v| v as f64) }
     }
 
-    /// The sample at this place of all, given as log odds.
-    fn at_odds(&self, odds: f64) -> f64 {
-        self.at_part(logistic(odds))
-    }
-
-    /// The sample that this part of all samples does not exceed.
-    pub fn at_part(&self, part: f64) -> f64 {
-        let n = self.sorted().len();
-        let rank = (part * n as f64).ceil().clamp(1.0, n.max(1) as f64) as usize;
-        self.sorted().get(rank - 1).map_or(0.0, |v| *v as f64)
+    /// The place of each round's process among the processes with samples.
+    fn places_of_rounds(&self) -> Vec<usize> {
+        let known = self.processes();
+        (0..self.len()).map(|r| known.iter().position(|p| *p == self.repeat(r)).unwrap_or(0)).collect()
     }
 }
 
-impl Estimate {
-    /// Number of standard deviations to each side that hold it with this confidence.
-    pub fn reach(&self, confidence: f64) -> f64 {
-        student_quantile((1.0 + confidence) / 2.0, self.freedom)
+/// Counts of some units as they grow, and the sum of squares of their differences from what a part of all samples predicts.
+struct Counts {
+    counts: Vec<f64>,
+    sizes: Vec<f64>,
+    squares: f64,
+    with_size: f64,
+    of_sizes: f64,
+}
+
+impl Counts {
+    fn of(sizes: Vec<f64>) -> Counts {
+        let of_sizes = sizes.iter().map(|n| n * n).sum();
+        Counts { counts: vec![0.0; sizes.len()], sizes, squares: 0.0, with_size: 0.0, of_sizes }
     }
+
+    fn add(&mut self, unit: usize) {
+        self.squares += 2.0 * self.counts[unit] + 1.0;
+        self.with_size += self.sizes[unit];
+        self.counts[unit] += 1.0;
+    }
+
+    fn squares(&self, part: f64) -> f64 {
+        self.squares - 2.0 * part * self.with_size + part * part * self.of_sizes
+    }
+}
+
+/// The standard deviation of the mean of independent values. `None` with fewer than two.
+pub(crate) fn deviation_of_mean(values: &[f64]) -> Option<f64> {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+    (values.len() > 1).then(|| (squares / (n - 1.0) / n).sqrt())
+}
+
+/// Number of standard deviations to each side that hold a figure with this confidence.
+pub(crate) fn reach(confidence: f64, freedom: u32) -> f64 {
+    student_quantile((1.0 + confidence) / 2.0, freedom)
 }
 
 fn logistic(odds: f64) -> f64 {

@@ -1,5 +1,7 @@
 //! Intervals.
 
+use crate::estimate::{deviation_of_mean, reach};
+use crate::processes::MIN_PROCESSES;
 use serde::{Deserialize, Serialize};
 
 /// The confidence of every printed interval.
@@ -31,6 +33,15 @@ pub fn median(values: &mut [f64]) -> Option<f64> {
         n if n % 2 == 1 => Some(values[n / 2]),
         n => Some((values[n / 2 - 1] + values[n / 2]) / 2.0),
     }
+}
+
+/// The median of values, one for each process, and how far their mean can be off: no interval with fewer than [`MIN_PROCESSES`]. `None` without
+/// values.
+pub fn median_over_processes(values: &[f64], confidence: f64) -> Option<(f64, Option<Interval<f64>>)> {
+    let middle = median(&mut values.to_vec())?;
+    let deviation = deviation_of_mean(values).filter(|_| values.len() >= MIN_PROCESSES);
+    let reach = deviation.map(|d| d * reach(confidence, values.len() as u32 - 1));
+    Some((middle, reach.map(|reach| Interval { low: middle - reach, high: middle + reach })))
 }
 
 #[cfg(test)]

@@ -2,9 +2,6 @@
 
 use crate::{Figure, Summary};
 
-/// With fewer rounds there is no interval.
-pub const MIN_ROUNDS: usize = 6;
-
 /// The samples of one cell, sorted, each with its round.
 #[derive(Clone, Debug)]
 pub struct Rounds {
@@ -59,6 +56,22 @@ impl Rounds {
         self.repeats.get(round).copied().unwrap_or(0)
     }
 
+    /// The processes that have samples, in order of first appearance.
+    pub fn processes(&self) -> Vec<u32> {
+        let mut known = Vec::new();
+        for process in self.sampled().into_iter().map(|r| self.repeats[r]) {
+            if known.last() != Some(&process) && !known.contains(&process) {
+                known.push(process);
+            }
+        }
+        known
+    }
+
+    /// Each round counts as a process: for what one process measures and decides for itself.
+    pub fn rounds_are_processes(self) -> Rounds {
+        self.in_repeats(|r| r as u32)
+    }
+
     /// Sums of the samples of each round.
     pub(crate) fn sums(&self) -> &[f64] {
         &self.sums
@@ -98,15 +111,20 @@ impl Rounds {
         rounds.iter().map(|sorted| figure.of(sorted)).collect()
     }
 
-    /// Each sample divided by its round's divisor, in whole multiples of 1 / `unit`. A round without a divisor becomes empty.
-    pub fn divided(&self, by: &[Option<f64>], unit: f64) -> Rounds {
-        let mut rounds = vec![Vec::new(); self.len()];
+    /// The figure of each process separately, in the order of [`Rounds::processes`].
+    pub fn each_process(&self, figure: Figure) -> Vec<Option<f64>> {
+        self.by_process_sorted().iter().map(|sorted| figure.of(sorted)).collect()
+    }
+
+    /// The samples of each process, sorted.
+    pub(crate) fn by_process_sorted(&self) -> Vec<Vec<u64>> {
+        let known = self.processes();
+        let place: Vec<Option<usize>> = self.repeats.iter().map(|p| known.iter().position(|k| k == p)).collect();
+        let mut processes = vec![Vec::new(); known.len()];
         for (value, round) in self.values.iter().zip(&self.round_of) {
-            if let Some(divisor) = by.get(*round as usize).copied().flatten().filter(|d| *d > 0.0) {
-                rounds[*round as usize].push((*value as f64 * unit / divisor).round() as u64);
-            }
+            place[*round as usize].into_iter().for_each(|p| processes[p].push(*value));
         }
-        Rounds { repeats: self.repeats.clone(), ..Rounds::new(&rounds) }
+        processes
     }
 
     /// Only the rounds whose numbers are given; the others keep their numbers, and are empty.
@@ -133,34 +151,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_rounds_have_no_interval_and_neither_have_extremes() {
-        let rounds: Vec<Vec<u64>> = (0..6).map(|r| (0..10).map(|v| v + r).collect()).collect();
-        let interval = |rounds: &[Vec<u64>], figure| Rounds::new(rounds).interval(figure, 0.95);
+    fn few_processes_have_no_interval_and_neither_have_extremes() {
+        let rounds: Vec<Vec<u64>> = (0..6).map(|r| (0..20).map(|v| v + r).collect()).collect();
+        let interval = |rounds: &[Vec<u64>], figure| Rounds::new(rounds).in_repeats_of(2).interval(figure, 0.95);
         assert!(interval(&rounds, Figure::P50).is_some());
-        assert_eq!(interval(&rounds[..5], Figure::P50), None);
+        assert_eq!(interval(&rounds[..4], Figure::P50), None, "two processes");
         assert_eq!(interval(&rounds, Figure::Max), None);
-        assert_eq!(interval(&rounds, Figure::P99), None, "60 samples");
+        assert_eq!(interval(&rounds, Figure::P99), None, "120 samples");
         let mut empty = rounds.clone();
-        empty[2].clear();
-        assert_eq!(interval(&empty, Figure::P50), None, "five rounds have samples");
-        empty.push(vec![3]);
+        (empty[2], empty[3]) = (vec![], vec![]);
+        assert_eq!(interval(&empty, Figure::P50), None, "two processes have samples");
+        empty[3].push(10);
         assert!(interval(&empty, Figure::P50).is_some());
-    }
-
-    #[test]
-    fn each_round_is_divided_by_its_own_divisor() {
-        let rounds = Rounds::new(&[vec![10, 20], vec![30], vec![7], vec![8]]);
-        let divided = rounds.divided(&[Some(10.0), Some(20.0), None], 1e6);
-        assert_eq!(divided.sorted(), [1_000_000, 1_500_000, 2_000_000]);
-        assert_eq!((divided.len(), divided.sampled()), (4, vec![0, 1]));
+        assert!(Rounds::new(&rounds).rounds_are_processes().interval(Figure::P50, 0.95).is_some());
     }
 
     #[test]
     fn rounds_keep_their_repeats() {
         let rounds = Rounds::new(&[vec![10, 20], vec![], vec![7], vec![8]]).in_repeats_of(2);
         assert_eq!((rounds.repeat(1), rounds.repeat(2)), (0, 1));
-        let divided = rounds.divided(&[Some(1.0), None, Some(1.0), Some(1.0)], 1.0);
-        assert_eq!((divided.repeat(3), rounds.only(&[2, 3]).repeat(2)), (1, 1));
+        assert_eq!(rounds.only(&[2, 3]).repeat(2), 1);
+        assert_eq!(rounds.each_process(Figure::Max), [Some(20.0), Some(8.0)]);
         assert_eq!(rounds.only(&[0, 3]).sorted(), [8, 10, 20]);
     }
 

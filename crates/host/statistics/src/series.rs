@@ -7,6 +7,9 @@ use crate::Interval;
 use crate::distribution::student_quantile;
 use serde::{Deserialize, Serialize};
 
+/// With fewer values there is no trend.
+pub const MIN_VALUES: usize = 6;
+
 /// Upper limit of the correlation of neighbours: for a random walk no interval would be wide enough.
 const MOST_ALIKE: f64 = 0.95;
 
@@ -20,11 +23,11 @@ pub struct Trend {
 
 impl Trend {
     /// Groups of (time, value), in the order of time. Each group has its own level, and all have one slope: by least squares. `None` with fewer
-    /// than [`crate::MIN_ROUNDS`] values, or if all have the same time.
+    /// than [`MIN_VALUES`] values, or if all have the same time.
     pub fn of(groups: &[Vec<(f64, f64)>], confidence: f64) -> Option<Trend> {
         let groups: Vec<&Vec<(f64, f64)>> = groups.iter().filter(|group| !group.is_empty()).collect();
         let n: usize = groups.iter().map(|group| group.len()).sum();
-        if n < crate::MIN_ROUNDS + groups.len() - 1 {
+        if n < MIN_VALUES + groups.len() - 1 {
             return None;
         }
         let centred: Vec<Vec<(f64, f64)>> = groups.iter().map(|group| centred(group)).collect();
@@ -113,7 +116,7 @@ fn off_line(values: &[f64]) -> Vec<f64> {
 }
 
 /// Values on each side of a shift.
-const LEAST: usize = crate::MIN_ROUNDS;
+const LEAST: usize = MIN_VALUES;
 
 #[cfg(test)]
 mod tests {

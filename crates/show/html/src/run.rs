@@ -4,7 +4,6 @@ mod answer;
 mod beside;
 mod cells;
 mod commands;
-mod differs;
 pub mod groups;
 pub mod over_time;
 mod rates;

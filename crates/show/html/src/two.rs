@@ -7,11 +7,11 @@ use crate::run::over_time::{self, Taken};
 use crate::run::spread::{known, percentiles};
 use crate::run::{notices, why_not};
 use crate::{Error, Named};
-use comparison::{Comparison, Key, Row, Verdict};
+use comparison::{Comparison, Key, Overall, Row, Verdict};
 use plot::Axis;
 use plot::series::{Form, Picture, Point, Series, draw};
 use run_folder::run::CellOfRun;
-use terminal::comparison::{Heading, detail, in_words, outcome};
+use terminal::comparison::{Heading, detail, in_words, interval, outcome, times};
 use terminal::number::{count, nanoseconds, of};
 
 /// Differences that get a sentence each.
@@ -67,34 +67,14 @@ fn is_lost(row: &Row) -> bool {
 
 /// The overall result in one sentence.
 fn verdict([a, b]: [&Named; 2], c: &Comparison) -> Notice {
-    let regressions = counted(c, |r| r.fails && !is_lost(r));
-    let slower = counted(c, |r| r.verdict == Verdict::Slower);
-    let faster = counted(c, |r| r.verdict == Verdict::Faster);
-    let unclear = counted(c, |r| r.verdict == Verdict::Unclear);
     let (a, b) = (&a.name, &b.name);
-    let tests = of(u64::from(c.tests), "figure");
-    let (kind, text) = match (counted(c, is_lost), regressions) {
-        (0, 0) if c.tests == 0 => (Kind::Warning, format!("Nothing in {a} and {b} can be compared.")),
-        (0, 0) if slower > 0 => {
-            (Kind::Warning, format!("{b} is slower than {a} in {} of {tests}, by less than the limit.", count(slower)))
-        }
-        (0, 0) if faster > 0 => {
-            (Kind::Good, format!("{b} is faster than {a} in {} of {tests}, and slower in none.", count(faster)))
-        }
-        (0, 0) if unclear > 0 => {
-            let text = format!(
-                "No difference between {a} and {b} is certain. In {} of {tests} a slowdown is not ruled out.",
-                count(unclear)
-            );
-            (Kind::Note, text)
-        }
-        (0, 0) => (Kind::Good, format!("{b} is as fast as {a} in all of {tests}.")),
-        (0, n) => (Kind::Bad, format!("{b} is slower than {a}: {} in {tests}.", of(n, "regression"))),
-        (lost, 0) => (Kind::Bad, format!("{} of {a} failed in {b}.", of(lost, "cell"))),
-        (lost, n) => (
-            Kind::Bad,
-            format!("{b} is slower than {a}: {} in {tests}; and {} failed.", of(n, "regression"), of(lost, "cell")),
-        ),
+    let (kind, text) = match c.overall() {
+        Overall::Nothing | Overall::Worked => (Kind::Warning, format!("Nothing in {a} and {b} can be compared.")),
+        Overall::Lost => (Kind::Bad, format!("{} of {a} failed in {b}.", of(counted(c, is_lost), "cell"))),
+        Overall::Regression => (Kind::Bad, format!("{b} is slower than {a}.")),
+        Overall::Unclear => (Kind::Note, format!("It is not decided whether {b} is as fast as {a}.")),
+        Overall::Faster => (Kind::Good, format!("{b} is faster than {a}, and slower in no figure.")),
+        Overall::Equal => (Kind::Good, format!("{b} is as fast as {a} in every figure.")),
     };
     Notice { kind, text: format!("{text} ({})", outcome(c)) }
 }
@@ -128,9 +108,7 @@ fn answer(runs: [&Named; 2], heading: &Heading, c: &Comparison, functional: bool
         if more > 0 {
             section.push(Block::Text(format!("{} more are in the table.", of(more as u64, "difference"))));
         }
-        section.push(Block::List(
-            terminal::comparison::notes(c).into_iter().chain(terminal::comparison::trust(c)).collect(),
-        ));
+        section.push(Block::List(terminal::comparison::meaning(c)));
     }
     for row in c.rows.iter().filter(|r| is_lost(r)) {
         section.push(Block::Answer(format!("{}: {}.", label(&row.cell), in_words(row))));
@@ -158,7 +136,7 @@ fn apart(row: &Row) -> f64 {
 /// What is certainly slower or faster: first what fails, then the largest differences.
 fn findings(c: &Comparison) -> Vec<&Row> {
     let mut all: Vec<&Row> = c.rows.iter().filter(|r| matches!(r.verdict, Verdict::Slower | Verdict::Faster)).collect();
-    all.sort_by(|a, b| b.fails.cmp(&a.fails).then(apart(b).total_cmp(&apart(a))));
+    all.sort_by(|a, b| b.fails().cmp(&a.fails()).then(apart(b).total_cmp(&apart(a))));
     all
 }
 
@@ -189,7 +167,7 @@ fn rows([a, b]: [&Named; 2], c: &Comparison, functional: bool) -> Table {
             (true, _) => "worked in both".into(),
         };
         let mark = match row.verdict {
-            _ if row.fails => Mark::Bad,
+            _ if row.fails() => Mark::Bad,
             Verdict::Faster if !functional => Mark::Best,
             _ => Mark::None,
         };
@@ -200,8 +178,8 @@ fn rows([a, b]: [&Named; 2], c: &Comparison, functional: bool) -> Table {
             if functional { Cell::none() } else { row.metric.as_str().into() },
             value(row.a),
             value(row.b),
-            d.map_or_else(Cell::none, |d| Cell::number(format!("{:.3}", d.ratio), d.ratio)),
-            d.map_or_else(Cell::none, |d| format!("{:.3} to {:.3}", d.interval.low, d.interval.high).into()),
+            d.map_or_else(Cell::none, |d| Cell::number(times(d.ratio), d.ratio)),
+            d.map_or_else(Cell::none, |d| interval(Some(d.interval)).into()),
             Cell::text(words).marked(mark),
         ]);
         if before.is_some_and(|k| *k != row.cell) {

@@ -201,7 +201,8 @@ impl<'a> Table<'a> {
             How::Max => high,
             How::Sum => all.iter().sum(),
         };
-        let interval = statistics::median_over_repeats(&all, statistics::CONFIDENCE).and_then(|(_, interval)| interval);
+        let interval =
+            statistics::median_over_processes(&all, statistics::CONFIDENCE).and_then(|(_, interval)| interval);
         let interval = interval.filter(|_| over.how == How::Median);
         words::value(Some(data_file::Value { value, interval, at_least: false }), over.show, |v| {
             words::rate(v / over.scale)

@@ -5,7 +5,7 @@
 //!
 //! `cargo run --release -p terminal --example planted -- DATA.json [DATA.json..]`
 
-use comparison::{Cell, Comparison, Key, Request, Run, compare};
+use comparison::{Comparison, Key, Limits, Overall, Request, Run, compare};
 use data_file::Digest;
 use statistics::{Figure, Rounds};
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ fn one(path: &Path) -> Result<(), Box<dyn std::error::Error>> {
         100.0 * spread
     );
     let p50 = vec![Figure::P50];
-    let both = vec![Figure::P50, Figure::P99];
+    let both = vec![Figure::P50, Figure::Mean, Figure::P99];
     for (subject, series) in &cells {
         let alone = BTreeMap::from([(subject.clone(), series.clone())]);
         let spread = 100.0 * median_spread(series);
@@ -102,9 +102,9 @@ fn one(path: &Path) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn counted(cells: &BTreeMap<String, Series>, plant: Plant, figures: &[Figure]) -> String {
-    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     for pair in 0..PAIRS {
-        *counts.entry(verdict(cells, pair, plant, figures)).or_default() += 1;
+        *counts.entry(verdict(cells, pair, plant, figures).to_string()).or_default() += 1;
     }
     let counts: Vec<String> = counts.iter().map(|(verdict, n)| format!("{n} {verdict}")).collect();
     counts.join(", ")
@@ -154,16 +154,16 @@ fn read(path: &Path) -> Result<BTreeMap<String, Series>, Box<dyn std::error::Err
     Ok(cells)
 }
 
-fn verdict(cells: &BTreeMap<String, Series>, pair: usize, plant: Plant, figures: &[Figure]) -> &'static str {
+fn verdict(cells: &BTreeMap<String, Series>, pair: usize, plant: Plant, figures: &[Figure]) -> Overall {
     let (a, b, times) = plant.parts();
-    let request = Request { figures: figures.to_vec(), fail_above: LIMIT };
+    let request = Request { figures: figures.to_vec(), limits: Limits::new(LIMIT, None) };
     let mut rows = Vec::new();
     for (subject, series) in cells {
         let key = Key { subject: subject.clone(), bytes: 0, point: String::new() };
         let side = |number: usize, part: f64| run(series, number, part, times);
-        rows.extend(compare(&key, &side(2 * pair, a), &side(2 * pair + 1, b), &request));
+        rows.extend(compare(&key, &side(2 * pair, a), &side(2 * pair + 1, b), &request, |_| None));
     }
-    terminal::comparison::overall(&Comparison::of(rows, LIMIT))
+    Comparison::of(rows, request.limits).overall()
 }
 
 /// The `number`-th run of the series; a fraction of its rounds takes `times` as long. All cells have the same slow rounds.
@@ -176,7 +176,7 @@ fn run(series: &Series, number: usize, part: f64, times: f64) -> Run {
     for slow in &order[..(part * count as f64).round() as usize] {
         rounds[*slow].iter_mut().for_each(|ns| *ns = (*ns as f64 * times).round() as u64);
     }
-    Run::Measured(Box::new(Cell::of(Rounds::new(&rounds).in_repeats_of(ROUNDS))))
+    Run::Measured(Rounds::new(&rounds).in_repeats_of(ROUNDS))
 }
 
 /// How far the medians of neighbouring rounds are apart: the middle of half of all.

@@ -5,14 +5,14 @@ mod commands;
 use crate::ReportError;
 use crate::number::{self, nanoseconds};
 use crate::table::{self, Style};
-use comparison::{Change, Comparison, ERROR, Key, Machines, Row, Verdict};
+use comparison::{Change, Comparison, ERROR, Key, Machines, Overall, Row, Verdict};
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use run_folder::commands::Differing;
 use serde_json::{Value, json};
 use statistics::Interval;
 use std::io::Write;
 
-pub const SCHEMA: &str = "doorbell.comparison/2";
+pub const SCHEMA: &str = "doorbell.comparison/3";
 pub const MACHINES_SCHEMA: &str = "doorbell.machines/1";
 
 /// What is compared.
@@ -20,8 +20,6 @@ pub const MACHINES_SCHEMA: &str = "doorbell.machines/1";
 pub struct Heading {
     pub a: String,
     pub b: String,
-    /// The baseline by which cells are divided, if the experiment names one.
-    pub baseline: Option<String>,
     /// The differences between the environments.
     pub changes: Vec<Change>,
     /// Why differences may not come from the change.
@@ -41,19 +39,32 @@ fn value(v: Option<f64>) -> String {
     v.map_or("-".into(), |v| nanoseconds(v.round() as u64))
 }
 
-fn ratio(row: &Row) -> String {
-    row.difference.as_ref().map_or("-".into(), |d| format!("{:.3}", d.ratio))
+/// Ratios beyond this say no more than that.
+const MOST: f64 = 1000.0;
+
+/// A ratio in digits that a person reads.
+pub fn times(ratio: f64) -> String {
+    match ratio {
+        r if r >= MOST => format!(">{MOST}"),
+        r if r < 1.0 / MOST => format!("<{}", 1.0 / MOST),
+        r => format!("{r:.3}"),
+    }
 }
 
-fn interval(i: Option<Interval<f64>>) -> String {
-    i.map_or("-".into(), |i| format!("{:.3} to {:.3}", i.low, i.high))
+fn ratio(row: &Row) -> String {
+    row.difference.as_ref().map_or("-".into(), |d| times(d.ratio))
+}
+
+/// An end that is not known is `-`.
+pub fn interval(i: Option<Interval<f64>>) -> String {
+    let end = |v: f64| if v > 0.0 && v.is_finite() { times(v) } else { "-".into() };
+    i.map_or("-".into(), |i| format!("{} to {}", end(i.low), end(i.high)))
 }
 
 /// The verdict in one word, and an addition.
 fn verdict(row: &Row) -> (&'static str, String) {
     match &row.verdict {
-        Verdict::Slower if row.fails => ("regression", String::new()),
-        Verdict::Slower => ("slower", String::new()),
+        Verdict::Slower => ("regression", String::new()),
         Verdict::Faster => ("faster", String::new()),
         Verdict::Equal => ("equal", String::new()),
         Verdict::Unclear => ("unclear", String::new()),
@@ -62,6 +73,7 @@ fn verdict(row: &Row) -> (&'static str, String) {
         Verdict::OnlyInB(why) => ("only in B", why.clone()),
         Verdict::InNeither(why) => ("in neither", why.clone()),
         Verdict::Lost(why) => ("lost", why.clone()),
+        Verdict::Worked => ("worked", String::new()),
     }
 }
 
@@ -74,94 +86,64 @@ pub fn in_words(row: &Row) -> String {
 }
 
 fn percent(part: f64) -> String {
+    if part >= MOST / 100.0 {
+        return format!(">{MOST} %");
+    }
     let text = format!("{:.2}", part * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// The verdict of all rows together, in one word: the worst certain one; `equal` if every figure that could be tested is.
-pub fn overall(c: &Comparison) -> &'static str {
-    let any = |is: fn(&Row) -> bool| c.rows.iter().any(is);
-    match () {
-        () if any(|r| matches!(r.verdict, Verdict::Lost(_))) => "lost",
-        () if any(|r| r.fails) => "regression",
-        () if any(|r| r.verdict == Verdict::Slower) => "slower",
-        () if any(|r| r.verdict == Verdict::Unclear) => "unclear",
-        () if any(|r| r.verdict == Verdict::Faster) => "faster",
-        () if any(|r| r.verdict == Verdict::Equal) => "equal",
-        () => "too few",
-    }
-}
-
-/// Regressions, lost cells and other remarkable rows, in one line.
+/// How many figures are decided, and which verdicts there are.
 pub fn outcome(c: &Comparison) -> String {
     let count = |is: fn(&Row) -> bool| c.rows.iter().filter(|r| is(r)).count() as u64;
     let all = [
-        (count(|r| r.fails && r.verdict == Verdict::Slower), "regression"),
+        (count(|r| r.verdict == Verdict::Slower), "regression"),
         (count(|r| matches!(r.verdict, Verdict::Lost(_))), "lost cell"),
-        (count(|r| !r.fails && r.verdict == Verdict::Slower), "slower by less than the limit"),
         (count(|r| r.verdict == Verdict::Faster), "faster"),
         (count(|r| r.verdict == Verdict::Equal), "equal"),
         (count(|r| r.verdict == Verdict::Unclear), "unclear"),
-        (count(|r| matches!(r.verdict, Verdict::TooFew(_))), "with too few rounds or samples"),
+        (count(|r| matches!(r.verdict, Verdict::TooFew(_))), "with too few processes or samples"),
+        (count(|r| matches!(r.verdict, Verdict::OnlyInA(_))), "only in A"),
+        (count(|r| matches!(r.verdict, Verdict::OnlyInB(_))), "only in B"),
+        (count(|r| r.verdict == Verdict::Worked), "worked in both"),
     ];
     let said = |(n, what): &(u64, &str)| match *what {
         "regression" | "lost cell" => number::of(*n, what),
         _ => format!("{} {what}", number::count(*n)),
     };
-    let some: Vec<String> = all.iter().filter(|(n, what)| *n > 0 || *what == "regression").map(said).collect();
-    some.join(", ")
+    let some: Vec<String> = all.iter().filter(|(n, _)| *n > 0).map(said).collect();
+    let (decided, due) = c.decided();
+    match due {
+        0 => some.join(", "),
+        _ => format!("{} of {} decided: {}", number::count(decided), number::of(due, "figure"), some.join(", ")),
+    }
 }
 
-/// How far the verdicts can be trusted.
-pub fn trust(c: &Comparison) -> Vec<String> {
-    let tests = number::of(u64::from(c.tests), "test");
+/// The verdict of the whole comparison: the last line of the table.
+pub fn overall(c: &Comparison) -> String {
+    let outcome = outcome(c);
+    if outcome.is_empty() { c.overall().to_string() } else { format!("{}: {outcome}", c.overall()) }
+}
+
+/// What the verdicts mean.
+pub fn meaning(c: &Comparison) -> Vec<String> {
+    if matches!(c.overall(), Overall::Worked | Overall::Nothing) {
+        return Vec::new();
+    }
+    let (middle, tail) = (percent(c.limits.middle), percent(c.limits.tail));
     let mut lines = vec![format!(
-        "{tests}: if nothing differs, the chance of any false slower or faster is about {}, if repeats are independent",
-        percent(ERROR)
+        "equal: the interval lies within the limit, {middle} (percentiles above p90: {tail}); regression: slower for certain, and not within it"
     )];
-    let equal = c.rows.iter().filter(|r| r.verdict == Verdict::Equal);
-    if let Some(share) = equal.filter_map(|r| r.least_share).reduce(f64::max).filter(|_| c.fail_above > 0.0) {
-        lines.push(format!(
-            "equal: a slowdown by {} of fewer than {:.0} % of the rounds would not be found",
-            percent(c.fail_above),
-            100.0 * share
-        ));
-    }
-    if let Some(most) = c.rows.iter().filter_map(|r| Some(r.difference.as_ref()?.widened)).reduce(f64::max)
-        && most >= 0.001
-    {
-        lines.push(format!(
-            "CPU pressure, steal or the noise floor differ between the runs: intervals are wider by up to {} to each side",
-            percent(most)
-        ));
-    }
-    if c.rows.iter().any(|r| r.verdict == Verdict::Unclear) {
-        let limit = percent(c.fail_above);
-        lines.push(format!(
-            "unclear: neither certain nor ruled out that it is slower by {limit}, or only one run had rounds of some speed; more repeats would decide"
-        ));
+    lines.push(format!(
+        "where nothing differs, the chance of any false regression or faster is about {}, if processes are independent",
+        percent(ERROR)
+    ));
+    if c.decided().0 < c.decided().1 {
+        lines.push(
+            "not decided: more processes would help (--set run.repeats=10); --fail-undecided makes it a failure".into(),
+        );
     }
     lines
-}
-
-/// Each once, with the cells that it is about.
-pub fn notes(c: &Comparison) -> Vec<String> {
-    let mut notes: Vec<(&str, Vec<String>)> = Vec::new();
-    for row in &c.rows {
-        for note in &row.notes {
-            let cell = cell(&row.cell);
-            match notes.iter_mut().find(|(text, _)| text == note) {
-                Some((_, cells)) if cells.contains(&cell) => {}
-                Some((_, cells)) => cells.push(cell),
-                None => notes.push((note, vec![cell])),
-            }
-        }
-    }
-    let said = |(text, cells): (&str, Vec<String>)| match cells.as_slice() {
-        [one] => format!("{one}: {text}"),
-        many => format!("{}: {text}", number::of(many.len() as u64, "cell")),
-    };
-    notes.into_iter().map(said).collect()
 }
 
 /// The table.
@@ -180,7 +162,7 @@ pub fn write(out: &mut dyn Write, style: &Style, heading: &Heading, c: &Comparis
     for row in &c.rows {
         let words = in_words(row);
         let words = match row.verdict {
-            _ if row.fails => style.bad(&words),
+            _ if row.fails() => style.bad(&words),
             Verdict::Faster => style.good(&words),
             _ => words,
         };
@@ -188,17 +170,11 @@ pub fn write(out: &mut dyn Write, style: &Style, heading: &Heading, c: &Comparis
         t.add_row([cell(&row.cell), row.metric.clone(), a, b, ratio(row), interval(row.interval()), words]);
     }
     table::write(out, &t, 2)?;
-    if let Some(baseline) = heading.baseline.as_ref().filter(|_| c.rows.iter().any(|r| r.beside_baseline)) {
-        writeln!(
-            out,
-            "  B/A of other cells than {baseline}: of their multiples of the baseline's median in the same round"
-        )?;
-    }
-    for line in notes(c).iter().chain(&trust(c)) {
+    for line in meaning(c) {
         writeln!(out, "  {line}")?;
     }
     commands::write(out, style, &heading.commands)?;
-    let last = format!("{}: {}", overall(c), outcome(c));
+    let last = overall(c);
     writeln!(out, "  {}", if c.fails() { style.bad(&last) } else { last })?;
     Ok(())
 }
@@ -217,31 +193,27 @@ pub fn json(heading: &Heading, c: &Comparison) -> Value {
             "metric": row.metric,
             "a": row.a,
             "b": row.b,
-            "beside_baseline": row.beside_baseline,
             "ratio": d.map(|d| d.ratio),
             "interval": d.map(|d| d.interval),
             "probability": row.probability,
-            "widened": d.map(|d| d.widened),
-            "speeds": row.speeds,
-            "least_share": row.least_share,
             "verdict": verdict.to_lowercase().replace(' ', "_"),
             "why": if why.is_empty() { Value::Null } else { Value::from(why) },
-            "fails": row.fails,
-            "notes": row.notes,
+            "fails": row.fails(),
+            "limit": row.limit,
         })
     };
     json!({
         "schema": SCHEMA,
         "a": heading.a,
         "b": heading.b,
-        "baseline": heading.baseline,
         "changes": heading.changes,
         "warnings": heading.warnings,
-        "fail_above": c.fail_above,
+        "limits": c.limits,
         "confidence": 1.0 - ERROR,
-        "tests": c.tests,
+        "decided": c.decided().0,
+        "due": c.decided().1,
         "fails": c.fails(),
-        "verdict": overall(c),
+        "verdict": c.overall(),
         "rows": c.rows.iter().map(row).collect::<Vec<_>>(),
         "commands": commands::json(&heading.commands),
     })
@@ -254,12 +226,12 @@ pub fn json(heading: &Heading, c: &Comparison) -> Value {
 pub fn write_markdown(out: &mut dyn Write, heading: &Heading, c: &Comparison) -> Result<(), ReportError> {
     let escaped = |text: &str| text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ");
     writeln!(out, "### {}\n", escaped(&format!("{} against {}", heading.b, heading.a)))?;
-    writeln!(out, "**{}: {}**\n", overall(c), outcome(c))?;
+    writeln!(out, "**{}**\n", overall(c))?;
     writeln!(out, "| cell | figure | A | B | B/A | 99 % interval | verdict |")?;
     writeln!(out, "|---|---|--:|--:|--:|--:|---|")?;
     for row in &c.rows {
         let words = escaped(&in_words(row));
-        let words = if row.fails { format!("**{words}**") } else { words };
+        let words = if row.fails() { format!("**{words}**") } else { words };
         let (a, b) = (value(row.a), value(row.b));
         let (cell, interval) = (escaped(&cell(&row.cell)), interval(row.interval()));
         writeln!(out, "| {cell} | {} | {a} | {b} | {} | {interval} | {words} |", row.metric, ratio(row))?;
@@ -269,7 +241,7 @@ pub fn write_markdown(out: &mut dyn Write, heading: &Heading, c: &Comparison) ->
     for change in &heading.changes {
         writeln!(out, "- {}", escaped(&format!("{}: {} in A, {} in B", change.what, change.a, change.b)))?;
     }
-    for line in heading.warnings.iter().chain(&notes(c)).chain(&trust(c)) {
+    for line in heading.warnings.iter().chain(&meaning(c)) {
         writeln!(out, "- {}", escaped(line))?;
     }
     Ok(())
@@ -292,7 +264,7 @@ pub fn junit(heading: &Heading, c: &Comparison) -> Result<String, quick_junit::S
                 status.set_type("lost").set_message(why.clone());
                 status
             }
-            _ if row.fails => {
+            _ if row.fails() => {
                 let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
                 status.set_type("regression").set_message(detail(row));
                 status
@@ -305,13 +277,11 @@ pub fn junit(heading: &Heading, c: &Comparison) -> Result<String, quick_junit::S
         };
         let mut case = TestCase::new(name.trim_end().to_owned(), status);
         case.set_classname(row.cell.subject.clone());
-        let mut text = vec![detail(row)];
-        text.extend(row.notes.iter().cloned());
-        case.set_system_out(text.join("\n"));
+        case.set_system_out(detail(row));
         suite.add_test_case(case);
     }
     let changes = heading.changes.iter().map(|c| format!("{}: {} in A, {} in B", c.what, c.a, c.b));
-    let lines: Vec<String> = changes.chain(heading.warnings.iter().cloned()).chain(trust(c)).collect();
+    let lines: Vec<String> = changes.chain(heading.warnings.iter().cloned()).chain(meaning(c)).collect();
     suite.set_system_out(lines.join("\n"));
     let mut report = Report::new(format!("{} against {}", heading.b, heading.a));
     report.add_test_suite(suite);
@@ -324,8 +294,7 @@ pub fn detail(row: &Row) -> String {
         return in_words(row);
     }
     let (a, b) = (value(row.a), value(row.b));
-    let beside = if row.beside_baseline { ", beside the baseline" } else { "" };
-    format!("{} is {} times as long ({}){beside}: {a}, then {b}", row.metric, ratio(row), interval(row.interval()))
+    format!("{} is {} times as long ({}): {a}, then {b}", row.metric, ratio(row), interval(row.interval()))
 }
 
 /// Machines, cell by cell: outliers, and the median they are held against.
@@ -374,49 +343,43 @@ pub fn machines_json(all: &[Machines], warnings: &[String]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use comparison::{Difference, Missing, Standing};
+    use comparison::{Difference, Limits, Missing, Standing};
 
-    fn row(subject: &str, ratio: f64, verdict: Verdict, fails: bool) -> Row {
+    fn row(subject: &str, ratio: f64, verdict: Verdict) -> Row {
         let difference = (!matches!(verdict, Verdict::TooFew(_) | Verdict::Lost(_))).then_some(Difference {
             ratio,
             interval: Interval { low: ratio * 0.99, high: ratio * 1.01 },
             probability: 1e-6,
-            widened: 0.0,
         });
         Row {
             cell: Key { subject: subject.into(), bytes: 4096, point: "policy=a|b".into() },
             metric: "p50".into(),
             a: Some(4000.0),
             b: Some(4000.0 * ratio),
-            beside_baseline: false,
-            speeds: None,
-            least_share: difference.as_ref().map(|_| 0.1),
+            limit: 0.05,
             probability: difference.as_ref().map(|d| d.probability),
             difference,
             verdict,
-            fails,
-            notes: vec![],
         }
     }
 
     fn comparison() -> (Heading, Comparison) {
         let rows = vec![
-            row("ce0", 1.08, Verdict::Slower, true),
-            row("bar1", 1.0, Verdict::Equal, false),
-            row("<graph>", 0.9, Verdict::Faster, false),
-            row("wide", 1.02, Verdict::Unclear, false),
-            row("few", 1.0, Verdict::TooFew(Missing::Rounds { a: 3, b: 60 }), false),
-            row("gone", 1.0, Verdict::Lost("the engine \"died\"".into()), true),
+            row("ce0", 1.08, Verdict::Slower),
+            row("bar1", 1.0, Verdict::Equal),
+            row("<graph>", 0.9, Verdict::Faster),
+            row("wide", 1.02, Verdict::Unclear),
+            row("few", 1.0, Verdict::TooFew(Missing::Processes { a: 1, b: 6 })),
+            row("gone", 1.0, Verdict::Lost("the engine \"died\"".into())),
         ];
         let heading = Heading {
             a: "baseline".into(),
             b: "run".into(),
-            baseline: None,
             changes: vec![Change { what: "gpu.driver".into(), a: "580".into(), b: "590".into() }],
             warnings: vec![],
             commands: vec![],
         };
-        (heading, Comparison { fail_above: 0.05, tests: 4, rows })
+        (heading, Comparison { limits: Limits::new(0.05, None), rows })
     }
 
     fn text(f: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>) -> String {
@@ -436,12 +399,12 @@ mod tests {
           bar1 4 KiB [policy=a|b]     p50     4.00 us  4.00 us  1.000  0.990 to 1.010  equal
           <graph> 4 KiB [policy=a|b]  p50     4.00 us  3.60 us  0.900  0.891 to 0.909  faster
           wide 4 KiB [policy=a|b]     p50     4.00 us  4.08 us  1.020  1.010 to 1.030  unclear
-          few 4 KiB [policy=a|b]      p50     4.00 us  4.00 us      -               -  too few: 3 and 60 rounds: 6 are needed
+          few 4 KiB [policy=a|b]      p50     4.00 us  4.00 us      -               -  too few: 1 and 6 processes: 3 are needed, or an earlier run of 5 on this machine
           gone 4 KiB [policy=a|b]     p50     4.00 us  4.00 us      -               -  lost: the engine "died"
-          4 tests: if nothing differs, the chance of any false slower or faster is about 1 %, if repeats are independent
-          equal: a slowdown by 5 % of fewer than 10 % of the rounds would not be found
-          unclear: neither certain nor ruled out that it is slower by 5 %, or only one run had rounds of some speed; more repeats would decide
-          lost: 1 regression, 1 lost cell, 1 faster, 1 equal, 1 unclear, 1 with too few rounds or samples
+          equal: the interval lies within the limit, 5 % (percentiles above p90: 25 %); regression: slower for certain, and not within it
+          where nothing differs, the chance of any false regression or faster is about 1 %, if processes are independent
+          not decided: more processes would help (--set run.repeats=10); --fail-undecided makes it a failure
+          lost: 4 of 6 figures decided: 1 regression, 1 lost cell, 1 faster, 1 equal, 1 unclear, 1 with too few processes or samples
         "#);
     }
 
@@ -451,7 +414,7 @@ mod tests {
         insta::assert_snapshot!(text(|out| write_markdown(out, &heading, &c)), @r#"
         ### run against baseline
 
-        **lost: 1 regression, 1 lost cell, 1 faster, 1 equal, 1 unclear, 1 with too few rounds or samples**
+        **lost: 4 of 6 figures decided: 1 regression, 1 lost cell, 1 faster, 1 equal, 1 unclear, 1 with too few processes or samples**
 
         | cell | figure | A | B | B/A | 99 % interval | verdict |
         |---|---|--:|--:|--:|--:|---|
@@ -459,13 +422,13 @@ mod tests {
         | bar1 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.00 us | 1.000 | 0.990 to 1.010 | equal |
         | &lt;graph> 4 KiB [policy=a\|b] | p50 | 4.00 us | 3.60 us | 0.900 | 0.891 to 0.909 | faster |
         | wide 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.08 us | 1.020 | 1.010 to 1.030 | unclear |
-        | few 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.00 us | - | - | too few: 3 and 60 rounds: 6 are needed |
+        | few 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.00 us | - | - | too few: 1 and 6 processes: 3 are needed, or an earlier run of 5 on this machine |
         | gone 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.00 us | - | - | **lost: the engine "died"** |
 
         - gpu.driver: 580 in A, 590 in B
-        - 4 tests: if nothing differs, the chance of any false slower or faster is about 1 %, if repeats are independent
-        - equal: a slowdown by 5 % of fewer than 10 % of the rounds would not be found
-        - unclear: neither certain nor ruled out that it is slower by 5 %, or only one run had rounds of some speed; more repeats would decide
+        - equal: the interval lies within the limit, 5 % (percentiles above p90: 25 %); regression: slower for certain, and not within it
+        - where nothing differs, the chance of any false regression or faster is about 1 %, if processes are independent
+        - not decided: more processes would help (--set run.repeats=10); --fail-undecided makes it a failure
         "#);
     }
 

@@ -1,40 +1,41 @@
 //! Verdicts of many comparisons of synthetic runs.
 
-use crate::host::{Host, run};
-use comparison::{Comparison, Key, Request, Run, Verdict, compare};
-use statistics::Figure;
+use crate::host::{Host, rounds, run};
+use comparison::{Comparison, Key, Limits, Overall, Request, Run, compare};
+use statistics::{Figure, Rounds};
 
-/// How many of the comparisons had each verdict.
-pub struct Counted {
-    pub equal: u32,
-    pub slower: u32,
-    pub faster: u32,
-    /// They fail `--fail-above 5%`.
-    pub fails: u32,
-    /// There were too few rounds or samples at the same speed.
-    pub too_few: u32,
-    /// Mean width of the intervals.
-    pub width: f64,
+pub const JUDGED: [Figure; 3] = [Figure::P50, Figure::Mean, Figure::P99];
+
+/// The verdict of one cell in two runs, with the figures and limits of `doorbell compare`.
+pub fn overall(a: Rounds, b: Rounds, limit: f64) -> Overall {
+    of(&Run::Measured(a), &Run::Measured(b), limit).overall()
 }
 
-/// Compares `tries` pairs of runs; the second of each is `times` as slow.
-pub fn counted(host: &Host, times: f64, baseline: bool, figure: Figure, tries: u32, seed: u64) -> Counted {
-    let mut c = Counted { equal: 0, slower: 0, faster: 0, fails: 0, too_few: 0, width: 0.0 };
+pub fn of(a: &Run, b: &Run, limit: f64) -> Comparison {
     let key = Key { subject: "ce0".into(), bytes: 4096, point: String::new() };
-    for seed in seed..seed + u64::from(tries) {
+    let request = Request { figures: JUDGED.to_vec(), limits: Limits::new(limit, None) };
+    Comparison::of(compare(&key, a, b, &request, |_| None), request.limits)
+}
+
+/// How many of `tries` pairs have this verdict; the second of each takes `times` as long.
+pub fn counted(host: &Host, times: f64, limit: f64, tries: u64, is: impl Fn(Overall) -> bool + Sync) -> usize {
+    let one = |seed: u64| {
         let mut random = fastrand::Rng::with_seed(seed);
-        let a = Run::Measured(Box::new(run(host, 1.0, baseline, &mut random)));
-        let b = Run::Measured(Box::new(run(host, times, baseline, &mut random)));
-        let request = Request { figures: vec![figure], fail_above: 0.05 };
-        let comparison = Comparison::of(compare(&key, &a, &b, &request), 0.05);
-        let row = &comparison.rows[0];
-        c.equal += u32::from(row.verdict == Verdict::Equal);
-        c.slower += u32::from(row.verdict == Verdict::Slower);
-        c.faster += u32::from(row.verdict == Verdict::Faster);
-        c.too_few += u32::from(matches!(row.verdict, Verdict::TooFew(_)));
-        c.fails += u32::from(row.fails);
-        c.width += row.interval().map_or(0.0, |i| i.high / i.low - 1.0);
-    }
-    c.width /= f64::from(tries - c.too_few).max(1.0);
-    c
+        let (a, b) = (run(host, 1.0, &mut random), run(host, times, &mut random));
+        is(overall(a, b, limit))
+    };
+    let half = |part: u64| (part..tries).step_by(2).filter(|seed| one(*seed)).count();
+    std::thread::scope(|scope| {
+        let halves = [0, 1].map(|part| scope.spawn(move || half(part)));
+        halves.map(|half| half.join().unwrap()).into_iter().sum()
+    })
+}
+
+/// A figure of a very long run.
+pub fn truth(host: &Host, times: f64) -> [f64; 3] {
+    let mut random = fastrand::Rng::with_seed(1);
+    let long = Host { processes: 400, odd: (usize::MAX, 1.0), drift: 0.0, ..*host };
+    let all: Vec<u64> = rounds(&long, times, &mut random).concat();
+    let all = Rounds::new(&[all]);
+    JUDGED.map(|figure| all.figure(figure).unwrap())
 }

@@ -1,31 +1,50 @@
-//! Synthetic runs on a host that flips between two speeds.
-//!
-//! This code is independent of how runs are compared. Samples are drawn one by one. The host also flips in the middle of rounds, and the effect of
-//! the slow speed differs between cells. Stalls have the same length at any speed, rounds drift, and repeats differ a little. Noise has heavier
-//! tails than a normal distribution.
+//! Synthetic runs. This code is independent of how runs are compared: samples are drawn one by one, with noise whose tails are heavier than a normal
+//! distribution's.
 
-use comparison::Cell;
-use statistics::{Figure, Rounds};
+use statistics::Rounds;
 
-/// The behaviour of a host and of the cells on it.
+/// How a machine behaves while a cell is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Host {
-    /// The chance that the host has another speed in the next round.
-    pub flips: f64,
-    /// How many times as long everything takes at the slow speed.
-    pub slow: f64,
-    /// The chance of a flip in the middle of a round instead of between two.
-    pub within: f64,
+    pub processes: usize,
+    /// Of one process.
     pub rounds: usize,
-    pub repeats: usize,
+    /// Of one round.
     pub samples: usize,
-    /// The part of the samples that is in the tail, a quarter longer on average.
+    /// How far processes are apart: a standard deviation.
+    pub apart: f64,
+    /// How far rounds are apart, and the correlation of neighbours, which outlasts a process.
+    pub level: (f64, f64),
+    /// The part of the rounds that is slow, how many times as long they take, and the chance that the next round draws its speed anew.
+    pub speeds: (f64, f64, f64),
+    /// How much slower the last round is than the first, or the first than the last.
+    pub drift: f64,
+    /// The part of the samples that is a quarter longer on average.
     pub tail: f64,
+    /// The part of the samples that loses its CPU for a time slice of 3 ms.
+    pub pressure: f64,
+    /// This process alone is so many times as slow.
+    pub odd: (usize, f64),
 }
 
 impl Host {
-    pub const TYPICAL: Host =
-        Host { flips: 0.5, slow: 1.15, within: 0.15, rounds: 10, repeats: 6, samples: 200, tail: 0.003 };
+    pub const QUIET: Host = Host {
+        processes: 6,
+        rounds: 10,
+        samples: 30,
+        apart: 0.002,
+        level: (0.003, 0.0),
+        speeds: (0.0, 1.0, 1.0),
+        drift: 0.0,
+        tail: 0.02,
+        pressure: 0.0,
+        odd: (usize::MAX, 1.0),
+    };
+
+    /// The same number of rounds and samples in so many processes.
+    pub fn in_processes(self, processes: usize) -> Host {
+        Host { processes, rounds: self.processes * self.rounds / processes, ..self }
+    }
 }
 
 pub fn normal(random: &mut fastrand::Rng) -> f64 {
@@ -39,57 +58,45 @@ fn heavy(random: &mut fastrand::Rng) -> f64 {
     normal(random) / (squares / 5.0).sqrt()
 }
 
-/// One cell: its duration, and the effect of the host's slowness on it.
-struct Subject {
-    median_ns: f64,
-    share: f64,
-    spread: f64,
-    drift: f64,
-}
-
-impl Subject {
-    fn round(&mut self, host: &Host, speeds: &[f64], process: f64, random: &mut fastrand::Rng) -> Vec<u64> {
-        self.drift = 0.7 * self.drift + 0.001 * normal(random);
-        let round = (0.004 * heavy(random) + self.drift + process).exp();
-        let sample = |speed: &f64| {
-            let speed = 1.0 + (speed - 1.0) * self.share;
-            let mut ns = self.median_ns * speed * round * (self.spread * normal(random)).exp();
+/// The rounds of a run of a cell that takes `times` 4 us.
+pub fn rounds(host: &Host, times: f64, random: &mut fastrand::Rng) -> Vec<Vec<u64>> {
+    let all = host.processes * host.rounds;
+    let (share, slow, anew) = host.speeds;
+    let (size, alike) = host.level;
+    let way = if random.bool() { 1.0 } else { -1.0 };
+    // Speeds that are drawn for each round have their share to the round; of speeds that last it is left to chance.
+    let mut slow_rounds: Vec<bool> = (0..all).map(|n| (n as f64 + 0.5) < share * all as f64).collect();
+    random.shuffle(&mut slow_rounds);
+    let (mut is_slow, mut level, mut process) = (random.f64() < share, normal(random), 0.0);
+    let mut rounds = Vec::with_capacity(all);
+    for n in 0..all {
+        if n % host.rounds == 0 {
+            process = host.apart * normal(random) + if n / host.rounds == host.odd.0 { host.odd.1.ln() } else { 0.0 };
+        }
+        if anew >= 1.0 {
+            is_slow = slow_rounds[n];
+        } else if random.f64() < anew {
+            is_slow = random.f64() < share;
+        }
+        level = alike * level + (1.0 - alike * alike).sqrt() * normal(random);
+        let drift = host.drift * way * ((n as f64 + 0.5) / all as f64 - 0.5);
+        let speed = if is_slow { slow } else { 1.0 };
+        let log = process + size * level + 0.002 * heavy(random) + drift;
+        let sample = |_| {
+            let mut ns = 4_000.0 * times * speed * (log + 0.05 * normal(random)).exp();
             if random.f64() < host.tail {
                 ns *= 1.0 - 0.25 * (1.0 - random.f64()).ln();
             }
-            if random.f64() < 0.000_5 {
-                // A stall of the host: microseconds, however fast the cell is.
-                ns += 5_000.0 * (1.0 - random.f64()).powf(-0.6);
+            if random.f64() < host.pressure {
+                ns += 3e6;
             }
             ns as u64
         };
-        speeds.iter().map(sample).collect()
+        rounds.push((0..host.samples).map(sample).collect());
     }
+    rounds
 }
 
-/// A run of a cell and of a baseline that took turns with it; the cell is `times` as slow as normal.
-pub fn run(host: &Host, times: f64, with_baseline: bool, random: &mut fastrand::Rng) -> Cell {
-    let mut subject = Subject { median_ns: 4_000.0 * times, share: 1.0, spread: 0.08, drift: 0.0 };
-    let mut other = Subject { median_ns: 9_000.0, share: 0.85, spread: 0.12, drift: 0.0 };
-    let (mut rounds, mut baseline) = (vec![], vec![]);
-    let mut is_slow = random.bool();
-    for _ in 0..host.repeats {
-        // A new process: other pages, other caches.
-        let (process, process_other) = (0.002 * normal(random), 0.002 * normal(random));
-        for _ in 0..host.rounds {
-            let was_slow = is_slow;
-            is_slow ^= random.f64() < host.flips;
-            let from =
-                if is_slow != was_slow && random.f64() < host.within { random.usize(0..host.samples) } else { 0 };
-            let speed = |slow| if slow { host.slow } else { 1.0 };
-            let speeds: Vec<f64> =
-                (0..host.samples).map(|n| speed(if n < from { was_slow } else { is_slow })).collect();
-            rounds.push(subject.round(host, &speeds, process, random));
-            if with_baseline {
-                baseline.push(other.round(host, &speeds, process_other, random));
-            }
-        }
-    }
-    let baseline = with_baseline.then(|| Rounds::new(&baseline).each(Figure::P50));
-    Cell { baseline, ..Cell::of(Rounds::new(&rounds).in_repeats_of(host.rounds)) }
+pub fn run(host: &Host, times: f64, random: &mut fastrand::Rng) -> Rounds {
+    Rounds::new(&rounds(host, times, random)).in_repeats_of(host.rounds)
 }

@@ -10,7 +10,7 @@ use super::{CellOfRun, Measured};
 use super::{Coordinate, StageOfRun};
 use experiment::{Bound, Experiment, Metric, Observe, Stage};
 use serde::{Deserialize, Serialize};
-use statistics::Ratio;
+use statistics::{Figure, Ratio, Rounds};
 
 /// Two values within this factor count as equal.
 pub const SAME: f64 = 1.02;
@@ -178,11 +178,14 @@ fn without_samples(cell: &CellOfRun, other: &CellOfRun, metric: Metric) -> Optio
     let pairs: Vec<(usize, usize)> =
         these.iter().enumerate().filter_map(|(n, at)| Some((n, those.iter().position(|o| o == at)?))).collect();
     if metric == Metric::P50 {
-        let of = |c: &CellOfRun, n: usize| c.per_round.p50.get(n).map(|ns| *ns as f64);
-        let these: Vec<Option<f64>> = pairs.iter().map(|(n, _)| of(cell, *n)).collect();
-        let those: Vec<Option<f64>> = pairs.iter().map(|(_, n)| of(other, *n)).collect();
+        let medians = |of: Vec<Option<u64>>, repeat: &dyn Fn(usize) -> u32| {
+            let all: Vec<Vec<u64>> = of.into_iter().map(|ns| ns.into_iter().collect()).collect();
+            Rounds::new(&all).in_repeats(repeat)
+        };
+        let these: Vec<Option<u64>> = pairs.iter().map(|(n, _)| cell.per_round.p50.get(*n).copied()).collect();
+        let those: Vec<Option<u64>> = pairs.iter().map(|(_, n)| other.per_round.p50.get(*n).copied()).collect();
         let repeat = |n: usize| pairs.get(n).and_then(|(n, _)| cell.per_round.repeat.get(*n)).copied().unwrap_or(0);
-        return Ratio::paired(&these, &those, repeat, statistics::CONFIDENCE);
+        return Ratio::of(&medians(these, &repeat), &medians(those, &repeat), Figure::P50, statistics::CONFIDENCE);
     }
     let (value, others) = (value(cell, metric).ok()?, value(other, metric).ok()?);
     (others > 0.0).then(|| Ratio { ratio: value / others, interval: None, rounds: pairs.len() as u64 })

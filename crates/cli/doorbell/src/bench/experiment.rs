@@ -1,6 +1,7 @@
 //! `doorbell bench EXPERIMENT`: an experiment from a file, or a shipped one.
 
 use super::machine;
+use crate::compare::between;
 use crate::compare::load::Loaded;
 use crate::failure::Failure;
 use crate::progress::Progress;
@@ -208,6 +209,9 @@ impl Args {
             },
         )?;
         folder.write_run(&run)?;
+        if let Err(e) = Loaded::open(folder.path()).and_then(|mut run| between::keep(&mut run)) {
+            eprintln!("doorbell: how far processes differ is not stored for later comparisons: {e:#}");
+        }
         if self.out.is_some() {
             plot::all(folder, &run)?;
         }

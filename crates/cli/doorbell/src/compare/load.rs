@@ -1,14 +1,14 @@
-//! Cells of a run in the form in which they are compared: samples by rounds, each with the baseline's median.
+//! Cells of a run in the form in which they are compared: samples by rounds.
 
 use crate::failure::Failure;
-use comparison::{Cell, Key};
+use comparison::Key;
 use environment::Environment;
 use experiment::Observe;
 use run_folder::commands::CommandsOfRun;
 use run_folder::run::CellOfRun;
 use run_folder::samples::reads_counters;
 use run_folder::{Folder, Run, Samples, Status};
-use statistics::{Figure, Rounds};
+use statistics::Rounds;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,6 @@ pub struct Loaded {
     folder: Option<Folder>,
     /// Samples of the stage that was read last.
     open: HashMap<(u32, u32), Samples>,
-    medians: HashMap<(u32, u32), Vec<Option<f64>>>,
     /// For each repeat the cells (stage and cell) that were requested but have no samples in it.
     lacking: BTreeMap<u32, BTreeSet<(u32, u32)>>,
     asked: BTreeSet<(u32, u32)>,
@@ -52,7 +51,7 @@ impl Loaded {
             None => (alone(path)?, None),
         };
         let (lacking, asked) = (BTreeMap::new(), BTreeSet::new());
-        Ok(Loaded { name, run, folder, open: HashMap::new(), medians: HashMap::new(), lacking, asked })
+        Ok(Loaded { name, run, folder, open: HashMap::new(), lacking, asked })
     }
 
     /// Computes this doorbell's figures from the samples; a `run.json` alone stays as it is. Also returns the folder, if
@@ -129,23 +128,13 @@ impl Loaded {
         if rounds.is_empty() {
             return Ok(comparison::Run::Failed("it has no samples".into()));
         }
-        let conditions = self.conditions(cell.stage);
         let each = self.rounds_of_repeat(cell.stage);
         let sampled: BTreeSet<u32> = rounds.sampled().into_iter().map(|round| (round / each) as u32).collect();
         self.asked.insert((cell.stage, cell.cell));
         for repeat in (0..self.run.experiment.run.repeats).filter(|repeat| !sampled.contains(repeat)) {
             self.lacking.entry(repeat).or_default().insert((cell.stage, cell.cell));
         }
-        let baseline = self.baseline(&cell).map(|b| self.medians_of(&b)).transpose()?;
-        Ok(comparison::Run::Measured(Box::new(Cell { rounds, conditions, baseline })))
-    }
-
-    /// What kept the measuring thread of a stage from its CPU, according to the run.
-    fn conditions(&self, stage: u32) -> comparison::Conditions {
-        let pressure = self.environment().number("cpu.pressure").map_or(0.0, |percent| percent / 100.0);
-        let of = self.run.stages.iter().find(|s| s.number == stage);
-        let away = of.and_then(|s| s.away).unwrap_or(0.0);
-        comparison::Conditions { away, pressure, gap_ns: of.and_then(|s| s.noise_floor_ns).unwrap_or(0) as f64 }
+        Ok(comparison::Run::Measured(rounds))
     }
 
     /// Samples of a cell, for comparisons of more than two runs.
@@ -153,25 +142,6 @@ impl Loaded {
         let found = self.run.cells.iter().find(|c| Loaded::key(c) == *key).cloned();
         let measured = found.filter(|c| c.status == Status::Measured);
         measured.map(|c| self.rounds(&c)).transpose().map(|r| r.filter(|r| !r.is_empty()))
-    }
-
-    /// The cell that a cell is compared with within its run, if that has another subject. Other policies have separate
-    /// rounds in separate processes, so the speed of the host differs between them.
-    fn baseline(&self, cell: &CellOfRun) -> Option<CellOfRun> {
-        let name = self.run.experiment.baseline_of(&cell.subject)?;
-        let mut others = self.run.cells.iter().filter(|c| c.stage == cell.stage && c.bytes == cell.bytes);
-        let found = others.find(|c| c.subject == name && c.cell != cell.cell)?;
-        (found.status == Status::Measured).then(|| found.clone())
-    }
-
-    fn medians_of(&mut self, cell: &CellOfRun) -> anyhow::Result<Vec<Option<f64>>> {
-        let at = (cell.stage, cell.cell);
-        if let Some(known) = self.medians.get(&at) {
-            return Ok(known.clone());
-        }
-        let medians = self.rounds(cell)?.each(Figure::P50);
-        self.medians.insert(at, medians.clone());
-        Ok(medians)
     }
 
     /// The maximum of all stages if the stage is not known: numbers of rounds need only be different.

@@ -1,7 +1,6 @@
 //! The question, the answer in one or two sentences, and the results of the asserts.
 
 use super::Of;
-use super::differs::{self, Percentile};
 use crate::document::{Block, Kind, Notice, Section, Verdict};
 use experiment::Metric;
 use run_folder::run::{BestOfRun, CellOfRun, Ends, Judged, Times, Verdict as Came, Victim};
@@ -167,13 +166,8 @@ fn beside(run: &Run) -> Vec<String> {
     };
     match all - certain {
         0 => {}
-        n if n == all => said.push(
-            "No load certainly delays anything: each difference is within its interval or one step of the clock."
-                .into(),
-        ),
-        n => said.push(format!(
-            "In {n} of {all} cases no delay is certain: the difference is within its interval or one step of the clock."
-        )),
+        n if n == all => said.push("No load certainly delays anything: each difference is within its interval.".into()),
+        n => said.push(format!("In {n} of {all} cases no delay is certain: the difference is within its interval.")),
     }
     said
 }
@@ -183,11 +177,27 @@ pub fn delayed(run: &Run, victim: &Victim, times: &Times) -> Option<Interval<f64
     percentile_of(run, victim, times, Percentile::P50).filter(|sure| sure.low > 1.0)
 }
 
-/// The ratio of one percentile with a load to that alone; `None` if no difference is certain.
+/// Which of a cell's percentiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Percentile {
+    P50,
+    P999,
+}
+
+/// The bounds of the ratio of one percentile with a load to that alone; `None` if it may be 1. The two were measured one after the other, so the ends
+/// of their intervals are compared.
 pub fn percentile_of(run: &Run, victim: &Victim, times: &Times, percentile: Percentile) -> Option<Interval<f64>> {
     let is_it = |c: &&CellOfRun| (c.subject.as_str(), c.bytes) == (victim.subject.as_str(), victim.bytes);
     let (these, those) = (run.cells_of(times.stage).find(is_it)?, run.cells_of(victim.stage).find(is_it)?);
-    differs::times(these, those, percentile)
+    let interval = |cell: &CellOfRun| {
+        let figure = cell.observed()?;
+        match percentile {
+            Percentile::P50 => figure.p50_interval,
+            Percentile::P999 => figure.p999_interval,
+        }
+    };
+    let (a, b) = (interval(these)?, interval(those)?);
+    a.apart(&b).then(|| Interval { low: a.low / b.high.max(1.0), high: a.high / b.low.max(1.0) })
 }
 
 /// Certain ratios to the baseline: the smallest and the largest.
@@ -199,7 +209,7 @@ fn against(run: &Run) -> Vec<String> {
         if !baselines.contains(&ratio.baseline.as_str()) {
             baselines.push(&ratio.baseline);
         }
-        let Some(i) = ratio.ratio.interval.filter(|_| differs::is_sure(run, cell, ratio)) else { continue };
+        let Some(i) = ratio.ratio.interval.filter(|_| ratio.ratio.differs() == Some(true)) else { continue };
         let text = format!(
             "{}{} has {} times the {} of {} ({})",
             sized(&cell.subject, cell.bytes),
@@ -216,10 +226,7 @@ fn against(run: &Run) -> Vec<String> {
         (Some(least), Some(most)) if found.len() > 1 => vec![format!("The least: {}. The most: {}.", least.1, most.1)],
         (Some(one), _) => vec![format!("{}.", one.1)],
         _ if baselines.is_empty() => Vec::new(),
-        _ => vec![format!(
-            "No difference from {} is certain: each is within its interval or one step of the clock.",
-            baselines.join(" and ")
-        )],
+        _ => vec![format!("No difference from {} is certain: each is within its interval.", baselines.join(" and "))],
     }
 }
 

@@ -1,8 +1,7 @@
 //! The interference matrix: every victim with every load.
 
 use super::Of;
-use super::answer::percentile_of;
-use super::differs::Percentile;
+use super::answer::{Percentile, percentile_of};
 use crate::document::{Block, Cell, Mark, Row, Section, Table, head, number};
 use crate::numbers::{ns_or_none, size, slug};
 use run_folder::run::{Beside, Point, Times};
@@ -47,7 +46,7 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
     if !section.blocks.is_empty() {
         section.push(Block::Text(
             "The ratio of each subject's figure while a load runs to its figure alone. The stages ran one after the other. A shade marks a \
-             difference that is certain: the intervals of the two figures are apart, by more than one step of the clock. It deepens from \
+             difference that is certain: the intervals of the two figures are apart. It deepens from \
              1.1, 2, 5, 20, 100 and 1,000 times on. ~ stands before a ratio that may be 1. A maximum is one sample: it has no interval \
              and no shade."
                 .into(),

@@ -1,6 +1,6 @@
 //! Every cell in one table.
 
-use super::{Of, differs, why_not};
+use super::{Of, why_not};
 use crate::document::{Block, Cell, Mark, Section, Table, head, number, text};
 use crate::numbers::{count, ns, ns_or_none, size, times};
 use run_folder::Run;
@@ -134,7 +134,7 @@ fn all(of_run: &Of<'_>, axes: &[String]) -> Table {
             let sign = match r.bounded {
                 Some(Bounded::AtLeast) => "at least ",
                 Some(Bounded::AtMost) => "at most ",
-                None if differs::is_sure(run, cell, r) => "",
+                None if r.ratio.differs() == Some(true) => "",
                 None | Some(Bounded::NotKnown) => "~",
             };
             of_ratio.text.insert_str(0, sign);
