@@ -14,6 +14,7 @@ mod largest;
 mod lasted;
 mod metric;
 mod places;
+mod pressure;
 mod reached;
 mod repaid;
 mod scaling;

@@ -432,6 +432,32 @@ fn a_functional_run_reports_no_times() {
 }
 
 #[test]
+fn cpu_pressure_is_that_of_the_measured_time() {
+    let pressure = |counted: [&[(&str, f64)]; 2]| {
+        let parts = [0, 1].map(|repeat| {
+            let cells = three(repeat);
+            let mut part = part(0, repeat, &cells);
+            part.counted = counted[repeat as usize].iter().map(|(name, value)| ((*name).into(), *value)).collect();
+            (part, cells)
+        });
+        let (_dir, folder) = folder(&text(""), &parts);
+        // A compile job ended before the run.
+        let before = Context { environment: json!({ "facts": { "cpu.pressure": 95.0 } }), ..context() };
+        let run = Run::from_folder(&folder, before).unwrap();
+        validate(&run);
+        assert_eq!(run.pressure(), run.pressure_of(&[0]));
+        assert_eq!(run.pressure_of(&[1]), None, "there is no such stage");
+        run.pressure()
+    };
+    let of = |waited: f64, wall: f64| [("wall_ms", wall), ("cpu_pressure_ms", waited)];
+    assert_eq!(pressure([&of(0.0, 100.0), &of(0.0, 300.0)]), Some(0.0));
+    assert_eq!(pressure([&of(100.0, 100.0), &of(0.0, 300.0)]), Some(0.25));
+    // A part of an older doorbell, or a kernel that does not count it.
+    assert_eq!(pressure([&[("wall_ms", 100.0)], &of(30.0, 300.0)]), Some(0.1));
+    assert_eq!(pressure([&[("wall_ms", 100.0)], &[]]), None);
+}
+
+#[test]
 fn loads_of_all_repeats_are_added_up() {
     let load = |transfers, seconds, on_cpu, failed: &[(&str, u32)]| Loaded {
         name: "beside".into(),

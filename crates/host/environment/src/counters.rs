@@ -4,6 +4,7 @@
 mod gpu;
 mod process;
 
+use crate::host::cpu::pressure_total;
 use crate::link::{LinkCounters, Passed, Span};
 use crate::{Gpu, Taken};
 use gpu::{Device, Looked};
@@ -18,6 +19,7 @@ pub struct Counters {
     first: Result<Looked, String>,
     link: Result<Span, String>,
     used: Result<Used, String>,
+    pressure: Result<u64, String>,
     taken: Option<Taken>,
 }
 
@@ -51,15 +53,17 @@ impl Counters {
         // The link last of the GPU's counters, and first at the end: reading the others also crosses the link.
         let link = LinkCounters::open(gpu).map(|counters| Span::begin(counters, follow));
         let taken = cpu.and_then(Taken::now);
-        Counters { began: Instant::now(), cpu, device, first, link, used: Used::now(), taken }
+        let pressure = pressure_total();
+        Counters { began: Instant::now(), cpu, device, first, link, used: Used::now(), pressure, taken }
     }
 
     /// In the opposite order.
     pub fn end(self) -> Counted {
         let mut counted = Counted::default();
         let used = Used::now();
-        let taken = self.cpu.and_then(Taken::now);
         let seconds = self.began.elapsed().as_secs_f64();
+        let pressure = pressure_total();
+        let taken = self.cpu.and_then(Taken::now);
         let (passed, by_thread) = match self.link {
             Ok(span) => span.end(),
             Err(why) => (Passed::nothing(why, 0), None),
@@ -72,6 +76,8 @@ impl Counters {
             }
             (Err(why), _) | (_, Err(why)) => counted.missing("cpu_*_ms, switches_*, faults_*", why.clone()),
         }
+        let waited = pressure.and_then(|now| self.pressure.map(|then| now.saturating_sub(then) as f64 / 1e3));
+        counted.put(PRESSURE, waited.map(|ms| ms.min(seconds * 1e3)));
         match (taken.zip(self.taken), self.cpu) {
             (Some((now, then)), _) => of_cpu(&now.since(&then), &mut counted),
             (None, None) => counted.missing(OF_CPU, "the measuring thread is not pinned to a CPU".into()),
@@ -89,6 +95,8 @@ impl Counters {
     }
 }
 
+/// Time in which a runnable thread of this machine had no CPU.
+const PRESSURE: &str = "cpu_pressure_ms";
 const OF_CPU: &str = "steal_ms, irq_ms, softirq_ms, interrupts";
 
 fn of_cpu(taken: &Taken, counted: &mut Counted) {
@@ -130,6 +138,8 @@ pub fn wire_overhead(payload: u64, counted: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     #[test]
     fn without_a_gpu_the_rest_is_counted_and_the_reason_given_once() {
@@ -151,6 +161,40 @@ mod tests {
             assert_eq!(of_gpu.len(), 1, "{counted:?}");
             assert!(!of_gpu[0].1.is_empty());
         }
+    }
+
+    #[test]
+    fn pressure_is_that_of_the_time_in_between() {
+        let cpu = [placement::affinity().unwrap()[0]];
+        // Two threads that want one CPU: one of them always waits.
+        let pressed = |threads: usize| {
+            let over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                for _ in 0..threads {
+                    scope.spawn(|| {
+                        placement::cpus::confine(0, &cpu).unwrap();
+                        while !over.load(Ordering::Relaxed) {
+                            std::hint::spin_loop();
+                        }
+                    });
+                }
+                std::thread::sleep(Duration::from_millis(20));
+                let counters = Counters::begin(Gpu::Soft, None);
+                std::thread::sleep(Duration::from_millis(100));
+                let counted = counters.end();
+                over.store(true, Ordering::Relaxed);
+                counted
+            })
+        };
+        let counted = pressed(2);
+        let Some(ms) = counted.get(PRESSURE) else {
+            assert!(
+                counted.missing.iter().any(|(names, why)| names.contains(PRESSURE) && why.contains("/proc/pressure"))
+            );
+            return;
+        };
+        let wall = counted.get("wall_ms").unwrap();
+        assert!(ms > 0.5 * wall && ms <= wall, "{ms} of {wall} ms");
     }
 
     #[test]

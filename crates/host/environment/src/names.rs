@@ -80,7 +80,10 @@ pub const ALL: &[Fact] = &[
     setting("cpu.numa_node", "Node of the measuring CPU"),
     setting("cpu.quota", "CPUs that this process's control group may use at a time; `none` without a limit"),
     moment("cpu.steal_since_boot", "Part of all CPUs' time since boot that the host took, parts per million"),
-    activity("cpu.pressure", "Part of the last 10 s in which a runnable thread had no CPU, per cent"),
+    activity(
+        "cpu.pressure",
+        "Part of the 10 s before the run in which a runnable thread had no CPU, per cent. Of the run itself: the counter `cpu_pressure_ms`",
+    ),
     setting("kernel.release", "Release of the kernel"),
     setting("kernel.preemption", "How it was built to be preempted"),
     setting("kernel.realtime", "Whether it is a PREEMPT_RT kernel"),

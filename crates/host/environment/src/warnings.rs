@@ -158,7 +158,7 @@ impl Rules<'_> {
             self.say("cpu.steal_since_boot", Serious, true, text, "measure on a machine with dedicated CPUs");
         }
         if let Some(waiting) = self.e.number("cpu.pressure").filter(|p| *p > PRESSURE) {
-            let text = format!("in {waiting:.0} % of the last 10 s a thread had to wait for a CPU");
+            let text = format!("in {waiting:.0} % of the 10 s before it began a thread had to wait for a CPU");
             self.say("cpu.pressure", Warn, true, text, "end what else runs here");
         } else if let (Some(load), Some(cpus)) =
             (self.e.list("kernel.load").first().and_then(Value::number), self.e.integer("cpu.online"))
@@ -232,7 +232,7 @@ impl Rules<'_> {
             self.say("memory.transparent_huge_pages_defrag", Notice, false, text, change);
         }
         if let Some(waiting) = self.e.number("memory.pressure").filter(|p| *p > PRESSURE) {
-            let text = format!("in {waiting:.0} % of the last 10 s a thread had to wait for memory");
+            let text = format!("in {waiting:.0} % of the 10 s before it began a thread had to wait for memory");
             self.say("memory.pressure", Warn, true, text, "end what else runs here");
         }
     }

@@ -32,6 +32,9 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
+/// CPU pressure is printed from this part of the time on.
+const PRESSED: f64 = 0.01;
+
 /// Stages that differ only in their size, in the order of the first ones.
 struct Group<'a> {
     point: Vec<&'a Coordinate>,
@@ -147,6 +150,10 @@ fn stage(out: &mut dyn Write, style: &Style, run: &Run, group: &Group<'_>, sever
             "noise floor {}: the longest time that a thread which never sleeps was kept off its CPU",
             nanoseconds(floor)
         )?;
+    }
+    if let Some(pressure) = run.pressure_of(&group.stages).filter(|p| *p >= PRESSED && !run.functional) {
+        let percent = 100.0 * pressure;
+        writeln!(out, "CPU pressure {percent:.0} %: the part of the time in which a runnable thread had no CPU")?;
     }
     if !run.functional {
         lasted::write(out, run, &stages().collect::<Vec<_>>(), &group.cells)?;

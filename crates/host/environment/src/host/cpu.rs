@@ -6,6 +6,7 @@ use crate::lists;
 use crate::value::Known;
 
 const CPUS: &str = "/sys/devices/system/cpu";
+const PRESSURE: &str = "/proc/pressure/cpu";
 
 /// `measuring` is the CPU whose frequencies, siblings and idle states are reported.
 pub fn facts(files: &Files, measuring: Known<u64>, into: &mut Gathered) {
@@ -40,7 +41,7 @@ pub fn facts(files: &Files, measuring: Known<u64>, into: &mut Gathered) {
     into.put("cpu.numa_node", own.and_then(|cpu| numa_node(files, cpu)));
     into.put("cpu.quota", quota(files));
     into.put("cpu.steal_since_boot", files.text("/proc/stat").and_then(|t| steal_since_boot(&t)));
-    into.put("cpu.pressure", files.text("/proc/pressure/cpu").and_then(|t| pressure(&t)));
+    into.put("cpu.pressure", files.text(PRESSURE).and_then(|t| pressure(&t)));
 }
 
 /// The kernel writes `(null)` into an empty list in some versions.
@@ -126,9 +127,20 @@ fn steal_since_boot(stat: &str) -> Known<u64> {
 
 /// The part of the last ten seconds in which a runnable thread of this machine had no CPU, in per cent.
 pub fn pressure(text: &str) -> Known<f64> {
-    let line = text.lines().find_map(|l| l.strip_prefix("some "));
-    let value = line.and_then(|l| l.split_whitespace().find_map(|f| f.strip_prefix("avg10=")?.parse::<f64>().ok()));
+    let value = some(text, "avg10=").and_then(|value| value.parse::<f64>().ok());
     value.filter(|v| v.is_finite()).ok_or_else(|| format!("no avg10 of some in {text:?}"))
+}
+
+/// Time since boot in which a runnable thread of this machine had no CPU, in microseconds.
+pub fn pressure_total() -> Known<u64> {
+    let text = Files::of_this_machine().text(PRESSURE)?;
+    some(&text, "total=").and_then(|v| v.parse().ok()).ok_or_else(|| format!("no total of some in {text:?}"))
+}
+
+/// A value of the line `some avg10=8.31 avg60=36.36 avg300=26.57 total=14709891736`.
+fn some<'t>(text: &'t str, key: &str) -> Option<&'t str> {
+    let line = text.lines().find_map(|l| l.strip_prefix("some "))?;
+    line.split_whitespace().find_map(|field| field.strip_prefix(key))
 }
 
 #[cfg(test)]
@@ -150,7 +162,7 @@ mod tests {
         assert_eq!(steal_since_boot(stat), Ok(687));
         assert!(steal_since_boot("cpu  1 2 3\n").is_err() && steal_since_boot("").is_err());
         let psi = "some avg10=8.31 avg60=36.36 avg300=26.57 total=14709891736\nfull avg10=0.00 avg60=0.00\n";
-        assert_eq!(pressure(psi), Ok(8.31));
+        assert_eq!((pressure(psi), some(psi, "total=")), (Ok(8.31), Some("14709891736")));
         let cpuinfo = "processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: fpu hypervisor\n\nprocessor\t: 1\n";
         assert_eq!(line_of(cpuinfo, "model name").as_deref(), Ok("AMD EPYC"));
         assert!(line_of(cpuinfo, "model").is_err(), "a key is whole");

@@ -121,6 +121,10 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
             format!("{}, the longest time that a thread which never sleeps was kept off its CPU", ns(v).text),
         )
     }));
+    let pressure = run.pressure().map_or("unknown".into(), |part| {
+        format!("{:.0} %, the part of the measured time in which a runnable thread had no CPU", 100.0 * part)
+    });
+    facts.extend((!run.functional).then(|| ("CPU pressure".into(), pressure)));
     let command = run.command.join(" ");
     if !command.is_empty() {
         facts.push(("Command".into(), command));
