@@ -219,7 +219,7 @@ mod tests {
     fn samples_alone_leave_the_time_open() {
         let e = of("[run]\nsamples = 1000\nnoise = \"0s\"\n[[subject]]\ncall = \"launch\"\n");
         assert_eq!((e.samples, e.samples_are_limited, e.is_open()), (1000, true, true));
-        assert_eq!(e.time_ns, STAGE_NS + START_NS);
+        assert_eq!(e.time_ns, 5 * (STAGE_NS + START_NS));
     }
 
     #[test]

@@ -111,20 +111,21 @@ pub const SECTIONS: &[Section] = &[
             key(
                 "repeats",
                 Kind::Whole { least: 1, most: 10_000 },
-                "1",
-                "How often the experiment is repeated, each time in new processes.",
+                "",
+                "How often the experiment is repeated, each time in a new process with all of `rounds`, `samples`, `duration`, `noise` and `meter`. \
+                 Default: five processes share them.",
             ),
             key(
                 "samples",
                 Kind::Whole { least: 1, most: MANY },
                 "",
-                "Samples of each cell of a stage in one repeat, over all its rounds.",
+                "Samples of each cell of a stage, over all its rounds. With `repeats`, in each repeat.",
             ),
             key(
                 "duration",
                 Kind::Time,
                 "",
-                "The time of a stage in one repeat. The stage ends when it reaches either its samples or this time.",
+                "The time of a stage. With `repeats`, in each repeat. The stage ends when it reaches either its samples or this time.",
             ),
             key("timeout", Kind::Time, "1s", "A transfer that takes longer is lost, and ends its cell."),
             key("noise", Kind::Time, "200ms", "How long the machine's own noise is measured before and after a stage."),
@@ -147,7 +148,7 @@ pub const SECTIONS: &[Section] = &[
                 Kind::Time,
                 "",
                 "When a call has run this long while a load runs (at least 1s), the loads rest until the call returns, and its sample \
-                 says that it would have taken longer. Default: the stage's time.",
+                 says that it would have taken longer. Default: `duration`.",
             ),
             key("class", Kind::Class, "other", "The scheduling class of the measuring thread."),
             key("cpus", Kind::Cpus, "any", "Where the measuring thread runs."),

@@ -6,6 +6,7 @@
 mod estimate;
 pub mod keys;
 pub mod model;
+mod processes;
 mod read;
 pub mod schema;
 mod shipped;
@@ -20,7 +21,8 @@ pub use model::{
     Addresses, Arrival, Assert, Axis, Bound, Cell, Class, Compare, Cpus, Data, Device, Experiment, Gpu, Largest,
     LoadSpec, Metric, MustReach, Observe, Process, Record, Repay, Run, Stage, SubjectSpec, Verify, What, WithinBest,
 };
-pub use read::{read, read_variant, variants};
+pub use processes::{PROCESSES, Processes};
+pub use read::{read, read_stored, read_variant, variants};
 pub use settings::{Error, Place};
 pub use shipped::{Shipped, shipped, shipped_named};
 pub use values::time_ns;

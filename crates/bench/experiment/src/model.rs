@@ -62,7 +62,7 @@ pub struct Run {
     pub seed: u64,
     /// How often the cells of a stage take turns, each time in a new random order.
     pub rounds: u32,
-    /// How often everything is repeated, each time by new processes. Rounds of all repeats count together.
+    /// How often everything is repeated, each time by new processes. All other numbers are those of one repeat.
     pub repeats: u32,
     /// Samples of each cell of a stage, over the rounds of one repeat. At least one of `samples` and `duration_ns` is given; whichever is reached
     /// first ends the stage.

@@ -6,6 +6,7 @@ use crate::keys::{self, Section};
 use crate::model::{
     ALONE, Axis, Compare, Device, Experiment, Gpu, LoadSpec, Record, Repay, Run, SubjectSpec, Verify, What,
 };
+use crate::processes::{self, Processes};
 use crate::stages::Draft;
 use crate::stages::{self, About};
 use crate::tree::{self, Entry, Node, Table, Value};
@@ -22,14 +23,29 @@ const LONGEST_NAME: usize = 200;
 /// # Errors
 /// The first mistake, with its line and the allowed values.
 pub fn read(text: &str, origin: &str, sets: &[String]) -> Result<Experiment, Error> {
-    read_variant(text, origin, None, sets)
+    read_variant(text, origin, None, sets, Processes::Shared)
 }
 
-/// Reads a variant of an experiment, `[variant.NAME]` of its file; each of `sets` names a key of the variant.
+/// Reads an experiment from a run's folder. One that does not give `repeats` was measured by one process.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_stored(text: &str, origin: &str) -> Result<Experiment, Error> {
+    read_variant(text, origin, None, &[], Processes::One)
+}
+
+/// Reads a variant of an experiment, `[variant.NAME]` of its file; each of `sets` names a key of the variant. `processes` is for a file without
+/// `repeats`.
 ///
 /// # Errors
 /// As [`read`]; there is no such variant.
-pub fn read_variant(text: &str, origin: &str, variant: Option<&str>, sets: &[String]) -> Result<Experiment, Error> {
+pub fn read_variant(
+    text: &str,
+    origin: &str,
+    variant: Option<&str>,
+    sets: &[String],
+    processes: Processes,
+) -> Result<Experiment, Error> {
     let read = || {
         let mut root = tree::parse(text)?;
         let variant = variant::choose(&mut root, variant)?;
@@ -39,7 +55,7 @@ pub fn read_variant(text: &str, origin: &str, variant: Option<&str>, sets: &[Str
         if let Some(entry) = root.entry("variant") {
             return Err(Wrong::new("a variant is not set", "it is chosen: `--variant NAME`").at(&entry.place));
         }
-        Ok(Experiment { variant, ..experiment(&root, origin)? })
+        Ok(Experiment { variant, ..experiment(&root, origin, processes)? })
     };
     read().map_err(|e: Error| Error { origin: origin.into(), ..e })
 }
@@ -155,10 +171,11 @@ impl Places {
     }
 }
 
-fn experiment(root: &Table, origin: &str) -> Result<Experiment, Error> {
+fn experiment(root: &Table, origin: &str, processes: Processes) -> Result<Experiment, Error> {
     let top = top(root)?;
     let whole = Table { place: root.place.clone(), entries: Vec::new() };
-    let run = run(&one(root, "run")?.unwrap_or_else(|| whole.clone()))?;
+    let of_run = one(root, "run")?.unwrap_or_else(|| whole.clone());
+    let run = run(&of_run)?;
     let matrix = one(root, "matrix")?.map(|mut table| {
         tree::flatten(&mut table);
         table
@@ -221,7 +238,10 @@ fn experiment(root: &Table, origin: &str) -> Result<Experiment, Error> {
         let assert = bounds::assert(table, &read)?;
         read.asserts.push(assert);
     }
-    stages::expand(&read).map_err(|(about, wrong)| wrong.at(places.of(about)))?;
+    let stages = stages::expand(&read).map_err(|(about, wrong)| wrong.at(places.of(about)))?;
+    if of_run.get("repeats").is_none() && processes == Processes::Shared {
+        processes::divide(&mut read.run, &stages);
+    }
     Ok(read)
 }
 

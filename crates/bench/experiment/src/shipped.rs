@@ -16,7 +16,7 @@ impl Shipped {
     pub fn read_all(&self) -> Result<Vec<crate::Experiment>, crate::Error> {
         let variants = crate::variants(self.text, self.name)?;
         let names = std::iter::once(None).chain(variants.iter().map(|variant| Some(variant.name.as_str())));
-        names.map(|name| crate::read_variant(self.text, self.name, name, &[])).collect()
+        names.map(|name| crate::read_variant(self.text, self.name, name, &[], crate::Processes::Shared)).collect()
     }
 }
 

@@ -1,10 +1,11 @@
 //! The stages that the matrix makes, and the effect of options.
 
-use experiment::{Addresses, Arrival, Class, Cpus, Experiment, Record, What, read};
+use experiment::{Addresses, Arrival, Class, Cpus, Experiment, Processes, Record, What, read, read_variant};
 
+/// In one process: its numbers are those of the text.
 fn of(text: &str, sets: &[&str]) -> Experiment {
     let sets: Vec<String> = sets.iter().map(|s| (*s).to_owned()).collect();
-    read(text, "x.toml", &sets).unwrap_or_else(|e| panic!("{e}"))
+    read_variant(text, "x.toml", None, &sets, Processes::One).unwrap_or_else(|e| panic!("{e}"))
 }
 
 const TWO: &str = r#"

@@ -1,6 +1,6 @@
 //! Variants of one file: the keys that they replace, the keys that they keep, and mistakes in them.
 
-use experiment::{Experiment, read, read_variant, variants};
+use experiment::{Experiment, Processes, read, read_variant, variants};
 
 const FILE: &str = r#"about = "all"
 [run]
@@ -45,7 +45,7 @@ baseline = "gpu0->cuda->host"
 
 fn chosen(name: &str, sets: &[&str]) -> Experiment {
     let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
-    read_variant(FILE, "x.toml", Some(name), &sets).unwrap_or_else(|e| panic!("{e}"))
+    read_variant(FILE, "x.toml", Some(name), &sets, Processes::One).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn axes(experiment: &Experiment) -> Vec<&str> {
@@ -101,7 +101,7 @@ fn a_written_experiment_keeps_its_variant() {
 #[test]
 fn mistakes_are_named() {
     let of = |text: &str, name: Option<&str>, words: &[&str]| {
-        let message = match read_variant(text, "x.toml", name, &[]) {
+        let message = match read_variant(text, "x.toml", name, &[], Processes::One) {
             Ok(_) => panic!("this is read: {name:?}\n{text}"),
             Err(e) => e.to_string(),
         };

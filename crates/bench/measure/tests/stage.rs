@@ -133,7 +133,7 @@ call = "lock(mutex,name=free)"
 [[load]]
 call = "lock(mutex,hold=1500ms)"
 "#;
-    let stages = experiment::read(text, "x.toml", &[]).unwrap().stages().unwrap();
+    let stages = experiment::read_stored(text, "x.toml").unwrap().stages().unwrap();
     let Finished { part, samples } = run(&stages[0]);
     let (stuck, free) = (&part.cells[0], &part.cells[1]);
     let capped = |n: usize| samples[n].iter().filter(|s| s.capped).count();

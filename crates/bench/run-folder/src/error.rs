@@ -40,7 +40,7 @@ impl Error {
             Error::NoRun(_) => "give the folder that `doorbell bench -o` wrote",
             Error::Busy { .. } => "wait for its end, or write elsewhere with -o DIR",
             Error::OtherExperiment { .. } => {
-                "--resume needs the same experiment and the same --set; --force replaces the run"
+                "--resume without an experiment goes on with the folder's own; --force replaces the run"
             }
             Error::Experiment(_) => {
                 "the file in a run's folder must not be changed: begin a new run with the changed file"

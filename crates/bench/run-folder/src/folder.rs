@@ -331,7 +331,7 @@ fn read_experiment(folder: &Path) -> Result<Experiment, Error> {
         text => text.map_err(Error::read(&path))?,
     };
     let text = String::from_utf8(text).map_err(|e| Error::damaged(&path, e))?;
-    let experiment = experiment::read(&text, &path.to_string_lossy(), &[]);
+    let experiment = experiment::read_stored(&text, &path.to_string_lossy());
     experiment.map_err(|e| Error::Experiment(Box::new(e)))
 }
 
@@ -358,6 +358,11 @@ fn read_part(path: &Path) -> Result<Written, Error> {
 
 /// The first difference between two experiments, by its keys.
 fn difference(old: &Experiment, new: &Experiment) -> String {
+    let (there, now) = (old.run.repeats, new.run.repeats);
+    if there != now {
+        // The rounds, samples and times of a process follow from it.
+        return format!("run.repeats is {there} there and {now} now");
+    }
     let of = |e| serde_json::to_value(e).unwrap_or_default();
     let (old, new) = (of(old), of(new));
     let mut keys = vec![];

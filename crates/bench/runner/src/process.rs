@@ -274,7 +274,8 @@ impl<'p> Process<'p> {
 /// Maximum time of a stage without output.
 fn time_of(stage: &Stage) -> Duration {
     let run = &stage.run;
-    let measured = run.duration_ns.map_or(UNBOUNDED, Duration::from_nanos) * 2;
+    let blocked = Duration::from_nanos(run.patience_ns.unwrap_or(0));
+    let measured = run.duration_ns.map_or(UNBOUNDED, Duration::from_nanos).max(blocked) * 2;
     let metered = Duration::from_nanos(run.meter_ns) * 2 * stage.cells.len() as u32;
     measured + metered + Duration::from_nanos(run.noise_ns) + Duration::from_nanos(run.timeout_ns)
 }

@@ -289,7 +289,7 @@ fn read_both(path: &Path) -> Result<(Experiment, Asked), Error> {
     let asked = versioned::read(&path.join(ASKED), ASKED_SCHEMA)?;
     let path = path.join(EXPERIMENT);
     let text = fs::read_to_string(&path).map_err(Broken::read(&path))?;
-    let experiment = experiment::read(&text, &path.to_string_lossy(), &[]);
+    let experiment = experiment::read_stored(&text, &path.to_string_lossy());
     Ok((experiment.map_err(|e| Error::Experiment(Box::new(e)))?, asked))
 }
 

@@ -342,7 +342,7 @@ pub(crate) mod tests {
     #[test]
     fn totals_are_those_of_all_samples() {
         let text = "[run]\nsamples = 1\n[[subject]]\nname = \"one\"\ncall = \"lock\"\n";
-        let experiment = experiment::read(text, "x.toml", &[]).unwrap();
+        let experiment = experiment::read_stored(text, "x.toml").unwrap();
         let stages = experiment.stages().unwrap();
         let periods = [period(0, 1_000.0), period(1, 3_000.0)];
         let all = totals(&stages, &experiment, &periods, false);

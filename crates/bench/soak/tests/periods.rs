@@ -43,7 +43,7 @@ fn folder_in_memory() -> tempfile::TempDir {
 }
 
 fn create(path: &Path) -> Folder {
-    let experiment = experiment::read(TEXT, "x.toml", &[]).unwrap();
+    let experiment = experiment::read_stored(TEXT, "x.toml").unwrap();
     Folder::create(path, &experiment, asked(), false).unwrap()
 }
 
@@ -258,7 +258,7 @@ fn a_lost_or_failed_transfer_ends_the_process_and_its_samples_are_kept() {
 #[test]
 fn a_sample_above_the_bound_shows_where_its_time_went() {
     let dir = folder_in_memory();
-    let experiment = experiment::read(TEXT, "x.toml", &[]).unwrap();
+    let experiment = experiment::read_stored(TEXT, "x.toml").unwrap();
     let bounded = Asked { stop_above_ns: Some(50_000), ..asked() };
     let folder = Folder::create(dir.path(), &experiment, bounded, false).unwrap();
     let slow = |number: u64, lap: &mut Lap| {

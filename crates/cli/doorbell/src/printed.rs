@@ -22,7 +22,7 @@ fn every_printed_command_is_taken() {
             {
                 let sets: Vec<String> = call.windows(2).filter(|w| w[0] == "--set").map(|w| w[1].clone()).collect();
                 let variant = at("--variant").and_then(|at| call.get(at + 1)).map(String::as_str);
-                if let Err(e) = crate::bench::read_named(name, variant, &sets) {
+                if let Err(e) = crate::bench::read_named(name, variant, &sets, experiment::Processes::Shared) {
                     wrong.push(format!("{}: {}\n{e:#}", printed.at, printed.line));
                 }
             }

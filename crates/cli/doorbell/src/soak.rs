@@ -258,7 +258,7 @@ impl Args {
         let mut sets = self.sets.clone();
         sets.extend(self.gpu.map(|gpu| if gpu == Gpu::Soft { "run.gpu=soft".into() } else { "run.gpu=real".into() }));
         let variant = self.variant.as_deref();
-        let (text, mut experiment) = read_named(name, variant, &sets)?;
+        let (text, mut experiment) = read_named(name, variant, &sets, experiment::Processes::One)?;
         if !soak::says_every(&text, variant, &sets) {
             experiment.verify.every = 1;
         }

@@ -20,6 +20,7 @@ const SMALL: &str = r#"
 about = "two ways, three sizes"
 [run]
 gpu = "soft"
+repeats = 1
 rounds = 6
 samples = 60
 noise = "10ms"
@@ -86,10 +87,58 @@ fn a_run_is_a_folder_with_a_part_of_each_stage() {
     bench().arg(file(dir.path(), SMALL)).arg("--force").arg("-o").arg(&out).assert().success();
 }
 
+/// Two calls that need no GPU.
+const CALLS: &str = "[run]\ngpu = \"none\"\nrounds = 20\nsamples = 100\nnoise = \"50ms\"\n[[subject]]\ncall = \"lock(mutex)\"\n\
+                     [[subject]]\ncall = \"nothing\"\n";
+
+#[test]
+fn five_processes_share_a_run_unless_it_says_how_often_it_is_repeated() {
+    let dir = tempfile::tempdir().unwrap();
+    let measured = |name: &str, sets: &[&str]| {
+        let out = dir.path().join(name);
+        let mut command = bench();
+        command.arg(file(dir.path(), CALLS)).arg("-o").arg(&out);
+        command.args(sets.iter().flat_map(|set| ["--set", set])).assert().success();
+        (parts(&out), run_folder::Folder::open(&out).unwrap().run().unwrap())
+    };
+    let (parts, run) = measured("shared", &[]);
+    assert_eq!((parts, run.experiment.run.rounds, run.experiment.run.samples), (5, 4, Some(20)));
+    assert!(run.cells.iter().all(|cell| (cell.samples, cell.rounds) == (100, 20)), "{run:?}");
+    assert!(run.pressure().is_some() || !Path::new("/proc/pressure/cpu").exists(), "{:?}", run.parts);
+    // The same file can continue it.
+    let resumed = ["--resume", "-o"];
+    bench().arg(file(dir.path(), CALLS)).args(resumed).arg(dir.path().join("shared")).assert().success();
+    let (parts, run) = measured("one", &["run.repeats=1"]);
+    assert_eq!((parts, run.experiment.run.rounds, run.experiment.run.samples), (1, 20, Some(100)));
+    // A folder of a doorbell that wrote no `repeats` was measured by one process.
+    let out = dir.path().join("one");
+    let stored = std::fs::read_to_string(out.join("experiment.toml")).unwrap();
+    std::fs::write(out.join("experiment.toml"), stored.replace("repeats = 1\n", "")).unwrap();
+    let shown = bench().args(["--json", "--show"]).arg(&out).assert().success();
+    let shown: Value = serde_json::from_slice(&shown.get_output().stdout).unwrap();
+    assert!(shown["complete"] == true && shown["cells"][0]["samples"] == 100, "{shown}");
+    bench().args(resumed).arg(&out).assert().success();
+    assert_eq!(self::parts(&out), 1);
+}
+
 #[test]
 fn the_plan_says_what_would_run() {
     let dir = tempfile::tempdir().unwrap();
     bench().arg(file(dir.path(), SMALL)).arg("--dry-run").assert().success().stdout(contains("bytes=4KiB"));
+    let shared = bench().arg(file(dir.path(), CALLS)).arg("--dry-run").assert().success();
+    shared.stdout(contains("2 cells in 1 stage of 5 processes").and(contains("at most 200 samples")));
+    // Names are looked up before anything runs: of subjects, of loads, and of what the matrix puts in their place.
+    let load = "[[load]]\ncall = \"hog\"\n[matrix]\nhog.call = [\"hog\", \"hug\"]\n";
+    for (text, wrong) in [
+        (CALLS.replace("lock(mutex)", "lock(mutx)"), "`lock(mutx)`: call `lock(mutx)`"),
+        (SMALL.replace("host->inline->gpu0", "host->inlin->gpu0"), "`inline`: route `host->inlin->gpu0`"),
+        (format!("{CALLS}{load}"), "`hog`: call `hug`"),
+    ] {
+        for more in [&["--dry-run"][..], &[]] {
+            let refused = bench().arg(file(dir.path(), &text)).args(more).assert().code(2);
+            refused.stderr(contains(wrong).and(contains("small.toml")).and(contains("--routes")));
+        }
+    }
     for name in ["smoke", "crossover"] {
         bench().args([name, "--dry-run"]).assert().success();
     }
@@ -140,6 +189,8 @@ fn every_route_is_measured_or_says_why_not() {
         "matrix.bytes=4B,4KiB",
         "--set",
         "run.samples=20",
+        "--set",
+        "run.repeats=1",
     ]);
     matrix.env("DOORBELL_PROFILE", dir.path().join("none.toml"));
     matrix.args(["--set", "run.noise=0s"]).arg("-o").arg(&out).assert().success();
@@ -437,7 +488,8 @@ fn a_process_that_dies_costs_its_stage_and_is_measured_again() {
 fn killed_at_any_moment_every_part_is_whole() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
-    let many = SMALL.replace("samples = 60", "samples = 2000\nduration = \"60ms\"\nrepeats = 3");
+    let many =
+        SMALL.replace("samples = 60", "samples = 2000\nduration = \"60ms\"").replace("repeats = 1", "repeats = 3");
     let program = assert_cmd::cargo::cargo_bin!("doorbell");
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
@@ -564,7 +616,7 @@ fn a_route_that_dies_fails_and_the_others_are_measured() {
 fn a_load_that_dies_is_said_beside_what_was_measured() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
-    let text = "[run]\ngpu = \"soft\"\nrounds = 4\nsamples = 200\nduration = \"300ms\"\n[[subject]]\nname = \"bar1\"\n\
+    let text = "[run]\ngpu = \"soft\"\nrepeats = 1\nrounds = 4\nsamples = 200\nduration = \"300ms\"\n[[subject]]\nname = \"bar1\"\n\
                 route = \"host->bar1->gpu0\"\nsizes = [\"64B\"]\n[[load]]\ncall = \"ce\"\ncount = 2\nbytes = 4096\n";
     let dies = |text: &str, out: &Path| {
         let mut command = bench();
@@ -655,7 +707,7 @@ fn a_load_that_misses_its_rate_leaves_no_figures() {
     let run = |must_reach: &str, name: &str| {
         let out = dir.path().join(name);
         let text = format!(
-            "[run]\ngpu = \"none\"\nrounds = 6\nduration = \"100ms\"\nnoise = \"0s\"\n[[subject]]\ncall = \"lock(mutex)\"\n\
+            "[run]\ngpu = \"none\"\nrepeats = 1\nrounds = 6\nduration = \"100ms\"\nnoise = \"0s\"\n[[subject]]\ncall = \"lock(mutex)\"\n\
              [[load]]\nname = \"burner\"\ncall = \"hog\"\nmust-reach = \"{must_reach}\"\n[[assert]]\nat-most = \"10s\"\n"
         );
         let assert = bench().arg(file(dir.path(), &text)).arg("-o").arg(&out).assert();
@@ -680,6 +732,7 @@ fn locks_are_measured_without_a_gpu_under_each_policy() {
     let text = r#"
 [run]
 gpu = "none"
+repeats = 1
 rounds = 2
 samples = 200
 duration = "2s"
@@ -722,7 +775,14 @@ fn a_device_may_be_a_card_that_is_emulated() {
     }
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
-    let sets = ["matrix.bytes=4KiB", "run.rounds=2", "run.samples=4", "run.counters-every=0", "run.noise=10ms"];
+    let sets = [
+        "matrix.bytes=4KiB",
+        "run.repeats=1",
+        "run.rounds=2",
+        "run.samples=4",
+        "run.counters-every=0",
+        "run.noise=10ms",
+    ];
     let mut command = bench();
     command.args(["device", "--device", "edu", "-o"]).arg(&out);
     command.args(sets.iter().flat_map(|set| ["--set", set]));

@@ -77,7 +77,7 @@ fn the_own_profile_has_a_place_and_both_loads() {
 fn route_auto_is_measured_by_the_profile_and_unavailable_without_one() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("p.toml");
-    let text = "about = \"auto\"\n[run]\ngpu = \"soft\"\nrounds = 2\nsamples = 8\ntimeout = \"60s\"\n[[subject]]\nroute = \"host->auto->gpu0\"\n\
+    let text = "about = \"auto\"\n[run]\ngpu = \"soft\"\nrepeats = 1\nrounds = 2\nsamples = 8\ntimeout = \"60s\"\n[[subject]]\nroute = \"host->auto->gpu0\"\n\
                 [[subject]]\nroute = \"gpu0->auto->host\"\n[[subject]]\nroute = \"host->ce2->gpu0\"\n[verify]\nevery = 1\n\
                 [matrix]\nbytes = [\"8B\", \"64KiB\"]\n";
     let file = dir.path().join("auto.toml");

@@ -7,7 +7,7 @@ use std::time::Duration;
 fn run(name: &str, sets: &[&str]) -> Value {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
     command.args(["bench"]).args(name.split(' ')).arg("--json").timeout(Duration::from_secs(120));
-    for set in ["run.gpu=soft", "run.noise=0s"].iter().chain(sets) {
+    for set in ["run.gpu=soft", "run.repeats=1", "run.noise=0s"].iter().chain(sets) {
         command.args(["--set", set]);
     }
     let output = command.assert().success().get_output().stdout.clone();
@@ -31,7 +31,7 @@ fn all_right(run: &Value, without: &[&str]) {
 
 #[test]
 fn the_three_paths() {
-    let run = run("device", &["run.samples=20", "matrix.bytes=64KiB"]);
+    let run = run("device", &["run.samples=20", "run.rounds=10", "matrix.bytes=64KiB"]);
     all_right(&run, &[]);
     assert!(run["cells"].as_array().unwrap().iter().all(|cell| cell["tally"]["calls"] == 4), "the CPU's time is read");
 }

@@ -27,7 +27,7 @@ fn a_load_works_in_a_process_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let text = |gpu: &str, subject: &str, load: &str| {
         format!(
-            "[run]\ngpu = \"{gpu}\"\nrounds = 2\nduration = \"100ms\"\nnoise = \"0s\"\n[[subject]]\n{subject}\n[[load]]\n{load}\n\
+            "[run]\ngpu = \"{gpu}\"\nrepeats = 1\nrounds = 2\nduration = \"100ms\"\nnoise = \"0s\"\n[[subject]]\n{subject}\n[[load]]\n{load}\n\
              name = \"other\"\nprocess = \"own\"\nmust-reach = \"1/s\"\n"
         )
     };
@@ -79,7 +79,7 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
 fn nothing_is_left_of_loads_when_the_measurement_is_killed() {
     let hackbench = std::env::split_paths(&std::env::var_os("PATH").unwrap()).any(|p| p.join("hackbench").is_file());
     let dir = tempfile::tempdir().unwrap();
-    let mut text = "[run]\ngpu = \"none\"\nrounds = 2\nduration = \"60s\"\nnoise = \"0s\"\n[[subject]]\ncall = \"lock(mutex)\"\n\
+    let mut text = "[run]\ngpu = \"none\"\nrepeats = 1\nrounds = 2\nduration = \"60s\"\nnoise = \"0s\"\n[[subject]]\ncall = \"lock(mutex)\"\n\
                     [[load]]\nname = \"other\"\ncall = \"hog\"\nprocess = \"own\"\n[[load]]\ncall = \"file\"\nbytes = 4096\n"
         .to_owned();
     if hackbench {

@@ -15,6 +15,7 @@ const EXPERIMENT: &str = r#"
 about = "two ways"
 [run]
 gpu = "soft"
+repeats = 1
 rounds = 6
 samples = 60
 noise = "10ms"

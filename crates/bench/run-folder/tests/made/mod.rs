@@ -123,7 +123,7 @@ pub fn part(stage: u32, repeat: u32, cells: &[Vec<Sample>]) -> Part {
 
 /// An experiment from its text.
 pub fn read(text: &str) -> Experiment {
-    experiment::read(text, "made-up.toml", &[]).unwrap_or_else(|e| panic!("{e}\n{text}"))
+    experiment::read_stored(text, "made-up.toml").unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
 /// A sample of this total duration: a tenth in the call, half in the engine.
@@ -144,7 +144,7 @@ pub fn sample(round: u32, at: u64, ns: u64) -> Sample {
 pub fn routes(sizes: &str) -> String {
     let text = include_str!("../../../../../experiments/crossover.toml");
     let sizes = [format!("matrix.bytes={sizes}")];
-    let read = experiment::read_variant(text, "made-up.toml", Some("routes"), &sizes)
+    let read = experiment::read_variant(text, "made-up.toml", Some("routes"), &sizes, experiment::Processes::One)
         .unwrap_or_else(|e| panic!("{e}\n{text}"));
     Experiment { variant: None, ..read }.to_toml()
 }

@@ -82,7 +82,7 @@ impl Args {
         // Of this experiment, only that variant is recorded.
         let variant = self.variant.as_deref().or((self.experiment == CROSSOVER).then_some(THRESHOLDS));
         sets.extend(self.gpu.map(|gpu| if gpu == Gpu::Soft { "run.gpu=soft".into() } else { "run.gpu=real".into() }));
-        let experiment = read_named(&self.experiment, variant, &sets)?.1;
+        let experiment = read_named(&self.experiment, variant, &sets, experiment::Processes::One)?.1;
         if experiment.run.record != Record::Commands || !experiment.matrix.is_empty() {
             let what = format!("{}: borders are read from recordings of one stage", experiment.title());
             return Err(

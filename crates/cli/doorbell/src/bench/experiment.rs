@@ -8,7 +8,7 @@ use crate::progress::Progress;
 use crate::record::Gpu;
 use crate::signals;
 use environment::Severity;
-use experiment::{Device, Experiment, Stage};
+use experiment::{Device, Experiment, Processes, Stage};
 use measure::clock::Clock;
 use run_folder::run::{Context, Interrupted, Run};
 use run_folder::{Folder, Status};
@@ -89,6 +89,7 @@ fn device(text: &str) -> Result<Device, String> {
 }
 
 const EXPERIMENTS: &str = "`doorbell bench --list` lists the shipped experiments; a file has a path or ends in .toml";
+const ROUTES: &str = "`doorbell bench --routes` lists the routes and calls";
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
@@ -163,7 +164,7 @@ impl Args {
         let word =
             if self.without_iommu && matches!(self.device, Some(Device::Xdma(_))) { ",without-iommu" } else { "" };
         sets.extend(self.device.iter().map(|device| format!("run.device={device}{word}")));
-        read_named(name, self.variant.as_deref(), &sets).map(|(_, experiment)| Some(experiment))
+        read_named(name, self.variant.as_deref(), &sets, Processes::Shared).map(|(_, experiment)| Some(experiment))
     }
 
     fn measure(&self, folder: &Folder, stop: &AtomicU32) -> anyhow::Result<ExitCode> {
@@ -236,7 +237,7 @@ impl Args {
     fn again(&self, path: &Path) -> anyhow::Result<ExitCode> {
         let (mut run, folder) = Loaded::open(path)?.summed_up_again()?;
         if let Some(name) = &self.asserts {
-            run = run.judged_by(&read_named(name, self.variant.as_deref(), &[])?.1.asserts);
+            run = run.judged_by(&read_named(name, self.variant.as_deref(), &[], Processes::Shared)?.1.asserts);
         }
         match &folder {
             Some(folder) if self.plots => drop(plot::all(folder, &run)?),
@@ -282,21 +283,29 @@ impl Args {
     }
 }
 
-/// A shipped experiment, or a file, or a variant of one: the file's text, and the parsed experiment.
-pub fn read_named(name: &str, variant: Option<&str>, sets: &[String]) -> anyhow::Result<(String, Experiment)> {
+/// A shipped experiment, or a file, or a variant of one: the file's text, and the parsed experiment, whose routes and calls exist.
+pub fn read_named(
+    name: &str,
+    variant: Option<&str>,
+    sets: &[String],
+    processes: Processes,
+) -> anyhow::Result<(String, Experiment)> {
     let is_file = name.contains('/') || name.ends_with(".toml");
-    match experiment::shipped_named(name).filter(|_| !is_file) {
-        Some(shipped) => {
-            Ok((shipped.text.into(), experiment::read_variant(shipped.text, shipped.name, variant, sets)?))
+    let text = match experiment::shipped_named(name).filter(|_| !is_file) {
+        Some(shipped) => shipped.text.into(),
+        None if is_file || Path::new(name).is_file() => std::fs::read_to_string(name)
+            .map_err(|e| Failure::new(format!("{name}: {e}"), "the file must exist and be text"))?,
+        None => return Err(Failure::new(format!("there is no experiment {name:?}"), EXPERIMENTS).into()),
+    };
+    let experiment = experiment::read_variant(&text, name, variant, sets, processes)?;
+    for stage in experiment.stages()? {
+        let subjects = stage.cells.iter().map(|cell| (&cell.subject.name, &cell.subject.what));
+        for (of, what) in subjects.chain(stage.loads.iter().map(|load| (&load.name, &load.what))) {
+            let wrong = |e: workload::SyntaxError| Failure::new(format!("{name}: `{of}`: {e}"), ROUTES);
+            workload::check(what).map_err(wrong)?;
         }
-        None if is_file || Path::new(name).is_file() => {
-            let text = std::fs::read_to_string(name)
-                .map_err(|e| Failure::new(format!("{name}: {e}"), "the file must exist and be text"))?;
-            let experiment = experiment::read_variant(&text, name, variant, sets)?;
-            Ok((text, experiment))
-        }
-        None => Err(Failure::new(format!("there is no experiment {name:?}"), EXPERIMENTS).into()),
     }
+    Ok((text, experiment))
 }
 
 /// The environment of the measurement.

@@ -123,7 +123,7 @@ fn delay() -> Delay {
 
 pub fn soak() -> Soak {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder");
-    let experiment = experiment::read(TEXT, "made-up.toml", &[]).unwrap_or_else(|e| panic!("{e}"));
+    let experiment = experiment::read_stored(TEXT, "made-up.toml").unwrap_or_else(|e| panic!("{e}"));
     let asked = Asked {
         doorbell: "0.1.0".into(),
         command: vec!["doorbell".into(), "soak".into()],

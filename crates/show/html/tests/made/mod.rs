@@ -116,7 +116,7 @@ fn worst(n: u64, median: u64) -> WorstOfRun {
 
 /// An invented run of an experiment's text.
 pub fn run(text: &str) -> Run {
-    let experiment = experiment::read(text, "made-up.toml", &[]).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let experiment = experiment::read_stored(text, "made-up.toml").unwrap_or_else(|e| panic!("{e}\n{text}"));
     let stages = experiment.stages().unwrap_or_else(|e| panic!("{e}"));
     let functional = Run::is_functional(&experiment);
     let (mut of_run, mut cells, mut parts) = (Vec::new(), Vec::new(), Vec::new());
