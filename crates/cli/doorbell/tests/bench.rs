@@ -215,7 +215,7 @@ fn every_route_is_measured_or_says_why_not() {
 fn what_is_asked_wrongly_is_said_with_line_and_hint() {
     let dir = tempfile::tempdir().unwrap();
     let wrong = SMALL.replace("rounds = 6", "round = 6");
-    bench().arg(file(dir.path(), &wrong)).assert().code(2).stderr(contains("small.toml:5").and(contains("rounds")));
+    bench().arg(file(dir.path(), &wrong)).assert().code(2).stderr(contains("small.toml:6").and(contains("rounds")));
     bench().arg("nothing-like-it").assert().code(2).stderr(contains("--list"));
     bench().arg("no/such.toml").assert().code(2).stderr(contains("no/such.toml"));
     bench().args(["smoke", "--set", "run.runds=3"]).assert().code(2).stderr(contains("run.runds"));
