@@ -1,23 +1,80 @@
-"""Writes the rows of a page's table as a data file (docs/reference/data-files.md)."""
+"""Writes the data file of a page (docs/reference/data-files.md): figures are numbers, and the units are in the names of the fields."""
 
+import collections
+import datetime
+import gzip
 import json
 import os
+import subprocess
 import sys
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+STARTED = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
-def write(name, about, command, commit, started, machine, rows):
-    """data/NAME.json, a line for each row."""
-    head = {"schema": "doorbell.rows/1", "name": name, "about": about, "doorbell": "0.1.0", "commit": commit, "command": command,
-            "started": started, "functional": False, "complete": True, "machine": machine, "experiment": "", "rows": []}
-    text = ",\n".join(json.dumps(row, separators=(",", ":"), sort_keys=True) for row in rows)
-    here = os.path.dirname(os.path.abspath(__file__))
-    with open(f"{here}/data/{name}.json", "w") as f:
+
+def machine():
+    """What the figures are of."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    gpu, driver = subprocess.run(query, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[0].split(", ")
+    with open("/proc/cpuinfo") as f:
+        facts = {"gpu.name": gpu, "gpu.driver": driver, "cpu.online": os.cpu_count(), "host.virtual_machine": "hypervisor" in f.read()}
+    try:
+        import torch
+        facts["gpu.cuda"] = torch.version.cuda
+    except ImportError:
+        pass
+    return facts
+
+
+def _head(schema, name, about, command, facts):
+    # (A copy of the tree without its history: COMMIT names the commit.)
+    commit = os.environ.get("COMMIT") or subprocess.run(["git", "-C", HERE, "rev-parse", "HEAD"], stdout=subprocess.PIPE, text=True).stdout.strip()
+    return {"schema": schema, "name": name, "about": about, "doorbell": "0.1.0", "commit": commit or None, "command": command, "started": STARTED,
+            "functional": False, "complete": True, "machine": machine() if facts is None else facts, "experiment": ""}
+
+
+def write(folder, name, about, command, rows, stored=None, facts=None):
+    """FOLDER/NAME.json, a line for each row. `stored`: what the figures are, if their samples are not kept."""
+    head = {**_head("doorbell.rows/1", name, about, command, facts), **({"stored": stored} if stored else {}), "rows": []}
+    text = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+    os.makedirs(folder, exist_ok=True)
+    with open(f"{folder}/{name}.json", "w") as f:
         f.write(json.dumps(head, separators=(",", ":"))[:-2] + "\n" + text + "]}\n")
 
 
-def command(about, run, rows):
-    """Calls what the command line names: `run A B` or `rows A B`; prints `about` otherwise."""
-    function = {"run": run, "rows": rows}.get(sys.argv[1]) if len(sys.argv) == 4 else None
-    if function is None:
+def _round(values):
+    """The samples of a round as text: crates/bench/data-file/src/series.rs."""
+    text, before = "", 0
+    for value, count in sorted(collections.Counter(values).items()):
+        for number in [2 * (value - before)] if count == 1 else [2 * (value - before) + 1, count - 2]:
+            while True:
+                digit, number = number & 31, number >> 5
+                text += LETTERS[digit + 32 * bool(number)]
+                if not number:
+                    break
+        before = value
+    return text
+
+
+def write_samples(folder, name, about, command, stages, facts=None):
+    """FOLDER/NAME.json.gz with every sample. A stage: `point`, and `cells` with a list of repeats, a repeat a list of rounds, a round a list of
+    nanoseconds. The first cell is what the others are compared with."""
+    made = []
+    for number, stage in enumerate(stages):
+        first = next(iter(stage["cells"]))
+        cells = [{"subject": subject, "what": subject, "bytes": 0, "back_to_back": 1, "observe": "done", **({"baseline": first} if subject != first else {}),
+                  "done": {"rounds": [_round(samples) for repeat in repeats for samples in repeat]}} for subject, repeats in stage["cells"].items()]
+        repeats = stage["cells"][first]
+        made.append({"number": number, "point": list(stage["point"].items()), "policy": "stock", "rounds": len(repeats[0]), "repeats": len(repeats),
+                     "seconds": 0.0, "cells": cells})
+    os.makedirs(folder, exist_ok=True)
+    with gzip.open(f"{folder}/{name}.json.gz", "wt") as f:
+        f.write(json.dumps({**_head("doorbell.digest/1", name, about, command, facts), "stages": made}, separators=(",", ":")) + "\n")
+
+
+def command(about, run):
+    """Calls `run A B` as the command line names it; prints `about` otherwise."""
+    if len(sys.argv) != 4 or sys.argv[1] != "run":
         raise SystemExit(about)
-    function(*sys.argv[2:])
+    run(*sys.argv[2:])

@@ -20,6 +20,8 @@ pub enum Error {
     Series { stage: u32, subject: String, wrong: series::Wrong },
     #[error("stage {stage}, {subject}: {found} rounds, and the stage has {expected}")]
     Rounds { stage: u32, subject: String, found: usize, expected: usize },
+    #[error("row {row}, {field}: {text:?} is text: store the number, and its unit in the field's name")]
+    Text { row: usize, field: String, text: String },
     #[error(transparent)]
     Results(#[from] run_folder::Error),
 }

@@ -18,4 +18,4 @@ pub use file::{Error, crc32, read_text, to_bytes};
 pub use model::{COMMANDS, Cell, Digest, Load, Origin, SamplesFile, Stage};
 pub use rows::Rows;
 pub use series::Series;
-pub use take::of_folder;
+pub use take::{of_folder, samples_folder};

@@ -6,6 +6,7 @@ use experiment::{Arrival, Observe, What};
 use run_folder::samples::reads_counters;
 use run_folder::{Folder, Part, Run, Samples, Status};
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// `parts`: the parts to include; empty: the observed part of each subject.
 ///
@@ -107,25 +108,8 @@ fn one(
     if kept.missing.is_some() {
         return Ok(kept);
     }
-    let (each, all) = (stage.run.rounds as usize, stage.run.rounds as usize * stage.run.repeats as usize);
-    let mut done = Gathered::new(all);
-    let (mut submit, mut engine) = (Gathered::new(all), Gathered::new(all));
-    let mut spans = vec![None::<(u64, u64)>; all];
-    for (repeat, samples) in opened {
-        samples.each(number, |some| {
-            for s in some.iter().filter(|s| !reads_counters(s.round, stage.run.counters_every)) {
-                let round = *repeat as usize * each + s.round as usize;
-                let Some(span) = spans.get_mut(round) else { continue };
-                let (first, last) = span.unwrap_or((s.release_ns, 0));
-                *span = Some((first.min(s.release_ns), last.max(s.done_ns)));
-                done.add(round, s.done(), s.capped);
-                submit.add(round, s.submit(), s.capped);
-                if let Some(ns) = s.engine() {
-                    engine.add(round, ns, s.capped);
-                }
-            }
-        })?;
-    }
+    let (each, repeats) = (stage.run.rounds as usize, stage.run.repeats as usize);
+    let Taken { done, submit, engine, spans } = taken(opened, number, (each, repeats), stage.run.counters_every)?;
     let is_kept = |part: Observe| match parts {
         [] => part == subject.observe,
         parts => parts.contains(&part),
@@ -134,11 +118,102 @@ fn one(
         let length = |span: &Option<(u64, u64)>| span.map_or(0, |(first, last)| last.saturating_sub(first));
         kept.spans_ns = Some(spans.iter().map(length).collect());
     }
-    kept.done = done.series().filter(|_| is_kept(Observe::Done));
-    kept.submit = submit.series().filter(|_| is_kept(Observe::Submit));
-    kept.engine = engine.series().filter(|_| is_kept(Observe::Engine));
+    kept.done = done.series(series::EXACT).filter(|_| is_kept(Observe::Done));
+    kept.submit = submit.series(series::EXACT).filter(|_| is_kept(Observe::Submit));
+    kept.engine = engine.series(series::EXACT).filter(|_| is_kept(Observe::Engine));
     kept.commands = commands(all_parts.iter().filter_map(|part| part.cells.get(number)?.commands.as_ref()))?;
     Ok(kept)
+}
+
+/// The samples of one cell, by rounds of all repeats.
+struct Taken {
+    done: Gathered,
+    submit: Gathered,
+    engine: Gathered,
+    spans: Vec<Option<(u64, u64)>>,
+}
+
+/// `counters_every`: rounds that read the kernel's counters are left out.
+fn taken(
+    opened: &[(u32, Samples)],
+    number: usize,
+    (each, repeats): (usize, usize),
+    counters_every: u32,
+) -> Result<Taken, Error> {
+    let gathered = || Gathered::new(each * repeats);
+    let mut all = Taken { done: gathered(), submit: gathered(), engine: gathered(), spans: vec![None; each * repeats] };
+    for (repeat, samples) in opened {
+        samples.each(number, |some| {
+            for s in some.iter().filter(|s| !reads_counters(s.round, counters_every)) {
+                let round = *repeat as usize * each + s.round as usize;
+                let Some(span) = all.spans.get_mut(round) else { continue };
+                let (first, last) = span.unwrap_or((s.release_ns, 0));
+                *span = Some((first.min(s.release_ns), last.max(s.done_ns)));
+                all.done.add(round, s.done(), s.capped);
+                all.submit.add(round, s.submit(), s.capped);
+                if let Some(ns) = s.engine() {
+                    all.engine.add(round, ns, s.capped);
+                }
+            }
+        })?;
+    }
+    Ok(all)
+}
+
+/// Where the samples of a data file are, if it has no rounds: in the folder `headline` next to `headline.json.gz`.
+pub fn samples_folder(path: &Path) -> PathBuf {
+    let path = path.to_string_lossy();
+    let path = path.strip_suffix(".gz").unwrap_or(&path);
+    PathBuf::from(path.strip_suffix(".json").unwrap_or(path))
+}
+
+fn file_name(file: &SamplesFile) -> String {
+    format!("{:04}-{:02}.parquet", file.stage, file.repeat)
+}
+
+impl Digest {
+    /// Copies the samples to this folder. The file then needs no rounds.
+    ///
+    /// # Errors
+    /// A file cannot be copied.
+    pub fn copy_samples(&mut self, from: &Folder, to: &Path) -> std::io::Result<()> {
+        std::fs::create_dir_all(to)?;
+        for file in &self.samples {
+            std::fs::copy(from.samples_path(file.stage, file.repeat), to.join(file_name(file)))?;
+        }
+        for cell in self.stages.iter_mut().flat_map(|stage| &mut stage.cells) {
+            (cell.done, cell.submit, cell.engine) = (None, None, None);
+        }
+        Ok(())
+    }
+
+    pub fn has_rounds(&self) -> bool {
+        let cells = || self.stages.iter().flat_map(|stage| &stage.cells);
+        cells().any(|cell| cell.done.is_some() || cell.submit.is_some() || cell.engine.is_some())
+    }
+
+    /// The rounds of the observed parts, each value as it was measured, from the samples in this folder.
+    ///
+    /// # Errors
+    /// A file of samples is missing, or is not the one whose checksum is stored.
+    pub fn read_samples(&mut self, folder: &Path) -> Result<(), Error> {
+        for stage in &mut self.stages {
+            let mut opened = Vec::new();
+            for file in self.samples.iter().filter(|file| file.stage == stage.number) {
+                opened.push((file.repeat, Samples::open(&folder.join(file_name(file)), file.sum)?));
+            }
+            let rounds = (stage.rounds as usize, stage.repeats as usize);
+            for (number, cell) in stage.cells.iter_mut().enumerate().filter(|(_, cell)| cell.missing.is_none()) {
+                let taken = taken(&opened, number, rounds, 0)?;
+                match cell.observe {
+                    Observe::Done => cell.done = taken.done.series(usize::MAX),
+                    Observe::Submit => cell.submit = taken.submit.series(usize::MAX),
+                    Observe::Engine => cell.engine = taken.engine.series(usize::MAX),
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Commands of all repeats together.
@@ -184,9 +259,9 @@ impl Gathered {
         }
     }
 
-    fn series(&self) -> Option<Series> {
+    fn series(&self, exact: usize) -> Option<Series> {
         let Gathered { rounds, capped, capped_from } = self;
-        let series = Series::of(rounds, series::EXACT);
+        let series = Series::of(rounds, exact);
         rounds.iter().any(|r| !r.is_empty()).then_some(Series { capped: *capped, capped_from: *capped_from, ..series })
     }
 }

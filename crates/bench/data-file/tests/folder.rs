@@ -3,7 +3,7 @@
 #[path = "../../run-folder/tests/made/mod.rs"]
 mod made;
 
-use data_file::{Digest, Measured};
+use data_file::{Digest, Measured, Rows};
 use experiment::{Compare, Experiment, Metric, Observe};
 use run_folder::run::Context;
 use run_folder::{Folder, Run, Sample};
@@ -86,6 +86,67 @@ fn buckets_are_as_near_as_they_state_and_the_maximum_is_exact() {
     assert!(within(value(Figure::P50), exact.p50 as f64) && within(value(Figure::P99), exact.p99.unwrap() as f64));
     assert!(within(value(Figure::Mean), exact.mean));
     assert_eq!(value(Figure::Max), exact.max as f64);
+}
+
+/// As above, with the samples next to the file in place of rounds.
+#[test]
+fn figures_of_samples_next_to_the_file_are_exact() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = |_: &mut Experiment, cells: &mut Vec<Vec<Sample>>| {
+        cells.iter_mut().flatten().for_each(|s| s.done_ns = s.release_ns + s.done() * 1000 + s.call_ns % 997);
+    };
+    let (folder, run) = run(&dir.path().join("run"), long);
+    let samples = data_file::samples_folder(&dir.path().join("made-up.json.gz"));
+    assert_eq!(samples, dir.path().join("made-up"));
+    let mut digest = data_file::of_folder(&folder, &run, &[]).unwrap();
+    digest.copy_samples(&folder, &samples).unwrap();
+    let text = digest.to_text().unwrap();
+    let mut again = Digest::read(text.as_bytes()).unwrap();
+    assert!(!again.has_rounds() && text.len() < 6_000, "{} bytes", text.len());
+    again.read_samples(&samples).unwrap();
+    for (number, cell) in run.cells.iter().enumerate() {
+        let (measured, figure) = (measured(&again, number, Observe::Done), cell.figures.done.as_ref().unwrap());
+        let value = |f| measured.figure(f).map(|v| v.value);
+        let summary = &figure.summary;
+        assert_eq!(measured.samples(), summary.count);
+        assert_eq!(value(Figure::P50), Some(summary.p50 as f64));
+        assert_eq!((value(Figure::P99), value(Figure::Mean)), (summary.p99.map(|v| v as f64), Some(summary.mean)));
+        assert_eq!(measured.figure(Figure::P50).unwrap().interval, figure.p50_interval);
+    }
+    std::fs::copy(samples.join("0000-00.parquet"), samples.join("0000-01.parquet")).unwrap();
+    let e = again.read_samples(&samples).unwrap_err().to_string();
+    assert!(e.contains("0000-01.parquet"), "{e}");
+}
+
+#[test]
+fn a_figure_in_rows_is_a_number() {
+    let read = |value: &str| {
+        let origin = r#""name":"","about":"","doorbell":"","commit":null,"command":[],"started":"","functional":false,"complete":true"#;
+        let rows = format!(r#"{{"a":{{"b":1}}}},{{"a":{{"b":{value}}}}}"#);
+        let text = format!(r#"{{"schema":"doorbell.rows/1",{origin},"machine":{{}},"experiment":"","rows":[{rows}]}}"#);
+        Rows::read(text.as_bytes()).map(|rows| rows.rows[1].get("a.b").cloned())
+    };
+    let texts = [
+        "4.99 us",
+        "+2.1 %",
+        "2.1%",
+        "12",
+        "+1.5 to +3.3 %",
+        "528 764 1,290",
+        "-2.7 % (-2.8 to -1.6)",
+        "1.2ms",
+        "1 - 2",
+    ];
+    for text in texts {
+        let e = read(&format!("{text:?}")).unwrap_err().to_string();
+        assert!(e.starts_with("row 2, a.b:") && e.contains(text) && e.contains("store the number"), "{e}");
+    }
+    for label in
+        ["8 B to host, CUDA", "2 threads", "16 of 800 copies", "-", "", "nan", "from 5 to 200 us", "580.159.04"]
+    {
+        assert_eq!(read(&format!("{label:?}")).unwrap(), Some(label.into()));
+    }
+    assert_eq!((read("4.5").unwrap(), read("null").unwrap()), (Some(4.5.into()), None));
 }
 
 #[test]

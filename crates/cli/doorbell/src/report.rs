@@ -4,6 +4,7 @@ use crate::compare::{self, load};
 use crate::failure::Failure;
 use crate::help::Page;
 use comparison::Limits;
+use anyhow::Context as _;
 use html::{Document, Named};
 use output::WholeFile;
 use std::io::{Read, Write as _};
@@ -52,6 +53,9 @@ pub struct Args {
     /// With --digest: which parts of a sample to keep, for example done,submit; otherwise the one that each subject observes
     #[arg(long, value_name = "PARTS", requires = "digest", value_delimiter = ',')]
     parts: Vec<Part>,
+    /// With --digest: copy the samples to a folder next to the file, for example docs/results/data/crossover, instead of storing rounds
+    #[arg(long, requires = "digest", conflicts_with = "parts")]
+    samples: bool,
     /// The files are Markdown pages: compute their tables again from the data files that they name
     #[arg(long, conflicts_with_all = ["out", "markdown", "svg", "digest", "check"])]
     fill: bool,
@@ -161,7 +165,18 @@ impl Args {
             })?;
             let run = folder.run().map_err(|e| unfinished(e.into(), one))?;
             let parts: Vec<_> = self.parts.iter().map(|part| part.observe()).collect();
-            data_file::of_folder(&folder, &run, &parts)?.to_text()?
+            let mut digest = data_file::of_folder(&folder, &run, &parts)?;
+            if self.samples {
+                if folder.stages().iter().any(|stage| stage.run.counters_every > 0) {
+                    let hint = "store rounds: --digest without --samples";
+                    return Err(
+                        Failure::new("some of its rounds read counters, and are no samples of a figure", hint).into()
+                    );
+                }
+                let to = data_file::samples_folder(path);
+                digest.copy_samples(&folder, &to).with_context(|| format!("copying samples to {}", to.display()))?;
+            }
+            digest.to_text()?
         };
         write(file, &data_file::to_bytes(path, &text)?)
     }

@@ -59,6 +59,19 @@ fn a_run_becomes_a_data_file_and_a_table() {
     );
     doorbell(dir, &["report", "--fill", "page.md"]).assert().success().stdout(contains("unchanged"));
 
+    // The samples next to the file: the same figures, and no rounds.
+    doorbell(dir, &["report", "run", "--digest", "exact.json", "--samples"]).assert().success();
+    assert!(
+        dir.join("exact/0000-00.parquet").is_file()
+            && !fs::read_to_string(dir.join("exact.json")).unwrap().contains("\"done\":{")
+    );
+    fs::write(dir.join("exact.md"), PAGE.replace("run.json", "exact.json")).unwrap();
+    doorbell(dir, &["report", "--fill", "exact.md"]).assert().success();
+    let rows = |page: &str| page.lines().filter(|line| line.starts_with("| ")).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(rows(&fs::read_to_string(dir.join("exact.md")).unwrap()), rows(&page));
+    fs::remove_file(dir.join("exact/0000-00.parquet")).unwrap();
+    doorbell(dir, &["report", "--check", "exact.md"]).assert().code(1).stderr(contains("0000-00.parquet"));
+
     // Times of the software GPU are refused. If they were a real GPU's, a changed digit would be refused.
     doorbell(dir, &["report", "--check", "page.md"]).assert().code(1).stderr(contains("software GPU"));
     let data = fs::read_to_string(dir.join("run.json")).unwrap();

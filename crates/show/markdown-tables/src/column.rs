@@ -38,10 +38,13 @@ pub enum How {
     Min,
     Max,
     Sum,
+    /// How many rows have the field.
+    Count,
 }
 
 /// Units of numbers that are no times.
-const SCALES: [(&str, f64); 5] = [("k", 1e3), ("M", 1e6), ("G", 1e9), ("percent", 0.01), ("one", 1.0)];
+const SCALES: [(&str, f64); 7] =
+    [("k", 1e3), ("M", 1e6), ("G", 1e9), ("Ki", 1024.0), ("Mi", 1048576.0), ("percent", 0.01), ("one", 1.0)];
 
 /// What a cell must match.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,6 +159,7 @@ impl Over {
             "min" => How::Min,
             "max" => How::Max,
             "sum" => How::Sum,
+            "count" => How::Count,
             _ => return Ok(None),
         };
         let wrong = || {

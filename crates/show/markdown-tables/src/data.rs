@@ -5,7 +5,9 @@ use data_file::{Digest, Load, Measured, Origin, Rows, Value};
 use experiment::Observe;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::path::Path;
 use std::rc::Rc;
+use terminal::number;
 
 /// Keys of every cell; the axes of the experiment's matrix are added.
 const KEYS: [&str; 6] = ["subject", "what", "bytes", "policy", "load", "stage"];
@@ -33,9 +35,11 @@ pub struct At {
 }
 
 impl Data {
+    /// `samples`: the folder with the samples of a file that has no rounds.
+    ///
     /// # Errors
-    /// It is no data file.
-    pub fn read(bytes: &[u8]) -> Result<Data, data_file::Error> {
+    /// It is no data file, or its samples are missing or others.
+    pub fn read(bytes: &[u8], samples: &Path) -> Result<Data, data_file::Error> {
         let (crc32, measured) = (data_file::crc32(bytes), RefCell::default());
         let mut keys: Vec<String> = Vec::new();
         let mut add = |name: &str| {
@@ -44,7 +48,10 @@ impl Data {
             }
         };
         match Digest::read(bytes) {
-            Ok(digest) => {
+            Ok(mut digest) => {
+                if !digest.has_rounds() && samples.is_dir() {
+                    digest.read_samples(samples)?;
+                }
                 KEYS.iter().for_each(|key| add(key));
                 digest.stages.iter().flat_map(|stage| &stage.point).for_each(|(name, _)| add(name));
                 Ok(Data { digest, rows: None, crc32, keys, measured })
@@ -96,7 +103,16 @@ impl Data {
         let all: Vec<String> = all.into_iter().flatten().collect();
         let day = origin.started.split('T').next().unwrap_or_default();
         let commit = format!("{}{changed}", digits.get(..12).unwrap_or(digits));
-        format!("Measured on {}; doorbell at commit {commit}, {day}.", all.join(", "))
+        let measured = format!("Measured on {}; doorbell at commit {commit}, {day}.", all.join(", "));
+        match self.stored() {
+            Some(what) => format!("{measured}\n\n**Stored figures**: {what}. The samples were not kept."),
+            None => measured,
+        }
+    }
+
+    /// What its figures are, if no samples were kept.
+    pub fn stored(&self) -> Option<&str> {
+        self.rows.as_ref()?.stored.as_deref()
     }
 
     pub fn is_rows(&self) -> bool {
@@ -140,7 +156,8 @@ impl Data {
                 Some(value) if key == "bytes" || key.ends_with(".bytes") => {
                     value.as_u64().map_or_else(|| value.to_string(), words::size)
                 }
-                Some(value) => value.to_string(),
+                Some(serde_json::Value::Bool(is)) => if *is { "yes" } else { "no" }.into(),
+                Some(value) => value.as_u64().map_or_else(|| value.to_string(), number::count),
             };
         }
         let (stage, cell) = (self.stage(at), self.cell(at));

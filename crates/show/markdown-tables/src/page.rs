@@ -63,6 +63,8 @@ impl Page {
         let names = self.names()?;
         let mut lines = Lines::of(&self.text);
         let (mut out, mut tables) = (String::with_capacity(self.text.len()), 0);
+        // Where a table shows stored figures, and where a line says so.
+        let (mut shown, mut said) = (Vec::new(), Vec::new());
         while let Some((number, line)) = lines.next() {
             let Some((marker, raw)) = self.comment(number, line, &mut lines)? else {
                 push(&mut out, line);
@@ -76,6 +78,7 @@ impl Page {
                     let data = data.get(&marker).map_err(|what| self.wrong(number, what))?;
                     push(&mut out, &summed(&raw, data.crc32()));
                     push(&mut out, &data.machine());
+                    said.extend(marker.get("data").map(str::to_owned));
                     push(&mut out, "<!-- end -->");
                 }
                 Kind::Table => {
@@ -86,9 +89,17 @@ impl Page {
                     let cells = table.cells().map_err(wrong)?;
                     push(&mut out, &summed(&raw, data.crc32()));
                     write(&mut out, &table, &there, &cells).map_err(wrong)?;
+                    shown.extend(
+                        marker.get("data").filter(|_| data.stored().is_some()).map(|name| (number, name.to_owned())),
+                    );
                     tables += 1;
                 }
             }
+        }
+        if let Some((number, name)) = shown.iter().find(|(_, name)| !said.contains(name)) {
+            let what =
+                format!("{name} has no samples: <!-- machine: data={name} --> on this page says so to the reader");
+            return Err(self.wrong(*number, what));
         }
         if !self.text.ends_with('\n') {
             out.pop();
@@ -284,7 +295,8 @@ impl Files<'_> {
         let path = self.folder.join(name);
         if !self.read.contains_key(&path) {
             let bytes = data_file::read_text(&path).map_err(|e| format!("data={name}: {e}"))?;
-            let data = Data::read(&bytes).map_err(|e| format!("data={name}: {e}"))?;
+            let data =
+                Data::read(&bytes, &data_file::samples_folder(&path)).map_err(|e| format!("data={name}: {e}"))?;
             self.order.push(path.clone());
             self.read.insert(path.clone(), data);
         }

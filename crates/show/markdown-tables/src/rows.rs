@@ -66,7 +66,7 @@ impl<'a> Table<'a> {
             Column::Over { .. } => !data.is_rows(),
             Column::Label(_) => false,
         }) {
-            let of = if data.is_rows() { "median(FIELD), min, max or sum of its fields" } else { FIGURES };
+            let of = if data.is_rows() { "median(FIELD), min, max, sum or count of its fields" } else { FIGURES };
             return Err(format!("column {text}: this data file has {of}"));
         }
         for term in table.columns.iter().flat_map(|(_, column)| match column {
@@ -200,12 +200,16 @@ impl<'a> Table<'a> {
             How::Min => low,
             How::Max => high,
             How::Sum => all.iter().sum(),
+            How::Count => all.len() as f64,
         };
         let interval =
             statistics::median_over_processes(&all, statistics::CONFIDENCE).and_then(|(_, interval)| interval);
         let interval = interval.filter(|_| over.how == How::Median);
-        words::value(Some(data_file::Value { value, interval, at_least: false }), over.show, |v| {
-            words::rate(v / over.scale)
+        // What was counted has no digits after the point.
+        let counts = over.by.is_none() && over.scale == 1.0 && all.iter().all(|v| *v >= 0.0 && v.fract() == 0.0);
+        words::value(Some(data_file::Value { value, interval, at_least: false }), over.show, |v| match v {
+            v if (counts || over.how == How::Count) && v >= 0.0 && v.fract() == 0.0 => number::count(v as u64),
+            v => words::rate(v / over.scale),
         })
     }
 

@@ -237,6 +237,24 @@ fn rows_are_counted_over() {
         filled.contains("| 4KiB | 52.0 (50.0 to 54.0) | 1.10 | 54.0 |\n| 8KiB | 57.0 (55.0 to 59.0) | 1.10 | 59.0 |"),
         "{filled}"
     );
+    // As a script writes them: fields within fields, integers and truths.
+    let mut as_written: serde_json::Value =
+        serde_json::from_str(&Rows::of(origin(), std::iter::empty(), &[]).to_text().unwrap()).unwrap();
+    as_written["rows"] = (0..3)
+        .map(|i| serde_json::json!({ "a": { "n": 1000 + i }, "ms": (i == 1).then_some(2.5), "right": true }))
+        .collect();
+    as_written["stored"] = "medians of a made-up program".into();
+    std::fs::write(dir.path().join("script.json"), as_written.to_string()).unwrap();
+    let table = "<!-- table: data=script.json rows=right columns=right,count(a.n),sum(a.n),count(ms),median(ms) -->\n<!-- end -->\n";
+    let e = Page::new(&dir.path().join("page.md"), table.into()).filled().unwrap_err();
+    assert!(e.line == 1 && e.what.contains("has no samples"), "{e}");
+    let marked = format!("<!-- machine: data=script.json -->\n<!-- end -->\n{table}");
+    let (filled, ..) = Page::new(&dir.path().join("page.md"), marked).filled().unwrap();
+    assert!(filled.contains("| yes | 3 | 3,003 | 1 | 2.50 |"), "{filled}");
+    assert!(
+        filled.contains("**Stored figures**: medians of a made-up program. The samples were not kept."),
+        "{filled}"
+    );
     let p50 = text.replace("max(measured.payload).G", "p50");
     let e = Page::new(&dir.path().join("page.md"), p50).filled().unwrap_err();
     assert!(e.what.contains("median(FIELD)"), "{e}");
