@@ -4,10 +4,10 @@
     docs/results/cuda.py build FOLDER RUNTIME ...   builds programs/versions.c for each runtime: a folder in which a wheel
                                                     nvidia-cuda-runtime or nvidia-cuda-runtime-cu12 was unpacked (needs gcc, nvcc,
                                                     and its headers: CRT=FOLDER where the wheel lacks crt/)
-    docs/results/cuda.py run FOLDER OUT             runs them and what else is installed, prints a table, writes OUT/cuda.json
+    docs/results/cuda.py run FOLDER OUT             runs them and what else is installed, prints its rows, writes OUT/cuda.json
 
 What a program prints and how it ends must be the same. DOORBELL names the binary, LIMIT the seconds that one run may take. Ends with 1 if something
-differed, a recording lost something, or fewer launches were recorded than were made. Launches are those of kernels and, after a plus sign, of graphs,
+differed, a recording lost something, or fewer launches were recorded than were made. Launches are those of kernels and of graphs,
 whose kernels the GPU starts from memory.
 """
 import glob
@@ -19,11 +19,11 @@ import subprocess
 import sys
 import tempfile
 
+import data_file
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 DOORBELL = os.environ.get("DOORBELL", f"{HERE}/../../target/release/doorbell")
 LIMIT = float(os.environ.get("LIMIT", "90"))
-# Of the summary.
-KEPT = ["submissions", "launch_detail", "complete", "incomplete_because", "trouble", "notes", "unwatched", "tap"]
 # What versions.c launches: kernels, and a graph of five.
 LAUNCHES = (1000, 20)
 
@@ -176,34 +176,34 @@ def recorded(command, out, ways):
 def run(folder, out):
     os.makedirs(out, exist_ok=True)
     rows, wrong = [], False
-    print("| program | launches made | recorded | CUDA calls too | lost | differs |\n|---|--:|--:|--:|--:|---|", flush=True)
     with tempfile.TemporaryDirectory() as work:
         for name, command, beside, expected in cases(folder, work):
             companion = beside and subprocess.Popen(beside, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             bare = once(command)
-            row = {"program": name, "command": " ".join(command), "bare": {"status": bare[2], "out": bare[0][-300:]}, "ways": {}, "differs": []}
+            row, differs = {"program": name, "lost": 0}, []
             for way in [[], ["--calls"]]:
-                (text, complaints, status), summary, launches = recorded(command, out, way)
+                (text, _, status), summary, launches = recorded(command, out, way)
                 printed = re.search(r"kernels (\d+)", text) if expected == "printed" else None
                 made = (int(printed[1]), 0) if printed else expected
                 same = results(text) == results(bare[0]) and status == bare[2]
                 right = all(n >= m for n, m in zip(launches, made)) if isinstance(made, tuple) else launches[0] > 0
                 wrongs = [*([] if same else ["output or status"]), *([] if right else ["launches"])]
                 wrongs += [*summary.get("incomplete_because", []), *summary.get("trouble", [])]
-                row["differs"] += [w for w in wrongs if w not in row["differs"]]
-                row["ways"]["calls" if way else "plain"] = {"launches": launches, "made": made, "lost": summary.get("lost"), "status": status, "out": text[-300:], "err": complaints[-300:], **{k: summary.get(k) for k in KEPT}}
+                differs += [w for w in wrongs if w not in differs]
+                row["lost"] += summary.get("lost") or 0
+                key = "with_calls" if way else "recorded"
+                row |= {key: launches[0], f"{key}_of_graphs": launches[1]}
+                if isinstance(made, tuple):
+                    row |= {"made": made[0], "made_by_graphs": made[1]}
             if companion:
                 companion.terminate()
                 companion.wait()
-            plain, calls = row["ways"]["plain"], row["ways"]["calls"]
-            wrong |= bool(row["differs"])
+            wrong |= bool(differs)
             if bare[2] != 0:
-                row["differs"].append(f"bare it ended with {bare[2]}")
-            rows.append(row)
-            shown = [" + ".join(map(str, n)) if isinstance(n, tuple) else n for n in (plain["made"], plain["launches"], calls["launches"])]
-            print(f"| {name} | {' | '.join(shown)} | {plain['lost']}, {calls['lost']} | {'; '.join(row['differs']) or 'nothing'} |", flush=True)
-    with open(f"{out}/cuda.json", "w") as f:
-        json.dump(rows, f, indent=1)
+                differs.append(f"bare it ended with {bare[2]}")
+            rows.append({**row, "differs": "; ".join(differs) or "nothing"})
+            print(rows[-1], flush=True)
+    data_file.write(out, "cuda", "Launches of programs of CUDA 12 and 13", ["docs/results/cuda.py", "run"], rows)
     return wrong
 
 

@@ -1,13 +1,10 @@
 #!/usr/bin/env python3
 """What doorbell.fleet costs from 1 to 1,024 ranks, and whether it names what was planted: the figures of fleet.md.
 
-    fleet.py run OUT.json            records 64 ranks with planted differences on the software GPU and answers (minutes, no GPU).
-                                     DOORBELL is the command, DOORBELL_SOFTCUDA the library of the crate softcuda
-    fleet.py rows OUT.json COMMIT    the data files of fleet.md
+    fleet.py run FOLDER    records 64 ranks with planted differences on the software GPU and answers (minutes, no GPU). The data files go into FOLDER.
+                           DOORBELL is the command, DOORBELL_SOFTCUDA the library of the crate softcuda
 """
 
-import datetime
-import json
 import os
 import platform
 import shutil
@@ -44,8 +41,8 @@ def peak(folder):
 
 def cost(where, ranks, found):
     of_ranks = found.part.ranks.values()
-    return {"where": where, "ranks": ranks, "seconds": found.cost.seconds, "read": sum(r.bytes_read for r in of_ranks),
-            "printed": sum(r.bytes_printed for r in of_ranks), "moved": found.cost.moved_bytes, "largest": found.cost.largest_part_bytes}
+    return {"where": where, "ranks": ranks, "seconds": found.cost.seconds, "read_bytes": sum(r.bytes_read for r in of_ranks),
+            "printed_bytes": sum(r.bytes_printed for r in of_ranks), "moved_bytes": found.cost.moved_bytes, "largest_bytes": found.cost.largest_part_bytes}
 
 
 def costs(job, root):
@@ -58,9 +55,9 @@ def costs(job, root):
             folder = some(job, ranks, os.path.join(root, f"some-{ranks}"))
             most = peak(folder)
             for _ in range(REPEATS if ranks <= RANKS else 1):
-                out.append({**cost("2 threads", ranks, fleet.analyse(folder, workers=2)), "peak": most})
+                out.append({**cost("2 threads", ranks, fleet.analyse(folder, workers=2)), "peak_bytes": most})
                 out.append(cost("Dask, 2 workers", ranks, fleet.analyse(folder, client=client)))
-    return out
+    return sorted(out, key=lambda one: (one["where"], one["ranks"]))
 
 
 def first_rank(found, kind):
@@ -85,7 +82,7 @@ def named(job, together):
 
 
 def run(out):
-    began = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    facts, command = {"cpu.model": cpu(), "cpu.online": os.cpu_count(), "python": platform.python_version()}, ["docs/results/fleet.py", "run"]
     maker, root = Maker(), tempfile.mkdtemp(prefix="fleet-results-")
     try:
         job, together = os.path.join(root, "job"), os.path.join(root, "together")
@@ -93,13 +90,11 @@ def run(out):
         plans = [Plan(steps=30) for _ in range(8)]
         plans[2].held_us = 25_000
         maker.together(together, plans)
-        result = {"started": began, "machine": {"cpu.model": cpu(), "cpu.online": os.cpu_count(), "python": platform.python_version()},
-                  "named": named(job, together), "costs": costs(job, root)}
+        data_file.write(out, "fleet-named", "Planted differences, and the rank that doorbell.fleet names", command, named(job, together), facts=facts)
+        data_file.write(out, "fleet-costs", "Time and bytes of doorbell.fleet from 1 to 1,024 ranks", command, costs(job, root), facts=facts)
     finally:
         maker.close()
         shutil.rmtree(root)
-    with open(out, "w") as file:
-        json.dump(result, file, indent=1)
 
 
 def cpu():
@@ -107,29 +102,8 @@ def cpu():
         return next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "")
 
 
-def rows(measured, commit):
-    with open(measured) as file:
-        result = json.load(file)
-    command = ["docs/results/fleet.py", "run"]
-    data_file.write("fleet-named", "Planted differences, and the rank that doorbell.fleet names", command, commit, result["started"],
-                    result["machine"], [{**row, "shown": "yes" if row["named"] == row["into"] else "no", "into": str(row["into"])}
-                                        for row in result["named"]])
-    out = []
-    for where in sorted({c["where"] for c in result["costs"]}):
-        for ranks in sorted({c["ranks"] for c in result["costs"]}):
-            of = sorted((c for c in result["costs"] if (c["where"], c["ranks"]) == (where, ranks)), key=lambda c: c["seconds"])
-            middle = of[len(of) // 2]
-            out.append({"where": where, "ranks": f"{ranks:,}", "seconds": f"{middle['seconds']:.2f}",
-                        "read_kib": f"{middle['read'] / 1024:.0f}", "printed_kib": f"{middle['printed'] / 1024:.0f}",
-                        "moved_kib": f"{middle['moved'] / 1024:.1f}", "largest_kib": f"{middle['largest'] / 1024:.1f}",
-                        "peak_mib": f"{middle['peak'] / 2**20:.0f}" if "peak" in middle else "-"})
-    data_file.write("fleet-costs", "Time and bytes of doorbell.fleet from 1 to 1,024 ranks", command, commit, result["started"], result["machine"], out)
-
-
 if __name__ == "__main__":
     if len(sys.argv) == 3 and sys.argv[1] == "run":
         run(sys.argv[2])
-    elif len(sys.argv) == 4 and sys.argv[1] == "rows":
-        rows(sys.argv[2], sys.argv[3])
     else:
         sys.exit(__doc__)

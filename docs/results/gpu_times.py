@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
 """How true the times of `record --gpu-times` are, and what they cost: the figures of gpu-times.md.
 
-    gpu_times.py run DOORBELL FOLDER [PART...]   on this machine's GPU; parts: own launches beside cupti
-                                                 profiler sizes transfers programs million threads costs
+    gpu_times.py run DOORBELL FOLDER [PART...]   on this machine's GPU; the data files go into FOLDER; parts: own launches
+                                                 beside cupti profiler sizes transfers programs million threads
     gpu_times.py program NAME [OUT.json]         one program; with OUT.json under torch.profiler
-    gpu_times.py rows COMMIT STARTED PART...     the data files of gpu-times.md, from gpu-times/*.json: own launches beside cupti
-                                                 sizes threads transfers programs costs
 """
 
 import hashlib
 import json
 import os
 import random
+import statistics
 import subprocess
 import sys
 import time
@@ -39,7 +38,7 @@ def show(doorbell, tape, *view):
 def spread(values):
     values = sorted(values)
     at = lambda q: values[min(len(values) - 1, int(q * len(values)))]
-    return {"n": len(values), "p1": at(0.01), "p50": at(0.5), "p99": at(0.99), "max": values[-1]} if values else None
+    return {"n": len(values), "p1": at(0.01), "p50": at(0.5), "p99": at(0.99)} if values else None
 
 
 def ns(run, key):
@@ -83,13 +82,10 @@ def own(doorbell, tmp):
             pairs = [(r, own[:2]) for r, own in zip(mine, sorted(runs, key=lambda r: at(name, r[2], r[1])))]
             row["end"] = spread([ns(r, "end_ns") - end for r, (_, end) in pairs])
             row["start"] = spread([ns(r, "start_ns") - start for r, (start, _) in pairs])
-            row["duration"] = spread([ns(r, "end_ns") - ns(r, "start_ns") - (e - s) for r, (s, e) in pairs])
-            row["kinds"] = Counter(r["gpu"]["start"] for r, _ in pairs)
             bounded = [(r, o) for r, o in pairs if r["gpu"]["start"] == "bounded"]
             row["bounded"] = len(bounded)
             row["hold"] = sum(ns(r, "earliest_ns") <= s <= ns(r, "end_ns") for r, (s, _) in bounded)
-            row["sum"] = sum(ns(r, "end_ns") - ns(r, "start_ns") for r, _ in pairs) / sum(e - s for _, (s, e) in pairs)
-            row["clock_error"] = spread([r["gpu"]["clock_error_ns"] for r, _ in pairs])
+            row["sum_ratio"] = sum(ns(r, "end_ns") - ns(r, "start_ns") for r, _ in pairs) / sum(e - s for _, (s, e) in pairs)
         rows.append(row)
         print(row, flush=True)
     return rows
@@ -162,15 +158,15 @@ def cupti(doorbell, tmp):
     for r, x, y in zip(ours, a, b):
         us = (ns(r, "end_ns") - ns(r, "start_ns")) / 1e3
         # Of kernels shorter than 5 us CUPTI's own figure is mostly the way it measures.
-        kinds = ["all", *(["5 to 200 us"] if 5 <= x[1] <= 200 else []), r["gpu"]["start"]]
+        kinds = ["all", *(["from 5 to 200 us"] if 5 <= x[1] <= 200 else []), r["gpu"]["start"].replace("_", " ")]
         for kind in kinds:
             of.setdefault(kind, []).append((us, x[1], y[1], named[r["symbol"]] == x[2]))
     rows = []
     for kind, all in of.items():
         within = sum(abs(us - x) <= max(1, 0.02 * x, abs(x - y)) for us, x, y, _ in all)
         rows.append({"kind": kind, "kernels": len(all), "same_name": sum(same for *_, same in all), "within": within,
-                     "differ": spread([us - x for us, x, _, _ in all]), "cuptis": spread([abs(x - y) for _, x, y, _ in all]),
-                     "sum": sum(us for us, *_ in all) / sum(x for _, x, *_ in all)})
+                     "differ": spread([us - x for us, x, _, _ in all]), "cuptis_p99": spread([abs(x - y) for _, x, y, _ in all])["p99"],
+                     "sum_ratio": sum(us for us, *_ in all) / sum(x for _, x, *_ in all)})
         print(rows[-1], flush=True)
     return rows
 
@@ -260,8 +256,8 @@ def sizes(doorbell, tmp):
                 summary = show(doorbell, tape, "--summary")
                 runs.append({"bytes": os.path.getsize(tape), "launches": summary["launches"], "lost": summary["lost"]})
             short, long = runs
-            more = (long["bytes"] - short["bytes"]) / (long["launches"] - short["launches"])
-            rows.append({"model": model, "how": " ".join(how), "short": short, "long": long, "more": more})
+            rows.append({"model": names.TITLES[model], "recorded": " ".join(how), "bytes_20": short["bytes"], "launches": short["launches"],
+                         "more_bytes": long["bytes"] - short["bytes"], "more_launches": long["launches"] - short["launches"], "lost": short["lost"] + long["lost"]})
             print(rows[-1], flush=True)
     return rows
 
@@ -362,16 +358,11 @@ def transfers(doorbell, tmp):
     rows = []
     for (kind, size), a in sorted(theirs[0].items()):
         b, mine = theirs[1].get((kind, size), []), ours.get((kind, size), [])
-        row = {"kind": kind, "bytes": size, "cuptis": len(a), "ours": len(mine), "without": without[kind, size]}
         us = [(ns(c, "end_ns") - ns(c, "start_ns")) / 1e3 for c in mine if c["gpu"]]
-        row |= {"us": spread(us), "cupti_us": spread(a), "cupti_again_us": spread(b), "modes": Counter(c["mode"] for c in mine)}
-        if len(us) == len(a) == len(b):
-            row["within"] = sum(abs(x - y) <= 0.02 * y for x, y in zip(us, a))
-            row["cupti_within"] = sum(abs(x - y) <= 0.02 * y for x, y in zip(b, a))
-            row["differ"] = spread([x - y for x, y in zip(us, a)])
-            row["sum"] = sum(us) / sum(a)
-        rows.append(row)
-        print(row, flush=True)
+        row = {"kind": kind, "bytes": size, "copies": len(mine), "us": spread(us), "cupti": spread(a), "again": spread(b)}
+        print(row, len(a), "by CUPTI,", without[kind, size], "without a time", Counter(c["mode"] for c in mine), flush=True)
+        if us and size > 1:
+            rows.append(row)
     return rows
 
 
@@ -446,8 +437,7 @@ def programs(doorbell, tmp):
         runs = show(doorbell, tape, "--gpu-times")
         own = sum(1 for l in launches if not l["empty"] and not l["again"])
         in_graphs = sum(k["in_graphs"] for k in kernels["kernels"])
-        rows.append({"program": name, "same": bare == with_times and bare != "", "launches": own, "in_graphs": in_graphs,
-                     "runs": len(runs), "unknown_graphs": kernels["unknown_graph_launches"], "kinds": Counter(r["gpu"]["start"] for r in runs)})
+        rows.append({"program": name, "same": bare == with_times and bare != "", "kernels": own + in_graphs, "runs": len(runs)})
         print(rows[-1], flush=True)
     return rows
 
@@ -482,7 +472,7 @@ def threads(doorbell, tmp):
             subprocess.run(program, check=True)
         else:
             recorded(doorbell, tape, program, *how)
-        row = {"how": " ".join(how or ["bare"]), "seconds": time.perf_counter() - began}
+        row = {"recorded": " ".join(how or ["bare"]), "seconds": time.perf_counter() - began}
         if how is not None:
             summary = show(doorbell, tape, "--summary")
             row |= {"bytes": os.path.getsize(tape), "doorbells": summary["doorbells"], "lost": summary["lost"], "summary_seconds": time.perf_counter() - began - row["seconds"]}
@@ -494,21 +484,6 @@ def threads(doorbell, tmp):
     return rows
 
 
-def costs(doorbell, tmp, blocks=320, rounds=2):
-    """Blocks with and without recording in turns, in one process; the ways in random order."""
-    rows = []
-    turns = [(m, way) for _ in range(rounds) for m in ("resnet50", "gpt2") for way in ("--calls", "--gpu-times")] + [(m, None) for m in ("resnet50", "gpt2")]
-    random.Random(1).shuffle(turns)
-    for m, way in turns:
-        program = [sys.executable, f"{HERE}/names.py", "cost", m, str(blocks if way else 40)]
-        tape = f"{tmp}/cost.doorbell"
-        said = recorded(doorbell, tape, program, way) if way else subprocess.run(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
-        rows.append({"way": way or "torch.profiler", **json.loads(said.strip().splitlines()[-1])})
-        r = rows[-1]
-        print(r["model"], r["way"], f"{r['percent']:+.2f} % {r['interval']}", r["without"]["p50_ms"], r["with"]["p50_ms"], flush=True)
-    return rows
-
-
 def launches(doorbell, tmp):
     """What a launch costs, beside the same one in a pause; the program was built by `own`."""
     rows, turns = [], 8 * [["--calls"], ["--gpu-times"]]
@@ -517,72 +492,37 @@ def launches(doorbell, tmp):
         said = [line.split() for line in recorded(doorbell, f"{tmp}/launches.doorbell", [f"{tmp}/own", "cost", "400"], *how).splitlines()]
         times = {which: [int(ns) for w, ns in said if w == which] for which in "ab"}
         more = [b - a for a, b in zip(times["a"], times["b"])]
-        rows.append({"how": how[0], "without": spread(times["a"]), "with": spread(times["b"]), "more": spread(more)})
+        rows.append({"recorded": how[0], "pairs": len(more), **{f"{name}_ns": statistics.median(of) for name, of in (("without", times["a"]), ("with", times["b"]), ("more", more))}})
         print(rows[-1], flush=True)
     return rows
 
 
-PARTS = {"own": own, "launches": launches, "beside": beside, "cupti": cupti, "profiler": profiler, "sizes": sizes, "transfers": transfers, "programs": programs, "million": million, "threads": threads, "costs": costs}
+EACH = "p1, p50 and p99 of each row, as gpu_times.py computed them"
+# What each part measures, and what its figures are if they are of samples that are not kept. A part that has neither is only printed.
+PARTS = {
+    "own": (own, "Times beside those of the kernels themselves", f"{EACH}, in ns"),
+    "launches": (launches, "What a launch costs", "the median of the blocks of each process"),
+    "beside": (beside, "Durations beside the kernels' own", f"{EACH}, in ns"),
+    "cupti": (cupti, "Durations beside CUPTI's", f"{EACH}, in us"),
+    "profiler": (profiler, None, None),
+    "sizes": (sizes, "Bytes of a recording", None),
+    "transfers": (transfers, "Copies beside CUPTI's", "p50 and p99 of each row, as gpu_times.py computed them, in us"),
+    "programs": (programs, "Whole programs", None),
+    "million": (million, None, None),
+    "threads": (threads, "Two million launches by eight threads", None),
+}
 
 
 def run(doorbell, folder, parts):
-    os.makedirs(folder, exist_ok=True)
     tmp = f"/tmp/gpu-times-{os.getpid()}"
     os.makedirs(tmp)
-    names.write_machine(folder)
     for part in parts or PARTS:
         began = time.perf_counter()
-        with_rows = PARTS[part](doorbell, tmp)
-        with open(f"{folder}/{part}.json", "w") as f:
-            json.dump(with_rows, f, indent=1)
+        measure, about, stored = PARTS[part]
+        rows = measure(doorbell, tmp)
+        if about:
+            data_file.write(folder, f"gpu-times-{part}", about, ["docs/results/gpu_times.py", "run", part], rows, stored)
         print(part, f"{time.perf_counter() - began:.0f} s", flush=True)
-
-
-def rows(commit, started, parts):
-    def load(name):
-        with open(f"{HERE}/gpu-times/{name}.json") as f:
-            return json.load(f)
-
-    def write(part, about, make):
-        if part in parts:
-            data_file.write(f"gpu-times-{part}", about, ["docs/results/gpu_times.py", "run", part], commit, started, load("machine"),
-                            [{"row": str(i + 1), **make(r)} for i, r in enumerate(load(part))])
-
-    us = lambda v: f"{v / 1e3:.2f}"
-    of = lambda s, what: {f"{what}_{q}": us(s[q]) for q in ("p1", "p50", "p99")}
-    write("own", "Times beside those of the kernels themselves", lambda r: {
-        "class": r["class"], "kernels": f"{r['kernels']:,}", "ends": f"{r['ends']:,}", **of(r["end"], "end"), **of(r["start"], "start"),
-        "bounded": f"{r['bounded']:,}", "hold": f"{r['hold']:,}", "sum": f"{100 * r['sum'] - 100:+.1f} %"})
-    write("cupti", "Durations beside CUPTI's", lambda r: {
-        "kind": r["kind"].replace("_", " "), "kernels": f"{r['kernels']:,}", **{q: f"{r['differ'][q]:+.2f}" for q in ("p1", "p50", "p99")},
-        "cuptis": f"{r['cuptis']['p99']:.2f}", "within": f"{100 * r['within'] / r['kernels']:.1f} %", "sum": f"{100 * r['sum'] - 100:+.1f} %"})
-    moved = lambda r: {
-        "kind": r["kind"], "bytes": f"{r['bytes']:,}", "copies": f"{r['ours']:,}", "ours": us(1e3 * r["us"]["p50"]), "p99": us(1e3 * r["us"]["p99"]),
-        "cupti": us(1e3 * r["cupti_us"]["p50"]), "cupti_p99": us(1e3 * r["cupti_us"]["p99"]), "again": us(1e3 * r["cupti_again_us"]["p50"]),
-        "differ": f"{100 * r['us']['p50'] / r['cupti_us']['p50'] - 100:+.1f} %",
-        "same": f"{100 * r['cupti_again_us']['p50'] / r['cupti_us']['p50'] - 100:+.1f} %"}
-    if "transfers" in parts:
-        data_file.write("gpu-times-transfers", "Copies beside CUPTI's", ["docs/results/gpu_times.py", "run", "transfers"], commit, started, load("machine"),
-                        [{"row": str(i + 1), **moved(r)} for i, r in enumerate(r for r in load("transfers") if r["us"] and r["bytes"] > 1)])
-    write("programs", "Whole programs", lambda r: {
-        "program": r["program"], "same": "yes" if r["same"] else "no", "kernels": f"{r['launches'] + r['in_graphs'] :,}", "runs": f"{r['runs']:,}"})
-    three = lambda s, by: {f"{by}_{q}": us(s[q]) for q in ("p1", "p50", "p99")}
-    write("beside", "Durations beside the kernels' own", lambda r: {
-        "class": r["class"], "kernels": f"{r['kernels']:,}", **three(r["cupti"], "cupti"), **three(r["ours"], "ours"),
-        "within": f"{100 * r['within'] / r['kernels']:.1f} %"})
-    titles = {"resnet50": "ResNet-50, training", "gpt2": "GPT-2, decoding"}
-    write("sizes", "Bytes of a recording", lambda r: {
-        "model": titles[r["model"]], "recorded": r["how"], "short": f"{r['short']['bytes'] / r['short']['launches']:.0f}", "launches": f"{r['short']['launches']:,}",
-        "more": f"{r['more']:.0f}", "lost": str(r["short"]["lost"] + r["long"]["lost"])})
-    per = lambda r, what: f"{r['bytes'] / r['doorbells']:.0f}" if what == "bytes" else f"{r[what]:.2f}"
-    write("threads", "Two million launches by eight threads", lambda r: {
-        "recorded": r["how"], "seconds": f"{r['seconds']:.2f}", "lost": f"{r['lost']:,}" if "lost" in r else "",
-        **{what: per(r, what) if "bytes" in r else "" for what in ("bytes", "summary_seconds", "limit_20_seconds")}})
-    write("launches", "What a launch costs", lambda r: {
-        "recorded": r["how"], "without": f"{r['without']['p50'] / 1e3:.2f}", "with": f"{r['with']['p50'] / 1e3:.2f}", "more": f"{r['more']['p50']:+}"})
-    write("costs", "What they cost", lambda r: {
-        "model": titles[r["model"]], "recorded": r["way"], "change": f"{r['percent']:+.1f} %", "interval": f"{r['interval'][0]:+.1f} to {r['interval'][1]:+.1f} %",
-        "p50_without": f"{r['without']['p50_ms']:.2f}", "p50": f"{r['with']['p50_ms']:.2f}", "blocks": str(r["blocks"])})
 
 
 if __name__ == "__main__":
@@ -599,7 +539,5 @@ if __name__ == "__main__":
         own_profiled(*what[2:])
     elif what[:1] == ["program"] and len(what) == 2:
         hashed(what[1])
-    elif what[:1] == ["rows"] and len(what) > 3:
-        rows(what[1], what[2], what[3:])
     else:
         raise SystemExit(__doc__)

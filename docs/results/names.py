@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """What names and calls cost, and whether each kernel is counted: the figures of names.md.
 
-    names.py costs DOORBELL OUT.json    what recording costs, on this machine's GPU (about 5 minutes)
-    names.py counts DOORBELL OUT.json [PROGRAM...]
+    names.py costs DOORBELL FOLDER [WAY...]
+                                        what recording costs, on this machine's GPU: FOLDER/costs.json.gz (two minutes a way)
+    names.py counts DOORBELL FOLDER [PROGRAM...]
                                         kernels and copies, and those of torch.profiler in another run (about 5 minutes)
     names.py cost MODEL BLOCKS          one model, inside a recorded program: blocks with and without recording in turns (ABBA)
-    names.py rows costs|counts|ddp COMMIT STARTED
-                                        a data file of names.md, from names/costs.json, counts.json or ddp.json
     names.py program NAME [OUT.json]    one program, for counting; with OUT.json under torch.profiler
 """
 
@@ -59,11 +58,6 @@ def model(name):
     raise SystemExit(f"no such model: {name}")
 
 
-def quantile(values, q):
-    values = sorted(values)
-    return values[min(len(values) - 1, int(q * len(values)))]
-
-
 def blocks_in_turns(step, blocks, length, begin, end):
     """Milliseconds a step, of each block, by turns ABBA: `begin` before the blocks of B, `end` behind them."""
     import torch
@@ -83,28 +77,12 @@ def blocks_in_turns(step, blocks, length, begin, end):
     return times
 
 
-def compared(times):
-    """By how many per cent B is slower: the median over pairs of blocks, and the interval that holds it (bootstrap, 95 %)."""
-    changes = []
-    for i in range(0, len(times["a"]) - 1, 2):
-        a, b = sum(times["a"][i:i + 2]), sum(times["b"][i:i + 2])
-        changes.append(100 * (b / a - 1))
-    draw = random.Random(1)
-    medians = sorted(statistics.median(draw.choices(changes, k=len(changes))) for _ in range(2000))
-    said = {"percent": statistics.median(changes), "interval": [medians[50], medians[1949]], "blocks": 2 * len(times["a"])}
-    for which, name in (("a", "without"), ("b", "with")):
-        said[name] = {"p50_ms": statistics.median(times[which]), "p99_ms": quantile(times[which], 0.99), "max_ms": max(times[which])}
-    return said
-
-
 def cost(name, blocks):
-    began = time.perf_counter()
     import torch
     step = model(name)
     for _ in range(30):
         step()
     torch.cuda.synchronize()
-    started = time.perf_counter() - began
     clock = time.perf_counter_ns()
     for _ in range(20):
         step()
@@ -123,7 +101,7 @@ def cost(name, blocks):
             session.append(profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]))
             session[0].start()
         times = blocks_in_turns(step, blocks, length, begin, lambda: session.pop().stop())
-    print(json.dumps({"model": name, "steps_a_block": length, "start_seconds": started, **compared(times)}))
+    print(json.dumps(times))
 
 
 def run(command, **more):
@@ -131,43 +109,35 @@ def run(command, **more):
     return out.stdout.strip().splitlines()[-1] if out.returncode == 0 and out.stdout.strip() else None
 
 
-def write_machine(folder):
-    """What the figures were taken on, beside them."""
-    import torch
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    name, driver = subprocess.run(query, stdout=subprocess.PIPE, text=True).stdout.splitlines()[0].split(", ")
-    with open("/proc/cpuinfo") as f:
-        is_virtual = "hypervisor" in f.read()
-    with open(os.path.join(folder, "machine.json"), "w") as f:
-        json.dump({"gpu.name": name, "gpu.driver": driver, "gpu.cuda": torch.version.cuda, "cpu.online": os.cpu_count(),
-                   "host.virtual_machine": is_virtual}, f)
+WAYS = {"torch.profiler": (None, 40), "nothing": (["--tap", "off"], 200), "commands": ([], 400), "--calls": (["--calls"], 200),
+        "--calls --last 256MiB": (["--calls", "--last", "256MiB"], 200), "--gpu-times": (["--gpu-times"], 200),
+        "--gpu-times --last 256MiB": (["--gpu-times", "--last", "256MiB"], 200), "--python": (["--python"], 200),
+        "--locks=waits": (["--locks=waits"], 200), "--locks": (["--locks"], 200)}
+TITLES = {"resnet50": "ResNet-50, training", "gpt2": "GPT-2, decoding"}
+PROCESSES = 5
 
 
-def costs(doorbell, to):
-    write_machine(os.path.dirname(os.path.abspath(to)))
-    me = [sys.executable, os.path.abspath(__file__)]
-    rows = []
-    ways = [("torch.profiler", None, 40), ("nothing", ["--tap", "off"], 200), ("commands", [], 400), ("calls", ["--calls"], 600), ("python", ["--python"], 240), ("locks", ["--locks"], 240), ("lock-waits", ["--locks=waits"], 240)]
-    for name in ("resnet50", "gpt2"):
-        for way, options, blocks in ways:
-            program = [*me, "cost", name, str(blocks)]
-            tape = f"/tmp/names-{os.getpid()}.doorbell"
-            command = program if options is None else [doorbell, "record", "-q", "--force", *options, "-o", tape, "--", *program]
-            said = run(command)
-            if said is None:
-                print(name, way, "failed", flush=True)
-                continue
-            row = {"way": way, **json.loads(said)}
-            if options is not None:
-                summary = json.loads(subprocess.run([doorbell, "show", "--summary", "--json", tape], stdout=subprocess.PIPE).stdout)
-                row |= {"lost": summary["lost"], "pauses": summary.get("pauses"), "doorbells": summary["doorbells"],
-                        "bytes": os.path.getsize(tape)}
-                os.remove(tape)
-            rows.append(row)
-            print(f"{name:9} {way:15} {row['percent']:+6.2f} % [{row['interval'][0]:+.2f}, {row['interval'][1]:+.2f}]  "
-                  f"{row['without']['p50_ms']:.3f} -> {row['with']['p50_ms']:.3f} ms a step, {row['blocks']} blocks of {row['steps_a_block']}", flush=True)
-    with open(to, "w") as f:
-        json.dump(rows, f, indent=1)
+def costs(doorbell, folder, only):
+    """Each way of recording in PROCESSES processes, in random order. Every block is kept."""
+    me, tape = [sys.executable, os.path.abspath(__file__)], f"/tmp/names-{os.getpid()}.doorbell"
+    plan = PROCESSES * [(model, way) for model in TITLES for way in only or WAYS]
+    random.Random(7).shuffle(plan)
+    stages = {}
+    for model, way in plan:
+        options, blocks = WAYS[way]
+        program = [*me, "cost", model, str(blocks)]
+        said = run(program if options is None else [doorbell, "record", "-q", "--force", *options, "-o", tape, "--", *program])
+        if said is None:
+            print(model, way, "failed", flush=True)
+            continue
+        times = json.loads(said)
+        stage = stages.setdefault((model, way), {"point": {"model": TITLES[model], "recorded": way}, "cells": {"paused": [], "recorded": []}})
+        for cell, of in (("paused", "a"), ("recorded", "b")):
+            stage["cells"][cell].append([[round(1e6 * ms)] for ms in times[of]])
+        middle = {of: statistics.median(times[of]) for of in "ab"}
+        print(f"{model:9} {way:26} {middle['a']:.3f} -> {middle['b']:.3f} ms a step", flush=True)
+    order = sorted(stages, key=lambda of: (list(TITLES).index(of[0]), list(WAYS).index(of[1])))
+    data_file.write_samples(folder, "costs", "What recording costs, by blocks in turns", ["docs/results/names.py", "costs"], [stages[of] for of in order])
 
 
 def captured(net, x):
@@ -376,10 +346,10 @@ def moved(doorbell, tape, launches, copies):
             if call["kind"] in ("copy", "async copy", "memset"):
                 calls[call["kind"]] += 1
                 with_commands += (call["tid"], call.get("number", of[call["tid"]])) in theirs
-    return {"calls": dict(calls), "calls_with_commands": with_commands}
+    return calls, with_commands
 
 
-def counts(doorbell, to, only=()):
+def counts(doorbell, folder, only=()):
     me = [sys.executable, os.path.abspath(__file__), "program"]
     rows = []
     for name in only or programs():
@@ -401,61 +371,25 @@ def counts(doorbell, to, only=()):
         named = {long.get(k, k): n for k, n in theirs.items() if not k.startswith("Mem")}
         real = [l for l in launches if not l["empty"]]
         differ = {k: [n, mine.get(k, 0)] for k, n in named.items() if mine.get(k, 0) != n}
-        only = {k: n for k, n in mine.items() if k and k not in named}
-        row = {"program": name, "kernels": len(named), "runs": sum(named.values()), "same": len(named) - len(differ), "differ": differ,
-               "only_recorded": only, "without_name": mine.get(None, 0), "launches": len(real),
-               "with_call": sum(l["call"] is not None for l in real), "with_name": sum(l["name"] is not None for l in real),
-               "unknown_graph_launches": kernels["unknown_graph_launches"], "profiler_moves": kinds,
-               "copies": len([c for c in copies if c["mode"] != "fill"]), "fills": sum(c["mode"] == "fill" for c in copies),
-               **moved(doorbell, tape, launches, copies),
-               "complete": summary["complete"], "lost": summary["lost"]}
+        extra = {k: n for k, n in mine.items() if k and k not in named}
+        theirs_of = lambda kind: sum(n for k, n in kinds.items() if k.startswith(kind))
+        calls, with_commands = moved(doorbell, tape, launches, copies)
+        row = {"program": name, "kernels": len(named), "runs": sum(named.values()), "same": len(named) - len(differ), "launches": len(real),
+               "with_call": sum(l["call"] is not None for l in real), "with_name": sum(l["name"] is not None for l in real), "lost": summary["lost"],
+               "copies": theirs_of("Memcpy"), "memsets": theirs_of("Memset"), "copy_calls": calls["copy"] + calls["async copy"],
+               "memset_calls": calls["memset"], "with_commands": with_commands}
         rows.append(row)
         print(f"{name}: {row['kernels']} kernels of the profiler, {row['runs']} runs; {row['same']} with the same count; recorded {row['launches']} launches, "
-              f"{row['with_call']} with call, {row['with_name']} with name; without name {row['without_name']}; lost {row['lost']}", flush=True)
+              f"{row['with_call']} with call, {row['with_name']} with name; without name {mine.get(None, 0)}; lost {row['lost']}", flush=True)
         for k, (a, b) in list(differ.items())[:6]:
             print(f"    profiler {a}, recorded {b}: {k[:110]}")
-        for k, n in list(only.items())[:6]:
+        for k, n in list(extra.items())[:6]:
             print(f"    only recorded, {n}: {k[:110]}")
-        print(f"    moves of the profiler: {kinds}; calls recorded: {row['calls']}, {row['calls_with_commands']} with their commands", flush=True)
+        print(f"    moves of the profiler: {kinds}; calls recorded: {dict(calls)}, {with_commands} with their commands", flush=True)
         os.remove(tape)
         # (After each: one that hangs loses itself only.)
-        with open(to, "w") as f:
-            json.dump(rows, f, indent=1)
-
-
-def rows(which, commit, started):
-    """A data file of names.md, from costs.json, counts.json or ddp.json."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    own = f"{here}/names/{which}-machine.json"
-    with open(own if os.path.exists(own) else f"{here}/names/machine.json") as f:
-        machine = json.load(f)
-    with open(f"{here}/names/{which}.json") as f:
-        kept = json.load(f)
-
-    def write(about, rows):
-        data_file.write(f"names-{which}", about, ["docs/results/names.py", "costs" if which == "costs" else "counts"], commit, started, machine, rows)
-
-    if which == "costs":
-        what = {"nothing": "nothing (`--tap off`)", "commands": "commands", "calls": "commands, calls, names, ranges (`--calls`)",
-                "python": "the same, Python frames (`--python`)",
-                "locks": "as `--calls`, locks, context switches (`--locks`)", "lock-waits": "as `--calls`, waits for locks, context switches (`--locks=waits`)", "torch.profiler": "torch.profiler, CPU and CUDA"}
-        of = {(r["model"], r["way"]): r for r in kept}
-        write("What recording costs, by blocks in turns", [
-            {"model": title, "recorded": words, "change": f"{r['percent']:+.1f} %",
-             "interval": f"{r['interval'][0]:+.1f} to {r['interval'][1]:+.1f} %", "p50_without": f"{r['without']['p50_ms']:.2f}",
-             "p50": f"{r['with']['p50_ms']:.2f}", "p99": f"{r['with']['p99_ms']:.2f}", "max": f"{r['with']['max_ms']:.2f}", "blocks": str(r["blocks"])}
-            for model, title in (("resnet50", "ResNet-50, training"), ("gpt2", "GPT-2, decoding")) for way, words in what.items()
-            for r in [of.get((model, way))] if r])
-        return
-
-    def one(r):
-        moves = lambda kind: sum(v for k, v in r["profiler_moves"].items() if k.startswith(kind))
-        numbers = {"kernels": r["kernels"], "runs": r["runs"], "same": r["same"], "launches": r["launches"], "with_call": r["with_call"],
-                   "with_name": r["with_name"], "lost": r["lost"], "copies": moves("Memcpy"), "memsets": moves("Memset"),
-                   "copy_calls": r["calls"].get("async copy", 0) + r["calls"].get("copy", 0), "memset_calls": r["calls"].get("memset", 0),
-                   "with_commands": r["calls_with_commands"]}
-        return {"program": r["program"], **{k: f"{v:,}" for k, v in numbers.items()}}
-    write("Kernels and copies beside torch.profiler", [one(r) for r in kept])
+        data_file.write(folder, "names-ddp" if only == ["DDP, two GPUs"] else "names-counts", "Kernels and copies beside torch.profiler",
+                        ["docs/results/names.py", "counts"], rows)
 
 
 if __name__ == "__main__":
@@ -464,11 +398,9 @@ if __name__ == "__main__":
         cost(what[1], int(what[2]))
     elif what[:1] == ["program"] and len(what) > 1:
         program(what[1], what[2] if len(what) > 2 else None)
-    elif what[:1] == ["costs"] and len(what) == 3:
-        costs(what[1], what[2])
+    elif what[:1] == ["costs"] and len(what) > 2:
+        costs(what[1], what[2], what[3:])
     elif what[:1] == ["counts"] and len(what) > 2:
         counts(what[1], what[2], what[3:])
-    elif what[:1] == ["rows"] and len(what) == 4:
-        rows(*what[1:])
     else:
         raise SystemExit(__doc__)

@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
 """Frames of a PyTorch server beside neighbours: the figures of server.md.
 
-    server.py run FOLDER              on this machine's GPU, with PyTorch; the package doorbell in PYTHONPATH
-    server.py pinning FOLDER          the loop and the bare thread alone, beside a thread that pins memory, in eight turns each
-    server.py rows COMMIT STARTED     the data file of `run`, from server/frames.json
-    server.py pinning-rows COMMIT STARTED
+    server.py run FOLDER        on this machine's GPU, with PyTorch; the package doorbell in PYTHONPATH; the data file goes into FOLDER
+    server.py pinning FOLDER    the loop and the bare thread alone, beside a thread that pins memory, in eight turns each
 
 A frame of 2 KiB goes in, an MLP runs as a graph, its result comes out, 500 times a second. By CUDA from a Python thread, by a chain of doorbell's from a Python thread, by
 doorbell.Loop, and by a bare timer thread in C (server_timer.c) that launches the same chain. In random order, in one process, each beside each neighbour.
@@ -214,69 +212,27 @@ def serve(ways=WAYS, only=None, rounds=ROUNDS):
             thread.join()
         there = sorted(t for t in took if t)
         of = lambda share: 1e6 * there[min(len(there) - 1, int(len(there) * share))]
-        rows.append({"way": way, "beside": beside, "due": ticks, "frames": len(there), "missed": ticks - len(there), "late": sum(t > PERIOD for t in there),
-                     "p50": of(0.5), "p99": of(0.99), "p999": of(0.999), "max": 1e6 * there[-1], "right": bool(right),
-                     "said": said._asdict() if said else None, "wake_max": woken, "no_cpu_ms": 1e3 * delay[0] if delay else None,
-                     "cpu_taken": delay[1] if delay else None})
-        print(json.dumps({k: round(v, 1) if isinstance(v, float) else v for k, v in rows[-1].items() if k != "said"}), flush=True)
+        missed, late = ticks - len(there), sum(t > PERIOD for t in there)
+        rows.append({"run": "this one", "way": way, "beside": beside, "due": ticks, "missed": missed, "late": late, "not_in_time": missed + late,
+                     "p50_us": of(0.5), "p99_us": of(0.99), "p999_us": of(0.999), "max_us": 1e6 * there[-1], "right": bool(right), "wake_max_us": woken,
+                     "no_cpu_ms": 1e3 * delay[0] if delay else None, "cpu_taken": delay[1] if delay else None})
+        print(json.dumps({k: round(v, 1) if isinstance(v, float) else v for k, v in rows[-1].items()}), said, flush=True)
     return rows
 
 
-def measure(folder, name, **options):
-    import names
+def measure(folder, name, about, **options):
+    import data_file
 
-    os.makedirs(folder, exist_ok=True)
-    names.write_machine(folder)
     subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", "/tmp/server_timer.so", f"{HERE}/server_timer.c"], check=True)
-    rows = serve(**options)
-    with open(f"{folder}/{name}.json", "w") as f:
-        json.dump(rows, f, indent=1)
-
-
-def taken(folder, name):
-    with open(f"{HERE}/{folder}/{name}.json") as f, open(f"{HERE}/{folder}/machine.json") as machine:
-        return json.load(f), json.load(machine)
-
-
-def rows(commit, started):
-    import data_file
-    import statistics
-
-    found, machine = taken("server", "frames")
-    made = []
-    for beside in dict.fromkeys(row["beside"] for row in found):
-        for way in WAYS:
-            of = [row for row in found if (row["way"], row["beside"]) == (way, beside)]
-            mid = lambda key: statistics.median(row[key] for row in of)
-            made.append({"row": str(len(made) + 1), "beside": beside, "way": way, "due": f"{sum(r['due'] for r in of):,}", "missed": f"{sum(r['missed'] for r in of):,}",
-                         "late": f"{sum(r['late'] for r in of):,}", "p50": f"{mid('p50'):.0f}", "p99": f"{mid('p99'):.0f}",
-                         "p999": " ".join(f"{r['p999']:.0f}" for r in of), "max": f"{max(r['max'] for r in of):.0f}", "right": "yes" if all(r["right"] for r in of) else "no"})
-    data_file.write("server-frames", "Frames of a server beside neighbours", ["docs/results/server.py", "run"], commit, started, machine, made)
-
-
-def pinning_rows(commit, started):
-    import data_file
-    import statistics
-
-    found, machine = taken("server-pinning", "pinning")
-    made = []
-    for way in PINNING:
-        of = [row for row in found if row["way"] == way]
-        mid = lambda key: f"{statistics.median(row[key] for row in of):.0f}"
-        made.append({"row": str(len(made) + 1), "way": way, "due": f"{sum(r['due'] for r in of):,}", "missed": f"{sum(r['missed'] for r in of):,}",
-                     "late": f"{sum(r['late'] for r in of):,}", "turns": " ".join(str(r["missed"] + r["late"]) for r in sorted(of, key=lambda r: r["missed"] + r["late"])),
-                     "p50": mid("p50"), "p99": mid("p99"), "p999": mid("p999"), "max": f"{max(r['max'] for r in of):.0f}",
-                     "no_cpu": f"{sum(r['no_cpu_ms'] for r in of):.0f}", "right": "yes" if all(r["right"] for r in of) else "no"})
-    data_file.write("server-pinning", "Frames beside a thread that pins memory", ["docs/results/server.py", "pinning"], commit, started, machine, made)
+    rows = sorted(serve(**options), key=lambda row: (row["beside"], (WAYS + PINNING).index(row["way"])))
+    data_file.write(folder, name, about, ["docs/results/server.py", sys.argv[1]], rows, "percentiles and maximum of each turn of 1,500 frames")
 
 
 if __name__ == "__main__":
     what = sys.argv[1:]
     if what[:1] == ["run"] and len(what) == 2:
-        measure(what[1], "frames")
+        measure(what[1], "server-frames", "Frames of a server beside neighbours")
     elif what[:1] == ["pinning"] and len(what) == 2:
-        measure(what[1], "pinning", ways=PINNING, only=("a thread that pins memory",), rounds=PINNING_ROUNDS)
-    elif what[:1] in (["rows"], ["pinning-rows"]) and len(what) == 3:
-        (rows if what[0] == "rows" else pinning_rows)(*what[1:])
+        measure(what[1], "server-pinning", "Frames beside a thread that pins memory", ways=PINNING, only=("a thread that pins memory",), rounds=PINNING_ROUNDS)
     else:
         raise SystemExit(__doc__)

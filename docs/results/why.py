@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Whether `doorbell why` names the cause that was planted: the figures of why.md.
 
-    why.py run DOORBELL OUT.json     builds why/planted.cu with nvcc, records each mode, asks why (about a minute, one GPU)
-    why.py rows COMMIT STARTED       the data file of why.md, from why/planted.json
+    why.py run DOORBELL FOLDER     builds why/planted.cu with nvcc, records each mode, asks why (about a minute, one GPU)
 """
 
 import json
@@ -75,7 +74,7 @@ MODES = [
 ]
 
 
-def run(doorbell, out):
+def run(doorbell, folder):
     here = tempfile.mkdtemp()
     program = os.path.join(here, "planted")
     subprocess.run(["nvcc", "-O2", "-w", "-o", program, os.path.join(HERE, "why", "planted.cu"), "-lpthread"], check=True)
@@ -88,38 +87,17 @@ def run(doorbell, out):
         told = json.loads(told.stdout)
         largest_cause = next((c for c in told["causes"] if c["cause"] not in ("usual", "gpu")), {"ns": 0, "cause": "none"})
         rows.append({
-            "mode": mode, "planted": planted, "named": named, "shown": bool(check(told)), "complete": told["complete"],
-            "calls": told["calls"], "ms": told["ns"] / 1e6, "slow": told["slow"],
-            "largest": largest_cause["cause"], "largest_ms": largest_cause["ns"] / 1e6,
-            "worst_ms": told["worst"][0]["lost_ns"] / 1e6 if told["worst"] else 0,
+            "planted": planted, "named": named, "shown": bool(check(told)), "calls": told["calls"], "ms": told["ns"] / 1e6, "slow": told["slow"],
+            "lost": largest_cause["cause"].replace("_", " "), "lost_ms": largest_cause["ns"] / 1e6,
         })
         print(json.dumps(rows[-1]), flush=True)
-    with open(out, "w") as f:
-        json.dump({"machine": machine(), "rows": rows}, f, indent=1)
-    missing = [r["mode"] for r in rows if not r["shown"]]
+    data_file.write(folder, "why-planted", "Planted causes, and what `doorbell why` says", ["docs/results/why.py", "run"], rows)
+    missing = [r["planted"] for r in rows if not r["shown"]]
     print("not shown:", missing or "none")
     return 1 if missing else 0
 
 
-def machine():
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    gpu, driver = subprocess.run(query, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[0].split(", ")
-    return {"gpu.name": gpu, "gpu.driver": driver, "cpu.online": os.cpu_count()}
-
-
-def rows(commit, started):
-    with open(os.path.join(HERE, "why", "planted.json")) as f:
-        told = json.load(f)
-    data_file.write("why-planted", "Planted causes, and what `doorbell why` says", ["docs/results/why.py", "run"], commit, started, told["machine"], [
-        {"mode": r["mode"].replace("_", " "), "planted": r["planted"], "named": r["named"], "shown": "yes" if r["shown"] else "no",
-         "calls": f"{r['calls']:,}", "ms": f"{r['ms']:.1f}", "slow": f"{r['slow']:,}", "lost": r["largest"].replace("_", " "),
-         "lost_ms": f"{r['largest_ms']:.2f}"} for r in told["rows"]])
-    return 0
-
-
 def main():
-    if sys.argv[1:2] == ["rows"] and len(sys.argv) == 4:
-        return rows(sys.argv[2], sys.argv[3])
     if sys.argv[1:2] == ["run"] and len(sys.argv) == 4:
         return run(os.path.abspath(sys.argv[2]), sys.argv[3])
     print(__doc__)
