@@ -2,7 +2,7 @@
 """What names and calls cost, and whether each kernel is counted: the figures of names.md.
 
     names.py costs DOORBELL FOLDER [WAY...]
-                                        what recording costs, on this machine's GPU: FOLDER/costs.json.gz (two minutes a way)
+                                        what recording costs, on this machine's GPU: FOLDER/costs.json.gz (some four minutes a way)
     names.py counts DOORBELL FOLDER [PROGRAM...]
                                         kernels and copies, and those of torch.profiler in another run (about 5 minutes)
     names.py cost MODEL BLOCKS          one model, inside a recorded program: blocks with and without recording in turns (ABBA)
