@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::fills::{self, Memsets};
 use crate::launches::Launches;
-use crate::learn::{Learning, learn};
+use crate::learn::learn;
 use crate::machine;
 use crate::memory::{move_in, pin, regions, watch};
 use crate::node::{Node, nodes};
@@ -98,27 +98,6 @@ impl Graph {
         let recipe = learn(watched, space, launches, || fills::by_libcuda(watched, space))?;
         // SAFETY: the caller's contract.
         unsafe { Graph::of(&recipe, channel) }
-    }
-
-    /// Has CUDA launch a graph again that is being learnt. Returns the graph after enough launches. Otherwise as [`Graph::learn`]: the caller decides when the
-    /// next launch is.
-    ///
-    /// # Errors
-    /// As [`Graph::learn`]. The graph is not learnt then, and further launches do not help.
-    ///
-    /// # Safety
-    /// As [`Graph::learn`].
-    pub unsafe fn learn_on(
-        learning: &mut Learning,
-        watched: &Watched,
-        channel: &mut Channel,
-        launches: &mut impl Launches,
-    ) -> Result<Option<Graph>, Error> {
-        fit(channel)?;
-        let space = channel.space();
-        let recipe = learning.step(watched, space, launches, || fills::by_libcuda(watched, space))?;
-        // SAFETY: the caller's contract.
-        recipe.map(|recipe| unsafe { Graph::of(&recipe, channel) }).transpose()
     }
 
     /// As [`Graph::learn`], but if the graph has small memsets, `memsets` has CUDA fill memory, not the process's libcuda in the current context.

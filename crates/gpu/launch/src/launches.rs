@@ -59,7 +59,6 @@ pub struct OnStream<'c> {
     holds: u32,
     keeper: Option<Keeper>,
     launched: u64,
-    taken: bool,
     refused: Option<cuda::Error>,
 }
 
@@ -77,26 +76,12 @@ impl<'c> OnStream<'c> {
     /// `exec` and `stream` are handles of this context's GPU (`CUgraphExec`, `CUstream`; a null stream: the default one). They and the memory of the
     /// graph's nodes live as long as this. The context is current on the threads that use this.
     pub unsafe fn new(context: &'c Context, exec: *mut c_void, stream: *mut c_void) -> OnStream<'c> {
-        OnStream { context, exec, stream, word: None, holds: 0, keeper: None, launched: 0, taken: false, refused: None }
+        OnStream { context, exec, stream, word: None, holds: 0, keeper: None, launched: 0, refused: None }
     }
 
     /// How often the graph was launched.
     pub fn launched(&self) -> u64 {
         self.launched
-    }
-
-    /// Waits for the stream's pending work, so that later work is not mixed with it.
-    ///
-    /// # Errors
-    /// CUDA's error.
-    pub fn wait(&self) -> Result<(), cuda::Error> {
-        // SAFETY: the contract of `new`.
-        unsafe { self.context.wait_for(self.stream) }
-    }
-
-    /// Whether CUDA accepted the last launch.
-    pub fn was_taken(&self) -> bool {
-        self.launched > 0 && self.taken
     }
 
     /// CUDA's error for the last launch, if that failed.
@@ -152,7 +137,6 @@ impl Launches for OnStream<'_> {
         }
         // SAFETY: the contract of `new`.
         let launched = unsafe { self.context.launch_by_handle(self.exec, self.stream) };
-        self.taken = launched.is_ok();
         self.refused = launched.as_ref().err().cloned();
         launched
     }

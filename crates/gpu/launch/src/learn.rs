@@ -23,8 +23,8 @@ struct Again {
     can_hold: bool,
 }
 
-/// A graph that is being learnt, one CUDA launch at a time. Between launches the program may do anything.
-pub struct Learning {
+/// A graph that is being learnt, one CUDA launch at a time.
+struct Learning {
     upload: Option<Given>,
     again: Again,
     known: Macros,
@@ -36,21 +36,9 @@ pub struct Learning {
     why: Option<Error>,
 }
 
-impl Default for Learning {
-    fn default() -> Learning {
-        Learning::new()
-    }
-}
-
-impl std::fmt::Debug for Learning {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Learning").field("uploaded", &self.upload.is_some()).finish_non_exhaustive()
-    }
-}
-
 impl Learning {
     /// For an executable graph that was not launched yet.
-    pub fn new() -> Learning {
+    fn new() -> Learning {
         Learning {
             upload: None,
             again: Again::new(true),
@@ -65,7 +53,7 @@ impl Learning {
 
     /// Has the graph launched again. Returns the recipe after enough launches: three, or a few more. `fills` measures how CUDA's fill macro is read, and
     /// is called if the graph has such a memset.
-    pub(crate) fn step(
+    fn step(
         &mut self,
         watched: &Watched,
         space: &Arc<AddressSpace>,

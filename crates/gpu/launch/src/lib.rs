@@ -51,7 +51,6 @@ pub use error::Error;
 pub use fills::{BACKGROUND, Memsets, WORDS};
 pub use graph::{Graph, Set, Template};
 pub use launches::{Launches, OnStream};
-pub use learn::Learning;
 pub use node::{Kind, Node};
 pub use staged::StagedGraph;
 pub use stores::{STORES_MOST, Stored};

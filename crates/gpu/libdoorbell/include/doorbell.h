@@ -71,9 +71,6 @@ typedef uint64_t doorbell_ring_t;
 // A prepared CUDA graph, or a chain. 0 is never a valid handle.
 typedef uint64_t doorbell_graph_t;
 
-// A CUDA graph that doorbell is still learning. 0 is never a valid handle.
-typedef uint64_t doorbell_learner_t;
-
 // A queue of submissions, to wait for many of them together. 0 is never a valid handle.
 typedef uint64_t doorbell_queue_t;
 
@@ -711,33 +708,6 @@ int32_t doorbell_graph_instantiate(doorbell_t *doorbell,
                                    void *cuda_graph,
                                    void *stream,
                                    doorbell_graph_t *graph);
-
-// Begins to learn an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) from launches that the program needs anyway. Call
-// doorbell_learner_launch() instead of cudaGraphLaunch(). Each launch does the graph's work once, so this suits graphs whose
-// work must not be repeated. This call launches no graph. The executable graph must live until doorbell_learner_free(), and only
-// the learner may launch it until then. The graph will belong to this thread's launch lane. Otherwise as
-// doorbell_graph_create().
-// Cost: microseconds. Threads: any. Errors: DOORBELL_LIMIT, DOORBELL_CLOSED, DOORBELL_FORKED.
-int32_t doorbell_learner_create(doorbell_t *doorbell,
-                                void *exec,
-                                doorbell_learner_t *learner);
-
-// Has CUDA launch the graph once in `stream` (null: the default stream), after all work that is queued there, and waits for it.
-// `launched` reports whether the graph's work was done: if not, launch the graph with CUDA. `graph` is 0 until the graph is
-// learnt, after three launches or a few more. Then it is the graph for doorbell_graph_launch(). After an error, more launches do
-// not help: launch the graph with CUDA from then on. No other thread may submit to the GPU with CUDA during the call. Otherwise
-// the launch does not count, and one more is needed.
-// Cost: a launch by CUDA, and milliseconds. The first graph opens a channel. Threads: any. It waits for other threads' launches.
-// Errors: those of doorbell_graph_create().
-int32_t doorbell_learner_launch(doorbell_t *doorbell,
-                                doorbell_learner_t learner,
-                                void *stream,
-                                bool *launched,
-                                doorbell_graph_t *graph);
-
-// Ends a learner. The graph that it has learnt stays.
-// Cost: microseconds. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
-int32_t doorbell_learner_free(doorbell_t *doorbell, doorbell_learner_t learner);
 
 // Prepares a kernel (CUfunction) for launches without CUDA: a graph of one kernel, captured from `stream` and prepared as by
 // doorbell_graph_create(). `stream` must not be the default stream. `grid` and `block` are three numbers each, and

@@ -4,7 +4,7 @@ use crate::call::{To, many, run};
 use crate::session::of;
 use crate::types::*;
 use std::ffi::c_void;
-use submit::{Buffer, Graph, Learner, Stream};
+use submit::{Buffer, Graph};
 
 /// Prepares an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) for launches without CUDA. CUDA launches it in `stream` a
 /// few times, and each launch does the graph's work. doorbell reads the command words of these launches and clones the QMDs and
@@ -57,60 +57,6 @@ pub unsafe extern "C" fn doorbell_graph_instantiate(
         answer.put(unsafe { of(doorbell)?.instantiate_graph(cuda_graph, stream) }?.raw());
         Ok(())
     })
-}
-
-/// Begins to learn an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) from launches that the program needs anyway. Call
-/// doorbell_learner_launch() instead of cudaGraphLaunch(). Each launch does the graph's work once, so this suits graphs whose
-/// work must not be repeated. This call launches no graph. The executable graph must live until doorbell_learner_free(), and only
-/// the learner may launch it until then. The graph will belong to this thread's launch lane. Otherwise as
-/// doorbell_graph_create().
-/// Cost: microseconds. Threads: any. Errors: DOORBELL_LIMIT, DOORBELL_CLOSED, DOORBELL_FORKED.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doorbell_learner_create(
-    doorbell: *mut doorbell_t,
-    exec: *mut c_void,
-    learner: *mut doorbell_learner_t,
-) -> i32 {
-    run(|| {
-        // SAFETY: the caller guarantees it.
-        let answer = unsafe { To::new(learner) }?;
-        // SAFETY: the caller guarantees it, as documented.
-        answer.put(unsafe { of(doorbell)?.learner(exec) }?.raw());
-        Ok(())
-    })
-}
-
-/// Has CUDA launch the graph once in `stream` (null: the default stream), after all work that is queued there, and waits for it.
-/// `launched` reports whether the graph's work was done: if not, launch the graph with CUDA. `graph` is 0 until the graph is
-/// learnt, after three launches or a few more. Then it is the graph for doorbell_graph_launch(). After an error, more launches do
-/// not help: launch the graph with CUDA from then on. No other thread may submit to the GPU with CUDA during the call. Otherwise
-/// the launch does not count, and one more is needed.
-/// Cost: a launch by CUDA, and milliseconds. The first graph opens a channel. Threads: any. It waits for other threads' launches.
-/// Errors: those of doorbell_graph_create().
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doorbell_learner_launch(
-    doorbell: *mut doorbell_t,
-    learner: doorbell_learner_t,
-    stream: *mut c_void,
-    launched: *mut bool,
-    graph: *mut doorbell_graph_t,
-) -> i32 {
-    run(|| {
-        // SAFETY: the caller guarantees it.
-        let (was_launched, answer) = unsafe { (To::new(launched)?, To::new(graph)?) };
-        // SAFETY: the caller guarantees it, as documented.
-        let taught = unsafe { of(doorbell)?.learner_launch(Learner::from_raw(learner), Stream::from_raw(stream)) };
-        was_launched.put(taught.launched);
-        answer.put(taught.graph?.map_or(0, |graph| graph.raw()));
-        Ok(())
-    })
-}
-
-/// Ends a learner. The graph that it has learnt stays.
-/// Cost: microseconds. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
-#[unsafe(no_mangle)]
-pub extern "C" fn doorbell_learner_free(doorbell: *mut doorbell_t, learner: doorbell_learner_t) -> i32 {
-    run(|| of(doorbell)?.learner_release(Learner::from_raw(learner)))
 }
 
 /// Prepares a kernel (CUfunction) for launches without CUDA: a graph of one kernel, captured from `stream` and prepared as by

@@ -22,6 +22,7 @@ mod loops;
 mod messages;
 mod queues;
 mod recording;
+mod removed;
 mod rings;
 mod session;
 mod table;

@@ -27,8 +27,6 @@ pub type doorbell_graph_t = u64;
 pub type doorbell_queue_t = u64;
 /// A thread that launches a chain for each frame. 0 is never a valid handle.
 pub type doorbell_loop_t = u64;
-/// A CUDA graph that doorbell is still learning. 0 is never a valid handle.
-pub type doorbell_learner_t = u64;
 
 /// A wait without a limit.
 pub const DOORBELL_FOREVER: u64 = u64::MAX;

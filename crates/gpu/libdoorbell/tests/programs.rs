@@ -383,9 +383,14 @@ fn beside_cuda_python_has_an_error_for_each_thing_that_is_gone() {
 }
 
 #[test]
-fn a_graph_of_pytorchs_does_its_work_once_a_replay_whatever_way_it_goes() {
-    let Some(said) = python_beside_cuda("test_torch.py") else { return };
-    assert!(said.contains("while_it_is_learnt_measured_and_chosen"), "{said}");
+fn what_was_removed_is_an_error_that_names_the_page() {
+    let Some(mut command) = python() else { return };
+    command.args(["-c", "from doorbell.torch import CUDAGraph"]);
+    let said = text(&test_support::finished(&mut command, "python3"));
+    assert!(
+        said.contains("ImportError: doorbell.torch was removed") && said.contains("docs/results/torch-graph.md"),
+        "{said}"
+    );
 }
 
 #[test]

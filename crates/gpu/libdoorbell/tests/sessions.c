@@ -35,8 +35,7 @@ struct library {
     __typeof__(&doorbell_buffer_free) buffer_free;
     __typeof__(&doorbell_copy_async) copy_async;
     __typeof__(&doorbell_wait) wait;
-    __typeof__(&doorbell_learner_create) learner_create;
-    __typeof__(&doorbell_learner_launch) learner_launch;
+    __typeof__(&doorbell_graph_create) graph_create;
     __typeof__(&doorbell_graph_launch) graph_launch;
     __typeof__(&doorbell_error_detail) error_detail;
 };
@@ -100,8 +99,7 @@ static void open_library(struct library *l, const char *path)
     find(opened, &l->buffer_free, "doorbell_buffer_free");
     find(opened, &l->copy_async, "doorbell_copy_async");
     find(opened, &l->wait, "doorbell_wait");
-    find(opened, &l->learner_create, "doorbell_learner_create");
-    find(opened, &l->learner_launch, "doorbell_learner_launch");
+    find(opened, &l->graph_create, "doorbell_graph_create");
     find(opened, &l->graph_launch, "doorbell_graph_launch");
     find(opened, &l->error_detail, "doorbell_error_detail");
     if (l->init() != DOORBELL_OK)
@@ -141,14 +139,7 @@ static int set_up(struct session *s)
     OK(s, launch(add, 1, 1, 1, 1, 1, 1, 0, s->stream, arguments, NULL));
     OK(s, end(s->stream, &captured));
     OK(s, instantiate(&exec, captured, 0));
-    doorbell_learner_t learner;
-    OK(s, s->of->learner_create(s->doorbell, exec, &learner));
-    bool launched = false;
-    for (uint32_t n = 1; s->graph == 0 && n < 30; n++) {
-        OK(s, s->of->learner_launch(s->doorbell, learner, s->stream, &launched, &s->graph));
-        if (!launched || *s->word != n)
-            fail("the learner's launch", (int)*s->word, s);
-    }
+    OK(s, s->of->graph_create(s->doorbell, exec, s->stream, &s->graph));
     s->launches = *s->word;
     return 1;
 }

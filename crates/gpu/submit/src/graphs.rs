@@ -23,8 +23,6 @@ use std::time::Duration;
 
 /// Maximum number of graphs and chains of one lane.
 const MOST: usize = 4096;
-/// Never printed: a graph that is learnt in one call is always there.
-const NONE: &str = "the graph was not learnt";
 /// How long to wait for pending launches before memory that they may use is released.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -56,9 +54,8 @@ impl Session {
             let mut by_cuda = unsafe { OnStream::new(context, exec, stream) };
             // SAFETY: the caller's contract.
             let learnt = unsafe { launch::Graph::learn(watched, channel, &mut by_cuda) };
-            learnt.map(|graph| Some(Form::One(graph))).map_err(|error| because(error, by_cuda))
-        })?
-        .ok_or(Error::Argument(NONE))
+            learnt.map(Form::One).map_err(|error| because(error, by_cuda))
+        })
     }
 
     /// Prepares a `CUgraph`, which is not instantiated. doorbell instantiates it, so the program may have instantiated or launched it before. Otherwise as
@@ -83,26 +80,24 @@ impl Session {
                 let mut by_cuda = unsafe { OnStream::new(context, exec.handle(), stream) };
                 // SAFETY: the caller's contract.
                 let learnt = unsafe { launch::Graph::learn(watched, channel, &mut by_cuda) };
-                return learnt.map(|graph| Some(Form::One(graph))).map_err(|error| because(error, by_cuda));
+                return learnt.map(Form::One).map_err(|error| because(error, by_cuda));
             };
             let exec = graph.instantiate()?;
             // SAFETY: as above.
             let mut by_cuda = unsafe { OnStream::new(context, exec.handle(), stream) };
             // SAFETY: the caller's contract.
             let learnt = unsafe { launch::StagedGraph::learn(watched, channel, staging, &mut by_cuda) };
-            let form = learnt.map(|graph| Form::Staged(Box::new(graph)));
-            form.map(Some).map_err(|error| because(error, by_cuda))
-        })?
-        .ok_or(Error::Argument(NONE))
+            learnt.map(|graph| Form::Staged(Box::new(graph))).map_err(|error| because(error, by_cuda))
+        })
     }
 
-    /// Prepares a graph on a launch lane, in CUDA's context; `None` if `make` has no graph yet.
-    pub(crate) fn learn(
+    /// Prepares a graph on a launch lane, in CUDA's context.
+    fn learn(
         &self,
         setup: &Setup,
         (now, lane): (Now, usize),
-        make: impl FnOnce(&Context, &'static Watched, &mut Channel) -> Result<Option<Form>, Error>,
-    ) -> Result<Option<Graph>, Error> {
+        make: impl FnOnce(&Context, &'static Watched, &mut Channel) -> Result<Form, Error>,
+    ) -> Result<Graph, Error> {
         let machine = setup.machine.as_ref().ok_or_else(without)?;
         // Before the lane, which other threads may need during this.
         let _alone = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,8 +110,8 @@ impl Session {
         let inner = claim.as_mut().ok_or(Error::Closed)?;
         staged::give_back(inner);
         let Inner { graphs, channel, .. } = inner;
-        let Some(form) = make(context, watched, channel)? else { return Ok(None) };
-        put_graph(now, lane, graphs, Launching::new(form)).map(Some)
+        let form = make(context, watched, channel)?;
+        put_graph(now, lane, graphs, Launching::new(form))
     }
 
     /// Prepares a kernel for launches without CUDA: a graph of one kernel, captured from `stream` and prepared as by [`Session::prepare_graph`]. So CUDA
@@ -340,7 +335,7 @@ pub(crate) fn found<'c>(
 }
 
 /// Why a graph was not learnt: CUDA's error, if CUDA refused to launch it.
-pub(crate) fn because(error: launch::Error, by_cuda: OnStream<'_>) -> Error {
+fn because(error: launch::Error, by_cuda: OnStream<'_>) -> Error {
     by_cuda.refused().map_or_else(|| error.into(), Error::from)
 }
 

@@ -39,10 +39,6 @@ pub struct Ring(pub(crate) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Graph(pub(crate) u64);
 
-/// A graph that is being learnt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Learner(pub(crate) u64);
-
 /// From the top: 4 bits of kind, 8 of the opening, 20 of the place, 32 of how often it was used.
 const KIND: u32 = 60;
 const OPENING: u32 = 52;
@@ -54,7 +50,6 @@ pub(crate) const RING: Name = Name(3, "ring");
 pub(crate) const COPY: Name = Name(4, "copy");
 pub(crate) const MESSAGE: Name = Name(5, "message");
 pub(crate) const GRAPH: Name = Name(6, "graph");
-pub(crate) const LEARNER: Name = Name(7, "learner");
 
 #[derive(Clone, Copy)]
 pub(crate) struct Name(u64, pub &'static str);
@@ -113,7 +108,7 @@ macro_rules! as_number {
         }
     )*};
 }
-as_number!(Buffer Transfer Ring Message Graph Learner);
+as_number!(Buffer Transfer Ring Message Graph);
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,6 @@ use crate::choose::Ways;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer};
 use crate::lane::{Claim, Inner, Lane};
-use crate::learner::Lessons;
 use crate::numbering::{ALL, INLINE, LAUNCH_LANES, LAUNCHES, LOOKS, has_launches, launches_of};
 use crate::open::{LANES, Options, Setup};
 use crate::openings;
@@ -28,7 +27,6 @@ pub(crate) const ENTRIES: u32 = 512;
 pub struct Session {
     pub(crate) lanes: [Lane; ALL],
     pub(crate) buffers: Buffers,
-    pub(crate) lessons: Lessons,
     /// Held while CUDA launches a graph that is learnt: launches of another graph would be mistaken for this one's.
     pub(crate) learning: Mutex<()>,
     /// Bit 0: open. 1: each submission asks CUDA. 2 to 5: number of launch lanes, less one. 8 to 15: lanes in use. 16 on: number of the opening.
@@ -100,7 +98,6 @@ impl Session {
         Session {
             lanes: [const { Lane::new() }; ALL],
             buffers: Buffers::new(),
-            lessons: Lessons::new(Vec::new()),
             learning: Mutex::new(()),
             state: AtomicU64::new(0),
             setup: RwLock::new(None),
@@ -214,7 +211,6 @@ impl Session {
         let kept = was.enter();
         self.empty();
         self.watch.closed();
-        self.lessons.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.buffers.clear(&self.lanes);
         was.say(|| "closed".into());
         drop(was);

@@ -83,52 +83,6 @@ fn launches_and_new_parameters_allocate_nothing_and_make_no_system_call() {
     });
 }
 
-/// A graph that adds 1, so that each launch too many or too few is visible.
-#[test]
-fn a_graph_is_learnt_from_launches_that_each_do_its_work_once() {
-    if !program::inside("a_graph_is_learnt_from_launches_that_each_do_its_work_once") {
-        return;
-    }
-    let (context, session) = opened();
-    let module = Module::from_ptx(&context, ".version 8.0\n").unwrap();
-    let add = module.function("add1").unwrap();
-    let stream = Stream::new(&context).unwrap();
-    let memory = PinnedBuffer::new(&context, 4096).unwrap();
-    let word = || u32::from_le_bytes(memory.bytes()[..4].try_into().unwrap());
-    let captured = cuda::Graph::capture(&stream, || {
-        // SAFETY: the argument is the kernel's, and the word outlives the stream's work.
-        unsafe { add.launch([1; 3], [1; 3], 0, &stream, &[U64(memory.device_address().unwrap())]) }
-    });
-    let exec = captured.unwrap().instantiate().unwrap();
-    // SAFETY: module, memory and the executable graph stay until the session is closed.
-    let learner = unsafe { session.learner(exec.handle()) }.unwrap();
-    let mut launches = 0;
-    let graph = loop {
-        launches += 1;
-        // SAFETY: as above.
-        let taught = unsafe { session.learner_launch(learner, submit::Stream::from_raw(stream.handle())) };
-        assert!(taught.launched && word() == launches, "launch {launches}: {}", word());
-        // The program's own work in between is not mixed with it.
-        stream.synchronize().unwrap();
-        if let Some(graph) = taught.graph.unwrap() {
-            break graph;
-        }
-        assert!(launches < 20, "never learnt");
-    };
-    assert!(launches >= 3);
-    for n in 1..=50 {
-        let copy = session.launch(graph).unwrap();
-        session.wait(copy, LIMIT).unwrap();
-        assert_eq!(word(), launches + n);
-    }
-    session.learner_release(learner).unwrap();
-    assert!(matches!(session.learner_release(learner), Err(Error::Handle(_))));
-    // SAFETY: as above; the handle is invalid.
-    let taught = unsafe { session.learner_launch(learner, submit::Stream::from_raw(stream.handle())) };
-    assert!(!taught.launched && matches!(taught.graph, Err(Error::Handle(_))));
-    session.close().unwrap();
-}
-
 #[test]
 fn chains_and_what_waits_for_tickets_allocate_nothing_and_make_no_system_call() {
     if !program::inside_with("chains_and_what_waits_for_tickets_allocate_nothing_and_make_no_system_call", "poll") {

@@ -66,7 +66,6 @@ static const char PTX[] = ".version 6.0\n.target sm_70\n.address_size 64\n"
     X(message_create, PREPARE | DEAD, CUDAS) X(message_send, B(BUSY) | B(FULL) | B(ARGUMENT) | B(FREED) | ENDED, 0)                                   \
     X(message_wait, B(TIMEOUT) | B(FREED) | ENDED, 0) X(message_free, ENDED, 0)                                                            \
     X(graph_create, GRAPHS, 10000) X(graph_instantiate, GRAPHS, 10000) X(graph_create_kernel, GRAPHS | B(ARGUMENT), 10000)                             \
-    X(learner_create, B(LIMIT) | B(CLOSED), 0) X(learner_launch, GRAPHS | B(HANDLE), 10000) X(learner_free, ENDED, 0)                          \
     X(graph_create_copy, GRAPHS | B(ARGUMENT) | B(FREED) | B(HANDLE), 10000) X(graph_kernels, ENDED | B(ARGUMENT), 2000)                          \
     X(graph_set_param, ENDED | B(BUSY) | B(OUTSIDE) | B(ARGUMENT), 0)                                                                      \
     X(graph_set_pointer, ENDED | B(OUTSIDE) | B(ARGUMENT) | B(FREED) | B(TIMEOUT), 10000)                                                  \

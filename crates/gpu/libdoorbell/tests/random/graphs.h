@@ -74,36 +74,22 @@ static void prepare_graph(struct session *s, doorbell_t *h)
     address_t word = word_at(s->gpu, c->word);
     void *arguments[] = {&word};
     doorbell_graph_t ours = 0;
-    doorbell_learner_t learner;
-    bool launched;
-    int way = (int)below(4), code = 1;
-    uint32_t learnt = 0;
+    int way = (int)below(3), code = 1;
     c->kernels = 1;
     lock_submits(1);
-    if (way < 3) {
+    if (way < 2) {
         CUDA(cu_begin(stream, 1));
         CUDA(cu_launch(functions[s->gpu], 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL));
         CUDA(cu_end(stream, &graph));
-        if (way != 1)
+        if (way == 0)
             CUDA(cu_instantiate(&exec, graph, 0));
     }
     if (way == 0)
         code = DOORBELL(graph_create, h, exec, stream, &ours);
     else if (way == 1)
         code = DOORBELL(graph_instantiate, h, graph, stream, &ours);
-    else if (way == 3)
+    else
         code = DOORBELL(graph_create_kernel, h, functions[s->gpu], one, one, 0, arguments, stream, &ours);
-    else if (DOORBELL(learner_create, h, exec, &learner) == DOORBELL_OK) {
-        for (int n = 0; n < 10 && !ours; n++) {
-            code = DOORBELL(learner_launch, h, learner, stream, &launched, &ours);
-            learnt += code == DOORBELL_OK && launched;
-            if (code != DOORBELL_OK)
-                break;
-            if (sum(c) != learnt)
-                complain("a learner's launches: the count is %u, not %u", sum(c), learnt);
-        }
-        DOORBELL(learner_free, h, learner);
-    }
     if (exec)
         CUDA(cu_exec_destroy(exec));
     if (graph)
