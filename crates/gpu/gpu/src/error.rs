@@ -15,7 +15,9 @@ pub enum Error {
     Map { what: &'static str, length: u64, cause: io::Error },
     #[error("there is no GPU {index}; the driver counts {count}, from 0")]
     NoDevice { index: usize, count: usize },
-    #[error("GPU {index} is real hardware, which this session may not use; DeviceOptions::allow_real insists")]
+    #[error(
+        "GPU {index} is real hardware, and without CUDA doorbell uses only the software GPU: preload that, or use CUDA's GPU"
+    )]
     RealHardware { index: usize },
     #[error(transparent)]
     UnknownDriver(#[from] rm::abi::UnknownDriver),

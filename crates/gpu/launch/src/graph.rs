@@ -407,7 +407,7 @@ pub(crate) fn fit(channel: &mut Channel) -> Result<(), Error> {
     machine::check(channel.space())?;
     if (channel.engine(), channel.group()) != (Engine::Graphics, Group::Cudas) {
         return Err(Error::Channel(
-            "launches need a graphics channel in CUDA's group, where local memory and the kernels' environment are set up: open one with launch::channel",
+            "launches need a graphics channel in CUDA's group, where local memory and the kernels' environment are set up",
         ));
     }
     Ok(channel.begin_launches()?)

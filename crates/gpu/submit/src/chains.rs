@@ -7,7 +7,7 @@ use crate::handle::{BUFFER, Buffer, GRAPH, Graph};
 use crate::lane::{Claim, Inner, Place};
 use crate::launching::{Form, Keeps, Launching};
 use crate::numbering;
-use crate::open::Setup;
+use crate::open::{self, Setup};
 use crate::session::{ENTRIES, Now, Session, equip};
 use gpu::{AddressSpace, Channel, ChannelOptions, Memory, Pin, Region};
 use launch::{Chain, ChainBeside, ChainOptions, INLINE_MOST, Order, Step, Stored, Transfer, Way};
@@ -15,7 +15,7 @@ use rm::graph;
 use std::sync::Arc;
 
 const STAGED: &str = "the CPU copies what this graph's memcpy nodes name of pageable memory, which it cannot do within a chain: pin that memory";
-const OTHER: &str = "its graph belongs to another launch lane than the chain's first one: copy it to that lane (doorbell_graph_create_copy, Session::copy_graph)";
+const OTHER: &str = "its graph belongs to another launch lane than the chain's first one: copy it to that lane (doorbell_graph_create_copy(), in Python Graph.copy())";
 const PART: &str = "a chain cannot be part of another: pass its steps";
 
 /// One step of a chain. Each begins when the steps before it have ended.
@@ -144,7 +144,7 @@ impl Session {
             let [_, engine] = setup.engines;
             let options = ChannelOptions { entries: ENTRIES, ..ChannelOptions::default() };
             let channel = Channel::new(space, engine, options)?;
-            setup.say(|| format!("opened a channel of {engine:?}, for copies beside launches"));
+            setup.say(|| format!("opened a channel of {}, for copies beside launches", open::name(engine)));
             equip(lane, &mut claim, channel, None, setup.ways.clone());
         }
         self.still(claim, now)

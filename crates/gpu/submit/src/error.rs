@@ -12,7 +12,7 @@ pub enum Error {
         "this is a fork's child: the GPU's channels are its parent's; start a new program (exec) to use the GPU here"
     )]
     Forked,
-    #[error("no such {0}: it was closed or unpinned, or the number was never one")]
+    #[error("no such {0}: it was freed, is of another session, or was never one")]
     Handle(&'static str),
     #[error("the memory behind the buffer was freed, or is another allocation now: unpin it, and pin what is there")]
     Freed,
@@ -20,7 +20,7 @@ pub enum Error {
     Outside { offset: u64, length: u64, size: u64 },
     #[error("another thread submits on this lane at this moment; nothing was submitted: try again, or open more lanes")]
     Busy,
-    #[error("{0} submissions of this are under way; wait for one of them first")]
+    #[error("{0} of this are under way, and there is no room for more; wait for one of them first")]
     Full(u32),
     #[error(
         "the next frame is still under way: the producer has come round the ring; wait for it, or have more frames"
@@ -30,7 +30,7 @@ pub enum Error {
     Limit(usize),
     #[error("{0}")]
     Argument(&'static str),
-    #[error("not done within {0:?}")]
+    #[error("{}", Late(*.0))]
     Timeout(Duration),
     #[error("the channel was killed by error {0} (Xid), the kernel log says why; close the session and open it again")]
     Killed(u32),
@@ -49,6 +49,21 @@ pub enum Error {
     Gpu(gpu::Error),
     #[error(transparent)]
     Cuda(cuda::Error),
+}
+
+/// The text of a timeout. It allocates no memory.
+struct Late(Duration);
+
+impl std::fmt::Display for Late {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.as_nanos() {
+            0 => f.write_str("not done yet"),
+            1..10_000 => write!(f, "not done within {} ns", self.0.as_nanos()),
+            10_000..10_000_000 => write!(f, "not done within {} us", self.0.as_micros()),
+            10_000_000..10_000_000_000 => write!(f, "not done within {} ms", self.0.as_millis()),
+            _ => write!(f, "not done within {} s", self.0.as_secs()),
+        }
+    }
 }
 
 impl From<gpu::Error> for Error {
@@ -105,6 +120,14 @@ impl From<cuda::Error> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_timeout_has_its_limit_with_a_unit() {
+        let text = |nanoseconds| Error::Timeout(Duration::from_nanos(nanoseconds)).to_string();
+        assert_eq!(text(0), "not done yet");
+        assert_eq!(text(2_000_000), "not done within 2000 us");
+        assert_eq!(text(10_000_000_000), "not done within 10 s");
+    }
 
     #[test]
     fn a_gpu_on_which_channels_were_not_seen_has_none_to_offer() {

@@ -347,7 +347,7 @@ pub(crate) fn without() -> Error {
 fn no_channel(error: launch::Error) -> Error {
     let late = Libcuda::open().is_ok_and(|libcuda| libcuda.watched().is_late());
     let hint = if late {
-        "; CUDA was initialised before doorbell: call doorbell_init (Session::watch, or import the Python package) before the first CUDA call"
+        "; CUDA was initialised before doorbell: call doorbell_init() (in Python `import doorbell`) before the first CUDA call"
     } else {
         ""
     };

@@ -47,7 +47,7 @@ const PLACE: u32 = 32;
 pub(crate) const BUFFER: Name = Name(1, "buffer");
 pub(crate) const TRANSFER: Name = Name(2, "transfer");
 pub(crate) const RING: Name = Name(3, "ring");
-pub(crate) const COPY: Name = Name(4, "copy");
+pub(crate) const COPY: Name = Name(4, "ticket");
 pub(crate) const MESSAGE: Name = Name(5, "message");
 pub(crate) const GRAPH: Name = Name(6, "graph");
 

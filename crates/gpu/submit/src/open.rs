@@ -109,12 +109,13 @@ impl Setup {
         let setup = Setup { order, machine, space, engines, between, profile, ways, log: options.log.clone() };
         setup.say(|| {
             let beside = if setup.machine.is_some() { "beside CUDA" } else { "without CUDA" };
-            let [to, from] = setup.engines;
             format!(
-                "opened {beside} on GPU {}, {} lanes, {to:?} to the GPU, {from:?} from it, {:?} within it and between GPUs",
+                "opened {beside} on GPU {}, {} lanes; copies to the GPU by {}, from it by {}, within it and between GPUs by {}",
                 options.gpu,
                 options.lanes,
-                setup.engines[usize::from(between)]
+                name(setup.engines[0]),
+                name(setup.engines[1]),
+                name(setup.engines[usize::from(between)])
             )
         });
         if let Err(why) = &setup.profile {
@@ -139,6 +140,14 @@ impl Setup {
     }
 }
 
+/// An engine, for people.
+pub(crate) fn name(engine: Engine) -> String {
+    match engine {
+        Engine::Copy(number) => format!("copy engine {number}"),
+        Engine::Graphics => "the graphics engine".into(),
+    }
+}
+
 type Opened = (Option<Machine>, Arc<AddressSpace>);
 
 fn beside(gpu: u32) -> Result<Opened, Error> {
@@ -151,8 +160,8 @@ fn beside(gpu: u32) -> Result<Opened, Error> {
     let uuid = context.device().uuid()?;
     let space = watched.address_space(uuid, Entry::OwnClient).map_err(|error| match error {
         gpu::Error::Libcuda(why) => Error::Unavailable(format!(
-            "{why}; this order works: doorbell_init (Session::watch, or importing the Python package) before the first CUDA call, \
-             then CUDA, then opening the session"
+            "{why}; this order works: doorbell_init() (in Python `import doorbell`) before the first CUDA call, then CUDA, then opening \
+             the session"
         )),
         other => other.into(),
     })?;
