@@ -50,7 +50,7 @@ extern "C" {
 
 // A session: a GPU, doorbell's channels on it, and all handles that belong to it. A process may have several, on one GPU or on
 // many.
-// The library never follows this pointer: a freed or wrong one gives an error, not a crash.
+// The pointer is a number that no other session of the process ever has, and no address: a freed or wrong one gives an error.
 typedef struct doorbell_t doorbell_t;
 
 // Memory that copies may name. 0 is never a valid handle.
@@ -203,7 +203,7 @@ const char *doorbell_error_detail(void);
 #define DOORBELL_OWN_PROFILE 2
 
 // Called with a text when a session or one of its channels is opened, and when the session is closed. Any thread may make the
-// call. The function must not call doorbell.
+// call. The function must not call doorbell, and must return: a C++ exception or a longjmp that leaves it ends the process.
 typedef void (*doorbell_log_t)(void *user, const char *text);
 
 // Options of a session. Set all of it to 0, then `size`, then the fields that you need.
@@ -242,21 +242,21 @@ uint32_t doorbell_version(void);
 // initialised. doorbell_create() may come later, when CUDA is in use. It loads libcuda but does not initialise it. A second call
 // has no effect. If CUDA was initialised before, this also returns DOORBELL_OK. Then doorbell_watching() gives false,
 // doorbell_create() gets CUDA's state from the kernel driver, and graphs return DOORBELL_UNAVAILABLE.
-// Cost: milliseconds, once. Threads: any. Errors: DOORBELL_UNAVAILABLE without libcuda.
+// Cost: milliseconds, once. Threads: any. Errors: DOORBELL_UNAVAILABLE without libcuda, DOORBELL_FORKED.
 int32_t doorbell_init(void);
 
 // Reports whether doorbell has observed CUDA's driver calls since CUDA was initialised. False means that CUDA was initialised
 // before doorbell_init().
-// Cost: that of doorbell_init(), if it was not called before. Threads: any. Errors: DOORBELL_UNAVAILABLE without libcuda.
+// Cost: that of doorbell_init(), if it was not called before. Threads: any. Errors: as doorbell_init().
 int32_t doorbell_watching(bool *from_the_start);
 
 // Opens a session. `options` may be null: GPU 0, 8 lanes, one launch lane, and the profile that $DOORBELL_PROFILE names, if it
 // is set. If the profile is not a file or is of another machine, the call returns DOORBELL_UNAVAILABLE and the detail lists the
 // differences. A process may have 64 sessions at a time. Sessions share no state: a handle of one gives DOORBELL_HANDLE in
-// another. If two libraries of a process use doorbell, each makes its own session.
+// another. If two libraries of a process use doorbell, each makes its own session. The pointer is no address: do not follow it.
 // Cost: some milliseconds for each lane. With CUDA, it also makes the GPU's primary context if there is none. The thread's
 // current context does not change. Threads: any. Errors: DOORBELL_UNAVAILABLE, DOORBELL_ARGUMENT, DOORBELL_LIMIT,
-// DOORBELL_DRIVER, DOORBELL_CUDA.
+// DOORBELL_DRIVER, DOORBELL_CUDA, DOORBELL_FORKED.
 int32_t doorbell_create(const doorbell_options_t *options,
                         doorbell_t **doorbell);
 
@@ -473,18 +473,18 @@ int32_t doorbell_wait_sleeping(doorbell_t *doorbell,
                                uint64_t spin_ns,
                                uint64_t timeout_ns);
 
-// Waits until one of several submissions is done, on any lanes. `index` becomes its position, the first one if several are done.
+// Waits until one of up to 65,536 submissions is done, on any lanes. `index` becomes its position, the first one if several are done.
 // Cost: as doorbell_wait(), and a look at each. Threads: any. Errors: as doorbell_wait(), if none is done and one can never end.
-// DOORBELL_ARGUMENT for an empty array.
+// DOORBELL_ARGUMENT for an empty array, DOORBELL_LIMIT.
 int32_t doorbell_wait_any(doorbell_t *doorbell,
                           const doorbell_ticket_t *tickets,
                           size_t count,
                           uint64_t timeout_ns,
                           size_t *index);
 
-// Waits until all of several submissions are done, on any lanes.
-// Cost, threads: as doorbell_wait_any(). Errors: as doorbell_wait(), as soon as one of them can never end: doorbell_poll() finds
-// which one.
+// Waits until all of up to 65,536 submissions are done, on any lanes.
+// Cost, threads: as doorbell_wait_any(). Errors: DOORBELL_LIMIT, and as doorbell_wait(), as soon as one of them can never end:
+// doorbell_poll() finds which one.
 int32_t doorbell_wait_all(doorbell_t *doorbell,
                           const doorbell_ticket_t *tickets,
                           size_t count,
@@ -874,7 +874,7 @@ typedef struct {
 // doorbell_transfer_create() does. Threads: any. It waits for other threads' launches, and for pending ones on the lane:
 // DOORBELL_TIMEOUT after ten seconds.
 // Errors: DOORBELL_ARGUMENT for an unknown kind or flag, or if no graph was prepared yet. DOORBELL_ARGUMENT also for an inline or
-// stored copy from GPU memory, and for a stored copy into host memory. DOORBELL_GRAPH for an impossible step: more than 64 KiB,
+// stored copy from GPU memory, and for a stored copy into host memory. DOORBELL_LIMIT for more than 256 steps. DOORBELL_GRAPH for an impossible step: more than 64 KiB,
 // stored after another step, a chain in a chain, graphs of several launch lanes (see doorbell_graph_create_copy()).
 // DOORBELL_TIMEOUT, DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_LIMIT, DOORBELL_DRIVER, DOORBELL_CLOSED,
 // DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.

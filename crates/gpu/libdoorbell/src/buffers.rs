@@ -58,7 +58,7 @@ pub unsafe extern "C" fn doorbell_buffer_create(
         if !pointer.is_null() {
             let (at, _) = session.place(made)?;
             // SAFETY: the caller guarantees it.
-            unsafe { pointer.write(at as *mut c_void) };
+            unsafe { put_if_wanted(pointer, at as *mut c_void) };
         }
         answer.put(made.raw());
         Ok(())

@@ -49,8 +49,8 @@ impl<T> To<T> {
     }
 
     pub(crate) fn put(self, value: T) {
-        // SAFETY: not null, and the caller of `new` guarantees that it may be written.
-        unsafe { self.0.write(value) };
+        // SAFETY: not null, and the caller of `new` guarantees that it may be written. (Packed structs of C and C++ align nothing.)
+        unsafe { self.0.write_unaligned(value) };
     }
 }
 
@@ -61,7 +61,7 @@ impl<T> To<T> {
 pub(crate) unsafe fn put_if_wanted<T>(at: *mut T, value: T) {
     if !at.is_null() {
         // SAFETY: the caller guarantees it.
-        unsafe { at.write(value) };
+        unsafe { at.write_unaligned(value) };
     }
 }
 
@@ -80,6 +80,18 @@ pub(crate) unsafe fn put_text(at: *mut c_char, room: usize, text: &str) {
         at.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), fits);
         at.add(fits).write(0);
     }
+}
+
+/// The same, for a call that takes `most` at a time: a count that was never set is mostly larger, and nothing is read then.
+///
+/// # Safety
+/// As [`many`].
+pub(crate) unsafe fn few<'a, T>(at: *const T, count: usize, most: usize) -> Result<&'a [T], Error> {
+    if count > most {
+        return Err(Error::Limit(most));
+    }
+    // SAFETY: the caller guarantees it.
+    unsafe { many(at, count) }
 }
 
 /// # Safety

@@ -32,6 +32,9 @@ pub const DOORBELL_CHAIN_COUNTER: u32 = 4;
 /// do not wait until CUDA's kernels are over.
 pub const DOORBELL_CHAIN_BESIDE: u32 = 8;
 
+/// Maximum number of steps of a chain.
+const STEPS: usize = 256;
+
 /// One step of a chain. Set all of it to 0, then the fields that its kind needs.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -78,7 +81,7 @@ unsafe impl Growing for doorbell_step_t {
 /// doorbell_transfer_create() does. Threads: any. It waits for other threads' launches, and for pending ones on the lane:
 /// DOORBELL_TIMEOUT after ten seconds.
 /// Errors: DOORBELL_ARGUMENT for an unknown kind or flag, or if no graph was prepared yet. DOORBELL_ARGUMENT also for an inline or
-/// stored copy from GPU memory, and for a stored copy into host memory. DOORBELL_GRAPH for an impossible step: more than 64 KiB,
+/// stored copy from GPU memory, and for a stored copy into host memory. DOORBELL_LIMIT for more than 256 steps. DOORBELL_GRAPH for an impossible step: more than 64 KiB,
 /// stored after another step, a chain in a chain, graphs of several launch lanes (see doorbell_graph_create_copy()).
 /// DOORBELL_TIMEOUT, DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_LIMIT, DOORBELL_DRIVER, DOORBELL_CLOSED,
 /// DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED.
@@ -93,7 +96,7 @@ pub unsafe extern "C" fn doorbell_chain_create(
 ) -> i32 {
     run(|| {
         // SAFETY: the caller guarantees it.
-        let (answer, steps) = unsafe { (To::new(chain)?, growing::array(steps, count, step_size)?) };
+        let (answer, steps) = unsafe { (To::new(chain)?, growing::array(steps, count, STEPS, step_size)?) };
         let order = match flags & !(DOORBELL_CHAIN_HOST_COUNTER | DOORBELL_CHAIN_BESIDE) {
             0 => Order::default(),
             DOORBELL_CHAIN_ENGINES => Order::Engines,

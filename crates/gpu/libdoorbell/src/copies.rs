@@ -32,6 +32,9 @@ unsafe impl Growing for doorbell_piece_t {
     const FIRST: usize = size_of::<doorbell_piece_t>();
 }
 
+/// Maximum number of pieces of a batch.
+const PIECES: usize = 4096;
+
 /// C's pieces have the same layout as `submit::Piece`.
 const _: () = assert!(
     size_of::<Piece>() == size_of::<doorbell_piece_t>() && align_of::<Piece>() == align_of::<doorbell_piece_t>()
@@ -110,7 +113,7 @@ pub unsafe extern "C" fn doorbell_copy_batch_async(
 ) -> i32 {
     run(|| {
         // SAFETY: the caller guarantees it.
-        let pieces = unsafe { growing::array(pieces, count, piece_size) }?;
+        let pieces = unsafe { growing::array(pieces, count, PIECES, piece_size) }?;
         // SAFETY: a piece has the same layout as `submit::Piece` (asserted above), whose handles are numbers.
         let pieces = unsafe { std::slice::from_raw_parts(pieces.as_ptr().cast::<Piece>(), pieces.len()) };
         // SAFETY: the caller guarantees it.

@@ -15,6 +15,9 @@ pub(crate) unsafe trait Growing: Copy {
 }
 
 const TOO_SMALL: Error = wrong("a struct's size is smaller than any version of it: set it to sizeof the struct");
+const TOO_LARGE: Error = wrong("a struct's size is larger than 512, which none ever is: set it to sizeof the struct");
+/// No version of a struct is larger. A size that was never set is mostly larger, and nothing is read then.
+const MOST: usize = 512;
 const NEWER: Error =
     wrong("a struct has something set that this library does not know: it is older than the program's doorbell.h");
 
@@ -31,17 +34,25 @@ pub(crate) unsafe fn one<T: Growing>(at: *const T) -> Result<Option<T>, Error> {
         return Err(wrong("the pointer to a struct is not aligned"));
     }
     // SAFETY: the caller guarantees it. The size is the first field.
-    let size = unsafe { at.cast::<usize>().read() };
+    let size = fitting::<T>(unsafe { at.cast::<usize>().read() })?;
     // SAFETY: the caller guarantees it.
     unsafe { read(at.cast(), size) }.map(Some)
 }
 
-/// Reads an array whose elements have `size` bytes in the program's header.
+/// Reads an array of at most `most` elements, which have `size` bytes in the program's header.
 ///
 /// # Safety
 /// Null, or `count` elements of `size` bytes.
 #[inline]
-pub(crate) unsafe fn array<'a, T: Growing>(at: *const T, count: usize, size: usize) -> Result<Cow<'a, [T]>, Error> {
+pub(crate) unsafe fn array<'a, T: Growing>(
+    at: *const T,
+    count: usize,
+    most: usize,
+    size: usize,
+) -> Result<Cow<'a, [T]>, Error> {
+    if count > most {
+        return Err(Error::Limit(most));
+    }
     if size == size_of::<T>() {
         // SAFETY: the caller guarantees it.
         return unsafe { crate::call::many(at, count) }.map(Cow::Borrowed);
@@ -49,20 +60,27 @@ pub(crate) unsafe fn array<'a, T: Growing>(at: *const T, count: usize, size: usi
     if count == 0 {
         return Ok(Cow::Borrowed(&[]));
     }
-    if at.is_null() || !at.is_aligned() || size == 0 || count > isize::MAX as usize / size {
-        return Err(wrong("an array is null or not aligned, its elements have no size, or the count is too large"));
+    let size = fitting::<T>(size)?;
+    if at.is_null() || !at.is_aligned() {
+        return Err(wrong("an array is null or not aligned"));
     }
     // SAFETY: the caller guarantees it.
     let element = |n: usize| unsafe { read(at.cast::<u8>().add(n * size), size) };
     (0..count).map(element).collect::<Result<Vec<T>, Error>>().map(Cow::Owned)
 }
 
-/// # Safety
-/// `size` bytes can be read at `at`.
-unsafe fn read<T: Growing>(at: *const u8, size: usize) -> Result<T, Error> {
-    if size < T::FIRST {
-        return Err(TOO_SMALL);
+/// The size of a program's struct, if some version of it has that size.
+fn fitting<T: Growing>(size: usize) -> Result<usize, Error> {
+    match size {
+        _ if size < T::FIRST => Err(TOO_SMALL),
+        _ if size > MOST => Err(TOO_LARGE),
+        _ => Ok(size),
     }
+}
+
+/// # Safety
+/// `size` bytes can be read at `at`, at least `T::FIRST`.
+unsafe fn read<T: Growing>(at: *const u8, size: usize) -> Result<T, Error> {
     let known = size.min(size_of::<T>());
     // SAFETY: the caller guarantees it.
     let beyond = unsafe { std::slice::from_raw_parts(at.add(known), size - known) };
@@ -77,26 +95,33 @@ unsafe fn read<T: Growing>(at: *const u8, size: usize) -> Result<T, Error> {
     })
 }
 
-/// Writes those fields of a result that the program's struct has.
-///
+/// The memory for a result, as large as the program's struct. It is checked before the call, so a call without it has no effect.
+pub(crate) struct Room<T> {
+    at: *mut T,
+    size: usize,
+}
+
 /// # Safety
-/// As many bytes may be written at `at` as the `size_t` at its beginning.
-pub(crate) unsafe fn answer<T: Growing>(at: *mut T, value: T) -> Result<(), Error> {
+/// Null, or as many bytes may be written as the `size_t` at its beginning, until the result is put there.
+pub(crate) unsafe fn room<T: Growing>(at: *mut T) -> Result<Room<T>, Error> {
     if at.is_null() || !at.is_aligned() {
         return Err(wrong("the pointer for the answer is null or not aligned"));
     }
-    // SAFETY: the caller guarantees it. The size is the first field and does not change.
-    let size = unsafe { at.cast::<usize>().read() };
-    if size < T::FIRST {
-        return Err(TOO_SMALL);
+    // SAFETY: the caller guarantees it. The size is the first field.
+    let size = fitting::<T>(unsafe { at.cast::<usize>().read() })?;
+    Ok(Room { at, size })
+}
+
+impl<T: Growing> Room<T> {
+    /// Writes those fields of a result that the program's struct has, but not its size.
+    pub fn put(self, value: T) {
+        let (head, known) = (size_of::<usize>(), self.size.min(size_of::<T>()));
+        // SAFETY: within both, as the caller of `room` guarantees.
+        unsafe {
+            let from = (&raw const value).cast::<u8>().add(head);
+            self.at.cast::<u8>().add(head).copy_from_nonoverlapping(from, known - head);
+        }
     }
-    let (head, known) = (size_of::<usize>(), size.min(size_of::<T>()));
-    // SAFETY: within both.
-    unsafe {
-        let from = (&raw const value).cast::<u8>().add(head);
-        at.cast::<u8>().add(head).copy_from_nonoverlapping(from, known - head);
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -128,6 +153,10 @@ mod tests {
         assert_eq!(given(&[40, 7, 8, 0, 0]).unwrap(), Some(Now { size: 40, old: 7, new: 8 }));
         assert_eq!(given(&[40, 7, 8, 0, 1]).unwrap_err().to_string(), NEWER.to_string());
         assert_eq!(given(&[8]).unwrap_err().to_string(), TOO_SMALL.to_string());
+        // Nothing behind the size is read.
+        for size in [MOST as u64 + 1, 1 << 40, u64::MAX] {
+            assert_eq!(given(&[size]).unwrap_err().to_string(), TOO_LARGE.to_string());
+        }
         // SAFETY: null is allowed.
         assert_eq!(unsafe { one::<Now>(std::ptr::null()) }.unwrap(), None);
     }
@@ -136,11 +165,17 @@ mod tests {
     fn arrays_are_read_by_the_size_of_the_programs_elements() {
         let words = [1u64, 2, 3, 0, 5, 6, 7, 0];
         // SAFETY: as many words as the sizes give.
-        let of = |count, size| unsafe { array(words.as_ptr().cast::<Now>(), count, size) };
+        let of = |count, size| unsafe { array(words.as_ptr().cast::<Now>(), count, 4, size) };
         assert_eq!(of(2, 32).unwrap()[1], Now { size: 5, old: 6, new: 7 });
         assert_eq!(of(4, 16).unwrap()[2], Now { size: 5, old: 6, new: 0 });
         assert!(matches!(of(2, 24).unwrap(), Cow::Borrowed(_)));
-        assert!(of(1, 64).is_err() && of(1, 0).is_err() && of(usize::MAX, 32).is_err() && of(0, 0).is_ok());
+        assert!(
+            of(1, 64).is_err()
+                && of(1, 0).is_err()
+                && of(1, 1 << 31).is_err()
+                && of(usize::MAX, 32).is_err()
+                && of(0, 0).is_ok()
+        );
     }
 
     #[test]
@@ -149,12 +184,15 @@ mod tests {
         let mut fill = |size: u64| {
             words = [size, 9, 9, 9];
             // SAFETY: the sizes below fit.
-            let done = unsafe { answer(words.as_mut_ptr().cast::<Now>(), Now { size: 0, old: 1, new: 2 }) };
-            done.map(|()| words)
+            let room = unsafe { room(words.as_mut_ptr().cast::<Now>()) };
+            room.map(|room| {
+                room.put(Now { size: 0, old: 1, new: 2 });
+                words
+            })
         };
         assert_eq!(fill(16).unwrap(), [16, 1, 9, 9]);
         assert_eq!(fill(24).unwrap(), [24, 1, 2, 9]);
         assert_eq!(fill(32).unwrap(), [32, 1, 2, 9]);
-        assert!(fill(8).is_err());
+        assert!(fill(8).is_err() && fill(513).is_err() && fill(u64::MAX).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::call::{To, limit, many, put_if_wanted, run, wrong};
 use crate::growing::{self, Growing};
-use crate::session::of;
+use crate::session::numbered;
 use crate::table::Table;
 use crate::types::*;
 use frame_loop::{
@@ -179,6 +179,7 @@ unsafe impl Growing for doorbell_loop_statistics_t {
 
 pub(crate) struct Held {
     of: Loop,
+    slots: u32,
     producer: Mutex<Option<Producer>>,
     results: Mutex<Option<Results>>,
 }
@@ -191,13 +192,14 @@ impl Held {
 
 pub(crate) static LOOPS: Table<Held> = Table::new(9, "loop");
 
-fn told(error: frame_loop::Error) -> Error {
+/// `slots`: for inputs.
+fn told(error: frame_loop::Error, slots: u32) -> Error {
     use frame_loop::{Error as Of, Reason};
     match error {
         Of::Argument(what) => Error::Argument(what),
         Of::Session(error) => error,
         Of::Forked | Of::Ended(Reason::Forked) => Error::Forked,
-        Of::Full => Error::Full(0),
+        Of::Full => Error::Full(slots),
         Of::Ended(Reason::Closed) => Error::Closed,
         Of::Ended(Reason::Freed) => Error::Freed,
         Of::Ended(Reason::Stopped) => Error::Stopped,
@@ -289,12 +291,13 @@ pub unsafe extern "C" fn doorbell_loop_create(
     run(|| {
         // SAFETY: the caller guarantees it.
         let (answer, given) = unsafe { (To::new(frame_loop)?, growing::one(options)?) };
-        let session = of(doorbell)?;
+        let (pointer, session) = numbered(doorbell)?;
         // SAFETY: the caller guarantees it.
         let options = unsafe { self::options(&given.ok_or(wrong("a loop has options: the chain at least"))?) }?;
-        let started = Loop::start(session, options).map_err(told)?;
+        let slots = options.slots;
+        let started = Loop::start(session, options).map_err(|error| told(error, slots))?;
         let (producer, results) = (Mutex::new(started.producer()), Mutex::new(started.results()));
-        answer.put(LOOPS.put(session, Held { of: started, producer, results })?);
+        answer.put(LOOPS.put(pointer, Held { of: started, slots, producer, results })?);
         Ok(())
     })
 }
@@ -322,7 +325,9 @@ pub unsafe extern "C" fn doorbell_loop_put(
         let held = LOOPS.find(doorbell, frame_loop)?;
         let mut producer = mine(&held.producer)?;
         let producer = producer.as_mut().ok_or(wrong("the loop has no inputs"))?;
-        let put = producer.put(data, Stamp { sequence, deadline: deadline_ns, tag }).map_err(told)?;
+        let put = producer
+            .put(data, Stamp { sequence, deadline: deadline_ns, tag })
+            .map_err(|error| told(error, held.slots))?;
         // SAFETY: the caller guarantees it.
         unsafe { put_if_wanted(number, put) };
         Ok(())
@@ -343,8 +348,8 @@ pub unsafe extern "C" fn doorbell_loop_next(
     there: *mut bool,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller guarantees it.
-        let answer = unsafe { To::new(there) }?;
+        // SAFETY: the caller guarantees it. All that can be wrong is wrong before a result is taken.
+        let (answer, result) = unsafe { (To::new(there)?, growing::room(result)?) };
         let held = LOOPS.find(doorbell, frame_loop)?;
         let mut results = mine(&held.results)?;
         let results = results.as_mut().ok_or(wrong("somebody else reads the results"))?;
@@ -357,7 +362,7 @@ pub unsafe extern "C" fn doorbell_loop_next(
             // SAFETY: the caller guarantees it.
             unsafe { std::slice::from_raw_parts_mut(data.cast::<u8>(), room) }
         };
-        let found = results.next(into).map_err(told)?;
+        let found = results.next(into).map_err(|error| told(error, held.slots))?;
         if let Some(one) = found {
             let said = doorbell_result_t {
                 size: 0,
@@ -373,8 +378,7 @@ pub unsafe extern "C" fn doorbell_loop_next(
                 refused: one.refused,
                 late: one.late,
             };
-            // SAFETY: the caller guarantees it.
-            unsafe { growing::answer(result, said) }?;
+            result.put(said);
         }
         answer.put(found.is_some());
         Ok(())
@@ -423,6 +427,8 @@ pub unsafe extern "C" fn doorbell_loop_statistics(
     room: usize,
 ) -> i32 {
     run(|| {
+        // SAFETY: the caller guarantees it.
+        let answer = unsafe { growing::room(statistics) }?;
         let held = LOOPS.find(doorbell, frame_loop)?;
         let (of, status) = (held.of.statistics(), held.of.status());
         let said = doorbell_loop_statistics_t {
@@ -445,8 +451,7 @@ pub unsafe extern "C" fn doorbell_loop_statistics(
             state: status.state as u32,
             reason: status.reason as u32,
         };
-        // SAFETY: the caller guarantees it.
-        unsafe { growing::answer(statistics, said) }?;
+        answer.put(said);
         let why = held.of.why().into_iter().chain(held.of.refused().iter().cloned()).collect::<Vec<_>>().join("; ");
         // SAFETY: the caller guarantees it.
         unsafe { crate::call::put_text(text, room, &why) };

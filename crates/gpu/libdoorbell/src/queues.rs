@@ -3,7 +3,7 @@
 use crate::call::{To, limit, put_if_wanted, run, wrong};
 use crate::codes::code;
 use crate::growing::Growing;
-use crate::session::of;
+use crate::session::numbered;
 use crate::table::Table;
 use crate::types::*;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ pub unsafe extern "C" fn doorbell_queue_create(
     run(|| {
         // SAFETY: the caller guarantees it.
         let answer = unsafe { To::new(queue) }?;
-        let session = of(doorbell)?;
-        answer.put(QUEUES.put(session, Queue::new(session, size)?)?);
+        let (pointer, session) = numbered(doorbell)?;
+        answer.put(QUEUES.put(pointer, Queue::new(session, size)?)?);
         Ok(())
     })
 }
@@ -92,7 +92,11 @@ pub unsafe extern "C" fn doorbell_queue_poll(
         while taken < room {
             let mut some: [Done; CHUNK] = std::array::from_fn(|_| Done::default());
             let most = CHUNK.min(room - taken);
-            let found = queue.take(&mut some[..most])?;
+            // Those of the rounds before were taken: the next call returns the error.
+            let found = match queue.take(&mut some[..most]) {
+                Err(_) if taken > 0 => break,
+                found => found?,
+            };
             for one in &some[..found] {
                 let code = one.result.as_ref().err().map_or(crate::codes::DOORBELL_OK, code);
                 let entry = doorbell_done_t { ticket: one.copy.raw(), user: one.user, code };

@@ -1,20 +1,24 @@
 //! Pausing the recording of a program that runs under `doorbell record`.
 
 use crate::call::run;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// The function of the recorder's agent (its `record::pauses`), which is loaded before the program.
 type Recording = unsafe extern "C" fn(i32) -> i32;
 
 fn agent() -> Option<Recording> {
-    static AGENT: OnceLock<Option<Recording>> = OnceLock::new();
-    *AGENT.get_or_init(|| {
-        // SAFETY: a name; the agent's function has this type.
-        unsafe {
-            let at = libc::dlsym(libc::RTLD_DEFAULT, c"doorbell_agent_recording".as_ptr());
-            (!at.is_null()).then(|| std::mem::transmute::<*mut libc::c_void, Recording>(at))
-        }
-    })
+    // The function, null before it was looked up, or the address of this where there is none. No lock: a fork's child would wait for it forever.
+    static AGENT: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
+    let none = (&raw const AGENT).cast_mut().cast();
+    let mut at = AGENT.load(Ordering::Relaxed);
+    if at.is_null() {
+        // SAFETY: a name.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"doorbell_agent_recording".as_ptr()) };
+        at = if found.is_null() { none } else { found };
+        AGENT.store(at, Ordering::Relaxed);
+    }
+    // SAFETY: the agent's function has this type.
+    (at != none).then(|| unsafe { std::mem::transmute::<*mut libc::c_void, Recording>(at) })
 }
 
 /// Calls the agent. `recorded` becomes whether the process is recorded.

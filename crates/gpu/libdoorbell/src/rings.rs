@@ -1,6 +1,6 @@
 //! Rings of frames, which are filled and copied in turn.
 
-use crate::call::{To, run, wrong};
+use crate::call::{To, run};
 use crate::growing::{self, Growing};
 use crate::session::of;
 use crate::types::*;
@@ -62,13 +62,12 @@ pub unsafe extern "C" fn doorbell_ring_next(
     frame: *mut doorbell_frame_t,
 ) -> i32 {
     run(|| {
-        if frame.is_null() {
-            return Err(wrong("the pointer for the answer is null"));
-        }
+        // SAFETY: the caller guarantees it.
+        let answer = unsafe { growing::room(frame) }?;
         let found = of(doorbell)?.ring_next(Ring::from_raw(ring))?;
         let (index, pointer) = (found.index as u32, found.pointer as *mut c_void);
-        // SAFETY: the caller guarantees it.
-        unsafe { growing::answer(frame, doorbell_frame_t { size: 0, offset: found.offset, pointer, index }) }
+        answer.put(doorbell_frame_t { size: 0, offset: found.offset, pointer, index });
+        Ok(())
     })
 }
 

@@ -5,7 +5,8 @@ use crate::growing::{self, Growing};
 use crate::types::doorbell_t;
 use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use submit::{Error, Follow, Kind, Options, Session};
 
 /// doorbell_options_t.kind: in CUDA's address space. Without CUDA, on the software GPU if it is preloaded.
@@ -24,7 +25,7 @@ pub const DOORBELL_CHECK: u32 = 1;
 pub const DOORBELL_OWN_PROFILE: u32 = 2;
 
 /// Called with a text when a session or one of its channels is opened, and when the session is closed. Any thread may make the
-/// call. The function must not call doorbell.
+/// call. The function must not call doorbell, and must return: a C++ exception or a longjmp that leaves it ends the process.
 pub type doorbell_log_t = Option<unsafe extern "C" fn(user: *mut c_void, text: *const c_char)>;
 
 /// Options of a session. Set all of it to 0, then `size`, then the fields that you need.
@@ -64,45 +65,74 @@ unsafe impl Growing for doorbell_options_t {
 /// Maximum number of sessions of a process at a time.
 const MOST: usize = 64;
 /// A place gets its session when it is first used, because 64 sessions would take 14 MB of the file. It keeps the session, for
-/// calls with an old pointer.
-static SESSIONS: [doorbell_t; MOST] = [const { doorbell_t(OnceLock::new()) }; MOST];
-static PLACES: Mutex<Places> = Mutex::new(Places { taken: [false; MOST], next: 0 });
+/// calls of other threads that still use it.
+static SESSIONS: [OnceLock<Box<Session>>; MOST] = [const { OnceLock::new() }; MOST];
+static PLACES: Places = Places(AtomicU64::new(0));
 
-struct Places {
-    taken: [bool; MOST],
-    /// Where the next search begins. A place is reused as late as possible, so that old pointers give errors for a long time.
-    next: usize,
-}
+/// The places that are taken, one bit each. No lock: a fork's child would wait for it forever.
+struct Places(AtomicU64);
 
 impl Places {
-    fn take(&mut self) -> Option<usize> {
-        let free = (0..MOST).map(|n| (self.next + n) % MOST).find(|place| !self.taken[*place])?;
-        self.taken[free] = true;
-        self.next = (free + 1) % MOST;
-        Some(free)
+    fn take(&self) -> Option<usize> {
+        let lowest = |taken: u64| (taken != u64::MAX).then(|| taken | (taken + 1));
+        let before = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lowest);
+        before.ok().map(|taken| taken.trailing_ones() as usize)
+    }
+
+    fn give_back(&self, place: usize) {
+        self.0.fetch_and(!(1 << place), Ordering::SeqCst);
     }
 }
 
-fn places() -> std::sync::MutexGuard<'static, Places> {
-    PLACES.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// What a program has as a `doorbell_t *`: no address, but a number that no other session of the process ever has. From the top: 16
+/// bits that no address begins with, 42 of the session's opening, 6 of its place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pointer(u64);
 
-fn place(doorbell: *const doorbell_t) -> Result<usize, Error> {
-    if doorbell.is_null() {
-        return Err(wrong("the doorbell_t * is null"));
+impl Pointer {
+    const TOP: u64 = 0xdb00 << 48;
+
+    fn new(place: usize, session: &Session) -> Pointer {
+        Pointer(Pointer::TOP | session.opening() << 6 | place as u64)
     }
-    let bytes = (doorbell as usize).wrapping_sub(SESSIONS.as_ptr() as usize);
-    let place = bytes / size_of::<doorbell_t>();
-    let is_one = place < MOST && bytes.is_multiple_of(size_of::<doorbell_t>());
-    if is_one { Ok(place) } else { Err(NONE) }
+
+    fn opening(self) -> u64 {
+        (self.0 & !Pointer::TOP) >> 6
+    }
+
+    fn place(self) -> usize {
+        self.0 as usize % MOST
+    }
 }
 
 const NONE: Error = Error::Handle("session (doorbell_t *)");
 
+fn found(doorbell: *const doorbell_t) -> Result<(Pointer, &'static Session), Error> {
+    if doorbell.is_null() {
+        return Err(wrong("the doorbell_t * is null"));
+    }
+    let pointer = Pointer(doorbell as u64);
+    if pointer.0 >> 48 != Pointer::TOP >> 48 {
+        return Err(NONE);
+    }
+    let session = SESSIONS[pointer.place()].get().ok_or(NONE)?;
+    match session.opening().cmp(&pointer.opening()) {
+        std::cmp::Ordering::Equal => Ok((pointer, session)),
+        // The place has a later session.
+        std::cmp::Ordering::Greater => Err(Error::Closed),
+        std::cmp::Ordering::Less => Err(NONE),
+    }
+}
+
 /// The session of a pointer. After it is freed, its calls return an error themselves.
 #[inline]
 pub(crate) fn of(doorbell: *const doorbell_t) -> Result<&'static Session, Error> {
-    SESSIONS[place(doorbell)?].0.get().map(Box::as_ref).ok_or(NONE)
+    found(doorbell).map(|(_, session)| session)
+}
+
+/// The same, with the number for objects that are not in the session.
+pub(crate) fn numbered(doorbell: *const doorbell_t) -> Result<(Pointer, &'static Session), Error> {
+    found(doorbell)
 }
 
 /// Returns the library's version, in the form of DOORBELL_VERSION. A program that was built with the header of 1.2 works with
@@ -117,7 +147,7 @@ pub extern "C" fn doorbell_version() -> u32 {
 /// initialised. doorbell_create() may come later, when CUDA is in use. It loads libcuda but does not initialise it. A second call
 /// has no effect. If CUDA was initialised before, this also returns DOORBELL_OK. Then doorbell_watching() gives false,
 /// doorbell_create() gets CUDA's state from the kernel driver, and graphs return DOORBELL_UNAVAILABLE.
-/// Cost: milliseconds, once. Threads: any. Errors: DOORBELL_UNAVAILABLE without libcuda.
+/// Cost: milliseconds, once. Threads: any. Errors: DOORBELL_UNAVAILABLE without libcuda, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_init() -> i32 {
     run(Session::watch)
@@ -125,7 +155,7 @@ pub extern "C" fn doorbell_init() -> i32 {
 
 /// Reports whether doorbell has observed CUDA's driver calls since CUDA was initialised. False means that CUDA was initialised
 /// before doorbell_init().
-/// Cost: that of doorbell_init(), if it was not called before. Threads: any. Errors: DOORBELL_UNAVAILABLE without libcuda.
+/// Cost: that of doorbell_init(), if it was not called before. Threads: any. Errors: as doorbell_init().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_watching(from_the_start: *mut bool) -> i32 {
     run(|| {
@@ -139,26 +169,22 @@ pub unsafe extern "C" fn doorbell_watching(from_the_start: *mut bool) -> i32 {
 /// Opens a session. `options` may be null: GPU 0, 8 lanes, one launch lane, and the profile that $DOORBELL_PROFILE names, if it
 /// is set. If the profile is not a file or is of another machine, the call returns DOORBELL_UNAVAILABLE and the detail lists the
 /// differences. A process may have 64 sessions at a time. Sessions share no state: a handle of one gives DOORBELL_HANDLE in
-/// another. If two libraries of a process use doorbell, each makes its own session.
+/// another. If two libraries of a process use doorbell, each makes its own session. The pointer is no address: do not follow it.
 /// Cost: some milliseconds for each lane. With CUDA, it also makes the GPU's primary context if there is none. The thread's
 /// current context does not change. Threads: any. Errors: DOORBELL_UNAVAILABLE, DOORBELL_ARGUMENT, DOORBELL_LIMIT,
-/// DOORBELL_DRIVER, DOORBELL_CUDA.
+/// DOORBELL_DRIVER, DOORBELL_CUDA, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_create(options: *const doorbell_options_t, doorbell: *mut *mut doorbell_t) -> i32 {
     run(|| {
         // SAFETY: the caller guarantees it.
         let (answer, options) = unsafe { (To::new(doorbell)?, growing::one(options)?) };
         let options = options.map_or(Ok(Options::default()), |options| read(&options))?;
-        let place = places().take().ok_or(Error::Limit(MOST))?;
-        let session = SESSIONS[place].0.get_or_init(Session::boxed);
-        if let Err(error) = session.open(&options) {
-            // In a fork's child, the places of the parent's sessions stay taken.
-            places().taken[place] = matches!(error, Error::Forked | Error::AlreadyOpen);
-            return Err(error);
-        }
+        let place = PLACES.take().ok_or(Error::Limit(MOST))?;
+        let session = SESSIONS[place].get_or_init(Session::boxed);
+        session.open(&options).inspect_err(|_| PLACES.give_back(place))?;
         // (An earlier session in this place may have had another value.)
         session.set_wait(submit::Wait::Spin);
-        answer.put((&raw const SESSIONS[place]).cast_mut());
+        answer.put(std::ptr::without_provenance_mut(Pointer::new(place, session).0 as usize));
         Ok(())
     })
 }
@@ -218,18 +244,18 @@ pub extern "C" fn doorbell_free(doorbell: *mut doorbell_t) -> i32 {
         if doorbell.is_null() {
             return Ok(());
         }
-        let (place, session) = (place(doorbell)?, of(doorbell)?);
+        let (pointer, session) = found(doorbell)?;
         // (A loop ends before its session does, and waits for its launches.)
         Session::same_process()?;
-        for held in crate::loops::LOOPS.end(session) {
+        for held in crate::loops::LOOPS.end(pointer) {
             held.stop();
         }
         let closed = session.close();
-        for queue in crate::queues::QUEUES.end(session) {
+        for queue in crate::queues::QUEUES.end(pointer) {
             queue.wake()?;
         }
         closed?;
-        places().taken[place] = false;
+        PLACES.give_back(pointer.place());
         Ok(())
     })
 }
@@ -239,26 +265,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_used_again_when_all_others_have_been() {
-        let mut places = Places { taken: [false; MOST], next: 0 };
-        assert_eq!((places.take(), places.take()), (Some(0), Some(1)));
-        places.taken[0] = false;
-        assert!((2..MOST).all(|n| places.take() == Some(n)));
-        assert_eq!((places.take(), places.take()), (Some(0), None));
+    fn a_place_is_free_again_after_it_was_given_back() {
+        let places = Places(AtomicU64::new(0));
+        assert!((0..MOST).all(|n| places.take() == Some(n)));
+        places.give_back(7);
+        assert_eq!((places.take(), places.take()), (Some(7), None));
     }
 
     #[test]
     fn what_is_no_session_is_an_error() {
-        let inside = (&raw const SESSIONS[3]).cast::<u8>().wrapping_add(8).cast::<doorbell_t>();
-        let behind = SESSIONS.as_ptr_range().end;
-        for wrong in [inside, behind, std::ptr::dangling()] {
-            assert!(matches!(of(wrong), Err(Error::Handle(_))));
+        let session = SESSIONS[3].get_or_init(Session::boxed);
+        let is = |number: u64| of(std::ptr::without_provenance(number as usize));
+        let first = Pointer::new(3, session).0;
+        assert!(matches!(is(first).map(Session::close), Ok(Err(Error::Closed))));
+        // Another place, a later opening, an address, and null.
+        for wrong in [first + 1, first + 64, (&raw const *session).addr() as u64, 8] {
+            assert!(matches!(is(wrong), Err(Error::Handle(_))), "{wrong:#x}");
         }
-        assert!(matches!(of(std::ptr::null()), Err(Error::Argument(_))));
-        assert!(matches!(of(&SESSIONS[3]), Err(Error::Handle(_))));
-        SESSIONS[4].0.get_or_init(Session::boxed);
-        assert!(matches!(of(&SESSIONS[4]).map(Session::close), Ok(Err(Error::Closed))));
+        assert!(matches!(is(0), Err(Error::Argument(_))));
     }
+
     #[test]
     fn a_small_stack_is_enough() {
         let small = std::thread::Builder::new().stack_size(64 << 10);

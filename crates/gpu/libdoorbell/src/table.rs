@@ -1,6 +1,6 @@
 //! Handles of queues and loops, which are not in a session's own tables.
 
-use crate::session::of;
+use crate::session::{Pointer, numbered};
 use crate::types::doorbell_t;
 use std::sync::{Arc, PoisonError, RwLock};
 use submit::{Error, Session};
@@ -8,7 +8,7 @@ use submit::{Error, Session};
 struct Place<T> {
     /// Part of the handle: a new number each time the place is used.
     used: u32,
-    item: Option<(&'static Session, Arc<T>)>,
+    item: Option<(Pointer, Arc<T>)>,
 }
 
 /// Objects of one kind, each of a session. A handle has, from the top: 4 bits of the kind, which no handle of a session has, 28 bits of
@@ -28,7 +28,8 @@ impl<T> Table<T> {
     }
 
     /// Returns its handle.
-    pub fn put(&self, session: &'static Session, item: T) -> Result<u64, Error> {
+    pub fn put(&self, session: Pointer, item: T) -> Result<u64, Error> {
+        Session::same_process()?;
         let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
         let free = places.iter().position(|place| place.item.is_none());
         let at = match free {
@@ -45,14 +46,14 @@ impl<T> Table<T> {
     }
 
     pub fn find(&self, doorbell: *const doorbell_t, handle: u64) -> Result<Arc<T>, Error> {
-        let session = of(doorbell)?;
+        let (session, _) = numbered(doorbell)?;
         // (In a fork's child, the lock may still be held by a thread of the parent.)
         Session::same_process()?;
         let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
         let place = places.get((handle >> 32 & 0xfff_ffff) as usize);
         let place =
             place.filter(|place| handle & 15 << 60 == self.kind && u64::from(place.used) == handle & 0xffff_ffff);
-        let found = place.and_then(|place| place.item.as_ref()).filter(|(its, _)| std::ptr::eq(*its, session));
+        let found = place.and_then(|place| place.item.as_ref()).filter(|(its, _)| *its == session);
         found.map(|(_, item)| item.clone()).ok_or(Error::Handle(self.name))
     }
 
@@ -67,9 +68,9 @@ impl<T> Table<T> {
     }
 
     /// Takes all of a session's objects.
-    pub fn end(&self, session: &'static Session) -> Vec<Arc<T>> {
+    pub fn end(&self, session: Pointer) -> Vec<Arc<T>> {
         let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
-        let its = |place: &mut Place<T>| place.item.take_if(|(of, _)| std::ptr::eq(*of, session)).map(|(_, item)| item);
+        let its = |place: &mut Place<T>| place.item.take_if(|(of, _)| *of == session).map(|(_, item)| item);
         places.iter_mut().filter_map(its).collect()
     }
 }

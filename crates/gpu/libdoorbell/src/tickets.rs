@@ -1,10 +1,13 @@
 //! Tickets: waiting until submissions are done.
 
-use crate::call::{To, limit, many, run};
+use crate::call::{To, few, limit, run};
 use crate::session::of;
 use crate::types::*;
 use std::ffi::c_void;
 use submit::{Copy, Stream, Wait};
+
+/// Maximum number of tickets of one wait.
+const TICKETS: usize = 65_536;
 
 /// C's tickets have the same layout as `submit::Copy`.
 const _: () = assert!(size_of::<Copy>() == size_of::<doorbell_ticket_t>());
@@ -33,9 +36,9 @@ pub extern "C" fn doorbell_wait_sleeping(
     run(|| of(doorbell)?.wait_by(how, Copy::from_raw(ticket), limit(timeout_ns)))
 }
 
-/// Waits until one of several submissions is done, on any lanes. `index` becomes its position, the first one if several are done.
+/// Waits until one of up to 65,536 submissions is done, on any lanes. `index` becomes its position, the first one if several are done.
 /// Cost: as doorbell_wait(), and a look at each. Threads: any. Errors: as doorbell_wait(), if none is done and one can never end.
-/// DOORBELL_ARGUMENT for an empty array.
+/// DOORBELL_ARGUMENT for an empty array, DOORBELL_LIMIT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_wait_any(
     doorbell: *mut doorbell_t,
@@ -46,15 +49,15 @@ pub unsafe extern "C" fn doorbell_wait_any(
 ) -> i32 {
     run(|| {
         // SAFETY: the caller guarantees it.
-        let (answer, copies) = unsafe { (To::new(index)?, many(tickets.cast::<Copy>(), count)?) };
+        let (answer, copies) = unsafe { (To::new(index)?, few(tickets.cast::<Copy>(), count, TICKETS)?) };
         answer.put(of(doorbell)?.wait_any(copies, limit(timeout_ns))?);
         Ok(())
     })
 }
 
-/// Waits until all of several submissions are done, on any lanes.
-/// Cost, threads: as doorbell_wait_any(). Errors: as doorbell_wait(), as soon as one of them can never end: doorbell_poll() finds
-/// which one.
+/// Waits until all of up to 65,536 submissions are done, on any lanes.
+/// Cost, threads: as doorbell_wait_any(). Errors: DOORBELL_LIMIT, and as doorbell_wait(), as soon as one of them can never end:
+/// doorbell_poll() finds which one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_wait_all(
     doorbell: *mut doorbell_t,
@@ -63,7 +66,7 @@ pub unsafe extern "C" fn doorbell_wait_all(
     timeout_ns: u64,
 ) -> i32 {
     // SAFETY: the caller guarantees it.
-    run(|| of(doorbell)?.wait_all(unsafe { many(tickets.cast::<Copy>(), count) }?, limit(timeout_ns)))
+    run(|| of(doorbell)?.wait_all(unsafe { few(tickets.cast::<Copy>(), count, TICKETS) }?, limit(timeout_ns)))
 }
 
 /// Reports whether a submission is done.

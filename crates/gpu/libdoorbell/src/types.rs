@@ -8,8 +8,8 @@ use submit::{Buffer, Copy, Error, Event, InOrder, Session, Stream};
 
 /// A session: a GPU, doorbell's channels on it, and all handles that belong to it. A process may have several, on one GPU or on
 /// many.
-/// The library never follows this pointer: a freed or wrong one gives an error, not a crash.
-pub struct doorbell_t(pub(crate) std::sync::OnceLock<Box<submit::Session>>);
+/// The pointer is a number that no other session of the process ever has, and no address: a freed or wrong one gives an error.
+pub struct doorbell_t(());
 
 /// Memory that copies may name. 0 is never a valid handle.
 pub type doorbell_buffer_t = u64;

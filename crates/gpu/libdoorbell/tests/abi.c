@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -116,6 +117,70 @@ static void while_it_closes(const doorbell_options_t *options)
     pthread_join(thread, NULL);
 }
 
+/* Whatever was opened since: a freed pointer is no other session, and neither is a number near it. */
+static void freed_for_long(const doorbell_options_t *options, int openings)
+{
+    doorbell_t *first = NULL, *place = NULL, *later = NULL;
+    doorbell_buffer_t old = 0, buffer = 0;
+    doorbell_ticket_t ticket = 0;
+    bool done;
+    EXPECT(doorbell_create(options, &first), DOORBELL_OK);
+    EXPECT(doorbell_buffer_create(first, DOORBELL_HOST, 4096, &old, NULL), DOORBELL_OK);
+    EXPECT(doorbell_copy_async(first, old, 0, old, 64, 8, NULL, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_free(first), DOORBELL_OK);
+    /* The later ones are not in the first one's place. */
+    EXPECT(doorbell_create(options, &place), DOORBELL_OK);
+    for (int n = 2; n <= openings; n++) {
+        EXPECT(doorbell_create(options, &later), DOORBELL_OK);
+        EXPECT(later == first, 0);
+        EXPECT(doorbell_poll(first, ticket, &done), DOORBELL_CLOSED);
+        EXPECT(doorbell_buffer_create(first, DOORBELL_HOST, 4096, &buffer, NULL), DOORBELL_CLOSED);
+        EXPECT(doorbell_free(first), DOORBELL_CLOSED);
+        /* Handles have 8 bits of the opening. */
+        if (n % 256 == 0) {
+            EXPECT(doorbell_buffer_create(later, DOORBELL_HOST, 4096, &buffer, NULL), DOORBELL_OK);
+            EXPECT(doorbell_copy_async(later, buffer, 0, buffer, 64, 8, NULL, &(doorbell_ticket_t){0}), DOORBELL_OK);
+            EXPECT(doorbell_buffer_free(later, old), DOORBELL_HANDLE);
+            EXPECT(doorbell_poll(later, ticket, &done), DOORBELL_HANDLE);
+        }
+        EXPECT(doorbell_free((doorbell_t *)((uintptr_t)later + 64)), DOORBELL_HANDLE);
+        EXPECT(doorbell_free(later), DOORBELL_OK);
+        if (failures)
+            return;
+    }
+    EXPECT(doorbell_free(place), DOORBELL_OK);
+}
+
+/* A size that was never set, in a struct at the end of the memory. */
+static void sizes_that_none_has(doorbell_options_t options)
+{
+    size_t sizes[] = {0, 513, (size_t)1 << 31, (size_t)1 << 40, (size_t)1 << 63, SIZE_MAX};
+    doorbell_ticket_t ticket;
+    doorbell_loop_t loop;
+    char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT(munmap(page + 4096, 4096), 0);
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
+        doorbell_order_t *order = (doorbell_order_t *)(page + 4096 - sizeof *order);
+        order->size = sizes[n];
+        EXPECT(doorbell_copy_async(doorbell, video, 0, host, 0, 8, order, &ticket), DOORBELL_ARGUMENT);
+        EXPECT(doorbell_copy_batch_async(doorbell, (doorbell_piece_t *)page, 1, sizes[n], NULL, &ticket), DOORBELL_ARGUMENT);
+        EXPECT(doorbell_chain_create(doorbell, (doorbell_step_t *)page, 1, sizes[n], 0, &ticket), DOORBELL_ARGUMENT);
+        options.size = sizes[n];
+        memcpy(page + 4096 - sizeof options, &options, sizeof options);
+        EXPECT(doorbell_create((doorbell_options_t *)(page + 4096 - sizeof options), &(doorbell_t *){NULL}), DOORBELL_ARGUMENT);
+        doorbell_loop_options_t *loops = (doorbell_loop_options_t *)(page + 4096 - sizeof *loops);
+        loops->size = sizes[n];
+        EXPECT(doorbell_loop_create(doorbell, loops, &loop), DOORBELL_ARGUMENT);
+    }
+    /* Counts: more than any call takes. */
+    size_t index;
+    EXPECT(doorbell_wait_any(doorbell, (doorbell_ticket_t *)page, (size_t)1 << 40, 0, &index), DOORBELL_LIMIT);
+    EXPECT(doorbell_wait_all(doorbell, (doorbell_ticket_t *)page, SIZE_MAX, 0), DOORBELL_LIMIT);
+    EXPECT(doorbell_copy_batch_async(doorbell, (doorbell_piece_t *)page, 4097, sizeof(doorbell_piece_t), NULL, &ticket), DOORBELL_LIMIT);
+    EXPECT(doorbell_chain_create(doorbell, (doorbell_step_t *)page, 257, sizeof(doorbell_step_t), 0, &ticket), DOORBELL_LIMIT);
+    EXPECT(munmap(page, 4096), 0);
+}
+
 int main(int argc, char **argv)
 {
     long cycles = argc > 1 ? atol(argv[1]) : 20;
@@ -188,6 +253,7 @@ int main(int argc, char **argv)
         if (failures)
             return 1;
     }
+    freed_for_long(&options, cycles > 100 ? 260 : 70);
     EXPECT(doorbell_create(&options, &doorbell), DOORBELL_OK);
 
     EXPECT(doorbell_buffer_create(doorbell, DOORBELL_HOST, 4096, &host, &pointer), DOORBELL_OK);
@@ -237,6 +303,8 @@ int main(int argc, char **argv)
     EXPECT(doorbell_copy_explain(doorbell, video, host, 64, false, NULL, NULL, 0), DOORBELL_OK);
     EXPECT(doorbell_copy_explain(doorbell, video, host, 0, false, &way, NULL, 0), DOORBELL_ARGUMENT);
     EXPECT(doorbell_copy_explain(doorbell, video, transfer, 8, false, &way, NULL, 0), DOORBELL_HANDLE);
+
+    sizes_that_none_has(options);
 
     /* A word that the program writes holds a copy back. */
     word_t gate = {host, 2048, 1}, odd = {host, 2050, 1}, told = {host, 2052, 5};

@@ -398,6 +398,42 @@ static void a_stream_behind_a_stopped_lane(void)
     EXPECT(device_free(memory), 0);
 }
 
+/* What is wrong with the memory for a result is an error before the result is taken. */
+static void results_are_not_lost(doorbell_graph_t graph)
+{
+    doorbell_buffer_t in = 0, out = 0;
+    doorbell_graph_t chain = 0;
+    doorbell_loop_t loop = 0;
+    doorbell_result_t result = {.size = sizeof result};
+    uint64_t value, got = 0;
+    bool there = false;
+    EXPECT(doorbell_buffer_create(doorbell, DOORBELL_HOST, 4096, &in, NULL), DOORBELL_OK);
+    EXPECT(doorbell_buffer_create(doorbell, DOORBELL_HOST, 4096, &out, NULL), DOORBELL_OK);
+    doorbell_step_t steps[] = {launched(graph), copied(out, in, 8, 0)};
+    EXPECT(doorbell_chain_create(doorbell, steps, 2, sizeof *steps, 0, &chain), DOORBELL_OK);
+    doorbell_loop_options_t options = {.size = sizeof options, .chain = chain, .input = in, .input_bytes = 8, .output = out, .output_bytes = 8};
+    EXPECT(doorbell_loop_create(doorbell, &options, &loop), DOORBELL_OK);
+    for (uint64_t n = 0; n < 2; n++) {
+        value = 70 + n;
+        EXPECT(doorbell_loop_put(doorbell, loop, &value, sizeof value, n, 0, 0, NULL), DOORBELL_OK);
+        EXPECT(doorbell_loop_wait(doorbell, loop, PATIENCE), DOORBELL_OK);
+        EXPECT(doorbell_loop_next(doorbell, loop, NULL, &got, sizeof got, &there), DOORBELL_ARGUMENT);
+        for (size_t size = 0; size < 3; size++) {
+            result.size = ((size_t[]){0, 8, SIZE_MAX})[size];
+            EXPECT(doorbell_loop_next(doorbell, loop, &result, &got, sizeof got, &there), DOORBELL_ARGUMENT);
+        }
+        result.size = sizeof result;
+        EXPECT(doorbell_loop_next(doorbell, loop, &result, NULL, 8, &there), DOORBELL_ARGUMENT);
+        EXPECT(doorbell_loop_next(doorbell, loop, &result, &got, sizeof got, NULL), DOORBELL_ARGUMENT);
+        EXPECT(doorbell_loop_next(doorbell, loop, &result, &got, sizeof got, &there), DOORBELL_OK);
+        IS(there && got == value && result.sequence == n, 1);
+    }
+    EXPECT(doorbell_loop_free(doorbell, loop), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, chain), DOORBELL_OK);
+    EXPECT(doorbell_buffer_free(doorbell, in), DOORBELL_OK);
+    EXPECT(doorbell_buffer_free(doorbell, out), DOORBELL_OK);
+}
+
 static void *symbol(void *library, const char *name)
 {
     void *found = dlsym(library, name);
@@ -460,6 +496,7 @@ int main(void)
     stored();
     freed_under_stores();
     doorbell_graph_t graph = graph_of(8), beside;
+    results_are_not_lost(graph);
     doorbell_step_t steps[] = {copied(firsts, ups, 8, 0), launched(graph)};
     EXPECT(doorbell_chain_create(doorbell, steps, 2, sizeof(doorbell_step_t), 0, &chain), DOORBELL_OK);
     doorbell_step_t by_cpu[] = {copied(firsts, ups, 8, DOORBELL_STEP_STORES), launched(graph), copied(downs, seconds, 8, 0)};

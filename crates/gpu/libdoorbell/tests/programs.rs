@@ -330,6 +330,33 @@ fn what_is_wrong_is_an_error_and_no_crash() {
     said("cc", "-std=gnu11", abi.to_str().unwrap(), "20");
 }
 
+/// While threads open, close and use sessions. (A thread of the parent has each lock of the library at some fork.)
+#[test]
+fn each_call_of_a_forked_child_returns() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/forked.c");
+    let Some(program) = compiled("cc", "-std=gnu11", source.to_str().unwrap(), folder.path()) else { return };
+    let header = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("include/doorbell.h")).unwrap();
+    let names: Vec<&str> =
+        header.lines().filter_map(|line| Some(line.strip_prefix("int32_t ")?.split_once('(')?.0)).collect();
+    assert!(names.len() > 50 && names.contains(&"doorbell_loop_next"), "{names:?}");
+    for with_session in ["1", "0"] {
+        let mut command = beside_cuda(&program, folder.path());
+        let out = test_support::finished(command.args(["60", with_session]).args(&names), "forked");
+        assert!(out.status.success(), "session {with_session}: {}", text(&out));
+    }
+}
+
+/// Each function that Python declares, with each kind of wrong argument, one at a time.
+#[test]
+fn wrong_arguments_of_each_function_are_errors() {
+    let Some(mut command) = python() else { return };
+    let tests = examples().join("../python/tests/test_arguments.py");
+    let out = test_support::finished(command.arg(tests).arg("-v"), "python3");
+    let said = text(&out);
+    assert!(out.status.success() && said.contains("OK") && !said.contains("skipped"), "{said}");
+}
+
 #[test]
 #[ignore = "10,000 times open and close take a minute; run by .ci/run"]
 fn a_program_may_open_and_close_ten_thousand_times() {

@@ -100,8 +100,11 @@ impl Entry {
     }
 }
 
+/// The number of the next use of a place, of all sessions: odd.
+static USES: AtomicU32 = AtomicU32::new(1);
+
 struct Slot {
-    /// Odd while the entry is there.
+    /// Odd while the entry is there. Never the same in two uses, also of places in other sessions.
     used: AtomicU32,
     /// 1: GPU memory, of this GPU or another one.
     video: AtomicU8,
@@ -151,7 +154,7 @@ impl Buffers {
         slot.video.store((entry.place == Place::Video).into(), Ordering::Relaxed);
         // SAFETY: the place is free: `used` is even, and every claim that saw it odd has ended.
         unsafe { *slot.entry.get() = Some(entry) };
-        let used = slot.used.load(Ordering::Relaxed).wrapping_add(1);
+        let used = USES.fetch_add(2, Ordering::Relaxed);
         slot.used.store(used, Ordering::SeqCst);
         Ok((place, used))
     }

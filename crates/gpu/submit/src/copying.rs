@@ -112,7 +112,7 @@ impl Session {
     pub(crate) fn lane_of(&self, now: Now, copy: Copy) -> Result<(u8, u64), Error> {
         let (lane, number) = COPY.decode_number(now.opening(), copy.0)?;
         let number = match self.lanes.get(usize::from(lane)) {
-            // The 8 bits of the opening repeat. Numbers of a lane do not.
+            // The 8 bits of the opening repeat. Numbers of submissions do not.
             Some(of) => number.checked_sub(of.before.load(Ordering::Relaxed)).filter(|number| *number > 0),
             None => (lane == DONE && number == now.whole_opening()).then_some(0),
         };

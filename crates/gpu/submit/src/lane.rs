@@ -85,7 +85,7 @@ pub(crate) struct Lane {
     observer: UnsafeCell<Option<Observer>>,
     /// Failed polls, approximately.
     pub vain: AtomicU32,
-    /// Number of submissions in earlier openings of the session, so that their tickets are not valid in this one.
+    /// The highest number of a submission in earlier openings, so that their tickets are not valid in this one.
     pub before: AtomicU64,
     /// A launch is pending whose results the CPU must still move. Written by the thread that has the lane.
     pub owes: AtomicBool,

@@ -2,7 +2,7 @@
 //! Also the process that opened them: a fork's child has no session.
 
 use crate::error::Error;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Maximum number of open sessions of a process.
@@ -19,13 +19,56 @@ static OPENINGS: Mutex<Openings> = Mutex::new(Openings { last: 0, open: [false; 
 /// The process that opened the first session; 0 before.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Set-up calls take locks that may stay taken forever in a forked child, so they call this first. No system call.
+/// The process whose threads set something up, and in the lower half how many of them do so now.
+static SET_UPS: AtomicU64 = AtomicU64::new(0);
+
+/// Calls take locks that may stay taken forever in a forked child, so they call this first. No system call once a session was opened.
 pub(crate) fn same_process() -> Result<(), Error> {
     match PROCESS.load(Ordering::SeqCst) {
+        0 if forked_in_set_up(SET_UPS.load(Ordering::SeqCst)) => Err(Error::Forked),
         0 => Ok(()),
         process if gpu::fork::forked(process) => Err(Error::Forked),
         _ => Ok(()),
     }
+}
+
+/// Whether threads of the parent had set something up at the fork: they are not here, but their locks are.
+fn forked_in_set_up(set_ups: u64) -> bool {
+    set_ups as u32 > 0 && set_ups >> 32 != u64::from(std::process::id())
+}
+
+/// A set-up of the process: while it lives, a fork's child can use nothing, because it cannot take the locks.
+pub(crate) struct SetUp(());
+
+impl SetUp {
+    pub fn begin() -> Result<SetUp, Error> {
+        same_process()?;
+        let own = u64::from(std::process::id()) << 32;
+        let next = |now: u64| match now >> 32 == own >> 32 {
+            true => Some(now + 1),
+            // (A child of a process that was in no set-up begins its own count.)
+            false => (!forked_in_set_up(now)).then_some(own | 1),
+        };
+        SET_UPS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).map(|_| SetUp(())).map_err(|_| Error::Forked)
+    }
+}
+
+impl Drop for SetUp {
+    fn drop(&mut self) {
+        SET_UPS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The highest number of a submission that any lane of the process has given out in an opening that has ended.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
+/// The numbers of a new opening's submissions are higher than this.
+pub(crate) fn numbers() -> u64 {
+    NUMBERS.load(Ordering::SeqCst)
+}
+
+pub(crate) fn numbers_reached(number: u64) {
+    NUMBERS.fetch_max(number, Ordering::SeqCst);
 }
 
 /// A new number. [`Error::Limit`] while [`MOST`] sessions are open, [`Error::Forked`].

@@ -7,7 +7,7 @@ use crate::handle::{BUFFER, Buffer};
 use crate::lane::{Claim, Inner, Lane};
 use crate::numbering::{ALL, INLINE, LAUNCH_LANES, LAUNCHES, LOOKS, has_launches, launches_of};
 use crate::open::{LANES, Options, Setup};
-use crate::openings;
+use crate::openings::{self, SetUp};
 use crate::staged;
 use crate::thread;
 use crate::watch::Watch;
@@ -121,8 +121,9 @@ impl Session {
     /// opened later, while CUDA is in use. It loads libcuda and initialises nothing in it.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if there is no libcuda.
+    /// [`Error::Unavailable`] if there is no libcuda, [`Error::Forked`].
     pub fn watch() -> Result<(), Error> {
+        let _set_up = SetUp::begin()?;
         gpu::Libcuda::open().map(|_| ()).map_err(|error| Error::Unavailable(error.to_string()))
     }
 
@@ -131,6 +132,7 @@ impl Session {
     /// # Errors
     /// As [`Session::watch`].
     pub fn watches_from_the_start() -> Result<bool, Error> {
+        let _set_up = SetUp::begin()?;
         let libcuda = gpu::Libcuda::open().map_err(|error| Error::Unavailable(error.to_string()))?;
         Ok(!libcuda.watched().is_late())
     }
@@ -157,7 +159,7 @@ impl Session {
     }
 
     fn open_with(&self, options: &Options, make: impl FnOnce(&Options) -> Result<Setup, Error>) -> Result<(), Error> {
-        Session::same_process()?;
+        let _set_up = SetUp::begin()?;
         if !(1..=LANES).contains(&options.lanes) {
             return Err(Error::Argument("a session has 1 to 64 lanes"));
         }
@@ -169,6 +171,10 @@ impl Session {
             return Err(Error::AlreadyOpen);
         }
         let opening = openings::take()?;
+        // The 8 bits of the opening repeat. Numbers of submissions do not, whichever session has them.
+        for lane in &self.lanes {
+            lane.before.fetch_max(openings::numbers(), Ordering::SeqCst);
+        }
         let lanes = |made: &Setup| {
             (0..options.lanes).try_for_each(|lane| {
                 let mut halves = [0, LANES].into_iter().zip(made.engines);
@@ -226,7 +232,8 @@ impl Session {
         wait_for_all(&mut claims);
         for (lane, mut claim) in self.lanes.iter().zip(claims) {
             let Some(mut inner) = claim.take() else { continue };
-            lane.before.fetch_add(inner.channel.submitted(), Ordering::Relaxed);
+            let submitted = inner.channel.submitted();
+            openings::numbers_reached(lane.before.fetch_add(submitted, Ordering::Relaxed) + submitted);
             staged::bring(&mut inner);
             drop(lane.retract());
             // The channel first: memory that its launches may have used stays until the channel has ended.
@@ -241,6 +248,12 @@ impl Session {
     pub(crate) fn now(&self) -> Result<Now, Error> {
         let state = self.state.load(Ordering::SeqCst);
         if state & 1 == 1 { Ok(Now(state)) } else { Err(Error::Closed) }
+    }
+
+    /// The number of the current opening, or of the last one: no other opening of a session of this process has it. 0 before the first.
+    #[inline]
+    pub fn opening(&self) -> u64 {
+        Now(self.state.load(Ordering::SeqCst)).whole_opening()
     }
 
     /// Whether this is the process that opened sessions, and not a fork's child. Call it before taking a lock that another thread may have held at the fork.
@@ -316,7 +329,7 @@ impl Session {
         let (setup, now) = (self.setup()?, self.now()?);
         let machine = setup.machine.as_ref();
         let machine = machine.ok_or_else(|| {
-            Error::Unavailable("the session is without CUDA: use memory of its own (Session::allocate)".into())
+            Error::Unavailable("the session is without CUDA: let doorbell allocate the memory".into())
         })?;
         let _context = setup.enter()?;
         self.add(now, Entry::of_cuda(machine, pointer, length, setup.ways.map())?)
