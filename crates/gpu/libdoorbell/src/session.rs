@@ -85,7 +85,8 @@ impl Places {
 }
 
 /// What a program has as a `doorbell_t *`: no address, but a number that no other session of the process ever has. From the top: 16
-/// bits that no address begins with, 42 of the session's opening, 6 of its place.
+/// bits that no address begins with, 42 of the session's opening, 6 of its place. The page of this library's table is mixed in: a
+/// process may have several copies of the library, and each counts its openings.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pointer(u64);
 
@@ -93,11 +94,15 @@ impl Pointer {
     const TOP: u64 = 0xdb00 << 48;
 
     fn new(place: usize, session: &Session) -> Pointer {
-        Pointer(Pointer::TOP | session.opening() << 6 | place as u64)
+        Pointer(Pointer::TOP | (session.opening() << 6 | place as u64) ^ Pointer::library())
+    }
+
+    fn library() -> u64 {
+        (SESSIONS.as_ptr().addr() as u64 >> 12) << 18 & ((1 << 48) - 1)
     }
 
     fn opening(self) -> u64 {
-        (self.0 & !Pointer::TOP) >> 6
+        ((self.0 & ((1 << 48) - 1)) ^ Pointer::library()) >> 6
     }
 
     fn place(self) -> usize {

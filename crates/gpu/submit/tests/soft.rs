@@ -231,11 +231,11 @@ fn a_ticket_of_an_opening_long_ago_is_no_ticket() {
     for opening in 0..256 {
         s.close().unwrap();
         open(s, rig.driver, &options).unwrap();
-        assert!(matches!(s.poll(old), Err(Error::Handle("copy"))), "{opening}");
+        assert!(matches!(s.poll(old), Err(Error::Handle("ticket"))), "{opening}");
         assert!(matches!(s.place(buffer), Err(Error::Handle("buffer"))), "{opening}");
     }
     let (new, _) = copy();
-    assert!(new != old && matches!(s.wait(old, LIMIT), Err(Error::Handle("copy"))));
+    assert!(new != old && matches!(s.wait(old, LIMIT), Err(Error::Handle("ticket"))));
     assert_eq!(rig.faults(), 0);
 }
 
