@@ -50,7 +50,7 @@ fn compiled(compiler: &str, standard: &str, source: &str, folder: &Path) -> Opti
     let to = folder.join(source.file_stem().unwrap());
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
     let mut command = Command::new(compiler);
-    command.args([standard, "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"]).arg(include);
+    command.args(standard.split(' ')).args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"]).arg(include);
     command.arg("-I").arg(examples().join("c"));
     command.arg("-o").arg(&to).arg(source).arg("-L").arg(libraries()).args(["-ldoorbell", "-ldl"]);
     let out = test_support::finished(&mut command, compiler);
@@ -345,6 +345,43 @@ fn each_call_of_a_forked_child_returns() {
         let out = test_support::finished(command.args(["60", with_session]).args(&names), "forked");
         assert!(out.status.success(), "session {with_session}: {}", text(&out));
     }
+}
+
+/// What the library reads and writes of a program's memory, under AddressSanitizer and under valgrind.
+#[test]
+#[ignore = "minutes; run by .ci/run --long"]
+fn long_c_programs_are_clean_under_the_address_sanitizer_and_valgrind() {
+    let (folder, limit) = (tempfile::tempdir().unwrap(), Duration::from_secs(600));
+    let source = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name);
+    let runtime = Command::new("cc").arg("-print-file-name=libasan.so").output();
+    let runtime = runtime.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned()).unwrap_or_default();
+    if Path::new(&runtime).is_absolute() {
+        for name in ["chain.c", "freed.c"] {
+            let Some(program) =
+                compiled("cc", "-std=gnu11 -fsanitize=address", source(name).to_str().unwrap(), folder.path())
+            else {
+                return;
+            };
+            let mut command = beside_cuda(&program, folder.path());
+            let soft = libraries().join("libdoorbell_softgpu.so");
+            command.env("LD_PRELOAD", format!("{runtime}:{}", soft.display()));
+            // (Memory of the software GPU lives until the process ends.)
+            command.env("ASAN_OPTIONS", "protect_shadow_gap=0:detect_leaks=0");
+            let out = test_support::finished_within(&mut command, limit, name).expect("it ends");
+            assert!(out.status.success(), "{name}: {}", text(&out));
+        }
+    } else {
+        test_support::skip_part!("no libasan");
+    }
+    if !test_support::installed("valgrind") {
+        test_support::skip_part!("no valgrind");
+        return;
+    }
+    let Some(program) = compiled("cc", "-std=gnu11", source("abi.c").to_str().unwrap(), folder.path()) else { return };
+    let mut command = on_soft_gpu("valgrind");
+    command.args(["-q", "--error-exitcode=9"]).arg(&program).arg("1");
+    let out = test_support::finished_within(&mut command, limit, "valgrind").expect("it ends");
+    assert!(out.status.success(), "{}", text(&out));
 }
 
 /// Each function that Python declares, with each kind of wrong argument, one at a time.
