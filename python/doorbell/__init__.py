@@ -52,12 +52,15 @@ have the GIL for 5 ms at a time (sys.getswitchinterval()). All other calls let o
 open(check_allocations=True) submissions also do, because they call CUDA.
 """
 
-from ._errors import (Busy, Closed, DoorbellError, Forked, Freed, Full, InvalidHandle, NoLibrary, NotLaunchable, NotPinnable,
-                      OutOfRange, Overrun, Timeout, Unavailable)
+from typing import TYPE_CHECKING
+
+from ._errors import (Busy, Closed, DoorbellError, Forked, Freed, Full, InvalidArgument, InvalidHandle, Killed, LimitReached, NoLibrary,
+                      NotLaunchable, NotPinnable, OutOfRange, Overrun, Stopped, Timeout, Unavailable)
 
 try:
-    from ._default import (allocate, chain, close, copy_, copy_async, copy_batch, current, explain, graph, instantiate, kernel, loop, message, open, pin,
+    from ._default import (allocate, chain, close, copy_, copy_async, copy_batch, current, explain, graph, instantiate, kernel, loop, message, pin,
                            prepare, prepare_bytes, queue, ring, session)
+    from ._default import open as open
     from ._graph import Graph
     from ._handle import Buffer
     from ._library import version, watching
@@ -71,15 +74,17 @@ except NoLibrary as _without:
     # doorbell.fleet reads recordings, also where there is no libdoorbell.so. Everything else raises the error at its first use.
     _reason = str(_without)
 
-    def __getattr__(name):
-        if name in __all__ or name == "open":
-            raise NoLibrary(_reason)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if not TYPE_CHECKING:  # (With it, every name would be one of this package.)
+
+        def __getattr__(name):
+            if name in __all__ or name == "open":
+                raise NoLibrary(_reason)
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 # Not open(): `from doorbell import *` leaves Python's own.
 __all__ = [
-    "Buffer", "Busy", "Closed", "Done", "DoorbellError", "Forked", "Frame", "Freed", "Full", "Graph", "InvalidHandle", "Loop", "Message",
-    "NotLaunchable", "NotPinnable", "OutOfRange", "Overrun", "Queue", "Result", "Ring", "Session", "Statistics", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate",
-    "chain", "close", "copy_", "copy_async", "copy_batch", "current", "explain", "graph", "instantiate", "kernel", "loop", "message", "pause", "pin",
+    "Buffer", "Busy", "Closed", "Done", "DoorbellError", "Forked", "Frame", "Freed", "Full", "Graph", "InvalidArgument", "InvalidHandle",
+    "Killed", "LimitReached", "Loop", "Message", "NoLibrary", "NotLaunchable", "NotPinnable", "OutOfRange", "Overrun", "Queue", "Result", "Ring",
+    "Session", "Statistics", "Stopped", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate", "chain", "close", "copy_", "copy_async", "copy_batch", "current", "explain", "graph", "instantiate", "kernel", "loop", "message", "pause", "pin",
     "prepare", "prepare_bytes", "queue", "record", "recording", "resume", "ring", "session", "version", "watching",
 ]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ._errors import Closed, DoorbellError
 from ._session import Session
+from ._signatures import show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Concatenate, ParamSpec, TypeVar
+    from contextlib import AbstractContextManager
+
+    from typing_extensions import Concatenate, ParamSpec, TypeVar
 
     P = ParamSpec("P")
     R = TypeVar("R")
@@ -20,37 +23,43 @@ if TYPE_CHECKING:
 _session: Session | None = None
 
 
-def open(gpu: int = 0, **options: Any) -> Session:
-    """Opens the default session, which the functions of the package use. Arguments: as Session()."""
-    global _session
-    # (In a fork's child the library returns the error.)
-    if _session is not None and _session.process == os.getpid():
-        raise DoorbellError("the default session is open already: close it first, or make another Session()")
-    _session = Session(gpu, **options)
-    return _session
+def _opens(make: Callable[Concatenate[Session, P], None]) -> tuple[Callable[P, Session], Callable[P, AbstractContextManager[Session]]]:
+    def open(*arguments: P.args, **named: P.kwargs) -> Session:
+        """Opens the default session, which the functions of the package use. Arguments: as Session()."""
+        global _session
+        # (In a fork's child the library returns the error.)
+        if _session is not None and not _session.closed and _session.process == os.getpid():
+            raise DoorbellError("the default session is open already: close it first, or make another Session()")
+        made = Session.__new__(Session)
+        make(made, *arguments, **named)
+        _session = made
+        return made
+
+    @contextmanager
+    def session(*arguments: P.args, **named: P.kwargs) -> Iterator[Session]:
+        """`with doorbell.session():` opens and closes the default session. Arguments: as Session()."""
+        with open(*arguments, **named) as opened:
+            yield opened
+
+    show(open, make, 1, "Session")
+    show(session, make, 1, "AbstractContextManager[Session]")
+    return open, session
+
+
+open, session = _opens(Session.__init__)
 
 
 def close() -> None:
-    """Closes the default session."""
+    """Closes the default session. Without one it has no effect."""
     global _session
-    session = current()
-    session.close()
+    if _session is not None:
+        _session.close()
     _session = None
-
-
-@contextmanager
-def session(gpu: int = 0, **options: Any) -> Iterator[Session]:
-    """`with doorbell.session():` opens and closes the default session."""
-    opened = open(gpu, **options)
-    try:
-        yield opened
-    finally:
-        close()
 
 
 def current() -> Session:
     """The default session."""
-    if _session is None:
+    if _session is None or _session.closed:
         raise Closed("no session is open: call doorbell.open()")
     return _session
 
@@ -60,6 +69,7 @@ def _of_default(method: Callable[Concatenate[Session, P], R]) -> Callable[P, R]:
     def call(*arguments: P.args, **named: P.kwargs) -> R:
         return method(current(), *arguments, **named)
 
+    show(call, method, 1)
     return call
 
 

@@ -5,22 +5,28 @@ computes, that takes up to sys.getswitchinterval(), 5 ms: a thousand times as lo
 calls of nanoseconds to a few microseconds that wait for no thread that may need the GIL. SPIN limits a wait.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
+import time
+from collections.abc import Callable
 from ctypes import c_bool, c_char_p, c_int32
 
 from ._errors import CODES, DoorbellError, NoLibrary, Unavailable
 from ._header import (BY_ENGINE, BY_INLINE, BY_LOADS, BY_STORES, CHAIN_COUNTER, CHAIN_ENGINES, FUNCTIONS, STEP_ENGINE, STEP_INLINE,
-                      STEP_STORES)
+                      STEP_STORES, FOREVER, TIMEOUT)
 
 STEP_BY = {None: 0, "inline": STEP_INLINE, "engine": STEP_ENGINE, "stores": STEP_STORES}
 CHAIN_ORDER = {None: 0, "engines": CHAIN_ENGINES, "counter": CHAIN_COUNTER}
 WAYS = {BY_ENGINE: "engine", BY_INLINE: "inline", BY_STORES: "stores", BY_LOADS: "loads"}
 # A wait keeps the GIL for this long, in nanoseconds, and then releases it: most copies of up to 1 MiB are done by then.
 SPIN = 50_000
+# A longer wait returns to Python after each of these, which then runs the handlers of signals (Ctrl-C).
+_TURN = 50_000_000
 
 
-def _places():
+def _places() -> list[str]:
     named = os.environ.get("DOORBELL_LIB")
     if named:
         # Only the named one.
@@ -28,8 +34,8 @@ def _places():
     return [os.path.join(os.path.dirname(__file__), "libdoorbell.so"), "libdoorbell.so"]
 
 
-def _load():
-    reasons = []
+def _load() -> ctypes.CDLL:
+    reasons: list[str] = []
     for place in _places():
         try:
             library = ctypes.CDLL(place)
@@ -55,18 +61,28 @@ held.doorbell_error_text.argtypes, held.doorbell_error_text.restype = [c_int32],
 held.doorbell_error_detail.argtypes, held.doorbell_error_detail.restype = [], c_char_p
 
 
-def failed(code):
+def failed(code: int) -> DoorbellError:
     text = held.doorbell_error_text(code).decode()
     detail = held.doorbell_error_detail().decode(errors="replace")
     return CODES.get(code, DoorbellError)(detail or text, code)
 
 
-def check(code):
+def check(code: int) -> None:
     if code:
         raise failed(code)
 
 
-def version():
+def waited(wait: Callable[[int], int], limit: int) -> int:
+    """Calls wait(nanoseconds) for `limit` nanoseconds, until its code is not TIMEOUT."""
+    end = None if limit == FOREVER else time.monotonic_ns() + limit
+    while True:
+        left = _TURN if end is None else end - time.monotonic_ns()
+        code = wait(max(0, min(left, _TURN)))
+        if code != TIMEOUT or left < _TURN:
+            return code
+
+
+def version() -> tuple[int, int, int]:
     """The library's version: (major, minor, patch)."""
     number = library.doorbell_version()
     return number >> 16, number >> 8 & 0xff, number & 0xff
@@ -77,7 +93,7 @@ _code = library.doorbell_init()
 _why_not = failed(_code) if _code else None
 
 
-def watching():
+def watching() -> bool:
     """Whether doorbell has observed CUDA's driver calls since CUDA was initialised. False: CUDA was initialised before the import. Then copies work
     if the kernel driver reports CUDA's state, and graphs do not work. Raises Unavailable, with the reason, without CUDA."""
     if _why_not is not None:

@@ -1,7 +1,13 @@
 """Finds an object's memory: torch, CuPy, NumPy and all objects with their protocols."""
 
+from __future__ import annotations
+
 import ctypes
+import sys
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_uint8, c_uint16, c_uint64, c_void_p, py_object
+from typing import Any
+
+from ._numbers import whole
 
 
 class Memory:
@@ -9,12 +15,18 @@ class Memory:
 
     __slots__ = ("pointer", "bytes", "readonly", "keep", "on_gpu")
 
-    def __init__(self, pointer, bytes, readonly, keep, on_gpu=False):
+    def __init__(self, pointer: int, bytes: int, readonly: bool, keep: Any, on_gpu: bool = False):
         self.pointer, self.bytes, self.readonly, self.keep, self.on_gpu = pointer, bytes, readonly, keep, on_gpu
 
 
-def memory_of(thing):
+def memory_of(thing: Any) -> Memory:
     """The memory of an array, tensor or buffer, which must be contiguous."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(thing, numpy.generic):
+        # A scalar's __array_interface__ has the address of an array that is gone when it is returned.
+        memory = memory_of(numpy.asarray(thing))
+        memory.readonly = True
+        return memory
     for look in (_torch, _cuda_array, _numpy, _buffer, _dlpack):
         found = look(thing)
         if found is not None:
@@ -24,7 +36,7 @@ def memory_of(thing):
     raise TypeError(f"{type(thing).__name__} has no memory that is known here: pass a tensor, an array or a buffer")
 
 
-def host_memory_of(thing):
+def host_memory_of(thing: Any) -> Memory:
     """The same, of memory that the CPU reads at once."""
     memory = memory_of(thing)
     if memory.on_gpu:
@@ -32,22 +44,25 @@ def host_memory_of(thing):
     return memory
 
 
-def _torch(thing):
+def _torch(thing: Any) -> Memory | None:
     if not (hasattr(thing, "data_ptr") and hasattr(thing, "untyped_storage")):
         return None
     if not thing.is_contiguous():
         raise ValueError("the tensor is not contiguous: pass tensor.contiguous(), and keep it")
+    for lazy in ("is_conj", "is_neg"):
+        if getattr(thing, lazy, bool)():
+            raise ValueError("the tensor is a conjugated or negated view: its memory has other numbers. Pass tensor.resolve_conj().resolve_neg(), and keep it")
     # Also the storage: a tensor that is set_() to another would release it.
     keep = (thing, thing.untyped_storage())
     return Memory(thing.data_ptr(), thing.numel() * thing.element_size(), False, keep, getattr(thing, "device", None) is not None and thing.device.type != "cpu")
 
 
-def _array(thing, interface):
-    size = int(interface["typestr"][2:])
-    if interface["typestr"][1] == "U":
-        size *= 4
+def _array(thing: Any, interface: dict[str, Any]) -> Memory:
+    kind = interface["typestr"]
+    # (A time's unit follows its size: <M8[D].)
+    size = int(kind[2:].partition("[")[0]) * (4 if kind[1] == "U" else 1)
     count, expected = 1, size
-    shape, strides = interface["shape"], interface.get("strides")
+    shape, strides = [whole(length, "a length of the shape") for length in interface["shape"]], interface.get("strides")
     for length in shape:
         count *= length
     if strides is not None and count > 0:
@@ -55,11 +70,18 @@ def _array(thing, interface):
             if length != 1 and stride != expected:
                 raise ValueError("the array is not contiguous: pass a contiguous copy, and keep it")
             expected *= length
-    pointer, readonly = interface["data"]
-    return Memory(int(pointer or 0), count * size, bool(readonly), thing)
+    nbytes, data = whole(count * size, "the array's number of bytes"), interface.get("data")
+    if isinstance(data, tuple):
+        pointer, readonly = data
+        return Memory(whole(pointer or 0, "the array's address"), nbytes, bool(readonly), thing)
+    # The protocol allows a buffer there, or that the object is one.
+    start, memory = whole(interface.get("offset", 0), "the array's offset"), _buffer(thing if data is None else data)
+    if memory is None or start + nbytes > memory.bytes:
+        raise ValueError("the array's buffer is missing, or shorter than its shape")
+    return Memory(memory.pointer + start, nbytes, memory.readonly, (thing, memory.keep))
 
 
-def _cuda_array(thing):
+def _cuda_array(thing: Any) -> Memory | None:
     interface = getattr(thing, "__cuda_array_interface__", None)
     if interface is None:
         return None
@@ -68,7 +90,7 @@ def _cuda_array(thing):
     return memory
 
 
-def _numpy(thing):
+def _numpy(thing: Any) -> Memory | None:
     interface = getattr(thing, "__array_interface__", None)
     return _array(thing, interface) if isinstance(interface, dict) else None
 
@@ -87,7 +109,7 @@ _release_buffer = ctypes.pythonapi.PyBuffer_Release
 _release_buffer.argtypes, _release_buffer.restype = [POINTER(_PyBuffer)], None
 
 
-def _buffer(thing):
+def _buffer(thing: Any) -> Memory | None:
     try:
         view = memoryview(thing)
     except TypeError:
@@ -112,7 +134,7 @@ _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.argtypes, _capsule_pointer.restype = [py_object, c_char_p], c_void_p
 
 
-def _dlpack(thing):
+def _dlpack(thing: Any) -> Memory | None:
     if not hasattr(thing, "__dlpack__"):
         return None
     # The capsule owns the tensor until a consumer takes it, which none does here. It is kept, and released with this object.

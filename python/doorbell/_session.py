@@ -4,34 +4,65 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
+import threading
+import time
+import warnings
+import weakref
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from ctypes import addressof, byref, c_uint32, c_uint64, c_void_p, create_string_buffer, sizeof
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, cast
 
-from ._errors import Busy, DoorbellError, Full, OutOfRange
+from ._errors import Busy, Closed, DoorbellError, Full, Timeout
 from ._graph import Graph, exec_of, raw_of, three
-from ._handle import Buffer
-from ._header import (ANY, BESIDE_CUDA, CHAIN_BESIDE, CHAIN_HOST_COUNTER, CHECK, HOST, OWN_PROFILE, SOFTWARE, STEP_LAUNCH, VIDEO, Log, Options,
+from ._handle import Buffer, Handle, not_copied
+from ._header import (ANY, BESIDE_CUDA, CHAIN_BESIDE, CHAIN_HOST_COUNTER, CHECK, CLOSED, FOREVER, HOST, OWN_PROFILE, SOFTWARE, STEP_LAUNCH, TIMEOUT, VIDEO, Log, Options,
                       Piece, Step)
 from ._library import CHAIN_ORDER, STEP_BY, WAYS, check, failed, held, library
 from ._loop import Loop
 from ._memory import memory_of
-from ._queue import Queue
-from ._ticket import NOW, Pinned, Ticket, nanoseconds, order_of, stream_of
+from ._numbers import U32, nanoseconds, offset, whole
+from ._queue import Awaited, Queue
+from ._signatures import show
+from ._ticket import NOW, Pinned, Ticket, order_of, stream_of
 from ._transfers import Message, Ring, Transfer
 
+# What ctypes has addresses of: c_uint32(7), a struct, an array.
+_VALUES = (ctypes._SimpleCData, ctypes.Structure, ctypes.Union, ctypes.Array, ctypes._Pointer)
 _KINDS = {None: ANY, "cuda": BESIDE_CUDA, "soft": SOFTWARE}
 
 
-def length(to, to_offset, from_, from_offset, nbytes):
-    if to_offset < 0 or from_offset < 0 or nbytes is not None and nbytes < 0:
-        raise OutOfRange("offsets and lengths are not negative")
+if TYPE_CHECKING:
+    from typing_extensions import Concatenate, ParamSpec
+
+    P = ParamSpec("P")
+
+H = TypeVar("H", bound=Handle)
+
+
+def part(to: Buffer, to_offset: Any, from_: Buffer, from_offset: Any, nbytes: Any) -> tuple[int, int, int]:
+    """Both offsets and the length, checked. The library compares them with the buffers."""
+    if type(to_offset) is type(from_offset) is type(nbytes) is int and not (to_offset | from_offset | nbytes) >> 64:
+        return to_offset, from_offset, nbytes
+    to_offset, from_offset = offset(to_offset), offset(from_offset)
     if nbytes is not None:
-        return nbytes
+        return to_offset, from_offset, offset(nbytes, "a length")
     if to.nbytes - to_offset != from_.nbytes - from_offset:
         raise ValueError(f"{from_.nbytes - from_offset} bytes do not fit {to.nbytes - to_offset}: say how many (nbytes)")
-    return to.nbytes - to_offset
+    return to_offset, from_offset, offset(to.nbytes - to_offset, "a length")
+
+
+def _loop(make: Callable[Concatenate[Loop, Session, P], None]) -> Callable[Concatenate[Session, P], Loop]:
+    def loop(self: Session, /, *arguments: P.args, **options: P.kwargs) -> Loop:
+        """Starts a doorbell thread that launches a chain for each frame: see Loop."""
+        made = Loop.__new__(Loop)
+        make(made, self, *arguments, **options)
+        return made
+
+    show(loop, make, 2, "Loop", ("self",))
+    return loop
 
 
 class Session:
@@ -49,42 +80,151 @@ class Session:
     are not ordered.
     """
 
-    def __init__(self, gpu: int = 0, *, lanes: int = 0, kind: str | None = None, check_allocations: bool = False,
-                 log: Callable[[str], object] | None = None, profile: Any = None, launch_lanes: int = 0):
+    submits: ctypes.CDLL
+    dropped: list[tuple[Ticket, Any]]
+    process: int
+    # The doorbell_t *. Removed when the session is closed: see __getattr__.
+    at: c_void_p
+    # The same until the library has closed it.
+    _opened: c_void_p | None = None
+    # Made here: dropped without close(), it is closed.
+    _owned = False
+
+    def __init__(self, gpu: int = 0, *, lanes: int = 0, kind: Literal["cuda", "soft"] | None = None, check_allocations: bool = False,
+                 log: Callable[[str], object] | None = None, profile: str | os.PathLike[str] | bool | None = None, launch_lanes: int = 0):
         if kind not in _KINDS:
             raise ValueError(f"kind is 'cuda', 'soft' or None, not {kind!r}")
         # Called until the session is closed.
         self._log = Log((lambda _, text: log(text.decode(errors="replace"))) if log else 0)
         flags = (CHECK if check_allocations else 0) | (OWN_PROFILE if profile is True else 0)
         path = None if profile is None or profile is True else b"" if profile is False else os.fsencode(profile)
-        options = Options(sizeof(Options), _KINDS[kind], gpu, lanes, flags, self._log, None, path, launch_lanes)
-        # The doorbell_t *.
-        self.at = c_void_p()
-        check(library.doorbell_create(byref(options), byref(self.at)))
+        options = Options(sizeof(Options), _KINDS[kind], whole(gpu, "gpu", U32), whole(lanes, "lanes", U32), flags, self._log, None, path,
+                          whole(launch_lanes, "launch_lanes", U32))
+        at = c_void_p()
+        check(library.doorbell_create(byref(options), byref(at)))
+        self._begin(at, library if check_allocations else held)
+        self._owned = True
+
+    def _begin(self, at: c_void_p, submits: ctypes.CDLL) -> None:
+        self.at = self._opened = at
         # The functions that submit. They keep the GIL, unless each submission calls CUDA, which may wait for a thread that waits for the GIL.
-        self.submits = library if check_allocations else held
+        self.submits = submits
         # Copies whose tickets were dropped before they were done, with the buffers that were pinned only for them: (ticket, buffers).
-        self.dropped: list = []
+        self.dropped = []
         self.process = os.getpid()
+        # Memory of allocate() that was shown. The lock is for that, and for `ending`: none begins to be shown any more. (Garbage may be collected under
+        # it, which ends buffers.)
+        self._shown: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._lock, self._ending = threading.RLock(), False
+        self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
+        # For each event loop that awaits tickets now.
+        self._awaited: dict[AbstractEventLoop, Awaited] = {}
+
+    if not TYPE_CHECKING:  # (With it, every name would be one of a session.)
+
+        def __getattr__(self, name):
+            # (Only for names that are not there: no cost for the others.)
+            if name == "at":
+                raise Closed("the session is closed")
+            raise AttributeError(f"'Session' object has no attribute {name!r}")
+
+    @property
+    def closed(self) -> bool:
+        return "at" not in self.__dict__
+
+    def _register(self, handle: Handle) -> None:
+        with self._lock:
+            self._handles.add(handle)
 
     def close(self) -> None:
-        """Closes the session: waits for pending work, and ends all buffers, transfers, rings and graphs."""
-        check(library.doorbell_free(self.at))
+        """Closes the session: waits for pending work, and ends all buffers, transfers, rings and graphs. A second call has no effect.
+
+        Views that buffers gave are released. If slices or arrays still show memory of allocate(), that memory and the session's channels stay until the
+        last of them is dropped. Then wait for the tickets of copies between such buffers first."""
+        if not self.closed and self.process != os.getpid():
+            check(library.doorbell_free(self.at))  # (Forked.)
+        with self._lock:
+            if self.__dict__.pop("at", None) is None:
+                return
+        until = time.monotonic() + 10
+        for awaited in list(self._awaited.values()):
+            awaited.session_closes(until)
+        with self._lock:
+            for buffer in self._of(Buffer):
+                buffer._hide()
+            self._release()
+            self._ending = True
+        if self._is_seen():
+            self._close_all()
         self.dropped.clear()
+        self._end_if_unseen()
+
+    def _of(self, kind: type[H]) -> list[H]:
+        with self._lock:
+            return [handle for handle in self._handles if isinstance(handle, kind)]
+
+    def _release(self) -> None:
+        for memory in list(self._shown):
+            memory.release()
+
+    def _is_seen(self) -> bool:
+        with self._lock:
+            return any(memory.is_shown() for memory in self._shown)
+
+    def _close_all(self) -> None:
+        """Ends what the library would end, but for memory that is still shown. This waits for what is pending."""
+        for graph in self._of(Graph):
+            if graph._last is not None:
+                library.doorbell_wait(self._opened, graph._last.value, nanoseconds(10))
+        for kind in (Loop, Queue, Graph, Transfer, Ring, Message, Buffer):
+            for handle in self._of(kind):
+                with suppress(DoorbellError):
+                    handle.close()
+
+    def _free_handle(self, function: str, handle: int) -> None:
+        """Frees a handle. Without a session there is none."""
+        opened = self._opened
+        if handle and opened is not None:
+            code = getattr(library, function)(opened, handle)
+            # (CLOSED: it ends with its session now.)
+            if code and code != CLOSED:
+                raise failed(code)
+
+    def _end_if_unseen(self) -> None:
+        """Lets the library close a closed session, when nothing shows its memory any more."""
+        if not self._ending:
+            return
+        with self._lock:
+            if self._opened is None or self._is_seen():
+                return
+            opened, self._opened = self._opened, None
+        check(library.doorbell_free(opened))
 
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ends(self, dst, src):
+    def __del__(self) -> None:
+        # All its handles and views have gone. At the end of the process the kernel closes it.
+        if not self._owned or self._opened is None or library is None or sys.is_finalizing() or self.process != os.getpid():
+            return
+        if not self.closed:
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self)
+        with suppress(DoorbellError):
+            library.doorbell_free(self._opened)
+
+    def __reduce_ex__(self, _: Any) -> NoReturn:
+        not_copied(self)
+
+    def _ends(self, dst: Any, src: Any) -> tuple[Buffer, Buffer]:
         to, from_ = self.pin(dst), self.pin(src)
         if to.readonly:
             raise ValueError("the destination may not be written")
         return to, from_
 
-    def _let_go(self):
+    def _let_go(self) -> None:
         """Unpins buffers that were pinned for copies that are done by now."""
         for one in list(self.dropped):
             try:
@@ -95,7 +235,7 @@ class Session:
                 with suppress(ValueError):  # Another thread has removed it.
                     self.dropped.remove(one)
 
-    def _kept(self, ticket, given, used):
+    def _kept(self, ticket: Ticket, given: Sequence[Any], used: tuple[Buffer, ...]) -> Ticket:
         """Makes a ticket hold the program's own buffers, and those that were pinned for it."""
         pinned = tuple(buffer for buffer in used if not any(buffer is one for one in given))
         ticket._keep = (used, Pinned(ticket, pinned)) if pinned else used
@@ -112,32 +252,43 @@ class Session:
         check(library.doorbell_buffer_register(self.at, memory.pointer, memory.bytes, byref(handle)))
         return Buffer(self, handle.value, memory.pointer, memory.bytes, memory.readonly, None, memory.keep)
 
-    def allocate(self, nbytes: int, where: str = "host") -> Buffer:
+    def allocate(self, nbytes: int, where: Literal["host", "gpu"] = "host") -> Buffer:
         """Allocates "host" (pinned) or "gpu" memory, without a CUDA call."""
         if where not in ("host", "gpu"):
             raise ValueError(f"memory is allocated on the 'host' or on the 'gpu', not {where!r}")
-        handle, pointer = c_uint64(), c_void_p()
+        handle, pointer, nbytes = c_uint64(), c_void_p(), whole(nbytes, "the number of bytes")
         check(library.doorbell_buffer_create(self.at, HOST if where == "host" else VIDEO, nbytes, byref(handle), byref(pointer)))
-        return Buffer(self, handle.value, pointer.value, nbytes, False, where == "gpu")
+        return Buffer(self, handle.value, pointer.value or 0, nbytes, False, where == "gpu")
 
     def copy_(self, dst: Any, src: Any, nbytes: int | None = None, *, dst_offset: int = 0, src_offset: int = 0,
               timeout: float | None = None) -> Any:
         """Copies src to dst and waits. Tensors that are not pinned yet are pinned for this call, which takes CUDA's locks. So pin tensors
         that you copy often."""
-        ours = [thing for thing in (dst, src) if not isinstance(thing, Buffer)]
         to, from_ = self._ends(dst, src)
-        try:
-            nbytes = length(to, dst_offset, from_, src_offset, nbytes)
+        at_to, at_from, nbytes = part(to, dst_offset, from_, src_offset, nbytes)
+        limit = nanoseconds(timeout)
+        end = None if limit == FOREVER else time.monotonic_ns() + limit
+        while True:
             try:
-                self.copy_async(to, from_, nbytes, dst_offset=dst_offset, src_offset=src_offset).wait(timeout)
+                ticket = self._submit(to, at_to, from_, at_from, nbytes, NOW)
+                break
             except (Busy, Full):
-                # The library waits for a lane and for room on it.
-                check(library.doorbell_copy(self.at, to.handle, dst_offset, from_.handle, src_offset, nbytes, nanoseconds(timeout)))
-        finally:
-            for buffer in (to, from_):
-                if ours and buffer is not dst and buffer is not src:
-                    buffer.close()
+                # (Here, and not in the library: handlers of signals run.)
+                if end is not None and time.monotonic_ns() >= end:
+                    raise Timeout("no lane was free in time", TIMEOUT) from None
+                time.sleep(50e-6)
+        # If the wait ends early, the ticket holds what was pinned.
+        self._kept(ticket, (dst, src), (to, from_)).wait(None if end is None else max(0, end - time.monotonic_ns()) / 1e9)
         return dst
+
+    def _submit(self, to: Buffer, to_offset: int, from_: Buffer, from_offset: int, nbytes: int, after: Any) -> Ticket:
+        ticket = Ticket.of(self)
+        order, calls_cuda = order_of(after)
+        code = (library if calls_cuda else self.submits).doorbell_copy_async(
+            self.at, c_uint64(to.handle), c_uint64(to_offset), c_uint64(from_.handle), c_uint64(from_offset), c_uint64(nbytes), order, byref(ticket))
+        if code:
+            raise failed(code)
+        return ticket
 
     def copy_async(self, dst: Any, src: Any, nbytes: int | None = None, *, dst_offset: int = 0, src_offset: int = 0, after: Any = NOW) -> Ticket:
         """Submits a copy between two buffers and returns its Ticket.
@@ -145,25 +296,19 @@ class Session:
         The GPU first waits for `after`: a Ticket, a CUDA stream (all work that it has queued now; None is the default stream), a CUDA event, or a list of
         these. Streams and events are CUDA calls, with CUDA's locks. Ticket.hold() makes a stream wait for the copy."""
         to, from_ = self._ends(dst, src)
-        nbytes, ticket = length(to, dst_offset, from_, src_offset, nbytes), Ticket.of(self)
-        order, calls_cuda = order_of(after)
-        code = (library if calls_cuda else self.submits).doorbell_copy_async(
-            self.at, c_uint64(to.handle), c_uint64(dst_offset), c_uint64(from_.handle), c_uint64(src_offset), c_uint64(nbytes), order, byref(ticket))
-        if code:
-            raise failed(code)
-        return self._kept(ticket, (dst, src), (to, from_))
+        at_to, at_from, nbytes = part(to, dst_offset, from_, src_offset, nbytes)
+        return self._kept(self._submit(to, at_to, from_, at_from, nbytes, after), (dst, src), (to, from_))
 
     def copy_batch(self, pieces: Iterable[tuple[Any, int, Any, int, int]], *, after: Any = NOW) -> Ticket:
         """Submits many copies with one doorbell write: (dst, dst_offset, src, src_offset, nbytes) each, of buffers. after: as for copy_async()."""
         pieces = list(pieces)
         array = (Piece * len(pieces))()
-        given: list = []
-        keep: list = []
+        given: list[Any] = []
+        keep: list[Buffer] = []
         for to_piece, (dst, dst_offset, src, src_offset, nbytes) in zip(array, pieces):
             to, from_ = self._ends(dst, src)
-            length(to, dst_offset, from_, src_offset, nbytes)
-            to_piece.to, to_piece.to_offset, to_piece.bytes = to.handle, dst_offset, nbytes
-            to_piece.from_, to_piece.from_offset = from_.handle, src_offset
+            to_piece.to_offset, to_piece.from_offset, to_piece.bytes = part(to, dst_offset, from_, src_offset, nbytes)
+            to_piece.to, to_piece.from_ = to.handle, from_.handle
             given += (dst, src)
             keep += (to, from_)
         ticket = Ticket.of(self)
@@ -171,18 +316,18 @@ class Session:
         check(library.doorbell_copy_batch_async(self.at, array, len(pieces), sizeof(Piece), order, byref(ticket)))
         return self._kept(ticket, given, tuple(keep))
 
-    def explain(self, dst: Any, src: Any, nbytes: int | None = None, *, prepared: bool = False) -> tuple[str, str]:
+    def explain(self, dst: Any, src: Any, nbytes: int | None = None, *, prepared: bool = False) -> tuple[Literal["engine", "inline", "stores", "loads"], str]:
         """Reports how a copy between two buffers is made ("engine", "inline", "stores" or "loads"), and why, in a sentence. prepared: a copy of prepare()."""
         to, from_ = self._ends(dst, src)
-        nbytes, way, text = length(to, 0, from_, 0, nbytes), c_uint32(), create_string_buffer(2048)
-        check(library.doorbell_copy_explain(self.at, to.handle, from_.handle, nbytes, prepared, byref(way), text, len(text)))
-        return WAYS[way.value], text.value.decode(errors="replace")
+        (_, _, nbytes), way, text = part(to, 0, from_, 0, nbytes), c_uint32(), create_string_buffer(2048)
+        check(library.doorbell_copy_explain(self.at, to.handle, from_.handle, nbytes, bool(prepared), byref(way), text, len(text)))
+        return cast(Any, WAYS[way.value]), text.value.decode(errors="replace")
 
     def prepare(self, dst: Any, src: Any, nbytes: int | None = None, *, dst_offset: int = 0, src_offset: int = 0) -> Transfer:
         """Prepares a copy that is submitted often. It holds both buffers."""
         to, from_ = self._ends(dst, src)
-        nbytes, transfer = length(to, dst_offset, from_, src_offset, nbytes), c_uint64()
-        check(library.doorbell_transfer_create(self.at, to.handle, dst_offset, from_.handle, src_offset, nbytes, byref(transfer)))
+        (at_to, at_from, nbytes), transfer = part(to, dst_offset, from_, src_offset, nbytes), c_uint64()
+        check(library.doorbell_transfer_create(self.at, to.handle, at_to, from_.handle, at_from, nbytes, byref(transfer)))
         return Transfer(self, transfer.value, (to, from_))
 
     def prepare_bytes(self, dst: Any, nbytes: int, *, dst_offset: int = 0) -> Transfer:
@@ -190,21 +335,19 @@ class Session:
         to, transfer = self.pin(dst), c_uint64()
         if to.readonly:
             raise ValueError("the destination may not be written")
-        length(to, dst_offset, to, 0, nbytes)
-        check(library.doorbell_transfer_create_bytes(self.at, to.handle, dst_offset, nbytes, byref(transfer)))
+        at_to, nbytes = offset(dst_offset), offset(nbytes, "a length")
+        check(library.doorbell_transfer_create_bytes(self.at, to.handle, at_to, nbytes, byref(transfer)))
         return Transfer(self, transfer.value, (to,))
 
     def ring(self, dst: Any, src: Any, frame_bytes: int, frames: int = 4, *, dst_offset: int = 0, src_offset: int = 0) -> Ring:
         """Makes a ring of frames, which are consecutive in both buffers."""
         to, from_ = self._ends(dst, src)
-        length(to, dst_offset, from_, src_offset, frame_bytes)
-        handle = c_uint64()
-        check(library.doorbell_ring_create(self.at, to.handle, dst_offset, from_.handle, src_offset, frame_bytes, frames, byref(handle)))
+        (at_to, at_from, frame_bytes), handle = part(to, dst_offset, from_, src_offset, offset(frame_bytes, "a length")), c_uint64()
+        frames = whole(frames, "the number of frames", U32)
+        check(library.doorbell_ring_create(self.at, to.handle, at_to, from_.handle, at_from, frame_bytes, frames, byref(handle)))
         return Ring(self, handle.value, frame_bytes, (to, from_))
 
-    def loop(self, chain: Graph, **options: Any) -> Loop:
-        """Starts a doorbell thread that launches a chain for each frame: see Loop."""
-        return Loop(self, chain, **options)
+    loop = _loop(Loop.__init__)
 
     def queue(self, size: int = 256) -> Queue:
         """Makes a queue, to wait for many submissions together."""
@@ -213,9 +356,8 @@ class Session:
     def message(self, mailbox: Any, answers: Any, *, mailbox_offset: int = 0, answers_offset: int = 0) -> Message:
         """Makes a mailbox of 64 bytes in GPU memory, and 64 bytes of host memory for the answers of the kernel that polls it."""
         to, from_ = self.pin(mailbox), self.pin(answers)
-        length(to, mailbox_offset, from_, answers_offset, 64)
-        handle = c_uint64()
-        check(library.doorbell_message_create(self.at, to.handle, mailbox_offset, from_.handle, answers_offset, byref(handle)))
+        (at_to, at_from, _), handle = part(to, mailbox_offset, from_, answers_offset, 64), c_uint64()
+        check(library.doorbell_message_create(self.at, to.handle, at_to, from_.handle, at_from, byref(handle)))
         return Message(self, handle.value, (to, from_))
 
     def graph(self, cuda_graph: Any, stream: Any = None) -> Graph:
@@ -243,13 +385,16 @@ class Session:
                shared_bytes: int = 0) -> Graph:
         """Prepares a kernel for launches without CUDA, as a Graph of one kernel. function: the number of a CUfunction. arguments: a ctypes
         value for each. stream: not the default one. CUDA launches the kernel there a few times. Otherwise as graph()."""
-        handle = c_uint64()
-        pointers = (c_void_p * max(1, len(arguments)))(*(addressof(argument) for argument in arguments))
-        check(library.doorbell_graph_create_kernel(self.at, int(function), three(grid), three(block), shared_bytes, pointers, stream_of(stream),
-                                              byref(handle)))
+        handle, arguments = c_uint64(), list(arguments)
+        for n, argument in enumerate(arguments):
+            if not isinstance(argument, _VALUES):
+                raise TypeError(f"argument {n} is a {type(argument).__name__}: pass a ctypes value of the kernel's type, such as c_uint32(7)")
+        pointers = (c_void_p * max(1, len(arguments)))(*map(addressof, arguments))
+        check(library.doorbell_graph_create_kernel(self.at, whole(function, "function"), three(grid, "grid"), three(block, "block"),
+                                                   whole(shared_bytes, "shared_bytes", U32), pointers, stream_of(stream), byref(handle)))
         return Graph(self, handle.value, None)
 
-    def chain(self, steps: Iterable[Any], *, order: str | None = None, host_counter: bool = False, beside: bool = False) -> Graph:
+    def chain(self, steps: Iterable[Any], *, order: Literal["engines", "counter"] | None = None, host_counter: bool = False, beside: bool = False) -> Graph:
         """Prepares copies and launches of graphs as one chain: a Graph that replay() launches with one doorbell write. The GPU orders the steps:
         each begins when the steps before it are over, and the ticket is done when the last step is.
 
@@ -273,15 +418,17 @@ class Session:
                 to_step.kind, to_step.graph = STEP_LAUNCH, step.handle
                 keep += (step._keep, dict(step._pointers))
                 continue
+            if not isinstance(step, (tuple, list)):
+                raise TypeError(f"a step is a Graph or a tuple, not a {type(step).__name__}")
             by = step[-1] if len(step) in (3, 6) else None
             if len(step) not in (2, 3, 5, 6) or by not in STEP_BY:
                 raise ValueError("a step is a Graph, (dst, src), or (dst, dst_offset, src, src_offset, nbytes), and maybe 'inline', 'engine' or "
                                  "'stores' behind these")
-            dst, dst_offset, src, src_offset, nbytes = (step[0], 0, step[1], 0, None) if len(step) < 4 else step[:5]
+            given: list[Any] = list(step)
+            dst, dst_offset, src, src_offset, nbytes = (given[0], 0, given[1], 0, None) if len(given) < 4 else given[:5]
             to, from_ = self._ends(dst, src)
-            to_step.bytes = length(to, dst_offset, from_, src_offset, nbytes)
-            to_step.flags, to_step.to, to_step.to_offset = STEP_BY[by], to.handle, dst_offset
-            to_step.from_, to_step.from_offset = from_.handle, src_offset
+            to_step.to_offset, to_step.from_offset, to_step.bytes = part(to, dst_offset, from_, src_offset, nbytes)
+            to_step.flags, to_step.to, to_step.from_ = STEP_BY[by], to.handle, from_.handle
             keep += (to, from_)
         flags = CHAIN_ORDER[order] | (CHAIN_HOST_COUNTER if host_counter else 0) | (CHAIN_BESIDE if beside else 0)
         handle = c_uint64()

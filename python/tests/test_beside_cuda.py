@@ -252,7 +252,7 @@ class BesideCuda(unittest.TestCase):
             os._exit(wrong)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
         doorbell.close()
-        for use in (transfer.submit, lambda: doorbell.copy_(pinned, host, 64), lambda: doorbell.allocate(64), doorbell.close):
+        for use in (transfer.submit, lambda: doorbell.copy_(pinned, host, 64), lambda: doorbell.allocate(64)):
             with self.assertRaises(doorbell.Closed):
                 use()
         doorbell.open(kind="cuda", lanes=1)

@@ -58,7 +58,7 @@ doorbell = package()
 def session_at(pointer):
     """The session that this process has made, as the package's."""
     session = doorbell.Session.__new__(doorbell.Session)
-    session.at, session.submits, session.dropped = ctypes.c_void_p(pointer), doorbell._library.held, []
+    session._begin(ctypes.c_void_p(pointer), doorbell._library.held)
     return session
 
 

@@ -35,7 +35,7 @@ print(name)
 const SCRIPT: &str = include_str!("python.py");
 
 /// The package, as it is in this version.
-const PACKAGE: [(&str, &str); 14] = [
+const PACKAGE: [(&str, &str); 16] = [
     ("doorbell", include_str!("../../../../../python/doorbell/__init__.py")),
     ("doorbell._default", include_str!("../../../../../python/doorbell/_default.py")),
     ("doorbell._errors", include_str!("../../../../../python/doorbell/_errors.py")),
@@ -45,9 +45,11 @@ const PACKAGE: [(&str, &str); 14] = [
     ("doorbell._library", include_str!("../../../../../python/doorbell/_library.py")),
     ("doorbell._loop", include_str!("../../../../../python/doorbell/_loop.py")),
     ("doorbell._memory", include_str!("../../../../../python/doorbell/_memory.py")),
+    ("doorbell._numbers", include_str!("../../../../../python/doorbell/_numbers.py")),
     ("doorbell._queue", include_str!("../../../../../python/doorbell/_queue.py")),
     ("doorbell._record", include_str!("../../../../../python/doorbell/_record.py")),
     ("doorbell._session", include_str!("../../../../../python/doorbell/_session.py")),
+    ("doorbell._signatures", include_str!("../../../../../python/doorbell/_signatures.py")),
     ("doorbell._ticket", include_str!("../../../../../python/doorbell/_ticket.py")),
     ("doorbell._transfers", include_str!("../../../../../python/doorbell/_transfers.py")),
 ];
