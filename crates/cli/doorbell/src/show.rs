@@ -32,6 +32,7 @@ Examples:
   doorbell show app.doorbell --calls --top 3                CUDA's calls, which locks they take and share
   doorbell show app.doorbell --driver-calls                 what the driver was asked for, as `strace -c` counts it
   doorbell show app.doorbell --nvtx                         ranges of NVTX: how long, and what was done in them
+  doorbell show job.rank3.doorbell --rank                   what a rank did from one collective to the next
   doorbell show app.doorbell --launches --range '^forward$' what was launched in such ranges
   doorbell show app.doorbell --calls --json | jq '.totals.launch.mean_ns'
   doorbell show app.doorbell --summary --json | jq .lost
@@ -73,7 +74,8 @@ pub struct Args {
     /// Only what was submitted in calls with this stream, for example 0x55d0c0ffee00; 0 is the default stream
     #[arg(long, value_name = "HANDLE", value_parser = handle)]
     stream: Option<u64>,
-    /// Only launches of kernels whose name this regular expression matches somewhere, for example 'gemm|attention'
+    /// Only launches of kernels whose name this regular expression matches somewhere, for example 'gemm|attention'; with --rank, the
+    /// kernels that all ranks run together, 'nccl' if not given
     #[arg(long, value_name = "REGEX", value_parser = Pattern::new)]
     kernel: Option<Pattern>,
     /// Only what was submitted in ranges of NVTX whose name (`text`, or `domain:text`) this regular expression matches somewhere,
@@ -130,6 +132,9 @@ struct View {
     /// Ranges of NVTX: how often, how long, and what was done in them (recorded with `record --calls` or `record --nvtx`).
     #[arg(long)]
     nvtx: bool,
+    /// What this rank did between collectives, ranges or calls that all ranks of its job have: what doorbell.fleet compares.
+    #[arg(long)]
+    rank: bool,
 }
 
 fn channel(text: &str) -> Result<(u32, Option<u32>), String> {
@@ -200,8 +205,9 @@ impl Applies {
 /// | `--locks` | `locks` | `lock_analysis::locks` | `locks` |
 /// | `--calls` | `cuda_calls` | `lock_analysis`, `calls.rs` | `calls` |
 /// | `--nvtx` | `ranges` | `lock_analysis::ranges` | `ranges` |
+/// | `--rank` | `rank` | `slow_calls::rank` | `rank` |
 /// | `--driver-calls` | `driver_calls` | `decode::driver_call_counts` | `driver_calls` |
-const VIEWS: [Applies; 14] = [
+const VIEWS: [Applies; 15] = [
     Applies {
         channel: true,
         submission: true,
@@ -245,6 +251,7 @@ const VIEWS: [Applies; 14] = [
     Applies { range: true, ..Applies::limit_alone("--nvtx", |v| v.nvtx) },
     Applies::limit_alone("--driver-calls", |v| v.driver_calls),
     Applies::limit_alone("--python", |v| v.python),
+    Applies { kernel: true, ..Applies::limit_alone("--rank", |v| v.rank) },
     Applies { sorts: terminal::graphs::SORTS, ..Applies::limit_alone("--graphs", |v| v.graphs) },
     Applies { limit: false, ..Applies::limit_alone("--summary", |_| true) },
 ];
@@ -330,6 +337,7 @@ impl Args {
             v if v.calls => terminal::calls::print(r, self.limit, style, json)?,
             v if v.python => terminal::python::print(r, self.limit, style, json)?,
             v if v.nvtx => terminal::ranges::print(r, &filter, style, json)?,
+            v if v.rank => terminal::rank::print(r, self.kernel.as_ref(), self.limit, style, json)?,
             v if v.objects => terminal::objects::print(r, filter, style, json)?,
             _ => terminal::summary::print(r, style, json)?,
         }

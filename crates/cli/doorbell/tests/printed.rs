@@ -53,6 +53,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("doorbell attach 1234", "the server of the line before"),
     ("doorbell show --calls slow.doorbell", "the recording of the line before"),
     ("doorbell top", "nothing is being recorded; its own test looks at a program (attach)"),
+    ("doorbell show --rank job/job.rank2.doorbell", "needs a job; its own test records some (fleet)"),
     ("doorbell show --locks job/job.rank2.doorbell", "needs a job; its own test records some (fleet)"),
     ("doorbell why job/job.rank2.doorbell", "the same"),
     ("docker run", "needs a container engine"),

@@ -123,6 +123,17 @@ fn a_recording_of_several_processes_shows_their_tree_and_totals() {
 }
 
 #[test]
+fn a_recording_of_several_ranks_has_each_of_them() {
+    let (_dir, path) = written(synthetic::two_ranks());
+    let v = json(&["--rank"], &path);
+    assert_eq!(v["schema"], "doorbell.rank/1");
+    let all = v["ranks"].as_array().unwrap();
+    let of = |n: usize| (all[n]["rank"].as_u64(), all[n]["world_size"].as_u64(), all[n]["rows"][0]["count"].as_u64());
+    assert_eq!((all.len(), of(0), of(1)), (2, (Some(0), Some(2), Some(5)), (Some(1), Some(2), Some(10))));
+    doorbell().arg("show").arg(&path).arg("--rank").assert().success().stdout(contains("rank 1 of 2"));
+}
+
+#[test]
 fn copies_are_those_that_the_summary_counts() {
     for name in ["copies", "launches"] {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))

@@ -332,18 +332,23 @@ impl Facts {
     pub fn of(r: &Recording) -> Result<Option<Facts>, InsightError> {
         let mut facts = Facts::default();
         events::each(r, |source, e| facts.event(source, e))?;
-        if facts.layout.is_none() && facts.calls.is_none() {
+        facts.finished(r)
+    }
+
+    /// After all events of the tape.
+    pub fn finished(mut self, r: &Recording) -> Result<Option<Facts>, InsightError> {
+        if self.layout.is_none() && self.calls.is_none() {
             return Ok(None);
         }
-        let lock_layout = if facts.waits_only() { LAYOUT_WAITS } else { LAYOUT };
-        for (what, found, known) in [("locks", facts.layout, lock_layout), ("calls", facts.calls, tape::call::LAYOUT)] {
+        let lock_layout = if self.waits_only() { LAYOUT_WAITS } else { LAYOUT };
+        for (what, found, known) in [("locks", self.layout, lock_layout), ("calls", self.calls, tape::call::LAYOUT)] {
             if let Some(found) = found.filter(|f| *f != known) {
                 return Err(InsightError::Layout { path: r.path().into(), what, found, known });
             }
         }
-        facts.names.finish();
-        facts.threads.finish();
-        Ok(Some(facts))
+        self.names.finish();
+        self.threads.finish();
+        Ok(Some(self))
     }
 
     /// The recording has waits for locks and the holds that they were for, not all operations (`record --locks=waits`).

@@ -4,6 +4,7 @@ use crate::cuda_calls::Calls;
 use crate::diff::Diff;
 use crate::locks::Locks;
 use crate::objects::Objects;
+use crate::rank::Ranks;
 use crate::slow_calls::Why;
 use crate::summary::Summary;
 use crate::top::Top;
@@ -36,6 +37,10 @@ impl Kind for Diff {
 
 impl Kind for Why {
     const SCHEMA: &'static str = "doorbell.why/1";
+}
+
+impl Kind for Ranks {
+    const SCHEMA: &'static str = "doorbell.rank/1";
 }
 
 impl Kind for Top {

@@ -27,6 +27,7 @@ pub mod place;
 pub mod processes;
 pub mod python;
 pub mod ranges;
+pub mod rank;
 pub mod slow_calls;
 pub mod submissions;
 pub mod summary;

@@ -1,7 +1,9 @@
 //! Tapes of calls that are slow for a known reason, because the tapes are written here.
 
 use decode::Recording;
+use decode::walk::Pattern;
 use proptest::prelude::*;
+use schema::rank::Steps;
 use schema::slow_calls::{Cause, SlowCall, Why};
 use slow_calls::Wanted;
 use tape::call::{self, CallBody, CallsBody};
@@ -121,8 +123,14 @@ fn told_with(threads: &[(i32, Vec<u8>)], wanted: &Wanted) -> Option<Why> {
         w.events(0, *tid, bytes).unwrap();
     }
     w.end(&End::default()).unwrap();
+    let r = Recording::open(&path).unwrap();
     // (An unknown layout is refused, and damaged bytes may have one.)
-    let why = slow_calls::why(&Recording::open(&path).unwrap(), wanted).ok()??.0;
+    if let Ok((rank, _)) = slow_calls::rank(&r, decode::summary(&r).ok()?, &Pattern::new("nccl").unwrap()) {
+        let events =
+            |steps: &Steps| steps.list.iter().all(|step| step.ns.is_empty() || step.ns.len() == steps.of.len());
+        assert!(rank.steps.iter().all(events), "{:?}", rank.steps);
+    }
+    let why = slow_calls::why(&r, wanted).ok()??.0;
     assert_eq!(why.causes.iter().fold(0u64, |all, c| all.saturating_add(c.ns)), why.ns, "{why:?}");
     for call in &why.worst {
         assert_eq!(call.parts.iter().fold(0u64, |all, p| all.saturating_add(p.ns)), call.ns, "{call:?}");

@@ -20,6 +20,14 @@ pub fn document<T: Kind>(value: &T) -> Result<(), ReportError> {
     print(&Document::of(value))
 }
 
+/// As [`document`], without indentation: for programs alone.
+pub fn compact<T: Kind>(value: &T) -> Result<(), ReportError> {
+    to_stdout(|out| {
+        serde_json::to_writer(&mut *out, &Document::of(value)).map_err(io::Error::from)?;
+        Ok(writeln!(out)?)
+    })
+}
+
 /// A JSON array whose elements are written one by one.
 pub struct Array<'a> {
     out: &'a mut dyn Write,

@@ -31,6 +31,7 @@ pub mod p2p;
 mod processes;
 pub mod python;
 pub mod ranges;
+pub mod rank;
 #[cfg(target_arch = "x86_64")]
 pub mod raw;
 pub mod rows;

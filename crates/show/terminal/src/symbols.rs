@@ -100,6 +100,14 @@ impl<'a> Named<'a> {
         }
     }
 
+    /// The same with the name that a plan has to give.
+    pub fn lock_and_key(&self, name: &str) -> String {
+        match self.variable(parts(name).0) {
+            Some(SymbolRow { name: Some(variable), .. }) => format!("{variable} ({name})"),
+            _ => self.lock(name),
+        }
+    }
+
     fn variable(&self, place: &str) -> Option<&'a SymbolRow> {
         let is_variable = |content: Content| content == Content::Variable;
         self.places.by_name.get(place)?.as_ref().filter(|p| is_variable(p.content))?;
@@ -145,12 +153,9 @@ pub fn lock(l: &Locks, name: &str) -> String {
     Named::of(l).lock(name)
 }
 
-/// The same with the name that a plan has to give.
+/// [`Named::lock_and_key`] for a recording's locks.
 pub fn lock_and_key(l: &Locks, name: &str) -> String {
-    match Named::of(l).variable(parts(name).0) {
-        Some(SymbolRow { name: Some(variable), .. }) => format!("{variable} ({name})"),
-        _ => lock(l, name),
-    }
+    Named::of(l).lock_and_key(name)
 }
 
 /// The name of a lock that is a variable, for a comment.

@@ -4,6 +4,7 @@
 
 mod commands;
 mod locks;
+mod rank;
 mod slow_calls;
 mod summary;
 
@@ -90,6 +91,7 @@ fn documented_keys_are_the_printed_ones() {
     document("locks", &locks());
     document("why", &slow_calls::why());
     document("calls", &calls());
+    document("rank", &rank::ranks());
     document("diff", &diff());
     document("top", &top());
     same("call", &driver_call_row());
