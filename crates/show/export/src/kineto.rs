@@ -141,8 +141,9 @@ impl Trace<'_> {
         if let [rank] = ranks[..] {
             head["distributedInfo"] = json!({ "rank": rank.rank, "world_size": rank.world_size });
         }
-        let text = head.to_string();
-        write!(self.out, "{},\"traceEvents\":[", text.strip_suffix('}').unwrap_or_default())?;
+        // (Holistic Trace Analysis searches lines for `"rank": 3`, with the space.)
+        let text = serde_json::to_string_pretty(&head).map_err(io::Error::from)?;
+        write!(self.out, "{},\n  \"traceEvents\": [", text.strip_suffix("\n}").unwrap_or_default())?;
         self.names()
     }
 
@@ -293,9 +294,13 @@ impl Trace<'_> {
             // The bytes came from the host in the command stream.
             _ => ("gpu_memcpy", format!("Memcpy Hto{} (inline)", letter(c.dst_place))),
         };
-        let args = json!({ "bytes": c.bytes, "src_gpu": c.src_gpu, "dst_gpu": c.dst_gpu, "guessed": c.guessed });
+        let mut args = json!({ "bytes": c.bytes, "src_gpu": c.src_gpu, "dst_gpu": c.dst_gpu, "guessed": c.guessed });
         match (c.gpu, self.about.ran(c.start_seconds, c.end_seconds)) {
-            (Some(gpu), Some(ran)) => self.ran(&c.when, &gpu, ran, cat, &name, args),
+            (Some(gpu), Some(ran)) => {
+                // (Bytes in a nanosecond are GB in a second.)
+                args["memory bandwidth (GB/s)"] = json!(c.bytes as f64 / (ran.1 - ran.0).max(1) as f64);
+                self.ran(&c.when, &gpu, ran, cat, &name, args)
+            }
             _ => self.operation(&c.when, cat, &name, args),
         }
     }

@@ -6,12 +6,16 @@ mod synthetic;
 use decode::Recording;
 use serde_json::Value;
 
-fn exported(mut tape: synthetic::Tape) -> Value {
+fn written(mut tape: synthetic::Tape) -> String {
     let dir = tempfile::tempdir().unwrap();
     let (path, mut out) = (dir.path().join("t.doorbell"), Vec::new());
     tape.write(&path);
     export::kineto(&Recording::open(&path).unwrap(), &mut out).unwrap();
-    serde_json::from_slice(&out).unwrap()
+    String::from_utf8(out).unwrap()
+}
+
+fn exported(tape: synthetic::Tape) -> Value {
+    serde_json::from_str(&written(tape)).unwrap()
 }
 
 fn events<'a>(trace: &'a Value, ph: &'a str, cat: &'a str) -> Vec<&'a Value> {
@@ -108,6 +112,18 @@ fn kernels_that_ran_have_durations_and_what_tools_join_them_by() {
     assert!(t["gpu_times"].as_str().unwrap().starts_with("Kernels have"));
 }
 
+/// Holistic Trace Analysis looks for it line by line, with the space.
+#[test]
+fn the_rank_is_where_tools_look_for_it() {
+    let mut tape = synthetic::copy_times();
+    let rank = tape::file::Rank { rank: 3, world_size: Some(8), ..Default::default() };
+    tape.processes = vec![tape::file::Process { index: 0, pid: 4242, rank: Some(rank), ..Default::default() }];
+    let text = written(tape);
+    assert!(text.lines().any(|line| line.contains("\"rank\": 3")), "{}", &text[..text.len().min(2000)]);
+    let all: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(all["distributedInfo"], serde_json::json!({ "rank": 3, "world_size": 8 }));
+}
+
 #[test]
 fn copies_that_ran_have_durations_bytes_and_their_call() {
     let t = exported(synthetic::copy_times());
@@ -124,6 +140,9 @@ fn copies_that_ran_have_durations_bytes_and_their_call() {
     for (run, call) in events(&t, "X", "gpu_memcpy").iter().zip(["cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync"]) {
         let joined = calls.iter().find(|c| c["args"]["correlation"] == run["args"]["correlation"]).unwrap();
         assert_eq!((joined["name"].as_str(), &run["args"]["start"]), (Some(call), &"stored".into()));
+        let bandwidth = run["args"]["memory bandwidth (GB/s)"].as_f64().unwrap();
+        let expected = f64::from(4 << 20) / (run["dur"].as_f64().unwrap() * 1e3);
+        assert!((bandwidth - expected).abs() < 0.01 * expected, "{bandwidth} {expected}");
     }
     // The copy without times is at its doorbell.
     assert_eq!((events(&t, "i", "gpu_memcpy").len(), events(&t, "i", "gpu_memset").len()), (1, 0));
