@@ -12,13 +12,12 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from doorbell import fleet
 from doorbell.fleet import _run
 from doorbell.fleet._align import align
-from doorbell.fleet._anchors import KEPT, Thinned
 from doorbell.fleet._changes import changes
 from doorbell.fleet._find import recordings
 from doorbell.fleet._late import late_ranks
 from doorbell.fleet._map import Options, failed, map_recording
 from doorbell.fleet._outliers import odd_facts, outliers
-from doorbell.fleet._partial import Part, Rank, Row, merge, percentile
+from doorbell.fleet._partial import Part, Rank, Row, Steps, merge
 from doorbell.fleet._run import run
 from doorbell.fleet._find import Recording
 
@@ -35,67 +34,59 @@ def job(ranks, **rows):
         part = Part(ranks={n: rank(n)})
         for kind, of in rows.items():
             for name, row in of(n).items():
-                part.add_row(kind.replace("_", " "), name, n, row)
+                part.rows.setdefault(kind.replace("_", " "), {})[name] = {n: row}
         parts.append(part)
     return merge(parts)
 
 
-def collectives(ranks, *, late=None, late_s=0.0, noise_s=2e-6, offset_s=0.5, drift=0.0, host=None, count=200):
-    """Each rank's own clock; `late` begins each collective later, and all end together."""
+OUTSIDE, GEMM, NCCL, LAUNCH = ("outside", "outside of CUDA's calls"), ("kernels", "gemm"), ("collectives", "nccl"), ("calls", "cuLaunchKernel")
+
+
+def collectives(ranks, *, late=None, late_s=0.0, turns=False, noise_s=2e-6, offset_s=0.5, drift=0.0, host=None, count=200, spent_on=OUTSIDE, part_of=1.0,
+                by="collectives"):
+    """Each rank's own clock; `late` begins each collective later (with `turns` each rank in turn), and all end together. What it does in that time is
+    `spent_on`, to a part; the rest is spread over calls."""
     rng = random.Random(1)
     parts = []
     for n in range(ranks):
         own_offset, own_drift = rng.uniform(-offset_s, offset_s), rng.uniform(-drift, drift)
-        anchors, at, rng_steps = {}, 0.0, random.Random(5)
+        listed, at, rng_steps = {}, 0.0, random.Random(5)
+        calls = [("calls", f"cu{k}") for k in range(8)]
+        last = None
         for k in range(count):
-            at += 0.01 * rng_steps.uniform(0.9, 1.1)
-            end = at + max(late_s, 0.0) + 0.001 + rng.gauss(0, noise_s)
-            begin = at + (late_s if n == late else 0.0) + rng.gauss(0, noise_s)
-            anchors[f"nccl #{k}"] = tuple((t - own_offset) * (1 + own_drift) for t in (begin, end))
+            at += 0.01 * rng_steps.uniform(0.9, 1.1) + late_s
+            end = at + late_s + 0.001 + rng.gauss(0, noise_s)
+            by_s = late_s if (k % ranks if turns else late) == n else 0.0
+            begin = at + by_s + rng.gauss(0, noise_s)
+            more = by_s * 1e9
+            ns = [0, 5_000_000, 0, 1_000_000, *[int(more * (1 - part_of) / 8)] * 8]
+            columns = [OUTSIDE, GEMM, NCCL, LAUNCH, *calls]
+            ns[columns.index(spent_on)] += int(more * part_of)
+            if last is not None:
+                ns[2] = max(0, int(1e9 * (begin - last)) - sum(ns))
+            listed[f"nccl #{k}"] = (*[(t - own_offset) * (1 + own_drift) for t in (begin, end)], ns if last is not None else [])
+            last = begin
         own = rank(n, began_ns=10**18 + int(1e9 * own_offset))
         if host:
             own.host = host
-        parts.append(Part(ranks={n: own}, anchors={"collectives": {n: anchors}}))
+        parts.append(Part(ranks={n: own}, steps={by: {n: Steps(count, columns, listed)}}))
     return merge(parts)
 
 
 class Sums(unittest.TestCase):
     def test_parts_are_merged_in_any_order_and_grouping(self):
-        parts = []
-        for n in range(20):
-            part = Part(ranks={n: rank(n)})
-            part.add_row("locks", "queue", n, Row(n, 10 * n, n))
-            part.add_steps("locks", "queue", [(64, n), (128, 1)])
-            parts.append(part)
+        parts = [Part(ranks={n: rank(n)}, rows={"locks": {"queue": {n: Row(n, 10 * n, n)}}}) for n in range(20)]
         whole = merge(parts)
         grouped = merge([merge(parts[10:]), merge(parts[:10])])
         self.assertEqual(whole.rows, grouped.rows)
-        self.assertEqual(whole.histograms, grouped.histograms)
-        self.assertEqual(whole.histograms["locks"]["queue"], {64: sum(range(20)), 128: 20})
         self.assertEqual(sorted(whole.ranks), sorted(grouped.ranks))
 
-    def test_a_percentile_of_many_ranks_is_that_of_all_their_values(self):
-        self.assertEqual(percentile({1: 50, 100: 49, 1000: 1}, 50), 1)
-        self.assertEqual(percentile({1: 50, 100: 49, 1000: 1}, 99), 100)
-        self.assertEqual(percentile({1: 50, 100: 49, 1000: 1}, 100), 1000)
-        self.assertIsNone(percentile({}, 50))
-
     def test_of_two_recordings_of_a_rank_the_first_counts_and_the_other_is_named(self):
-        first, second = Part(ranks={0: rank(0)}), Part(ranks={0: Rank(0, "old.rank0.doorbell")})
-        first.add_row("calls", "f", 0, Row(1, 5))
-        second.add_row("calls", "f", 0, Row(9, 900))
+        first = Part(ranks={0: rank(0)}, rows={"calls": {"f": {0: Row(1, 5)}}})
+        second = Part(ranks={0: Rank(0, "old.rank0.doorbell")}, rows={"calls": {"f": {0: Row(9, 900)}}})
         whole = merge([first, second])
         self.assertEqual(whole.rows["calls"]["f"][0], Row(1, 5))
         self.assertIn("old.rank0.doorbell", whole.left_out[0])
-
-    def test_anchors_are_bounded_and_the_same_on_all_ranks(self):
-        long, longer = Thinned(), Thinned()
-        for n in range(10_000):
-            long.add(n, n)
-        for n in range(10_100):
-            longer.add(n, n)
-        self.assertLessEqual(len(long.kept), KEPT)
-        self.assertTrue(set(long.kept) <= set(longer.kept))
 
 
 class Clocks(unittest.TestCase):
@@ -105,33 +96,28 @@ class Clocks(unittest.TestCase):
         self.assertEqual((found.by, found.one_clock), ("collectives", False))
         self.assertLess(found.error_ns, 20_000)
         self.assertGreater(found.error_ns, 500)
-        begins = [found.common(n, part.anchors["collectives"][n]["nccl #150"][0]) for n in range(16)]
+        begins = [found.common(n, part.steps["collectives"][n].list["nccl #150"][0]) for n in range(16)]
         self.assertLess(max(begins) - min(begins), 40e-6)
 
     def test_the_late_rank_is_named_above_the_error_and_nobody_below_it(self):
         part = collectives(16, late=11, late_s=200e-6)
-        verdict = late_ranks(part, align(part), [])
+        verdict = late_ranks(part, align(part))
         self.assertEqual([one.rank for one in verdict.late], [11])
         self.assertAlmostEqual(verdict.late[0].late_ns, 200_000, delta=20_000)
         part = collectives(16, late=11, late_s=200e-6, noise_s=500e-6)
-        verdict = late_ranks(part, align(part), [])
+        verdict = late_ranks(part, align(part))
         self.assertEqual(verdict.late, [])
         self.assertIn("error of the alignment", verdict.why_not)
 
-    def test_fewer_ranks_than_the_minimum_get_no_verdict(self):
-        part = collectives(4, late=1, late_s=1e-3)
-        verdict = late_ranks(part, align(part), [])
-        self.assertEqual(verdict.late, [])
-        self.assertIn("fewer than 5", verdict.why_not)
-
     def test_a_rank_with_other_events_or_another_day_is_left_out_with_the_reason(self):
         part = collectives(16)
-        times = part.anchors["collectives"][3]
+        steps = part.steps["collectives"][3]
+        times = steps.list
         del times["nccl #199"]
         found = align(part)
         self.assertEqual((found.without, found.events), ({}, 199), "its recording ended before the last one")
         # It began to record later: each of its numbers is that of another collective.
-        part.anchors["collectives"][3] = {f"nccl #{n}": times[f"nccl #{n + 1}"] for n in range(198)}
+        steps.list = {f"nccl #{n}": times[f"nccl #{n + 1}"] for n in range(198)}
         self.assertIn("198 events", align(part).without[3])
         part = collectives(16)
         part.ranks[5].began_ns += 3600 * 10**9
@@ -143,7 +129,7 @@ class Clocks(unittest.TestCase):
         self.assertEqual(found.error_ns, 0)
         far = merge([Part(ranks={n: rank(n, host=f"node{n}")}) for n in range(8)])
         self.assertEqual(align(far).error_ns, 10_000_000)
-        self.assertEqual(late_ranks(far, align(far), []).late, [])
+        self.assertEqual(late_ranks(far, align(far)).late, [])
         for own in far.ranks.values():
             own.began_ns = None
         self.assertEqual(align(far).by, "nothing")
@@ -153,9 +139,61 @@ class Clocks(unittest.TestCase):
         part = collectives(8, host="one")
         for n, own in part.ranks.items():
             own.began_ns = 10**18 + n * 10**9
-        found = align(part)
-        self.assertTrue(found.one_clock)
-        self.assertGreater(found.error_ns, 10**8)
+        self.assertEqual(align(part).by, "clocks of the machines")
+        self.assertTrue(align(collectives(8, host="one", offset_s=0.0)).one_clock)
+
+
+class Two(unittest.TestCase):
+    """Two ranks are enough."""
+
+    def verdict(self, **planted):
+        part = collectives(2, **planted)
+        return late_ranks(part, align(part))
+
+    def test_the_one_that_begins_last_is_late_and_what_it_does_then_is_the_cause(self):
+        for spent_on in (OUTSIDE, GEMM, LAUNCH):
+            verdict = self.verdict(late=1, late_s=25e-3, spent_on=spent_on)
+            self.assertEqual((verdict.by, verdict.together, [one.rank for one in verdict.late]), ("collectives", True, [1]))
+            late = verdict.late[0]
+            self.assertEqual((late.last_in, late.events), (199, 199))
+            self.assertAlmostEqual(late.late_ns, 25_000_000, delta=100_000)
+            self.assertEqual((late.because[0].kind, late.because[0].name), spent_on)
+            self.assertAlmostEqual(late.because[0].share, 1.0, delta=0.02)
+
+    def test_a_cause_that_explains_less_than_a_third_is_not_the_cause(self):
+        verdict = self.verdict(late=1, late_s=25e-3, spent_on=LAUNCH, part_of=0.25)
+        causes = verdict.late[0].because
+        # (The rest is eight calls of 9 % each, which together are a cause.)
+        self.assertEqual([(cause.kind, cause.explains) for cause in causes][:2], [("calls", True), ("calls", False)])
+        self.assertIn("9 together, the most cuLaunchKernel", causes[0].name)
+        part = collectives(2, late=1, late_s=25e-3, spent_on=LAUNCH, part_of=0.25)
+        for steps in part.steps["collectives"].values():
+            steps.list = {key: (begin, end, [0, 0, 0, *ns[3:4], *[0] * 8] if ns else []) for key, (begin, end, ns) in steps.list.items()}
+        late = late_ranks(part, align(part)).late[0]
+        self.assertEqual([cause.explains for cause in late.because], [False])
+        said = "\n".join(fleet._text.causes_in_words(late))
+        self.assertNotIn("because of", said)
+        self.assertIn("not enough to be the cause: call cuLaunchKernel", said)
+
+    def test_ranks_that_take_turns_or_differ_by_little_are_not_late(self):
+        for planted in ({"turns": True, "late_s": 5e-3}, {}, {"late": 1, "late_s": 50e-6}):
+            verdict = self.verdict(**planted)
+            self.assertEqual((verdict.late, verdict.together), ([], True), planted)
+            self.assertIn("no rank is often the last one", verdict.why_not)
+
+    def test_without_common_ends_the_same_steps_are_compared(self):
+        part = collectives(2, by="ranges step")
+        for n, steps in part.steps["ranges step"].items():
+            stretched = {}
+            for k, (key, (begin, end, ns)) in enumerate(steps.list.items()):
+                more = 4_000_000 if n else 0
+                stretched[key] = (begin + more * k / 1e9, end + more * k / 1e9, [ns[0] + more, *ns[1:]] if ns else [])
+            steps.list = stretched
+        verdict = late_ranks(part, align(part))
+        self.assertEqual((verdict.by, verdict.together, [one.rank for one in verdict.late]), ("ranges step", False, [1]))
+        self.assertEqual((verdict.late[0].because[0].kind, round(verdict.late[0].because[0].share, 2)), ("outside", 1.0))
+        verdict = late_ranks(job(2), align(job(2)))
+        self.assertIn("neither collectives with a time", verdict.why_not)
 
 
 class Unlike(unittest.TestCase):
@@ -184,7 +222,7 @@ class Unlike(unittest.TestCase):
         self.assertEqual(outliers(part), [])
 
     def test_another_driver_and_another_kernel_are_named(self):
-        part = job(16, runs=lambda n: {"gemm": Row(1, 0), **({"odd": Row(1, 0)} if n == 4 else {})})
+        part = job(16, kernels=lambda n: {"gemm": Row(1, 0), **({"odd": Row(1, 0)} if n == 4 else {})})
         for n, own in part.ranks.items():
             own.facts = {"driver": "570.10" if n == 12 else "580.95"}
         odd = odd_facts(part)

@@ -18,6 +18,9 @@ Times = Dict[str, Tuple[float, float]]
 MINIMUM_EVENTS = 3
 # A rank with another number of events is aligned if its error is at most so many times that of the others.
 FITS = 4
+# Ranks wait for each other where half of the ends are within this part of a step, on clocks that drift by less than this.
+TOGETHER = 0.25
+DRIFT = 1e-3
 # Two machines are assumed to be set to within this, where nothing else is known: NTP on a local network does better.
 CLOCKS_APART_NS = 10_000_000
 # A machine's clock that is off by more, seconds, was never set: else the events are others.
@@ -26,7 +29,7 @@ CLOCKS_WRONG = 2.0
 
 @dataclass
 class Alignment:
-    # `collectives`, `calls NAME`, `clocks of the machines` or `nothing`.
+    # What the events are (`collectives`, `ranges NAME`, `calls NAME`, `launches`), `clocks of the machines` or `nothing`.
     by: str
     # All ranks are of one machine: its clock is that of all.
     one_clock: bool = False
@@ -34,6 +37,8 @@ class Alignment:
     error_ns: int = 0
     worst_ns: int = 0
     worst_rank: Optional[int] = None
+    # Half of the ends are closer to the axis.
+    apart_ns: int = 0
     # Events that were looked at.
     events: int = 0
     # Seconds of the common axis are `seconds * (1 + drift) + offset` of a rank.
@@ -48,20 +53,28 @@ class Alignment:
 
 
 def align(part: Part) -> Alignment:
-    """By collectives; without them by the calls whose ends fit the best; without those by the machines' clocks. On one machine the ranks
-    have one clock: then nothing is fitted, and how far apart the ends are is the error."""
+    """By the events whose ends fit the best, if the ranks wait for each other there; else by the machines' clocks. On one machine the ranks have one
+    clock: then nothing is fitted, and how far apart the ends are is the error."""
     ranks = [n for n, rank in part.ranks.items() if rank.failed is None]
     clocks = by_clocks([part.ranks[n] for n in ranks])
     one_machine = len({part.ranks[n].host for n in ranks}) == 1 and not clocks.without
-    sources = [source for source, of in part.anchors.items() if 2 * len(of) > len(ranks)]
     best: Optional[Alignment] = None
-    for source in ["collectives"] if "collectives" in sources else sorted(sources):
-        found = by_events(source, part.anchors[source], clocks.offset if one_machine else None)
+    for by in sorted(by for by, of in part.steps.items() if 2 * len(of) > len(ranks)):
+        found = by_events(by, part.times(by), clocks.offset if one_machine else None)
         if found is not None and not one_machine:
-            found = _against_clocks(found, part, source, clocks)
-        if found is not None and (best is None or found.error_ns < best.error_ns):
+            found = _against_clocks(found, part, by, clocks)
+        if found is not None and _is_together(found, part) and (best is None or found.error_ns < best.error_ns):
             best = found
     return clocks if best is None else _name_the_rest(best, ranks, "it has no such events")
+
+
+def _is_together(found: Alignment, part: Part) -> bool:
+    """Most ends are closer to each other than steps are long, and no clock would have to be a bad one for that."""
+    first = min(found.offset)
+    steps = part.steps[found.by][first]
+    begins = [begin for begin, _, _ in steps.list.values()]
+    step = (max(begins) - min(begins)) / max(1, steps.events - 1)
+    return found.apart_ns <= 1e9 * step * TOGETHER and all(abs(drift) <= DRIFT for drift in found.drift.values())
 
 
 def _against_clocks(found: Alignment, part: Part, source: str, clocks: Alignment) -> Optional[Alignment]:
@@ -73,7 +86,7 @@ def _against_clocks(found: Alignment, part: Part, source: str, clocks: Alignment
     others = {r for r, by in apart.items() if abs(by - middle) > CLOCKS_WRONG}
     if not others:
         return found
-    again = by_events(source, {r: times for r, times in part.anchors[source].items() if r not in others}, None)
+    again = by_events(source, {r: times for r, times in part.times(source).items() if r not in others}, None)
     if again is not None:
         again.without.update({r: "by its clock its events are not those of the others" for r in others})
     return again
@@ -107,6 +120,7 @@ def by_events(by: str, of_ranks: Dict[int, Times], clock: Optional[Dict[int, flo
     for r in ranks:
         out.error_of[r] = _error(out, r, ends[r], axis)
     out.error_ns = int(median(list(out.error_of.values())))
+    out.apart_ns = int(median([_error(out, r, ends[r], axis, 0.5) for r in ranks]))
     for r in sorted(set(of_ranks) - set(ranks)):
         both = [(of_ranks[r][key][1], on_axis) for key, on_axis in zip(keys, axis) if key in of_ranks[r]]
         if len(both) >= MINIMUM_EVENTS and 2 * len(both) >= len(keys):
@@ -129,10 +143,10 @@ def _common(of_ranks: Dict[int, Times], ranks: Sequence[int]) -> List[str]:
     return sorted((key for key in first if all(key in of_ranks[r] for r in ranks)), key=lambda key: first[key][1])
 
 
-def _error(found: Alignment, rank: int, ends: Sequence[float], axis: Sequence[float]) -> int:
-    """95 of 100 ends are closer to the axis, ns."""
+def _error(found: Alignment, rank: int, ends: Sequence[float], axis: Sequence[float], part: float = 0.95) -> int:
+    """95 of 100 ends (or another part) are closer to the axis, ns."""
     off = sorted(abs(found.common(rank, end) - on_axis) for end, on_axis in zip(ends, axis))
-    return int(1e9 * off[min(len(off) - 1, int(0.95 * len(off)))]) + 1
+    return int(1e9 * off[min(len(off) - 1, int(part * len(off)))]) + 1
 
 
 def _ordinals(times: Times) -> Tuple[Tuple[str, int], ...]:

@@ -14,10 +14,10 @@ from ._find import recordings
 from ._late import Verdict, late_ranks
 from ._map import Options
 from ._outliers import MINIMUM_RANKS, Odd, Outlier, odd_facts, outliers
-from ._partial import Part, percentile
+from ._partial import Part
 from ._run import Cost, run
 
-SCHEMA = "doorbell.fleet/1"
+SCHEMA = "doorbell.fleet/2"
 
 
 @dataclass
@@ -62,14 +62,13 @@ class Job:
                           "worst_ns": self.alignment.worst_ns, "worst_rank": self.alignment.worst_rank, "events": self.alignment.events,
                           "without": {str(n): why for n, why in self.alignment.without.items()}},
             "minimum_ranks": MINIMUM_RANKS,
+            "compared_by": self.verdict.by,
+            "together": self.verdict.together,
             "late": [asdict(one) for one in self.verdict.late],
             "no_verdict": self.verdict.why_not,
             "outliers": [asdict(one) for one in self.outliers],
             "odd": [asdict(one) for one in self.odd],
             "totals": totals(part),
-            "edges": [{"lock": lock, "waiter": waiter, "holder": holder, **asdict(edge)}
-                      for (lock, waiter, holder), edge in sorted(part.edges.items(), key=lambda item: -item[1].ns)],
-            "slow_calls": part.slow_calls,
             "changes": None if self.changes is None else asdict(self.changes),
             "tables": self.tables,
             "cost": asdict(self.cost),
@@ -77,15 +76,13 @@ class Job:
 
 
 def totals(part: Part) -> List[Dict[str, Any]]:
-    """Each row over all ranks: how often, how long in all, percentiles from the merged histograms, and the rank of the longest."""
+    """Each row over all ranks: how often, how long in all, and the rank of the longest."""
     out: List[Dict[str, Any]] = []
     for kind, names in part.rows.items():
         for name, rows in names.items():
             longest = max(rows, key=lambda n: rows[n].longest_ns)
-            steps = part.histograms.get(kind, {}).get(name, {})
             out.append({"kind": kind, "name": name, "ranks": len(rows), "count": sum(row.count for row in rows.values()),
                         "ns": sum(row.ns for row in rows.values()), "bytes": sum(row.bytes for row in rows.values()),
-                        "p50_ns": percentile(steps, 50), "p99_ns": percentile(steps, 99),
                         "longest_ns": rows[longest].longest_ns, "longest_rank": longest})
     out.sort(key=lambda row: (row["kind"], -row["ns"], -row["count"], row["name"]))
     return out
@@ -120,7 +117,7 @@ def _judge(folder: str, part: Part, cost: Cost, tables: Optional[str]) -> Job:
     missing = [n for n in range(world) if n not in part.ranks]
     alignment = align(part)
     unlike = outliers(part)
-    return Job(folder, part, missing, failed, alignment, late_ranks(part, alignment, unlike), unlike, odd_facts(part), cost, tables)
+    return Job(folder, part, missing, failed, alignment, late_ranks(part, alignment), unlike, odd_facts(part), cost, tables)
 
 
 def _make_room(folder: str, force: bool) -> None:

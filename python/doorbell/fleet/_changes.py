@@ -10,7 +10,7 @@ from ._outliers import MINIMUM_RANKS, PART_OF_MEDIAN, PART_OF_TIME
 from ._partial import Part, Row
 from ._robust import median, spread
 
-KINDS = ("locks", "copies", "kernels", "collectives", "calls", "causes", "waiting calls")
+KINDS = ("locks", "copies", "kernels", "collectives", "calls", "outside", "waiting calls")
 # Of the robust standard error of the median of the differences.
 DEVIATIONS = 4.0
 
@@ -48,11 +48,9 @@ def changes(before: Part, after: Part) -> Changes:
     both = [n for n, rank in after.ranks.items()
             if rank.failed is None and n in before.ranks and before.ranks[n].failed is None]
     out = Changes([], _facts(before, after), [], [])
-    for kind in (*KINDS, "runs"):
-        new, gone = _only(after, before, kind), _only(before, after, kind)
-        label = "kernels" if kind == "runs" else kind
-        out.new.extend(f"{label}: {name}" for name in new if f"{label}: {name}" not in out.new)
-        out.gone.extend(f"{label}: {name}" for name in gone if f"{label}: {name}" not in out.gone)
+    for kind in KINDS:
+        out.new.extend(f"{kind}: {name}" for name in _only(after, before, kind))
+        out.gone.extend(f"{kind}: {name}" for name in _only(before, after, kind))
     if len(both) < MINIMUM_RANKS:
         out.why_not = f"the jobs have {len(both)} ranks in common; times are judged from {MINIMUM_RANKS} on"
         return out
@@ -86,7 +84,7 @@ def _only(one: Part, other: Part, kind: str) -> List[str]:
         return []
     read = sum(rank.failed is None for rank in one.ranks.values())
     there = other.rows.get(kind, {})
-    if not there and kind != "runs":
+    if not there:
         return []
     return sorted(name for name, rows in one.rows.get(kind, {}).items() if 2 * len(rows) >= read and name not in there)
 

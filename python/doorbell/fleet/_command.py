@@ -6,8 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-import threading
-from typing import Any, Iterator, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 
 class CommandFailed(Exception):
@@ -21,7 +20,6 @@ class Command:
         self.program = program
         self.timeout = timeout
         self.printed = 0
-        self.views = 0
 
     def json(self, arguments: Sequence[str]) -> Any:
         """One JSON value. A damaged recording has one up to the damage, with exit status 2."""
@@ -32,26 +30,6 @@ class Command:
         except ValueError:
             raise CommandFailed(reason(done.stderr, done.returncode, arguments)) from None
 
-    def lines(self, arguments: Sequence[str]) -> Iterator[bytes]:
-        """Lines as they are printed: the whole is never in memory."""
-        self.views += 1
-        with subprocess.Popen([self.program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL) as child:
-            assert child.stdout is not None
-            too_long = threading.Timer(self.timeout, child.kill)
-            too_long.start()
-            try:
-                for line in child.stdout:
-                    self.printed += len(line)
-                    yield line
-                status = child.wait()
-            finally:
-                too_long.cancel()
-                child.kill()
-        if status not in (0, 2):
-            why = f"took more than {self.timeout:g} s" if status < 0 else f"ended with status {status}"
-            raise CommandFailed(f"`doorbell {arguments[0]}` {why}")
-
     def run(self, arguments: Sequence[str]) -> None:
         """For what it leaves on the disk. A damaged recording leaves what is before the damage."""
         done = self._done(arguments)
@@ -59,7 +37,6 @@ class Command:
             raise CommandFailed(reason(done.stderr, done.returncode, arguments))
 
     def _done(self, arguments: Sequence[str]) -> "subprocess.CompletedProcess[bytes]":
-        self.views += 1
         try:
             return subprocess.run([self.program, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
                                   timeout=self.timeout, check=False)

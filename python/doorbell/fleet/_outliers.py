@@ -8,14 +8,14 @@ from typing import Dict, List, Optional
 from ._partial import Part, Row
 from ._robust import median, spread
 
-# With fewer ranks nobody is called an outlier: the median of four has two of them in it.
+# With fewer ranks no row is called an outlier: the median of four has two of them in it. (Who waits for whom needs two ranks only.)
 MINIMUM_RANKS = 5
 # How many robust standard deviations, which part of the median, and which part of the rank's time.
 DEVIATIONS = 6.0
 PART_OF_MEDIAN = 0.1
 PART_OF_TIME = 0.001
 # Kinds of rows that are judged by their time, most direct cause first.
-TIMED = ("locks", "copies", "kernels", "calls", "causes", "waiting calls")
+TIMED = ("locks", "copies", "kernels", "calls", "outside", "waiting calls")
 
 
 @dataclass
@@ -94,9 +94,9 @@ def odd_facts(part: Part) -> List[Odd]:
             value = rank.counts.get(what, 0)
             if abs(value - middle) > max(DEVIATIONS * sigma, PART_OF_MEDIAN * middle, 1.0):
                 found.append(Odd(what, str(value), [rank.rank], f"{middle:g} (median)", len(ranks) - 1))
-    named = [rank.rank for rank in ranks if not rank.folded.get("runs")]
+    named = [rank.rank for rank in ranks if not rank.folded.get("kernels")]
     if len(named) >= MINIMUM_RANKS:
-        for name, rows in sorted(part.rows.get("runs", {}).items()):
+        for name, rows in sorted(part.rows.get("kernels", {}).items()):
             found.extend(_differing(f"kernel {name}", {n: "runs" if n in rows else "does not run" for n in named}))
     return found
 

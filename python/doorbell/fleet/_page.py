@@ -7,7 +7,8 @@ from html import escape
 from typing import Iterable, List, Sequence
 
 from ._answer import Job, totals
-from ._text import (SINGULAR, SOFTWARE, alignment_in_words, duration, late_in_words, odd_in_words, outlier_in_words, ranks_in_words, size)
+from ._text import (SOFTWARE, alignment_in_words, causes_in_words, compared_in_words, duration, labelled, late_in_words, odd_in_words,
+                    ranks_in_words, size)
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d1f21; --soft: #667; --paper: #fff; --line: #d5d8dd; --bad: #b3261e; --mark: #f3c0bb; --bar: #4878a8 }
@@ -25,7 +26,7 @@ th { color: var(--soft); font-weight: 600 } td.n, th.n { text-align: right; whit
 
 def page(job: Job) -> str:
     name = os.path.basename(os.path.abspath(job.folder))
-    body = [*_top(job, name), *_strip(job), *_outliers(job), *_changed(job), *_locks(job), *_slow(job), *_totals(job), *_ranks(job)]
+    body = [*_top(job, name), *_strip(job), *_outliers(job), *_changed(job), *_totals(job), *_ranks(job)]
     return ("<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">"
             f"<title>{escape(name)}: which rank is slow</title><style>{STYLE}</style>\n<body>\n" + "\n".join(body) + "\n</body></html>\n")
 
@@ -47,22 +48,25 @@ def _top(job: Job, name: str) -> List[str]:
     if job.verdict.late:
         out.append("<ul>")
         for late in job.verdict.late[:5]:
-            because = "".join(f"<li>{escape(outlier_in_words(one))}</li>" for one in late.because[:3])
-            out.append(f"<li><b>{escape(late_in_words(late))}</b>{f'<ul>{because}</ul>' if because else ''}</li>")
+            because = "".join(f"<li>{escape(words)}</li>" for words in causes_in_words(late))
+            out.append(f"<li><b>{escape(late_in_words(late, job.verdict.together))}</b><ul>{because}</ul></li>")
         out.append("</ul>")
     else:
         out.append(f"<p><b>No rank is late:</b> {escape(job.verdict.why_not or '')}</p>")
+    out.append(f"<p>{escape(compared_in_words(job))}</p>")
     if job.on_software:
         out.append(f'<p class="soft">{SOFTWARE}</p>')
     return [*out, f'<p class="soft">{escape(alignment_in_words(job))}</p>']
 
 
 def _strip(job: Job) -> List[str]:
-    """A bar for each rank: the largest time that it loses to something which the median rank does not."""
+    """A bar for each rank: how late it is in all, or the largest time that it loses to something which the median rank does not."""
     lost = {n: 0 for n, rank in job.part.ranks.items() if rank.failed is None}
     for one in job.outliers:
         if one.kind != "waiting calls":
             lost[one.rank] = max(lost[one.rank], one.excess_ns)
+    for late_one in job.verdict.late:
+        lost[late_one.rank] = max(lost[late_one.rank], late_one.waited_ns)
     last = max([*job.part.ranks, *job.missing], default=0)
     most, late = max([*lost.values(), 1]), {one.rank for one in job.verdict.late}
     wide = 1000.0 / (last + 1)
@@ -75,7 +79,8 @@ def _strip(job: Job) -> List[str]:
                     f"<title>{what}</title></rect>")
     step = max(1, (last + 1) // 16)
     bars += [f'<text x="{n * wide:.2f}" y="110">{n}</text>' for n in range(0, last + 1, step)]
-    return ["<h2>Time lost, by rank</h2>", '<p class="soft">The largest excess over the median rank in one row below. Red: late. Pale: no recording.'
+    return ["<h2>Time lost, by rank</h2>",
+            '<p class="soft">How late it is in all, or its largest excess over the median rank in a row below. Red: late. Pale: no recording.'
             f" Highest bar: {duration(most)}.</p>", f'<svg viewBox="0 0 1000 115" role="img">{"".join(bars)}</svg>']
 
 
@@ -84,7 +89,7 @@ def _outliers(job: Job) -> List[str]:
     found = [one for one in job.outliers if one.excess_ns > 0 and one.kind != "waiting calls"][:100]
     if found:
         out += _table(["#rank", "what", "#its time", "#the median's", "#spread", "#count", "#the median's"],
-                      ([str(o.rank), f"{SINGULAR[o.kind]} {o.name}", duration(o.ns), duration(o.median_ns), duration(o.spread_ns),
+                      ([str(o.rank), labelled(o.kind, o.name), duration(o.ns), duration(o.median_ns), duration(o.spread_ns),
                         f"{o.count:,}", f"{o.median_count:,}"] for o in found))
     return out if len(out) > 1 else [*out, "<p>Nothing.</p>"]
 
@@ -98,30 +103,11 @@ def _changed(job: Job) -> List[str]:
     out += [f"<p>new: {escape(name)}</p>" for name in c.new[:50]] + [f"<p>gone: {escape(name)}</p>" for name in c.gone[:50]]
     if c.times:
         out += _table(["what", "#a rank before", "#a rank now", "#error", "#ranks"],
-                      ([f"{SINGULAR[o.kind]} {o.name}", duration(o.before_ns), duration(o.after_ns), duration(o.error_ns), str(o.ranks)]
+                      ([labelled(o.kind, o.name), duration(o.before_ns), duration(o.after_ns), duration(o.error_ns), str(o.ranks)]
                        for o in c.times[:100]))
     if c.why_not:
         out.append(f"<p>{escape(c.why_not)}</p>")
     return out if len(out) > 1 else [*out, "<p>Nothing changed by more than its error.</p>"]
-
-
-def _locks(job: Job) -> List[str]:
-    edges = sorted(job.part.edges.items(), key=lambda item: -item[1].ns)[:20]
-    if not edges:
-        return []
-    return ["<h2>Who held a lock while another waited</h2>", '<p class="soft">Of the longest waits of each rank.</p>',
-            *_table(["lock", "waited", "held", "#waits", "#time", "#longest", "#on rank"],
-                    ([lock, waiter, holder, f"{e.waits:,}", duration(e.ns), duration(e.longest_ns), str(e.rank)]
-                     for (lock, waiter, holder), e in edges))]
-
-
-def _slow(job: Job) -> List[str]:
-    if not job.part.slow_calls:
-        return []
-    return ["<h2>Calls that lost the most</h2>",
-            *_table(["#rank", "call", "#took", "#lost", "cause", "what"],
-                    ([str(c["rank"]), c["call"] + (f" of {c['kernel']}" if c["kernel"] else ""), duration(c["ns"]),
-                      duration(c["lost_ns"]), c["cause"] or "", c["what"] or ""] for c in job.part.slow_calls))]
 
 
 def _totals(job: Job) -> List[str]:
@@ -130,11 +116,10 @@ def _totals(job: Job) -> List[str]:
     rows = []
     for row in totals(job.part):
         shown[row["kind"]] = shown.get(row["kind"], 0) + 1
-        if row["kind"] != "runs" and shown[row["kind"]] <= 12:
-            percentiles = [duration(row[key]) if row[key] is not None else "" for key in ("p50_ns", "p99_ns")]
-            rows.append([f"{SINGULAR[row['kind']]} {row['name']}", str(row["ranks"]), f"{row['count']:,}", duration(row["ns"]), *percentiles,
+        if shown[row["kind"]] <= 12:
+            rows.append([labelled(row["kind"], row["name"]), str(row["ranks"]), f"{row['count']:,}", duration(row["ns"]),
                          duration(row["longest_ns"]), str(row["longest_rank"])])
-    return [*out, *_table(["what", "#ranks", "#count", "#time", "#p50", "#p99", "#longest", "#on rank"], rows)]
+    return [*out, *_table(["what", "#ranks", "#count", "#time", "#longest", "#on rank"], rows)]
 
 
 def _ranks(job: Job) -> List[str]:

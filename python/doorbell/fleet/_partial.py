@@ -1,26 +1,20 @@
 """What one rank gives to the answer, and how the parts of many ranks are added up.
 
-A part has totals of one recording, at most ROWS rows of a kind, never rows of single events. So a job of 1,000 ranks fits into
+A part has totals of one recording, at most ROWS rows of a kind, and at most 256 events of a name. So a job of 1,000 ranks fits into
 one process, and parts are merged in any order.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Tuple
 
 # Rows of a kind that a rank names; the rest is counted in `folded`.
 ROWS = 64
-# Slow calls and edges of locks that are kept of all ranks together.
-TOP = 20
-EDGES = 256
-
 # Kind of row, its name, then for each rank.
 Rows = Dict[str, Dict[str, Dict[int, "Row"]]]
-# Kind of row, its name, shortest time of a step in ns: how many.
-Histograms = Dict[str, Dict[str, Dict[int, int]]]
-# Source of anchors (`collectives`, or `calls NAME`), rank, key of the event: begin and end in seconds of the rank's recording.
-Anchors = Dict[str, Dict[int, Dict[str, Tuple[float, float]]]]
+# What time is spent on: a kind, and a name; None for all that are not named.
+Spent = Tuple[str, Optional[str]]
 
 
 @dataclass
@@ -34,13 +28,14 @@ class Row:
 
 
 @dataclass
-class Edge:
-    """Waits of one place for a lock that another place held, of the longest waits of each rank."""
+class Steps:
+    """Events of one rank that all ranks have: collectives, ranges, calls or launches. Of many every 2nd, 4th, 8th ... is there."""
 
-    waits: int
-    ns: int
-    longest_ns: int
-    rank: int
+    # All that there were.
+    events: int
+    of: List[Spent]
+    # By its key, in order: begin and end in seconds of the rank's recording, and for each of `of` the ns since the one before.
+    list: Dict[str, Tuple[float, float, List[int]]]
 
 
 @dataclass
@@ -64,11 +59,10 @@ class Rank:
     began_ns: Optional[int] = None
     clock_error_ns: int = 0
     counts: Dict[str, int] = field(default_factory=dict)
-    # By kind, where a rank has more rows than it names: how many ns one of the others has at most (`runs`: how many times it ran).
+    # By kind, where a rank has more rows than it names: how many ns one of the others has at most.
     folded: Dict[str, int] = field(default_factory=dict)
     bytes_read: int = 0
     bytes_printed: int = 0
-    views: int = 0
     map_seconds: float = 0.0
 
 
@@ -78,78 +72,29 @@ class Part:
 
     ranks: Dict[int, Rank] = field(default_factory=dict)
     rows: Rows = field(default_factory=dict)
-    histograms: Histograms = field(default_factory=dict)
-    edges: Dict[Tuple[str, str, str], Edge] = field(default_factory=dict)
-    # The calls that lost the most: as `worst[]` of `doorbell why --json`, with `rank`.
-    slow_calls: List[Dict[str, Any]] = field(default_factory=list)
-    anchors: Anchors = field(default_factory=dict)
+    # By what ranks are compared by (`collectives`, `ranges NAME`, `calls NAME`, `launches`), then by rank.
+    steps: Dict[str, Dict[int, Steps]] = field(default_factory=dict)
     # Recordings that are no part of the answer, with the reason.
     left_out: List[str] = field(default_factory=list)
 
-    def add_row(self, kind: str, name: str, rank: int, row: Row) -> None:
-        ranks = self.rows.setdefault(kind, {}).setdefault(name, {})
-        before = ranks.get(rank)
-        if before is not None:
-            row = Row(before.count + row.count, before.ns + row.ns, max(before.longest_ns, row.longest_ns),
-                      before.bytes + row.bytes)
-        ranks[rank] = row
-
-    def add_steps(self, kind: str, name: str, steps: Iterable[Tuple[int, int]]) -> None:
-        histogram = self.histograms.setdefault(kind, {}).setdefault(name, {})
-        for from_ns, count in steps:
-            histogram[from_ns] = histogram.get(from_ns, 0) + count
-
-    def add_edge(self, key: Tuple[str, str, str], edge: Edge) -> None:
-        before = self.edges.get(key)
-        if before is not None:
-            longest = before if before.longest_ns >= edge.longest_ns else edge
-            edge = Edge(before.waits + edge.waits, before.ns + edge.ns, longest.longest_ns, longest.rank)
-        self.edges[key] = edge
+    def times(self, by: str) -> Dict[int, Dict[str, Tuple[float, float]]]:
+        """Begin and end of each event on each rank."""
+        return {rank: {key: (begin, end) for key, (begin, end, _) in steps.list.items()} for rank, steps in self.steps[by].items()}
 
 
 def merge(parts: Iterable[Part]) -> Part:
     """All parts as one. Of two recordings of one rank the later is kept: the folder has those of an earlier run."""
     whole = Part()
     for part in parts:
-        twice = [rank for rank in part.ranks if rank in whole.ranks]
-        for rank in twice:
+        twice = {rank for rank in part.ranks if rank in whole.ranks}
+        for rank in sorted(twice):
             whole.left_out.append(f"{part.ranks[rank].file}: rank {rank} is in {whole.ranks[rank].file}, too")
-        _add(whole, part, set(twice))
-    whole.slow_calls.sort(key=lambda call: -call["lost_ns"])
-    del whole.slow_calls[TOP:]
-    if len(whole.edges) > EDGES:
-        longest = sorted(whole.edges.items(), key=lambda item: -item[1].ns)
-        whole.edges = dict(longest[:EDGES])
+        whole.left_out.extend(part.left_out)
+        whole.ranks.update({n: rank for n, rank in part.ranks.items() if n not in twice})
+        for kind, names in part.rows.items():
+            for name, rows in names.items():
+                mine = whole.rows.setdefault(kind, {}).setdefault(name, {})
+                mine.update({n: row for n, row in rows.items() if n not in twice})
+        for by, of in part.steps.items():
+            whole.steps.setdefault(by, {}).update({n: steps for n, steps in of.items() if n not in twice})
     return whole
-
-
-def _add(whole: Part, part: Part, without: set[int]) -> None:
-    whole.left_out.extend(part.left_out)
-    if without and len(part.ranks) == len(without):
-        return
-    whole.ranks.update({n: rank for n, rank in part.ranks.items() if n not in without})
-    for kind, names in part.rows.items():
-        for name, ranks in names.items():
-            for n, row in ranks.items():
-                if n not in without:
-                    whole.add_row(kind, name, n, row)
-    for kind, histograms in part.histograms.items():
-        for name, steps in histograms.items():
-            whole.add_steps(kind, name, steps.items())
-    for key, edge in part.edges.items():
-        whole.add_edge(key, edge)
-    whole.slow_calls.extend(call for call in part.slow_calls if call["rank"] not in without)
-    for source, ranks_of in part.anchors.items():
-        kept = {n: anchors for n, anchors in ranks_of.items() if n not in without}
-        whole.anchors.setdefault(source, {}).update(kept)
-
-
-def percentile(steps: Dict[int, int], percent: float) -> Optional[int]:
-    """From a merged histogram: at most 1/16 too small."""
-    wanted = sum(steps.values()) * percent / 100.0
-    seen = 0
-    for from_ns in sorted(steps):
-        seen += steps[from_ns]
-        if seen >= wanted:
-            return from_ns
-    return None

@@ -11,8 +11,8 @@ from ._outliers import MINIMUM_RANKS, Odd, Outlier
 # Rows of a kind that are printed; JSON and the page have all.
 SHOWN = 10
 SOFTWARE = "recorded on the software GPU: its times are no speed of a GPU"
-SINGULAR = {"locks": "lock", "copies": "copies", "kernels": "kernel", "calls": "call", "waiting calls": "waiting call",
-            "causes": "cause", "collectives": "collective", "runs": "kernel"}
+SINGULAR = {"locks": "lock", "copies": "", "kernels": "kernel", "calls": "call", "waiting calls": "waiting call",
+            "conditions": "wait for", "collectives": "collective", "outside": ""}
 
 
 def text(job: Job) -> str:
@@ -77,12 +77,38 @@ def _ranks_word(count: int) -> str:
 def outlier_in_words(one: Outlier) -> str:
     times = f"{duration(one.ns)} in {one.count:,}"
     usual = "none on most ranks" if one.alone else f"the median rank has {duration(one.median_ns)} in {one.median_count:,}"
-    return f"{SINGULAR[one.kind]} {one.name}: {times}; {usual}"
+    return f"{labelled(one.kind, one.name)}: {times}; {usual}"
 
 
-def late_in_words(one: Late) -> str:
-    return (f"rank {one.rank} is late: the last one at {one.last_in} of {one.events} events, by {duration(one.late_ns)} "
-            f"(median; error {duration(one.error_ns)}); {duration(one.waited_ns)} in all")
+def labelled(kind: str, name: str) -> str:
+    return f"{SINGULAR[kind]} {name}".strip()
+
+
+def late_in_words(one: Late, together: bool) -> str:
+    if together:
+        return (f"rank {one.rank} is late: the last one at {one.last_in} of {one.events} events, by {duration(one.late_ns)} "
+                f"(median; error {duration(one.error_ns)}); {duration(one.waited_ns)} in all, {100 * one.cost:.1f} % of the time")
+    return (f"rank {one.rank} is slower: in {one.last_in} of {one.events} parts of the run, by {duration(one.late_ns)} a step (mean); "
+            f"{duration(one.waited_ns)} in all, {100 * one.cost:.1f} % of its time")
+
+
+def causes_in_words(one: Late) -> List[str]:
+    """The causes that explain a third or more, then what else there is."""
+    words: List[str] = []
+    for cause in one.because:
+        how = "because of" if cause.explains else "not enough to be the cause:" if not words else "and"
+        words.append(f"{how} {labelled(cause.kind, cause.name)}: {duration(cause.excess_ns)} more than the others, "
+                     f"{100 * cause.share:.0f} % of it")
+    return words or ["nothing that was recorded takes longer on it than on the others"]
+
+
+def compared_in_words(job: Job) -> str:
+    """What the ranks were compared by."""
+    verdict = job.verdict
+    if verdict.by is None or verdict.together:
+        return "" if verdict.by is None else f"compared by who begins last: {verdict.by}"
+    return (f"compared by how long the same step takes, from one of these to the next: {verdict.by}. The ranks do not wait for each other there: "
+            f"{'their ends are too far apart' if verdict.by == 'collectives' else 'no collectives were found'}")
 
 
 def odd_in_words(one: Odd) -> str:
@@ -118,21 +144,20 @@ def _head(job: Job) -> List[str]:
 
 
 def _late(job: Job) -> List[str]:
+    lines = [words for words in [compared_in_words(job)] if words]
     if not job.verdict.late:
-        return [f"late: none: {job.verdict.why_not}"]
-    lines = []
+        return [*lines, f"late: none: {job.verdict.why_not}"]
     for one in job.verdict.late[:3]:
-        lines.append(late_in_words(one))
-        lines += [f"  {'because of' if n == 0 else 'and'} {outlier_in_words(what)}" for n, what in enumerate(one.because[:3])]
-        if not one.because:
-            lines.append("  nothing that was recorded takes longer on it than on others: it may compute for longer, or wait outside of CUDA")
+        lines.append(late_in_words(one, job.verdict.together))
+        lines += [f"  {words}" for words in causes_in_words(one)]
+    lines.append(f"more of it: doorbell why {job.part.ranks[job.verdict.late[0].rank].file}")
     return lines
 
 
 def _unlike(job: Job) -> List[str]:
     read = sum(rank.failed is None for rank in job.part.ranks.values())
     if read < MINIMUM_RANKS:
-        return [f"outliers: not judged with fewer than {MINIMUM_RANKS} ranks"]
+        return [f"totals of rows: compared from {MINIMUM_RANKS} ranks on"]
     lines = [f"unlike the others ({read} ranks, by median and MAD):"]
     # What a rank loses comes first; where it waits for others is a result.
     more = by_row([one for one in job.outliers if one.excess_ns > 0 and one.kind != "waiting calls"])
@@ -146,10 +171,6 @@ def _unlike(job: Job) -> List[str]:
     hidden = max(0, len(more) - SHOWN) + max(0, len(job.odd) - SHOWN)
     if hidden:
         lines.append(f"  and {hidden} more (--json, --html)")
-    if job.part.edges:
-        (lock, waiter, holder), edge = max(job.part.edges.items(), key=lambda item: item[1].ns)
-        lines.append(f"  longest waits for a lock: {lock}: {waiter} waited for {holder}, {duration(edge.ns)} in {edge.waits} of the "
-                     f"longest waits, the longest on rank {edge.rank} ({duration(edge.longest_ns)})")
     return lines if len(lines) > 1 else [f"no outlier among {read} ranks (by median and MAD)"]
 
 
@@ -159,7 +180,7 @@ def _changes(job: Job) -> List[str]:
     lines = ["since the run before:"]
     lines += [f"  {one.what}: {one.before}, now {one.after}" for one in c.facts]
     lines += [f"  new: {name}" for name in c.new[:SHOWN]] + [f"  gone: {name}" for name in c.gone[:SHOWN]]
-    lines += [f"  {SINGULAR[one.kind]} {one.name}: {duration(one.before_ns)} a rank, now {duration(one.after_ns)} "
+    lines += [f"  {labelled(one.kind, one.name)}: {duration(one.before_ns)} a rank, now {duration(one.after_ns)} "
               f"(medians of {one.ranks} ranks, error {duration(one.error_ns)})" for one in c.times[:SHOWN]]
     if c.why_not:
         lines.append(f"  {c.why_not}")

@@ -28,6 +28,8 @@ class Plan:
     steps: int = 20
     held_us: int = 100
     kernels: int = 4
+    # Outside of CUDA's calls, in each step.
+    sleep_us: int = 0
     # A fault of the software GPU: `slow-copy:20`.
     fault: Optional[str] = None
     # Keys of the recording's header, with a text that is no longer.
@@ -62,7 +64,7 @@ class Maker:
         # (A job of one rank gets no rank into the name.)
         out = os.path.join(folder, "job.doorbell" if ranks > 1 else f"job.rank{rank}.doorbell")
         command = [self.doorbell, "record", "--quiet", "--force", "--gpu", "soft", *plan.options, "-o", out, "--", self.program,
-                   *map(str, (plan.steps, plan.held_us, plan.kernels, 0)), *more]
+                   *map(str, (plan.steps, plan.held_us, plan.kernels, plan.sleep_us)), *more]
         return subprocess.Popen(command, env={**os.environ, **asked}, stderr=subprocess.PIPE)
 
     def recorded(self, path: str, program: List[str]) -> None:
