@@ -20,13 +20,14 @@
 
 extern char **environ;
 
+/* Without SA_RESTORER, which is libc's. */
 static void around_signals(FILE *to)
 {
     struct sigaction a;
     stack_t s;
     for (int i = 1; i < 65; i++)
-        if (!sigaction(i, NULL, &a) && (a.sa_handler != SIG_DFL || a.sa_flags))
-            fprintf(to, "~ signal %d: %s, flags %x\n", i, a.sa_handler == SIG_IGN ? "ignored" : a.sa_handler == SIG_DFL ? "default" : "handled", a.sa_flags);
+        if (!sigaction(i, NULL, &a) && (a.sa_handler != SIG_DFL || a.sa_flags & ~0x4000000))
+            fprintf(to, "~ signal %d: %s, flags %x\n", i, a.sa_handler == SIG_IGN ? "ignored" : a.sa_handler == SIG_DFL ? "default" : "handled", a.sa_flags & ~0x4000000);
     sigaltstack(NULL, &s);
     fprintf(to, "~ alternate stack: flags %d, %zu bytes\n", s.ss_flags, s.ss_size);
 }

@@ -1,7 +1,8 @@
 #!/bin/sh
-# The same with the software GPU.
-# also: locker.c dlsym_hook.c
-# start: LD_PRELOAD=$PWD/hook.so "$@" ./locker
+# Under the software GPU: a program under another preloaded library that replaces dlsym.
+# also: dlsym_hook.c locker.c
+# start shell: "$@" env LD_PRELOAD=$PWD/hook.so sh -c 'echo hi'
+# start outside: LD_PRELOAD=$PWD/hook.so "$@" sh -c 'echo hi'
 # record: --gpu soft
 # last: --gpu soft
 # run: --gpu soft
