@@ -5,7 +5,6 @@
    start outer_8: ulimit -n 8; "$@" ./descriptors plain
    start outer_12: ulimit -n 12; "$@" ./descriptors plain
    start size_0: "$@" ./descriptors size
-   start outer_size_0: (ulimit -f 0; "$@" ./descriptors plain 2>&1; echo $?) 2>&1 | sed 's/^/- /'
    start close_all: "$@" ./descriptors close_all
    start close_range: "$@" ./descriptors close_range
    start replace_all: "$@" ./descriptors replace_all

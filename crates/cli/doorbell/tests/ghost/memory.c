@@ -11,7 +11,6 @@
    start malloc: "$@" ./memory malloc
    start coroutine: "$@" ./memory coroutine
    start unlimited_stack: ulimit -s unlimited; "$@" ./memory plain
-   start small_outer_stack: ulimit -s 256; "$@" ./memory plain
    start no_data: "$@" sh -c 'ulimit -d 2000; ./memory plain'
    start many_maps: "$@" ./memory many_maps
    limit: 20 */
