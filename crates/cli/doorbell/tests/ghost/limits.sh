@@ -7,7 +7,7 @@
 # start data_small: ulimit -d 4000; "$@" ./locker
 # start cpu_time: ulimit -t 1; "$@" sleep 1
 # start descriptors: ulimit -n 12; "$@" ./locker
-# start file_size: (ulimit -f 0; "$@" ./locker 2>&1; echo $?) 2>&1 | sed 's/^error:/- error:/'
+# start file_size: (ulimit -f 0; "$@" ./locker 2>&1; echo $?) 2>&1 | sed "/^doorbell/d; s/^error:/- error:/"
 # start file_size_1_mb: (ulimit -f 1024; "$@" ./busy 4 1 2>&1; echo $?) 2>&1 | sed "/^doorbell/d; s/^error:/- error:/"
 # start stack: ulimit -s 256; "$@" ./locker
 # start stack_unlimited: ulimit -s unlimited; "$@" ./locker
