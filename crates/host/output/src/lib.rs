@@ -41,7 +41,24 @@ pub enum Error {
     Write { path: PathBuf, cause: io::Error },
 }
 
+/// True if the machine lacks what a file, memory or a process needs: space, memory, descriptors or processes.
+pub fn is_lack(cause: &io::Error) -> bool {
+    use io::ErrorKind::{OutOfMemory, QuotaExceeded, StorageFull, WouldBlock};
+    // ENFILE, EMFILE
+    matches!(cause.kind(), OutOfMemory | QuotaExceeded | StorageFull | WouldBlock)
+        || matches!(cause.raw_os_error(), Some(libc::ENFILE | libc::EMFILE))
+}
+
 impl Error {
+    /// True if the file could be written if the machine had more of something, or the name were free.
+    pub fn is_lack(&self) -> bool {
+        match self {
+            Error::NoNumberFree(_) => true,
+            Error::Create { cause, .. } | Error::Write { cause, .. } => is_lack(cause),
+            _ => false,
+        }
+    }
+
     /// What to do.
     pub fn hint(&self) -> &'static str {
         use io::ErrorKind::{NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};

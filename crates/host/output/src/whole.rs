@@ -1,7 +1,7 @@
 //! A result file that is either complete or absent; whether it can be written is known before the measurement.
 
 use crate::name::Pattern;
-use crate::{Error, claim};
+use crate::{Error, claim, claim_next};
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsRawFd;
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 pub struct WholeFile {
     path: PathBuf,
     kind: Kind,
+    mode: u32,
 }
 
 #[derive(Debug)]
@@ -32,18 +33,29 @@ impl WholeFile {
         let pattern = Pattern::new(name)?;
         let old = pattern.path(0);
         // An old file that is to be replaced stays until the new one is whole.
-        let (path, claim) = if force && !pattern.has_counter() && old.symlink_metadata().is_ok_and(|m| m.is_file()) {
-            (old, None)
-        } else {
-            let claim = claim(name, 0o666, force)?;
-            (claim.path().to_owned(), Some(claim))
-        };
+        if force && !pattern.has_counter() && old.symlink_metadata().is_ok_and(|m| m.is_file()) {
+            return WholeFile::at(old, None, room);
+        }
+        let claim = claim(name, MODE, force)?;
+        WholeFile::at(claim.path().to_owned(), Some(claim), room)
+    }
+
+    /// As [`WholeFile::open`]; if the file exists, the first free number from 2 on is added to its name.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn open_next(name: &Path, room: u64) -> Result<WholeFile, Error> {
+        let claim = claim_next(name, MODE)?;
+        WholeFile::at(claim.path().to_owned(), Some(claim), room)
+    }
+
+    fn at(path: PathBuf, claim: Option<crate::Claim>, room: u64) -> Result<WholeFile, Error> {
         let err = |cause| Error::Write { path: path.clone(), cause };
         if fs::metadata(&path).is_ok_and(|m| !m.is_file()) {
             let mut file = File::options().write(true).open(&path).map_err(err)?;
             // JSON may begin with a blank line; a device that refuses it would refuse the JSON, too.
             file.write_all(b"\n").map_err(err)?;
-            return Ok(WholeFile { path, kind: Kind::Direct(file) });
+            return Ok(WholeFile { path, kind: Kind::Direct(file), mode: MODE });
         }
         let folder = folder_of(&path);
         let held = match reserve(&folder, room) {
@@ -56,11 +68,17 @@ impl WholeFile {
                 return Err(e);
             }
         };
-        Ok(WholeFile { path, kind: Kind::Renamed { folder, claim, room: Some(held) } })
+        Ok(WholeFile { path, kind: Kind::Renamed { folder, claim, room: Some(held) }, mode: MODE })
     }
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// For this user alone, as a recording is.
+    pub fn private(mut self) -> WholeFile {
+        self.mode = 0o600;
+        self
     }
 
     /// Writes the output of `f`, completely or not at all. May be called again: the file is then replaced.
@@ -73,7 +91,7 @@ impl WholeFile {
             Kind::Renamed { folder, claim, room } => {
                 // The reserved space.
                 drop(room.take());
-                renamed(folder, &self.path, f)?;
+                renamed_into(folder, &self.path, self.mode, |file| through_a_buffer(file, f))?;
                 *claim = None;
                 Ok(())
             }
@@ -89,7 +107,7 @@ impl WholeFile {
             return Err(io::Error::from(io::ErrorKind::NotSeekable).into());
         };
         drop(room.take());
-        renamed_into(folder, &self.path, f)?;
+        renamed_into(folder, &self.path, self.mode, f)?;
         *claim = None;
         Ok(())
     }
@@ -105,6 +123,9 @@ impl Drop for WholeFile {
     }
 }
 
+/// As for any new file: the umask decides.
+const MODE: u32 = 0o666;
+
 /// Space for so many bytes, in a file without a name.
 fn reserve(folder: &Path, room: u64) -> io::Result<File> {
     let file = tempfile::tempfile_in(folder)?;
@@ -115,14 +136,6 @@ fn reserve(folder: &Path, room: u64) -> io::Result<File> {
     }
 }
 
-fn renamed<E: From<io::Error>>(
-    folder: &Path,
-    path: &Path,
-    f: impl FnOnce(&mut dyn Write) -> Result<(), E>,
-) -> Result<(), E> {
-    renamed_into(folder, path, |file| through_a_buffer(file, f))
-}
-
 /// Writes the output of `f` to `path`, completely or not at all: under another name in the same folder, which is then renamed. An old file is
 /// replaced. A process that is killed in between leaves a file with a name of [`is_part`].
 ///
@@ -130,7 +143,7 @@ fn renamed<E: From<io::Error>>(
 /// There is no new file, and an old one is unchanged.
 pub fn replace<T, E: From<io::Error>>(path: &Path, f: impl FnOnce(&mut File) -> Result<T, E>) -> Result<T, E> {
     let folder = folder_of(path);
-    let done = renamed_into(&folder, path, f)?;
+    let done = renamed_into(&folder, path, MODE, f)?;
     // The name itself is durable only once the folder is on the disk.
     File::open(&folder)?.sync_all()?;
     Ok(done)
@@ -168,13 +181,13 @@ pub(crate) fn folder_of(path: &Path) -> PathBuf {
 fn renamed_into<T, E: From<io::Error>>(
     folder: &Path,
     path: &Path,
+    mode: u32,
     f: impl FnOnce(&mut File) -> Result<T, E>,
 ) -> Result<T, E> {
-    // Like any new file: permissions according to the umask.
     let mut file = tempfile::Builder::new()
         .prefix(PREFIX)
         .suffix(SUFFIX)
-        .permissions(Permissions::from_mode(0o666))
+        .permissions(Permissions::from_mode(mode))
         .tempfile_in(folder)?;
     let done = f(file.as_file_mut())?;
     file.as_file().sync_all()?;
