@@ -156,7 +156,7 @@ impl Args {
         progress.clear();
         match ended {
             Ended::Stopped => {
-                eprintln!("doorbell: stopped, nothing was written");
+                say!("doorbell: stopped, nothing was written");
                 Ok(ExitCode::from(STOPPED))
             }
             Ended::Nothing(left) => {
@@ -170,7 +170,7 @@ impl Args {
                 let written: std::io::Result<()> = file.write(|out| out.write_all(text.as_bytes()));
                 written.map_err(|cause| output::Error::Write { path: file.path().into(), cause })?;
                 if !asked.soft {
-                    notes.iter().for_each(|note| eprintln!("note: {note}"));
+                    notes.iter().for_each(|note| say!("note: {note}"));
                 }
                 self.show(&profile, samples, &left, file.path())?;
                 Ok(ExitCode::SUCCESS)
@@ -294,7 +294,7 @@ impl Args {
             Ok(profile) => Ok(profile),
             Err(Refused::Load(e)) => Err(Failure::new(e.to_string(), Refused::HINT).into()),
             Err(refused) => {
-                eprintln!("warning: route `auto` would not follow it here: {refused}");
+                say!("warning: route `auto` would not follow it here: {refused}");
                 Ok(Profile::load(path)?)
             }
         }

@@ -140,7 +140,7 @@ impl Args {
             dormant: false,
             on_full: OnFull::Gap,
             ring: 8 << 20,
-            memory: 1 << 30,
+            memory: None,
             wait: false,
             no_data: false,
             no_args: false,

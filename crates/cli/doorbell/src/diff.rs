@@ -56,11 +56,7 @@ impl Args {
         terminal::diff::print(&diff, (&a, &b), self.top, Style::of_stdout(), self.json)?;
         for (path, locks) in [(&self.first, &a), (&self.second, &b)] {
             if locks.lost_events > 0 {
-                eprintln!(
-                    "doorbell: {}: {} events are missing: its counts are too low",
-                    path.display(),
-                    locks.lost_events
-                );
+                say!("doorbell: {}: {} events are missing: its counts are too low", path.display(), locks.lost_events);
             }
         }
         crate::show::damage_of(&first)?;

@@ -54,9 +54,9 @@ impl std::error::Error for Failure {}
 /// Writes `error: ...` and, if there is a hint, `hint: ...` to standard error.
 pub fn print(e: &anyhow::Error) {
     let style = Style::of_stderr();
-    eprintln!("{} {e:#}", style.bad("error:"));
+    say!("{} {e:#}", style.bad("error:"));
     if let Some(h) = hint(e) {
-        eprintln!("{} {h}", style.good("hint:"));
+        say!("{} {h}", style.good("hint:"));
     }
 }
 

@@ -15,16 +15,30 @@ use terminal::table::Style;
 pub struct Args {
     /// Keep only the newest part, in memory, for example 256MiB or 30s (of a time at most 1GiB); a busy program takes up to 40 MB more,
     /// and a file while it is written as much again. A file is written when the program
-    /// crashes, when doorbell gets SIGUSR1, and as --save-when says. Its names: NAME.doorbell, NAME.2.doorbell and so on
+    /// crashes, when doorbell gets SIGUSR1 (see --save-signal), at `doorbell save`, and as --save-when says. Its names: NAME.doorbell, NAME.2.doorbell and so on
     #[arg(long, value_name = "SIZE|TIME", value_parser = span, conflicts_with = "max_size")]
     pub last: Option<Span>,
     /// With --last: write a file when this happens, such as `call > 5ms` (a CUDA call takes longer), `wait > 1ms` (for a lock, with
     /// --locks), `kernel > 3ms` or `kernel > 2x median` (of its runs before; with --gpu-times), `lost > 0` (events that did not fit into the rings), `exit` (the program ends). May be given more than once
     #[arg(long, value_name = "EVENT", value_parser = when, requires = "last")]
     pub save_when: Vec<When>,
+    /// With --last: the signal to doorbell that writes a file. A signal that the program handles itself is passed on to it instead
+    #[arg(long, value_name = "SIGNAL", value_enum, ignore_case = true, default_value_t, requires = "last")]
+    pub save_signal: SaveSignal,
     /// With --last: write at most so many files, and one more at the end
     #[arg(long, value_name = "N", default_value_t = 10, requires = "last")]
     pub max_saves: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum SaveSignal {
+    /// SIGUSR1
+    #[default]
+    Usr1,
+    /// SIGUSR2
+    Usr2,
+    /// No signal: all are passed on to the program
+    None,
 }
 
 /// The kinds of events that a trigger may need.
@@ -95,8 +109,18 @@ fn kernel(limit: &str) -> Result<Trigger, String> {
 
 impl Args {
     /// The settings for the recorder. `records`: the options of `record` that are on.
-    pub fn asked(&self, name: PathBuf, force: bool, records: Records) -> anyhow::Result<Option<Last>> {
+    /// `toggles`: SIGUSR2 has another meaning.
+    pub fn asked(&self, name: PathBuf, force: bool, records: Records, toggles: bool) -> anyhow::Result<Option<Last>> {
         let Some(span) = self.last else { return Ok(None) };
+        let signal = match self.save_signal {
+            SaveSignal::Usr1 => Some((libc::SIGUSR1, "SIGUSR1")),
+            SaveSignal::Usr2 if toggles => {
+                let what = "--save-signal usr2: `--capture signal` has this signal";
+                return Err(Failure::new(what, "--save-signal usr1 or none").into());
+            }
+            SaveSignal::Usr2 => Some((libc::SIGUSR2, "SIGUSR2")),
+            SaveSignal::None => None,
+        };
         for w in &self.save_when {
             let (lacks, option) = match w.trigger {
                 Trigger::Call(_) => (!records.calls, "--calls"),
@@ -109,7 +133,8 @@ impl Args {
                 return Err(Failure::new(what, format!("add {option}, which records it")).into());
             }
         }
-        Ok(Some(Last { span, when: self.save_when.clone(), name, force, most_files: self.max_saves }))
+        let (when, most_files) = (self.save_when.clone(), self.max_saves);
+        Ok(Some(Last { span, when, name, force, signal, most_files }))
     }
 }
 
@@ -214,8 +239,10 @@ mod tests {
     #[test]
     fn what_is_watched_for_must_be_recorded() {
         let of = |text: &str, records: Records| {
-            let args = Args { last: Some(Span::Bytes(1 << 20)), save_when: vec![when(text).unwrap()], max_saves: 1 };
-            args.asked("a".into(), false, records).map_err(|e| e.downcast::<Failure>().unwrap().hint().to_owned())
+            let save_when = vec![when(text).unwrap()];
+            let args = Args { last: Some(Span::Bytes(1 << 20)), save_when, ..Args::default() };
+            args.asked("a".into(), false, records, false)
+                .map_err(|e| e.downcast::<Failure>().unwrap().hint().to_owned())
         };
         let (none, calls) = (Records::default(), Records { calls: true, ..Records::default() });
         let all = Records { calls: true, locks: true, gpu_times: true };

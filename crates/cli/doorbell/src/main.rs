@@ -3,6 +3,16 @@
 //! On a machine that is not x86-64 the commands of `needs_x86_64` are those of `refused`; code that only they use is unused
 //! there.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+// They panic where nothing can be written.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
+/// Prints a line to standard error. A failure changes nothing: what a program returned counts for more than a message.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        drop(writeln!(std::io::stderr().lock(), $($text)*));
+    }};
+}
 
 mod color;
 mod compare;

@@ -33,7 +33,7 @@ impl Args {
         let all = pages();
         if let Some(dir) = &self.out {
             write_all(&all, dir, self.force)?;
-            eprintln!("doorbell: {} pages in {}", all.len(), dir.display());
+            say!("doorbell: {} pages in {}", all.len(), dir.display());
             return Ok(ExitCode::SUCCESS);
         }
         let name = std::iter::once("doorbell").chain(self.subcommand.iter().map(String::as_str));

@@ -50,7 +50,7 @@ impl Args {
             None => terminal::table::to_stdout(|out| Ok(out.write_all(plan.as_bytes())?))?,
             Some(path) => {
                 result::is_file("--out", path, "without --out the plan goes to standard output")?;
-                let mut file = WholeFile::open(path, plan.len() as u64, self.force)?;
+                let mut file = WholeFile::open(path, plan.len() as u64, self.force)?.private();
                 let written: io::Result<()> = file.write(|out| out.write_all(plan.as_bytes()));
                 written.map_err(|cause| output::Error::Write { path: path.clone(), cause })?;
             }

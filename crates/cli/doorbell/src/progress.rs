@@ -24,7 +24,7 @@ impl Progress {
     /// Prints a line that stays.
     pub fn ended(&self, text: &str) {
         self.clear();
-        eprintln!("{text}");
+        say!("{text}");
     }
 
     pub fn clear(&self) {

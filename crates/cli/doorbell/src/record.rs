@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::help::Page;
-use crate::{flight, preload, result, signals, units};
+use crate::{failure, flight, preload, result, signals, units};
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -97,9 +97,9 @@ pub struct Args {
     #[arg(long, value_name = units::SIZE, default_value = "8MiB", value_parser = units::size_in(1 << 20..=256 << 20))]
     pub ring: u64,
     /// Memory for the ring buffers of all threads and processes together; a thread without one waits or drops events, as
-    /// --on-full says
-    #[arg(long, value_name = units::SIZE, default_value = "1GiB", value_parser = units::size_in(16 << 20..=1 << 40))]
-    pub memory: u64,
+    /// --on-full says [default: 1GiB, or an eighth of the memory limit of its cgroup]
+    #[arg(long, value_name = units::SIZE, value_parser = units::size_in(16 << 20..=1 << 40))]
+    pub memory: Option<u64>,
     /// Go on until all followed processes have ended, not only the program
     #[arg(long)]
     pub wait: bool,
@@ -255,6 +255,10 @@ pub enum Gpu {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        self.run_recorded().or_else(|e| after_failure(e, &self.command))
+    }
+
+    fn run_recorded(&self) -> anyhow::Result<ExitCode> {
         let driver = recorder::driver_version();
         // Locks and ranges exist without a GPU, and calls if a library provides them.
         let no_gpu = self.is_more_than_commands() && driver.is_none();
@@ -267,7 +271,7 @@ impl Args {
         if self.flight.last.is_some() {
             let outcome = self.record(&self.saved_name())?;
             if !self.quiet {
-                tell_end(&self.saved_name(), &outcome, &self);
+                tell_end(&self.saved_name(), &outcome, self);
             }
             return Ok(status_of(outcome.status));
         }
@@ -279,8 +283,11 @@ impl Args {
             )
             .into());
         }
+        let held = signals::Held::new();
         let claim = self.claim()?;
         let out = claim.path().to_owned();
+        signals::end_without(&out);
+        drop(held);
         if self.rotate.is_some() && !out.is_file() {
             let what = format!("{}: no file, and parts are files", out.display());
             return Err(Failure::new(what, "give a file: -o FILE").into());
@@ -293,7 +300,7 @@ impl Args {
             }
         };
         if !self.quiet {
-            tell(&out, &outcome, &self);
+            tell(&out, &outcome, self);
         }
         Ok(status_of(outcome.status))
     }
@@ -311,11 +318,13 @@ impl Args {
         let (done, is_done) = mpsc::channel::<()>();
         let quiet = self.quiet;
         let stored = std::thread::scope(|scope| {
-            scope.spawn(move || {
+            // (Without a thread nothing is announced.)
+            let announcer = std::thread::Builder::new().name("announce".into());
+            let _ = announcer.spawn_scoped(scope, move || {
                 // (The other end is dropped when the summary is done.)
                 if is_done.recv_timeout(SUMMARY_TOLD_AFTER) == Err(RecvTimeoutError::Timeout) && !quiet {
                     let (name, within) = (Style::of_stderr().bold("doorbell:"), number::seconds(within.as_secs_f64()));
-                    eprintln!(
+                    say!(
                         "{name} the program has ended; summing up its recording for at most {within}, Ctrl-C skips it"
                     );
                 }
@@ -358,13 +367,22 @@ impl Args {
         if let Some(out) = self.out.as_ref().filter(|out| same_file(out, &program.path)) {
             return Err(recorder::RecordError::IsProgram(out.clone()).into());
         }
-        claim_result(self.out.as_deref(), &default_name(&name), self.force)
+        let claimed = claim_result(self.out.as_deref(), &default_name(&name), self.force);
+        let taken = claimed.as_ref().err().and_then(|e| e.downcast_ref());
+        let (Some(output::Error::Exists(taken)), Some(out)) = (taken, &self.out) else { return claimed };
+        // A job that is started again, or several ranks with one name, must not fail for that.
+        let next = output::claim_next(out, MODE)?;
+        if !self.quiet {
+            say!("{}", another_name(taken, next.path()));
+        }
+        Ok(next)
     }
 
     pub fn record(&self, out: &Path) -> anyhow::Result<Outcome> {
         let (calls, locks, gpu_times) = (self.records_calls(), self.locks.is_some(), self.gpu_times);
         let records = flight::Records { calls, locks, gpu_times };
-        let last = self.flight.asked(out.into(), self.force, records)?;
+        let toggles = self.capture == CaptureArg::Signal;
+        let last = self.flight.asked(out.into(), self.force, records, toggles)?;
         if last.is_some() {
             // Checked before the program starts, because it cannot work with anything else.
             result::is_file("--out", out, "give a file: what is kept is written to files")?;
@@ -416,6 +434,29 @@ pub fn claim_result(out: Option<&Path>, default: &Path, force: bool) -> anyhow::
     Ok(output::claim(out, MODE, force)?)
 }
 
+/// The line about a result that gets another name.
+pub fn another_name(taken: &Path, other: &Path) -> String {
+    let name = Style::of_stderr().bold("doorbell:");
+    format!("{name} {} exists (--force replaces it); writing {}", taken.display(), other.display())
+}
+
+/// What follows a failure of doorbell's. If the program has run, its status counts. If doorbell lacks something that the program
+/// does not need, the program runs without doorbell.
+pub fn after_failure(e: anyhow::Error, command: &[OsString]) -> anyhow::Result<ExitCode> {
+    let failed = || e.chain().find_map(|c| c.downcast_ref::<recorder::RecordError>());
+    if let Some(status) = failed().and_then(recorder::RecordError::program) {
+        failure::print(&e);
+        return Ok(status_of(status));
+    }
+    let no_file = e.chain().find_map(|c| c.downcast_ref::<output::Error>());
+    if !failed().is_some_and(recorder::RecordError::is_lack) && !no_file.is_some_and(output::Error::is_lack) {
+        return Err(e);
+    }
+    failure::print(&e);
+    say!("{} the program runs without doorbell", Style::of_stderr().bold("doorbell:"));
+    Err(recorder::run_alone(command).into())
+}
+
 /// How long the program's caller may have to wait after the program's end.
 const SUMMARY_WITHIN: Duration = Duration::from_secs(5);
 /// A summary that takes longer than this is announced.
@@ -463,7 +504,9 @@ fn tell(out: &Path, o: &Outcome, args: &Args) {
     let own = e.recorder_use.unwrap_or_default();
     let own = number::seconds(own.user_seconds + own.system_seconds);
     let mut err = std::io::stderr().lock();
+    let is_gone = o.parts.is_none() && out.symlink_metadata().is_err();
     let wrote = match &o.parts {
+        None if is_gone => format!("{} was removed while it was written, so there is no recording", out.display()),
         Some(parts) => format!("wrote {}: {}", in_parts(parts), recorded(e, args)),
         None => format!("wrote {}: {}, {size}", out.display(), recorded(e, args)),
     };

@@ -72,7 +72,7 @@ impl Args {
             Ok::<(), RedactionError>(())
         })
         .with_context(|| format!("{} was not written", to.display()))?;
-        eprintln!("doorbell: {} has no {} of {}", to.display(), what.list().join(", "), self.from.display());
+        say!("doorbell: {} has no {} of {}", to.display(), what.list().join(", "), self.from.display());
         match damage {
             None => Ok(ExitCode::SUCCESS),
             Some(damage) => {

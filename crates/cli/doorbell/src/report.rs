@@ -122,30 +122,31 @@ impl Args {
     /// Fills pages, or compares them with their data.
     fn tables(&self) -> anyhow::Result<ExitCode> {
         let mut differ = false;
+        let mut out = std::io::stdout().lock();
         for path in &self.what {
             let page = markdown_tables::Page::open(path)
                 .map_err(|e| Failure::new(format!("{}: {e}", path.display()), "give Markdown pages"))?;
             let shown = path.display();
             if self.check {
                 match page.check() {
-                    Ok(checked) => println!("{shown}: {} from data", number::of(checked.tables as u64, "table")),
+                    Ok(checked) => writeln!(out, "{shown}: {} from data", number::of(checked.tables as u64, "table"))?,
                     Err(e) => {
                         differ = true;
-                        eprintln!("{e}");
+                        say!("{e}");
                     }
                 }
                 continue;
             }
             let (text, checked, refused) = page.filled()?;
             for refused in refused {
-                eprintln!("warning: {}: {}; --check refuses it", refused.data.display(), refused.why);
+                say!("warning: {}: {}; --check refuses it", refused.data.display(), refused.why);
             }
             let changed = text != page.text();
             if changed {
                 output::replace(path, |file| file.write_all(text.as_bytes()))?;
             }
             let said = if changed { "filled" } else { "unchanged" };
-            println!("{shown}: {} from data, {said}", number::of(checked.tables as u64, "table"));
+            writeln!(out, "{shown}: {} from data, {said}", number::of(checked.tables as u64, "table"))?;
         }
         Ok(if differ { ExitCode::from(1) } else { ExitCode::SUCCESS })
     }
@@ -183,7 +184,8 @@ impl Args {
 
     fn open(&self, option: &str, path: &Path) -> anyhow::Result<WholeFile> {
         crate::result::is_file(option, path, "/dev/stdout is a file")?;
-        Ok(WholeFile::open(path, ROOM, self.force)?)
+        // (It holds what the recordings hold, which only their owner may read.)
+        Ok(WholeFile::open(path, ROOM, self.force)?.private())
     }
 
     /// Returns the recording, too, whose damage is reported at the end.

@@ -2,13 +2,13 @@
 
 use crate::failure::Failure;
 use crate::help::Page;
-use crate::record::{Gpu, status_of};
-use crate::{preload, result};
+use crate::record::{Gpu, after_failure, another_name, status_of};
+use crate::{failure, preload, result};
 use lock_plan::Plan;
 use output::WholeFile;
 use recorder::{PolicyOptions, run_with_policies};
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -89,12 +89,24 @@ fn not_reached(starts: &Starts) -> String {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        self.run_with_plan().or_else(|e| after_failure(e, &self.command))
+    }
+
+    fn run_with_plan(&self) -> anyhow::Result<ExitCode> {
         let plan = Plan::read(&self.lock_policy).map_err(|e| Failure::new(e.to_string(), e.hint()))?;
         // Opened before the program runs, which may take days.
         let mut file = None;
         if let Some(out) = &self.out {
             result::is_file("--out", out, "--report prints on standard error")?;
-            file = Some(WholeFile::open(out, 1 << 12, self.force)?);
+            let opened = WholeFile::open(out, 1 << 12, self.force);
+            file = Some(match opened {
+                Err(output::Error::Exists(taken)) => {
+                    let next = WholeFile::open_next(out, 1 << 12)?;
+                    say!("{}", another_name(&taken, next.path()));
+                    next
+                }
+                opened => opened?,
+            });
         }
         let options = PolicyOptions {
             command: self.command.clone(),
@@ -108,12 +120,14 @@ impl Args {
             |b| text = lock_plan::outcome::text(b) + &not_reached(&b.starts),
         )?;
         if let Some(file) = &mut file {
-            file.write(|to| to.write_all(text.as_bytes())).map_err(|e: io::Error| {
-                Failure::new(format!("{}: {e}", file.path().display()), "give a file that can be written")
-            })?;
+            let written = file.write(|to| to.write_all(text.as_bytes()));
+            if let Err(e) = written.map_err(|e: io::Error| anyhow::anyhow!("{}: {e}", file.path().display())) {
+                failure::print(&e);
+            }
         }
         if self.report {
-            eprint!("{text}");
+            // (The program's status counts for more than a line that cannot be written.)
+            let _ = std::io::stderr().lock().write_all(text.as_bytes());
         }
         Ok(status_of(status))
     }

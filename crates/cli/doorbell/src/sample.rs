@@ -112,7 +112,7 @@ impl Args {
             seed: self.seed,
             threads: self.threads,
             only: self.only.clone(),
-            progress: |line| eprintln!("{line}"),
+            progress: |line| say!("{line}"),
         }
     }
 

@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::help::Page;
 use recorder::control::client::Client;
 use recorder::control::messages::{Request, SaveResult};
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -41,7 +42,7 @@ impl Args {
             let saved = client.status().map_err(failure)?.saved.unwrap_or_default();
             match saved.requests.into_iter().find(|result| Some(result.number) == number) {
                 Some(SaveResult { file: Some(file), .. }) => {
-                    println!("{file}");
+                    writeln!(std::io::stdout().lock(), "{file}")?;
                     return Ok(ExitCode::SUCCESS);
                 }
                 Some(SaveResult { failure: why, .. }) => {

@@ -414,7 +414,7 @@ pub fn given_or_newest(file: Option<&Path>) -> anyhow::Result<PathBuf> {
         return Err(Failure::new("no recording (*.doorbell) in this folder", hint).into());
     };
     let ago = when.elapsed().map_or("now".into(), |ago| format!("{} s ago", ago.as_secs()));
-    eprintln!("doorbell: {} is the newest recording here, written {ago}", path.display());
+    say!("doorbell: {} is the newest recording here, written {ago}", path.display());
     Ok(path)
 }
 

@@ -1,5 +1,9 @@
 //! Signals that must not end doorbell without a message.
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Beyond a limit on file sizes (`ulimit -f`), a write must fail with an error text, and not end this process. A handler,
@@ -15,6 +19,61 @@ pub fn survive_file_size_limit() {
             new.sa_sigaction = stay as *const () as libc::sighandler_t;
             new.sa_flags = libc::SA_RESTART;
             libc::sigaction(libc::SIGXFSZ, &new, std::ptr::null_mut());
+        }
+    }
+}
+
+/// While it lives, signals that would end this process wait.
+pub struct Held(libc::sigset_t);
+
+impl Held {
+    pub fn new() -> Held {
+        // SAFETY: zeroed is a set; the calls write only the sets that they are given.
+        unsafe {
+            let (mut set, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::sigaddset(&mut set, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before);
+            Held(before)
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SAFETY: the mask of before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+    }
+}
+
+/// A signal that ends this process before the recorder handles signals removes this file, which is still empty.
+pub fn end_without(file: &Path) {
+    static FILE: OnceLock<CString> = OnceLock::new();
+    extern "C" fn remove(signal: libc::c_int) {
+        // SAFETY: calls that a handler may make; the path ends with a NUL and is never freed.
+        unsafe {
+            if let Some(file) = FILE.get() {
+                let mut m: libc::stat = std::mem::zeroed();
+                let is_empty = libc::lstat(file.as_ptr(), &mut m) == 0 && m.st_size == 0;
+                if is_empty && m.st_mode & libc::S_IFMT == libc::S_IFREG {
+                    libc::unlink(file.as_ptr());
+                }
+            }
+            libc::signal(signal, libc::SIG_DFL);
+            libc::raise(signal);
+        }
+    }
+    let Ok(path) = CString::new(file.as_os_str().as_bytes()) else { return };
+    let _ = FILE.set(path);
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the call only reads the disposition.
+        let is_default = unsafe {
+            let mut d: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &mut d) == 0 && d.sa_sigaction == libc::SIG_DFL
+        };
+        if is_default {
+            on(signal, remove as *const () as libc::sighandler_t);
         }
     }
 }

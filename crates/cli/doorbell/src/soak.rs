@@ -122,7 +122,7 @@ impl Args {
         // From before the first result until it is stored.
         let stop = signals::count_interrupts();
         let folder = self.folder()?;
-        folder.asked().warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+        folder.asked().warnings.iter().for_each(|warning| say!("warning: {warning}"));
         let progress = Progress::new();
         let leader = Leader {
             folder: &folder,

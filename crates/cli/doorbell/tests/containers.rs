@@ -36,7 +36,8 @@ fn compile(dir: &Path, name: &str) -> Result<PathBuf, String> {
 impl Rig {
     fn new() -> Result<Rig, String> {
         let dir = tempfile::Builder::new().tempdir_in("/tmp").unwrap();
-        let everybody = Permissions::from_mode(0o777);
+        // (As /tmp is: others may put files there, and not rename those of others.)
+        let everybody = Permissions::from_mode(0o1777);
         fs::set_permissions(dir.path(), everybody.clone()).unwrap();
         let agent_dir = dir.path().join("agent");
         fs::create_dir(&agent_dir).unwrap();

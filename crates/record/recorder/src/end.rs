@@ -2,7 +2,7 @@
 //!
 //! Invariant: a recording is complete only if no event is known that was, or may have been, missed.
 
-use crate::image::Image;
+use crate::image::{Image, counter};
 use crate::region::Region;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -155,6 +155,9 @@ impl Totals {
                 processes(self.left)
             ));
         }
+        if crate::memory::is_lost() {
+            because.push("a part of the memory shared with the program was gone: its file was made shorter".to_owned());
+        }
         because.extend(self.no_region.map(|e| format!("memory for processes could not be had: {e}")));
         for (reason, n) in self.because {
             because.push(if n == 1 { reason } else { format!("{reason} (in {})", processes(n)) });
@@ -215,15 +218,15 @@ pub fn of_image(image: &Image, ending: &Ending, stopped: Option<&str>) -> Proces
     let c = image.region.control();
     let gaps = image.gaps();
     let live = || image.region.slots().iter().filter(|s| s.state.load(Ordering::Acquire) == 1);
-    // (Saturating: the program may have overwritten its counters.)
-    let sum = |of: fn(&Slot) -> &AtomicU64| live().fold(0u64, |n, s| n.saturating_add(of(s).load(Ordering::Relaxed)));
+    let count = |n: &AtomicU64| counter(n).unwrap_or(0);
+    let sum = |of: fn(&Slot) -> &AtomicU64| live().fold(0u64, |n, s| n.saturating_add(count(of(s))));
     let (trapped, rings) = (sum(|s| &s.trapped_total), sum(|s| &s.rings_total));
     let channels = image.region.slots().iter().enumerate().filter(|(_, s)| s.state.load(Ordering::Acquire) == 1);
     let status = match ending {
         Ending::Status(raw) => Some(ExitStatus::from_raw(*raw)),
         _ => None,
     };
-    let ringless = c.ringless.load(Ordering::Relaxed);
+    let ringless = count(&c.ringless);
     let because = reasons(image, ending, stopped, ringless);
     ProcessEnd {
         index: image.index,
@@ -236,14 +239,14 @@ pub fn of_image(image: &Image, ending: &Ending, stopped: Option<&str>) -> Proces
         exit_code: status.and_then(|s| s.code()),
         signal: status.and_then(|s| s.signal()),
         seconds: image.took().as_secs_f64(),
-        trapped: c.trapped.load(Ordering::Relaxed).saturating_add(trapped),
-        tapped: c.tapped.load(Ordering::Relaxed).saturating_add(rings.saturating_sub(trapped)),
-        strangers: c.strangers.load(Ordering::Relaxed),
+        trapped: count(&c.trapped).saturating_add(trapped),
+        tapped: count(&c.tapped).saturating_add(rings.saturating_sub(trapped)),
+        strangers: count(&c.strangers),
         sites_patched: c.patched.load(Ordering::Relaxed),
         gap_events: gaps.events.saturating_add(ringless),
         gap_entries: gaps.entries,
         gap_bytes: gaps.bytes,
-        paused_doorbells: c.paused_rings.load(Ordering::Relaxed),
+        paused_doorbells: count(&c.paused_rings),
         trouble: trouble(&image.region).map(|t| t.1.to_owned()).chain(refused_python(&image.region)).collect(),
         python: c.python.load(Ordering::Relaxed),
         kernel_ends: (c.locks & region::locks::GPU_TIMES != 0).then(|| kernel_ends(image)),
@@ -259,7 +262,7 @@ pub fn of_image(image: &Image, ending: &Ending, stopped: Option<&str>) -> Proces
 
 fn kernel_ends(image: &Image) -> KernelEnds {
     let c = image.region.control();
-    let count = |n: &AtomicU64| n.load(Ordering::Relaxed);
+    let count = |n: &AtomicU64| counter(n).unwrap_or(0);
     KernelEnds {
         stamped: count(&c.stamped),
         ends: image.ends.taken,
@@ -276,6 +279,7 @@ fn kernel_ends(image: &Image) -> KernelEnds {
 fn reasons(image: &Image, ending: &Ending, stopped: Option<&str>, ringless: u64) -> Vec<String> {
     let mut out = Vec::new();
     let c = image.region.control();
+    let count = |n: &AtomicU64| counter(n).unwrap_or(0);
     if stopped.is_some() {
         out.push("the recording stopped before it ended".to_owned());
     } else if *ending == Ending::StillRunning {
@@ -288,7 +292,7 @@ fn reasons(image: &Image, ending: &Ending, stopped: Option<&str>, ringless: u64)
         });
     }
     if c.pauses.load(Ordering::Relaxed) > 0 {
-        let rings = c.paused_rings.load(Ordering::Relaxed);
+        let rings = count(&c.paused_rings);
         out.push(format!("it was recorded with pauses, in which {rings} doorbells went by"));
     }
     let (gaps, dropped) = (image.gaps().events, image.dropped.events);
@@ -304,9 +308,12 @@ fn reasons(image: &Image, ending: &Ending, stopped: Option<&str>, ringless: u64)
     if image.had_children && c.children.load(Ordering::Relaxed) == 0 {
         out.push("it started others by system calls of its own, past libc: those were not watched".to_owned());
     }
-    let strangers = c.strangers.load(Ordering::Relaxed);
+    let strangers = count(&c.strangers);
     if strangers > 0 {
         out.push(format!("{strangers} doorbells were rung for channels that were not known"));
+    }
+    if image.has_wild_counters() {
+        out.push("the program has overwritten counters of losses: how much is missing is not known".to_owned());
     }
     let strange = image.strange();
     if strange > 0 {

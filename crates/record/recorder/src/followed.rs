@@ -227,10 +227,9 @@ impl<'a> Followed<'a> {
         }
     }
 
-    /// Offers regions. To be called before the program starts, to see whether regions can be made.
-    pub fn prepare(&mut self) -> std::io::Result<()> {
-        self.ready = self.session.prepare()?;
-        Ok(())
+    /// Offers regions. To be called before the program starts.
+    pub fn prepare(&mut self) {
+        self.ready = self.session.prepare();
     }
 
     /// The first program runs.
@@ -248,6 +247,7 @@ impl<'a> Followed<'a> {
         self.look_at_claims();
         self.take_unwatched();
         let page = self.session.page();
+        page.beat.fetch_add(1, Ordering::Relaxed);
         let taken = self.images.iter_mut().map(|i| i.round(page, &mut self.out)).sum();
         let (lost, progress) = (self.lost(), self.out.progress());
         self.lateness.ends(lost, progress.held_up.take(), progress.longest_write.take());
@@ -467,8 +467,7 @@ impl<'a> Followed<'a> {
         if e.tsc.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let (namespace, place) = (e.namespace.load(Ordering::Relaxed), e.place.load(Ordering::Relaxed));
-        let begins = self.session.page().begins(place);
+        let (namespace, begins) = (e.namespace.load(Ordering::Relaxed), self.session.begins(entry));
         Some(processes::inside(number.saturating_neg(), namespace, begins).unwrap_or(number))
     }
 

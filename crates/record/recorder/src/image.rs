@@ -9,12 +9,12 @@ use crate::output::{Dropped, Output};
 use crate::processes::{self, Handle};
 use crate::region::{Region, Ring};
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tape::call::{self, CallBody};
 use tape::event::{Body, Event, GapBody, Head, NO_RING, PauseBody, ThreadBody, bytes_of, kind};
 use tape::lock::{self, HeldBody};
-use tape::region::{CallRow, HeldLock};
+use tape::region::{CallRow, HeldLock, RingHead};
 use tape::ring::{MAX_EVENT, event_len, events_of_one_thread, gap_left, whole_events};
 use tape::rings::RINGS;
 use tape::session::Session;
@@ -340,13 +340,20 @@ impl Image {
     pub fn gaps(&self) -> Dropped {
         self.region.mapped().filter_map(|i| self.region.ring(i)).fold(self.dropped, |d, r| {
             let h = r.head();
-            // (Saturating: the program may have overwritten its counters.)
             Dropped {
-                events: d.events.saturating_add(h.gap_events.load(Ordering::Relaxed)),
-                entries: d.entries.saturating_add(h.gap_entries.load(Ordering::Relaxed)),
-                bytes: d.bytes.saturating_add(h.gap_bytes.load(Ordering::Relaxed)),
+                events: d.events.saturating_add(counter(&h.gap_events).unwrap_or(0)),
+                entries: d.entries.saturating_add(counter(&h.gap_entries).unwrap_or(0)),
+                bytes: d.bytes.saturating_add(counter(&h.gap_bytes).unwrap_or(0)),
             }
         })
+    }
+
+    /// True if counters of losses have values that no program reaches.
+    pub fn has_wild_counters(&self) -> bool {
+        let of_ring = |h: &RingHead| [&h.gap_events, &h.gap_entries, &h.gap_bytes].iter().any(|n| counter(n).is_none());
+        let c = self.region.control();
+        [&c.ringless, &c.strangers, &c.trapped, &c.tapped, &c.paused_rings].iter().any(|n| counter(n).is_none())
+            || self.region.mapped().filter_map(|i| self.region.ring(i)).any(|r| of_ring(r.head()))
     }
 
     /// Bytes in its rings that were no events.
@@ -359,13 +366,18 @@ impl Image {
     }
 }
 
+/// A counter in the shared memory; `None` if the program has overwritten it: at a million a second it takes nine years to get there.
+pub fn counter(n: &AtomicU64) -> Option<u64> {
+    Some(n.load(Ordering::Relaxed)).filter(|n| *n < 1 << 48)
+}
+
 /// The unreported losses of a ring's thread, the locks that it holds and waits for, and the call that it is in, as
 /// events.
 fn held(ring: &Ring) -> Vec<u8> {
     let mut out = Vec::new();
     let t = ring.locks();
     let tsc = crate::clock::tsc();
-    if let Some(gap) = gap_left(ring.head()) {
+    if let Some(gap) = gap_left(ring.head()).filter(|_| counter(&ring.head().gap_events).is_some()) {
         let head = Head { kind: kind::GAP, flags: 0, len: event_len(size_of::<GapBody>(), 0) as u32, tsc };
         out.extend_from_slice(bytes_of(&head));
         out.extend_from_slice(bytes_of(&gap));

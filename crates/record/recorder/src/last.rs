@@ -8,6 +8,7 @@
 
 use crate::beside::Beside;
 use crate::kept::{Kept, Pack};
+use crate::limits;
 use crate::look::{Left, Looked, look};
 use crate::saving::{Request, Saver, Saves, Snapshot};
 use crate::triggers::{KernelTriggers, Triggers, When, Why};
@@ -23,7 +24,7 @@ use tape::file::{Clock, Header, Packer, Process, ProcessEnd, Saved, Unwatched};
 pub enum Span {
     /// As much as this memory holds.
     Bytes(u64),
-    /// The events of this time, as far as [`MOST`] bytes hold them.
+    /// The events of this time, as far as [`MOST`] bytes hold them, or one in eight of the control group's memory.
     Time(Duration),
 }
 
@@ -39,6 +40,8 @@ pub struct Last {
     pub name: PathBuf,
     /// The first file replaces an existing one.
     pub force: bool,
+    /// The signal that saves a file, and its name; it stays the program's if that handles it.
+    pub signal: Option<(i32, &'static str)>,
     /// Maximum number of files, without the one at the program's end.
     pub most_files: u32,
 }
@@ -95,7 +98,7 @@ impl Newest {
     pub fn new(header: Header, o: &Last, saver: Saver, now: fn() -> u64) -> Newest {
         let bound = match o.span {
             Span::Bytes(n) => n,
-            Span::Time(_) => MOST,
+            Span::Time(_) => limits::at_most(MOST as usize, 8) as u64,
         } as usize;
         let hz = if header.tsc_hz.is_finite() && header.tsc_hz > 1.0 { header.tsc_hz } else { 1e9 };
         let triggers = Triggers::new(&o.when, hz);

@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A memfd with `bytes` in it, at least `len` bytes long, and executable if the kernel allows a choice.
 ///
@@ -79,11 +80,60 @@ pub fn path_of(f: &File) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), f.as_raw_fd())
 }
 
-/// A mapped piece of a file.
+/// A mapped piece of a file. Where the file has lost its end, or its file system has no room for a page, the page reads as zeros
+/// (see [`replace_lost_page`]).
 pub struct Mapping {
     at: *mut u8,
     len: usize,
+    listed: Option<&'static Listed>,
 }
+
+/// The addresses of a mapping, 0 if the entry is free.
+struct Listed {
+    at: AtomicUsize,
+    end: AtomicUsize,
+}
+
+/// The first mappings, for the handler of SIGBUS. (More than these are mapped only for a program with thousands of threads.)
+static LISTED: [Listed; 4096] = [const { Listed { at: AtomicUsize::new(0), end: AtomicUsize::new(0) } }; 4096];
+static LOST: AtomicBool = AtomicBool::new(false);
+
+impl Listed {
+    fn add(at: usize, len: usize) -> Option<&'static Listed> {
+        let free = |l: &&Listed| l.at.compare_exchange(0, at, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let entry = LISTED.iter().find(free)?;
+        entry.end.store(at + len, Ordering::Release);
+        Some(entry)
+    }
+}
+
+/// A handler of SIGBUS. Other processes may shorten a file that is mapped here, or use up its file system. Then a page of zeros
+/// takes the place of the one that is gone. A fault elsewhere ends the recording.
+pub extern "C" fn replace_lost_page(signal: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
+    // SAFETY: the kernel's pointer, for this signal.
+    let page = unsafe { (*info).si_addr() } as usize & !(PAGE - 1);
+    let holds = |l: &Listed| {
+        let at = l.at.load(Ordering::Acquire);
+        at != 0 && (at..l.end.load(Ordering::Acquire)).contains(&page)
+    };
+    let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: a page of this process's own mapping; calls that a handler may make.
+    unsafe {
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        if LISTED.iter().any(holds) && libc::mmap(page as *mut _, PAGE, rights, how, -1, 0) != libc::MAP_FAILED {
+            LOST.store(true, Ordering::Relaxed);
+        } else {
+            crate::signals::outlive(signal);
+        }
+    }
+}
+
+/// True after a page of a mapping was lost.
+pub fn is_lost() -> bool {
+    LOST.load(Ordering::Relaxed)
+}
+
+const PAGE: usize = tape::region::PAGE;
 
 // SAFETY: the contents are read and written through atomics, or handed over by them.
 unsafe impl Send for Mapping {}
@@ -95,7 +145,12 @@ impl Mapping {
     pub fn new(file: &File, offset: usize, len: usize) -> io::Result<Mapping> {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh mapping.
-        unsafe { Mapping::map(std::ptr::null_mut(), len, rights, libc::MAP_SHARED, file.as_raw_fd(), offset) }
+        let mapped =
+            unsafe { Mapping::map(std::ptr::null_mut(), len, rights, libc::MAP_SHARED, file.as_raw_fd(), offset) };
+        mapped.map(|mut m| {
+            m.listed = Listed::add(m.at as usize, len);
+            m
+        })
     }
 
     /// A page of a ring's head, then its `bytes` of events, then the same events again. So an event that wraps is
@@ -106,11 +161,12 @@ impl Mapping {
         let fd = file.as_raw_fd();
         // SAFETY: a new address range, replaced by pieces of the file, which are unmapped with it.
         unsafe {
-            let whole = Mapping::map(std::ptr::null_mut(), page + 2 * bytes, libc::PROT_NONE, none, -1, 0)?;
+            let mut whole = Mapping::map(std::ptr::null_mut(), page + 2 * bytes, libc::PROT_NONE, none, -1, 0)?;
             let first = Mapping::map(whole.at, page + bytes, rights, over, fd, offset)?;
             std::mem::forget(first);
             let second = Mapping::map(whole.at.add(page + bytes), bytes, libc::PROT_READ, over, fd, offset + page)?;
             std::mem::forget(second);
+            whole.listed = Listed::add(whole.at as usize, whole.len);
             Ok(whole)
         }
     }
@@ -120,7 +176,10 @@ impl Mapping {
     unsafe fn map(at: *mut u8, len: usize, rights: i32, flags: i32, fd: i32, offset: usize) -> io::Result<Mapping> {
         // SAFETY: the caller's.
         let p = unsafe { libc::mmap(at.cast(), len, rights, flags, fd, offset as libc::off_t) };
-        if p == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Mapping { at: p.cast(), len }) }
+        if p == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Mapping { at: p.cast(), len, listed: None })
     }
 
     /// Brings `len` bytes from `from` (multiples of the page size) into memory and into this process's page table, without
@@ -141,9 +200,19 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if let Some(listed) = self.listed {
+            listed.end.store(0, Ordering::Release);
+            listed.at.store(0, Ordering::Release);
+        }
         // SAFETY: this mapping is unmapped only here, and no pointer into it outlives it.
         unsafe { libc::munmap(self.at.cast(), self.len) };
     }
+}
+
+/// True if the kernel refuses memory beyond a limit (`vm.overcommit_memory` is 2): then a page of a memory file may be refused at its
+/// first touch, too.
+pub fn is_strict() -> bool {
+    std::fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|s| s.trim() == "2")
 }
 
 /// Brings `len` bytes of a memory file at `offset` into memory, so that their first touch finds them there.
@@ -159,5 +228,9 @@ pub fn return_large_blocks() {
     // SAFETY: only numbers.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, 256 << 10);
+        // Each thread's own heap takes 64 MiB of address space.
+        if crate::limits::address_space().is_some() {
+            libc::mallopt(libc::M_ARENA_MAX, 1);
+        }
     }
 }

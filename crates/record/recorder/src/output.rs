@@ -7,6 +7,7 @@ use crate::beside::Beside;
 use crate::control::messages::Written;
 use crate::counters::Counters;
 use crate::last::Newest;
+use crate::limits;
 use crate::parts::Parts;
 use crate::saving::Request;
 use crate::scrubbing::Scrubbing;
@@ -26,9 +27,11 @@ const NOTES: u32 = 64;
 const BETWEEN: usize = 1024;
 /// The same if memory is bounded.
 const BETWEEN_IN_MEMORY: usize = 4;
-/// Maximum memory of these pieces. They bridge a disk that stalls for 100 ms. Only then do rings fill.
+/// Maximum memory of these pieces, or one in `PART` of the control group's. They bridge a disk that stalls for 100 ms. Only then do
+/// rings fill.
 const MOST_BETWEEN: usize = 128 << 20;
-/// Memory of this many pieces is kept for reuse.
+const PART: u64 = 16;
+/// Memory of this many pieces of up to 1 MiB is kept for reuse.
 const SPARE: usize = 32;
 /// When there is no room between the threads, it is looked for this often.
 const A_MOMENT: Duration = Duration::from_micros(200);
@@ -45,6 +48,7 @@ pub struct Dropped {
 pub struct Output {
     by: By,
     progress: Arc<Progress>,
+    most_between: usize,
     notes: u32,
     /// Counts events for a viewer.
     pub counters: Counters,
@@ -75,7 +79,8 @@ impl Output {
         let progress = Arc::new(Progress::default());
         let by = By::Us(Box::new(Writing::new(store, limit, progress.clone())));
         let scrubbing = no_data.then(Scrubbing::default);
-        Output { by, progress, notes: 0, counters: Counters::new(tsc_hz), room: Vec::new(), scrubbing }
+        let most_between = limits::at_most(MOST_BETWEEN, PART);
+        Output { by, progress, most_between, notes: 0, counters: Counters::new(tsc_hz), room: Vec::new(), scrubbing }
     }
 
     /// From here on a thread writes. Without a thread, writing continues as before. (Not before the program is started: with the first thread glibc
@@ -88,7 +93,8 @@ impl Output {
         self.by = match std::thread::Builder::new().name("tape".into()).spawn(run) {
             Ok(thread) => {
                 let (to, from) = sync_channel(between);
-                let (back, spare) = sync_channel(between.min(SPARE));
+                let spare = limits::at_most(SPARE << 20, PART) >> 20;
+                let (back, spare) = sync_channel(between.min(spare));
                 writing.give_back(back);
                 // (The thread waits for this.)
                 let _ = give.send((writing, from));
@@ -146,10 +152,10 @@ impl Output {
     /// Writes whole events, as many as the limit allows: the given number of bytes of each of these threads, in order.
     pub fn events(&mut self, process: u32, threads: Vec<(i32, usize)>, bytes: Vec<u8>) {
         if let By::Thread { thread, .. } = &self.by
-            && self.progress.memory() >= MOST_BETWEEN
+            && self.progress.memory() >= self.most_between
         {
             self.progress.hold(|| {
-                while self.progress.memory() >= MOST_BETWEEN && !thread.is_finished() {
+                while self.progress.memory() >= self.most_between && !thread.is_finished() {
                     std::thread::sleep(A_MOMENT);
                 }
             });
@@ -292,9 +298,11 @@ fn write_end(writer: &mut Writer, mut stopped: Option<String>, end: &mut End) ->
             end.incomplete_because.insert(0, end.how.clone());
         }
         // The end is some hundred bytes and a line a channel.
-        if !writer.give_up(64 << 10)? {
-            writer.end(end)?;
-            break;
+        // (Into a pipe nothing can be written again.)
+        match writer.give_up(64 << 10) {
+            Ok(true) => {}
+            Ok(false) => return writer.end(end),
+            Err(_) => return Err(e),
         }
     }
     Ok(())

@@ -5,10 +5,10 @@
 
 use crate::memory::{self, memfd};
 use std::ffi::{CStr, CString};
-use std::fs::{self, File, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// This recording's own folder inside the requested one; `None`: memory files.
@@ -24,6 +24,11 @@ pub struct Shared {
 const LONGEST: usize = 90;
 
 impl Place {
+    /// True for files whose file system may have less room than they are long.
+    pub fn is_limited(&self) -> bool {
+        self.0.is_some() || memory::is_strict()
+    }
+
     pub fn memory() -> Place {
         Place(None)
     }
@@ -44,7 +49,13 @@ impl Place {
         if is_noexec(&dir)? {
             return Err(other("it is mounted noexec: no library can be loaded from it"));
         }
-        fs::create_dir(&own)?;
+        let meta = dir.metadata()?;
+        if meta.mode() & 0o022 != 0 && meta.mode() & 0o1000 == 0 {
+            return Err(other(
+                "others may rename what is in it, and the program loads a library from there: chmod go-w, or +t",
+            ));
+        }
+        DirBuilder::new().mode(0o700).create(&own)?;
         let place = Place(Some(own.clone()));
         fs::set_permissions(&own, Permissions::from_mode(0o755))?;
         Ok(place)
@@ -58,7 +69,8 @@ impl Place {
             return Ok(Shared { file, path });
         };
         let path = own.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
-        let mut file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        // (For others only when it is complete: one who has opened it to write could change the library later.)
+        let mut file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
         file.write_all(bytes)?;
         if len > bytes.len() {
             memory::make_longer(&file, len)?;

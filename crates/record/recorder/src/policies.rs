@@ -2,10 +2,11 @@
 //! recorded.
 
 use crate::memory::Mapping;
+use crate::orphans::{has_ended, reap};
 use crate::place::{Place, Shared};
 use crate::preload::Preload;
 use crate::program::Program;
-use crate::record::{RecordError, has_ended, reap};
+use crate::record::RecordError;
 use crate::signals::Signals;
 use crate::{closing, processes, rights};
 use std::ffi::OsString;
@@ -32,6 +33,9 @@ struct SharedBoard {
 impl SharedBoard {
     fn new(write: impl FnOnce(&mut Board)) -> io::Result<SharedBoard> {
         let shared = Place::memory().file(c"doorbell-policies", &[], size_of::<Board>(), 0)?;
+        if crate::memory::is_strict() {
+            crate::memory::make_resident(&shared.file, 0, size_of::<Board>())?;
+        }
         let mapping = Mapping::new(&shared.file, 0, size_of::<Board>())?;
         // SAFETY: zeroed, which is a Board, and not yet shared.
         write(unsafe { &mut *mapping.at().cast() });
@@ -58,14 +62,14 @@ pub fn run_with_policies(
     let program = Program::find(&name)?;
     processes::are_known()?;
     // A file over the size limit must be a reported error, not the recorder's death.
-    let _no_death = crate::signals::survive_file_size_limit();
+    let _no_death = (crate::signals::survive_file_size_limit(), crate::signals::survive_lost_memory());
     let board = SharedBoard::new(write).map_err(RecordError::memory)?;
     let preload = Preload::new(&Place::memory(), o.agent, o.soft).map_err(RecordError::memory)?;
     rights::let_the_program_see_us();
     let starts = &board.board().starts;
     closing::open(starts);
     let mut command = preload.command(&program, &o.command, (environment::BOARD, &board.shared.path));
-    let signals = Signals::handle(false, false);
+    let signals = Signals::handle(false, None);
     signals.prepare(&mut command);
     if program.is_static {
         starts.leave_out(unwatched::STATIC);
@@ -80,6 +84,7 @@ pub fn run_with_policies(
     // From here on the number may belong to another process.
     signals.program(None);
     let status = reap(pid);
+    signals.ended(status);
     closing::close(starts);
     // (Processes that it forked may still count.)
     read(board.board());

@@ -5,11 +5,12 @@
 
 use crate::place::{Place, Shared};
 use crate::program::Program;
+use crate::record::RecordError;
 use std::ffi::{CStr, CString, OsString, c_char};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use tape::session::environment;
 
 /// Kept until the program has loaded them.
@@ -29,31 +30,51 @@ impl Preload {
     /// Starts `program` with `words`, its name and arguments. `place`: the variable that names the session or the board, and
     /// its value. If the agent is not to be loaded, the program gets its own environment.
     pub fn command(&self, program: &Program, words: &[OsString], place: (&str, &str)) -> Command {
-        let name = words.first().cloned().unwrap_or_default();
-        let mut command = Command::new(&program.path);
-        command.arg0(program.arg0.as_ref().unwrap_or(&name)).args(&program.first_args);
-        command.args(words.get(1..).unwrap_or(&[]));
         let mut libraries = self.agent.path.clone();
         if let Some(s) = &self.soft {
             libraries = format!("{libraries}:{}", s.path);
         }
-        let with = (!program.is_static).then_some((libraries.as_str(), place));
-        let strings = Strings::new(&own_environment(), with);
-        let (blocked, no_pipe_signal) = (blocked(), PIPE_IGNORED.load(Ordering::Relaxed));
-        // SAFETY: the child has this process's memory, and so the strings. All calls are allowed between fork and exec. (std
-        // takes the environment from libc's variable if the command has no own one. It set the mask and SIGPIPE earlier.)
-        unsafe {
-            command.pre_exec(move || {
-                environ = strings.array();
-                libc::pthread_sigmask(libc::SIG_SETMASK, &blocked, std::ptr::null_mut());
-                if no_pipe_signal {
-                    libc::signal(libc::SIGPIPE, libc::SIG_IGN);
-                }
-                Ok(())
-            });
-        }
-        command
+        start(program, words, (!program.is_static).then_some((libraries.as_str(), place)))
     }
+}
+
+/// Runs a program without doorbell, in this process. Returns only if it cannot be executed.
+pub fn run_alone(words: &[OsString]) -> RecordError {
+    let name = words.first().cloned().unwrap_or_default();
+    match Program::find(&name) {
+        Ok(program) => {
+            let cause = start(&program, words, None).exec();
+            RecordError::Start { path: program.path, cause }
+        }
+        Err(e) => e.into(),
+    }
+}
+
+/// Starts `program` with `words`, its name and arguments. `with`: as for [`Strings::new`].
+fn start(program: &Program, words: &[OsString], with: Option<(&str, (&str, &str))>) -> Command {
+    let name = words.first().cloned().unwrap_or_default();
+    let mut command = Command::new(&program.path);
+    command.arg0(program.arg0.as_ref().unwrap_or(&name)).args(&program.first_args);
+    command.args(words.get(1..).unwrap_or(&[]));
+    let strings = Strings::new(&own_environment(), with);
+    let (blocked, no_pipe_signal) = (blocked(), PIPE_IGNORED.load(Ordering::Relaxed));
+    let closed = CLOSED.load(Ordering::Relaxed);
+    // SAFETY: the child has this process's memory, and so the strings. All calls are allowed between fork and exec. (std
+    // takes the environment from libc's variable if the command has no own one. It set the mask and SIGPIPE earlier.)
+    unsafe {
+        command.pre_exec(move || {
+            environ = strings.array();
+            libc::pthread_sigmask(libc::SIG_SETMASK, &blocked, std::ptr::null_mut());
+            if no_pipe_signal {
+                libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+            }
+            for fd in (0..3).filter(|fd| closed >> fd & 1 == 1) {
+                libc::close(fd);
+            }
+            Ok(())
+        });
+    }
+    command
 }
 
 unsafe extern "C" {
@@ -125,20 +146,25 @@ fn blocked() -> libc::sigset_t {
 /// SIGPIPE was ignored when this process began. (std always ignores it, and gives programs the default.)
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn look_at_pipe_signal() {
-    // SAFETY: the call only reads the disposition.
+/// Bits of the standard descriptors that were closed when this process began. (std opens them on /dev/null.)
+static CLOSED: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn look_at_what_was_inherited() {
+    // SAFETY: the calls only read.
     unsafe {
         let mut d: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut d) == 0 {
             PIPE_IGNORED.store(d.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
         }
+        let is_closed = |fd: &i32| libc::fcntl(*fd, libc::F_GETFD) < 0;
+        CLOSED.store((0..3).filter(is_closed).fold(0, |bits, fd| bits | 1 << fd), Ordering::Relaxed);
     }
 }
 
 /// Runs before std begins.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = look_at_pipe_signal;
+static LOOK: extern "C" fn() = look_at_what_was_inherited;
 
 #[cfg(test)]
 mod tests {

@@ -116,6 +116,13 @@ pub fn parents(pid: i32, until: i32) -> Vec<i32> {
     out
 }
 
+/// Whether a process has a handler for a signal.
+pub fn handles(pid: i32, signal: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    caught.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).is_some_and(|bits| bits >> (signal - 1) & 1 == 1)
+}
+
 /// A process's name; empty if it is gone.
 pub fn name(pid: i32) -> String {
     let text = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();

@@ -5,6 +5,7 @@ use crate::control::Control;
 use crate::end::how_it_ended;
 use crate::followed::{self, Followed};
 use crate::last::{self, Last, Newest};
+use crate::orphans::{has_ended, reap, wait_for};
 use crate::output::{Closed, Output};
 use crate::parts::{Parts, Rotation};
 use crate::place::Place;
@@ -18,12 +19,14 @@ use crate::switches::Switches;
 use crate::triggers::{Trigger, Triggers, Why};
 use crate::wishes::{About, Wishes};
 use crate::writing::Store;
-use crate::{clock, closing, machine, processes, rights, usage};
+use crate::{clock, closing, limits, machine, processes, rights, usage};
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -149,8 +152,8 @@ pub struct Options<'a> {
     pub nvtx: bool,
     /// Bytes of the ring of a thread that records much; rounded up to a power of two.
     pub ring_bytes: usize,
-    /// Bytes of all rings together.
-    pub memory: u64,
+    /// Bytes of all rings together; `None`: [`RINGS_MEMORY`], or one in eight of the control group's memory if that is less.
+    pub memory: Option<u64>,
     /// Folder for the agent and the shared memory, for programs that cannot open the recorder's memory files.
     pub agent_dir: Option<PathBuf>,
     /// Replace an existing file.
@@ -227,12 +230,32 @@ pub enum RecordError {
     NoControl(String),
     #[error("{0}: is the program itself, which the tape would replace")]
     IsProgram(PathBuf),
-    /// `how`: how the program ended.
-    #[error("{path}: the tape could not be closed: {cause} ({how})")]
-    Close { path: PathBuf, cause: io::Error, how: String },
+    #[error("{path}: the tape could not be closed: {cause} (the program itself: {})", how_it_ended(*status))]
+    Close { path: PathBuf, cause: io::Error, status: ExitStatus },
+    #[error("{path}: the recording ended with a fault of doorbell's (the program itself: {})", how_it_ended(*status))]
+    Fault { path: PathBuf, status: ExitStatus },
 }
 
 impl RecordError {
+    /// How the program ended, if it was started.
+    pub fn program(&self) -> Option<ExitStatus> {
+        match self {
+            RecordError::Close { status, .. } | RecordError::Fault { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+
+    /// True if the machine lacks something that only doorbell needs: the program could run without it.
+    pub fn is_lack(&self) -> bool {
+        match self {
+            RecordError::Region(_) | RecordError::FileSizeLimit { .. } => true,
+            RecordError::AgentDir { cause, .. }
+            | RecordError::Start { cause, .. }
+            | RecordError::Tape(TapeError::Io { cause, .. }) => output::is_lack(cause),
+            _ => false,
+        }
+    }
+
     /// For memory that could not be allocated.
     pub(crate) fn memory(cause: io::Error) -> RecordError {
         let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
@@ -254,7 +277,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     }
     processes::are_known()?;
     // A file over the size limit must be a reported error, not the recorder's death.
-    let _no_death = crate::signals::survive_file_size_limit();
+    let _no_death = (crate::signals::survive_file_size_limit(), crate::signals::survive_lost_memory());
     let tsc_hz = clock::tsc_hz();
     let large = o.ring_bytes.clamp(RING_BYTES.0, RING_BYTES.1).next_power_of_two();
     let wish = |on: bool, bit: u32| if on { bit } else { 0 };
@@ -276,7 +299,11 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         Some(dir) => Place::folder(dir).map_err(|cause| RecordError::AgentDir { path: dir.clone(), cause })?,
         None => Place::memory(),
     };
-    let session = SharedSession::new(&place, settings, o.memory).map_err(RecordError::memory)?;
+    let memory = o.memory.unwrap_or_else(|| limits::at_most(RINGS_MEMORY, 8) as u64);
+    if limits::memory().is_some() {
+        crate::memory::return_large_blocks();
+    }
+    let session = SharedSession::new(&place, settings, memory).map_err(RecordError::memory)?;
     let preload = Preload::new(&place, o.agent, o.soft).map_err(RecordError::memory)?;
 
     let switches = (o.locks != Locks::Off || o.calls || o.python).then(|| Switches::open(o.switches, !o.no_args));
@@ -318,7 +345,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         }
         e
     };
-    followed.prepare().map_err(|e| cleared(RecordError::memory(e)))?;
+    followed.prepare();
     followed.clock(&clock::read(tsc_hz));
     let control = Control::make();
     if let Some(why) = control.why_not().filter(|_| o.capture == Capture::Attach) {
@@ -329,73 +356,80 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     closing::open(starts);
     let mut command = preload.command(&program, &o.command, (environment::SESSION, session.path()));
     // Not earlier: a tape on a pipe without a reader must not survive a SIGINT.
-    let signals = Signals::handle(o.capture == Capture::Signal, o.last.is_some());
+    let signals = Signals::handle(o.capture == Capture::Signal, o.last.as_ref().and_then(|last| Some(last.signal?.0)));
     signals.prepare(&mut command);
     let begun = Instant::now();
     if !program.is_static {
         starts.expect();
     }
     let child = command.spawn().map_err(|cause| cleared(RecordError::Start { path: program.path.clone(), cause }))?;
-    followed.out.start_thread();
     let pid = child.id() as i32;
-    rights::have_many_files();
-    followed.program(pid);
-    signals.program(Some(pid));
-    let path = program.path.as_os_str().as_bytes();
-    for (is, why) in [(program.is_static, unwatched::STATIC), (unwatched::elsewhere(path), unwatched::ELSEWHERE)] {
-        if is {
-            followed.unwatched(Noted { why, pid, parent: 0, tsc: clock::tsc(), path });
+    let ended = Cell::new(None);
+    // Whatever goes wrong from here on, this process waits for the program and has its status.
+    let rest = || {
+        followed.out.start_thread();
+        rights::have_many_files();
+        followed.program(pid);
+        signals.program(Some(pid));
+        let path = program.path.as_os_str().as_bytes();
+        for (is, why) in [(program.is_static, unwatched::STATIC), (unwatched::elsewhere(path), unwatched::ELSEWHERE)] {
+            if is {
+                followed.unwatched(Noted { why, pid, parent: 0, tsc: clock::tsc(), path });
+            }
         }
-    }
-    let mut wishes = Wishes::new(&signals, control, About::new(o, pid));
-    let mut status = ExitStatus::default();
-    beating(&session, || {
-        status = follow(&mut followed, pid, &signals, &mut wishes, tsc_hz, large);
-        let patience = if o.wait { None } else { Some(GRACE) };
-        go_on(&mut followed, &session, &signals, &mut wishes, patience, large);
-        followed.look_for_others();
-    });
-    let took = begun.elapsed();
-    let waiting = followed.waiting();
-    let late = followed.late();
-    closing::close(starts);
-    let (mut out, mut totals) = followed.finish();
-    totals.wants_python = o.python;
-    out.clock(&clock::read(tsc_hz));
-    let failed = |cause| {
-        let how = format!("the program itself: {}", how_it_ended(status));
-        RecordError::Close { path: o.out.clone(), cause, how }
+        let mut wishes = Wishes::new(&signals, control, About::new(o, pid));
+        let mut status = ExitStatus::default();
+        beating(&session, || {
+            status = follow(&mut followed, pid, &signals, &mut wishes, tsc_hz, large);
+            ended.set(Some(status));
+            let patience = if o.wait { None } else { Some(GRACE) };
+            go_on(&mut followed, &session, &signals, &mut wishes, patience, large);
+            followed.look_for_others();
+        });
+        let took = begun.elapsed();
+        let waiting = followed.waiting();
+        let late = followed.late();
+        closing::close(starts);
+        let (mut out, mut totals) = followed.finish();
+        totals.wants_python = o.python;
+        out.clock(&clock::read(tsc_hz));
+        let failed = |cause| RecordError::Close { path: o.out.clone(), cause, status };
+        let out = out.close().map_err(failed)?;
+        let mut end = totals.end(pid, status, took, out.stopped());
+        end.recorder_use = Some(usage::now(late));
+        let (bytes, saves, parts) = match out.end(&mut end).map_err(failed)? {
+            Closed::File(bytes) => (bytes, None, None),
+            Closed::Parts(parts) => {
+                let (files, count) = parts.files();
+                let failure = parts.failure.clone();
+                (parts.len(), None, Some(PartsWritten { files, count, failure }))
+            }
+            Closed::Memory(newest) => {
+                let why = waiting
+                    .or_else(|| shared.as_ref().and_then(|s| s.left()))
+                    .or_else(|| why_at_the_end(o.last.as_ref(), &end));
+                let request = why.map(|why| Request {
+                    why,
+                    number: None,
+                    ends: Vec::new(),
+                    held: Vec::new(),
+                    until: u64::MAX,
+                    clock: None,
+                    end: end.clone(),
+                });
+                (0, Some(newest.finish(request)), None)
+            }
+        };
+        let no_control = wishes.no_control().map(str::to_owned);
+        // (Last: a peer that is refused finds the file in its final state.)
+        drop(wishes);
+        Ok(Outcome { status, end, bytes, saves, parts, no_control })
     };
-    let out = out.close().map_err(failed)?;
-    let mut end = totals.end(pid, status, took, out.stopped());
-    end.recorder_use = Some(usage::now(late));
-    let (bytes, saves, parts) = match out.end(&mut end).map_err(failed)? {
-        Closed::File(bytes) => (bytes, None, None),
-        Closed::Parts(parts) => {
-            let (files, count) = parts.files();
-            let failure = parts.failure.clone();
-            (parts.len(), None, Some(PartsWritten { files, count, failure }))
-        }
-        Closed::Memory(newest) => {
-            let why = waiting
-                .or_else(|| shared.as_ref().and_then(|s| s.left()))
-                .or_else(|| why_at_the_end(o.last.as_ref(), &end));
-            let request = why.map(|why| Request {
-                why,
-                number: None,
-                ends: Vec::new(),
-                held: Vec::new(),
-                until: u64::MAX,
-                clock: None,
-                end: end.clone(),
-            });
-            (0, Some(newest.finish(request)), None)
-        }
-    };
-    let no_control = wishes.no_control().map(str::to_owned);
-    // (Last: a peer that is refused finds the file in its final state.)
-    drop(wishes);
-    Ok(Outcome { status, end, bytes, saves, parts, no_control })
+    catch_unwind(AssertUnwindSafe(rest)).unwrap_or_else(|_| {
+        session.stop();
+        let status = ended.get().unwrap_or_else(|| wait_for(pid));
+        Err(RecordError::Fault { path: o.out.clone(), status })
+    })
 }
 
 /// A flight recorder saves its memory when the program crashed, or at any end if the user requested that.
@@ -409,6 +443,9 @@ fn why_at_the_end(last: Option<&Last>, end: &End) -> Option<Why> {
     };
     Some(last::why(reason, end.how.clone(), clock::tsc()))
 }
+
+/// Bytes of all rings together.
+pub const RINGS_MEMORY: usize = 1 << 30;
 
 /// Minimum and maximum bytes of a large ring: room for the longest events, and address space for some hundred rings.
 const RING_BYTES: (usize, usize) = (256 << 10, 256 << 20);
@@ -426,17 +463,20 @@ fn beating<R>(session: &SharedSession, work: impl FnOnce() -> R) -> R {
     let beat = &session.page().beat;
     let done = AtomicBool::new(false);
     std::thread::scope(|s| {
-        let ticker = s.spawn(|| {
+        let ticks = || {
             while !done.load(Ordering::Acquire) {
                 beat.fetch_add(1, Ordering::Relaxed);
                 let paused = session.page().paused.load(Ordering::Relaxed) == paused::BY_RECORDER;
                 std::thread::park_timeout(if paused { BEAT_PAUSED } else { BEAT });
             }
-        });
-        let r = work();
+        };
+        // (Without a thread, each round is a beat.)
+        let ticker = std::thread::Builder::new().name("beat".into()).spawn_scoped(s, ticks).ok();
+        // (A panic must end the thread, too.)
+        let r = catch_unwind(AssertUnwindSafe(work));
         done.store(true, Ordering::Release);
-        ticker.thread().unpark();
-        r
+        ticker.inspect(|ticker| ticker.thread().unpark());
+        r.unwrap_or_else(|panic| resume_unwind(panic))
     })
 }
 
@@ -506,6 +546,7 @@ fn follow(
             // (/proc has these facts until the process is reaped.)
             let had_children = processes::stat(pid).is_some_and(|s| s.had_children);
             let status = reap(pid);
+            signals.ended(status);
             followed.program_has_ended(status.into_raw(), had_children);
             return status;
         }
@@ -549,38 +590,6 @@ fn go_on(
             followed.sleep(pause);
         }
     }
-}
-
-/// True when the child has ended. `wait`: waits for the end, or a signal. The child is not yet reaped, so it keeps its
-/// number.
-///
-/// A child that requested tracing (PTRACE_TRACEME) stops at each signal until its parent lets it continue. It gets the
-/// signal as if it were not traced, except the trap of an exec.
-pub fn has_ended(pid: i32, wait: bool) -> bool {
-    // SAFETY: zeroed is a siginfo, the process is this one's child, and ptrace takes only numbers.
-    unsafe {
-        let mut info: libc::siginfo_t = std::mem::zeroed();
-        let flags = libc::WEXITED | libc::WNOWAIT | if wait { 0 } else { libc::WNOHANG };
-        match libc::waitid(libc::P_PID, pid as libc::id_t, &mut info, flags) {
-            0 if info.si_pid() == pid && [libc::CLD_TRAPPED, libc::CLD_STOPPED].contains(&info.si_code) => {
-                let signal = if info.si_status() == libc::SIGTRAP { 0 } else { info.si_status() as usize };
-                libc::ptrace(libc::PTRACE_CONT, pid, 0usize, signal);
-                false
-            }
-            0 => info.si_pid() == pid,
-            // No such child: other code has waited for it.
-            _ => io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD),
-        }
-    }
-}
-
-pub fn reap(pid: i32) -> ExitStatus {
-    let mut raw = 0;
-    // SAFETY: this process's own child, which has ended.
-    while unsafe { libc::waitpid(pid, &mut raw, 0) } < 0
-        && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
-    {}
-    ExitStatus::from_raw(raw)
 }
 
 fn header(o: &Options, exe: &Path, tsc_hz: f64) -> Header {

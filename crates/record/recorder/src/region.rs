@@ -38,13 +38,16 @@ const READY_PIECE: usize = 128 << 10;
 pub struct Slab {
     shared: Shared,
     geometry: Geometry,
+    /// [`Session::reserve`]
+    pub reserve: bool,
 }
 
 impl Slab {
     /// Room for `regions`, or for `least` if there is too little; [`Slab::grow`] makes more.
     pub fn new(place: &Place, geometry: Geometry, regions: u32, least: u32) -> io::Result<Slab> {
         let shared = place.file(c"doorbell-region", &[], SESSION_BYTES, 0o666)?;
-        let slab = Slab { shared, geometry };
+        let slab = Slab { shared, geometry, reserve: place.is_limited() };
+        slab.reserve(0, SESSION_BYTES)?;
         slab.grow(regions).or_else(|_| slab.grow(least))?;
         Ok(slab)
     }
@@ -63,8 +66,13 @@ impl Slab {
         &self.shared.path
     }
 
-    fn begins(&self, place: u32) -> io::Result<usize> {
+    pub fn begins(&self, place: u32) -> io::Result<usize> {
         tape::session::begins(self.geometry, place).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))
+    }
+
+    /// Makes sure that the file system has room for this part, if it may not.
+    fn reserve(&self, at: usize, len: usize) -> io::Result<()> {
+        if self.reserve { memory::make_resident(&self.shared.file, at, len) } else { Ok(()) }
     }
 
     /// Gives the memory of a region back. A process that still has it mapped finds zeros there.
@@ -150,15 +158,16 @@ impl Region {
     /// The region at this place. Only its fixed part is mapped.
     pub fn new(slab: &Arc<Slab>, place: u32) -> io::Result<Region> {
         let begins = slab.begins(place)?;
+        slab.reserve(begins, FIXED_BYTES)?;
         let fixed = Mapping::new(&slab.shared.file, begins, FIXED_BYTES)?;
         Ok(Region { slab: slab.clone(), place, begins, fixed, small: Vec::new(), large: Vec::new(), ready: 0 })
     }
 
     /// Brings its first pages and its first small ring into memory, ahead of use.
     pub fn prepare(&mut self, session: &Session) -> io::Result<()> {
+        memory::make_resident(&self.slab.shared.file, self.begins, region::SLOTS_AT)?;
         // SAFETY: at least a page, which no agent reads before it has written the same there.
         unsafe { session.begin_region(self.fixed.at().cast()) };
-        memory::make_resident(&self.slab.shared.file, self.begins, region::SLOTS_AT)?;
         self.keep_ahead(session, 1);
         Ok(())
     }
@@ -205,6 +214,7 @@ impl Region {
 
     /// The memory to which the GPU writes when kernels end.
     pub fn stamps(&self) -> io::Result<Mapping> {
+        self.slab.reserve(self.begins + region::STAMPS_AT, region::STAMPS_BYTES)?;
         Mapping::new(&self.slab.shared.file, self.begins + region::STAMPS_AT, region::STAMPS_BYTES)
     }
 
@@ -250,11 +260,14 @@ impl Region {
         let until = (owned.map_or(0, |i| i + 1) + n).min(SMALL);
         while self.ready < until {
             let i = self.ready;
-            if !self.table().back(session, i) {
+            let (g, begins) = (self.slab.geometry, self.begins);
+            let reserve = |_| memory::make_resident(&self.slab.shared.file, begins + g.at(i), PAGE + g.small).is_ok();
+            if !self.table().back(session, i, reserve) {
                 break;
             }
-            let (g, begins) = (self.slab.geometry, self.begins);
-            let _ = memory::make_resident(&self.slab.shared.file, begins + g.at(i), PAGE + g.small);
+            if session.reserve == 0 {
+                reserve(i);
+            }
             self.ready += 1;
         }
     }
@@ -280,7 +293,7 @@ mod tests {
         let settings = Settings { tap: 0, on_full: 0, locks: 0, capture: 0, range: (0, 0), geometry };
         let session = SharedSession::new(&Place::memory(), settings, 1 << 30).unwrap();
         let mut region = session.region(0).unwrap();
-        let i = region.table().claim(session.page(), 1, Size::Large).unwrap();
+        let i = region.table().claim(session.page(), 1, Size::Large, |_| true).unwrap();
         region.map_new_rings().unwrap();
         let bytes = |r: &Region| r.slab.shared.file.metadata().unwrap().blocks() as usize * 512;
         let before = bytes(&region);

@@ -401,7 +401,14 @@ mod tests {
     use crate::last::{Span, why};
 
     fn shared(most_files: u32) -> Arc<Shared> {
-        let last = Last { span: Span::Bytes(1 << 20), when: Vec::new(), name: "a".into(), force: false, most_files };
+        let last = Last {
+            span: Span::Bytes(1 << 20),
+            when: Vec::new(),
+            name: "a".into(),
+            force: false,
+            signal: None,
+            most_files,
+        };
         Shared::new(last, Arc::new(|_| ()))
     }
 

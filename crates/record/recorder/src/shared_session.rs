@@ -22,6 +22,8 @@ pub struct SharedSession {
     slab: Arc<Slab>,
     /// Places of the slab that were given out.
     places: AtomicU32,
+    /// The place that each entry offers. (The program may write over the table that it sees.)
+    offered: Vec<AtomicU32>,
 }
 
 impl SharedSession {
@@ -42,6 +44,7 @@ impl SharedSession {
             (&raw mut (*s).capture).write(settings.capture);
             (&raw mut (*s).range).write(settings.range.0);
             (&raw mut (*s).range_domain).write(settings.range.1);
+            (&raw mut (*s).reserve).write(u32::from(slab.reserve));
             let paused = match settings.capture {
                 capture::ALWAYS => paused::NO,
                 capture::SIGNAL | capture::ATTACH => paused::BY_RECORDER,
@@ -51,7 +54,8 @@ impl SharedSession {
             (&raw mut (*s).small_bytes).write(settings.geometry.small as u32);
             (&raw mut (*s).ring_bytes).write(settings.geometry.large as u32);
         }
-        let s = SharedSession { mapping, slab, places: AtomicU32::new(0) };
+        let offered = (0..REGIONS).map(|_| AtomicU32::new(0)).collect();
+        let s = SharedSession { mapping, slab, places: AtomicU32::new(0), offered };
         s.page().give_memory(memory);
         Ok(s)
     }
@@ -68,25 +72,31 @@ impl SharedSession {
 
     /// The region of an entry as it is. Its first pages are in memory if it is one that is kept ready.
     pub fn region(&self, entry: usize) -> io::Result<Region> {
-        let place = self.page().regions.get(entry).map_or(0, |e| e.place.load(Ordering::Relaxed));
+        let place = self.offered.get(entry).map_or(0, |place| place.load(Ordering::Relaxed));
         Region::new(&self.slab, place)
     }
 
-    /// Offers a region in every entry. The first ones are in memory and are returned.
-    pub fn prepare(&self) -> io::Result<Vec<Option<Region>>> {
-        let mut ready = Vec::new();
+    /// Where the region of an entry begins in the file.
+    pub fn begins(&self, entry: usize) -> Option<usize> {
+        self.slab.begins(self.offered.get(entry)?.load(Ordering::Relaxed)).ok()
+    }
+
+    /// Offers a region in every entry. The first ones are in memory and are returned, as many as there is memory for.
+    pub fn prepare(&self) -> Vec<Option<Region>> {
+        let mut ready: Vec<Option<Region>> = Vec::new();
         for entry in 0..REGIONS {
             if !self.offer(entry) {
                 break;
             }
             if entry < READY {
-                ready.push(Some(self.region(entry)?));
+                ready.push(self.region(entry).ok());
             }
         }
         for region in ready.iter_mut().flatten() {
-            region.prepare(self.page())?;
+            // (A failure costs only page faults, or it is noted when a process finds no region.)
+            let _ = region.prepare(self.page());
         }
-        Ok(ready)
+        ready
     }
 
     /// A region was given back, and another is offered in its entry. Its first pages are in memory if the entry is one
@@ -115,6 +125,9 @@ impl SharedSession {
         let fits = (place as usize) < REGIONS || self.slab.grow(place + 1).is_ok();
         if fits {
             self.places.store(place + 1, Ordering::Relaxed);
+            if let Some(offered) = self.offered.get(entry) {
+                offered.store(place, Ordering::Relaxed);
+            }
             self.page().offer(entry, place);
         }
         fits

@@ -4,10 +4,12 @@
 //! passed on only if a process sent them, because the terminal sends them to the program itself. After the program has ended,
 //! any of these signals ends the wait for the processes that it left. A signal that was ignored when the recorder started
 //! stays ignored in the recorder and in the program (`nohup`). The program has the dispositions that it would have without
-//! doorbell. If the user requested it, SIGUSR2 begins and ends pauses instead, and SIGUSR1 saves a flight recorder's memory.
+//! doorbell. After a fault
+//! of its own the recorder waits for the program, and ends with its status. If the user requested it, SIGUSR2 begins and ends pauses instead. A flight recorder has a signal that saves its
+//! memory, unless the program handles this signal itself: then it is passed on.
 
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -55,10 +57,50 @@ extern "C" fn pass_on(signal: libc::c_int) {
 
 extern "C" fn stay(_: libc::c_int) {}
 
+/// Faults that would end the recorder. (Memory that cannot be had ends in SIGABRT.)
+const FAULTS: [libc::c_int; 4] = [libc::SIGABRT, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE];
+
+/// The status of the program that has ended, as wait gives it; [`NOT_ENDED`] before.
+static STATUS: AtomicI32 = AtomicI32::new(NOT_ENDED);
+const NOT_ENDED: i32 = -1;
+
+/// After a fault nothing more is recorded, but whoever waits for this process still gets the program's status.
+pub extern "C" fn outlive(signal: libc::c_int) {
+    let pid = PROGRAM.load(Ordering::SeqCst);
+    let text =
+        b"doorbell: a fault of its own, perhaps a lack of memory: the program goes on, its recording has no end\n";
+    // SAFETY: calls that a handler may make; a child of this process.
+    unsafe {
+        if pid <= 0 && STATUS.load(Ordering::SeqCst) == NOT_ENDED {
+            libc::signal(signal, libc::SIG_DFL);
+            libc::raise(signal);
+            return;
+        }
+        libc::write(2, text.as_ptr().cast(), text.len());
+        let mut raw = 0;
+        // (Another thread may have waited for it, and stores its status.)
+        while pid > 0 && libc::waitpid(pid, &mut raw, 0) != pid && STATUS.load(Ordering::SeqCst) == NOT_ENDED {
+            libc::poll(std::ptr::null_mut(), 0, 10);
+        }
+        let raw = match STATUS.load(Ordering::SeqCst) {
+            NOT_ENDED => raw,
+            known => known,
+        };
+        libc::_exit(if libc::WIFEXITED(raw) { libc::WEXITSTATUS(raw) } else { 128 + libc::WTERMSIG(raw) });
+    }
+}
+
 /// While it lives, signals are handled as the head of this module describes.
 pub struct Signals {
     before: Vec<(libc::c_int, libc::sigaction)>,
     child_ignored: bool,
+}
+
+/// While it lives, a page that is gone from a shared file reads as zeros, and does not end the recorder.
+pub fn survive_lost_memory() -> Signals {
+    let mut s = Signals { before: Vec::new(), child_ignored: false };
+    s.set(libc::SIGBUS, crate::memory::replace_lost_page as *const () as libc::sighandler_t);
+    s
 }
 
 /// While it lives, a file over the size limit is a reported error, not the recorder's death.
@@ -69,22 +111,29 @@ pub fn survive_file_size_limit() -> Signals {
 }
 
 impl Signals {
-    /// `toggles`: SIGUSR2 begins and ends pauses. `saves`: SIGUSR1 saves memory. Neither is then passed on.
-    pub fn handle(toggles: bool, saves: bool) -> Signals {
+    /// `toggles`: SIGUSR2 begins and ends pauses, and is not passed on. `saves`: this signal saves memory ([`Signals::saves`]).
+    pub fn handle(toggles: bool, saves: Option<libc::c_int>) -> Signals {
         let mut s = Signals { before: Vec::new(), child_ignored: false };
         EARLY.store(0, Ordering::SeqCst);
         OVER.store(false, Ordering::SeqCst);
         INTERRUPTED.store(false, Ordering::SeqCst);
         TOGGLED.store(false, Ordering::SeqCst);
         SAVE.store(false, Ordering::SeqCst);
+        STATUS.store(NOT_ENDED, Ordering::SeqCst);
+        for fault in FAULTS {
+            s.set(fault, outlive as *const () as libc::sighandler_t);
+        }
         for signal in [libc::SIGTERM, libc::SIGHUP] {
             s.set(signal, pass_on as *const () as libc::sighandler_t);
         }
-        let ours = [(libc::SIGUSR2, toggles, toggle as *const ()), (libc::SIGUSR1, saves, save as *const ())];
-        for (signal, is_ours, handler) in ours {
-            let handler = if is_ours { handler } else { pass_on as *const () };
-            s.set(signal, handler as libc::sighandler_t);
-            if is_ours {
+        for signal in [libc::SIGUSR1, libc::SIGUSR2] {
+            let ours = match signal {
+                libc::SIGUSR2 if toggles => Some(toggle as *const ()),
+                _ if saves == Some(signal) => Some(save as *const ()),
+                _ => None,
+            };
+            s.set(signal, ours.unwrap_or(pass_on as *const ()) as libc::sighandler_t);
+            if ours.is_some() {
                 // Never restored: a signal while the recording is being closed must not end the recorder.
                 s.before.retain(|(before, _)| *before != signal);
             }
@@ -113,7 +162,8 @@ impl Signals {
         unsafe {
             let mut new: libc::sigaction = std::mem::zeroed();
             new.sa_sigaction = handler;
-            new.sa_flags = libc::SA_RESTART | libc::SA_SIGINFO;
+            // (A fault may be that of a full stack.)
+            new.sa_flags = libc::SA_RESTART | libc::SA_SIGINFO | libc::SA_ONSTACK;
             let mut old: libc::sigaction = std::mem::zeroed();
             if libc::sigaction(signal, &new, &mut old) == 0 {
                 self.before.push((signal, old));
@@ -132,6 +182,11 @@ impl Signals {
                 })
             };
         }
+    }
+
+    /// The program has ended with this status.
+    pub fn ended(&self, status: ExitStatus) {
+        STATUS.store(status.into_raw(), Ordering::SeqCst);
     }
 
     /// The program runs: it gets signals from now on, and those that arrived earlier. `None`: it has ended, and signals
@@ -157,9 +212,18 @@ impl Signals {
         TOGGLED.swap(false, Ordering::SeqCst)
     }
 
-    /// Whether the user requested a file of the events in memory. True once for each request.
-    pub fn saves(&self) -> bool {
-        SAVE.swap(false, Ordering::SeqCst)
+    /// Whether the user requested a file of the events in memory, by this signal. True once for each request. A signal that the
+    /// program handles is no request: the program gets it.
+    pub fn saves(&self, signal: libc::c_int) -> bool {
+        if !SAVE.swap(false, Ordering::SeqCst) {
+            return false;
+        }
+        let pid = PROGRAM.load(Ordering::SeqCst);
+        let is_theirs = pid > 0 && crate::processes::handles(pid, signal);
+        if is_theirs {
+            pass_on(signal);
+        }
+        !is_theirs
     }
 
     /// A signal arrived after the program had ended: the user wants the recording to end.

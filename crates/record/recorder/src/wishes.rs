@@ -27,6 +27,8 @@ pub struct About {
     parts: u32,
     begun: Instant,
     pid: i32,
+    /// The signal that saves a flight recorder's memory, and its name.
+    saves: Option<(i32, &'static str)>,
 }
 
 impl About {
@@ -43,6 +45,7 @@ impl About {
                 | wish(o.gpu_times, parts::GPU_TIMES),
             begun: Instant::now(),
             pid,
+            saves: o.last.as_ref().and_then(|last| last.signal),
         }
     }
 }
@@ -63,9 +66,9 @@ impl<'a> Wishes<'a> {
         if self.signals.toggled() {
             followed.toggle();
         }
-        if self.signals.saves() {
+        if let Some((_, name)) = self.about.saves.filter(|(signal, _)| self.signals.saves(*signal)) {
             // (No peer waits for the result. The end counts it.)
-            let _ = followed.save("SIGUSR1", "");
+            let _ = followed.save(name, "");
         }
         while let Some(ask) = self.control.next() {
             self.answer(ask, followed);
@@ -131,7 +134,7 @@ impl<'a> Wishes<'a> {
     }
 
     fn status(&self, followed: &Followed) -> Status {
-        let About { version, program, file, dormant, parts: of, begun, pid } = &self.about;
+        let About { version, program, file, dormant, parts: of, begun, pid, .. } = &self.about;
         let stopped = followed.out.stopped().map(str::to_owned);
         let state = match (stopped.is_some(), followed.is_paused(), dormant) {
             (true, ..) => "stopped",

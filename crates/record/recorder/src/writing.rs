@@ -3,6 +3,7 @@
 use crate::beside::Beside;
 use crate::control::messages::Written;
 use crate::last::Newest;
+use crate::limits;
 use crate::output::{Dropped, describe};
 use crate::packing::{self, Packed, Packing};
 use crate::parts::Parts;
@@ -176,7 +177,7 @@ impl Store {
     /// Maximum bytes of gathered events.
     fn most(&self) -> usize {
         match self {
-            Store::File(_) | Store::Parts(_) => MOST,
+            Store::File(_) | Store::Parts(_) => limits::at_most(MOST, 64),
             Store::Memory(newest) => MOST_IN_MEMORY.min(newest.bound() / 4),
         }
     }
@@ -184,7 +185,7 @@ impl Store {
     /// Maximum number of batches that are packed at a time.
     fn at_once(&self) -> usize {
         match self {
-            Store::File(_) | Store::Parts(_) => packing::AT_ONCE,
+            Store::File(_) | Store::Parts(_) => (limits::at_most(packing::AT_ONCE << 20, 32) >> 20).max(1),
             Store::Memory(_) => AT_ONCE_IN_MEMORY,
         }
     }

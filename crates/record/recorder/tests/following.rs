@@ -604,7 +604,7 @@ fn without_memory_there_is_no_ring_and_the_tape_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("t");
     let mut o = options(program(&["without memory"]), &out);
-    o.memory = 4 << 20;
+    o.memory = Some(4 << 20);
     let o = recorder::record(&o).unwrap();
     // 4 MiB are 15 rings of 256 KiB and a page. Each ready region has one of them ahead.
     let rings = o.status.code().unwrap();

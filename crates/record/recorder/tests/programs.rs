@@ -71,7 +71,7 @@ fn options(command: Vec<OsString>, out: &Path) -> Options<'static> {
         gpu_times: false,
         nvtx: false,
         ring_bytes: 1 << 20,
-        memory: 256 << 20,
+        memory: Some(256 << 20),
         force: false,
         agent_dir: None,
         wait: false,

@@ -91,7 +91,7 @@ impl Geometry {
 pub enum NoRing {
     /// All of that size are owned.
     Taken,
-    /// The session's memory for rings is used up.
+    /// The session's memory for rings is used up, or the file system's.
     Memory,
 }
 
@@ -136,8 +136,15 @@ impl<'a> Rings<'a> {
         (0..small).chain(SMALL..SMALL + large)
     }
 
-    /// Makes thread `tid` the owner of a ring (agent). A few hundred nanoseconds; no system call.
-    pub fn claim(&self, session: &Session, tid: i32, size: Size) -> Result<usize, NoRing> {
+    /// Makes thread `tid` the owner of a ring (agent). A few hundred nanoseconds, and no system call but that of `reserve`.
+    /// `reserve`: as for [`Rings::back`].
+    pub fn claim(
+        &self,
+        session: &Session,
+        tid: i32,
+        size: Size,
+        reserve: impl Fn(usize) -> bool,
+    ) -> Result<usize, NoRing> {
         let (first, n) = match size {
             Size::Small => (0, SMALL),
             Size::Large => (SMALL, LARGE),
@@ -154,7 +161,7 @@ impl<'a> Rings<'a> {
             if e.owner.compare_exchange(owner, next, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 continue;
             }
-            if !self.back(session, i) {
+            if !self.back(session, i, &reserve) {
                 self.give_back(i);
                 return Err(NoRing::Memory);
             }
@@ -165,17 +172,26 @@ impl<'a> Rings<'a> {
         Err(NoRing::Taken)
     }
 
-    /// Takes memory for ring `i` from the session's, once. False: none is left.
-    pub fn back(&self, session: &Session, i: usize) -> bool {
+    /// Takes memory for ring `i` from the session's, once. False: none is left, or `reserve` found none in the file system. Two
+    /// sides may reserve the same ring at a time.
+    pub fn back(&self, session: &Session, i: usize, reserve: impl Fn(usize) -> bool) -> bool {
         let Some(e) = self.entries.get(i) else { return false };
-        if e.backed.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        // ORDERING: Acquire and Release: a ring that is marked is reserved.
+        if e.backed.load(Ordering::Acquire) == 1 {
             return true;
         }
-        let taken = session.take_memory(self.geometry.memory(i));
-        if !taken {
-            e.backed.store(0, Ordering::Relaxed);
+        let bytes = self.geometry.memory(i);
+        if !session.take_memory(bytes) {
+            return false;
         }
-        taken
+        if session.reserve != 0 && !reserve(i) {
+            session.give_memory(bytes);
+            return false;
+        }
+        if e.backed.swap(1, Ordering::AcqRel) == 1 {
+            session.give_memory(bytes);
+        }
+        true
     }
 
     /// Gives ring `i` back: its owner writes no more to it (agent).

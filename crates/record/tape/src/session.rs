@@ -244,7 +244,10 @@ pub struct Session {
     /// name, 0 for the default domain, [`ANY_DOMAIN`] for all.
     pub range: u64,
     pub range_domain: u64,
-    _pad0: [u32; 16],
+    /// 1: the file may be larger than its file system has room for. Whoever hands out or takes a part of it first reserves that
+    /// (fallocate), or does without: a page that is not there ends the program.
+    pub reserve: u32,
+    _pad0: [u32; 15],
     /// The heartbeat: it moves as long as the recorder lives. Recorder.
     pub beat: AtomicU64,
     /// 1 when regions are no longer offered: the recording has ended or stopped. Recorder.

@@ -172,7 +172,7 @@ fn a_ring_has_one_owner_at_a_time() {
                 let rings = unsafe { Rings::new(region.0) }.unwrap();
                 for k in 0..2000 {
                     let size = if k % 3 == 0 { Size::Large } else { Size::Small };
-                    let i = rings.claim(z.session(), t, size).unwrap();
+                    let i = rings.claim(z.session(), t, size, |_| true).unwrap();
                     assert_eq!(i >= SMALL, size == Size::Large);
                     assert_eq!(owned[i].swap(t as u64, Ordering::Relaxed), 0);
                     assert_eq!(rings.owner(i).unwrap().tid(), t);
@@ -190,12 +190,12 @@ fn a_ring_has_one_owner_at_a_time() {
 fn only_a_dead_owner_is_freed() {
     let (z, region) = (session(), Zeroed::new(FIXED_BYTES));
     let rings = region.rings();
-    let i = rings.claim(z.session(), 5, Size::Small).unwrap();
+    let i = rings.claim(z.session(), 5, Size::Small, |_| true).unwrap();
     let dead = rings.owner(i).unwrap();
     // It gave the ring back, and another thread (even with the same number) has it.
     rings.give_back(i);
     assert!(rings.owner(i).is_none() && !rings.free(i, dead));
-    assert_eq!(rings.claim(z.session(), 5, Size::Small), Ok(i));
+    assert_eq!(rings.claim(z.session(), 5, Size::Small, |_| true), Ok(i));
     assert!(!rings.free(i, dead));
     let dead = rings.owner(i).unwrap();
     assert!(rings.free(i, dead) && !rings.free(i, dead) && rings.owner(i).is_none());
@@ -206,20 +206,20 @@ fn rings_take_memory_once_and_no_more_than_there_is() {
     let (z, region) = (Zeroed::new(size_of::<Session>()), Zeroed::new(FIXED_BYTES));
     let (s, rings) = (z.session(), region.rings());
     s.give_memory(3 * rings.geometry.memory(0) + rings.geometry.memory(SMALL));
-    let large = rings.claim(s, 1, Size::Large).unwrap();
-    assert_eq!(rings.claim(s, 1, Size::Large), Err(NoRing::Memory));
-    let small: Vec<_> = (0..3).map(|_| rings.claim(s, 1, Size::Small).unwrap()).collect();
-    assert_eq!(rings.claim(s, 1, Size::Small), Err(NoRing::Memory));
+    let large = rings.claim(s, 1, Size::Large, |_| true).unwrap();
+    assert_eq!(rings.claim(s, 1, Size::Large, |_| true), Err(NoRing::Memory));
+    let small: Vec<_> = (0..3).map(|_| rings.claim(s, 1, Size::Small, |_| true).unwrap()).collect();
+    assert_eq!(rings.claim(s, 1, Size::Small, |_| true), Err(NoRing::Memory));
     assert_eq!((s.memory.load(Ordering::Relaxed), large, &small[..]), (0, SMALL, &[0, 1, 2][..]));
     rings.give_back(1);
-    assert_eq!(rings.claim(s, 2, Size::Small), Ok(1), "it has its memory already");
+    assert_eq!(rings.claim(s, 2, Size::Small, |_| true), Ok(1), "it has its memory already");
     assert_eq!(rings.memory(), 3 * rings.geometry.memory(0) + rings.geometry.memory(SMALL));
     // More owners than rings.
     s.give_memory(1 << 40);
     for _ in 1..LARGE {
-        assert!(rings.claim(s, 3, Size::Large).is_ok());
+        assert!(rings.claim(s, 3, Size::Large, |_| true).is_ok());
     }
-    assert_eq!(rings.claim(s, 3, Size::Large), Err(NoRing::Taken));
+    assert_eq!(rings.claim(s, 3, Size::Large, |_| true), Err(NoRing::Taken));
     assert_eq!(rings.used().count(), 3 + LARGE);
     // Impossible numbers.
     rings.control.rings.store(u32::MAX, Ordering::Relaxed);

@@ -175,7 +175,7 @@ impl Args {
         // Serious warnings are printed before the run, so that the user can stop it, and not again below the tables.
         let serious = warnings.iter().filter(|w| gpu != experiment::Gpu::Soft && w.severity > Severity::Notice);
         let told: Vec<String> = serious.map(ToString::to_string).collect();
-        told.iter().for_each(|warning| eprintln!("warning: {warning}"));
+        told.iter().for_each(|warning| say!("warning: {warning}"));
         let (Outcome { end, lost }, left_behind) = self.parts(folder, stop)?;
         if let End::Impossible(why) = end {
             return Err(Failure::impossible(why, machine::HINT).into());

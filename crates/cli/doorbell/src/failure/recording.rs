@@ -43,6 +43,7 @@ fn helps(e: &RecordError) -> &'static str {
             "--agent-dir takes a directory in memory, for example one under /dev/shm or /run"
         }
         RecordError::Start { cause, .. } => start_hint(cause),
+        RecordError::Fault { .. } => "the message above says where; what was recorded until then can be read",
         RecordError::NoControl(_) => "set XDG_RUNTIME_DIR to a directory of this user's alone, with room in it",
         RecordError::IsProgram(_) => "-o FILE writes the tape elsewhere",
     }

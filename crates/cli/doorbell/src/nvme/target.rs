@@ -105,7 +105,7 @@ pub fn pieces(
     let mut at = 0;
     while at < bytes {
         if heard.load(Ordering::Relaxed) > 0 {
-            eprintln!("stopped by a signal after {} of {}", number::bytes(at), number::bytes(bytes));
+            say!("stopped by a signal after {} of {}", number::bytes(at), number::bytes(bytes));
             return Ok(ExitCode::from(INTERRUPTED));
         }
         let part = most.min(bytes - at);

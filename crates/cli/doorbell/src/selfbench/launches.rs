@@ -50,7 +50,7 @@ impl Args {
         let Some(most) = self.most_instructions else { return Ok(ExitCode::SUCCESS) };
         let added = figures.instructions().context("--most-instructions: the instructions were not counted")?;
         if added > most {
-            eprintln!("the agent adds {added} instructions to a launch, more than {most}");
+            say!("the agent adds {added} instructions to a launch, more than {most}");
         }
         Ok(ExitCode::from(u8::from(added > most)))
     }

@@ -48,7 +48,7 @@ impl Args {
         let ns = |most: Option<Duration>| most.map(units::nanoseconds);
         let missed = figures.misses(Limits { recording: ns(self.at_most), policies: ns(self.policies_at_most) });
         for line in &missed {
-            eprintln!("{line}");
+            say!("{line}");
         }
         Ok(ExitCode::from(u8::from(!missed.is_empty())))
     }

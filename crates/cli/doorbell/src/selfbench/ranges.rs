@@ -37,7 +37,7 @@ impl Args {
         out.write(|to| Ok(writeln!(to, "{}", figures.json())?), |to| Ok(write!(to, "{}", figures.table())?))?;
         let missed = self.at_most.map(units::nanoseconds).filter(|most| figures.added() > *most);
         if let Some(most) = missed {
-            eprintln!("recording adds {:.1} ns to a range, more than {most} ns", figures.added());
+            say!("recording adds {:.1} ns to a range, more than {most} ns", figures.added());
         }
         Ok(ExitCode::from(u8::from(missed.is_some())))
     }

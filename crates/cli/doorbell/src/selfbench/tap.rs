@@ -53,7 +53,7 @@ impl Args {
         let most = self.at_most.map(|most| most.as_nanos() as u64);
         let missed = most.zip(figures.doorbell_ns(Mode::Patch)).filter(|(most, p)| p > most);
         if let Some((most, p)) = missed {
-            eprintln!("the rewritten tap's median doorbell takes {p} ns, more than {most} ns");
+            say!("the rewritten tap's median doorbell takes {p} ns, more than {most} ns");
         }
         Ok(ExitCode::from(u8::from(missed.is_some())))
     }

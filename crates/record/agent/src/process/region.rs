@@ -83,7 +83,8 @@ fn map(s: &Session, again: bool) -> Option<&'static Control> {
     let mapped = begins.and_then(|begins| match open(s) {
         // SAFETY: a fresh mapping of the recorder's file; the agent's own descriptor.
         Some(fd) => unsafe {
-            let at = sys::mmap(sys::AWAY, FIXED_BYTES, RW, libc::MAP_SHARED, fd, begins);
+            let holds = reserve(s, fd, begins, FIXED_BYTES);
+            let at = if holds { sys::mmap(sys::AWAY, FIXED_BYTES, RW, libc::MAP_SHARED, fd, begins) } else { None };
             sys::close(fd);
             at
         },
@@ -126,6 +127,30 @@ fn open(s: &Session) -> Option<i32> {
     sys::open(path, libc::O_RDWR)
 }
 
+/// True if the file system has room for this part of the session's file, and keeps it.
+fn reserve(s: &Session, fd: i32, from: usize, len: usize) -> bool {
+    if s.reserve == 0 {
+        return true;
+    }
+    // SAFETY: the agent's own descriptor.
+    may(need::RESERVE) && unsafe { sys::syscall6(libc::SYS_fallocate, fd as usize, 0, from, len, 0, 0) } == 0
+}
+
+/// As [`reserve`], for a piece of this process's region.
+pub fn reserve_piece(offset: usize, len: usize) -> bool {
+    let Some(s) = session::get().filter(|_| may(need::MEMORY)) else { return false };
+    let from = BEGINS.load(Ordering::Relaxed) + offset;
+    if let Some(fd) = open(s) {
+        let holds = reserve(s, fd, from, len);
+        // SAFETY: the agent's own descriptor.
+        unsafe { sys::close(fd) };
+        return holds;
+    }
+    let at = map_from_session(s, from, len, None);
+    // SAFETY: a fresh mapping of the agent's own.
+    at.inspect(|at| unsafe { sys::munmap(*at, len) }).is_some()
+}
+
 /// Maps a piece of the session's file through its existing mapping. mremap with an old length of 0 makes a second, longer
 /// shared mapping from the same start in the file; the piece is moved out of that. For a process that has given up the
 /// rights it started with, or cannot reach the file any more. `to`: one of the agent's address ranges, which the piece
@@ -141,6 +166,7 @@ fn map_from_session(s: &Session, from: usize, len: usize, to: Option<usize>) -> 
     unsafe {
         let all = sys::mremap(session, 0, from + len, libc::MREMAP_MAYMOVE, 0)?;
         let piece = match to {
+            _ if !is_there(s, all + from, len) => None,
             Some(to) => sys::mremap(all + from, len, len, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, to),
             None => Some(all + from),
         };
@@ -148,6 +174,13 @@ fn map_from_session(s: &Session, from: usize, len: usize, to: Option<usize>) -> 
         sys::munmap(all, if piece.is_some() { from } else { from + len });
         piece
     }
+}
+
+/// As [`reserve`], where the file cannot be opened. Linux before 5.14 cannot do this, and then the answer is no.
+fn is_there(s: &Session, at: usize, len: usize) -> bool {
+    let how = libc::MADV_POPULATE_WRITE as usize;
+    // SAFETY: the agent's own mapping, whose contents stay.
+    s.reserve == 0 || unsafe { sys::syscall6(libc::SYS_madvise, at, len, how, 0, 0, 0) } == 0
 }
 
 /// Maps `len` bytes of the region's file from `offset` on at `to`, in one of the agent's address ranges. The file is
@@ -161,7 +194,8 @@ pub unsafe fn map_piece(offset: usize, len: usize, to: usize) -> bool {
     if let Some(fd) = open(s) {
         // SAFETY: the caller's; the agent's own descriptor.
         return unsafe {
-            let at = sys::mmap(to, len, RW, libc::MAP_SHARED | libc::MAP_FIXED, fd, from);
+            let fixed = libc::MAP_SHARED | libc::MAP_FIXED;
+            let at = if reserve(s, fd, from, len) { sys::mmap(to, len, RW, fixed, fd, from) } else { None };
             sys::close(fd);
             if at == Some(to) {
                 cores::leave_out(to, len);

@@ -26,11 +26,13 @@ pub mod need {
     pub const LOCKED: u32 = 64;
     /// Reading memory that another thread may unmap: the build ids of files. Without it they are not recorded.
     pub const PEEK: u32 = 128;
-    pub const EVERYTHING: u32 = ALL | LOCKED | PEEK;
+    /// Reserving a part of the recorder's file, where its file system may have no room.
+    pub const RESERVE: u32 = 256;
+    pub const EVERYTHING: u32 = ALL | LOCKED | PEEK | RESERVE;
 }
 
 /// The system calls of each need.
-const CALLS: [(u32, &[i64]); 8] = [
+const CALLS: [(u32, &[i64]); 9] = [
     (need::MEMORY, &[libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_mprotect]),
     (need::FILES, &[libc::SYS_openat, libc::SYS_read, libc::SYS_readlink, libc::SYS_close]),
     (
@@ -50,6 +52,7 @@ const CALLS: [(u32, &[i64]); 8] = [
     (need::NUMBERS, &[libc::SYS_gettid, libc::SYS_getpid, libc::SYS_newfstatat]),
     (need::LOCKED, &[libc::SYS_munlock, libc::SYS_prlimit64, libc::SYS_geteuid]),
     (need::PEEK, &[libc::SYS_process_vm_readv]),
+    (need::RESERVE, &[libc::SYS_fallocate]),
 ];
 
 static FORBIDDEN: AtomicU32 = AtomicU32::new(0);

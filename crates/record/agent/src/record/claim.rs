@@ -3,7 +3,7 @@
 use super::mapping::open;
 use super::room::wait_for_room;
 use super::{push, thread_end};
-use crate::process::region::{control, rings};
+use crate::process::region::{control, reserve_piece, rings};
 use crate::process::thread::Thread;
 use crate::process::{scheduling, session, sys};
 use core::sync::atomic::Ordering;
@@ -74,7 +74,9 @@ fn begin_small(t: &Thread) -> Option<(usize, usize)> {
 
 /// A ring of this size for the thread.
 pub fn claim(rings: &Rings, t: &Thread, size: Size) -> Option<usize> {
-    match rings.claim(session::get()?, t.id(), size) {
+    match rings.claim(session::get()?, t.id(), size, |i| {
+        reserve_piece(rings.geometry.at(i), rings.geometry.memory(i) as usize)
+    }) {
         Ok(i) => Some(i),
         Err(NoRing::Memory) => {
             crate::process::region::count(|c| &c.no_memory);

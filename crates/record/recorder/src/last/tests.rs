@@ -27,7 +27,7 @@ fn now() -> u64 {
 }
 
 fn asked(span: Span, name: &Path) -> Last {
-    Last { span, when: Vec::new(), name: name.into(), force: false, most_files: 100 }
+    Last { span, when: Vec::new(), name: name.into(), force: false, signal: None, most_files: 100 }
 }
 
 fn newest(header: Header, last: &Last) -> Newest {

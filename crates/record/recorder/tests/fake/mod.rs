@@ -194,7 +194,7 @@ impl Region {
 
     fn claim_of(&self, size: Size, ordinal: u32, from_ring: u32, from_head: u64) -> Option<Claimed> {
         let table = self.table();
-        let i = table.claim(self.joined.page(), gettid(), size).ok()?;
+        let i = table.claim(self.joined.page(), gettid(), size, |_| true).ok()?;
         let (at, n) = (table.geometry.at(i), table.geometry.bytes(i));
         let at = self.begins + at;
         let base = map(self.fd, std::ptr::null_mut(), PAGE + 2 * n, at);
@@ -333,7 +333,7 @@ pub fn options(command: Vec<OsString>, out: &Path) -> recorder::Options<'static>
         gpu_times: false,
         nvtx: false,
         ring_bytes: 1 << 20,
-        memory: 256 << 20,
+        memory: Some(256 << 20),
         force: false,
         agent_dir: None,
         wait: false,
