@@ -8,6 +8,7 @@ use recorder::control::client::{Client, ClientError};
 use recorder::control::messages::{Request, Status, Written, parts};
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -65,7 +66,7 @@ impl Args {
         // Before the recording begins, so that a file that cannot be copied is reported now.
         let claim = match &self.out {
             None => None,
-            Some(out) if !Path::new(&status.file).is_file() => {
+            Some(out) if open(&status.file, client.uid).is_err() => {
                 return Err(Failure::new(
                     format!("{}: no file, so it cannot be copied to {}", status.file, out.display()),
                     "leave -o out: it is recorded to where `doorbell record` writes",
@@ -78,7 +79,7 @@ impl Args {
         let recorded = self.record(&mut client, &status, || interrupted.load(Ordering::Relaxed) > 0);
         let copied = recorded.and_then(|recorded| {
             if let Some(claim) = &claim {
-                copy(&status, &recorded, claim.path())?;
+                copy(&status, client.uid, &recorded, claim.path())?;
             }
             Ok(recorded)
         });
@@ -105,7 +106,7 @@ impl Args {
         client.ask(&Request::Attach(what)).map_err(failure)?;
         if !self.quiet && self.duration.is_none() && io::stderr().is_terminal() {
             let name = Style::of_stderr().bold("doorbell:");
-            eprintln!("{name} recording process {}; Ctrl-C ends it", status.pid);
+            say!("{name} recording process {}; Ctrl-C ends it", status.pid);
         }
         let begun = Instant::now();
         while !interrupted() && !client.is_gone() {
@@ -136,8 +137,21 @@ struct Recorded {
     written: Option<Written>,
 }
 
+/// Opens the file that a recorder of user `uid` has named. Root is not made to read what that user may not: a link, or a file of
+/// another user's.
+fn open(file: &str, uid: u32) -> io::Result<File> {
+    let source = File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(file)?;
+    let m = source.metadata()?;
+    // SAFETY: no arguments.
+    let is_theirs = m.uid() == uid || uid == unsafe { libc::geteuid() };
+    if !m.is_file() || !is_theirs {
+        return Err(io::Error::other("is no file of the recorder's user"));
+    }
+    Ok(source)
+}
+
 /// Makes a separate recording of the events since the attach, from the program's recording.
-fn copy(status: &Status, recorded: &Recorded, to: &Path) -> anyhow::Result<()> {
+fn copy(status: &Status, uid: u32, recorded: &Recorded, to: &Path) -> anyhow::Result<()> {
     let &Recorded { since, took, written } = recorded;
     let failed = |path: &Path, e: io::Error| {
         Failure::new(
@@ -146,7 +160,7 @@ fn copy(status: &Status, recorded: &Recorded, to: &Path) -> anyhow::Result<()> {
         )
     };
     let from = Path::new(&status.file);
-    let source = File::open(from).map_err(|e| failed(from, e))?;
+    let source = open(&status.file, uid).map_err(|e| failed(from, e))?;
     let mut file = File::options().write(true).truncate(true).open(to).map_err(|e| failed(to, e))?;
     let bytes = written.map_or(u64::MAX, |w| w.bytes);
     io::copy(&mut source.take(bytes), &mut file).map_err(|e| failed(to, e))?;
@@ -200,4 +214,20 @@ pub fn failure(e: ClientError) -> anyhow::Error {
         }
     };
     Failure::new(e.to_string(), hint).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_of_the_recorders_user_are_copied_and_no_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        std::fs::write(at("file"), "x").unwrap();
+        std::os::unix::fs::symlink(at("file"), at("link")).unwrap();
+        let own = std::fs::metadata(at("file")).unwrap().uid();
+        assert!(open(&at("file"), own).is_ok());
+        assert!(open(&at("file"), own + 1).is_err() && open(&at("link"), own).is_err());
+    }
 }

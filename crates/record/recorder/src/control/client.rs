@@ -10,6 +10,11 @@ use std::time::{Duration, Instant};
 
 /// A recorder answers within milliseconds. One that is stopped does not.
 const PATIENCE: Duration = Duration::from_secs(8);
+/// Maximum bytes of an answer. (That about a program with thousands of processes has some ten KiB.)
+const LONGEST: usize = 1 << 20;
+/// Other users' recorders that root asks: at most so many of each, and no longer than this.
+const MOST_OF_ANOTHER: usize = 64;
+const PATIENCE_WITH_ANOTHER: Duration = Duration::from_secs(1);
 /// The time for other peers that connect at the same moment.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(2);
 
@@ -39,7 +44,10 @@ pub enum ClientError {
 pub struct Client {
     /// The program that the recorder started.
     pub pid: i32,
+    /// The recorder's user.
+    pub uid: u32,
     stream: BufReader<UnixStream>,
+    patience: Duration,
 }
 
 impl Client {
@@ -88,7 +96,7 @@ impl Client {
         };
         let begun = Instant::now();
         let stream = loop {
-            match folder::connect(&f.here(&folder::name_of(pid))) {
+            match f.connect(&folder::name_of(pid)) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && begun.elapsed() < CONNECTS_WITHIN => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
@@ -96,13 +104,14 @@ impl Client {
             }
         };
         let (uid, _) = who(&stream).map_err(io)?;
-        if uid != f.uid && uid != 0 {
+        if uid != f.uid {
             return Err(ClientError::Impostor { pid, uid });
         }
         stream.set_nonblocking(false).map_err(io)?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(io)?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(io)?;
-        Ok(Client { pid, stream: BufReader::new(stream) })
+        let patience = if uid == folder::own_uid() { PATIENCE } else { PATIENCE_WITH_ANOTHER };
+        Ok(Client { pid, uid, stream: BufReader::new(stream), patience })
     }
 
     /// # Errors
@@ -116,18 +125,41 @@ impl Client {
         };
         // (A recorder that turns a peer away has sent the reason and closed.)
         let sent = self.stream.get_mut().write_all(request.line().as_bytes());
-        let mut line = String::new();
-        let read = self.stream.read_line(&mut line);
-        if line.is_empty() {
+        let line = self.line();
+        if line.is_err() {
             sent.map_err(io)?;
         }
-        if read.map_err(io)? == 0 {
+        let line = line.map_err(io)?;
+        if line.is_empty() {
             return Err(ClientError::Gone { pid });
         }
-        let answer: Answer = serde_json::from_str(&line).map_err(|e| ClientError::Io { pid, cause: e.into() })?;
+        let answer: Answer = serde_json::from_slice(&line).map_err(|e| ClientError::Io { pid, cause: e.into() })?;
         match answer {
             Answer { ok: true, .. } => Ok(answer),
             Answer { error, .. } => Err(ClientError::Refused { pid, why: error.unwrap_or_else(|| "refused".into()) }),
+        }
+    }
+
+    /// The next line. The other side may be hostile: it gets neither more time nor more memory than a recorder needs.
+    fn line(&mut self) -> io::Result<Vec<u8>> {
+        let (begun, mut line) = (Instant::now(), Vec::new());
+        loop {
+            let left = self.patience.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.stream.get_ref().set_read_timeout(Some(left))?;
+            let some = self.stream.fill_buf()?;
+            let end = some.iter().position(|b| *b == b'\n');
+            let n = end.map_or(some.len(), |end| end + 1);
+            line.extend_from_slice(&some[..n]);
+            self.stream.consume(n);
+            if end.is_some() || n == 0 {
+                return Ok(line);
+            }
+            if line.len() > LONGEST {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "its answer is too long"));
+            }
         }
     }
 
@@ -148,5 +180,55 @@ impl Client {
 }
 
 fn in_folder(f: &Folder) -> Vec<Client> {
-    f.programs().into_iter().filter_map(|pid| Client::at(f, pid).ok()).collect()
+    let most = if f.uid == folder::own_uid() { usize::MAX } else { MOST_OF_ANOTHER };
+    f.programs().into_iter().take(most).filter_map(|pid| Client::at(f, pid).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixListener;
+
+    fn folder() -> (tempfile::TempDir, Folder) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o700)).unwrap();
+        let folder = Folder::open(dir.path().to_owned(), folder::own_uid()).unwrap();
+        (dir, folder)
+    }
+
+    /// Another user's socket need not be a recorder's.
+    #[test]
+    fn an_answer_that_never_ends_or_hardly_comes_is_given_up() {
+        let (_dir, f) = folder();
+        let listener = UnixListener::bind(f.here("7.sock")).unwrap();
+        std::thread::spawn(move || {
+            for (piece, pause) in [(1 << 20, Duration::ZERO), (1, Duration::from_millis(20))] {
+                let (mut peer, _) = listener.accept().unwrap();
+                while peer.write_all(&vec![b' '; piece]).is_ok() {
+                    std::thread::sleep(pause);
+                }
+            }
+        });
+        let mut endless = Client::at(&f, 7).unwrap();
+        let e = endless.ask(&Request::Status).unwrap_err();
+        assert!(e.to_string().contains("too long"), "{e}");
+        drop(endless);
+        let mut slow = Client::at(&f, 7).unwrap();
+        slow.patience = Duration::from_millis(200);
+        assert!(matches!(slow.ask(&Request::Status), Err(ClientError::Silent { .. })));
+    }
+
+    #[test]
+    fn a_link_is_not_followed_to_a_socket() {
+        let (_dir, f) = folder();
+        let (other, private) = folder();
+        let listener = UnixListener::bind(private.here("root.sock")).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        std::os::unix::fs::symlink(other.path().join("root.sock"), f.here("7.sock")).unwrap();
+        let e = Client::at(&f, 7).unwrap_err();
+        assert!(e.to_string().contains("no socket of this user's"), "{e}");
+        assert!(listener.accept().is_err(), "something has connected");
+    }
 }

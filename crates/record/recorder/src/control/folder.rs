@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -171,6 +171,28 @@ impl Folder {
         Ok(Locked(self))
     }
 
+    /// Connects to a socket of the folder's owner. A link in its place could lead to a service of another user's.
+    ///
+    /// # Errors
+    /// As [`connect`]; or the name is no socket of the owner's.
+    pub fn connect(&self, name: &str) -> io::Result<UnixStream> {
+        let path = CString::new(name)?;
+        // SAFETY: this folder's own descriptor, and a NUL-terminated name.
+        let fd = unsafe {
+            libc::openat(self.dir.as_raw_fd(), path.as_ptr(), libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor.
+        let socket = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        let m = socket.metadata()?;
+        if !m.file_type().is_socket() || m.uid() != self.uid {
+            return Err(at(&self.path.join(name), "is no socket of this user's"));
+        }
+        connect(Path::new(&format!("/proc/self/fd/{}", socket.as_raw_fd())))
+    }
+
     /// True if a process listens at this socket, even a stopped one. A file that is no socket counts as in use.
     pub fn is_live(&self, name: &str, _: &Locked<'_>) -> bool {
         match connect(&self.here(name)) {
@@ -211,7 +233,6 @@ impl Folder {
     /// Removes sockets that killed recorders left.
     pub fn sweep(&self, locked: &Locked<'_>) {
         for entry in std::fs::read_dir(self.here("")).into_iter().flatten().flatten().take(SWEPT) {
-            use std::os::unix::fs::FileTypeExt;
             let name = entry.file_name();
             let Some(name) = name.to_str() else { continue };
             if entry.file_type().is_ok_and(|t| t.is_socket()) && !self.is_live(name, locked) {
