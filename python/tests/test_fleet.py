@@ -256,6 +256,10 @@ class Reading(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             with self.assertRaisesRegex(fleet.NoRecordings, "no recording"):
                 recordings(folder)
+            # A pipe would be waited for.
+            os.mkfifo(os.path.join(folder, "a.rank0.doorbell"))
+            with self.assertRaisesRegex(fleet.NoRecordings, "no recording"):
+                recordings(folder)
         with self.assertRaisesRegex(fleet.NoRecordings, "no such folder"):
             recordings("/nonexistent")
 

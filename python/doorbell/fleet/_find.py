@@ -29,9 +29,11 @@ def recordings(folder: str) -> List[Recording]:
     for where, folders, files in os.walk(folder):
         folders.sort()
         for name in sorted(files):
-            if name.endswith(".doorbell"):
+            path = os.path.join(where, name)
+            # (A pipe would be waited for.)
+            if name.endswith(".doorbell") and os.path.isfile(path):
                 rank = _RANK.search(name)
-                found.append(Recording(os.path.join(where, name), int(rank.group(1)) if rank else None))
+                found.append(Recording(path, int(rank.group(1)) if rank else None))
     if not found:
         raise NoRecordings(f"{folder}: no recording (*.doorbell) in it; `srun doorbell record -o job.doorbell ./app` makes one of each rank")
     # Of two recordings of a rank the one that was written last comes first, and is the one that counts.
