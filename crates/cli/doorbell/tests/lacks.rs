@@ -315,7 +315,7 @@ fn memory_that_is_taken_away_ends_no_recorder_and_leaves_no_file() {
 fn wild_stores_into_the_shared_memory_end_no_recorder() {
     let wild = program!("wild");
     let dir = folder();
-    for seed in ["2", "5", "14", "17", "20"] {
+    for seed in ["5", "14"] {
         let out = finished(
             Command::new(doorbell())
                 .args(["record", "--force", "--locks", "-o", "a.doorbell", &wild, seed])
