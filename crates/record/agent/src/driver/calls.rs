@@ -164,8 +164,10 @@ fn learn(fd: c_int, fact: &Fact<'_>, going: &[u16]) {
             if c.class == AMPERE_SMC_PARTITION_REF {
                 stamps::divided();
             }
-            if let What::Channel(p) = &c.what {
-                channels::begin(c.client, c.handle, c.class, p);
+            match &c.what {
+                What::Client => channels::client_begins(c.client),
+                What::Channel(p) => channels::begin(c.client, c.handle, c.class, p),
+                _ => {}
             }
         }
         Fact::Token { client, channel, token } => channels::token(*client, *channel, *token),

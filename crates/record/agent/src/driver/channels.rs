@@ -7,7 +7,7 @@ use crate::process::{region, sys};
 use crate::record;
 use crate::tap::channel::{self, Channel, Span, USERD};
 use crate::tap::{page, ranges, shadow, submit};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use rm::abi::ChannelAlloc;
 use tape::event::{ChannelBody, ChannelEndBody, TokenBody, kind, watch};
 use tape::region::{PAGE, SLOTS, Slot, tap as how, trouble};
@@ -25,8 +25,29 @@ fn is_live(slot: &Slot) -> bool {
     slot.state.load(Ordering::Relaxed) == LIVE
 }
 
+fn is_of(slot: &Slot, client: u32, handle: u32) -> bool {
+    slot.client.load(Ordering::Relaxed) == client && slot.handle.load(Ordering::Relaxed) == handle
+}
+
+fn is_blind(i: usize) -> bool {
+    channel::lies(i).is_some_and(|lies| lies.watch == watch::BLIND)
+}
+
+/// A client was allocated: RM gives a handle to one at a time, so the channels of an earlier one with this handle are
+/// gone. (It ended with its file, not by RM_FREE.)
+pub fn client_begins(client: u32) {
+    end_all(|slot| slot.client.load(Ordering::Relaxed) == client);
+}
+
+/// Ends the channels whose end was not seen.
+fn end_all(are_gone: impl Fn(&Slot) -> bool) {
+    (0..SLOTS).filter(|&i| region::slot(i).is_some_and(|s| is_live(s) && are_gone(s))).for_each(end);
+}
+
 /// A channel was allocated.
 pub fn begin(client: u32, handle: u32, class: u32, p: &ChannelAlloc) {
+    end_all(|slot| is_of(slot, client, handle));
+    let device = model::device_of(client, handle);
     let Some(_one) = CHANNELS.lock() else { return };
     // Not earlier: the end of the slot's last channel must be on the tape before this.
     let tsc = sys::tsc();
@@ -47,7 +68,9 @@ pub fn begin(client: u32, handle: u32, class: u32, p: &ChannelAlloc) {
         watch: watch::BLIND,
         ..Channel::NONE
     };
+    LOOKED.store(0, Ordering::Relaxed);
     channel::begins(i);
+    channel::set_device(i, device);
     slot.claim.store(1, Ordering::Relaxed);
     for zero in [&slot.entries_total, &slot.rings_total, &slot.trapped_total, &slot.lost, &slot.shadow_userd] {
         zero.store(0, Ordering::Relaxed);
@@ -116,25 +139,80 @@ fn is_alone(c: &Channel, slot: usize) -> bool {
 
 /// A channel has got its token.
 pub fn token(client: u32, object: u32, token: u32) {
-    let is_it = |i: usize| {
-        region::slot(i).is_some_and(|s| {
-            is_live(s) && s.client.load(Ordering::Relaxed) == client && s.handle.load(Ordering::Relaxed) == object
-        })
-    };
-    let Some(i) = (0..SLOTS).find(|&i| is_it(i)) else { return };
+    let is_it = |&i: &usize| region::slot(i).is_some_and(|s| is_live(s) && is_of(s, client, object));
+    let Some(i) = (0..SLOTS).find(is_it) else { return };
     let device = model::device_of(client, object);
     let Some(_one) = CHANNELS.lock() else { return };
     let is_taken = |j: usize| {
         let other = || region::slot(j).is_some_and(|s| is_live(s) && s.token.load(Ordering::Relaxed) == token);
-        j != i && channel::device(j) == device && other()
+        j != i && channel::has_token(j) && channel::device(j) == device && other()
     };
     if super::is_new() && (0..SLOTS).any(is_taken) {
         super::distrust();
     }
+    name(i, token, device);
+}
+
+/// From now on slot `i`'s channel is found by this token.
+fn name(i: usize, token: u32, device: u32) {
     if !channel::set_token(i, token, device) {
         region::trouble(trouble::TABLE_FULL);
     }
     record::event(kind::TOKEN, 0, sys::tsc(), &TokenBody { slot: i as u32, token }, &[], &[]);
+}
+
+/// Doorbells with an unknown token for which channels without a token are looked at. Each look is a load from the GPU.
+const LOOKS: u32 = 1000;
+static LOOKED: AtomicU32 = AtomicU32::new(0);
+
+/// A doorbell with an unknown token is about to be made. (After a restore from a checkpoint, libcuda may ring the new
+/// channels by the tokens of before, without a call that reports them.) The GPU must find the entries that it announces,
+/// so no channel keeps them in a shadow. If exactly one channel without a token has new entries, the token is that
+/// channel's.
+#[cold]
+#[inline(never)]
+pub fn of_unknown_token(token: u32, device: u32) -> Option<usize> {
+    if device == page::INHERITED {
+        return None;
+    }
+    let _one = CHANNELS.lock()?;
+    let is_there = |&i: &usize| {
+        let theirs = channel::device(i);
+        region::slot(i).is_some_and(is_live) && (device == 0 || theirs == 0 || theirs == device)
+    };
+    let live = || (0..channel::used()).filter(is_there);
+    live().filter(|&i| channel::has_token(i)).for_each(|i| with_channel(i, |c, slot| submit::hand_on_written(c, slot)));
+    let nameless = |i: &usize| !channel::has_token(*i) && LOOKED.load(Ordering::Relaxed) < LOOKS;
+    let (mut with_entries, mut n) = (None, 0);
+    for i in live().filter(nameless) {
+        with_channel(i, |c, slot| {
+            submit::give_back(c, slot, i);
+            if c.written(slot.put.load(Ordering::Relaxed)).1 != 0 {
+                with_entries = Some(i);
+                n += 1;
+            }
+        });
+    }
+    if n == 1
+        && let Some(i) = with_entries
+    {
+        name(i, token, channel::device(i));
+        return Some(i);
+    }
+    LOOKED.fetch_add(1, Ordering::Relaxed);
+    // Which of them it was for is unknown. The next doorbell finds only newer entries.
+    live().filter(nameless).for_each(|i| with_channel(i, |c, slot| _ = submit::unseen(c, slot)));
+    None
+}
+
+/// Calls `f` under the slot's claim.
+fn with_channel(i: usize, f: impl FnOnce(&mut Channel, &Slot)) {
+    let Some(slot) = region::slot(i).filter(|_| channel::claim(i)) else { return };
+    // SAFETY: this thread holds the claim.
+    if let Some(c) = unsafe { channel::get(i) } {
+        f(c, slot);
+    }
+    submit::settle(i);
 }
 
 /// Before RM_FREE of an object (`old`, or the whole client): finds the channels that it will free, and their last GP_PUT
@@ -180,14 +258,7 @@ pub fn not_freed(going: &[u16]) {
 /// Counts entries that were written but never rung.
 fn last_put(i: usize) {
     let Some(_one) = CHANNELS.lock() else { return };
-    if !channel::claim(i) {
-        return;
-    }
-    // SAFETY: this thread holds the claim.
-    if let (Some(c), Some(slot)) = (unsafe { channel::get(i) }, region::slot(i)) {
-        submit::unseen(c, slot);
-    }
-    submit::settle(i);
+    with_channel(i, |c, slot| _ = submit::unseen(c, slot));
 }
 
 /// A channel has ended.
@@ -228,16 +299,12 @@ pub fn look_again() {
     let Some(_one) = CHANNELS.lock() else { return };
     for i in 0..SLOTS {
         let Some(slot) = region::slot(i) else { break };
-        let is_blind = || channel::lies(i).is_some_and(|lies| lies.watch == watch::BLIND);
-        if is_live(slot) && slot.rings_total.load(Ordering::Relaxed) == 0 && is_blind() && channel::claim(i) {
-            // SAFETY: this thread holds the claim.
-            if let Some(c) = unsafe { channel::get(i) }
-                && c.watch == watch::BLIND
-                && c.entries != 0
-            {
-                locate(c, i);
-            }
-            submit::settle(i);
+        if is_live(slot) && slot.rings_total.load(Ordering::Relaxed) == 0 && is_blind(i) {
+            with_channel(i, |c, _| {
+                if c.watch == watch::BLIND && c.entries != 0 {
+                    locate(c, i);
+                }
+            });
         }
     }
 }
@@ -254,17 +321,17 @@ pub fn before_unmap(addr: u64, end: u64, and: impl FnOnce()) -> bool {
                 lies.watch != watch::BLIND && (lies.ring.overlaps(going) || lies.userd.overlaps(going))
             })
         };
-        if !is_live(slot) || !lies_there() || !channel::claim(i) {
+        if !is_live(slot) || !lies_there() {
             continue;
         }
-        // SAFETY: this thread holds the claim.
-        if let Some(c) = unsafe { channel::get(i) } {
+        with_channel(i, |c, _| {
             if c.watch == watch::SHADOW {
                 shadow::take_away(c, i, false);
             }
             c.watch = watch::BLIND;
-        }
-        submit::settle(i);
+        });
+        // The channel may have ended unseen, with its file, and another one may get this token.
+        channel::forget_token(i);
     }
     and();
     true

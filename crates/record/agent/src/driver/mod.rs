@@ -4,7 +4,7 @@
 //! lives of channels, and [`files`] tracks which descriptors are driver files.
 
 pub mod calls;
-mod channels;
+pub mod channels;
 pub mod confidential;
 pub mod files;
 pub mod mappings;

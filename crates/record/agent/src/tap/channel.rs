@@ -6,7 +6,7 @@
 use super::ranges;
 use crate::process::{region, sys, thread};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use pushbuf::gpfifo::Raw;
 use tape::event::watch;
 use tape::region::{SLOTS, Slot};
@@ -213,16 +213,31 @@ pub fn device(i: usize) -> u32 {
 }
 
 /// Cold zone only.
-pub fn set_token(slot: usize, token: u32, device: u32) -> bool {
-    forget_token(slot);
-    if let Some(d) = DEVICES.get(slot) {
+pub fn set_device(i: usize, device: u32) {
+    if let Some(d) = DEVICES.get(i) {
         d.store(device, Ordering::Relaxed);
     }
+}
+
+static HAS_TOKEN: [AtomicBool; SLOTS] = [const { AtomicBool::new(false) }; SLOTS];
+
+/// Whether slot `i`'s channel is found by a token.
+pub fn has_token(i: usize) -> bool {
+    HAS_TOKEN.get(i).is_some_and(|h| h.load(Ordering::Relaxed))
+}
+
+/// Cold zone only.
+pub fn set_token(slot: usize, token: u32, device: u32) -> bool {
+    forget_token(slot);
+    set_device(slot, device);
     let mut at = hash(token);
     for _ in 0..HASH {
         let v = TOKENS[at].load(Ordering::Relaxed);
         if v == 0 || v == DEAD {
             TOKENS[at].store((token as u64) << 32 | (slot as u64 + 1), Ordering::Release);
+            if let Some(h) = HAS_TOKEN.get(slot) {
+                h.store(true, Ordering::Relaxed);
+            }
             if let Some(s) = region::slot(slot) {
                 s.token.store(token, Ordering::Relaxed);
             }
@@ -240,6 +255,9 @@ pub fn forget_token(slot: usize) {
         if v != 0 && v != DEAD && (v as u32) == slot as u32 + 1 {
             t.store(DEAD, Ordering::Release);
         }
+    }
+    if let Some(h) = HAS_TOKEN.get(slot) {
+        h.store(false, Ordering::Relaxed);
     }
 }
 
@@ -309,6 +327,11 @@ pub fn unclaim(slot: usize) -> u32 {
 /// One more than the highest slot used so far.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
+/// Slots from this one on were never used.
+pub fn used() -> usize {
+    USED.load(Ordering::Relaxed)
+}
+
 /// Slot `i` is about to be used.
 pub fn begins(i: usize) {
     USED.fetch_max(i + 1, Ordering::Relaxed);
@@ -329,6 +352,9 @@ pub fn renew() {
         if let Some(c) = unsafe { get(i) } {
             *c = Channel::NONE;
         }
+    }
+    for h in HAS_TOKEN.iter().take(used) {
+        h.store(false, Ordering::Relaxed);
     }
     for u in USERDS.iter().take(used) {
         u.store(0, Ordering::Relaxed);

@@ -16,6 +16,7 @@
 
 use super::channel::{self, Channel, GP_PUT};
 use super::{copies, graphs, page, ranges, shadow, stamps};
+use crate::driver::channels;
 use crate::process::{region, sys};
 use crate::record;
 use crate::trace::call;
@@ -54,7 +55,8 @@ fn store_for(p: usize, offset: u64, value: u32, trapped: bool, left_to_us: bool)
         ring_doorbell(real + offset, value);
         return;
     }
-    let Some(i) = channel::by_token(value, page::device(p)) else {
+    let device = page::device(p);
+    let Some(i) = channel::by_token(value, device).or_else(|| channels::of_unknown_token(value, device)) else {
         stranger(p, value, trapped);
         ring_doorbell(real + offset, value);
         return;
@@ -161,13 +163,28 @@ pub fn give_ring_back(i: usize, slot: &Slot) {
     }
     // SAFETY: this thread holds the claim.
     if let Some(c) = unsafe { channel::get(i) }.filter(|c| c.watch == watch::SHADOW) {
-        let from = slot.put.load(Ordering::Relaxed);
-        let (put, n) = unseen(c, slot);
-        forward(c, from, put, n);
+        give_back(c, slot, i);
+        unseen(c, slot);
+    }
+    settle(i);
+}
+
+/// Gives the channel its ring back, with all entries that the program has written so far. The caller holds the claim.
+pub fn give_back(c: &mut Channel, slot: &Slot, i: usize) {
+    if c.watch == watch::SHADOW {
+        hand_on_written(c, slot);
         shadow::take_away(c, i, true);
         c.watch = watch::DIRECT;
     }
-    settle(i);
+}
+
+/// Forwards the entries that no doorbell has announced yet. They stay unseen. The caller holds the claim.
+pub fn hand_on_written(c: &Channel, slot: &Slot) {
+    let from = slot.put.load(Ordering::Relaxed);
+    let (put, n) = c.written(from);
+    if c.watch == watch::SHADOW && n != 0 {
+        forward(c, from, put, n);
+    }
 }
 
 /// Counts as lost the entries that were written and not recorded. Returns GP_PUT now, and their number. The caller holds
