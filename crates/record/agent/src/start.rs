@@ -4,7 +4,7 @@ use crate::process::environment::{self, BOARD, OURS, SESSION};
 use crate::process::renewal::{self, Steps};
 use crate::process::session::want;
 use crate::process::wiped::{self, live};
-use crate::process::{children, cores, real, region, session, sys, thread};
+use crate::process::{children, cores, identity, real, region, session, sys, thread};
 use crate::{driver, exec, hooks, policy, record, signals, tap, trace};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -42,6 +42,7 @@ fn begin_session(s: &'static Session) {
     signals::begin();
     record::thread_end::begin();
     children::begin();
+    identity::begin();
     let bit = |flag: u32, what: u32| if s.locks & flag != 0 { what } else { 0 };
     session::set_wanted(
         bit(wish::RECORD, want::LOCKS)

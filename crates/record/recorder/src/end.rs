@@ -305,7 +305,11 @@ fn reasons(image: &Image, ending: &Ending, stopped: Option<&str>, ringless: u64)
         let why = if memory { " (the memory for rings was used up)" } else { "" };
         out.push(format!("{ringless} events came from threads without a ring{why}"));
     }
-    if image.had_children && c.children.load(Ordering::Relaxed) == 0 {
+    if image.is_another_program {
+        out.push("it became another program by a system call of its own, past libc: that was not watched".to_owned());
+    }
+    let had_children = image.child_faults > c.child_faults.load(Ordering::Relaxed);
+    if had_children && c.children.load(Ordering::Relaxed) == 0 {
         out.push("it started others by system calls of its own, past libc: those were not watched".to_owned());
     }
     let strangers = count(&c.strangers);

@@ -11,7 +11,7 @@ use crate::image::Image;
 use crate::last;
 use crate::lateness::{Late, Lateness};
 use crate::output::Output;
-use crate::processes::{self, Handle, Identity};
+use crate::processes::{self, Handle, Identity, Stat};
 use crate::region::Region;
 use crate::saving::{Due, Request, Shared};
 use crate::shared_session::SharedSession;
@@ -490,18 +490,19 @@ impl<'a> Followed<'a> {
                 let ending = self.ending(i);
                 self.end_image(i, ending);
             } else {
+                self.images[i].look_at_process();
                 i += 1;
             }
         }
     }
 
     /// The first program has ended, with this status.
-    /// `had_children`: it has waited for children.
-    pub fn program_has_ended(&mut self, status: i32, had_children: bool) {
+    /// `last`: its state before it was reaped.
+    pub fn program_has_ended(&mut self, status: i32, last: Option<&Stat>) {
         // It may have claimed its region a moment ago.
         self.round();
         if let Some(i) = self.images.iter().position(|i| i.pid == self.first) {
-            self.images[i].had_children = had_children;
+            last.into_iter().for_each(|s| self.images[i].look(s));
             self.end_image(i, Ending::Status(status));
         }
         self.first = 0;
@@ -509,7 +510,7 @@ impl<'a> Followed<'a> {
 
     fn end_image(&mut self, i: usize, ending: Ending) {
         let mut image = self.images.swap_remove(i);
-        image.had_children |= image.handle.remains().is_some_and(|s| s.had_children);
+        image.handle.remains().into_iter().for_each(|s| image.look(&s));
         if ending == Ending::StillRunning {
             image.stop();
         }

@@ -6,7 +6,7 @@
 
 use crate::ends::Ends;
 use crate::output::{Dropped, Output};
-use crate::processes::{self, Handle};
+use crate::processes::{self, Handle, Stat};
 use crate::region::{Region, Ring};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,8 +50,13 @@ pub struct Image {
     pub unmapped: Option<String>,
     /// The region is not written any more: the recording has stopped, or ends.
     pub stopped: bool,
-    /// The process has waited for children, as far as is known.
-    pub had_children: bool,
+    /// Page faults of the children that the process has waited for, as far as is known.
+    pub child_faults: u64,
+    /// The process became another program, and its agent did not see how.
+    pub is_another_program: bool,
+    /// The process's name, as last seen.
+    name: Vec<u8>,
+    looked: Instant,
 }
 
 impl Image {
@@ -67,7 +72,42 @@ impl Image {
             dropped: Dropped::default(),
             unmapped: None,
             stopped: false,
-            had_children: false,
+            child_faults: 0,
+            is_another_program: false,
+            name: Vec::new(),
+            looked: Instant::now(),
+        }
+    }
+
+    /// Looks at the process from time to time, while it runs.
+    pub fn look_at_process(&mut self) {
+        const EVERY: Duration = Duration::from_secs(1);
+        if self.looked.elapsed() >= EVERY && self.pid > 0 {
+            self.looked = Instant::now();
+            processes::stat(self.pid).into_iter().for_each(|s| self.look(&s));
+        }
+    }
+
+    /// Learns from the process's state in /proc, while it runs or before its parent waits for it.
+    pub fn look(&mut self, s: &Stat) {
+        self.child_faults = self.child_faults.max(s.child_faults);
+        let c = self.region.control();
+        let bytes = c.name.iter().map(|b| b.load(Ordering::Relaxed)).take_while(|b| *b != 0);
+        // (The agent clears the name when the program names itself.)
+        let began_as: Vec<u8> = bytes.collect();
+        if self.name.is_empty() || began_as.is_empty() {
+            self.name.clone_from(&began_as);
+        }
+        let is_other = match (c.start_stack.load(Ordering::Relaxed), s.start_stack) {
+            (0, _) | (_, 0) => {
+                s.zombie && !self.name.is_empty() && self.name != s.name && c.state.load(Ordering::Acquire) != ENDED
+            }
+            (began, now) => began != now,
+        };
+        if is_other && c.in_exec.load(Ordering::Acquire) == 0 {
+            self.is_another_program = true;
+        } else if !s.zombie && !began_as.is_empty() {
+            self.name.clone_from(&s.name);
         }
     }
 

@@ -78,14 +78,17 @@ pub fn rank(environ: &[u8]) -> Option<Rank> {
 }
 
 /// The fields of `/proc/PID/stat` that are used here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
+    pub name: Vec<u8>,
     pub zombie: bool,
     pub ppid: i32,
     /// As wait gives it; 0 until the process has ended, and if this process may not see it.
     pub status: i32,
-    /// It has waited for a child: page faults and time of such children are counted.
-    pub had_children: bool,
+    /// Minor page faults of the children that it has waited for: more than 0 for each.
+    pub child_faults: u64,
+    /// Address of its stack; 0 after it has ended, and if this process may not see it. A new program has another one.
+    pub start_stack: u64,
 }
 
 pub fn stat(pid: i32) -> Option<Stat> {
@@ -94,13 +97,14 @@ pub fn stat(pid: i32) -> Option<Stat> {
 
 /// `pid (name) state ppid ... exit_code`, where the name may hold anything (proc_pid_stat(5)).
 fn parse_stat(text: &[u8]) -> Option<Stat> {
-    let after = text.get(text.iter().rposition(|b| *b == b')')? + 1..)?;
+    let (begin, end) = (text.iter().position(|b| *b == b'(')?, text.iter().rposition(|b| *b == b')')?);
+    let (name, after) = (text.get(begin + 1..end)?.to_vec(), text.get(end + 1..)?);
     let fields: Vec<&str> = std::str::from_utf8(after).ok()?.split_whitespace().collect();
     // The state is field 3, the exit code field 52.
     let number = |i: usize| fields.get(i - 3)?.parse().ok();
-    // cminflt, cmajflt, cutime, cstime.
-    let had_children = [11, 13, 16, 17].iter().any(|i| fields.get(i - 3).is_some_and(|n| *n != "0"));
-    Some(Stat { zombie: *fields.first()? == "Z", ppid: number(4)?, status: number(52).unwrap_or(0), had_children })
+    let count = |i: usize| fields.get(i - 3).and_then(|n| n.parse().ok()).unwrap_or(0);
+    let (zombie, ppid, status) = (*fields.first()? == "Z", number(4)?, number(52).unwrap_or(0));
+    Some(Stat { name, zombie, ppid, status, child_faults: count(11), start_stack: count(28) })
 }
 
 /// Process ids of a process's parents, up to `until` or the first process.
@@ -360,12 +364,12 @@ mod tests {
 
     #[test]
     fn names_may_hold_anything() {
-        for (n, had_children) in [("7 ", true), ("0 ", false)] {
-            let rest = "S 41 ".to_owned() + &n.repeat(47) + "256";
-            for name in ["sh", ") Z 1 (", "a b", ")"] {
-                let s = parse_stat(format!("42 ({name}) {rest}\n").as_bytes());
-                assert_eq!(s, Some(Stat { zombie: false, ppid: 41, status: 256, had_children }), "{name}");
-            }
+        let fields: String = (5..52).map(|n| format!("{n} ")).collect();
+        for name in ["sh", ") Z 1 (", "a b", ")", ""] {
+            let s = parse_stat(format!("42 ({name}) S 41 {fields}256\n").as_bytes());
+            let name = name.as_bytes().to_vec();
+            let (child_faults, start_stack) = (11, 28);
+            assert_eq!(s, Some(Stat { name, zombie: false, ppid: 41, status: 256, child_faults, start_stack }));
         }
         for bad in ["", "42", "42 (x", "42 (x)", "42 (x) S", "42 (x) S y"] {
             assert_eq!(parse_stat(bad.as_bytes()), None, "{bad}");

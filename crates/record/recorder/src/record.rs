@@ -544,10 +544,10 @@ fn follow(
             // From here on the number may belong to another process.
             signals.program(None);
             // (/proc has these facts until the process is reaped.)
-            let had_children = processes::stat(pid).is_some_and(|s| s.had_children);
+            let last = processes::stat(pid);
             let status = reap(pid);
             signals.ended(status);
-            followed.program_has_ended(status.into_raw(), had_children);
+            followed.program_has_ended(status.into_raw(), last.as_ref());
             return status;
         }
         followed.sleep(pause);

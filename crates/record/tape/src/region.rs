@@ -146,6 +146,14 @@ pub struct Control {
     pub no_memory: AtomicU64,
     /// Children that the process started through libc. Agent.
     pub children: AtomicU64,
+    /// What /proc/PID/stat had when the program began: minor faults of children that the process had waited for before
+    /// (it was another program then), and the address of its stack. Agent.
+    pub child_faults: AtomicU64,
+    pub start_stack: AtomicU64,
+    /// The name there; empty if the program has named itself. Agent.
+    pub name: [AtomicU8; NAME],
+    /// 1 while the process replaces itself by another program through libc. Agent.
+    pub in_exec: AtomicU32,
     /// Doorbells that were rung during pauses. Agent.
     pub paused_rings: AtomicU64,
     /// Time stamp counter when the latest pause began. Agent or recorder, whichever began it.
@@ -185,6 +193,8 @@ impl Control {
     }
 }
 
+/// Bytes of a process's name, with a NUL after it (TASK_COMM_LEN).
+pub const NAME: usize = 16;
 /// Bytes of a process's identity.
 pub const EXE: usize = 1024;
 pub const ARGS: usize = 6144;

@@ -152,7 +152,9 @@ pub mod unwatched {
     pub const PLACE: u32 = 14;
     /// Its glibc lacks what the agent needs: the loader would end it.
     pub const GLIBC: u32 = 15;
-    pub const COUNT: usize = 16;
+    /// Another doorbell starts it, which this one has started.
+    pub const ANOTHER: u32 = 16;
+    pub const COUNT: usize = 17;
 
     pub const TEXT: [&str; COUNT] = [
         "not known",
@@ -171,6 +173,7 @@ pub mod unwatched {
         "its memory is limited too much",
         "doorbell's files cannot be opened from its namespaces, its root directory or by its user",
         "its glibc is older than the agent needs",
+        "another doorbell inside this one watches it",
     ];
 
     /// True for a program, by its path, whose work is done by processes that are not its children. srun's tasks are children of

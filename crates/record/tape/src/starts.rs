@@ -29,7 +29,7 @@ pub struct Starts {
     pub proc: AtomicU64,
     /// Programs that were started without the agent, by reason ([`unwatched`]). Agents.
     pub without: [AtomicU32; unwatched::COUNT],
-    _pad: [u32; 8],
+    _pad: [u32; 7],
 }
 
 const _: () = assert!(size_of::<Starts>() == 128);

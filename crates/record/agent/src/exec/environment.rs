@@ -7,7 +7,7 @@
 //! Invariant: building it allocates nothing and writes to the stack only (vfork children exec from their parent's
 //! memory). Only an environment that is too large for the stack gets a mapping, which a vfork child leaves to its parent.
 
-use crate::process::environment::{OURS, PRELOAD};
+use crate::process::environment::{BOARD, OURS, PRELOAD, SESSION};
 use crate::process::{place, sys};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
@@ -108,6 +108,26 @@ fn is_ours(c: &Carried, entry: &[u8]) -> bool {
     let names = |v: &Kept| v.get().iter().position(|&b| b == b'=').is_some_and(|n| entry.starts_with(&v.get()[..=n]));
     let preloads = || entry.strip_prefix(PRELOAD).is_some_and(|v| v.ends_with(c.preload()));
     names(&c.place) || names(&c.libraries) || preloads()
+}
+
+/// True if another recorder has put its variables into the environment: its agent is loaded then, and not this one.
+///
+/// # Safety
+/// `env` is null or a null-terminated array of strings.
+pub unsafe fn is_anothers(env: *const *const c_char) -> bool {
+    let Some(c) = carried() else { return false };
+    let mut at = env;
+    // SAFETY: the caller's.
+    while !at.is_null() && !unsafe { *at }.is_null() {
+        // SAFETY: the caller's.
+        let entry = unsafe { CStr::from_ptr(*at) }.to_bytes();
+        if [SESSION, BOARD].iter().any(|name| entry.starts_with(name)) && entry != c.place.get() {
+            return true;
+        }
+        // SAFETY: not the end yet.
+        at = unsafe { at.add(1) };
+    }
+    false
 }
 
 /// The contents of an environment.

@@ -3,7 +3,8 @@
 //! Each passes the call on with an environment that loads the agent again ([`environment`]), if the started program can
 //! load it ([`target`]). The started process removes the variables before its program sees them.
 //!
-//! Not followed: raw execve system calls, and programs started by a program that is not dynamically linked.
+//! Not followed: execve by a system call that does not pass through libc, and programs started by a program that is not
+//! dynamically linked.
 //!
 //! Invariant: a program gets the agent's variables only if it can load the agent, so it never sees them. The call's
 //! results, errno, and the meaning of vfork stay as they are: this code writes only to the stack, and changes none of the
@@ -13,14 +14,15 @@ pub mod environment;
 pub mod glibc;
 mod rights;
 mod shell;
+mod spawn;
 mod target;
 
 use crate::process::real::{self, Strings};
 use crate::process::restrictions::{may, need};
-use crate::process::{children, session, sys};
-use crate::signals::inherit::{over_exec, over_spawn};
+use crate::process::{children, identity, session, sys};
+use crate::signals::inherit::over_exec;
 use core::arch::naked_asm;
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int};
 use environment::Room;
 use tape::starts::Starts;
 use target::Target;
@@ -79,8 +81,11 @@ unsafe fn start_in(
 ) -> c_int {
     // SAFETY: only readable memory is read. (A call that the kernel will refuse gets the program's own arguments.)
     let Some(starts) = follows().filter(|_| unsafe { environment::is_whole(env) }) else { return start(env) };
+    let start = |env| if child { start(env) } else { identity::in_exec(|| start(env)) };
     children::count();
-    let target = reachable(examine(), starts);
+    // SAFETY: it is whole.
+    let another = unsafe { environment::is_anothers(env) };
+    let target = if another { Target::Another } else { reachable(examine(), starts) };
     // SAFETY: the caller's.
     unsafe { note(target, path, child) };
     // (Counted before, because a successful exec does not return.)
@@ -176,7 +181,7 @@ pub unsafe extern "C" fn execvpe(file: *const c_char, argv: Strings, envp: Strin
     // SAFETY: the caller's.
     unsafe {
         start(
-            || target::in_path(file, search_path()),
+            || target::in_path(libc::AT_FDCWD, file, search_path()),
             (file, false),
             envp,
             |e| over_exec(|| real::execvpe(file, argv, e)),
@@ -218,12 +223,27 @@ pub unsafe extern "C" fn execveat(
     flags: c_int,
 ) -> c_int {
     // SAFETY: the caller's.
+    unsafe { at(dir, path, envp, flags, |e| real::execveat(dir, path, argv, e, flags)) }
+}
+
+/// As [`execveat`], with the call that is made in the end.
+///
+/// # Safety
+/// As execveat.
+pub unsafe fn at(
+    dir: c_int,
+    path: *const c_char,
+    envp: Strings,
+    flags: c_int,
+    exec: impl Fn(Strings) -> c_int,
+) -> c_int {
+    // SAFETY: the caller's.
     let examine = || unsafe {
-        let empty = !path.is_null() && *path == 0;
+        let empty = !path.is_null() && sys::is_readable(path as usize) && *path == 0;
         if empty && flags & libc::AT_EMPTY_PATH != 0 { target::of_descriptor(dir) } else { target::of_path(dir, path) }
     };
     // SAFETY: the caller's.
-    unsafe { start(examine, (path, false), envp, |e| over_exec(|| real::execveat(dir, path, argv, e, flags))) }
+    unsafe { start(examine, (path, false), envp, |e| over_exec(|| exec(e))) }
 }
 
 /// Gives a function of the execl family its arguments as an array. They arrive in registers, then on the stack: the
@@ -301,48 +321,4 @@ unsafe extern "C" fn with_environment_behind(path: *const c_char, argv: Strings)
 unsafe extern "C" fn searched(file: *const c_char, argv: Strings) -> c_int {
     // SAFETY: the caller's.
     unsafe { execvpe(file, argv, env()) }
-}
-
-/// # Safety
-/// As posix_spawn.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_spawn(
-    pid: *mut libc::pid_t,
-    path: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    argv: Strings,
-    envp: Strings,
-) -> c_int {
-    // SAFETY: the caller's.
-    unsafe {
-        start(
-            || target::of_path(libc::AT_FDCWD, path),
-            (path, true),
-            envp,
-            |e| over_spawn(|| real::posix_spawn(pid, path, actions, attributes, argv, e)),
-        )
-    }
-}
-
-/// # Safety
-/// As posix_spawnp.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_spawnp(
-    pid: *mut libc::pid_t,
-    file: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    argv: Strings,
-    envp: Strings,
-) -> c_int {
-    // SAFETY: the caller's.
-    unsafe {
-        start(
-            || target::in_path(file, search_path()),
-            (file, true),
-            envp,
-            |e| over_spawn(|| real::posix_spawnp(pid, file, actions, attributes, argv, e)),
-        )
-    }
 }

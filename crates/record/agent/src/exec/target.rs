@@ -38,6 +38,8 @@ pub enum Target {
     Rights,
     /// Its memory limits are too small for the agent.
     Limit,
+    /// Another recorder, which this process is or belongs to, has prepared it.
+    Another,
     /// Its environment already has the maximum length.
     Environment,
     /// Executable, but not readable from here.
@@ -76,6 +78,7 @@ impl Target {
             Target::Foreign => unwatched::FOREIGN,
             Target::OtherLoader => unwatched::LOADER,
             Target::Glibc => unwatched::GLIBC,
+            Target::Another => unwatched::ANOTHER,
             Target::Unreachable => unwatched::PLACE,
             Target::Rights => unwatched::RIGHTS,
             Target::Limit => unwatched::LIMIT,
@@ -110,6 +113,28 @@ impl File {
             _ => Err(Target::Missing),
         }
     }
+
+    /// Opens a directory, only to look for files in it.
+    pub fn directory(dir: i32, path: *const c_char) -> Option<File> {
+        let flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) as usize;
+        // SAFETY: a NUL-terminated path, or the kernel returns EFAULT.
+        let fd = unsafe { sys::syscall6(libc::SYS_openat, dir as usize, path as usize, flags, 0, 0, 0) };
+        (fd >= 0).then_some(File(fd as i32))
+    }
+
+    /// Opens once more what `fd` is open on, if it cannot be read by `fd` (O_PATH).
+    fn again(fd: i32) -> Option<Result<File, Target>> {
+        let mut byte = 0u8;
+        // SAFETY: one byte.
+        let n = unsafe { sys::syscall6(libc::SYS_pread64, fd as usize, &raw mut byte as usize, 1, 0, 0, 0) };
+        if n != -(libc::EBADF as isize) {
+            return None;
+        }
+        let (mut name, mut room) = (*b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0", [0; 10]);
+        let digits = sys::decimal(fd.max(0) as u32, &mut room);
+        name.iter_mut().skip(14).zip(digits).for_each(|(to, digit)| *to = *digit);
+        Some(File::open(libc::AT_FDCWD, name.as_ptr().cast()))
+    }
 }
 
 impl Drop for File {
@@ -134,24 +159,33 @@ pub fn read(fd: i32, at: u64, to: &mut [u8]) -> &[u8] {
 pub unsafe fn of_path(dir: i32, path: *const c_char) -> Target {
     match File::open(dir, path) {
         // SAFETY: a string, which the kernel has read.
-        Ok(f) => of_descriptor(f.0).called(unsafe { CStr::from_ptr(path) }),
+        Ok(f) => of_open(dir, f.0).called(unsafe { CStr::from_ptr(path) }),
         Err(what) => what,
     }
 }
 
 /// The file that `fd` is open on.
 pub fn of_descriptor(fd: i32) -> Target {
+    match File::again(fd) {
+        None => of_open(libc::AT_FDCWD, fd),
+        Some(Ok(f)) => of_open(libc::AT_FDCWD, f.0),
+        Some(Err(what)) => what,
+    }
+}
+
+/// The file that can be read by `fd`, started in the directory `dir`.
+fn of_open(dir: i32, fd: i32) -> Target {
     let mut interpreter = [0u8; HEAD];
     let mut next = match look(fd, &mut interpreter) {
         Seen::Is(t) => return t,
         Seen::Script(n) => n,
     };
     for _ in 0..SCRIPTS {
-        // The kernel opens it relative to the current directory. Its name ends with a NUL: see `look`.
+        // The kernel opens it relative to the directory. Its name ends with a NUL: see `look`.
         if next >= HEAD {
             break;
         }
-        let f = match File::open(libc::AT_FDCWD, interpreter.as_ptr().cast()) {
+        let f = match File::open(dir, interpreter.as_ptr().cast()) {
             Ok(f) => f,
             Err(what) => return what,
         };
@@ -282,11 +316,11 @@ pub fn is_readable(path: &CStr) -> bool {
 /// Longest path that a search tries. It is on the stack of the thread that execs, maybe in a signal handler.
 const PATH: usize = 1024;
 
-/// The first match of execvp's search: an executable file of that name.
+/// The first match of execvp's search in the directory `at`: an executable file of that name.
 ///
 /// # Safety
 /// `name` is null or a string; `path` the value of PATH.
-pub unsafe fn in_path(name: *const c_char, path: &[u8]) -> Target {
+pub unsafe fn in_path(at: i32, name: *const c_char, path: &[u8]) -> Target {
     if name.is_null() {
         return Target::Missing;
     }
@@ -297,7 +331,7 @@ pub unsafe fn in_path(name: *const c_char, path: &[u8]) -> Target {
     }
     if n.contains(&b'/') {
         // SAFETY: the caller's.
-        return unsafe { of_path(libc::AT_FDCWD, name) };
+        return unsafe { of_path(at, name) };
     }
     for dir in path.split(|&b| b == b':') {
         let mut file = [0u8; PATH];
@@ -312,12 +346,18 @@ pub unsafe fn in_path(name: *const c_char, path: &[u8]) -> Target {
             file[dir.len()] = b'/';
         }
         file[dir.len() + slash..len].copy_from_slice(n);
-        let at = file.as_ptr();
+        let file = file.as_ptr();
         // SAFETY: a NUL-terminated path.
-        if unsafe { sys::syscall6(libc::SYS_access, at as usize, libc::X_OK as usize, 0, 0, 0, 0) } != 0 {
+        let may = unsafe {
+            match at {
+                libc::AT_FDCWD => sys::syscall6(libc::SYS_access, file as usize, libc::X_OK as usize, 0, 0, 0, 0),
+                at => sys::syscall6(libc::SYS_faccessat, at as usize, file as usize, libc::X_OK as usize, 0, 0, 0),
+            }
+        };
+        if may != 0 {
             continue;
         }
-        let f = match File::open(libc::AT_FDCWD, at.cast()) {
+        let f = match File::open(at, file.cast()) {
             Ok(f) => f,
             Err(what) => return what,
         };
@@ -327,7 +367,7 @@ pub unsafe fn in_path(name: *const c_char, path: &[u8]) -> Target {
             continue;
         }
         // SAFETY: a NUL-terminated path.
-        return of_descriptor(f.0).called(unsafe { CStr::from_ptr(at.cast()) });
+        return of_open(at, f.0).called(unsafe { CStr::from_ptr(file.cast()) });
     }
     Target::Missing
 }
@@ -389,7 +429,7 @@ mod tests {
             assert_eq!(path(&to), is, "{name}");
             let name = CString::new(name).expect("a name");
             // SAFETY: a string.
-            assert_eq!(unsafe { in_path(name.as_ptr(), dir.path().as_os_str().as_bytes()) }, is);
+            assert_eq!(unsafe { in_path(libc::AT_FDCWD, name.as_ptr(), dir.path().as_os_str().as_bytes()) }, is);
         }
         assert!(Target::Elsewhere.inject() && !Target::Static.inject());
     }
@@ -455,7 +495,7 @@ mod tests {
     #[test]
     fn the_path_is_searched_as_execvp_does() {
         // SAFETY: strings.
-        let find = |name: &CStr, path: &[u8]| unsafe { in_path(name.as_ptr(), path) };
+        let find = |name: &CStr, path: &[u8]| unsafe { in_path(libc::AT_FDCWD, name.as_ptr(), path) };
         assert_eq!(find(c"sh", b"/nowhere:/bin:/usr/bin"), Target::Followed);
         assert_eq!(find(c"sh", b"/nowhere"), Target::Missing);
         assert_eq!(find(c"/bin/sh", b""), Target::Followed);

@@ -3,9 +3,10 @@
 //! The agent then observes the restriction, too ([`crate::process::restrictions`]). A thread that has no ring yet gets
 //! one before the filter is installed. Calls that are made without libc are not seen.
 
+use crate::exec;
 use crate::process::restrictions::{self, need};
 use crate::process::wiped::{self, live};
-use crate::process::{real, region, thread};
+use crate::process::{identity, real, region, thread};
 use crate::record;
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long, c_ulong};
@@ -17,7 +18,7 @@ const SET_MODE_FILTER: c_ulong = 1;
 
 static SYSCALL: AtomicUsize = AtomicUsize::new(0);
 
-/// As the C function of that name: two of its calls are passed to [`watched`], all others jump on.
+/// As the C function of that name: some of its calls are passed to [`watched`], all others jump on.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub extern "C" fn syscall() {
@@ -26,6 +27,10 @@ pub extern "C" fn syscall() {
         "cmp rdi, {seccomp}",
         "je 2f",
         "cmp rdi, {prctl}",
+        "je 2f",
+        "cmp rdi, {execve}",
+        "je 2f",
+        "cmp rdi, {execveat}",
         "je 2f",
         "mov rax, qword ptr [rip + {real}]",
         "test rax, rax",
@@ -55,6 +60,8 @@ pub extern "C" fn syscall() {
         ".cfi_endproc",
         seccomp = const libc::SYS_seccomp,
         prctl = const libc::SYS_prctl,
+        execve = const libc::SYS_execve,
+        execveat = const libc::SYS_execveat,
         real = sym SYSCALL,
         watched = sym watched,
         resolve = sym resolve,
@@ -70,14 +77,17 @@ extern "C" fn resolve() -> usize {
 unsafe extern "C" fn watched(n: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong) -> c_long {
     // SAFETY: the caller's.
     let call = || unsafe { real::syscall(n, a, b, c, d, e) };
-    // SAFETY: the filter that the caller passes to the kernel.
+    // SAFETY: the filter or the program that the caller passes to the kernel.
     unsafe {
-        if n == libc::SYS_prctl {
-            return restricted(a, b, c, call);
-        }
-        match a {
-            SET_MODE_STRICT => confined(None, call),
-            SET_MODE_FILTER => confined(Some(c as *const libc::sock_fprog), call),
+        match (n, a) {
+            (libc::SYS_execve, _) => exec::execve(a as _, b as _, c as _).into(),
+            (libc::SYS_execveat, _) => {
+                let with = |env| real::syscall(n, a, b, c, env as c_ulong, e) as c_int;
+                exec::at(a as c_int, b as _, d as _, e as c_int, with).into()
+            }
+            (libc::SYS_prctl, _) => restricted(a, b, c, call),
+            (_, SET_MODE_STRICT) => confined(None, call),
+            (_, SET_MODE_FILTER) => confined(Some(c as *const libc::sock_fprog), call),
             _ => call(),
         }
     }
@@ -99,6 +109,10 @@ pub unsafe extern "C" fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong
 #[inline(always)]
 unsafe fn restricted(option: c_ulong, a: c_ulong, b: c_ulong, call: impl FnOnce() -> c_long) -> c_long {
     match option as c_int {
+        libc::PR_SET_NAME => {
+            identity::renamed();
+            call()
+        }
         // SAFETY: the caller's.
         libc::PR_SET_SECCOMP => match a as u32 {
             // SAFETY: the caller's.

@@ -3,9 +3,10 @@
 //! Uses little stack: the first thread that arrives here may have little.
 
 use super::sys::{self, syscall6};
+use super::{region, thread};
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use tape::region::{IN_ENVIRON, Identity};
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use tape::region::{Control, IN_ENVIRON, Identity, NAME};
 
 /// Longer than any variable of interest with its value.
 const LINE: usize = 64;
@@ -35,6 +36,82 @@ pub fn say(i: &Identity) {
         n > 0
     });
     i.environ_len.store(found.have as u32, Ordering::Relaxed);
+}
+
+/// The program as /proc/self/stat shows it at its begin.
+struct Begin {
+    /// The main thread's number.
+    main: AtomicI32,
+    child_faults: AtomicU64,
+    start_stack: AtomicU64,
+    name: [AtomicU8; NAME],
+}
+
+static BEGIN: Begin = Begin {
+    main: AtomicI32::new(0),
+    child_faults: AtomicU64::new(0),
+    start_stack: AtomicU64::new(0),
+    name: [const { AtomicU8::new(0) }; NAME],
+};
+
+/// Called by the constructor: later the process may have waited for children of this program.
+pub fn begin() {
+    BEGIN.main.store(sys::getpid(), Ordering::Relaxed);
+    let mut text = [0u8; 512];
+    let mut have = 0;
+    read(c"/proc/self/stat", |fd| {
+        let room = text.get_mut(have..).unwrap_or(&mut []);
+        // SAFETY: a buffer with its length.
+        let n = unsafe { syscall6(libc::SYS_read, fd as usize, room.as_mut_ptr() as usize, room.len(), 0, 0, 0) };
+        have += n.max(0) as usize;
+        n > 0 && have < 512
+    });
+    // `pid (name) state ppid ...`, where the name may hold anything (proc_pid_stat(5)).
+    let text = text.get(..have).unwrap_or(&[]);
+    let (from, to) = (text.iter().position(|b| *b == b'('), text.iter().rposition(|b| *b == b')'));
+    let (Some(from), Some(to)) = (from, to) else { return };
+    let field = |i: usize| {
+        let digits = text.get(to + 2..).unwrap_or(&[]).split(|b| *b == b' ').nth(i - 3).unwrap_or(&[]);
+        digits.iter().fold(0u64, |n, b| n.wrapping_mul(10).wrapping_add(u64::from(b.wrapping_sub(b'0'))))
+    };
+    BEGIN.child_faults.store(field(11), Ordering::Relaxed);
+    BEGIN.start_stack.store(field(28), Ordering::Relaxed);
+    let name = text.get(from + 1..to).unwrap_or(&[]);
+    BEGIN.name.iter().take(NAME - 1).zip(name).for_each(|(to, b)| to.store(*b, Ordering::Relaxed));
+}
+
+/// Tells the recorder what [`begin`] has read.
+pub fn attached(c: &Control) {
+    c.child_faults.store(BEGIN.child_faults.load(Ordering::Relaxed), Ordering::Relaxed);
+    c.start_stack.store(BEGIN.start_stack.load(Ordering::Relaxed), Ordering::Relaxed);
+    c.name.iter().zip(&BEGIN.name).for_each(|(to, b)| to.store(b.load(Ordering::Relaxed), Ordering::Relaxed));
+}
+
+/// A thread names itself. The main thread's name no longer shows which program the process is.
+pub fn renamed() {
+    if thread::number() != BEGIN.main.load(Ordering::Relaxed) {
+        return;
+    }
+    for name in [Some(&BEGIN.name), region::control().map(|c| &c.name)].into_iter().flatten() {
+        name[0].store(0, Ordering::Relaxed);
+    }
+}
+
+/// Calls a function that may replace this process by another program. (Its own region only: a forked child before its
+/// exec still has its parent's.)
+pub fn in_exec<R>(exec: impl FnOnce() -> R) -> R {
+    let c = region::control().filter(|c| c.pid.load(Ordering::Relaxed) == sys::getpid());
+    let set = |n| c.into_iter().for_each(|c| c.in_exec.store(n, Ordering::Release));
+    set(1);
+    let r = exec();
+    set(0);
+    r
+}
+
+/// In a forked child, which has waited for none yet.
+pub fn renew() {
+    BEGIN.main.store(sys::getpid(), Ordering::Relaxed);
+    BEGIN.child_faults.store(0, Ordering::Relaxed);
 }
 
 /// A forked child has its parent's identity.

@@ -15,7 +15,7 @@ pub mod clock;
 pub mod cores;
 pub mod depths;
 pub mod environment;
-mod identity;
+pub mod identity;
 pub mod key;
 pub mod locked;
 pub mod maps;

@@ -117,6 +117,7 @@ fn map(s: &Session, again: bool) -> Option<&'static Control> {
     c.pid.store(sys::getpid(), Ordering::Relaxed);
     BEGINS.store(begins.unwrap_or(0), Ordering::Relaxed);
     REGION.store(base, Ordering::Release);
+    super::identity::attached(c);
     super::children::attached();
     Some(c)
 }
@@ -214,6 +215,7 @@ pub unsafe fn map_piece(offset: usize, len: usize, to: usize) -> bool {
 /// parts of it.
 pub fn renew() {
     PARENT.store(REGION.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+    super::identity::renew();
     super::children::renew();
 }
 
