@@ -19,6 +19,7 @@ from doorbell.fleet._map import Options, failed, map_recording
 from doorbell.fleet._outliers import odd_facts, outliers
 from doorbell.fleet._partial import Part, Rank, Row, Steps, merge
 from doorbell.fleet._run import run
+from doorbell.fleet._text import plain
 from doorbell.fleet._find import Recording
 
 
@@ -249,6 +250,11 @@ class Between(unittest.TestCase):
         found = changes(before, after)
         self.assertEqual([(one.what, one.before, one.after) for one in found.facts], [("driver", "570.10", "580.95"), ("ranks", "8", "6")])
         self.assertIn("from 5 on", changes(job(4), job(4)).why_not)
+
+
+class Printing(unittest.TestCase):
+    def test_names_do_not_act_on_the_terminal(self):
+        self.assertEqual(plain("x\x1b]0;T\x07\x9b\u202e\u2066\u200f\u2028\n\té"), "x?]0;T????????é")
 
 
 class Reading(unittest.TestCase):

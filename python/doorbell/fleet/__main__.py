@@ -9,6 +9,7 @@ import sys
 from typing import Any, List, Optional
 
 from . import CommandFailed, NoRecordings, analyse, page, text
+from ._text import plain
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -50,7 +51,7 @@ def main(argv: Optional[List[str]] = None) -> int:
             with open(asked.html, "w", encoding="utf-8") as out:
                 out.write(page(job))
     except (CommandFailed, NoRecordings, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(plain(f"error: {error}"), file=sys.stderr)
         return 2
     if asked.json:
         json.dump(job.as_json(), sys.stdout, indent=2)

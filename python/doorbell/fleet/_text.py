@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Dict, List, Sequence, Tuple
 
 from ._answer import Job
@@ -10,6 +11,9 @@ from ._outliers import MINIMUM_RANKS, Odd, Outlier
 
 # Rows of a kind that are printed; JSON and the page have all.
 SHOWN = 10
+# Characters that change the order of the text around them.
+TURNS = ("LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI")
+MARKS = "\u061c\u200e\u200f"
 SOFTWARE = "recorded on the software GPU: its times are no speed of a GPU"
 SINGULAR = {"locks": "lock", "copies": "", "kernels": "kernel", "calls": "call", "waiting calls": "waiting call",
             "conditions": "wait for", "collectives": "collective", "outside": ""}
@@ -20,7 +24,13 @@ def text(job: Job) -> str:
     if job.changes is not None:
         lines += ["", *_changes(job)]
     lines += ["", *_gaps(job), *_cost(job)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(plain, lines)) + "\n"
+
+
+def plain(line: str) -> str:
+    """A line without characters of names that a terminal would act on, or that change the order of the text."""
+    return "".join("?" if unicodedata.category(c) in ("Cc", "Zl", "Zp") or unicodedata.bidirectional(c) in TURNS or c in MARKS else c
+                   for c in line)
 
 
 def duration(ns: float) -> str:

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tape::file::{End, Writer};
+use terminal::foreign;
 use terminal::number;
 use terminal::table::Style;
 
@@ -188,7 +189,7 @@ fn tell(status: &Status, recorded: &Recorded, file: &Path) {
     let name = Style::of_stderr().bold("doorbell:");
     let ended = if recorded.written.is_none() { "; it has ended" } else { "" };
     let took = number::seconds(recorded.took.as_secs_f64());
-    let mut err = io::stderr().lock();
+    let mut err = foreign::stderr();
     let _ = writeln!(err, "{name} recorded process {} for {took}{ended}: {}", status.pid, file.display());
     let view = match status.parts.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [.., "locks"] | [.., "locks", "gpu-times"] => " --locks",

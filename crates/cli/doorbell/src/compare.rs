@@ -13,6 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use terminal::comparison::Heading;
+use terminal::foreign::Plain;
 use terminal::table::{Style, to_stdout};
 
 /// Compare two runs of `bench`, or many machines: what is slower, how far, and how sure that is
@@ -171,7 +172,7 @@ fn written(
 
 fn json(value: &serde_json::Value) -> anyhow::Result<()> {
     Ok(to_stdout(|out| {
-        serde_json::to_writer_pretty(&mut *out, value).map_err(std::io::Error::from)?;
+        serde_json::to_writer_pretty(Plain::json(&mut *out), value).map_err(std::io::Error::from)?;
         Ok(writeln!(out)?)
     })?)
 }

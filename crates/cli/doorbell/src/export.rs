@@ -68,7 +68,7 @@ impl Args {
         let recorded = crate::show::given_or_newest(self.file.as_deref())?;
         let recording = crate::show::open(&recorded, self.process)?;
         match &self.out {
-            None => terminal::table::to_stdout(|out| self.form.write(&recording, out).map_err(of_a_report))?,
+            None => terminal::table::file_to_stdout(|out| self.form.write(&recording, out).map_err(of_a_report))?,
             Some(path) if self.form.parquet => {
                 crate::result::is_file("--out", path, "give a folder: -o app.tables")?;
                 output::whole_folder(path, self.force, ".parquet", |folder| {

@@ -12,6 +12,7 @@ use std::io;
 use std::process::ExitCode;
 use tape::file::TapeError;
 use terminal::ReportError;
+use terminal::foreign;
 use terminal::table::Style;
 
 /// An error with a hint.
@@ -54,9 +55,9 @@ impl std::error::Error for Failure {}
 /// Writes `error: ...` and, if there is a hint, `hint: ...` to standard error.
 pub fn print(e: &anyhow::Error) {
     let style = Style::of_stderr();
-    say!("{} {e:#}", style.bad("error:"));
+    say!("{} {}", style.bad("error:"), foreign::lines(&format!("{e:#}")));
     if let Some(h) = hint(e) {
-        say!("{} {h}", style.good("hint:"));
+        say!("{} {}", style.good("hint:"), foreign::lines(&h.to_string()));
     }
 }
 

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use terminal::foreign;
 use terminal::number;
 use terminal::table::Style;
 
@@ -146,8 +147,8 @@ pub fn teller(quiet: bool) -> Option<Arc<Tell>> {
     Some(Arc::new(|done| {
         let name = Style::of_stderr().bold("doorbell:");
         let _ = match done {
-            Ok(file) => writeln!(std::io::stderr().lock(), "{name} {}", line(file)),
-            Err(e) => writeln!(std::io::stderr().lock(), "{name} nothing was saved: {e}; the recording goes on"),
+            Ok(file) => writeln!(foreign::stderr(), "{name} {}", line(file)),
+            Err(e) => writeln!(foreign::stderr(), "{name} nothing was saved: {e}; the recording goes on"),
         };
     }))
 }

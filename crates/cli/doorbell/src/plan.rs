@@ -4,7 +4,7 @@ use crate::help::Page;
 use crate::result;
 use decode::Recording;
 use output::WholeFile;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -47,7 +47,10 @@ impl Args {
         terminal::symbols::look_up_variables(&mut locks);
         let plan = terminal::locks::plan(&locks);
         match &self.out {
-            None => terminal::table::to_stdout(|out| Ok(out.write_all(plan.as_bytes())?))?,
+            None if std::io::stdout().is_terminal() => {
+                terminal::table::to_stdout(|out| Ok(out.write_all(plan.as_bytes())?))?
+            }
+            None => terminal::table::file_to_stdout(|out| Ok(out.write_all(plan.as_bytes())?))?,
             Some(path) => {
                 result::is_file("--out", path, "without --out the plan goes to standard output")?;
                 let mut file = WholeFile::open(path, plan.len() as u64, self.force)?.private();

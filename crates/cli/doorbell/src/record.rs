@@ -17,6 +17,7 @@ use std::process::{ExitCode, ExitStatus};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 use tape::session::unwatched;
+use terminal::foreign;
 use terminal::number;
 use terminal::table::Style;
 
@@ -503,7 +504,7 @@ fn tell(out: &Path, o: &Outcome, args: &Args) {
     let size = number::bytes(o.bytes);
     let own = e.recorder_use.unwrap_or_default();
     let own = number::seconds(own.user_seconds + own.system_seconds);
-    let mut err = std::io::stderr().lock();
+    let mut err = foreign::stderr();
     let is_gone = o.parts.is_none() && out.symlink_metadata().is_err();
     let wrote = match &o.parts {
         None if is_gone => format!("{} was removed while it was written, so there is no recording", out.display()),
@@ -541,7 +542,7 @@ fn recorded(e: &tape::file::End, args: &Args) -> String {
 fn tell_end(out: &Path, o: &Outcome, args: &Args) {
     let e = &o.end;
     let name = Style::of_stderr().bold("doorbell:");
-    let mut err = std::io::stderr().lock();
+    let mut err = foreign::stderr();
     for line in o.saves.iter().flat_map(flight::lines) {
         let _ = writeln!(err, "{name} {line}");
     }

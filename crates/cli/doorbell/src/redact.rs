@@ -9,6 +9,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use terminal::foreign::plain;
 
 /// Copy a recording without its data, names, arguments, paths and environment, to share it
 #[derive(Debug, clap::Args)]
@@ -72,7 +73,8 @@ impl Args {
             Ok::<(), RedactionError>(())
         })
         .with_context(|| format!("{} was not written", to.display()))?;
-        say!("doorbell: {} has no {} of {}", to.display(), what.list().join(", "), self.from.display());
+        let said = format!("doorbell: {} has no {} of {}", to.display(), what.list().join(", "), self.from.display());
+        say!("{}", plain(&said));
         match damage {
             None => Ok(ExitCode::SUCCESS),
             Some(damage) => {

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use tape::session::unwatched;
 use tape::starts::Starts;
+use terminal::foreign;
 use terminal::number;
 
 /// Run a program with other lock protocols under it, without rebuilding it
@@ -117,7 +118,7 @@ impl Args {
         let status = run_with_policies(
             &options,
             |b| plan.write(b),
-            |b| text = lock_plan::outcome::text(b) + &not_reached(&b.starts),
+            |b| text = foreign::lines(&(lock_plan::outcome::text(b) + &not_reached(&b.starts))),
         )?;
         if let Some(file) = &mut file {
             let written = file.write(|to| to.write_all(text.as_bytes()));

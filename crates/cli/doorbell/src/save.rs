@@ -8,6 +8,7 @@ use recorder::control::messages::{Request, SaveResult};
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use terminal::foreign::plain;
 
 /// Have a flight recorder (`record --last`) write a file now
 #[derive(Debug, clap::Args)]
@@ -42,7 +43,7 @@ impl Args {
             let saved = client.status().map_err(failure)?.saved.unwrap_or_default();
             match saved.requests.into_iter().find(|result| Some(result.number) == number) {
                 Some(SaveResult { file: Some(file), .. }) => {
-                    writeln!(std::io::stdout().lock(), "{file}")?;
+                    writeln!(std::io::stdout().lock(), "{}", plain(&file))?;
                     return Ok(ExitCode::SUCCESS);
                 }
                 Some(SaveResult { failure: why, .. }) => {

@@ -10,6 +10,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use terminal::foreign::plain;
 use terminal::table::Style;
 
 /// Show what a recording holds
@@ -414,7 +415,7 @@ pub fn given_or_newest(file: Option<&Path>) -> anyhow::Result<PathBuf> {
         return Err(Failure::new("no recording (*.doorbell) in this folder", hint).into());
     };
     let ago = when.elapsed().map_or("now".into(), |ago| format!("{} s ago", ago.as_secs()));
-    say!("doorbell: {} is the newest recording here, written {ago}", path.display());
+    say!("doorbell: {} is the newest recording here, written {ago}", plain(&path.display().to_string()));
     Ok(path)
 }
 

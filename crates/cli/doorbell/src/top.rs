@@ -13,6 +13,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use terminal::foreign::{Plain, plain};
 use terminal::number;
 
 /// Show each second what a program that is being recorded does
@@ -183,13 +184,13 @@ impl Second {
 
 fn worst(w: &Worst) -> TopWorst {
     let name = std::fs::read_to_string(format!("/proc/{}/task/{}/comm", w.pid, w.tid)).ok();
-    let thread = name.map(|name| name.trim_end().replace(char::is_control, "?"));
+    let thread = name.map(|name| plain(name.trim_end()));
     TopWorst { name: w.name.clone(), pid: w.pid, tid: w.tid, thread, ms: w.ms }
 }
 
 fn json(top: &Top) -> io::Result<()> {
     let line = serde_json::to_string(&Document::of(top))?;
-    let mut out = io::stdout().lock();
+    let mut out = Plain::json(io::stdout().lock());
     writeln!(out, "{line}")?;
     out.flush()
 }
@@ -254,7 +255,7 @@ fn block(top: &Top, status: &Status) -> Vec<String> {
 
 /// Cut to 80 columns, without characters that a terminal would act on.
 fn fitted(line: &str) -> String {
-    let line: String = line.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let line = plain(line);
     match line.chars().count() > WIDTH {
         true => line.chars().take(WIDTH - 3).chain("...".chars()).collect(),
         false => line,

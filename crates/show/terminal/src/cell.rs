@@ -1,5 +1,6 @@
 //! How values of rows are shown in the cells of tables.
 
+use crate::foreign::plain;
 use crate::number::count;
 use schema::Place;
 use schema::operations::{InCall, Shape};
@@ -43,11 +44,6 @@ pub fn main_line(line: Option<&MainLine>) -> String {
         Some(l) if l.others == 0 => line_of(&l.at),
         Some(l) => format!("{} and {} more", line_of(&l.at), count(l.others)),
     }
-}
-
-/// A name without characters that would move the cursor.
-pub fn plain(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// A stream by its handle, or what the handle means; `-` outside of any call.

@@ -1,6 +1,7 @@
 //! Each time that a kernel ran.
 
-use crate::cell::{plain, time};
+use crate::cell::time;
+use crate::foreign::{Plain, plain};
 use crate::number::nanoseconds;
 use crate::rows::{self, List};
 use crate::table::{Style, to_stdout};
@@ -30,7 +31,7 @@ pub fn print(
     to_stdout(|out| {
         if as_json {
             write!(out, "{{\"kernel_times\": ")?;
-            serde_json::to_writer(&mut *out, &times).map_err(io::Error::from)?;
+            serde_json::to_writer(Plain::json(&mut *out), &times).map_err(io::Error::from)?;
             write!(out, ",\n\"runs\": ")?;
             let mut array = json::Array::begin(out)?;
             LIST.each_of(r, filter, sorted, &mut |row| array.push(&row))?;

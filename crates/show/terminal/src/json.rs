@@ -1,6 +1,7 @@
 //! JSON: one value, or an array of rows.
 
 use crate::ReportError;
+use crate::foreign::Plain;
 use crate::table::to_stdout;
 use schema::Document;
 use schema::document::Kind;
@@ -10,7 +11,7 @@ use std::io::{self, Write};
 /// Writes a value with indentation and a line end to standard output.
 pub fn print<T: Serialize>(value: &T) -> Result<(), ReportError> {
     to_stdout(|out| {
-        serde_json::to_writer_pretty(&mut *out, value).map_err(io::Error::from)?;
+        serde_json::to_writer_pretty(Plain::json(&mut *out), value).map_err(io::Error::from)?;
         Ok(writeln!(out)?)
     })
 }
@@ -43,7 +44,7 @@ impl<'a> Array<'a> {
     pub fn push<T: Serialize>(&mut self, value: &T) -> io::Result<()> {
         write!(self.out, "{}", if self.any { ",\n " } else { "\n " })?;
         self.any = true;
-        Ok(serde_json::to_writer(&mut *self.out, value)?)
+        Ok(serde_json::to_writer(Plain::json(&mut *self.out), value)?)
     }
 
     pub fn end(self) -> io::Result<()> {

@@ -12,6 +12,7 @@ pub mod comparison;
 pub mod copies;
 pub mod diff;
 pub mod driver_calls;
+pub mod foreign;
 pub mod gpu_times;
 pub mod graphs;
 pub mod json;

@@ -73,6 +73,12 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Resu
             "  waits only (`record --locks=waits`): how often locks were taken, how long they were held and in which order is not known"
         )?;
     }
+    if instances == 0 {
+        writeln!(
+            out,
+            "  no lock of libc was used; waits that a runtime makes of futexes itself (libgomp, Go, Java) are not recorded"
+        )?;
+    }
     for why in &l.incomplete_because {
         writeln!(out, "  {}", style.bad(&format!("not complete: {why}")))?;
     }

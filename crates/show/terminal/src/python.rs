@@ -1,6 +1,7 @@
 //! CUDA's calls by the line of Python that makes them.
 
-use crate::cell::{line_of, plain};
+use crate::cell::line_of;
+use crate::foreign::plain;
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{self, Style, to_stdout};
 use crate::{ReportError, json};

@@ -191,6 +191,15 @@ fn unfinished(out: &mut dyn Write, why: &Why, style: Style) -> io::Result<()> {
     Ok(())
 }
 
+/// The time that the verdict is about: the lost part, if that is the smaller one. (A wait by design may be long.)
+fn took(c: &SlowCall) -> String {
+    let by_design = c.cause.is_none_or(Cause::is_by_design);
+    match c.lost_ns < c.ns / 2 && !by_design {
+        true => format!("{}, {} of it lost", nanoseconds(c.ns), nanoseconds(c.lost_ns)),
+        false => nanoseconds(c.ns),
+    }
+}
+
 fn slow_call(out: &mut dyn Write, c: &SlowCall, named: Named<'_>, style: Style) -> io::Result<()> {
     let thread = if c.thread.is_empty() { String::new() } else { format!(" ({})", c.thread) };
     let verdict = match c.cause {
@@ -206,14 +215,14 @@ fn slow_call(out: &mut dyn Write, c: &SlowCall, named: Named<'_>, style: Style) 
         c.call,
         if c.number == 0 { "a call".into() } else { format!("call {}", c.number) },
         c.tid,
-        nanoseconds(c.ns),
+        took(c),
     )?;
     if c.host_functions > 0 {
         let functions = of(c.host_functions, "function of the host's");
         writeln!(out, "                its stream had {functions} to wait for (cudaLaunchHostFunc)")?;
     }
     for p in c.parts.iter().filter(|p| p.ns >= c.ns / SMALL) {
-        part(out, p, named)?;
+        part(out, p, c.tid, named)?;
     }
     if let (Some(advice), Some(saves)) = (&c.advice, c.saves_ns) {
         let text = format!("{advice}; saves up to {}", nanoseconds(saves));
@@ -222,13 +231,13 @@ fn slow_call(out: &mut dyn Write, c: &SlowCall, named: Named<'_>, style: Style) 
     writeln!(out, "                called at {}", named.site(&c.site))
 }
 
-fn part(out: &mut dyn Write, p: &PartRow, named: Named<'_>) -> io::Result<()> {
+fn part(out: &mut dyn Write, p: &PartRow, tid: i32, named: Named<'_>) -> io::Result<()> {
     writeln!(out, "{:16}{:>9}  {}", "", nanoseconds(p.ns), p.cause.name())?;
     for row in p.of.iter().filter(|row| row.ns >= p.ns / 10) {
         match p.cause {
             Cause::PageFault => faults(out, row)?,
             Cause::Engine | Cause::Queue | Cause::Gpu => kernels(out, row)?,
-            _ => piece(out, row, named)?,
+            _ => piece(out, row, tid, named)?,
         }
     }
     Ok(())
@@ -246,7 +255,8 @@ fn kernels(out: &mut dyn Write, row: &OfRow) -> io::Result<()> {
     writeln!(out, "{:16}{:>9}    {}{ran}{at_most}", "", nanoseconds(row.ns), row.what)
 }
 
-fn piece(out: &mut dyn Write, row: &OfRow, named: Named<'_>) -> io::Result<()> {
+/// `tid`: the waiting thread.
+fn piece(out: &mut dyn Write, row: &OfRow, tid: i32, named: Named<'_>) -> io::Result<()> {
     let what = if row.what.is_empty() { "not known for what".into() } else { named.lock(&row.what) };
     writeln!(out, "{:16}{:>9}    {what}", "", nanoseconds(row.ns))?;
     if let Some(free) = row.free_ns.filter(|free| *free >= row.ns / 4) {
@@ -257,7 +267,14 @@ fn piece(out: &mut dyn Write, row: &OfRow, named: Named<'_>) -> io::Result<()> {
             ""
         )?;
     }
-    row.because.iter().try_for_each(|link| writeln!(out, "{:29}{}", "", because(link, named)))
+    for (i, link) in row.because.iter().enumerate() {
+        writeln!(out, "{:29}{}", "", because(link, named))?;
+        let earlier = row.because.iter().take(i).map(|l| l.tid);
+        if std::iter::once(tid).chain(earlier).any(|t| t == link.tid) {
+            writeln!(out, "{:29}a cycle: thread {} waits for a thread that waits for it", "", link.tid)?;
+        }
+    }
+    Ok(())
 }
 
 /// `thread 7 (worker) held it for 3 ms inside cudaHostRegister, of that 2.9 ms in ...`

@@ -3,6 +3,7 @@
 mod narrow;
 
 use crate::ReportError;
+use crate::foreign::{self, Plain};
 use crate::number::count;
 use colorchoice::ColorChoice;
 use comfy_table::{CellAlignment, Row, presets};
@@ -47,7 +48,7 @@ pub struct Table {
 
 impl Table {
     pub fn add_row<T: Into<Row>>(&mut self, row: T) -> &mut Table {
-        self.grid.add_row(row);
+        self.grid.add_row(row.into().cell_iter().map(|cell| foreign::plain(&cell.content())));
         self
     }
 
@@ -134,6 +135,14 @@ pub fn more(out: &mut dyn Write, n: usize, shown: usize, indent: usize) -> io::R
 
 /// Runs `f` on standard output, buffered. A closed pipe ends it without an error.
 pub fn to_stdout(f: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>) -> Result<(), ReportError> {
+    let out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let mut out = Plain::text(out, wants_color(io::stdout().is_terminal()));
+    let r = f(&mut out).and_then(|()| Ok(out.flush()?));
+    forgive_closed_pipe(r, out.into_inner())
+}
+
+/// As [`to_stdout`], for a file that goes there as it is.
+pub fn file_to_stdout(f: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>) -> Result<(), ReportError> {
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let r = f(&mut out).and_then(|()| Ok(out.flush()?));
     forgive_closed_pipe(r, out)

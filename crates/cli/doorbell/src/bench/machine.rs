@@ -101,7 +101,7 @@ pub fn list(machine: &Machine, lacks: Option<String>, json: bool) -> anyhow::Res
             "routes": routes.iter().map(route).collect::<Vec<_>>(),
             "calls": calls.iter().map(call).collect::<Vec<_>>(),
         });
-        return Ok(to_stdout(|out| Ok(writeln!(out, "{all:#}")?))?);
+        return Ok(terminal::json::print(&all)?);
     }
     let style = Style::of_stdout();
     let mut t = style.table(&["route", "what moves the bytes", "here"]);

@@ -98,7 +98,7 @@ impl Listed {
                 "files": files,
                 "tensors": tensors,
             });
-            return Ok(to_stdout(|out| Ok(writeln!(out, "{all:#}")?))?);
+            return Ok(terminal::json::print(&all)?);
         }
         let mut rows = Style::of_stdout().table(&["tensor", "type", "shape", "bytes", "address"]);
         for (tensor, address) in tensors() {

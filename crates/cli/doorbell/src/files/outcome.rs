@@ -66,7 +66,7 @@ pub(super) fn as_json(operation: &str, path: &Path, side: Side, report: &Report)
 pub fn print(operation: &str, path: &Path, side: Side, report: &Report, json: bool) -> anyhow::Result<()> {
     if json {
         let all = as_json(operation, path, side, report);
-        return Ok(to_stdout(|out| Ok(writeln!(out, "{all:#}")?))?);
+        return Ok(terminal::json::print(&all)?);
     }
     Ok(to_stdout(|out| {
         writeln!(out, "{}", headline(operation, path, side, (report.bytes, report.took)))?;
@@ -113,7 +113,7 @@ pub fn of_cufile(
             all["seconds"] = json!(seconds);
             all["bytes_per_second"] = json!(report.bytes as f64 / seconds);
         }
-        return Ok(to_stdout(|out| Ok(writeln!(out, "{all:#}")?))?);
+        return Ok(terminal::json::print(&all)?);
     }
     let counted = |count: Option<u64>| count.map_or_else(|| "not counted".to_owned(), number::bytes);
     Ok(to_stdout(|out| {
