@@ -132,8 +132,9 @@ impl<'a> Gather<'a> {
                 } else if let Body::Op(o) = &e.body
                     && let Some(class) = Class::of(op)
                 {
-                    let (lock, _) = self.addresses.lock(process, o.addr, class, op, o.result);
-                    self.op(source, lock, op, e.head.tsc, o.wait);
+                    if let Some((lock, _)) = self.addresses.lock(process, o.addr, class, op, o.result) {
+                        self.op(source, lock, op, e.head.tsc, o.wait);
+                    }
                 } else if let Body::Held(h) = &e.body
                     && let Some(class) = Class::of(op)
                 {
@@ -153,7 +154,7 @@ impl<'a> Gather<'a> {
 
     fn held(&mut self, source: Source, h: &Held) {
         let Some(class) = Class::of_hold(h.op) else { return };
-        let (lock, _) = self.addresses.lock(source.process, h.addr, class, h.op, 0);
+        let Some((lock, _)) = self.addresses.lock(source.process, h.addr, class, h.op, 0) else { return };
         let name = self.name_of.get(lock).copied().unwrap_or(0);
         let (taken, released) = if h.taken == 0 { (h.released, h.released) } else { (h.taken, h.released) };
         self.remember(source, Taken { lock, name, op: h.op, taken, released, wait: h.wait, failed: false });

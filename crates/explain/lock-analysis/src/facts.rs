@@ -19,6 +19,8 @@ use tape::switch::scope;
 
 /// Waits that are kept, the longest ones.
 pub const WAITS: usize = 50_000;
+/// Locks that are kept, the first ones: a program that makes and destroys locks all the time has ever more.
+pub const LOCKS: usize = 1 << 20;
 /// Samples of stolen time that are kept, a tenth of a second apart.
 const STOLEN: usize = 1 << 20;
 /// Unlocks by threads that had not taken the lock that are kept for each lock.
@@ -117,13 +119,19 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// The lock of an operation, and whether it is a new one. Call it for all events, in order.
-    pub fn lock(&mut self, process: u32, addr: u64, class: Class, op: u8, result: i32) -> (usize, bool) {
+    /// The lock of an operation, and whether it is a new one; `None` if there are [`LOCKS`] already. Call it for all events,
+    /// in order.
+    pub fn lock(&mut self, process: u32, addr: u64, class: Class, op: u8, result: i32) -> Option<(usize, bool)> {
         let addr = (process, addr);
         let known = self.live.get(&addr).filter(|(_, c)| *c == class).map(|(i, _)| *i);
         let (i, new) = match known {
             // A new lock where another was: the program gave that one up without destroying it.
             Some(i) if !(ops::makes(op) && result == 0) => (i, false),
+            _ if self.count == LOCKS => {
+                // (What follows at this address is not its earlier lock's.)
+                self.live.remove(&addr);
+                return None;
+            }
             _ => {
                 self.count += 1;
                 self.live.insert(addr, (self.count - 1, class));
@@ -133,7 +141,7 @@ impl Addresses {
         if ops::destroys(op) && result == 0 {
             self.live.remove(&addr);
         }
-        (i, new)
+        Some((i, new))
     }
 }
 
@@ -325,6 +333,8 @@ pub struct Facts {
     pub without_room: u64,
     gaps: GapTotals,
     pub unknown: u64,
+    /// Operations on locks after the first [`LOCKS`].
+    pub left_out: u64,
 }
 
 impl Facts {
@@ -400,9 +410,13 @@ impl Facts {
         }
     }
 
-    fn lock(&mut self, u: Use) -> usize {
+    /// The lock that is used; `None` for one that is not kept.
+    fn lock(&mut self, u: Use) -> Option<usize> {
         let Use { process, addr, class, op, attr, result, when, site } = u;
-        let (i, new) = self.addresses.lock(process, addr, class, op, result);
+        let Some((i, new)) = self.addresses.lock(process, addr, class, op, result) else {
+            self.left_out += 1;
+            return None;
+        };
         if new {
             self.locks.push(Lock {
                 process,
@@ -430,7 +444,7 @@ impl Facts {
                 l.used = (when, site);
             }
         }
-        i
+        Some(i)
     }
 
     fn held(&mut self, source: Source, h: &Held) {
@@ -443,7 +457,7 @@ impl Facts {
         let suspended = h.ended == AT_THE_END && h.taken == 0;
         let when = if h.taken == 0 { h.released } else { h.taken };
         let Held { addr, op, attr, site, .. } = *h;
-        let i = self.lock(Use { process, addr, class, op, attr, result: 0, when, site });
+        let Some(i) = self.lock(Use { process, addr, class, op, attr, result: 0, when, site }) else { return };
         let Some(l) = self.locks.get_mut(i) else { return };
         l.attr |= h.attr & !attr::DEPTH;
         if suspended {
@@ -499,7 +513,7 @@ impl Facts {
         let Source { process, tid } = source;
         let tsc = e.head.tsc;
         let (addr, result, site) = (o.addr, o.result, o.site);
-        let i = self.lock(Use { process, addr, class, op, attr, result, when: tsc, site });
+        let Some(i) = self.lock(Use { process, addr, class, op, attr, result, when: tsc, site }) else { return };
         let Some(l) = self.locks.get_mut(i) else { return };
         l.ops.add(op);
         if o.result != 0 {
@@ -527,7 +541,7 @@ impl Facts {
         let Some(class) = Class::of(op) else { return };
         let Source { process, tid } = source;
         let (addr, when, site) = (h.addr, h.since, h.site);
-        let i = self.lock(Use { process, addr, class, op, attr: 0, result: 0, when, site });
+        let Some(i) = self.lock(Use { process, addr, class, op, attr: 0, result: 0, when, site }) else { return };
         self.left.push(Left { tid, lock: i, since: h.since, site: h.site, waiting: true, open: false });
         if ops::takes(op) {
             // (The events of its holds precede this one, and it waits for one lock.)

@@ -93,7 +93,7 @@ impl<'a> Holders<'a> {
         let process = source.process;
         if let Some(h) = Held::of(e) {
             let Some(class) = Class::of_hold(h.op) else { return };
-            let (i, _) = self.addresses.lock(process, h.addr, class, h.op, 0);
+            let Some((i, _)) = self.addresses.lock(process, h.addr, class, h.op, 0) else { return };
             if h.taken != 0 && h.ended != ended::CANCELLED_WAIT {
                 self.held(source, i, &h);
             }

@@ -76,6 +76,9 @@ fn incomplete(r: &Recording, labels: &Labels<'_>) -> Vec<String> {
             f.without_room
         ));
     }
+    if f.left_out > 0 {
+        all.push(format!("{} operations on locks after the first {} are left out", f.left_out, facts::LOCKS));
+    }
     if f.unknown > 0 {
         all.push(format!("{} operations of a kind that this doorbell does not know", f.unknown));
     }

@@ -54,7 +54,7 @@ fn row(t: &Labels<'_>, addresses: &mut Addresses, source: Source, e: &Event<'_>)
     let waited = |to: u64, ticks: u64| (ticks > 0).then(|| (to.saturating_sub(ticks), to));
     if let Some(h) = Held::of(e) {
         let class = Class::of_hold(h.op)?;
-        let (lock, _) = addresses.lock(process, h.addr, class, h.op, 0);
+        let (lock, _) = addresses.lock(process, h.addr, class, h.op, 0)?;
         let known =
             matches!(h.ended, ended::UNLOCK | ended::COND_WAIT | AT_THE_END) && h.taken != 0 && h.open.is_none();
         let at_least = matches!(h.ended, ended::OPEN_UNLOCK | ended::OPEN_COND_WAIT);
@@ -88,13 +88,13 @@ fn row(t: &Labels<'_>, addresses: &mut Addresses, source: Source, e: &Event<'_>)
     match &e.body {
         Body::Op(o) => {
             let class = Class::of(op)?;
-            let (lock, _) = addresses.lock(process, o.addr, class, op, o.result);
+            let (lock, _) = addresses.lock(process, o.addr, class, op, o.result)?;
             let waited = waited(e.head.tsc, o.wait);
             Some(UseRow { result: o.result, wait_ns: t.ns(o.wait), waited, ..base(lock, class, o.addr, o.site) })
         }
         Body::Held(h) => {
             let class = Class::of(op)?;
-            let (lock, _) = addresses.lock(process, h.addr, class, op, 0);
+            let (lock, _) = addresses.lock(process, h.addr, class, op, 0)?;
             let ticks = e.head.tsc.saturating_sub(h.since);
             let (wait_ns, waited) = (t.ns(ticks), waited(e.head.tsc, ticks));
             Some(UseRow { wait_ns, waited, ended: Some("at_the_end"), ..base(lock, class, h.addr, h.site) })

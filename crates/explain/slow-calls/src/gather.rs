@@ -452,7 +452,7 @@ pub fn waited(addresses: &mut Addresses, thread: Source, e: &Event<'_>) -> Optio
         (None, Body::Held(h)) => (LockClass::of(op)?, h.addr, 0, e.head.tsc, e.head.tsc.saturating_sub(h.since)),
         _ => return None,
     };
-    let (lock, _) = addresses.lock(thread.process, addr, class, op, result);
+    let (lock, _) = addresses.lock(thread.process, addr, class, op, result)?;
     let what = match class {
         LockClass::Mutex | LockClass::Rwlock => What::Lock,
         LockClass::Cond | LockClass::Sem => What::Condition,

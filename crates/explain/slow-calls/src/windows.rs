@@ -165,8 +165,8 @@ impl<'a> Windows<'a> {
             && h.taken != 0
             && h.ended != ended::CANCELLED_WAIT
             && !h.is_left_open()
+            && let Some((lock, _)) = self.addresses.lock(thread.process, h.addr, class, h.op, 0)
         {
-            let (lock, _) = self.addresses.lock(thread.process, h.addr, class, h.op, 0);
             let released = self.labels.facts.locks.get(lock).map_or(h.released, |l| l.released(&h));
             let hold = Hold { thread, lock: lock as u64, taken: h.taken, released, late: h.ended == ended::OPEN_LATE };
             self.each(h.taken, released, |w| w.holds.push(hold));
@@ -177,7 +177,7 @@ impl<'a> Windows<'a> {
             && wakes
             && let Some(class) = Class::of(done)
         {
-            let (lock, _) = self.addresses.lock(thread.process, o.addr, class, done, o.result);
+            let Some((lock, _)) = self.addresses.lock(thread.process, o.addr, class, done, o.result) else { return };
             let signal = Signal { thread, lock: lock as u64, at: e.head.tsc };
             self.each(signal.at, signal.at, |w| w.signals.push(signal));
         } else if let Some(span) = gather::waited(&mut self.addresses, thread, e) {

@@ -53,6 +53,8 @@ pub struct Place {
     crc: u32,
 }
 
+const TOO_FULL: &str = "chunk has more events than a recorder packs into its size";
+
 impl Place {
     /// Reads the payload.
     ///
@@ -70,7 +72,8 @@ impl Place {
         }
         PACKED.with_borrow_mut(|buffer| {
             read(buffer)?;
-            packed::unpack(buffer, self.unpacked, into).map_err(invalid)
+            packed::unpack(buffer, self.unpacked, into).map_err(invalid)?;
+            if packed::is_too_full(buffer.len(), into) { Err(invalid(TOO_FULL)) } else { Ok(()) }
         })
     }
 
@@ -331,6 +334,9 @@ impl Reader {
             if h.unpacked != 0 {
                 let packed = std::mem::take(&mut payload);
                 packed::unpack(&packed, h.unpacked as usize, &mut payload).map_err(|e| damaged(e.into()))?;
+                if h.kind == Chunk::Events as u32 && packed::is_too_full(packed.len(), &payload) {
+                    return Err(damaged(TOO_FULL.into()));
+                }
             }
         } else if !self.skip(offset + size as u64, h.padded() as u64).map_err(io_err)? {
             if self.ended {
