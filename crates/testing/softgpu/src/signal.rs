@@ -31,13 +31,16 @@ const INSTALLED: u32 = 2;
 /// Calls of [`sigaction`] for SIGSEGV that go on to libc.
 static PASSING: AtomicU32 = AtomicU32::new(0);
 
-/// libc's own `sigaction`: looked up in the later libraries if this one interposes it.
+/// libc's own `sigaction`. (Looked up in libc itself: a program that has its own dlsym gets RTLD_NEXT wrong for others.)
 fn real() -> Option<Sigaction> {
     static REAL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
     let mut at = REAL.load(Ordering::Acquire);
     if at.is_null() {
-        // SAFETY: a C string; RTLD_NEXT searches the libraries after this object.
-        at = unsafe { libc::dlsym(libc::RTLD_NEXT, c"sigaction".as_ptr()) };
+        // SAFETY: C strings; libc is loaded already, and stays.
+        at = unsafe {
+            let libc = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
+            if libc.is_null() { libc } else { libc::dlsym(libc, c"sigaction".as_ptr()) }
+        };
         REAL.store(at, Ordering::Release);
     }
     if at.is_null() {
