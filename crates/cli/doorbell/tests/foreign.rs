@@ -24,7 +24,7 @@ fn a_hostile_name_reaches_no_terminal_as_it_is() {
         let out = finished(Command::new(env!("CARGO_BIN_EXE_doorbell")).args(words).current_dir(dir.path()), words[0]);
         format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
     };
-    let tape = format!("{NAME}.doorbell");
+    let tape = format!("t{NAME}.doorbell");
     let mut said =
         vec![run(&["record", "--locks", "--calls", "-o", &tape, "sh", "-c", "./x* end .; ./sx* end .; true"])];
     for view in ["--summary", "--locks", "--calls"] {
@@ -33,7 +33,8 @@ fn a_hostile_name_reaches_no_terminal_as_it_is() {
     }
     said.extend([run(&["why", &tape]), run(&["show", &format!("{NAME}.no")]), run(&["plan", &tape])]);
     for text in &said {
-        let own = ["\x1b[0m", "\x1b[1m", "\x1b[32m"].iter().fold(text.clone(), |text, own| text.replace(own, ""));
+        let own =
+            ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m"].iter().fold(text.clone(), |text, own| text.replace(own, ""));
         let bad = own.chars().find(|c| (c.is_control() && !"\n\t".contains(*c)) || *c == '\u{202e}');
         assert_eq!(bad, None, "{text:?}");
     }
