@@ -569,7 +569,7 @@ fn tell_end(out: &Path, o: &Outcome, args: &Args) {
         let _ = writeln!(err, "{name} {t}");
     }
     for reason in e.incomplete_because.iter().filter(|r| !e.trouble.contains(r) && **r != e.how) {
-        let _ = writeln!(err, "{name} not complete: {reason}");
+        let _ = writeln!(err, "{name} not complete: {}", foreign::plain(reason));
     }
     if let Some(why) = &o.no_control {
         let _ = writeln!(err, "{name} `doorbell top` and `doorbell attach` could not reach it: {why}");

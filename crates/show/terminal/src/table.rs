@@ -70,15 +70,21 @@ impl Style {
     }
 
     pub fn bold(&self, text: &str) -> String {
-        if self.colour { format!("\x1b[1m{text}\x1b[0m") } else { text.into() }
+        self.within("\x1b[1m", text)
     }
 
     pub fn bad(&self, text: &str) -> String {
-        if self.colour { format!("\x1b[31m{text}\x1b[0m") } else { text.into() }
+        self.within("\x1b[31m", text)
     }
 
     pub fn good(&self, text: &str) -> String {
-        if self.colour { format!("\x1b[32m{text}\x1b[0m") } else { text.into() }
+        self.within("\x1b[32m", text)
+    }
+
+    /// A part of a line in a style.
+    fn within(&self, style: &str, text: &str) -> String {
+        let text = foreign::plain(text);
+        if self.colour { format!("{style}{text}\x1b[0m") } else { text }
     }
 
     /// A table with these column heads; a head that begins with `>` is for numbers, which are aligned to the right.
