@@ -3,8 +3,8 @@
 use crate::compare::{self, load};
 use crate::failure::Failure;
 use crate::help::Page;
-use comparison::Limits;
 use anyhow::Context as _;
+use comparison::Limits;
 use html::{Document, Named};
 use output::WholeFile;
 use std::io::{Read, Write as _};

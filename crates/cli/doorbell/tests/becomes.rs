@@ -72,7 +72,7 @@ fn a_program_is_looked_for_in_the_directory_that_its_spawn_changes_to() {
         Err(why) => test_support::skip!("{why}"),
     };
     let (child, parent) = (p.dir.path().join("child"), p.dir.path().join("parent"));
-    [&child, &parent].map(|dir| std::fs::create_dir(dir).unwrap());
+    [&child, &parent].into_iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
     let place = |from: &Path, dir: &Path| _ = std::fs::copy(from, dir.join("rel")).unwrap();
     place(&p.who, &child);
     for how in ["chdir", "chdir-twice", "fchdir", "chdir-path"] {

@@ -211,7 +211,7 @@ impl Args {
         )?;
         folder.write_run(&run)?;
         if let Err(e) = Loaded::open(folder.path()).and_then(|mut run| between::keep(&mut run)) {
-            eprintln!("doorbell: how far processes differ is not stored for later comparisons: {e:#}");
+            say!("doorbell: how far processes differ is not stored for later comparisons: {e:#}");
         }
         if self.out.is_some() {
             plot::all(folder, &run)?;
