@@ -2,7 +2,7 @@
 """Whether doorbell.fleet names the slow one of two ranks, and what makes it slow: the last table of fleet.md.
 
     two_ranks.py run DOORBELL OUT.json [--soft SOFTCUDA] [--steps 60] [--only sleep] [--keep FOLDER]
-    two_ranks.py rows OUT.json COMMIT     the data file of the table
+    COMMIT=.. two_ranks.py rows OUT.json FOLDER     the data file of the table
 
 `run` needs PyTorch with NCCL and two GPUs; no network. Two ranks train with an all-reduce in each step, four times: rank 1 pins memory in each
 step, runs a slow kernel, sleeps, or does nothing more than rank 0. With --soft the ranks are `python/tests/fleet/rank.c` on the software GPU: what
@@ -195,15 +195,17 @@ def facts():
             "driver": version, "torch": torch.__version__, "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
 
 
-def rows(measured, commit):
+def rows(measured, folder):
     import data_file
 
     with open(measured) as file:
         found = json.load(file)
-    columns = ["named", "last", "late_ms", "cost", "cause", "share"]
-    out = [{"planted": row["planted"], **dict(zip(columns, cells(row))), "right": "yes" if row["right"] else "no"} for row in found["results"]]
+    out = [{"planted": row["planted"], "named": int(row["named"]) if row["named"].isdigit() else row["named"], "last": row["last_in"], "events": row["events"], "late_us": round(1e3 * row["late_ms"], 1),
+            "cost_percent": round(100 * row["cost"], 1), "cause": row["cause"] or "none", "share_percent": round(100 * (row["share"] or 0), 1)}
+           for row in found["results"]]
     about = "What was planted into rank 1 of two on two GPUs, and what doorbell.fleet answers"
-    data_file.write("fleet-two-ranks", about, ["docs/results/fleet/two_ranks.py", "run"], commit, found["started"], found["machine"], out)
+    stored = "the answer of doorbell.fleet for one recording of each job"
+    data_file.write(folder, "fleet-two-ranks", about, ["docs/results/fleet/two_ranks.py", "run"], out, stored, found["machine"])
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ fn an_interrupted_sample_has_a_minimum_time() {
     let (folder, run) = run(dir.path(), cut);
     let digest = data_file::of_folder(&folder, &run, &[]).unwrap();
     let (a, b) = (measured(&digest, 0, Observe::Done), measured(&digest, 1, Observe::Done));
-    assert_eq!((a.capped, b.capped), (2, 0));
+    assert_eq!((a.capped, b.capped), (4, 0));
     assert!(a.figure(Figure::Max).unwrap().at_least && a.figure(Figure::Mean).unwrap().at_least);
     assert!(!a.figure(Figure::P50).unwrap().at_least && !b.figure(Figure::Max).unwrap().at_least);
 }
@@ -173,5 +173,5 @@ fn other_files_than_data_files_are_refused() {
     let (folder, run) = run(dir.path(), |_, _| {});
     let mut digest = data_file::of_folder(&folder, &run, &[]).unwrap();
     digest.stages[0].cells[1].done.as_mut().unwrap().rounds.pop();
-    assert!(read(&digest.to_text().unwrap()).contains("19 rounds, and the stage has 20"));
+    assert!(read(&digest.to_text().unwrap()).contains("39 rounds, and the stage has 40"));
 }

@@ -54,7 +54,12 @@ impl Rounds {
     pub fn interval(&self, figure: Figure, confidence: f64) -> Option<Interval<f64>> {
         let (value, freedom) = self.known(figure).ok()?;
         let ends = self.ends(figure, value, reach(confidence, freedom)).ok()?;
-        Some(Interval { low: ends.low?, high: ends.high? })
+        let (low, high) = (ends.low?, ends.high?);
+        // A value may be anywhere within a step of the clock.
+        let half = if matches!(figure, Figure::Misses(_)) { 0.0 } else { self.step() as f64 / 2.0 };
+        let (first, last) = (*self.sorted().first()? as f64, *self.sorted().last()? as f64);
+        let within = |end: f64| if half > 0.0 { end.clamp(first, last) } else { end };
+        Some(Interval { low: within(low - half), high: within(high + half) })
     }
 
     /// The figure, and the degrees of freedom of its error.

@@ -138,11 +138,15 @@ impl Rounds {
         Rounds { repeats: self.repeats.clone(), ..Rounds::new(&rounds) }
     }
 
-    /// The smallest difference of two samples, relative to their median: the resolution of the clock. 0 if all samples are equal.
+    /// The smallest difference of two samples: a step of the clock. 0 if all samples are equal.
+    pub(crate) fn step(&self) -> u64 {
+        self.values.windows(2).map(|w| w[1] - w[0]).filter(|step| *step > 0).min().unwrap_or(0)
+    }
+
+    /// A step of the clock, relative to the median.
     pub fn resolution(&self) -> f64 {
-        let steps = self.values.windows(2).map(|w| w[1] - w[0]).filter(|step| *step > 0);
         let median = self.figure(Figure::P50).filter(|m| *m > 0.0);
-        steps.min().zip(median).map_or(0.0, |(step, median)| step as f64 / median)
+        median.map_or(0.0, |median| self.step() as f64 / median)
     }
 }
 
