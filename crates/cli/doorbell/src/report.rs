@@ -55,7 +55,7 @@ pub struct Args {
     parts: Vec<Part>,
     /// With --digest: copy the samples to a folder next to the file, for example docs/results/data/crossover, instead of storing rounds
     #[arg(long, requires = "digest", conflicts_with = "parts")]
-    samples: bool,
+    with_samples: bool,
     /// The files are Markdown pages: compute their tables again from the data files that they name
     #[arg(long, conflicts_with_all = ["out", "markdown", "svg", "digest", "check"])]
     fill: bool,
@@ -167,9 +167,9 @@ impl Args {
             let run = folder.run().map_err(|e| unfinished(e.into(), one))?;
             let parts: Vec<_> = self.parts.iter().map(|part| part.observe()).collect();
             let mut digest = data_file::of_folder(&folder, &run, &parts)?;
-            if self.samples {
+            if self.with_samples {
                 if folder.stages().iter().any(|stage| stage.run.counters_every > 0) {
-                    let hint = "store rounds: --digest without --samples";
+                    let hint = "store rounds: --digest without --with-samples";
                     return Err(
                         Failure::new("some of its rounds read counters, and are no samples of a figure", hint).into()
                     );

@@ -60,7 +60,7 @@ fn a_run_becomes_a_data_file_and_a_table() {
     doorbell(dir, &["report", "--fill", "page.md"]).assert().success().stdout(contains("unchanged"));
 
     // The samples next to the file: the same figures, and no rounds.
-    doorbell(dir, &["report", "run", "--digest", "exact.json", "--samples"]).assert().success();
+    doorbell(dir, &["report", "run", "--digest", "exact.json", "--with-samples"]).assert().success();
     assert!(
         dir.join("exact/0000-00.parquet").is_file()
             && !fs::read_to_string(dir.join("exact.json")).unwrap().contains("\"done\":{")

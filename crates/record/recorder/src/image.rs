@@ -99,8 +99,11 @@ impl Image {
             self.name.clone_from(&began_as);
         }
         let is_other = match (c.start_stack.load(Ordering::Relaxed), s.start_stack) {
+            // Without a stack there is only the name, which a thread may have changed. A program that a signal ended says nothing more.
             (0, _) | (_, 0) => {
-                s.zombie && !self.name.is_empty() && self.name != s.name && c.state.load(Ordering::Acquire) != ENDED
+                let by_itself = s.zombie && s.status & 0x7f == 0;
+                let others_name = !self.name.is_empty() && self.name != s.name;
+                by_itself && others_name && c.state.load(Ordering::Acquire) != ENDED
             }
             (began, now) => began != now,
         };
