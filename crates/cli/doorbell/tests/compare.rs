@@ -205,7 +205,7 @@ fn planted_runs_get_the_verdicts_that_are_due() {
         ("faster", 0, "unclear"),
         // Five rounds are left of a cell that takes 100 times as long.
         ("lastfew", 1, "regression"),
-        // All samples 2 % longer, the tail 15 %.
+        // All samples 15 % longer.
         ("zero", 1, "regression"),
         // Nothing differs.
         ("false", 0, "unclear"),
