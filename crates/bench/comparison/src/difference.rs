@@ -156,3 +156,34 @@ fn missing(why: Why, a: Side<'_>, b: Side<'_>, figure: Figure) -> Missing {
         (Why::Samples | Why::Certain, _) => Missing::Zero,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example in docs/reference/compare.md.
+    #[test]
+    fn the_page_has_a_ratio_that_can_be_computed_by_hand() {
+        let counts = [
+            [2, 5, 6, 4, 2, 1, 0],
+            [1, 3, 6, 5, 3, 1, 1],
+            [3, 5, 5, 4, 2, 1, 0],
+            [1, 2, 5, 6, 4, 1, 1],
+            [2, 4, 6, 4, 3, 1, 0],
+        ];
+        let run = |percent: u64| {
+            let process = |counts: &[usize; 7]| -> Vec<u64> {
+                let values = (0..7).map(|step| (4000 + 50 * step) * percent / 100);
+                values.zip(counts).flat_map(|(value, n)| vec![value; *n]).collect()
+            };
+            Rounds::new(&counts.iter().map(process).collect::<Vec<_>>()).in_repeats_of(1)
+        };
+        let (a, b) = (run(100), run(105));
+        let Interval { low, high } = a.interval(Figure::P50, 0.99).unwrap();
+        assert_eq!((a.figure(Figure::P50), low.round(), high), (Some(4100.0), 4054.0, 4150.0));
+        let side = |rounds| Side { rounds, between: None };
+        let found = Difference::of(side(&a), side(&b), Figure::P50).unwrap();
+        let rounded = [found.ratio, found.interval.low, found.interval.high].map(|v| (v * 1000.0).round() / 1000.0);
+        assert_eq!(rounded, [1.05, 1.033, 1.067]);
+    }
+}

@@ -1,4 +1,4 @@
-//! Statistics of samples: exact order statistics, histograms with a stated error, intervals over rounds, paired ratios. Pure: values in, figures
+//! Statistics of samples: exact order statistics, histograms with a stated error, intervals over processes, paired ratios. Pure: values in, figures
 //! out.
 //!
 //! The invariant: no figure assumes how samples are distributed, or that the samples of one process are independent of each other. All intervals and
