@@ -281,7 +281,7 @@ pub struct Figures {
 pub struct Figure {
     #[serde(flatten)]
     pub summary: Summary,
-    /// 95 %; null with fewer than six rounds, and for a tail whose samples come from few rounds.
+    /// 95 %; null with fewer than three processes, for a tail whose samples come from fewer, and if it would end beyond the samples.
     pub p50_interval: Option<Interval<f64>>,
     #[serde(rename = "p99.9_interval")]
     pub p999_interval: Option<Interval<f64>>,

@@ -338,7 +338,7 @@ pub struct SpeedUp {
     /// The subject.
     pub over: String,
     pub times: f64,
-    /// 95 %, over periods; null with fewer than six.
+    /// 95 %, over periods; null with fewer than three.
     #[cfg_attr(test, schemars(with = "Option<serde_json::Value>"))]
     pub interval: Option<Interval<f64>>,
 }

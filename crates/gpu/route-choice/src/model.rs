@@ -173,7 +173,7 @@ pub struct Figure {
     pub route: String,
     /// In the plan's metric.
     pub ns: u64,
-    /// 95 %; none for a maximum, and none with fewer than six rounds.
+    /// 95 %; none for a maximum, and none with fewer than three rounds.
     pub interval: Option<(u64, u64)>,
     pub samples: u64,
 }

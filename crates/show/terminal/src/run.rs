@@ -342,7 +342,7 @@ fn legend(out: &mut dyn Write, run: &Run) -> Result<(), ReportError> {
     }
     writeln!(
         out,
-        "95 %, +-: over repeats, or rounds where there are few repeats; - with fewer than six. max is the largest of this many, not a bound"
+        "95 %, +-: from what processes differ by; - with fewer than three. max is the largest of this many, not a bound"
     )?;
     if let Some(ratio) = measured().find_map(|c| c.ratio.as_ref()) {
         let metric = ratio.metric;

@@ -81,7 +81,7 @@ pub(super) fn judge(cells: &mut [CellOfRun]) {
 pub struct PartOfBudget {
     pub name: Span,
     pub mean_ns: f64,
-    /// 95 %, over rounds; none with fewer than six.
+    /// 95 %, from what processes differ by; none with fewer than three.
     pub interval: Option<Interval<f64>>,
 }
 

@@ -17,8 +17,8 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
     if !run.functional {
         section.push(Block::Text(
             "Times are from the intended release until the CPU saw the end, unless the name says otherwise. A percentile needs ten samples \
-             beyond it; max is the largest of this many samples, not a bound. Intervals hold 95 %, over rounds that are drawn whole; \
-             with fewer than six there is none. ~ stands before a ratio that may be 1."
+             beyond it; max is the largest of this many samples, not a bound. Intervals hold 95 %, from what processes differ by; \
+             with fewer than three there is none. ~ stands before a ratio that may be 1."
                 .into(),
         ));
     }

@@ -17,7 +17,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) ->
     }
     writeln!(
         out,
-        "where the time goes: means over the middle half of each round's samples, which add up, +- half of the 95 % over rounds; \
+        "where the time goes: means over the middle half of each round's samples, which add up, +- half of the 95 % interval; \
          what most of it goes to"
     )?;
     let mut heads = vec![">size".to_owned(), "what".to_owned()];
