@@ -123,8 +123,9 @@ fn a_run_without_its_samples_compares_medians_alike() {
         let sizes = run.best.iter().filter(|b| b.metric == Metric::P50).flat_map(|b| b.sizes.clone());
         // A median of medians is not quite that of all samples.
         let near = |ratio: f64| (50.0 * ratio).round();
-        let against =
-            |s: run_folder::run::BestAt| (s.bytes, s.subject, s.value_ns, s.cuda.and_then(|c| Some(near(c.ratio?.ratio))));
+        let against = |s: run_folder::run::BestAt| {
+            (s.bytes, s.subject, s.value_ns, s.cuda.and_then(|c| Some(near(c.ratio?.ratio))))
+        };
         sizes.map(against).collect::<Vec<_>>()
     };
     assert_eq!(p50(&alone), p50(&run));

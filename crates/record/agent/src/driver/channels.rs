@@ -165,24 +165,30 @@ fn name(i: usize, token: u32, device: u32) {
 const LOOKS: u32 = 1000;
 static LOOKED: AtomicU32 = AtomicU32::new(0);
 
+/// Whether another doorbell with an unknown token is looked at.
+pub fn may_look() -> bool {
+    LOOKED.load(Ordering::Relaxed) < LOOKS
+}
+
 /// A doorbell with an unknown token is about to be made. (After a restore from a checkpoint, libcuda may ring the new
 /// channels by the tokens of before, without a call that reports them.) The GPU must find the entries that it announces,
 /// so no channel keeps them in a shadow. If exactly one channel without a token has new entries, the token is that
 /// channel's.
 #[cold]
 #[inline(never)]
-pub fn of_unknown_token(token: u32, device: u32) -> Option<usize> {
+pub fn of_unknown_token(token: u32, device: u32) {
     if device == page::INHERITED {
-        return None;
+        LOOKED.fetch_add(1, Ordering::Relaxed);
+        return;
     }
-    let _one = CHANNELS.lock()?;
+    let Some(_one) = CHANNELS.lock() else { return };
     let is_there = |&i: &usize| {
         let theirs = channel::device(i);
         region::slot(i).is_some_and(is_live) && (device == 0 || theirs == 0 || theirs == device)
     };
     let live = || (0..channel::used()).filter(is_there);
     live().filter(|&i| channel::has_token(i)).for_each(|i| with_channel(i, |c, slot| submit::hand_on_written(c, slot)));
-    let nameless = |i: &usize| !channel::has_token(*i) && LOOKED.load(Ordering::Relaxed) < LOOKS;
+    let nameless = |i: &usize| !channel::has_token(*i) && may_look();
     let (mut with_entries, mut n) = (None, 0);
     for i in live().filter(nameless) {
         with_channel(i, |c, slot| {
@@ -197,12 +203,11 @@ pub fn of_unknown_token(token: u32, device: u32) -> Option<usize> {
         && let Some(i) = with_entries
     {
         name(i, token, channel::device(i));
-        return Some(i);
+        return;
     }
     LOOKED.fetch_add(1, Ordering::Relaxed);
     // Which of them it was for is unknown. The next doorbell finds only newer entries.
     live().filter(nameless).for_each(|i| with_channel(i, |c, slot| _ = submit::unseen(c, slot)));
-    None
 }
 
 /// Calls `f` under the slot's claim.

@@ -80,6 +80,7 @@ fn doorbell(c: &mut Context, p: usize, offset: u64) -> bool {
                 return give_up(p);
             };
             if access.width == 4 {
+                submit::learn_token(p, offset, value as u32);
                 submit::store(p, offset, value as u32, true);
             } else {
                 // SAFETY: inside the doorbell page; the store that the program made, at the width it made it.

@@ -13,6 +13,7 @@ use crate::process::own_lock::OwnLock;
 use crate::process::wiped::word;
 use crate::process::{region, sys};
 use crate::record;
+use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use tape::event::{SiteBody, kind, site_why};
 use tape::region::{tap as how, trouble};
@@ -97,10 +98,21 @@ pub fn prepare() {
     }
 }
 
+/// A store that traps, as the program's did before its site was rewritten.
+#[unsafe(naked)]
+unsafe extern "C" fn store_again(_value: u32, _address: u64) {
+    naked_asm!("mov dword ptr [rsi], edi", "ret")
+}
+
 /// A stub calls this in place of the store, with the value, the address, and the width in bytes.
 extern "C" fn on_store(value: u64, address: u64, width: u64) {
     match page::find(address) {
-        Some((p, offset)) if width == 4 => submit::store(p, offset, value as u32, false),
+        Some((p, offset)) if width == 4 => {
+            if !submit::store(p, offset, value as u32, false) {
+                // SAFETY: the program's own store. It traps, and the answer makes it.
+                unsafe { store_again(value as u32, address) };
+            }
+        }
         _ => {
             // The site also stores elsewhere (to a page that is not tapped): makes the store unchanged.
             // SAFETY: the program's own store, to its own memory, at its own width.
@@ -111,7 +123,7 @@ extern "C" fn on_store(value: u64, address: u64, width: u64) {
 
 /// A store at `rip` has just trapped: rewrites its site unless that was already tried.
 pub fn learn(access: &Access, rip: u64, code: &[u8], offset: u64) {
-    if seen(rip).is_some_and(|i| is_same(i, code)) {
+    if rip == store_again as *const () as u64 || seen(rip).is_some_and(|i| is_same(i, code)) {
         return;
     }
     // Another thread is rewriting a site: this one will trap again.

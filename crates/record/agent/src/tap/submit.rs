@@ -41,30 +41,41 @@ fn longest() -> usize {
 }
 
 /// A store of `value` at `offset` of doorbell page `p`, before it reaches the GPU: records what it submits, then makes
-/// the store.
+/// the store. False, and nothing is done, if a stub made it and its token may be learned: that needs more than a stub
+/// saves, so the store must trap.
 #[inline]
-pub fn store(p: usize, offset: u64, value: u32, trapped: bool) {
-    store_for(p, offset, value, trapped, false);
+pub fn store(p: usize, offset: u64, value: u32, trapped: bool) -> bool {
+    store_for(p, offset, value, trapped, false)
+}
+
+/// Before a trapped store: a doorbell with an unknown token may be one of a channel that has none.
+pub fn learn_token(p: usize, offset: u64, value: u32) {
+    let device = page::device(p);
+    if offset == DOORBELL && region::active() && channel::by_token(value, device).is_none() {
+        channels::of_unknown_token(value, device);
+    }
 }
 
 /// As [`store`]. `left_to_us`: another thread rang while a claim was held outside the tap.
 #[inline]
-fn store_for(p: usize, offset: u64, value: u32, trapped: bool, left_to_us: bool) {
-    let Some(real) = page::real(p) else { return };
+fn store_for(p: usize, offset: u64, value: u32, trapped: bool, left_to_us: bool) -> bool {
+    let Some(real) = page::real(p) else { return true };
     if offset != DOORBELL || !region::active() {
         ring_doorbell(real + offset, value);
-        return;
+        return true;
     }
-    let device = page::device(p);
-    let Some(i) = channel::by_token(value, device).or_else(|| channels::of_unknown_token(value, device)) else {
+    let Some(i) = channel::by_token(value, page::device(p)) else {
+        if !trapped && !left_to_us && channels::may_look() {
+            return false;
+        }
         stranger(p, value, trapped);
         ring_doorbell(real + offset, value);
-        return;
+        return true;
     };
-    let Some(slot) = region::slot(i) else { return };
+    let Some(slot) = region::slot(i) else { return true };
     // ORDERING: AcqRel: sees the writes of the last owner, and of the threads that left a doorbell to it.
     if slot.claim.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_err() && channel::leave(i, slot) {
-        return;
+        return true;
     }
     let mut flags = if trapped { ring_flags::TRAPPED } else { 0 };
     let mut rang = None;
@@ -123,6 +134,7 @@ fn store_for(p: usize, offset: u64, value: u32, trapped: bool, left_to_us: bool)
         flags |= ring_flags::HANDED_OVER;
         rang = Some(channel::take_left(i));
     }
+    true
 }
 
 /// Gives back a claim that was taken outside the tap, and makes the doorbells that were handed over in the meantime.
