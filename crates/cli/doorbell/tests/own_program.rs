@@ -107,6 +107,12 @@ fn doorbells_are_seen_while_every_signal_is_blocked() {
     succeeds("all_blocked");
 }
 
+/// As Go with C does: libc blocks all signals before a thread is made, and the thread unblocks them by a system call.
+#[test]
+fn a_mask_that_changes_past_libc_is_the_one_that_counts() {
+    succeeds("mask_past_libc");
+}
+
 #[test]
 fn a_signal_that_the_program_blocks_waits_until_it_does_not() {
     succeeds("blocked_signal_waits");
@@ -580,6 +586,58 @@ fn plays_all_blocked() {
     work.rounds(10);
     fault();
     assert_eq!(count(&FIRST), 1);
+    work.say_entries();
+}
+
+fn raw_mask(bits: u64) {
+    // SAFETY: a word, of the given size.
+    let r = unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &bits, ptr::null::<u64>(), 8) };
+    assert_eq!(r, 0);
+}
+
+/// Its context has no signal blocked.
+extern "C" fn unblocks(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel's context, from which it takes the mask when this function returns.
+    unsafe { libc::sigemptyset(&raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask) };
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn plays_mask_past_libc() {
+    install(libc::SIGSEGV, first as Handler as usize, libc::SA_SIGINFO);
+    install(libc::SIGUSR1, unblocks as Handler as usize, libc::SA_SIGINFO);
+    let mut work = Work::new();
+    work.rounds(3);
+    // In a thread that begins with everything blocked.
+    let before = mask(libc::SIG_SETMASK, &full_set());
+    let mut work = std::thread::spawn(move || {
+        raw_mask(0);
+        fault();
+        work.rounds(3);
+        work
+    })
+    .join()
+    .unwrap();
+    assert_eq!(count(&FIRST), 1);
+    // What libc is told after that is right, and counts again.
+    raw_mask(0);
+    assert!(!blocked(libc::SIGSEGV));
+    fault();
+    mask(libc::SIG_SETMASK, &full_set());
+    assert!(blocked(libc::SIGSEGV));
+    // By a context.
+    let mut all_but_one = full_set();
+    // SAFETY: an initialised set; a signal with a handler.
+    unsafe {
+        libc::sigdelset(&mut all_but_one, libc::SIGUSR1);
+        mask(libc::SIG_SETMASK, &all_but_one);
+        libc::raise(libc::SIGUSR1);
+    }
+    assert!(!blocked(libc::SIGSEGV));
+    fault();
+    assert_eq!(count(&FIRST), 3);
+    mask(libc::SIG_SETMASK, &before);
+    work.rounds(3);
     work.say_entries();
 }
 

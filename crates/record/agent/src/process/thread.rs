@@ -54,6 +54,8 @@ pub struct Thread {
     /// Which of the agent's signals it has blocked by calls, as it sees it, and which of them were sent to it since: bits
     /// of [`crate::signals::masks`].
     pub blocked: Cell<u8>,
+    /// The kernel's mask with which it blocked them.
+    pub under: Cell<u64>,
     pub pending: Cell<u8>,
     /// Those signals, as the kernel described them.
     pub sent: UnsafeCell<[[u64; 16]; 2]>,

@@ -2,7 +2,7 @@
 
 use super::actions::{installed, set_theirs, tell, theirs};
 use super::entry::{install, is_ours};
-use super::masks::{self, OURS, bit, bits_of, in_handler, index, told, word};
+use super::masks::{self, OURS, bit, bits_of, index, told, word};
 use crate::process::region;
 use crate::process::wiped::Place;
 use crate::process::{real, sys};
@@ -308,7 +308,7 @@ pub unsafe fn mask(f: Mask, how: c_int, set: *const libc::sigset_t, old: *mut li
     let r = unsafe { f(how, &s, old) };
     tell(r);
     if r == 0 {
-        masks::set(in_handler(kernels), masks::after(how, before, asked));
+        masks::set(kernels, masks::after(how, before, asked));
     }
     r
 }

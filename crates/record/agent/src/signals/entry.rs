@@ -7,7 +7,7 @@
 use super::actions::{self, theirs};
 use super::masks::{self, bit, in_handler, index, standing_for};
 use crate::fault;
-use crate::process::{real, sys, thread};
+use crate::process::{real, sys};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use trap::Registers;
@@ -84,8 +84,9 @@ unsafe fn hand_on(
     let Some(i) = index(signal) else { return RETURN };
     // SAFETY: the kernel's ucontext, whose mask only this handler uses.
     let mask = unsafe { &mut (*context).uc_sigmask };
-    let inside = in_handler(masks::word(mask)) >> i & 1 != 0;
-    let blocked = inside || thread::here().blocked.get() >> i & 1 != 0;
+    let kernels = masks::word(mask);
+    let inside = in_handler(kernels) >> i & 1 != 0;
+    let blocked = inside || masks::by_calls(kernels) >> i & 1 != 0;
     let a = theirs(i);
     if !forced {
         if inside {

@@ -4,7 +4,7 @@ use super::actions::{installed, theirs};
 use super::calls::kernel_action;
 use super::entry::is_ours;
 use super::masks::{self, OURS, bits_of, mask_of, word};
-use crate::process::{real, sys, thread};
+use crate::process::{real, sys};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -87,10 +87,10 @@ unsafe extern "C" fn begins(birth: *mut c_void) -> *mut c_void {
 
 extern "C" fn born(birth: &Birth) -> Start {
     let s = Start { start: birth.start.load(Ordering::Acquire), with: birth.with.load(Ordering::Relaxed) };
-    thread::here().blocked.set(birth.blocked.load(Ordering::Relaxed));
-    birth.state.store(0, Ordering::Release);
     // (Its attributes may have blocked them in the kernel.)
-    sys::signal_mask(libc::SIG_UNBLOCK, masks::OUR_BITS);
+    let mask = sys::signal_mask(libc::SIG_UNBLOCK, masks::OUR_BITS);
+    masks::set_by_calls(birth.blocked.load(Ordering::Relaxed), mask);
+    birth.state.store(0, Ordering::Release);
     s
 }
 

@@ -3,6 +3,9 @@
 //! A signal that the thread blocks by a call has a bit in the agent's own data. A signal that is blocked while its
 //! handler runs must be unblocked as the kernel does it: when the handler returns or jumps out (siglongjmp). So that
 //! state is kept in the kernel's mask, as a signal of libc's own that libc lets no program block ([`STANDS_FOR`]).
+//!
+//! A mask can also change past the agent: by a raw system call (Go), siglongjmp, or a context that a handler edits. So
+//! the bits count only while the kernel's mask has all signals that it had when they were set ([`by_calls`]).
 
 use crate::process::sys;
 use crate::process::thread;
@@ -72,11 +75,25 @@ pub fn in_handler(mask: u64) -> u8 {
     pick(mask, &STANDS_FOR)
 }
 
+/// The signals that the calling thread has blocked by calls, if `mask` is the kernel's mask. Handlers add to that mask,
+/// so it may have more signals than it had.
+pub fn by_calls(mask: u64) -> u8 {
+    let t = thread::here();
+    if t.under.get() & !mask == 0 { t.blocked.get() } else { 0 }
+}
+
+/// The calling thread has blocked these signals, and `mask` is the kernel's mask.
+pub fn set_by_calls(bits: u8, mask: u64) {
+    let t = thread::here();
+    t.blocked.set(bits);
+    t.under.set(mask & !(OUR_BITS | STANDING));
+}
+
 /// The signals that the calling thread has blocked, as it sees it.
 pub fn blocked() -> u8 {
     let mask = sys::signal_mask(libc::SIG_BLOCK, 0);
-    let t = thread::here();
-    let by_calls = if t.handed_over.get() != 0 && t.handed_over.get() == sys::getpid() { 0 } else { t.blocked.get() };
+    let over = thread::here().handed_over.get();
+    let by_calls = if over != 0 && over == sys::getpid() { 0 } else { by_calls(mask) };
     by_calls | in_handler(mask) | bits_of(mask)
 }
 
@@ -85,7 +102,8 @@ pub fn blocked() -> u8 {
 pub fn hand_over() {
     let (t, me) = (thread::here(), sys::getpid());
     if t.handed_over.get() != me {
-        sys::signal_mask(libc::SIG_BLOCK, mask_of(t.blocked.get()));
+        let mask = sys::signal_mask(libc::SIG_BLOCK, 0);
+        sys::signal_mask(libc::SIG_BLOCK, mask_of(by_calls(mask)));
         // (The parent is another process, so it ignores this entry.)
         t.handed_over.set(me);
     }
@@ -99,9 +117,8 @@ pub fn told(mask: u64, blocked: u8) -> u64 {
 /// After the agent's handlers are in place: signals that the calling thread has blocked in the kernel's mask become bits
 /// of its own.
 pub fn take_over() {
-    let before = bits_of(sys::signal_mask(libc::SIG_UNBLOCK, OUR_BITS));
-    let t = thread::here();
-    t.blocked.set(t.blocked.get() | before);
+    let mask = sys::signal_mask(libc::SIG_UNBLOCK, OUR_BITS);
+    set_by_calls(by_calls(mask) | bits_of(mask), mask);
 }
 
 /// The caller's place, for calls that change something. In a forked child no signal is pending any more.
@@ -126,15 +143,18 @@ pub fn after(how: c_int, before: u8, asked: u8) -> u8 {
     }
 }
 
-/// The program has changed its mask, and so the kernel's: `standing` was set there before, `now` is blocked from now on.
-pub fn set(standing: u8, now: u8) {
-    let t = thread::here();
-    if standing == 0 {
-        t.blocked.set(now);
+/// The program has changed its mask, and so the kernel's: `before` was that one, and `now` is blocked from now on.
+pub fn set(before: u64, now: u8) {
+    let had = by_calls(before);
+    let mask = sys::signal_mask(libc::SIG_BLOCK, 0);
+    // What was blocked already may stay so when a handler returns, and its mask ends.
+    let under = if now & !had == 0 { mask & thread::here().under.get() } else { mask };
+    if in_handler(before) == 0 {
+        set_by_calls(now, under);
     } else {
         // In a handler: a block that the handler makes ends with it.
-        t.blocked.set(t.blocked.get() & now);
-        let stays = standing_for(now & !t.blocked.get());
+        set_by_calls(had & now, mask & thread::here().under.get());
+        let stays = standing_for(now & !had);
         sys::signal_mask(libc::SIG_BLOCK, stays);
         sys::signal_mask(libc::SIG_UNBLOCK, STANDING & !stays);
     }

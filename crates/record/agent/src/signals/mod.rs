@@ -10,7 +10,8 @@
 //! The handlers are installed when the first doorbell page is mapped, or earlier, when the program blocks one of the
 //! signals. A program that does neither keeps its own.
 //!
-//! Not seen: raw rt_sigaction and rt_sigprocmask system calls (Go), masks given to ppoll, pselect and epoll_pwait, signalfd.
+//! Not seen: raw rt_sigaction system calls, raw rt_sigprocmask ones that block (one that unblocks is noticed later, by the
+//! kernel's mask), masks given to ppoll, pselect and epoll_pwait, signalfd.
 
 pub mod actions;
 pub mod calls;

@@ -95,7 +95,8 @@ pub unsafe fn sigsuspend(set: *const libc::sigset_t) -> c_int {
     let meanwhile = bits_of(word(&given));
     masks::change(&mut given, |m| m & !masks::OUR_BITS);
     let t = thread::here();
-    let before = t.blocked.replace(meanwhile);
+    let before = (t.blocked.get(), t.under.get());
+    masks::set_by_calls(meanwhile, word(&given));
     let due = masks::pending() & !meanwhile != 0;
     let r = if due {
         masks::deliver();
@@ -105,7 +106,7 @@ pub unsafe fn sigsuspend(set: *const libc::sigset_t) -> c_int {
         // SAFETY: a set.
         unsafe { real::sigsuspend(&given) }
     };
-    t.blocked.set(before);
+    masks::set_by_calls(before.0, before.1);
     r
 }
 
