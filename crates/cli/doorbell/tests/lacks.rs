@@ -262,6 +262,74 @@ fn a_flight_recorder_takes_no_signal_that_the_program_handles() {
     }
 }
 
+/// A batch system signals what it started, which is doorbell.
+#[test]
+fn signals_of_a_launcher_reach_the_program() {
+    let program = "for s in XCPU ALRM PROF VTALRM CONT IO ABRT 36 64; do trap \"echo got $s\" $s; done\n\
+                   trap 'echo got TERM; exit 6' TERM; echo up; while :; do sleep 0.02; done";
+    let sent = [
+        ("XCPU", libc::SIGXCPU),
+        ("ALRM", libc::SIGALRM),
+        ("PROF", libc::SIGPROF),
+        ("VTALRM", libc::SIGVTALRM),
+        ("CONT", libc::SIGCONT),
+        ("IO", libc::SIGIO),
+        ("ABRT", libc::SIGABRT),
+        ("36", 36),
+        ("64", 64),
+        ("TERM", libc::SIGTERM),
+    ];
+    for way in [&["record", "--calls", "-o", "a.doorbell"][..], &["run", "--lock-policy", "pi"]] {
+        let dir = folder();
+        let mut r = Running::new(dir.path(), &[way, &["bash", "-c", program]].concat());
+        for (name, signal) in sent {
+            r.signal(signal);
+            let got = format!("got {name}\n");
+            until(&got, || fs::read_to_string(dir.path().join("out")).unwrap().contains(&got));
+        }
+        assert_eq!(r.0.wait().unwrap().code(), Some(6), "{way:?}");
+    }
+}
+
+/// The program and doorbell stop and go on together.
+#[test]
+fn a_stop_and_its_end_reach_the_program() {
+    let dir = folder();
+    let r = Running::new(
+        dir.path(),
+        &["record", "--calls", "-o", "a.doorbell", "bash", "-c", "echo $$; echo up; while :; do sleep 0.02; done"],
+    );
+    let said = fs::read_to_string(dir.path().join("out")).unwrap();
+    let program = said.lines().find(|l| l.parse::<u32>().is_ok()).unwrap().to_string();
+    let stopped = |pid: &str| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit(')').next().unwrap().trim_start().starts_with('T')
+    };
+    let recorder = r.0.id().to_string();
+    r.signal(libc::SIGTSTP);
+    until("both stop", || stopped(&program) && stopped(&recorder));
+    r.signal(libc::SIGCONT);
+    until("both go on", || !stopped(&program) && !stopped(&recorder));
+}
+
+/// The kernel sends SIGXCPU to the process whose time is over: doorbell's is not the program's.
+#[test]
+fn doorbells_own_limit_of_time_ends_only_the_recording() {
+    let busy = program!("busy");
+    if !works("command -v prlimit") {
+        test_support::skip!("no prlimit here");
+    }
+    let dir = folder();
+    let program = format!("until grep -q CPU out || [ $((n=n+1)) = 99 ]; do {busy} 2 100000; done; exit 7");
+    let script = format!(
+        "$DOORBELL record --locks --force -o a.doorbell sh -c '{program}' >out 2>&1 & \
+         prlimit --cpu=1:100 --pid $!; wait $!; status=$?; cat out; exit $status"
+    );
+    let out = shell(dir.path(), &script);
+    assert_eq!(out.status.code(), OWN, "{}", text(&out));
+    assert!(text(&out).contains("limit of CPU time"), "{}", text(&out));
+}
+
 /// Another user who opens the library to write, in the moment before it is whole, could change what the program runs.
 #[test]
 fn files_of_an_agent_dir_are_never_writable_by_others_except_the_shared_memory() {

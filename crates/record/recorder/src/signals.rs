@@ -1,12 +1,13 @@
 //! The meaning of signals to the recorder while a program runs.
 //!
-//! The recorder survives signals for the program. SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on. SIGINT and SIGQUIT are
-//! passed on only if a process sent them, because the terminal sends them to the program itself. After the program has ended,
-//! any of these signals ends the wait for the processes that it left. A signal that was ignored when the recorder started
-//! stays ignored in the recorder and in the program (`nohup`). The program has the dispositions that it would have without
-//! doorbell. After a fault
-//! of its own the recorder waits for the program, and ends with its status. If the user requested it, SIGUSR2 begins and ends pauses instead. A flight recorder has a signal that saves its
-//! memory, unless the program handles this signal itself: then it is passed on.
+//! The recorder survives signals for the program, and passes them on: those that end a process by default ([`ENDING`], and the
+//! real-time ones), SIGCONT, and the ones of [`TERMINALS`]. The last are passed on only if a process sent them, because the
+//! terminal sends them to the program itself. After the program has ended, a signal that ends a process ends the wait for the
+//! processes that it left. A signal that was ignored when the recorder started stays ignored in the recorder and in the program
+//! (`nohup`). The program has the dispositions that it would have without doorbell. After a fault of its own, and at its limit of
+//! CPU time, the recorder only waits for the program, and ends with its status. If the user requested it, SIGUSR2 begins and ends
+//! pauses instead. A flight recorder has a signal that saves its memory, unless the program handles this signal itself: then it is
+//! passed on.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
@@ -35,18 +36,24 @@ extern "C" fn toggle(_: libc::c_int) {
 
 /// The terminal sends its signals also to the program, which is in the same group.
 extern "C" fn pass_on_if_sent(signal: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
-    // SAFETY: the kernel's pointer, for this signal. Codes above 0 are the kernel's own.
-    if OVER.load(Ordering::SeqCst) || unsafe { (*info).si_code } <= 0 {
+    if OVER.load(Ordering::SeqCst) || is_sent(info) {
         pass_on(signal);
     }
 }
 
+/// True if a process sent it.
+fn is_sent(info: *const libc::siginfo_t) -> bool {
+    // SAFETY: the kernel's pointer, for this signal. Codes above 0 are the kernel's own.
+    unsafe { (*info).si_code <= 0 }
+}
+
 extern "C" fn pass_on(signal: libc::c_int) {
     if OVER.load(Ordering::SeqCst) {
-        INTERRUPTED.store(true, Ordering::SeqCst);
+        let ends = ![libc::SIGCONT, libc::SIGTSTP, libc::SIGWINCH, libc::SIGURG].contains(&signal);
+        INTERRUPTED.fetch_or(ends, Ordering::SeqCst);
         return;
     }
-    let bit = 1u64 << (signal & 63);
+    let bit = 1u64 << (signal - 1);
     EARLY.fetch_or(bit, Ordering::SeqCst);
     let pid = PROGRAM.load(Ordering::SeqCst);
     if pid > 0 && EARLY.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
@@ -55,20 +62,83 @@ extern "C" fn pass_on(signal: libc::c_int) {
     }
 }
 
+/// A real-time signal has a value, and each one counts.
+extern "C" fn pass_on_value(signal: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
+    let pid = PROGRAM.load(Ordering::SeqCst);
+    // SAFETY: the kernel's pointer, for this signal; sigqueue may be called in a handler.
+    unsafe {
+        if pid <= 0 || (*info).si_code != libc::SI_QUEUE || libc::sigqueue(pid, signal, (*info).si_value()) != 0 {
+            pass_on(signal);
+        }
+    }
+}
+
+/// The recorder stops with the program: whoever waits for it learns that.
+extern "C" fn stop(signal: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
+    if is_sent(info) {
+        pass_on(signal);
+    }
+    // SAFETY: plain structs; calls that a handler may make.
+    unsafe {
+        let (mut default, mut ours): (libc::sigaction, libc::sigaction) = std::mem::zeroed();
+        default.sa_sigaction = libc::SIG_DFL;
+        libc::sigaction(signal, &default, &mut ours);
+        libc::raise(signal);
+        let (mut set, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
+        libc::sigaddset(&mut set, signal);
+        // (It stops here.)
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, &mut before);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        libc::sigaction(signal, &ours, std::ptr::null_mut());
+    }
+}
+
+/// Signals that end a process by default, and that a launcher or an earlier `alarm` may send.
+const ENDING: [libc::c_int; 10] = [
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGIO,
+    libc::SIGPWR,
+    libc::SIGSTKFLT,
+];
+
+/// Signals that the terminal, or the kernel for a file, sends to the program itself.
+const TERMINALS: [libc::c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGWINCH, libc::SIGURG];
+
 extern "C" fn stay(_: libc::c_int) {}
 
-/// Faults that would end the recorder. (Memory that cannot be had ends in SIGABRT.)
-const FAULTS: [libc::c_int; 4] = [libc::SIGABRT, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE];
+/// Faults that would end the recorder, and its limit of CPU time. (Memory that cannot be had ends in SIGABRT.)
+const FAULTS: [libc::c_int; 5] = [libc::SIGABRT, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGXCPU];
 
 /// The status of the program that has ended, as wait gives it; [`NOT_ENDED`] before.
 static STATUS: AtomicI32 = AtomicI32::new(NOT_ENDED);
 const NOT_ENDED: i32 = -1;
 
+/// A fault of the recorder's own, or its limit of CPU time. Another process may send these signals for the program (systemd's
+/// watchdog, a batch system).
+extern "C" fn fault(signal: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
+    // SAFETY: the kernel's pointer, for this signal. (`abort` sends to its own process.)
+    if is_sent(info) && unsafe { (*info).si_pid() != libc::getpid() } {
+        pass_on(signal);
+    } else {
+        outlive(signal);
+    }
+}
+
 /// After a fault nothing more is recorded, but whoever waits for this process still gets the program's status.
 pub extern "C" fn outlive(signal: libc::c_int) {
     let pid = PROGRAM.load(Ordering::SeqCst);
-    let text =
-        b"doorbell: a fault of its own, perhaps a lack of memory: the program goes on, its recording has no end\n";
+    let text = match signal {
+        libc::SIGXCPU => {
+            &b"doorbell: its limit of CPU time (ulimit -t): the program goes on, its recording has no end\n"[..]
+        }
+        _ => b"doorbell: a fault of its own, perhaps a lack of memory: the program goes on, its recording has no end\n",
+    };
     // SAFETY: calls that a handler may make; a child of this process.
     unsafe {
         if pid <= 0 && STATUS.load(Ordering::SeqCst) == NOT_ENDED {
@@ -120,13 +190,15 @@ impl Signals {
         TOGGLED.store(false, Ordering::SeqCst);
         SAVE.store(false, Ordering::SeqCst);
         STATUS.store(NOT_ENDED, Ordering::SeqCst);
-        for fault in FAULTS {
-            s.set(fault, outlive as *const () as libc::sighandler_t);
+        for signal in FAULTS {
+            s.set(signal, fault as *const () as libc::sighandler_t);
         }
-        for signal in [libc::SIGTERM, libc::SIGHUP] {
-            s.set(signal, pass_on as *const () as libc::sighandler_t);
+        for signal in libc::SIGRTMIN()..=libc::SIGRTMAX() {
+            s.set(signal, pass_on_value as *const () as libc::sighandler_t);
         }
-        for signal in [libc::SIGUSR1, libc::SIGUSR2] {
+        s.set(libc::SIGCONT, pass_on as *const () as libc::sighandler_t);
+        s.set(libc::SIGTSTP, stop as *const () as libc::sighandler_t);
+        for signal in ENDING {
             let ours = match signal {
                 libc::SIGUSR2 if toggles => Some(toggle as *const ()),
                 _ if saves == Some(signal) => Some(save as *const ()),
@@ -138,7 +210,7 @@ impl Signals {
                 s.before.retain(|(before, _)| *before != signal);
             }
         }
-        for signal in [libc::SIGINT, libc::SIGQUIT] {
+        for signal in TERMINALS {
             s.set(signal, pass_on_if_sent as *const () as libc::sighandler_t);
         }
         // With SIGCHLD ignored, the recorder could not get the program's exit status.
@@ -199,7 +271,7 @@ impl Signals {
         };
         PROGRAM.store(pid, Ordering::SeqCst);
         let early = EARLY.swap(0, Ordering::SeqCst);
-        for signal in (1..64).filter(|s| early >> s & 1 != 0) {
+        for signal in (1..=64).filter(|s| early >> (s - 1) & 1 != 0) {
             // SAFETY: this process's own child, not yet waited for.
             unsafe { libc::kill(pid, signal) };
         }
