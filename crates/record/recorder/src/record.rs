@@ -369,6 +369,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let rest = || {
         followed.out.start_thread();
         rights::have_many_files();
+        rights::be_warned_of_the_time_limit();
         followed.program(pid);
         signals.program(Some(pid));
         let path = program.path.as_os_str().as_bytes();

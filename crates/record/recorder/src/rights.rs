@@ -66,5 +66,20 @@ pub fn have_many_files() {
     }
 }
 
+/// The kernel kills a process at its hard limit of CPU time, and warns it at the soft limit. This process is warned a second
+/// earlier ([`crate::signals`]). To be called when the program was started, which keeps the limit that it would have without
+/// doorbell.
+pub fn be_warned_of_the_time_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the calls read and write only the struct that they are given.
+    unsafe {
+        let known = libc::getrlimit(libc::RLIMIT_CPU, &mut limit) == 0 && limit.rlim_max != libc::RLIM_INFINITY;
+        if known && limit.rlim_cur >= limit.rlim_max {
+            limit.rlim_cur = limit.rlim_max.saturating_sub(1);
+            libc::setrlimit(libc::RLIMIT_CPU, &limit);
+        }
+    }
+}
+
 /// Maximum number of files that the recorder uses: two for each image, and one each for CPUs and the rest.
 const MANY: u64 = 65_536;
