@@ -134,11 +134,12 @@ fn a_run_without_its_samples_compares_medians_alike() {
     // Judged by asserts that its experiment did not have.
     let asserts = run.experiment.asserts.clone();
     let judged = Run { asserts: Vec::new(), ..alone }.judged_by(&asserts);
-    let verdicts = |run: &Run| {
-        let cells = run.asserts.iter().flat_map(|a| a.cells.clone());
-        cells.map(|c| (c.subject, c.bytes, c.verdict, c.value, c.bound)).collect::<Vec<_>>()
-    };
-    assert_eq!(verdicts(&judged), verdicts(&run));
+    let cells = |run: &Run| run.asserts.iter().flat_map(|a| a.cells.clone()).collect::<Vec<_>>();
+    for (judged, by_samples) in cells(&judged).into_iter().zip(cells(&run)) {
+        assert_eq!((judged.value, judged.bound), (by_samples.value, by_samples.bound));
+        // Eight medians may say less than all samples, and never something else.
+        assert!([by_samples.verdict, Verdict::NotJudged].contains(&judged.verdict), "{judged:?} {by_samples:?}");
+    }
 }
 
 const WITHIN: &str = r#"

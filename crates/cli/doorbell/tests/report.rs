@@ -68,8 +68,7 @@ fn two_runs_have_one_verdict_ratios_and_both_distributions() {
     for text in [main, &markdown] {
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text:.1500}"));
         // The assertion that B violated, the verdict, then the reason.
-        let order =
-            ["after: Broken assert", "after is slower than before. (", "lock: p50 is ", "lock, 99 %"];
+        let order = ["after: Broken assert", "after is slower than before. (", "lock: p50 is ", "lock, 99 %"];
         let order = order.map(|what| if what == "lock, 99 %" { at("99 % interval") } else { at(what) });
         assert!(order.is_sorted(), "{order:?}");
         assert!(text.contains("regression") && text.contains("1 equal") | text.contains("1 unclear"), "{text:.1500}");

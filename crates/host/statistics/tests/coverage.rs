@@ -24,7 +24,7 @@ impl Made {
     fn rounds(&self, levels: &[f64], random: &mut fastrand::Rng) -> Rounds {
         let mut own = 0.0;
         let mut round = |n: usize| -> Vec<u64> {
-            if n % self.rounds == 0 {
+            if n.is_multiple_of(self.rounds) {
                 own = self.process * normal(random);
             }
             let speed = if random.f64() < self.slow.0 { self.slow.1.ln() } else { 0.0 };

@@ -69,12 +69,12 @@ pub fn rounds(host: &Host, times: f64, random: &mut fastrand::Rng) -> Vec<Vec<u6
     random.shuffle(&mut slow_rounds);
     let (mut is_slow, mut level, mut process) = (random.f64() < share, normal(random), 0.0);
     let mut rounds = Vec::with_capacity(all);
-    for n in 0..all {
-        if n % host.rounds == 0 {
+    for (n, slow_round) in slow_rounds.into_iter().enumerate() {
+        if n.is_multiple_of(host.rounds) {
             process = host.apart * normal(random) + if n / host.rounds == host.odd.0 { host.odd.1.ln() } else { 0.0 };
         }
         if anew >= 1.0 {
-            is_slow = slow_rounds[n];
+            is_slow = slow_round;
         } else if random.f64() < anew {
             is_slow = random.f64() < share;
         }

@@ -93,7 +93,7 @@ unsafe fn start_in(
         return start(env);
     }
     // SAFETY: it is whole.
-    let done = unsafe { environment::with(room, env, &start) };
+    let done = unsafe { environment::with(room, env, start) };
     if child && done == 0 {
         return done;
     }
