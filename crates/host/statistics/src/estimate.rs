@@ -75,9 +75,7 @@ impl Rounds {
         let mut independent = processes as f64;
         if let (Figure::Percentile(_), true) = (figure, figure.is_tail()) {
             // A tail is known from as many processes as its samples come from.
-            let up_to = self.up_to(value);
-            let beyond: Vec<f64> = (0..self.len()).map(|r| self.samples(r) as f64 - up_to[r]).collect();
-            independent = independent.min(places(self.by_process(&beyond).into_iter()));
+            independent = independent.min(places(self.by_process(&self.above(value)).into_iter()));
             if independent < MIN_PROCESSES as f64 {
                 return Err(Why::Beyond);
             }
@@ -97,9 +95,8 @@ impl Rounds {
                 if value <= 0.0 || value >= 1.0 {
                     return Err(Why::Certain);
                 }
-                let met = self.up_to(above as f64);
-                let missed = (0..self.len()).map(|r| self.samples(r) as f64 - met[r]).collect();
-                let odds = self.deviation_of(&self.pulls(missed)) / (value * (1.0 - value));
+                let (_, pulls) = self.pulls(&self.above(above as f64));
+                let odds = self.deviation_of(&pulls) / (value * (1.0 - value));
                 let at = |deviations: f64| logistic((value / (1.0 - value)).ln() + deviations * odds);
                 Interval { low: Some(at(-reach)), high: Some(at(reach)) }
             }
@@ -117,17 +114,18 @@ impl Rounds {
                 Interval { low, high }
             }
             _ => {
-                let off = reach * self.deviation_of(&self.pulls(self.sums().to_vec()));
+                let (_, pulls) = self.pulls(self.sums());
+                let off = reach * self.deviation_of(&pulls);
                 Interval { low: within(value - off), high: within(value + off) }
             }
         })
     }
 
-    /// By how much each round moves the mean of a sum over rounds.
-    fn pulls(&self, sums: Vec<f64>) -> Vec<f64> {
+    /// The mean over all samples of something that is summed up by rounds, and how much each round moves it.
+    pub(crate) fn pulls(&self, sums: &[f64]) -> (f64, Vec<f64>) {
         let n = self.sorted().len() as f64;
         let mean = sums.iter().sum::<f64>() / n;
-        sums.iter().enumerate().map(|(r, sum)| (sum - mean * self.samples(r) as f64) / n).collect()
+        (mean, sums.iter().enumerate().map(|(r, sum)| (sum - mean * self.samples(r) as f64) / n).collect())
     }
 
     /// The deviation of the mean of the logarithms of the processes' own percentiles, however few samples they have beyond it.
@@ -147,10 +145,15 @@ impl Rounds {
         counts
     }
 
+    /// How many samples of each round are more than `value`.
+    pub(crate) fn above(&self, value: f64) -> Vec<f64> {
+        self.up_to(value).iter().enumerate().map(|(r, up_to)| self.samples(r) as f64 - up_to).collect()
+    }
+
     /// The samples whose part at or below them is compatible with the percentile: the first and the last. `None` where no sample is beyond the end.
     fn compatible(&self, percentile: Percentile, reach: f64) -> Interval<Option<f64>> {
         let (samples, rounds) = (self.sorted(), self.round_of());
-        let place: Vec<usize> = self.places_of_rounds();
+        let place = self.process_of_rounds();
         let sizes: Vec<f64> = (0..self.len()).map(|r| self.samples(r) as f64).collect();
         let mut processes = Counts::of(self.by_process(&sizes));
         let mut of_rounds = Counts::of(sizes);
@@ -159,7 +162,7 @@ impl Rounds {
         // The largest part that is compatible with the samples below the current one.
         let mut least_below = 0.0;
         for (at, (value, round)) in samples.iter().zip(rounds).enumerate() {
-            processes.add(place[*round as usize]);
+            place[*round as usize].into_iter().for_each(|process| processes.add(process));
             of_rounds.add(*round as usize);
             if samples.get(at + 1) == Some(value) {
                 continue;
@@ -177,12 +180,6 @@ impl Rounds {
         // A single largest sample does not show where larger ones would be.
         let alone = |end: &u64| samples.partition_point(|v| v < end) + 1 == samples.len();
         Interval { low: low.map(|v| v as f64), high: high.filter(|end| !alone(end)).map(|v| v as f64) }
-    }
-
-    /// The place of each round's process among the processes with samples.
-    fn places_of_rounds(&self) -> Vec<usize> {
-        let known = self.processes();
-        (0..self.len()).map(|r| known.iter().position(|p| *p == self.repeat(r)).unwrap_or(0)).collect()
     }
 }
 

@@ -42,10 +42,11 @@ impl Rounds {
 
     /// The sum of a value of each round, for each process.
     pub(crate) fn by_process(&self, of_rounds: &[f64]) -> Vec<f64> {
-        let sum = |process: &u32| {
-            of_rounds.iter().enumerate().filter(|(r, _)| self.repeat(*r) == *process).map(|(_, v)| v).sum()
-        };
-        self.processes().iter().map(sum).collect()
+        let mut sums = vec![0.0; self.processes().len()];
+        for (value, process) in of_rounds.iter().zip(self.process_of_rounds()) {
+            process.into_iter().for_each(|p| sums[p] += value);
+        }
+        sums
     }
 }
 

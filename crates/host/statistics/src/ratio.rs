@@ -56,7 +56,12 @@ fn error(these: &Rounds, those: &Rounds, figure: Figure) -> Option<(f64, u32)> {
         return Some((of_processes.max(of_rounds), processes as u32 - 1));
     }
     let (a, b) = (these.estimate(figure).ok()?, those.estimate(figure).ok()?);
-    let ((part_a, moves_a), (part_b, moves_b)) = (moved(these, figure, a.value), moved(those, figure, b.value));
+    // The part of the samples that a tail is about, and how much each round moves it.
+    let moved = |rounds: &Rounds, value| match figure {
+        Figure::Misses(above) => rounds.pulls(&rounds.above(above as f64)),
+        _ => rounds.pulls(&rounds.up_to(value)),
+    };
+    let ((part_a, moves_a), (part_b, moves_b)) = (moved(these, a.value), moved(those, b.value));
     let (of_a, of_b) = match figure {
         // A larger part at or below a value means a smaller percentile. The same steepness for both, so that what is slow for both cancels.
         Figure::Percentile(p) => {
@@ -67,19 +72,6 @@ fn error(these: &Rounds, those: &Rounds, figure: Figure) -> Option<(f64, u32)> {
     };
     let pulls: Vec<f64> = moves_a.iter().zip(&moves_b).map(|(a, b)| of_a * a - of_b * b).collect();
     Some((these.deviation_of(&pulls), a.freedom.min(b.freedom)))
-}
-
-/// The part of the samples that a tail is about, and how much each round moves it.
-fn moved(rounds: &Rounds, figure: Figure, value: f64) -> (f64, Vec<f64>) {
-    let n = rounds.sorted().len() as f64;
-    let counts: Vec<f64> = match figure {
-        Figure::Misses(above) => {
-            rounds.up_to(above as f64).iter().enumerate().map(|(r, met)| rounds.samples(r) as f64 - met).collect()
-        }
-        _ => rounds.up_to(value),
-    };
-    let part = counts.iter().sum::<f64>() / n;
-    (part, counts.iter().enumerate().map(|(r, count)| (count - part * rounds.samples(r) as f64) / n).collect())
 }
 
 /// How much a percentile's logarithm grows with the part of the samples, around it.

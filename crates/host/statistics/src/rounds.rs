@@ -67,6 +67,12 @@ impl Rounds {
         known
     }
 
+    /// The place of each round's process among [`Rounds::processes`]; none of a process without samples.
+    pub(crate) fn process_of_rounds(&self) -> Vec<Option<usize>> {
+        let known = self.processes();
+        self.repeats.iter().map(|process| known.iter().position(|k| k == process)).collect()
+    }
+
     /// Each round counts as a process: for what one process measures and decides for itself.
     pub fn rounds_are_processes(self) -> Rounds {
         self.in_repeats(|r| r as u32)
@@ -118,9 +124,8 @@ impl Rounds {
 
     /// The samples of each process, sorted.
     pub(crate) fn by_process_sorted(&self) -> Vec<Vec<u64>> {
-        let known = self.processes();
-        let place: Vec<Option<usize>> = self.repeats.iter().map(|p| known.iter().position(|k| k == p)).collect();
-        let mut processes = vec![Vec::new(); known.len()];
+        let place = self.process_of_rounds();
+        let mut processes = vec![Vec::new(); self.processes().len()];
         for (value, round) in self.values.iter().zip(&self.round_of) {
             place[*round as usize].into_iter().for_each(|p| processes[p].push(*value));
         }
