@@ -55,11 +55,11 @@ impl Writer {
     /// stays as it is. An empty file is written to: it may reserve the name.
     pub fn replace(path: &Path, header: &Header) -> Result<Writer, TapeError> {
         let err = |cause| TapeError::Io { path: path.into(), cause };
-        if let Some(file) = open_empty(path) {
+        // A pipe is opened once: at its first close the reader would see its end, and leave.
+        if let Some(file) = open_special(path).map_err(err)?.or_else(|| open_empty(path)) {
             return Writer::begin(file, path, header);
         }
-        let old = path.symlink_metadata().is_ok_and(|m| m.is_file() || m.is_symlink());
-        if old && open_special(path).map_err(err)?.is_none() {
+        if path.symlink_metadata().is_ok_and(|m| m.is_file() || m.is_symlink()) {
             std::fs::remove_file(path).map_err(err)?;
         }
         Writer::create(path, header)

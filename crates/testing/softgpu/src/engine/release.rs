@@ -42,9 +42,10 @@ const fn v04(i: usize) -> Release {
     }
 }
 
-/// Releases all semaphores of a QMD.
+/// Releases all semaphores of a QMD, the first one last: a program waits for that one, and may end at once. This GPU ends with it, in the
+/// middle of a kernel's end, which a real GPU does not.
 pub(super) fn run(words: &[u32], releases: &[Release], channel: &Channel, gpu: &Runlists) -> Result<(), Fault> {
-    for at in releases.iter().filter(|at| bits(words, at.enable, 1) != 0) {
+    for at in releases.iter().rev().filter(|at| bits(words, at.enable, 1) != 0) {
         if !gpu.plot.releases_of_qmd() {
             continue;
         }
