@@ -149,8 +149,15 @@ fn command_line() -> clap::Command {
     groups::grouped(Cli::command().term_width(help::width()))
 }
 
+/// Stack for reading the arguments, whatever the limit (`ulimit -s`): a program that runs with less is run with less.
+const STACK: usize = 8 << 20;
+
 fn main() -> ExitCode {
     signals::survive_file_size_limit();
+    stacker::maybe_grow(STACK / 2, STACK, command)
+}
+
+fn command() -> ExitCode {
     let color = color::When::in_arguments(std::env::args_os().skip(1));
     color.set();
     let parsed = command_line().color(color.of_clap()).try_get_matches();

@@ -48,7 +48,7 @@ fn programs_that_cannot_be_recorded() {
     says(&record(&out, dir.path(), 126), "a directory", "in it");
     file(&p, b"#!/bin/sh\n", 0o644);
     says(&record(&out, &p, 126), "not executable", "chmod +x");
-    file(&p, b"hello\n", 0o755);
+    file(&p, b"\x01hello\n", 0o755);
     says(&record(&out, &p, 126), "neither an ELF program nor a script", "sh FILE");
     file(&p, &elf(1), 0o755);
     says(&record(&out, &p, 126), "32-bit", "x86-64");

@@ -41,11 +41,11 @@ pub enum Error {
     Write { path: PathBuf, cause: io::Error },
 }
 
-/// True if the machine lacks what a file, memory or a process needs: space, memory, descriptors or processes.
+/// True if the machine lacks what a file, memory or a process needs: space, a file system to write to, memory, descriptors or processes.
 pub fn is_lack(cause: &io::Error) -> bool {
-    use io::ErrorKind::{OutOfMemory, QuotaExceeded, StorageFull, WouldBlock};
+    use io::ErrorKind::{OutOfMemory, QuotaExceeded, ReadOnlyFilesystem, StorageFull, WouldBlock};
     // ENFILE, EMFILE
-    matches!(cause.kind(), OutOfMemory | QuotaExceeded | StorageFull | WouldBlock)
+    matches!(cause.kind(), OutOfMemory | QuotaExceeded | ReadOnlyFilesystem | StorageFull | WouldBlock)
         || matches!(cause.raw_os_error(), Some(libc::ENFILE | libc::EMFILE))
 }
 

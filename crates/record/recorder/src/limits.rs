@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use tape::session::LEAST_ROOM;
 
 /// `usual`, or this part of the control group's limit of memory if that is less.
 pub fn at_most(usual: usize, one_in: u64) -> usize {
@@ -22,9 +23,18 @@ pub fn memory() -> Option<u64> {
 
 /// The limit of this process's address space.
 pub fn address_space() -> Option<u64> {
+    limit(libc::RLIMIT_AS)
+}
+
+/// A limit of the program's memory that is too low for the agent to be loaded into it.
+pub fn without_room() -> Option<u64> {
+    [libc::RLIMIT_DATA, libc::RLIMIT_AS].into_iter().filter_map(limit).find(|bytes| *bytes < LEAST_ROOM)
+}
+
+fn limit(which: libc::__rlimit_resource_t) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the call writes only the struct that it is given.
-    unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) };
+    unsafe { libc::getrlimit(which, &mut limit) };
     (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 

@@ -1,7 +1,8 @@
 //! Where programs find the recorder's files: as memory files of its descriptors, or in a folder that the user named.
 //!
 //! A memory file is open to processes that may look into this process: the same user, with as many rights, in the same
-//! namespaces. Files in a folder are open to every user who can reach the folder.
+//! namespaces. Files in a folder are open to whoever knows their path, because a program may change its user. The path has a random part,
+//! in a folder that only its owner can list: other users do not find them.
 
 use crate::memory::{self, memfd};
 use std::ffi::{CStr, CString};
@@ -41,7 +42,8 @@ impl Place {
         if !dir.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into());
         }
-        let own = dir.join(format!("doorbell-{}-{:x}", std::process::id(), crate::clock::tsc()));
+        let listed = dir.join(format!("doorbell-{}-{:x}", std::process::id(), crate::clock::tsc()));
+        let own = listed.join(format!("{:016x}", random()?));
         let bytes = own.as_os_str().as_bytes();
         if bytes.len() > LONGEST || own.to_str().is_none() || bytes.iter().any(|b| b": \t\n".contains(b)) {
             return Err(other("its path is too long, or has a colon or a space in it, which LD_PRELOAD cannot hold"));
@@ -55,9 +57,12 @@ impl Place {
                 "others may rename what is in it, and the program loads a library from there: chmod go-w, or +t",
             ));
         }
-        DirBuilder::new().mode(0o700).create(&own)?;
+        DirBuilder::new().mode(0o700).create(&listed)?;
         let place = Place(Some(own.clone()));
-        fs::set_permissions(&own, Permissions::from_mode(0o755))?;
+        for folder in [&own, &listed] {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            fs::set_permissions(folder, Permissions::from_mode(0o711))?;
+        }
         Ok(place)
     }
 
@@ -83,9 +88,18 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(own) = &self.0 {
-            let _ = fs::remove_dir_all(own);
+        if let Some(listed) = self.0.as_deref().and_then(Path::parent) {
+            let _ = fs::remove_dir_all(listed);
         }
+    }
+}
+
+fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    // SAFETY: room for as many bytes as are requested.
+    match unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } {
+        8 => Ok(u64::from_ne_bytes(bytes)),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -60,7 +60,7 @@ pub fn run_with_policies(
 ) -> Result<ExitStatus, RecordError> {
     let name = o.command.first().cloned().unwrap_or_default();
     let program = Program::find(&name)?;
-    processes::are_known()?;
+    processes::can_be_followed()?;
     // A file over the size limit must be a reported error, not the recorder's death.
     let _no_death = (crate::signals::survive_file_size_limit(), crate::signals::survive_lost_memory());
     let board = SharedBoard::new(write).map_err(RecordError::memory)?;

@@ -1,5 +1,6 @@
 //! Facts about a process from /proc, and how it ended.
 
+use crate::limits;
 use crate::record::RecordError;
 use std::fs;
 use std::io;
@@ -224,13 +225,13 @@ pub fn own() -> Option<(i32, u64)> {
 }
 
 /// # Errors
-/// /proc is not mounted, or belongs to another namespace: processes cannot be found there.
-pub fn are_known() -> Result<(), RecordError> {
+/// /proc is not mounted, or belongs to another namespace: processes cannot be found there. Or the limit of the program's memory is too low.
+pub fn can_be_followed() -> Result<(), RecordError> {
     let inside = std::process::id() as i32;
     match own() {
         None => Err(RecordError::NoProc),
         Some((outside, _)) if outside != inside => Err(RecordError::OtherProc { outside, inside }),
-        Some(_) => Ok(()),
+        Some(_) => limits::without_room().map_or(Ok(()), |limit| Err(RecordError::NoRoom { limit })),
     }
 }
 

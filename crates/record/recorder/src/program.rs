@@ -92,6 +92,11 @@ fn examine(path: &Path, depth: u32) -> Result<Program, ProgramError> {
         if raises_privileges(path, &meta) {
             return Err(ProgramError::SetUid(path.into()));
         }
+        // As shells and execvp do: text without a first line for the kernel is a script of the shell.
+        if depth == 0 && is_text(&head) {
+            let shell = examine(Path::new("/bin/sh"), depth + 1)?;
+            return Ok(Program { arg0: Some("sh".into()), first_args: vec![path.into()], ..shell });
+        }
         return elf(path, &file, &head).map(plain);
     }
     // Linux ignores a script's own set-user-ID bit.
@@ -110,6 +115,11 @@ fn examine(path: &Path, depth: u32) -> Result<Program, ProgramError> {
         return Ok(Program { arg0: Some(asked.into()), first_args: vec![path.into()], ..found });
     }
     Ok(plain(examine(interpreter, depth + 1)?.is_static))
+}
+
+fn is_text(head: &[u8]) -> bool {
+    let line = head.split(|&b| b == b'\n').next().unwrap_or(&[]);
+    !line.is_empty() && !line.iter().any(|b| b.is_ascii_control() && !b.is_ascii_whitespace())
 }
 
 /// Executing it would change the user or the rights. Then the loader takes no preload from a path.

@@ -218,6 +218,8 @@ pub enum RecordError {
         "shared memory for the rings: larger than the file size limit of {limit} bytes, which holds for memory files, too"
     )]
     FileSizeLimit { limit: u64 },
+    #[error("the limit of its memory, {limit} bytes, is too low to load the agent")]
+    NoRoom { limit: u64 },
     #[error("/proc is not mounted, or not to be read: doorbell finds the program's processes there")]
     NoProc,
     #[error("/proc is of another pid namespace: doorbell is process {outside} there and process {inside} here")]
@@ -248,7 +250,11 @@ impl RecordError {
     /// True if the machine lacks something that only doorbell needs: the program could run without it.
     pub fn is_lack(&self) -> bool {
         match self {
-            RecordError::Region(_) | RecordError::FileSizeLimit { .. } => true,
+            RecordError::Region(_)
+            | RecordError::FileSizeLimit { .. }
+            | RecordError::NoRoom { .. }
+            | RecordError::NoProc
+            | RecordError::OtherProc { .. } => true,
             RecordError::AgentDir { cause, .. }
             | RecordError::Start { cause, .. }
             | RecordError::Tape(TapeError::Io { cause, .. }) => output::is_lack(cause),
@@ -275,7 +281,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     if same_file(&o.out, &program.path) {
         return Err(RecordError::IsProgram(o.out.clone()));
     }
-    processes::are_known()?;
+    processes::can_be_followed()?;
     // A file over the size limit must be a reported error, not the recorder's death.
     let _no_death = (crate::signals::survive_file_size_limit(), crate::signals::survive_lost_memory());
     let tsc_hz = clock::tsc_hz();

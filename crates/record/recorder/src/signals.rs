@@ -35,8 +35,16 @@ extern "C" fn toggle(_: libc::c_int) {
 }
 
 /// The terminal sends its signals also to the program, which is in the same group.
-extern "C" fn pass_on_if_sent(signal: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
+extern "C" fn pass_on_if_sent(signal: libc::c_int, info: *const libc::siginfo_t, context: *const libc::c_void) {
     if OVER.load(Ordering::SeqCst) || is_sent(info) {
+        pass_on_from_others(signal, info, context);
+    }
+}
+
+/// What the program itself sends to its group (`kill(0, ..)`) has arrived there already.
+extern "C" fn pass_on_from_others(signal: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
+    // SAFETY: the kernel's pointer, for this signal; a signal that a process sent has a sender.
+    if OVER.load(Ordering::SeqCst) || !is_sent(info) || unsafe { (*info).si_pid() } != PROGRAM.load(Ordering::SeqCst) {
         pass_on(signal);
     }
 }
@@ -47,7 +55,7 @@ fn is_sent(info: *const libc::siginfo_t) -> bool {
     unsafe { (*info).si_code <= 0 }
 }
 
-extern "C" fn pass_on(signal: libc::c_int) {
+fn pass_on(signal: libc::c_int) {
     if OVER.load(Ordering::SeqCst) {
         let ends = ![libc::SIGCONT, libc::SIGTSTP, libc::SIGWINCH, libc::SIGURG].contains(&signal);
         INTERRUPTED.fetch_or(ends, Ordering::SeqCst);
@@ -196,7 +204,7 @@ impl Signals {
         for signal in libc::SIGRTMIN()..=libc::SIGRTMAX() {
             s.set(signal, pass_on_value as *const () as libc::sighandler_t);
         }
-        s.set(libc::SIGCONT, pass_on as *const () as libc::sighandler_t);
+        s.set(libc::SIGCONT, pass_on_from_others as *const () as libc::sighandler_t);
         s.set(libc::SIGTSTP, stop as *const () as libc::sighandler_t);
         for signal in ENDING {
             let ours = match signal {
@@ -204,7 +212,7 @@ impl Signals {
                 _ if saves == Some(signal) => Some(save as *const ()),
                 _ => None,
             };
-            s.set(signal, ours.unwrap_or(pass_on as *const ()) as libc::sighandler_t);
+            s.set(signal, ours.unwrap_or(pass_on_from_others as *const ()) as libc::sighandler_t);
             if ours.is_some() {
                 // Never restored: a signal while the recording is being closed must not end the recorder.
                 s.before.retain(|(before, _)| *before != signal);

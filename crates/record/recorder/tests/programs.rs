@@ -106,7 +106,8 @@ fn each_kind_of_file_is_told_apart() {
     assert!(matches!(c.find("arm", elf(2, 183, Some(GLIBC), 0)), Err(ProgramError::Foreign(_))));
     let musl = elf(2, 62, Some("/lib/ld-musl-x86_64.so.1\0"), 0);
     assert!(matches!(c.find("musl", musl), Err(ProgramError::Musl(_))));
-    assert!(matches!(c.find("text", "hello"), Err(ProgramError::NotAProgram(_))));
+    let script = c.find("text", "echo hello").unwrap();
+    assert_eq!((script.path, script.first_args), ("/bin/sh".into(), vec![c.path("text").into()]));
     assert!(matches!(c.find("empty", ""), Err(ProgramError::NotAProgram(_))));
     for cut in 0..64 {
         assert!(c.find("cut", &elf(2, 62, Some(GLIBC), 0)[..cut]).is_err(), "cut at {cut}");

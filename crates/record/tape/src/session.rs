@@ -61,6 +61,8 @@ pub const REGIONS: usize = 1024;
 pub const UNWATCHED: usize = 256;
 /// How long an agent waits for a region where all entries are in use, ms.
 pub const PATIENCE_MS: u32 = 3;
+/// Bytes: minimum limit of a program's data (`ulimit -d`) or address space for the agent to be loaded into it. The agent's own data is 4 MiB.
+pub const LEAST_ROOM: u64 = 16 << 20;
 
 /// Names in the environment of followed processes. The agent takes them out before the program sees them.
 pub mod environment {

@@ -35,6 +35,7 @@ fn helps(e: &RecordError) -> &'static str {
         RecordError::FileSizeLimit { .. } => {
             "raise it (`ulimit -f unlimited`), or take smaller rings (`--ring 1MiB`); `--max-size` bounds the recording alone"
         }
+        RecordError::NoRoom { .. } => "raise it (`ulimit -d`, `ulimit -v`)",
         RecordError::NoProc => "mount it: `mount -t proc proc /proc`",
         RecordError::OtherProc { .. } => {
             "mount this namespace's: `mount -t proc proc /proc`, or `unshare --pid --fork --mount-proc doorbell record ./app`"

@@ -1,4 +1,5 @@
-/* Finds its environment and the auxiliary vector behind argv on the stack, as Free Pascal's and Go's runtimes do. */
+/* Finds its environment and the auxiliary vector behind argv on the stack, as Free Pascal's and Go's runtimes do.
+   cannot: all doorbell's entries stay there, empty: what follows them, the auxiliary vector, cannot move, because glibc points into it */
 #include "around.h"
 #include <elf.h>
 

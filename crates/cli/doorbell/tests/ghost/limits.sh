@@ -7,8 +7,8 @@
 # start data_small: ulimit -d 4000; "$@" ./locker
 # start cpu_time: ulimit -t 1; "$@" sleep 1
 # start descriptors: ulimit -n 12; "$@" ./locker
-# start file_size: (ulimit -f 0; "$@" ./locker 2>&1; echo $?) 2>&1 | sed "/^doorbell/d; s/^error:/- error:/"
-# start file_size_1_mb: (ulimit -f 1024; "$@" ./busy 4 1 2>&1; echo $?) 2>&1 | sed "/^doorbell/d; s/^error:/- error:/"
+# start file_size: (ulimit -f 0; "$@" ./locker 2>&1; echo $?) | while read -r l; do case $l in doorbell*|error:*|hint:*) echo "$l" >&2;; *) echo "$l";; esac; done
+# start file_size_1_mb: (ulimit -f 1024; "$@" ./busy 4 1 2>&1; echo $?) | while read -r l; do case $l in doorbell*|error:*|hint:*) echo "$l" >&2;; *) echo "$l";; esac; done
 # start stack: ulimit -s 256; "$@" ./locker
 # start stack_unlimited: ulimit -s unlimited; "$@" ./locker
 # start address_space: ulimit -v 100000; "$@" ./locker

@@ -1,6 +1,6 @@
 /* Wild stores into all memory that the program shares with others: doorbell outlives them.
    start: for s in 2 5 14 17 20; do "$@" ./scribble $s; echo $?; rm -f *.doorbell; done
-   cannot: run a wild store into the agent's memory may change a lock
+   cannot: all a wild store into memory that it shares with doorbell may end the program, as one into its own would
    limit: 100 */
 #include "around.h"
 

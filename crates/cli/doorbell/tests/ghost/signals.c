@@ -13,6 +13,8 @@
    start wait: "$@" ./signals wait
    start file: "$@" ./signals file
    start mask: "$@" ./signals mask
+   cannot mask: record SIGSEGV and SIGTRAP stay open in the kernel: doorbell's own faults are handled there
+   cannot mask: last SIGSEGV and SIGTRAP stay open in the kernel: doorbell's own faults are handled there
    start reset: "$@" ./signals reset
    start in_lock: "$@" ./signals in_lock
    start nested: "$@" ./signals nested

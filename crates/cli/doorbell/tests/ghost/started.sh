@@ -6,6 +6,8 @@
 # start tunables: GLIBC_TUNABLES=glibc.malloc.check=3:glibc.pthread.rseq=0 "$@" ./around
 # start link: ln -s around other; "$@" ./other
 # start no_folder: mkdir d; cd d; rmdir ../d; "$@" ../around
+# cannot no_folder: record a folder that is not there is a wrong option, and ends before the program starts
+# cannot no_folder: last a folder that is not there is a wrong option, and ends before the program starts
 # start name: "$@" bash -c 'exec -a another ./around'
 # start no_shebang: echo 'echo a script; exit 4' >s; chmod 755 s; "$@" ./s
 # start input: seq 100000 | "$@" sort -n | sha256sum
@@ -27,5 +29,5 @@
 # start batch: chrt -b 0 "$@" ./around
 # start binary_argument: "$@" ./locker $'\xff\xfe' ''
 # start group: "$@" sh -c 'sleep 30 & kill $!; wait $!; echo $?'
-# start session_leader: "$@" sh -c 'trap "echo term; exit 9" TERM; kill -TERM 0; sleep 1'
+# start session_leader: setsid -w "$@" sh -c 'trap "echo term; exit 9" TERM; kill -TERM 0; sleep 1'
 # limit: 30

@@ -11,6 +11,7 @@
 use crate::process::restrictions::{may, need};
 use crate::process::sys::syscall6;
 use core::sync::atomic::Ordering;
+use tape::session::LEAST_ROOM;
 use tape::starts::Starts;
 
 const CAP_SYS_PTRACE: u32 = 19;
@@ -55,9 +56,6 @@ pub fn last_over_exec(starts: &Starts) -> bool {
     starts.user.load(Ordering::Relaxed) as isize == user && (0..64).filter(|cap| needed >> cap & 1 != 0).all(gets)
 }
 
-/// Minimum limit of a program's data for the agent to be loaded into it: the agent's own data is 3 MiB.
-const DATA: u64 = 16 << 20;
-
 /// True if the limits that a program has after its exec leave room for the agent.
 pub fn has_room() -> bool {
     if !may(need::LOCKED) {
@@ -67,7 +65,7 @@ pub fn has_room() -> bool {
         let mut limit = [libc::RLIM_INFINITY; 2];
         // SAFETY: room for a struct rlimit64; no other arguments.
         unsafe { syscall6(libc::SYS_prlimit64, 0, which as usize, 0, limit.as_mut_ptr() as usize, 0, 0) };
-        limit[0] >= DATA
+        limit[0] >= LEAST_ROOM
     })
 }
 
@@ -117,7 +115,7 @@ mod tests {
     #[test]
     fn a_limit_below_what_the_agent_takes_is_seen() {
         assert!(has_room());
-        let small = libc::rlimit { rlim_cur: DATA - 1, rlim_max: libc::RLIM_INFINITY };
+        let small = libc::rlimit { rlim_cur: LEAST_ROOM - 1, rlim_max: libc::RLIM_INFINITY };
         for which in [libc::RLIMIT_DATA, libc::RLIMIT_AS] {
             // SAFETY: a struct to read.
             let limit = || assert_eq!(unsafe { libc::setrlimit(which, &small) }, 0);
