@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Package, file.
-const LIBRARIES: [(&str, &str); 2] = [("agent", "libdoorbell_agent.so"), ("softgpu", "libdoorbell_softgpu.so")];
+const LIBRARIES: [(&str, &str); 3] =
+    [("agent", "libdoorbell_agent.so"), ("softgpu", "libdoorbell_softgpu.so"), ("softcuda", "libsoftcuda.so")];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

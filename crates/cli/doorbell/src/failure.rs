@@ -38,6 +38,10 @@ impl Failure {
         &self.hint
     }
 
+    pub fn is_impossible(&self) -> bool {
+        self.status == crate::IMPOSSIBLE
+    }
+
     #[cfg(test)]
     pub fn status(&self) -> u8 {
         self.status

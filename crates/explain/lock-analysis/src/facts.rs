@@ -11,6 +11,7 @@ use decode::histogram::Sparse;
 use decode::{InsightError, Recording, Source};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
+use tape::call;
 use tape::event::{Body, Event};
 use tape::fault::{self, WatchedBody};
 use tape::lock::{LAYOUT, LAYOUT_WAITS, attr, ended, left, op};
@@ -316,6 +317,8 @@ pub struct Facts {
     pub calls: Option<u32>,
     /// Threads that made some.
     pub callers: HashSet<Source>,
+    /// Launches and copies of each process.
+    pub launched: FastMap<u32, u64>,
     pub switches: Switches,
     pub faults: Faults,
     pub locks: Vec<Lock>,
@@ -396,6 +399,8 @@ impl Facts {
             Body::Calls(c) => self.calls = Some(c.layout),
             Body::Call(_) | Body::InCall(_) => {
                 self.callers.insert(source);
+                let is_launch = call::function(e.head.flags).is_some_and(|f| f.class.is_guarded());
+                *self.launched.entry(source.process).or_default() += u64::from(is_launch);
             }
             Body::Gap(g) => self.gaps.add(source, g),
             Body::Thread(_) => self.gaps.begins(source),

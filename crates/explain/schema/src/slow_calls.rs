@@ -95,6 +95,8 @@ pub struct Why {
     /// Calls that lost this or more are slow.
     pub slow_from_ns: u64,
     pub slow: u64,
+    /// Slow calls that are not in `slow`: those of the first 1,000 launches and copies of a process that makes more. `--starting` includes them.
+    pub slow_starting: u64,
     /// The causes of all calls' time, the largest first. These times add up to `ns`.
     pub causes: Vec<CauseRow>,
     /// The places that copy pageable memory, the most expensive first.

@@ -37,7 +37,7 @@ const KINDS: usize = 1 << 16;
 const UNFINISHED: usize = 10;
 /// Maximum number of places that copy pageable memory.
 const SITES: usize = 1 << 12;
-/// Number of launches and copies with which a process begins.
+/// Number of launches and copies with which a process begins. One that makes fewer is judged whole.
 pub const STARTING: u64 = 1000;
 /// The usual time before enough calls were seen, in seconds.
 const USUAL_AT_FIRST: f64 = 10e-6;
@@ -85,6 +85,8 @@ pub struct Pageable {
 pub struct Gathered {
     pub calls: u64,
     pub slow: u64,
+    /// Slow calls that were left out, because their process began.
+    pub slow_starting: u64,
     pub sums: [Sum; CAUSES.len()],
     /// The largest loss first.
     pub chosen: Vec<Chosen>,
@@ -202,6 +204,7 @@ impl<'a> Gather<'a> {
             out: Gathered {
                 calls: 0,
                 slow: 0,
+                slow_starting: 0,
                 sums: [Sum::default(); CAUSES.len()],
                 chosen: Vec::new(),
                 long_waits: 0,
@@ -273,7 +276,8 @@ impl<'a> Gather<'a> {
         });
         cut |= waited.is_some_and(|w| w.is_cut);
         let process = self.processes.entry(thread.process).or_default();
-        let starting = process.launched < STARTING;
+        let launches = labels.facts.launched.get(&thread.process).copied().unwrap_or(0);
+        let starting = launches >= STARTING && process.launched < STARTING;
         process.launched += u64::from(class.is_some_and(Class::is_guarded));
         let host_functions = self.after(thread, function, c);
         if host_functions > 0 {
@@ -302,14 +306,16 @@ impl<'a> Gather<'a> {
                 && self.wanted.thread.is_none_or(|tid| tid == thread.tid)
                 && self.wanted.function.as_ref().is_none_or(|name| *name == function_name(number))
         };
+        let is_judged = !starting || self.wanted.starting;
         if let Some(gap) = gap {
-            let is_slow = gap.ticks >= self.slow_from && (!starting || self.wanted.starting);
+            let is_slow = gap.ticks >= self.slow_from && is_judged;
             self.out.between.add(gap, is_asked_for(is_slow), self.wanted.worst);
         }
         let lost = parts.lost();
-        let is_slow = lost >= self.slow_from && (!starting || self.wanted.starting);
+        let is_slow = lost >= self.slow_from && is_judged;
         self.out.slow += u64::from(is_slow);
-        let is_long = waited.is_some() && parts.waited() >= self.slow_from && (!starting || self.wanted.starting);
+        self.out.slow_starting += u64::from(lost >= self.slow_from && !is_judged);
+        let is_long = waited.is_some() && parts.waited() >= self.slow_from && is_judged;
         self.out.long_waits += u64::from(is_long);
         let (is_chosen, is_wait) = (is_asked_for(is_slow), self.wanted.number.is_none() && is_asked_for(is_long));
         if is_chosen || is_wait {

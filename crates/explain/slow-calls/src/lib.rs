@@ -48,7 +48,7 @@ pub struct Wanted {
     pub thread: Option<i32>,
     /// Calls that lost this or more count as slow.
     pub slow_from_ns: u64,
-    /// Also calls from the time in which a process begins.
+    /// Also calls from the time in which a process begins (`gather::STARTING`).
     pub starting: bool,
 }
 

@@ -120,6 +120,7 @@ pub fn why(
         ns: causes.iter().fold(0u64, |all, c| all.saturating_add(c.ns)),
         slow_from_ns: wanted.slow_from_ns,
         slow: g.slow,
+        slow_starting: g.slow_starting,
         causes,
         pageable,
         unfinished: g.unfinished,

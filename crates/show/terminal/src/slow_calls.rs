@@ -30,6 +30,17 @@ pub fn print(r: &Recording, wanted: &Wanted, style: Style, as_json: bool) -> Res
     to_stdout(|out| Ok(write(out, &why, wanted, named, style)?))
 }
 
+/// Shows the worst calls alone.
+pub fn print_worst(r: &Recording, wanted: &Wanted, style: Style) -> Result<(), ReportError> {
+    let Some((mut why, places)) = slow_calls::why(r, wanted)? else {
+        return Err(ReportError::NotRecorded { path: r.path().into(), what: "CUDA calls" });
+    };
+    let names = names(&why);
+    why.symbols = ::symbols::look_up(&places, names.iter().map(String::as_str));
+    let named = Named { places: &places, symbols: &why.symbols };
+    to_stdout(|out| Ok(why.worst.iter().try_for_each(|call| slow_call(out, call, named, style))?))
+}
+
 /// The places in the rows.
 fn names(why: &Why) -> Vec<String> {
     let mut names: Vec<&str> = why.pageable.iter().map(|p| p.site.as_str()).collect();

@@ -27,7 +27,7 @@ pub enum Gpu {
     Soft,
 }
 
-/// Who launches the shapes of `graphs`.
+/// Who launches the shapes of `graphs`, and the frames of `stall`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Launcher {
     #[default]
@@ -77,7 +77,8 @@ impl Options {
         if let Some(name) = self.only.first().filter(|_| sample.name != "graphs") {
             return Err(Error::Option { what: "a part of this sample", value: name.clone() });
         }
-        if self.launcher == Launcher::Doorbell && (sample.name != "graphs" || self.gpu == Gpu::Soft) {
+        let may_be_past_cuda = matches!(sample.name, "graphs" | "stall") && self.gpu == Gpu::Cuda;
+        if self.launcher == Launcher::Doorbell && !may_be_past_cuda {
             return Err(Error::Option { what: "a launcher of something but CUDA's graphs", value: sample.name.into() });
         }
         if let Some(name) = self.only.iter().find(|name| !shapes().contains(name)) {
@@ -204,6 +205,13 @@ pub const SAMPLES: &[Sample] = &[
                 with --gpu soft a rwlock stands in for CUDA's, and no GPU is needed",
         count: "nothing",
         run: programs::starve::run,
+    },
+    Sample {
+        name: "stall",
+        about: "a thread that launches a frame each millisecond while another one pins host memory: CUDA's lock holds the frames up, \
+                with --launcher doorbell it does not",
+        count: "frames (500)",
+        run: programs::stall::run,
     },
     Sample {
         name: "bench",

@@ -2,6 +2,7 @@
 
 use crate::event::Event;
 use crate::kernels;
+use crate::lock::{launching, pinning};
 use crate::memory::{allocate, copy, find, free, register, soft};
 use crate::node::Node;
 use crate::status::*;
@@ -111,12 +112,14 @@ calls! {
     }
     cuMemFree_v2(address: u64) { status(free(address, true), INVALID_VALUE) }
     cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, _flags: c_uint) {
-        in_context(|| allocate(bytes, false).map_or(OUT_OF_MEMORY, |at| give(pointer, at as *mut c_void)))
+        in_context(|| {
+            pinning(bytes, || allocate(bytes, false)).map_or(OUT_OF_MEMORY, |at| give(pointer, at as *mut c_void))
+        })
     }
     cuMemFreeHost(pointer: *mut c_void) { status(free(pointer as u64, false), INVALID_VALUE) }
     cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, _flags: c_uint) {
         // SAFETY: the caller's: its memory, which stays until it is unregistered.
-        in_context(|| status(unsafe { register(pointer.cast(), bytes) }, INVALID_VALUE))
+        in_context(|| status(pinning(bytes, || unsafe { register(pointer.cast(), bytes) }), INVALID_VALUE))
     }
     cuMemHostUnregister(pointer: *mut c_void) { status(free(pointer as u64, false), INVALID_VALUE) }
     cuMemHostGetDevicePointer_v2(address: *mut u64, pointer: *mut c_void, _flags: c_uint) {
@@ -246,7 +249,7 @@ calls! {
         if grid.contains(&0) || block.contains(&0) { return INVALID_VALUE; }
         // SAFETY: the caller's.
         match unsafe { kernels::launch(function as u64, (grid, block), arguments) } {
-            Some(launch) => node(stream, Node::Kernel(launch)),
+            Some(launch) => launching(|| node(stream, Node::Kernel(launch))),
             None => INVALID_HANDLE,
         }
     }

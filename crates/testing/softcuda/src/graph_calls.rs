@@ -2,6 +2,7 @@
 
 use crate::copy3d::Copy3d;
 use crate::graph::{Exec, Graph};
+use crate::lock::launching;
 use crate::memory::soft;
 use crate::node::Node;
 use crate::status::*;
@@ -118,7 +119,7 @@ calls! {
         let Some(exec) = EXECS.find(exec) else { return INVALID_VALUE };
         let Some(stream) = Stream::find(stream as u64) else { return INVALID_HANDLE };
         if soft().is_some_and(|soft| soft.channel.has_failed()) { return LAUNCH_FAILED; }
-        stream.unless_captured(|stream| {
+        launching(|| stream.unless_captured(|stream| {
             if stream.is_idle() {
                 // As CUDA does: on the thread that calls.
                 let submitted = exec.submit();
@@ -127,7 +128,7 @@ calls! {
                 stream.put(move |_| exec.submit().into_iter().for_each(|wait| wait()));
             }
             SUCCESS
-        })
+        }))
     }
     cuGraphExecDestroy(exec: *mut c_void) { EXECS.remove(exec) }
     cuGraphDestroy(graph: *mut c_void) { GRAPHS.remove(graph) }

@@ -21,6 +21,7 @@ mod graph;
 mod graph_calls;
 mod injection;
 mod kernels;
+mod lock;
 mod memory;
 mod node;
 mod stream;

@@ -6,6 +6,7 @@ pub(crate) mod copies;
 pub(crate) mod graphs;
 pub(crate) mod launches;
 pub(crate) mod spin;
+pub(crate) mod stall;
 pub(crate) mod starve;
 pub(crate) mod storm;
 pub(crate) mod threads;

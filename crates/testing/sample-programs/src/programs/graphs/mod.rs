@@ -21,7 +21,7 @@ pub use checks::{LAUNCH_CHECKS, LaunchCheck, LaunchChecked, LaunchVerdict, check
 use cuda::{Argument, Context, Event, Node};
 use kernels::Code;
 use memory::{Model, Place};
-use past_cuda::PastCuda;
+pub(crate) use past_cuda::PastCuda;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -31,6 +31,11 @@ pub const MARK: u32 = 61;
 const DEVICE: usize = 16 << 20;
 /// Entries that the longest log has of each launch.
 const LONGEST: usize = 2100;
+
+/// A module with the kernel `log`: `log[1 + log[0]] = value; log[0] += 1`, one thread.
+pub(crate) fn logging(context: &Context) -> cuda::Result<cuda::Module<'_>> {
+    Code::Plain.load(context)
+}
 
 /// A graph, or several, to be made and launched.
 struct Shape {

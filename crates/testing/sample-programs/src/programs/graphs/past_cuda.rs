@@ -30,7 +30,7 @@ impl Learnt {
 }
 
 /// A channel for launches next to CUDA.
-pub(super) struct PastCuda {
+pub(crate) struct PastCuda {
     watched: &'static Watched,
     channel: Channel,
 }
@@ -57,13 +57,27 @@ impl PastCuda {
         Ok(unsafe { Graph::learn(self.watched, &mut self.channel, &mut by_cuda) }?)
     }
 
+    /// As [`PastCuda::learn`], by launches on a stream.
+    ///
+    /// # Safety
+    /// As [`Graph::learn`].
+    pub unsafe fn learn_on(&mut self, by_cuda: &mut OnStream<'_>) -> Result<Graph> {
+        // SAFETY: the caller's.
+        Ok(unsafe { Graph::learn(self.watched, &mut self.channel, by_cuda) }?)
+    }
+
+    pub fn launch_and_wait(&mut self, graph: &mut Graph) -> Result<()> {
+        let ticket = graph.launch(&mut self.channel)?;
+        Ok(self.channel.wait(ticket, LIMIT)?)
+    }
+
     /// Once more, with new parameters, and waits.
     pub fn launch_with(&mut self, graph: &mut Graph, new: &[Set<'_>]) -> Result<()> {
         let ticket = graph.launch_with(&mut self.channel, new)?;
         Ok(self.channel.wait(ticket, LIMIT)?)
     }
 
-    pub fn one(&mut self, maker: &Maker<'_>, number: u32, shape: &Shape, seed: u64, times: u64) -> Result<Done> {
+    pub(super) fn one(&mut self, maker: &Maker<'_>, number: u32, shape: &Shape, seed: u64, times: u64) -> Result<Done> {
         let (mut made, mut model) = make(maker, number, shape, seed)?;
         possible(&made)?;
         let stream = maker.stream(0)?;
