@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What locks.md and protocols.md keep and no experiment measures: docs/results/locks.sh OUT [costs|protocols|traced|models ...]
+# What protocols.md keeps and no experiment measures: docs/results/locks.sh OUT [costs|protocols|traced|models ...]
 # costs and protocols need no GPU. models needs python3 with PyTorch, timm and transformers (PYTHON names it).
 # DOORBELL names the binary (default: cargo's release build), MODELS the models (DEVICE=cpu: that they run, no more), N the inferences
 # whose operations are counted, JOBS how many of their recordings run at once. The experiments are in measure.sh.
