@@ -55,7 +55,7 @@ fn the_programs_status_is_doorbells() {
 fn doorbells_own_failures_are_125_126_and_127() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
-    std::fs::write(&file, "hello\n").unwrap();
+    std::fs::write(&file, "\x01hello\n").unwrap();
     for mut w in wrappers(dir.path()) {
         w.arg("no-such-program").assert().code(127).stderr(contains("no such program"));
     }

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -207,7 +208,9 @@ impl Running {
     fn new(dir: &Path, words: &[&str]) -> Running {
         let out = File::create(dir.join("out")).unwrap();
         let mut command = Command::new(doorbell());
-        let child = command.args(words).current_dir(dir).stdout(out.try_clone().unwrap()).stderr(out).spawn().unwrap();
+        // (In a group whose parent is outside of it: the kernel does not stop a group that nobody could continue.)
+        command.args(words).current_dir(dir).process_group(0);
+        let child = command.stdout(out.try_clone().unwrap()).stderr(out).spawn().unwrap();
         until("a line", || fs::read_to_string(dir.join("out")).unwrap().contains("up"));
         Running(child)
     }
@@ -248,14 +251,18 @@ fn a_flight_recorder_takes_no_signal_that_the_program_handles() {
         let dir = folder();
         let words = [&["record", "--calls"][..], options, &["-o", "a.doorbell", "sh", "-c", program]].concat();
         let mut r = Running::new(dir.path(), &words);
+        let said = || fs::read_to_string(dir.path().join("out")).unwrap();
         std::thread::sleep(Duration::from_millis(200));
         r.signal(libc::SIGUSR1);
         match status {
             // (It is saved because the program ends with a status of its own.)
             Some(status) => assert_eq!(r.0.wait().unwrap().code(), Some(status), "{options:?} {program}"),
-            None => until("a file", || dir.path().join("a.doorbell").exists()),
+            // (The line follows the file.)
+            None => {
+                until("a file and its line", || dir.path().join("a.doorbell").exists() && said().contains("(SIGUSR1"))
+            }
         }
-        let said = fs::read_to_string(dir.path().join("out")).unwrap();
+        let said = said();
         assert_eq!(said.contains("checkpoint"), program == handles, "{said}");
         assert_eq!(said.contains("(SIGUSR1"), status.is_none(), "{said}");
         let files = fs::read_dir(dir.path()).unwrap().filter(|e| e.as_ref().unwrap().file_name() != "out");

@@ -109,20 +109,3 @@ fn each_page_runs_from_its_first_block_to_its_last() {
         }
     }
 }
-
-/// The README's Python lines need only what it shows.
-#[test]
-fn the_readmes_python_runs() {
-    if !test_support::installed("python3") {
-        test_support::skip!("no python3");
-    }
-    let dir = clone();
-    let mut ran = 0;
-    for block in pages::blocks(&pages::root().join("README.md")).iter().filter(|block| block.kind == "python") {
-        fs::write(dir.path().join("readme.py"), block.lines.join("\n") + "\n").unwrap();
-        let script = "PYTHONPATH=target/prefix/share/doorbell/python doorbell record --gpu soft -o readme.doorbell python3 readme.py\n";
-        run(dir.path(), &format!("{script}doorbell show readme.doorbell\n"), "README.md");
-        ran += 1;
-    }
-    assert!(ran > 0);
-}

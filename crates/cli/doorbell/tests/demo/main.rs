@@ -1,6 +1,6 @@
-//! A user's first steps: `doorbell demo`, and the README's story.
+//! A user's first steps: `doorbell demo`, what the README shows, and a starved thread.
 
-mod story;
+mod starved;
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -134,4 +134,16 @@ fn an_output_that_cannot_be_written_is_an_error() {
         .assert()
         .code(2)
         .stderr(contains("/no/such/dir"));
+}
+
+/// The README quotes what `why` prints of a recording that is in the tree.
+#[test]
+fn the_readme_shows_what_why_prints() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let quoted = readme.split_once("```text\n").unwrap().1.split_once("```").unwrap().0;
+    let file = root.join("crates/explain/decode/fixtures/h100-module-load.doorbell");
+    let out = doorbell().args(["why", "--call", "cuMemcpyHtoDAsync", "--worst", "1"]).arg(file).assert().success();
+    let printed = String::from_utf8(out.get_output().stdout.clone()).unwrap();
+    assert!(printed.contains(quoted), "{quoted} is not in\n{printed}");
 }

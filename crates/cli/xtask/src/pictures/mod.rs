@@ -2,6 +2,7 @@
 //!
 //! A file is replaced only after all pictures that were asked for are ready.
 
+mod demo;
 mod map;
 mod page;
 mod png;
@@ -16,7 +17,7 @@ const MAXIMUM: usize = 250_000;
 
 /// Draw the pictures of docs/pictures again: screenshots of `doorbell report`, and the map of the crates
 ///
-/// The data of the screenshots are in the tree. Screenshots need the command doorbell and Chromium, the map needs neither.
+/// The data of the screenshots are in the tree. Screenshots need the command doorbell and Chromium, the demo needs the command, the map needs neither.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Which pictures [default: all]
@@ -42,6 +43,8 @@ enum Picture {
     Timeline,
     /// The timeline of a recording with kernel times
     TimelineKernels,
+    /// What `doorbell demo` prints
+    Demo,
     /// The folders and crates, and which folder uses which
     Map,
 }
@@ -54,6 +57,7 @@ impl Picture {
             Picture::ReportPhone => "report-phone.png",
             Picture::Timeline => "timeline.png",
             Picture::TimelineKernels => "timeline-kernels.png",
+            Picture::Demo => "demo.svg",
             Picture::Map => "map.svg",
         }
     }
@@ -65,7 +69,7 @@ impl Picture {
             Picture::ReportPhone => Some(page::REPORT_PHONE),
             Picture::Timeline => Some(page::TIMELINE),
             Picture::TimelineKernels => Some(page::TIMELINE_KERNELS),
-            Picture::Map => None,
+            Picture::Demo | Picture::Map => None,
         }
     }
 }
@@ -75,7 +79,7 @@ impl Args {
         let workspace = map::Workspace::read()?;
         let what = if self.what.is_empty() { Picture::value_variants().to_vec() } else { self.what };
         let tools = if what.iter().any(|picture| picture.shot().is_some()) {
-            Some(page::Tools::find(self.doorbell, self.browser, &workspace.target)?)
+            Some(page::Tools::find(self.doorbell.clone(), self.browser, &workspace.target)?)
         } else {
             None
         };
@@ -83,6 +87,9 @@ impl Args {
         for picture in what {
             let bytes = match (picture.shot(), &tools) {
                 (Some(shot), Some(tools)) => tools.shoot(&shot, &workspace.root),
+                _ if matches!(picture, Picture::Demo) => page::doorbell(self.doorbell.clone(), &workspace.target)
+                    .and_then(|doorbell| demo::draw(&doorbell))
+                    .map(String::into_bytes),
                 _ => workspace.map().map(String::into_bytes),
             };
             let bytes = bytes.with_context(|| format!("{}: nothing was written", picture.file()))?;
@@ -132,7 +139,7 @@ mod tests {
     #[test]
     fn no_picture_is_large_and_each_is_on_a_page() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
-        let mut pages = String::new();
+        let mut pages = fs::read_to_string(root.join("README.md")).unwrap();
         for folder in ["docs/guides", "docs/how-it-works"] {
             for entry in fs::read_dir(root.join(folder)).unwrap() {
                 let path = entry.unwrap().path();

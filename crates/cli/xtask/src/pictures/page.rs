@@ -92,18 +92,22 @@ pub struct Tools {
     work: PathBuf,
 }
 
+/// The command: as given, or of the environment, or the newest that was built.
+pub fn doorbell(given: Option<PathBuf>, target: &Path) -> anyhow::Result<PathBuf> {
+    match given.or_else(|| env::var_os("DOORBELL").map(PathBuf::from)) {
+        Some(path) => path.canonicalize().with_context(|| format!("the command doorbell, {}", path.display())),
+        None => newest(target).with_context(|| {
+            format!(
+                "no command doorbell in {}. Build it with `cargo build -p doorbell`, or give one with --doorbell FILE",
+                target.display()
+            )
+        }),
+    }
+}
+
 impl Tools {
     pub fn find(doorbell: Option<PathBuf>, browser: Option<PathBuf>, target: &Path) -> anyhow::Result<Tools> {
-        let doorbell = match doorbell.or_else(|| env::var_os("DOORBELL").map(PathBuf::from)) {
-            Some(path) => path.canonicalize().with_context(|| format!("the command doorbell, {}", path.display()))?,
-            None => newest(target).with_context(|| {
-                format!(
-                    "no command doorbell in {}, which writes the pages. Build it with `cargo build -p doorbell`, or give \
-                     one with --doorbell FILE",
-                    target.display()
-                )
-            })?,
-        };
+        let doorbell = self::doorbell(doorbell, target)?;
         let browser = match browser {
             Some(path) => path.canonicalize().with_context(|| format!("--browser {}", path.display()))?,
             None => installed().with_context(|| {

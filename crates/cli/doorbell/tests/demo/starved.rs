@@ -1,4 +1,4 @@
-//! The README's story without a GPU: a thread that never gets a lock. Three commands find it, name the holder of the
+//! A guide's story without a GPU: a thread that never gets a lock. Three commands find it, name the holder of the
 //! lock, and fix it.
 
 use std::path::Path;
