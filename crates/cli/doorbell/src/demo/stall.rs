@@ -10,17 +10,18 @@ use serde_json::Value;
 use slow_calls::Wanted;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 use terminal::number;
 use terminal::table::Style;
 
 /// Bytes that are kept free for the page.
 const ROOM: u64 = 1 << 20;
+/// (`sample` looks for this end of a name.)
+const SOFTGPU: &str = "doorbell-softgpu.so";
 
 /// What the program measured.
 struct Frames {
-    thread: i32,
     count: u64,
     late: u64,
     longest: Duration,
@@ -30,20 +31,22 @@ impl Args {
     pub(super) fn stall(&self, gpu: Gpu, file: &Path) -> anyhow::Result<ExitCode> {
         let folder = tempfile::tempdir().context("a folder for the time of the demo")?;
         if gpu == Gpu::Soft {
-            std::fs::write(folder.path().join("libcuda.so.1"), preload::SOFTCUDA).context("a libcuda in software")?;
+            for (name, library) in [("libcuda.so.1", preload::SOFTCUDA), (SOFTGPU, preload::SOFTGPU)] {
+                std::fs::write(folder.path().join(name), library).context("a libcuda in software")?;
+            }
         }
         let out = file.display();
         say(&["A program launches a frame each millisecond. Another thread of it pins host memory.", ""])?;
         say(&[&format!("$ doorbell record --locks -o {out} doorbell sample stall")])?;
-        let before = self.frames(gpu, "cuda", folder.path(), file)?;
+        let thread = self.recorded(gpu, folder.path(), file)?;
         let recording = Recording::open(file)?;
         let style = Style { width: Some(100), ..Style::of_stdout() };
-        say(&[&format!("$ doorbell why {out} --thread {} --worst 1", before.thread)])?;
+        say(&[&format!("$ doorbell why {out} --thread {thread} --worst 1")])?;
         let wanted = Wanted {
             worst: 1,
             number: None,
             function: None,
-            thread: Some(before.thread),
+            thread: Some(thread),
             slow_from_ns: 1_000_000,
             starting: false,
         };
@@ -51,11 +54,9 @@ impl Args {
         let page = page(file, &recording)?;
         drop(recording);
 
-        say(&[
-            "",
-            "The same frames, launched by doorbell (libdoorbell) through a channel that takes no lock of CUDA's:",
-        ])?;
-        let after = self.frames(gpu, "doorbell", folder.path(), &folder.path().join("after.doorbell"))?;
+        say(&["", "The same frames, launched by libdoorbell through a channel that takes no lock of CUDA's:"])?;
+        // (Both without a recorder.)
+        let (before, after) = (frames(gpu, "cuda", folder.path())?, frames(gpu, "doorbell", folder.path())?);
         let row = |name: &str, of: &dyn Fn(&Frames) -> String| {
             say(&[&format!("{name:16}{:>14}{:>14}", of(&before), of(&after))])
         };
@@ -67,30 +68,47 @@ impl Args {
         }
         let me = super::me();
         say(&["", &format!("The timeline is {}: open it in a browser. Next, your own program:", page.display())])?;
-        say(&[&format!("  {me} record --locks ./app && {me} why")])?;
+        say(&[&format!("  {me} record --locks ./app"), &format!("  {me} why")])?;
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Records the program; what it measured.
-    fn frames(&self, gpu: Gpu, launcher: &str, folder: &Path, file: &Path) -> anyhow::Result<Frames> {
+    /// Records the program; the thread that launches.
+    fn recorded(&self, gpu: Gpu, folder: &Path, file: &Path) -> anyhow::Result<i32> {
         let program = std::env::current_exe().context("where this program lies")?;
         let facts = folder.join("facts");
         // Its output is read here, and on a machine without a GPU it finds the libcuda of the folder.
-        let mut command: Vec<OsString> = vec!["sh".into(), "-c".into()];
         let libraries = if gpu == Gpu::Soft { "LD_LIBRARY_PATH=$2 " } else { "" };
-        command.push(format!("{libraries}exec \"$0\" sample stall --json --launcher \"$3\" >\"$1\"").into());
-        command.extend([program.into(), facts.clone().into(), folder.into(), launcher.into()]);
-        self.record(gpu, Some(LocksArg::All), command, file)?;
-        let text = std::fs::read_to_string(&facts).context("the facts of the program")?;
-        let said: Value = serde_json::from_str(&text).context("the facts of the program")?;
-        let fact = |name: &str| said["facts"][name].as_u64().with_context(|| format!("{name:?} in {text}"));
-        Ok(Frames {
-            thread: i32::try_from(fact("thread of the frames")?)?,
-            count: fact("frames")?,
-            late: fact("late frames")?,
-            longest: Duration::from_micros(fact("longest frame, us")?),
-        })
+        let script = format!("{libraries}exec \"$0\" sample stall --json >\"$1\"");
+        let words: [OsString; 6] =
+            ["sh".into(), "-c".into(), script.into(), program.into(), facts.clone().into(), folder.into()];
+        self.record(gpu, Some(LocksArg::All), words.into(), file)?;
+        let text = std::fs::read_to_string(&facts).context("what the program printed")?;
+        Ok(i32::try_from(fact(&text, "thread of the frames")?)?)
     }
+}
+
+/// Runs the program, and returns what it measured.
+fn frames(gpu: Gpu, launcher: &str, folder: &Path) -> anyhow::Result<Frames> {
+    let mut command = Command::new(std::env::current_exe().context("where this program lies")?);
+    command.args(["sample", "stall", "--json", "--launcher", launcher]);
+    if gpu == Gpu::Soft {
+        command.env("LD_LIBRARY_PATH", folder).env("LD_PRELOAD", folder.join(SOFTGPU));
+    }
+    let out = command.output().context("running the program once more")?;
+    if !out.status.success() {
+        anyhow::bail!("the program failed ({}): {}", out.status, String::from_utf8_lossy(&out.stderr));
+    }
+    let text = String::from_utf8_lossy(&out.stdout);
+    Ok(Frames {
+        count: fact(&text, "frames")?,
+        late: fact(&text, "late frames")?,
+        longest: Duration::from_micros(fact(&text, "longest frame, us")?),
+    })
+}
+
+fn fact(text: &str, name: &str) -> anyhow::Result<u64> {
+    let said: Value = serde_json::from_str(text).with_context(|| format!("the program printed {text:?}"))?;
+    said["facts"][name].as_u64().with_context(|| format!("no {name:?} in {text}"))
 }
 
 /// Writes the recording's page next to it.
