@@ -52,6 +52,13 @@ pub struct Wanted {
     pub starting: bool,
 }
 
+/// The calls that are shown without a choice.
+impl Default for Wanted {
+    fn default() -> Wanted {
+        Wanted { worst: 10, number: None, function: None, thread: None, slow_from_ns: 50_000, starting: false }
+    }
+}
+
 /// The explanation of the calls, and the places that its names refer to. `None` for a recording without calls.
 ///
 /// # Errors

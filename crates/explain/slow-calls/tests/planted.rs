@@ -111,10 +111,6 @@ fn off(t: Thread, tid: i32, preempted_by: Option<i32>, from: u64, to: u64) -> Th
     )
 }
 
-fn wanted() -> Wanted {
-    Wanted { worst: 10, number: None, function: None, thread: None, slow_from_ns: 50 * US, starting: false }
-}
-
 fn told_with(threads: &[(i32, Vec<u8>)], wanted: &Wanted) -> Option<Why> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.doorbell");
@@ -140,7 +136,7 @@ fn told_with(threads: &[(i32, Vec<u8>)], wanted: &Wanted) -> Option<Why> {
 
 fn told(threads: Vec<(i32, Thread)>) -> Why {
     let threads: Vec<(i32, Vec<u8>)> = threads.into_iter().map(|(tid, t)| (tid, t.bytes)).collect();
-    told_with(&threads, &wanted()).unwrap()
+    told_with(&threads, &Wanted::default()).unwrap()
 }
 
 fn only(why: &Why) -> &SlowCall {
@@ -406,12 +402,13 @@ fn what_nothing_explains_is_unknown_and_the_time_in_which_a_process_begins_is_le
     let why = told(vec![(1, t.clone())]);
     let call = only(&why);
     assert_eq!((call.number, call.cause), (1103, Some(Cause::Unknown)));
-    let all = told_with(&[(1, t.bytes.clone())], &Wanted { starting: true, ..wanted() }).unwrap();
+    let all = told_with(&[(1, t.bytes.clone())], &Wanted { starting: true, ..Wanted::default() }).unwrap();
     assert_eq!(all.worst.iter().map(|c| c.number).collect::<Vec<_>>(), [2, 1103]);
     let other =
-        told_with(&[(1, t.bytes.clone())], &Wanted { function: Some("cuMemAlloc".into()), ..wanted() }).unwrap();
+        told_with(&[(1, t.bytes.clone())], &Wanted { function: Some("cuMemAlloc".into()), ..Wanted::default() })
+            .unwrap();
     assert!(other.worst.is_empty());
-    let one = told_with(&[(1, t.bytes)], &Wanted { number: Some(7), worst: 100, ..wanted() }).unwrap();
+    let one = told_with(&[(1, t.bytes)], &Wanted { number: Some(7), worst: 100, ..Wanted::default() }).unwrap();
     assert_eq!((one.worst.len(), one.worst[0].number, one.worst[0].cause), (1, 7, None));
 }
 
@@ -460,7 +457,7 @@ fn a_call_in_which_its_thread_ended_is_named() {
 #[test]
 fn a_recording_without_calls_has_nothing_to_tell() {
     let t = Thread::default().add(tape::lock::kind::LOCKS, 0, 1, &LocksBody { layout: LAYOUT, pid: 7 });
-    assert_eq!(told_with(&[(1, t.bytes)], &wanted()), None);
+    assert_eq!(told_with(&[(1, t.bytes)], &Wanted::default()), None);
 }
 
 proptest! {
@@ -483,6 +480,6 @@ proptest! {
             let n = bytes.len();
             bytes[at % n] = value;
         }
-        told_with(&all, &Wanted { starting: true, ..wanted() });
+        told_with(&all, &Wanted { starting: true, ..Wanted::default() });
     }
 }

@@ -1,16 +1,20 @@
 //! Where the time of CUDA's calls went, and why the slowest were slow.
 
+mod answer;
+pub mod lines;
+
+pub use answer::{answer, hanging, slow};
+
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::symbols::{self, Named};
 use crate::table::{self, Style, to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
-use schema::slow_calls::{Cause, LinkRow, OfRow, PartRow, SlowCall, Why};
+use schema::slow_calls::{Cause, CauseRow, SlowCall, Why};
+use schema::symbols::Places;
 use slow_calls::Wanted;
 use std::io::{self, Write};
 
-/// Parts of a call's time below this share of it are left out.
-const SMALL: u64 = 100;
 /// Causes below this share of all calls' time get no advice.
 const SHARE: u64 = 100;
 /// Places that copy pageable memory.
@@ -18,11 +22,7 @@ const SITES: usize = 5;
 
 /// Shows it on standard output.
 pub fn print(r: &Recording, wanted: &Wanted, style: Style, as_json: bool) -> Result<(), ReportError> {
-    let Some((mut why, places)) = slow_calls::why(r, wanted)? else {
-        return Err(ReportError::NotRecorded { path: r.path().into(), what: "CUDA calls" });
-    };
-    let names = names(&why);
-    why.symbols = ::symbols::look_up(&places, names.iter().map(String::as_str));
+    let (why, places) = explained(r, wanted)?;
     if as_json {
         return json::document(&why);
     }
@@ -32,16 +32,23 @@ pub fn print(r: &Recording, wanted: &Wanted, style: Style, as_json: bool) -> Res
 
 /// Shows the worst calls alone.
 pub fn print_worst(r: &Recording, wanted: &Wanted, style: Style) -> Result<(), ReportError> {
-    let Some((mut why, places)) = slow_calls::why(r, wanted)? else {
-        return Err(ReportError::NotRecorded { path: r.path().into(), what: "CUDA calls" });
-    };
-    let names = names(&why);
-    why.symbols = ::symbols::look_up(&places, names.iter().map(String::as_str));
+    let (why, places) = explained(r, wanted)?;
     let named = Named { places: &places, symbols: &why.symbols };
     to_stdout(|out| Ok(why.worst.iter().try_for_each(|call| slow_call(out, call, named, style))?))
 }
 
-/// The places in the rows.
+fn explained(r: &Recording, wanted: &Wanted) -> Result<(Why, Places), ReportError> {
+    look_up(slow_calls::why(r, wanted)?)
+        .ok_or_else(|| ReportError::NotRecorded { path: r.path().into(), what: "CUDA calls" })
+}
+
+/// With the names from the source of the places in the rows.
+pub fn look_up(found: Option<(Why, Places)>) -> Option<(Why, Places)> {
+    let (mut why, places) = found?;
+    why.symbols = ::symbols::look_up(&places, names(&why).iter().map(String::as_str));
+    Some((why, places))
+}
+
 fn names(why: &Why) -> Vec<String> {
     let mut names: Vec<&str> = why.pageable.iter().map(|p| p.site.as_str()).collect();
     let gaps = why.between.worst.iter().flat_map(|gap| &gap.because).filter_map(|l| l.doing_what.as_ref());
@@ -84,7 +91,7 @@ fn write(out: &mut dyn Write, why: &Why, wanted: &Wanted, named: Named<'_>, styl
     pageable(out, why, named, style)?;
     unfinished(out, why, style)?;
     let from = nanoseconds(why.slow_from_ns);
-    let after = if wanted.starting { "" } else { " after a process's first 1,000 launches and copies" };
+    let after = answer::after(wanted);
     if let Some(number) = wanted.number {
         writeln!(out, "\n{} with number {number}: {}", style.bold("calls"), count(why.worst.len() as u64))?;
     } else if why.slow == 0 {
@@ -128,7 +135,7 @@ fn between(out: &mut dyn Write, why: &Why, named: Named<'_>, style: Style) -> io
         let before = if gap.number == 0 { gap.call.clone() } else { format!("{}, call {},", gap.call, gap.number) };
         let (at, tid, ns) = (gap.at, gap.tid, nanoseconds(gap.ns));
         writeln!(out, "{at:>11.6} s  before {before} of thread {tid}{thread}: {ns}")?;
-        gap.because.iter().try_for_each(|link| writeln!(out, "{:16}{}", "", because(link, named)))
+        gap.because.iter().try_for_each(|link| writeln!(out, "{:16}{}", "", lines::because(link, named)))
     })
 }
 
@@ -152,18 +159,21 @@ fn causes(out: &mut dyn Write, why: &Why, style: Style) -> io::Result<()> {
     table::write(out, &t, 2)
 }
 
+/// A remedy for a cause that took enough time after the start, and how much it saves at most.
+pub fn advice_for(c: &CauseRow, why: &Why) -> Option<String> {
+    let later = c.ns.saturating_sub(c.starting_ns);
+    let text = c.advice.filter(|_| later > 0 && later >= why.ns / SHARE)?;
+    Some(format!("{text}; saves up to {}", nanoseconds(later)))
+}
+
 fn advice(out: &mut dyn Write, why: &Why, style: Style) -> io::Result<()> {
-    let later = |c: &&schema::slow_calls::CauseRow| c.ns.saturating_sub(c.starting_ns);
-    let worth: Vec<_> = why.causes.iter().filter(|c| later(c) > 0 && later(c) >= why.ns / SHARE).collect();
     let mut title = style.bold("what to do");
-    for c in worth {
-        let Some(text) = c.advice else { continue };
+    for c in &why.causes {
+        let Some(text) = advice_for(c, why) else { continue };
         if !title.is_empty() {
             writeln!(out, "\n{}", std::mem::take(&mut title))?;
         }
-        let head = format!("  {}: ", c.cause.name());
-        let text = format!("{text}; saves up to {}", nanoseconds(later(&c)));
-        wrapped(out, style, &head, &text)?;
+        wrapped(out, style, &format!("  {}: ", c.cause.name()), &text)?;
     }
     Ok(())
 }
@@ -202,6 +212,13 @@ fn unfinished(out: &mut dyn Write, why: &Why, style: Style) -> io::Result<()> {
     Ok(())
 }
 
+/// `cuLaunchKernel of gemm, call 7`
+pub fn called(c: &SlowCall) -> String {
+    let kernel = c.kernel.as_ref().map_or_else(String::new, |k| format!(" of {k}"));
+    let number = if c.number == 0 { "a call".into() } else { format!("call {}", c.number) };
+    format!("{}{kernel}, {number}", c.call)
+}
+
 /// The time that the verdict is about: the lost part, if that is the smaller one. (A wait by design may be long.)
 fn took(c: &SlowCall) -> String {
     let by_design = c.cause.is_none_or(Cause::is_by_design);
@@ -218,102 +235,18 @@ fn slow_call(out: &mut dyn Write, c: &SlowCall, named: Named<'_>, style: Style) 
         Some(cause) => style.bad(cause.name()),
         None => style.good("by design"),
     };
-    let kernel = c.kernel.as_ref().map_or_else(String::new, |k| format!(" of {k}"));
-    writeln!(
-        out,
-        "\n{:>11.6} s  {}{kernel}, {} of thread {}{thread}: {}, {verdict}",
-        c.at,
-        c.call,
-        if c.number == 0 { "a call".into() } else { format!("call {}", c.number) },
-        c.tid,
-        took(c),
-    )?;
-    if c.host_functions > 0 {
-        let functions = of(c.host_functions, "function of the host's");
-        writeln!(out, "                its stream had {functions} to wait for (cudaLaunchHostFunc)")?;
-    }
-    for p in c.parts.iter().filter(|p| p.ns >= c.ns / SMALL) {
-        part(out, p, c.tid, named)?;
-    }
-    if let (Some(advice), Some(saves)) = (&c.advice, c.saves_ns) {
-        let text = format!("{advice}; saves up to {}", nanoseconds(saves));
-        wrapped(out, style, &format!("{:16}", ""), &text)?;
-    }
-    writeln!(out, "                called at {}", named.site(&c.site))
-}
-
-fn part(out: &mut dyn Write, p: &PartRow, tid: i32, named: Named<'_>) -> io::Result<()> {
-    writeln!(out, "{:16}{:>9}  {}", "", nanoseconds(p.ns), p.cause.name())?;
-    for row in p.of.iter().filter(|row| row.ns >= p.ns / 10) {
-        match p.cause {
-            Cause::PageFault => faults(out, row)?,
-            Cause::Engine | Cause::Queue | Cause::Gpu => kernels(out, row)?,
-            _ => piece(out, row, tid, named)?,
+    writeln!(out, "\n{:>11.6} s  {} of thread {}{thread}: {}, {verdict}", c.at, called(c), c.tid, took(c))?;
+    for line in lines::of_call(c, named) {
+        match line.ns {
+            Some(ns) => {
+                let gap = " ".repeat(2 + 2 * line.depth);
+                writeln!(out, "{:16}{:>9}{gap}{}", "", nanoseconds(ns), line.text)?;
+            }
+            None if line.depth == 0 => wrapped(out, style, &format!("{:16}", ""), &line.text)?,
+            None => writeln!(out, "{:29}{}", "", line.text)?,
         }
     }
     Ok(())
-}
-
-fn faults(out: &mut dyn Write, row: &OfRow) -> io::Result<()> {
-    let waited = if row.what == "major" { ": the page was read from a disk, or waited for" } else { "" };
-    let faults = of(row.times, &format!("{} fault", row.what));
-    writeln!(out, "{:16}{:>9}    {faults}{waited}", "", nanoseconds(row.ns))
-}
-
-fn kernels(out: &mut dyn Write, row: &OfRow) -> io::Result<()> {
-    let ran = if row.times > 1 { format!(", {} times", count(row.times)) } else { String::new() };
-    let at_most = if row.at_most { ", at most: only bounds are known" } else { "" };
-    writeln!(out, "{:16}{:>9}    {}{ran}{at_most}", "", nanoseconds(row.ns), row.what)
-}
-
-/// `tid`: the waiting thread.
-fn piece(out: &mut dyn Write, row: &OfRow, tid: i32, named: Named<'_>) -> io::Result<()> {
-    let what = if row.what.is_empty() { "not known for what".into() } else { named.lock(&row.what) };
-    writeln!(out, "{:16}{:>9}    {what}", "", nanoseconds(row.ns))?;
-    if let Some(free) = row.free_ns.filter(|free| *free >= row.ns / 4) {
-        let free = nanoseconds(free);
-        writeln!(
-            out,
-            "{:29}no thread held it for {free} of that: the waiting thread was not woken, or had no CPU",
-            ""
-        )?;
-    }
-    for (i, link) in row.because.iter().enumerate() {
-        writeln!(out, "{:29}{}", "", because(link, named))?;
-        let earlier = row.because.iter().take(i).map(|l| l.tid);
-        if std::iter::once(tid).chain(earlier).any(|t| t == link.tid) {
-            writeln!(out, "{:29}a cycle: thread {} waits for a thread that waits for it", "", link.tid)?;
-        }
-    }
-    Ok(())
-}
-
-/// `thread 7 (worker) held it for 3 ms inside cudaHostRegister, of that 2.9 ms in ...`
-fn because(l: &LinkRow, named: Named<'_>) -> String {
-    let thread =
-        if l.thread.is_empty() { format!("thread {}", l.tid) } else { format!("thread {} ({})", l.tid, l.thread) };
-    let inside = l.call.as_ref().map_or_else(String::new, |call| format!(" inside {call}"));
-    let time = nanoseconds(l.ns);
-    let did = match l.how {
-        "held" if l.times > 1 => format!("{thread} held it {} times, for {time} of that{inside}", count(l.times)),
-        "held" => format!("{thread} held it for {time} of that{inside}"),
-        "signalled" => format!("{thread} signalled it after {time}{inside}"),
-        _ => return format!("meanwhile {thread} was in {} for {time} of that{inside}", l.what),
-    };
-    let what = l.doing_what.as_ref().map(|what| named.lock(what));
-    let doing = nanoseconds(l.doing_ns);
-    let why = match (l.doing, what) {
-        (Cause::Lock, Some(lock)) => format!("waited {doing} for {lock} itself"),
-        (Cause::Condition, Some(what)) => format!("waited {doing} for {what}"),
-        (Cause::DriverCall, Some(call)) => format!("{doing} in {call}"),
-        (Cause::Preempted, Some(by)) => format!("{doing} without its CPU, which {by} had"),
-        (Cause::Preempted, None) => format!("{doing} without its CPU"),
-        (Cause::PageFault, _) => format!("{doing} in page faults"),
-        (Cause::Asleep, _) => format!("asleep for {doing}"),
-        _ => format!("on a CPU for {doing}"),
-    };
-    let longest = if l.times > 1 { "at the longest " } else { "" };
-    format!("{did}: {longest}{why}")
 }
 
 fn percent(part: u64, of: u64) -> String {

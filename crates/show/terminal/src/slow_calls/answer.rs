@@ -1,0 +1,129 @@
+//! The answer in a sentence: which call of which thread lost how long, to what, and which thread held it up.
+
+use super::lines::{because, thread};
+use crate::number::{nanoseconds, of};
+use crate::symbols::Named;
+use schema::slow_calls::{Cause, LinkRow, SlowCall, UnfinishedRow, Why};
+use slow_calls::Wanted;
+
+/// Sentences: of a call that hangs, of the call that lost the most, or that there is none.
+pub fn answer(why: &Why, wanted: &Wanted, named: Named<'_>) -> Vec<String> {
+    if why.calls == 0 {
+        return vec!["No CUDA call was made while it was recorded.".into()];
+    }
+    let mut all: Vec<String> = hanging(why).map(hung).into_iter().collect();
+    match (why.worst.first(), why.between.worst.first()) {
+        (Some(c), _) => all.push(lost(c, has_not_returned(why, c), named)),
+        (None, _) if !all.is_empty() => {}
+        (None, Some(gap)) => {
+            let by = gap.because.first().map_or_else(String::new, |link| format!(": {}", because(link, named)));
+            let (thread, ns) = (thread(gap.tid, &gap.thread), nanoseconds(gap.ns));
+            all.push(format!(
+                "No CUDA call was slow. Before {}, {thread} waited {ns} for Python's lock{by}.",
+                gap.call
+            ));
+        }
+        (None, None) => all.push(format!("{}.", none_lost(why, wanted))),
+    }
+    all
+}
+
+/// The slow calls that were left out, and the option that includes them.
+pub fn left_out(why: &Why) -> Option<String> {
+    let (calls, from) = (of(why.slow_starting, "call"), nanoseconds(why.slow_from_ns));
+    (why.slow_starting > 0).then(|| {
+        format!("{calls} lost {from} or more in a process's first 1,000 launches and copies: `doorbell why --starting` has them.")
+    })
+}
+
+/// How many calls are slow, or that none is.
+pub fn slow(why: &Why, wanted: &Wanted) -> String {
+    if why.slow == 0 {
+        return none_lost(why, wanted);
+    }
+    let (calls, from) = (of(why.slow, "call"), nanoseconds(why.slow_from_ns));
+    format!("{calls} lost {from} or more{}; the worst first", after(wanted))
+}
+
+fn none_lost(why: &Why, wanted: &Wanted) -> String {
+    format!("No CUDA call lost {} or more{}", nanoseconds(why.slow_from_ns), after(wanted))
+}
+
+pub fn after(wanted: &Wanted) -> &'static str {
+    if wanted.starting { "" } else { " after a process's first 1,000 launches and copies" }
+}
+
+/// The call that had not returned for the longest time, if no slow call lost as much.
+pub fn hanging(why: &Why) -> Option<&UnfinishedRow> {
+    let most = why.worst.first().map_or(0, |c| c.lost_ns).max(why.slow_from_ns);
+    let longest = why.first_unfinished.iter().max_by_key(|u| u.ns).filter(|u| u.ns > most)?;
+    let is_worst = |c: &SlowCall| is(longest, c);
+    (!why.worst.iter().any(is_worst)).then_some(longest)
+}
+
+fn is(u: &UnfinishedRow, c: &SlowCall) -> bool {
+    (u.pid, u.tid, u.number, u.call.as_str()) == (c.pid, c.tid, c.number, c.call.as_str())
+}
+
+fn has_not_returned(why: &Why, c: &SlowCall) -> bool {
+    why.first_unfinished.iter().any(|u| is(u, c))
+}
+
+fn hung(u: &UnfinishedRow) -> String {
+    let (thread, ns) = (thread(u.tid, &u.thread), nanoseconds(u.ns));
+    format!("{} of {thread} had not returned after {ns}, when the thread, or the recording, ended.", u.call)
+}
+
+fn lost(c: &SlowCall, unfinished: bool, named: Named<'_>) -> String {
+    let thread = thread(c.tid, &c.thread);
+    let kernel = c.kernel.as_ref().map_or_else(String::new, |k| format!(" of {k}"));
+    let time = nanoseconds(c.lost_ns);
+    let of_all = if c.lost_ns < c.ns / 10 * 9 { format!(" of its {}", nanoseconds(c.ns)) } else { String::new() };
+    let part = c.parts.iter().find(|p| Some(p.cause) == c.cause);
+    let most = part.filter(|p| p.ns < c.lost_ns / 10 * 9);
+    let most = most.map_or_else(String::new, |p| format!(", {} of it", nanoseconds(p.ns)));
+    let row = part.and_then(|p| p.of.first());
+    let what = row.map_or("", |row| row.what.as_str());
+    let to = to(c.cause, &named.lock(what));
+    let by = row.and_then(|row| row.because.first()).map_or_else(String::new, by);
+    let end = if unfinished { "; it had not returned" } else { "" };
+    format!("{}{kernel} of {thread} lost {time}{of_all}{most} to {to}{by}{end}.", c.call)
+}
+
+/// What time was lost to.
+fn to(cause: Option<Cause>, what: &str) -> String {
+    let is_named = !what.is_empty();
+    let text = match cause {
+        Some(Cause::Lock) if is_named => return format!("the lock {what}"),
+        Some(Cause::Lock) => "a lock",
+        Some(Cause::Condition) if is_named => return format!("a wait for {what}"),
+        Some(Cause::Condition) => "a wait for another thread",
+        Some(Cause::Preempted) if is_named => return format!("the loss of its CPU, which {what} had"),
+        Some(Cause::Preempted) => "the loss of its CPU",
+        Some(Cause::DriverCall) => "a driver call",
+        Some(Cause::Memory) => "the allocation or release of memory",
+        Some(Cause::Making) => "the making of objects",
+        Some(Cause::CodeLoading) => "the loading of code",
+        Some(Cause::GraphUpload) => "the upload of a graph",
+        Some(Cause::FullRing) => "a full ring",
+        Some(Cause::HostFunction) => "a host function",
+        Some(Cause::Queue) => "work that had not started on the GPU",
+        Some(Cause::PageFault) => return "page faults".into(),
+        Some(Cause::Pageable) => "a copy of pageable memory",
+        Some(Cause::Asleep) => "sleep, for a reason that is not recorded",
+        Some(Cause::Unknown) | None => "an unknown cause, while it was on a CPU",
+        Some(cause @ (Cause::Usual | Cause::Gpu | Cause::Engine)) => cause.name(),
+    };
+    if is_named { format!("{text} ({what})") } else { text.into() }
+}
+
+/// Who held it, or signalled it, and in which call.
+fn by(l: &LinkRow) -> String {
+    let thread = thread(l.tid, &l.thread);
+    let inside = l.call.as_ref().map_or_else(String::new, |call| format!(" inside {call}"));
+    match l.how {
+        "held" => format!(", which {thread} held{inside}"),
+        "signalled" => format!(", which {thread} signalled{inside}"),
+        _ => format!(", while {thread} was in {}", l.what),
+    }
+}
