@@ -4,7 +4,7 @@
 use crate::document::{
     Article, Block, Cell, Column, ColumnKind, Document, Figure, Kind, Mark, Section, Table, Verdict,
 };
-use crate::recording::Timeline;
+use crate::recording::{Next, Timeline};
 use base64::Engine;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plot::Entry;
@@ -174,15 +174,23 @@ fn timeline(t: &Timeline) -> Markup {
         ),
         _ => ("", ""),
     };
-    let keys = format!(
-        "Timeline. Arrow keys move, plus and minus zoom, n moves to the next longest event, slash searches{more}."
-    );
+    let next = match t.next {
+        Next::Lost => "the call that lost the next most time",
+        Next::Waits => "the next longest wait for a lock",
+        Next::Longest => "the next longest event",
+    };
+    let keys = format!("Timeline. Arrow keys move, plus and minus zoom, n moves to {next}, slash searches{more}.");
     html! {
-        div #timeline-tools .tools role="group" aria-label="Timeline" hidden {}
-        div #timeline-view .timeline hidden {
-            canvas tabindex="0" role="application" aria-label=(keys) {}
+        div #timeline-tools .tools role="group" aria-label="Timeline" data-next=(next) hidden {}
+        div #timeline-panes .panes hidden {
+            div #timeline-view .timeline {
+                canvas tabindex="0" role="application" aria-label=(keys) {}
+            }
+            div .details role="group" tabindex="0" aria-label="What is chosen" {
+                p #timeline-said .said aria-live="polite" { "Click an event, drag to move, zoom with + and -, or press n for " (next) (hint) "." }
+                ul #timeline-lines .lines {}
+            }
         }
-        p #timeline-said .said aria-live="polite" { "Click an event, drag to move, zoom with + and -, or press n for the next longest event" (hint) "." }
         @if t.has_gpu_tracks { (legend(t.has_copies)) }
         p { (inline(&t.says)) }
         script #timeline-data type="application/json" { (PreEscaped(data)) }

@@ -92,5 +92,16 @@ pub fn pictures(document: &Document, folder: &Path) -> io::Result<Vec<PathBuf>> 
 
 /// Which doorbell wrote a page.
 fn by() -> String {
-    format!("Written by doorbell {}.", run_folder::folder::VERSION)
+    format!("{BY}{}.", run_folder::folder::VERSION)
+}
+
+const BY: &str = "Written by doorbell ";
+
+/// Bytes at the beginning of a page that have its mark.
+pub const HEAD: usize = 4096;
+
+/// Whether a file that begins like this is a page that a doorbell wrote.
+pub fn is_page(head: &[u8]) -> bool {
+    let head = String::from_utf8_lossy(head);
+    head.starts_with("<!DOCTYPE html>") && head.contains(&format!("<meta name=\"generator\" content=\"{BY}"))
 }

@@ -1,4 +1,4 @@
-//! Pages of a recording: totals, CUDA's calls, waits for locks with their holders, channels, graphs.
+//! Pages of a recording: why its calls were slow, a timeline, waits for locks with their holders, totals, CUDA's calls, channels, graphs.
 
 mod calls;
 mod gpu_tracks;
@@ -7,13 +7,15 @@ mod locks;
 mod streams;
 mod summary;
 mod timeline;
+mod why;
 
 use crate::Error;
 use crate::document::{Article, Document, Kind, Notice};
 use crate::numbers::seconds;
 use decode::Recording;
 use schema::Summary;
-pub use timeline::Timeline;
+pub use timeline::{Next, Timeline};
+use why::Answer;
 
 /// The number of longest waits shown.
 const WAITS: usize = 50;
@@ -29,7 +31,9 @@ pub fn document(r: &Recording) -> Result<Document, Error> {
     // A recording with locks is made to see who waited for them, so that is first.
     let at = if locks.waits.is_empty() { sections.len() } else { 0 };
     sections.splice(at..at, locks::section(&locks));
-    sections.splice(0..0, timeline::section(r, &locks.waits)?);
+    let answer = Answer::of(r)?;
+    let timeline = timeline::section(r, &locks.waits, answer.lost(&s))?;
+    sections.splice(0..0, std::iter::once(answer.section(&s.incomplete_because)).chain(timeline));
     sections.extend(calls::section(&locks));
     sections.extend(summary::channels(&s));
     sections.extend(graphs::section(&rows));
@@ -63,6 +67,9 @@ fn taken(s: &Summary) -> Vec<String> {
     }
     when.push(s.program.started.clone());
     when.extend(s.seconds.map(|v| seconds(v).text));
+    if s.complete {
+        when.push("complete: nothing is lost".into());
+    }
     when.retain(|part| !part.is_empty());
     [machine.join(", "), when.join(", ")].into_iter().filter(|line| !line.is_empty()).collect()
 }
@@ -74,9 +81,6 @@ fn notices(s: &Summary) -> Vec<Notice> {
         all.push(Notice { kind: Kind::Warning, text: text.into() });
     }
     all.extend(s.nothing.iter().map(|why| Notice { kind: Kind::Note, text: why.to_string() }));
-    if s.complete {
-        all.push(Notice { kind: Kind::Good, text: "The recording is complete: nothing is lost.".into() });
-    }
     all.extend(s.incomplete_because.iter().map(|why| Notice { kind: Kind::Bad, text: format!("Not complete: {why}") }));
     all.extend(s.damage.iter().map(|what| Notice { kind: Kind::Bad, text: format!("Damaged: {what}") }));
     all

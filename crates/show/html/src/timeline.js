@@ -6,6 +6,7 @@
   const box = document.getElementById("timeline-view");
   const canvas = box.querySelector("canvas");
   const said = document.getElementById("timeline-said");
+  const lines = document.getElementById("timeline-lines");
   const pen = canvas.getContext("2d");
   const LINE = 18;
   const unitOf = (ns) => (ns >= 1e9 ? ["s", 1e9] : ns >= 1e6 ? ["ms", 1e6] : ns >= 1e3 ? ["us", 1e3] : ["ns", 1]);
@@ -38,6 +39,15 @@
     row.longest = Math.max(row.longest, ns);
   }
   gpu?.join((lane) => rows[rowOf.get(lane * 16)]);
+  // What lost the most time comes first. Some of it may be too short to be among the events.
+  const lost = data.lost.flatMap((one, n) => {
+    const row = rows[rowOf.get(one.lane * 16 + one.kind)];
+    if (!row) return [];
+    let e = row.events.find((e) => e.from === one.from);
+    if (!e) row.events.push((e = { row, from: one.from, ns: one.ns, name: data.names[one.name], at: 1e9 + n }));
+    row.longest = Math.max(row.longest, e.ns);
+    return [Object.assign(e, { lost: one.lost, lines: one.lines })];
+  });
   for (const row of rows) row.events.sort((a, b) => a.from - b.from);
   // The longest first, as they come.
   const all = rows.flatMap((row) => row.events).sort((a, b) => b.ns - a.ns || a.at - b.at);
@@ -150,13 +160,21 @@
   const zoom = (by, around = (view.from + view.to) / 2) =>
     show(around - (around - view.from) * by, around + (view.to - around) * by);
   const move = (part) => { const by = (view.to - view.from) * part; show(view.from + by, view.to + by); };
+  const rank = (e) => !e.lost ? "" : (e.row.kind ? "" : "; lost " + text(e.lost)) + "; number " + (lost.indexOf(e) + 1) + " of " + lost.length;
   const choose = (e, go) => {
     chosen = e;
+    lines.replaceChildren(...(e?.lines || []).map(([depth, time, what]) => {
+      const line = document.createElement("li"), b = document.createElement("b");
+      line.className = "d" + depth; b.textContent = time;
+      line.append(...(time ? [b, " "] : []), what);
+      return line;
+    }));
+    lines.parentElement.scrollTop = 0;
     if (!e) { said.textContent = "Nothing is chosen."; return redraw(); }
     const took = e.ns ? ", took " + text(e.ns) : "";
-    said.textContent = e.tells ? e.tells() : e.name + " (" + data.kinds[e.row.kind] + " of " + data.lanes[e.row.lane].name + ") at " + text(e.from) + took + (e.bars ? gpu.started(e.bars) : "");
+    said.textContent = e.tells ? e.tells() : e.name + " (" + data.kinds[e.row.kind] + " of " + data.lanes[e.row.lane].name + ") at " + text(e.from) + took + (e.bars ? gpu.started(e.bars) : "") + rank(e);
     if (go) {
-      const span = Math.max(e.ns * 3, Math.min(view.to - view.from, data.end / 20));
+      const span = Math.max(e.ns * 3, e.lost ? 0 : Math.min(view.to - view.from, data.end / 20));
       show(e.from + e.ns / 2 - span / 2, e.from + e.ns / 2 + span / 2);
       const y = top(rows.indexOf(e.row));
       if (y < box.scrollTop || y > box.scrollTop + box.clientHeight - LINE) box.scrollTop = y - box.clientHeight / 2;
@@ -164,7 +182,7 @@
     redraw();
   };
   const next = (by) => {
-    const list = found || all;
+    const list = found || (lost.length ? lost : all);
     if (!list.length) return;
     at = (at + by + list.length) % list.length;
     choose(list[at], true);
@@ -202,13 +220,13 @@
   tools.append(
     button("+", "Zoom in", () => zoom(0.5)), button("-", "Zoom out", () => zoom(2)),
     button("<", "Earlier", () => move(-0.25)), button(">", "Later", () => move(0.25)),
-    button("All", "All of the recording", () => show(0, data.end)), button("Next", "Next longest event", () => next(1)), search);
+    button("All", "All of the recording", () => show(0, data.end)), button("Next", "Go to " + tools.dataset.next, () => next(1)), search);
   if (gpu) {
     if (has("kernel")) search.before(button("Kernel", "Next longest kernel", longest("kernel")));
     if (has("copy")) search.before(button("Copy", "Next longest copy", longest("copy")));
     search.before(button("Follow", "Follow a kernel or a copy to the call that started it, and back", follow));
   }
-  tools.hidden = false; box.hidden = false;
+  tools.hidden = false; box.parentElement.hidden = false;
   canvas.addEventListener("keydown", (k) => {
     const keys = {
       "+": () => zoom(0.5), "=": () => zoom(0.5), w: () => zoom(0.5), "-": () => zoom(2), s: () => zoom(2),
@@ -245,5 +263,7 @@
   new ResizeObserver(redraw).observe(box);
   new MutationObserver(redraw).observe(document.documentElement, { attributes: true });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  redraw();
+  // It opens at what lost the most time, once it is as high as its rows.
+  draw();
+  if (lost.length) next(1);
 })();

@@ -3,6 +3,7 @@
 
 mod copies;
 mod large;
+mod slow;
 
 pub use copies::copy_times;
 pub use large::{RARE, large};
@@ -12,6 +13,7 @@ use pushbuf::qmd::end_time::{self, Found};
 use pushbuf::qmd::{Layout, Qmd};
 use rm::abi::{self, Plain as _, nr, rm_request, uvm};
 use rm::class;
+pub use slow::slow_launches;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use tape::event::*;

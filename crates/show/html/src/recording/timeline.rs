@@ -41,6 +41,36 @@ pub struct Timeline {
     /// It has tracks of the GPU, and some of copies.
     pub has_gpu_tracks: bool,
     pub has_copies: bool,
+    /// What the page opens at, and goes to next.
+    pub next: Next,
+}
+
+/// The events that a reader is led to, one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Next {
+    /// Calls, by the time that they lost.
+    Lost,
+    /// Waits for locks, the longest first. No call was slow, or none was recorded.
+    Waits,
+    /// All events, the longest first: nothing is known to be lost.
+    #[default]
+    Longest,
+}
+
+/// A call or a wait of which time was lost.
+#[derive(Clone, Debug)]
+pub struct Lost {
+    pub process: u32,
+    pub tid: i32,
+    /// A call, else a wait for a lock.
+    pub is_call: bool,
+    /// When it began, in seconds since the recording did.
+    pub at: f64,
+    pub ns: u64,
+    pub lost_ns: u64,
+    pub name: String,
+    /// Where the time went: depth, time and text of each line.
+    pub lines: Vec<(usize, String, String)>,
 }
 
 /// Kinds of events: a row each below a thread or a channel.
@@ -85,8 +115,8 @@ struct Collected<'a> {
     holders: HashMap<(u32, i32, u64), String>,
 }
 
-/// `None` if no event has a time. `waits`: the longest, whose holders are named.
-pub fn section(r: &Recording, waits: &[WaitRow]) -> Result<Option<Section>, Error> {
+/// `None` if no event has a time. `waits`: the longest, whose holders are named. `lost`: the slow calls, the worst first.
+pub fn section(r: &Recording, waits: &[WaitRow], lost: Vec<Lost>) -> Result<Option<Section>, Error> {
     let about = About::of(r, 0)?;
     let mut c = Collected::new(&about);
     c.holders = waits.iter().filter_map(|w| Some(((w.process, w.tid, w.tsc), holder(w)?))).collect();
@@ -95,7 +125,25 @@ pub fn section(r: &Recording, waits: &[WaitRow]) -> Result<Option<Section>, Erro
     }
     export::each_row(r, &about, &mut c)?;
     let has_bars = c.gpu.as_ref().is_some_and(|gpu| !gpu.is_empty());
-    Ok(((c.all > 0 || has_bars) && c.end > 0).then(|| c.section()))
+    let (next, lost) = match lost.is_empty() {
+        false => (Next::Lost, lost),
+        true if !waits.is_empty() => (Next::Waits, waits.iter().map(waited).collect()),
+        true => (Next::Longest, lost),
+    };
+    Ok(((c.all > 0 || has_bars) && c.end > 0).then(|| c.section(next, &lost)))
+}
+
+fn waited(w: &WaitRow) -> Lost {
+    Lost {
+        process: w.process,
+        tid: w.tid,
+        is_call: false,
+        at: w.at,
+        ns: w.wait_ns,
+        lost_ns: w.wait_ns,
+        name: w.lock.clone(),
+        lines: Vec::new(),
+    }
 }
 
 /// The thread that held the lock for at least half of the wait, and the CUDA call in which it took it.
@@ -275,7 +323,16 @@ impl Collected<'_> {
         self.names.len() - 1
     }
 
-    fn section(self) -> Section {
+    /// The event as the page finds it among those of a lane, or adds it to them.
+    fn lost(&mut self, lost: &Lost) -> (usize, serde_json::Value) {
+        let (lane, name) = (self.lane(Place::Thread(lost.process, lost.tid)), self.name(&lost.name));
+        let (kind, from) = (if lost.is_call { 0 } else { 1 }, (lost.at * 1e9).round() as i64);
+        let (ns, lost, lines) = (lost.ns, lost.lost_ns, &lost.lines);
+        (lane, serde_json::json!({ "kind": kind, "from": from, "ns": ns, "name": name, "lost": lost, "lines": lines }))
+    }
+
+    fn section(mut self, next: Next, lost: &[Lost]) -> Section {
+        let mut lost: Vec<(usize, serde_json::Value)> = lost.iter().map(|lost| self.lost(lost)).collect();
         let longest = self.longest.into_sorted();
         let single = longest.len() as u64;
         let says = if self.all > single {
@@ -314,9 +371,17 @@ impl Collected<'_> {
             .iter()
             .flat_map(|e| [rank[e.lane], e.kind as i64, e.from, e.ns.min(i64::MAX as u64) as i64, e.name as i64])
             .collect();
+        let lost: Vec<_> = lost
+            .iter_mut()
+            .map(|(lane, event)| {
+                event["lane"] = rank[*lane].into();
+                event.take()
+            })
+            .collect();
         let gpu = self.gpu.filter(|gpu| !gpu.is_empty()).map(|gpu| gpu.shown(self.about, &rank));
         let mut data = serde_json::json!({
             "end": self.end, "bins": BINS, "kinds": KINDS, "names": self.names, "lanes": lanes, "events": events,
+            "lost": lost,
         });
         let times = match &gpu {
             Some(gpu) => on_the_gpu(gpu),
@@ -331,7 +396,7 @@ impl Collected<'_> {
             (!gpu.streams.is_empty()).then(|| streams::table(&gpu.streams))
         });
         let mut section = Section::new("timeline", "Timeline");
-        section.push(Block::Timeline(Timeline { data: data.to_string(), says, has_gpu_tracks, has_copies }));
+        section.push(Block::Timeline(Timeline { data: data.to_string(), says, has_gpu_tracks, has_copies, next }));
         section.blocks.extend(streams.map(Block::Table));
         if !table.rows.is_empty() {
             section.push(Block::Table(table));
@@ -389,7 +454,18 @@ mod tests {
             c.add(Place::Thread(0, n % 1000), (n % 7) as usize, i64::from(n) * 1000, n as u64, &name);
         }
         c.gpu = Some(gpu_tracks::tests::worst(c.end));
-        let section = c.section();
+        let line = (2, "12.3 ms".to_owned(), "x".repeat(100));
+        let lost = |n| Lost {
+            process: 0,
+            tid: n,
+            is_call: true,
+            at: 1.0,
+            ns: 1,
+            lost_ns: 1,
+            name: "x".into(),
+            lines: vec![line.clone(); 40],
+        };
+        let section = c.section(Next::Lost, &(0..11).map(lost).collect::<Vec<_>>());
         let Block::Timeline(t) = &section.blocks[0] else { panic!("{section:?}") };
         assert!(t.says.starts_with("The 10,000 longest of 120,000 events are drawn individually."), "{}", t.says);
         let data: serde_json::Value = serde_json::from_str(&t.data).unwrap();
@@ -412,7 +488,7 @@ mod tests {
     fn a_recording_of_an_h200_has_rows_for_its_thread_and_channels() {
         let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../explain/decode/fixtures/h200-copies.doorbell");
         let r = Recording::open(&fixture).unwrap();
-        let section = section(&r, &[]).unwrap().unwrap();
+        let section = section(&r, &[], Vec::new()).unwrap().unwrap();
         let Block::Timeline(t) = &section.blocks[0] else { panic!("{section:?}") };
         let data: serde_json::Value = serde_json::from_str(&t.data).unwrap();
         let names: Vec<&str> = data["lanes"].as_array().unwrap().iter().map(|l| l["name"].as_str().unwrap()).collect();
@@ -425,7 +501,7 @@ mod tests {
         let fixture = "../../explain/decode/fixtures/h100-module-load.doorbell";
         let r = Recording::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join(fixture)).unwrap();
         let waits = lock_analysis::locks(&r, 50).unwrap().waits;
-        let section = section(&r, &waits).unwrap().unwrap();
+        let section = section(&r, &waits, Vec::new()).unwrap().unwrap();
         let Block::Timeline(t) = &section.blocks[0] else { panic!("{section:?}") };
         let data: serde_json::Value = serde_json::from_str(&t.data).unwrap();
         let names: Vec<&str> = data["names"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();

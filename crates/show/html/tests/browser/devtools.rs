@@ -141,7 +141,11 @@ impl Tab<'_> {
     }
 
     pub fn media(&mut self, media: &str, scheme: &str) {
-        let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        // (A page that still scrolls is clicked in the wrong place.)
+        let features = json!([
+            { "name": "prefers-color-scheme", "value": scheme },
+            { "name": "prefers-reduced-motion", "value": "reduce" },
+        ]);
         self.call("Emulation.setEmulatedMedia", json!({ "media": media, "features": features }));
     }
 

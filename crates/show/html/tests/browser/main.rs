@@ -23,6 +23,9 @@ fn pages(folder: &Path) -> Vec<PathBuf> {
     let tape = folder.join("copies.doorbell");
     synthetic::copy_times().write(&tape);
     let copies = decode::Recording::open(&tape).unwrap();
+    let tape = folder.join("slow.doorbell");
+    synthetic::slow_launches().write(&tape);
+    let slow = decode::Recording::open(&tape).unwrap();
     let small = THOUSAND.replace("4B..64MiB", "8B,4KiB,1MiB");
     let soft = small.replace("samples = 2000", "samples = 2000\ngpu = \"soft\"");
     let documents = [
@@ -37,6 +40,7 @@ fn pages(folder: &Path) -> Vec<PathBuf> {
         ("recording", html::of_recording(&recording).unwrap()),
         ("kernels", html::of_recording(&kernels).unwrap()),
         ("copies", html::of_recording(&copies).unwrap()),
+        ("slow", html::of_recording(&slow).unwrap()),
         ("commands", html::of_runs(&[named(recorded(run(&small)))]).unwrap()),
         ("soak", html::of_soak(&soak())),
         ("saturated", html::of_saturated(&saturated(false))),
@@ -86,6 +90,9 @@ fn pages_work_in_a_browser() {
         }
         if name == "copies" {
             copies(&mut tab, page);
+        }
+        if name == "slow" {
+            [(1400, 900), (390, 844)].into_iter().for_each(|size| slow(&mut tab, page, size));
         }
         assert_eq!(tab.complaints(page), Vec::<String>::new(), "{name}");
         // The other pages have the same elements as these.
@@ -220,6 +227,64 @@ fn timeline(tab: &mut Tab<'_>, page: &Path) {
     assert!(found.as_str().unwrap().contains(" events found"), "{found}");
     tab.key("Enter", 13, "\r");
     assert!(tab.evaluate(said).as_str().unwrap().starts_with("doorbell "));
+}
+
+/// The answer is on the first screen. The timeline is open at the longest loss, and goes on to the next; where it is, what is chosen is, too.
+fn slow(tab: &mut Tab<'_>, page: &Path, (width, height): (u32, u32)) {
+    tab.screen(width, height, "light");
+    tab.open(page);
+    let edges = |tab: &mut Tab<'_>, what: &str| {
+        let edges = "(({ left, top, right, bottom }) => [left, top, right, bottom])";
+        let found = tab.evaluate(&format!("{edges}(document.querySelector('{what}').getBoundingClientRect())"));
+        [0, 1, 2, 3].map(|n| found[n].as_f64().unwrap())
+    };
+    let is_seen = |[left, top, right, bottom]: [f64; 4]| {
+        left >= 0.0
+            && top >= 0.0
+            && right <= f64::from(width)
+            && bottom <= f64::from(height)
+            && right > left
+            && bottom > top
+    };
+    let answer = edges(tab, "p.answer");
+    assert!(is_seen(answer), "{width}: {answer:?}");
+    let tops = ["p.answer", "table[data-name=slow-calls]", "table[data-name=causes]", "#timeline-view"];
+    let tops = tops.map(|what| edges(tab, what)[1]);
+    assert!(tops.is_sorted(), "{width}: {tops:?}");
+    let said = "document.getElementById('timeline-said').textContent";
+    let first = tab.evaluate(said).as_str().unwrap().to_owned();
+    assert!(
+        first.starts_with("cuLaunchKernel (calls of thread 100") && first.ends_with("; lost 9 ms; number 1 of 2"),
+        "{first}"
+    );
+    // All that a reader needs is on one screen, however it was scrolled to.
+    tab.evaluate("location.hash = '#timeline'; 0");
+    let frame = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))";
+    tab.evaluate(frame);
+    for what in ["#timeline-tools", "#timeline-view", ".details", "#timeline-said", "#timeline-lines li.d2"] {
+        let at = edges(tab, what);
+        assert!(is_seen(at), "{width}: {what} is at {at:?}");
+    }
+    let (view, details) = (edges(tab, "#timeline-view"), edges(tab, ".details"));
+    let is_beside = details[0] >= view[2];
+    assert_eq!(is_beside, width > 900, "{view:?} {details:?}");
+    assert!(is_beside || details[1] >= view[3], "{width}: the details cover the timeline: {view:?} {details:?}");
+    let picture = "document.querySelector('#timeline-view canvas').toDataURL()";
+    let opened = tab.evaluate(picture);
+    tab.evaluate("document.querySelector('#timeline-view canvas').focus()");
+    tab.key("Home", 36, "");
+    tab.evaluate(frame);
+    assert_ne!(tab.evaluate(picture), opened, "{width}: it opened at all of the recording");
+    tab.evaluate(
+        "[...document.querySelectorAll('#timeline-tools button')].find((b) => b.textContent === 'Next').click()",
+    );
+    let second = tab.evaluate(said).as_str().unwrap().to_owned();
+    assert!(second.ends_with("; lost 4 ms; number 2 of 2"), "{second}");
+    tab.key("p", 80, "p");
+    tab.evaluate(frame);
+    assert_eq!((tab.evaluate(said), tab.evaluate(picture)), (first.into(), opened), "{width}");
+    let lines = tab.evaluate("document.getElementById('timeline-lines').textContent");
+    assert!(lines.as_str().unwrap().contains("thread 101 held it for 9.00 ms"), "{lines}");
 }
 
 /// Kernels are found by key and by name, lead to their calls and back, and each choice draws something else.

@@ -1,0 +1,188 @@
+//! What `doorbell why` says of a recording: the answer in a sentence, the calls that lost the most time, and the causes of all of it.
+
+use crate::Error;
+use crate::document::{Block, Cell, Kind, Notice, Section, Table, head, number, text};
+use crate::numbers::{bytes, count, ns, percent, seconds};
+use crate::recording::timeline::Lost;
+use decode::Recording;
+use schema::Summary;
+use schema::slow_calls::{Cause, PageableRow, SlowCall, Why};
+use schema::symbols::Places;
+use slow_calls::Wanted;
+use terminal::number::nanoseconds;
+use terminal::slow_calls::{advice_for, answer, called, hanging, lines, slow};
+use terminal::symbols::Named;
+
+/// How to make a recording that has an answer.
+const NOT_RECORDED: &str = "CUDA calls were not recorded. Record them with `doorbell record --locks PROGRAM`: the page then begins with the call \
+                            that lost the most time, and to what.";
+
+/// `None` if calls were not recorded.
+pub struct Answer(Option<(Why, Places)>);
+
+impl Answer {
+    pub fn of(r: &Recording) -> Result<Answer, Error> {
+        let mut found = slow_calls::why(r, &Wanted::default())?;
+        if let Some((why, places)) = &mut found {
+            terminal::slow_calls::look_up(why, places);
+        }
+        Ok(Answer(found))
+    }
+
+    /// `known`: reasons that the page has already, why the recording is not complete.
+    pub fn section(&self, known: &[String]) -> Section {
+        let mut section = Section::new("why", "Why calls were slow");
+        let Some((why, places)) = &self.0 else { return section.with(Block::Answer(NOT_RECORDED.into())) };
+        let (named, wanted) = (Named { places, symbols: &why.symbols }, Wanted::default());
+        answer(why, &wanted, named).into_iter().for_each(|text| section.push(Block::Answer(text)));
+        for because in why.incomplete_because.iter().filter(|because| !known.contains(because)) {
+            section.push(Block::Notice(Notice { kind: Kind::Warning, text: format!("Not complete: {because}") }));
+        }
+        if !why.worst.is_empty() {
+            let title = format!("Slow calls: {}", slow(why, &wanted));
+            section.push(Block::Table(calls("slow-calls", title, &why.worst, named)));
+        }
+        if !why.causes.is_empty() {
+            section.push(Block::Table(causes(why)));
+        }
+        if !why.waits.is_empty() {
+            let (waits, from) = (terminal::number::of(why.long_waits, "call"), nanoseconds(why.slow_from_ns));
+            let title = format!("Waits for the GPU: {waits} waited for {from} or more; the longest first");
+            section.push(Block::Table(calls("gpu-waits", title, &why.waits, named).folded()));
+        }
+        if !why.between.worst.is_empty() {
+            section.push(Block::Table(between(why, named)));
+        }
+        if !why.pageable.is_empty() {
+            section.push(Block::Table(pageable(&why.pageable, named)));
+        }
+        if !why.not_watched.is_empty() {
+            section.push(Block::Text(format!("Not watched: {}.", why.not_watched.join("; "))));
+        }
+        section
+    }
+
+    /// The calls to which the timeline goes, in this order.
+    pub fn lost(&self, s: &Summary) -> Vec<Lost> {
+        let Some((why, places)) = &self.0 else { return Vec::new() };
+        let named = Named { places, symbols: &why.symbols };
+        let line = |line: lines::Line| (line.depth, line.ns.map_or_else(String::new, nanoseconds), line.text);
+        let call = |c: &SlowCall| Lost {
+            process: c.process,
+            tid: c.tid,
+            is_call: true,
+            at: c.at,
+            ns: c.ns,
+            lost_ns: c.lost_ns,
+            name: c.call.clone(),
+            lines: lines::of_call(c, named).into_iter().map(line).collect(),
+        };
+        let hung = hanging(why).map(|u| Lost {
+            process: s.processes.iter().rfind(|p| p.pid == u.pid).map_or(0, |p| p.index),
+            tid: u.tid,
+            is_call: true,
+            at: u.at,
+            ns: u.ns,
+            lost_ns: u.ns,
+            name: u.call.clone(),
+            lines: vec![(0, String::new(), "it had not returned when its thread, or the recording, ended".into())],
+        });
+        hung.into_iter().chain(why.worst.iter().map(call)).collect()
+    }
+}
+
+fn calls(name: &str, title: String, rows: &[SlowCall], named: Named<'_>) -> Table {
+    let columns = vec![
+        head("call"),
+        text("thread"),
+        number("at", "s"),
+        number("took", "ns"),
+        number("lost", "ns"),
+        text("cause"),
+        text("of which"),
+        text("called at"),
+    ];
+    let mut table = Table::new(name, title, columns);
+    for c in rows {
+        let part = c.parts.iter().find(|p| Some(p.cause) == c.cause);
+        let of = part.map_or_else(Vec::new, |part| lines::of_part(part, c.tid, named));
+        let of: Vec<String> = of
+            .into_iter()
+            .skip(1)
+            .map(|line| line.ns.map_or_else(String::new, |ns| format!("{} ", nanoseconds(ns))) + &line.text)
+            .collect();
+        table.row(vec![
+            called(c).into(),
+            lines::thread(c.tid, &c.thread).into(),
+            seconds(c.at),
+            ns(c.ns),
+            ns(c.lost_ns),
+            c.cause.map_or("by design", Cause::name).into(),
+            of.join("; ").into(),
+            named.site(&c.site).into(),
+        ]);
+    }
+    table.without_empty()
+}
+
+fn causes(why: &Why) -> Table {
+    let columns = vec![
+        head("where the time went"),
+        number("time", "ns"),
+        number("share", ""),
+        number("calls", ""),
+        number("longest", "ns"),
+        number("while starting", "ns"),
+        text("what to do"),
+    ];
+    let title = format!("{} took {}", terminal::number::of(why.calls, "call"), nanoseconds(why.ns));
+    let mut table = Table::new("causes", title, columns);
+    for c in &why.causes {
+        let by_design = c.cause.is_by_design().then(|| "by design".to_owned());
+        table.row(vec![
+            c.cause.name().into(),
+            ns(c.ns),
+            percent(c.ns as f64 / why.ns.max(1) as f64),
+            count(c.calls),
+            ns(c.longest_ns),
+            if c.starting_ns == 0 { Cell::none() } else { ns(c.starting_ns) },
+            advice_for(c, why).or(by_design).map_or_else(Cell::none, Cell::from),
+        ]);
+    }
+    table.without_empty()
+}
+
+/// Waits for Python's lock, which make no call slow.
+fn between(why: &Why, named: Named<'_>) -> Table {
+    let b = &why.between;
+    let columns = vec![head("before"), text("thread"), number("at", "s"), number("waited", "ns"), text("because")];
+    let title = format!(
+        "Between calls: waited for Python's lock (GIL) {}, {} in all",
+        terminal::number::of(b.gaps, "time"),
+        nanoseconds(b.ns)
+    );
+    let mut table = Table::new("between-calls", title, columns);
+    for gap in &b.worst {
+        let because: Vec<String> = gap.because.iter().map(|link| lines::because(link, named)).collect();
+        table.row(vec![
+            gap.call.as_str().into(),
+            lines::thread(gap.tid, &gap.thread).into(),
+            seconds(gap.at),
+            ns(gap.ns),
+            because.join("; ").into(),
+        ]);
+    }
+    table.without_empty()
+}
+
+/// Places of which a table has rows.
+const SITES: usize = 5;
+
+fn pageable(rows: &[PageableRow], named: Named<'_>) -> Table {
+    let columns = vec![head("from"), text("call"), number("calls", ""), number("bytes", "bytes"), number("time", "ns")];
+    let mut table = Table::new("pageable", "Copies of pageable memory", columns);
+    for p in rows.iter().take(SITES) {
+        table.row(vec![named.site(&p.site).into(), p.call.as_str().into(), count(p.calls), bytes(p.bytes), ns(p.ns)]);
+    }
+    table
+}
