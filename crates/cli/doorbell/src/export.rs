@@ -40,6 +40,9 @@ pub struct Args {
     /// Replace the file of --out if it exists; with --parquet a folder of Parquet files
     #[arg(long, requires = "out")]
     force: bool,
+    /// Do not print what was written
+    #[arg(short, long)]
+    quiet: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -67,13 +70,17 @@ impl Args {
         }
         let recorded = crate::show::given_or_newest(self.file.as_deref())?;
         let recording = crate::show::open(&recorded, self.process)?;
-        match &self.out {
-            None => terminal::table::file_to_stdout(|out| self.form.write(&recording, out).map_err(of_a_report))?,
+        let written = match &self.out {
+            None => {
+                terminal::table::file_to_stdout(|out| self.form.write(&recording, out).map_err(of_a_report))?;
+                None
+            }
             Some(path) if self.form.parquet => {
                 crate::result::is_file("--out", path, "give a folder: -o app.tables")?;
                 output::whole_folder(path, self.force, ".parquet", |folder| {
                     export::parquet(&recording, folder).with_context(|| format!("writing {}", path.display()))
                 })?;
+                Some(path.clone())
             }
             Some(path) => {
                 crate::result::is_file("--out", path, "without --out it goes to standard output")?;
@@ -83,7 +90,11 @@ impl Args {
                     claim.remove();
                     return Err(e);
                 }
+                Some(claim.path().to_owned())
             }
+        };
+        if let Some(path) = written.filter(|_| !self.quiet) {
+            crate::result::tell_written(&path);
         }
         crate::show::damage_of(&recording)
     }

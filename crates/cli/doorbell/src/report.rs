@@ -7,7 +7,9 @@ use anyhow::Context as _;
 use comparison::Limits;
 use html::{Document, Named};
 use output::WholeFile;
+use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write as _};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use terminal::number;
@@ -16,10 +18,10 @@ use terminal::number;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = Page::examples(&[
-        ("doorbell report crossover -o crossover.html", "the folder of a run"),
+        ("doorbell report app.doorbell", "a recording, to app.html: why calls were slow, a timeline, locks, channels"),
+        ("doorbell report crossover", "the folder of a run, to crossover.html"),
         ("doorbell report before after -o both.html", "two runs: ratio, interval and verdict of each cell, both distributions"),
-        ("doorbell report app.doorbell -o app.html", "a recording"),
-        ("doorbell report paper -o paper.html", "what `bench saturate` wrote"),
+        ("doorbell report paper", "what `bench saturate` wrote"),
         ("doorbell report crossover --markdown crossover.md", "the same as Markdown"),
         ("doorbell report crossover --svg pictures", "its pictures, each as a file"),
         ("doorbell report crossover --digest crossover.json", "a small data file, from which its figures can be computed again"),
@@ -38,8 +40,9 @@ pub struct Args {
     /// Folders of runs (or their run.json), or one soak, saturated link or recording; for example results/crossover
     #[arg(value_name = "RUN|SOAK|RECORDING", required = true)]
     what: Vec<PathBuf>,
-    /// Write to this file, for example crossover.html
-    #[arg(short, long, value_name = "FILE", required_unless_present_any = ["markdown", "svg", "digest", "fill", "check"])]
+    /// Write the page to this file, for example crossover.html [default: to NAME.html in this folder, if NAME.doorbell or the folder NAME
+    /// is given; to no page with --markdown, --svg or --digest]
+    #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Write the same as Markdown to this file, for example crossover.md
     #[arg(long, value_name = "FILE")]
@@ -62,9 +65,12 @@ pub struct Args {
     /// The files are Markdown pages: compare their tables with the data files that they name
     #[arg(long, conflicts_with_all = ["out", "markdown", "svg", "digest"])]
     check: bool,
-    /// Replace files that are there
+    /// Replace files that are there. (A page without --out replaces an earlier page of doorbell's, and no other file.)
     #[arg(long)]
     force: bool,
+    /// Do not print what was written
+    #[arg(short, long)]
+    quiet: bool,
 }
 
 /// Of a sample.
@@ -104,17 +110,22 @@ impl Args {
             }
         }
         // An existing file is an error before any input is read.
-        let html = self.out.as_deref().map(|path| self.open("--out", path)).transpose()?;
+        let html = match &self.out {
+            Some(path) => Some(self.open("--out", path)?),
+            None if self.markdown.is_some() || self.svg.is_some() => None,
+            None => Some(self.open_default()?),
+        };
         let markdown = self.markdown.as_deref().map(|path| self.open("--markdown", path)).transpose()?;
         let (document, damage) = self.document()?;
         if let Some(folder) = &self.svg {
             self.pictures(&document, folder)?;
+            self.tell(folder);
         }
         if let Some(file) = html {
-            write(file, html::html(&document).as_bytes())?;
+            self.write(file, html::html(&document).as_bytes())?;
         }
         if let Some(file) = markdown {
-            write(file, html::markdown(&document).as_bytes())?;
+            self.write(file, html::markdown(&document).as_bytes())?;
         }
         damage.map_or(Ok(ExitCode::SUCCESS), |recording| crate::show::damage_of(&recording))
     }
@@ -179,13 +190,46 @@ impl Args {
             }
             digest.to_text()?
         };
-        write(file, &data_file::to_bytes(path, &text)?)
+        self.write(file, &data_file::to_bytes(path, &text)?)
     }
 
     fn open(&self, option: &str, path: &Path) -> anyhow::Result<WholeFile> {
         crate::result::is_file(option, path, "/dev/stdout is a file")?;
         // (It holds what the recordings hold, which only their owner may read.)
         Ok(WholeFile::open(path, ROOM, self.force)?.private())
+    }
+
+    /// The page's file without --out. In this folder, as that of `record`: the recording's own may be read-only, or somebody else's.
+    fn open_default(&self) -> anyhow::Result<WholeFile> {
+        let names: Option<Vec<OsString>> = self.what.iter().map(|path| called(path)).collect();
+        let Some(names) = names else {
+            return Err(Failure::new("the page has no name", "give one: --out FILE").into());
+        };
+        // A percent sign begins a field of a pattern.
+        let mut name =
+            names.join(OsStr::new("-")).into_vec().split(|b| *b == b'%').collect::<Vec<_>>().join(&b"%%"[..]);
+        name.extend_from_slice(b".html");
+        let name = PathBuf::from(OsString::from_vec(name));
+        let path = output::Pattern::new(&name)?.path(0);
+        let there = path.symlink_metadata().is_ok();
+        if there && !self.force && !is_own_page(&path) {
+            let what = format!("{}: the file exists, and is no page that doorbell wrote", path.display());
+            return Err(Failure::new(what, "--out FILE writes to another file, --force replaces this one").into());
+        }
+        Ok(WholeFile::open(&name, ROOM, there)?.private())
+    }
+
+    fn write(&self, mut file: WholeFile, bytes: &[u8]) -> anyhow::Result<()> {
+        let written = file.write(|out| out.write_all(bytes));
+        written.map_err(|e| anyhow::Error::new(e).context(format!("{} was not written", file.path().display())))?;
+        self.tell(file.path());
+        Ok(())
+    }
+
+    fn tell(&self, path: &Path) {
+        if !self.quiet {
+            crate::result::tell_written(path);
+        }
     }
 
     /// Returns the recording, too, whose damage is reported at the end.
@@ -262,9 +306,27 @@ fn rows_of(path: &Path) -> anyhow::Result<data_file::Rows> {
     Ok(data_file::Rows::of(origin, rows.into_iter(), &["measured.latency"]))
 }
 
-fn write(mut file: WholeFile, bytes: &[u8]) -> anyhow::Result<()> {
-    let written = file.write(|out| out.write_all(bytes));
-    written.map_err(|e| anyhow::Error::new(e).context(format!("{} was not written", file.path().display())))
+/// A name for what is reported: of `dir/app.doorbell` it is `app`, of a folder or its `run.json` that of the folder.
+fn called(path: &Path) -> Option<OsString> {
+    let accounts = ["run.json", "soak.json", saturate::folder::SATURATED];
+    let is_account = path.is_file() && path.file_name().is_some_and(|name| accounts.iter().any(|a| name == *a));
+    let of = if is_account { path.parent()? } else { path };
+    if of.extension().is_some_and(|e| e == "doorbell") {
+        return of.file_stem().map(OsStr::to_owned);
+    }
+    match of.file_name() {
+        Some(name) => Some(name.to_owned()),
+        // This folder, or one above it.
+        None => Path::new(".").join(of).canonicalize().ok()?.file_name().map(OsStr::to_owned),
+    }
+}
+
+/// A regular file with the mark of doorbell's pages.
+fn is_own_page(path: &Path) -> bool {
+    let is_file = path.symlink_metadata().is_ok_and(|m| m.is_file());
+    let mut head = Vec::new();
+    let mut read = || std::fs::File::open(path)?.take(html::HEAD as u64).read_to_end(&mut head);
+    is_file && read().is_ok() && html::is_page(&head)
 }
 
 /// The account of a soak: a file in its folder, or the path itself.

@@ -5,7 +5,8 @@ use output::WholeFile;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use terminal::ReportError;
-use terminal::table::to_stdout;
+use terminal::foreign::plain;
+use terminal::table::{Style, to_stdout};
 
 // (As a doc comment this would become the text of the command that has these arguments.)
 // The arguments of every command with a result.
@@ -32,6 +33,11 @@ pub struct Sink {
 /// Refuses `-`, which is no file.
 pub fn is_file(option: &str, path: &Path, hint: &str) -> Result<(), Failure> {
     if path.as_os_str() == "-" { Err(Failure::new(format!("{option} -: a file is needed"), hint)) } else { Ok(()) }
+}
+
+/// Prints the name of a file or a folder that was written: to standard error, for the output may go to a pipe.
+pub fn tell_written(path: &Path) {
+    say!("{} wrote {}", Style::of_stderr().bold("doorbell:"), plain(&path.display().to_string()));
 }
 
 impl Args {

@@ -2,6 +2,7 @@
 
 use assert_cmd::Command;
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 fn run_json() -> PathBuf {
@@ -41,8 +42,66 @@ fn a_run_becomes_a_page_markdown_and_pictures_and_nothing_is_overwritten() {
     }
     refused(report(dir.path()).arg(run_json()).args(["--svg", "pictures"]), "the file exists", "--force");
     report(dir.path()).arg(run_json()).args(all).arg("--force").assert().success();
-    // Without an output file it fails.
-    report(dir.path()).arg(run_json()).assert().code(2);
+}
+
+/// The mode and the contents of a file.
+fn read(path: &Path) -> (u32, Vec<u8>) {
+    (fs::metadata(path).unwrap().permissions().mode() & 0o777, fs::read(path).unwrap())
+}
+
+#[test]
+fn a_page_without_a_name_is_written_here_for_its_owner_and_replaces_only_doorbells_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let fixture =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../explain/decode/fixtures/h200-programmatic.doorbell");
+    fs::create_dir(at("elsewhere")).unwrap();
+    fs::copy(fixture, at("elsewhere/a%.doorbell")).unwrap();
+    let page = || {
+        let mut command = report(dir.path());
+        command.arg("elsewhere/a%.doorbell").env_remove("RANK");
+        command
+    };
+    page().assert().success().stdout("").stderr("doorbell: wrote a%.html\n");
+    let first = read(&at("a%.html"));
+    assert!(first.0 == 0o600 && first.1.starts_with(b"<!DOCTYPE html>"), "{:o}", first.0);
+    assert_eq!(fs::read_dir(at("elsewhere")).unwrap().count(), 1);
+    // An earlier page of doorbell's is replaced, whatever is in it.
+    fs::write(at("a%.html"), &first.1[..first.1.len() / 2]).unwrap();
+    page().arg("--quiet").assert().success().stdout("").stderr("");
+    assert!(read(&at("a%.html")) == first);
+    for other in [&b"<!DOCTYPE html>\n<p>Written by doorbell 0.1"[..], b"", &first.1[1..]] {
+        fs::write(at("a%.html"), other).unwrap();
+        refused(&mut page(), "a%.html: the file exists, and is no page that doorbell wrote", "--out FILE");
+        assert_eq!(read(&at("a%.html")).1, other);
+    }
+    page().arg("--force").assert().success();
+    // A link is another file, also if it leads to a page.
+    fs::rename(at("a%.html"), at("target")).unwrap();
+    symlink("target", at("a%.html")).unwrap();
+    refused(&mut page(), "is no page that doorbell wrote", "--force");
+    assert!(at("a%.html").is_symlink() && read(&at("target")) == first);
+    // With another form there is no page, unless it has a name.
+    page().args(["--markdown", "a.md"]).assert().success().stderr("doorbell: wrote a.md\n");
+    assert!(at("a%.html").is_symlink());
+}
+
+#[test]
+fn the_page_of_a_run_has_the_name_of_its_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    for run in ["one", "two"] {
+        fs::create_dir(dir.path().join(run)).unwrap();
+        fs::copy(run_json(), dir.path().join(run).join("run.json")).unwrap();
+    }
+    let runs = |of: &[&str]| report(dir.path()).args(of).assert().success().stdout("").get_output().stderr.clone();
+    for of in ["one/run.json", "two/../one/run.json"] {
+        assert_eq!(runs(&[of]), b"doorbell: wrote one.html\n", "{of}");
+    }
+    assert_eq!(runs(&["one/run.json", "two/run.json"]), b"doorbell: wrote one-two.html\n");
+    let mut inside = report(dir.path());
+    inside.arg("run.json").current_dir(dir.path().join("one")).assert().success().stderr("doorbell: wrote one.html\n");
+    refused(report(dir.path()).arg("three"), "No such file", "doorbell");
+    assert!(!dir.path().join("three.html").exists());
 }
 
 /// A lock that is held for so long: the other run holds it longer, and violates the assertion.
@@ -61,6 +120,7 @@ fn two_runs_have_one_verdict_ratios_and_both_distributions() {
         let mut bench = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
         bench.args(["bench", "lock.toml", "-o", name]).current_dir(dir.path()).assert().code(status);
     }
+    report(dir.path()).args(["before/", "after"]).assert().success().stderr("doorbell: wrote before-after.html\n");
     report(dir.path()).args(["before", "after", "-o", "two.html", "--markdown", "two.md"]).assert().success();
     let html = fs::read_to_string(dir.path().join("two.html")).unwrap();
     let markdown = fs::read_to_string(dir.path().join("two.md")).unwrap();

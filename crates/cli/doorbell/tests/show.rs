@@ -228,12 +228,15 @@ fn a_reader_that_stops_reading_is_no_error() {
 fn the_export_goes_to_a_private_file_or_to_the_pipe() {
     let (dir, path) = written(one_of_everything());
     let out = dir.path().join("out.jsonl");
-    doorbell().args(["export", "--jsonl"]).arg(&path).arg("-o").arg(&out).assert().success().stdout("");
+    let said = format!("doorbell: wrote {}\n", out.display());
+    doorbell().args(["export", "--jsonl"]).arg(&path).arg("-o").arg(&out).assert().success().stdout("").stderr(said);
     let text = std::fs::read_to_string(&out).unwrap();
     assert!(text.lines().all(|l| serde_json::from_str::<Value>(l).is_ok_and(|v| v["type"].is_string())));
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(std::fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o600);
-    doorbell().args(["export", "--jsonl"]).arg(&path).assert().success().stdout(text);
+    doorbell().args(["export", "--jsonl"]).arg(&path).assert().success().stdout(text).stderr("");
+    let quiet = ["export", "--jsonl", "--force", "--quiet", "-o"];
+    doorbell().args(quiet).arg(&out).arg(&path).assert().success().stdout("").stderr("");
     let nowhere = dir.path().join("no/such/dir");
     doorbell()
         .args(["export", "--jsonl"])
@@ -417,7 +420,7 @@ fn an_export_has_one_form_and_parquet_a_folder() {
     assert_eq!(std::fs::read(at("trace")).unwrap()[0], 0x0a);
     to("--perfetto", "trace").assert().code(2).stderr(contains("the file exists"));
     to("--perfetto", "trace").arg("--force").assert().success();
-    to("--parquet", "tables").assert().success().stdout("");
+    to("--parquet", "tables").assert().success().stdout("").stderr(contains("doorbell: wrote "));
     assert!(std::fs::read(at("tables/copies.parquet")).unwrap().starts_with(b"PAR1"));
     to("--parquet", "tables").assert().code(2).stderr(contains("exists").and(contains("hint:")));
     to("--parquet", "tables").arg("--force").assert().success();
