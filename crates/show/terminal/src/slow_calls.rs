@@ -3,7 +3,7 @@
 mod answer;
 pub mod lines;
 
-pub use answer::{answer, hanging, slow};
+pub use answer::{answer, hanging, left_out, slow};
 
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::symbols::{self, Named};
@@ -30,11 +30,16 @@ pub fn print(r: &Recording, wanted: &Wanted, style: Style, as_json: bool) -> Res
     to_stdout(|out| Ok(write(out, &why, wanted, named, style)?))
 }
 
-/// Shows the worst calls alone.
-pub fn print_worst(r: &Recording, wanted: &Wanted, style: Style) -> Result<(), ReportError> {
+/// Shows the answer alone, and where the call was made.
+pub fn print_answer(r: &Recording, wanted: &Wanted, style: Style) -> Result<(), ReportError> {
     let (why, places) = explained(r, wanted)?;
     let named = Named { places: &places, symbols: &why.symbols };
-    to_stdout(|out| Ok(why.worst.iter().try_for_each(|call| slow_call(out, call, named, style))?))
+    to_stdout(|out| {
+        for sentence in answer(&why, named) {
+            style.wrapped(&sentence, 0).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        }
+        Ok(why.worst.iter().take(1).try_for_each(|call| writeln!(out, "  called at {}", named.site(&call.site)))?)
+    })
 }
 
 fn explained(r: &Recording, wanted: &Wanted) -> Result<(Why, Places), ReportError> {
@@ -72,10 +77,14 @@ fn write(out: &mut dyn Write, why: &Why, wanted: &Wanted, named: Named<'_>, styl
     if let Some(because) = &why.saved_because {
         writeln!(out, "{} because of {because}", style.bold("saved"))?;
     }
-    if why.calls == 0 {
-        return writeln!(out, "no CUDA calls were made while it was recorded");
+    for sentence in answer(why, named) {
+        style.wrapped(&sentence, 0).iter().try_for_each(|line| writeln!(out, "{}", style.bold(line)))?;
     }
-    writeln!(out, "{} {} took {}", style.bold("calls"), count(why.calls), nanoseconds(why.ns))?;
+    if why.calls == 0 {
+        return Ok(());
+    }
+    unfinished(out, why, style)?;
+    writeln!(out, "\n{} {} took {}", style.bold("calls"), count(why.calls), nanoseconds(why.ns))?;
     for because in &why.incomplete_because {
         writeln!(out, "  {}", style.bad(&format!("not complete: {because}")))?;
     }
@@ -87,25 +96,16 @@ fn write(out: &mut dyn Write, why: &Why, wanted: &Wanted, named: Named<'_>, styl
         let stolen = nanoseconds(stolen);
         writeln!(out, "  (a hypervisor took {stolen} from this machine's CPUs meanwhile: not known from which calls)")?;
     }
-    advice(out, why, style)?;
     pageable(out, why, named, style)?;
-    unfinished(out, why, style)?;
-    let from = nanoseconds(why.slow_from_ns);
-    let after = answer::after(wanted);
     if let Some(number) = wanted.number {
         writeln!(out, "\n{} with number {number}: {}", style.bold("calls"), count(why.worst.len() as u64))?;
-    } else if why.slow == 0 {
-        writeln!(out, "\n{}: no call lost {from} or more{after}", style.good("no slow call"))?;
-    } else {
-        let lost = if why.slow == 1 { "call lost" } else { "calls lost" };
-        writeln!(
-            out,
-            "\n{}: {} {lost} {from} or more{after}; the worst first",
-            style.bold("slow calls"),
-            count(why.slow)
-        )?;
+    } else if why.slow > 0 {
+        writeln!(out, "\n{}: {}", style.bold("slow calls"), slow(why))?;
     }
     why.worst.iter().try_for_each(|call| slow_call(out, call, named, style))?;
+    if let Some(text) = left_out(why) {
+        writeln!(out, "\n{text}")?;
+    }
     waits(out, why, named, style)?;
     between(out, why, named, style)
 }
@@ -143,6 +143,7 @@ fn times(n: u64) -> String {
     if n == 1 { "once".into() } else { format!("{} times", count(n)) }
 }
 
+/// Each with what to do below it.
 fn causes(out: &mut dyn Write, why: &Why, style: Style) -> io::Result<()> {
     let mut t = style.table(&["where the time went", ">time", ">share", ">calls", ">longest", ">while starting", ""]);
     for c in &why.causes {
@@ -156,7 +157,18 @@ fn causes(out: &mut dyn Write, why: &Why, style: Style) -> io::Result<()> {
             if c.cause.is_by_design() { "by design".into() } else { String::new() },
         ]);
     }
-    table::write(out, &t, 2)
+    let mut text = Vec::new();
+    table::write(&mut text, &t, 2)?;
+    let text = String::from_utf8_lossy(&text);
+    // (A row is a line; its head is the first.)
+    let rows = text.lines().count().saturating_sub(1) == why.causes.len();
+    for (n, line) in text.lines().enumerate() {
+        writeln!(out, "{line}")?;
+        if let Some(todo) = why.causes.get(n.wrapping_sub(1)).filter(|_| rows).and_then(|c| advice_for(c, why)) {
+            wrapped(out, style, "      ", &todo)?;
+        }
+    }
+    Ok(())
 }
 
 /// A remedy for a cause that took enough time after the start, and how much it saves at most.
@@ -164,18 +176,6 @@ pub fn advice_for(c: &CauseRow, why: &Why) -> Option<String> {
     let later = c.ns.saturating_sub(c.starting_ns);
     let text = c.advice.filter(|_| later > 0 && later >= why.ns / SHARE)?;
     Some(format!("{text}; saves up to {}", nanoseconds(later)))
-}
-
-fn advice(out: &mut dyn Write, why: &Why, style: Style) -> io::Result<()> {
-    let mut title = style.bold("what to do");
-    for c in &why.causes {
-        let Some(text) = advice_for(c, why) else { continue };
-        if !title.is_empty() {
-            writeln!(out, "\n{}", std::mem::take(&mut title))?;
-        }
-        wrapped(out, style, &format!("  {}: ", c.cause.name()), &text)?;
-    }
-    Ok(())
 }
 
 /// A head, with the text next to it in as many lines as it needs.

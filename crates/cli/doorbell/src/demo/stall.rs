@@ -50,7 +50,7 @@ impl Args {
             slow_from_ns: 1_000_000,
             starting: false,
         };
-        terminal::slow_calls::print_worst(&recording, &wanted, style)?;
+        terminal::slow_calls::print_answer(&recording, &wanted, style)?;
         let page = page(file, &recording)?;
         drop(recording);
 

@@ -10,7 +10,7 @@ use schema::slow_calls::{Cause, PageableRow, SlowCall, Why};
 use schema::symbols::Places;
 use slow_calls::Wanted;
 use terminal::number::nanoseconds;
-use terminal::slow_calls::{advice_for, answer, called, hanging, lines, slow};
+use terminal::slow_calls::{advice_for, answer, called, hanging, left_out, lines, look_up, slow};
 use terminal::symbols::Named;
 
 /// How to make a recording that has an answer.
@@ -22,26 +22,23 @@ pub struct Answer(Option<(Why, Places)>);
 
 impl Answer {
     pub fn of(r: &Recording) -> Result<Answer, Error> {
-        let mut found = slow_calls::why(r, &Wanted::default())?;
-        if let Some((why, places)) = &mut found {
-            terminal::slow_calls::look_up(why, places);
-        }
-        Ok(Answer(found))
+        Ok(Answer(look_up(slow_calls::why(r, &Wanted::default())?)))
     }
 
     /// `known`: reasons that the page has already, why the recording is not complete.
     pub fn section(&self, known: &[String]) -> Section {
         let mut section = Section::new("why", "Why calls were slow");
         let Some((why, places)) = &self.0 else { return section.with(Block::Answer(NOT_RECORDED.into())) };
-        let (named, wanted) = (Named { places, symbols: &why.symbols }, Wanted::default());
-        answer(why, &wanted, named).into_iter().for_each(|text| section.push(Block::Answer(text)));
+        let named = Named { places, symbols: &why.symbols };
+        answer(why, named).into_iter().for_each(|text| section.push(Block::Answer(text)));
         for because in why.incomplete_because.iter().filter(|because| !known.contains(because)) {
             section.push(Block::Notice(Notice { kind: Kind::Warning, text: format!("Not complete: {because}") }));
         }
         if !why.worst.is_empty() {
-            let title = format!("Slow calls: {}", slow(why, &wanted));
+            let title = format!("Slow calls: {}", slow(why));
             section.push(Block::Table(calls("slow-calls", title, &why.worst, named)));
         }
+        section.blocks.extend(left_out(why).map(Block::Text));
         if !why.causes.is_empty() {
             section.push(Block::Table(causes(why)));
         }

@@ -4,10 +4,9 @@ use super::lines::{because, thread};
 use crate::number::{nanoseconds, of};
 use crate::symbols::Named;
 use schema::slow_calls::{Cause, LinkRow, SlowCall, UnfinishedRow, Why};
-use slow_calls::Wanted;
 
 /// Sentences: of a call that hangs, of the call that lost the most, or that there is none.
-pub fn answer(why: &Why, wanted: &Wanted, named: Named<'_>) -> Vec<String> {
+pub fn answer(why: &Why, named: Named<'_>) -> Vec<String> {
     if why.calls == 0 {
         return vec!["No CUDA call was made while it was recorded.".into()];
     }
@@ -23,7 +22,7 @@ pub fn answer(why: &Why, wanted: &Wanted, named: Named<'_>) -> Vec<String> {
                 gap.call
             ));
         }
-        (None, None) => all.push(format!("{}.", none_lost(why, wanted))),
+        (None, None) => all.push(format!("No CUDA call lost {} or more.", nanoseconds(why.slow_from_ns))),
     }
     all
 }
@@ -36,21 +35,9 @@ pub fn left_out(why: &Why) -> Option<String> {
     })
 }
 
-/// How many calls are slow, or that none is.
-pub fn slow(why: &Why, wanted: &Wanted) -> String {
-    if why.slow == 0 {
-        return none_lost(why, wanted);
-    }
-    let (calls, from) = (of(why.slow, "call"), nanoseconds(why.slow_from_ns));
-    format!("{calls} lost {from} or more{}; the worst first", after(wanted))
-}
-
-fn none_lost(why: &Why, wanted: &Wanted) -> String {
-    format!("No CUDA call lost {} or more{}", nanoseconds(why.slow_from_ns), after(wanted))
-}
-
-pub fn after(wanted: &Wanted) -> &'static str {
-    if wanted.starting { "" } else { " after a process's first 1,000 launches and copies" }
+/// How many calls are slow.
+pub fn slow(why: &Why) -> String {
+    format!("{} lost {} or more; the worst first", of(why.slow, "call"), nanoseconds(why.slow_from_ns))
 }
 
 /// The call that had not returned for the longest time, if no slow call lost as much.
