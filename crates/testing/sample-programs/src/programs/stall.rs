@@ -75,7 +75,7 @@ fn frames_of(context: &Context, options: &Options, begun: &AtomicBool) -> Result
     let mut before = 0;
     let mut frames = Frames {
         // SAFETY: no arguments.
-        thread: unsafe { libc::gettid() } as u64,
+        thread: unsafe { libc::syscall(libc::SYS_gettid) } as u64,
         count,
         late: 0,
         longest: Duration::ZERO,
