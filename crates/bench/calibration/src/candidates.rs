@@ -97,8 +97,8 @@ fn unsafe_default(executor: &Executor, direction: Direction) -> Option<String> {
     named.or_else(option).or_else(posted).map(str::to_owned)
 }
 
-/// Order of preference: by kind of executor; engines that run in parallel with kernels (the kernel driver's own engine last) before those on the
-/// graphics runlist; few options.
+/// The order of preference is by kind of executor, then engines that run in parallel with kernels (the kernel driver's own engine last) before
+/// those on the graphics runlist, then few options.
 fn rank(machine: &Machine, spec: &Spec) -> (usize, usize, usize, Option<u32>) {
     let by_itself = machine.asynchronous_engines();
     let engine = match spec.executor.index {

@@ -24,7 +24,7 @@ pub struct Calibration {
     pub memories: Vec<Host>,
     /// Whether transfers of pinned memory with changing addresses get separate plans.
     pub changing_places: bool,
-    /// Lengths of batches; 1: a single transfer. Others are measured with pinned memory.
+    /// Lengths of batches (1: a single transfer). Others are measured with pinned memory.
     pub batches: Vec<u32>,
     /// The coarse ladder of sizes, ascending.
     pub sizes: Vec<u64>,

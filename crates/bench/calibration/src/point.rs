@@ -144,8 +144,8 @@ impl Point {
     }
 }
 
-/// Of medians and maxima, the median of the rounds' quotients: a host that changes its speed changes it for both, and a round of few samples may be
-/// far off.
+/// For medians and maxima, the median of the rounds' quotients: a host that changes its speed changes it for both, and a round of few samples may
+/// be far off.
 fn ratio(these: &Rounds, those: &Rounds, metric: Metric) -> Option<(f64, Option<Interval<f64>>)> {
     let figure = figure_of(metric);
     if metric == Metric::P999 {

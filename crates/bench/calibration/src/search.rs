@@ -22,7 +22,7 @@ pub struct Sweep {
     pub direction: Direction,
     pub memory: String,
     pub places: Places,
-    /// Pieces of each transfer; 1: it is not divided.
+    /// Pieces of each transfer (1: it is not divided).
     pub batch: u32,
     /// In the order of preference.
     pub candidates: Vec<String>,

@@ -1,6 +1,6 @@
 //! Whether one run is slower than another, cell by cell, and which of many machines is an outlier. Pure: samples by rounds in, verdicts out.
 //!
-//! The invariant: no figure is divided by anything, processes are the unit (`statistics`), and what was not decided is never equal.
+//! The invariant: no figure is divided by anything, processes are the unit (`statistics`), and an undecided comparison is never equal.
 
 mod difference;
 mod family;

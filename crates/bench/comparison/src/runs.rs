@@ -42,7 +42,7 @@ pub enum Run {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     pub middle: f64,
-    /// Of percentiles above p90.
+    /// For percentiles above p90.
     pub tail: f64,
 }
 
@@ -220,7 +220,7 @@ impl Comparison {
         Comparison { limits, rows }
     }
 
-    /// Of runs on a software GPU: no time counts. A lost cell still does.
+    /// For runs on a software GPU: no time counts. A lost cell still does.
     pub fn forgive_times(&mut self) {
         for row in self.rows.iter_mut().filter(|r| !r.metric.is_empty()) {
             row.verdict = Verdict::Worked;

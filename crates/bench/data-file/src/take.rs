@@ -8,7 +8,7 @@ use run_folder::{Folder, Part, Run, Samples, Status};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// `parts`: the parts to include; empty: the observed part of each subject.
+/// `parts`: the parts to include (empty: the observed part of each subject).
 ///
 /// # Errors
 /// A part or its samples cannot be read.

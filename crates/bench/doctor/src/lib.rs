@@ -1,7 +1,7 @@
 //! What works on this machine and, for each thing that does not, why: found by trying it.
 //!
-//! Each check gives what was tried, the result and, if it failed, the reason. Checks that are needed to record a CUDA program are marked as
-//! required; [`possible`] is the overall result.
+//! Each check gives the attempted operation, the result and, if it failed, the reason. Checks that are needed to record a CUDA program are
+//! marked as required; [`possible`] is the overall result.
 
 mod check;
 mod machine;

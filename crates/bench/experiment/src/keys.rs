@@ -50,7 +50,7 @@ pub enum Kind {
 pub struct Key {
     pub name: &'static str,
     pub kind: Kind,
-    /// As written in a file; empty: no default.
+    /// As written in a file (empty: no default).
     pub default: &'static str,
     pub about: &'static str,
 }

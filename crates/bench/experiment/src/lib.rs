@@ -1,7 +1,8 @@
 //! Experiments as files: a TOML text becomes an [`Experiment`], and each mistake has a line and a hint. Its matrix expands into [`Stage`]s, each
 //! with the [`Cell`]s that take turns in it.
 //!
-//! Pure: it does not depend on routes or GPUs, measures nothing and opens nothing. The code that opens routes and calls interprets their texts.
+//! Pure: it does not depend on routes or GPUs, and does not measure or open anything. The code that opens routes and calls interprets their
+//! texts.
 
 mod estimate;
 pub mod keys;

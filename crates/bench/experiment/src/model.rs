@@ -73,9 +73,9 @@ pub struct Run {
     pub timeout_ns: u64,
     /// Duration of the measurement of the machine's own noise before a stage and after it.
     pub noise_ns: u64,
-    /// In each n-th round the kernel's counters are read around each call, and its samples are used for nothing else; 0: never.
+    /// In each n-th round the kernel's counters are read around each call, and its samples have no other use (0: never).
     pub counters_every: u32,
-    /// After all rounds each cell continues for this time, between two readings of the counters of the GPU and the machine; 0: not at all.
+    /// After all rounds each cell continues for this time, between two readings of the counters of the GPU and the machine (0: not at all).
     #[serde(default)]
     pub meter_ns: u64,
     /// If a call lasts this long while a load runs, the loads rest until it returns. The default is the stage's time.
@@ -199,7 +199,7 @@ pub struct SubjectSpec {
     pub what: What,
     /// One cell each. Empty: sizes of the matrix, else the call's default.
     pub sizes: Vec<u64>,
-    /// This many copies back to back count as one sample, timed by the GPU's clock; 1: each copy separately.
+    /// This many copies back to back count as one sample, timed by the GPU's clock (1: each copy separately).
     pub back_to_back: u32,
     pub addresses: Addresses,
     pub data: Data,
@@ -321,13 +321,13 @@ pub struct LoadSpec {
     pub name: String,
     pub what: What,
     pub bytes: u64,
-    /// Threads; 0: none.
+    /// Threads (0: none).
     pub count: u32,
     /// Transfers of each thread a second; no pause if there is none.
     pub rate: Option<f64>,
     pub cpus: Cpus,
     pub class: Class,
-    /// Compares the bytes of each n-th transfer; 0: only those of the last.
+    /// Compares the bytes of each n-th transfer (0: only those of the last).
     pub check_every: u64,
     /// The minimum that it must reach, or the stage has no figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -373,7 +373,7 @@ pub struct Axis {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verify {
-    /// In addition to the first and the last of a turn, each n-th transfer is compared whole; 1: all; 0: none.
+    /// In addition to the first and the last of a turn, each n-th transfer is compared whole (1: all, 0: none).
     pub every: u64,
 }
 
@@ -455,7 +455,7 @@ pub enum Bound {
 pub struct WithinBest {
     pub percent: f64,
     pub ns: f64,
-    /// The names of the subjects to compare with; empty: all of them.
+    /// The names of the subjects to compare with (empty: all of them).
     pub among: Vec<String>,
 }
 

@@ -63,7 +63,7 @@ struct Count {
 /// The synchronization of all loads' threads.
 struct Gates {
     threads: usize,
-    /// Only one thread at a time opens or frees what it needs: sixty at once would block each other for longer than they work.
+    /// Only one thread at a time opens or frees its resources: sixty at once would block each other for longer than they work.
     one: Mutex<()>,
     /// Number of threads that are ready, that have done their work once, and that have stopped working; failed threads count, too.
     ready: AtomicUsize,
@@ -72,7 +72,7 @@ struct Gates {
     stop: AtomicBool,
     /// No thread works until it is false again.
     rest: AtomicBool,
-    /// The number of the only load that works, from 1 on; 0: all of them.
+    /// The number of the only load that works, from 1 on (0: all of them).
     alone: AtomicUsize,
     /// The measurement is over: until then all threads stay, even if they have stopped.
     over: AtomicBool,

@@ -23,7 +23,7 @@ pub fn starts_by(command: Vec<OsString>) {
 
 /// Time between two lines.
 pub(crate) const EACH: Duration = Duration::from_millis(5);
-/// A process that has not ended this long after it was told to is killed.
+/// A process is killed if it has not ended this long after the request to end.
 const LEAVE: Duration = Duration::from_secs(3);
 
 /// The work of a process.

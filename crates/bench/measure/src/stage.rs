@@ -353,7 +353,7 @@ fn prepare<'r>(
     let mut subjects: Vec<Box<dyn Subject + 'r>> =
         ready.opened.iter_mut().enumerate().map(prepare).collect::<Result<_, _>>()?;
     if cell.subject.rests {
-        // Other subjects are prepared next, and some of CUDA's calls for that wait for every running kernel.
+        // Other subjects are prepared next, and some CUDA calls for that wait for every running kernel.
         subjects.iter_mut().try_for_each(|subject| subject.rest())?;
     }
     Ok(Live {

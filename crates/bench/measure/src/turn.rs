@@ -1,7 +1,7 @@
 //! The sampling loop: one turn of one cell. Every transfer is a sample.
 //!
 //! The invariant: between a call and the end of its transfer the measuring thread reads only the clock and, for polling subjects, memory. The
-//! kernel's counters are read in separate rounds, whose samples are used for nothing else. Untimed work (new bytes, comparisons, rests) never makes
+//! kernel's counters are read in separate rounds, whose samples have no other use. Untimed work (new bytes, comparisons, rests) never makes
 //! a paced arrival late, because the arrivals' clock stops during it. A cell with paced arrivals compares rarely, so that its clock stops for
 //! little of the time.
 
@@ -25,7 +25,7 @@ pub(crate) struct Live<'r> {
     /// The ranking of the slowest.
     pub observe: Observe,
     pub timeout: Duration,
-    /// In addition to the first and the last of a turn, each n-th is compared; 0: only the very last, when all loads have ended.
+    /// In addition to the first and the last of a turn, each n-th is compared (0: only the very last, when all loads have ended).
     pub check_every: u64,
     /// A sample that takes longer, in ticks, is the last one.
     pub bound: Option<u64>,
@@ -87,7 +87,7 @@ pub(crate) struct Turn<'t> {
 /// State of the measuring thread for a second one, which lets the loads rest if a call is stuck because of them.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// When the current call, or the work between two calls, began, in ticks; 0: none is in progress.
+    /// When the current call, or the work between two calls, began, in ticks (0: none is in progress).
     pub call: AtomicU64,
     /// The loads rest.
     pub resting: AtomicBool,
@@ -166,7 +166,7 @@ impl Live<'_> {
         }
     }
 
-    /// Releases what is kept busy on the GPU: armed transfers and spinning kernels.
+    /// Releases the work that is kept on the GPU: armed transfers and spinning kernels.
     pub fn rest(&mut self) -> Result<(), Ended> {
         self.subjects.iter_mut().try_for_each(|subject| subject.rest()).map_err(Ended::Error)
     }

@@ -1,4 +1,4 @@
-//! The process of a load: it works until it is told to end, and reports its counts.
+//! The process of a load: it works until it is asked to end, and reports its counts.
 
 use crate::clock::Clock;
 use crate::load::{self, Running};

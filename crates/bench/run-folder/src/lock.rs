@@ -72,7 +72,7 @@ fn take(file: &File, byte: i64, kind: i32) -> io::Result<bool> {
     lock.l_start = byte;
     lock.l_len = 1;
     // SAFETY: an open descriptor and a lock that outlives the call. The lock belongs to the open file, not to the process: a second one of the same
-    // process conflicts, and closing another descriptor of the file releases nothing.
+    // process conflicts, and closing another descriptor of the file does not release the lock.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } == 0 {
         return Ok(true);
     }

@@ -161,7 +161,7 @@ pub struct Sample {
     pub call_ns: u64,
     /// When the call returned; for doorbell's own transfers this is right after the doorbell.
     pub submitted_ns: u64,
-    /// When the engine started and ended by the GPU's clock, converted to the CPU's; 0: unknown.
+    /// When the engine started and ended by the GPU's clock, converted to the CPU's (0: unknown).
     pub started_ns: u64,
     pub ended_ns: u64,
     /// When the CPU saw the end.

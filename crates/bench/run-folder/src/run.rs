@@ -59,7 +59,7 @@ pub struct Run {
     pub complete: bool,
     /// The missing parts.
     pub missing: Vec<Missing>,
-    /// On the software GPU: results show what works; times have no meaning.
+    /// Whether it ran on the software GPU. Then results show what works, but times have no meaning.
     pub functional: bool,
     pub experiment: Experiment,
     pub environment: serde_json::Value,

@@ -225,7 +225,7 @@ impl<'p> Process<'p> {
         process.try_wait()
     }
 
-    /// Ends a process, in bounded time. It is sent SIGTERM, then killed (immediately after a second stop request), then left behind: `None`.
+    /// Ends a process, in bounded time. It is sent SIGTERM, then killed (immediately after a second stop request), then abandoned: `None`.
     fn end(&self, process: &mut Child, tell: &mut dyn FnMut(News<'_>)) -> std::io::Result<Option<ExitStatus>> {
         // Includes its descendants: under a lock policy one of them measures.
         let all = crate::threads::family(process.id());

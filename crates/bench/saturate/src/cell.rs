@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub struct Cell {
     pub shape: Shape,
     pub threads: u32,
-    /// The CPUs of the threads, one each; empty: the kernel chooses.
+    /// The CPUs of the threads, one each (empty: the kernel chooses).
     pub cpus: Vec<usize>,
     pub duration: Duration,
     pub limits: Limits,
@@ -142,7 +142,7 @@ fn workers<'c, 'q>(
     workers
 }
 
-/// Lets the threads warm up, then measure, and reads the link's counters in the meantime, from a thread that submits nothing.
+/// Lets the threads warm up, then measure, and reads the link's counters in the meantime, from a thread that does not submit.
 fn watch(shared: &Shared, cell: &Cell, wire: &mut dyn Wire) -> Vec<Moment> {
     let all = |count: &std::sync::atomic::AtomicU32| {
         while count.load(Ordering::Acquire) < cell.threads && !shared.is_stopped() {

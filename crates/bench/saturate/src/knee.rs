@@ -1,8 +1,8 @@
 //! The smallest numbers of CPU threads and devices that fill the link.
 //!
-//! The search is pure: from the known rates it returns the next cell to measure, until it knows the smallest number of threads with which the
-//! payload comes within a part of the best rate, and the smallest number of devices with that many threads. It assumes that more devices do not
-//! make it slower than that part. Every measured rate may become the best.
+//! The search is pure: from the known rates it returns the next cell to measure. It ends with the smallest number of threads whose payload rate
+//! is within a part of the best rate, and the smallest number of devices with that many threads. It assumes that more devices do not make it
+//! slower than that part. Every measured rate may become the best.
 
 use serde::{Deserialize, Serialize};
 

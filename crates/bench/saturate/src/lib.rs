@@ -1,5 +1,5 @@
-//! How full the link gets. T threads drive D devices with Q queues of N I/Os in flight each, and every I/O is submitted and reaped separately; in
-//! the meantime the GPU counts the traffic on its link.
+//! How full the link gets. T threads drive D devices with Q queues of N I/Os in flight each, and every I/O is submitted and reaped separately. At
+//! the same time the GPU counts the traffic on its link.
 //!
 //! A [`queue::Queue`] takes I/Os, a [`source::Source`] opens queues: copy engines in place of devices, drives, a file ([`sources`]). [`cell`]
 //! measures one cell, [`link`] computes what a link can carry.

@@ -17,7 +17,7 @@ pub struct Done {
     pub status: u32,
 }
 
-/// A queue of a device. [`Queue::submit`] and [`Queue::reap`] take no lock, allocate nothing and make no system call.
+/// A queue of a device. [`Queue::submit`] and [`Queue::reap`] do not lock, allocate or make a system call.
 pub trait Queue: Send {
     /// Submits the I/O of a free slot. The device is notified at once, unless submissions are batched ([`Queue::ring`]).
     ///

@@ -1,4 +1,4 @@
-//! A run. Its parts are the cells of a plan, in a new random order for each repeat, or those that the search for the knee asks for.
+//! A run. Its parts are the cells of a plan, in a new random order for each repeat, or those that the search for the knee selects.
 
 use crate::Error;
 use crate::account::{Measured, Part, SCHEMA, Saturated, Status};
@@ -86,7 +86,7 @@ impl Leader<'_> {
     ) -> Result<End, Error> {
         let cells = plan.cells();
         loop {
-            // A cell that a stopped run measured only in some repeats decides nothing.
+            // A cell that a stopped run measured only in some repeats does not affect the search.
             let whole = of_all_repeats(parts, plan.run.repeats);
             let totals = sum_up::totals(plan, &whole, None, &|flow| self.source.traffic(flow));
             let peak = cells.iter().position(|cell| {

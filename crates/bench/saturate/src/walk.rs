@@ -1,8 +1,8 @@
 //! The order of places, and the bytes that each I/O carries.
 //!
-//! Each queue has its own part of the target, of a power of two of blocks. The queue goes through them in a scattered order, lap after lap, and
-//! each lap carries other bytes than the one before. So the number of I/Os alone says what every block must hold, and an I/O that moved nothing
-//! leaves the bytes of the lap before.
+//! Each queue has its own part of the target, of a power of two of blocks. The queue visits them in a scattered order, lap after lap, and
+//! each lap carries other bytes than the one before. So the number of I/Os alone determines the bytes that every block must hold, and an I/O
+//! that moved no bytes leaves those of the previous lap.
 
 use crate::queue::Place;
 
@@ -34,7 +34,7 @@ impl Walk {
         self.blocks
     }
 
-    /// Bytes that the queue goes through.
+    /// Bytes that the queue visits.
     pub fn part(&self) -> u64 {
         self.bytes * self.blocks
     }

@@ -1,4 +1,4 @@
-//! A submitting thread: it serves its queues in turn, from the moment when all threads are ready until it is told to stop.
+//! A submitting thread: it serves its queues in turn, from the moment when all threads are ready until it is asked to stop.
 
 use crate::Error;
 use crate::cycles::{Cycles, Used};
@@ -97,7 +97,7 @@ pub struct Worker<'c, 'q> {
 }
 
 impl Worker<'_, '_> {
-    /// Runs until it is told to stop and nothing is in flight. An error stops all threads.
+    /// Runs until it is asked to stop and all its I/Os have ended. An error stops all threads.
     pub fn run(&mut self) -> Result<Measured, Error> {
         let measured = self.measure();
         if measured.is_err() {

@@ -1,5 +1,5 @@
-//! The loop that submits and reaps makes no allocation and no system call, and misses nothing wrong that a queue reports. The test has its own
-//! process, because it counts them.
+//! The loop that submits and reaps makes no allocation and no system call, and notices every error that a queue reports. The test
+//! has its own process, because it counts them.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
@@ -75,7 +75,7 @@ fn the_loop_allocates_nothing_and_makes_no_system_call() {
     }
 }
 
-/// A queue that answers as a test asks.
+/// A queue whose answers a test sets.
 #[derive(Default)]
 struct Fake {
     under_way: VecDeque<(u32, Place)>,

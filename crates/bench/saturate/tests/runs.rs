@@ -1,4 +1,4 @@
-//! Whole runs on the software GPU: what is kept, what is continued, and that nothing is reported as a rate.
+//! Whole runs on the software GPU: which parts are kept, which are continued, and that no rate is reported.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
@@ -103,7 +103,7 @@ fn a_folder_is_never_taken_by_accident() {
     let path = dir.path().join("run");
     let create = |path: &Path, force| Folder::create(path, asked(&QUICK), force).map(drop).map_err(|e| e.to_string());
     create(&path, false).unwrap();
-    // A run without a finished part loses nothing.
+    // A run without a finished part has no data to lose.
     create(&path, false).unwrap();
     std::fs::write(path.join("parts/0000-00.json"), "{}").unwrap();
     assert!(create(&path, false).unwrap_err().contains("there is a run already"));

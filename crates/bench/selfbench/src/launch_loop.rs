@@ -1,5 +1,5 @@
-//! The loop `launch`: one kernel a doorbell, with the words of CUDA's own launches. Recorded with `--gpu-times`, each is stamped. [`run`] starts several
-//! threads that launch. Each launch is a call that the agent takes for a CUDA call.
+//! The loop `launch`: one kernel a doorbell, with the words that CUDA itself launches with. Recorded with `--gpu-times`, each is stamped. [`run`] starts
+//! several threads that launch. Each launch is a call that the agent takes for a CUDA call.
 
 use anyhow::Context;
 use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Memory};

@@ -1,7 +1,7 @@
 //! The clock for the periods of a soak. Samples have a separate clock; this one counts minutes and hours.
 //!
-//! It is a trait because a test must cover twelve hours: [`Simulated`] advances by a fixed time with each lap, however long the lap took, and every
-//! resulting file says so.
+//! It is a trait because a test must cover twelve hours. [`Simulated`] advances by a fixed time with each lap, however long the lap took, and every
+//! resulting file records that.
 
 use jiff::Timestamp;
 use std::cell::Cell;

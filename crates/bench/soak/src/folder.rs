@@ -145,7 +145,7 @@ impl Folder {
         Folder::is_there(path) && fs::read_dir(path.join(PERIODS)).is_ok_and(|mut all| all.next().is_some())
     }
 
-    /// Removes a soak that has measured nothing, and the folder with it if this soak made it. A soak that has measured stays.
+    /// Removes a soak without measurements, and the folder with it if this soak made it. A soak that has measured stays.
     ///
     /// # Errors
     /// Something cannot be removed.
@@ -208,7 +208,7 @@ impl Folder {
         self.path.join(PERIODS).join(format!("{index:04}.json"))
     }
 
-    /// Replaces what was written of the same period before.
+    /// Replaces an earlier record of the same period.
     ///
     /// # Errors
     /// The file cannot be written; the earlier one stays.

@@ -95,7 +95,7 @@ const METRICS: [Metric; 3] = [
     ("p99", |cell| cell.p99_ns.map(|ns| ns as f64)),
 ];
 
-/// Each metric of each cell: the last third of the periods compared with the first. `functional`: the times are emulated, and nothing is judged.
+/// Each metric of each cell: the last third of the periods compared with the first. `functional`: the times are emulated, and no judgement is made.
 pub(crate) fn drift(periods: &[Period], every_s: f64, functional: bool) -> Vec<Drift> {
     let periods: Vec<&Period> = long_enough(periods, every_s).collect();
     let third = periods.len() / 3;

@@ -1,4 +1,4 @@
-//! The process that leads a soak: it starts the measuring process, reads what that reports, and feeds a watchdog while it lives. If the measuring
+//! The process that leads a soak: it starts the measuring process, reads its reports, and feeds a watchdog while it lives. If the measuring
 //! process stalled, died or lost a transfer, the leader starts a new one.
 //!
 //! The invariant: the watchdog is fed only after a message of the measuring process, so a stall of the measurement stops it.
@@ -22,8 +22,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What the lines of the measuring process begin with: what it is doing; after a lap, the period, the seconds measured so far and the slowest
-/// sample so far, ns; at the end, how it ends, and why.
+/// The prefixes of the measuring process's lines. `PROGRESS` is followed by its current activity. `LAP` comes after a lap, with the period, the
+/// seconds measured so far and the slowest sample so far, ns. `OVER` comes at the end, with how it ends, and why.
 pub const PROGRESS: &str = "# ";
 pub const LAP: &str = "lap ";
 pub const OVER: &str = "over ";
@@ -43,7 +43,7 @@ pub struct Leader<'l> {
     pub program: PathBuf,
     /// Its arguments besides the folder.
     pub more: Vec<OsString>,
-    /// How often the soak was told to stop from outside. The second time it waits for nothing.
+    /// How often the soak was asked to stop from outside. The second time it stops without waiting.
     pub stop: &'l AtomicU32,
     /// A measuring process that reports nothing for this long has stalled.
     pub stall_after: Duration,
@@ -169,7 +169,7 @@ impl Leader<'_> {
         record.ended = Some(clock::text(now));
         self.folder.write_process(number, &record)?;
         if let Some(tape) = self.folder.recording().filter(|_| !matches!(gone, Some(End::Above(_)))) {
-            // A process that recorded nothing leaves no recording.
+            // A process without recorded events leaves no recording.
             let _ = std::fs::remove_file(tape);
         }
         Ok(gone.map_or(Gone::Again { why, measured: heard.laps > 0 }, Gone::End))
@@ -237,7 +237,7 @@ struct Heard {
     period: Option<u32>,
     over: Option<(String, String)>,
     stall: Option<String>,
-    /// It was told to stop and did not, or the caller waits no longer.
+    /// It was asked to stop and did not, or the caller stops waiting.
     left: bool,
 }
 
@@ -268,7 +268,7 @@ impl Heard {
                         hear(lap);
                         if is_new && summed.elapsed() >= SUM_UP {
                             summed = Instant::now();
-                            // For anyone who reads the file meanwhile. At the end a full disk is an error.
+                            // For programs that read the file at that time. At the end a full disk is an error.
                             let _ = leader.folder.soak().and_then(|soak| leader.folder.write_soak(&soak));
                         }
                     }
@@ -330,7 +330,7 @@ pub fn status(folder: &Folder, lap: &News<'_>) -> String {
 }
 
 /// systemd, if it started this process (`Type=notify`), and its watchdog (`WatchdogSec=`). A separate thread sends the messages, so a receiver that
-/// does not read them delays nothing.
+/// does not read them causes no delay.
 struct Systemd {
     say: Option<(SyncSender<Word>, JoinHandle<()>)>,
     every: Option<Duration>,

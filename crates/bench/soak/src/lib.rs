@@ -3,7 +3,7 @@
 //! [`measuring`] turns laps of a stage into periods, in the measuring process. [`lead`] starts that process, watches it and replaces it. [`folder`]
 //! keeps finished periods; `sum_up` and `judge` compute the results.
 //!
-//! The invariant: the kept data grows only with periods, not with samples; and nothing is reported that was not measured.
+//! The invariant: the kept data grows only with periods, not with samples, and every reported figure was measured.
 
 pub mod account;
 mod cell;

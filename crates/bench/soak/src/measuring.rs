@@ -48,7 +48,7 @@ pub enum Then {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     No,
-    /// The soak was told to end.
+    /// The soak was asked to end.
     Told,
     /// A new process should continue, with the reason.
     Renew(String),
@@ -90,7 +90,7 @@ pub struct Measuring<'m> {
     stage_began_s: Option<f64>,
     worst_ns: Option<u64>,
     any: bool,
-    /// The number of successive stages in which nothing could be measured.
+    /// The number of successive stages without any measurement.
     in_vain: usize,
 }
 
@@ -383,7 +383,7 @@ impl Open {
         let which = |ending: Ending| lap.ended.iter().position(|e| *e == Some(ending)).map(|n| (n, of_stage + n));
         if let (Some((n, at)), Some(bound_ns)) = (which(Ending::Above), bound_ns) {
             let name = self.cells[at].name.clone();
-            // The last sample: nothing was measured after it.
+            // The last measured sample.
             let sample = lap.samples.get(n).and_then(|samples| samples.last()).copied().unwrap_or_default();
             let slow = self.cells[at].slowest().filter(|slow| slow.total_ns == sample.done());
             let why = crate::delay::of_sample(&sample, slow.as_ref());
@@ -495,7 +495,7 @@ impl OpenLoad {
                 .map(|rate| rate * HELD)
                 .or_else(|| first.get(&(self.stage, spec.name.clone())).map(|reached| reached * OF_FIRST)),
         };
-        // An emulation has no expected speed: there a load is dead only if it does nothing at all.
+        // An emulation has no expected speed: there a load is dead only if it completes no operation.
         let enough = self.transfers > 0 && (gpu == Gpu::Soft || wanted.is_none_or(|wanted| reached >= wanted));
         LoadOfPeriod {
             stage: self.stage,

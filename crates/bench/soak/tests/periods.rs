@@ -1,4 +1,4 @@
-//! Twelve hours of invented laps with a simulated clock: what the folder reports, whatever happened meanwhile.
+//! Twelve hours of invented laps with a simulated clock: the folder's report, whatever happened in that time.
 
 use run_folder::{Compared, Loaded, Part, PartCell, Sample, Status};
 use soak::account::{FaultKind, Held, Soak};

@@ -1,7 +1,7 @@
 //! Does each call and route a few times on this machine's GPU, compares the results, and prints the times: a first check of new hardware, not a
 //! measurement.
 //!
-//! `each` takes the texts of calls and routes, or nothing for all of them. `each --random TEXT..` uses another place each time;
+//! `each` takes the texts of calls and routes, or no argument for all of them. `each --random TEXT..` uses another place each time;
 //! `each --back-to-back TEXT..` submits 50 in a row. It prints one line for each; the exit status is 1 if anything was wrong.
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Equal copies in a row as one subject: what the engine moves in a second, by the GPU's own clock. The CPU does nothing between them.
+//! Equal copies in a row as one subject: what the engine moves in a second, by the GPU's own clock. The CPU does no work between them.
 
 use crate::entry::Result as Open;
 use crate::{Checks, Engine, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
@@ -85,7 +85,7 @@ impl Subject for Running<'_> {
 
     fn fire(&mut self) -> Result<(), Error> {
         if self.is != Is::Ready {
-            // It was not renewed: it works, but its time means nothing.
+            // It was not renewed: it works, but its time is not meaningful.
             self.renew()?;
         }
         self.copies.go()?;

@@ -38,7 +38,7 @@ const BYTES: u64 = 4096;
 const NUMBER: usize = 4;
 /// Threads of a block: few, so that many multiprocessors load from host memory.
 const THREADS: u32 = 64;
-/// Time limit for what is in flight.
+/// Time limit for the work in flight.
 const OVER: Duration = Duration::from_secs(5);
 
 pub(crate) const CHAIN: Entry = Entry {
@@ -213,7 +213,7 @@ impl<'m> Frames<'m> {
             by_kernels: call.has(BY_KERNELS),
             kernels: call.number,
         };
-        // This loads the module: nothing is loaded while a graph is learnt.
+        // This loads the module now, because none may be loaded while a graph is learnt.
         parts.submit()?;
         parts.stream.synchronize()?;
         Ok(Frames { by: By::Calls, parts, fresh_data: wanted.fresh_data })
@@ -250,7 +250,7 @@ impl Parts<'_> {
         }
         let sent = self.sent();
         // SAFETY: pinned memory of this many bytes. CUDA writes and reads it during the stream's work, and the CPU accesses it after that work;
-        // only the polled word is read meanwhile, atomically.
+        // only the polled word is read during the work, atomically.
         let (up, down, told) = unsafe {
             (
                 std::slice::from_raw_parts(self.up.as_ptr(), sent),
@@ -270,7 +270,7 @@ impl Parts<'_> {
         Ok(())
     }
 
-    /// The last number that came back.
+    /// The last number that was returned.
     fn told(&self) -> &AtomicU32 {
         // SAFETY: an aligned word of pinned memory that lives as long as self; the CPU accesses it only atomically.
         unsafe { AtomicU32::from_ptr(self.told.as_ptr().cast()) }

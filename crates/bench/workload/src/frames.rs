@@ -1,8 +1,8 @@
-//! A device's frames ([`copy::device::frames`]): each goes to one of several buffers in turn, and is consumed there for a stated time. One sample
-//! is one frame, from the call that asks for it until it is consumed; so the rate of samples is the frame rate.
+//! A device's frames ([`copy::device::frames`]): each is sent to one of several buffers in turn, and is consumed there for a stated time. One
+//! sample is one frame, from the call that requests it until it is consumed, so the rate of samples is the frame rate.
 //!
-//! With several buffers the device is one frame ahead. A frame that arrives while nothing is timed (a comparison) makes the next sample too short;
-//! the untimed frames after each comparison absorb that.
+//! With several buffers the device is one frame ahead. A frame that arrives during a comparison, which is not timed, makes the next sample too
+//! short; the untimed frames after each comparison absorb that.
 
 use crate::entry::{Call, Entry, Number, Result as Open, Value};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};

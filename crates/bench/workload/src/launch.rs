@@ -1,7 +1,7 @@
 //! Launches: kernels of one thread (`launch`), and a graph of a chain of them (`graph`), by CUDA or from a separate channel (`ours`).
 //!
 //! Each kernel adds 1 to a word in GPU memory, so one comparison shows that every launch since the start ran exactly once. `polled`: the last
-//! kernel also writes the new number to pinned memory, and the CPU polls it there; the wait calls nothing of CUDA.
+//! kernel also writes the new number to pinned memory, and the CPU polls it there. The wait makes no CUDA call.
 
 mod ours;
 

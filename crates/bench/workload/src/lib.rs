@@ -1,8 +1,8 @@
 //! What an experiment can measure, or run as a load: copies by any route, launches, graphs, and CUDA's set-up calls. [`open`] opens one by its
 //! text, [`Opened::prepare`] prepares it, [`Subject::fire`] starts it.
 //!
-//! The invariant: between `fire` and the end, nothing here allocates, locks or makes a system call that the measured route or call does not make
-//! itself. Nothing is timed here; crate `measure` does that.
+//! The invariant: between `fire` and the end, this crate adds no allocation, lock or system call to those of the measured route or call. Nothing
+//! is timed here; crate `measure` does that.
 
 mod back_to_back;
 mod catalogue;
@@ -41,7 +41,7 @@ pub trait Opened {
         u32::MAX
     }
 
-    /// Moves random bytes and compares them, guards included. Calls that move nothing do their work once.
+    /// Moves random bytes and compares them, guards included. Calls that move no bytes do their work once.
     ///
     /// # Errors
     /// Errors of the route or of CUDA. Wrong bytes are not an error but the result.
@@ -67,7 +67,7 @@ fn once(subject: &mut dyn Subject, timeout: Duration) -> Result<Option<Wrong>, E
 /// How a caller waits for the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// By [`Subject::poll`]: it reads memory, and does nothing else.
+    /// By [`Subject::poll`]: it only reads memory.
     Polled,
     /// By [`Subject::wait`]: a CUDA call, which may sleep, spin or take locks.
     Called,
@@ -163,7 +163,7 @@ pub trait Subject {
         Ok(None)
     }
 
-    /// After its turn: releases what it keeps busy on the GPU. The next `fire` prepares it again.
+    /// After its turn: releases the work that it keeps on the GPU. The next `fire` prepares it again.
     ///
     /// # Errors
     /// Errors of the route.
@@ -197,7 +197,7 @@ pub struct Wanted {
     pub random_addresses: bool,
     /// The places that [`Subject::place`] uses.
     pub sweep: Option<Sweep>,
-    /// This many copies back to back count as one; 1: each alone.
+    /// This many copies back to back count as one (1: each alone).
     pub back_to_back: u32,
 }
 

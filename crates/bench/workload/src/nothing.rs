@@ -1,4 +1,4 @@
-//! Nothing: the measured time of a call that does no work. It is the part of another call's time that comes from the clock, the loop and the
+//! Nothing: the measured time of a call that does no work. It is the part of another call's time that is due to the clock, the loop and the
 //! machine.
 
 use crate::entry::{Call, Entry, Result as Open, Value};

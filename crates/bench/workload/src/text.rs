@@ -37,7 +37,7 @@ fn allowed(entry: &Entry) -> String {
     }
 }
 
-/// A key that the call knows, with a suitable value.
+/// A key that the call accepts, with a suitable value.
 fn value<'t>(entry: &Entry, text: &'t str) -> Option<(&'static str, &'t str)> {
     let (key, given) = text.split_once('=')?;
     let (key, given) = (key.trim_end(), given.trim_start());

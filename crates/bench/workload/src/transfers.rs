@@ -1,5 +1,5 @@
 //! What a program with host buffers calls ([`copy::device::transfers`]): it moves its device's bytes into a buffer and on to the GPU, or back. One
-//! sample is both calls; in the mode that goes directly to the GPU, the second call finds the bytes there.
+//! sample is both calls; in the mode that writes directly to the GPU, the second call finds the bytes there.
 
 use crate::entry::{Call, Entry, Result as Open};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};

@@ -1,4 +1,4 @@
-//! Work of doorbell's channels alongside CUDA's, and CUDA memory that is freed during it. A stand-in for libcuda uses the software GPU's memory,
+//! Work on doorbell channels alongside CUDA's, and CUDA memory that is freed during it. A stand-in for libcuda uses the software GPU's memory,
 //! which another client allocates whose driver calls are watched.
 
 #[path = "../../../gpu/copy/tests/fake/mod.rs"]

@@ -1,5 +1,5 @@
-//! The calls against a stand-in for libcuda: each does its work, reports when it did not, and leaves nothing behind. This does not show what a real
-//! GPU does.
+//! The calls against a stand-in for libcuda: each does its work, reports when it did not, and leaves no objects or memory. This does not show what
+//! a real GPU does.
 
 #[path = "../../../gpu/copy/tests/fake/mod.rs"]
 mod fake;
@@ -27,7 +27,7 @@ fn call(text: &str) -> What {
     What::Call(text.into())
 }
 
-/// Work of doorbell's channels.
+/// Work on doorbell channels.
 const OURS: [&str; 10] = ["ce", "inline", "bar1", "aperture", "churn", "pin", "unpin", "frames", "transfers", "copy"];
 
 fn once(subject: &mut dyn Subject) -> Result<Option<Wrong>, Error> {

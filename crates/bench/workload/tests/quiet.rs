@@ -1,4 +1,4 @@
-//! The invariant: between `fire` and the end, nothing allocates and nothing makes a system call, except CUDA inside its own calls. The stand-in's
+//! The invariant: between `fire` and the end, no allocation and no system call is made, except by CUDA inside its own calls. The stand-in's
 //! own allocations do not count.
 
 #[path = "../../../gpu/copy/tests/fake/mod.rs"]

@@ -31,7 +31,7 @@ fn shipped_experiments_name_routes_and_calls_that_exist() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Whether a route between host and GPU goes to the GPU; `None` for other routes.
+/// Whether a route between host and GPU copies to the GPU; `None` for other routes.
 fn goes_to_gpu(what: &What) -> Option<bool> {
     let What::Route(text) = what else { return None };
     let spec = copy::parse(text).unwrap();
@@ -42,7 +42,7 @@ fn goes_to_gpu(what: &What) -> Option<bool> {
     }
 }
 
-/// A copy from the GPU differs from one to it: a ratio of the two says nothing about who makes it.
+/// A copy from the GPU differs from one to it: a ratio of the two does not compare their executors.
 #[test]
 fn shipped_experiments_compare_routes_in_the_same_direction() {
     let mut wrong = Vec::new();
@@ -79,7 +79,7 @@ fn words_of_graph(what: &What) -> Option<Vec<&str>> {
     Some(text.strip_prefix("graph(")?.trim_end_matches(')').split(',').map(str::trim).collect())
 }
 
-/// A polled word is seen earlier than a waiting call returns: a ratio of the two says nothing about who launches.
+/// A polled word is seen earlier than a waiting call returns: a ratio of the two does not compare the launching programs.
 #[test]
 fn shipped_experiments_compare_graphs_with_the_same_wait() {
     let mut wrong = Vec::new();

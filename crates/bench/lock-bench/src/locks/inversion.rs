@@ -1,5 +1,5 @@
-//! Priority inversion with three SCHED_FIFO threads on one CPU: low holds a lock that high wants, and middle, which uses no lock, keeps low off the
-//! CPU.
+//! Priority inversion with three SCHED_FIFO threads on one CPU: low holds a lock that high waits for, and middle, which uses no lock, keeps low off
+//! the CPU.
 //!
 //! The priorities determine the order of events, without a race. Low, inside, wakes high; high runs immediately, requests the lock and sleeps. Then
 //! low wakes middle, which runs immediately unless low was raised.
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// All but the last are mutexes. With the gate of the rwlock, low reads and high wants to write.
+/// All but the last are mutexes. With the gate of the rwlock, low reads and high tries to write.
 pub const POLICIES: [Policy; 7] =
     [Policy::Stock, Policy::Pi, Policy::StockInherit, Policy::Boost, Policy::Guard, Policy::Ticket, Policy::PhaseFair];
 

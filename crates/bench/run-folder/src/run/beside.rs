@@ -125,7 +125,7 @@ impl Run {
     }
 }
 
-/// For measured cells; failed ones say nothing about loads.
+/// For measured cells; failed cells give no information about loads.
 fn point(cell: &CellOfRun) -> Option<Point> {
     let figure = cell.observed().filter(|_| cell.status == Status::Measured)?;
     let s = &figure.summary;

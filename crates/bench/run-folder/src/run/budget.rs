@@ -63,7 +63,7 @@ impl Budget {
     }
 }
 
-/// Sets what most of the time of each cell with a budget goes to.
+/// Sets the part that takes most of the time of each cell with a budget.
 pub(super) fn judge(cells: &mut [CellOfRun]) {
     let engines: Vec<(u32, String, u64, f64)> = cells
         .iter()

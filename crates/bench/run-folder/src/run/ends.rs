@@ -24,7 +24,7 @@ impl<'t> Ends<'t> {
         (bare(self.source), bare(self.destination))
     }
 
-    /// One of CUDA's own forms.
+    /// Whether CUDA makes the copy.
     pub fn is_cuda(&self) -> bool {
         matches!(bare(self.executor), "cuda" | "cudart")
     }

@@ -20,7 +20,7 @@ pub struct Drive {
 }
 
 impl Drive {
-    /// The same check as in `doorbell nvme write`: the permission names this drive, and the drive holds nothing that somebody may miss. It is made
+    /// The same check as in `doorbell nvme write`: the permission names this drive, and the drive holds no data that somebody may miss. It is made
     /// before any I/O of the run, so what the run itself writes is no reason to refuse.
     ///
     /// # Errors

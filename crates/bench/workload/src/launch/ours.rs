@@ -6,7 +6,7 @@ use gpu::{Channel, Libcuda, Ticket};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Only one graph is learnt at a time: what CUDA's channels get meanwhile is taken for the graph's commands.
+/// Only one graph is learnt at a time: all commands that CUDA's channels get at that time are taken for the graph's.
 static LEARNING: Mutex<()> = Mutex::new(());
 
 /// No other graph is learnt until this is dropped.

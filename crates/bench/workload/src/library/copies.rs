@@ -1,5 +1,5 @@
-//! A copy to the GPU as a program makes it: prepared once, then submitted and waited for by libdoorbell's functions from C, or from Python; and
-//! from Python by CUDA, for comparison.
+//! A copy to the GPU as a program makes it: prepared once, then submitted and waited for. C and Python do that with libdoorbell's functions.
+//! For comparison, Python also does it with CUDA.
 
 use super::python::{Prepared, Python};
 use super::{C, Caller, PYTHON, Session, check, doorbell, is_done, wait};
@@ -159,7 +159,7 @@ impl<'m> Copies<'m> {
 }
 
 impl Prepaid {
-    /// Also returns the addresses of doorbell's own memory, if there is none of CUDA's.
+    /// Also returns the addresses of the memory that doorbell allocates for each address that is 0.
     fn new((host, device): (u64, u64), bytes: usize) -> Result<(Prepaid, (u64, u64)), Error> {
         let mut prepared = Prepaid { transfer: 0, buffers: [0; 2], ticket: 0 };
         let mut own = [std::ptr::null_mut(); 2];

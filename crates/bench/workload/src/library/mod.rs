@@ -101,7 +101,7 @@ pub(crate) fn doorbell() -> *mut doorbell_t {
     DOORBELL.load(Ordering::Relaxed)
 }
 
-/// What a code of libdoorbell's means here.
+/// The meaning of a libdoorbell error code here.
 #[inline]
 pub(crate) fn check(code: i32) -> Result<(), Error> {
     if code == DOORBELL_OK { Ok(()) } else { Err(failed(code)) }

@@ -1,7 +1,7 @@
-//! A Python interpreter inside this process: `libpython`, opened at run time, and the script that prepares what is measured.
+//! A Python interpreter inside this process: `libpython`, opened at run time, and the script that prepares the measured call.
 //!
 //! The measuring thread calls into it, and reads its own clock around each call as for every other subject. The interpreter belongs to the thread
-//! that first needs it, which keeps Python's lock (the GIL): no other thread runs Python, so nothing waits for it.
+//! that first needs it, which keeps Python's lock (the GIL): no other thread runs Python, so no thread waits for it.
 //!
 //! `DOORBELL_PYTHON` names the interpreter whose version and standard library are used (python3). `DOORBELL_LIBPYTHON` names the library, if it is
 //! not installed with that interpreter. If a standard library is next to it (`python3.12/` next to `libpython3.12.so.1.0`), that is used, and no
@@ -58,7 +58,7 @@ type Raw = *mut c_void;
 
 macro_rules! functions {
     ($($name:ident($($argument:ty),*) $(-> $answer:ty)?;)*) => {
-        /// The required functions of Python's C API. All but the first are in its stable ABI.
+        /// The required functions of the C API of Python. All but the first are in its stable ABI.
         #[allow(non_snake_case, reason = "named as Python names them")]
         struct Functions {
             $($name: unsafe extern "C" fn($($argument),*) $(-> $answer)?,)*

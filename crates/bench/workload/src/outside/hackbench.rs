@@ -1,8 +1,8 @@
 //! The scheduler under stress: hackbench of rt-tests, started repeatedly during the measurement. Groups of 20 senders and 20 receivers pass
 //! messages through sockets or pipes.
 //!
-//! The invariant: none of its processes outlives this one. All of them are in a process group of a shell that waits for the end of a pipe whose
-//! other end is here. The kernel closes that end when this process ends, for whatever reason, and the shell kills the group.
+//! The invariant: all its processes end no later than this one. All of them are in a process group of a shell that waits for the end of a pipe
+//! whose other end is here. The kernel closes that end when this process ends, for whatever reason, and the shell kills the group.
 
 use crate::entry::{Call, Entry, Number, Result as Open};
 use crate::{Did, Error, Opened, Subject, Unavailable, Waiting};
@@ -171,7 +171,7 @@ mod tests {
         subject.fire().unwrap();
         subject.wait(Duration::ZERO).unwrap();
         assert_eq!(subject.did().times, 20 * 20 * LOOPS);
-        // It is dropped while it runs: the group is killed, and nobody waits for its end.
+        // It is dropped while it runs: the group is killed, and its end is not waited for.
         subject.fire().unwrap();
     }
 

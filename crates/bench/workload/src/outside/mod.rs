@@ -1,5 +1,5 @@
 //! Loads that need no GPU: CPUs (`hog`), memory bandwidth (`triad`), the scheduler (`hackbench`) and files (`file`). Their work is counted, and
-//! nothing of it stays, however they end: files have no name, and other programs' processes die with this process.
+//! leaves no trace, however they end: files have no name, and other programs' processes die with this process.
 
 mod file;
 mod hackbench;

@@ -42,8 +42,8 @@ pub(crate) const LAZY: Entry = Entry {
     open: open_lazy,
 };
 
-/// This many kernels, each of which adds 1 to a word. No two calls give the same text, so no cache has it: the driver keeps what it has compiled,
-/// also on disk.
+/// This many kernels, each of which adds 1 to a word. No two calls give the same text, so no cache has it: the driver keeps compiled code, also
+/// on disk.
 fn text(kernels: u32, salt: u64) -> String {
     let mut text = String::from(".version 7.0\n.target sm_70\n.address_size 64\n");
     for n in 0..kernels {
@@ -198,7 +198,7 @@ fn open_lazy<'m>(machine: &'m Machine, call: &Call, _: &crate::Wanted) -> Open<'
     Ok(Box::new(Lazy { module: None, counter: Counter::new(context)?, context, compiled, names, used: 0 }))
 }
 
-/// A module that was compiled once and is loaded again whenever all its kernels have been used; nothing is compiled meanwhile.
+/// A module that was compiled once and is loaded again whenever all its kernels have been used. It is not compiled again.
 struct Lazy<'m> {
     // Before the word that its kernels name.
     module: Option<Module<'m>>,
@@ -255,7 +255,7 @@ impl Subject for FirstLaunches<'_, '_> {
     fn fire(&mut self) -> Result<(), Error> {
         let lazy = &mut *self.0;
         if lazy.used == lazy.names.len() {
-            // It was not renewed: its time means nothing, but it is still a first launch.
+            // It was not renewed: its time is not meaningful, but it is still a first launch.
             lazy.ready()?;
         }
         let (Some(module), Some(name)) = (&lazy.module, lazy.names.get(lazy.used)) else { return Err(Error::Idle) };

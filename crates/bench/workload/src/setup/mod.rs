@@ -85,7 +85,7 @@ impl<T: Take> Subject for Taken<'_, T> {
     #[inline]
     fn fire(&mut self) -> Result<(), Error> {
         if self.held.is_some() {
-            // It was not renewed: its time means nothing, but nothing leaks either.
+            // It was not renewed: its time is not meaningful, but there is no leak either.
             self.renew()?;
         }
         self.held = Some(self.call.take()?);
@@ -164,7 +164,7 @@ impl<T: Take> Subject for Given<'_, T> {
     #[inline]
     fn fire(&mut self) -> Result<(), Error> {
         if self.held.is_none() {
-            // It was not renewed: its time means nothing.
+            // It was not renewed: its time is not meaningful.
             self.renew()?;
         }
         self.held.take().map_or(Ok(()), |held| self.call.give(held))?;

@@ -32,7 +32,7 @@ pub(crate) const CHURN: Entry = Entry {
 const ROOM: u64 = 64 << 10;
 /// The largest block that shares a mapping with others: CUDA frees it without a driver call.
 const SMALL: usize = 64 << 10;
-/// The driver makes a separate allocation for each block of this size; CUDA cuts smaller ones out of what it keeps.
+/// The driver makes a separate allocation for each block of this size; CUDA cuts smaller ones out of the memory that it keeps.
 const LARGE: usize = 4 << 20;
 /// How many allocations are made to get a small block's address again.
 const TRIES: usize = 64;

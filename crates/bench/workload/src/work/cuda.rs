@@ -120,7 +120,7 @@ impl Drop for Rig<'_> {
     }
 }
 
-/// What is submitted to a rig's stream, and what it must leave.
+/// The work that is submitted to a rig's stream, and the bytes that it must leave.
 trait Submits {
     /// Chooses the values of the next submission; the CPU does the same arithmetic.
     fn renew(&mut self) -> Result<(), Error>;
@@ -129,7 +129,7 @@ trait Submits {
     fn check(&mut self) -> Result<Option<Wrong>, Error>;
 }
 
-/// Such a submission as a subject: nothing is submitted twice.
+/// Such a submission as a subject: each is submitted only once.
 struct InStream<S: Submits> {
     submits: S,
     ready: bool,
@@ -456,7 +456,7 @@ impl Submits for GraphTurn<'_, '_> {
         let values: Vec<u32> = (0..self.random.usize(1..=8)).map(|_| self.random.u32(..)).collect();
         let (function, byte, Rig { stream, first, second, .. }) = (&self.function, self.random.u8(..), &*self.rig);
         let half = first.len() / 2;
-        // The earlier submission is complete: nothing is renewed while it is in flight.
+        // The earlier submission is complete, as renewing requires.
         stream.synchronize()?;
         let graph = Graph::capture(stream, || {
             values.iter().try_for_each(|value| step::launch(function, first, *value, stream))?;

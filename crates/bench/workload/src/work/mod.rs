@@ -32,7 +32,7 @@ fn any_size(random: &mut fastrand::Rng, most: u64) -> u64 {
 trait Unit {
     fn about(&self) -> String;
 
-    /// Does one unit; returns what is wrong.
+    /// Does one unit, and returns a description of any error.
     fn work(&mut self, random: &mut fastrand::Rng) -> Result<Option<Wrong>, Error>;
 }
 

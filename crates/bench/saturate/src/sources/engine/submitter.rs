@@ -123,7 +123,7 @@ impl UnderWay {
             return Err(gpu::Error::ChannelKilled(code).into());
         }
         if reaped == 0 && channel.done(last) {
-            // The channel rings again after a missed doorbell; what completes meanwhile is seen at the next call.
+            // The channel rings again after a missed doorbell; later completions are seen at the next call.
         }
         Ok(reaped)
     }
