@@ -124,7 +124,7 @@ impl Controller {
             return None;
         }
         let registers = &self.shared.registers;
-        // Since 1.4 its registers are valid only after a host asks for them (section 3.1.16). That does not enable the buffer.
+        // Since 1.4 its registers are valid only after a host enables them (section 3.1.16). That does not enable the buffer.
         let asks = self.version >= Version::V1_4;
         if asks {
             registers.store64(CMBMSC, 1);

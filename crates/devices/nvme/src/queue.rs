@@ -92,7 +92,7 @@ pub enum Lost {
 /// What [`Queue::expire`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expiry {
-    /// Commands that the controller was told to abort.
+    /// Commands that the controller was asked to abort.
     pub aborted: u32,
     /// The controller was stopped: all its queues are closed, and commands in flight are lost.
     pub stopped: bool,
@@ -480,7 +480,7 @@ impl Queue {
         }
     }
 
-    /// Deletes both queues (sections 5.5 and 5.6): afterwards none of their commands is in progress.
+    /// Deletes both queues (sections 5.5 and 5.6): afterwards all their commands have ended.
     fn delete(&self) -> Result<(), Error> {
         for entry in [Entry::delete_submission_queue(self.number), Entry::delete_completion_queue(self.number)] {
             match self.shared.run(entry) {

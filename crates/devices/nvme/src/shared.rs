@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     stopping: AtomicU64,
     /// Commands of earlier epochs write no more.
     stopped: AtomicU64,
-    /// It did not stop when told to.
+    /// It did not stop when asked to.
     wedged: AtomicBool,
 }
 
@@ -100,7 +100,7 @@ impl Shared {
         epoch < self.stopped.load(Ordering::Acquire)
     }
 
-    /// Whether it failed to stop when told to: then drop does not wait for it again.
+    /// Whether it failed to stop when asked to: then drop does not wait for it again.
     pub(crate) fn is_wedged(&self) -> bool {
         self.wedged.load(Ordering::Acquire)
     }

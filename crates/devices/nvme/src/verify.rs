@@ -1,7 +1,7 @@
 //! A random mix of reads and writes, each compared with a reference.
 //!
 //! The reference is what the blocks held at the beginning, read once into host memory; each write changes it as well. Every slot has its own
-//! blocks, so it reads what it wrote last. Without permission to write the mix has only reads.
+//! blocks, so it reads its own last writes. Without permission to write the mix has only reads.
 
 use crate::controller::Controller;
 use crate::data::Piece;

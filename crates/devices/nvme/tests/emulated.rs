@@ -1,4 +1,4 @@
-//! The driver on QEMU's controller: identify, read, write, verify; data in the machine's memory and in the peer's BAR.
+//! The driver on QEMU's controller: identify, read, write and verify, with data in the machine's memory and in the peer's BAR.
 
 mod support;
 
@@ -114,7 +114,7 @@ fn a_mix_is_verified_and_wrong_bytes_are_counted() {
     assert!(image.bytes() == known(1, 0, 4 << 20), "nothing is written without leave");
 
     let leave = Overwrite::ask(&controller, &mut queue(&controller, 8), &namespace, &word()).unwrap();
-    // When told to stop, it ends without commands in flight and reports it: before the first command, and in the middle.
+    // When asked to stop, it ends without commands in flight and reports it: before the first command, and in the middle.
     for after in [0, 40] {
         let asked = std::sync::atomic::AtomicU32::new(0);
         let stop = || asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) >= after;

@@ -37,7 +37,7 @@ fn keep_full(queue: &mut Queue, mut next: impl FnMut(&mut Queue, u16) -> bool, m
     }
 }
 
-/// Each slot reads `turns` of its own blocks in sequence, and compares.
+/// Each slot reads `turns` of the blocks that belong to it, in sequence, and compares.
 fn read_many(mut queue: Queue, namespace: &Namespace, memory: &Memory, base: u64, turns: u64, seed: u64) -> u64 {
     let mut turn = [0u64; SLOTS as usize];
     let place = |slot: u16| base + u64::from(slot) * 4096;
@@ -91,7 +91,7 @@ fn four_queues_of_128_are_driven_from_four_threads() {
 }
 
 /// Reads and writes of 4 KiB to 256 KiB at random on four queues, 1 GiB in all, half of it for each format. Each slot has its own part of the
-/// device, so that it reads what it wrote last.
+/// device, so that it reads its own last writes.
 #[test]
 #[ignore = "1 GiB through an emulated controller takes some seconds; run by .ci/run"]
 fn a_gibibyte_of_random_mix_equals_its_reference() {

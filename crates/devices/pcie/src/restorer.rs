@@ -1,9 +1,9 @@
 //! A process that restores settings if this one dies without doing so: on SIGKILL, SIGTERM, a panic that aborts.
 //!
 //! It is a shell that waits on a pipe whose other end only this process has. The kernel closes that end when the process ends, for any reason. The
-//! shell is in a separate process group, so that Ctrl-C does not reach it. Files that it holds open stay open until it has ended: huge pages, so
-//! that a device never writes into memory that already has another owner; the lock on the function, so that no other program opens it in the
-//! meantime; and the pipe of another restorer, which therefore waits for this one.
+//! shell is in a separate process group, so that Ctrl-C does not reach it. It keeps three kinds of files open until it has ended. Huge pages stay
+//! open so that a device never writes into memory that already has another owner. The lock on the function stays open so that no other program
+//! opens the function in the meantime. The pipe of another restorer stays open so that the other restorer waits for this one.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -44,9 +44,9 @@ pub(crate) enum Step {
 
 /// One line on its input dismisses it. The end of its input makes it act. After a step that fails it still tries the next.
 ///
-/// `stop` ends a function's DMA in three steps: the kernel's enable count, which clears bus mastering at zero; the bit itself, whatever the count
-/// was; a reset, which waits for pending transactions and clears the addresses in the registers. A function without a reset gets one second
-/// instead: its transactions have arrived by then.
+/// `stop` ends a function's DMA in three steps. It lowers the kernel's enable count, which clears bus mastering at zero. It clears the bit
+/// itself, whatever the count was. It resets the function, which waits for pending transactions and clears the addresses in the registers. A
+/// function without a reset gets one second instead: its transactions have arrived by then.
 const SCRIPT: &str = r#"trap '' HUP INT QUIT TERM PIPE
 put() { [ -e "$1" ] && printf '%s\n' "$2" 2>/dev/null >"$1"; }
 stop() {

@@ -210,7 +210,7 @@ fn a_function_level_reset_clears_registers_and_leaves_the_function_where_it_was(
     }
 }
 
-/// QEMU's network card keeps its registers over a change of its power state. So the test checks what is written to it, by QEMU's own trace.
+/// QEMU's network card keeps its registers over a change of its power state. So the test checks the writes to it, by QEMU's own trace.
 #[test]
 fn a_function_without_flr_is_reset_by_d3hot() {
     needs_qemu!();

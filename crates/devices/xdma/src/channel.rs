@@ -112,7 +112,7 @@ impl Channel {
         self.bar.store32(self.descriptors + sgdma::FIRST_LOW, first as u32);
         self.bar.store32(self.descriptors + sgdma::FIRST_HIGH, (first >> 32) as u32);
         self.bar.store32(self.descriptors + sgdma::ADJACENT, adjacent);
-        // ORDERING: list, bytes and word are in memory before the card is told to start. The store to the BAR is the last one, and on x86 it is not
+        // ORDERING: list, bytes and word are in memory before the card is started. The store to the BAR is the last one, and on x86 it is not
         // reordered before earlier stores.
         fence(Ordering::Release);
         self.bar.store32(self.registers + reg::CONTROL, control::RUN | control::POLL_WRITE_BACK);

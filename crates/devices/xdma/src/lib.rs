@@ -1,4 +1,4 @@
-//! Xilinx's DMA for PCI Express (the XDMA IP of an FPGA's design, product guide PG195): a card whose channels move bytes between its own memory and
+//! Xilinx's DMA for PCI Express (the XDMA IP of an FPGA's design, product guide PG195). The card's channels move bytes between its own memory and
 //! the bus by lists of descriptors. doorbell uses one channel for each direction, in poll mode: the card writes the number of finished descriptors
 //! into host memory, and the driver polls it.
 //!

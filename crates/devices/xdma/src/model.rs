@@ -54,7 +54,7 @@ pub struct Card {
     pub faults: Faults,
     /// Actions of the driver that the guide forbids.
     pub violations: Vec<String>,
-    /// Required multiple of addresses and lengths, in its register; 1: no requirement.
+    /// Required multiple of addresses and lengths, in its register (1: no requirement).
     pub alignment: u8,
     /// Descriptors that it has read.
     pub fetched: u64,

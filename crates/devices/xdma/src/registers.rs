@@ -30,7 +30,7 @@ pub(crate) mod identifier {
     pub const fn target(word: u32) -> u64 {
         (word >> 16 & 0xf) as u64
     }
-    /// Bit 15: an AXI4-Stream interface; 0: memory-mapped.
+    /// Bit 15: an AXI4-Stream interface (0: memory-mapped).
     pub const fn is_stream(word: u32) -> bool {
         word & 1 << 15 != 0
     }

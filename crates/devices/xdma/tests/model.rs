@@ -38,7 +38,7 @@ impl Rig {
         self.xdma.function().allocate(bytes).unwrap()
     }
 
-    /// The driver did nothing that the guide forbids, and the bus recorded no wild access.
+    /// The driver made no access that the guide forbids, and the bus recorded no wild access.
     fn is_right(&self) {
         self.card.with(|card| assert_eq!(card.violations, Vec::<String>::new()));
         assert_eq!(self.bus.wild(), []);

@@ -134,7 +134,7 @@ fn processes(d: &Device<'_>, files: &Files) -> Known<Vec<String>> {
     Ok(pids.into_iter().map(name).collect())
 }
 
-/// Whether a server of CUDA's Multi-Process Service runs. The kernel keeps only the first 15 characters of its name.
+/// Whether a server of the CUDA Multi-Process Service runs. The kernel keeps only the first 15 characters of its name.
 fn mps(files: &Files) -> Known<bool> {
     let is_server = |pid: &String| {
         pid.bytes().all(|b| b.is_ascii_digit())

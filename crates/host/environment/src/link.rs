@@ -1,8 +1,8 @@
 //! The bytes that a GPU counts on its PCIe link, read repeatedly: accumulating counters, and rates of samples.
 //!
 //! Two ways, both through NVML. The fields NVML_FI_DEV_PCIE_COUNT_TX_BYTES and _RX_BYTES (197, 198) accumulate; their width is not documented, and
-//! "value can be wrapped". The GPM metrics 20 and 21 are rates between two samples. Each reading costs system calls, so a thread that measures
-//! nothing else does it.
+//! "value can be wrapped". The GPM metrics 20 and 21 are rates between two samples. Each reading costs system calls, so a thread that makes no
+//! other measurement does it.
 
 mod counting;
 mod span;

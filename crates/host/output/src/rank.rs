@@ -52,7 +52,7 @@ mod tests {
     fn the_innermost_launcher_counts() {
         let slurm = [("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2")];
         assert_eq!(of(&[slurm[0], slurm[1], ("RANK", "5"), ("WORLD_SIZE", "8")]), Some(5));
-        // A separate torchrun on each of Slurm's tasks.
+        // A separate torchrun on each Slurm task.
         assert_eq!(of(&[slurm[0], slurm[1], ("RANK", "0"), ("WORLD_SIZE", "1")]), Some(1));
     }
 }

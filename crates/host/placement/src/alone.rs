@@ -1,4 +1,4 @@
-//! A CPU that one thread has to itself, as far as this process goes.
+//! A CPU that only one thread of this process uses.
 //!
 //! The kernel puts a thread that is woken near the one that woke it, often on the same CPU. If that thread then stays in the kernel for milliseconds, as
 //! one that pins memory does, the thread that woke it waits. A CPU on which no other thread of the process may run prevents that.
@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// The threads that have a CPU to themselves.
 struct Threads {
-    /// The CPUs of the process when the first one came.
+    /// The CPUs of the process when the first such thread started.
     all: Vec<usize>,
     /// Kernel thread ids, and their CPUs.
     have: Vec<(i32, usize)>,
@@ -42,7 +42,7 @@ impl Alone {
     /// how many threads could not be moved.
     ///
     /// # Errors
-    /// The process may not run there, or nowhere else, or another thread has that CPU.
+    /// The process may not run there, or has no other CPU, or another thread has that CPU.
     pub fn take(cpu: usize) -> io::Result<(Alone, usize)> {
         let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
         if threads.have.is_empty() {
@@ -70,7 +70,7 @@ impl Alone {
 }
 
 impl Drop for Alone {
-    /// The other threads may run there again. A thread whose CPUs were changed meanwhile is left as it is.
+    /// The other threads may run there again. A thread whose CPUs were changed in the meantime is left as it is.
     fn drop(&mut self) {
         let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
         let before = threads.left();

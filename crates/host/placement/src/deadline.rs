@@ -97,8 +97,8 @@ impl Drop for Deadline {
     }
 }
 
-/// Puts the calling thread under SCHED_DEADLINE with a budget of the caller's, for as long as the thread lives. Nothing is counted, no signal is asked for, and
-/// [`rest_if_due`] does nothing.
+/// Puts the calling thread under SCHED_DEADLINE with a budget of the caller's, for as long as the thread lives. No overrun is counted, no signal is requested,
+/// and [`rest_if_due`] does nothing.
 ///
 /// # Errors
 /// As [`Deadline::take`]; EINVAL where not runtime <= deadline <= period.

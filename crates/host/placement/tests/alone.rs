@@ -1,4 +1,4 @@
-//! In a process of its own: it moves all other threads.
+//! In a separate process: it moves all other threads.
 
 use placement::affinity;
 use placement::alone::Alone;

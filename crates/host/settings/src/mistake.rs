@@ -1,4 +1,4 @@
-//! A mistake in a file: what is wrong, where, and what is allowed there.
+//! A mistake in a file: its description, its place, and the allowed values.
 
 use std::fmt;
 

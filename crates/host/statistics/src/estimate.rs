@@ -1,8 +1,8 @@
 //! A figure of all samples, and how far it can be off.
 //!
 //! The mean's interval is Student's. A value belongs to the interval of a percentile if the part of the samples at or below it is compatible with the
-//! percentile: the part of each process is known, and Student's t says how far their mean can be off (Woodruff, Confidence Intervals for Medians and
-//! Other Position Measures, 1952). The interval also covers what Student's t says of the processes' own percentiles.
+//! percentile. The part of each process is known, and Student's t bounds the error of their mean (Woodruff, Confidence Intervals for Medians and
+//! Other Position Measures, 1952). The interval also covers the interval by Student's t of the processes' own percentiles.
 
 use crate::distribution::student_quantile;
 use crate::processes::{MIN_PROCESSES, places};
@@ -35,7 +35,7 @@ pub enum Why {
 /// The distance at which [`Rounds::estimate`] measures deviations: that of a comparison's verdict.
 const FAR: f64 = 0.99;
 
-/// Of an end that is computed from equal samples.
+/// For an end that is computed from equal samples.
 const ROUNDING: f64 = 1e-9;
 
 impl Rounds {

@@ -63,7 +63,7 @@ fn error(these: &Rounds, those: &Rounds, figure: Figure) -> Option<(f64, u32)> {
     };
     let ((part_a, moves_a), (part_b, moves_b)) = (moved(these, a.value), moved(those, b.value));
     let (of_a, of_b) = match figure {
-        // A larger part at or below a value means a smaller percentile. The same steepness for both, so that what is slow for both cancels.
+        // A larger part at or below a value means a smaller percentile. The same steepness for both, so that a common slowdown cancels.
         Figure::Percentile(p) => {
             let both = (steepness(these, p, &moves_a) + steepness(those, p, &moves_b)) / 2.0;
             (-both, -both)

@@ -67,7 +67,7 @@ impl Rounds {
         known
     }
 
-    /// The place of each round's process among [`Rounds::processes`]; none of a process without samples.
+    /// The place of each round's process among [`Rounds::processes`]; `None` for a process without samples.
     pub(crate) fn process_of_rounds(&self) -> Vec<Option<usize>> {
         let known = self.processes();
         self.repeats.iter().map(|process| known.iter().position(|k| k == process)).collect()

@@ -169,7 +169,7 @@ mod tests {
                 let last: Vec<f64> = values[48..].iter().map(|v| at(v, 55.0)).collect();
                 shifts += usize::from(Shift::of(&first, &last, 0.95).unwrap().interval.holds(1.1));
             }
-            // 285 of 300 are expected. Of 24 strongly correlated values the correlation cannot be estimated well: then some are missing.
+            // 285 of 300 are expected. The correlation of 24 strongly correlated values cannot be estimated well: then some are missing.
             assert!(slopes >= least.0 && shifts >= least.1, "{r}: {slopes} and {shifts} of {tries}");
         }
     }

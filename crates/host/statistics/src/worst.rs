@@ -17,7 +17,7 @@ pub struct Slow<T = ()> {
     pub note: T,
 }
 
-/// The slowest samples so far, in preallocated memory: offering a sample allocates nothing. Of equal samples, the earlier ones stay.
+/// The slowest samples so far, in preallocated memory: offering a sample does not allocate. Among equal samples, the earlier ones stay.
 #[derive(Clone, Debug)]
 pub struct Worst<T = ()> {
     /// The smallest of them on top.

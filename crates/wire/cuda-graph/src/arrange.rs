@@ -4,9 +4,9 @@
 //! the work that it waits for.
 //!
 //! Channels that only copy need more care. CUDA leaves out a wait for work that is already done when it writes the words. (Seen on an H200: a copy
-//! of 1 MiB after a short kernel has no wait at all.) So a wait in the words is a true dependence, but a missing wait proves nothing. If other work
-//! waits for such a copy, the copy is placed as late as possible: everything ahead of that place was submitted before it. If the copy itself waits
-//! and no other work waits for it, it is the launch's last step. In any other case its place is uncertain ([`Refused::NoPlace`]).
+//! of 1 MiB after a short kernel has no wait at all.) So a wait in the words is a true dependence, but a missing wait does not prove independence.
+//! If other work waits for such a copy, the copy is placed as late as possible: everything ahead of that place was submitted before it. If the copy
+//! itself waits and no other work waits for it, it is the launch's last step. In any other case its place is uncertain ([`Refused::NoPlace`]).
 //!
 //! If the stream was kept busy while CUDA wrote the words, no wait is missing, and copy-only channels are treated like the others.
 
@@ -61,7 +61,7 @@ pub(crate) fn in_order(channels: &[Channel], steps: Vec<Placed>, whole: bool) ->
     Ok(order.into_iter().filter_map(|i| steps.get(i).cloned()).collect())
 }
 
-/// An order for launches in which some channels only copy. The first channel with kernels keeps its order; each run of the other channels goes
+/// An order for launches in which some channels only copy. The first channel with kernels keeps its order; each run of the other channels is placed
 /// where another run needs it.
 fn with_copy_channels(
     steps: &[Placed],

@@ -1,4 +1,4 @@
-//! Turns the steps of the launches into a recipe: QMDs, banks and counters; which QMD starts which; what each group waits for.
+//! Turns the steps of the launches into a recipe. It lists QMDs, banks and counters, which QMD starts which, and the waits of each group.
 
 use crate::early;
 use crate::fans;
@@ -132,7 +132,7 @@ fn set_payload(step: &mut Step, to: u32) {
     }
 }
 
-/// Addresses that QMD releases count up. Each comes with its QMDs: QMD address, number of the release, and the amount that it adds.
+/// Addresses that QMD releases count up. Each has its QMDs: QMD address, number of the release, and the amount that it adds.
 type Released = Vec<(u64, Vec<(u64, u32, u64)>)>;
 
 fn counters(kernels: &Kernels) -> Released {
@@ -205,9 +205,9 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Cuts the launch into groups. A new group begins where the channel waits, after a release of the channel (unless only inline data came before
-    /// the release), where a step without a QMD follows a QMD, where the copy engine follows anything, and where the launch continues on another
-    /// channel.
+    /// Cuts the launch into groups. A new group begins where the channel waits, and after a release of the channel (unless only inline data
+    /// preceded the release). It also begins where a step without a QMD follows a QMD, where the copy engine follows anything, and where the launch
+    /// continues on another channel.
     fn groups(&mut self, relaunch: &[Placed]) -> Result<(), Refused> {
         // The group that set each counter last, and the group that released each tracker.
         let mut set: HashMap<usize, usize> = HashMap::new();

@@ -1,8 +1,8 @@
 //! A launch in doorbell's own form on several channels, each with its own tracker: work that CUDA put on several channels may run in parallel.
 //!
 //! The groups of one channel are cut into *parts*: one ends where another channel waits for it, and one begins where its channel waits for another.
-//! A part is launched when the parts of other channels in [`Part::after`] are done. For parts of its own channel its words contain a wait, as for
-//! launches on one channel ([`Own`]). So a part waits only for what it must, and never for a later part.
+//! A part is launched when the parts of other channels in [`Part::after`] are done. For parts on the same channel its words contain a wait, as for
+//! launches on one channel ([`Own`]). So a part waits only for required parts, and never for a later part.
 
 #[cfg(doc)]
 use crate::Own;
@@ -135,7 +135,7 @@ fn cut(channels: &[usize], waits: &[BTreeSet<usize>]) -> Vec<Cut> {
     cuts
 }
 
-/// Makes parts of the cuts. A cut that starts nothing becomes no part: parts that wait for it wait for its predecessors instead.
+/// Makes parts of the cuts. A cut that starts no work becomes no part: parts that wait for it wait for its predecessors instead.
 fn joined(cuts: &[Cut], words: impl Fn(&Cut) -> Result<Stretch, Refused>) -> Result<Vec<Part>, Refused> {
     let mut parts: Vec<Part> = Vec::new();
     // For each that was cut, the parts that are done when it is; and the same of the last on each channel.

@@ -1,7 +1,7 @@
 //! Small copies by a macro of the engine: CUDA brings a few words from pinned host memory by an inline write whose data its macro 1 reads.
 //!
 //! The macro has three arguments. On an H200 (driver 580.159.04, CUDA 13.0) they look like the upper and the lower half of the source's address and
-//! a count of words. The macro's code belongs to the driver, so doorbell does not take that for granted: it derives the order from copies whose
+//! a count of words. The macro's code belongs to the driver, so doorbell does not take that for granted. It derives the order from copies whose
 //! source and length are known ([`CopyMacro::derive`]), and only if exactly one reading explains all of them.
 
 use crate::fill_macro::CountIn;

@@ -2,8 +2,8 @@
 //!
 //! CUDA uses three mechanisms for it (seen on an H200, driver 580.159.04, CUDA 13.0). The first kernel may start its dependents early
 //! (ENABLE_PROGRAM_PRE_EXIT, by `griddepcontrol.launch_dependents`) and arrives at a latch when it is done. The second waits for that latch in
-//! `griddepcontrol.wait`. All launches of a channel group share the latch numbers: CUDA gives each such edge of each executable graph a separate
-//! number (0x438 and up; streams take turns with lower ones). A copy of the graph with the same numbers would arrive at CUDA's.
+//! `griddepcontrol.wait`. All launches of a channel group share the latch numbers. CUDA gives each such edge of each executable graph a separate
+//! number (0x438 and up, while streams take turns with lower ones). A copy of the graph with the same numbers would arrive at CUDA's.
 //!
 //! A recipe drops the overlap. Without these fields both QMDs are, field for field, those of two kernels in a plain chain of the same recording:
 //! the second is started when the first is done. Neither instruction hangs then: in the recording the same code also ran as the first kernel, with

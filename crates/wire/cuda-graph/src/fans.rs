@@ -189,7 +189,7 @@ struct Fans<'a> {
 }
 
 impl Fans<'_> {
-    /// `None` if anything differs from what was seen.
+    /// `None` if anything differs from the recorded form.
     fn read(&mut self, table: &Table<'_>, banks: &Banks) -> Option<Read> {
         let mut kernels = Vec::new();
         for (at, qmd) in self.kernels.iter() {

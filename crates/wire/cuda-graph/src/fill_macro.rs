@@ -2,7 +2,7 @@
 //!
 //! The macro has two arguments, a value and a count, and its code is the driver's. No document gives the order of the arguments, or the unit of the
 //! count. doorbell derives them from fills whose value and length are known ([`FillMacro::derive`]), or from the lengths that the words give next
-//! to the arguments ([`FillMacro::of_calls`]). Unless exactly one reading explains all of them, nothing is derived.
+//! to the arguments ([`FillMacro::of_calls`]). Unless exactly one reading explains all of them, no reading is derived.
 
 use crate::step::Memset;
 

@@ -429,7 +429,7 @@ impl Launch<'_> {
         let Some(group) = parts.recipe.groups.get(number) else { return Ok(()) };
         let earlier = |wait: &Wait| matches!(wait, Wait::LaunchBefore(_) | Wait::Before);
         let mut waits = group.acquires.iter().filter(|(_, wait)| !earlier(wait)).peekable();
-        // (If CUDA waits for none of the launch's work, it may have left out a wait for work that was done.)
+        // (If CUDA does not wait for any of the launch's work, it may have left out a wait for work that was done.)
         let left_out = waits.peek().is_none() && parts.recipe.held.is_none();
         let needed = if left_out { at } else { 0 };
         let needed = waits.map(|(_, wait)| self.needed(at, wait)).max().unwrap_or(needed);

@@ -8,8 +8,8 @@ use pushbuf::semaphore::Reduction;
 /// Beginnings of the names (class reference `clcbc0qmd.h`, QMDV04_00) of the fields that may be set. Their values are either copied with the QMD,
 /// or are references that [`crate::Recipe::relocate`] moves.
 ///
-/// Not on the list, and so refused: CWD reference counters, because all launches of the channel group share their numbers; correlation numbers,
-/// which CUDA assigns; fields that the hardware reserves (HW_ONLY, RESUME, INNER, OUTER).
+/// Three kinds are not on the list, and so refused. CWD reference counters have numbers that all launches of the channel group share. Correlation
+/// numbers are assigned by CUDA. Some fields are reserved by the hardware (HW_ONLY, RESUME, INNER, OUTER).
 const UNDERSTOOD: &[&str] = &[
     "DEPENDENCE_COUNTER",
     "QMD_GROUP_ID",

@@ -75,7 +75,7 @@ const COPY_ENGINE: u8 = 4;
 /// OPERATION of SET_REPORT_SEMAPHORE_D.
 const TRAP: u32 = 3;
 
-/// How to read the arguments of CUDA's macros, as far as known.
+/// How to read the arguments of CUDA macros, as far as known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Macros {
     pub fills: Option<FillMacro>,

@@ -185,7 +185,7 @@ pub enum How {
     Counter(usize),
     /// The channel of the second node acquires a semaphore that the first node's channel releases after it.
     Tracker,
-    /// The first node comes before the second in one channel's stream, within a group.
+    /// The first node precedes the second in one channel's stream, within a group.
     Stream,
 }
 

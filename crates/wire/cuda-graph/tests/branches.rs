@@ -19,7 +19,7 @@ fn learnt(graph: &Graph) -> Recipe {
     learn(&[channel(), channel(), channel()], &upload, &[&again]).unwrap()
 }
 
-/// Channel, number of kernels that the part adds, parts that it comes after, and whether it begins the launch.
+/// Channel, number of kernels that the part adds, parts that it follows, and whether it begins the launch.
 fn told(branches: &Branches) -> Vec<(usize, u32, Vec<usize>, bool)> {
     branches.parts.iter().map(|part| (part.channel, part.adds, part.after.clone(), part.begins)).collect()
 }
@@ -51,7 +51,7 @@ fn on_one_channel_it_is_the_launch_that_it_is_without_branches() {
 
 #[test]
 fn a_join_without_kernels_is_no_part() {
-    // The second channel ends with a wait for the first and starts nothing after it; then the first channel continues.
+    // The second channel ends with a wait for the first, and starts no work after it; then the first channel continues.
     let kernels = (0..3).map(|i| Kernel { releases: Some(i), ..Kernel::default() }).collect();
     let launch = vec![
         Step::Wait(2, -2),
@@ -72,13 +72,13 @@ fn a_join_without_kernels_is_no_part() {
     let three = [TRACKERS[0], TRACKERS[1], 0x2_0100_0340];
     let expected = [(0, 1, vec![], true), (1, 1, vec![0], false), (0, 1, vec![1], false)];
     assert_eq!(told(&Branches::of(&recipe, &three).unwrap()), expected);
-    // Three of CUDA's channels on two of doorbell's: the third shares the first.
+    // Three CUDA channels on two doorbell channels: the third shares the first.
     assert_eq!(told(&Branches::of(&recipe, &TRACKERS).unwrap()), expected);
 }
 
 #[test]
 fn a_kernel_that_two_channels_act_on_is_refused() {
-    // The first kernel decrements the third; the other decrement comes from the second channel.
+    // The first kernel decrements the third; the other decrement is made by the second channel.
     let decrements = |to| vec![(to, graph_words::DECREMENT)];
     let kernels = vec![
         Kernel { then: decrements(2), ..Kernel::default() },

@@ -56,7 +56,7 @@ fn a_recorded_call_is_a_copy_once_it_is_known_how_it_is_read() {
     let recipe = learn(Some(SEEN)).unwrap();
     let copy = recipe.nodes.iter().find_map(|n| if let Work::Copy(copy) = n.work { Some(copy) } else { None }).unwrap();
     assert_eq!((copy.src, copy.dst, copy.bytes()), (0x7f39_91e0_0000, 0x7f39_9680_0100, 8));
-    // The copy engine of doorbell's channel does it, between the kernels.
+    // The copy engine of the doorbell channel does it, between the kernels.
     let own = Own::of(&recipe, 0x2_0100_0140).unwrap();
     let at = |wanted: &[u32]| own.launch.windows(wanted.len()).position(|w| w == wanted);
     let transfer = at(&words(|w| w.copy(4, copy.src, copy.dst, 8, 0x182).unwrap())).unwrap();

@@ -127,7 +127,7 @@ fn own_and_foreign_addresses_are_distinguished() {
     assert_eq!(counters, 4);
 }
 
-/// A kernel reads the addresses of its own parameters from its bank's header. In a copy of the graph they must be the copy's addresses.
+/// A kernel reads the addresses of its parameters from its bank's header. In a copy of the graph they must be the copy's addresses.
 #[test]
 fn a_banks_header_names_the_graphs_own_memory_and_moves_with_it() {
     let r = learn_graph(&Graph::chain(2)).unwrap();

@@ -439,7 +439,7 @@ fn a_write_waits_for_the_kernel_before_it_even_if_cuda_left_the_wait_out() {
             [Said::Acquire(1000), start(0), Said::Acquire(1001), Said::Write(USER), Said::Write(USER), start(2)];
         assert_eq!(submitted(middle), (wanted.into(), 2));
     }
-    // The copy engine is another engine: it waits for what was written.
+    // The copy engine is another engine: it waits for the writes.
     let (all, adds) = submitted(vec![write(USER), copy]);
     let wanted = [
         Said::Acquire(1000),

@@ -41,7 +41,7 @@ const ALWAYS: [(&str, u64); 15] = [
 /// One kernel: its grid and code, the kernels that it starts, and how.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// Blocks. If one is 0, the QMD runs nothing and has no bank: it only starts others.
+    /// Blocks. If one is 0, the QMD runs no kernel and has no bank: it only starts others.
     pub grid: [u32; 3],
     /// Threads of a block.
     pub block: [u32; 3],

@@ -102,7 +102,7 @@ pub enum Item<'a> {
         word_index: u32,
         words: &'a [u32],
     },
-    /// A word that is not a header, where a header is required: the channel faults here. The decoder goes on with the next word, which may be
+    /// A word that is not a header, where a header is required: the channel faults here. The decoder continues with the next word, which may be
     /// wrong.
     Unknown {
         word_index: u32,

@@ -68,7 +68,7 @@ pub struct Layout {
 /// Index of fields by name: comparing a name with all others would take most of the time needed to read a launch.
 #[derive(Debug, PartialEq, Eq)]
 struct Places {
-    /// The index of the first field with such a name, plus one; 0: no field.
+    /// The index of the first field with such a name, plus one (0: no field).
     first: [u16; 256],
     /// The same for the next field, by the index of the current one.
     next: [u16; 512],

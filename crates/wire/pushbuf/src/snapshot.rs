@@ -1,7 +1,7 @@
 //! State as bytes, so that a reader can go on later from where it was.
 //!
-//! Bytes mean something to the doorbell that wrote them only: fields follow each other without names, all little endian. Invariant: what is read back is what
-//! was written, or nothing; no bytes panic, and none make it allocate more than they hold.
+//! Bytes mean something to the doorbell that wrote them only: fields follow each other without names, all little endian. Invariant: loading returns either
+//! the state that was saved or `None`. No bytes make it panic, or allocate more than they hold.
 
 extern crate std;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const PAGE: u64 = 4096;
 pub const BLOCK: u64 = 512;
 
-/// Changes an entry of the completion queue `.0` before it is posted; `false`: no entry is posted.
+/// Changes an entry of the completion queue `.0` before it is posted. If it returns `false`, no entry is posted.
 pub type Bend = Box<dyn FnMut(u16, &mut [u32; 4]) -> bool + Send>;
 /// Changes an answer to Identify (`.0`: CNS).
 pub type Page = Box<dyn FnMut(u32, &mut [u8]) + Send>;

@@ -223,7 +223,7 @@ mod tests {
         AT.parse().unwrap()
     }
 
-    /// nvme has the function; vfio-pci is loaded. The fixture's files do not act like the kernel's: the test only sees what is written to them.
+    /// nvme has the function; vfio-pci is loaded. The fixture's files do not act like the kernel's: the test only sees the writes to them.
     fn fixture() -> (Fixture, String) {
         let fixture = Fixture::new("bind");
         let folder = fixture.function(AT);

@@ -1,7 +1,7 @@
 //! A PCI function's configuration space, decoded: header and capabilities.
 //!
 //! Offsets and fields are those of the PCI Express Base Specification, chapters 7.5 to 7.9. The invariant: any bytes are decoded without a panic
-//! and in bounded time; a missing or truncated field is an error.
+//! and in bounded time. A missing or truncated field is an error.
 
 pub mod build;
 mod extended;

@@ -1,7 +1,7 @@
 //! Whether one device's DMA can reach another device's memory without a kernel module, and if not, why.
 //!
 //! A device reaches a peer's memory at the peer's BAR address. The address must not be translated (IOMMU off or passing through), and no port on
-//! the way may redirect the request (access control). This module only reads the kernel's files; it tries and changes nothing else.
+//! the way may redirect the request (access control). This module only reads the kernel's files; it does not try or change anything else.
 
 #[cfg(test)]
 pub(crate) mod fixture;

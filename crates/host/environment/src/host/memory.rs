@@ -1,4 +1,4 @@
-//! Memory: the amount, the mechanisms by which the host may take or give it, and what may be moved or swapped out.
+//! Memory: the amount, the mechanisms by which the host may take or give it, and the part that may be moved or swapped out.
 
 use crate::files::Files;
 use crate::gather::Gathered;

@@ -39,7 +39,7 @@ impl<T: Plain> Shape<T> {
         self.cuts
     }
 
-    /// Size of the branch's struct in bytes; 0: the branch has no such struct.
+    /// Size of the branch's struct in bytes (0: the branch has no such struct).
     pub const fn size(&self) -> usize {
         size_of::<T>() - missing(self.cuts, size_of::<T>())
     }
