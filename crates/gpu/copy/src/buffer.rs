@@ -1,7 +1,7 @@
 //! The memory at one end of a route: allocated for it, or the user's. CUDA allocates it where there is CUDA, so that all routes
 //! move the same bytes; otherwise doorbell does.
 //!
-//! A buffer knows the address at which engines see it. An executor may also need a pin in its address space or a map through
+//! A buffer stores the address at which engines see it. An executor may also need a pin in its address space or a map through
 //! BAR1. Those are made at first use and dropped with the buffer.
 
 use crate::device::{CardMemory, GpuTarget, OnBus, Reachable};
@@ -50,7 +50,7 @@ enum Kind<'m> {
     Theirs(Theirs),
 }
 
-/// The user's memory that CUDA knows.
+/// User memory that CUDA allocated or registered.
 struct Theirs {
     /// Where the CPU reads and writes it; none for GPU memory.
     host: Option<NonNull<u8>>,
@@ -70,7 +70,7 @@ fn front(bytes: u64) -> u64 {
 /// CUDA reads longer ranges: loads through BAR1 make 0.7 GB/s.
 const VIEWED: usize = 64 << 10;
 
-/// One end of a route: memory that executors move bytes from or to. If the buffer was allocated here, guards lie before and after
+/// One end of a route: memory that executors move bytes from or to. If the buffer was allocated here, guards are before and after
 /// the memory, which executors may not touch.
 pub struct Buffer<'m> {
     /// Dropped before the memory.
@@ -89,7 +89,7 @@ pub struct Buffer<'m> {
     home: &'m Machine,
     /// The GPU that has the memory; none for host memory.
     gpu: Option<u32>,
-    /// The buffer stands in for a device's memory.
+    /// The buffer represents a device's memory.
     is_device: bool,
     /// The address at which engines see the first byte after the offset.
     va: u64,
@@ -343,7 +343,7 @@ impl<'m> Buffer<'m> {
         Ok(Buffer::over(machine, Kind::Theirs(theirs), gpu, pointer, (0, length, 0)))
     }
 
-    /// `length` bytes at `offset` of doorbell's memory, in this machine's address space. There are no guards around them.
+    /// `length` bytes at `offset` of doorbell memory, in this machine's address space. There are no guards around them.
     ///
     /// # Errors
     /// [`Error::Gpu`] if they are not all within it.
@@ -358,7 +358,7 @@ impl<'m> Buffer<'m> {
         Ok(Buffer::over(machine, Kind::Own(memory.clone()), gpu, part.va(), (offset, length, 0)))
     }
 
-    /// Makes later short reads of CUDA's GPU memory use BAR1 where that is possible. Such reads take none of libcuda's locks. A
+    /// Makes later short reads of CUDA's GPU memory use BAR1 where that is possible. Such reads take no libcuda lock. A
     /// copy by CUDA waits for these locks while other threads use CUDA.
     pub(crate) fn read_directly(&mut self) {
         if let Kind::Device(_) = &self.kind

@@ -5,10 +5,10 @@
 //! `host[pageable]->cuda->gpu0` ([`spec`]). A [`Machine`] has the means to move bytes, [`names`] lists its routes, and [`open`]
 //! opens one. A route that does not exist is [`Unavailable`], with the reason.
 //!
-//! The invariant: between [`Route::prepare`] and the drop of its result, [`Transfer::submit`] and [`Transfer::poll`] of
-//! doorbell's own routes take no lock, allocate nothing and make no system call. The exception is `aperture`, which moves a
-//! mapping. This crate measures no times; `measure` does. (A card on the bus takes a lock that is never contended, because only
-//! one job at a time is pending.)
+//! The invariant: between [`Route::prepare`] and the drop of its result, [`Transfer::submit`] and [`Transfer::poll`] for
+//! doorbell's own routes do not lock, allocate or make a system call. The exception is `aperture`, which moves a mapping. This
+//! crate measures no times; `measure` does. (A card on the bus takes a lock that is never contended, because only one job at a
+//! time is pending.)
 
 pub mod back_to_back;
 mod buffer;

@@ -51,7 +51,7 @@ pub struct Machine {
     engines: OnceLock<Option<Vec<CopyEngine>>>,
     profile: OnceLock<Result<Arc<Profile>, Unavailable>>,
     find_profile: Option<FindProfile>,
-    /// The device on the bus. If there is none, a copy engine stands in for it.
+    /// The device on the bus. If there is none, a copy engine takes its place.
     card: Option<Arc<dyn Card>>,
 }
 
@@ -275,8 +275,9 @@ impl Machine {
         self.asynchronous_engines().first().copied().or_else(first).map_or(0, |engine| engine.number)
     }
 
-    /// The number of the copy engine for copies to another GPU. Of the engines that the driver reports as made for the link
-    /// between GPUs, the one with the most physical engines. On an H200 one of three is: it makes 383 GB/s, the others 90.
+    /// The number of the copy engine for copies to another GPU. Among the engines that the driver reports as made for the link
+    /// between GPUs, this is the one with the largest number of physical engines. On an H200 one of three is: it makes 383 GB/s,
+    /// the others 90.
     pub fn engine_between_gpus(&self) -> u32 {
         let physical = |engine: &&CopyEngine| Reverse(engine.physical.as_ref().map_or(0, |mask| mask.count_ones()));
         let linked = self.asynchronous_engines().into_iter().filter(|engine| engine.caps.has(ce_caps::NVLINK_P2P));
@@ -299,7 +300,7 @@ impl Machine {
         }
     }
 
-    /// The machine of the GPU whose copy engine stands in for a device: the second GPU, else the first.
+    /// The machine of the GPU whose copy engine takes the place of a device: the second GPU, else the first.
     pub(crate) fn device_seat(&self) -> &Machine {
         self.gpu(self.index() + 1).unwrap_or(self)
     }
@@ -314,7 +315,7 @@ impl Machine {
         self.cuda.as_ref().map_err(Unavailable::clone)
     }
 
-    /// The address space of doorbell's channels (CUDA's where there is CUDA), or why there is none.
+    /// The address space of doorbell channels (CUDA's where there is CUDA), or why there is none.
     pub fn space(&self) -> Result<&Arc<AddressSpace>, Unavailable> {
         self.own.as_ref().map_err(Unavailable::clone)
     }
@@ -335,8 +336,8 @@ impl Machine {
     }
 }
 
-/// Another of CUDA's GPUs, with doorbell's channels there. It and each open GPU can reach each other's memory where the hardware
-/// allows it.
+/// Another GPU that CUDA uses, with doorbell channels there. It and each open GPU can reach each other's memory where the
+/// hardware allows it.
 fn peer(
     home: &Machine,
     n: u32,

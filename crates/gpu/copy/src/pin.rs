@@ -9,7 +9,7 @@ use cuda::{Context, MemoryType};
 use gpu::AddressSpace;
 use std::sync::Arc;
 
-/// A range of CUDA's memory that doorbell's channels may name, until this is dropped or the memory is freed. Drop it before you
+/// A range of CUDA memory that doorbell's channels may name, until this is dropped or the memory is freed. Drop it before you
 /// free the memory: the drop waits for work in flight. [`gpu::Region`] lists which frees are seen, and which are not.
 #[derive(Debug)]
 pub struct Pinned {

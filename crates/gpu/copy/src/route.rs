@@ -154,7 +154,7 @@ pub trait Transfer {
     fn wait(&mut self, timeout: Duration) -> Result<(), Error>;
 
     /// Call this when no submission will follow for a while. It stops what would stay busy on the GPU, such as a kernel that
-    /// spins. The next submission starts it again, and takes longer for that. Most routes do nothing here.
+    /// spins. The next submission starts it again, and takes longer for that. Most routes need no work here.
     fn rest(&mut self) -> Result<(), Error> {
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::route::Route;
 use std::fmt;
 use std::time::Duration;
 
-/// How the destination differs from what was sent.
+/// How the destination differs from the sent bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     pub bytes: u64,

@@ -153,7 +153,7 @@ impl Context {
     }
 
     /// Lets this context's GPU reach all memory of another's, allocated now or later. This context becomes current on the calling
-    /// thread. Returns false, and changes nothing, where the two GPUs cannot.
+    /// thread. Returns false, without any change, where the two GPUs cannot.
     pub fn enable_peer(&self, peer: &Context) -> Result<bool> {
         if !self.can_reach(peer)? {
             return Ok(false);

@@ -147,7 +147,7 @@ pub enum Argument {
     U64(u64),
 }
 
-/// More than any of doorbell's kernels takes.
+/// More than any doorbell kernel takes.
 const MAX_ARGUMENTS: usize = 8;
 
 /// A pointer to each argument, as CUDA takes them.

@@ -336,8 +336,8 @@ impl Stream<'_> {
         unsafe { self.context.cuda.cuMemcpyPeerAsync(to.address, at.raw, from.address, of.raw, from.len, self.raw) }
     }
 
-    /// A batch of copies (`cuMemcpyBatchAsync`, since CUDA 12.8), each between any two addresses that CUDA knows. They are made
-    /// in no defined order.
+    /// A batch of copies (`cuMemcpyBatchAsync`, since CUDA 12.8), each between any two addresses that CUDA accepts. They are
+    /// made in no defined order.
     ///
     /// # Errors
     /// [`Error::Length`] where the arrays are not equally long, or CUDA's error.

@@ -1,4 +1,4 @@
-//! What CUDA knows about an address.
+//! CUDA's information about an address.
 
 use crate::Result;
 use crate::context::Context;

@@ -1,5 +1,5 @@
 //! A kernel whose launches give the right result only in the right order, each exactly once, and the same result on the
-//! CPU. Programs use it to prove what they did. Samples and subjects run it; a change to it changes the checksums of
+//! CPU. Programs use it to prove their results. Samples and subjects run it; a change to it changes the checksums of
 //! samples.
 
 use crate::{Argument, DeviceBuffer, Function, Module, Result, Stream};

@@ -112,7 +112,7 @@ impl<'c> Stream<'c> {
         unsafe { self.context.cuda.cuStreamWaitEvent(self.raw, event.raw, EXTERNAL) }
     }
 
-    /// Calls a function on one of CUDA's threads when everything before it in the stream is done.
+    /// Calls a function on a CUDA thread when everything before it in the stream is done.
     ///
     /// # Safety
     /// `data` is valid for the function until all calls have been made: one each time the stream reaches this point. The function

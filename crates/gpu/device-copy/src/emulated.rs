@@ -1,6 +1,6 @@
 //! QEMU's edu device as a card, in a QEMU that this process starts: for tests that copies work, not for their speed.
 //!
-//! The card has 4 KiB of memory. The rest of its emulated memory is in the machine's RAM: the card's DMA moves every byte of a transfer from there to
+//! The card has 4 KiB of memory. The rest of its emulated memory is in the machine's RAM. The card's DMA moves every byte of a transfer from there to
 //! the card, and then from the card to its destination.
 
 use crate::engine::{Direction, Engine};
@@ -27,7 +27,7 @@ pub struct Emulated {
     pub bus: u64,
 }
 
-/// Sizes of its memories. Untouched pages cost nothing.
+/// Sizes of its memories. Untouched pages take no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// Bytes of the card's emulated memory.

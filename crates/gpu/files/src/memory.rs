@@ -24,7 +24,7 @@ impl<'m> Target<'m> {
         match machine.context() {
             Ok(context) => {
                 let memory = DeviceBuffer::new(context, bytes as usize)?;
-                // SAFETY: the memory is dropped after the buffer, and no other code knows its address.
+                // SAFETY: the memory is dropped after the buffer, and no other code has its address.
                 let buffer = unsafe { Buffer::of_pointer(machine, memory.address(), bytes) }?;
                 Ok(Target { buffer, _memory: Some(memory) })
             }

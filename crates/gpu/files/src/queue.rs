@@ -31,7 +31,7 @@ pub struct Done {
     pub slot: usize,
     /// Offset in the file.
     pub offset: u64,
-    /// Bytes that have arrived: fewer than requested where the file ends. Or the file's error; then none of the block's bytes has
+    /// Bytes that have arrived: fewer than requested where the file ends. Or the file's error. Then no byte of the block has
     /// arrived.
     pub result: Result<usize, Errno>,
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tempfile::TempDir;
 
-/// Host memory stands in for GPU memory: the library copies to any address.
+/// Host memory takes the place of GPU memory: the library copies to any address.
 const LIBRARY: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>

@@ -116,7 +116,7 @@ pub struct Counters {
 pub struct InputHead {
     /// The producer's number for it.
     pub sequence: AtomicU64,
-    /// When the result is due; 0: as the loop's options say.
+    /// When the result is due (0: as in the loop's options).
     pub deadline: AtomicU64,
     /// When it was committed.
     pub time_in: AtomicU64,

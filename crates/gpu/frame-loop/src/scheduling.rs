@@ -16,7 +16,7 @@ pub(crate) struct Taken {
 /// Requests the wishes for the calling thread. Also returns the refused ones.
 pub(crate) fn take(wished: &Scheduling, memory: &Memory) -> (Taken, Vec<String>) {
     let mut refused = Vec::new();
-    // Before the thread is on its CPU: it knows the CPUs of the process by its own.
+    // Before the thread is on its CPU: the process's CPUs are read from this thread.
     let alone = wished.cpu.filter(|_| wished.alone).and_then(|cpu| match Alone::take(cpu) {
         Ok((alone, stayed)) => {
             if stayed != 0 {

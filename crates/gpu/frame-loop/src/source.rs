@@ -26,7 +26,7 @@ pub struct Producer {
 pub struct Stamp {
     /// The producer's number for it; copied to the result.
     pub sequence: u64,
-    /// When the result is due, in nanoseconds of CLOCK_MONOTONIC ([`crate::now`]); 0: as the loop's options say.
+    /// When the result is due, in nanoseconds of CLOCK_MONOTONIC ([`crate::now`]). 0: as in the loop's options.
     pub deadline: u64,
     /// Copied to the result.
     pub tag: u64,

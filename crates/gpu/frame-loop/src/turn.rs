@@ -24,7 +24,7 @@ pub(crate) struct Turns {
     /// None: as frames come.
     ticks: Option<Ticks>,
     late: Late,
-    /// After the tick or the commit; 0: at the next tick.
+    /// After the tick or the commit (0: at the next tick).
     deadline: u64,
     spin: u64,
     limit: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Turns {
 /// When a frame is due.
 enum Moment {
     Tick(Tick),
-    /// An input is committed; `waited`: the thread has waited for it.
+    /// An input is committed. If `waited`, the thread has waited for it.
     Input {
         waited: bool,
     },

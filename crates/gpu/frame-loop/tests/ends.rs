@@ -71,7 +71,7 @@ fn a_frame(running: &Loop, producer: &mut Producer) {
 /// Whether exactly this many inputs were taken.
 fn is_taken(running: &Loop, count: u64) -> bool {
     let (memory, _) = running.memory();
-    // SAFETY: the header, as the layout says.
+    // SAFETY: the header, as in the layout.
     let header = unsafe { memory.cast::<frame_loop::layout::Header>().as_ref() };
     header.progress.taken.load(std::sync::atomic::Ordering::SeqCst) == count
 }
@@ -167,7 +167,7 @@ fn memory_that_goes_a_chain_that_is_released_and_a_session_that_is_closed_end_th
     a_frame(&running, &mut running.producer().unwrap());
     rig.session.close().unwrap();
     ends(&running, Reason::Closed);
-    // Opened again, the session has none of the loop's objects.
+    // Opened again, the session does not have the loop's objects.
     rig.session.open(&rig::options()).unwrap();
     assert!(matches!(Loop::start(rig.session.clone(), chain.options(pace)), Err(Error::Session(_))));
     drop(running);

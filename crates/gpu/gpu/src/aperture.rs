@@ -83,7 +83,7 @@ impl Aperture {
         self.window = None;
     }
 
-    /// Moves the window so that it begins in the page of `offset`, or ends with the object if that comes first. If the
+    /// Moves the window so that it begins in the page of `offset`, or ends with the object if that is earlier. If the
     /// window is already there, no call is made.
     ///
     /// # Errors

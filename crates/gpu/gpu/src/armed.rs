@@ -53,7 +53,7 @@ pub struct Armed<C: DerefMut<Target = Channel>> {
     bytes: u64,
     timed: bool,
     between: Between,
-    /// Each submission asks CUDA whether the memory is still the allocation that was pinned.
+    /// Each submission checks with CUDA whether the memory is still the allocation that was pinned.
     asks: bool,
     how: LineStore,
     /// GPFIFO entries of each place.

@@ -1,6 +1,6 @@
 //! The submissions of other channels that a channel waits for.
 //!
-//! Its submitter alone writes this. Every thread reads it: a channel that waits for a dead one never finishes, and whoever waits for it, or holds a CUDA
+//! Its submitter alone writes this. Every thread reads it: a channel that waits for a dead one never finishes. A thread that waits for it, or holds a CUDA
 //! stream for it, must learn that without the submitter's help.
 
 use crate::tracker::{Ticket, Tracker};

@@ -152,7 +152,7 @@ impl std::fmt::Debug for Bar1Map {
 }
 
 impl Bar1Map {
-    /// Maps `length` bytes at `offset` of doorbell's own video memory.
+    /// Maps `length` bytes at `offset` of video memory that doorbell allocated.
     ///
     /// # Errors
     /// [`Error::NotVideo`] for host memory, [`Error::Outside`] if the range is not within it, [`Error::Length`] if it
@@ -166,7 +166,7 @@ impl Bar1Map {
     /// contains it. After CUDA has freed the memory, calls on the map return [`Error::Stale`].
     ///
     /// # Errors
-    /// As [`Bar1Map::of`], and [`Error::NotPinnable`] if the range spans several of CUDA's allocations.
+    /// As [`Bar1Map::of`], and [`Error::NotPinnable`] if the range spans several CUDA allocations.
     pub fn of_pin(pin: &Arc<Pin>, offset: u64, length: u64) -> Result<Bar1Map, Error> {
         check(offset, length, pin.length())?;
         Bar1Map::new(&Duplicate::of_pin(pin)?, offset, length)

@@ -78,7 +78,7 @@ pub struct Burst {
     added: usize,
     stored: usize,
     between: Between,
-    /// Each submission asks CUDA whether the memory is still the allocation that was pinned.
+    /// Each submission checks with CUDA whether the memory is still the allocation that was pinned.
     asks: bool,
     channel: u64,
     grave: Grave,

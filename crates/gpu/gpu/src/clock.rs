@@ -1,7 +1,7 @@
 //! The GPU's nanosecond clock, read through the usermode page and compared with the CPU's time stamp counter (tsc).
 //!
 //! A reading is a load over PCIe, about 1 us. It happened between two readings of the tsc around it, so half their
-//! distance is the error. Of many readings the tightest has the smallest error.
+//! distance is the error. The tightest of many readings has the smallest error.
 
 use crate::device::{Bar, Device};
 use crate::stores::lfence;

@@ -65,7 +65,7 @@ impl DeviceOptions {
         self
     }
 
-    /// For a stand-in for CUDA, which comes with its driver: accepts any driver, without a check of the kernel's structs.
+    /// For a stand-in for CUDA, which brings its own driver: accepts any driver, without a check of the kernel's structs.
     pub fn as_cuda(mut self) -> Self {
         self.driver = Accepted::Unasked;
         self

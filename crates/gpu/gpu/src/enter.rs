@@ -1,4 +1,4 @@
-//! How doorbell enters CUDA's address space: which of CUDA's handles its channels need.
+//! How doorbell enters CUDA's address space: the CUDA handles that its channels need.
 
 use crate::device::{Device, Entry, Theirs};
 use crate::error::Error;

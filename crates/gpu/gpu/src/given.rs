@@ -24,7 +24,7 @@ const SPREAD: u32 = 24;
 /// The maximum words of one submission: 256 MiB of them would be no launch.
 const MOST: usize = 64 << 20;
 
-/// The state of CUDA's channels on one GPU at some moment.
+/// The state of all CUDA channels on one GPU at some moment.
 #[derive(Debug)]
 pub struct Mark {
     rings: Vec<Marked>,
@@ -41,7 +41,7 @@ struct Marked {
     entries: Vec<(u32, u64)>,
 }
 
-/// One of CUDA's channels, as a recipe needs it.
+/// A CUDA channel, as a recipe needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GivenChannel {
     /// RM handle, the same in each reading.
@@ -93,7 +93,7 @@ impl Watched {
         Ok(mark)
     }
 
-    /// The work of CUDA's channels since the mark. CUDA must submit no work during the call.
+    /// The work on CUDA channels since the mark. CUDA must submit no work during the call.
     ///
     /// # Errors
     /// [`Error::NotSeen`] if a ring has wrapped, a channel was freed, a new channel was used, or words are not mapped for the CPU.

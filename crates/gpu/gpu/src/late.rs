@@ -31,7 +31,7 @@ const OBJECTS: [u32; 2] = [0x5c00_0000, 0xcaf0_0000];
 /// Handles count up: the search ends after this many that do not exist.
 const MISSES: u32 = 4096;
 
-/// One of CUDA's VA spaces, and the objects that it belongs to.
+/// A VA space of CUDA, and the objects that it belongs to.
 #[derive(Clone, Copy, Debug)]
 struct Space {
     ctl: RawFd,
@@ -43,7 +43,7 @@ struct Space {
     instance: u32,
 }
 
-/// doorbell's own client, made after all of CUDA's; closed on drop.
+/// doorbell's own client, made after all clients of CUDA, and closed on drop.
 struct Newest<'d> {
     driver: &'d dyn Driver,
     ctl: RawFd,

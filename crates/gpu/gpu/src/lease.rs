@@ -15,7 +15,7 @@
 //!    ([`wait`](crate::tracker::wait)). It is given back when the last of these submissions is done or their channel has
 //!    ended ([`Leftovers`](crate::memory::Leftovers)).
 //! 5. **A dead channel causes no wait.** Killed or stopped, it is first taken from the GPU
-//!    ([`Tracker::stop`](crate::tracker::Tracker::stop)). Then none of its work touches memory any more. A channel that
+//!    ([`Tracker::stop`](crate::tracker::Tracker::stop)). Then its work does not touch memory any more. A channel that
 //!    waits for a submission of a dead one dies, too ([`Channel::dies_with_others`](crate::Channel::dies_with_others)).
 //!
 //! Kernels are exempt from these rules, because the memory that they touch is unknown. CUDA's frees wait ten seconds for

@@ -1,4 +1,4 @@
-//! The pinned parts of CUDA's memory, and whether the pinned memory is still there.
+//! The pinned parts of CUDA memory, and whether the pinned memory is still there.
 //!
 //! Two events end a pin. Either the graph shows other memory at its address: the driver got a call to unmap or free it
 //! ([`PinTable::holds`] checks). Or CUDA is about to free the allocation without a driver call, as it does with blocks

@@ -44,7 +44,7 @@ pub struct Prepared {
     /// It has one address at each end.
     moves_whole: bool,
     between: Between,
-    /// Each submission asks CUDA whether the memory is still the allocation that was pinned.
+    /// Each submission checks with CUDA whether the memory is still the allocation that was pinned.
     asks: bool,
     /// Data is written into one slot, not into the template: how often there was new data, and the count at which each slot
     /// was written.

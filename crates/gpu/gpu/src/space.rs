@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// The address of CUDA's block of rings.
+/// The address of the block with CUDA's rings.
 pub(crate) const RINGS: u64 = 0x2_0060_0000;
 /// In CUDA's address space: far from the addresses that CUDA reserves.
 const BESIDE: u64 = 0x80_0000_0000;
@@ -222,9 +222,9 @@ impl AddressSpace {
         }
     }
 
-    /// From now on each submission of transfers that are prepared in this address space asks CUDA whether the memory is
-    /// still the allocation that was pinned. That takes 1 us or more each time, and CUDA's locks. Use it to find a free that
-    /// has no other sign (see [`crate::Region`]). Transfers that were prepared before do not ask.
+    /// From now on each submission of transfers that are prepared in this address space checks with CUDA whether the memory
+    /// is still the allocation that was pinned. That takes 1 us or more each time, and CUDA's locks. Use it to find a free
+    /// that has no other sign (see [`crate::Region`]). Transfers that were prepared before do not ask.
     pub fn check_each_submission(&self) {
         self.each_submission.store(true, Ordering::Relaxed);
     }
@@ -386,7 +386,7 @@ impl Drop for AddressSpace {
         // All channels have ended.
         self.leftovers.give_back(self, |_| true);
         if self.watched.is_some() {
-            // Free only the duplicate of CUDA's handle, never CUDA's own.
+            // Free only the duplicate handle, never CUDA's own.
             if !self.device.borrowed {
                 self.device.free(self.device.device, self.handle);
             }

@@ -34,7 +34,7 @@ impl Ticket {
 
 /// Polls without a pause between them: a pause (140 cycles on recent Xeons) would prolong a short transfer.
 const EAGER: u32 = 4096;
-/// How long a wait goes on before it checks for errors.
+/// How long a wait lasts before it checks for errors.
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// A channel that can be stopped permanently.
@@ -167,7 +167,7 @@ impl Tracker {
             && !self.is_off()
     }
 
-    /// Ends the channel: on return none of its work in flight touches memory any more.
+    /// Ends the channel: on return its work in flight does not touch memory any more.
     pub fn stop(&self) {
         // Set first, so that a thread about to submit gives up.
         self.stopped.store(true, Ordering::SeqCst);

@@ -76,7 +76,7 @@ impl Watched {
         trackers.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// How far each of doorbell's channels in this CUDA's address spaces is.
+    /// How far each doorbell channel in this CUDA's address spaces is.
     pub fn in_flight(&self) -> Vec<InFlight> {
         self.trackers().iter().map(|tracker| tracker.in_flight()).collect()
     }
@@ -209,7 +209,7 @@ impl Watched {
     }
 
     /// Waits for launches in progress, then calls CUDA's function that frees. Its driver calls do not wait for launches again: CUDA makes them with
-    /// locks that other threads' calls of CUDA need. A launch that begins after this may not use the memory, by any rule of CUDA's.
+    /// locks that other threads' calls of CUDA need. A launch that begins after this may not use the memory, by any CUDA rule.
     pub fn after_launches<T>(&self, free: impl FnOnce() -> T) -> T {
         self.launches_end();
         let before = HAS_WAITED.replace(true);
@@ -261,7 +261,7 @@ impl Watched {
     }
 }
 
-/// One of CUDA's channels with entries that the GPU has not reached.
+/// A CUDA channel with entries that the GPU has not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unconsumed {
     pub handle: u32,

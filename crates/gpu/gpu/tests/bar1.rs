@@ -528,7 +528,7 @@ fn memory_of_another_client_is_mapped_until_it_is_freed() {
     assert_eq!(&contents(&again)[..3], b"new");
 }
 
-/// In a fork's child every call is an error, and the child's drop frees none of the parent's resources.
+/// In a fork's child every call is an error, and the child's drop does not free the parent's resources.
 #[test]
 fn a_forks_child_has_no_map() {
     let (driver, space) = machine();

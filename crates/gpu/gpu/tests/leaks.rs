@@ -1,4 +1,4 @@
-//! Channels made and freed in a loop leak nothing. The only test of its process: it counts the process's files and mappings.
+//! Channels made and freed in a loop do not leak. The only test of its process: it counts the process's files and mappings.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Aperture, Bar1Map, Channel, ChannelOptions, Device, Engine, Pushbuffer, Semaphores};

@@ -1,4 +1,4 @@
-//! The file that an interrupt makes readable: the requests to the driver, and that none of its objects remain.
+//! The file that an interrupt makes readable: the requests to the driver, and that all its objects are freed.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{Device, Error, OsEvent};

@@ -243,7 +243,7 @@ fn a_childs_use_is_an_error() {
         let submit = matches!(copy.submit(&mut channel), Err(Error::Forked));
         let wait = matches!(channel.wait(ticket, TIMEOUT), Err(Error::Forked));
         let done = !channel.done(ticket);
-        // Frees none of the parent's resources.
+        // Does not free the parent's resources.
         drop((copy, channel, source, target, space));
         // SAFETY: ends the child immediately.
         unsafe { libc::_exit(i32::from(!(submit && wait && done))) };

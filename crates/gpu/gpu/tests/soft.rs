@@ -152,7 +152,7 @@ fn a_launch_runs_on_the_software_gpu() {
     let mut pushbuffer = Pushbuffer::new(&rig.space, 64).unwrap();
     pushbuffer.launch(qmd.va()).unwrap();
     assert!(matches!(pushbuffer.validate(&channel), Err(Error::Invalid(_))));
-    // SAFETY: a QMD without blocks runs nothing.
+    // SAFETY: a QMD without blocks runs no code.
     unsafe { channel.grant_launches([qmd.va()]) };
     let mut pushbuffer = Pushbuffer::new(&rig.space, 64).unwrap();
     pushbuffer.launch(qmd.va()).unwrap().host_release(&done, 1).unwrap();
@@ -276,7 +276,7 @@ fn eight_channels_in_eight_threads() {
                         Engine::Graphics => pushbuffer.inline(target.va(), &data).unwrap(),
                     };
                     pushbuffer.host_release(&done, n).unwrap();
-                    // Other threads free memory at the same time: none of this thread's pushbuffers becomes stale.
+                    // Other threads free memory at the same time: this thread's pushbuffers do not become stale.
                     channel.submit(&pushbuffer.validate(&channel).unwrap()).unwrap();
                     done.wait(n, TIMEOUT).unwrap();
                 }

@@ -43,7 +43,7 @@ fn what_comes_behind_a_word_waits_for_it_and_a_word_behind_it_is_written_last() 
     assert!(matches!(channel.write_word((&whole, 2), 0), Err(Error::Misaligned { .. })));
     let other = AddressSpace::new(&Device::open(Arc::new(driver), 0).unwrap()).unwrap().alloc_host(0x1000).unwrap();
     assert!(matches!(channel.write_word((&other.region(), 0), 0), Err(Error::OtherSpace { .. })));
-    // The unused number goes to the next submission.
+    // The unused number is given to the next submission.
     let last = channel.write_word((&whole, 16), 7).unwrap();
     channel.wait(last, TIMEOUT).unwrap();
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);

@@ -1,4 +1,4 @@
-//! A graph on several of doorbell's channels: branches that CUDA ran on several channels may run in parallel. Each part costs a doorbell.
+//! A graph on several doorbell channels: branches that CUDA ran on several channels may run in parallel. Each part costs a doorbell.
 //!
 //! When this is quicker than one channel has not been measured; [`Graph`] uses one. Parameters cannot be changed.
 

@@ -270,7 +270,7 @@ impl Transfer {
             }
             Some(Way::Stores) => why_not(&self.to, &self.from, self.bytes).map_or(Ok(Way::Stores), refuse),
             Some(way) => Ok(way),
-            // (Only the owner of CUDA's memory knows whether it is host memory.)
+            // (Whether memory of CUDA is host memory is unknown here.)
             None if from == Owner::Host && to != Owner::Host && self.bytes <= INLINE_MOST => Ok(Way::Inline),
             None => Ok(Way::CopyEngine),
         }

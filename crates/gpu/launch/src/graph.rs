@@ -76,13 +76,14 @@ pub(crate) struct Parameters {
 
 impl Graph {
     /// Learns an instantiated CUDA graph and prepares it on `channel`. `launches` has CUDA launch it three times, and more often if launches differ or are not
-    /// understood; the graph runs each time. No other thread may have CUDA submit anything during this, and CUDA must have nothing left to load: each of the
-    /// graph's kernels has run before (modules are loaded when a kernel first runs). `watched` is the object that saw CUDA's calls ([`gpu::Libcuda::watched`]).
+    /// understood; the graph runs each time. No other thread may have CUDA submit anything during this, and CUDA must have loaded everything. That is so if
+    /// each of the graph's kernels has run before (modules are loaded when a kernel first runs). `watched` is the object that saw CUDA's calls
+    /// ([`gpu::Libcuda::watched`]).
     ///
     /// # Errors
     /// [`Error::LaunchedBefore`] for a graph that was launched before. [`Error::Refused`], with the reason, for an unsupported graph. [`Error::Unfit`] for a
     /// kernel that the GPU would not accept. [`Error::Macro`] if it has small memsets and the argument order of CUDA's macro could not be measured. (For that,
-    /// CUDA makes two memsets of its own memory in the current context, once for each GPU.) Otherwise the errors of reading and submitting. CUDA can still
+    /// CUDA makes two memsets in its own memory in the current context, once for each GPU.) Otherwise the errors of reading and submitting. CUDA can still
     /// launch the graph then.
     ///
     /// # Safety
@@ -230,7 +231,7 @@ impl Graph {
         if self.changed.is_empty() { self.launch.submit(channel) } else { self.launch_changed(channel) }
     }
 
-    /// As [`Graph::launch`], after a submission of any kind on another of doorbell's channels: the GPU waits for it. Later launches wait, too. One doorbell;
+    /// As [`Graph::launch`], after a submission of any kind on another doorbell channel: the GPU waits for it. Later launches wait, too. One doorbell;
     /// there is no wait if the submission is already done.
     ///
     /// # Errors

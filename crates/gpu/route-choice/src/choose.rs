@@ -14,7 +14,7 @@ pub struct Ask<'a> {
     pub places: Places,
     /// At least 1.
     pub bytes: u64,
-    /// Copies that are submitted together; 1: each by itself.
+    /// Copies that are submitted together (1: each by itself).
     pub batch: u32,
     pub metric: Metric,
     /// The load that runs at the same time: [`Key::IDLE`] or a name.

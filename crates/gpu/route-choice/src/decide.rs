@@ -54,7 +54,7 @@ pub struct Verdict {
 
 /// The best of routes that are given in the order of preference. `compare` returns the ratio of one to another, with its
 /// interval, paired by rounds if that is possible. On a host that changes its speed, the medians of two routes may come from
-/// different speeds. So figures of all rounds together decide nothing. `None` for an empty list.
+/// different speeds. So figures of all rounds together do not decide. `None` for an empty list.
 pub fn best(routes: &[&str], compare: impl Fn(usize, usize) -> (f64, Option<(f64, f64)>)) -> Option<Verdict> {
     let faster = |a: usize, b: usize| if compare(b, a).0 < 1.0 { b } else { a };
     let fastest = (0..routes.len()).reduce(faster)?;

@@ -5,7 +5,7 @@
 //! and returns the reason. [`decide`] is the rule that chooses the best of several measured routes; calibration and profile
 //! share it.
 //!
-//! Pure: this crate measures nothing, and only [`Profile::load`] and [`Profile::save`] read or write a file. No size is a
+//! Pure: this crate does not measure, and only [`Profile::load`] and [`Profile::save`] read or write a file. No size is a
 //! threshold in this crate: all of them come from a profile. The invariant: the ranges of a plan contain every size exactly
 //! once, so each size has a choice.
 

@@ -111,7 +111,7 @@ pub struct Key {
     /// Kind of host memory, as routes name it: `pinned`, `pageable`, `registered`.
     pub memory: String,
     pub places: Places,
-    /// Copies that are submitted together; 1: each by itself.
+    /// Copies that are submitted together (1: each by itself).
     pub batch: u32,
     pub metric: Metric,
     /// The load that ran at the same time: `idle`, or its name.

@@ -15,7 +15,7 @@ pub fn default_path(soft: bool, variable: impl Fn(&str) -> Option<OsString>) -> 
     if let Some(path) = set(VARIABLE) {
         return Some(path);
     }
-    // The specification says to ignore relative paths.
+    // The specification requires that relative paths are ignored.
     let config = set("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
     let config = config.or_else(|| set("HOME").map(|home| home.join(".config")))?;
     Some(config.join(FOLDER).join(if soft { "profile.soft.toml" } else { "profile.toml" }))

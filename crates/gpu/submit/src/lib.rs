@@ -27,7 +27,7 @@
 //! lane has been released once (`lane`). Words that streams wait for are written for dead lanes (`promises`). [`Session::close`] waits for
 //! all lanes together, up to ten seconds. doorbell does not see some frees (a caching allocator that gives a block to another tensor, a
 //! graph's own allocations): keep such memory until it is unpinned. It also cannot see which memory a graph's kernels touch: see
-//! [`Session::prepare_graph`]. With [`Options::check_each_submission`] each submission asks CUDA for the allocation's number, which
+//! [`Session::prepare_graph`]. With [`Options::check_each_submission`] each submission gets the allocation's number from CUDA, which
 //! detects most such frees.
 
 mod buffers;

@@ -40,7 +40,7 @@ pub struct Options {
     /// other. A lane is [`Error::Busy`] while another thread launches there, or prepares or releases a graph of that lane. A lane's channel is opened with
     /// its first graph.
     pub launch_lanes: usize,
-    /// Each submission asks CUDA whether the memory is still the allocation that was pinned: 1 us or more, and CUDA's locks.
+    /// Each submission checks with CUDA whether the memory is still the allocation that was pinned: 1 us or more, and CUDA's locks.
     pub check_each_submission: bool,
     /// The profile of this machine; without one, copy engines make all copies.
     pub profile: Follow,
@@ -177,7 +177,7 @@ fn alone(gpu: u32) -> Result<Opened, Error> {
 }
 
 /// An asynchronous copy engine for each direction. Not the engine with which the kernel driver clears memory, so that no allocation delays a copy. Engines
-/// that are made for their direction, if the driver says so. Two that share no physical engine, so that both directions run at the same time.
+/// that are made for their direction, if the driver reports that. Two that share no physical engine, so that both directions run at the same time.
 ///
 /// And whether the second one copies within GPU memory and between GPUs: the one with more physical engines.
 fn engines(space: &AddressSpace) -> ([Engine; 2], bool) {

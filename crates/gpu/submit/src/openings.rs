@@ -37,7 +37,7 @@ fn forked_in_set_up(set_ups: u64) -> bool {
     set_ups as u32 > 0 && set_ups >> 32 != u64::from(std::process::id())
 }
 
-/// A set-up of the process: while it lives, a fork's child can use nothing, because it cannot take the locks.
+/// A set-up of the process: while it lives, a fork's child cannot use doorbell, because it cannot take the locks.
 pub(crate) struct SetUp(());
 
 impl SetUp {

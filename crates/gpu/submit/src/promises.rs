@@ -1,6 +1,6 @@
 //! Words that CUDA streams wait for, and that lanes have promised to write ([`crate::Session::stream_wait`]).
 //!
-//! A lane that dies (after an error, or because its memory was freed) writes none of its words. The streams would wait forever, and so would
+//! A lane that dies (after an error, or because its memory was freed) does not write its words. The streams would wait forever, and so would
 //! the program, which then makes no call that could find the error. So a thread checks the lanes ten times a second as long as words are
 //! promised, ends those that wait for dead ones, and writes the words of dead lanes. A session that has promised no word has no such thread.
 //! A promise wakes the thread only if it sleeps: a wake is a system call of 1.7 us (H100).

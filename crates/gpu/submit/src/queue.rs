@@ -1,6 +1,6 @@
 //! A queue of pending submissions: threads add tickets, each with a number of the caller, and take the finished ones, from any lanes.
 //!
-//! Each take reads the trackers itself. Of the threads that wait, one looks for all; the others sleep until it has found something. While no thread looks, a
+//! Each take reads the trackers itself. One of the waiting threads looks for all. The others sleep until it has found something. While no thread looks, a
 //! descriptor for epoll needs another thread: [`crate::watch`].
 //!
 //! In the watching thread, the core of a queue outlives the borrow of its session, so it contains no part of the session. An entry has an observer of its lane,

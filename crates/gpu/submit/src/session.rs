@@ -29,7 +29,7 @@ pub struct Session {
     pub(crate) buffers: Buffers,
     /// Held while CUDA launches a graph that is learnt: launches of another graph would be mistaken for this one's.
     pub(crate) learning: Mutex<()>,
-    /// Bit 0: open. 1: each submission asks CUDA. 2 to 5: number of launch lanes, less one. 8 to 15: lanes in use. 16 on: number of the opening.
+    /// Bit 0: open. 1: each submission checks with CUDA. 2 to 5: number of launch lanes, less one. 8 to 15: lanes in use. 16 on: number of the opening.
     state: AtomicU64,
     setup: RwLock<Option<Setup>>,
     /// [`Wait`], as a number.
@@ -53,7 +53,7 @@ impl Now {
         self.0 >> 16
     }
 
-    /// Each submission asks CUDA whether the memory is still the allocation that was pinned.
+    /// Each submission checks with CUDA whether the memory is still the allocation that was pinned.
     #[inline]
     pub fn asks(self) -> bool {
         self.0 & 2 != 0
@@ -118,7 +118,7 @@ impl Session {
     }
 
     /// From now on doorbell sees CUDA's calls to the kernel driver, as a session next to CUDA requires. Call it before CUDA is initialised; the session may be
-    /// opened later, while CUDA is in use. It loads libcuda and initialises nothing in it.
+    /// opened later, while CUDA is in use. It loads libcuda without initialising it.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if there is no libcuda, [`Error::Forked`].
@@ -227,7 +227,7 @@ impl Session {
 
     /// Removes the channels of all lanes.
     fn empty(&self) {
-        // (No thread waits for a lane that comes before one that it has.)
+        // (No thread waits for a lane that precedes one that it has.)
         let mut claims: Vec<Claim<'_>> = self.lanes.iter().map(Lane::claim_in_time).collect();
         wait_for_all(&mut claims);
         for (lane, mut claim) in self.lanes.iter().zip(claims) {

@@ -31,7 +31,7 @@ pub(crate) fn name(lane: usize, index: u32) -> u32 {
 
 impl Session {
     /// Prepares a copy on this thread's lane, with the executor that the profile names ([`Session::explain`]). Any thread may submit it, and
-    /// then takes that lane. The call waits for the lane, allocates, and asks the kernel driver for memory.
+    /// then takes that lane. The call waits for the lane, allocates, and gets memory from the kernel driver.
     ///
     /// # Errors
     /// [`Error::Handle`], [`Error::Freed`], [`Error::Outside`], [`Error::Limit`], [`Error::Argument`] for 0 bytes or more than 1 GiB,

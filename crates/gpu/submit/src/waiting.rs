@@ -75,7 +75,7 @@ impl Session {
     /// # Errors
     /// As [`Session::wait`], as soon as one of them can never be done, even while others are pending: [`Session::query`] shows which.
     pub fn wait_all(&self, copies: &[Copy], limit: Duration) -> Result<(), Error> {
-        // (None at all asks no lane.)
+        // (Without copies, no lane is checked.)
         Session::same_process()?;
         self.now()?;
         let mut first = 0;

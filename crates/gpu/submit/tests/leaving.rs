@@ -1,4 +1,4 @@
-//! Memory that ends: what an unpin, a CUDA free, a dead lane and a close wait for, and what they end.
+//! Memory that ends: the work that an unpin, a CUDA free, a dead lane and a close wait for or end.
 
 mod rig;
 
@@ -315,7 +315,7 @@ fn a_stream_that_waits_for_a_lane_goes_on_when_the_lane_dies() {
     assert!(held.iter().all(|(_, word, value)| word.load(Ordering::SeqCst) != *value), "the lanes are alive");
     s.unpin(to).unwrap();
     let start = Instant::now();
-    // No thread asks for any of their copies.
+    // No thread waits for their copies or polls them.
     while held.iter().any(|(_, word, value)| word.load(Ordering::SeqCst) != *value) {
         assert!(start.elapsed() < LIMIT, "a stream waits for ever");
         std::thread::sleep(Duration::from_millis(5));
@@ -407,7 +407,7 @@ fn an_unpin_sends_nobody_elses_transfer_through_a_lock() {
     s.unpin(other).unwrap();
     let submitted = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // The lock over all records of CUDA's memory.
+        // The lock over all records of CUDA memory.
         let graph = rig.watched.graph();
         scope.spawn(|| {
             s.wait(s.submit(transfer).unwrap(), LIMIT).unwrap();

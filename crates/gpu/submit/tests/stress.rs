@@ -265,7 +265,7 @@ impl Stress<'_> {
             // (A handle of which there is none is one in the child, too.)
             let of_a_child = |error: &Error| matches!(error, Error::Forked | Error::Closed | Error::Handle(_));
             let are_right = answers.iter().all(|answer| answer.as_ref().is_err_and(of_a_child));
-            // SAFETY: ends the process and nothing else.
+            // SAFETY: only ends the process.
             unsafe { libc::_exit(if are_right { 0 } else { 9 }) };
         }
         let mut status = 0;

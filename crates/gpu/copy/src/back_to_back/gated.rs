@@ -28,7 +28,7 @@ pub struct GatedCopies<'m> {
 
 /// More copies would fill the queue after the gate. The call that waits for room there would then never return.
 const MAX_GATED: u32 = 256;
-/// The kernel opens the gate itself after this, so that nothing can hang.
+/// The kernel opens the gate itself after this, so that the program cannot hang.
 const GATE_LIMIT: Duration = Duration::from_secs(5);
 const OPENED: u32 = 1;
 

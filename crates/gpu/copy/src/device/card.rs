@@ -22,11 +22,11 @@ pub trait Card: Send + Sync {
     /// If it has no room.
     fn memory(&self, bytes: u64) -> Result<Box<dyn CardMemory>, Error>;
 
-    /// All of its own memory, at the card's own addresses, including parts that were given to callers. A caller that names an address is responsible for the
-    /// contents there.
+    /// All memory of the card, at the card's own addresses, including parts that were given to callers. A caller that names an address is responsible for
+    /// the contents there.
     fn whole(&self) -> Box<dyn CardMemory>;
 
-    /// Size of its own memory, in bytes.
+    /// Size of the card's memory, in bytes.
     fn own(&self) -> u64;
 
     /// Allocates host memory that it reaches.

@@ -173,7 +173,7 @@ impl Frames<'_> {
     /// Whether the requested frame is consumed.
     ///
     /// # Errors
-    /// [`Error::Frame`] for a frame that differs from what was sent, or an error of the device or CUDA.
+    /// [`Error::Frame`] for a frame that differs from the sent bytes, or an error of the device or CUDA.
     #[inline]
     pub fn poll(&mut self) -> Result<bool, Error> {
         match self.state {

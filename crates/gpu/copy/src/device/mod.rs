@@ -2,7 +2,7 @@
 //!
 //! Memory is pinned once and used often, as a driver for such a device does: [`Device::pin`] returns a handle. A job between two
 //! handles starts at any offsets within them ([`Job::start`]) without an allocation. A machine may have a card on the bus
-//! ([`card`]); on others a copy engine stands in for a device ([`engine`]).
+//! ([`card`]); on others a copy engine takes the place of a device ([`engine`]).
 
 pub mod card;
 mod consumer;
@@ -27,7 +27,7 @@ use std::time::Duration;
 pub struct Handle(u64);
 
 impl Handle {
-    /// The number by which a device knows memory that it has pinned.
+    /// A device's number for memory that it has pinned.
     pub fn new(number: u64) -> Handle {
         Handle(number)
     }

@@ -6,8 +6,8 @@
 //! where the number is:
 //!
 //! - message: up to 8 bytes and the number after them in one line of GPU memory, the mailbox, which one store sends as one write.
-//!   One load of the kernel returns both, and its answer carries the bytes back. Then the kernel has the bytes; they have been
-//!   copied nowhere else. Each message writes the whole line of 64 bytes;
+//!   One load of the kernel returns both, and its answer carries the bytes back. Then the kernel has the bytes; there is no other
+//!   copy of them. Each message writes the whole line of 64 bytes;
 //! - long: a message of 9 to 56 bytes. The kernel reads it in four loads and checks its sum ([`long`]);
 //! - plain: a copy. The bytes are stored to the destination, and then the number to a separate word of video memory. Posted
 //!   writes of one CPU arrive in their order;

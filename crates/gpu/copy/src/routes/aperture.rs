@@ -1,7 +1,6 @@
 //! A 4 MiB window of BAR1 that is moved over the GPU's memory; the CPU stores and loads through it. It is today's form
 //! of the BAR0 window of older GPUs. All the work is in the submission, including the moves: no transfer finds the
-//! window where it needs it. A move makes system calls, so this is the only one of doorbell's own routes whose
-//! submissions make any.
+//! window where it needs it. A move makes system calls, so this is the only doorbell route whose submissions make any.
 
 use crate::buffer::{Buffer, HostBytes};
 use crate::ends::{Direction, Ends, both_ways};

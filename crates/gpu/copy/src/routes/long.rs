@@ -3,7 +3,7 @@
 //! The line is one write on the bus, but the kernel needs four loads of 16 bytes to read it. There is no guarantee that all four
 //! see the same write. So the kernel computes the sum again. If it differs, some loads were too early, and the kernel reads
 //! again. The sum has 32 bits, so one torn read in about four billion passes. That is detected too: the kernel answers with the
-//! whole line, and the CPU compares all of it with what was sent.
+//! whole line, and the CPU compares all of it with the sent line.
 //!
 //! Numbers in each 16 bytes would need no sum, but leave 48 bytes, or 56 that are not contiguous in the mailbox.
 

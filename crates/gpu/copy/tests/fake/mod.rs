@@ -69,12 +69,12 @@ struct Fake {
     /// The kernels that each module has.
     modules: BTreeMap<u64, BTreeSet<String>>,
     links: BTreeMap<u64, Vec<u8>>,
-    /// Every text that was loaded: the driver keeps what it has compiled.
+    /// Every text that was loaded: the driver keeps compiled code.
     loaded: BTreeSet<String>,
 }
 
 static FAKE: Mutex<Option<Fake>> = Mutex::new(None);
-/// Counts down to the copy whose last byte gets a wrong bit; 0: none.
+/// Counts down to the copy whose last byte gets a wrong bit (0: none).
 pub static SPOIL_COPY: AtomicU64 = AtomicU64::new(0);
 /// Not 0: the gate opens by itself.
 pub static GATE_EXPIRES: AtomicU64 = AtomicU64::new(0);
@@ -85,13 +85,13 @@ pub static ANSWER_RUNS: AtomicU64 = AtomicU64::new(0);
 pub static ANSWER_LIMIT: AtomicU64 = AtomicU64::new(0);
 /// Lines with a wrong sum that the kernel for long messages read.
 pub static ANSWER_TORN: AtomicU64 = AtomicU64::new(0);
-/// Not 0: the kernel that answers sees nothing.
+/// If not 0, the kernel that answers sees no message.
 pub static ANSWER_DEAF: AtomicU64 = AtomicU64::new(0);
 /// Called with address and size before each free, like the replaced functions of a real libcuda. None where they could not be
 /// replaced.
 pub static FREES: Mutex<Option<Tell>> = Mutex::new(None);
 pub type Tell = Box<dyn Fn(u64, u64) + Send>;
-/// Counts down to the launch that is skipped, by itself or in a graph; 0: none.
+/// Counts down to the launch that is skipped, by itself or in a graph (0: none).
 pub static LOSE_LAUNCH: AtomicU64 = AtomicU64::new(0);
 /// Not 0: functions that only newer drivers have are missing.
 pub static OLD: AtomicU64 = AtomicU64::new(0);

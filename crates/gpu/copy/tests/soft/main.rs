@@ -1,5 +1,5 @@
-//! doorbell's own routes on the software GPU: what they move, what they refuse, and that a check finds faults (`found_out`). The
-//! tests show no speed.
+//! doorbell's own routes on the software GPU: the bytes that they move, the requests that they refuse, and that a check finds
+//! faults (`found_out`). The tests show no speed.
 
 mod compatible;
 mod found_out;
@@ -139,7 +139,7 @@ fn bytes_go_from_gpu_to_gpu() {
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
 }
 
-/// A copy engine stands in for the device.
+/// A copy engine takes the device's place.
 #[test]
 fn a_devices_bytes_go_to_the_host_straight_to_the_gpu_and_through_the_host() {
     let (driver, machine) = soft();
@@ -474,7 +474,7 @@ fn what_is_listed_opens_or_says_why() {
     }
 }
 
-/// One executor for any two memories: each pair is reached when it is first used, and another pair in between changes nothing.
+/// One executor for any two memories: each pair is reached when it is first used, and another pair in between has no effect.
 #[test]
 fn an_executor_moves_bytes_between_any_two_memories() {
     let (_driver, machine) = soft();

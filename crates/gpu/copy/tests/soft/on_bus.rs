@@ -34,7 +34,7 @@ fn memory_whose_place_on_the_bus_is_unknown_is_no_target() {
     assert!(reason(host.on_bus().err().unwrap()).contains("not known"));
     assert!(reason(host.gpu_target().unwrap_err()).contains("only pinned memory of the GPU"));
     assert!(matches!(buffer(&machine, Memory::Gpu(0)).on_bus().unwrap(), OnBus::Gpu(_)));
-    // Without a card the engine stands in for the device, and any host memory works.
+    // Without a card the engine takes the device's place, and any host memory works.
     let mut route = open(&machine, "host->dma->device", 4 * KIB).unwrap();
     assert_eq!(verify(&mut route, 4 * KIB, 1, TIMEOUT).unwrap(), None);
 }

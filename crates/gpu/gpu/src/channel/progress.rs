@@ -1,4 +1,4 @@
-//! How full the ring is. Marks at the end of each quarter show what has been consumed.
+//! How full the ring is. Marks at the end of each quarter show how much has been consumed.
 
 use super::*;
 

@@ -1,5 +1,5 @@
 //! Order between a channel of launches and another party, through a word that one side writes and the other waits for
-//! (transfers have both in their own words, see [`crate::Copies`]). Also order between two of doorbell's channels, of any kind.
+//! (transfers have both in their own words, see [`crate::Copies`]). Also order between two doorbell channels, of any kind.
 
 use super::*;
 

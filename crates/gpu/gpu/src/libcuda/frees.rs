@@ -1,4 +1,4 @@
-//! Hooks in front of libcuda's functions that free memory, unload code and move local memory.
+//! Hooks in front of the libcuda functions that free memory, unload code and move local memory.
 //!
 //! CUDA frees a small block without a driver call, so hooks in its import slots do not see that. But these functions are
 //! exported. After the exchange, lookups (dlsym, the loader, cuGetProcAddress) return doorbell's hooks, and slots that were
@@ -72,7 +72,7 @@ pub(super) unsafe fn exchange(handle: *mut c_void, watched: &'static Watched) ->
     unsafe { exports::exchange(handle, &exported()) }
 }
 
-/// CUDA waits for all of its own work before these frees; so wait for doorbell's launches, too. (For frees in a stream's
+/// Before these frees CUDA waits for all its own work, so wait for doorbell's launches, too. (For frees in a stream's
 /// order the program must order its work.)
 fn after_launches(free: impl FnOnce() -> c_int) -> c_int {
     match watched() {

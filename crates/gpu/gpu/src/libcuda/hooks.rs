@@ -1,4 +1,4 @@
-//! The functions in libcuda's import slots: each makes the real call and reports what it did.
+//! The functions in libcuda's import slots: each makes the real call and reports its effect.
 
 use super::{theirs, watched};
 use crate::errno::Errno;

@@ -1,4 +1,4 @@
-//! Graphs of several channels on several of doorbell's: the same results, in an order that their waits allow.
+//! Graphs of several channels on several doorbell channels: the same results, in an order that their waits allow.
 
 use crate::learn;
 use crate::rig::{DATA, Rig, TIMEOUT};

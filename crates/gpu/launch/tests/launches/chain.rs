@@ -55,7 +55,7 @@ impl Frames {
         self.host.write(MOST, &vec![!seed; self.bytes as usize + 8]);
     }
 
-    /// Whether the bytes that were sent came back, with no byte more.
+    /// Whether the sent bytes were returned, with no byte more.
     pub fn right(&self, seed: u8) -> bool {
         let mut found = vec![0; self.bytes as usize + 8];
         self.host.read(MOST, &mut found);

@@ -1,4 +1,4 @@
-//! A launch allocates nothing.
+//! A launch does not allocate.
 
 use crate::learn;
 use crate::rig::{Rig, TIMEOUT};

@@ -16,7 +16,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
     prop::collection::vec(prop::collection::vec((0usize..6, 0usize..6), 1..7), 1..4)
 }
 
-/// Groups one after another. In each, a kernel comes after up to two earlier ones, if these can still start another.
+/// Groups one after another. In each, a kernel follows up to two earlier ones, if these can still start another.
 fn graph(shape: &Shape) -> (Graph, Vec<(usize, usize)>) {
     const START: PcasAction = PcasAction::InvalidatePrefetchCopySchedule;
     let (mut kernels, mut launch, mut edges) = (Vec::<Kernel>::new(), Vec::new(), Vec::new());

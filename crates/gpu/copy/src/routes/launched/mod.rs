@@ -172,7 +172,7 @@ struct Launches<'m> {
 }
 
 impl Launches<'_> {
-    /// One launch that copies nothing. At a first launch CUDA loads code, which must not be part of a transfer.
+    /// One launch that copies no bytes. At a first launch CUDA loads code, which must not be part of a transfer.
     fn try_out(&self) -> Result<(), Error> {
         let told = Word::of(&self.told);
         let mut launch = self.launch([0, 0], 0)?;
