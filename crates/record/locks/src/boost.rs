@@ -1,10 +1,10 @@
-//! Raises lock holders to the priority of their waiters. Costs almost nothing while no thread waits.
+//! Raises lock holders to the priority of their waiters. Its cost is negligible while no thread waits.
 //!
-//! A thread's priority is computed from facts, not from a history of changes: the highest of its own priority and those
-//! of all threads that wait for a lock it holds. Each thread has a [`Seat`] with these facts (which locks it holds,
-//! which one it waits for, at which priority). A thread that changes a fact under contention recomputes the threads
-//! concerned. So boosts nest and end in any order. They end when the waiter gives up or gets in, or when the holder
-//! unlocks or leaves.
+//! A thread's priority is computed from facts, not from a history of changes. It is the highest of the thread's own
+//! priority and those of all threads that wait for a lock it holds. Each thread has a [`Seat`] with these facts (which
+//! locks it holds, which one it waits for, at which priority). A thread that changes a fact under contention recomputes
+//! the threads concerned. So boosts nest and end in any order. They end when the waiter gives up or gets in, or when
+//! the holder unlocks or leaves.
 //!
 //! Invariants: a thread's policy is changed only under its seat's latch and only while its seat is taken, so never
 //! through a thread number that has ended. A policy that differs from the one set here was set by the program, and stays.
@@ -282,7 +282,7 @@ impl<const N: usize> Seats<N> {
     }
 
     /// The calling thread has the lock without a wait, and `held` has shown it since before the attempt. Another thread may
-    /// still wait for it: libc gives an unlocked mutex to the first thread that comes, and the woken waiter sleeps again. One
+    /// still wait for it: libc gives an unlocked mutex to the first thread that tries, and the woken waiter sleeps again. One
     /// load while no thread with a real-time priority waits for any lock.
     #[inline]
     pub fn after_lock(&self, me: &Seat, my: Tid) {

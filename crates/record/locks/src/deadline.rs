@@ -13,7 +13,7 @@ pub fn ask_the_kernel_for_the_time() {
 /// Like clock_gettime, except that it keeps errno.
 pub type Read = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int;
 
-/// A [`Read`]; null: libc's.
+/// A [`Read`] (null: libc's).
 static READ: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 /// From now on clocks are read with this function, which gives the kernel's time.

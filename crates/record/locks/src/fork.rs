@@ -1,4 +1,4 @@
-//! This process's number, and how many forks lie between it and the process that first used these locks. State of other
+//! This process's number, and how many forks are between it and the process that first used these locks. State of other
 //! threads that was in a gate at a fork (places in queues, a held latch, counted sleepers, a held ticket) refers to
 //! threads that do not exist in the child. Such state carries the number of forks and is dropped when it is found.
 

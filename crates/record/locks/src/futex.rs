@@ -38,7 +38,7 @@ pub enum PiError {
     Deadlock,
     /// The word names a thread that does not exist.
     NoOwner,
-    /// `unlock_pi`: the caller is not the owner; `lock_pi`: the word names a kernel thread.
+    /// From `unlock_pi`, the caller is not the owner. From `lock_pi`, the word names a kernel thread.
     NotPermitted,
     Interrupted,
     /// The kernel lacks the operation.

@@ -1,11 +1,12 @@
 //! Lock protocols on futexes, to be used before or in place of the pthread locks of other people's programs.
 //!
-//! * [`ticket`]: a FIFO mutex; [`phase_fair`]: a phase-fair reader-writer gate. Both are 16 bytes, all zero when free,
-//!   and meant as gates before the real lock: a thread that bypasses the gate loses fairness, never exclusion.
+//! * [`ticket`] is a FIFO mutex, and [`phase_fair`] a phase-fair reader-writer gate. Both are 16 bytes, all zero when
+//!   free. They are meant as gates before the real lock. A thread that bypasses the gate loses fairness, never
+//!   exclusion.
 //! * [`room`]: where a gate fits inside the lock that it guards.
 //! * [`held`]: which gates a thread holds, so that recursion passes.
 //! * [`pi`]: converts free glibc mutexes to priority inheritance, and back when another thread unlocks them.
-//! * [`boost`]: raises holders to their waiters' priority, only under contention; [`guard`]: one real-time mutex.
+//! * [`boost`] raises holders to their waiters' priority, only under contention, and [`guard`] is one real-time mutex.
 //! * [`leaving`]: threads that jump out of a wait.
 //! * [`old_rwlock`]: the unlock rule of glibc 2.4 to 2.24, to show which threads it starves.
 //!

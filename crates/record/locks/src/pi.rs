@@ -7,13 +7,14 @@
 //!
 //! Result codes are those of the original protocol, also where libc's PI mutexes differ: `trylock` of a mutex that the
 //! caller owns returns EBUSY, and any thread may unlock a plain mutex. After such a foreign unlock the kernel's
-//! protocol cannot continue (it lets only the owner unlock), so the mutex goes back to the original protocol. It does
-//! so immediately if no thread sleeps in the kernel for it, else when those have come out, within a multiple of
+//! protocol cannot continue (it lets only the owner unlock), so the mutex is returned to the original protocol. It
+//! does so immediately if no thread sleeps in the kernel for it, else when those have come out, within a multiple of
 //! [`SLICE`]. That is why no thread sleeps there for longer at a stretch.
 //!
-//! Invariants: only a word under the PI protocol is passed to the kernel (`Decision` `CONVERTED`, sleepers counted).
-//! The kind loses its bit only while no sleeper is counted. Every caller passes here. A thread that bypasses this
-//! module while a mutex is decided leaves a lock word that is no thread number; that is noticed, and the mutex goes back.
+//! Invariants: only a word under the PI protocol is passed to the kernel (`Decision` `CONVERTED`, sleepers counted). The
+//! kind loses its bit only while no sleeper is counted. Every caller passes here. A thread that bypasses this module
+//! while a mutex is decided leaves a lock word that is no thread number; that is noticed, and the mutex is returned to
+//! its original protocol.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -30,7 +31,7 @@ use crate::leaving;
 use crate::tid::Tid;
 
 /// The longest sleep in the kernel before a waiter checks whether the mutex went back to its original protocol. It is
-/// one unit longer for each [`CROWD`] of sleepers: a thread that comes out and enters again passes all others in the
+/// one unit longer for each [`CROWD`] of sleepers: a thread that leaves and enters again passes all others in the
 /// kernel's queue.
 pub const SLICE: Duration = Duration::from_millis(100);
 const CROWD: u32 = 32;
@@ -50,7 +51,7 @@ pub enum Refusal {
     Ceiling,
     /// Lock elision is on for it.
     Elided,
-    /// A thread other than its owner unlocked it: now, or on the tape that the plan came from.
+    /// A thread other than its owner unlocked it: now, or in the recording that the plan was made from.
     ForeignUnlock,
     /// It was locked when it was first seen: a thread may be about to enter libc with the old kind.
     Locked,
@@ -602,8 +603,8 @@ impl Mutex {
     }
 
     /// To be called before a wait for a condition with this mutex: libc unlocks and locks it in there, by its kind.
-    /// False: the mutex is under its original protocol from now on, because the caller does not hold it. libc then
-    /// unlocks it anyway; it would refuse to unlock a mutex with priority inheritance.
+    /// If false, the mutex is under its original protocol from now on, because the caller does not hold it. Then
+    /// libc unlocks it anyway, but it would refuse to unlock a mutex with priority inheritance.
     pub fn before_condition(&self, me: Tid) -> bool {
         let mine = self.lock.load(Ordering::Relaxed) & TID_MASK == me.raw();
         if !mine && !matches!(self.kind(), RECURSIVE | ERRORCHECK) {

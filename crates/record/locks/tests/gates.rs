@@ -88,7 +88,7 @@ fn asleep<'s>(scope: &'s thread::Scope<'s, '_>, body: impl FnOnce() + Send + 's)
     handle
 }
 
-/// Waiters enter in the order of arrival; waiters that give up change nothing for the others.
+/// Waiters enter in the order of arrival; waiters that give up do not affect the others.
 #[test]
 fn ticket_order_survives_withdrawals() {
     let lock = Ticket::new();

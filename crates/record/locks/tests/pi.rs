@@ -153,7 +153,7 @@ fn a_mutex_has_room_for_its_ticket() {
     assert!(unsafe { mutex.layout.ticket(&robust) }.is_none());
 }
 
-/// A libc whose lock does nothing is refused with the value that was found.
+/// A libc whose lock has no effect is refused with the value that was found.
 #[test]
 fn probe_refuses_a_libc_that_behaves_otherwise() {
     unsafe extern "C" fn idle(_: *mut libc::pthread_mutex_t) -> i32 {
@@ -614,7 +614,7 @@ fn foreign_unlock_against_lockers(round: u64) {
     assert_eq!(unsafe { libc::pthread_mutex_destroy(mutex.raw.get()) }, 0);
 }
 
-/// A thread that comes out of the kernel and enters again passes all others in its queue: a crowd comes out less often.
+/// A thread that leaves the kernel and enters again passes all others in its queue, so in a crowd threads leave less often.
 #[test]
 fn a_crowd_sleeps_longer_at_a_stretch() {
     const CROWD: u32 = 300;

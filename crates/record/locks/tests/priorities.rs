@@ -232,7 +232,7 @@ fn at_five(holder: impl FnOnce(&Seats<4>, &Boosted, &Seat) + Send) {
     thread::scope(|scope| scope.spawn(holder).join().unwrap());
 }
 
-/// If libc's mutex is unlocked, the first thread that comes gets it, also past a waiter.
+/// If libc's mutex is unlocked, the first thread that tries gets it, also past a waiter.
 #[test]
 fn a_thread_that_overtakes_a_waiter_is_raised() {
     at_five(|seats, lock, seat| {

@@ -5,7 +5,7 @@
 //! thread's events are in order. The head's flags are the function's [`Function::number`]. The ring has the thread, as for
 //! locks. A lock of the same thread that was taken within `began..head.tsc` was taken inside the call.
 //!
-//! The first is a [`CallsBody`]. Tapes without calls have none of these.
+//! The first is a [`CallsBody`]. Tapes without calls do not have these.
 
 mod table;
 

@@ -2,7 +2,7 @@
 //! hypervisor took from the CPUs.
 //!
 //! Written by the recorder, from the kernel's records, as events of the thread [`WRITER`]. The first is a
-//! [`WatchedBody`] with what was allowed. Older tapes have none of these.
+//! [`WatchedBody`] with what was allowed. Older tapes do not have these.
 
 /// The thread number of these events, which no thread has.
 pub const WRITER: i32 = -2;
@@ -13,7 +13,7 @@ pub const LAYOUT: u32 = 1;
 /// Faults in one event, at most.
 pub const MOST: usize = 512;
 
-/// Event kinds, beside those of [`crate::event::kind`].
+/// Event kinds, in addition to those of [`crate::event::kind`].
 pub mod kind {
     pub const WATCHED: u16 = 72;
     pub const FAULTS: u16 = 73;

@@ -1,6 +1,6 @@
-//! The recording. Layouts of events are in [`event`], with those of locks in [`lock`], of CUDA's calls in [`call`], of Python's frames in [`python`], of NVTX
-//! in [`nvtx`], of the times of kernels in [`stamp`], of context switches in [`switch`], and of page faults in [`fault`]. Processes find their recorder through
-//! the [`session`], and [`starts`] counts the programs that load the agent. Agents pass events through rings in shared memory ([`region`], [`rings`],
+//! The recording. Layouts of events are in [`event`]. Some kinds have a separate module: locks in [`lock`], CUDA calls in [`call`], Python frames
+//! in [`python`], NVTX in [`nvtx`], kernel times in [`stamp`], context switches in [`switch`], and page faults in [`fault`]. Processes find their recorder
+//! through the [`session`], and [`starts`] counts the programs that load the agent. Agents pass events through rings in shared memory ([`region`], [`rings`],
 //! [`ring`]). The recorder writes them to a file of chunks ([`file`]).
 //!
 //! Invariant: bytes that were published in a ring are whole events. A file is a sequence of checked chunks of whole events, so everything before a truncation

@@ -5,7 +5,7 @@
 //! thread's events are in order. It is read after the lock was taken and before it is released, so exclusive holds of two threads
 //! never overlap. The head's flags are an operation ([`op`]) in the high byte and the lock's attributes ([`attr`]) in the low byte.
 //!
-//! The first is a [`LocksBody`] with the layout. Tapes without locks have none of these.
+//! The first is a [`LocksBody`] with the layout. Tapes without locks do not have these.
 //!
 //! A tape of waits only ([`LAYOUT_WAITS`], `record --locks=waits`) has only operations that a thread waited for. A hold whose begin
 //! was not read from the clock is on it if another thread began to wait during the hold. Its [`HoldBody`] has the latest time at

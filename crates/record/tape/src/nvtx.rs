@@ -4,7 +4,7 @@
 //! Events name it by its number, [`text`], which is the same for the same text in all processes. A domain is named by the number
 //! of its name, the default domain by 0.
 //!
-//! An [`NvtxBody`] has whether ranges were watched. Tapes without ranges have none of these.
+//! An [`NvtxBody`] has whether ranges were watched. Tapes without ranges do not have these.
 
 /// Layout of the bodies here; in the first event. Changes whenever the meaning of one of them does.
 pub const LAYOUT: u32 = 1;

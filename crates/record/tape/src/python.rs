@@ -1,4 +1,4 @@
-//! Events of Python's frames, which `record --python` adds to a tape.
+//! Events for Python frames, which `record --python` adds to a tape.
 //!
 //! A CUDA call ([`crate::call::CallBody::python`]) and a doorbell ([`crate::event::RingBody::python`]) have the number of a
 //! stack. The stack is written once ([`StackBody`]), each of its code objects once ([`CodeBody`]), in the ring of the
@@ -27,7 +27,7 @@ pub const UNKEPT: u32 = 1 << 24;
 
 /// Frames of a stack that are kept, the innermost ones.
 pub const DEPTH: usize = 48;
-/// Bytes that are kept of a file's name, of a function's name and of a line table. Of a longer file name, the end is kept.
+/// Bytes that are kept of a file's name, of a function's name and of a line table. If a file name is longer, only its end is kept.
 pub const FILE: usize = 1024;
 pub const NAME: usize = 512;
 pub const LINES: usize = 16 << 10;

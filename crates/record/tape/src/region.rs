@@ -111,7 +111,7 @@ pub struct Control {
     pub on_full: u32,
     /// Bytes of a large ring, a power of two; set by the recorder.
     pub ring_bytes: u32,
-    /// The process that has claimed the region, as it knows itself (getpid). Agent.
+    /// The process that has claimed the region, by its own getpid. Agent.
     pub pid: AtomicI32,
     /// 1 when the recorder takes no more events (disk full, limit reached): taps record no more. Recorder.
     pub stopped: AtomicU32,
@@ -158,7 +158,7 @@ pub struct Control {
     pub paused_rings: AtomicU64,
     /// Time stamp counter when the latest pause began. Agent or recorder, whichever began it.
     pub paused_at: AtomicU64,
-    /// The state of Python's frames: one of [`crate::python::state`]. Agent.
+    /// The state of Python frames: one of [`crate::python::state`]. Agent.
     pub python: AtomicU32,
     /// Kernels stamped so far. Agent.
     pub stamped: AtomicU64,
@@ -174,7 +174,7 @@ pub struct Control {
     pub by_cupti: AtomicU64,
     /// Kernels whose end was given up. Recorder, before it counts them in `settled`.
     pub given_up: AtomicU64,
-    /// Of all kernels below this number the end is on the tape, or never will be: their slots are free. Recorder.
+    /// The ends of all kernels below this number are on the tape, or never will be: their slots are free. Recorder.
     pub settled: AtomicU64,
 }
 
@@ -188,7 +188,7 @@ impl Control {
         if pause {
             self.paused_at.store(tsc, Ordering::Relaxed);
         }
-        // Of two simultaneous calls, one succeeds.
+        // Only one of two simultaneous calls succeeds.
         self.pauses.compare_exchange(now, now.wrapping_add(1), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
@@ -333,7 +333,7 @@ pub struct RingHead {
     pub generation: AtomicU32,
     /// How many rings the thread has used before this one. Agent.
     pub ordinal: AtomicU32,
-    /// The process, as it knows itself. Agent.
+    /// The process, by its own number. Agent.
     pub pid: AtomicI32,
 }
 

@@ -42,7 +42,7 @@ pub struct Writer {
     at: u64,
     /// Up to here events are known to fit, from the reader's tail as last read and from what is prepared.
     end: u64,
-    /// Up to here the memory is resident; `u64::MAX`: all of it.
+    /// Up to here the memory is resident (`u64::MAX`: all of it).
     prepared: u64,
     prepare: Option<Prepare>,
     /// Time of the last event that did not fit, if no GAP event was written for it yet.

@@ -7,17 +7,17 @@
 //!
 //! The steps, with the writer of each:
 //!
-//! 1. **Claim** (agent, at a thread's first event or when it grows): [`Rings::claim`] makes the thread the owner. Then, before
-//!    the first event: map the ring if this process has not mapped it yet (page of [`crate::region::RingHead`], data twice in a
-//!    row); clear the [`crate::region::LockTable`] and the [`crate::region::CallRow`] in its first page; store `tid`, `pid` and
-//!    `ordinal` in the head and raise `generation`; make a [`crate::ring::Writer`]; push the THREAD event. If that does not fit,
+//! 1. **Claim** (agent, at a thread's first event or when it grows): [`Rings::claim`] makes the thread the owner. Before the
+//!    first event, map the ring if this process has not mapped it yet (page of [`crate::region::RingHead`], data twice in a
+//!    row). Clear the [`crate::region::LockTable`] and the [`crate::region::CallRow`] in its first page. Store `tid`, `pid` and
+//!    `ordinal` in the head and raise `generation`. Make a [`crate::ring::Writer`]. Push the THREAD event. If that does not fit,
 //!    give the ring back and take another. The THREAD event is published with the first event or before it.
-//! 2. **Grow** (agent, the owner): publish; claim a large ring as above, with `from_ring` and `from_head` in the THREAD event;
-//!    copy held locks and the call's row into the new first page; write there from now on; [`Rings::give_back`] the old one. The
-//!    recorder writes the old ring's events up to `from_head` before those after that THREAD event.
-//! 3. **Give back** (agent, as the thread ends): publish; if the lock table still has rows, push a [`crate::lock::HeldBody`] for
-//!    each; clear the table; [`Rings::give_back`]. The thread writes no more to this ring. If it records another event it claims
-//!    a ring again, with the next ordinal and with the ring that it had in `from_ring` and `from_head`.
+//! 2. **Grow** (agent, the owner). Publish. Claim a large ring as above, with `from_ring` and `from_head` in the THREAD event.
+//!    Copy held locks and the call's row into the new first page. Write there from now on, and [`Rings::give_back`] the old one.
+//!    The recorder writes the old ring's events up to `from_head` before those after that THREAD event.
+//! 3. **Give back** (agent, as the thread ends). Publish. If the lock table still has rows, push a [`crate::lock::HeldBody`] for
+//!    each, and clear the table. Call [`Rings::give_back`]. The thread writes no more to this ring. If it records another event
+//!    it claims a ring again, with the next ordinal and with the ring that it had in `from_ring` and `from_head`.
 //! 4. **Free** (recorder): the ring of a thread that has ended without giving it back. The recorder confirms that no thread has
 //!    this number, empties the ring, then calls [`Rings::free`], which fails if the owner has changed since.
 //!
@@ -75,7 +75,7 @@ impl Geometry {
         }
     }
 
-    /// Bytes of the whole region. Sparse: only what is used takes memory.
+    /// Bytes of the whole region. Sparse: only used pages take memory.
     pub const fn region_bytes(&self) -> usize {
         self.at(RINGS)
     }

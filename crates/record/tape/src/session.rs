@@ -10,29 +10,29 @@
 //! The steps, with the writer of each:
 //!
 //! 1. **Start.** The recorder fills in the settings and offers its regions ([`Session::offer`]) before the first program starts.
-//!    Until it ends, it raises [`Session::beat`] at least every 50 ms, also while the disk stalls; every 250 ms while it keeps
-//!    all processes paused.
-//! 2. **Load** (agent, its constructor): map the session, check `magic`, `version` and `region_version` ([`Session::check`]; if
-//!    they differ, add 1 to `refused` and go on unrecorded), call [`Starts::arrive`], read in `locks` whether locks or calls are
-//!    to be hooked. A process without an event that matters costs no more than that.
-//! 3. **Attach** (agent, at the first event that matters, once an image; never in a vfork child): [`Session::claim`] takes a
-//!    ready region by one compare-and-swap that includes the pid. So a process that is killed at any moment leaves either a
-//!    ready region or one with its owner's number. Then open the file again with O_CLOEXEC, map [`crate::region::FIXED_BYTES`]
-//!    where it begins, write the settings ([`Session::begin_region`]), fill in the [`crate::region::Identity`], store `pid` in
-//!    the [`crate::region::Control`], then 1 in its `state`. If that fails, [`Session::abandon`] with the reason. If no region
-//!    was ready: [`Session::call`] the recorder, then wait (futex) on [`Session::word`] as it was before the claim failed, for
-//!    at most [`PATIENCE_MS`] in all while `beat` moves and `stopped` is 0. Then add 1 to `turned_away` and go on unrecorded.
-//!    Try again at later events, and subtract that 1 after a success. After a claim, [`Session::call`], so that the recorder
-//!    looks at it. The pid is that of the process in the recorder's /proc (the target of the link `/proc/self` there). In a pid
-//!    namespace getpid returns another number, which is stored in the control page. Where another /proc is mounted
-//!    ([`Starts::proc`]), or none, the claim has the negative of getpid's number and the namespace's number. The recorder finds
-//!    the process by both.
+//!    Until it ends, it raises [`Session::beat`] at least every 50 ms, also while the disk stalls, and every 250 ms while it
+//!    keeps all processes paused.
+//! 2. **Load** (agent, its constructor). Map the session, and check `magic`, `version` and `region_version`
+//!    ([`Session::check`]). If they differ, add 1 to `refused` and go on unrecorded. Call [`Starts::arrive`]. Read in `locks`
+//!    whether locks or calls are to be hooked. A process without an event that matters costs no more than that.
+//! 3. **Attach** (agent, at the first event that matters, once an image, and never in a vfork child). The function
+//!    [`Session::claim`] takes a ready region by one compare-and-swap that includes the pid. So a process that is killed at any
+//!    moment leaves either a ready region or one with its owner's number. Then open the file again with O_CLOEXEC, map
+//!    [`crate::region::FIXED_BYTES`] where it begins, write the settings ([`Session::begin_region`]), fill in the
+//!    [`crate::region::Identity`], store `pid` in the [`crate::region::Control`], then 1 in its `state`. If that fails,
+//!    [`Session::abandon`] with the reason. If no region was ready, [`Session::call`] the recorder. Then wait (futex) on
+//!    [`Session::word`] as it was before the claim failed. Wait at most [`PATIENCE_MS`] in all, while `beat` moves and
+//!    `stopped` is 0. Then add 1 to `turned_away` and go on unrecorded. Try again at later events, and subtract that 1 after a
+//!    success. After a claim, [`Session::call`], so that the recorder looks at it. The pid is that of the process in the
+//!    recorder's /proc (the target of the link `/proc/self` there). In a pid namespace getpid returns another number, which is
+//!    stored in the control page. Where another /proc is mounted ([`Starts::proc`]), or none, the claim has the negative of the
+//!    number from getpid and the namespace's number. The recorder finds the process by both.
 //! 4. **Record.** Events pass through the region's rings ([`crate::rings`]). After `Control::stopped` is set, this region is not
 //!    written any further. A thread that waits for room watches `beat` here.
 //! 5. **Later pieces** of the region (rings, shadow pages) need its file again. The descriptor must not stay open in the
 //!    program, which would see it and could close it. The path can be opened again while the recorder lives and the process has
 //!    the rights it began with. Where that fails (setuid, chroot, another namespace), a piece can be mapped from the session's
-//!    mapping: mremap of it with an old length of 0 makes a second mapping of any length, from the file's beginning.
+//!    mapping. An mremap of it with an old length of 0 makes a second mapping of any length, from the file's beginning.
 //! 6. **Fork.** The child's copy of the agent is inactive. At its own first event that matters it attaches, as in 3.
 //! 7. **Exec.** The new image attaches, as in 3, with the pid of the old one, which shows the recorder that the old image has
 //!    ended. If the new image never attaches, the recorder does not learn this.
@@ -82,8 +82,8 @@ pub const ANY_DOMAIN: u64 = u64::MAX;
 /// One region.
 #[repr(C, align(64))]
 pub struct RegionEntry {
-    /// Low half: one of [`state`]. High half: pid of the process that claimed it, as the recorder sees it. Where the process
-    /// does not know that, it is the negative of getpid's number.
+    /// Low half: one of [`state`]. High half: pid of the process that claimed it, as the recorder sees it. Where the process cannot find
+    /// that, it is the negative of the number from getpid.
     pub owner: AtomicU64,
     /// Which region of the slab it is. Recorder, before the entry is ready.
     pub place: AtomicU32,
@@ -118,7 +118,7 @@ pub mod state {
     pub const READY: u32 = 1;
     /// An agent has it, until its process has ended; then the recorder drains it: FREE.
     pub const CLAIMED: u32 = 2;
-    /// The agent could not use what it had claimed: the recorder closes it: FREE.
+    /// The agent could not use the region that it had claimed. The recorder closes it: FREE.
     pub const ABANDONED: u32 = 3;
 }
 
@@ -387,7 +387,7 @@ impl Session {
         None
     }
 
-    /// The process cannot use what it has claimed (agent). `why`: one of [`unwatched`].
+    /// The process cannot use the claimed region (agent). `why`: one of [`unwatched`].
     pub fn abandon(&self, region: usize, pid: i32, why: u32) {
         if let Some(e) = self.regions.get(region) {
             e.why.store(why, Ordering::Relaxed);

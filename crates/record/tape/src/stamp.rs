@@ -103,7 +103,7 @@ pub struct ClockBody {
 pub struct EndsBody {
     pub count: u32,
     pub pad: u32,
-    /// Of kernels below this number, ends that are not on the tape yet will never be: their slots were given up.
+    /// Ends of kernels below this number that are not on the tape yet will never be: their slots were given up.
     pub settled: u64,
 }
 

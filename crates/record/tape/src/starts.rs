@@ -4,8 +4,8 @@
 //! Whether a program gets the agent is decided at its exec, by the agent of the process that starts it: only there are
 //! the file, the rights and the limits known. This agent first counts the program as *expected*, then checks whether the
 //! recorder is closing. The recorder first sets `closing`, then waits for the expected programs. So the library's file is
-//! never removed while a loader may still open it, and the recorder knows of programs that were expected and never loaded
-//! the agent.
+//! never removed while a loader may still open it, and the recorder learns of programs that were expected and never
+//! loaded the agent.
 //!
 //! Invariant: `started` is never more than `expected`, unless a program writes over this memory.
 

@@ -2,7 +2,7 @@
 //! again.
 //!
 //! The recorder writes them from the kernel's records, as events of the thread [`WRITER`], in the order of time. The first
-//! is a [`SwitchesBody`] with what was allowed. Tapes without context switches have none of these.
+//! is a [`SwitchesBody`] with what was allowed. Tapes without context switches do not have these.
 
 /// The thread number of these events, which no thread has.
 pub const WRITER: i32 = -1;
@@ -54,7 +54,7 @@ pub mod switch_flags {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchBody {
     pub tid: i32,
-    /// The thread that took its place, or that had the CPU before it. 0: none (idle); -1: not known.
+    /// The thread that took its place, or that had the CPU before it. 0 means none (idle), -1 not known.
     pub other: i32,
     /// Process of `other`; -1 not known.
     pub other_pid: i32,

@@ -186,7 +186,7 @@ fn short_events_are_events_like_any_other() {
     assert!(w.push_words(lock::kind::PAIR, 0, 0, body(0).words()), "room was given back");
 }
 
-/// Two threads lose events, each in its ring; each writes the count of its own losses.
+/// Two threads lose events, each in its ring, and each writes its own count of losses.
 #[test]
 fn a_gap_is_told_by_the_thread_that_lost() {
     let rings = [Ring::new(), Ring::new()];

@@ -87,7 +87,7 @@ impl Data {
     }
 }
 
-/// xorshift: which operation comes next.
+/// xorshift: selects the next operation.
 pub struct Dice(u64);
 
 impl Dice {

@@ -6,10 +6,10 @@
 //!   separate groups.
 //! - Suffixes: those of its symbols in `nm -D libcuda.so.1` (or libcudart.so). All of them must take the same arguments: leave out
 //!   a version that takes others, unless the words that are kept have the same places in both.
-//! - Words: its parameters in cuda.h (or cuda_runtime_api.h), as the x86-64 psABI passes them: a pointer, a handle or an integer
-//!   is one word, a `dim3` two. 11 at most, no floating-point ones. `size`, `stream`, `of` and `direction` count them from 0.
+//! - Words: its parameters in cuda.h (or cuda_runtime_api.h), as the x86-64 psABI passes them. A pointer, a handle or an integer is
+//!   one word, a `dim3` two. 11 at most, no floating-point ones. `size`, `stream`, `of` and `direction` count them from 0.
 //! - Class: `Class` says what each one decides.
-//! - Lists of numbers in `Function` (`../call.rs`), which no test asks you to extend: `source_at` (a copy between two addresses),
+//! - Lists of numbers in `Function` (`../call.rs`), which no test requires you to extend: `source_at` (a copy between two addresses),
 //!   `loads_code`, `unloads_code`, `changes_graph`, `starts_profilers`, `stops_profilers`.
 //! - Test: `cli/doorbell/tests/calls.rs`. Its `libcuda.c`, `libcudart.c` and `app.c` have one or two calls of each kind of arguments.
 

@@ -41,7 +41,7 @@ pub struct ChunkHead {
     pub tsc: u64,
     /// Index of the process image, or [`WHOLE`].
     pub process: u32,
-    /// Bytes of the payload when it is unpacked; 0: it is not packed. (Since version 4.)
+    /// Bytes of the payload when it is unpacked (0: it is not packed). (Since version 4.)
     pub unpacked: u32,
 }
 

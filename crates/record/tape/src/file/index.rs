@@ -1,6 +1,6 @@
 //! Where each image's chunks are, so that a reader of one process can skip those of the others.
 //!
-//! An extent is a run of chunks of one image; a run may hold chunks of others where two short runs were joined, so a
+//! An extent is a run of chunks of one image. A run may hold chunks of others where two short runs were joined, so a
 //! reader still looks at each head. The payload is little endian. For each image it has its index u32, the number of
 //! its extents u32, and the extents (offset u64, bytes u64, number of the first chunk u64). The trailer follows: the
 //! offset of this chunk's head u64 and [`TRAILER`]. The chunk is the last in the file, so the trailer is the file's
@@ -23,7 +23,7 @@ pub struct Extent {
 
 /// Maximum number of extents of one image: more are joined in pairs.
 const EXTENTS: usize = 4096;
-/// Maximum number of images in the index; for others a reader goes through the file.
+/// Maximum number of images in the index; for others a reader scans the file.
 const PROCESSES: usize = 1 << 16;
 
 /// Made while chunks are written.

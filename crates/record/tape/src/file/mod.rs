@@ -10,7 +10,7 @@
 //! chunk begins an image, its events follow as they were in the rings, and a [`ProcessEnd`] ends it. [`End`] closes a recording that ended as it
 //! should. After it, an index has the places of each image's chunks. A summary, places to begin at and another index may follow; the summary was
 //! made of the ended recording. A reader returns every chunk before a truncation or a flipped bit, then an error with the offset. All after the end
-//! is an aid: a file without it lacks no events. Without an index the reader goes from head to head.
+//! is an aid: a file without it lacks no events. Without an index the reader follows the heads one by one.
 //!
 //! Events are packed by zstd where that makes them smaller (`packed.rs`); each chunk is a separate frame.
 //!

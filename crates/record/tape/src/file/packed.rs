@@ -92,7 +92,7 @@ mod tests {
         let real = events(200_000, |i| i * 3000 + (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56));
         assert!(!is_too_full(packed(&real), &real));
         assert!(!is_too_full(100, &events(FEW_EVENTS as u64, |_| 7)));
-        // Large events of zeros, and what is no event.
+        // Large events of zeros, and bytes that are no event.
         assert!(!is_too_full(100, &vec![0; 16 << 20]) && !is_too_full(100, &vec![0x20; 1 << 20]));
     }
 }

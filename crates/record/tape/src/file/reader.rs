@@ -48,7 +48,7 @@ pub struct Place {
     pub len: usize,
     /// For events: the time of the first one (ticks of the time stamp counter).
     pub tsc: u64,
-    /// Bytes when it is unpacked; 0: it is not packed.
+    /// Bytes when it is unpacked (0: it is not packed).
     unpacked: usize,
     crc: u32,
 }
@@ -77,7 +77,7 @@ impl Place {
         })
     }
 
-    /// Whether the payload is what was written.
+    /// Whether the payload is unchanged since it was written.
     pub fn is_whole(&self, file: &File, buffer: &mut Vec<u8>) -> bool {
         buffer.resize(self.len, 0);
         file.read_exact_at(buffer, self.offset).is_ok() && crc32fast::hash(buffer) == self.crc
@@ -105,7 +105,7 @@ pub struct Reader {
     path: PathBuf,
     version: u32,
     at: u64,
-    /// Bytes of the file when last checked; `None`: not seekable.
+    /// Bytes of the file when last checked (`None`: not seekable).
     size: Option<u64>,
     seq: u64,
     header: Header,

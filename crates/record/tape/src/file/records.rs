@@ -39,7 +39,7 @@ pub struct Header {
     pub extra: serde_json::Map<String, serde_json::Value>,
 }
 
-/// Why the newest part of a recording was saved, and what was deliberately left out.
+/// Why the newest part of a recording was saved, and which parts were deliberately left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Saved {
@@ -141,13 +141,13 @@ pub struct ProcessEnd {
     /// Doorbells with a token of no known channel.
     pub strangers: u64,
     pub sites_patched: u32,
-    /// Counted gaps: events and GPFIFO entries that did not fit into a ring, or came after the recording stopped.
+    /// Counted gaps: events and GPFIFO entries that did not fit into a ring, or were made after the recording stopped.
     pub gap_events: u64,
     pub gap_entries: u64,
     pub gap_bytes: u64,
     /// Doorbells that went by in pauses.
     pub paused_doorbells: u64,
-    /// The state of Python's frames, if they were requested: one of [`crate::python::state`].
+    /// The state of Python frames, if they were requested: one of [`crate::python::state`].
     pub python: u32,
     /// Counts of its kernels' ends, if they were requested.
     pub kernel_ends: Option<KernelEnds>,
@@ -234,7 +234,7 @@ pub struct End {
     pub recorder_use: Option<RecorderUse>,
     /// The tape has everything that was to be recorded. For a tape of version 1 see `judge`.
     pub complete: bool,
-    /// Why not, in words, the most important first.
+    /// Why not, in words, starting with the most important reason.
     pub incomplete_because: Vec<String>,
 }
 

@@ -112,7 +112,7 @@ impl Writer {
         written
     }
 
-    /// The same with a [`Packer`]'s result; `None`: they are not packed.
+    /// The same with a [`Packer`]'s result (`None`: they are not packed).
     pub fn packed_events(&mut self, process: u32, tid: i32, events: &[u8], packed: Option<&[u8]>) -> io::Result<()> {
         match packed {
             Some(packed) => self.chunk_of(process, tid, events, packed, events.len() as u32),
@@ -304,7 +304,7 @@ fn open_special(path: &Path) -> io::Result<Option<File>> {
         // (A directory: `open` has the best error for it.)
         Ok(m) if m.is_dir() => {}
         Ok(_) => return Ok(None),
-        // A link that leads nowhere.
+        // A link without a target.
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e),
     }
