@@ -148,7 +148,7 @@ impl Rig {
         }
     }
 
-    /// Waits for a semaphore; if the channel dies meanwhile, its error is returned.
+    /// Waits for a semaphore; if the channel dies before it is released, its error is returned.
     pub fn wait(&self, channel: &Channel, semaphore: &Semaphore, value: u32) -> Result<(), Stop> {
         let start = Instant::now();
         loop {

@@ -1,10 +1,10 @@
 //! Named checks of crate `gpu`, the same on the software GPU and on a real one: [`CHECKS`], run by [`run`].
 //!
-//! Each check opens the device again, in a separate address space without CUDA, and leaves nothing behind, so a check that kills its channel does
-//! not affect the others. Checks move random data between guard bytes and compare it byte by byte. A check reports what it found: which byte
+//! Each check opens the device again, in a separate address space without CUDA, and frees all its objects, so a check that kills its channel does
+//! not affect the others. Checks move random data between guard bytes and compare it byte by byte. A check reports its findings: which byte
 //! differs, which semaphore did not arrive, which error killed the channel.
 //!
-//! The one invariant: on real hardware nothing is done that could harm other users of the GPU. The first operation on it is one copy of 8 bytes,
+//! The one invariant: on real hardware no check may harm other users of the GPU. The first operation on it is one copy of 8 bytes,
 //! sizes and counts are small, and words that no known code has written are only validated, never executed.
 
 mod checks;

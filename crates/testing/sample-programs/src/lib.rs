@@ -240,7 +240,7 @@ pub fn needs_software_gpu(name: &str) -> bool {
     name != "starve"
 }
 
-/// Runs the sample called `name` and returns what it did. Prints nothing itself.
+/// Runs the sample called `name` and returns its report. Prints nothing itself.
 pub fn run(name: &str, options: &Options) -> Result<Report> {
     let sample = find(name)?;
     options.check(sample)?;

@@ -80,7 +80,7 @@ pub(crate) fn starve(
         wait_for_all(&ready);
         (options.progress)(&format!("starve: {threads} threads launch, one creates streams"));
         begun.store(true, Ordering::Release);
-        // On a busy machine a creation that came earlier would not compete with anything.
+        // On a busy machine an earlier creation would not compete with anything.
         wait_for_all(&at_work);
         let deadline = Instant::now() + duration;
         // The workers end at the deadline, whether or not they are waited for.

@@ -94,7 +94,7 @@ fn launches_are_as_many_as_reported() {
     }
 }
 
-/// Shapes that the stand-in lacks, or is told to lack, are skipped by name; all others run.
+/// Shapes that the stand-in lacks, or is set to lack, are skipped by name; all others run.
 #[test]
 fn shapes_that_a_driver_lacks_are_skipped_by_name() {
     let (_one, cuda) = start();
@@ -156,7 +156,7 @@ fn one_shape_is_the_same_alone() {
     assert!(matches!(run_on(&cuda, "launches", &other), Err(Error::Option { .. })));
 }
 
-/// A shape that goes wrong is named, and the later ones still run.
+/// A shape that fails is named, and the later ones still run.
 #[test]
 fn a_wrong_shape_is_named_and_the_others_run() {
     let (_one, cuda) = start();

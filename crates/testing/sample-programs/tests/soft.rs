@@ -54,7 +54,7 @@ fn facts_are_what_the_gpu_did() {
     assert_eq!(fact("submissions after the waiting one"), get(&counters.copies));
     let (fact, counters) = run("channels");
     assert_eq!(fact("channels"), get(&counters.channels_created));
-    // (On a busy machine a wait rings again, which announces nothing new.)
+    // (On a busy machine a wait rings again, which announces no new work.)
     for counters in [run("threads").1, run("bench").1] {
         assert_eq!((get(&counters.faults), get(&counters.unknown_tokens)), (0, 0));
     }

@@ -137,7 +137,7 @@ fn a_graph_is_not_launched_any_more_when_the_stack_size_changes() {
     let mut graph = prepare(&mut channel);
     let ticket = graph.launch(&mut channel).unwrap();
     channel.wait(ticket, limit).unwrap();
-    // Setting the current size changes nothing.
+    // Setting the current size has no effect.
     set_stack_size(1024);
     graph.launch(&mut channel).unwrap();
     set_stack_size(4096);

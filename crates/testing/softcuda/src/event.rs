@@ -38,7 +38,7 @@ impl Event {
         }
     }
 
-    /// What a stream does to wait for what is recorded now.
+    /// Returns the function with which a stream waits for the work that is recorded now.
     pub fn wait(self: &Arc<Event>) -> impl FnOnce(&Ended) + Send + use<> {
         let (event, number) = (self.clone(), self.recorded.load(Ordering::SeqCst));
         move |ended| wait_until(|| event.done.load(Ordering::SeqCst) >= number || ended.has_ended())

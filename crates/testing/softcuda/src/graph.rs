@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const START: PcasAction = PcasAction::InvalidatePrefetchCopySchedule;
 /// The counters of an executable graph are at the start of its host memory; its tracker follows.
 const TRACKER: u64 = 0x10_0000;
-/// After the tracker: the target of releases that nothing waits for.
+/// After the tracker: the target of releases without a waiter.
 const OTHERS: u64 = 0x100;
 /// Bytes of one counter.
 const COUNTER: u64 = 8;
@@ -131,7 +131,7 @@ struct Writing {
     graph: graph_words::Graph,
     code: u64,
     groups: usize,
-    /// The counter of the kernels before, if nothing has waited for it.
+    /// The counter of the kernels before, if no step has waited for it.
     running: Option<usize>,
 }
 

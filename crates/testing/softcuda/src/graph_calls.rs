@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The objects behind programs' handles, which are their addresses.
+/// The objects of programs' handles. The handles are their addresses.
 struct Handles<T>(Mutex<BTreeMap<u64, Arc<T>>>);
 
 static GRAPHS: Handles<Graph> = Handles(Mutex::new(BTreeMap::new()));

@@ -1,6 +1,6 @@
 //! A libcuda in software, as a library that programs find under the name `libcuda.so.1`.
 //!
-//! Its memory comes from the kernel driver's files, which must be the software GPU's (preloaded; real hardware is refused), so a watcher of
+//! Its memory is from the kernel driver's files, which must be the software GPU's (preloaded; real hardware is refused), so a watcher of
 //! libcuda's driver calls sees its memory. Streams are threads, which do their work in order. Its kernels are Rust: a module has those of
 //! [`kernels`], whatever its text contains.
 //!

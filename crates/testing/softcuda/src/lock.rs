@@ -1,4 +1,4 @@
-//! The lock of libcuda's that launches take for reading, and calls that pin host memory for writing, for as long as they take. Other calls
+//! A libcuda lock. Launches take it for reading, and calls that pin host memory take it for writing until they return. Other calls
 //! take none here.
 
 use std::cell::UnsafeCell;

@@ -23,7 +23,7 @@ pub(crate) enum Node {
     },
 }
 
-/// `DOORBELL_SOFTCUDA_COPIES=engine`: copies go through the channel's copy engine, if the GPU knows both sides.
+/// `DOORBELL_SOFTCUDA_COPIES=engine`: copies go through the channel's copy engine, if the GPU has both sides mapped.
 fn by_the_engine() -> bool {
     static ASKED: OnceLock<bool> = OnceLock::new();
     *ASKED.get_or_init(|| std::env::var("DOORBELL_SOFTCUDA_COPIES").is_ok_and(|way| way == "engine"))

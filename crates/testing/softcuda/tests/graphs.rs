@@ -1,4 +1,4 @@
-//! Graphs that are captured from streams: their effects, their order, and what is refused.
+//! Graphs that are captured from streams: their effects, their order, and the refused graphs.
 
 mod program;
 

@@ -56,7 +56,7 @@ pub struct Bell {
     events: AtomicU32,
     asleep: AtomicU32,
     counters: &'static Counters,
-    /// Counts down to the ring that is not seen; 0: none.
+    /// Counts down to the ring that is not seen (0: none).
     lose: AtomicU32,
 }
 
@@ -71,7 +71,7 @@ impl Bell {
         }
     }
 
-    /// The n-th ring from now on is not seen; 0: all are.
+    /// The n-th ring from now on is not seen (0: all are).
     pub fn lose(&self, nth: u32) {
         self.lose.store(nth, Ordering::SeqCst);
     }

@@ -4,7 +4,7 @@
 //! They are part of the rlib too, so they check where they are: in the main program's own image they only pass calls on. They answer only if this
 //! code was loaded as a shared object, by `LD_PRELOAD`.
 //!
-//! Passing on means the system call itself, not the next library's function: without a symbol lookup, nothing can recurse at start-up, in an
+//! Passing on means the system call itself, not the next library's function: without a symbol lookup, no call can recurse at start-up, in an
 //! allocator or in a constructor. The exception is `sigaction`, whose kernel form needs libc's trampoline.
 
 use crate::doorbell::{self, Changing};

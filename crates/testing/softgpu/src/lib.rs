@@ -4,12 +4,12 @@
 //! represents the kernel, so it must be *after* every other preloaded library. In process, it is used through [`SoftDriver`].
 //!
 //! - [`kernel`]: clients, handles, memories, GPU page tables, channels: the effects of the ioctls.
-//! - [`doorbell`] and [`signal`]: the doorbell pages. In strict mode every store to one is trapped, and a channel runs only when its token was
-//!   rung, and only up to the GP_PUT at that moment: a lost ring leaves work undone forever, where a test sees it.
+//! - [`doorbell`] and [`signal`]: the doorbell pages. In strict mode every store to one is trapped. A channel runs only when its token was rung,
+//!   and only up to the GP_PUT at that moment. So a lost ring leaves work undone forever, which a test notices.
 //! - [`engine`]: one thread that is the GPU: runlists, PBDMA, host methods, copy engine, inline-to-memory, compute and its scheduler.
-//! - [`standin`]: kernels that this GPU runs; other code runs nothing.
+//! - [`standin`]: kernels that this GPU runs; other code has no effect.
 //! - [`pool`]: GPU memory in one file, so that an emulated device of another program can access it by its bus address.
-//! - [`counters`]: what was consumed, in a file that outlives the process.
+//! - [`counters`]: counts of consumed work, in a file that outlives the process.
 //! - [`planted`]: faults that a test requests, to show that its checks find them.
 //!
 //! Environment of the preloaded library. `DOORBELL_SOFTGPU=strict|poll`; `DOORBELL_SOFTGPU_COUNTERS=path`; `DOORBELL_SOFTGPU_LOG=1` reports on

@@ -193,7 +193,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Backing::File { fd, at } = self.backing {
-            // SAFETY: the object's own mapping, to which nothing else refers any more.
+            // SAFETY: the object's own mapping, to which no other code refers any more.
             unsafe { sys::munmap(at as usize, self.size as usize) };
             sys::close(fd);
         }

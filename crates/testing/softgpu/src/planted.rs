@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// The notifier's default error: MMU fault, the result of a wrong address on real hardware.
 const XID: u32 = 31;
-/// How far a timestamp that goes backwards is before the previous one.
+/// How far a planted backward timestamp is before the previous one.
 const BACK_NS: u64 = 1 << 20;
 
 /// Turns of a slow kernel: longer than a CPU takes to submit the next launch.
@@ -27,7 +27,7 @@ pub enum Planted {
     TornCopy { from: u64, lines: u64 },
     /// Copies write one byte past every line, if something is mapped there: the complement of the earlier byte.
     LongCopy,
-    /// From the n-th on, counted from 1, semaphore releases and reductions of all engines do nothing.
+    /// From the n-th on, counted from 1, semaphore releases and reductions of all engines have no effect.
     LostRelease { from: u64 },
     /// Each channel dies at its n-th GPFIFO entry, counted from 1, with this error in its notifier.
     DeadChannel { entry: u64, xid: u32 },
@@ -39,9 +39,9 @@ pub enum Planted {
     LostDoorbell { nth: u32 },
     /// Every QMD stays active for this many more turns of the GPU's thread, which exposes programs that do not wait for it.
     SlowKernel { turns: u64 },
-    /// The n-th decrement of a QMD's dependence counter, counted from 1, does nothing.
+    /// The n-th decrement of a QMD's dependence counter, counted from 1, has no effect.
     LostDecrement { nth: u64 },
-    /// The n-th release by a QMD, counted from 1, does nothing.
+    /// The n-th release by a QMD, counted from 1, has no effect.
     LostQmdRelease { nth: u64 },
     /// Constant caches are never invalidated: kernels run with the parameters that they had first.
     StaleBank,

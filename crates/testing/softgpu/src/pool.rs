@@ -106,8 +106,8 @@ impl Pool {
             taken.insert(offset, end - offset);
             offset
         };
-        // The last owner's contents are erased for all who have the file mapped. SAFETY: within the mapping, and just taken, so it has no other
-        // owner.
+        // The last owner's contents are erased for all processes that map the file. SAFETY: within the mapping, and just taken, so it has no
+        // other owner.
         unsafe { pool.at.add(offset as usize).write_bytes(0, length as usize) };
         Some(Part { pool: pool.clone(), offset, length })
     }

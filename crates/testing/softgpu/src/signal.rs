@@ -1,8 +1,9 @@
 //! The kernel's side of a fault: trapped doorbell pages first, then whoever registered a handler.
 //!
-//! The kernel knows the handler here for SIGSEGV. It handles an access to a doorbell page that the program's own protection allows: no program can
-//! tell that it was trapped. Every other fault goes to the handler that was registered through [`sigaction`], exactly as without the software GPU.
-//! That handler may ring a doorbell itself: the nested fault is handled like any other, so SIGSEGV is never blocked here.
+//! The handler here is registered with the kernel for SIGSEGV. It handles an access to a doorbell page that the program's own protection
+//! allows: no program can detect that it was trapped. Every other fault is passed to the handler that was registered through [`sigaction`],
+//! exactly as without the software GPU. That handler may ring a doorbell itself: the nested fault is handled like any other, so SIGSEGV is
+//! never blocked here.
 //!
 //! Deliberately without SA_ONSTACK: a nested fault needs two signal frames, and the 8 KiB alternate stacks of language runtimes hold only one if
 //! frames carry AVX-512 state.
@@ -50,7 +51,7 @@ fn real() -> Option<Sigaction> {
     Some(unsafe { transmute::<*mut c_void, Sigaction>(at) })
 }
 
-/// Async signals are blocked while a fault is handled: a handler that rings meanwhile must not find half-changed state.
+/// Async signals are blocked while a fault is handled: a handler that rings at that time must not find half-changed state.
 fn full_mask() -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigfillset initialises the set; the others change it.
@@ -131,7 +132,7 @@ fn put_in_place(real: Sigaction) {
     }
 }
 
-/// `sigaction` for the layer above: SIGSEGV is remembered, everything else goes to libc.
+/// `sigaction` for the layer above: SIGSEGV is remembered, everything else is passed to libc.
 ///
 /// # Safety
 /// As `sigaction(2)`.
@@ -183,7 +184,7 @@ extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
 /// Carries out an access to a doorbell page. `false`: not one, or not one that the program may make.
 fn doorbell_access(address: u64, context: *mut c_void) -> bool {
     let Some(page) = doorbell::find_settled(address) else { return false };
-    // SAFETY: `context` is the third argument of the running handler, and nothing else uses it meanwhile.
+    // SAFETY: `context` is the third argument of the running handler, and no other code uses it during the call.
     let Some(mut registers) = (unsafe { Context::from_handler(context) }) else { return false };
     let mut code = [0u8; trap::MAX_INSTRUCTION];
     let len = sys::read_self(registers.rip(), &mut code);

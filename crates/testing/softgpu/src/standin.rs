@@ -1,7 +1,7 @@
 //! Stand-in kernels and macros: code that this GPU can run.
 //!
 //! No instructions are interpreted. If a QMD's program address holds the bytes of a [`StandIn`], its operation runs with the parameters in constant
-//! bank 0 from [`PARAMETERS`] on, laid out as a C compiler lays out a kernel's arguments. Other code runs nothing.
+//! bank 0 from [`PARAMETERS`] on, laid out as a C compiler lays out a kernel's arguments. Other code has no effect.
 
 /// The first bytes of the code.
 pub const MAGIC: &[u8; 16] = b"soft kernel code";

@@ -15,7 +15,7 @@ thread_local! {
     static BEFORE: Cell<(u8, u64)> = const { Cell::new((0, 0)) };
 }
 
-// SAFETY: every call goes to `System` unchanged; the counter is a plain thread-local without a destructor.
+// SAFETY: every call is passed to `System` unchanged; the counter is a plain thread-local without a destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
@@ -36,7 +36,7 @@ pub fn allocations() -> u64 {
     ALLOCATIONS.get()
 }
 
-/// Whether a system call of this thread goes to SIGSYS instead of the kernel (syscall user dispatch).
+/// Whether a system call of this thread is passed to SIGSYS instead of the kernel (syscall user dispatch).
 static GATE: AtomicU8 = AtomicU8::new(0);
 static CALLS: AtomicU32 = AtomicU32::new(0);
 

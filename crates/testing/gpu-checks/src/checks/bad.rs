@@ -1,4 +1,4 @@
-//! Bad input is an error before anything is submitted, with a text that says what was wrong, and the channel stays usable.
+//! Bad input is an error before anything is submitted, with a text that names the mistake, and the channel stays usable.
 
 use super::ring::another_space;
 use crate::Outcome;

@@ -1,4 +1,4 @@
-//! Everything that is moved arrives completely at its destination, and nowhere else.
+//! Everything that is moved arrives completely at its destination, and other memory does not change.
 
 use crate::compare;
 use crate::ground::{Ground, Rig, Stop, fail_if_some};

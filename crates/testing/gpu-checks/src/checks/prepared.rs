@@ -158,7 +158,7 @@ pub(super) fn refusals(ground: &Ground) -> Outcome {
     drop(dst);
     let error = prepared.submit(&mut channel);
     ensure(matches!(error, Err(Error::Stale)), || format!("after its memory was freed: {error:?}"))?;
-    // Other memory at the same address is not what was meant.
+    // Other memory at the same address is not the intended memory.
     let _other = rig.memory(true, ROOM)?;
     let error = prepared.submit(&mut channel);
     ensure(matches!(error, Err(Error::Stale)), || format!("after other memory came to its address: {error:?}"))?;

@@ -1,8 +1,8 @@
 //! Random pushbuffers against the validator.
 //!
 //! Each pushbuffer is made of operations with good, nearly good and wild addresses, and is then corrupted: bits flip, words are swapped, lost,
-//! doubled or replaced. The decoder that reads recordings is a second reader. It says what a pushbuffer that passed validation would do: it may
-//! name only memory that was given to it, and only methods of the list below. On the software GPU it is also executed, and the channel must
+//! doubled or replaced. The decoder that reads recordings is a second reader. It predicts the effect of a pushbuffer that passed validation: it
+//! may name only memory that was given to it, and only methods of the list below. On the software GPU it is also executed, and the channel must
 //! survive; on real hardware it never is.
 
 use crate::Outcome;
@@ -67,7 +67,7 @@ pub(super) fn random(ground: &Ground) -> Outcome {
             }
         }
         executor.settle(&rig)?;
-        // If every generated pushbuffer or none is refused, the generator proves nothing.
+        // If every generated pushbuffer or none is refused, the generator is useless.
         ensure(passed > COUNT / 50 && passed < COUNT / 2, || format!("{passed} of {} passed", COUNT / 2))?;
         let _ = write!(text, "{engine:?}: {passed} of {} passed, {executed} executed; ", COUNT / 2);
     }
@@ -135,7 +135,7 @@ impl Field {
         if known { Ok(()) } else { Err(format!("method {address:#x} on subchannel {subch}")) }
     }
 
-    /// What the words do according to the decoder of recordings, or what is wrong with them.
+    /// The effect of the words according to the decoder of recordings, or the mistake in them.
     fn read(&self, words: &[u32]) -> Result<Seen, String> {
         let mut decoder = Decoder::new(class::HOPPER_CHANNEL_GPFIFO_A);
         let (subch, engine_class) =

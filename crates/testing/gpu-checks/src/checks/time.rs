@@ -68,7 +68,7 @@ pub(super) fn clock(ground: &Ground) -> Outcome {
             "after {passed} ns the GPU's clock is {apart} ns away from the time computed from the tsc, more than {allowed}"
         )
     })?;
-    // The correlations are within what was timed around them; the thread may have slept longer than it asked.
+    // The correlations are within the time measured around them; the thread may have slept longer than it asked.
     ensure(passed >= SPAN.as_nanos() as u64 * 99 / 100, || {
         format!("{passed} ns of the GPU's clock passed in {took} ns or more of the kernel's")
     })?;

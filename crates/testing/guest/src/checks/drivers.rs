@@ -1,4 +1,4 @@
-//! The drivers of `nvme` and `edu` on functions of the kernel; the kernel's own driver reads again what they wrote.
+//! The drivers of `nvme` and `edu` on functions of the kernel; the kernel's own driver reads their writes again.
 
 use crate::devices::{bar_contents, contents, pattern};
 use crate::report::{Outcome, ensure};

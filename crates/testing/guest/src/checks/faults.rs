@@ -1,4 +1,4 @@
-//! Failures while commands are in flight, on a drive of the kernel: each gives a clear error, nothing is written afterwards, and nothing hangs.
+//! Failures while commands are in flight, on a drive of the kernel: each gives a clear error, without a hang or a later write.
 
 use super::binding::until;
 use super::drivers;
@@ -92,7 +92,7 @@ fn fill(memory: &Memory, byte: u8) -> Outcome {
     Ok(memory.store(0, &vec![byte; memory.length() as usize])?)
 }
 
-/// The controller is reset while it reads: each command ends once, read or lost, and nothing is written after the reset.
+/// The controller is reset while it reads: each command ends once, read or lost, and no write follows the reset.
 pub fn reset(drive: Box<dyn Function>) -> Outcome {
     let mut controller = Controller::open(drive, Options::default())?;
     let held = Held::begin()?;
@@ -222,7 +222,7 @@ pub fn failing(drive: Box<dyn Function>) -> Result<(u64, Vec<u8>), Box<dyn Error
     Ok((UNWRITABLE - 4 * BLOCK, expected))
 }
 
-/// The drive is pulled out while it reads, by QEMU and the kernel. The driver reports that it is gone, each command ends once, and nothing hangs.
+/// The drive is pulled out while it reads, by QEMU and the kernel. The driver reports that it is gone, each command ends once, without a hang.
 pub fn pulled_out(at: Address, drive: Box<dyn Function>) -> Outcome {
     let controller = Controller::open(drive, Options::default())?;
     let (mut queue, _memory) = in_flight(&controller)?;
@@ -266,7 +266,7 @@ pub fn asked_for(at: Address, drive: Box<dyn Function>) -> Outcome {
     until("it is taken out", || !fs::exists(&folder).unwrap_or(true))
 }
 
-/// The drive disappears at once, and the kernel is not notified: its slot loses power while it reads. The kernel has to be told afterwards.
+/// The drive disappears at once, and the kernel is not notified: its slot loses power while it reads. The kernel must be notified afterwards.
 pub fn vanished(at: Address, drive: Box<dyn Function>) -> Outcome {
     let controller = Controller::open(drive, Options::default())?;
     let namespace = controller.namespace(1)?;
@@ -282,8 +282,8 @@ pub fn vanished(at: Address, drive: Box<dyn Function>) -> Outcome {
     ensure(refused.is_some_and(|why| why.is_gone()), || "it takes commands".into())?;
     is_untouched(&memory, 0x99)?;
     let folder = format!("/sys/bus/pci/devices/{at}");
-    // Another card is put into the slot. While the slot is empty the kernel waits: when vfio closes the function, the kernel tries to reset the
-    // missing card in every way that it knows, for a minute each.
+    // Another card is put into the slot. While the slot is empty the kernel waits. When vfio closes the function, the kernel tries every method to
+    // reset the missing card, for a minute each.
     devices::power(slot, true)?;
     report::qemu("device_add edu,bus=rp1")?;
     drop((queue, controller, memory));

@@ -1,5 +1,5 @@
-//! Programs that are killed while they drive a function: what they took is restored, and nothing is written into memory that has a new owner by
-//! then.
+//! Programs that are killed while they drive a function: everything that they took is restored, and no device writes into memory that has a
+//! new owner by then.
 
 use super::binding::{is_the_kernels, until};
 use super::{faults, through, used};
@@ -264,7 +264,7 @@ pub fn with_sysfs(edu: Address) -> Outcome {
 pub fn with_vfio(drive: Address) -> Outcome {
     let killed = Other::start("vfio", drive)?;
     ensure(Tree::default().driver(drive).as_deref() == Some("vfio-pci"), || "vfio does not have it".into())?;
-    // Another process cannot open its group meanwhile.
+    // Another process cannot open its group until then.
     through::refused(vfio::open(drive).map(drop), &["another process has its group"])?;
     drop(killed);
     is_the_kernels(drive)

@@ -47,7 +47,7 @@ pub fn configuration(edu: &dyn Function) -> Outcome {
     ensure(edu.read_config(0xffff, &mut [0; 2]).is_err(), || "bytes beyond configuration space were read".into())
 }
 
-/// edu's DMA: from host memory to edu and to another place in host memory, at several offsets, and nothing around it changes.
+/// edu's DMA: from host memory to edu and to another place in host memory, at several offsets, and the memory around it does not change.
 pub fn host_dma(edu: &dyn Function) -> Outcome {
     let device = Edu::new(edu)?;
     // The second size needs more than one huge page.
@@ -148,7 +148,7 @@ pub fn drive(drive: &dyn Function) -> Outcome {
     bar.store32(QUEUES, 0x000f_000f);
     bar.store64(0x28, queues.bus(0)?.0);
     bar.store64(0x30, queues.bus(4096)?.0);
-    // ORDERING: stores to a BAR arrive in order, so the drive knows its queues when it is enabled.
+    // ORDERING: stores to a BAR arrive in order, so the drive has the addresses of its queues when it is enabled.
     bar.store32(CONFIGURATION, 0x0046_0001);
     ready(1)?;
     drive.reset()?;

@@ -127,7 +127,7 @@ pub fn run() -> Outcome {
     Ok(())
 }
 
-/// The group's type can be changed while none of its functions is in use.
+/// The group's type can be changed while all its functions are unused.
 fn passes_through(edu: Address, ivshmem: Address) -> Outcome {
     let types = [edu, ivshmem].map(|at| {
         let group = Tree::default().iommu_group(at).unwrap_or_default();
@@ -147,7 +147,7 @@ fn passes_through(edu: Address, ivshmem: Address) -> Outcome {
     result
 }
 
-/// What `doctor` reports about the pair before anything is tried: these obstacles, and the doubt that comes from a virtual machine.
+/// What `doctor` reports about the pair before anything is tried: these obstacles, and the doubt because of a virtual machine.
 fn judged(edu: Address, ivshmem: Address, obstacles: &[&str]) -> Outcome {
     let pair = Machine::this()?.between(edu, ivshmem).ok_or("the pair is not listed")?;
     let found: Vec<&str> = pair.obstacles.iter().map(|one| one.what).collect();
@@ -170,7 +170,7 @@ fn other_peers(edu: Address, ivshmem: Address) -> Outcome {
     Ok(())
 }
 
-/// Dropped memory is no longer reached: edu reads none of its bytes, and stores none there.
+/// Dropped memory is no longer reached: edu does not read its bytes, and does not store there.
 pub fn unmaps(function: &dyn Function) -> Outcome {
     let device = Edu::new(function)?;
     let (kept, dropped) = (function.allocate(8192)?, function.allocate(4096)?);

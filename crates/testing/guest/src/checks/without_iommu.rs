@@ -161,7 +161,7 @@ fn command_register(edu: Address) -> Outcome {
     ensure(after == before & !4, || format!("{before:#x} before, {after:#x} after"))
 }
 
-/// The error says how to get some.
+/// The error explains how to get some.
 fn no_huge_pages(edu: Address) -> Outcome {
     let path = |size: &str| format!("/sys/kernel/mm/hugepages/hugepages-{size}/nr_hugepages");
     let sizes = ["2048kB", "1048576kB"].map(path).map(|path| (fs::read_to_string(&path).ok(), path));
@@ -181,7 +181,7 @@ fn no_huge_pages(edu: Address) -> Outcome {
     sysfs::open(edu)?.allocate(4096).map(drop).map_err(Into::into)
 }
 
-/// The contents of a huge page of 1 GiB are one run there. If the machine has none, the error says how many other pages are needed.
+/// The contents of a huge page of 1 GiB are one run there. If the machine has none, the error gives the required number of other pages.
 fn large_pages(edu: Address) -> Outcome {
     let device = sysfs::open(edu)?;
     let count = fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages").unwrap_or_default();

@@ -80,7 +80,7 @@ impl Said {
     }
 }
 
-/// A line of QEMU's trace: the device, the place in its configuration space, the value.
+/// A line of a QEMU trace: the device, the place in its configuration space, the value.
 fn write(line: &str) -> Option<(&str, u32, u32)> {
     // pci_cfg_write NAME BUS:SLOT.FUNCTION @0xAT <- 0xVALUE
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -213,7 +213,7 @@ impl Lines {
     }
 }
 
-/// Runs a command of QEMU's monitor, and returns its answer, which is empty on success.
+/// Runs a command of the QEMU monitor, and returns its answer, which is empty on success.
 fn execute(monitor: &Path, command: &str) -> String {
     let mut monitor = UnixStream::connect(monitor).unwrap();
     writeln!(monitor, "{command}").unwrap();
@@ -234,7 +234,7 @@ fn execute(monitor: &Path, command: &str) -> String {
     }
 }
 
-/// The guest's program as /init, a shell for the restorer and what that calls, the libraries of both, the modules.
+/// The guest's program as /init, a shell for the restorer and the programs that it calls, the libraries of both, the modules.
 fn initrd(kernel: &Kernel) -> Vec<u8> {
     let mut archive = Archive::default();
     archive.folder("dev");

@@ -26,7 +26,7 @@ fn passes(guest: &Guest, needed: &[&str], checks: usize, resets: &[Reset]) {
     }
     let mut said = guest.run(&kernel);
     if said.ended && said.lines.is_empty() {
-        // The kernel stopped before guest-init began, so nothing was tested.
+        // The kernel stopped before guest-init began, so no test ran.
         eprintln!("the kernel did not start; once more. {}", said.console);
         said = guest.run(&kernel);
     }

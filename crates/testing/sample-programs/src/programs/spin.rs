@@ -90,7 +90,7 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
     Ok(())
 }
 
-/// The kernel waits for word 0, and reports in word 1 what it read.
+/// The kernel waits for word 0, and reports the value that it read in word 1.
 fn word<'b>(flag: &'b PinnedBuffer<'_>, n: usize) -> &'b AtomicU32 {
     assert!(n * 4 < flag.len());
     // SAFETY: inside a page-aligned pinned buffer that lives as long as the reference; both sides use it as whole words, the GPU with volatile

@@ -1,5 +1,5 @@
-//! A thread launches a frame each millisecond while another one pins host memory: CUDA's lock holds the launches up. A channel of doorbell's
-//! does not take that lock.
+//! A thread launches a frame each millisecond while another one pins host memory: CUDA's lock holds the launches up. A doorbell channel does
+//! not take that lock.
 
 use crate::data::{Random, check, to_bytes};
 use crate::programs::graphs::{self, PastCuda};

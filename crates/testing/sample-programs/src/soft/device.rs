@@ -153,7 +153,7 @@ impl Ring {
     }
 }
 
-/// A V03 QMD of this many threads that run nothing and release one word.
+/// A V03 QMD of this many threads that run no code and release one word.
 fn qmd(
     grid: [u32; 3],
     block: [u32; 3],

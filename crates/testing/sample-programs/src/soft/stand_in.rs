@@ -12,7 +12,7 @@ type Bytes = Arc<Vec<AtomicU8>>;
 #[derive(Default)]
 struct StandIn {
     memory: Arc<Mutex<Vec<(u64, Bytes)>>>,
-    /// Counts down to the submission that is lost; 0: none.
+    /// Counts down to the submission that is lost (0: none).
     lose: Arc<AtomicU64>,
 }
 

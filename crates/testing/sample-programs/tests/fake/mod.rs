@@ -1,5 +1,5 @@
-//! A stand-in for libcuda: its memory is the heap, its streams run at once, its kernels are Rust. It knows every live object, refuses what CUDA
-//! would refuse, and can be told to make one mistake.
+//! A stand-in for libcuda: its memory is the heap, its streams run at once, its kernels are Rust. It tracks every live object, refuses the
+//! calls that CUDA would refuse, and makes one mistake on request.
 
 mod shapes;
 
@@ -78,7 +78,7 @@ struct Fake {
 }
 
 static FAKE: Mutex<Option<Fake>> = Mutex::new(None);
-/// Counts down to the launch that is left out, or the copy that gets a wrong bit; 0: none.
+/// Counts down to the launch that is left out, or the copy that gets a wrong bit (0: none).
 pub static LOSE_LAUNCH: AtomicU64 = AtomicU64::new(0);
 pub static SPOIL_COPY: AtomicU64 = AtomicU64::new(0);
 pub static LAUNCHES: AtomicU64 = AtomicU64::new(0);

@@ -65,7 +65,7 @@ pub trait Work: std::fmt::Debug + Send {
     /// One slice.
     fn turn(&mut self, channel: &Channel, gpu: &Runlists) -> Result<Turn, Fault>;
 
-    /// The channel has ended: nothing of it continues.
+    /// The channel has ended: no part of it continues.
     fn end(&mut self, channel: &Channel, gpu: &Runlists);
 }
 

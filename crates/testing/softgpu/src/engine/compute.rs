@@ -1,7 +1,7 @@
 //! The compute class (0xC3C0 to 0xCBC0): launches, report semaphores, and inline-to-memory on the way.
 //!
-//! The scheduler ([`super::sked`]) implements what PCAS does to a QMD of version 4. A QMD of version 3 runs nothing: it releases its semaphores,
-//! and is counted. A missing QMD is a fault.
+//! The scheduler ([`super::sked`]) implements what PCAS does to a QMD of version 4. A QMD of version 3 runs no kernel: it releases its
+//! semaphores, and is counted. A missing QMD is a fault.
 
 use super::channel::Channel;
 use super::host::acquired;
@@ -139,7 +139,7 @@ impl Compute {
             }
             1 if payload64 => return Ok(acquired(space.read_u64(self.report)? == self.payload, gpu)),
             1 => return Ok(acquired(space.read_u32(self.report)? == self.payload as u32, gpu)),
-            // REPORT_ONLY and TRAP raise interrupts, which nothing handles here.
+            // REPORT_ONLY and TRAP raise interrupts, which are not handled here.
             _ => {}
         }
         Ok(Flow::Next)
@@ -189,7 +189,7 @@ impl Compute {
     }
 }
 
-/// Actions with SCHEDULE in their name launch; all others do nothing.
+/// Actions with SCHEDULE in their name launch; all others have no effect.
 fn launch_v03(words: &[u32], action: PcasAction, channel: &Channel, gpu: &Runlists) -> Result<(), Fault> {
     if matches!(action.code(), 2 | 3 | 9 | 0xa | 0xb) {
         release::run(words, &release::V03, channel, gpu)?;

@@ -1,7 +1,7 @@
 //! The cache of constant banks: what a kernel has read stays the same until the cache is invalidated.
 //!
-//! Known: CUDA sends INVALIDATE_SHADER_CACHES_NO_WFI with CONSTANT after the inline writes of an upload. Assumed: nothing else invalidates, and
-//! nothing is ever evicted, so a kernel whose parameters were written without it sees the old ones.
+//! Known: CUDA sends INVALIDATE_SHADER_CACHES_NO_WFI with CONSTANT after the inline writes of an upload. Assumed: no other method invalidates,
+//! and no entry is ever evicted, so a kernel whose parameters were written without it sees the old ones.
 
 use super::Fault;
 use crate::space::AddressSpace;

@@ -76,7 +76,7 @@ impl Copy {
         let (source, target) =
             (self.address(OFFSET_IN_UPPER, OFFSET_IN_LOWER), self.address(OFFSET_OUT_UPPER, OFFSET_OUT_LOWER));
         let count = if lines { self.get(LINE_COUNT) } else { 1 };
-        // Lines without bytes access nothing, whatever their number.
+        // Lines without bytes access no memory, whatever their number.
         let count = if self.get(LINE_LENGTH_IN) == 0 { 0 } else { count };
         let (pitch_in, pitch_out) = (self.get(PITCH_IN) as i32 as i64, self.get(PITCH_OUT) as i32 as i64);
         let length = u64::from(self.get(LINE_LENGTH_IN));

@@ -55,7 +55,7 @@ impl Host {
     ) -> Result<Flow, Fault> {
         match address {
             WFI | SET_REFERENCE if !idle => return Ok(Flow::Blocked),
-            // Everything before is complete when a method is executed here, except kernels, so there is nothing to flush.
+            // Everything before is complete when a method is executed here, except kernels, so no flush is needed.
             NOP | NON_STALL_INTERRUPT | FB_FLUSH | WFI | YIELD | CLEAR_FAULTED | MEM_OP_A..MEM_OP_D => {}
             MEM_OP_D => match data >> 27 {
                 0x05 | 0x09 | 0x0a | 0x0b | 0x0d..=0x10 | 0x15 | 0x16 => {}

@@ -51,7 +51,7 @@ fn block(qmd: &Qmd) -> Option<&'static str> {
 
 /// Shared and local memory, and constant banks.
 fn memory(qmd: &Qmd) -> Option<&'static str> {
-    // MAX_SM_CONFIG_SHARED_MEM_SIZE: units of 4 KiB, plus one; 0: not set.
+    // MAX_SM_CONFIG_SHARED_MEM_SIZE: units of 4 KiB, plus one (0: not set).
     let configured = match field(qmd, "MAX_SM_CONFIG_SHARED_MEM_SIZE") {
         0 => SHARED_BYTES,
         most => (most - 1) << 12,

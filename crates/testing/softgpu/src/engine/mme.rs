@@ -1,7 +1,7 @@
 //! The macro engine of the compute class: instructions that a channel loads, and calls of them.
 //!
-//! It interprets no instructions. A macro whose first instruction words are a stand-in's ([`StandInMacro`]) does what those say, and all others do
-//! nothing: an inline write that waits for data of such a macro never ends.
+//! It interprets no instructions. A macro whose first instruction words are a stand-in's ([`StandInMacro`]) is executed as that stand-in. All
+//! others have no effect, so an inline write that waits for data of such a macro never ends.
 
 use crate::standin::StandInMacro;
 

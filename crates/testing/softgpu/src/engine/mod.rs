@@ -114,7 +114,7 @@ impl Runlists {
         if !self.started.swap(true, Ordering::AcqRel) {
             let runlists = self.clone();
             let before = block_signals();
-            // Without its thread the GPU stands still, which tests see as unfinished work.
+            // Without its thread the GPU does no work, which tests see as unfinished work.
             let _ = std::thread::Builder::new().name("softgpu".into()).spawn(move || runlists.run());
             restore_signals(&before);
         }

@@ -4,7 +4,7 @@ use super::{Fault, Runlists};
 use crate::space::AddressSpace;
 use crate::sys;
 
-/// The layout of what is written at the address.
+/// The layout of the value that is written at the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// 4 bytes.

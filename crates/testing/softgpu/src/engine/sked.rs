@@ -2,21 +2,21 @@
 //!
 //! A QMD has two fields that the hardware keeps for itself: HW_ONLY_DEPENDENCE_COUNTER and HW_ONLY_REQUIRE_SCHEDULING_PCAS. COPY sets them from
 //! DEPENDENCE_COUNTER and REQUIRE_SCHEDULING_PCAS. The QMD starts when the counter is 0 and no scheduling PCAS is required any more. It is active
-//! from then until its kernel has run; the channel's other entries continue meanwhile.
+//! from then until its kernel has run; the channel's other entries continue in that time.
 //!
 //! Known, of graphs that CUDA 13.0 uploads and launches on an H200:
-//! - INVALIDATE_PREFETCH_COPY_SCHEDULE (0xa) runs a QMD without REQUIRE_SCHEDULING_PCAS at once, and does not run one that has it;
-//! - such a QMD runs by a dependent's SCHEDULE, or when DECREMENT_DEPENDENCE has brought its counter to 0, without any other PCAS;
-//! - with SELF_COPY_ON_COMPLETION it can be started the same way again, without another COPY, as soon as its release is seen.
+//! - INVALIDATE_PREFETCH_COPY_SCHEDULE (0xa) immediately runs a QMD without REQUIRE_SCHEDULING_PCAS, and does not run one that has it.
+//! - Such a QMD runs by a dependent's SCHEDULE, or when DECREMENT_DEPENDENCE has brought its counter to 0, without any other PCAS.
+//! - With SELF_COPY_ON_COMPLETION it can be started the same way again, without another COPY, as soon as its release is seen.
 //!
 //! Assumed, in each case so that more mistakes are found:
-//! - the two fields are in the QMD's memory, so a QMD that is written again has to be copied again;
-//! - invalidating, copying or scheduling an active QMD is an error, and so is decrementing a counter that is 0;
-//! - only WAIT_FOR_IDLE, the host's WFI and SET_REFERENCE, and releases with WFI wait for kernels; inline writes, plain releases and reports do
-//!   not. Copies on a graphics channel do not either. GA100's manual (`dev_ram`, subchannels) says that Host waits until the engine is idle when a
-//!   channel changes between compute and its copy engine; but that wait also covers other channels' kernels, and no program should rely on it;
-//! - a kernel reads its parameters when it runs, at the end of its time;
-//! - a bank that a QMD fetches ahead (CONSTANT_BUFFER_PREFETCH, PREFETCH_POST) is in the cache from then on.
+//! - The two fields are in the QMD's memory, so a QMD that is written again has to be copied again.
+//! - Invalidating, copying or scheduling an active QMD is an error, and so is decrementing a counter that is 0.
+//! - Only WAIT_FOR_IDLE, the host's WFI and SET_REFERENCE, and releases with WFI wait for kernels. Inline writes, plain releases and reports do
+//!   not. Copies on a graphics channel do not either. GA100's manual (`dev_ram`, subchannels) states that Host waits until the engine is idle when
+//!   a channel changes between compute and its copy engine. But that wait also covers other channels' kernels, and no program should rely on it.
+//! - A kernel reads its parameters when it runs, at the end of its time.
+//! - A bank that a QMD fetches ahead (CONSTANT_BUFFER_PREFETCH, PREFETCH_POST) is in the cache from then on.
 //!
 //! A QMD that runs no stand-in is complete as soon as it starts, unless kernels are slowed by [`crate::Planted::SlowKernel`].
 
@@ -138,7 +138,7 @@ impl Kernels {
         if self.active.is_empty() {
             return Ok(());
         }
-        // Kernels that start meanwhile have their first turn with the next call.
+        // Kernels that start during this call have their first turn with the next one.
         for kernel in &mut self.active {
             kernel.due = kernel.left == 0;
             kernel.left = kernel.left.saturating_sub(1);
@@ -220,7 +220,7 @@ impl Kernels {
         Ok(())
     }
 
-    /// Runs the kernel, and does what follows from its end.
+    /// Runs the kernel, and performs the actions that follow its end.
     fn complete(
         &mut self,
         address: u64,

@@ -203,7 +203,7 @@ impl Machine {
     }
 }
 
-/// The physical engines of a copy engine. Those of graphics have none of their own: they use those of the next two engines.
+/// The physical engines of a copy engine. Graphics copy engines do not have separate ones: they use those of the next two engines.
 fn physical(number: u32) -> u32 {
     if number < GRAPHICS_COPY_ENGINES { 1 << (number + GRAPHICS_COPY_ENGINES) } else { 1 << number }
 }

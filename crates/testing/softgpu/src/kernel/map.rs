@@ -125,7 +125,7 @@ impl Machine {
                 if trapped {
                     signal::install();
                     if !doorbell::register(at, len, prot, self.bell) {
-                        // SAFETY: the mapping was just made, and nothing uses it yet.
+                        // SAFETY: the mapping was just made, and it is not in use yet.
                         unsafe { sys::munmap(at, len) };
                         return Err(libc::ENOMEM);
                     }

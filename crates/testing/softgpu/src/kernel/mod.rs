@@ -182,7 +182,7 @@ impl Machine {
         self.bell.ring(token);
     }
 
-    /// Stops the GPU: nothing more is executed.
+    /// Stops the GPU: it executes no further work.
     pub fn stop(&self) {
         self.runlists.stop();
     }
@@ -263,7 +263,7 @@ impl Machine {
                 nr::CONTROL => with(arg, size, |call| self.control(&file, call)),
                 nr::DUP_OBJECT => with(arg, size, |call| self.dup_object(&file, call)),
                 nr::MAP_MEMORY => with(arg, size, |call| self.map_memory(&file, call)),
-                // RM maps nothing here: UVM does that.
+                // RM makes no mapping here: UVM does that.
                 nr::MAP_MEMORY_DMA if size == self.branch.layouts.map_dma.size() => {
                     with_shape(arg, &self.branch.layouts.map_dma, |call| call.status = status::INVALID_CLIENT);
                     0

@@ -272,7 +272,7 @@ static CALLS: AtomicU32 = AtomicU32::new(0);
 static REAL: AtomicUsize = AtomicUsize::new(0);
 static SHADOW: AtomicUsize = AtomicUsize::new(0);
 
-/// As in a tap's handler: takes the store that the page in front did not allow, and rings the page behind itself.
+/// As in a tap's handler: takes the store that the shadow page did not allow, and rings the real page itself.
 extern "C" fn tap(_: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     use trap::Registers;
     let address = unsafe { (*info).si_addr() } as usize;

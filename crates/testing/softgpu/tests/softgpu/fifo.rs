@@ -204,7 +204,7 @@ fn header_subdevice_mask_switches_methods_off_and_on() {
     assert_eq!(rig.src.u32(0), 0);
     channel.ok(&release(2));
     assert_eq!(rig.src.u32(0), 2);
-    // Stored for later use: nothing changes until USE.
+    // Stored for later use: it has no effect until USE.
     channel.ok(&[vec![2 << 16 | 2 << 4], release(3), vec![3 << 16], release(4)].concat());
     assert_eq!(rig.src.u32(0), 3);
 }

@@ -3,7 +3,7 @@
 use crate::rig::*;
 use std::sync::atomic::Ordering;
 
-/// The channel waits at an acquire: it consumes nothing until `open` releases it.
+/// The channel waits at an acquire: it consumes no entry until `open` releases it.
 #[track_caller]
 fn blocks_until(rig: &Rig, words: &[u32], open: impl FnOnce()) {
     let (channel, other) = (rig.copy_channel(), rig.copy_channel());
@@ -12,7 +12,7 @@ fn blocks_until(rig: &Rig, words: &[u32], open: impl FnOnce()) {
     channel.bell();
     settle();
     assert_eq!(channel.get(), get, "the acquire did not block");
-    // Other channels continue meanwhile.
+    // Other channels continue in that time.
     other.alive();
     open();
     assert_eq!(channel.finish(), None);

@@ -129,7 +129,7 @@ fn inline_to_nowhere_and_block_linear_kill_the_channel() {
     assert_eq!(rig.compute_channel().run(&inline(1, DST, b"data", 0x40)), Some(13));
 }
 
-/// Loads two macros, of which the second is called: the table of starts says where each begins.
+/// Loads two macros, of which the second is called: the table of starts has the beginning of each.
 fn load_macro(of: StandInMacro) -> Vec<u32> {
     let [magic, form] = of.words();
     let code = [inc(1, 0x114, &[0]), header(3, 1, 0x118, &[1, 2, 3, magic, form])].concat();

@@ -33,7 +33,7 @@ fn chains_run_in_their_order_in_the_upload_and_in_each_launch() {
         let gpu = Launcher::new(&rig);
         let graph = gpu.logging(Graph::chain(n));
         gpu.channel.push(&graph.upload());
-        // The CPU waits for nothing.
+        // The CPU does not wait.
         (1..=5).for_each(|k| gpu.channel.push(&graph.again(k)));
         gpu.channel.bell();
         gpu.done(0, 5);
@@ -223,7 +223,7 @@ fn parameters_change_with_an_inline_write_and_an_invalidation() {
     assert_eq!(gpu.log()[6..], [1, 78]);
 }
 
-/// The QMD before a chain fetches the head's bank: what is written afterwards is too late.
+/// The QMD before a chain fetches the head's bank: a later write is too late.
 #[test]
 fn a_bank_that_was_fetched_ahead_is_not_read_again() {
     let rig = Rig::new();

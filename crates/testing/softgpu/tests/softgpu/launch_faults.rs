@@ -170,7 +170,7 @@ fn random_qmds_and_actions_never_stop_the_gpu() {
     }
     println!("{killed} of 100 were killed");
     assert!(killed > 0);
-    // What they have left behind does not disturb.
+    // The state that they have left does not disturb.
     gpu.host.set(0, 0);
     let graph = gpu.logging(Graph::chain(3));
     gpu.channel.ok(&graph.upload());

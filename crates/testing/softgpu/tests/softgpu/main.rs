@@ -1,4 +1,4 @@
-//! The software GPU alone, in process: every opcode that it knows has a test here that fails without it.
+//! The software GPU alone, in process: every supported opcode has a test here that fails without it.
 // Every unsafe block here accesses memory that the rig has mapped and holds for the whole test.
 #![allow(clippy::undocumented_unsafe_blocks)]
 

@@ -1,4 +1,4 @@
-//! The words of CUDA's own graphs, recorded on an H200 (580.159.04, CUDA 13.0), have the same effect here as there.
+//! The words that CUDA wrote for graphs, recorded on an H200 (580.159.04, CUDA 13.0), have the same effect here as there.
 //!
 //! The recording has no data: constant banks and the numbers to which counters are set are zeros. So a counter is 0 before a launch's kernels and 1
 //! after them, and the values that a launch waits for are set by hand.

@@ -1,5 +1,5 @@
-//! What a shape needs to make its graphs: streams, kernels and memory. Each call that puts work into a stream also tells the model what the work
-//! does.
+//! What a shape needs to make its graphs: streams, kernels and memory. Each call that puts work into a stream also adds the effect of the work
+//! to the model.
 
 use super::kernels::Code;
 use super::memory::{Memory, Model, Place, Space};
@@ -156,7 +156,7 @@ impl<'c> Maker<'c> {
         self.inputs.borrow_mut().push(place);
     }
 
-    /// Writes these bytes; no graph runs meanwhile.
+    /// Writes these bytes. No graph may run at that time.
     pub fn renew(&self, part: &Part<'_>, model: &mut Model) {
         part.inputs.iter().for_each(|place| self.memory.renew(*place, &mut self.random.borrow_mut(), model));
     }

@@ -1,6 +1,6 @@
 //! Named checks of launches that bypass CUDA, on a real GPU or with a libcuda in software. The first is one kernel of one thread; each demands a
-//! little more than those before. After the first error nothing more is launched: a fault of the GPU ends CUDA's context, so later checks would
-//! prove nothing.
+//! little more than those before. No launch follows the first error: a fault of the GPU ends CUDA's context, so later checks would be
+//! meaningless.
 
 use super::capture::Maker;
 use super::kernels::Code;
@@ -89,7 +89,7 @@ pub const LAUNCH_CHECKS: &[LaunchCheck] = &[
 /// Runs the checks of these names (all, if empty) on a CUDA GPU, and reports how each ended.
 ///
 /// # Errors
-/// CUDA, or a doorbell channel next to it, is not available; then nothing was launched.
+/// CUDA, or a doorbell channel next to it, is not available, so no graph was launched.
 pub fn check_launches(gpu: usize, seed: u64, only: &[String], mut each: impl FnMut(LaunchChecked)) -> Result<()> {
     // Before CUDA is initialised.
     gpu::Libcuda::open()?;

@@ -59,12 +59,12 @@ fn event_wait<'c>(m: &Maker<'c>) -> Result<Made<'c>> {
     Ok(Made { parts: vec![part], play: Play::Recorded(event) })
 }
 
-/// A host function between two kernels; the second copies what it wrote.
+/// A host function between two kernels. The second kernel copies the word that the function wrote.
 fn host<'c>(m: &Maker<'c>) -> Result<Made<'c>> {
     let (log, word, out) = (m.take_log(1)?, m.memory.take(Space::Pinned, 4)?, m.take(4)?);
     let part = m.capture(|| {
         m.log(0, log, m.value())?;
-        // SAFETY: an aligned word of pinned memory that outlives the graph, and that nothing else writes while the graph runs.
+        // SAFETY: an aligned word of pinned memory that outlives the graph, and that no other code writes while the graph runs.
         unsafe { m.stream(0)?.call_host(next, m.memory.address(word) as *mut c_void) }?;
         m.then(move |model| model.each(word, 1, |_, was| was.wrapping_mul(3).wrapping_add(1)));
         m.copy(0, out, word)

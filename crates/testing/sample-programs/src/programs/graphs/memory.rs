@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) enum Space {
     Device,
     Pinned,
-    /// Of the heap, unknown to CUDA.
+    /// Heap memory, unknown to CUDA.
     Pageable,
 }
 
@@ -120,7 +120,7 @@ impl<'c> Memory<'c> {
         if !device.is_empty() {
             self.device.write(device)?;
         }
-        // SAFETY: this many bytes are there, and nothing uses them while no graph runs.
+        // SAFETY: this many bytes are there, and they are unused while no graph runs.
         unsafe { std::ptr::copy_nonoverlapping(pinned.as_ptr(), self.pinned.as_ptr(), pinned.len()) };
         for (to, word) in self.pageable.iter().zip(pageable.as_chunks::<8>().0) {
             to.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl<'c> Memory<'c> {
             Space::Device => {}
             Space::Pinned => {
                 let to = self.pinned.as_ptr().wrapping_add(place.offset);
-                // SAFETY: the place is within the buffer, and nothing uses it while no graph runs.
+                // SAFETY: the place is within the buffer, and it is unused while no graph runs.
                 unsafe { std::ptr::copy_nonoverlapping(bytes[place.offset..].as_ptr(), to, place.bytes) };
             }
             Space::Pageable => {
@@ -162,7 +162,7 @@ impl<'c> Memory<'c> {
         Ok(got)
     }
 
-    /// Compares all of it; no graph runs meanwhile. Returns the contents.
+    /// Compares all of it. No graph may run at that time. Returns the contents.
     pub fn check(&self, model: &Model, what: impl Fn() -> String) -> Result<[Vec<u8>; 3]> {
         let mut found: [Vec<u8>; 3] = Default::default();
         for (space, expected) in Space::ALL.into_iter().zip(&model.0) {

@@ -121,7 +121,7 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
                     Error::Wrong { .. } => error,
                     error => Error::Shape { name: part.name, error: Box::new(error) },
                 });
-                // A fault of the GPU also ends CUDA's context, so later shapes would prove nothing.
+                // A fault of the GPU also ends CUDA's context, so later shapes would be meaningless.
                 if past.as_ref().is_some_and(|past| !past.is_alive()) {
                     break;
                 }

@@ -44,7 +44,7 @@ pub(super) fn pageable() -> Vec<Shape> {
     PAGEABLE.into_iter().flat_map(copies).collect()
 }
 
-/// Bytes in, a kernel, bytes out, and nothing before or after.
+/// Bytes in, a kernel, bytes out, and no other step.
 pub(super) fn frames() -> Vec<Shape> {
     let of = |(kind, space)| {
         COPIES.map(|(name, bytes)| {

@@ -28,7 +28,7 @@ fn chain<'c>(m: &Maker<'c>, kernels: usize) -> Result<Made<'c>> {
     Ok(m.capture(|| (0..kernels).try_for_each(|_| m.log(0, log, m.value())))?.into())
 }
 
-/// Parallel kernels; optionally one before them whose entry they copy, and one after them that copies what they wrote.
+/// Parallel kernels; optionally one before them whose entry they copy, and one after them that copies their results.
 fn fan<'c>(m: &Maker<'c>, branches: usize, before: bool, behind: bool) -> Result<Made<'c>> {
     m.need(&[], branches)?;
     let (log, all, out) = (m.take_log(1)?, m.take(branches * HEAD)?, m.take(branches * HEAD)?);
