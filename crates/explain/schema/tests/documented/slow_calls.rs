@@ -84,6 +84,7 @@ pub fn why() -> Why {
         ns: 1,
         slow_from_ns: 1,
         slow: 1,
+        slow_starting: 1,
         causes: vec![CauseRow {
             cause: Cause::Lock,
             ns: 1,
