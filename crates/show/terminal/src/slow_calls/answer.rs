@@ -5,14 +5,17 @@ use crate::number::{nanoseconds, of};
 use crate::symbols::Named;
 use schema::slow_calls::{Cause, LinkRow, SlowCall, UnfinishedRow, Why};
 
-/// Sentences: of a call that hangs, of the call that lost the most, or that there is none.
+/// Sentences: of a call that hangs, of the call that lost the most, and of the one that another thread held up the longest; or that there is none.
 pub fn answer(why: &Why, named: Named<'_>) -> Vec<String> {
     if why.calls == 0 {
         return vec!["No CUDA call was made while it was recorded.".into()];
     }
     let mut all: Vec<String> = hanging(why).map(hung).into_iter().collect();
     match (why.worst.first(), why.between.worst.first()) {
-        (Some(c), _) => all.push(lost(c, has_not_returned(why, c), named)),
+        (Some(c), _) => {
+            let other = why.worst.iter().find(|c| is_held_up(c)).filter(|_| !is_held_up(c));
+            all.extend([Some(c), other].into_iter().flatten().map(|c| lost(c, has_not_returned(why, c), named)));
+        }
         (None, _) if !all.is_empty() => {}
         (None, Some(gap)) => {
             let by = gap.because.first().map_or_else(String::new, |link| format!(": {}", because(link, named)));
@@ -56,6 +59,12 @@ fn has_not_returned(why: &Why, c: &SlowCall) -> bool {
     why.first_unfinished.iter().any(|u| is(u, c))
 }
 
+/// Its largest loss is due to a thread that had a lock, or had to act first.
+fn is_held_up(c: &SlowCall) -> bool {
+    let part = c.parts.iter().find(|p| Some(p.cause) == c.cause);
+    part.and_then(|p| p.of.first()?.because.first()).is_some_and(|link| link.how != "meanwhile")
+}
+
 fn hung(u: &UnfinishedRow) -> String {
     let (thread, ns) = (thread(u.tid, &u.thread), nanoseconds(u.ns));
     format!("{} of {thread} had not returned after {ns}, when the thread, or the recording, ended.", u.call)
@@ -63,7 +72,7 @@ fn hung(u: &UnfinishedRow) -> String {
 
 fn lost(c: &SlowCall, unfinished: bool, named: Named<'_>) -> String {
     let thread = thread(c.tid, &c.thread);
-    let kernel = c.kernel.as_ref().map_or_else(String::new, |k| format!(" of {k}"));
+    let kernel = c.kernel.as_ref().map_or_else(String::new, |k| format!(" ({k})"));
     let time = nanoseconds(c.lost_ns);
     let of_all = if c.lost_ns < c.ns / 10 * 9 { format!(" of its {}", nanoseconds(c.ns)) } else { String::new() };
     let part = c.parts.iter().find(|p| Some(p.cause) == c.cause);
@@ -112,5 +121,112 @@ fn by(l: &LinkRow) -> String {
         "held" => format!(", which {thread} held{inside}"),
         "signalled" => format!(", which {thread} signalled{inside}"),
         _ => format!(", while {thread} was in {}", l.what),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::slow_calls::{OfRow, PageFaults, PartRow};
+    use schema::symbols::{Places, Symbols};
+
+    fn call(lost_ns: u64, cause: Cause, what: &str, because: Vec<LinkRow>) -> SlowCall {
+        let of = OfRow { what: what.into(), ns: lost_ns, times: 1, at_most: false, free_ns: None, because };
+        SlowCall {
+            at: 0.0,
+            tsc: 0,
+            process: 0,
+            pid: 1,
+            tid: 7,
+            thread: "main".into(),
+            call: "cuLaunchKernel".into(),
+            number: 3,
+            kernel: Some("gemm".into()),
+            size: 0,
+            stream: 0,
+            site: String::new(),
+            ns: 4_000_000,
+            lost_ns,
+            cause: Some(cause),
+            parts: vec![PartRow { cause, ns: lost_ns / 2, of: vec![of] }],
+            pageable_bytes: 0,
+            host_functions: 0,
+            page_faults: PageFaults::default(),
+            advice: None,
+            saves_ns: None,
+        }
+    }
+
+    fn link() -> LinkRow {
+        LinkRow {
+            pid: 1,
+            tid: 8,
+            thread: String::new(),
+            how: "signalled",
+            what: String::new(),
+            ns: 1,
+            times: 1,
+            call: Some("cuMemFree".into()),
+            doing: Cause::Unknown,
+            doing_what: None,
+            doing_ns: 1,
+        }
+    }
+
+    fn said(why: Why) -> Vec<String> {
+        answer(&Why { calls: 9, ..why }, Named { places: &Places::default(), symbols: &Symbols::default() })
+    }
+
+    #[test]
+    fn a_part_of_a_call_and_its_largest_cause_are_told_apart() {
+        let worst = vec![call(2_000_000, Cause::Condition, "app+0x1/cond", vec![link()])];
+        assert_eq!(
+            said(Why { worst, ..Why::default() }),
+            [
+                "cuLaunchKernel (gemm) of thread 7 (main) lost 2.00 ms of its 4.00 ms, 1.00 ms of it to a wait for app+0x1/cond, which thread 8 signalled \
+              inside cuMemFree."
+            ]
+        );
+    }
+
+    #[test]
+    fn the_first_call_that_another_thread_held_up_is_named_if_the_worst_is_none() {
+        let lost = |ns, because| call(ns, Cause::Memory, "RM_ALLOC", because);
+        let held = lost(1_000_000, vec![LinkRow { how: "held", ..link() }]);
+        let worst = vec![
+            lost(3_000_000, vec![LinkRow { how: "meanwhile", ..link() }]),
+            lost(2_000_000, Vec::new()),
+            held.clone(),
+        ];
+        let all = said(Why { worst, ..Why::default() });
+        assert_eq!(all.len(), 2, "{all:?}");
+        assert!(
+            all[0].contains("lost 3.00 ms")
+                && all[1].contains("lost 1.00 ms")
+                && all[1].contains(", which thread 8 held")
+        );
+        assert_eq!(said(Why { worst: vec![held.clone(), held], ..Why::default() }).len(), 1);
+    }
+
+    #[test]
+    fn a_slow_call_that_did_not_return_is_named_once_and_another_one_only_if_it_lasted_longer() {
+        let unfinished = |number, ns| UnfinishedRow {
+            at: 0.0,
+            pid: 1,
+            tid: 7,
+            thread: "main".into(),
+            call: "cuLaunchKernel".into(),
+            number,
+            ns,
+        };
+        let with = |number, ns| {
+            let worst = vec![call(4_000_000, Cause::DriverCall, "RM_ALLOC", Vec::new())];
+            said(Why { worst, first_unfinished: vec![unfinished(number, ns)], ..Why::default() })
+        };
+        let lost = "cuLaunchKernel (gemm) of thread 7 (main) lost 4.00 ms, 2.00 ms of it to a driver call (RM_ALLOC)";
+        assert_eq!(with(3, 4_000_001), [format!("{lost}; it had not returned.")]);
+        assert_eq!(with(4, 4_000_000), [format!("{lost}.")]);
+        let hung = "cuLaunchKernel of thread 7 (main) had not returned after 5.00 ms, when the thread, or the recording, ended.";
+        assert_eq!(with(4, 5_000_000), [hung.to_owned(), format!("{lost}.")]);
     }
 }
