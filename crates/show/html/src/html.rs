@@ -297,7 +297,7 @@ fn td(c: &Column, cell: &Cell) -> Markup {
         ColumnKind::Text => {
             // A short text stays on one line.
             let class = class.or((cell.text.chars().count() < SHORT).then(|| "k".to_owned()));
-            html! { td class=[class] { (cell.text) } }
+            html! { td class=[class] { (inline(&cell.text)) } }
         }
         ColumnKind::Number => {
             let class = class.map_or_else(|| "n".to_owned(), |more| format!("n {more}"));

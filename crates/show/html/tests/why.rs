@@ -47,16 +47,14 @@ fn the_answer_is_a_sentence_then_the_calls_then_what_to_do_then_the_timeline() {
     let slow = table(&document, "slow-calls");
     assert!(slow.caption.contains("2 calls lost 50.0 us or more"), "{}", slow.caption);
     let first = texts(slow, 0);
-    assert_eq!((first[0], first[1], slow.rows.len()), ("cuLaunchKernel, call 2002", "thread 100", 2));
+    assert_eq!((&first[..3], slow.rows.len()), (&["cuLaunchKernel, call 2002", "9.00 ms", "lock"][..], 2));
     assert!(first.iter().any(|text| text.contains("thread 101 held it for 9.00 ms of that inside")), "{first:?}");
     let causes = table(&document, "causes");
     let lock = (0..causes.rows.len()).map(|row| texts(causes, row)).find(|row| row[0] == "lock").unwrap();
-    assert!(
-        lock.last().unwrap().contains("`doorbell plan` tries other lock protocols; saves up to 13.0 ms"),
-        "{lock:?}"
-    );
+    assert!(lock[2].contains("`doorbell plan` tries other lock protocols; saves up to 13.0 ms"), "{lock:?}");
     let text = html::html(&document);
     let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}"));
+    assert!(text.contains("<code>doorbell plan</code> tries other lock protocols"));
     assert!(at(answer) < at("data-name=\"slow-calls\"") && at("data-name=\"causes\"") < at("id=\"timeline-view\""));
     assert!(html::markdown(&document).contains("lost 9.00 ms to the lock"));
 }
@@ -85,13 +83,29 @@ fn the_timeline_goes_from_loss_to_loss_and_has_the_lines_of_why() {
 fn without_slow_calls_the_timeline_goes_from_wait_to_wait_and_without_waits_by_length() {
     let document = page(synthetic::calls_and_locks());
     let answer = answers(&document).join(" ");
-    assert_eq!(answer, "No CUDA call lost 50.0 us or more after a process's first 1,000 launches and copies.");
+    assert_eq!(answer, "No CUDA call lost 50.0 us or more.");
     let lost = &timeline(&document)["lost"];
     assert_eq!((lost.as_array().unwrap().len(), &lost[0]["kind"], &lost[0]["lost"]), (1, &1.into(), &500.into()));
     assert!(html::html(&document).contains("press n for the next longest wait for a lock"));
     let document = page(synthetic::one_of_everything());
     assert_eq!(timeline(&document)["lost"].as_array().unwrap().len(), 0);
     assert!(html::html(&document).contains("press n for the next longest event"));
+}
+
+#[test]
+fn losses_of_the_start_are_counted_with_the_option_that_shows_them() {
+    let (early, starts) = ("in a process's first 1,000 launches and copies", "`doorbell why --starting` has them.");
+    let said = |loads| {
+        let document = page(synthetic::slow_launches_after(loads));
+        let text = blocks(&document).find_map(|b| match b {
+            Block::Text(text) if text.contains(early) => Some(text.clone()),
+            _ => None,
+        });
+        (text, timeline(&document)["lost"].as_array().unwrap().len())
+    };
+    let (text, lost) = said(60_000);
+    assert_eq!((text, lost), (Some(format!("1 call lost 50.0 us or more {early}: {starts}")), 2));
+    assert_eq!(said(0), (None, 2));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use pushbuf::qmd::end_time::{self, Found};
 use pushbuf::qmd::{Layout, Qmd};
 use rm::abi::{self, Plain as _, nr, rm_request, uvm};
 use rm::class;
-pub use slow::slow_launches;
+pub use slow::{slow_launches, slow_launches_after};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use tape::event::*;

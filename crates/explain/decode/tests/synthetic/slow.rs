@@ -7,17 +7,26 @@ use tape::lock::{self, HoldBody, LocksBody, op};
 const MS: u64 = 1_000_000;
 const LAUNCH: u16 = 1;
 const SYNCHRONIZE: u16 = 61;
+const LOAD: u16 = 90;
 const LOCK: u64 = 0x5000;
 
 /// Thread 100 launches a thousand times and more. Then one of its launches waits 4 ms for a lock that thread 101 holds in cuStreamSynchronize, and a later
 /// one 9 ms. Between them thread 101 waits 90 ms for the GPU. The first events are longer than a launch, too: driver calls.
 pub fn slow_launches() -> Tape {
+    slow_launches_after(0)
+}
+
+/// The same, after thread 100 loaded code for so many ns.
+pub fn slow_launches_after(loads: u64) -> Tape {
     let mut t = Tape::new();
     for tid in [100, 101] {
         t.event(tid, lock::kind::LOCKS, 0, &LocksBody { layout: lock::LAYOUT, pid: 4242 }, &[], &[]);
         t.event(tid, call::kind::CALLS, 0, &CallsBody { layout: call::LAYOUT, pid: 4242 }, &[], &[]);
     }
     t.context(100);
+    if loads > 0 {
+        called(&mut t, 100, LOAD, 3_000, (20_000, loads));
+    }
     for n in 0..1_100 {
         called(&mut t, 100, LAUNCH, n + 1, (100_000 + 10_000 * n as u64, 5_000));
     }

@@ -91,12 +91,12 @@ impl Answer {
 fn calls(name: &str, title: String, rows: &[SlowCall], named: Named<'_>) -> Table {
     let columns = vec![
         head("call"),
-        text("thread"),
-        number("at", "s"),
-        number("took", "ns"),
         number("lost", "ns"),
-        text("cause"),
+        text("to"),
         text("of which"),
+        text("thread"),
+        number("took", "ns"),
+        number("at", "s"),
         text("called at"),
     ];
     let mut table = Table::new(name, title, columns);
@@ -110,12 +110,12 @@ fn calls(name: &str, title: String, rows: &[SlowCall], named: Named<'_>) -> Tabl
             .collect();
         table.row(vec![
             called(c).into(),
-            lines::thread(c.tid, &c.thread).into(),
-            seconds(c.at),
-            ns(c.ns),
             ns(c.lost_ns),
             c.cause.map_or("by design", Cause::name).into(),
             of.join("; ").into(),
+            lines::thread(c.tid, &c.thread).into(),
+            ns(c.ns),
+            seconds(c.at),
             named.site(&c.site).into(),
         ]);
     }
@@ -126,11 +126,11 @@ fn causes(why: &Why) -> Table {
     let columns = vec![
         head("where the time went"),
         number("time", "ns"),
+        text("what to do"),
         number("share", ""),
         number("calls", ""),
         number("longest", "ns"),
         number("while starting", "ns"),
-        text("what to do"),
     ];
     let title = format!("{} took {}", terminal::number::of(why.calls, "call"), nanoseconds(why.ns));
     let mut table = Table::new("causes", title, columns);
@@ -139,11 +139,11 @@ fn causes(why: &Why) -> Table {
         table.row(vec![
             c.cause.name().into(),
             ns(c.ns),
+            advice_for(c, why).or(by_design).map_or_else(Cell::none, Cell::from),
             percent(c.ns as f64 / why.ns.max(1) as f64),
             count(c.calls),
             ns(c.longest_ns),
             if c.starting_ns == 0 { Cell::none() } else { ns(c.starting_ns) },
-            advice_for(c, why).or(by_design).map_or_else(Cell::none, Cell::from),
         ]);
     }
     table.without_empty()
