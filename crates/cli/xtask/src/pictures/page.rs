@@ -49,13 +49,12 @@ macro_rules! timeline_script {
 /// docs/pictures/timeline.c, recorded with `--locks=waits --gpu-times`: the time around the module that it loads, and the wait.
 pub const TIMELINE: Shot = Shot {
     of: &["crates/explain/decode/fixtures/h100-module-load.doorbell"],
-    width: 900,
+    width: 1100,
     height: 690,
     script: timeline_script!(
         "const section = document.getElementById('timeline-view').closest('section');
              while (section.previousElementSibling) section.previousElementSibling.remove();
              document.querySelectorAll('nav, body > header').forEach((part) => part.remove());
-             for (let i = 0; i < 3; i++) press('+');
              type('rwlock');
              press('n');
              if (!document.getElementById('timeline-said').textContent.includes('rwlock')) throw new Error('no wait is chosen');
@@ -69,7 +68,8 @@ pub const TIMELINE_KERNELS: Shot = Shot {
     width: 900,
     height: 996,
     script: timeline_script!(
-        "for (let i = 0; i < 10; i++) press('+');
+        "press('Home');
+             for (let i = 0; i < 10; i++) press('+');
              type('plain');
              press('k');
              press('k');
