@@ -50,14 +50,14 @@ macro_rules! timeline_script {
 pub const TIMELINE: Shot = Shot {
     of: &["crates/explain/decode/fixtures/h100-module-load.doorbell"],
     width: 1100,
-    height: 690,
+    height: 765,
     script: timeline_script!(
         "const section = document.getElementById('timeline-view').closest('section');
              while (section.previousElementSibling) section.previousElementSibling.remove();
              document.querySelectorAll('nav, body > header').forEach((part) => part.remove());
-             type('rwlock');
+             type('cuMemcpyHtoD');
              press('n');
-             if (!document.getElementById('timeline-said').textContent.includes('rwlock')) throw new Error('no wait is chosen');
+             if (!document.getElementById('timeline-lines').textContent.includes('held it')) throw new Error('no call that waits is chosen');
              type('');"
     ),
 };
@@ -65,10 +65,11 @@ pub const TIMELINE: Shot = Shot {
 /// A kernel that one call launched is chosen, and what ran around it is in view.
 pub const TIMELINE_KERNELS: Shot = Shot {
     of: &["crates/explain/decode/fixtures/h200-programmatic.doorbell"],
-    width: 900,
+    width: 1100,
     height: 996,
     script: timeline_script!(
-        "press('Home');
+        "document.getElementById('why').closest('section').remove();
+             press('Home');
              for (let i = 0; i < 10; i++) press('+');
              type('plain');
              press('k');

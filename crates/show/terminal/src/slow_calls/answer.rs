@@ -5,7 +5,7 @@ use crate::number::{nanoseconds, of};
 use crate::symbols::Named;
 use schema::slow_calls::{Cause, LinkRow, SlowCall, UnfinishedRow, Why};
 
-/// Sentences: of a call that hangs, of the call that lost the most, and of the one that another thread held up the longest; or that there is none.
+/// Sentences about the call that hangs, the call that lost the most, and the first one that another thread held up; or that no call is slow.
 pub fn answer(why: &Why, named: Named<'_>) -> Vec<String> {
     if why.calls == 0 {
         return vec!["No CUDA call was made while it was recorded.".into()];
