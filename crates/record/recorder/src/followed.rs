@@ -301,6 +301,11 @@ impl<'a> Followed<'a> {
             s.watch(true);
         }
         self.images.iter_mut().for_each(|i| i.pause(pause, by, &mut self.out));
+        if pause {
+            // (Its threads' events first, so that each thread's are in order.)
+            self.drain();
+            self.images.iter_mut().for_each(|i| i.tell_waits(&mut self.out));
+        }
     }
 
     /// Whether only driver calls are recorded of every process. (Each may have begun or ended a pause by itself.)

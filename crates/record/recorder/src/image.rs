@@ -8,13 +8,14 @@ use crate::ends::Ends;
 use crate::output::{Dropped, Output};
 use crate::processes::{self, Handle, Stat};
 use crate::region::{Region, Ring};
+use crate::{lock_word, sched};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tape::call::{self, CallBody};
-use tape::event::{Body, Event, GapBody, Head, NO_RING, PauseBody, ThreadBody, bytes_of, kind};
-use tape::lock::{self, HeldBody};
-use tape::region::{CallRow, HeldLock, RingHead};
+use tape::call;
+use tape::event::{Body, Event, Head, NO_RING, PauseBody, Plain, ThreadBody, bytes_of, kind};
+use tape::lock::{self, HeldBody, left};
+use tape::region::{CallRow, HeldLock, RingHead, locks};
 use tape::ring::{MAX_EVENT, event_len, events_of_one_thread, gap_left, whole_events};
 use tape::rings::RINGS;
 use tape::session::Session;
@@ -54,6 +55,8 @@ pub struct Image {
     pub child_faults: u64,
     /// The process became another program, and its agent did not see how.
     pub is_another_program: bool,
+    /// When the recorder last ended a pause; 0 before that.
+    resumed: u64,
     /// The process's name, as last seen.
     name: Vec<u8>,
     looked: Instant,
@@ -74,6 +77,7 @@ impl Image {
             stopped: false,
             child_faults: 0,
             is_another_program: false,
+            resumed: 0,
             name: Vec::new(),
             looked: Instant::now(),
         }
@@ -138,9 +142,11 @@ impl Image {
         if !self.region.control().pause(pause, tsc) {
             return;
         }
-        let head = Head { kind: kind::PAUSE, flags: 0, len: 16 + size_of::<PauseBody>() as u32, tsc };
+        if !pause {
+            self.resumed = tsc;
+        }
         let body = PauseBody { paused: pause.into(), by };
-        self.tell(WRITER, &[bytes_of(&head), bytes_of(&body)].concat(), out);
+        self.tell(WRITER, &event(kind::PAUSE, 0, tsc, &body), out);
     }
 
     /// One round over all rings. Returns the bytes that it took.
@@ -346,6 +352,52 @@ impl Image {
         self.region.mapped().filter_map(of).collect()
     }
 
+    /// A part of the recording has ended: for each thread that waits for a lock, the lock, the thread that it names as its
+    /// holder, and the call in which it waits. All have one time stamp: the holder is of that moment of the wait.
+    pub fn tell_waits(&mut self, out: &mut Output) {
+        let (mut told, tsc) = (Vec::new(), crate::clock::tsc());
+        for i in self.region.mapped() {
+            let (Some(owner), Some(ring)) = (self.region.table().owner(i), self.region.ring(i)) else { continue };
+            let Some(lock) = waits_for(ring) else { continue };
+            let mut events = in_lock(lock, left::WAITING, tsc);
+            events.extend(in_call(ring.call(), tsc).unwrap_or_default());
+            told.push((owner.tid(), events));
+            told.extend(self.holder(lock, tsc));
+        }
+        for (tid, events) in told {
+            self.tell(tid, &events, out);
+        }
+    }
+
+    /// The thread that a lock names as its holder, as an event of that thread. If it took the lock in the part of the
+    /// recording that has just ended, the event has when and where.
+    fn holder(&self, lock: &HeldLock, tsc: u64) -> Option<(i32, Vec<u8>)> {
+        let (flags, waited) = lock.event(left::WAITING);
+        let tid = lock_word::holder(self.pid, waited.addr, (flags >> 8) as u8)?;
+        let mut events = Vec::new();
+        // (In a process of another pid namespace, threads have other numbers in /proc.)
+        if self.region.control().pid.load(Ordering::Relaxed) == self.pid {
+            if !processes::has_thread(self.pid, tid) {
+                return None;
+            }
+            let names = self.region.control().locks & locks::NO_NAMES == 0;
+            if let Some(body) = sched::body(self.pid, tid, names) {
+                events.extend_from_slice(&event(lock::kind::SCHED, 0, tsc, &body));
+            }
+        }
+        let is_owners = |i: &usize| self.region.table().owner(*i).is_some_and(|owner| owner.tid() == tid);
+        let ring = self.region.mapped().find(is_owners).and_then(|i| self.region.ring(i));
+        let taken = ring
+            .into_iter()
+            .flat_map(held_rows)
+            .map(|row| row.event(left::HELD).1)
+            .find(|row| row.addr == waited.addr && row.waiting == left::HELD && row.since >= self.resumed);
+        let (site, since) = taken.map_or((0, 0), |row| (row.site, row.since));
+        let body = HeldBody { addr: waited.addr, site, since, wait: 0, result: 0, waiting: left::NAMED };
+        events.extend_from_slice(&event(lock::kind::HELD, flags, tsc, &body));
+        Some((tid, events))
+    }
+
     /// The calls that its threads are in: thread, function and when the call began.
     pub fn calls(&self) -> Vec<(i32, u16, u64)> {
         let of = |i: usize| {
@@ -418,36 +470,44 @@ pub fn counter(n: &AtomicU64) -> Option<u64> {
 /// events.
 fn held(ring: &Ring) -> Vec<u8> {
     let mut out = Vec::new();
-    let t = ring.locks();
     let tsc = crate::clock::tsc();
     if let Some(gap) = gap_left(ring.head()).filter(|_| counter(&ring.head().gap_events).is_some()) {
-        let head = Head { kind: kind::GAP, flags: 0, len: event_len(size_of::<GapBody>(), 0) as u32, tsc };
-        out.extend_from_slice(bytes_of(&head));
-        out.extend_from_slice(bytes_of(&gap));
+        out.extend_from_slice(&event(kind::GAP, 0, tsc, &gap));
     }
-    let mut add = |h: &HeldLock, waiting: u32| {
-        let (flags, body) = h.event(waiting);
-        let head = Head { kind: lock::kind::HELD, flags, len: 16 + size_of::<HeldBody>() as u32, tsc };
-        out.extend_from_slice(bytes_of(&head));
-        out.extend_from_slice(bytes_of(&body));
-    };
-    let n = t.n.load(Ordering::Relaxed) as usize;
-    t.held.iter().take(n).for_each(|h| add(h, 0));
-    // ORDERING: Acquire pairs with the agent's Release: if the word is 1, the row is complete.
-    if t.waits.load(Ordering::Acquire) == 1 {
-        add(&t.waiting, 1);
-    }
-    if let Some(event) = in_call(ring.call(), tsc) {
-        out.extend_from_slice(&event);
-    }
+    held_rows(ring).for_each(|h| out.extend_from_slice(&in_lock(h, left::HELD, tsc)));
+    waits_for(ring).into_iter().for_each(|h| out.extend_from_slice(&in_lock(h, left::WAITING, tsc)));
+    out.extend(in_call(ring.call(), tsc).unwrap_or_default());
     out
+}
+
+/// The locks that a ring's thread holds.
+fn held_rows(ring: &Ring) -> impl Iterator<Item = &HeldLock> {
+    let table = ring.locks();
+    table.held.iter().take(table.n.load(Ordering::Relaxed) as usize)
+}
+
+/// The lock that a ring's thread waits for.
+fn waits_for(ring: &Ring) -> Option<&HeldLock> {
+    let table = ring.locks();
+    // ORDERING: Acquire pairs with the agent's Release: if the word is 1, the row is complete.
+    (table.waits.load(Ordering::Acquire) == 1).then_some(&table.waiting)
+}
+
+/// A lock that a thread holds or waits for, as an event.
+fn in_lock(lock: &HeldLock, left: u32, tsc: u64) -> Vec<u8> {
+    let (flags, body) = lock.event(left);
+    event(lock::kind::HELD, flags, tsc, &body)
 }
 
 /// The call that a thread is in, as an event; `None` if it is in none.
 fn in_call(row: &CallRow, tsc: u64) -> Option<Vec<u8>> {
     let (flags, body) = row.event()?;
-    let head = Head { kind: call::kind::IN_CALL, flags, len: 16 + size_of::<CallBody>() as u32, tsc };
-    Some([bytes_of(&head), bytes_of(&body)].concat())
+    Some(event(call::kind::IN_CALL, flags, tsc, &body))
+}
+
+fn event<B: Plain>(kind: u16, flags: u16, tsc: u64, body: &B) -> Vec<u8> {
+    let head = Head { kind, flags, len: event_len(size_of::<B>(), 0) as u32, tsc };
+    [bytes_of(&head), bytes_of(body)].concat()
 }
 
 /// Ids of a process's threads, or most of them; `None` if they cannot be read.

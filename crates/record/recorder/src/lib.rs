@@ -27,6 +27,7 @@ mod kernel_watch;
 mod last;
 mod lateness;
 mod limits;
+mod lock_word;
 mod look;
 mod machine;
 mod medians;

@@ -1,5 +1,7 @@
 //! How the kernel schedules a thread.
 
+use tape::lock::{SchedBody, sched_why};
+
 pub const DEADLINE: i32 = 6;
 
 /// A thread's policy and its parameters.
@@ -48,6 +50,14 @@ pub fn cpus(tid: i32) -> (u32, [u64; 2]) {
     // SAFETY: as in `of`.
     let r = unsafe { libc::syscall(libc::SYS_sched_getaffinity, tid, size_of_val(&mask), mask.as_mut_ptr()) };
     if r > 0 { (mask.iter().map(|w| w.count_ones()).sum(), [mask[0], mask[1]]) } else { (0, [0; 2]) }
+}
+
+/// A thread's attributes, and with `names` its name, as they are now; `None` if it is gone.
+pub fn body(pid: i32, tid: i32, names: bool) -> Option<SchedBody> {
+    let Attributes { policy, priority, nice, .. } = of(tid)?;
+    let (cpus, mask) = cpus(tid);
+    let name = if names { name(pid, tid) } else { [0; 16] };
+    Some(SchedBody { pthread: 0, tid, policy, priority, nice, why: sched_why::ASKED, cpus, mask, name })
 }
 
 /// A thread's name, padded with zeros; empty if the thread is gone.

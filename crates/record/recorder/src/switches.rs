@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tape::event::{Head, Plain, bytes_of};
 use tape::fault::{self, StolenBody, WatchedBody};
 use tape::file::Clock;
-use tape::lock::{self, SchedBody, sched_why};
+use tape::lock::{self, SchedBody};
 use tape::switch::{
     self, DeadlineBody, LAYOUT, LostBody, SwitchBody, SwitchesBody, TaskBody, kind, scope, switch_flags,
 };
@@ -342,21 +342,18 @@ impl Followed {
         let some = tids.get(from..).unwrap_or_default();
         self.next = from + some.len().min(ASKED);
         for &tid in some.iter().take(ASKED) {
-            let Some(a) = sched::of(tid) else {
+            let Some(body) = sched::body(self.pid, tid, names) else {
                 self.told.remove(&tid);
                 continue;
             };
-            let (cpus, mask) = sched::cpus(tid);
-            let name = if names { sched::name(self.pid, tid) } else { [0; 16] };
-            let (policy, priority, nice) = (a.policy, a.priority, a.nice);
-            let why = sched_why::ASKED;
-            let body = SchedBody { pthread: 0, tid, policy, priority, nice, why, cpus, mask, name };
             if self.told.insert(tid, body) == Some(body) {
                 continue;
             }
             let tsc = clock::tsc();
             add(&mut self.out, lock::kind::SCHED, 0, tsc, &body, &[]);
-            if policy == sched::DEADLINE {
+            if body.policy == sched::DEADLINE
+                && let Some(a) = sched::of(tid)
+            {
                 let body = DeadlineBody { tid, pad: 0, runtime: a.runtime, deadline: a.deadline, period: a.period };
                 add(&mut self.out, kind::DEADLINE, 0, tsc, &body, &[]);
             }

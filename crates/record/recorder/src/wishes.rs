@@ -91,7 +91,6 @@ impl<'a> Wishes<'a> {
                 }
                 self.attached = None;
                 followed.pause(true, pause_by::REQUEST);
-                followed.drain();
                 followed.out.once_written(|written| ask.answer(Answer { written: Some(written), ..Answer::ok() }));
             }
             Request::Resume => {

@@ -183,7 +183,8 @@ impl OpBody {
     }
 }
 
-/// A lock that a thread held or waited for when the thread or the recording ended. Written by the recorder.
+/// A lock that a thread held or waited for when the thread or the recording ended, or waited for when a part of the recording
+/// ended. Written by the recorder.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldBody {
@@ -204,6 +205,9 @@ pub mod left {
     /// Held since an unknown time, at which no thread waited for it. `since` is 0. The high half of `wait` is the number of the CUDA call
     /// in which it was taken, 0 for none.
     pub const OPEN: u32 = 2;
+    /// The lock's own word named this thread as its holder, at the head's time, while others waited for it. When and where it
+    /// took the lock: `since` and `site`, 0 if that was not recorded. Written where a part of the recording ends.
+    pub const NAMED: u32 = 3;
 }
 
 /// A thread's scheduling: at its first event, and when something changes it.

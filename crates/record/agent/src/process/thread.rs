@@ -33,6 +33,9 @@ pub struct Thread {
     pub call: Cell<*const CallRow>,
     /// The stack pointer at the begin of the outermost CUDA call; 0 outside of any.
     pub call_stack: Cell<usize>,
+    /// Its outermost CUDA call that began in a pause: the stack pointer at its begin, 0 outside of any; the caller; the
+    /// function's number and, above it, its flags.
+    pub paused_call: [Cell<usize>; 3],
     /// Outermost CUDA calls that it had made when it gave its last ring back: [`tape::region::CallRow::seq`] counts on
     /// from there.
     pub calls: Cell<u32>,

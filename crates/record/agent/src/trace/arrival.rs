@@ -19,6 +19,27 @@ pub fn waits_only() -> bool {
     goes_on(which::WAITS)
 }
 
+/// In a pause: a wait is stored for the recorder, which looks when the next part of the recording ends. (The caller has
+/// found that it is not [`live`].)
+#[inline(always)]
+pub fn in_pause() -> bool {
+    goes_on(which::LOCKS)
+}
+
+/// This thread, with a ring, in a pause; `site` is the caller's address.
+#[cold]
+#[inline(never)]
+pub fn enter_in_pause(site: usize) -> Option<&'static Thread> {
+    let t = thread::here();
+    if t.writer.get().is_null() && !record::ready(t) {
+        return None;
+    }
+    if !code::is_known(site) {
+        code::look(t, site);
+    }
+    Some(t)
+}
+
 #[cold]
 #[inline(never)]
 fn begins() -> bool {

@@ -3,9 +3,12 @@
 use super::{code, holds, python};
 use crate::process::region;
 use crate::process::session::{want, wanted};
+use crate::process::sys;
 use crate::process::thread::Thread;
 use crate::process::wiped::{goes_on, live as which};
 use crate::record;
+use core::arch::asm;
+use core::cell::Cell;
 use core::sync::atomic::{Ordering, compiler_fence};
 use tape::call::{CallBody, FUNCTIONS, Function, Size, Stream, flag, kind};
 use tape::event::RingBody;
@@ -67,6 +70,47 @@ pub fn frames(row: &CallRow) {
     if goes_on(which::PYTHON) {
         row.python.store(python::stack(), Ordering::Relaxed);
     }
+}
+
+/// The thread is about to wait for a lock, in a pause. If it is in a call that began in a pause, stores that call for the
+/// recorder, with this moment as its begin. Returns whether it is.
+#[cold]
+pub fn waits(t: &Thread) -> bool {
+    // SAFETY: null or a row in a page that is never unmapped.
+    let Some(row) = (unsafe { t.call.get().as_ref() }) else { return false };
+    let [stack, site, function] = t.paused_call.each_ref().map(Cell::get);
+    // (If the thread has left that call by a jump, its stack is not below it.)
+    if stack_pointer() >= stack || row.function.load(Ordering::Relaxed) != 0 {
+        return false;
+    }
+    for unknown in [&row.stream, &row.object, &row.size, &row.kernel] {
+        unknown.store(0, Ordering::Relaxed);
+    }
+    row.python.store(0, Ordering::Relaxed);
+    row.site.store(site as u64, Ordering::Relaxed);
+    row.began.store(sys::rdtsc(), Ordering::Relaxed);
+    row.flags.store((function >> 16) as u32, Ordering::Relaxed);
+    row.seq.store(row.seq.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    row.function.store(function as u32 & 0xffff, Ordering::Relaxed);
+    true
+}
+
+/// The wait of [`waits`] is over.
+#[cold]
+pub fn waited(t: &Thread) {
+    // SAFETY: as there.
+    if let Some(row) = unsafe { t.call.get().as_ref() } {
+        row.function.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The stack pointer: it is lower in a call within a call.
+#[inline(always)]
+pub fn stack_pointer() -> usize {
+    let at: usize;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {}, rsp", out(reg) at, options(nomem, nostack, preserves_flags)) };
+    at
 }
 
 /// A word to which the caller passes a pointer; 0 without a pointer.

@@ -4,8 +4,8 @@
 //! is reserved before it is filled and read before it is freed. So a signal handler that locks and unlocks in between
 //! leaves it as it was.
 
-use super::arrival::waits_only;
-use super::asked;
+use super::arrival::{enter, enter_in_pause, waits_only};
+use super::{asked, call};
 use crate::process::thread::{self, Thread};
 use crate::process::{region, sys};
 use crate::record;
@@ -506,6 +506,26 @@ pub fn waiting(t: &Thread, c: &Call, f: impl FnOnce() -> c_int) -> (c_int, u64, 
     }
     // Never 0: that would mean that it did not wait.
     (r, now, now.wrapping_sub(from).max(1))
+}
+
+/// Runs a call that takes a lock which is not free, in a pause. It gets an event only if the recording has gone on when it
+/// returns; until then the recorder finds the wait in the thread's table. `has`: whether a result means that it got the lock.
+#[inline(always)]
+pub fn waiting_in_pause(c: Call, has: fn(c_int) -> bool, f: impl FnOnce() -> c_int) -> c_int {
+    let Some(t) = enter_in_pause(c.site) else { return f() };
+    let is_in_call = call::waits(t);
+    let (r, now, wait) = waiting(t, &c, f);
+    if is_in_call {
+        call::waited(t);
+    }
+    if enter(c.site).is_some() {
+        if has(r) {
+            took_late(t, c, now, wait, r);
+        } else {
+            op(t, c, wait, 0, r);
+        }
+    }
+    r
 }
 
 /// The thread was cancelled in its wait, or jumped out of it.

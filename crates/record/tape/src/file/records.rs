@@ -244,6 +244,7 @@ pub struct End {
 pub struct RecorderUse {
     /// CPU time of all its threads.
     pub user_seconds: f64,
+    /// The same in the kernel.
     pub system_seconds: f64,
     /// Maximum of resident memory, including the rings that it shares with the program.
     pub peak_memory_bytes: u64,

@@ -6,9 +6,9 @@ use crate::policy::{Me, guard};
 use crate::process::sys;
 use crate::process::thread::{self, Thread};
 use crate::record::pauses;
-use crate::trace::call::{self as trace, Words, are_followed, arrive, begin, end, frames, live};
+use crate::trace::arrival::in_pause;
+use crate::trace::call::{self as trace, Words, are_followed, arrive, begin, end, frames, live, stack_pointer};
 use crate::trace::code;
-use core::arch::asm;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use locks::leaving;
@@ -39,15 +39,6 @@ pub unsafe fn real(at: usize, words: u8, a: &Words) -> usize {
     }
 }
 
-/// The stack pointer: it is lower in a call within a call.
-#[inline(always)]
-pub fn stack() -> usize {
-    let at: usize;
-    // SAFETY: reads a register.
-    unsafe { asm!("mov {}, rsp", out(reg) at, options(nomem, nostack, preserves_flags)) };
-    at
-}
-
 /// Replaces function `F` of the table: see [`super::entry`]. The caller's address and the further arguments are on the
 /// stack.
 #[allow(clippy::too_many_arguments)]
@@ -71,7 +62,7 @@ pub unsafe extern "C" fn call<const F: usize>(
     let e = unsafe { slots::slot(number) };
     let at = e.real.load(Ordering::Relaxed);
     let t = thread::here();
-    let stack = stack();
+    let stack = stack_pointer();
     if const { FUNCTIONS[F].starts_profilers() } {
         pauses::profiler(false);
     }
@@ -112,7 +103,7 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
     }
     if !live() {
         // SAFETY: the caller's.
-        return unsafe { guarded(t, f, at, stack, a) };
+        return unsafe { unrecorded(t, f, stack, site, e, at, a) };
     }
     let is_known = !t.call.get().is_null() && code::is_known(site);
     if !is_known && !arrive(t, site) {
@@ -157,11 +148,32 @@ fn launches(row: &CallRow, f: &Function, a: &Words) {
 /// # Safety
 /// As the function at `at`.
 #[inline(always)]
-unsafe fn guarded(t: &Thread, f: &Function, at: usize, stack: usize, a: &Words) -> usize {
-    if !guard::on() {
+unsafe fn unrecorded(t: &Thread, f: &Function, stack: usize, site: usize, e: &Slot, at: usize, a: &Words) -> usize {
+    if guard::on() {
         // SAFETY: the caller's.
-        return unsafe { real(at, f.words, a) };
+        return unsafe { guarded(t, f, at, stack, a) };
     }
+    let [outer, caller, function] = &t.paused_call;
+    let is_noted = in_pause() && (outer.get() == 0 || stack >= outer.get());
+    if is_noted {
+        caller.set(site);
+        function.set(usize::from(f.number) | (e.flags.load(Ordering::Relaxed) as usize) << 16);
+        outer.set(stack);
+    }
+    // SAFETY: the caller's.
+    let r = unsafe { real(at, f.words, a) };
+    if is_noted {
+        outer.set(0);
+    }
+    r
+}
+
+/// As [`unrecorded`], through the guard.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn guarded(t: &Thread, f: &Function, at: usize, stack: usize, a: &Words) -> usize {
     let inside = if f.class.is_guarded() { guard::enter() } else { None };
     t.call_stack.set(stack);
     let outermost = Guarded { t, inside };

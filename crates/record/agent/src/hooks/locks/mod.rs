@@ -5,7 +5,7 @@
 //! waits. If nothing is recorded, the call is passed to its policy ([`crate::policy`]).
 //!
 //! Invariant: the program gets the real function's result and errno for this call. If nothing is recorded (no `--locks`,
-//! a pause), a tap passes the call on. A tap does not allocate, take a lock of the agent or make a system call. The
+//! a pause), a tap passes the call on. In a pause it stores a wait in the thread's table. A tap does not allocate, take a lock of the agent or make a system call. The
 //! exceptions are a thread's first event, callers' code that was not seen before, and the wait for a full ring.
 
 /// Defines the functions that a program finds. `$register` is the register of the argument after the last. The caller's

@@ -4,7 +4,7 @@ use crate::policy;
 use crate::process::real::{self, Clock, Mutex, Time};
 use crate::process::sys;
 use crate::process::thread::{self, Thread};
-use crate::trace::arrival::{enter, known_caller, live, waits_only};
+use crate::trace::arrival::{enter, in_pause, known_caller, live, waits_only};
 use crate::trace::holds::{self, Call, not_released};
 use core::ffi::{c_int, c_void};
 use tape::lock::{attr, op};
@@ -39,6 +39,28 @@ pub unsafe fn attributes(m: Mutex) -> u8 {
 unsafe fn call(m: Mutex, site: usize, op: u8) -> Call {
     // SAFETY: the caller's: a mutex.
     Call::new(m as usize, site, op, unsafe { attributes(m) })
+}
+
+/// True if a thread holds it, maybe the caller: the low word of the struct is not 0.
+///
+/// # Safety
+/// `m` is a mutex.
+#[inline(always)]
+unsafe fn is_held(m: Mutex) -> bool {
+    // SAFETY: the caller's; as in [`attributes`].
+    unsafe { m.cast::<u32>().read_volatile() != 0 }
+}
+
+/// Locks it with `f`, without recording. In a pause a wait is stored for the recorder. (A lock that another thread takes
+/// after the look at it is not: a free one must cost no store.)
+#[inline(always)]
+unsafe fn unrecorded(m: Mutex, site: usize, op: u8, f: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: the caller's: a mutex.
+    if in_pause() && unsafe { is_held(m) } {
+        // SAFETY: as above.
+        return holds::waiting_in_pause(unsafe { call(m, site, op) }, has, f);
+    }
+    f()
 }
 
 /// True if the call got the lock.
@@ -84,7 +106,22 @@ fn refused(t: &'static Thread, c: Call, r: c_int) -> c_int {
 // registers for its whole length, and a dozen stores are a third of a tap's cost.
 pub unsafe extern "C" fn lock(m: Mutex, site: usize) -> c_int {
     // SAFETY: the caller's.
-    unsafe { if live() { recorded_lock(m, site) } else { policy::mutex::lock(m, site) } }
+    unsafe {
+        if live() {
+            recorded_lock(m, site)
+        } else if in_pause() && is_held(m) {
+            lock_in_pause(m, site)
+        } else {
+            policy::mutex::lock(m, site)
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn lock_in_pause(m: Mutex, site: usize) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { unrecorded(m, site, op::MUTEX_LOCK, move || policy::mutex::lock(m, site)) }
 }
 
 #[inline(never)]
@@ -156,7 +193,7 @@ pub unsafe extern "C" fn trylock(m: Mutex, site: usize) -> c_int {
 pub unsafe extern "C" fn timedlock(m: Mutex, until: Time, site: usize) -> c_int {
     let Some(t) = enter(site) else {
         // SAFETY: the caller's.
-        return unsafe { policy::mutex::timedlock(m, until, site) };
+        return unsafe { unrecorded(m, site, op::MUTEX_TIMEDLOCK, move || policy::mutex::timedlock(m, until, site)) };
     };
     // (glibc checks the time only when it must wait.)
     // SAFETY: the caller's: a mutex.
@@ -166,7 +203,9 @@ pub unsafe extern "C" fn timedlock(m: Mutex, until: Time, site: usize) -> c_int 
 unsafe extern "C" fn clocklock(m: Mutex, clock: Clock, until: Time, site: usize) -> c_int {
     let Some(t) = enter(site) else {
         // SAFETY: the caller's.
-        return unsafe { policy::mutex::clocklock(m, clock, until, site) };
+        return unsafe {
+            unrecorded(m, site, op::MUTEX_CLOCKLOCK, move || policy::mutex::clocklock(m, clock, until, site))
+        };
     };
     // SAFETY: the caller's: a mutex.
     let c = unsafe { call(m, site, op::MUTEX_CLOCKLOCK) };

@@ -4,7 +4,7 @@ use crate::policy;
 use crate::process::real::{self, Clock, Rwlock, Time};
 use crate::process::sys;
 use crate::process::thread::{self, Thread};
-use crate::trace::arrival::{enter, known_caller, live, waits_only};
+use crate::trace::arrival::{enter, in_pause, known_caller, live, waits_only};
 use crate::trace::holds::{self, Call, not_released};
 use core::ffi::{c_int, c_void};
 use tape::lock::{attr, op};
@@ -47,6 +47,33 @@ unsafe fn call(l: Rwlock, site: usize, op: u8) -> Call {
     Call::new(l as usize, site, op, unsafe { attributes(l) })
 }
 
+/// `__readers` (+0): the number of readers above three bits, of which the second means that a writer has it or waits for
+/// it.
+const HAS_WRITER: u32 = 2;
+const READERS_SHIFT: u32 = 3;
+
+/// True if a call of this kind may have to wait. Without writers, a reader does not.
+///
+/// # Safety
+/// `l` is a rwlock.
+#[inline(always)]
+unsafe fn may_wait(l: Rwlock, reads: bool) -> bool {
+    // SAFETY: the caller's; other threads store to it, so the read is volatile.
+    let readers = unsafe { l.cast::<u32>().read_volatile() };
+    readers & HAS_WRITER != 0 || (!reads && readers >> READERS_SHIFT != 0)
+}
+
+/// As for mutexes.
+#[inline(always)]
+unsafe fn unrecorded(l: Rwlock, site: usize, op: u8, f: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: the caller's: a rwlock.
+    if in_pause() && unsafe { may_wait(l, op <= op::RWLOCK_CLOCKRDLOCK) } {
+        // SAFETY: as above.
+        return holds::waiting_in_pause(unsafe { call(l, site, op) }, |r| r == 0, f);
+    }
+    f()
+}
+
 type Try = unsafe fn(Rwlock) -> c_int;
 
 /// Tries, and waits with `f` if the lock is not free. If the try has any other result, the waiting call has the same one.
@@ -87,10 +114,25 @@ pub unsafe fn is_plain(clock: Clock, until: Time) -> bool {
 
 // As in [`super::mutex`]: the short path ends in jumps.
 macro_rules! plain {
-    ($($name:ident $recorded:ident $otherwise:ident: $op:ident, $try:ident, $real:ident;)*) => {$(
+    ($($name:ident $recorded:ident $in_pause:ident $otherwise:ident: $op:ident, $try:ident, $real:ident;)*) => {$(
         unsafe extern "C" fn $name(l: Rwlock, site: usize) -> c_int {
             // SAFETY: the caller's.
-            unsafe { if live() { $recorded(l, site) } else { policy::rwlock::$name(l, site) } }
+            unsafe {
+                if live() {
+                    $recorded(l, site)
+                } else if in_pause() && may_wait(l, op::$op == op::RWLOCK_RDLOCK) {
+                    $in_pause(l, site)
+                } else {
+                    policy::rwlock::$name(l, site)
+                }
+            }
+        }
+
+        #[cold]
+        #[inline(never)]
+        unsafe extern "C" fn $in_pause(l: Rwlock, site: usize) -> c_int {
+            // SAFETY: the caller's.
+            unsafe { unrecorded(l, site, op::$op, move || policy::rwlock::$name(l, site)) }
         }
 
         #[inline(never)]
@@ -129,8 +171,8 @@ macro_rules! plain {
 }
 
 plain! {
-    rdlock recorded_rdlock rdlock_otherwise: RWLOCK_RDLOCK, pthread_rwlock_tryrdlock, pthread_rwlock_rdlock;
-    wrlock recorded_wrlock wrlock_otherwise: RWLOCK_WRLOCK, pthread_rwlock_trywrlock, pthread_rwlock_wrlock;
+    rdlock recorded_rdlock rdlock_in_pause rdlock_otherwise: RWLOCK_RDLOCK, pthread_rwlock_tryrdlock, pthread_rwlock_rdlock;
+    wrlock recorded_wrlock wrlock_in_pause wrlock_otherwise: RWLOCK_WRLOCK, pthread_rwlock_trywrlock, pthread_rwlock_wrlock;
 }
 
 macro_rules! tries {
@@ -162,7 +204,9 @@ macro_rules! timed {
             let f = move || unsafe { real::$real(l, $($clock,)? until) };
             let Some(t) = enter(site) else {
                 // SAFETY: the caller's.
-                return unsafe { policy::rwlock::$name(l, $($clock,)? until, site) };
+                return unsafe {
+                    unrecorded(l, site, op::$op, move || policy::rwlock::$name(l, $($clock,)? until, site))
+                };
             };
             let clock = libc::CLOCK_REALTIME;
             $( let clock = { let _ = clock; $clock }; )?

@@ -1,0 +1,76 @@
+//! The thread that a lock names as its holder, read from the memory of a running program.
+
+use std::mem::size_of_val;
+use tape::lock::op;
+
+/// The part of a lock that names its holder.
+enum Word {
+    /// `__lock` (+0) is 0 while it is free; `__owner` (+8) of `struct __pthread_mutex_s`, glibc on x86-64.
+    Mutex,
+    /// `__readers` (+0), of which [`HAS_WRITER`]; `__cur_writer` (+24) of `struct __pthread_rwlock_arch_t`. Readers are
+    /// only counted.
+    Rwlock,
+}
+
+const HAS_WRITER: u32 = 2;
+
+/// The thread that holds the lock at `addr`, for which another one waits by the function `of` ([`op`]). `None` if the lock
+/// names none, or if the memory cannot be read.
+pub fn holder(pid: i32, addr: u64, of: u8) -> Option<i32> {
+    let word = match of {
+        op::MUTEX_LOCK..=op::MUTEX_CLOCKLOCK => Word::Mutex,
+        op::RWLOCK_RDLOCK..=op::RWLOCK_CLOCKWRLOCK => Word::Rwlock,
+        _ => return None,
+    };
+    let (held, holder) = match word {
+        Word::Mutex => {
+            let [lock, _, owner]: [u32; 3] = read(pid, addr)?;
+            (lock != 0, owner)
+        }
+        Word::Rwlock => {
+            let [readers, _, _, _, _, _, writer]: [u32; 7] = read(pid, addr)?;
+            (readers & HAS_WRITER != 0, writer)
+        }
+    };
+    i32::try_from(holder).ok().filter(|tid| held && *tid > 0)
+}
+
+/// Words of another process's memory.
+fn read<const N: usize>(pid: i32, addr: u64) -> Option<[u32; N]> {
+    let mut words = [0; N];
+    let len = size_of_val(&words);
+    let here = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: len };
+    let there = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len };
+    // SAFETY: the kernel writes into `words`, no further than its length, or refuses.
+    let n = unsafe { libc::process_vm_readv(pid, &here, 1, &there, 1, 0) };
+    (n == len as isize).then_some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_of_this_libc_name_their_holder() {
+        // SAFETY: no arguments.
+        let (pid, me) = unsafe { (libc::getpid(), libc::syscall(libc::SYS_gettid) as i32) };
+        let (mut m, mut l) = (libc::PTHREAD_MUTEX_INITIALIZER, libc::PTHREAD_RWLOCK_INITIALIZER);
+        let (m, l) = (&raw mut m, &raw mut l);
+        let mutex = || holder(pid, m as u64, op::MUTEX_LOCK);
+        let rwlock = || holder(pid, l as u64, op::RWLOCK_RDLOCK);
+        // SAFETY: locks of this function's own, each taken and released by this thread.
+        unsafe {
+            assert_eq!((mutex(), rwlock()), (None, None));
+            libc::pthread_mutex_lock(m);
+            libc::pthread_rwlock_wrlock(l);
+            assert_eq!((mutex(), rwlock()), (Some(me), Some(me)));
+            assert_eq!(holder(pid, m as u64, op::SEM_WAIT), None, "a semaphore has no holder");
+            libc::pthread_mutex_unlock(m);
+            libc::pthread_rwlock_unlock(l);
+            libc::pthread_rwlock_rdlock(l);
+            assert_eq!((mutex(), rwlock()), (None, None), "readers are only counted");
+            libc::pthread_rwlock_unlock(l);
+        }
+        assert_eq!(holder(pid, 16, op::MUTEX_LOCK), None, "no memory");
+    }
+}
