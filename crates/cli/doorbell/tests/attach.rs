@@ -35,9 +35,14 @@ fn kill(pid: i32, signal: i32) {
 
 /// A folder with the program, a library with CUDA's name, and the folder for sockets. `Err` without a C compiler.
 fn built() -> Result<tempfile::TempDir, String> {
+    built_from("attach/app.c")
+}
+
+/// As [`built`], with another program.
+fn built_from(program: &str) -> Result<tempfile::TempDir, String> {
     let dir = tempfile::tempdir().unwrap();
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let (library, app) = (sources.join("calls/libcuda.c"), sources.join("attach/app.c"));
+    let (library, app) = (sources.join("calls/libcuda.c"), sources.join(program));
     let library = Source { file: &library, compiler: "cc", flags: &[] }.compile_library(dir.path(), "libcuda.so.1")?;
     Source { file: &app, compiler: "cc", flags: &[library.to_str().unwrap(), "-pthread"] }.compile(dir.path())?;
     std::fs::create_dir(dir.path().join("run")).unwrap();
@@ -56,8 +61,12 @@ struct Recorded<'a> {
 
 impl<'a> Recorded<'a> {
     fn start(dir: &'a Path, options: &[&str]) -> Recorded<'a> {
+        Recorded::start_program(dir, options, "./app")
+    }
+
+    fn start_program(dir: &'a Path, options: &[&str], program: &str) -> Recorded<'a> {
         let mut record = in_folder(dir, "record");
-        record.args(["--quiet", "--force", "--tap", "off", "-o", "a.doorbell"]).args(options).args(["--", "./app"]);
+        record.args(["--quiet", "--force", "--tap", "off", "-o", "a.doorbell"]).args(options).args(["--", program]);
         let mut recorder = record.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut first_line = String::new();
         BufReader::new(recorder.stdout.as_mut().unwrap()).read_line(&mut first_line).unwrap();
@@ -202,6 +211,89 @@ fn a_dormant_program_is_recorded_while_somebody_is_attached() {
     let all = summary(dir.path(), "a.doorbell");
     assert!(all["recorder"]["peak_memory_bytes"].as_u64().unwrap() > 1 << 20, "{}", all["recorder"]);
     assert!(all["recorder"]["user_seconds"].as_f64().unwrap() > 0.0);
+}
+
+/// What a command prints as JSON.
+fn json(dir: &Path, command: &str, words: &[&str]) -> Value {
+    let out = finished(in_folder(dir, command).args(words), command);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+#[test]
+fn waits_that_began_before_an_attach_are_shown_with_the_thread_that_the_lock_names() {
+    let dir = match built_from("attach/hangs.c") {
+        Ok(dir) => dir,
+        Err(why) => test_support::skip!("{why}"),
+    };
+    for option in ["--locks=waits", "--locks"] {
+        let r = Recorded::start_program(dir.path(), &["--dormant", "--calls", option], "./hangs");
+        let begun = Instant::now();
+        assert!(r.attach(&["--for", "200ms", "-o", "one.doorbell", "--force"]).status.success());
+        let locks = json(dir.path(), "show", &["--locks", "--json", "one.doorbell"]);
+        let wait = |waiter: &str| {
+            let waits = locks["waits"].as_array().unwrap().iter();
+            let of: Vec<&Value> = waits.filter(|w| w["thread"] == waiter).collect();
+            let [wait] = of[..] else { panic!("{waiter}: {locks:#}") };
+            (wait, wait["holders"][0]["thread"].as_str().unwrap_or("nobody").to_owned())
+        };
+        for (waiter, holder, operation) in [
+            ("left", "right", "mutex_lock"),
+            ("right", "left", "mutex_lock"),
+            ("caller", "keeps", "mutex_lock"),
+            ("wants to read", "keeps", "rwlock_rdlock"),
+            ("goes on", "keeps", "mutex_lock"),
+        ] {
+            let (row, of) = wait(waiter);
+            assert_eq!((of.as_str(), &row["operation"]), (holder, &operation.into()), "{row:#}");
+            assert!(row["unfinished"] == true && row["wait_ns"].as_u64().unwrap() > 350_000_000, "{row:#}");
+            assert!(row["holders"][0]["site"] == "" && row["site"].as_str().unwrap().starts_with("hangs"), "{row:#}");
+        }
+        assert_eq!(locks["contended"], 5);
+        assert_eq!(locks["cycles"].as_array().unwrap().len(), 1, "{:#}", locks["cycles"]);
+        if option == "--locks=waits" {
+            r.end();
+            continue;
+        }
+        let shown = text(&r.run("show", &["--locks", "one.doorbell"]).stdout);
+        assert!(
+            shown.contains("(wants to read) waited at least ") && shown.contains("(keeps) holds in_calls/mutex, as "),
+            "{shown}"
+        );
+        // The call that waits for such a lock, and why.
+        let why = json(dir.path(), "why", &["--json", "one.doorbell"]);
+        assert_eq!(why["unfinished"], 1, "{why:#}");
+        let call = &why["worst"][0];
+        assert_eq!(
+            (&call["call"], &call["thread"], &call["cause"]),
+            (&"cuLaunchKernel".into(), &"caller".into(), &"lock".into())
+        );
+        assert!(call["ns"].as_u64().unwrap() > 350_000_000, "{call:#}");
+        assert_eq!(call["parts"][0]["of"][0]["because"][0]["thread"], "keeps", "{call:#}");
+        // One of the waits ends while another part is recorded: it has its whole time there.
+        let second = in_folder(dir.path(), "attach")
+            .args([&r.pid.to_string(), "--for", "400ms", "-o", "two.doorbell", "--force"])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        until("recording", || r.state() == "recording");
+        kill(r.pid, libc::SIGUSR1);
+        assert!(second.wait_with_output().unwrap().status.success());
+        let after = begun.elapsed().as_nanos() as u64;
+        let locks = json(dir.path(), "show", &["--locks", "--json", "two.doorbell"]);
+        let waits = locks["waits"].as_array().unwrap();
+        let ended: Vec<&Value> = waits.iter().filter(|w| w["unfinished"] == false).collect();
+        assert!(ended.len() == 1 && ended[0]["thread"] == "goes on" && waits.len() == 5, "{locks:#}");
+        let took = ended[0]["wait_ns"].as_u64().unwrap();
+        assert!(took > 400_000_000 && took < after + 400_000_000, "{took} {after}");
+        r.end();
+        // In the whole recording no wait is counted twice.
+        let all = json(dir.path(), "show", &["--locks", "--json", "a.doorbell"]);
+        assert_eq!(all["contended"], 5, "{all:#}");
+        let all = json(dir.path(), "why", &["--json", "a.doorbell"]);
+        assert_eq!((&all["calls"], &all["unfinished"]), (&1.into(), &1.into()), "{all:#}");
+        assert_eq!(all["worst"][0]["parts"][0]["of"][0]["because"][0]["thread"], "keeps", "{all:#}");
+    }
 }
 
 #[test]

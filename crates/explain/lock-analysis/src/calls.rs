@@ -116,7 +116,9 @@ impl<'a> Gather<'a> {
         let op = (e.head.flags >> 8) as u8;
         match &e.body {
             Body::Call(c) => self.call(source, e.head.flags, e.head.tsc, c),
-            Body::InCall(_) => self.unfinished += 1,
+            Body::InCall(c) => {
+                self.unfinished += u64::from(!self.labels.facts.is_superseded(source, c.seq, e.head.tsc));
+            }
             Body::Switch(s) if self.callers.contains(&Source { process, tid: s.tid }) => {
                 let p = self.threads.entry(Source { process, tid: s.tid }).or_default();
                 if e.head.flags & switch_flags::OUT != 0 {

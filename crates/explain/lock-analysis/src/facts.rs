@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 use tape::call;
 use tape::event::{Body, Event};
 use tape::fault::{self, WatchedBody};
-use tape::lock::{LAYOUT, LAYOUT_WAITS, attr, ended, left, op};
+use tape::lock::{HeldBody, LAYOUT, LAYOUT_WAITS, attr, ended, left, op};
 use tape::region::HELD;
 use tape::switch::scope;
 
@@ -332,6 +332,12 @@ pub struct Facts {
     at_end: HashMap<Source, VecDeque<(usize, u64)>>,
     /// Held and waited for at the end: thread, lock, since, site, waited for.
     pub left: Vec<Left>,
+    /// Waits that have not ended so far, by their thread and begin. (A recording of parts has one again at the end of each.)
+    waiting: BTreeMap<(Source, u64), Wait>,
+    /// The threads that locks named as their holders, and when.
+    named: BTreeMap<(Source, usize), (u64, HeldBody)>,
+    /// The last event of each call that had not returned when a part of the recording ended.
+    in_calls: FastMap<(Source, u32), u64>,
     /// On a recording of waits only: locks that a thread took while its table was full.
     pub without_room: u64,
     gaps: GapTotals,
@@ -359,6 +365,7 @@ impl Facts {
                 return Err(InsightError::Layout { path: r.path().into(), what, found, known });
             }
         }
+        self.finish_waits();
         self.names.finish();
         self.threads.finish();
         Ok(Some(self))
@@ -371,6 +378,11 @@ impl Facts {
 
     pub fn has_switches(&self) -> bool {
         self.switches.scope.as_ref().is_some_and(|(s, _)| *s != scope::REFUSED)
+    }
+
+    /// The tape has a later event of this unreturned call, whose event is of this time.
+    pub fn is_superseded(&self, source: Source, number: u32, tsc: u64) -> bool {
+        self.in_calls.get(&(source, number)).is_some_and(|last| *last != tsc)
     }
 
     /// The process of a lock. Threads that take it or wait for it are of that process, too.
@@ -397,7 +409,14 @@ impl Facts {
             Body::Task(t) => self.threads.task(source, e.head.tsc, t),
             Body::Deadline(d) => self.threads.deadline(source, d),
             Body::Calls(c) => self.calls = Some(c.layout),
-            Body::Call(_) | Body::InCall(_) => {
+            Body::Call(c) | Body::InCall(c) => {
+                if matches!(e.body, Body::InCall(_)) {
+                    self.in_calls.insert((source, c.seq), e.head.tsc);
+                } else if !self.in_calls.is_empty()
+                    && let Some(last) = self.in_calls.get_mut(&(source, c.seq))
+                {
+                    *last = e.head.tsc;
+                }
                 self.callers.insert(source);
                 let is_launch = call::function(e.head.flags).is_some_and(|f| f.class.is_guarded());
                 *self.launched.entry(source.process).or_default() += u64::from(is_launch);
@@ -411,7 +430,7 @@ impl Facts {
         } else if let Body::Op(o) = &e.body {
             self.op(source, e, o);
         } else if let Body::Held(h) = &e.body {
-            self.waiting(source, (e.head.flags >> 8) as u8, e.head.tsc, h);
+            self.at_the_end(source, (e.head.flags >> 8) as u8, e.head.tsc, h);
         }
     }
 
@@ -489,7 +508,7 @@ impl Facts {
         if h.wait > 0 {
             let from = h.taken.saturating_sub(h.wait);
             let (ticks, site, op, result) = (h.wait, h.site, h.op, 0);
-            self.waited(Wait { ticks, lock: i, from, tid, site, op, result, unfinished: false });
+            self.waited(source, Wait { ticks, lock: i, from, tid, site, op, result, unfinished: false });
         }
         if h.ended == AT_THE_END {
             let held = self.at_end.entry(source).or_default();
@@ -533,7 +552,7 @@ impl Facts {
         if o.wait > 0 && ops::takes(op) {
             let from = tsc.saturating_sub(o.wait);
             let (ticks, site, result) = (o.wait, o.site, o.result);
-            self.waited(Wait { ticks, lock: i, from, tid, site, op, result, unfinished: false });
+            self.waited(source, Wait { ticks, lock: i, from, tid, site, op, result, unfinished: false });
         } else if o.wait > 0 {
             // For a condition or a semaphore: this is no wait for a lock.
             l.wait = l.wait.saturating_add(o.wait);
@@ -541,24 +560,51 @@ impl Facts {
         }
     }
 
-    /// A wait that had not ended.
-    fn waiting(&mut self, source: Source, op: u8, now: u64, h: &tape::lock::HeldBody) {
+    /// A wait that had not ended, or the thread that a lock named.
+    fn at_the_end(&mut self, source: Source, op: u8, now: u64, h: &HeldBody) {
         let Some(class) = Class::of(op) else { return };
         let Source { process, tid } = source;
-        let (addr, when, site) = (h.addr, h.since, h.site);
+        let (addr, site) = (h.addr, h.site);
+        let when = if h.since == 0 { now } else { h.since };
         let Some(i) = self.lock(Use { process, addr, class, op, attr: 0, result: 0, when, site }) else { return };
-        self.left.push(Left { tid, lock: i, since: h.since, site: h.site, waiting: true, open: false });
-        if ops::takes(op) {
-            // (The events of its holds precede this one, and it waits for one lock.)
-            let held = self.at_end.remove(&source).into_iter().flatten();
-            self.graph.waits(tid, held, i, h.site, h.since);
+        if h.waiting == left::NAMED {
+            self.named.insert((source, i), (now, *h));
+        } else if ops::takes(op) {
             let ticks = now.saturating_sub(h.since);
-            let (from, site) = (h.since, h.site);
-            self.waited(Wait { ticks, lock: i, from, tid, site, op, result: 0, unfinished: true });
+            let wait = Wait { ticks, lock: i, from: h.since, tid, site, op, result: 0, unfinished: true };
+            self.waiting.insert((source, h.since), wait);
+        } else {
+            self.left.push(Left { tid, lock: i, since: h.since, site, waiting: true, open: false });
         }
     }
 
-    fn waited(&mut self, w: Wait) {
+    /// After all events: the waits that never ended, and the locks of threads that were named during them.
+    fn finish_waits(&mut self) {
+        let waits = std::mem::take(&mut self.waiting);
+        for ((source, lock), (seen, h)) in std::mem::take(&mut self.named) {
+            let tid = source.tid;
+            let is_now = |w: &Wait| w.lock == lock && (w.from..=w.to()).contains(&seen);
+            let is_known = |l: &Left| (l.tid, l.lock, l.waiting) == (tid, lock, false);
+            if waits.values().any(is_now) && !self.left.iter().any(is_known) {
+                let open = h.since == 0;
+                let since = if open { seen } else { h.since };
+                self.left.push(Left { tid, lock, since, site: h.site, waiting: false, open });
+                self.at_end.entry(source).or_default().push_back((lock, h.site));
+            }
+        }
+        for ((source, since), w) in waits {
+            self.left.push(Left { tid: w.tid, lock: w.lock, since, site: w.site, waiting: true, open: false });
+            // (A thread waits for one lock.)
+            let held = self.at_end.remove(&source).into_iter().flatten();
+            self.graph.waits(w.tid, held, w.lock, w.site, since);
+            self.waited(source, w);
+        }
+    }
+
+    fn waited(&mut self, source: Source, w: Wait) {
+        if !self.waiting.is_empty() {
+            self.waiting.remove(&(source, w.from));
+        }
         if let Some(l) = self.locks.get_mut(w.lock) {
             l.contended += 1;
             l.wait = l.wait.saturating_add(w.ticks);

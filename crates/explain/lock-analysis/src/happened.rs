@@ -55,6 +55,7 @@ pub fn each_call<E: From<InsightError>>(
 fn of(t: &Labels<'_>, stacks: &Stacks, source: Source, e: &Event<'_>) -> Option<Happened> {
     Some(match &e.body {
         Body::Call(c) => Happened::Call(one_call(t, stacks, source, e, c, true)),
+        Body::InCall(c) if t.facts.is_superseded(source, c.seq, e.head.tsc) => return None,
         Body::InCall(c) => Happened::Call(one_call(t, stacks, source, e, c, false)),
         Body::Switch(s) => Happened::Switch(one_switch(t, source.process, e, s)),
         _ => return None,

@@ -6,7 +6,7 @@ use crate::ops::{self, Class};
 use decode::Source;
 use std::collections::{BTreeMap, HashSet};
 use tape::event::{Body, Event};
-use tape::lock::ended;
+use tape::lock::{HeldBody, ended, left};
 
 /// Holders that are kept for each wait: those with the largest shares.
 const KEPT: usize = 3;
@@ -108,7 +108,10 @@ impl<'a> Holders<'a> {
             && let op = (e.head.flags >> 8) as u8
             && let Some(class) = Class::of(op)
         {
-            self.addresses.lock(process, h.addr, class, op, 0);
+            let lock = self.addresses.lock(process, h.addr, class, op, 0);
+            if let Some((i, _)) = lock.filter(|_| h.waiting == left::NAMED) {
+                self.named(source.tid, i, e.head.tsc, h);
+            }
         }
     }
 
@@ -178,6 +181,29 @@ impl<'a> Holders<'a> {
 }
 
 impl Holders<'_> {
+    /// The lock named this thread as its holder at a moment of waits that never ended.
+    fn named(&mut self, tid: i32, lock: usize, seen: u64, h: &HeldBody) {
+        let Some(overlaps) = self.of_lock.get(&lock) else { return };
+        let most = LOOKS.saturating_sub(self.looks).max(LOOKS_AFTER);
+        self.looks += overlaps.each(seen.saturating_sub(1), seen, most, |w| {
+            let (wait, found) = (&self.waits[w], &mut self.found[w]);
+            // (Each part of a recording names it again.)
+            if !wait.unfinished || found.holders.iter().any(|f| f.tid == tid && f.unfinished) {
+                return;
+            }
+            let is_open = h.since == 0;
+            let (taken, released) = (if is_open { wait.from } else { h.since }, wait.to());
+            let share = released.saturating_sub(taken.max(wait.from));
+            found.held = found.held.saturating_add(share);
+            found.holds += 1;
+            found.holders.truncate(KEPT - 1);
+            let open = is_open.then_some(0);
+            found
+                .holders
+                .insert(0, Holder { tid, site: h.site, taken, released, share, unfinished: true, open, late: false });
+        });
+    }
+
     /// A hold of unknown begin that never ended: threads that still wait at the end began to wait during it.
     fn left_open(&mut self, tid: i32, lock: usize, h: &Held) {
         let Some(overlaps) = self.of_lock.get(&lock) else { return };

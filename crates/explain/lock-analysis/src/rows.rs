@@ -167,7 +167,7 @@ impl Rows<'_> {
         HolderRow {
             tid: h.tid,
             thread: self.thread(w.lock, h.tid),
-            site: self.labels.site(w.lock, h.site, h.taken),
+            site: self.place(w.lock, h.site, h.taken),
             since: self.labels.seconds(h.taken),
             tsc: h.taken,
             hold_ns: self.labels.ns(h.released.saturating_sub(h.taken)),
@@ -210,7 +210,7 @@ impl Rows<'_> {
             held: self.labels.name(from),
             taken: self.labels.name(to),
             count: e.count,
-            held_site: self.labels.site(from, e.sites.0, e.when),
+            held_site: self.place(from, e.sites.0, e.when),
             taken_site: self.labels.site(from, e.sites.1, e.when),
             tids: e.tids,
         }
@@ -288,6 +288,11 @@ impl Rows<'_> {
         })
     }
 
+    /// Where a lock was taken; empty if that was not recorded.
+    fn place(&self, lock: usize, site: u64, when: u64) -> String {
+        if site == 0 { String::new() } else { self.labels.site(lock, site, when) }
+    }
+
     /// The name of a thread that took a lock or waited for it.
     fn thread(&self, lock: usize, tid: i32) -> String {
         self.labels.thread(Source { process: self.labels.facts.process(lock), tid })
@@ -299,7 +304,7 @@ impl Rows<'_> {
             tid,
             thread: self.thread(lock, tid),
             lock: self.labels.name(lock),
-            site: self.labels.site(lock, site, since),
+            site: self.place(lock, site, since),
             since: self.labels.seconds(since),
             tsc: since,
             waiting,

@@ -8,7 +8,7 @@ use decode::{InsightError, Recording, Source};
 use schema::lock_uses::UseRow;
 use schema::symbols::Places;
 use tape::event::{Body, Event};
-use tape::lock::{attr, ended};
+use tape::lock::{attr, ended, left};
 
 /// Calls `f` with each; never for a tape without locks. Returns the places of the names in the rows.
 pub fn each_use<E: From<InsightError>>(r: &Recording, mut f: impl FnMut(UseRow) -> Result<(), E>) -> Result<Places, E> {
@@ -94,7 +94,7 @@ fn row(t: &Labels<'_>, addresses: &mut Addresses, source: Source, e: &Event<'_>)
         }
         Body::Held(h) => {
             let class = Class::of(op)?;
-            let (lock, _) = addresses.lock(process, h.addr, class, op, 0)?;
+            let (lock, _) = addresses.lock(process, h.addr, class, op, 0).filter(|_| h.waiting == left::WAITING)?;
             let ticks = e.head.tsc.saturating_sub(h.since);
             let (wait_ns, waited) = (t.ns(ticks), waited(e.head.tsc, ticks));
             Some(UseRow { wait_ns, waited, ended: Some("at_the_end"), ..base(lock, class, h.addr, h.site) })

@@ -65,11 +65,13 @@ pub struct SwitchesRow {
 /// How long a thread was off CPU in a time.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct OffCpu {
+    /// Time off CPU.
     pub off_ns: u64,
     /// The part of it in which the thread could have run on. In the rest it slept, or waited.
     pub preempted_ns: u64,
     /// The thread that had its CPU the longest while it was preempted; absent if that is not known.
     pub by_tid: Option<i32>,
+    /// Name of that thread.
     pub by: String,
     pub by_ns: u64,
 }
@@ -86,6 +88,7 @@ pub struct LockRow {
     pub instances: u64,
     /// Kind, protocol and whether processes share it; empty for the defaults.
     pub attributes: Vec<&'static str>,
+    /// Operations by function.
     pub operations: BTreeMap<&'static str, u64>,
     pub failed: u64,
     /// Taken again on return from a wait for a condition.
@@ -95,15 +98,19 @@ pub struct LockRow {
     pub longest_wait_ns: u64,
     /// Median and 99th percentile of the waits; absent without waits.
     pub wait_p50_ns: Option<u64>,
+    /// 99 of 100 waits are not longer, ns; null without any.
     pub wait_p99_ns: Option<u64>,
     /// How many waits took how long.
     pub wait_histogram: Vec<Step>,
     /// Total of all holds, and the longest; absent if they are not known (`waits_only`).
     pub hold_ns: Option<u64>,
+    /// Longest hold, ns; null if `waits_only`.
     pub longest_hold_ns: Option<u64>,
     /// Where the longest hold began, and its thread, with the index of its process image.
     pub longest_hold_site: Option<String>,
+    /// Index of that thread's process image.
     pub longest_hold_process: Option<u32>,
+    /// Thread of the longest hold.
     pub longest_hold_tid: Option<i32>,
     /// The CUDA call in which it began, and its time off CPU.
     pub longest_hold_inside: Option<String>,
@@ -124,13 +131,14 @@ pub struct WaitRow {
     pub tid: i32,
     pub thread: String,
     pub lock: String,
+    /// The function.
     pub operation: &'static str,
     /// Where the thread called.
     pub site: String,
     pub wait_ns: u64,
     /// What the call returned.
     pub result: i32,
-    /// It was still waiting when the recording ended.
+    /// It was still waiting when the recording, or the part of it, ended: `wait_ns` is the minimum.
     pub unfinished: bool,
     /// How long of it no thread held the lock: the waiter was woken and did not run, or others were faster.
     pub free_ns: u64,
@@ -143,9 +151,11 @@ pub struct WaitRow {
     pub inside: Option<String>,
     /// Number of holds during the wait, and their total (those of readers added up).
     pub holds: u64,
+    /// How long they were, those of readers added up.
     pub held_ns: u64,
     /// Holds of threads that requested the lock later than this one and got it earlier, and how many of these only read.
     pub overtaken: u64,
+    /// Of these the ones that only read.
     pub overtaken_by_readers: u64,
     /// The threads that held it the longest part of the wait, the longest first. Empty if no such hold is on the tape.
     pub holders: Vec<HolderRow>,
@@ -155,15 +165,17 @@ pub struct WaitRow {
 pub struct HolderRow {
     pub tid: i32,
     pub thread: String,
-    /// Where it took the lock.
+    /// Where it took the lock. Empty if that was not recorded, because the wait began before an attach: then the lock itself named the thread.
     pub site: String,
     /// When, seconds and time stamp.
     pub since: f64,
     #[serde(serialize_with = "crate::wide::decimal")]
     pub tsc: u64,
+    /// Time held, ns; if `begin_unknown`, at least.
     pub hold_ns: u64,
     /// How much of the wait it held the lock.
     pub of_wait_ns: u64,
+    /// It had not ended when the recording did.
     pub unfinished: bool,
     /// It is not known when it took the lock: it had it at `since`, and held it for at least `hold_ns`.
     pub begin_unknown: bool,
@@ -185,6 +197,7 @@ pub struct BehindRow {
     pub wait_ns: u64,
     /// The thread that held that lock the longest part of the wait; absent if that is not on the tape.
     pub holder: Option<i32>,
+    /// Name of that thread.
     pub holder_name: String,
     /// The CUDA call in which that thread took it.
     pub inside: Option<String>,
@@ -201,10 +214,14 @@ pub struct Cycle {
 /// A lock was taken while another was held.
 #[derive(Clone, Debug, Serialize)]
 pub struct OrderRow {
+    /// The lock that was held.
     pub held: String,
+    /// The lock that was then taken.
     pub taken: String,
     pub count: u64,
+    /// Empty if that was not recorded.
     pub held_site: String,
+    /// Where the second was taken.
     pub taken_site: String,
     /// Some of the threads that did.
     pub tids: Vec<i32>,
@@ -213,6 +230,7 @@ pub struct OrderRow {
 /// A thread waited for one of lower priority.
 #[derive(Clone, Debug, Serialize)]
 pub struct Inversion {
+    /// When the wait began, seconds.
     pub at: f64,
     #[serde(serialize_with = "crate::wide::decimal")]
     pub tsc: u64,
@@ -222,9 +240,12 @@ pub struct Inversion {
     pub process: u32,
     pub tid: i32,
     pub thread: String,
+    /// The waiter's policy and priority.
     pub sched: String,
+    /// Where it was called.
     pub site: String,
     pub holder: HolderRow,
+    /// The holder's policy and priority.
     pub holder_sched: String,
     /// Scheduling of the thread that had the holder's CPU.
     pub by_sched: Option<String>,
@@ -240,7 +261,9 @@ pub struct LeftRow {
     pub tid: i32,
     pub thread: String,
     pub lock: String,
+    /// Empty if that was not recorded.
     pub site: String,
+    /// Since when, seconds.
     pub since: f64,
     #[serde(serialize_with = "crate::wide::decimal")]
     pub tsc: u64,

@@ -113,10 +113,11 @@ impl Chains<'_> {
     fn holds(&self, waiter: Source, lock: u64, from: u64, to: u64) -> impl Iterator<Item = &Hold> {
         self.window.holds.iter().filter(move |h| {
             h.lock == lock
-                && h.thread != waiter
+                && (h.thread != waiter || h.named)
                 && h.thread.process == waiter.process
                 && h.taken < to
                 && h.released.saturating_add(BEFORE) > from
+                && (!h.named || (from..=to).contains(&h.released))
         })
     }
 

@@ -26,6 +26,7 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use tape::call::{self, CallBody, Class, Function};
 use tape::event::{Body, Event};
+use tape::lock::left;
 
 /// Maximum number of items that are remembered of a thread until its call ends.
 const PENDING: usize = 1 << 16;
@@ -455,7 +456,11 @@ pub fn waited(addresses: &mut Addresses, thread: Source, e: &Event<'_>) -> Optio
             (LockClass::of_hold(h.op)?, h.addr, 0, to, h.wait)
         }
         (None, Body::Op(o)) => (LockClass::of(op)?, o.addr, o.result, e.head.tsc, o.wait),
-        (None, Body::Held(h)) => (LockClass::of(op)?, h.addr, 0, e.head.tsc, e.head.tsc.saturating_sub(h.since)),
+        (None, Body::Held(h)) => {
+            let waits = h.waiting == left::WAITING;
+            let wait = if waits { e.head.tsc.saturating_sub(h.since) } else { 0 };
+            (LockClass::of(op)?, h.addr, 0, e.head.tsc, wait)
+        }
         _ => return None,
     };
     let (lock, _) = addresses.lock(thread.process, addr, class, op, result)?;
@@ -484,6 +489,7 @@ impl Sink for Gather<'_> {
     fn event(&mut self, thread: Source, e: &Event<'_>, _: Option<&Open>) {
         match &e.body {
             Body::Call(c) => self.call(thread, e.head.flags, e.head.tsc, c),
+            Body::InCall(c) if self.labels.facts.is_superseded(thread, c.seq, e.head.tsc) => {}
             Body::InCall(c) => {
                 self.out.unfinished += 1;
                 if self.out.first_unfinished.len() < UNFINISHED {

@@ -17,7 +17,7 @@ use pushbuf::ops::Op;
 use rm::abi::Branch;
 use std::collections::HashMap;
 use tape::event::{Body, Event};
-use tape::lock::{ended, op};
+use tape::lock::{ended, left, op};
 
 /// Maximum number of holds, signals, calls and times of each kind that are kept for one call's time.
 const KEPT: usize = 1 << 13;
@@ -31,6 +31,8 @@ pub struct Hold {
     pub released: u64,
     /// It had been released by `released`, perhaps earlier. It may have delayed a wait, if no other hold did.
     pub late: bool,
+    /// The lock named the thread at `released`. `taken`: since when it is known to have it, or since when that was recorded.
+    pub named: bool,
 }
 
 /// A condition that a thread signalled, or a semaphore that it posted.
@@ -93,6 +95,8 @@ pub struct Windows<'a> {
     calls: HashMap<(u32, i32, u32), usize>,
     addresses: Addresses,
     off: OffCpu,
+    /// When the last pause of each process ended.
+    resumed: FastMap<u32, u64>,
 }
 
 impl<'a> Windows<'a> {
@@ -119,6 +123,7 @@ impl<'a> Windows<'a> {
             calls: chosen.enumerate().map(of).collect(),
             addresses: Addresses::default(),
             off: OffCpu::default(),
+            resumed: FastMap::default(),
         }
     }
 
@@ -168,10 +173,23 @@ impl<'a> Windows<'a> {
             && let Some((lock, _)) = self.addresses.lock(thread.process, h.addr, class, h.op, 0)
         {
             let released = self.labels.facts.locks.get(lock).map_or(h.released, |l| l.released(&h));
-            let hold = Hold { thread, lock: lock as u64, taken: h.taken, released, late: h.ended == ended::OPEN_LATE };
+            let late = h.ended == ended::OPEN_LATE;
+            let hold = Hold { thread, lock: lock as u64, taken: h.taken, released, late, named: false };
             self.each(h.taken, released, |w| w.holds.push(hold));
         }
         let done = (e.head.flags >> 8) as u8;
+        if let Body::Held(h) = &e.body
+            && h.waiting == left::NAMED
+            && let Some(class) = Class::of(done)
+            && let Some((lock, _)) = self.addresses.lock(thread.process, h.addr, class, done, 0)
+        {
+            // (What the thread did before that is not on the tape.)
+            let resumed = self.resumed.get(&thread.process).copied().unwrap_or(0);
+            let (lock, taken, seen) = (lock as u64, h.since.max(resumed), e.head.tsc);
+            let hold = Hold { thread, lock, taken, released: seen, late: false, named: true };
+            self.each(seen, seen, |w| w.holds.push(hold));
+            return;
+        }
         let wakes = matches!(done, op::COND_SIGNAL | op::COND_BROADCAST | op::SEM_POST);
         if let Body::Op(o) = &e.body
             && wakes
@@ -220,6 +238,7 @@ impl Sink for Windows<'_> {
                 faults::spans(e, faults).for_each(|span| self.fault(thread, span));
             }
             Body::SwitchesLost(_) => self.off = OffCpu::default(),
+            Body::Pause(p) if p.paused == 0 => drop(self.resumed.insert(thread.process, tsc)),
             _ => self.lock(thread, e),
         }
     }

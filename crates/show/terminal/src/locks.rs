@@ -195,8 +195,13 @@ fn wait(w: &WaitRow, l: &Locks, out: &mut dyn Write) -> io::Result<()> {
     };
     let (thread, time) = (who(w.tid, &w.thread), nanoseconds(w.wait_ns));
     let inside = inside(&w.inside);
-    let head =
-        format!("{:>11.6} s  {thread} waited {time} at {} ({}){inside}{end}", w.at, site(l, &w.site), w.operation);
+    let at_least = if w.unfinished { "at least " } else { "" };
+    let head = format!(
+        "{:>11.6} s  {thread} waited {at_least}{time} at {} ({}){inside}{end}",
+        w.at,
+        site(l, &w.site),
+        w.operation
+    );
     match w.holders.split_first() {
         None => writeln!(out, "  {head} for {}; who held it is not on the tape", lock(l, &w.lock)),
         Some((first, rest)) => {
@@ -299,7 +304,11 @@ fn inside(call: &Option<String>) -> String {
 
 fn held(l: &Locks, h: &HolderRow, lock: &str) -> String {
     let (part, hold) = (nanoseconds(h.of_wait_ns), nanoseconds(h.hold_ns));
-    let (thread, from, inside) = (who(h.tid, &h.thread), site(l, &h.site), inside(&h.inside));
+    let (thread, inside) = (who(h.tid, &h.thread), inside(&h.inside));
+    if h.site.is_empty() {
+        return format!("{thread} holds {lock}, as the lock itself names it; since when is not recorded");
+    }
+    let from = site(l, &h.site);
     if h.begin_unknown {
         let most = if h.end_unknown { "at most " } else { "" };
         let to = h.since + h.hold_ns as f64 / 1e9;
@@ -340,11 +349,16 @@ fn left(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Resul
     writeln!(out, "\n{} when its thread, or the recording, ended", style.bold("held or waited for"))?;
     for r in l.left.iter().take(limit) {
         let what = if r.waiting { "waited for" } else { "held" };
-        let (thread, lock, from) = (who(r.tid, &r.thread), lock(l, &r.lock), site(l, &r.site));
+        let (thread, lock) = (who(r.tid, &r.thread), lock(l, &r.lock));
+        let from = taken_at(l, &r.site);
         let since = if r.since_unknown { "since an unknown time, at" } else { "since" };
         writeln!(out, "  {thread} {what} {lock} from {from} {since} {:.6} s", r.since)?;
     }
     table::more(out, l.left.len(), limit, 2)
+}
+
+fn taken_at(l: &Locks, at: &str) -> String {
+    if at.is_empty() { "an unknown place".to_owned() } else { site(l, at) }
 }
 
 fn cycle(l: &Locks, c: &Cycle, out: &mut dyn Write) -> io::Result<()> {
@@ -360,7 +374,7 @@ fn cycle(l: &Locks, c: &Cycle, out: &mut dyn Write) -> io::Result<()> {
             lock(l, &e.taken),
             site(l, &e.taken_site),
             lock(l, &e.held),
-            site(l, &e.held_site)
+            taken_at(l, &e.held_site)
         )?;
     }
     Ok(())
@@ -370,7 +384,7 @@ fn order(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Resu
     writeln!(out, "\n{}", style.bold("order"))?;
     let mut t = style.table(&["held", "then taken", ">times", "held from", "taken at"]);
     for OrderRow { held, taken, count: n, held_site, taken_site, .. } in l.order.iter().take(limit) {
-        t.add_row([lock(l, held), lock(l, taken), count(*n), site(l, held_site), site(l, taken_site)]);
+        t.add_row([lock(l, held), lock(l, taken), count(*n), taken_at(l, held_site), site(l, taken_site)]);
     }
     table::write(out, &t, 2)?;
     table::more(out, l.order.len(), limit, 2)
