@@ -114,9 +114,8 @@ fn opened(lab: &Lab<'_>, stage: &Stage, repeat: u32, bound: Option<Duration>, la
     let mut reports = kernel_log::reports();
     let mut part = empty(stage, repeat);
     let mut random = fastrand::Rng::with_seed(stage.run.seed ^ (u64::from(stage.number) << 32) ^ u64::from(repeat));
-    let seats = placement::affinity().map_err(|e| e.to_string()).and_then(|all| Seats::of(stage, all));
-    let seats = match seats {
-        Ok(seats) => seats,
+    let (seats, load_cpus) = match seated(stage) {
+        Ok(seated) => seated,
         Err(why) => return nothing(part, stage, &why),
     };
     (lab.tell)("opening");
@@ -143,11 +142,6 @@ fn opened(lab: &Lab<'_>, stage: &Stage, repeat: u32, bound: Option<Duration>, la
         let rested = one.rest();
         one.ended = warm.and(rested).err();
     }
-    let load_cpus = stage.loads.iter().map(|load| seats.resolve(&load.cpus)).collect::<Result<Vec<_>, _>>();
-    let load_cpus = match load_cpus {
-        Ok(cpus) => cpus,
-        Err(why) => return nothing(part, stage, &why),
-    };
     let plan = load::Plan {
         loads: &stage.loads,
         cpus: load_cpus,
@@ -199,6 +193,21 @@ fn opened(lab: &Lab<'_>, stage: &Stage, repeat: u32, bound: Option<Duration>, la
     finished.part.loads = loads;
     finished.part.seconds = begun.elapsed().as_secs_f64();
     finished
+}
+
+/// Whether this machine has the CPUs that a stage names. Otherwise [`run`] measures nothing.
+///
+/// # Errors
+/// Which CPUs this process may not use.
+pub fn check(stage: &Stage) -> Result<(), String> {
+    seated(stage).map(drop)
+}
+
+/// The CPUs of the measuring thread, and of each load.
+fn seated(stage: &Stage) -> Result<(Seats, Vec<Vec<usize>>), String> {
+    let seats = Seats::of(stage, placement::affinity().map_err(|e| e.to_string())?)?;
+    let loads = stage.loads.iter().map(|load| seats.resolve(&load.cpus)).collect::<Result<_, _>>()?;
+    Ok((seats, loads))
 }
 
 fn empty(stage: &Stage, repeat: u32) -> Part {

@@ -48,37 +48,40 @@ impl Folder {
     /// # Errors
     /// A run or other content exists; another run is writing there; it cannot be written.
     pub fn create(path: &Path, experiment: &Experiment, force: bool) -> Result<Folder, Error> {
-        let write = || Error::write(path);
         let made = !path.exists();
-        let entries = match fs::read_dir(path) {
-            Ok(entries) => {
-                let names = entries.map(|e| Ok(e?.file_name())).collect::<io::Result<Vec<_>>>();
-                names.map_err(Error::read(path))?
-            }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                fs::create_dir_all(path).map_err(write())?;
-                Vec::new()
-            }
-            Err(e) => return Err(Error::Write { path: path.into(), cause: e }),
-        };
-        let is_run = || path.join(EXPERIMENT).exists();
-        let is_empty = entries.iter().all(|name| is_left_over(name));
-        if !is_run() && !is_empty {
-            return Err(Error::NotOurs(path.into()));
+        Folder::may_create(path, force)?;
+        if made {
+            fs::create_dir_all(path).map_err(Error::write(path))?;
         }
-        let is_kept = || is_run() && !force && !Folder::open(path).is_ok_and(|there| there.is_in_vain());
-        let free = || if is_kept() { Err(Error::Exists(path.into())) } else { Ok(()) };
-        free()?;
         let lock = Lock::of_run(path)?;
         // Another run may have used the folder in the meantime.
-        free()?;
-        if is_run() {
+        Folder::may_create(path, force)?;
+        if path.join(EXPERIMENT).exists() {
             clear(path, &CONTENT)?;
         }
         let folder = Folder { made, ..Folder::of(path, experiment.clone(), Some(lock))? };
         folder.make_ready()?;
         whole(&path.join(EXPERIMENT), experiment.to_toml().as_bytes())?;
         Ok(folder)
+    }
+
+    /// Whether [`Folder::create`] would take the folder. Nothing is written.
+    ///
+    /// # Errors
+    /// A run or other content exists; it cannot be read.
+    pub fn may_create(path: &Path, force: bool) -> Result<(), Error> {
+        let entries = match fs::read_dir(path) {
+            Ok(entries) => entries.map(|e| Ok(e?.file_name())).collect::<io::Result<Vec<_>>>(),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(Error::Write { path: path.into(), cause: e }),
+        };
+        let is_empty = entries.map_err(Error::read(path))?.iter().all(|name| is_left_over(name));
+        let is_run = path.join(EXPERIMENT).exists();
+        if !is_run && !is_empty {
+            return Err(Error::NotOurs(path.into()));
+        }
+        let is_kept = is_run && !force && !Folder::open(path).is_ok_and(|there| there.is_in_vain());
+        if is_kept { Err(Error::Exists(path.into())) } else { Ok(()) }
     }
 
     /// No cell was measured: every cell of every part failed, or is not possible here.

@@ -139,6 +139,23 @@ fn the_plan_says_what_would_run() {
             refused.stderr(contains(wrong).and(contains("small.toml")).and(contains("--routes")));
         }
     }
+    // So is what the machine and the folder do not allow.
+    let cpus = CALLS.replace("[run]\n", "[run]\nrepeats = 1\ncpus = [4095]\n");
+    let out = dir.path().join("taken");
+    std::fs::create_dir(&out).unwrap();
+    std::fs::write(out.join("notes.txt"), "x").unwrap();
+    for (text, to, wrong) in
+        [(&cpus, "new", "may not run on CPU 4095"), (&CALLS.to_owned(), "taken", "the folder is not empty")]
+    {
+        for more in [&["--dry-run"][..], &[]] {
+            let mut command = bench();
+            command.arg(file(dir.path(), text)).args(more).arg("-o").arg(dir.path().join(to));
+            let refused = command.assert().code(2);
+            let out = refused.get_output();
+            let said = String::from_utf8_lossy(&[&out.stdout[..], &out.stderr[..]].concat()).into_owned();
+            assert!(said.contains(wrong), "{more:?}: {said}");
+        }
+    }
     for name in ["smoke", "crossover"] {
         bench().args([name, "--dry-run"]).assert().success();
     }

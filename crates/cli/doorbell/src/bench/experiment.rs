@@ -89,6 +89,7 @@ fn device(text: &str) -> Result<Device, String> {
 }
 
 const EXPERIMENTS: &str = "`doorbell bench --list` lists the shipped experiments; a file has a path or ends in .toml";
+const CPUS: &str = "give `cpus` that exist here, or \"last\" and \"others\", which every machine has";
 const ROUTES: &str = "`doorbell bench --routes` lists the routes and calls";
 
 impl Args {
@@ -114,11 +115,7 @@ impl Args {
         }
         let asked = self.experiment()?;
         if self.dry_run {
-            let asked = match asked {
-                Some(experiment) => experiment,
-                None => Folder::open(self.folder()?)?.experiment().clone(),
-            };
-            return plan(&asked, self.json);
+            return self.plan(asked);
         }
         // From before the first result until it is stored.
         let stop = signals::count_interrupts();
@@ -139,6 +136,34 @@ impl Args {
             folder.give_up()?;
         }
         done
+    }
+
+    /// Prints what would run, and what the run would refuse.
+    fn plan(&self, asked: Option<Experiment>) -> anyhow::Result<ExitCode> {
+        let asked = match (asked, self.resume) {
+            (Some(experiment), false) => {
+                self.out.iter().try_for_each(|out| Folder::may_create(out, self.force))?;
+                experiment
+            }
+            (asked, _) => {
+                let folder = Folder::open(self.folder()?)?;
+                asked.iter().try_for_each(|experiment| folder.is_of(experiment))?;
+                folder.experiment().clone()
+            }
+        };
+        plan(&asked, self.json)?;
+        for stage in asked.stages()? {
+            let wrong = |why| Failure::new(format!("stage {}: {why}", stage.number), CPUS);
+            measure::stage::check(&stage).map_err(wrong)?;
+        }
+        // (An experiment may be planned on another machine. The emulated card would take seconds to start.)
+        if asked.run.gpu == experiment::Gpu::Real
+            && asked.run.device != Device::Edu
+            && let Err(e) = machine::of(asked.run.gpu, &asked.run.device)
+        {
+            say!("doorbell: on this machine it would be refused: {e:#}");
+        }
+        Ok(ExitCode::SUCCESS)
     }
 
     fn folder(&self) -> Result<&Path, Failure> {
@@ -395,7 +420,7 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn plan(experiment: &Experiment, json: bool) -> anyhow::Result<ExitCode> {
+fn plan(experiment: &Experiment, json: bool) -> anyhow::Result<()> {
     let (stages, estimate) = (experiment.stages()?, experiment.estimate()?);
     if json {
         let plan = serde_json::json!({
@@ -407,8 +432,7 @@ fn plan(experiment: &Experiment, json: bool) -> anyhow::Result<ExitCode> {
             "samples": estimate.samples,
             "sample_bytes": estimate.sample_bytes,
         });
-        terminal::table::to_stdout(|out| Ok(writeln!(out, "{plan:#}")?))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(terminal::table::to_stdout(|out| Ok(writeln!(out, "{plan:#}")?))?);
     }
     let style = Style::of_stdout();
     let mut table = style.table(&["stage", "point", "policy", ">cells", "beside"]);
@@ -441,7 +465,7 @@ fn plan(experiment: &Experiment, json: bool) -> anyhow::Result<ExitCode> {
         )?;
         Ok(())
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// A line for each subject, with its sizes in all stages.
