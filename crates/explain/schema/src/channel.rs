@@ -51,7 +51,9 @@ pub struct Channel {
     pub engine: String,
     /// From the token: GA100 and later have it in bits 22:16.
     pub runlist: Option<u32>,
+    /// Channel number on its runlist.
     pub chid: Option<u32>,
+    /// What its doorbell is rung with.
     pub token: Option<u32>,
     /// Entries of its ring.
     pub ring_entries: u32,
@@ -81,6 +83,7 @@ pub struct Channel {
     pub unrung: u64,
     /// Doorbells that are not on the tape, by the ring counter.
     pub rings_missing: u64,
+    /// It was freed.
     pub freed: bool,
     /// The agent reported that it follows this channel (its first event is on the tape).
     pub announced: bool,

@@ -38,7 +38,9 @@ pub struct Total {
     /// Doorbells that were rung in them.
     pub submissions: u64,
     pub mutex_locks: u64,
+    /// rwlocks taken for reading.
     pub read_locks: u64,
+    /// rwlocks taken for writing.
     pub write_locks: u64,
     /// Operations that took no mutex or rwlock: failed tries, conditions, semaphores, making and destroying.
     pub other_operations: u64,
@@ -69,9 +71,12 @@ pub struct CallRow {
     pub histogram: Vec<Step>,
     /// When the longest began, and its thread.
     pub max_at: f64,
+    /// The same, time stamp.
     #[serde(serialize_with = "crate::wide::decimal")]
     pub max_tsc: u64,
+    /// Index of that thread's process image.
     pub max_process: u32,
+    /// Thread of the longest.
     pub max_tid: i32,
     /// The line of Python that makes it most often; absent if none was recorded.
     pub python: Option<MainLine>,
@@ -84,6 +89,7 @@ pub struct CallRow {
 /// The locks of a call in the order of their taking.
 #[derive(Clone, Debug, Serialize)]
 pub struct PatternRow {
+    /// Calls that follow it.
     pub calls: u64,
     pub mean_ns: u64,
     pub locks: Vec<ElementRow>,
@@ -105,6 +111,7 @@ pub struct ElementRow {
     /// From the call's begin to the first taking.
     pub at_ns: u64,
     pub wait_ns: u64,
+    /// Time held.
     pub hold_ns: u64,
 }
 
@@ -120,7 +127,9 @@ pub struct SharedRow {
 pub struct ShareRow {
     pub call: String,
     pub mutex_locks: u64,
+    /// rwlocks taken for reading.
     pub read_locks: u64,
+    /// rwlocks taken for writing.
     pub write_locks: u64,
     pub wait_ns: u64,
 }

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 /// Two counts are equal if they differ by no more than `floor`, or by no more than `percent` of the larger one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tolerance {
+    /// Per cent.
     pub percent: f64,
+    /// Counts.
     pub floor: u64,
 }
 
@@ -37,6 +39,7 @@ pub struct Diff {
     /// No lock and no order is new, gone or changed.
     pub equal: bool,
     pub tolerance: Tolerance,
+    /// Operations by function.
     pub operations: Both,
     pub contended: Both,
     pub wait_ns: Both,
@@ -53,7 +56,9 @@ pub struct Diff {
 pub struct CallDiff {
     pub change: Change,
     pub call: String,
+    /// Of a copy, if the caller said it.
     pub direction: Option<&'static str>,
+    /// Class of sizes.
     pub size: Option<&'static str>,
     pub count: Both,
     pub mean_ns: Both,
@@ -73,6 +78,7 @@ pub struct LockDiff {
     pub moved_to: Option<String>,
     /// The operations whose counts differ.
     pub operations: BTreeMap<&'static str, Both>,
+    /// Kind and protocol.
     pub attributes: (Vec<&'static str>, Vec<&'static str>),
     pub all_operations: Both,
     pub contended: Both,
@@ -85,7 +91,9 @@ pub struct LockDiff {
 #[derive(Clone, Debug, Serialize)]
 pub struct OrderDiff {
     pub change: Change,
+    /// The lock that was held.
     pub held: String,
+    /// The lock that was then taken.
     pub taken: String,
     pub count: Both,
 }

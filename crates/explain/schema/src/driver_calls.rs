@@ -16,17 +16,22 @@ pub struct DriverCallRow<'a> {
     pub tid: i32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
+    /// The descriptor; absent where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fd: Option<i32>,
     /// The request of an ioctl, by name if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub what: Option<String>,
+    /// Number of an ioctl's request; absent for other calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<u64>,
+    /// What an ioctl returned; absent for other calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ret: Option<i32>,
+    /// The driver's own status; absent where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u32>,
+    /// Its name; absent where it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_name: Option<&'static str>,
     /// Ticks that the call took.

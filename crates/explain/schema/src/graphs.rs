@@ -31,20 +31,24 @@ pub struct GraphRow {
 pub struct SentRow {
     /// Submissions that are known to belong to it.
     pub submissions: usize,
+    /// Words of all of them.
     pub words: usize,
 }
 
 /// The parts of a graph.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RecipeRow {
+    /// Kernels of a launch.
     pub kernels: usize,
     /// The contents of constant banks are on the tape.
     pub has_data: bool,
     /// Words of the upload and of a launch, stored without repetitions.
     pub upload_words: Option<usize>,
+    /// Words of a launch after it.
     pub relaunch_words: Option<usize>,
     /// References, and how many of them point to memory that is not the graph's.
     pub references: usize,
+    /// Those of them that point to memory that is not the graph's own.
     pub foreign: usize,
     pub nodes: Vec<NodeRow>,
     pub edges: Vec<EdgeRow>,
@@ -55,7 +59,9 @@ pub struct RecipeRow {
 /// A node, by its index.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeRow {
+    /// `kernel`, `order` (a QMD without blocks), `memset`, `memcpy` or `write` (bytes in the stream).
     pub kind: &'static str,
+    /// Index of its group.
     pub group: usize,
     /// Address of its QMD, or of the memory that it writes.
     pub address: u64,
@@ -70,6 +76,7 @@ pub struct NodeRow {
     /// Address and size of constant bank 0, and size of the parameters in it, in bytes.
     pub bank: Option<u64>,
     pub bank_bytes: Option<u32>,
+    /// Bytes that the upload writes behind the bank's header.
     pub parameter_bytes: Option<u32>,
 }
 
@@ -78,6 +85,7 @@ pub struct NodeRow {
 pub struct EdgeRow {
     pub from: usize,
     pub to: usize,
+    /// `dependent` (a pointer of the QMD), `counter`, `tracker` (of another channel) or `stream`.
     pub by: &'static str,
     /// The action on the second node's QMD.
     pub action: Option<&'static str>,
@@ -88,14 +96,17 @@ pub struct EdgeRow {
 pub struct GroupRow {
     /// Index of its channel among the graph's.
     pub channel: usize,
+    /// `launch_before`, `counter` or `tracker`.
     pub waits: Vec<&'static str>,
     pub starts: Vec<StartRow>,
+    /// Nodes that run in the group.
     pub nodes: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StartRow {
     pub node: usize,
+    /// The PCAS action; `null` for a node without QMD.
     pub action: Option<&'static str>,
 }
 

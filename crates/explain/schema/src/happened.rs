@@ -39,7 +39,8 @@ pub struct OneCall {
     /// The Python frames that made it, the innermost first. Absent if there were none, or none were recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<FrameRow>,
-    /// NVTX ranges around it, as [`crate::operations::When::ranges`].
+    /// NVTX ranges around it, as `text` or `domain:text`: those of the thread, the outermost first, then those of the
+    /// process.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<String>,
 }
@@ -61,6 +62,7 @@ pub struct OneSwitch {
     /// The thread that had the CPU next, or before: 0 if the CPU was idle; absent if not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other: Option<i32>,
+    /// Name of that thread; absent if that is not known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub other_name: String,
 }
@@ -78,8 +80,9 @@ pub struct OneRange {
     /// Absent for the default domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
+    /// Its text.
     pub text: String,
-    /// As in [`crate::ranges::RangeRow`].
+    /// `push_pop` (of a thread), `start_end` (of the process) or `mark`.
     pub style: &'static str,
     /// Absent if its end is not on the tape, and for marks.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,6 +98,7 @@ pub struct OneRange {
     /// `#rrggbb`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub color: Option<String>,
+    /// Absent where it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub category: Option<u32>,
 }

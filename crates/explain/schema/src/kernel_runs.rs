@@ -14,6 +14,7 @@ pub struct KernelRun {
     pub name: Option<String>,
     /// Address of its code.
     pub code: u64,
+    /// It ran in a launch of a graph, or CUDA launched it for itself.
     pub in_graph: bool,
     /// Its launch parameters. (Not written: a single launch has them in its row, and graphs have them for each of their
     /// kernels.)
@@ -21,6 +22,7 @@ pub struct KernelRun {
     pub shape: Shape,
     /// On the recording's clock.
     pub start_seconds: Option<f64>,
+    /// When it ended.
     pub end_seconds: Option<f64>,
     pub gpu: GpuTime,
 }

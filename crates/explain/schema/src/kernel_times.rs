@@ -12,6 +12,7 @@ pub struct KernelTimes {
     pub cuda_result: Option<u32>,
     /// Runs of kernels on the tape, and those among them that have a time.
     pub kernels: u64,
+    /// Those of them that have a time.
     pub timed: u64,
     /// Times that the GPU was ordered to store: one for a kernel, two for a copy. `None` if the end of the process is
     /// not on the tape.
@@ -29,6 +30,7 @@ pub struct LackingRow {
     pub kernels: u64,
     /// The reason in words, and a remedy if there is one.
     pub text: &'static str,
+    /// What to do about it; null where nothing is known.
     pub hint: Option<&'static str>,
 }
 

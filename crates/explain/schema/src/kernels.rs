@@ -35,15 +35,20 @@ pub struct KernelRow {
     /// Its launches outside of graphs, and how often graphs ran it. `None` if rows were filtered: graphs are counted
     /// over the whole recording.
     pub launches: u64,
+    /// How often graphs ran it; null where rows were chosen (`--thread`, `--between`, ...): graphs are of the whole
+    /// recording.
     pub in_graphs: Option<u64>,
     /// Its share of all kernel runs, from 0 to 1.
     pub share: f64,
     /// Its most frequent shape, how many launches had that shape, and the number of shapes.
     pub shape: Shape,
+    /// How often it was launched so.
     pub shape_launches: u64,
+    /// In how many ways it was launched.
     pub shapes: u64,
     /// Threads that launched it, and streams; 0 if calls were not recorded.
     pub threads: u64,
+    /// Streams that it was launched in; 0 where calls were not recorded.
     pub streams: u64,
     /// The calls that launched it, the most frequent first.
     pub calls: Vec<CallCount>,
@@ -51,6 +56,7 @@ pub struct KernelRow {
     pub python: Option<MainLine>,
     /// Times of its first and last launch outside of graphs.
     pub first_seconds: Option<f64>,
+    /// When it was last launched by itself.
     pub last_seconds: Option<f64>,
     /// How long it ran on the GPU; `None` if no run has a known time.
     pub gpu: Option<GpuTimes>,
@@ -65,8 +71,11 @@ pub struct GpuTimes {
     pub runs: u64,
     /// Those among them with known bounds only: they may have been shorter.
     pub bounded: u64,
+    /// Nanoseconds of all of them.
     pub total_ns: u64,
+    /// Of the shortest.
     pub shortest_ns: u64,
+    /// Of the longest.
     pub longest_ns: u64,
     /// From the doorbell to the start, total over all runs.
     pub queued_ns: u64,
@@ -94,17 +103,21 @@ pub struct StreamRow {
     pub stream: Option<u64>,
     /// Kernels, and those among them with known bounds only: with these the stream may have been less busy.
     pub runs: u64,
+    /// Those of them of which only bounds are known: with these the stream may have been less busy.
     pub bounded: u64,
     /// From the first start to the last end.
     pub span_ns: u64,
     /// Time in which at least one of its kernels ran, and its share of `span_ns`, from 0 to 1.
     pub busy_ns: u64,
+    /// Which part of `span_ns` that is, from 0 to 1: how well the stream used the GPU.
     pub share: f64,
     /// From the doorbell to the start, total over all of them.
     pub queued_ns: u64,
     /// Gaps of more than 10 us in which its kernels did not run: their number, their total, and the longest.
     pub gaps: u64,
+    /// All of these together.
     pub gaps_ns: u64,
+    /// The longest gap.
     pub longest_gap_ns: u64,
 }
 

@@ -1,7 +1,7 @@
 //! The rows of a recording, from which the tables, the JSON and the exports are made.
 //!
 //! Plain data with its JSON names. `decode` and `lock-analysis` fill the rows, `terminal` and `export` write them;
-//! `docs/reference/json.md` describes every key. This crate computes no values.
+//! `docs/reference/json.md` is generated from the comments here (`tests/documented`). This crate computes no values.
 //!
 //! Invariant: a key keeps its name and meaning within one version of its schema.
 

@@ -16,6 +16,7 @@ pub struct UseRow {
     pub operation: &'static str,
     pub lock: String,
     pub address: u64,
+    /// Kind and protocol of the lock.
     pub kind: Vec<&'static str>,
     /// Where it was called.
     pub site: String,

@@ -15,11 +15,15 @@ pub struct ObjectRow {
     pub process: u32,
     pub client: u32,
     pub handle: u32,
+    /// Handle of the parent.
     pub parent: u32,
     pub class: u32,
     pub class_name: String,
+    /// What else is known.
     pub detail: String,
+    /// How deep it stands.
     pub depth: usize,
+    /// It was freed.
     pub freed: bool,
 }
 
@@ -27,6 +31,7 @@ pub struct ObjectRow {
 pub struct MappingRow {
     /// Index of the process image.
     pub process: u32,
+    /// GPU virtual address.
     pub base: u64,
     pub length: u64,
     pub client: Option<u32>,

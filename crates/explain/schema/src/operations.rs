@@ -7,9 +7,13 @@ use serde::{Deserialize, Serialize};
 /// A kernel's launch parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Shape {
+    /// Blocks in x, y, z.
     pub grid: [u32; 3],
+    /// Threads of a block in x, y, z.
     pub block: [u32; 3],
+    /// Blocks of a cluster, if it has clusters.
     pub cluster: Option<[u32; 3]>,
+    /// Registers of a thread.
     pub registers: u32,
     /// Bytes a block.
     pub shared_memory: u32,
@@ -65,6 +69,7 @@ pub struct InCall {
     /// an address.
     #[serde(serialize_with = "crate::wide::hex")]
     pub stream: u64,
+    /// What it was about: the handle of a kernel, a graph or an event, or an address.
     #[serde(serialize_with = "crate::wide::hex")]
     pub object: u64,
     /// The line of the user's Python code that made the call; `None` if there was none, or none was recorded.
@@ -103,10 +108,13 @@ pub struct CopyRow {
     pub src_place: Option<Place>,
     /// Which GPU's memory, if it is a GPU's.
     pub src_gpu: Option<u32>,
+    /// GPU virtual address.
     pub dst: u64,
     pub dst_place: Place,
+    /// Which GPU's memory, if it is a GPU's.
     pub dst_gpu: Option<u32>,
     pub bytes: u64,
+    /// Lines of the transfer.
     pub lines: u32,
     /// May overlap the copies before it.
     pub pipelined: bool,
@@ -114,6 +122,7 @@ pub struct CopyRow {
     pub pitch: bool,
     /// Address and payload of the semaphore that is released with it.
     pub semaphore: Option<u64>,
+    /// What is written there.
     #[serde(serialize_with = "crate::wide::hex_if_any")]
     pub payload: Option<u64>,
     /// Physical addresses, which only a privileged channel may use.
@@ -121,7 +130,9 @@ pub struct CopyRow {
     /// When it ran (recorded with `record --gpu-times`), also on the recording's clock. `None` if that is not known,
     /// and for inline writes.
     pub gpu: Option<GpuTime>,
+    /// When it started, in seconds of the recording.
     pub start_seconds: Option<f64>,
+    /// When it ended.
     pub end_seconds: Option<f64>,
     /// All inline data is on the tape.
     pub complete: bool,
@@ -135,9 +146,10 @@ pub struct GpuTime {
     /// Nanoseconds, as the GPU stored them.
     #[serde(serialize_with = "crate::wide::decimal")]
     pub end_ns: u64,
-    /// Nanoseconds, computed as `start` describes, and the earliest possible start. The start was before the end.
+    /// Nanoseconds, computed as `start` describes. The start was before the end.
     #[serde(serialize_with = "crate::wide::decimal")]
     pub start_ns: u64,
+    /// It did not start before.
     #[serde(serialize_with = "crate::wide::decimal")]
     pub earliest_ns: u64,
     pub start: Start,
@@ -185,6 +197,7 @@ pub struct LaunchRow {
     pub when: When,
     /// `pcas` or `inline_qmd`.
     pub how: &'static str,
+    /// Address of the QMD.
     pub qmd: u64,
     /// `None` if the QMD was never in the stream.
     pub shape: Option<Shape>,

@@ -21,11 +21,14 @@ pub struct ProcessRow {
     /// When its recording began, seconds.
     pub began: Option<f64>,
     pub end: Option<HowEnded>,
+    /// Nothing of it is missing.
     pub complete: bool,
+    /// Why not, one sentence each.
     pub incomplete_because: Vec<String>,
     pub doorbells: u64,
     pub submissions: u64,
     pub entries: u64,
+    /// Entries lost.
     pub lost: u64,
     pub copies: u64,
     pub launches: u64,
@@ -36,8 +39,11 @@ pub struct ProcessRow {
 /// A process's part in a job, as its launcher sets it in the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankRow {
+    /// Rank in the job.
     pub rank: u32,
+    /// Rank on this machine.
     pub local_rank: Option<u32>,
+    /// Processes of the job.
     pub world_size: Option<u32>,
     /// `torchrun`, `slurm`, `openmpi` or `pmi`.
     pub launcher: String,
@@ -57,7 +63,10 @@ pub struct UnwatchedRow {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HowEnded {
+    /// How it ended, in words.
     pub how: String,
+    /// Exit status, if it exited.
     pub exit_code: Option<i32>,
+    /// Signal, if one ended it.
     pub signal: Option<i32>,
 }

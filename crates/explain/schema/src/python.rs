@@ -38,6 +38,7 @@ pub struct InterpreterRow {
 pub struct LineRow {
     #[serde(flatten)]
     pub at: FrameRow,
+    /// Calls from there.
     pub calls: u64,
     /// Calls that returned an error (`not ready` is none).
     pub failed: u64,

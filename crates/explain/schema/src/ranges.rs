@@ -33,6 +33,7 @@ pub struct Watched {
 pub struct RangeRow {
     /// `None` for the default domain.
     pub domain: Option<String>,
+    /// Its text; `text 0x...` where the text is not in the recording.
     pub text: String,
     /// The text is longer than its recorded part.
     pub cut: bool,
@@ -46,15 +47,19 @@ pub struct RangeRow {
     /// Times of the ranges that ended.
     pub ns: u64,
     pub mean_ns: u64,
+    /// The shortest.
     pub min_ns: u64,
     pub p50_ns: u64,
     pub p99_ns: u64,
     pub max_ns: u64,
     /// When the longest began, and its thread.
     pub max_at: f64,
+    /// The same as a time stamp.
     #[serde(serialize_with = "crate::wide::decimal")]
     pub max_tsc: u64,
+    /// The process image in which it began.
     pub max_process: u32,
+    /// The thread in which it began.
     pub max_tid: i32,
     /// Threads in which they began.
     pub threads: u64,
@@ -63,14 +68,18 @@ pub struct RangeRow {
     pub submissions: u64,
     pub launches: u64,
     pub copies: u64,
+    /// Their bytes.
     pub copy_bytes: u64,
     /// CUDA calls, and the time in them; `None` if calls were not recorded.
     pub calls: Option<u64>,
+    /// Time in those.
     pub calls_ns: Option<u64>,
     /// Waits for mutexes and rwlocks; `None` if locks were not recorded.
     pub lock_waits: Option<u64>,
+    /// Time in those.
     pub lock_wait_ns: Option<u64>,
     /// Values of the first range that had them: `#rrggbb`, and a number that the program chose.
     pub color: Option<String>,
+    /// Category of the first that had one.
     pub category: Option<u32>,
 }

@@ -13,6 +13,7 @@ pub struct Ranks {
 pub struct Rank {
     /// Its number, as its launcher sets it in the environment; absent if the recording has none.
     pub rank: Option<u32>,
+    /// Ranks of the job; null if it is not known.
     pub world_size: Option<u32>,
     pub summary: Summary,
     /// Totals, the longest first within each kind.
@@ -49,6 +50,7 @@ pub struct Steps {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SpentOn {
+    /// As in `rows`.
     pub kind: &'static str,
     /// Absent for all that are not listed by name.
     pub name: Option<String>,
@@ -59,9 +61,11 @@ pub struct SpentOn {
 pub struct Step {
     /// Its name, and its number among those of that name.
     pub event: String,
+    /// Its number among the events of that name, from 0.
     pub number: u64,
     /// On the recording's clock.
     pub begin_ns: i64,
+    /// When it ended.
     pub end_ns: i64,
     /// They add up to the time; empty for the first event.
     pub ns: Vec<u64>,

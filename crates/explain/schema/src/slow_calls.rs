@@ -79,7 +79,9 @@ impl Cause {
 /// Where the time of CUDA calls was spent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Why {
+    /// Nothing is missing that is known of.
     pub complete: bool,
+    /// Else why.
     pub incomplete_because: Vec<String>,
     /// Kinds of events that the recording lacks, so that their causes count as unknown.
     pub not_watched: Vec<String>,
@@ -89,11 +91,13 @@ pub struct Why {
     /// Why a flight recorder saved this recording, and what happened; absent from other recordings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_because: Option<String>,
+    /// Calls of CUDA's.
     pub calls: u64,
     /// From begin to end of each call, total over all calls.
     pub ns: u64,
     /// Calls that lost this or more are slow.
     pub slow_from_ns: u64,
+    /// How many are.
     pub slow: u64,
     /// Slow calls that are not in `slow`: those of the first 1,000 launches and copies of a process that makes more. `--starting` includes them.
     pub slow_starting: u64,
@@ -121,6 +125,7 @@ pub struct Between {
     /// Pairs of calls with such a wait between them, the total of their waits, and the longest wait of one pair.
     pub gaps: u64,
     pub ns: u64,
+    /// Of one pair, the most.
     pub longest_ns: u64,
     /// The longest first.
     pub worst: Vec<GapRow>,
@@ -139,9 +144,11 @@ pub struct GapRow {
     pub thread: String,
     /// The call after it.
     pub call: String,
+    /// Its number among the thread's calls.
     pub number: u32,
     /// Total of these waits, and their number.
     pub ns: u64,
+    /// In how many waits; CPython waits 5 ms at a time.
     pub waits: u64,
     /// The lock's condition.
     pub lock: String,
@@ -166,6 +173,7 @@ pub struct CauseRow {
 /// Copies of pageable memory from one place in the program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PageableRow {
+    /// Where the call was made.
     pub site: String,
     pub call: String,
     pub calls: u64,
@@ -176,11 +184,13 @@ pub struct PageableRow {
 /// A call that had not returned.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct UnfinishedRow {
+    /// Seconds since the recording began.
     pub at: f64,
     pub pid: i32,
     pub tid: i32,
     pub thread: String,
     pub call: String,
+    /// Its number among the thread's calls.
     pub number: u32,
     /// Until its thread, or the recording, ended.
     pub ns: u64,
@@ -198,11 +208,15 @@ pub struct SlowCall {
     pub tid: i32,
     pub thread: String,
     pub call: String,
+    /// Its number among the thread's calls, as in `call.number` of a submission.
     pub number: u32,
     /// The kernel that it launched, if it has a name.
     pub kernel: Option<String>,
+    /// Bytes; blocks of a launch.
     pub size: u64,
+    /// The stream's handle.
     pub stream: u64,
+    /// Where it was called.
     pub site: String,
     pub ns: u64,
     /// Time that is not by design.
@@ -219,6 +233,7 @@ pub struct SlowCall {
     pub page_faults: PageFaults,
     /// A remedy, and how much of the call that saves at most, if that is known.
     pub advice: Option<String>,
+    /// How much of the wait that saves at most; null where it is not known.
     pub saves_ns: Option<u64>,
 }
 
@@ -241,6 +256,9 @@ pub struct PartRow {
 /// A lock that was waited for, a driver call, a thread that had the CPU, a kernel, a copy, or a kind of page faults: `minor`, `major`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OfRow {
+    /// Lock, driver call, kernel, copy (`copy 4 MiB host to device, pageable`), or thread that had the CPU; of page
+    /// faults `minor` or `major`; of `queue` which kernel or copy of another stream ran meanwhile, or that none did; of
+    /// `gpu` what is known of it.
     pub what: String,
     pub ns: u64,
     /// Number of times.
@@ -265,6 +283,7 @@ pub struct LinkRow {
     pub what: String,
     /// Its part of the waited time, and the number of its turns.
     pub ns: u64,
+    /// In how many turns.
     pub times: u64,
     /// The CUDA call that it was in.
     pub call: Option<String>,
@@ -272,5 +291,6 @@ pub struct LinkRow {
     pub doing: Cause,
     /// Which lock, which driver calls, which thread had the CPU.
     pub doing_what: Option<String>,
+    /// For how long.
     pub doing_ns: u64,
 }

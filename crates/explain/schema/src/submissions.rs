@@ -7,6 +7,7 @@ use serde::Serialize;
 /// A submission for JSON.
 #[derive(Debug, Default, Serialize)]
 pub struct SubmissionRow {
+    /// Its number in this recording, `#108` in text.
     pub number: u64,
     #[serde(serialize_with = "crate::wide::decimal")]
     pub tsc: u64,
@@ -19,30 +20,42 @@ pub struct SubmissionRow {
     pub generation: u32,
     pub engine: String,
     pub call: Option<InCall>,
-    /// As [`crate::operations::When::ranges`].
+    /// NVTX ranges around it, as `text` or `domain:text`: those of the thread, the outermost first, then those of the
+    /// process.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<String>,
+    /// What its doorbell is rung with.
     pub token: Option<u32>,
+    /// The submission's number on its channel, from 0.
     pub seq: Option<u64>,
+    /// GP_PUT before.
     pub put_from: Option<u32>,
+    /// GP_PUT after.
     pub put_to: Option<u32>,
+    /// A trap saw the doorbell; else a rewritten site.
     pub trapped: bool,
+    /// Rung by a thread that found the channel busy.
     pub handed_over: bool,
     pub entries: Vec<EntryRow>,
 }
 
 #[derive(Debug, Default, Serialize)]
 pub struct EntryRow {
+    /// Index in the GPFIFO.
     pub index: u32,
+    /// The entry's number on its channel, from 0.
     pub seq: u64,
+    /// The entry itself.
     #[serde(serialize_with = "crate::wide::hex")]
     pub gp: u64,
+    /// GPU virtual address of the words.
     pub va: u64,
     pub place: Place,
     /// Number of words in the entry.
     pub dwords: u32,
     /// Words on the tape.
     pub recorded: usize,
+    /// Why words are missing; absent if none is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lack: Option<&'static str>,
     /// The words were read long after the doorbell: another thread may have overwritten them.
@@ -62,12 +75,15 @@ pub struct CommandRow {
     pub class: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<u16>,
+    /// Name of the method; absent likewise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
+    /// What is written to it; absent for runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<u32>,
     /// Words of a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub words: Option<usize>,
+    /// The method in words.
     pub text: String,
 }

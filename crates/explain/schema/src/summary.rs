@@ -24,10 +24,13 @@ pub struct Summary {
     /// If there is no submission: the usual reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nothing: Option<Cow<'static, str>>,
+    /// Version of the NVIDIA driver, or `soft`.
     pub driver: String,
+    /// Name of the GPU.
     pub gpu: String,
     /// Device instances of the GPUs that its channels are on.
     pub gpus: Vec<u32>,
+    /// Version of CUDA, if known.
     pub cuda: Option<String>,
     pub tap: Tap,
     /// The recorded lock events: `all` operations or `waits` only; absent if locks were not recorded.
@@ -71,6 +74,7 @@ pub struct Summary {
     pub copies: Copies,
     /// Fills by the copy engine.
     pub fills: u64,
+    /// Bytes of the fills.
     pub fill_bytes: u64,
     pub semaphores: Semaphores,
     /// Launches of a grid. Kernels that a graph starts from QMDs in memory are not among them; see `launch_detail`.
@@ -86,6 +90,7 @@ pub struct Summary {
     /// Doorbell pages.
     pub pages: Vec<Page>,
     pub notes: Vec<String>,
+    /// What the agent had trouble with.
     pub trouble: Vec<String>,
     pub end: Option<HowEnded>,
     pub driver_calls: u64,
@@ -100,8 +105,10 @@ pub struct Summary {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Program {
     pub exe: String,
+    /// Its arguments; null with `--no-args`.
     pub args: Option<Vec<String>>,
     pub pid: i32,
+    /// When the recording began, RFC 3339.
     pub started: String,
 }
 
@@ -109,17 +116,21 @@ pub struct Program {
 pub struct RecordedBy {
     /// doorbell's version.
     pub doorbell: String,
+    /// Name of the machine.
     pub host: String,
+    /// Release of its kernel.
     pub kernel: String,
+    /// Its processor.
     pub cpu: String,
 }
 
 /// Clocks read together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstClock {
-    /// CLOCK_MONOTONIC and CLOCK_REALTIME.
+    /// CLOCK_MONOTONIC.
     #[serde(serialize_with = "crate::wide::decimal", deserialize_with = "crate::wide::read_decimal")]
     pub monotonic_ns: u64,
+    /// CLOCK_REALTIME.
     #[serde(serialize_with = "crate::wide::decimal", deserialize_with = "crate::wide::read_decimal")]
     pub realtime_ns: u64,
     /// Largest error of the reading.
@@ -130,11 +141,13 @@ pub struct FirstClock {
 pub struct Tap {
     /// As requested.
     pub asked: String,
-    /// Doorbells on the tape that a trap saw, and those that a rewritten site saw.
+    /// Doorbells on the tape that a trap saw.
     pub trapped: u64,
+    /// Doorbells on the tape that a rewritten site saw.
     pub rewritten: u64,
     /// Rung by a thread that found the channel's tap busy.
     pub handed_over: u64,
+    /// Sites that were rewritten.
     pub sites_patched: u64,
 }
 
@@ -176,6 +189,7 @@ pub struct Lost {
     pub by_gaps: u64,
     /// Events that did not fit into the rings, or occurred after the recording had stopped.
     pub gap_events: u64,
+    /// Bytes of those events.
     pub gap_bytes: u64,
     /// Channels with a known lower bound only (no final GP_PUT on the tape).
     pub channels_unaccounted: u64,
@@ -199,6 +213,7 @@ pub struct Copies {
     pub inline_detail: Transfers,
     /// Inline writes that carried a launch's QMD or constants.
     pub inline_for_launches: u64,
+    /// Bytes of those.
     pub inline_for_launches_bytes: u64,
 }
 
@@ -225,6 +240,7 @@ pub struct SizeCount {
 pub struct Bucket {
     /// Smallest and largest size that falls into it, bytes.
     pub from: u64,
+    /// Largest size that falls into it, bytes.
     pub to: u64,
     pub count: u64,
     pub bytes: u64,
@@ -237,19 +253,25 @@ pub struct Direction {
     /// Which GPU's memory, if it is a GPU's.
     pub from_gpu: Option<u32>,
     pub to: Place,
+    /// Which GPU's memory, if it is a GPU's.
     pub to_gpu: Option<u32>,
     pub count: u64,
     pub bytes: u64,
     /// Transfers with known GPU times (`record --gpu-times`), with their bytes, their time and the longest.
     pub timed: u64,
+    /// Their bytes.
     pub timed_bytes: u64,
+    /// Their time on the GPU, all together.
     pub gpu_ns: u64,
+    /// The longest of them.
     pub longest_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Semaphores {
+    /// Releases.
     pub released: u64,
+    /// Acquires.
     pub acquired: u64,
     /// Releases that also write the GPU's time.
     pub timestamps: u64,
@@ -259,6 +281,7 @@ pub struct Semaphores {
 pub struct Launches {
     /// QMDs sent to the compute engine: by SEND_PCAS_A, and in methods.
     pub by_pcas: u64,
+    /// Sent in methods.
     pub by_inline_qmd: u64,
     /// QMDs without blocks: they only order or start others (the driver sends one before many a kernel, and as a graph's
     /// root). Not launches.
@@ -270,6 +293,7 @@ pub struct Launches {
     pub without_qmd: u64,
     /// Distinct kernels, by their address.
     pub programs: u64,
+    /// Distinct shapes.
     pub shapes: u64,
     /// Launches of shapes or programs beyond the limit: then the two numbers above are lower bounds.
     pub not_told_apart: u64,
@@ -293,6 +317,7 @@ pub struct Problems {
     pub skipped_words: u64,
     /// Segments whose address has no CPU mapping: only the address is on the tape.
     pub unmapped_segments: u64,
+    /// Bytes of those segments.
     pub unmapped_bytes: u64,
     /// Segments longer than their recorded part.
     pub cut_segments: u64,
@@ -306,8 +331,11 @@ pub struct Problems {
     pub holes: u64,
     /// Operations that use a register which was last set in words that are missing.
     pub guessed: u64,
+    /// Events of unknown kinds.
     pub unknown_events: u64,
+    /// Bytes that are no event.
     pub stray_bytes: u64,
+    /// Doorbells out of turn.
     pub late_rings: u64,
 }
 
@@ -323,8 +351,10 @@ pub struct Site {
     /// Index of the process image.
     pub process: u32,
     pub address: u64,
+    /// Path of the module.
     pub module: String,
     pub offset: u64,
+    /// It was rewritten.
     pub patched: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<Cow<'static, str>>,
@@ -339,5 +369,6 @@ pub struct Page {
     pub address: u64,
     pub class: u32,
     pub handle: u32,
+    /// Its doorbells are seen.
     pub tapped: bool,
 }

@@ -12,6 +12,7 @@ pub struct Top {
     pub state: &'static str,
     /// Since the recording began.
     pub seconds: f64,
+    /// Doorbells.
     pub submissions_per_second: f64,
     /// Launches in the commands; for a graph only those that start it.
     pub kernels_per_second: f64,
@@ -34,6 +35,7 @@ pub struct Top {
     pub lost_events: u64,
     /// CPU time of the recorder in this second, in percent of one CPU.
     pub recorder_cpu_percent: f64,
+    /// The most memory of it that was resident so far.
     pub recorder_peak_memory_bytes: u64,
     /// Processes that are recorded.
     pub processes: usize,
@@ -49,5 +51,6 @@ pub struct TopWorst {
     /// The thread's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
+    /// Milliseconds.
     pub ms: f64,
 }

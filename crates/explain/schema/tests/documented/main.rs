@@ -1,9 +1,11 @@
-//! Every key that is printed is documented, and every documented key is printed.
+//! docs/reference/json.md is what the doc comments of this crate say, and has every key that is printed.
 //!
 //! The samples in the modules have a value for each field, so a new field does not compile until it is added here.
 
 mod commands;
+mod declared;
 mod locks;
+mod page;
 mod rank;
 mod slow_calls;
 mod summary;
@@ -12,32 +14,151 @@ use commands::{
     copy_row, driver_call_count, driver_call_row, graph_row, kernel_run, kernel_times, kernels, launch_row, objects,
     python, ranges, submission_row,
 };
+use declared::Sources;
 use locks::{calls, diff, locks, one_call, one_range, one_switch, symbol_row, use_row, wait_row};
+use page::Section;
 use schema::document::{Document, Kind};
 use schema::lines::Line;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeSet;
+use std::path::Path;
 use summary::{channel, recording_row, summary, top};
 
-const REFERENCE: &str = include_str!("../../../../../docs/reference/json.md");
+/// The environment variable with which this writes the page instead.
+const WRITE: &str = "DOORBELL_WRITE_JSON";
 
-/// The keys of a section of the reference.
-fn documented(section: &str) -> BTreeSet<String> {
-    let from = REFERENCE.find(&format!("\n## {section}\n")).unwrap_or_else(|| panic!("no section {section}"));
-    let body = &REFERENCE[from + 1..];
-    let body = &body[..body.find("\n## ").unwrap_or(body.len())];
+const HEAD: &str = "\
+# JSON
+
+What `show --json`, `why --json`, `diff --json` and `export --jsonl` print of a recording, and `top --json` while one is made. This page is generated from the
+doc comments of `crates/explain/schema/src`, by `DOORBELL_WRITE_JSON=1 cargo test -p schema --test documented`. The same test checks that it has every key.
+
+- **Schema.** `show --summary`, `--objects`, `--locks`, `--calls` and `--rank`, `why`, `diff` and each line of `top` have the key `schema` with the name of their
+  schema, such as `doorbell.summary/2`. The number rises when a key is removed or changes its meaning. Keys may be added without that. The first line of an
+  export, of type `header`, has `doorbell.lines/2`. Other views have no `schema`: their rows are those of an export.
+- **Time.** Seconds (`seconds`, `at`, `since`, `began`, `max_at`) count from the recording's first clock reading. Keys in `_ns`, and `ns`, are durations in
+  nanoseconds; of `p50_ns`, half of them took no longer. `tsc` is the time stamp counter.
+- **Large numbers.** Many readers keep numbers as doubles, exact up to 2^53. Numbers that may be larger are decimal or hex strings (`0x1f`). (A damaged recording
+  may have any number.)
+- **Same everywhere.** `process` is the index of a process image in the recording: what one exec, or one fork, made of a process. `pid` is its process, `tid` and
+  `thread` are a thread's number and name. `slot` is the agent's slot of a channel, `generation` which use of that slot, `engine` such as `GRAPHICS` or `COPY2`.
+- A key without a meaning here means what its name says.
+
+Other forms of a recording, for Perfetto, PyTorch's tools, DuckDB and pandas: [exports](exports.md).
+";
+
+const TAIL: &str = "
+## header, end, note
+
+Lines of an export. `header` (the first line) describes the program and the machine, `end` (the last line) how the recording ended; it is absent if the recorder
+was killed. `note` has a `text`. The keys of header and end are those of the file format: `crates/record/tape/src/file/records.rs`.
+";
+
+const SECTIONS: &[Section] = &[
+    section(
+        "summary",
+        ("summary", "Summary"),
+        "`show --summary --json`, schema `doorbell.summary/2`. Totals of the processes that are read.",
+    ),
+    section(
+        "submission",
+        ("submissions", "SubmissionRow"),
+        "An element of `show --submissions --json`, and a line of an export.",
+    ),
+    section(
+        "copy",
+        ("operations", "CopyRow"),
+        "A copy, inline write or fill: an element of `show --copies --json`, and a line of an export. Inline writes that carry a launch's QMD or constants are left out, as in the summary.",
+    ),
+    section(
+        "launch",
+        ("operations", "LaunchRow"),
+        "A kernel launch: an element of `show --launches --json`, and a line of an export.",
+    ),
+    section(
+        "kernel run",
+        ("kernel_runs", "KernelRun"),
+        "A run of a kernel, and a line of an export of type `kernel_run`, after its launch. `show --gpu-times --json` has those with a time as `runs`, and [kernel times](#kernel-times) as `kernel_times`.",
+    ),
+    section(
+        "kernel times",
+        ("kernel_times", "KernelTimes"),
+        "How many kernels of a process have a time, and why the others have none (`record --gpu-times`).",
+    ),
+    section("kernels", ("kernels", "Kernels"), "`show --kernels --json`."),
+    section(
+        "driver calls",
+        ("driver_calls", "DriverCallCount"),
+        "An element of `show --driver-calls --json`, those with the longest total first.",
+    ),
+    section(
+        "graph",
+        ("graphs", "GraphRow"),
+        "A CUDA graph that was launched more than once: an element of `show --graphs --json`.",
+    ),
+    section("ranges", ("ranges", "Ranges"), "`show --nvtx --json`."),
+    section("channel", ("channel", "Channel"), "An element of `show --channels --json`, and a line of an export."),
+    section("objects", ("objects", "Objects"), "`show --objects --json`, schema `doorbell.objects/2`."),
+    section("locks", ("locks", "Locks"), "`show --locks --json`, schema `doorbell.locks/2`."),
+    section("python", ("python", "Python"), "`show --python --json`."),
+    section("calls", ("cuda_calls", "Calls"), "`show --calls --json`, schema `doorbell.calls/2`."),
+    section("why", ("slow_calls", "Why"), "`why --json`, schema `doorbell.why/1`."),
+    section(
+        "rank",
+        ("rank", "Ranks"),
+        "`show --rank --json`, schema `doorbell.rank/1`: what `doorbell.fleet` compares of each rank. Each moment belongs to the first of: a kernel, a copy, a collective on the GPU; while the GPU ran nothing, what the thread did that made the next submission or event: a wait for a lock, a CUDA call, a wait for a condition, else `outside`.",
+    ),
+    section(
+        "diff",
+        ("diff", "Diff"),
+        "`diff --json`, schema `doorbell.diff/2`. Pairs are the first and the second recording.",
+    ),
+    section("call", ("driver_calls", "DriverCallRow"), "A line of an export: a driver call."),
+    section("lock", ("lock_uses", "UseRow"), "A line of an export: an operation of a lock, or a lock and its unlock."),
+    section("cuda_call", ("happened", "OneCall"), "A line of an export: a CUDA call."),
+    section("switch", ("happened", "OneSwitch"), "A line of an export: a thread left a CPU or came onto one."),
+    section("range", ("happened", "OneRange"), "A line of an export: a range of NVTX when it is over, or a mark."),
+    section(
+        "symbol",
+        ("symbols", "SymbolRow"),
+        "A line of an export, after all that name places: what the source calls the `place`. In other views an element of `symbols`, by place.",
+    ),
+    section(
+        "recording",
+        ("lines", "RecordingRow"),
+        "The second line of an export: how far the recording can be trusted.",
+    ),
+    section(
+        "top",
+        ("top", "Top"),
+        "A line of `top --json`, one each second, schema `doorbell.top/1`. The recorder counts them for an overview while it is asked: a recording has the exact numbers.",
+    ),
+];
+
+const fn section(title: &'static str, of: (&'static str, &'static str), head: &'static str) -> Section {
+    Section { title, of, head }
+}
+
+/// The keys of a section.
+fn documented(title: &str) -> BTreeSet<String> {
+    let section = SECTIONS.iter().find(|s| s.title == title).unwrap();
+    let sources = Sources::read();
     let mut all = BTreeSet::new();
-    for (key, meaning) in body.lines().filter_map(|l| l.strip_prefix("| `")?.split_once('`')) {
-        all.insert(key.trim_end_matches("[]").to_owned());
-        // `as [channel](#channel)`: the keys of that section.
-        if let Some((_, rest)) = meaning.split_once("as [")
-            && let Some((other, _)) = rest.split_once("](#")
-        {
-            all.extend(documented(other).iter().filter(|k| *k != "schema").map(|k| format!("{key}.{k}")));
-        }
-    }
+    page::paths(&sources, sources.find(section.of.0, section.of.1).unwrap(), "", &mut all);
     all
+}
+
+#[test]
+fn the_page_is_what_the_doc_comments_say() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/reference/json.md");
+    let made = page::page(&Sources::read(), HEAD, SECTIONS, TAIL);
+    if std::env::var_os(WRITE).is_some() {
+        return std::fs::write(path, made).unwrap();
+    }
+    let there = std::fs::read_to_string(path).unwrap();
+    let first = there.lines().zip(made.lines()).find(|(there, made)| there != made);
+    assert!(there == made, "{WRITE}=1 writes docs/reference/json.md again; the first difference: {first:?}");
 }
 
 fn keys(v: &Value, prefix: &str, into: &mut BTreeSet<String>) {
@@ -61,15 +182,22 @@ fn printed(v: &impl Serialize) -> BTreeSet<String> {
 }
 
 fn same(section: &str, v: &impl Serialize) {
-    let (documented, printed) = (documented(section), printed(v));
+    same_keys(section, &printed(v));
+}
+
+fn same_keys(section: &str, printed: &BTreeSet<String>) {
+    let documented = documented(section);
     let missing: Vec<_> = printed.difference(&documented).collect();
-    let gone: Vec<_> = documented.difference(&printed).collect();
+    let gone: Vec<_> = documented.difference(printed).collect();
     assert!(missing.is_empty() && gone.is_empty(), "{section}: not documented {missing:?}, not printed {gone:?}");
 }
 
 fn document<T: Kind>(section: &str, v: &T) {
-    same(section, &Document::of(v));
-    assert!(REFERENCE.contains(&format!("`{}`", T::SCHEMA)), "{}", T::SCHEMA);
+    let mut printed = printed(&Document::of(v));
+    assert!(printed.remove("schema"));
+    same_keys(section, &printed);
+    let head = SECTIONS.iter().find(|s| s.title == section).unwrap().head;
+    assert!(head.contains(&format!("`{}`", T::SCHEMA)), "{}", T::SCHEMA);
 }
 
 #[test]
@@ -80,7 +208,6 @@ fn documented_keys_are_the_printed_ones() {
     same("launch", &launch_row());
     same("kernel run", &kernel_run());
     same("kernel times", &kernel_times());
-    same("gpu times", &json!({ "kernel_times": [kernel_times()], "runs": [kernel_run()] }));
     same("kernels", &kernels());
     same("driver calls", &driver_call_count());
     same("python", &python());
@@ -104,9 +231,10 @@ fn documented_keys_are_the_printed_ones() {
         panic!()
     };
     symbol.remove("type");
+    symbol.remove("place");
     same("symbol", &symbol);
     same("recording", &recording_row());
-    assert!(REFERENCE.contains(<tape::file::Header as Kind>::SCHEMA));
+    assert!(HEAD.contains(<tape::file::Header as Kind>::SCHEMA));
 }
 
 #[test]
