@@ -41,6 +41,8 @@ const HERE: &[(&str, &str, &str)] = &[
 /// Beginnings of commands that are only parsed, and the reasons.
 const NOT_RUN: &[(&str, &str)] = &[
     ("doorbell demo", "its own test runs it (demo)"),
+    ("cargo run --release -- demo", "builds all; .ci/fresh-clone runs it, and its own test the demo (demo)"),
+    ("cargo test --workspace", "this test is one of them; .ci/fresh-clone runs it"),
     ("doorbell record python3 train.py", "needs PyTorch and a GPU"),
     ("doorbell why stall.doorbell", "a file of a stall; a test of its own makes some (last)"),
     ("doorbell show --copies --call", "the recording that is there has no calls"),
