@@ -115,7 +115,7 @@ fn experiment(hold: &str) -> String {
 #[test]
 fn two_runs_have_one_verdict_ratios_and_both_distributions() {
     let dir = tempfile::tempdir().unwrap();
-    for (name, hold, status) in [("before", "20us", 0), ("after", "90us", 1)] {
+    for (name, hold, status) in [("before", "20us", 0), ("after", "900us", 1)] {
         fs::write(dir.path().join("lock.toml"), experiment(hold)).unwrap();
         let mut bench = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
         bench.args(["bench", "lock.toml", "-o", name]).current_dir(dir.path()).assert().code(status);
