@@ -140,7 +140,7 @@ fn the_plan_says_what_would_run() {
         }
     }
     // So is what the machine and the folder do not allow.
-    let cpus = CALLS.replace("[run]\n", "[run]\nrepeats = 1\ncpus = [4095]\n");
+    let cpus = CALLS.replace("[run]\n", "[run]\nrepeats = 1\ncpus = \"4095\"\n");
     let out = dir.path().join("taken");
     std::fs::create_dir(&out).unwrap();
     std::fs::write(out.join("notes.txt"), "x").unwrap();

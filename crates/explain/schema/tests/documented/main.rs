@@ -38,12 +38,12 @@ doc comments of `crates/explain/schema/src`, by `DOORBELL_WRITE_JSON=1 cargo tes
   schema, such as `doorbell.summary/2`. The number rises when a key is removed or changes its meaning. Keys may be added without that. The first line of an
   export, of type `header`, has `doorbell.lines/2`. Other views have no `schema`: their rows are those of an export.
 - **Time.** Seconds (`seconds`, `at`, `since`, `began`, `max_at`) count from the recording's first clock reading. Keys in `_ns`, and `ns`, are durations in
-  nanoseconds; of `p50_ns`, half of them took no longer. `tsc` is the time stamp counter.
+  nanoseconds; of `p50_ns`, half of them took no longer. `tsc` is the time stamp counter, a decimal string.
 - **Large numbers.** Many readers keep numbers as doubles, exact up to 2^53. Numbers that may be larger are decimal or hex strings (`0x1f`). (A damaged recording
   may have any number.)
 - **Same everywhere.** `process` is the index of a process image in the recording: what one exec, or one fork, made of a process. `pid` is its process, `tid` and
   `thread` are a thread's number and name. `slot` is the agent's slot of a channel, `generation` which use of that slot, `engine` such as `GRAPHICS` or `COPY2`.
-- A key without a meaning here means what its name says.
+- Each row has the kind of its value, unless that is a number, a string or a bool. A key without a meaning means what its name says.
 
 Other forms of a recording, for Perfetto, PyTorch's tools, DuckDB and pandas: [exports](exports.md).
 ";

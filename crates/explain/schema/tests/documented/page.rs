@@ -125,18 +125,32 @@ impl<'a> Page<'a> {
             }
             return;
         }
-        self.text.push_str("| key | value | meaning |\n|---|---|---|\n");
+        self.text.push_str("| key | meaning |\n|---|---|\n");
+        let mut plain = Vec::new();
         for (file, key) in self.sources.keys(of) {
             let part = self.sources.find(file, kind(&key.of).0);
+            let is_plain = PLAIN.contains(&key.name.as_str());
+            let (file, name) = &of.id;
             assert!(
-                !key.about.is_empty() || part.is_some() || PLAIN.contains(&key.name.as_str()),
-                "{}: `{}` of {} has no doc comment",
-                of.id.0,
-                key.name,
-                of.id.1
+                !key.about.is_empty() || part.is_some() || is_plain,
+                "{file}: `{}` of {name} has no doc comment",
+                key.name
             );
             let value = self.value(part, key);
-            let _ = writeln!(self.text, "| `{}` | {value} | {} |", key.name, cell(&key.about));
+            let about = cell(&key.about);
+            let is_usual = ["number", "string", "bool"].contains(&value.as_str()) || key.name == "tsc";
+            let _ = match (is_usual, about.is_empty()) {
+                (true, true) => {
+                    plain.push(format!("`{}`", key.name));
+                    continue;
+                }
+                (true, false) => writeln!(self.text, "| `{}` | {about} |", key.name),
+                (false, true) => writeln!(self.text, "| `{}` | {value} |", key.name),
+                (false, false) => writeln!(self.text, "| `{}` | {value}: {about} |", key.name),
+            };
+        }
+        if !plain.is_empty() {
+            let _ = writeln!(self.text, "| {} | |", plain.join(", "));
         }
     }
 
