@@ -74,11 +74,11 @@ pub const ERROR: u8 = 2;
 /// Exit status if something is not possible on this machine.
 pub const IMPOSSIBLE: u8 = 77;
 
-/// Show every command that a CUDA program sends to its GPU, and find and fix the locks that slow it down
 #[derive(Debug, Parser)]
 #[command(
     name = "doorbell",
     version,
+    about,
     propagate_version = true,
     arg_required_else_help = true,
     after_help = help::Page::examples(&[

@@ -60,6 +60,16 @@ fn packages() -> BTreeMap<String, Package> {
         .collect()
 }
 
+/// `--help` and the manual page take it from the package.
+#[test]
+fn one_tagline_everywhere() {
+    let tagline = env!("CARGO_PKG_DESCRIPTION");
+    assert!(tagline.len() <= 100, "{} characters", tagline.len());
+    for file in ["crates/cli/xtask/src/dist/mod.rs", "python/pyproject.toml", "site/mkdocs.yml"] {
+        assert!(fs::read_to_string(root().join(file)).unwrap().contains(tagline), "{file}: not the tagline");
+    }
+}
+
 #[test]
 fn dependencies_between_folders_point_down() {
     let packages = packages();

@@ -1,7 +1,7 @@
 //! The deb: the prefix in /usr, in the folders that Debian has for libraries, Python packages and documents.
 
 use super::files::{Entry, Files, gzip};
-use super::{Release, VERSION, licences, read, sbom};
+use super::{Release, SUMMARY, VERSION, licences, read, sbom};
 use anyhow::Context;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ fn control(kib: usize) -> String {
     format!(
         "Package: doorbell\nVersion: {VERSION}\nArchitecture: amd64\nMaintainer: the doorbell authors <dev@doorbell.invalid>\n\
          Installed-Size: {kib}\nDepends: libc6 (>= 2.28)\nSuggests: python3\nSection: devel\nPriority: optional\n\
-         Description: shows what a CUDA program sends to its GPU, and which locks stop it\n Recordings of commands, locks and calls, lock \
+         Description: {SUMMARY}\n Recordings of commands, locks and calls, lock \
          policies, and libdoorbell:\n copies and launches that any thread may submit, for C, C++ and Python.\n"
     )
 }

@@ -32,7 +32,7 @@ fn interface() -> &'static str {
     let (major, _) = version.split_once('.').unwrap_or((version, ""));
     if major == "0" { version.rsplit_once('.').map_or(version, |(interface, _)| interface) } else { major }
 }
-const SUMMARY: &str = "Shows every command that a CUDA program sends to its GPU, finds the locks that stop its threads";
+const SUMMARY: &str = "Record every command that a CUDA program sends to its GPU, explain its delays, and remove them";
 
 /// Make the packages of a release: a tar, a wheel, a deb, debug symbols, their checksums
 ///
