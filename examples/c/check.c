@@ -85,10 +85,10 @@ static struct memory allocate(int with_cuda)
         cuda(cuMemHostAlloc(&host, 2 * LARGEST, 0), "cuMemHostAlloc");
         cuda(cuMemAlloc(&device, LARGEST), "cuMemAlloc");
         check(doorbell_buffer_register(doorbell, host, 2 * LARGEST, &m.host), "pin host memory");
-        check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)device, LARGEST, &m.device), "pin device memory");
+        check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)device, LARGEST, &m.device), "pin GPU memory");
     } else {
         check(doorbell_buffer_create(doorbell, DOORBELL_HOST, 2 * LARGEST, &m.host, &host), "allocate host memory");
-        check(doorbell_buffer_create(doorbell, DOORBELL_VIDEO, LARGEST, &m.device, NULL), "allocate video memory");
+        check(doorbell_buffer_create(doorbell, DOORBELL_VIDEO, LARGEST, &m.device, NULL), "allocate GPU memory");
     }
     m.data = host;
     m.back = m.data + LARGEST;

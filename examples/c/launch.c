@@ -5,7 +5,7 @@
  *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
  *   target/prefix/launch [launches, 100000]
  *
- * The graph is captured from a stream: three kernels, one after the other. The first stores a number in a word of video memory, the second adds 1
+ * The graph is captured from a stream: three kernels, one after the other. The first stores a number in a word of GPU memory, the second adds 1
  * for each of its threads, the third copies the word to host memory. doorbell_graph_create() clones it. Each launch of ours gets a number of its own
  * (doorbell_graph_set_param), and what lies in host memory after it is compared. In between CUDA launches the graph itself: that has the number with which it was
  * captured, and goes on to work.
@@ -127,7 +127,7 @@ static void *sets_up(void *unused)
     return NULL;
 }
 
-/* The program's: a word of video memory, a word of host memory, a stream, and the graph of the three kernels. */
+/* The program's: a word of GPU memory, a word of host memory, a stream, and the graph of the three kernels. */
 static address_t word;
 static volatile uint32_t *result;
 static void *stream, *exec;

@@ -139,7 +139,7 @@ int main(int argc, char **argv)
     options.kind = DOORBELL_BESIDE_CUDA;
     options.lanes = 1;
     check(doorbell_create(&options, &doorbell), "doorbell_create");
-    check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)video, 64, &mailbox), "pin device memory");
+    check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)video, 64, &mailbox), "pin GPU memory");
     check(doorbell_buffer_register(doorbell, host, 64, &answers), "pin host memory");
     check(doorbell_message_create(doorbell, mailbox, 0, answers, 0, &message), "doorbell_message_create");
     address_t answers_at = (address_t)(uintptr_t)host;

@@ -320,7 +320,7 @@ static void open_all(void)
     options.kind = DOORBELL_BESIDE_CUDA;
     options.lanes = 1;
     check(doorbell_create(&options, &doorbell), "doorbell_create");
-    check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)video_at, LARGE, &video), "pin device memory");
+    check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)video_at, LARGE, &video), "pin GPU memory");
     check(doorbell_buffer_register(doorbell, pointer, ALL, &host), "pin host memory");
 }
 

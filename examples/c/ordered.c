@@ -5,7 +5,7 @@
  *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
  *   target/prefix/ordered [copies in all, 1000000] [--seconds 100] [--without-order both|copy|stream] [--raw FILE]
  *
- * A chain has three buffers in a circle: video memory, host memory, video memory. Each step copies from one to the next, so the
+ * A chain has three buffers in a circle: GPU memory, host memory, GPU memory. Each step copies from one to the next, so the
  * three directions take turns. In front of the copy a kernel has written a pattern of this step's; behind it a kernel counts the
  * words that are not the pattern, and writes the next step's pattern over them at once. The copy waits for the stream
  * (doorbell_after_stream), the stream for the copy (doorbell_stream_wait). A copy that reads too early carries the words of an older
@@ -268,7 +268,7 @@ static void open_all(void)
     options.kind = DOORBELL_BESIDE_CUDA;
     options.lanes = THREADS;
     check(doorbell_create(&options, &doorbell), "doorbell_create");
-    check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)video_at, CHAINS * 2 * WORDS * 4u, &video), "pin device memory");
+    check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)video_at, CHAINS * 2 * WORDS * 4u, &video), "pin GPU memory");
     check(doorbell_buffer_register(doorbell, pointer, CHAINS * WORDS * 4u, &host), "pin host memory");
     for (unsigned i = 0; i < CHAINS; i++) {
         chains[i].number = i;

@@ -1,5 +1,5 @@
 /* Who delays a copy? 4 KiB to the GPU, by CUDA and by libdoorbell in turns, beside threads of the same program that load modules,
- * allocate device memory or pinned host memory, register host memory, create streams or instantiate graphs.
+ * allocate GPU memory or pinned host memory, register host memory, create streams or instantiate graphs.
  *
  *   crates/gpu/libdoorbell/install.sh --prefix target/prefix
  *   cc -O2 -pthread examples/c/undelayed.c -o target/prefix/undelayed -Itarget/prefix/include -Ltarget/prefix/lib \
@@ -397,14 +397,14 @@ static void open_all(void)
         cuda(cuMemHostAlloc(&memory, 2 * PIECE, 0), "cuMemHostAlloc");
         cuda(cuMemAlloc(&device_address, 2 * PIECE), "cuMemAlloc");
         check(doorbell_buffer_register(doorbell, memory, 2 * options.bytes, &host), "pin host memory");
-        check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)device_address, options.bytes, &device), "pin device memory");
+        check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)device_address, options.bytes, &device), "pin GPU memory");
         data = memory;
         cuda(cuMemHostAlloc(&memory, BLOCK, 0), "cuMemHostAlloc");
         pool_host = memory;
         cuda(cuMemAlloc(&pool_device, BLOCK), "cuMemAlloc");
     } else {
         check(doorbell_buffer_create(doorbell, DOORBELL_HOST, 2 * options.bytes, &host, &memory), "allocate host memory");
-        check(doorbell_buffer_create(doorbell, DOORBELL_VIDEO, options.bytes, &device, NULL), "allocate video memory");
+        check(doorbell_buffer_create(doorbell, DOORBELL_VIDEO, options.bytes, &device, NULL), "allocate GPU memory");
         data = memory;
     }
     back = data + options.bytes;

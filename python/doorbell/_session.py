@@ -244,7 +244,7 @@ class Session:
         return ticket
 
     def pin(self, thing: Any) -> Buffer:
-        """Registers the memory of a tensor or array, so that copies may name it: device memory, or host memory that CUDA has pinned
+        """Registers the memory of a tensor or array, so that copies may name it: GPU memory, or host memory that CUDA has pinned
         (torch's tensor.pin_memory(), cupyx.empty_pinned()). The buffer holds the tensor and its storage until it is closed."""
         if isinstance(thing, Buffer):
             return thing

@@ -186,7 +186,7 @@ def past_cuda(name, graph, out, replays, turns, word):
             if not torch.equal(found, first):
                 sys.exit(f"{name}: replay {i} by {by} differs from the first by CUDA")
     if turns:
-        # As a launch, and as a chain, whose parts wait for a counter in video memory.
+        # As a launch, and as a chain, whose parts wait for a counter in GPU memory.
         for by, launched in (("doorbell", ours), ("chain", doorbell.chain([ours]))):
             timed(name, graph, by, launched, turns, word)
             launched.replay().wait(10)

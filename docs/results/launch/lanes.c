@@ -5,7 +5,7 @@
  *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
  *   target/prefix/lanes [MILLISECONDS [ROUNDS [SEED]]]
  *
- * Each thread has a graph of its own for each way: one kernel of one thread, which adds 1 to a word of video memory that no other graph touches.
+ * Each thread has a graph of its own for each way: one kernel of one thread, which adds 1 to a word of GPU memory that no other graph touches.
  *
  *   one lane     a session with one launch lane, which all threads share
  *   8 lanes      a session with eight: thread n launches on lane n % 8

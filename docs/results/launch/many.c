@@ -5,7 +5,7 @@
  *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
  *   target/prefix/many THREADS LAUNCHES [SECONDS [FORKS]]
  *
- * Each thread has a graph of its own: one kernel of one thread, which adds 1 to a word of video memory that no other graph touches. The threads launch until
+ * Each thread has a graph of its own: one kernel of one thread, which adds 1 to a word of GPU memory that no other graph touches. The threads launch until
  * LAUNCHES in all are made or SECONDS are over. Where no slot is free a thread waits until half of its launches are done. Beside them one thread has CUDA launch a graph, with a
  * word of its own, and synchronises every 1,000 launches. At the end each word must have counted its launches. (CUDA launches a graph a few times while it is
  * prepared: the words are read after that.)

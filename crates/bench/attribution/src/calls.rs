@@ -99,8 +99,8 @@ impl Join<'_> {
         Some(of_cell.entry((c.number, pushbuffer)).or_insert_with(|| Used {
             row: UsedChannel {
                 engine: c.engine.clone(),
-                gpfifo: c.gpfifo_place.name().into(),
-                userd: c.userd_place.name().into(),
+                gpfifo: c.gpfifo_place.key().into(),
+                userd: c.userd_place.key().into(),
                 pushbuffer: pushbuffer.into(),
                 ..UsedChannel::default()
             },
@@ -134,7 +134,7 @@ impl Sink for Join<'_> {
             Entry::Segment(segment) => Some(at.place(segment.va)).filter(|place| *place != Place::Unknown),
             Entry::Control(_) => None,
         });
-        self.pushbuffer = first.unwrap_or(at.channel.pushbuffer_place).name();
+        self.pushbuffer = first.unwrap_or(at.channel.pushbuffer_place).key();
         self.at = None;
         let is_ours = at.channel.pid == self.counter.pid && s.tid == self.counter.tid;
         match self.windows.at(s.tsc) {
@@ -208,7 +208,7 @@ impl Sink for Join<'_> {
             }
         }
         if let Some(address) = released {
-            let place = at.place(address).name();
+            let place = at.place(address).key();
             if let Some(channel) = self.channel(at) {
                 channel.semaphores.insert(place);
             }

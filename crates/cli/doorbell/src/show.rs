@@ -58,7 +58,7 @@ pub struct Args {
     #[arg(long, visible_alias = "top", value_name = "N")]
     limit: Option<u64>,
     /// Only this channel (its number in the first column of --channels, for example 3 or 3.1)
-    #[arg(long, value_name = "SLOT", value_parser = channel)]
+    #[arg(long, value_name = "CHANNEL", value_parser = channel)]
     channel: Option<(u32, Option<u32>)>,
     /// Only channels of this engine, for example COPY2
     #[arg(long, value_name = "ENGINE")]

@@ -182,7 +182,9 @@ impl Args {
             let text = run_folder::json::to_vec(soak)?;
             return Ok(terminal::table::to_stdout(|out| Ok(out.write_all(&text)?))?);
         }
-        Ok(terminal::table::to_stdout(|out| terminal::soak::write(out, &Style::of_stdout(), soak))?)
+        Ok(terminal::table::text_to_stdout(Style::of_stdout(), |out| {
+            terminal::soak::write(out, &Style::of_stdout(), soak)
+        })?)
     }
 
     /// Further arguments for the measuring process.

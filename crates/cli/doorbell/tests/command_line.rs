@@ -188,11 +188,13 @@ fn colors_go_where_they_are_wanted() {
     }
 }
 
-/// Output on a terminal, from `script`.
+/// Output on a terminal of 60 columns, from `script`.
 fn on_a_terminal(command: &str, no_color: Option<&str>) -> Option<String> {
     let doorbell = assert_cmd::cargo::cargo_bin!("doorbell");
     let mut c = std::process::Command::new("script");
-    c.args(["-qec", &format!("{} {command}", doorbell.display()), "/dev/null"]).env("TERM", "xterm");
+    c.args(["-qec", &format!("{} {command}", doorbell.display()), "/dev/null"])
+        .env("TERM", "xterm")
+        .env("COLUMNS", "60");
     c.env_remove("NO_COLOR").stdin(std::process::Stdio::null());
     c.envs(no_color.map(|v| ("NO_COLOR", v)));
     c.output().ok().map(|out| String::from_utf8_lossy(&out.stdout).into_owned())
@@ -207,6 +209,48 @@ fn no_color_is_unset_when_it_is_empty() {
         let has = |no_color| on_a_terminal(command, no_color).unwrap().contains("\x1b[");
         assert!(has(None) && has(Some("")), "{command}");
         assert!(!has(Some("1")) && !has(Some("0")), "{command}");
+    }
+}
+
+#[test]
+fn narrow_terminals_leave_out_columns_and_break_no_word() {
+    if on_a_terminal("--version", None).is_none() {
+        test_support::skip!("there is no `script` to make a terminal");
+    }
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../explain/decode/fixtures");
+    let words = |text: &str| -> Vec<String> {
+        text.split_whitespace().map(|word| word.trim_matches([',', '(', ')', '`', ':']).to_owned()).collect()
+    };
+    for (view, recording, stays) in [
+        ("show --summary", "h100-module-load", "launches"),
+        ("show --submissions --limit 4", "h200-copies", "LAUNCH_DMA"),
+        ("show --copies --limit 6", "h200-copies", "bytes"),
+        ("show --launches --limit 6", "h200-launches", "kernel"),
+        ("show --graphs", "h200-programmatic", "then"),
+        ("show --kernels", "h200-programmatic", "pdl"),
+        ("show --gpu-times --limit 6", "h100-module-load", "attention0"),
+        ("show --channels", "h200-copies", "engine"),
+        ("show --objects --limit 6", "h100-module-load", "GPU"),
+        ("show --locks", "h100-module-load", "contended"),
+        ("show --driver-calls", "h100-module-load", "what"),
+        ("show --calls", "h100-module-load", "cuModuleLoadData"),
+        ("show --rank", "h100-module-load", "attention0"),
+        ("why", "h100-module-load", "where"),
+    ] {
+        let command = format!("{view} {}", fixtures.join(format!("{recording}.doorbell")).display());
+        let wide = doorbell().args(command.split(' ')).assert().success();
+        let wide = words(&String::from_utf8_lossy(&wide.get_output().stdout));
+        let narrow = on_a_terminal(&command, Some("1")).unwrap();
+        let mut note = words("left out cut a wider terminal or | cat shows all");
+        note.extend(wide);
+        for line in narrow.lines() {
+            let is_one_word = line.split_whitespace().count() < 2;
+            assert!(line.chars().count() <= 60 || is_one_word, "{view}: {line:?}\n{narrow}");
+        }
+        let is_whole = |word: &&String| note.contains(word) || word.ends_with("...");
+        let broken: Vec<String> = words(&narrow).into_iter().filter(|word| !is_whole(&word)).collect();
+        assert!(broken.is_empty(), "{view}: {broken:?}\n{narrow}");
+        assert!(narrow.contains(stays), "{view}: no {stays}\n{narrow}");
     }
 }
 

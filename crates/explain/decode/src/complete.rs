@@ -9,8 +9,12 @@ use schema::summary::{Lost, Page, Problems};
 use std::collections::BTreeMap;
 
 /// Troubles of the agent that slow it down but hide no event.
-const HARMLESS: [&str; 2] =
-    ["a ring in video memory could not be shadowed: it is read", "the kernel refused to have code rewritten"];
+const HARMLESS: [&str; 3] = [
+    "a ring in GPU memory could not be shadowed: it is read",
+    // As recordings of version 0.1 have it.
+    "a ring in video memory could not be shadowed: it is read",
+    "the kernel refused to have code rewritten",
+];
 
 /// Reasons that concern all of a recording. `gap_events`: events that did not fit into the rings or
 /// occurred after the recording had stopped.

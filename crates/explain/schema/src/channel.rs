@@ -38,7 +38,7 @@ pub struct Channel {
     /// Index of its process image, and the process.
     pub process: u32,
     pub pid: i32,
-    /// The agent's slot, and which use of it this is, from 0.
+    /// Number of the channel in the recording, and which channel of this number it is, from 0.
     pub slot: u32,
     pub generation: u32,
     pub client: u32,
@@ -101,7 +101,7 @@ impl Watch {
 }
 
 impl Channel {
-    /// A short name: the slot, with the generation if the slot was used more than once.
+    /// A short name: the number, and the generation if several channels had it.
     pub fn label(&self) -> String {
         if self.generation == 0 { self.slot.to_string() } else { format!("{}.{}", self.slot, self.generation) }
     }

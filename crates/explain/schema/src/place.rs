@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
-    /// The GPU's own memory.
+    /// GPU memory.
     Video,
     /// System memory.
     Host,
@@ -16,11 +16,20 @@ pub enum Place {
 }
 
 impl Place {
+    /// For people: `GPU`, with `memory` after it where a sentence needs it.
     pub fn name(self) -> &'static str {
         match self {
-            Place::Video => "video",
+            Place::Video => "GPU",
             Place::Host => "host",
             Place::Unknown => "?",
+        }
+    }
+
+    /// As the folder of a run stores it.
+    pub fn key(self) -> &'static str {
+        match self {
+            Place::Video => "video",
+            place => place.name(),
         }
     }
 }

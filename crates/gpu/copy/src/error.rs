@@ -48,7 +48,7 @@ pub enum PinError {
          (cudaHostRegister) or allocate it with cudaHostAlloc"
     )]
     Pageable { pointer: u64 },
-    #[error("{pointer:#x} is of CUDA's memory type {memory}, which is neither host nor device memory; use cudaMalloc")]
+    #[error("{pointer:#x} is of CUDA's memory type {memory}, which is neither host nor GPU memory; use cudaMalloc")]
     Unknown { pointer: u64, memory: u32 },
 }
 

@@ -1,4 +1,4 @@
-//! Copies random data to video memory and back, by the copy engine and inline, and checks every byte.
+//! Copies random data to GPU memory and back, by the copy engine and inline, and checks every byte.
 //!
 //! `copy [rounds] [channels] [real]`: for the software GPU (preload it), or with `real` for a hardware GPU.
 

@@ -1,4 +1,4 @@
-//! A window of BAR1 that is moved over a larger video-memory object, like the BAR0 window of older GPUs.
+//! A window of BAR1 that is moved over a larger object in GPU memory, like the BAR0 window of older GPUs.
 //!
 //! A move costs as much as a new mapping: a file for it (the driver allows one mapping in a file's life), REGISTER_FD,
 //! RM_MAP_MEMORY and mmap, then munmap, RM_UNMAP_MEMORY and close for the old one. The new window is mapped before the
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const PAGE: u64 = 0x1000;
 
-/// A window over a video-memory object, moved on demand.
+/// A window over an object in GPU memory, moved on demand.
 pub struct Aperture {
     object: Arc<Duplicate>,
     /// Bytes of a window, a multiple of the page.

@@ -1,6 +1,6 @@
-//! GPU video memory that the CPU can access: a range of it mapped through BAR1.
+//! GPU GPU memory that the CPU can access: a range of it mapped through BAR1.
 //!
-//! The mapping uses its own handle (RM_DUP_OBJECT), so the video memory stays allocated for as long as the map lives,
+//! The mapping uses its own handle (RM_DUP_OBJECT), so the GPU memory stays allocated for as long as the map lives,
 //! even if CUDA gives the whole mapping back to the driver. That does not protect a small block of CUDA memory: it
 //! shares its mapping with others, and CUDA may give the block to another owner. So each store and load first checks
 //! whether the pin still holds, and returns [`Error::Stale`] if not. [`crate::Region`] lists the events that end a pin.
@@ -32,7 +32,7 @@ enum Owner {
     Pin(Arc<Pin>),
 }
 
-/// A range of a video-memory object, with doorbell's own handle.
+/// A range of an object in GPU memory, with doorbell's own handle.
 pub(crate) struct Duplicate {
     device: Arc<Device>,
     handle: u32,
@@ -126,7 +126,7 @@ pub struct BusRange {
     pub length: u64,
 }
 
-/// A range of video memory, mapped for the CPU. Unmapped on drop.
+/// A range of GPU memory, mapped for the CPU. Unmapped on drop.
 pub struct Bar1Map {
     /// First byte of the range.
     at: *mut u8,
@@ -152,7 +152,7 @@ impl std::fmt::Debug for Bar1Map {
 }
 
 impl Bar1Map {
-    /// Maps `length` bytes at `offset` of video memory that doorbell allocated.
+    /// Maps `length` bytes at `offset` of GPU memory that doorbell allocated.
     ///
     /// # Errors
     /// [`Error::NotVideo`] for host memory, [`Error::Outside`] if the range is not within it, [`Error::Length`] if it
@@ -201,7 +201,7 @@ impl Bar1Map {
 
     /// The bus address with the usable length from there on.
     ///
-    /// The whole range, if the driver gives each mapping contiguous addresses. If BAR1 maps all video memory in
+    /// The whole range, if the driver gives each mapping contiguous addresses. If BAR1 maps all GPU memory in
     /// physical order (static BAR1), a range may be scattered, and only the rest of its first page is certain.
     ///
     /// # Errors
@@ -438,7 +438,7 @@ impl Mapping {
         // SAFETY: a new mapping at an address that the kernel chooses.
         let at =
             unsafe { device.driver.mmap(std::ptr::null_mut(), mapping.length, prot, libc::MAP_SHARED, mapping.fd, 0) };
-        mapping.at = at.map_err(|cause| Error::Map { what: "video memory through BAR1", length, cause })?.cast();
+        mapping.at = at.map_err(|cause| Error::Map { what: "GPU memory through BAR1", length, cause })?.cast();
         Ok(mapping)
     }
 }

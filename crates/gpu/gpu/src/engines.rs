@@ -119,7 +119,7 @@ impl Device {
         Ok(params.mask)
     }
 
-    /// True if BAR1 maps all video memory in physical order. Drivers without this control have no such mode.
+    /// True if BAR1 maps all GPU memory in physical order. Drivers without this control have no such mode.
     pub(crate) fn static_bar1(&self) -> Result<bool, RmError> {
         let shape = &self.abi.branch().layouts.static_bar1;
         if shape.size() == 0 {

@@ -35,7 +35,7 @@ pub enum Error {
     Length(u64),
     #[error("a pushbuffer of {0} words: a GPFIFO entry counts up to 2^21 - 1; write several")]
     Words(usize),
-    #[error("host memory has no place in BAR1: only video memory is mapped there")]
+    #[error("host memory has no place in BAR1: only GPU memory is mapped there")]
     NotVideo,
     #[error("{length:#x} bytes at {offset:#x} do not lie within {size:#x} bytes")]
     Outside { offset: u64, length: u64, size: u64 },

@@ -2,7 +2,7 @@
 //!
 //! CUDA maps its rings, its pushbuffers and USERD for the CPU, and the object graph has their addresses. A mark keeps each channel's GP_PUT and some
 //! entries of its ring. Later the entries between the two GP_PUTs are the submissions. The other kept entries must be unchanged: otherwise the ring has
-//! wrapped. (CUDA writes all of a ring that wraps, so a few entries suffice. Rings are in video memory, where an H200 needs about 1 us for each entry that
+//! wrapped. (CUDA writes all of a ring that wraps, so a few entries suffice. Rings are in GPU memory, where an H200 needs about 1 us for each entry that
 //! the CPU loads: all entries of all channels took 20 ms.) The GPU gets no command.
 
 use crate::error::Error;

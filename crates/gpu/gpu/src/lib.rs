@@ -1,6 +1,6 @@
 //! A GPU without libcuda: [`Device`], [`AddressSpace`], [`Channel`], [`Pushbuffer`], [`Semaphore`], [`Clock`].
 //!
-//! Built on [`rm::driver::Driver`] alone. Memory is laid out as in CUDA (rings and USERD in one block of video memory,
+//! Built on [`rm::driver::Driver`] alone. Memory is laid out as in CUDA (rings and USERD in one block of GPU memory,
 //! pushbuffers in host memory below 2^40, CPU address = GPU address), so a tap that sees CUDA's submissions sees these.
 //!
 //! The one invariant: every submission has passed [`Pushbuffer::validate`]. Every address is in memory of this address

@@ -27,7 +27,7 @@ const ALLOC_FLAGS: u32 =
     alloc_flags::IGNORE_BANK_PLACEMENT | alloc_flags::MEMORY_HANDLE_PROVIDED | alloc_flags::MAP_NOT_REQUIRED;
 
 impl AddressSpace {
-    /// Video memory that the CPU accesses through BAR1: loads are slow there, stores are posted.
+    /// GPU memory that the CPU accesses through BAR1: loads are slow there, stores are posted.
     pub fn alloc_video(self: &Arc<Self>, length: u64) -> Result<Arc<Memory>, Error> {
         Memory::new(self, Place::Video, length, true)
     }
@@ -37,7 +37,7 @@ impl AddressSpace {
         Memory::new(self, Place::Host, length, true)
     }
 
-    /// Video memory for the QMDs and constant banks of a launch ([`crate::LaunchWords::memory`]). Only that launch may name it.
+    /// GPU memory for the QMDs and constant banks of a launch ([`crate::LaunchWords::memory`]). Only that launch may name it.
     pub fn alloc_for_launch(self: &Arc<Self>, length: u64) -> Result<Arc<Memory>, Error> {
         self.alloc_own(Place::Video, length)
     }

@@ -3,7 +3,7 @@
 /// A kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Video memory, accessed by the CPU through BAR1.
+    /// GPU memory, accessed by the CPU through BAR1.
     Video,
     /// Host memory.
     Host,

@@ -297,7 +297,7 @@ impl Prepared {
         self.ring(ch, slot, self.lines)
     }
 
-    /// Copies the newest data into a slot with older data. For slots in video memory that reads over PCIe: a caller that has
+    /// Copies the newest data into a slot with older data. For slots in GPU memory that reads over PCIe: a caller that has
     /// the data should give it again ([`Prepared::submit_data`]).
     #[cold]
     fn carry_data(&mut self, slot: usize) {

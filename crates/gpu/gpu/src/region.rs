@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// The owner of a region's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// Video memory that doorbell allocated.
+    /// GPU memory that doorbell allocated.
     Video,
     /// Host memory that doorbell allocated and pinned.
     Host,

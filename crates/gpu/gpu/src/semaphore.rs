@@ -32,7 +32,7 @@ impl Semaphores {
         Semaphores::new_in(space, Place::Host)
     }
 
-    /// In video memory each poll is a read over PCIe (about 1 us), and a release stays on the card.
+    /// In GPU memory each poll is a read over PCIe (about 1 us), and a release stays on the card.
     pub fn new_in(space: &Arc<AddressSpace>, place: Place) -> Result<Semaphores, Error> {
         let memory = match place {
             Place::Host => space.alloc_host(COUNT * SIZE)?,

@@ -1,7 +1,7 @@
 //! An address space: the addresses in use, the memory that pushbuffers may name, and the channels whose transfers may be in
 //! flight.
 //!
-//! Addresses are low and fixed, as in CUDA: video memory for rings from 0x2_0060_0000, all other memory above, and all below
+//! Addresses are low and fixed, as in CUDA: GPU memory for rings from 0x2_0060_0000, all other memory above, and all below
 //! 2^40, the limit of GPFIFO entries.
 
 use crate::device::Device;

@@ -193,7 +193,7 @@ impl Tracker {
         self.page.get().is_some_and(|page| notified(page).is_some())
     }
 
-    /// How far the channel is now; reads video memory.
+    /// How far the channel is now; reads GPU memory.
     pub fn in_flight(&self) -> InFlight {
         let word = |offset: usize| {
             self.userd.get().map_or(0, |(at, _memory)| {

@@ -118,7 +118,7 @@ pub enum CopyRelease {
     Timed,
     /// Only the number.
     Word,
-    /// Only the number, after a flush for readers on the GPU (FLUSH_TYPE=GL): for data in video memory.
+    /// Only the number, after a flush for readers on the GPU (FLUSH_TYPE=GL): for data in GPU memory.
     LocalWord,
 }
 

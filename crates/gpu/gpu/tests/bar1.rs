@@ -146,7 +146,7 @@ fn another_device_finds_the_memory_at_its_bus_address() {
     assert_eq!(driver.machine.bus_read(gone, &mut seen), None);
 }
 
-/// Video memory in a file that another program shows as a BAR: its devices write into buffers by their bus addresses.
+/// GPU memory in a file that another program shows as a BAR: its devices write into buffers by their bus addresses.
 #[test]
 fn memory_of_a_shared_file_stands_on_the_bus_in_the_order_of_the_file() {
     const BUS: u64 = 0x10_0000_0000;
@@ -297,7 +297,7 @@ struct Troubled {
     fail: AtomicU32,
     /// A control that clients have no permission for.
     denied: u32,
-    /// All video memory is in BAR1, in physical order.
+    /// All GPU memory is in BAR1, in physical order.
     scattered: AtomicBool,
 }
 

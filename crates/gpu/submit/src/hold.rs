@@ -35,9 +35,9 @@ impl Session {
             Kept::Ours(memory) if entry.place == Place::Host => {
                 Ok(Hold { memory: memory.clone(), at: at as usize, bytes: bytes as usize })
             }
-            _ => {
-                Err(Error::Argument("only host memory of doorbell's own is held for the CPU: allocate it (not video)"))
-            }
+            _ => Err(Error::Argument(
+                "only host memory of doorbell's own is held for the CPU: allocate it (not GPU memory)",
+            )),
         };
         drop(claim);
         held

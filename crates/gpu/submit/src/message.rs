@@ -37,7 +37,7 @@ impl Session {
         // SAFETY: the claim outlives these entries.
         let [entry, answers] = unsafe { [self.buffers.find(buffers[0])?, self.buffers.find(buffers[1])?] };
         if entry.place != rm::graph::Place::Video || answers.place != rm::graph::Place::Host {
-            return Err(Error::Argument("a mailbox is in video memory, and its answers come to host memory"));
+            return Err(Error::Argument("a mailbox is in GPU memory, and its answers come to host memory"));
         }
         let (to, line) = (entry.region.part(at, LINE as u64)?, answers.region.part(answers_at, LINE as u64)?);
         let pointer = answers.pointer.wrapping_add(answers_at);

@@ -371,7 +371,7 @@ fn trouble(region: &Region) -> impl Iterator<Item = (bool, &'static str)> {
         (
             region::trouble::NO_SHADOW,
             false,
-            "a ring in video memory could not be shadowed: it is read through BAR1, about 1 us a word",
+            "a ring in GPU memory could not be shadowed: it is read through BAR1, about 1 us a word",
         ),
         (
             region::trouble::TABLE_FULL,

@@ -176,7 +176,7 @@ pub mod entry_flags {
     pub const CONTINUED: u16 = 2;
     /// Payload words were zeroed (`--no-data`).
     pub const SCRUBBED: u16 = 4;
-    /// The segment is in video memory and was read through BAR1.
+    /// The segment is in GPU memory and was read through BAR1.
     pub const FROM_VIDEO: u16 = 8;
     /// The words were read long after the doorbell (the thread was held up): another thread may have written over them.
     pub const LATE: u16 = 16;
@@ -265,7 +265,7 @@ pub struct ChannelBody {
 
 /// How the agent watches a channel's GPFIFO and USERD.
 pub mod watch {
-    /// Reads the program's own mapping (host memory, or video memory through BAR1).
+    /// Reads the program's own mapping (host memory, or GPU memory through BAR1).
     pub const DIRECT: u32 = 0;
     /// The program's addresses have ordinary memory, and entries are forwarded.
     pub const SHADOW: u32 = 1;

@@ -6,7 +6,7 @@
 //! | [`IDENTITY_AT`] | [`Identity`]: who the process is |
 //! | [`SLOTS_AT`] | [`SLOTS`] channel slots: what the agent knows of each channel, readable after the program died |
 //! | [`TABLE_AT`] | one [`RingEntry`] a ring: who owns it |
-//! | [`SHADOW_AT`] | shadow pages: what lies at the program's GPFIFO and USERD addresses instead of video memory |
+//! | [`SHADOW_AT`] | shadow pages: what lies at the program's GPFIFO and USERD addresses instead of GPU memory |
 //! | [`STAMPS_AT`] | where the GPU writes when kernels ended: see [`crate::stamp`] |
 //! | [`RINGS_AT`] | the rings, each a page of [`RingHead`] and its events: see [`crate::rings`] |
 //!
@@ -240,7 +240,7 @@ pub mod trouble {
     pub const UNDECODED: u32 = 1;
     /// The second mapping of a doorbell page failed: not tapped.
     pub const NO_SECOND_MAPPING: u32 = 2;
-    /// A ring in video memory could not be shadowed; read through BAR1 instead.
+    /// A ring in GPU memory could not be shadowed; read through BAR1 instead.
     pub const NO_SHADOW: u32 = 4;
     /// A fixed table was full (channels, pages, mappings, memories).
     pub const TABLE_FULL: u32 = 8;

@@ -3,7 +3,7 @@
 use crate::cell::main_line;
 use crate::number::{count, nanoseconds, of};
 use crate::symbols::{self, lock};
-use crate::table::{self, Style, to_stdout};
+use crate::table::{self, Style, text_to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
 use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, SharedRow, Total};
@@ -29,7 +29,7 @@ pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> 
         return json::document(calls);
     }
     let limit = limit.map_or(ROWS, |n| usize::try_from(n).unwrap_or(usize::MAX));
-    to_stdout(|out| Ok(write(&locks, limit, style, out)?))
+    text_to_stdout(style, |out| Ok(write(&locks, limit, style, out)?))
 }
 
 /// Writes the text.

@@ -6,9 +6,19 @@ use schema::Place;
 use schema::operations::{InCall, Shape};
 use schema::python::{FrameRow, MainLine};
 
-/// `video`, and the GPU if there are several: `video of GPU 1`.
+/// `GPU`, and which one if there are several: `GPU 1`.
 pub fn place_name(p: Place, gpu: Option<u32>) -> String {
-    gpu.map_or_else(|| p.name().to_owned(), |gpu| format!("{} of GPU {gpu}", p.name()))
+    gpu.map_or_else(|| p.name().to_owned(), |gpu| format!("{} {gpu}", p.name()))
+}
+
+/// A place as the folder of a run stores it, for people.
+pub fn stored_place(key: &str) -> &str {
+    if key == Place::Video.key() { Place::Video.name() } else { key }
+}
+
+/// Several: `host and GPU`.
+pub fn stored_places<'a>(keys: impl IntoIterator<Item = &'a String>) -> String {
+    keys.into_iter().map(|key| stored_place(key)).collect::<Vec<_>>().join(" and ")
 }
 
 /// `64 x 2 x 1`
@@ -61,6 +71,7 @@ pub fn time(s: Option<f64>) -> String {
     s.map_or("-".into(), |s| format!("{s:.6}"))
 }
 
-pub fn slot(slot: u32, generation: u32) -> String {
+/// A channel by its number in the recording; `0.1` is the second one with number 0.
+pub fn channel(slot: u32, generation: u32) -> String {
     if generation == 0 { slot.to_string() } else { format!("{slot}.{generation}") }
 }

@@ -1,7 +1,7 @@
 //! The channels of a recording.
 
 use crate::number::{bytes, count};
-use crate::table::{Style, to_stdout, write as write_table};
+use crate::table::{Style, text_to_stdout, write as write_table};
 use crate::{ReportError, json};
 use decode::Recording;
 use decode::walk::{Filter, Sink, walk};
@@ -38,13 +38,13 @@ pub fn print(
         });
     }
     channels.truncate(filter.limit.unwrap_or(u64::MAX).try_into().unwrap_or(usize::MAX));
-    if as_json { json::print(&channels) } else { to_stdout(|out| Ok(write(out, &style, &channels, 0)?)) }
+    if as_json { json::print(&channels) } else { text_to_stdout(style, |out| Ok(write(out, &style, &channels, 0)?)) }
 }
 
 /// Writes the channels as a table.
 pub fn write(out: &mut dyn Write, style: &Style, channels: &[Channel], indent: usize) -> io::Result<()> {
     let heads = [
-        "slot",
+        "channel",
         "engine",
         ">token",
         "class",

@@ -1,7 +1,7 @@
 //! What was tried on a machine, one line each.
 
 use crate::ReportError;
-use crate::table::{Style, to_stdout};
+use crate::table::{Style, text_to_stdout};
 use doctor::{Check, Verdict};
 use environment::{Severity, Warning};
 use std::io::{self, Write};
@@ -52,8 +52,8 @@ pub fn write_warnings(out: &mut dyn Write, style: &Style, warnings: &[Warning]) 
 }
 
 pub fn print(checks: &[Check], possible: bool, warnings: &[Warning]) -> Result<(), ReportError> {
-    to_stdout(|out| {
-        let style = Style::of_stdout();
+    let style = Style::of_stdout();
+    text_to_stdout(style, |out| {
         write(out, &style, checks, possible)?;
         Ok(write_warnings(out, &style, warnings)?)
     })

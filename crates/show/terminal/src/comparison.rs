@@ -158,7 +158,7 @@ pub fn write(out: &mut dyn Write, style: &Style, heading: &Heading, c: &Comparis
     for warning in &heading.warnings {
         writeln!(out, "  {} {warning}", style.bad("warning:"))?;
     }
-    let mut t = style.table(&["cell", "figure", ">A", ">B", ">B/A", ">99 % interval", "verdict"]);
+    let mut t = style.table(&["cell", "figure", ">A", ">B", ">B/A", ">99 % interval", "!verdict"]);
     for row in &c.rows {
         let words = in_words(row);
         let words = match row.verdict {
@@ -314,7 +314,7 @@ pub fn write_machines(
         let heading = format!("{} {}", cell(&m.cell), m.metric);
         let spread = percent((m.spread - 1.0).max(0.0));
         writeln!(out, "{}  median {}, spread {spread}", style.bold(&heading), value(Some(m.median)))?;
-        let mut t = style.table(&["machine", ">value", ">95 % interval", ">to the median", ""]);
+        let mut t = style.table(&["machine", ">value", ">95 % interval", ">to the median", "!"]);
         for s in &m.standings {
             let interval = s.interval.map(|i| format!("{} to {}", value(Some(i.low)), value(Some(i.high))));
             let outlier = if s.outlier { style.bad("outlier") } else { String::new() };

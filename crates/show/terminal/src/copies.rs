@@ -1,15 +1,15 @@
 //! Every copy, inline write and fill.
 
 use crate::ReportError;
-use crate::cell::{called, place_name, slot, time};
+use crate::cell::{called, channel, place_name, time};
 use crate::launches::ran;
 use crate::number::bytes;
 use crate::rows::{self, List};
-use crate::table::Style;
+use crate::table::columns::{Column, column};
 use decode::walk::Filter;
 use decode::{LaunchWrites, Recording};
 use schema::operations::CopyRow;
-use std::io::{self, Write};
+use std::io;
 
 /// What the rows can be sorted by, the largest first.
 pub const SORTS: &[&str] = &["bytes", "lines", "time"];
@@ -24,17 +24,21 @@ fn key(sort: &str, row: &CopyRow) -> u64 {
 }
 
 /// In the order of time or by one of [`SORTS`].
-pub const LIST: List<CopyRow> = List { each, head, line, key };
+pub const LIST: List<CopyRow> = List { each, columns: COLUMNS, cells, key };
 
-fn head(style: Style, out: &mut dyn Write) -> io::Result<()> {
-    let head = format!(
-        "{:>11}  {:>7}  {:<6}  {:<8}  {:<11}  {:>10}  {:<23}  {:<23}  semaphore",
-        "seconds", "thread", "slot", "engine", "mode", "bytes", "from", "to"
-    );
-    writeln!(out, "{}", style.bold(&head))
-}
+const COLUMNS: &[Column] = &[
+    column(">seconds", 11, 0),
+    column(">thread", 7, 7),
+    column("channel", 7, 4),
+    column("engine", 8, 6),
+    column("mode", 11, 5),
+    column(">bytes", 10, 1),
+    column("from", 23, 3),
+    column("to", 23, 2),
+    column("semaphore", 0, 8),
+];
 
-fn line(out: &mut dyn Write, c: &CopyRow) -> io::Result<()> {
+fn cells(c: &CopyRow) -> Vec<String> {
     // The GPUs are named only if they differ.
     let peers = c.src_gpu.is_some() && c.dst_gpu.is_some() && c.src_gpu != c.dst_gpu;
     let from = match (c.src, c.src_place) {
@@ -58,16 +62,17 @@ fn line(out: &mut dyn Write, c: &CopyRow) -> io::Result<()> {
             rest.push_str(&what);
         }
     }
-    let text = format!(
-        "{:>11}  {:>7}  {:<6}  {:<8}  {:<11}  {:>10}  {from:<23}  {to:<23}  {rest}",
+    vec![
         time(c.when.seconds),
-        c.when.tid,
-        slot(c.when.slot, c.when.generation),
-        c.when.engine,
-        c.mode.name(),
+        c.when.tid.to_string(),
+        channel(c.when.slot, c.when.generation),
+        c.when.engine.to_string(),
+        c.mode.name().into(),
         bytes(c.bytes),
-    );
-    writeln!(out, "{}", text.trim_end())
+        from,
+        to,
+        rest,
+    ]
 }
 
 fn each(r: &Recording, filter: Filter, f: &mut dyn FnMut(CopyRow) -> io::Result<()>) -> Result<(), ReportError> {

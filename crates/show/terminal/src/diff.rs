@@ -2,7 +2,7 @@
 
 use crate::number::{count, nanoseconds};
 use crate::symbols::lock_and_key;
-use crate::table::{self, Style, to_stdout};
+use crate::table::{self, Style, text_to_stdout};
 use crate::{ReportError, json};
 use schema::diff::{Both, CallDiff, Change, Diff, LockDiff};
 use schema::locks::Locks;
@@ -11,7 +11,7 @@ use std::io::{self, Write};
 /// Shows a comparison on standard output: all of it as JSON, `top` rows of each kind as text.
 /// `of`: the locks of both, for the names of variables.
 pub fn print(d: &Diff, of: (&Locks, &Locks), top: usize, style: Style, as_json: bool) -> Result<(), ReportError> {
-    if as_json { json::document(d) } else { to_stdout(|out| Ok(write(d, of, top, style, out)?)) }
+    if as_json { json::document(d) } else { text_to_stdout(style, |out| Ok(write(d, of, top, style, out)?)) }
 }
 
 /// Writes the text.

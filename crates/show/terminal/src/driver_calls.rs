@@ -1,7 +1,7 @@
 //! Driver calls, counted.
 
 use crate::number::{count, nanoseconds};
-use crate::table::{Style, more, to_stdout, write as write_table};
+use crate::table::{Style, more, text_to_stdout, write as write_table};
 use crate::{ReportError, json};
 use decode::Recording;
 use schema::driver_calls::DriverCallCount;
@@ -16,12 +16,12 @@ pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> 
     if as_json {
         return json::print(&counts);
     }
-    to_stdout(|out| Ok(write(out, &style, &counts, limit.unwrap_or(ROWS))?))
+    text_to_stdout(style, |out| Ok(write(out, &style, &counts, limit.unwrap_or(ROWS))?))
 }
 
 fn write(out: &mut dyn Write, style: &Style, counts: &[DriverCallCount], limit: u64) -> io::Result<()> {
     let time = |ns: Option<u64>| ns.map_or_else(|| "-".into(), nanoseconds);
-    let mut table = style.table(&[">calls", ">failed", ">time", ">mean", ">p50", ">p99", ">max", "what", "within"]);
+    let mut table = style.table(&[">calls", ">failed", ">time", ">mean", ">p50", ">p99", ">max", "!what", "within"]);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     for c in counts.iter().take(limit) {
         let more = c.within.len().saturating_sub(1);

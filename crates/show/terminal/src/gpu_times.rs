@@ -4,19 +4,20 @@ use crate::cell::time;
 use crate::foreign::{Plain, plain};
 use crate::number::nanoseconds;
 use crate::rows::{self, List};
-use crate::table::{Style, to_stdout};
+use crate::table::columns::{Column, column};
+use crate::table::{Style, text_to_stdout, to_stdout};
 use crate::{ReportError, json, kernel_times};
 use decode::Recording;
 use decode::walk::Filter;
 use schema::kernel_runs::KernelRun;
 use schema::operations::Start;
-use std::io::{self, Write};
+use std::io;
 
 /// What the rows can be sorted by, the largest first.
 pub const SORTS: &[&str] = &["time", "queued"];
 
 /// In the order of their doorbells, or by one of [`SORTS`].
-const LIST: List<KernelRun> = List { each, head, line, key };
+const LIST: List<KernelRun> = List { each, columns: COLUMNS, cells, key };
 
 /// Shows them on standard output, as [`List::print`] does, and how many kernels have a time.
 pub fn print(
@@ -28,21 +29,22 @@ pub fn print(
 ) -> Result<(), ReportError> {
     let times = decode::kernel_times::kernel_times(r)?;
     let sorted = LIST.sorted(r, filter, sort)?;
-    to_stdout(|out| {
-        if as_json {
+    if as_json {
+        return to_stdout(|out| {
             write!(out, "{{\"kernel_times\": ")?;
             serde_json::to_writer(Plain::json(&mut *out), &times).map_err(io::Error::from)?;
             write!(out, ",\n\"runs\": ")?;
             let mut array = json::Array::begin(out)?;
             LIST.each_of(r, filter, sorted, &mut |row| array.push(&row))?;
             array.end()?;
-            return Ok(writeln!(out, "}}")?);
-        }
+            Ok(writeln!(out, "}}")?)
+        });
+    }
+    text_to_stdout(style, |out| {
         let Some(times) = times else {
             return Ok(writeln!(out, "no times of kernels were recorded: `record --gpu-times` records them")?);
         };
-        head(style, out)?;
-        LIST.each_of(r, filter, sorted, &mut |row| line(out, &row))?;
+        LIST.write_all(r, filter, sorted, style, out)?;
         Ok(kernel_times::write(out, &style, &times)?)
     })
 }
@@ -55,15 +57,17 @@ fn key(sort: &str, row: &KernelRun) -> u64 {
     }
 }
 
-fn head(style: Style, out: &mut dyn Write) -> io::Result<()> {
-    let head = format!(
-        "{:>11}  {:>10}  {:>10}  {:<7}  {:>7}  {:<14}  kernel",
-        "start", "GPU time", "queued", "start", "thread", "stream"
-    );
-    writeln!(out, "{}", style.bold(&head))
-}
+const COLUMNS: &[Column] = &[
+    column(">start", 11, 0),
+    column(">GPU time", 10, 1),
+    column(">queued", 10, 3),
+    column("start", 7, 6),
+    column(">thread", 7, 5),
+    column("stream", 14, 4),
+    column("kernel", 0, 2),
+];
 
-fn line(out: &mut dyn Write, k: &KernelRun) -> io::Result<()> {
+fn cells(k: &KernelRun) -> Vec<String> {
     let start = match k.gpu.start {
         Start::AfterTheDoorbell => "idle",
         Start::AfterTheOneBefore => "busy",
@@ -73,14 +77,15 @@ fn line(out: &mut dyn Write, k: &KernelRun) -> io::Result<()> {
     let stream = k.when.call.as_ref().map_or("-".into(), |call| format!("{:#x}", call.stream));
     let name = k.name.as_deref().map_or(format!("{:#x}", k.code), plain);
     let graph = if k.in_graph { " (in a graph)" } else { "" };
-    writeln!(
-        out,
-        "{:>11}  {:>10}  {:>10}  {start:<7}  {:>7}  {stream:<14}  {name}{graph}",
+    vec![
         time(k.start_seconds),
         nanoseconds(k.gpu.duration_ns()),
         nanoseconds(k.gpu.queued_ns),
-        k.when.tid,
-    )
+        start.into(),
+        k.when.tid.to_string(),
+        stream,
+        format!("{name}{graph}"),
+    ]
 }
 
 fn each(r: &Recording, filter: Filter, f: &mut dyn FnMut(KernelRun) -> io::Result<()>) -> Result<(), ReportError> {

@@ -2,9 +2,10 @@
 
 mod dot;
 
-use crate::cell::{extent, kernel, slot, through, time};
+use crate::cell::{channel, extent, kernel, through, time};
 use crate::number::bytes;
-use crate::table::{Style, to_stdout};
+use crate::table::columns::{Column, Columns, column};
+use crate::table::{Style, text_to_stdout, to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
 use schema::graphs::{EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, SentRow};
@@ -41,10 +42,12 @@ pub fn print(
         _ => {}
     }
     rows.truncate(limit.unwrap_or(u64::MAX).try_into().unwrap_or(usize::MAX));
+    if form == Form::Text {
+        return text_to_stdout(style, |out| Ok(write(&rows, style, out)?));
+    }
     to_stdout(|out| match form {
-        Form::Text => Ok(write(&rows, style, out)?),
         Form::Dot => Ok(dot::write(&rows, out)?),
-        Form::Json => {
+        _ => {
             let mut array = json::Array::begin(out)?;
             rows.iter().try_for_each(|row| array.push(row))?;
             Ok(array.end()?)
@@ -64,7 +67,7 @@ pub fn write(rows: &[GraphRow], style: Style, out: &mut dyn Write) -> io::Result
         writeln!(out, "{}", style.bold(&head(row)))?;
         writeln!(out, "  {}", sent(row))?;
         match (&row.recipe, &row.refused) {
-            (Some(recipe), _) => of_recipe(recipe, out)?,
+            (Some(recipe), _) => of_recipe(recipe, style, out)?,
             (None, Some(why)) => refused(row, why, out)?,
             (None, None) => {}
         }
@@ -74,11 +77,11 @@ pub fn write(rows: &[GraphRow], style: Style, out: &mut dyn Write) -> io::Result
 
 fn head(row: &GraphRow) -> String {
     format!(
-        "graph at {} s, process {}, thread {}, slot {}: {}",
+        "graph at {} s, process {}, thread {}, channel {}: {}",
         time(row.seconds).trim(),
         row.pid,
         row.tid,
-        slot(row.slot, row.generation),
+        channel(row.slot, row.generation),
         of(row.launches as usize, "launch", "launches")
     )
 }
@@ -125,7 +128,7 @@ fn waits(group: &GroupRow) -> String {
     if all.is_empty() { "nothing".into() } else { all.join(" and ") }
 }
 
-fn of_recipe(r: &RecipeRow, out: &mut dyn Write) -> io::Result<()> {
+fn of_recipe(r: &RecipeRow, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let channels = r.groups.iter().map(|g| g.channel + 1).max().unwrap_or(0);
     writeln!(
         out,
@@ -159,7 +162,7 @@ fn of_recipe(r: &RecipeRow, out: &mut dyn Write) -> io::Result<()> {
         let nodes: Vec<String> = counter.nodes.iter().map(ToString::to_string).collect();
         writeln!(out, "  counter {:#x}: counted up by {}{step}", counter.address, listed(&nodes))?;
     }
-    nodes(r, out)
+    nodes(r, style, out)
 }
 
 /// The first of many.
@@ -173,19 +176,29 @@ fn listed(all: &[String]) -> String {
     }
 }
 
-fn nodes(r: &RecipeRow, out: &mut dyn Write) -> io::Result<()> {
+const COLUMNS: &[Column] = &[
+    column(">node", 5, 0),
+    column("kind", 7, 4),
+    column("grid", 16, 3),
+    column("block", 14, 5),
+    column(">registers", 9, 8),
+    column(">shared", 10, 7),
+    column("kernel", 16, 1),
+    column(">parameters", 10, 6),
+    column("then", 0, 2),
+];
+
+fn nodes(r: &RecipeRow, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let mut after: HashMap<usize, Vec<&EdgeRow>> = HashMap::new();
     r.edges.iter().for_each(|e| after.entry(e.from).or_default().push(e));
-    writeln!(
-        out,
-        "  {:>5}  {:<7}  {:<16}  {:<14}  {:>9}  {:>10}  {:<16}  {:>10}  then",
-        "node", "kind", "grid", "block", "registers", "shared", "kernel", "parameters"
-    )?;
+    let mut columns = Columns::new(style, COLUMNS, 2);
+    columns.head(out)?;
     for (i, node) in r.nodes.iter().enumerate().take(NODES) {
         let then = after.get(&i).into_iter().flatten();
         let then: Vec<String> = then.map(|e| format!("{} ({})", e.to, e.action.unwrap_or(e.by))).collect();
-        of_node(i, node, &listed_edges(&then), out)?;
+        columns.line(out, &of_node(i, node, &listed_edges(&then)))?;
     }
+    columns.end(out)?;
     match r.nodes.len().saturating_sub(NODES) {
         0 => Ok(()),
         more => writeln!(out, "  and {} (--json has all)", of(more, "more node", "more nodes")),
@@ -200,29 +213,28 @@ fn listed_edges(then: &[String]) -> String {
     }
 }
 
-fn of_node(i: usize, node: &NodeRow, then: &str, out: &mut dyn Write) -> io::Result<()> {
-    let begin = format!("  {i:>5}  {:<7}", node.kind);
-    let line = match &node.shape {
-        Some(s) if !s.is_empty() => format!(
-            "{begin}  {:<16}  {:<14}  {:>9}  {:>10}  {:<16}  {:>10}  {then}{}",
+fn of_node(i: usize, node: &NodeRow, then: &str) -> Vec<String> {
+    let mut cells = vec![i.to_string(), node.kind.to_string()];
+    match &node.shape {
+        Some(s) if !s.is_empty() => cells.extend([
             extent(s.grid),
             extent(s.block),
-            s.registers,
+            s.registers.to_string(),
             bytes(s.shared_memory.into()),
             kernel(node.name.as_deref(), s),
             node.parameter_bytes.map_or("-".into(), |b| bytes(b.into())),
-            through(s)
-        ),
-        Some(_) => format!("{begin}  no blocks: orders others, or fetches for them{}", then_of(then)),
-        None => format!(
-            "{begin}  {}{} to {:#x}{}",
+            format!("{then}{}", through(s)),
+        ]),
+        Some(_) => cells.push(format!("no blocks: orders others, or fetches for them{}", then_of(then))),
+        None => cells.push(format!(
+            "{}{} to {:#x}{}",
             node.bytes.map_or("?".into(), bytes),
             node.value.map_or(String::new(), |value| format!(" of {value:#010x}")),
             node.address,
             then_of(then)
-        ),
-    };
-    writeln!(out, "{}", line.trim_end())
+        )),
+    }
+    cells
 }
 
 fn then_of(then: &str) -> String {

@@ -1,8 +1,8 @@
 //! Which kernels ran, and how often.
 
-use crate::cell::{extent, main_line, slot, stream};
+use crate::cell::{channel, extent, main_line, stream};
 use crate::number::{bytes, count, nanoseconds, of};
-use crate::table::{Style, to_stdout, write as write_table};
+use crate::table::{Style, text_to_stdout, write as write_table};
 use crate::{ReportError, json, kernel_times};
 use decode::Recording;
 use decode::walk::Filter;
@@ -12,7 +12,7 @@ use std::io::{self, Write};
 /// Shows the kernels on standard output, the most frequent first.
 pub fn print(r: &Recording, filter: &Filter, style: Style, as_json: bool) -> Result<(), ReportError> {
     let kernels = decode::kernels::kernels(r, filter)?;
-    if as_json { json::print(&kernels) } else { to_stdout(|out| Ok(write(out, &style, &kernels)?)) }
+    if as_json { json::print(&kernels) } else { text_to_stdout(style, |out| Ok(write(out, &style, &kernels)?)) }
 }
 
 /// In all, of a run, of the longest, and from the doorbell to the start.
@@ -33,7 +33,7 @@ fn write(out: &mut dyn Write, style: &Style, k: &Kernels) -> io::Result<()> {
         ">shared",
         ">shapes",
         "call",
-        "kernel",
+        "!kernel",
     ]);
     let has_lines = k.kernels.iter().any(|row| row.python.is_some());
     if has_lines {
@@ -106,7 +106,7 @@ fn write(out: &mut dyn Write, style: &Style, k: &Kernels) -> io::Result<()> {
 fn write_streams(out: &mut dyn Write, style: &Style, streams: &[StreamRow]) -> io::Result<()> {
     let many = streams.iter().any(|s| s.pid != streams[0].pid);
     let mut heads = vec![">busy", ">GPU time", ">kernels", ">queued", ">gaps", ">in gaps", ">longest gap"];
-    heads.extend(["stream", "channel", "engine", "GPU"]);
+    heads.extend(["!stream", "channel", "engine", "GPU"]);
     if many {
         heads.push(">process");
     }
@@ -122,7 +122,7 @@ fn write_streams(out: &mut dyn Write, style: &Style, streams: &[StreamRow]) -> i
             nanoseconds(s.gaps_ns),
             nanoseconds(s.longest_gap_ns),
             stream(s.stream),
-            slot(s.slot, s.generation),
+            channel(s.slot, s.generation),
             s.engine.clone(),
             s.gpu.map_or("-".into(), |gpu| gpu.to_string()),
         ];

@@ -1,16 +1,16 @@
 //! Every kernel launch.
 
 use crate::ReportError;
-use crate::cell::{called, extent, kernel, slot, through, time};
+use crate::cell::{called, channel, extent, kernel, through, time};
 use crate::number::{bytes, nanoseconds};
 use crate::rows::{self, List};
-use crate::table::Style;
+use crate::table::columns::{Column, column};
 use decode::Recording;
 use decode::walk::{At, Filter};
 use pushbuf::ops::Op;
 use schema::Clock;
 use schema::operations::{GpuTime, LaunchRow, Start};
-use std::io::{self, Write};
+use std::io;
 
 /// What the rows can be sorted by, the largest first.
 pub const SORTS: &[&str] = &["blocks", "registers", "shared"];
@@ -25,44 +25,48 @@ fn key(sort: &str, row: &LaunchRow) -> u64 {
 }
 
 /// In the order of time or by one of [`SORTS`].
-pub const LIST: List<LaunchRow> = List { each, head, line, key };
+pub const LIST: List<LaunchRow> = List { each, columns: COLUMNS, cells, key };
 
-fn head(style: Style, out: &mut dyn Write) -> io::Result<()> {
-    let head = format!(
-        "{:>11}  {:>7}  {:<6}  {:<16}  {:<14}  {:<9}  {:>9}  {:>10}  {:<16}  QMD",
-        "seconds", "thread", "slot", "grid", "block", "cluster", "registers", "shared", "kernel"
-    );
-    writeln!(out, "{}", style.bold(&head))
-}
+const COLUMNS: &[Column] = &[
+    column(">seconds", 11, 0),
+    column(">thread", 7, 5),
+    column("channel", 7, 4),
+    column("grid", 16, 2),
+    column("block", 14, 3),
+    column("cluster", 9, 8),
+    column(">registers", 9, 7),
+    column(">shared", 10, 6),
+    column("kernel", 16, 1),
+    column("QMD", 0, 9),
+];
 
-fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {
-    let begin = format!("{:>11}  {:>7}  {:<6}", time(l.when.seconds), l.when.tid, slot(l.when.slot, l.when.generation));
+fn cells(l: &LaunchRow) -> Vec<String> {
+    let mut cells = vec![time(l.when.seconds), l.when.tid.to_string(), channel(l.when.slot, l.when.generation)];
     let call = l.when.call.as_ref().map_or(String::new(), |call| format!(", in {}", called(call)));
     let again = if l.again { ", again" } else { "" };
     match &l.shape {
         Some(_) if l.empty => {
-            writeln!(
-                out,
-                "{begin}  an empty QMD at {:#x}, only orders or starts others ({}{again}){call}",
-                l.qmd, l.how
-            )
+            let what = "only orders or starts others";
+            cells.push(format!("an empty QMD at {:#x}, {what} ({}{again}){call}", l.qmd, l.how));
         }
-        Some(s) => writeln!(
-            out,
-            "{begin}  {:<16}  {:<14}  {:<9}  {:>9}  {:>10}  {:<16}  {:#x} ({}{again}{}){call}{}",
+        Some(s) => cells.extend([
             extent(s.grid),
             extent(s.block),
             s.cluster.map_or("-".into(), extent),
-            s.registers,
+            s.registers.to_string(),
             bytes(s.shared_memory.into()),
             kernel(l.name.as_deref(), s),
-            l.qmd,
-            l.how,
-            through(s),
-            l.gpu.as_ref().map_or(String::new(), |gpu| format!(", {}", ran(gpu)))
-        ),
-        None => writeln!(out, "{begin}  the QMD at {:#x} was never in the stream ({}){call}", l.qmd, l.how),
+            format!(
+                "{:#x} ({}{again}{}){call}{}",
+                l.qmd,
+                l.how,
+                through(s),
+                l.gpu.as_ref().map_or(String::new(), |gpu| format!(", {}", ran(gpu)))
+            ),
+        ]),
+        None => cells.push(format!("the QMD at {:#x} was never in the stream ({}){call}", l.qmd, l.how)),
     }
+    cells
 }
 
 /// `ran 12.3 us, 1.7 us after its doorbell`

@@ -9,7 +9,7 @@ pub use plan::plan;
 use crate::number::{count, nanoseconds, of};
 use crate::summary::where_events_went;
 use crate::symbols::{self, lock, lock_and_key, site};
-use crate::table::{self, Style, to_stdout};
+use crate::table::{self, Style, text_to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
 use schema::locks::{Cycle, HolderRow, Inversion, LockRow, Locks, OffCpu, OrderRow, SwitchesRow, WaitRow};
@@ -29,7 +29,7 @@ pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> 
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut locks = recorded(r, limit)?;
     symbols::look_up(&mut locks, if as_json { usize::MAX } else { limit });
-    if as_json { json::document(&locks) } else { to_stdout(|out| write(&locks, limit, style, out)) }
+    if as_json { json::document(&locks) } else { text_to_stdout(style, |out| write(&locks, limit, style, out)) }
 }
 
 /// The locks of a recording, with this many waits.

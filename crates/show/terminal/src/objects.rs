@@ -1,6 +1,6 @@
 //! The driver's objects as the recorded calls created them, and the mappings.
 
-use crate::table::{Style, to_stdout, write as write_table};
+use crate::table::{Style, text_to_stdout, write as write_table};
 use crate::{ReportError, json};
 use decode::walk::{Filter, Sink, walk};
 use decode::{Recording, rows};
@@ -18,7 +18,7 @@ pub fn print(r: &Recording, filter: Filter, style: Style, as_json: bool) -> Resu
     if as_json {
         json::document(&rows::objects(graphs.iter().map(|(p, g)| (*p, g)), limit))
     } else {
-        to_stdout(|out| {
+        text_to_stdout(style, |out| {
             for (i, (process, graph)) in graphs.iter().enumerate() {
                 if graphs.len() > 1 {
                     let head = format!("{}Process {}", if i > 0 { "\n" } else { "" }, r.pid(*process));
@@ -39,7 +39,7 @@ pub fn write(out: &mut dyn Write, style: &Style, graph: &ObjectGraph, limit: usi
         writeln!(out, "  {n}")?;
     }
     writeln!(out, "\n{}", style.bold(&format!("GPU mappings ({} in all)", graph.gpu_mappings().count())))?;
-    let mut t = style.table(&[">address", ">length", "memory", ">offset", "place"]);
+    let mut t = style.table(&[">address", ">length", "!memory", ">offset", "place"]);
     for m in &o.gpu_mappings {
         t.add_row([
             format!("{:#x}", m.base),

@@ -3,7 +3,7 @@
 use crate::cell::line_of;
 use crate::foreign::plain;
 use crate::number::{bytes, count, nanoseconds, of};
-use crate::table::{self, Style, to_stdout};
+use crate::table::{self, Style, text_to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
 use schema::python::{LineRow, Python};
@@ -25,7 +25,7 @@ pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> 
         return json::print(&python);
     }
     let limit = limit.map_or(ROWS, |n| usize::try_from(n).unwrap_or(usize::MAX));
-    to_stdout(|out| Ok(write(&python, limit, style, out)?))
+    text_to_stdout(style, |out| Ok(write(&python, limit, style, out)?))
 }
 
 fn write(p: &Python, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
@@ -47,7 +47,7 @@ fn write(p: &Python, limit: usize, style: Style, out: &mut dyn Write) -> io::Res
             ">launches",
             ">bytes",
             "most often",
-            "line",
+            "!line",
             "function",
         ];
         let mut t = style.table(&heads);

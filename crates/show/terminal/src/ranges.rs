@@ -1,7 +1,7 @@
 //! NVTX ranges: how often, how long, and the work in them.
 
 use crate::number::{bytes, count, nanoseconds, of};
-use crate::table::{Style, to_stdout, write as write_table};
+use crate::table::{Style, text_to_stdout, write as write_table};
 use crate::{ReportError, json};
 use decode::Recording;
 use decode::walk::Filter;
@@ -14,7 +14,7 @@ pub fn print(r: &Recording, filter: &Filter, style: Style, as_json: bool) -> Res
     if !ranges.watched.asked {
         return Err(ReportError::NotRecorded { path: r.path().into(), what: "ranges of NVTX" });
     }
-    if as_json { json::print(&ranges) } else { to_stdout(|out| Ok(write(out, &style, &ranges)?)) }
+    if as_json { json::print(&ranges) } else { text_to_stdout(style, |out| Ok(write(out, &style, &ranges)?)) }
 }
 
 fn write(out: &mut dyn Write, style: &Style, r: &Ranges) -> io::Result<()> {
@@ -35,7 +35,7 @@ fn write(out: &mut dyn Write, style: &Style, r: &Ranges) -> io::Result<()> {
     if has_locks {
         heads.push(">waited");
     }
-    heads.push("range");
+    heads.push("!range");
     let mut table = style.table(&heads);
     for row in &r.ranges {
         let marks = row.style == "mark";

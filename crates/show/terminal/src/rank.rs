@@ -2,7 +2,7 @@
 
 use crate::number::{count, nanoseconds};
 use crate::symbols::Named;
-use crate::table::{self, Style, to_stdout};
+use crate::table::{self, Style, text_to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
 use decode::walk::Pattern;
@@ -37,7 +37,7 @@ pub fn print(
         return json::compact(&ranks);
     }
     let limit = limit.map_or(ROWS, |n| usize::try_from(n).unwrap_or(usize::MAX));
-    to_stdout(|out| Ok(ranks.ranks.iter().try_for_each(|rank| write(rank, limit, style, out))?))
+    text_to_stdout(style, |out| Ok(ranks.ranks.iter().try_for_each(|rank| write(rank, limit, style, out))?))
 }
 
 /// The rank of the recording, or each one of a recording of several.
@@ -91,7 +91,7 @@ fn write(rank: &Rank, limit: usize, style: Style, out: &mut dyn Write) -> io::Re
         }
         spent.sort_by_key(|(ns, _)| std::cmp::Reverse(*ns));
         let all: u64 = spent.iter().map(|(ns, _)| ns).sum();
-        let mut t = style.table(&[">time", ">share", ">of a step", "spent on"]);
+        let mut t = style.table(&[">time", ">share", ">of a step", "!spent on"]);
         for (ns, of) in spent.iter().take(limit) {
             let name = of.name.as_deref().unwrap_or("others");
             let share = format!("{:.1} %", *ns as f64 * 100.0 / all.max(1) as f64);

@@ -1,6 +1,7 @@
 //! Lists that have a row for some of the operations: copies, launches.
 
-use crate::table::{Style, to_stdout};
+use crate::table::columns::{Column, Columns};
+use crate::table::{Style, text_to_stdout, to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
 use decode::rows;
@@ -16,9 +17,9 @@ pub type Each<R> = fn(&Recording, Filter, &mut dyn FnMut(R) -> io::Result<()>) -
 /// A list: the source of its rows, and how they are written as text.
 pub struct List<R> {
     pub each: Each<R>,
-    /// Writes the names of the columns.
-    pub head: fn(Style, &mut dyn Write) -> io::Result<()>,
-    pub line: fn(&mut dyn Write, &R) -> io::Result<()>,
+    pub columns: &'static [Column],
+    /// A row for [`Columns::line`].
+    pub cells: fn(&R) -> Vec<String>,
     /// The key by which rows can be sorted: the word, and the row's number.
     pub key: fn(&str, &R) -> u64,
 }
@@ -34,16 +35,29 @@ impl<R: Serialize> List<R> {
         as_json: bool,
     ) -> Result<(), ReportError> {
         let sorted = self.sorted(r, filter, sort)?;
+        if !as_json {
+            return text_to_stdout(style, |out| self.write_all(r, filter, sorted, style, out));
+        }
         to_stdout(|out| {
-            if as_json {
-                let mut array = json::Array::begin(out)?;
-                self.each_of(r, filter, sorted, &mut |row| array.push(&row))?;
-                Ok(array.end()?)
-            } else {
-                (self.head)(style, out)?;
-                self.each_of(r, filter, sorted, &mut |row| (self.line)(out, &row))
-            }
+            let mut array = json::Array::begin(out)?;
+            self.each_of(r, filter, sorted, &mut |row| array.push(&row))?;
+            Ok(array.end()?)
         })
+    }
+
+    /// Writes rows as lines of fixed columns, in the order that [`List::sorted`] gave.
+    pub fn write_all(
+        &self,
+        r: &Recording,
+        filter: &Filter,
+        sorted: Option<Vec<R>>,
+        style: Style,
+        out: &mut dyn Write,
+    ) -> Result<(), ReportError> {
+        let mut columns = Columns::new(style, self.columns, 0);
+        columns.head(out)?;
+        self.each_of(r, filter, sorted, &mut |row| columns.line(out, &(self.cells)(&row)))?;
+        Ok(columns.end(out)?)
     }
 
     /// All rows, the largest first; `None` for the order of time, in which they need not be kept.
@@ -67,8 +81,7 @@ impl<R: Serialize> List<R> {
 
     /// Writes rows as lines of fixed columns, as they are found.
     pub fn write(&self, r: &Recording, filter: Filter, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
-        (self.head)(style, out)?;
-        (self.each)(r, filter, &mut |row| (self.line)(out, &row))
+        self.write_all(r, &filter, None, style, out)
     }
 }
 

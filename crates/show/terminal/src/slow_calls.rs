@@ -7,7 +7,7 @@ pub use answer::{answer, hanging, left_out, slow};
 
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::symbols::{self, Named};
-use crate::table::{self, Style, to_stdout};
+use crate::table::{self, Style, text_to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
 use schema::slow_calls::{Cause, CauseRow, SlowCall, Why};
@@ -27,14 +27,14 @@ pub fn print(r: &Recording, wanted: &Wanted, style: Style, as_json: bool) -> Res
         return json::document(&why);
     }
     let named = Named { places: &places, symbols: &why.symbols };
-    to_stdout(|out| Ok(write(out, &why, wanted, named, style)?))
+    text_to_stdout(style, |out| Ok(write(out, &why, wanted, named, style)?))
 }
 
 /// Shows the answer alone, and where the call was made.
 pub fn print_answer(r: &Recording, wanted: &Wanted, style: Style) -> Result<(), ReportError> {
     let (why, places) = explained(r, wanted)?;
     let named = Named { places: &places, symbols: &why.symbols };
-    to_stdout(|out| {
+    text_to_stdout(style, |out| {
         for sentence in answer(&why, named) {
             style.wrapped(&sentence, 0).iter().try_for_each(|line| writeln!(out, "{line}"))?;
         }

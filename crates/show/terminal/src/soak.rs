@@ -197,7 +197,7 @@ fn loads(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportEr
 fn leaks(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportError> {
     writeln!(out)?;
     let hours = soak.periods.iter().map(|period| period.seconds).sum::<f64>() / 3600.0;
-    let mut t = style.table(&["held by the process", ">at first", ">at last", ">an hour", ">95 % of it", ""]);
+    let mut t = style.table(&["held by the process", ">at first", ">at last", ">an hour", ">95 % of it", "!"]);
     for leak in &soak.leaks {
         let is_bytes = leak.what.ends_with("_bytes");
         let number = |v: f64| if is_bytes { format!("{:.2} MiB", v / 1_048_576.0) } else { format!("{v:.2}") };
@@ -231,7 +231,7 @@ fn drift(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportEr
         return Ok(());
     }
     writeln!(out)?;
-    let mut t = style.table(&["drift", "", ">first third", ">last third", ">ratio", "95 %", ""]);
+    let mut t = style.table(&["drift", "", ">first third", ">last third", ">ratio", "95 %", "!"]);
     for d in &soak.drift {
         t.add_row([
             name(soak, &d.cell),

@@ -2,7 +2,7 @@
 
 use crate::cell::{called, extent};
 use crate::number::{bytes, seconds};
-use crate::table::{Style, to_stdout};
+use crate::table::{Style, text_to_stdout, to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
 use decode::merge::missing;
@@ -16,7 +16,10 @@ use std::io::{self, Write};
 
 /// Shows submissions on standard output.
 pub fn print(r: &Recording, filter: Filter, style: Style, as_json: bool) -> Result<(), ReportError> {
-    to_stdout(|out| if as_json { write_json(r, filter, out) } else { write(r, filter, style, out) })
+    if as_json {
+        return to_stdout(|out| write_json(r, filter, out));
+    }
+    text_to_stdout(style, |out| write(r, filter, style, out))
 }
 
 /// Writes submissions as text, one line for each method.

@@ -2,7 +2,7 @@
 
 use crate::cell::{extent, place_name, through};
 use crate::number::{bytes, count, of, seconds};
-use crate::table::{Style, to_stdout, write as write_table};
+use crate::table::{Style, text_to_stdout, write as write_table};
 use crate::{ReportError, channels, json, kernel_times, processes};
 use decode::Recording;
 use schema::Summary;
@@ -13,7 +13,7 @@ use std::io::{self, Write};
 /// Shows the summary on standard output.
 pub fn print(r: &Recording, style: Style, as_json: bool) -> Result<(), ReportError> {
     let s = decode::summary(r)?;
-    if as_json { json::document(&s) } else { to_stdout(|out| Ok(write(out, &style, &s)?)) }
+    if as_json { json::document(&s) } else { text_to_stdout(style, |out| Ok(write(out, &style, &s)?)) }
 }
 
 /// Writes the summary as text.
@@ -293,7 +293,7 @@ fn shapes(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> {
         return Ok(());
     }
     heading(out, style, "Launches, the commonest")?;
-    let mut t = style.table(&[">count", "grid", "block", "cluster", ">registers", ">shared", "program"]);
+    let mut t = style.table(&[">count", "grid", "block", "cluster", ">registers", ">shared", "!program"]);
     for l in &s.launch_shapes {
         t.add_row([
             count(l.count),
@@ -313,7 +313,7 @@ fn sites(out: &mut dyn Write, style: &Style, sites: &[Site]) -> io::Result<()> {
         return Ok(());
     }
     heading(out, style, "Doorbell sites")?;
-    let mut t = style.table(&[">address", "module", "code", "tapped by"]);
+    let mut t = style.table(&[">address", "!module", "code", "tapped by"]);
     for s in sites {
         let module = if s.module.is_empty() { "no file".into() } else { format!("{} + {:#x}", s.module, s.offset) };
         let by = if s.patched {

@@ -1,5 +1,7 @@
 //! How tables and headings look on this output.
 
+pub mod columns;
+mod fitted;
 mod narrow;
 
 use crate::ReportError;
@@ -7,6 +9,7 @@ use crate::foreign::{self, Plain};
 use crate::number::count;
 use colorchoice::ColorChoice;
 use comfy_table::{CellAlignment, Row, presets};
+use fitted::Fitted;
 use std::io::{self, IsTerminal, Write};
 
 /// What the output can show.
@@ -42,6 +45,7 @@ pub fn columns() -> Option<u16> {
 pub struct Table {
     grid: comfy_table::Table,
     is_number: Vec<bool>,
+    stays: Vec<bool>,
     /// Columns of the terminal.
     width: Option<u16>,
 }
@@ -87,10 +91,13 @@ impl Style {
         if self.colour { format!("{style}{text}\x1b[0m") } else { text }
     }
 
-    /// A table with these column heads; a head that begins with `>` is for numbers, which are aligned to the right.
+    /// A table with these column heads. `>` in front is for numbers, which are aligned to the right. A narrow terminal leaves out columns from the
+    /// right, except for the first and those with `!` in front.
     pub fn table(&self, heads: &[&str]) -> Table {
         let mut grid = comfy_table::Table::new();
         grid.load_preset(presets::NOTHING).force_no_tty();
+        let stays: Vec<bool> = heads.iter().map(|h| h.starts_with('!')).collect();
+        let heads: Vec<&str> = heads.iter().map(|h| h.trim_start_matches('!')).collect();
         grid.set_header(heads.iter().map(|h| h.trim_start_matches('>')));
         let is_number: Vec<bool> = heads.iter().map(|h| h.starts_with('>')).collect();
         for (i, is_number) in is_number.iter().enumerate() {
@@ -101,7 +108,7 @@ impl Style {
                 }
             }
         }
-        Table { grid, is_number, width: self.width }
+        Table { grid, is_number, stays, width: self.width }
     }
 
     /// A text in lines that fit the terminal next to `taken` columns, broken between words.
@@ -131,6 +138,11 @@ pub fn write(out: &mut dyn Write, t: &Table, indent: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// Writes the columns that a narrow terminal left out, if any, and how to see them.
+pub fn left_out(out: &mut dyn Write, heads: &[&str]) -> io::Result<()> {
+    narrow::note(heads, false, usize::MAX).iter().try_for_each(|line| writeln!(out, "{line}"))
+}
+
 /// Writes how many of `n` rows were left out after the `shown` ones.
 pub fn more(out: &mut dyn Write, n: usize, shown: usize, indent: usize) -> io::Result<()> {
     match n.saturating_sub(shown) {
@@ -145,6 +157,18 @@ pub fn to_stdout(f: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>) -> R
     let mut out = Plain::text(out, wants_color(io::stdout().is_terminal()));
     let r = f(&mut out).and_then(|()| Ok(out.flush()?));
     forgive_closed_pipe(r, out.into_inner())
+}
+
+/// As [`to_stdout`], for text that people read: on a terminal its lines break between words.
+pub fn text_to_stdout(
+    style: Style,
+    f: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>,
+) -> Result<(), ReportError> {
+    to_stdout(|out| {
+        let mut out = Fitted::new(out, style.width);
+        f(&mut out)?;
+        Ok(out.flush()?)
+    })
 }
 
 /// As [`to_stdout`], for a file that goes there as it is.
@@ -178,10 +202,9 @@ mod tests {
         assert_eq!(String::from_utf8(out).unwrap(), "  name  count\n  a         1\n  bbbb  1,000\n");
     }
 
-    /// Every word of every cell is complete on some line, or its column is named.
-    fn fits(columns: u16) -> String {
+    fn at(columns: u16) -> String {
         let style = Style { width: Some(columns), ..Style::default() };
-        let heads = ["lock", ">operations", ">longest wait", ">95 % of it", "held from", "kind"];
+        let heads = ["lock", ">operations", ">longest wait", ">95 % of it", "held from", "!kind"];
         let mut t = style.table(&heads);
         t.add_row([
             "doorbell+0x1484988/rwlock",
@@ -194,36 +217,37 @@ mod tests {
         t.add_row(["GRAPHICS", "1", "10.7 ms", "-", "-", "a text of several words that wraps"]);
         let mut out = Vec::new();
         write(&mut out, &t, 2).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        for line in text.lines() {
-            assert!(
-                line.chars().count() <= usize::from(columns) || !line.trim().contains(' '),
-                "{columns}: {line:?}\n{text}"
-            );
-        }
-        for (head, cell) in [
-            ("lock", "doorbell+0x1484988/rwlock"),
-            ("lock", "GRAPHICS"),
-            ("longest wait", "10.7 ms"),
-            ("held from", "libcuda+0x9d0c2e"),
-        ] {
-            let is_named = text
-                .replace("\n ", "")
-                .split_once(narrow::LEFT_OUT)
-                .is_some_and(|(_, left_out)| left_out.contains(head));
-            assert!(is_named || text.lines().any(|line| line.contains(cell)), "{columns}: {cell}\n{text}");
-        }
-        text
+        String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn no_width_breaks_a_word() {
-        let texts: Vec<String> = (20..=140).map(fits).collect();
-        assert!(texts[120].lines().count() == 3, "{}", texts[120]);
-        let at_80 = &texts[60];
-        assert!(at_80.contains(narrow::LEFT_OUT), "{at_80}");
-        assert!(at_80.contains("95 % of it") && at_80.contains("held from"), "intervals go first: {at_80}");
-        assert!(texts[20].contains("longest wait: 5.00 s"), "each row a paragraph: {}", texts[20]);
+        let named = |text: &str, head| {
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            text.split_once("left out: ").is_some_and(|(_, note)| note.contains(head))
+        };
+        for columns in 20..=140 {
+            let text = at(columns);
+            let longest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(longest <= usize::from(columns), "{columns}: {longest}\n{text}");
+            assert!(columns < 42 || !text.contains("..."), "only where two columns have no room: {columns}\n{text}");
+            for (head, cell) in [
+                ("operations", "140,920"),
+                ("longest wait", "10.7 ms"),
+                ("held from", "libcuda+0x9d0c2e"),
+                ("kind", "several"),
+            ] {
+                assert!(named(&text, head) != text.contains(cell), "{columns}: {cell}\n{text}");
+            }
+            let cut = "doorbell+0x1484988/rwlock"
+                .char_indices()
+                .any(|(i, _)| text.contains(&format!("{}...", &"doorbell+0x1484988/rwlock"[..i])));
+            assert!(cut || text.contains("doorbell+0x1484988/rwlock"), "{columns}: the lock\n{text}");
+        }
+        assert_eq!(at(140).lines().count(), 3);
+        let (at_80, at_60) = (at(80), at(60));
+        assert!(named(&at_80, "95 % of it") && !named(&at_80, "held from"), "intervals go first: {at_80}");
+        assert!(named(&at_60, "held from") && !named(&at_60, "kind"), "from the right, but for the kind: {at_60}");
     }
 
     #[test]

@@ -157,12 +157,9 @@ fn written_bytes_are_shown_next_to_metered_ones() {
     // The recorded cell has the counters of the unrecorded one: 240 bytes per transfer to the GPU, 64 from it.
     let small = rows.iter().find(|l| l.contains("8 B")).unwrap_or_else(|| panic!("{text}"));
     assert!(small.contains("60.0") && small.contains("240 B") && small.contains("64 B"), "{text}");
-    for part in [
-        "10 (10 .. 11)",
-        "COPY2 1",
-        "70 ns",
-        "GPFIFO in video memory, USERD in video memory, pushbuffer in host memory",
-    ] {
+    for part in
+        ["10 (10 .. 11)", "COPY2 1", "70 ns", "GPFIFO in GPU memory, USERD in GPU memory, pushbuffer in host memory"]
+    {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
 }

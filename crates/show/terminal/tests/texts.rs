@@ -106,8 +106,8 @@ fn with_two_gpus_each_is_named() {
     let rows: Vec<&str> = copies.lines().skip(1).collect();
     let shows =
         |row: &str, from: &str, to: &str| row.contains(&format!("{from} 0x")) && row.contains(&format!("{to} 0x"));
-    assert!(shows(rows[0], "video of GPU 0", "video of GPU 1"), "{copies}");
-    assert!(shows(rows[1], "host", "video"), "{copies}");
+    assert!(shows(rows[0], "GPU 0", "GPU 1"), "{copies}");
+    assert!(shows(rows[1], "host", "GPU"), "{copies}");
 }
 
 #[test]

@@ -255,7 +255,10 @@ impl Args {
             let text = run.to_json()?;
             return Ok(terminal::table::to_stdout(|out| Ok(out.write_all(&text)?))?);
         }
-        Ok(terminal::table::to_stdout(|out| terminal::run::write(out, &Style::of_stdout(), run, kept))?)
+        Ok({
+            let style = Style::of_stdout();
+            terminal::table::text_to_stdout(style, |out| terminal::run::write(out, &style, run, kept))
+        }?)
     }
 
     /// Prints an earlier run. Only its pictures are written again.

@@ -1,4 +1,4 @@
-//! A copy engine in place of a device: its memory is video memory of its GPU. With two GPUs, copies to the first cross a bus, as
+//! A copy engine in place of a device: its memory is GPU memory of its GPU. With two GPUs, copies to the first cross a bus, as
 //! a device's would. With one GPU they stay within it, and show that the path works, not how fast a device is.
 
 use super::{Device, Handle, Job, Reachable};

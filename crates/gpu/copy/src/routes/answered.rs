@@ -9,7 +9,7 @@
 //!   One load of the kernel returns both, and its answer carries the bytes back. Then the kernel has the bytes; there is no other
 //!   copy of them. Each message writes the whole line of 64 bytes;
 //! - long: a message of 9 to 56 bytes. The kernel reads it in four loads and checks its sum ([`long`]);
-//! - plain: a copy. The bytes are stored to the destination, and then the number to a separate word of video memory. Posted
+//! - plain: a copy. The bytes are stored to the destination, and then the number to a separate word of GPU memory. Posted
 //!   writes of one CPU arrive in their order;
 //! - `mail`: a copy of 8 bytes. They and the number are sent twice in a line elsewhere. The kernel stores the bytes to the
 //!   destination and answers after a fence. So a CUDA kernel writes the destination, at the price of the fence.

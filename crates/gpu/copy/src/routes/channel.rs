@@ -11,13 +11,13 @@ use gpu::{AddressSpace, Armed, Bar, Channel, ChannelOptions, Group, Place, Prepa
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The ring in host memory instead of video memory.
+/// The ring in host memory instead of GPU memory.
 pub(crate) const GPFIFO_HOST: &str = "gpfifo=host";
-/// USERD (GP_PUT) in host memory instead of video memory.
+/// USERD (GP_PUT) in host memory instead of GPU memory.
 pub(crate) const USERD_HOST: &str = "userd=host";
-/// The words of the transfer in host memory instead of video memory.
+/// The words of the transfer in host memory instead of GPU memory.
 pub(crate) const PUSHBUFFER_HOST: &str = "pushbuffer=host";
-/// The semaphore that is polled in video memory instead of host memory.
+/// The semaphore that is polled in GPU memory instead of host memory.
 pub(crate) const TRACKER_VIDEO: &str = "tracker=video";
 /// The doorbell through the other usermode mapping: the one that libcuda rings on Hopper.
 pub(crate) const DOORBELL_BAR1: &str = "doorbell=bar1";

@@ -1,6 +1,6 @@
 //! `host->message->gpu0`: sends up to 56 bytes from the CPU into a running kernel, and gets them back as its answer. A message is not a copy.
 //!
-//! The CPU stores bytes and a number as one line of 64 bytes into a mailbox in video memory. A kernel that spins there reads both and answers with them
+//! The CPU stores bytes and a number as one line of 64 bytes into a mailbox in GPU memory. A kernel that spins there reads both and answers with them
 //! (`answered`). Up to 8 bytes arrive with their number in one load by the kernel. More need four loads, and a sum in the line shows that they belong together
 //! (`long`). No bytes are copied to memory that other code uses, and the line is written as a whole. So compare a message with another message or a launch, not
 //! with a copy of 8 bytes; `bar1`, `ce` and `inline` are such copies.

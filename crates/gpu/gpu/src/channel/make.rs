@@ -141,7 +141,7 @@ impl Channel {
         unsafe {
             driver::uvm_call(&*device.driver, &device.abi, device.uvm, uvm::REGISTER_CHANNEL, &mut register)?;
         }
-        // Entries or words in video memory: the GPU must not see GP_PUT before them.
+        // Entries or words in GPU memory: the GPU must not see GP_PUT before them.
         let posted = [options.gpfifo, options.pushbuffer].contains(&Place::Video);
         let flush = match (posted && options.userd == Place::Host, options.gpfifo) {
             (false, _) => None,

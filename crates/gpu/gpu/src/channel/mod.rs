@@ -80,7 +80,7 @@ pub struct Channel {
     id: u64,
     gpfifo_at: *const AtomicU64,
     put_at: *const AtomicU32,
-    /// A word of video memory that is loaded before GP_PUT is stored in host memory, because that store may overtake
+    /// A word of GPU memory that is loaded before GP_PUT is stored in host memory, because that store may overtake
     /// stores posted to the GPU.
     flush: Option<Flush>,
     pushbuffers: Place,
@@ -551,7 +551,7 @@ impl Channel {
         // instead of 64 (H100).
         store_fence();
         if let Some(flush) = &self.flush {
-            // ORDERING: a load from video memory returns after the stores posted before it; GP_PUT takes another path.
+            // ORDERING: a load from GPU memory returns after the stores posted before it; GP_PUT takes another path.
             let _ = flush.0.word(0).load(Ordering::Acquire);
         }
         // SAFETY: the channel's USERD, which lives as long as self.
@@ -592,7 +592,7 @@ impl Validated {
     }
 }
 
-/// Video memory, for a load that pushes posted stores before it.
+/// GPU memory, for a load that pushes posted stores before it.
 #[derive(Debug)]
 struct Flush(Arc<Memory>);
 

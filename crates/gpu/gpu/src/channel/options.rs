@@ -15,7 +15,7 @@ pub enum Group {
     Cudas,
 }
 
-/// How a channel is made, and where its parts are. The default is CUDA's, except for the pushbuffers: in video memory
+/// How a channel is made, and where its parts are. The default is CUDA's, except for the pushbuffers: in GPU memory
 /// they save the engine a read over PCIe (H100: 8 bytes from GPU to host in 3.7 us instead of 4.5).
 #[derive(Clone, Copy, Debug)]
 pub struct ChannelOptions {

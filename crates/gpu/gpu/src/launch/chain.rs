@@ -13,7 +13,7 @@ use crate::validate::{Invalid, Ranges};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A word that counts up: the parts of one chain add to it and wait for it. The CPU does not read it, so it may be in video memory, where the GPU's wait
+/// A word that counts up: the parts of one chain add to it and wait for it. The CPU does not read it, so it may be in GPU memory, where the GPU's wait
 /// does not cross the bus.
 #[derive(Clone, Debug)]
 pub struct Counter(Arc<Memory>);

@@ -12,7 +12,7 @@
 //! A *chain* ([`Launch::prepare_chain`]) is a launch whose parts wait for one another by their own counter, with copies between them. The tracker is
 //! released once, at its end. Inline bytes are read from host memory when it is submitted.
 //!
-//! The CPU may store bytes into video memory before each submission ([`Launch::store_first`]).
+//! The CPU may store bytes into GPU memory before each submission ([`Launch::store_first`]).
 //!
 //! doorbell cannot see which memory kernels touch. So each free of memory by CUDA first waits for the channels of launches.
 

@@ -1,4 +1,4 @@
-//! Bytes that the CPU stores into video memory, through BAR1, before each submission of a launch.
+//! Bytes that the CPU stores into GPU memory, through BAR1, before each submission of a launch.
 //!
 //! The stores take effect immediately and cannot wait for the GPU. So readers of the bytes must be done with those of the last submission, and a launch
 //! that is not done is not launched again. All checks are made, and the ticket is taken, before the first byte is stored.
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::region::Region;
 use crate::validate::Ranges;
 
-/// Bytes of host memory, and the map of video memory where the CPU stores them, from its first byte on.
+/// Bytes of host memory, and the map of GPU memory where the CPU stores them, from its first byte on.
 #[derive(Debug)]
 pub struct Stores {
     pub from: Region,

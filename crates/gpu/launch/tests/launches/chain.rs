@@ -65,7 +65,7 @@ impl Frames {
     }
 }
 
-/// A graph of a kernel that copies from the first half of video memory to the second.
+/// A graph of a kernel that copies from the first half of GPU memory to the second.
 fn copies(rig: &Rig, video: &Memory, bytes: u64) -> Graph {
     let mut graph = rig.logging(Graph::chain(1));
     graph.kernels[0] = Kernel {

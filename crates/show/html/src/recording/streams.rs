@@ -61,7 +61,7 @@ pub fn copies_title(row: &StreamRow, with_process: bool) -> String {
 fn on(row: &StreamRow) -> String {
     let engine = if row.engine.is_empty() { "?" } else { &row.engine };
     let gpu = row.gpu.map_or(String::new(), |gpu| format!(", GPU {gpu}"));
-    format!("engine {engine}, channel {}{gpu}", cell::slot(row.slot, row.generation))
+    format!("engine {engine}, channel {}{gpu}", cell::channel(row.slot, row.generation))
 }
 
 /// A stream in words.

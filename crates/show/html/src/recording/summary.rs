@@ -70,7 +70,7 @@ fn places(s: &Summary) -> Option<Table> {
     for (by, detail) in [("copy engine", &s.copies.copy_engine_detail), ("inline", &s.copies.inline_detail)] {
         for d in &detail.by_place {
             let name = |place: schema::Place, gpu: Option<u32>| match gpu.filter(|_| several) {
-                Some(gpu) => format!("{} of GPU {gpu}", place.name()),
+                Some(gpu) => format!("{} {gpu}", place.name()),
                 None => place.name().to_owned(),
             };
             let from = d.from.map_or_else(|| "the command stream".into(), |place| name(place, d.from_gpu));

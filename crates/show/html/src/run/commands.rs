@@ -6,6 +6,7 @@ use crate::document::{Block, Cell, Kind, Notice, Section, Table, head, number, t
 use crate::numbers::{bytes, count, ns, size};
 use run_folder::commands::{CommandsOfRun, Typical, UsedChannel};
 use run_folder::run::CellOfRun;
+use terminal::cell::{stored_place, stored_places};
 
 /// Rows of a table that is open from the start.
 const OPEN: usize = 40;
@@ -128,10 +129,10 @@ fn channels(of_run: &Of<'_>, recorded: &[(&CellOfRun, &CommandsOfRun)]) -> Table
     for c in all {
         table.row(vec![
             if c.engine.is_empty() { "unknown" } else { c.engine.as_str() }.into(),
-            c.gpfifo.as_str().into(),
-            c.userd.as_str().into(),
-            c.pushbuffer.as_str().into(),
-            if c.semaphores.is_empty() { Cell::none() } else { c.semaphores.join(" and ").into() },
+            stored_place(&c.gpfifo).into(),
+            stored_place(&c.userd).into(),
+            stored_place(&c.pushbuffer).into(),
+            if c.semaphores.is_empty() { Cell::none() } else { stored_places(&c.semaphores).into() },
             count(c.doorbells),
             count(c.entries),
             bytes(c.pushbuffer_bytes),

@@ -2,6 +2,7 @@
 
 use super::{cell, key_json};
 use crate::ReportError;
+use crate::cell::stored_places;
 use crate::number::count;
 use crate::table::{self, Style};
 use comparison::Key;
@@ -15,7 +16,7 @@ fn said(said: &Said) -> String {
     match said {
         Said::Calls(t) if t.min == t.max => count(t.median),
         Said::Calls(t) => format!("{} ({} .. {})", count(t.median), count(t.min), count(t.max)),
-        Said::Places(places) => places.iter().cloned().collect::<Vec<_>>().join(" and "),
+        Said::Places(places) => stored_places(places),
     }
 }
 
@@ -84,7 +85,7 @@ mod tests {
         let (mut text, mut markdown) = (Vec::new(), Vec::new());
         write(&mut text, &Style::default(), &cells()).unwrap();
         let text = String::from_utf8(text).unwrap();
-        assert!(text.contains("doorbells") && text.contains("2 (2 .. 9)") && text.contains("host and video"), "{text}");
+        assert!(text.contains("doorbells") && text.contains("2 (2 .. 9)") && text.contains("host and GPU"), "{text}");
         write_markdown(&mut markdown, &cells()).unwrap();
         assert!(String::from_utf8(markdown).unwrap().contains("| copy 64 B | doorbells | 1 | 2 (2 .. 9) |"));
         assert_eq!(json(&cells())[0]["differing"][1]["b"], json!(["host", "video"]));

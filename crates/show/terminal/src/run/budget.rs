@@ -20,7 +20,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) ->
         "where the time goes: means over the middle half of each round's samples, which add up, +- half of the 95 % interval; \
          what most of it goes to"
     )?;
-    let mut heads = vec![">size".to_owned(), "what".to_owned()];
+    let mut heads = vec![">size".to_owned(), "!what".to_owned()];
     heads.extend(spans.iter().map(|s| format!(">{}", s.name())));
     heads.extend([">sum".to_owned(), "mostly".to_owned()]);
     let mut t = style.table(&heads.iter().map(String::as_str).collect::<Vec<_>>());

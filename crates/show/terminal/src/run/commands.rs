@@ -1,6 +1,7 @@
 //! What each call sent to the GPU, if the process was recorded.
 
 use crate::ReportError;
+use crate::cell::stored_places;
 use crate::number::{bytes, count, nanoseconds};
 use crate::table::{self, Style};
 use run_folder::commands::{CommandsOfRun, Typical, UsedChannel};
@@ -42,7 +43,7 @@ pub(super) fn write(
     )?;
     let heads = [
         ">size",
-        "what",
+        "!what",
         ">calls",
         ">doorbells",
         ">entries",
@@ -75,7 +76,7 @@ pub(super) fn write(
     let mut channels: Vec<UsedChannel> = Vec::new();
     recorded.iter().flat_map(|(_, c)| &c.channels).for_each(|channel| channel.add_to(&mut channels));
     for c in channels {
-        let semaphores = if c.semaphores.is_empty() { "-".into() } else { c.semaphores.join(" and ") };
+        let semaphores = if c.semaphores.is_empty() { "-".into() } else { stored_places(&c.semaphores) };
         let engine = if c.engine.is_empty() { "?" } else { &c.engine };
         writeln!(
             out,
@@ -91,7 +92,7 @@ pub(super) fn write(
 fn memory(place: &str) -> &str {
     match place {
         "host" => "host memory",
-        "video" => "video memory",
+        "video" => "GPU memory",
         _ => "unknown memory",
     }
 }

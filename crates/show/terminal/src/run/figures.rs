@@ -86,10 +86,7 @@ pub(super) fn fit(columns: &mut Vec<Column>, room: Option<u16>) -> Vec<String> {
 }
 
 pub(super) fn no_room(out: &mut dyn Write, left_out: Vec<String>) -> Result<(), ReportError> {
-    if !left_out.is_empty() {
-        writeln!(out, "no room for: {} (a wider terminal or a pipe has it)", left_out.join(", "))?;
-    }
-    Ok(())
+    Ok(table::left_out(out, &left_out.iter().map(String::as_str).collect::<Vec<_>>())?)
 }
 
 fn column(head: &str, goes: u8, cells: &[&CellOfRun], f: impl Fn(&CellOfRun) -> String) -> Column {
@@ -259,7 +256,7 @@ pub(super) fn counters(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun])
         return Ok(());
     }
     writeln!(out, "in other rounds, counted by the kernel round each call, on average:")?;
-    let heads = [">size", "what", ">calls", ">time", ">on a CPU", ">run queue", ">asleep", ">slept", ">preempted"];
+    let heads = [">size", "!what", ">calls", ">time", ">on a CPU", ">run queue", ">asleep", ">slept", ">preempted"];
     let mut t = style.table(&heads);
     for (c, tally) in counted {
         let each = |ns: u64| nanoseconds(ns / tally.calls);

@@ -30,7 +30,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) ->
     )?;
     let heads = [
         ">size",
-        "what",
+        "!what",
         ">transfers",
         ">to the GPU",
         ">from the GPU",

@@ -15,7 +15,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) ->
     let step = if apart.is_empty() { format!(", {} apart", bytes(first.step)) } else { String::new() };
     writeln!(out, "by place{step}; of the places' means:")?;
     let heads =
-        [">size", "what", ">places", ">mean", ">sd", ">sd of mean", ">least", ">at", ">most", ">at", ">most of least"];
+        [">size", "!what", ">places", ">mean", ">sd", ">sd of mean", ">least", ">at", ">most", ">at", ">most of least"];
     let mut t = style.table(&heads);
     for (c, p) in swept {
         let ns = |ns: f64| nanoseconds(ns.round() as u64);

@@ -20,7 +20,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(),
         writeln!(out, "{}", style.bold(&format!("{once} once, then {each} for each transfer; otherwise {against}")))?;
         let point = |r: &Repaid| point(run, r.stage);
         let has_points = found.iter().any(|r| !point(r).is_empty());
-        let mut heads = vec![">size", ">once", ">then each", ">otherwise", ""];
+        let mut heads = vec![">size", ">once", ">then each", ">otherwise", "!"];
         if has_points {
             heads.insert(1, "where");
         }

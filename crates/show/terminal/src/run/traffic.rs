@@ -29,7 +29,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, cells: &[&Cel
     )?;
     let heads = [
         ">size",
-        "what",
+        "!what",
         ">doorbell",
         ">GPFIFO",
         ">USERD",

@@ -1,36 +1,59 @@
-//! A table on a terminal that is narrower than the table. Words and numbers stay complete: texts wrap between words, then columns are left out and
-//! named, and if most would be left out each row becomes a paragraph.
+//! A table on a terminal that is narrower than the table. Texts wrap between words, then columns are left out and named. Words are cut only where
+//! the columns that stay have no room for them.
 
 use super::Table;
 use comfy_table::{ColumnConstraint, Row, Width};
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Blanks between two columns.
 const GAP: usize = 2;
-pub(super) const LEFT_OUT: &str = "no room for: ";
+const LEFT_OUT: &str = "left out: ";
+/// Ends a word that was cut.
+const CUT: &str = "...";
+/// No column is narrower than this because of another.
+const LEAST: usize = 8;
 /// A cell of at most this length stays on one line, such as `1024 x 1 x 1`.
 const SHORT: usize = 12;
 
-/// The lines of a table within this many columns. A longer word makes its line longer.
+/// The lines of a table within this many columns.
 pub(super) fn lines(t: &Table, columns: usize) -> Vec<String> {
     let mut grid = t.grid.clone();
     grid.row_iter_mut()
         .for_each(|row| *row = Row::from(texts(row).iter().map(|text| with_units(text)).collect::<Vec<_>>()));
     let rows: Vec<Vec<String>> = grid.row_iter().map(texts).collect();
     let heads = t.grid.header().map(texts).unwrap_or_default();
-    let all: Vec<Column> = (0..heads.len()).map(|i| Column::of(&heads[i], &rows, i, t.is_number[i])).collect();
+    let mut all: Vec<Column> = (0..heads.len()).map(|i| Column::of(&heads[i], &rows, i, t.is_number[i])).collect();
     if total(&all, |c| c.longest) <= columns {
         return t.grid.to_string().lines().map(str::to_owned).collect();
     }
     let mut kept: Vec<usize> = (0..all.len()).collect();
-    let least = |kept: &[usize]| total(kept.iter().map(|i| &all[*i]), |c| c.least);
-    // Intervals first, then from the right; the column that names the row stays.
-    while least(&kept) > columns && kept.len() > 1 {
-        let interval = kept.iter().rposition(|i| is_interval(&heads[*i])).filter(|at| *at > 0);
-        kept.remove(interval.unwrap_or(kept.len() - 1));
+    let least = |all: &[Column], kept: &[usize]| total(kept.iter().map(|i| &all[*i]), |c| c.least);
+    // Intervals first, then from the right; what names the row, and what it is for, stay.
+    while least(&all, &kept) > columns {
+        let may_go = |i: &usize| *i > 0 && !t.stays[*i];
+        let interval = kept.iter().rposition(|i| may_go(i) && is_interval(&heads[*i]));
+        let Some(at) = interval.or_else(|| kept.iter().rposition(may_go)) else { break };
+        kept.remove(at);
     }
-    if kept.len() * 2 < all.len() || least(&kept) > columns {
-        return paragraphs(&heads, &rows, columns);
+    let is_cut = least(&all, &kept) > columns;
+    while least(&all, &kept) > columns {
+        let widest = kept.iter().copied().max_by_key(|i| all[*i].least).filter(|i| all[*i].least > LEAST);
+        let Some(widest) = widest else { break };
+        all[widest].least -= 1;
+        all[widest].longest = all[widest].least;
+    }
+    if is_cut {
+        let cut_row = |row: &Row| {
+            let cells = texts(row).into_iter().enumerate().map(|(i, cell)| match all.get(i) {
+                Some(column) if kept.contains(&i) => cut_words(&cell, column.least),
+                _ => cell,
+            });
+            Row::from(cells.collect::<Vec<_>>())
+        };
+        grid.row_iter_mut().for_each(|row| *row = cut_row(row));
+        if let Some(head) = t.grid.header() {
+            grid.set_header(cut_row(head));
+        }
     }
     let widths = shared_out(&all, &kept, columns);
     for (i, width) in widths.into_iter().enumerate() {
@@ -44,11 +67,36 @@ pub(super) fn lines(t: &Table, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = grid.to_string().lines().map(|line| line.replace(JOINED, " ")).collect();
     let left_out: Vec<&str> =
         (0..all.len()).filter(|i| !kept.contains(i)).map(|i| heads[i].as_str()).filter(|h| !h.is_empty()).collect();
-    if !left_out.is_empty() {
-        let note = format!("{LEFT_OUT}{} (a wider terminal or a pipe has it)", left_out.join(", "));
-        lines.extend(wrapped(&note, columns, ""));
-    }
+    lines.extend(note(&left_out, is_cut, columns));
     lines
+}
+
+/// What was left out, and how to see it.
+pub(super) fn note(left_out: &[&str], is_cut: bool, columns: usize) -> Vec<String> {
+    let what = match (left_out.is_empty(), is_cut) {
+        (true, false) => return Vec::new(),
+        (true, true) => "cut".to_owned(),
+        (false, _) => format!("{LEFT_OUT}{}", left_out.join(", ")),
+    };
+    let lines = wrapped(&format!("{what} (a wider terminal or `|{JOINED}cat` shows all)"), columns, "");
+    lines.into_iter().map(|line| line.replace(JOINED, " ")).collect()
+}
+
+/// The beginning of a text that is wider than this.
+pub(super) fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut left = width.saturating_sub(CUT.len());
+    let fits = |c: &char| {
+        let wide = c.width().unwrap_or(0);
+        left.checked_sub(wide).map(|rest| left = rest).is_some()
+    };
+    text.chars().take_while(fits).collect::<String>() + CUT
+}
+
+fn cut_words(text: &str, width: usize) -> String {
+    text.split(' ').map(|word| cut(word, width)).collect::<Vec<_>>().join(" ")
 }
 
 /// A blank that breaks no line.
@@ -112,30 +160,6 @@ fn shared_out(all: &[Column], kept: &[usize], columns: usize) -> Vec<Option<usiz
 /// `95 % of p50`
 fn is_interval(head: &str) -> bool {
     head.starts_with("95 %") || head.starts_with("99 %")
-}
-
-/// The first cell, and below it all others with their heads.
-fn paragraphs(heads: &[String], rows: &[Vec<String>], columns: usize) -> Vec<String> {
-    let mut lines = Vec::new();
-    for row in rows {
-        let mut cells = row.iter().zip(heads);
-        if let Some((first, head)) = cells.next() {
-            lines.extend(wrapped(format!("{head} {first}").trim_start(), columns, "  "));
-        }
-        let mut line = String::new();
-        for (cell, head) in cells.filter(|(cell, _)| !cell.is_empty()) {
-            let pair = if head.is_empty() { cell.clone() } else { format!("{head}: {cell}") };
-            match line.width() + GAP + pair.width() <= columns && !line.is_empty() {
-                true => line += &format!("; {pair}"),
-                false => {
-                    lines.extend(wrapped(&std::mem::take(&mut line), columns, "    "));
-                    line = format!("  {pair}");
-                }
-            }
-        }
-        lines.extend(wrapped(&line, columns, "    "));
-    }
-    lines.into_iter().map(|line| line.replace(JOINED, " ")).collect()
 }
 
 /// A text in lines of at most this many columns, broken between words; the later ones begin with `indent`. No lines for an empty text.

@@ -14,7 +14,7 @@ const ADD: u32 = 1;
 const LOG: u32 = 3;
 /// Turns of the GPU for which a kernel is active at least.
 const TURNS: u32 = 20;
-/// In video memory: QMDs, then banks, then code.
+/// In GPU memory: QMDs, then banks, then code.
 const BANKS: u64 = 0x1_0000;
 const CODES: u64 = 0x3_0000;
 const VIDEO: u64 = 0x4_0000;

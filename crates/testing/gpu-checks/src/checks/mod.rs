@@ -26,7 +26,7 @@ pub const CHECKS: &[Check] = &[
         about: "no byte next to a destination is written, by copy engine or inline",
         run: moves::guards,
     },
-    Check { name: "sizes", about: "sizes and alignments, to, from and within video memory", run: moves::sizes },
+    Check { name: "sizes", about: "sizes and alignments, to, from and within GPU memory", run: moves::sizes },
     Check {
         name: "bar1",
         about: "the CPU's stores and loads through BAR1 against the copy engine's view",

@@ -117,7 +117,7 @@ impl Machine {
         Machine::with_video(mode, counters, None)
     }
 
-    /// The same, with the pool that video memory is taken from.
+    /// The same, with the pool that GPU memory is taken from.
     pub fn with_video(mode: Mode, counters: &'static Counters, video: Option<Arc<Pool>>) -> &'static Machine {
         Machine::build(mode, counters, video, driver_of_environment())
     }

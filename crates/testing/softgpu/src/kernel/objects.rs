@@ -79,7 +79,7 @@ pub struct Objects {
     pub clients: HashMap<u32, Client>,
     next_client: u32,
     next_object: u32,
-    /// Bytes of video memory handed out and not freed by handle.
+    /// Bytes of GPU memory handed out and not freed by handle.
     pub video_used: u64,
     pub channels_created: usize,
 }

@@ -6,7 +6,7 @@ use doorbell_softgpu::standin::{self, Operation};
 use graph_words::{Graph, Places};
 use rm::class;
 
-/// QMDs, banks and code in video memory; counters, trackers and the log in host memory.
+/// QMDs, banks and code in GPU memory; counters, trackers and the log in host memory.
 const VIDEO_AT: u64 = 0x5_0000_0000;
 const HOST_AT: u64 = 0x6_0000_0000;
 const BYTES: u64 = 1 << 20;

@@ -221,7 +221,7 @@ fn gpu_addresses_say_where_their_bytes_lie() {
     assert!(p.g.place_of(PUSH_AT + (4 << 20)).is_none());
     assert!(p.g.place_of(RINGS_AT - 1).is_none());
 
-    // cudaMalloc: video memory that the program does not see.
+    // cudaMalloc: GPU memory that the program does not see.
     p.video(0x77, 2 << 20);
     p.external(0x7f00_0000_0000, 2 << 20, 0x77, 0);
     let at = p.g.place_of(0x7f00_0010_0000).unwrap();
@@ -446,7 +446,7 @@ fn duplicated_memory_is_the_same_memory() {
     let m = p.g.memory_of(0xc2, 5).unwrap();
     assert!(m.freed.is_none(), "one handle is left");
     let tree: Vec<String> = p.g.object_tree().iter().map(|n| n.to_string()).collect();
-    assert!(tree.iter().any(|l| l.contains("2 MiB, video, same as 0x5c000100 of 0xc1d00001")), "{tree:#?}");
+    assert!(tree.iter().any(|l| l.contains("2 MiB, GPU memory, same as 0x5c000100 of 0xc1d00001")), "{tree:#?}");
     let f = abi::Nvos00 { root: 0xc2, old: 5, ..Default::default() };
     p.rm(nr::FREE, &f, &[]);
     assert!(p.g.memories()[0].freed.is_some());
@@ -551,7 +551,7 @@ fn the_tree_prints_parents_before_children() {
     assert!(tree.iter().any(|l| l == want), "{tree:#?}");
     assert!(tree.iter().any(|l| l.starts_with("      0x5c001001") && l.ends_with(" freed")));
     assert!(tree.iter().any(|l| l == "        0x5c002000 HOPPER_COMPUTE_A"));
-    assert!(tree.iter().any(|l| l == "    0x5c000101 NV01_MEMORY_SYSTEM (4 MiB, host)"), "{tree:#?}");
+    assert!(tree.iter().any(|l| l == "    0x5c000101 NV01_MEMORY_SYSTEM (4 MiB, host memory)"), "{tree:#?}");
 }
 
 /// A second GPU: its device, its address space registered with UVM, and a channel in a group there.
@@ -636,7 +636,7 @@ fn each_gpu_has_its_own_mapping_at_an_address() {
 fn a_channel_of_a_group_is_in_the_groups_address_space() {
     let mut p = Program::with_device();
     let (_, device, other) = with_second_gpu(&mut p);
-    // The same GPU addresses in both spaces: video memory in one, host memory in the other, last mapped.
+    // The same GPU addresses in both spaces: GPU memory in one, host memory in the other, last mapped.
     let (at, range) = (0xb000_0000, 0x5c00_0777);
     let map = |p: &mut Program, dma: u32, memory: u32| {
         let (client, length, dma_offset) = (CLIENT, 0x10000, at);

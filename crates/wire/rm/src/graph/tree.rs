@@ -44,8 +44,8 @@ impl TreeNode<'_> {
             ObjectKind::Device { instance } => format!("GPU {instance}"),
             ObjectKind::Memory(id) => self.graph.memory(id).map_or(String::new(), |m| {
                 let place = match m.place {
-                    Place::Video => "video",
-                    Place::Host => "host",
+                    Place::Video => "GPU memory",
+                    Place::Host => "host memory",
                     Place::Unknown => "place unknown",
                 };
                 let alias = if (m.client, m.handle) == (self.object.client, self.object.handle) {

@@ -1,6 +1,6 @@
 //! The CPU's commands to resident kernels, and their answers.
 //!
-//! A command is source, destination, bytes and a number, in the first half of one line of 64 bytes in video memory. The CPU
+//! A command is source, destination, bytes and a number, in the first half of one line of 64 bytes in GPU memory. The CPU
 //! stores the line through BAR1 as one write. The kernels read the half in two loads of 16 bytes. There is no guarantee that both
 //! see the same write, so each 16 bytes end with the number: a kernel that finds two different numbers reads again. 16 aligned
 //! bytes arrive together because of the GPU (they are in one sector of 32 bytes) and the CPU (no store of a line is split below
@@ -18,7 +18,7 @@ use gpu::Bar1Map;
 use gpu::stores::{self, Line};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of video memory: the line, and after it room for `try_out`.
+/// Bytes of GPU memory: the line, and after it room for `try_out`.
 pub(super) const MAILBOX_BYTES: usize = 4096;
 /// Bytes of pinned memory: two lines and a word for each block.
 pub(super) const HOST_BYTES: usize = 4096;
