@@ -10,6 +10,7 @@ import os
 import posixpath
 import re
 import subprocess
+from html.parser import HTMLParser
 from pathlib import Path
 
 from mkdocs.exceptions import PluginError
@@ -21,6 +22,8 @@ CODE = re.compile(r"(`+)(?:(?!`).|(?<!`)`(?!`))*?\1")
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 ITEM = re.compile(r"^(\s*)(?:[-*]|\d+\.)\s+")
 FIRST = "README.md"
+# A picture of what `doorbell demo` prints.
+DEMO = "docs/pictures/demo.svg"
 
 places = {}  # Path in the repository -> path on the site, of pages outside docs.
 problems = []
@@ -105,9 +108,19 @@ def on_config(config):
     return config
 
 
+def first_page():
+    """The README, with the text of the demo's picture in place of the picture, which a phone would shrink."""
+    text = (ROOT / FIRST).read_text()
+    lines = re.findall(r"<text[^>]*>(.*?)</text>", (ROOT / DEMO).read_text())
+    shown = re.sub(rf"!\[[^\]]*\]\({DEMO}\)", lambda _: "```text\n" + html.unescape("\n".join(lines)) + "\n```", text)
+    if shown == text:
+        raise PluginError(f"{FIRST} does not show {DEMO}")
+    return shown
+
+
 def on_files(files, config):
     """Adds the first page, and pages for what is outside of docs and has a link to it."""
-    files.append(File.generated(config, "index.md", content=(ROOT / FIRST).read_text()))
+    files.append(File.generated(config, "index.md", content=first_page()))
     waiting = [(FIRST, (ROOT / FIRST).read_text())]
     waiting += [(f"docs/{f.src_uri}", f.content_string) for f in files.documentation_pages() if f.src_uri != "index.md"]
     # Of pages outside docs, those that the navigation names.
@@ -195,18 +208,47 @@ def on_env(env, config, files):
         raise PluginError("links that lead to no file:\n" + "\n".join(sorted(set(problems))))
 
 
-# What the search knows of each section: its page, its heading, its words.
+class Texts(HTMLParser):
+    """The text of a section, and apart from it the text of its blocks of code. Comments are in neither."""
+
+    def __init__(self, section):
+        super().__init__()
+        self.depth, self.prose, self.code = 0, [], []
+        self.feed(section)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.depth += tag == "pre"
+        self.handle_data(" " if tag in BLOCKS else "")
+
+    def handle_endtag(self, tag):
+        self.depth -= tag == "pre"
+        self.handle_data(" " if tag in BLOCKS else "")
+
+    def handle_data(self, data):
+        (self.code if self.depth else self.prose).append(data)
+
+
+# Tags that end a word.
+BLOCKS = {"p", "li", "td", "th", "tr", "br", "pre", "ul", "ol", "table", "h2", "h3", "h4"}
+# What the search knows of each section: its page, its heading, its text, and its code, which no result shows.
 sections = []
+
+
+def plain(parts):
+    text = "".join(parts).replace("->", "\u2192").replace("`", "")
+    return re.sub(r"\s+", " ", text).strip()[:4000]
 
 
 def on_page_content(content, page, config, files):
     parts = re.split(r'<h([1-6]) id="([^"]*)">(.*?)</h\1>', content)
     is_source = page.file.src_uri.startswith("tree/") and page.file.src_uri.count("/") > 1
     for at in range(1, len(parts) - 3, 4):
-        text = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", parts[at + 3]))).strip()
-        head = html.unescape(re.sub(r"<[^>]*>", "", parts[at + 2]))
+        texts = Texts(parts[at + 3])
+        head = plain(Texts(parts[at + 2]).prose)
         url = page.url + ("" if parts[at] == "1" else "#" + parts[at + 1])
-        sections.append({"page": page.title, "head": head, "url": url, "text": text[:4000], "source": is_source})
+        one = {"page": plain([page.title]), "head": head, "url": url, "text": plain(texts.prose), "code": plain(texts.code), "source": is_source}
+        sections.append(one)
     return content
 
 

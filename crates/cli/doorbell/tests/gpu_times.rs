@@ -202,7 +202,7 @@ fn views_show_the_words_that_the_program_wrote() {
         let (file, _) = recorded(dir.path(), ways, "chain-2,fork");
         let text = String::from_utf8(doorbell(&["show", &file, "--graphs"]).stdout).unwrap();
         // Addresses, times and processes differ from run to run.
-        let (_, graph) = text.split_once("slot ").unwrap();
+        let (_, graph) = text.split_once(", channel ").unwrap();
         graph.split_whitespace().filter(|word| !word.contains("0x")).collect::<Vec<_>>().join(" ")
     };
     let (without, with) = (graphs(&["--calls"]), graphs(&["--gpu-times"]));

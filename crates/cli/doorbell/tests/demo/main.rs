@@ -8,6 +8,9 @@ use predicates::str::contains;
 use serde_json::Value;
 use std::path::Path;
 
+/// What the README and the site's first page show.
+const PICTURE: &str = include_str!("../../../../../docs/pictures/demo.svg");
+
 fn doorbell() -> Command {
     let mut c = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
     c.timeout(std::time::Duration::from_secs(120));
@@ -38,6 +41,9 @@ fn it_shows_a_stall_why_and_what_removes_it() {
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
+    let shown = PICTURE.split("<text").skip(1).filter_map(|line| line.split_once('>')?.1.split_once("</text>"));
+    let shown: Vec<&str> = shown.map(|(line, _)| line).collect();
+    assert_eq!(shape(&text), shape(&shown.join("\n")), "draw it again: cargo xtask pictures demo");
     assert!(text.lines().count() <= 30 && text.lines().all(|line| line.chars().count() <= 100), "{text}");
     // Held up as long as CUDA's lock is held, and not at all past it. (A busy machine delays a frame for other reasons.)
     let row = text.lines().find_map(|line| line.strip_prefix("late frames")).unwrap();
@@ -55,6 +61,21 @@ fn it_shows_a_stall_why_and_what_removes_it() {
     }
     assert!(std::fs::read_to_string(dir.path().join("doorbell-demo.html")).unwrap().contains("cuGraphLaunch"));
     assert_eq!(summary(&dir.path().join("doorbell-demo.doorbell"))["lost"], 0);
+}
+
+/// The words of the lines, but for numbers with their units, and what depends on the machine and on chance: its GPU, the answer of `why`, the command's path.
+fn shape(text: &str) -> Vec<String> {
+    let varies = |word: &str| word.contains(|c: char| c.is_ascii_digit()) || ["ns", "us", "ms", "s"].contains(&word);
+    let mut is_answer = false;
+    let mut shape = Vec::new();
+    for line in text.lines().filter(|line| !line.starts_with("  ") && !line.starts_with("On the ")) {
+        is_answer &= !line.is_empty();
+        if !is_answer {
+            shape.push(line.split_whitespace().filter(|word| !varies(word)).collect::<Vec<_>>().join(" "));
+        }
+        is_answer |= line.starts_with("$ doorbell why");
+    }
+    shape
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn svg(text: &str) -> String {
     for (n, line) in text.lines().enumerate() {
         let fill = match line {
             _ if line.starts_with("$ ") => "#7ee787",
-            _ if line.contains("held it") || line.starts_with("longest") || line.starts_with("late") => "#ffa657",
+            _ if line.contains("held inside") || line.starts_with("longest") || line.starts_with("late") => "#ffa657",
             _ => "#dde4ec",
         };
         let line = line.replace('&', "&amp;").replace('<', "&lt;");

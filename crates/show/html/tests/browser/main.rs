@@ -3,6 +3,7 @@
 mod devtools;
 #[path = "../made/mod.rs"]
 mod made;
+mod site;
 #[path = "../../../../explain/decode/tests/synthetic/mod.rs"]
 mod synthetic;
 

@@ -49,7 +49,7 @@ impl<W: Write> Write for Fitted<W> {
 
 fn broken(line: &str, columns: usize) -> String {
     let indent = line.len() - line.trim_start_matches(' ').len();
-    let indent = if indent + CONTINUED < columns / 2 { indent + CONTINUED } else { CONTINUED };
+    let indent = if indent + CONTINUED < columns * 2 / 3 { indent + CONTINUED } else { CONTINUED };
     let mut out = String::with_capacity(line.len() + indent);
     let (mut width, mut rest, mut last_blank) = (0, line, None);
     let mut has_word = false;

@@ -114,9 +114,9 @@ pub(super) fn sizes(ground: &Ground) -> Outcome {
     let host = [rig.memory(false, ROOM)?, rig.memory(false, ROOM)?];
     let video = [rig.memory(true, ROOM)?, rig.memory(true, ROOM)?];
     let ways = [
-        ("host to video", &host[0], &video[0]),
-        ("video to host", &video[0], &host[0]),
-        ("video to video", &video[0], &video[1]),
+        ("host to GPU", &host[0], &video[0]),
+        ("GPU to host", &video[0], &host[0]),
+        ("GPU to GPU", &video[0], &video[1]),
         ("host to host", &host[0], &host[1]),
     ];
     let powers = (0..=16).map(|n| 1usize << n).flat_map(|n| [n.saturating_sub(1).max(1), n, n + 1]);
