@@ -224,7 +224,7 @@ impl Tape {
         self.event(tid, kind::PAGE, 0, &page, &[], &[]);
     }
 
-    /// A channel with its driver calls, in an agent's slot. `engine`: 1 graphics, 9 + n copy engine n.
+    /// A channel with its driver calls, with its number. `engine`: 1 graphics, 9 + n copy engine n.
     pub fn channel(&mut self, tid: i32, slot: u32, handle: u32, engine: u32, ring: u32) {
         self.channel_on(tid, DEVICE, 0, slot, handle, engine, ring);
     }

@@ -42,7 +42,7 @@ doc comments of `crates/explain/schema/src`, by `DOORBELL_WRITE_JSON=1 cargo tes
 - **Large numbers.** Many readers keep numbers as doubles, exact up to 2^53. Numbers that may be larger are decimal or hex strings (`0x1f`). (A damaged recording
   may have any number.)
 - **Same everywhere.** `process` is the index of a process image in the recording: what one exec, or one fork, made of a process. `pid` is its process, `tid` and
-  `thread` are a thread's number and name. `slot` is the agent's slot of a channel, `generation` which use of that slot, `engine` such as `GRAPHICS` or `COPY2`.
+  `thread` are a thread's number and name. `slot` is the number of a channel, `generation` which channel of that number, `engine` such as `GRAPHICS` or `COPY2`.
 - Each row has the kind of its value, unless that is a number, a string or a bool. A key without a meaning means what its name says.
 
 Other forms of a recording, for Perfetto, PyTorch's tools, DuckDB and pandas: [exports](exports.md).

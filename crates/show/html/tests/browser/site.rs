@@ -21,7 +21,10 @@ fn built() -> Result<(PathBuf, Vec<PathBuf>), String> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|e| e == "html") {
+            } else if path.extension().is_some_and(|e| e == "html")
+                // (Programs that pages link to may be HTML, too.)
+                && std::fs::read_to_string(&path).unwrap().contains("id=\"search\"")
+            {
                 pages.push(path);
             }
         }
@@ -33,7 +36,6 @@ fn built() -> Result<(PathBuf, Vec<PathBuf>), String> {
 /// What of a page is wider than its column. Tables and code scroll inside.
 const TOO_WIDE: &str = "(() => {
     const root = document.documentElement, main = document.querySelector('main');
-    if (!main) return [];  // A program that a page links to.
     const right = main.getBoundingClientRect().right;
     const wide = root.scrollWidth > root.clientWidth ? ['the page: ' + root.scrollWidth] : [];
     const scrolls = (e) => { for (; e !== main; e = e.parentElement) if (getComputedStyle(e).overflowX === 'auto') return true; return false; };
