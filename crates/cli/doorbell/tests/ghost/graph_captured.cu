@@ -1,6 +1,7 @@
 /* A captured graph of 24 kernels and 7 copies, launched 40 times; and one of 10 kernels that is launched once.
    record: --gpu-times
    last: --gpu-times
+   cannot: record kernels of graphs that are launched once, and copies in graphs, are not told yet
    expect: kernels('step') == (0, 960, 960)
    expect: kernels('once')[:2] == (0, 10)
    expect: len([c for c in copies if c['bytes'] == 256 << 10]) == 280 */

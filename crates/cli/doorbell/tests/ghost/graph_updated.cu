@@ -1,6 +1,7 @@
 /* A graph whose kernel's parameters change before each of 10,000 launches; every 100th time by cudaGraphExecUpdate.
    record: --gpu-times
    last: --gpu-times
+   cannot: record kernels of updated graphs are not told yet
    expect: kernels('mix')[:2] == (0, 10000) and kernels('mix')[2] >= 9990 */
 #include "gpu.h"
 

@@ -1,6 +1,7 @@
 /* A graph with a WHILE node: 4 launches, each with 50 runs of `body`.
    record: --gpu-times
    last: --gpu-times
+   cannot: record conditional nodes are not told yet
    expect: sum(kernels('')[:2]) >= 204 or 'conditional' in views('show', '--kernels') + views('show', '--graphs') */
 #include "gpu.h"
 
