@@ -175,7 +175,8 @@ static KEPT_IDS: [AtomicU64; KEPT] = [const { AtomicU64::new(0) }; KEPT];
 /// Their places: offset and, in the upper bits, length and whether it is cut.
 static KEPT_AT: [AtomicU32; KEPT] = [const { AtomicU32::new(0) }; KEPT];
 const TAKEN: u64 = u64::MAX;
-const ROOM: usize = 1 << 19;
+/// Bytes for them, 56 for each. (All of the agent's memory counts where a program locks all of its own: many users may lock 8 MiB.)
+const ROOM: usize = 56 * KEPT;
 const OFFSET_BITS: u32 = 20;
 
 struct Room(UnsafeCell<[u8; ROOM]>);
