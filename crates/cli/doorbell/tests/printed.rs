@@ -13,9 +13,6 @@ use std::process::{Command, Output};
 
 /// Changes that make a command run here, and quickly: how the command begins, a part of it, and that part's replacement.
 const HERE: &[(&str, &str, &str)] = &[
-    ("doorbell record --locks -o a.doorbell doorbell sample starve", "", " --duration 300ms"),
-    ("doorbell run --lock-policy phase-fair doorbell sample starve", "", " --duration 300ms"),
-    ("doorbell show --locks a.doorbell", "", ""),
     ("doorbell doctor", "", ""),
     ("doorbell show", "", ""),
     ("doorbell record --locks ./app", "", ""),
@@ -40,9 +37,7 @@ const HERE: &[(&str, &str, &str)] = &[
 
 /// Beginnings of commands that are only parsed, and the reasons.
 const NOT_RUN: &[(&str, &str)] = &[
-    ("doorbell demo", "its own test runs it (demo)"),
     ("cargo run --release -- demo", "builds all; .ci/fresh-clone runs it, and its own test the demo (demo)"),
-    ("cargo test --workspace", "this test is one of them; .ci/fresh-clone runs it"),
     ("doorbell record python3 train.py", "needs PyTorch and a GPU"),
     ("doorbell why stall.doorbell", "a file of a stall; a test of its own makes some (last)"),
     ("doorbell show --copies --call", "the recording that is there has no calls"),

@@ -107,7 +107,7 @@ fn the_page_of_a_run_has_the_name_of_its_folder() {
 /// A lock that is held for so long: the other run holds it longer, and violates the assertion.
 fn experiment(hold: &str) -> String {
     format!(
-        "[run]\ngpu = \"none\"\nrounds = 8\nsamples = 240\nnoise = \"20ms\"\n[[subject]]\nname = \"lock\"\ncall = \"lock(mutex,hold={hold})\"\n\
+        "[run]\ngpu = \"none\"\nrounds = 20\nsamples = 2000\nnoise = \"20ms\"\n[[subject]]\nname = \"lock\"\ncall = \"lock(mutex,hold={hold})\"\n\
          [[subject]]\ncall = \"nothing\"\n[[assert]]\nsubject = \"lock\"\nmetric = \"p50\"\nat-most = \"60us\"\n"
     )
 }
@@ -115,7 +115,7 @@ fn experiment(hold: &str) -> String {
 #[test]
 fn two_runs_have_one_verdict_ratios_and_both_distributions() {
     let dir = tempfile::tempdir().unwrap();
-    for (name, hold, status) in [("before", "20us", 0), ("after", "900us", 1)] {
+    for (name, hold, status) in [("before", "20us", 0), ("after", "200us", 1)] {
         fs::write(dir.path().join("lock.toml"), experiment(hold)).unwrap();
         let mut bench = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
         bench.args(["bench", "lock.toml", "-o", name]).current_dir(dir.path()).assert().code(status);

@@ -460,7 +460,7 @@ fn words_are_whole_on_terminals_of_any_width() {
     for columns in [120, 80, 40, 0] {
         let text = on_a_terminal(columns, &["show", "--channels", "--color", "never"], &path);
         for word in words {
-            assert!(text.contains(word) || text.contains("no room for: "), "{columns}: {word}\n{text}");
+            assert!(text.contains(word) || text.contains("left out: "), "{columns}: {word}\n{text}");
         }
         let widest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
         assert!(columns == 0 || widest <= usize::from(columns), "{columns}: {text}");
