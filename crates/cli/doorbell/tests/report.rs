@@ -115,14 +115,20 @@ fn experiment(hold: &str) -> String {
 #[test]
 fn two_runs_have_one_verdict_ratios_and_both_distributions() {
     let dir = tempfile::tempdir().unwrap();
-    for (name, hold, status) in [("before", "20us", 0), ("after", "200us", 1)] {
-        fs::write(dir.path().join("lock.toml"), experiment(hold)).unwrap();
-        let mut bench = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-        bench.args(["bench", "lock.toml", "-o", name]).current_dir(dir.path()).assert().code(status);
-    }
+    // (On a busy machine one of a run's processes may be so slow that nothing is decided: then both are measured again.)
+    let html = (0..5).find_map(|_| {
+        for (name, hold, status) in [("before", "20us", 0), ("after", "200us", 1)] {
+            fs::write(dir.path().join("lock.toml"), experiment(hold)).unwrap();
+            let mut bench = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+            bench.args(["bench", "--force", "lock.toml", "-o", name]).current_dir(dir.path()).assert().code(status);
+        }
+        let mut page = report(dir.path());
+        page.args(["before", "after", "--force", "-o", "two.html", "--markdown", "two.md"]).assert().success();
+        let html = fs::read_to_string(dir.path().join("two.html")).unwrap();
+        html.contains("after is slower than before. (").then_some(html)
+    });
+    let html = html.expect("a verdict in one of five tries");
     report(dir.path()).args(["before/", "after"]).assert().success().stderr("doorbell: wrote before-after.html\n");
-    report(dir.path()).args(["before", "after", "-o", "two.html", "--markdown", "two.md"]).assert().success();
-    let html = fs::read_to_string(dir.path().join("two.html")).unwrap();
     let markdown = fs::read_to_string(dir.path().join("two.md")).unwrap();
     let main = html.split("<main").nth(1).unwrap();
     for text in [main, &markdown] {
