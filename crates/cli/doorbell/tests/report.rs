@@ -125,7 +125,7 @@ fn two_runs_have_one_verdict_ratios_and_both_distributions() {
         let mut page = report(dir.path());
         page.args(["before", "after", "--force", "-o", "two.html", "--markdown", "two.md"]).assert().success();
         let html = fs::read_to_string(dir.path().join("two.html")).unwrap();
-        html.contains("after is slower than before. (").then_some(html)
+        ["after is slower than before. (", "lock: p50 is "].iter().all(|what| html.contains(what)).then_some(html)
     });
     let html = html.expect("a verdict in one of five tries");
     report(dir.path()).args(["before/", "after"]).assert().success().stderr("doorbell: wrote before-after.html\n");
