@@ -37,15 +37,7 @@ extern "C" fn toggle(_: libc::c_int) {
 /// The terminal sends its signals also to the program, which is in the same group.
 extern "C" fn pass_on_if_sent(signal: libc::c_int, info: *const libc::siginfo_t, context: *const libc::c_void) {
     if OVER.load(Ordering::SeqCst) || is_sent(info) {
-        pass_on_from_others(signal, info, context);
-    }
-}
-
-/// What the program itself sends to its group (`kill(0, ..)`) has arrived there already.
-extern "C" fn pass_on_from_others(signal: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
-    // SAFETY: the kernel's pointer, for this signal; a signal that a process sent has a sender.
-    if OVER.load(Ordering::SeqCst) || !is_sent(info) || unsafe { (*info).si_pid() } != PROGRAM.load(Ordering::SeqCst) {
-        pass_on(signal);
+        pass_on(signal, info, context);
     }
 }
 
@@ -55,7 +47,19 @@ fn is_sent(info: *const libc::siginfo_t) -> bool {
     unsafe { (*info).si_code <= 0 }
 }
 
-fn pass_on(signal: libc::c_int) {
+/// What the program itself sends to its group (`kill(0, ..)`) has arrived there already. (A sender in an outer pid namespace has number 0.)
+fn is_the_programs(info: *const libc::siginfo_t, program: i32) -> bool {
+    // SAFETY: the kernel's pointer, for this signal; a signal that a process sent has a sender.
+    program > 0 && is_sent(info) && unsafe { (*info).si_pid() } == program
+}
+
+extern "C" fn pass_on(signal: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
+    if OVER.load(Ordering::SeqCst) || !is_the_programs(info, PROGRAM.load(Ordering::SeqCst)) {
+        hand_over(signal);
+    }
+}
+
+fn hand_over(signal: libc::c_int) {
     if OVER.load(Ordering::SeqCst) {
         let ends = ![libc::SIGCONT, libc::SIGTSTP, libc::SIGWINCH, libc::SIGURG].contains(&signal);
         INTERRUPTED.fetch_or(ends, Ordering::SeqCst);
@@ -71,20 +75,20 @@ fn pass_on(signal: libc::c_int) {
 }
 
 /// A real-time signal has a value, and each one counts.
-extern "C" fn pass_on_value(signal: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
+extern "C" fn pass_on_value(signal: libc::c_int, info: *const libc::siginfo_t, context: *const libc::c_void) {
     let pid = PROGRAM.load(Ordering::SeqCst);
     // SAFETY: the kernel's pointer, for this signal; sigqueue may be called in a handler.
     unsafe {
         if pid <= 0 || (*info).si_code != libc::SI_QUEUE || libc::sigqueue(pid, signal, (*info).si_value()) != 0 {
-            pass_on(signal);
+            pass_on(signal, info, context);
         }
     }
 }
 
 /// The recorder stops with the program: whoever waits for it learns that.
-extern "C" fn stop(signal: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
+extern "C" fn stop(signal: libc::c_int, info: *const libc::siginfo_t, context: *const libc::c_void) {
     if is_sent(info) {
-        pass_on(signal);
+        pass_on(signal, info, context);
     }
     // SAFETY: plain structs; calls that a handler may make.
     unsafe {
@@ -129,10 +133,10 @@ const NOT_ENDED: i32 = -1;
 
 /// A fault of the recorder's own, or its limit of CPU time. Another process may send these signals for the program (systemd's
 /// watchdog, a batch system).
-extern "C" fn fault(signal: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
+extern "C" fn fault(signal: libc::c_int, info: *const libc::siginfo_t, context: *const libc::c_void) {
     // SAFETY: the kernel's pointer, for this signal. (`abort` sends to its own process.)
     if is_sent(info) && unsafe { (*info).si_pid() != libc::getpid() } {
-        pass_on(signal);
+        pass_on(signal, info, context);
     } else {
         outlive(signal);
     }
@@ -204,7 +208,7 @@ impl Signals {
         for signal in libc::SIGRTMIN()..=libc::SIGRTMAX() {
             s.set(signal, pass_on_value as *const () as libc::sighandler_t);
         }
-        s.set(libc::SIGCONT, pass_on_from_others as *const () as libc::sighandler_t);
+        s.set(libc::SIGCONT, pass_on as *const () as libc::sighandler_t);
         s.set(libc::SIGTSTP, stop as *const () as libc::sighandler_t);
         for signal in ENDING {
             let ours = match signal {
@@ -212,7 +216,7 @@ impl Signals {
                 _ if saves == Some(signal) => Some(save as *const ()),
                 _ => None,
             };
-            s.set(signal, ours.unwrap_or(pass_on_from_others as *const ()) as libc::sighandler_t);
+            s.set(signal, ours.unwrap_or(pass_on as *const ()) as libc::sighandler_t);
             if ours.is_some() {
                 // Never restored: a signal while the recording is being closed must not end the recorder.
                 s.before.retain(|(before, _)| *before != signal);
@@ -301,7 +305,7 @@ impl Signals {
         let pid = PROGRAM.load(Ordering::SeqCst);
         let is_theirs = pid > 0 && crate::processes::handles(pid, signal);
         if is_theirs {
-            pass_on(signal);
+            hand_over(signal);
         }
         !is_theirs
     }
