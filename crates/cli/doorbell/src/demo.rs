@@ -55,21 +55,10 @@ enum Which {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let (mut gpu, why) = self.which()?;
+        let (gpu, why) = self.which()?;
         let claim = record::claim_result(self.out.as_deref(), "doorbell-demo.doorbell".as_ref(), self.force)?;
         let out = claim.path().to_owned();
-        let done = say(&[&format!("{why}.")]).and_then(|()| {
-            loop {
-                let done = if self.commands { self.commands(gpu, &out) } else { self.stall(gpu, &out) };
-                let is_impossible = |e: &anyhow::Error| e.downcast_ref::<Failure>().is_some_and(Failure::is_impossible);
-                if gpu == Gpu::Real && self.gpu == Which::Auto && done.as_ref().is_err_and(is_impossible) {
-                    say(&["The GPU cannot be used (the reason is above): the software GPU instead."])?;
-                    gpu = Gpu::Soft;
-                    continue;
-                }
-                break done;
-            }
-        });
+        let done = say(&[&format!("{why}.")]).and_then(|()| self.show(gpu, &out));
         if done.is_err() {
             claim.give_up();
         }
@@ -80,6 +69,16 @@ impl Args {
             }
             done => done,
         }
+    }
+
+    fn show(&self, gpu: Gpu, out: &Path) -> anyhow::Result<ExitCode> {
+        let done = if self.commands { self.commands(gpu, out) } else { self.stall(gpu, out) };
+        let is_impossible = |e: &anyhow::Error| e.downcast_ref::<Failure>().is_some_and(Failure::is_impossible);
+        if gpu == Gpu::Real && self.gpu == Which::Auto && done.as_ref().is_err_and(is_impossible) {
+            say(&["The GPU cannot be used (the reason is above): the software GPU instead."])?;
+            return self.show(Gpu::Soft, out);
+        }
+        done
     }
 
     /// The GPU to use, and the reason.

@@ -1,36 +1,23 @@
 //! The thread that a lock names as its holder, read from the memory of a running program.
 
 use std::mem::size_of_val;
-use tape::lock::op;
-
-/// The part of a lock that names its holder.
-enum Word {
-    /// `__lock` (+0) is 0 while it is free; `__owner` (+8) of `struct __pthread_mutex_s`, glibc on x86-64.
-    Mutex,
-    /// `__readers` (+0), of which [`HAS_WRITER`]; `__cur_writer` (+24) of `struct __pthread_rwlock_arch_t`. Readers are
-    /// only counted.
-    Rwlock,
-}
-
-const HAS_WRITER: u32 = 2;
+use tape::lock::{op, readers};
 
 /// The thread that holds the lock at `addr`, for which another one waits by the function `of` ([`op`]). `None` if the lock
 /// names none, or if the memory cannot be read.
 pub fn holder(pid: i32, addr: u64, of: u8) -> Option<i32> {
-    let word = match of {
-        op::MUTEX_LOCK..=op::MUTEX_CLOCKLOCK => Word::Mutex,
-        op::RWLOCK_RDLOCK..=op::RWLOCK_CLOCKWRLOCK => Word::Rwlock,
-        _ => return None,
-    };
-    let (held, holder) = match word {
-        Word::Mutex => {
+    let (held, holder) = match of {
+        // `__lock` (+0) is 0 while it is free; `__owner` (+8) of `struct __pthread_mutex_s`, glibc on x86-64.
+        op::MUTEX_LOCK..=op::MUTEX_CLOCKLOCK => {
             let [lock, _, owner]: [u32; 3] = read(pid, addr)?;
             (lock != 0, owner)
         }
-        Word::Rwlock => {
-            let [readers, _, _, _, _, _, writer]: [u32; 7] = read(pid, addr)?;
-            (readers & HAS_WRITER != 0, writer)
+        // `__readers` (+0); `__cur_writer` (+24) of `struct __pthread_rwlock_arch_t`. Readers are only counted.
+        op::RWLOCK_RDLOCK..=op::RWLOCK_CLOCKWRLOCK => {
+            let [word, _, _, _, _, _, writer]: [u32; 7] = read(pid, addr)?;
+            (word & readers::HAS_WRITER != 0, writer)
         }
+        _ => return None,
     };
     i32::try_from(holder).ok().filter(|tid| held && *tid > 0)
 }

@@ -59,8 +59,8 @@ impl Place {
         }
         DirBuilder::new().mode(0o700).create(&listed)?;
         let place = Place(Some(own.clone()));
+        DirBuilder::new().mode(0o700).create(&own)?;
         for folder in [&own, &listed] {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
             fs::set_permissions(folder, Permissions::from_mode(0o711))?;
         }
         Ok(place)

@@ -67,6 +67,13 @@ pub mod op {
     pub const COUNT: usize = 33;
 }
 
+/// `__readers` (+0) of glibc's `struct __pthread_rwlock_arch_t`: the number of readers above three bits, of which the second means that a writer
+/// has the lock or waits for it.
+pub mod readers {
+    pub const HAS_WRITER: u32 = 2;
+    pub const SHIFT: u32 = 3;
+}
+
 /// The low byte of an event's flags. For a mutex it is the low byte of glibc's `__kind`; for a rwlock its `__flags`, and `SHARED` as
 /// for a mutex. Two bits that glibc leaves free hold the depth.
 pub mod attr {

@@ -255,10 +255,8 @@ impl Args {
             let text = run.to_json()?;
             return Ok(terminal::table::to_stdout(|out| Ok(out.write_all(&text)?))?);
         }
-        Ok({
-            let style = Style::of_stdout();
-            terminal::table::text_to_stdout(style, |out| terminal::run::write(out, &style, run, kept))
-        }?)
+        let style = Style::of_stdout();
+        Ok(terminal::table::text_to_stdout(style, |out| terminal::run::write(out, &style, run, kept))?)
     }
 
     /// Prints an earlier run. Only its pictures are written again.

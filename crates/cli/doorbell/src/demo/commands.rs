@@ -34,10 +34,10 @@ impl Args {
             &format!("$ doorbell record --tap {tap} --gpu {name} -o {out} doorbell sample {samples} --gpu {name}"),
         ])?;
         self.record(gpu, None, command, file)?;
-        self.show(gpu, file)
+        self.show_commands(gpu, file)
     }
 
-    fn show(&self, gpu: Gpu, file: &Path) -> anyhow::Result<ExitCode> {
+    fn show_commands(&self, gpu: Gpu, file: &Path) -> anyhow::Result<ExitCode> {
         let out = file.display();
         let style = Style::of_stdout();
         let recording = Recording::open(file)?;

@@ -85,9 +85,9 @@ impl Args {
         };
         let mut ready = Vec::new();
         for picture in what {
-            let bytes = match (picture.shot(), &tools) {
-                (Some(shot), Some(tools)) => tools.shoot(&shot, &workspace.root),
-                _ if matches!(picture, Picture::Demo) => page::doorbell(self.doorbell.clone(), &workspace.target)
+            let bytes = match (picture, picture.shot(), &tools) {
+                (_, Some(shot), Some(tools)) => tools.shoot(&shot, &workspace.root),
+                (Picture::Demo, ..) => page::doorbell(self.doorbell.clone(), &workspace.target)
                     .and_then(|doorbell| demo::draw(&doorbell))
                     .map(String::into_bytes),
                 _ => workspace.map().map(String::into_bytes),

@@ -7,7 +7,7 @@ use crate::process::thread::{self, Thread};
 use crate::trace::arrival::{enter, in_pause, known_caller, live, waits_only};
 use crate::trace::holds::{self, Call, not_released};
 use core::ffi::{c_int, c_void};
-use tape::lock::{attr, op};
+use tape::lock::{attr, op, readers};
 
 tap! {
     pthread_rwlock_rdlock, "rsi" => rdlock;
@@ -47,11 +47,6 @@ unsafe fn call(l: Rwlock, site: usize, op: u8) -> Call {
     Call::new(l as usize, site, op, unsafe { attributes(l) })
 }
 
-/// `__readers` (+0): the number of readers above three bits, of which the second means that a writer has it or waits for
-/// it.
-const HAS_WRITER: u32 = 2;
-const READERS_SHIFT: u32 = 3;
-
 /// True if a call of this kind may have to wait. Without writers, a reader does not.
 ///
 /// # Safety
@@ -59,8 +54,8 @@ const READERS_SHIFT: u32 = 3;
 #[inline(always)]
 unsafe fn may_wait(l: Rwlock, reads: bool) -> bool {
     // SAFETY: the caller's; other threads store to it, so the read is volatile.
-    let readers = unsafe { l.cast::<u32>().read_volatile() };
-    readers & HAS_WRITER != 0 || (!reads && readers >> READERS_SHIFT != 0)
+    let word = unsafe { l.cast::<u32>().read_volatile() };
+    word & readers::HAS_WRITER != 0 || (!reads && word >> readers::SHIFT != 0)
 }
 
 /// As for mutexes.
