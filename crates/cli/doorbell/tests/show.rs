@@ -465,6 +465,12 @@ fn words_are_whole_on_terminals_of_any_width() {
         let widest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
         assert!(columns == 0 || widest <= usize::from(columns), "{columns}: {text}");
     }
+    let module_load = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../explain/decode/fixtures/h100-module-load.doorbell");
+    for columns in [100, 60, 50] {
+        let text = on_a_terminal(columns, &["why", "--color", "never"], &module_load);
+        assert!(text.contains("load code before the loop"), "{columns}: what to do is missing\n{text}");
+    }
     let unknown = on_a_terminal(0, &["show", "--channels", "--color", "never"], &path);
     assert_eq!(unknown.lines().count(), 3, "a width of 0 is one that nobody knows: {unknown}");
 }

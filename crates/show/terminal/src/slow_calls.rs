@@ -35,11 +35,14 @@ pub fn print_answer(r: &Recording, wanted: &Wanted, style: Style) -> Result<(), 
     let (why, places) = explained(r, wanted)?;
     let named = Named { places: &places, symbols: &why.symbols };
     text_to_stdout(style, |out| {
-        for sentence in answer(&why, named) {
-            style.wrapped(&sentence, 0).iter().try_for_each(|line| writeln!(out, "{line}"))?;
-        }
+        sentences(out, &why, named, style)?;
         Ok(why.worst.iter().take(1).try_for_each(|call| writeln!(out, "  called at {}", named.site(&call.site)))?)
     })
+}
+
+fn sentences(out: &mut dyn Write, why: &Why, named: Named<'_>, style: Style) -> io::Result<()> {
+    let all = answer(why, named).into_iter().flat_map(|sentence| style.wrapped(&sentence, 0));
+    all.into_iter().try_for_each(|line| writeln!(out, "{}", style.bold(&line)))
 }
 
 fn explained(r: &Recording, wanted: &Wanted) -> Result<(Why, Places), ReportError> {
@@ -77,9 +80,7 @@ fn write(out: &mut dyn Write, why: &Why, wanted: &Wanted, named: Named<'_>, styl
     if let Some(because) = &why.saved_because {
         writeln!(out, "{} because of {because}", style.bold("saved"))?;
     }
-    for sentence in answer(why, named) {
-        style.wrapped(&sentence, 0).iter().try_for_each(|line| writeln!(out, "{}", style.bold(line)))?;
-    }
+    sentences(out, why, named, style)?;
     if why.calls == 0 {
         return Ok(());
     }
@@ -143,7 +144,7 @@ fn times(n: u64) -> String {
     if n == 1 { "once".into() } else { format!("{} times", count(n)) }
 }
 
-/// Each with what to do below it.
+/// Each with what to do below it, or below all of them.
 fn causes(out: &mut dyn Write, why: &Why, style: Style) -> io::Result<()> {
     let mut t = style.table(&["where the time went", ">time", ">share", ">calls", ">longest", ">while starting", ""]);
     for c in &why.causes {
@@ -157,18 +158,25 @@ fn causes(out: &mut dyn Write, why: &Why, style: Style) -> io::Result<()> {
             if c.cause.is_by_design() { "by design".into() } else { String::new() },
         ]);
     }
+    let to_do = |out: &mut dyn Write, c: &CauseRow, head: &str| match advice_for(c, why) {
+        Some(text) => wrapped(out, style, head, &text),
+        None => Ok(()),
+    };
     let mut text = Vec::new();
     table::write(&mut text, &t, 2)?;
     let text = String::from_utf8_lossy(&text);
-    // (A row is a line; its head is the first.)
+    // (On a narrow terminal a row has several lines, or a line below names the columns that were left out.)
     let rows = text.lines().count().saturating_sub(1) == why.causes.len();
-    for (n, line) in text.lines().enumerate() {
-        writeln!(out, "{line}")?;
-        if let Some(todo) = why.causes.get(n.wrapping_sub(1)).filter(|_| rows).and_then(|c| advice_for(c, why)) {
-            wrapped(out, style, "      ", &todo)?;
-        }
+    if !rows {
+        out.write_all(text.as_bytes())?;
+        return why.causes.iter().try_for_each(|c| to_do(out, c, &format!("  {}: ", c.cause.name())));
     }
-    Ok(())
+    let mut lines = text.lines();
+    lines.next().map_or(Ok(()), |head| writeln!(out, "{head}"))?;
+    lines.zip(&why.causes).try_for_each(|(line, c)| {
+        writeln!(out, "{line}")?;
+        to_do(out, c, "      ")
+    })
 }
 
 /// A remedy for a cause that took enough time after the start, and how much it saves at most.
