@@ -112,6 +112,68 @@ fn every_folder_says_what_is_in_it() {
     }
 }
 
+/// The text in backticks, each with what stands between it and the one before.
+fn quoted(text: &str) -> Vec<(String, String)> {
+    let parts: Vec<&str> = text.split('`').collect();
+    parts
+        .chunks(2)
+        .filter(|pair| pair.len() == 2)
+        .map(|pair| (pair[0].to_owned(), pair[1].replace('\n', " ")))
+        .collect()
+}
+
+/// ``NAME in `PATH` `` and `` `PATH`: `NAME` `` are true, and each path exists, from the root, from `crates`, or from where the path before it is.
+#[test]
+fn paths_and_names_in_the_developers_pages_exist() {
+    let folders = FOLDERS.iter().map(|folder| format!("crates/{folder}/README.md"));
+    let (mut paths, mut names) = (0, 0);
+    let mut wrong = Vec::new();
+    for page in ["ARCHITECTURE.md".to_owned(), "CONTRIBUTING.md".to_owned()].into_iter().chain(folders) {
+        let text = fs::read_to_string(root().join(&page)).unwrap();
+        let own = root().join(&page).parent().unwrap().to_owned();
+        for paragraph in text.split("\n\n").flat_map(|paragraph| paragraph.split("\n- ")) {
+            let mut last: Option<PathBuf> = None;
+            let quoted = quoted(paragraph);
+            let is_path = |word: &str| {
+                !word.contains([' ', '*']) && (word.contains('/') && !word.starts_with('/') || word.ends_with(".rs"))
+            };
+            let mut found = Vec::new();
+            for (_, word) in &quoted {
+                let from = |folder: &Path| Some(folder.join(word)).filter(|path| path.exists());
+                let path = is_path(word).then(|| {
+                    let beside = last.as_ref().and_then(|last| from(last.parent().unwrap()));
+                    beside.or_else(|| from(&root().join("crates"))).or_else(|| from(&own)).or_else(|| from(&root()))
+                });
+                if let Some(path) = &path {
+                    paths += 1;
+                    if path.is_none() {
+                        wrong.push(format!("{page}: no {word}"));
+                    }
+                    last = path.clone().or(last);
+                }
+                found.push(path.flatten());
+            }
+            for (at, (between, word)) in quoted.iter().enumerate().skip(1) {
+                let before = &quoted[at - 1].1;
+                let (name, path) = match between.trim() {
+                    "in" if found[at - 1].is_none() => (before, &found[at]),
+                    ":" if found[at].is_none() => (word, &found[at - 1]),
+                    _ => continue,
+                };
+                let Some(path) = path.as_ref().filter(|path| path.is_file()) else { continue };
+                names += 1;
+                let code = fs::read_to_string(path).unwrap();
+                let name = name.split('(').next().unwrap().rsplit("::").next().unwrap();
+                if !code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name) {
+                    wrong.push(format!("{page}: no {name} in {}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(paths > 80 && names > 3, "{paths} paths, {names} names");
+}
+
 /// Third-party crates of a package, each with the features that it is built with.
 fn third_party(package: &str) -> BTreeSet<String> {
     let out = Command::new(env!("CARGO"))
