@@ -28,6 +28,6 @@
 # start cpu_outside: taskset -c 0 "$@" ./around
 # start batch: chrt -b 0 "$@" ./around
 # start binary_argument: "$@" ./locker $'\xff\xfe' ''
-# start group: "$@" sh -c 'sleep 30 & kill $!; wait $!; echo $?'
+# start group: "$@" sh -c 'sleep 30 & kill $!; wait $! 2>/dev/null; echo $?'
 # start session_leader: setsid -w "$@" sh -c 'trap "echo term; exit 9" TERM; kill -TERM 0; sleep 1'
 # limit: 30

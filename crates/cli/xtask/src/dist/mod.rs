@@ -117,8 +117,8 @@ pub fn output(command: &mut Command) -> anyhow::Result<Vec<u8>> {
     Ok(out.stdout)
 }
 
-/// Libraries that the command contains and preloads.
-const CARRIED: usize = 2;
+/// Libraries that the command contains: the agent, and the GPU and libcuda in software.
+const CARRIED: usize = 3;
 
 fn check(from: &Path) -> anyhow::Result<()> {
     let mut wrong = Vec::new();
