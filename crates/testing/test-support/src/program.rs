@@ -74,6 +74,13 @@ impl Source<'_> {
     fn compile_to(&self, to: PathBuf, flags: &[&str]) -> Result<PathBuf, String> {
         let mut command = Command::new(self.compiler);
         command.args(["-O1", "-pthread", "-o"]).arg(&to).arg(self.file).args(flags).args(self.flags);
+        if self.file.extension().is_some_and(|e| e == "c") {
+            // As GCC 14 does it without being asked.
+            command.args(
+                ["implicit-function-declaration", "implicit-int", "int-conversion", "incompatible-pointer-types"]
+                    .map(|w| format!("-Werror={w}")),
+            );
+        }
         let out = command.output().map_err(|e| format!("no C compiler ({}: {e})", self.compiler))?;
         assert!(out.status.success(), "{}: {}", self.file.display(), String::from_utf8_lossy(&out.stderr));
         Ok(to)

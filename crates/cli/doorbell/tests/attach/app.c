@@ -1,4 +1,5 @@
 // Calls of CUDA's and a lock that two threads want, until a signal ends it. First it prints its descriptors and the names of its environment.
+#define _GNU_SOURCE
 #include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
 // Hangs in every way that a lock allows, and then prints a line. After SIGUSR1 the thread that keeps locks without waiting releases one.
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>

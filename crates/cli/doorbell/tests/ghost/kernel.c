@@ -25,6 +25,7 @@
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 static void *locks(void *x)
 {
