@@ -148,6 +148,9 @@ fn the_headline_has_all_its_samples() {
 /// What `docs/results/data_file.py` writes is what tables read.
 #[test]
 fn scripts_write_samples_that_tables_read() {
+    if !test_support::installed("python3") {
+        test_support::skip!("no python3");
+    }
     let dir = tempfile::tempdir().unwrap();
     let script = "import sys, data_file
 rounds = lambda more: [[[1000 + more + r, 7000, 7000, 7000] for r in range(6)] for _ in range(5)]
