@@ -1,11 +1,11 @@
 //! Lock holders that are raised to the priority of the threads that wait for them, and restored ([`locks::boost`]).
 
 use super::state::{self, Me, board};
-use crate::process::key;
 use crate::process::restrictions::{may, need};
 use crate::process::thread::Thread;
+use crate::process::{key, locked};
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use locks::Tid;
 use locks::boost::{Seat, Seats};
 use locks::held::Mode;
@@ -13,14 +13,24 @@ use locks::{cancel, leaving};
 
 /// Maximum number of raised threads at a time.
 const SEATS: usize = 1024;
-pub static ALL: Seats<SEATS> = Seats::new();
+/// 592 KiB, mapped if a lock may be boosted. Null until then.
+static ALL: AtomicPtr<Seats<SEATS>> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The key whose destructor reports that a thread ends, plus 1.
 static KEY: AtomicU32 = AtomicU32::new(0);
 const NO_SEAT: usize = 1;
 
-/// Called by the constructor, if a lock may be boosted.
+#[inline(always)]
+pub fn all() -> Option<All> {
+    // SAFETY: null, or the mapping that `begin` made and that is never unmapped.
+    unsafe { ALL.load(Ordering::Acquire).as_ref() }
+}
+
+/// Called by the constructor, if a lock may be boosted. Without memory none is.
 pub fn begin() {
+    let Some(at) = locked::zeroed(size_of::<Seats<SEATS>>()) else { return };
+    // All zero are free seats: integers, and the policy that is [`locks::boost`]'s NONE.
+    ALL.store(at as *mut _, Ordering::Release);
     if let Some(key) = key::create(ends) {
         KEY.store(key + 1, Ordering::Relaxed);
     }
@@ -38,9 +48,9 @@ pub fn give_key_back() -> bool {
 
 unsafe extern "C" fn ends(_: *mut c_void) {
     if let Some(me) = state::on()
-        && let Some(seat) = taken(me.t)
+        && let Some((all, seat)) = all().zip(taken(me.t))
     {
-        ALL.leave(seat, me.tid);
+        all.leave(seat, me.tid);
         // Destructors that run after this one may lock again.
         me.t.seat.set(0);
     }
@@ -48,24 +58,29 @@ unsafe extern "C" fn ends(_: *mut c_void) {
 
 pub fn taken(t: &Thread) -> Option<&'static Seat> {
     let seat = t.seat.get() as *const Seat;
-    // SAFETY: none, or a seat of ALL.
+    // SAFETY: none, or a seat of `all`.
     if t.seat.get() <= NO_SEAT { None } else { Some(unsafe { &*seat }) }
 }
 
+type All = &'static Seats<SEATS>;
+
+/// The calling thread's seat, among all.
 #[inline(always)]
-fn seat(me: Me) -> Option<&'static Seat> {
-    match me.t.seat.get() {
-        0 => register(me),
+fn seat(me: Me) -> Option<(All, &'static Seat)> {
+    let all = all()?;
+    let seat = match me.t.seat.get() {
+        0 => register(all, me),
         _ => taken(me.t),
-    }
+    };
+    Some((all, seat?))
 }
 
 #[cold]
 #[inline(never)]
-fn register(me: Me) -> Option<&'static Seat> {
+fn register(all: All, me: Me) -> Option<&'static Seat> {
     // Until the seat is set, a lock in a function called from here is not boosted.
     me.t.seat.set(NO_SEAT);
-    let seat = ALL.register(me.tid)?;
+    let seat = all.register(me.tid)?;
     let key = KEY.load(Ordering::Relaxed);
     // (Without the key the end of the thread is not reported, and its seat is taken back when one is needed.)
     if key != 0 {
@@ -76,15 +91,11 @@ fn register(me: Me) -> Option<&'static Seat> {
     Some(seat)
 }
 
-pub fn seat_of(tid: Tid) -> Option<&'static Seat> {
-    ALL.seat_of(tid)
-}
-
 /// Copies the counts of the seats to the board, where `run` reads them.
 #[cold]
-fn publish() {
+fn publish(all: All) {
     let Some(b) = board() else { return };
-    let c = &ALL.counts;
+    let c = &all.counts;
     for (to, from) in [(&b.raised, &c.raised), (&b.restored, &c.restored), (&b.raise_refused, &c.refused)] {
         to.store(u64::from(from.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
@@ -93,26 +104,26 @@ fn publish() {
 /// Takes a lock that `first` tries and `f` waits for.
 #[inline(always)]
 pub fn take(me: Me, lock: usize, first: impl FnOnce() -> c_int, f: impl FnOnce() -> c_int) -> c_int {
-    let Some(seat) = seat(me) else { return f() };
+    let Some((all, seat)) = seat(me) else { return f() };
     // Before the attempt: a waiting thread must find the one that is about to hold.
     seat.held.enter(lock, Mode::Round);
     match first() {
         libc::EBUSY => {
-            let r = wait(seat, me.tid, lock, f);
+            let r = wait(all, seat, me.tid, lock, f);
             if r != 0 {
                 seat.held.leave(lock);
             }
             r
         }
-        r => took(seat, me.tid, lock, r),
+        r => took(all, seat, me.tid, lock, r),
     }
 }
 
 /// After an attempt without a wait, with its result.
 #[inline(always)]
-fn took(seat: &'static Seat, my: Tid, lock: usize, r: c_int) -> c_int {
+fn took(all: All, seat: &'static Seat, my: Tid, lock: usize, r: c_int) -> c_int {
     if r == 0 {
-        ALL.after_lock(seat, my);
+        all.after_lock(seat, my);
     } else {
         seat.held.leave(lock);
     }
@@ -120,23 +131,24 @@ fn took(seat: &'static Seat, my: Tid, lock: usize, r: c_int) -> c_int {
 }
 
 #[inline(never)]
-fn wait(seat: &'static Seat, my: Tid, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
+fn wait(all: All, seat: &'static Seat, my: Tid, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
     if !may(need::SCHEDULING) {
-        ALL.counts.forbidden.store(1, Ordering::Relaxed);
+        all.counts.forbidden.store(1, Ordering::Relaxed);
     }
     // (A latch whose holder is cancelled is held forever.)
     let cancelled = cancel::defer();
-    ALL.begin_wait(seat, my, lock);
+    all.begin_wait(seat, my, lock);
     cancelled.put_back();
-    let r = leaving::run(&Waiter { seat, my, lock }, left, f);
+    let r = leaving::run(&Waiter { all, seat, my, lock }, left, f);
     let cancelled = cancel::defer();
-    ALL.end_wait(seat, my);
-    publish();
+    all.end_wait(seat, my);
+    publish(all);
     cancelled.put_back();
     r
 }
 
 struct Waiter {
+    all: All,
     seat: &'static Seat,
     my: Tid,
     lock: usize,
@@ -146,13 +158,13 @@ extern "C" fn left(waiter: *mut c_void) {
     // SAFETY: `leaving::run` was given a Waiter, which lives as long as its frame.
     let waiter = unsafe { &*waiter.cast::<Waiter>() };
     waiter.seat.held.leave(waiter.lock);
-    ALL.end_wait(waiter.seat, waiter.my);
+    waiter.all.end_wait(waiter.seat, waiter.my);
 }
 
 pub fn attempt(me: Me, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
-    let Some(seat) = seat(me) else { return f() };
+    let Some((all, seat)) = seat(me) else { return f() };
     seat.held.enter(lock, Mode::Round);
-    took(seat, me.tid, lock, f())
+    took(all, seat, me.tid, lock, f())
 }
 
 /// Unlocks with `f`.
@@ -160,31 +172,32 @@ pub fn attempt(me: Me, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
 pub fn give(me: Me, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
     let r = f();
     if r == 0
-        && let Some(seat) = seat(me)
+        && let Some((all, seat)) = seat(me)
     {
         seat.held.leave(lock);
-        ALL.after_unlock(seat, me.tid);
+        all.after_unlock(seat, me.tid);
     }
     r
 }
 
 /// A wait for a condition is about to release a mutex.
 pub fn lets_go(me: Me, lock: usize) {
-    if let Some(seat) = seat(me) {
+    if let Some((all, seat)) = seat(me) {
         seat.held.leave(lock);
-        ALL.after_unlock(seat, me.tid);
+        all.after_unlock(seat, me.tid);
     }
 }
 
 /// The wait is over.
 pub fn has_again(me: Me, lock: usize) {
-    if let Some(seat) = seat(me) {
+    if let Some((all, seat)) = seat(me) {
         seat.held.enter(lock, Mode::Round);
-        ALL.after_lock(seat, me.tid);
+        all.after_lock(seat, me.tid);
     }
 }
 
 pub fn after_fork_in_child(t: &Thread, my: Tid) {
+    let Some(all) = all() else { return };
     // SAFETY: the process has one thread, just forked, whose seat this is.
-    unsafe { ALL.after_fork_in_child(taken(t), my) };
+    unsafe { all.after_fork_in_child(taken(t), my) };
 }

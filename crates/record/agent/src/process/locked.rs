@@ -4,12 +4,15 @@
 
 use super::maps;
 use super::restrictions::{may, need};
-use super::sys::syscall6;
+use super::sys::{self, syscall6};
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Mappings made from now on are locked and counted.
 static COUNTED: AtomicBool = AtomicBool::new(false);
+
+/// Addresses and lengths of what [`zeroed`] has mapped; 0 where free.
+static ZEROED: [[AtomicUsize; 2]; 4] = [const { [const { AtomicUsize::new(0) }; 2] }; 4];
 
 /// The program's mlockall with these flags has succeeded.
 #[cold]
@@ -30,6 +33,28 @@ pub fn all(flags: c_int) {
         }
         false
     });
+    for [at, len] in &ZEROED {
+        match len.load(Ordering::Acquire) {
+            0 => {}
+            len => unlock(at.load(Ordering::Relaxed), len),
+        }
+    }
+}
+
+/// New memory for a table that most programs do not need, never unmapped. Tables in the library itself count in every program: Linux
+/// refuses mlockall if all that is mapped exceeds the limit (mm/mlock.c).
+#[cold]
+pub fn zeroed(len: usize) -> Option<usize> {
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping.
+    let at = unsafe { sys::mmap(sys::AWAY, len, protection, flags, -1, 0) }?;
+    let free = |at_now: &AtomicUsize| at_now.compare_exchange(0, at, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    if let Some([_, length]) = ZEROED.iter().find(|[at_now, _]| free(at_now)) {
+        // ORDERING: whoever reads the length reads the address that was stored before it.
+        length.store(len, Ordering::Release);
+    }
+    mapped(at, len);
+    Some(at)
 }
 
 /// Called after the agent has mapped memory: unlocks it where a limit counts it.

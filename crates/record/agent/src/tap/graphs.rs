@@ -5,7 +5,7 @@
 
 use super::segments::{self, Words};
 use super::stamps;
-use crate::process::sys;
+use crate::process::{locked, sys};
 use crate::record;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use pushbuf::gpfifo::Raw;
@@ -84,9 +84,8 @@ pub fn begin() {
     if !STATE.load(Ordering::Relaxed).is_null() {
         return;
     }
-    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping, which is never unmapped. All zero is a State: integers and arrays of them.
-    let at = unsafe { sys::mmap(sys::AWAY, size_of::<State>(), protection, flags, -1, 0) };
+    // All zero is a State: integers and arrays of them.
+    let at = locked::zeroed(size_of::<State>());
     if let Some(at) = at.filter(|_| STATE.load(Ordering::Relaxed).is_null()) {
         STATE.store(at as *mut State, Ordering::Release);
     }
