@@ -1,4 +1,4 @@
-//! PCI functions driven from user space: configuration space, BARs, and memory that the function's own DMA may reach.
+//! PCI functions driven from user space: BARs, and memory that the function's own DMA may reach.
 //!
 //! A driver gets a [`Function`] and needs no other knowledge of the machine. `sysfs` opens functions of a host without an IOMMU, `vfio` those
 //! behind an IOMMU, `qemu` those of a QEMU without a guest, and `model` those that a test implements. The invariant: a bus address that a driver
@@ -9,7 +9,6 @@ mod bar;
 pub mod bars;
 pub mod bind;
 mod confidential;
-pub mod config;
 mod error;
 #[cfg(test)]
 mod fixture;

@@ -1,11 +1,11 @@
 //! Lists the machine's PCI functions from /sys: identity, driver, IOMMU group, link, BARs and the bridges above.
 
 use crate::address::Address;
-use crate::config::{Config, Express, Link};
 use crate::error::Error;
 use crate::function::Identity;
 use crate::sysfs::resource;
 use crate::tree::{Tree, names, text};
+use config_space::{Config, Express, Link};
 use std::fs;
 use std::path::Path;
 

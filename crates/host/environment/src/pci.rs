@@ -4,7 +4,7 @@ use crate::files::Files;
 use crate::gather::Gathered;
 use crate::lists;
 use crate::value::Known;
-use pcie::config::{Config, Link, Missing};
+use config_space::{Config, Link, Missing};
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 
@@ -125,7 +125,7 @@ fn translation(files: &Files, group: Known<String>, into: &mut Gathered) {
 mod tests {
     use super::*;
     use crate::files::tree::Tree;
-    use pcie::config::build::{express, space};
+    use config_space::build::{express, space};
 
     #[test]
     fn addresses_are_written_as_the_kernel_does() {

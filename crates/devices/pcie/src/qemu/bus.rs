@@ -3,8 +3,8 @@
 use super::wire::Wire;
 use crate::address::Address;
 use crate::bars::{self, Layout};
-use crate::config::Config;
 use crate::error::Error;
+use config_space::Config;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

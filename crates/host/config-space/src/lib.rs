@@ -166,7 +166,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// The first 256 bytes of a virtio block device's, as root reads them in a virtual machine.
-    const VIRTIO: &str = include_str!("../../tests/fixtures/virtio-block.config.hex");
+    const VIRTIO: &str = include_str!("../tests/fixtures/virtio-block.config.hex");
 
     fn bytes(hex: &str) -> Vec<u8> {
         let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     /// The rows that are not all zeros of a QEMU machine's root port with access control enabled.
-    const ROOT_PORT: &str = include_str!("../../tests/fixtures/qemu-root-port.config.hex");
+    const ROOT_PORT: &str = include_str!("../tests/fixtures/qemu-root-port.config.hex");
 
     #[test]
     fn a_root_port_decodes_as_in_lspci() {
