@@ -1,7 +1,7 @@
 //! Work on doorbell channels alongside CUDA's, and CUDA memory that is freed during it. A stand-in for libcuda uses the software GPU's memory,
 //! which another client allocates whose driver calls are watched.
 
-#[path = "../../../gpu/copy/tests/fake/mod.rs"]
+#[path = "../../../gpu/machine/tests/fake/mod.rs"]
 mod fake;
 
 use cuda::Cuda;

@@ -1,7 +1,7 @@
 //! The calls against a stand-in for libcuda: each does its work, reports when it did not, and leaves no objects or memory. This does not show what
 //! a real GPU does.
 
-#[path = "../../../gpu/copy/tests/fake/mod.rs"]
+#[path = "../../../gpu/machine/tests/fake/mod.rs"]
 mod fake;
 
 use cuda::Cuda;

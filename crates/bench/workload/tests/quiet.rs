@@ -1,7 +1,7 @@
 //! The invariant: between `fire` and the end, no allocation and no system call is made, except by CUDA inside its own calls. The stand-in's
 //! own allocations do not count.
 
-#[path = "../../../gpu/copy/tests/fake/mod.rs"]
+#[path = "../../../gpu/machine/tests/fake/mod.rs"]
 mod fake;
 
 use cuda::Cuda;

@@ -5,15 +5,15 @@
 //! BAR1. Those are made at first use and dropped with the buffer.
 
 use crate::device::{CardMemory, GpuTarget, OnBus, Reachable};
-use crate::error::{Error, PinError, Unavailable};
+use crate::error::Error;
 use crate::inspect::GUARD;
 use crate::machine::Machine;
 use crate::pages::{self, Pages};
-use crate::pin::{self, Pinned};
 use crate::spec::{End, Host, Memory};
 use crate::view::View;
 use cuda::{DeviceBuffer, DeviceSlice, MemoryType, PinnedBuffer, Registration};
 use gpu::{AddressSpace, Aperture, Bar1Map, Region};
+use machine::{PinError, Pinned, Unavailable, pin_in};
 use std::any::Any;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -333,7 +333,7 @@ impl<'m> Buffer<'m> {
     /// that disagree with the transfer.
     pub unsafe fn of_pointer(machine: &'m Machine, pointer: u64, length: u64) -> Result<Buffer<'m>, Error> {
         let context = machine.context()?;
-        pin::check(context, pointer, length)?.is_of(context, pointer)?;
+        machine::check(context, pointer, length)?;
         let known = context.pointer(pointer)?.ok_or(PinError::Freed { pointer })?;
         let (host, gpu) = match known.memory {
             MemoryType::Host => (NonNull::new(pointer as *mut u8), None),
@@ -430,7 +430,7 @@ impl<'m> Buffer<'m> {
             Kind::Pageable(_) => Err(Unavailable::new(PAGEABLE).into()),
             Kind::Card(_) => Err(Unavailable::new(A_CARDS).into()),
             _ => {
-                let pin = || pin::pin_in(self.machine, space, self.va, self.capacity);
+                let pin = || Ok(pin_in(self.machine, space, self.va, self.capacity)?);
                 let pinned = in_context(self.home, self.machine, pin)?;
                 Ok((pinned.region().clone(), Some(pinned)))
             }
@@ -451,7 +451,7 @@ impl<'m> Buffer<'m> {
         if let Some(pinned) = pins.iter().find(|pinned| Arc::ptr_eq(pinned.pin().space(), space)) {
             return take(pinned.pin());
         }
-        let pinned = in_context(self.home, self.machine, || pin::pin_in(self.machine, space, self.va, self.capacity))?;
+        let pinned = in_context(self.home, self.machine, || Ok(pin_in(self.machine, space, self.va, self.capacity)?))?;
         let taken = take(pinned.pin());
         pins.push(pinned);
         taken

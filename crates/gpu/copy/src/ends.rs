@@ -1,10 +1,11 @@
 //! The two memories of a transfer, the direction of the bytes between them, and access to both.
 
 use crate::buffer::{Buffer, HostBytes};
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::{HostEnd, Inspect};
 use crate::machine::Machine;
 use crate::spec::{Memory, Spec};
+use machine::Unavailable;
 
 /// The direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! The properties of a kind of executor.
 
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::machine::Machine;
 use crate::route::{Executor, Route};
 use crate::spec::{self, Spec, SyntaxError, Word};
+use machine::Unavailable;
 use std::ops::RangeInclusive;
 
 /// One kind of executor.

@@ -1,31 +1,17 @@
-//! The means to move bytes on this machine: CUDA, doorbell's channels in CUDA's address space, or only doorbell's channels.
+//! The machine as routes see it: its GPUs, the CUDA runtime, a profile for `auto`, and a device on the bus.
 
 use crate::device::Card;
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use cuda::runtime::Runtime;
 use cuda::{Context, Cuda};
-use gpu::{AddressSpace, CopyEngine, Device, DeviceOptions, Entry, Libcuda};
+use gpu::{AddressSpace, CopyEngine};
+use machine::{Unavailable, Where};
 use rm::abi::control::ce_caps;
-use rm::driver::{Driver, Libc};
+use rm::driver::Driver;
 use route_choice::Profile;
 use std::cmp::Reverse;
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
-
-/// The real GPU or the software GPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Where {
-    /// The machine's GPU, through libcuda where that exists.
-    #[default]
-    Real,
-    /// The software GPU, which must be preloaded and then serves the kernel driver's files. Real hardware is refused.
-    Soft,
-}
-
-/// Enters CUDA's address space a second time, with CUDA's own client.
-type OpenGroup = Box<dyn Fn() -> Result<Arc<AddressSpace>, gpu::Error> + Send + Sync>;
-
-/// Opens another GPU in addition to the machine's.
-type OpenPeer = Box<dyn Fn(&Machine, u32) -> Result<Machine, Unavailable> + Send + Sync>;
 
 /// Finds the profile of this machine.
 type FindProfile = Box<dyn Fn() -> Result<Arc<Profile>, Unavailable> + Send + Sync>;
@@ -33,22 +19,15 @@ type FindProfile = Box<dyn Fn() -> Result<Arc<Profile>, Unavailable> + Send + Sy
 /// Maximum number of GPUs that routes may name.
 const GPUS: usize = 16;
 
-/// One GPU and the means to move its bytes, and the computer's other GPUs, which are opened when a route first names them. Routes
-/// borrow it.
+/// One GPU ([`machine::Machine`]), and the computer's other GPUs, which are opened when a route first names them. Routes borrow it.
 pub struct Machine {
     /// Indexed by their numbers. They use this machine's CUDA.
     peers: [OnceLock<Result<Box<Machine>, Unavailable>>; GPUS],
-    open_peer: Result<OpenPeer, Unavailable>,
-    // doorbell's side is dropped first, because it uses CUDA's address space.
-    own: Result<Arc<AddressSpace>, Unavailable>,
-    /// The same address space entered with CUDA's client, opened when a route first needs CUDA's channel group.
-    group: OnceLock<Result<Arc<AddressSpace>, Unavailable>>,
-    open_group: Result<OpenGroup, Unavailable>,
+    /// Whether CUDA may open them.
+    opens_peers: bool,
+    gpu: machine::Machine,
     runtime: OnceLock<Result<Runtime, Unavailable>>,
-    cuda: Result<Context, Unavailable>,
     index: u32,
-    /// Queried once.
-    engines: OnceLock<Option<Vec<CopyEngine>>>,
     profile: OnceLock<Result<Arc<Profile>, Unavailable>>,
     find_profile: Option<FindProfile>,
     /// The device on the bus. If there is none, a copy engine takes its place.
@@ -57,8 +36,32 @@ pub struct Machine {
 
 impl std::fmt::Debug for Machine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut all = f.debug_struct("Machine");
-        all.field("own", &self.own).field("cuda", &self.cuda).field("index", &self.index).finish_non_exhaustive()
+        f.debug_struct("Machine").field("gpu", &self.gpu).field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl Deref for Machine {
+    type Target = machine::Machine;
+
+    fn deref(&self) -> &machine::Machine {
+        &self.gpu
+    }
+}
+
+impl From<machine::Machine> for Machine {
+    /// With this GPU alone, and without the CUDA runtime.
+    fn from(gpu: machine::Machine) -> Machine {
+        let no_runtime = gpu.context().err().unwrap_or_else(|| Unavailable::new("the CUDA runtime was not asked for"));
+        Machine {
+            peers: Default::default(),
+            opens_peers: false,
+            gpu,
+            runtime: Err(no_runtime).into(),
+            index: 0,
+            profile: OnceLock::new(),
+            find_profile: None,
+            card: None,
+        }
     }
 }
 
@@ -66,120 +69,51 @@ impl Machine {
     /// Opens GPU 0. With CUDA, its primary context becomes current on the calling thread.
     ///
     /// # Errors
-    /// If neither CUDA nor doorbell's channels work: the reasons of both. If one of them works, the routes of the other are
-    /// [`Unavailable`], with the reason.
+    /// As [`machine::Machine::open`].
     pub fn open(place: Where) -> Result<Machine, Error> {
-        match place {
-            Where::Soft => Machine::of_driver(Arc::new(Libc), false).map_err(|error| match error {
-                Error::Gpu(error @ gpu::Error::Open { .. }) => {
-                    Unavailable::new(format!("{error}; the software GPU has to be preloaded")).into()
-                }
-                other => other,
-            }),
-            Where::Real => Machine::real(),
+        let mut machine = Machine::from(machine::Machine::open(place)?);
+        if place == Where::Real && machine.context().is_ok() {
+            (machine.opens_peers, machine.runtime) = (true, OnceLock::new());
         }
-    }
-
-    fn new(own: Result<Arc<AddressSpace>, Unavailable>, cuda: Result<Context, Unavailable>) -> Machine {
-        let (no_group, no_runtime) = match &cuda {
-            Ok(_) => ("CUDA's client was not asked for", "the CUDA runtime was not asked for"),
-            Err(why) => (why.reason.as_str(), why.reason.as_str()),
-        };
-        Machine {
-            peers: Default::default(),
-            open_peer: Err(Unavailable::new("this machine was opened with gpu0 alone")),
-            own,
-            open_group: Err(Unavailable::new(no_group)),
-            group: OnceLock::new(),
-            runtime: Err(Unavailable::new(no_runtime)).into(),
-            cuda,
-            index: 0,
-            engines: OnceLock::new(),
-            profile: OnceLock::new(),
-            find_profile: None,
-            card: None,
-        }
-    }
-
-    /// doorbell's channels belong to doorbell's own client. Channels in CUDA's group need CUDA's client, which is entered when
-    /// one is first needed.
-    fn real() -> Result<Machine, Error> {
-        // Before libcuda is initialised, so that its later calls to the kernel driver are seen.
-        let watched = Libcuda::open();
-        let cuda = cuda::Cuda::load().map_err(|reason| reason.to_string()).and_then(|cuda| {
-            let context = cuda.device(0).and_then(|device| device.primary_context());
-            context.map_err(|error| format!("CUDA has no context: {error}"))
-        });
-        let context = match cuda {
-            Ok(context) => context,
-            Err(reason) => return Machine::without_cuda(reason),
-        };
-        let uuid = context.device().uuid()?;
-        let beside = |error: gpu::Error| Unavailable::new(format!("no channel of our own beside CUDA: {error}"));
-        let watched = watched.map_err(beside);
-        let own = watched.clone().and_then(|libcuda| libcuda.address_space(uuid, Entry::OwnClient).map_err(beside));
-        let mut machine = Machine { runtime: OnceLock::new(), ..Machine::new(own, Ok(context)) };
-        machine.open_group = watched
-            .clone()
-            .map(|libcuda| -> OpenGroup { Box::new(move || libcuda.address_space(uuid, Entry::CudasClient)) });
-        machine.open_peer = Ok(Box::new(move |home, n| {
-            let space = |uuid| {
-                let libcuda = watched.clone()?;
-                libcuda.address_space(uuid, Entry::OwnClient).map_err(beside)
-            };
-            peer(home, n, space)
-        }));
         Ok(machine)
-    }
-
-    fn without_cuda(reason: String) -> Result<Machine, Error> {
-        match Machine::of_driver(Arc::new(Libc), true) {
-            Ok(machine) => Ok(Machine::new(machine.own, Err(Unavailable::new(reason)))),
-            Err(error) => Err(Unavailable::new(format!("{reason}; and without CUDA: {error}")).into()),
-        }
     }
 
     /// A machine with neither CUDA nor doorbell's channels, for code that needs no GPU. Every route is [`Unavailable`], with this
     /// reason.
     pub fn without_a_gpu(reason: &str) -> Machine {
-        Machine::new(Err(Unavailable::new(reason)), Err(Unavailable::new(reason)))
+        machine::Machine::new(Err(Unavailable::new(reason)), Err(Unavailable::new(reason))).into()
     }
 
     /// Only doorbell's channels, over the caller's kernel driver. A real GPU only if `allow_real`.
     pub fn of_driver(driver: Arc<dyn Driver>, allow_real: bool) -> Result<Machine, Error> {
-        let device: Arc<Device> = DeviceOptions::default().allow_real(allow_real).open(driver, 0)?;
-        let reason = if device.is_soft() { "the software GPU has no CUDA" } else { "CUDA was not asked for" };
-        Ok(Machine::new(Ok(AddressSpace::new(&device)?), Err(Unavailable::new(reason))))
+        Ok(machine::Machine::of_driver(driver, allow_real)?.into())
     }
 
     /// Only doorbell's channels, in the caller's address space.
     pub fn of_space(space: Arc<AddressSpace>) -> Machine {
-        Machine::new(Ok(space), Err(Unavailable::new("CUDA was not asked for")))
+        machine::Machine::new(Ok(space), Err(Unavailable::new("CUDA was not asked for"))).into()
     }
 
     /// Only CUDA, loaded by the caller.
     pub fn of_cuda(cuda: &Cuda) -> Result<Machine, Error> {
         let reason = "CUDA's own calls to the kernel driver were not seen, so its address space cannot be entered";
         let context = cuda.device(0)?.primary_context()?;
-        let mut machine = Machine::new(Err(Unavailable::new(reason)), Ok(context));
-        machine.open_peer = Ok(Box::new(move |home, n| peer(home, n, |_| Err(Unavailable::new(reason)))));
-        Ok(machine)
+        let machine = Machine::from(machine::Machine::new(Err(Unavailable::new(reason)), Ok(context)));
+        Ok(Machine { opens_peers: true, ..machine })
     }
 
     /// CUDA and doorbell's channels in its address space, both opened by the caller.
     pub fn beside(context: Context, space: Arc<AddressSpace>) -> Machine {
-        Machine::new(Ok(space), Ok(context))
+        machine::Machine::beside(context, space).into()
     }
 
-    /// Gives a machine with CUDA access to CUDA's channel group. `open` opens its address space with [`Entry::CudasClient`]; it
-    /// is called when a route first needs it.
+    /// As [`machine::Machine::with_group`].
     #[must_use]
     pub fn with_group(
         mut self,
         open: impl Fn() -> Result<Arc<AddressSpace>, gpu::Error> + Send + Sync + 'static,
     ) -> Machine {
-        self.open_group = Ok(Box::new(open));
-        self.group = OnceLock::new();
+        self.gpu = self.gpu.with_group(open);
         self
     }
 
@@ -209,11 +143,10 @@ impl Machine {
             return Err(closed(Unavailable::new(format!("GPUs are counted up to {}", GPUS - 1))));
         };
         let opened = slot.get_or_init(|| {
-            let open = self.open_peer.as_ref().map_err(Unavailable::clone)?;
-            open(self, n).map(|mut peer| {
-                peer.index = n;
-                Box::new(peer)
-            })
+            if !self.opens_peers {
+                return Err(Unavailable::new("this machine was opened with gpu0 alone"));
+            }
+            peer(self, n).map(|peer| Box::new(Machine { index: n, ..peer }))
         });
         opened.as_deref().map_err(|why| closed(why.clone()))
     }
@@ -258,23 +191,6 @@ impl Machine {
         self
     }
 
-    /// The copy engines; `None` where they cannot be queried or the driver does not list them.
-    pub fn copy_engines(&self) -> Option<&[CopyEngine]> {
-        let ask = || self.own.as_ref().ok()?.device().engines().ok();
-        self.engines.get_or_init(ask).as_deref()
-    }
-
-    /// The engines that run while kernels run, the best for doorbell's copies first: [`gpu::asynchronous`].
-    pub fn asynchronous_engines(&self) -> Vec<&CopyEngine> {
-        gpu::asynchronous(self.copy_engines().unwrap_or_default())
-    }
-
-    /// The default copy engine's number: the best that runs while kernels run, else the first.
-    pub(crate) fn copy_engine(&self) -> u32 {
-        let first = || self.copy_engines().unwrap_or_default().first();
-        self.asynchronous_engines().first().copied().or_else(first).map_or(0, |engine| engine.number)
-    }
-
     /// The number of the copy engine for copies to another GPU. Among the engines that the driver reports as made for the link
     /// between GPUs, this is the one with the largest number of physical engines. On an H200 one of three is: it makes 383 GB/s,
     /// the others 90.
@@ -292,12 +208,9 @@ impl Machine {
         made.map_or_else(|| self.copy_engine(), |engine| engine.number)
     }
 
-    /// Makes CUDA's context current on the calling thread. Each thread that uses a route must call this once.
+    /// As [`machine::Machine::enter`].
     pub fn enter(&self) -> Result<(), Error> {
-        match &self.cuda {
-            Ok(context) => Ok(context.make_current()?),
-            Err(_) => Ok(()),
-        }
+        Ok(self.gpu.enter()?)
     }
 
     /// The machine of the GPU whose copy engine takes the place of a device: the second GPU, else the first.
@@ -310,25 +223,6 @@ impl Machine {
         self.index
     }
 
-    /// CUDA's primary context, or why there is none.
-    pub fn context(&self) -> Result<&Context, Unavailable> {
-        self.cuda.as_ref().map_err(Unavailable::clone)
-    }
-
-    /// The address space of doorbell channels (CUDA's where there is CUDA), or why there is none.
-    pub fn space(&self) -> Result<&Arc<AddressSpace>, Unavailable> {
-        self.own.as_ref().map_err(Unavailable::clone)
-    }
-
-    /// CUDA's address space entered with CUDA's own client, for channels in CUDA's group. The first call opens it.
-    pub fn group_space(&self) -> Result<&Arc<AddressSpace>, Unavailable> {
-        let opened = self.group.get_or_init(|| {
-            let open = self.open_group.as_ref().map_err(Unavailable::clone)?;
-            open().map_err(|error| Unavailable::new(format!("CUDA's client could not be entered: {error}")))
-        });
-        opened.as_ref().map_err(Unavailable::clone)
-    }
-
     /// The CUDA runtime library, loaded by the first call, or why there is none.
     pub fn runtime(&self) -> Result<Runtime, Unavailable> {
         let load = || Runtime::load().map_err(|unavailable| Unavailable::new(unavailable.reason));
@@ -338,11 +232,7 @@ impl Machine {
 
 /// Another GPU that CUDA uses, with doorbell channels there. It and each open GPU can reach each other's memory where the
 /// hardware allows it.
-fn peer(
-    home: &Machine,
-    n: u32,
-    space: impl FnOnce([u8; 16]) -> Result<Arc<AddressSpace>, Unavailable>,
-) -> Result<Machine, Unavailable> {
+fn peer(home: &Machine, n: u32) -> Result<Machine, Unavailable> {
     let first = home.context()?;
     let opened = (|| {
         let cuda = first.cuda();
@@ -351,7 +241,7 @@ fn peer(
             return Ok(Err(Unavailable::new(format!("CUDA has {count} GPU{}", if count == 1 { "" } else { "s" }))));
         }
         let context = cuda.device(n as usize)?.primary_context()?;
-        let open = home.peers.iter().filter_map(|peer| peer.get()?.as_ref().ok()?.cuda.as_ref().ok());
+        let open = home.peers.iter().filter_map(|peer| peer.get()?.as_ref().ok()?.gpu.context().ok());
         for other in std::iter::once(first).chain(open) {
             // Without peer access CUDA still copies between the two, but doorbell's channels return an error: the memory is not
             // mapped.
@@ -364,5 +254,5 @@ fn peer(
     let failed = |error: cuda::Error| Unavailable::new(format!("CUDA: {error}"));
     let (context, uuid) = opened.map_err(failed)??;
     restored.map_err(failed)?;
-    Ok(Machine::new(space(uuid), Ok(context)))
+    Ok(machine::Machine::new(home.space_of(uuid), Ok(context)).into())
 }

@@ -1,7 +1,8 @@
 //! Host memory that CUDA did not allocate: pageable, on huge pages, or of a NUMA node.
 
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::spec::Host;
+use machine::Unavailable;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
 use std::path::Path;

@@ -3,11 +3,12 @@
 use crate::buffer;
 use crate::ends::Pair;
 use crate::entry::{Entry, Found, Opened, Others};
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::machine::Machine;
 use crate::route::Route;
 use crate::routes;
 use crate::spec::{Spec, SyntaxError, Word};
+use machine::Unavailable;
 
 #[rustfmt::skip]
 const ENTRIES: &[Entry] = &[

@@ -2,8 +2,9 @@
 
 use crate::buffer::Buffer;
 use crate::ends::Pair;
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::Inspect;
+use machine::Unavailable;
 use std::time::Duration;
 
 /// Moves bytes. It owns channels, streams and kernels, but not the memory that it moves.

@@ -3,8 +3,8 @@
 
 use crate::error::Error;
 use crate::machine::Machine;
-use crate::pin::{self, Pinned};
 use gpu::Bar1Map;
+use machine::{Pinned, pin_in};
 
 /// A mapped range of that memory.
 #[derive(Debug)]
@@ -16,9 +16,9 @@ pub struct View {
 
 impl View {
     /// # Errors
-    /// As [`crate::pin`], or an error of the BAR1 mapping.
+    /// As [`machine::pin`], or an error of the BAR1 mapping.
     pub fn of(machine: &Machine, address: u64, length: u64) -> Result<View, Error> {
-        let pinned = pin::pin_in(machine, machine.space()?, address, length)?;
+        let pinned = pin_in(machine, machine.space()?, address, length)?;
         let map = Bar1Map::of_pin(pinned.pin(), 0, length)?;
         Ok(View { map, _pinned: pinned })
     }

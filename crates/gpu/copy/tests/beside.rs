@@ -1,9 +1,10 @@
 //! doorbell's own routes on CUDA's memory, in CUDA's address space. The stand-in for libcuda has the software GPU's
 //! memory, allocated by another client whose driver calls are watched.
 
+#[path = "../../machine/tests/fake/mod.rs"]
 mod fake;
 
-use copy::{Buffer, Error, Machine, PinError, Route, names, open, pin, verify};
+use copy::{Buffer, Error, Machine, Route, names, open, verify};
 use cuda::Cuda;
 use cuda::runtime::Runtime;
 use doorbell_softgpu::{Mode, SoftDriver};
@@ -159,24 +160,6 @@ fn an_executor_moves_bytes_between_pointers_of_the_user() {
     }
     for planted in [device, host, managed, other] {
         fake::take_back(planted);
-    }
-}
-
-#[test]
-fn pins_end_where_the_allocation_ends_and_not_where_its_pages_do() {
-    let rig = rig(Entry::OwnClient);
-    for kind in [fake::Kind::Device { ordinal: 0 }, fake::Kind::Pinned] {
-        let memory = fake::plant(kind, 5000);
-        let pinned = pin(&rig.machine, memory + 10, 4990).unwrap();
-        assert_eq!((pinned.va(), pinned.length()), (memory + 10, 4990));
-        let space = rig.machine.space().unwrap();
-        assert!(space.contains(memory + 10, 4990) && !space.contains(memory + 10, 4991) && !space.contains(memory, 11));
-        let past = pin(&rig.machine, memory + 10, 4991).unwrap_err();
-        assert!(matches!(past, Error::Pin(PinError::PastEnd { left: 4990, .. })), "{past}");
-        fake::take_back(memory);
-        assert!(!space.contains(memory + 10, 4990), "freed under the pin");
-        let freed = pin(&rig.machine, memory, 1).unwrap_err();
-        assert!(matches!(freed, Error::Pin(PinError::Freed { .. })), "{freed}");
     }
 }
 

@@ -1,8 +1,10 @@
 //! CUDA's own routes against a stand-in for libcuda. This does not show what a real GPU does.
 
+#[path = "../../machine/tests/fake/mod.rs"]
 mod fake;
+mod moved;
 
-use copy::{BackToBack, Checked, Error, GatedCopies, Machine, PinError, Spec, Wrong, names, open, parse, pin, verify};
+use copy::{BackToBack, Checked, Error, GatedCopies, Machine, Spec, Wrong, names, open, parse, verify};
 use cuda::Cuda;
 use cuda::runtime::Runtime;
 use std::sync::atomic::Ordering;
@@ -334,42 +336,6 @@ fn gated_copies_are_timed_without_the_gate() {
     assert_eq!(fake::alive(), [""; 0]);
 }
 
-fn pin_error(machine: &Machine, pointer: u64, length: u64) -> PinError {
-    match pin(machine, pointer, length) {
-        Err(Error::Pin(error)) => error,
-        Err(other) => panic!("{other}"),
-        Ok(_) => panic!("{length} bytes at {pointer:#x} were pinned"),
-    }
-}
-
-#[test]
-fn what_cannot_be_pinned_says_why_and_what_to_do() {
-    let (_one, machine) = start();
-    assert_eq!(pin_error(&machine, 0, 8), PinError::Null);
-    let device = fake::plant(fake::Kind::Device { ordinal: 0 }, 4096);
-    assert_eq!(pin_error(&machine, device, 0), PinError::Empty { pointer: device });
-    let past = PinError::PastEnd { pointer: device + 4000, length: 97, left: 96 };
-    assert_eq!(pin_error(&machine, device + 4000, 97), past);
-    assert!(past.to_string().contains("96 bytes at most"));
-    assert!(matches!(pin_error(&machine, device, u64::MAX), PinError::PastEnd { left: 4096, .. }));
-    let host = fake::plant(fake::Kind::Pinned, 4096);
-    assert!(matches!(pin_error(&machine, host + 1, 4096), PinError::PastEnd { left: 4095, .. }));
-    let managed = fake::plant(fake::Kind::Managed, 4096);
-    assert_eq!(pin_error(&machine, managed, 8), PinError::Managed { pointer: managed });
-    let other = fake::plant(fake::Kind::Device { ordinal: 3 }, 4096);
-    assert_eq!(pin_error(&machine, other, 8), PinError::OtherGpu { pointer: other, found: 3, wanted: 0 });
-    let pageable = Box::new(7u64);
-    let pointer = std::ptr::from_ref(&*pageable) as u64;
-    assert_eq!(pin_error(&machine, pointer, 8), PinError::Pageable { pointer });
-    // An address with no mapping, like CUDA's freed memory: the page at 0 is never mapped.
-    assert_eq!(pin_error(&machine, 16, 8), PinError::Freed { pointer: 16 });
-    // A valid range gets as far as the address space, which this machine does not have.
-    for (pointer, length) in [(device, 4096), (device + 4095, 1), (host, 4096)] {
-        assert!(reason(pin(&machine, pointer, length).unwrap_err()).contains("address space"));
-    }
-    [device, host, managed, other].into_iter().for_each(fake::take_back);
-}
-
 /// The bytes that the CPU sees when the word has its value.
 #[test]
 fn the_bytes_are_there_when_the_word_is() {
@@ -460,6 +426,6 @@ fn transfers_move_to_other_places_of_their_buffers() {
             assert!(reason(moved.unwrap_err()).contains("addresses that it was made with"), "{name}");
             continue;
         }
-        fake::moves_to_other_places(transfer.as_mut(), &name);
+        moved::to_other_places(transfer.as_mut(), &name);
     }
 }

@@ -1,7 +1,9 @@
 //! The routes whose bytes a kernel carries, on CUDA's memory that is the software GPU's. The kernels are functions here. So these
 //! tests cover the exchange with them, their grids, rests, limits and errors. `examples/kernels.rs` shows what a real GPU does.
 
+#[path = "../../machine/tests/fake/mod.rs"]
 mod fake;
+mod moved;
 
 use copy::{Error, Machine, Route, Unavailable, open, verify};
 use cuda::Cuda;
@@ -83,7 +85,7 @@ fn transfers_of_kernels_move_to_other_places() {
     for name in ["host->sm[polled]->gpu0", "gpu0->zerocopy[polled]->host", "host->resident[gpc=4]->gpu0"] {
         let mut route = open(&rig.machine, name, 1000).unwrap();
         let mut transfer = route.prepare(100).unwrap();
-        fake::moves_to_other_places(transfer.as_mut(), name);
+        moved::to_other_places(transfer.as_mut(), name);
     }
 }
 

@@ -35,6 +35,7 @@ mod launch;
 mod lease;
 mod libcuda;
 mod memory;
+pub mod message;
 mod observer;
 mod os_event;
 mod patience;

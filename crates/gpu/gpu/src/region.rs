@@ -12,7 +12,7 @@
 //!   cuMemHostUnregister), for all code that looks them up later or is linked to them. Before a free the pins of its memory
 //!   end, and submissions in flight are waited for.
 //! - A pin may have a [`Witness`](crate::Witness), which is called when a transfer is prepared, and at each submission after
-//!   [`AddressSpace::check_each_submission`]: `copy::pin` queries the allocation's number from CUDA
+//!   [`AddressSpace::check_each_submission`]: `machine::pin` queries the allocation's number from CUDA
 //!   (CU_POINTER_ATTRIBUTE_BUFFER_ID).
 //! - A pin that is dropped waits for submissions in flight.
 //!

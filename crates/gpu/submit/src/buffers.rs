@@ -19,7 +19,7 @@ const MOST: usize = CHUNK * CHUNKS;
 #[derive(Debug)]
 pub(crate) enum Kept {
     Ours(Arc<Memory>),
-    Cudas(copy::Pinned),
+    Cudas(machine::Pinned),
 }
 
 #[derive(Debug)]
@@ -36,8 +36,8 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// CUDA's memory, pinned, of this GPU or of one to which it has peer access. `mapped`: also for stores and loads of the CPU. The thread must have a current context.
-    pub fn of_cuda(machine: &copy::Machine, pointer: u64, length: u64, mapped: bool) -> Result<Entry, Error> {
-        let pinned = copy::pin(machine, pointer, length)?;
+    pub fn of_cuda(machine: &machine::Machine, pointer: u64, length: u64, mapped: bool) -> Result<Entry, Error> {
+        let pinned = machine::pin(machine, pointer, length)?;
         // The driver calls do not describe memory that was allocated before they were watched.
         let known = machine.context().map_err(|why| Error::Unavailable(why.reason))?.pointer(pointer)?;
         let place = match known.map(|known| known.memory) {

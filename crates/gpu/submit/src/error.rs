@@ -40,7 +40,7 @@ pub enum Error {
     )]
     Stopped,
     #[error(transparent)]
-    Pin(#[from] copy::PinError),
+    Pin(#[from] machine::PinError),
     #[error("{0}")]
     Unavailable(String),
     #[error("the graph cannot be launched past CUDA: {0}")]
@@ -86,17 +86,16 @@ impl From<gpu::Error> for Error {
     }
 }
 
-impl From<copy::Error> for Error {
-    fn from(error: copy::Error) -> Error {
+impl From<machine::Error> for Error {
+    fn from(error: machine::Error) -> Error {
         match error {
-            copy::Error::Pin(error) => Error::Pin(error),
-            copy::Error::Gpu(gpu::Error::NotPinnable { va, length, why }) => {
-                Error::Pin(copy::PinError::NotMapped { pointer: va, length, why })
+            machine::Error::Pin(error) => Error::Pin(error),
+            machine::Error::Gpu(gpu::Error::NotPinnable { va, length, why }) => {
+                Error::Pin(machine::PinError::NotMapped { pointer: va, length, why })
             }
-            copy::Error::Gpu(error) => error.into(),
-            copy::Error::Unavailable(why) => Error::Unavailable(why.reason),
-            copy::Error::Cuda(error) => Error::Cuda(error),
-            other => Error::Unavailable(other.to_string()),
+            machine::Error::Gpu(error) => error.into(),
+            machine::Error::Unavailable(why) => Error::Unavailable(why.reason),
+            machine::Error::Cuda(error) => Error::Cuda(error),
         }
     }
 }

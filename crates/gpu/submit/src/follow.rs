@@ -2,7 +2,7 @@
 
 use crate::choose::Chooser;
 use crate::error::Error;
-use copy::Machine;
+use machine::Machine;
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Messages of up to 56 bytes to a running kernel, and its answers. A message is not a copy.
 //!
-//! A message is one line of 64 bytes: the bytes, a number, and a sum over both ([`copy::message_line`]). The CPU stores it into a mailbox in GPU memory as
+//! A message is one line of 64 bytes: the bytes, a number, and a sum over both ([`gpu::message`]). The CPU stores it into a mailbox in GPU memory as
 //! one write on the bus. A kernel that polls the mailbox takes the message when its number has changed and its sum is right. It answers with a line of the
 //! same form in host memory. Only the newest message counts: one that the kernel has not taken is overwritten.
 
@@ -12,7 +12,7 @@ use crate::session::Session;
 use crate::sleepers::Sleepers;
 use crate::transfers::{locate, name};
 use crate::wait::{Pace, Paused};
-use copy::MESSAGE_BYTES;
+use gpu::message;
 use gpu::stores::{LINE, Line};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const MOST: usize = 256;
 
 impl Session {
     /// Maximum number of bytes of a message, and of an answer.
-    pub const MESSAGE: usize = MESSAGE_BYTES;
+    pub const MESSAGE: usize = message::LONGEST;
 
     /// Makes a mailbox of 64 bytes in GPU memory, and a line of 64 bytes of host memory for its answers, both at multiples of 64. Writes message and answer
     /// number 0, without bytes, to both. Launch the kernel after this call.
@@ -68,14 +68,14 @@ impl Session {
     /// [`Error::Forked`]. The message was not sent.
     #[inline]
     pub fn send(&self, message: Message, bytes: &[u8]) -> Result<u32, Error> {
-        if bytes.len() > MESSAGE_BYTES {
+        if bytes.len() > message::LONGEST {
             return Err(Error::Argument("a message has 56 bytes at most"));
         }
         self.with_mailbox(message, |mailbox| {
             // Kernels may use 2^32 - 1 as a number that is never sent; 0 is the initial number.
             let number = if mailbox.number >= u32::MAX - 1 { 1 } else { mailbox.number + 1 };
             // ORDERING: bytes, number and sum are one write.
-            mailbox.map.store_line(0, &Line(copy::message_line(bytes, number)))?;
+            mailbox.map.store_line(0, &Line(message::line(bytes, number)))?;
             mailbox.number = number;
             Ok(number)
         })
@@ -86,7 +86,7 @@ impl Session {
     /// # Errors
     /// As [`Session::send`].
     #[inline]
-    pub fn answer(&self, message: Message) -> Result<Option<(u32, [u8; MESSAGE_BYTES])>, Error> {
+    pub fn answer(&self, message: Message) -> Result<Option<(u32, [u8; message::LONGEST])>, Error> {
         self.with_mailbox(message, |mailbox| {
             let mut line = [0; LINE];
             for (n, word) in line.chunks_exact_mut(4).enumerate() {
@@ -95,7 +95,7 @@ impl Session {
                 let found = unsafe { (mailbox.pointer as *const u32).add(n).read_volatile() };
                 word.copy_from_slice(&found.to_le_bytes());
             }
-            Ok(copy::message_in(&line).filter(|(number, _)| *number != 0))
+            Ok(message::of_line(&line).filter(|(number, _)| *number != 0))
         })
     }
 
@@ -103,7 +103,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::answer`] without [`Error::Busy`], and [`Error::Timeout`].
-    pub fn answered(&self, message: Message, number: u32, limit: Duration) -> Result<[u8; MESSAGE_BYTES], Error> {
+    pub fn answered(&self, message: Message, number: u32, limit: Duration) -> Result<[u8; message::LONGEST], Error> {
         // Lanes have no estimate of how long a kernel takes to answer.
         let sleepers = Sleepers::new();
         let mut pace = Pace::new(self.how(), limit, &sleepers, 0);

@@ -152,7 +152,7 @@ impl Session {
     pub fn open_in(
         &self,
         space: Arc<AddressSpace>,
-        machine: Option<copy::Machine>,
+        machine: Option<machine::Machine>,
         options: &Options,
     ) -> Result<(), Error> {
         self.open_with(options, |options| Setup::of(machine, space, options))

@@ -398,7 +398,7 @@ fn why_there_is_no_channel_for_launches_is_said() {
     let uuid = context.device().uuid().unwrap();
     let space = libcuda.address_space(uuid, gpu::Entry::OwnClient).unwrap();
     let again = Cuda::load().unwrap().device(0).unwrap().primary_context().unwrap();
-    let machine = copy::Machine::beside(again, space.clone()).with_group(|| Err(gpu::Error::Group("not today")));
+    let machine = machine::Machine::beside(again, space.clone()).with_group(|| Err(gpu::Error::Group("not today")));
     let options = Options { lanes: 1, profile: Follow::Nothing, ..Options::default() };
     session.open_in(space, Some(machine), &options).unwrap();
     assert!(why(&session).contains("not today"), "{}", why(&session));

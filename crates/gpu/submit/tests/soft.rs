@@ -570,9 +570,9 @@ fn a_session_says_which_way_a_copy_goes_and_why() {
 /// The kernel's part: takes the message in the mailbox, if it is new, and answers with each byte inverted.
 fn answer_once(mailbox: &mut [u8], answers: &mut [u8], seen: &mut u32) -> bool {
     let line: &[u8; 64] = (&*mailbox).try_into().unwrap();
-    let Some((number, bytes)) = copy::message_in(line).filter(|(number, _)| number != seen) else { return false };
+    let Some((number, bytes)) = gpu::message::of_line(line).filter(|(number, _)| number != seen) else { return false };
     *seen = number;
-    answers.copy_from_slice(&copy::message_line(&bytes.map(|byte| !byte), number));
+    answers.copy_from_slice(&gpu::message::line(&bytes.map(|byte| !byte), number));
     true
 }
 

@@ -158,5 +158,5 @@ fn open(rig: &Rig) {
     let of_the_session = rig.cuda.device(0).unwrap().primary_context().unwrap();
     let uuid = rig.watched.gpus()[0];
     let ours: Arc<AddressSpace> = rig.watched.address_space(Arc::new(rig.driver), uuid, Entry::OwnClient).unwrap();
-    rig.session.open_in(ours.clone(), Some(copy::Machine::beside(of_the_session, ours)), &options()).unwrap();
+    rig.session.open_in(ours.clone(), Some(machine::Machine::beside(of_the_session, ours)), &options()).unwrap();
 }

@@ -4,12 +4,13 @@
 
 use super::BackToBack;
 use crate::ends::{Ends, Pair, seat};
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::routes::{ce, channel};
 use crate::spec::Spec;
 use gpu::{Channel, CopyMode, CopyRelease, Engine, Prepared, Pushbuffer, Semaphore, Semaphores, Ticket, Validated};
+use machine::Unavailable;
 use std::time::{Duration, Instant};
 
 /// Payload of the release before the first copy.

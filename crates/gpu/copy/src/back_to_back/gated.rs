@@ -2,12 +2,13 @@
 
 use super::BackToBack;
 use crate::ends::{Direction, Ends, Pair};
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::routes::cuda::{self as route, Side, side};
 use crate::spec::{End, Host, Memory, Spec};
 use cuda::{Argument, Event, Module, PinnedBuffer, Stream};
+use machine::Unavailable;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 

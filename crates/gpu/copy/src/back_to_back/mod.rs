@@ -8,11 +8,12 @@ mod gated;
 
 pub use gated::GatedCopies;
 
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::registry::{self, parse};
 use crate::routes;
+use machine::Unavailable;
 use std::time::Duration;
 
 /// Copies of one route that run back to back: first [`BackToBack::ready`], then [`BackToBack::go`], then

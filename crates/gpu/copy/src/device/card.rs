@@ -4,8 +4,9 @@
 //! reaches it too. GPU memory is reached at the bus address that BAR1 gives it.
 
 use super::Device;
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use gpu::Bar1Map;
+use machine::Unavailable;
 use std::sync::Arc;
 
 /// A device on the bus, and memory for it. It may be opened more than once.

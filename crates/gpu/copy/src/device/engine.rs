@@ -2,10 +2,11 @@
 //! a device's would. With one GPU they stay within it, and show that the path works, not how fast a device is.
 
 use super::{Device, Handle, Job, Reachable};
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::machine::Machine;
 use crate::routes::channel;
 use gpu::{Channel, ChannelOptions, CopyMode, Engine, Prepared, Region, Ticket};
+use machine::Unavailable;
 use std::any::Any;
 use std::time::Duration;
 

@@ -7,10 +7,11 @@
 use super::consumer::{Consumer, Consuming, PAGE};
 use super::{Device, Handle, Job};
 use crate::buffer::Buffer;
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::machine::Machine;
 use crate::spec::{End, Memory};
 use crate::verify::{Difference, random};
+use machine::Unavailable;
 use std::time::{Duration, Instant};
 
 /// Maximum buffers of a ring.

@@ -7,11 +7,12 @@
 
 use super::{Device, Handle, Job};
 use crate::buffer::Buffer;
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::machine::Machine;
 use crate::registry;
 use crate::route::Executor;
 use crate::spec::{End, Host, Memory};
+use machine::Unavailable;
 use std::path::Path;
 use std::time::Duration;
 

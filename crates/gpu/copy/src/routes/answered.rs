@@ -23,15 +23,15 @@ use super::long;
 use crate::buffer::{Buffer, HostBytes};
 use crate::ends::Ends;
 use crate::entry::Found;
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::machine::Machine;
-use crate::pin::{self, Pinned};
 use crate::route::{self, Transfer};
 use crate::spec::Executor;
 use cuda::{Argument, DeviceBuffer, Function, Module, PinnedBuffer, Stream};
-use gpu::Bar1Map;
 use gpu::stores::{Line, LineStore};
+use gpu::{Bar1Map, message};
+use machine::{Pinned, Unavailable};
 use std::arch::x86_64::__m128i;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ const WARPS: u32 = 1;
 /// Bytes sent together with their number.
 pub(super) const BESIDE: u64 = 8;
 /// Bytes of the longest message.
-pub(super) const LONGEST: u64 = long::LONGEST as u64;
+pub(super) const LONGEST: u64 = message::LONGEST as u64;
 /// Ends the kernel; no transfer has this number.
 const STOP: u32 = u32::MAX;
 /// The kernel ends this long after the last number that it saw.
@@ -127,7 +127,7 @@ impl Form {
 
     /// Offset of the number in the message's line.
     fn number_at(self) -> u64 {
-        if self == Form::Long { long::NUMBER as u64 } else { BESIDE }
+        if self == Form::Long { message::NUMBER as u64 } else { BESIDE }
     }
 
     /// The form of a transfer of `bytes` by an executor of this form.
@@ -239,7 +239,7 @@ pub(super) fn check(machine: &Machine, executor: &Executor) -> Result<(), Unavai
 pub(super) fn open<'m>(machine: &'m Machine, executor: &Executor, form: Form) -> Found<'m> {
     let context = machine.context()?;
     let flag = DeviceBuffer::new(context, LINE_BYTES)?;
-    let pinned = pin::pin(machine, flag.address(), LINE_BYTES as u64)?;
+    let pinned = machine::pin(machine, flag.address(), LINE_BYTES as u64)?;
     let mut flag_map = Bar1Map::of_pin(pinned.pin(), 0, LINE_BYTES as u64)?;
     let mut store = None;
     for (option, how) in [(STORE_AVX512, LineStore::Full), (STORE_FENCED, LineStore::Fenced)] {
@@ -369,7 +369,7 @@ impl Numbered<'_> {
                 line.0[..from.len()].copy_from_slice(from);
                 line.0[8..12].copy_from_slice(&n);
             }
-            Form::Long => line = Line(long::line(from, number)),
+            Form::Long => line = Line(message::line(from, number)),
             Form::Mail => {
                 let mut eight = [0; 8];
                 eight[..from.len()].copy_from_slice(from);
@@ -423,7 +423,7 @@ impl Answer {
                 all[0] = [bytes as u32, (bytes >> 32) as u32, number, number];
             }
             Form::Long => {
-                let line = long::line(from, number);
+                let line = message::line(from, number);
                 for (to, word) in all.iter_mut().flatten().zip(line.chunks_exact(4)) {
                     *to = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
                 }

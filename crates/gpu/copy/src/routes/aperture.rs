@@ -5,12 +5,13 @@
 use crate::buffer::{Buffer, HostBytes};
 use crate::ends::{Direction, Ends, both_ways};
 use crate::entry::{Entry, Found};
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{Executor, Transfer};
 use crate::spec::{Spec, Word};
 use gpu::Aperture;
+use machine::Unavailable;
 use std::time::Duration;
 
 pub(crate) const ENTRY: Entry = Entry {

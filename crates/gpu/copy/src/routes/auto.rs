@@ -8,11 +8,12 @@
 use crate::buffer::Buffer;
 use crate::ends::Direction;
 use crate::entry::{Found, Others};
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{Executor, Transfer};
 use crate::spec::{self, Host, Memory, Spec, Word};
+use machine::Unavailable;
 use route_choice::{Ask, Metric, Places, Profile};
 use std::collections::BTreeMap;
 use std::sync::Arc;

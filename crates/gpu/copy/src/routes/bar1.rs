@@ -10,12 +10,13 @@ use super::answered::{BLOCKS_4, BLOCKS_16, Form, MAIL, STORE_AVX512, STORE_FENCE
 use crate::buffer::{Buffer, HostBytes};
 use crate::ends::{Direction, Ends};
 use crate::entry::{Entry, Found};
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{Executor, Transfer};
 use crate::spec::{Spec, Word};
 use gpu::Bar1Map;
+use machine::Unavailable;
 use std::time::Duration;
 
 const FLUSH: &str = "flush";

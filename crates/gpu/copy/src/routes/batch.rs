@@ -7,12 +7,13 @@ use super::channel;
 use crate::buffer::Buffer;
 use crate::ends::{Ends, between_gpus, both_ways, seat};
 use crate::entry::{Entry, Found, number};
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{Executor, Transfer};
 use crate::spec::{self, Memory, Spec, Word};
 use gpu::{Batch, Channel, CopyRelease, Engine, Piece, Ticket};
+use machine::Unavailable;
 use std::time::Duration;
 
 /// Number of pieces, 1 to 4,096.

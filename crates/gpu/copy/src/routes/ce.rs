@@ -11,11 +11,12 @@ use super::channel::{
 use crate::buffer::Buffer;
 use crate::ends::{Ends, between_gpus, both_ways, seat};
 use crate::entry::{Entry, Found};
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::machine::Machine;
 use crate::route::{self, Transfer};
 use crate::spec::{Executor, Memory, Spec, Word};
 use gpu::{Armed, Channel, CopyMode, CopyRelease, Engine, Prepared, Region};
+use machine::Unavailable;
 
 const PIPELINED: &str = "pipelined";
 const FOLDED: &str = "folded";
@@ -50,7 +51,7 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 fn about(machine: &Machine, spec: &Spec) -> String {
-    let engines = seat(machine, spec).ok().and_then(Machine::copy_engines).unwrap_or_default();
+    let engines = seat(machine, spec).ok().and_then(|seat| seat.copy_engines()).unwrap_or_default();
     let engine = engines.iter().find(|e| Some(e.number) == spec.executor.index);
     let kind = match engine {
         Some(engine) if engine.is_graphics() => ", which runs on graphics' runlist",

@@ -2,12 +2,13 @@
 
 use crate::buffer::{Buffer, HostBytes, PAGEABLE};
 use crate::ends::Ends;
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::Transfer;
 use crate::spec::{Executor, Host, Memory, Spec};
 use gpu::{AddressSpace, Armed, Bar, Channel, ChannelOptions, Group, Place, Prepared, Ticket};
+use machine::Unavailable;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -8,12 +8,13 @@ use super::cuda::{AtOnce, Side, side, side_at};
 use crate::buffer::Buffer;
 use crate::ends::{Direction, Ends, both_ways};
 use crate::entry::{Entry, Found};
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{Executor, Transfer};
 use crate::spec::{Spec, Word};
 use cuda::runtime::{Runtime, Stream};
+use machine::Unavailable;
 use std::time::Duration;
 
 const SYNC: &str = "sync";

@@ -10,11 +10,12 @@ use crate::buffer::{Buffer, PAGEABLE};
 use crate::device::{Device, Handle, Job};
 use crate::ends::Ends;
 use crate::entry::Entry;
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::{GUARD, HostEnd, Inspect};
 use crate::machine::Machine;
 use crate::route::{Executor, Transfer};
 use crate::spec::{self, Host, Memory, Spec, Word};
+use machine::Unavailable;
 use std::time::{Duration, Instant};
 
 const BUFFERS: &str = "buffers=";

@@ -11,11 +11,12 @@ use super::channel::{
 use crate::buffer::Buffer;
 use crate::ends::{Direction, Ends};
 use crate::entry::{Entry, Found};
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::machine::Machine;
 use crate::route::{self, Transfer};
 use crate::spec::{Executor, Spec, Word};
 use gpu::{Armed, Channel, Engine, InlineMode, InlineRelease, Prepared};
+use machine::Unavailable;
 
 const SPLIT: &str = "split";
 /// What signals that the bytes have arrived, if not a second inline copy after them.

@@ -10,9 +10,9 @@ use super::answered::{
 };
 use crate::ends::Direction;
 use crate::entry::Entry;
-use crate::error::Unavailable;
 use crate::machine::Machine;
 use crate::spec::{Spec, Word};
+use machine::Unavailable;
 
 pub(crate) const ENTRY: Entry = Entry {
     word: Word {

@@ -8,9 +8,9 @@
 use super::launched::{self, Kind, POLLED};
 use crate::ends::{between_gpus, both_ways};
 use crate::entry::{Entry, number};
-use crate::error::Unavailable;
 use crate::machine::Machine;
 use crate::spec::{Executor, Spec, Word};
+use machine::Unavailable;
 
 const BLOCKS: &str = "blocks=";
 /// More than any GPU runs at the same time.

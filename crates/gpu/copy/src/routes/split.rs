@@ -9,12 +9,13 @@ use super::channel;
 use crate::buffer::Buffer;
 use crate::ends::{Ends, between_gpus, both_ways, seat};
 use crate::entry::{Entry, Found};
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{Executor, Transfer};
 use crate::spec::{self, Spec, Word};
 use gpu::{Channel, CopyMode, Engine, Prepared, Ticket};
+use machine::Unavailable;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 

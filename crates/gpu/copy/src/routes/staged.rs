@@ -9,11 +9,12 @@ use super::dma::{self, Dma};
 use crate::buffer::Buffer;
 use crate::ends::Ends;
 use crate::entry::{Found, Others};
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{Executor, Transfer};
 use crate::spec::{self, End, Host, Memory, Spec, Word};
+use machine::Unavailable;
 use std::time::{Duration, Instant};
 
 const ENGINE: &str = "ce=";

@@ -9,9 +9,9 @@
 use super::launched::{self, Kind, POLLED};
 use crate::ends::both_ways;
 use crate::entry::Entry;
-use crate::error::Unavailable;
 use crate::machine::Machine;
 use crate::spec::{Memory, Spec, Word};
+use machine::Unavailable;
 
 pub(crate) const ENTRY: Entry = Entry {
     word: Word { name: "zerocopy", numbered: false, options: &[POLLED] },

@@ -2,13 +2,13 @@
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
-#[path = "../../../copy/tests/fake/mod.rs"]
+#[path = "../../../machine/tests/fake/mod.rs"]
 mod fake;
 
-use copy::Machine;
 use cuda::{Context, Cuda, DeviceBuffer};
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device, Entry, Watched, Watching};
+use machine::Machine;
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::ptr::NonNull;

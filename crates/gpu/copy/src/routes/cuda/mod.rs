@@ -24,11 +24,12 @@ use super::batch::{self, PIECES};
 use crate::buffer::Buffer;
 use crate::ends::{Direction, Ends, between_gpus, both_ways, seat};
 use crate::entry::{Entry, Found};
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::machine::Machine;
 use crate::route::{self, Transfer};
 use crate::spec::{Executor, Memory, Spec, Word};
 use cuda::{Context, DeviceBuffer, DeviceSlice, Graph, GraphExec, PinnedBuffer, Stream};
+use machine::Unavailable;
 
 const SYNC: &str = "sync";
 const GRAPH: &str = "graph";

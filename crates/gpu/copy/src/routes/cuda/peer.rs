@@ -1,10 +1,11 @@
 //! CUDA's copies from GPU to GPU: `cuMemcpyPeerAsync` between two, `cuMemcpyDtoDAsync` within one.
 
 use crate::ends::Ends;
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::route::Transfer;
 use cuda::{DeviceSlice, Stream};
+use machine::Unavailable;
 use std::time::Duration;
 
 pub(super) struct Peer<'r> {

@@ -2,10 +2,11 @@
 
 use super::{Side, THERE, side_at};
 use crate::ends::{Direction, Ends};
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::route::Transfer;
 use cuda::{GraphExec, PinnedBuffer, Stream};
+use machine::Unavailable;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 

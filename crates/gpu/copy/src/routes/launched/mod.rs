@@ -9,12 +9,13 @@ use super::polling::{self, Word};
 use crate::buffer::{Buffer, PAGEABLE};
 use crate::ends::{A_DEVICES, Ends};
 use crate::entry::Found;
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{Executor, Transfer};
 use crate::spec::{Host, Memory, Spec};
 use cuda::{Argument, Attribute, DeviceBuffer, Function, Module, PinnedBuffer, Stream};
+use machine::Unavailable;
 use std::time::Duration;
 
 pub(super) const POLLED: &str = "polled";

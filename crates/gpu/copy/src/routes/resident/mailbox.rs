@@ -12,10 +12,10 @@
 use super::ptx::{ENDED, PLACES, STOP};
 use crate::error::Error;
 use crate::machine::Machine;
-use crate::pin::{self, Pinned};
 use cuda::{DeviceBuffer, PinnedBuffer};
 use gpu::Bar1Map;
 use gpu::stores::{self, Line};
+use machine::Pinned;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes of GPU memory: the line, and after it room for `try_out`.
@@ -70,7 +70,7 @@ impl<'m> Mailbox<'m> {
     pub(super) fn new(machine: &'m Machine, clusters: u32, blocks: u32) -> Result<Mailbox<'m>, Error> {
         let context = machine.context()?;
         let memory = DeviceBuffer::new(context, MAILBOX_BYTES)?;
-        let pinned = pin::pin(machine, memory.address(), MAILBOX_BYTES as u64)?;
+        let pinned = machine::pin(machine, memory.address(), MAILBOX_BYTES as u64)?;
         let map = Bar1Map::of_pin(pinned.pin(), 0, MAILBOX_BYTES as u64)?;
         let host = PinnedBuffer::new(context, HOST_BYTES)?;
         Ok(Mailbox { map, _pinned: pinned, memory, host, clusters, blocks })

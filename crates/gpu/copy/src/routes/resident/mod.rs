@@ -23,12 +23,13 @@ use super::polling::until;
 use crate::buffer::Buffer;
 use crate::ends::{Ends, both_ways};
 use crate::entry::{Entry, Found, number};
-use crate::error::{Error, Unavailable};
+use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{self, Transfer};
 use crate::spec::{Executor, Spec, Word};
 use cuda::{Argument, Attribute, Device, Function, Module, Shape, Stream};
+use machine::Unavailable;
 use mailbox::{Command, MAILBOX_BYTES, MOST_BLOCKS, MOST_CLUSTERS, Mailbox};
 use std::time::Duration;
 

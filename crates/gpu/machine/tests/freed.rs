@@ -3,13 +3,13 @@
 
 mod fake;
 
-use copy::{Machine, pin};
 use cuda::{Cuda, DeviceBuffer};
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{
     AddressSpace, Armed, Bar1Map, Channel, ChannelOptions, CopyMode, CopyRelease, Device, Engine, Entry, Error, Memory,
     Prepared, Semaphores, Watched, Watching,
 };
+use machine::{Machine, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 

@@ -47,7 +47,7 @@ impl Pinned {
 pub fn pin(machine: &Machine, pointer: u64, length: u64) -> Result<Pinned, Error> {
     let context = machine.context()?;
     // An error of the range is reported before one of the machine.
-    let found = check(context, pointer, length)?;
+    let found = allocation(context, pointer, length)?;
     if machine.space().is_err() {
         found.is_of(context, pointer)?;
     }
@@ -55,26 +55,29 @@ pub fn pin(machine: &Machine, pointer: u64, length: u64) -> Result<Pinned, Error
 }
 
 /// As [`pin`], for pushbuffers in one of the machine's address spaces.
-pub(crate) fn pin_in(machine: &Machine, space: &Arc<AddressSpace>, pointer: u64, length: u64) -> Result<Pinned, Error> {
+///
+/// # Errors
+/// As [`pin`].
+pub fn pin_in(machine: &Machine, space: &Arc<AddressSpace>, pointer: u64, length: u64) -> Result<Pinned, Error> {
     let context = machine.context()?;
-    let Allocation { number: allocation, base, bytes, elsewhere } = check(context, pointer, length)?;
+    let Allocation { number, base, bytes, elsewhere } = allocation(context, pointer, length)?;
     let cuda = context.cuda();
     if elsewhere.is_none() {
         space.believe(base, bytes);
     }
     // CUDA never reuses an allocation's number: another number is another owner's memory at the same address.
-    let witness = move || matches!(cuda.allocation(pointer), Ok(Some(now)) if now == allocation);
+    let witness = move || matches!(cuda.allocation(pointer), Ok(Some(now)) if now == number);
     let pin = match elsewhere {
         None => space.pin_with(pointer, length, Arc::new(witness))?,
         Some(_) => space.pin_of_another(pointer, length, Arc::new(witness))?,
     };
     // It may have been freed between the query and the pin. From here on a free ends the pin.
-    let now = check(context, pointer, length)?.number;
-    if now == allocation { Ok(Pinned { pin: Arc::new(pin) }) } else { Err(PinError::Freed { pointer }.into()) }
+    let now = allocation(context, pointer, length)?.number;
+    if now == number { Ok(Pinned { pin: Arc::new(pin) }) } else { Err(PinError::Freed { pointer }.into()) }
 }
 
 /// CUDA's data of an allocation.
-pub(crate) struct Allocation {
+struct Allocation {
     number: u64,
     base: u64,
     bytes: u64,
@@ -84,7 +87,7 @@ pub(crate) struct Allocation {
 
 impl Allocation {
     /// An error if it is memory of another GPU than the context's.
-    pub fn is_of(&self, context: &Context, pointer: u64) -> Result<(), PinError> {
+    fn is_of(&self, context: &Context, pointer: u64) -> Result<(), PinError> {
         match self.elsewhere {
             None => Ok(()),
             Some(found) => Err(PinError::OtherGpu { pointer, found, wanted: context.device().ordinal() }),
@@ -92,8 +95,16 @@ impl Allocation {
     }
 }
 
-/// Checks that CUDA has the whole range, of a kind that the GPU reads in place.
-pub(crate) fn check(context: &Context, pointer: u64, length: u64) -> Result<Allocation, Error> {
+/// Checks that CUDA has the whole range, in host memory or in memory of the context's GPU, without pinning it.
+///
+/// # Errors
+/// As [`pin`].
+pub fn check(context: &Context, pointer: u64, length: u64) -> Result<(), Error> {
+    Ok(allocation(context, pointer, length)?.is_of(context, pointer)?)
+}
+
+/// Finds the allocation that has the whole range, of a kind that the GPU reads in place.
+fn allocation(context: &Context, pointer: u64, length: u64) -> Result<Allocation, Error> {
     if pointer == 0 {
         return Err(PinError::Null.into());
     }
