@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The kernel's error number.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,23 +50,27 @@ pub enum Error {
     Ring { what: &'static str, cause: io::Error },
     #[error(transparent)]
     Output(#[from] output::Error),
+    #[error("{bytes} bytes of pageable memory cannot be had from the system")]
+    Memory { bytes: u64 },
+    #[error("{bytes} bytes are not there within {after:?}")]
+    Late { bytes: u64, after: Duration },
     #[error(transparent)]
-    Copy(#[from] copy::Error),
+    Machine(#[from] machine::Error),
     #[error(transparent)]
     Gpu(#[from] gpu::Error),
     #[error(transparent)]
     CuFile(#[from] crate::cufile::error::Error),
 }
 
-impl From<copy::Unavailable> for Error {
-    fn from(why: copy::Unavailable) -> Error {
-        Error::Copy(why.into())
+impl From<machine::Unavailable> for Error {
+    fn from(why: machine::Unavailable) -> Error {
+        Error::Machine(why.into())
     }
 }
 
 impl From<cuda::Error> for Error {
     fn from(error: cuda::Error) -> Error {
-        Error::Copy(error.into())
+        Error::Machine(error.into())
     }
 }
 
@@ -94,7 +99,7 @@ impl Error {
             // There is no such option for the file here.
             Error::Output(error) => error.hint().replace("-o FILE writes elsewhere", "name a file elsewhere").replace(" with -o FILE", ""),
             Error::CuFile(error) => error.hint().into(),
-            Error::Copy(_) | Error::Gpu(_) => {
+            Error::Memory { .. } | Error::Late { .. } | Error::Machine(_) | Error::Gpu(_) => {
                 "`doorbell doctor` says what works here; `--gpu soft` shows on any machine what the command does".into()
             }
         }
@@ -103,7 +108,7 @@ impl Error {
     /// Whether it can never work on this machine.
     pub fn is_impossible(&self) -> bool {
         match self {
-            Error::Copy(copy::Error::Unavailable(_)) => true,
+            Error::Machine(machine::Error::Unavailable(_)) => true,
             Error::CuFile(error) => error.is_impossible(),
             _ => false,
         }

@@ -7,11 +7,11 @@
 use crate::error::{Errno, Error};
 use crate::extents::Extents;
 use crate::io::{Backend, Ended, Io, Memory, Operation, Request};
-use crate::memory::Slots;
+use crate::memory::{Slots, Target};
 use crate::options::Options;
 use crate::source::Source;
-use copy::{Buffer, Machine};
 use gpu::{Channel, ChannelOptions, Copies, Engine, Region, Ticket};
+use machine::Machine;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -134,13 +134,13 @@ impl<'m> Queue<'m> {
         machine: &'m Machine,
         source: &Source,
         direction: Direction,
-        (memory, places): (&Buffer<'_>, &Arc<Extents>),
+        (memory, places): (&Target<'_>, &Arc<Extents>),
         options: &Options,
     ) -> Result<Queue<'m>, Error> {
         options.check()?;
         places.fit(slot_bytes(source, options) as u64)?;
-        if places.memory() > memory.capacity() {
-            let (needed, has) = (places.memory(), memory.capacity());
+        if places.memory() > memory.bytes() {
+            let (needed, has) = (places.memory(), memory.bytes());
             return Err(Error::Argument(format!("the bytes need {needed} bytes of memory, which has {has}")));
         }
         Queue::with(machine, source, direction, memory, Places::File(places.clone()), options)
@@ -154,12 +154,12 @@ impl<'m> Queue<'m> {
         machine: &'m Machine,
         source: &Source,
         direction: Direction,
-        memory: &Buffer<'_>,
+        memory: &Target<'_>,
         options: &Options,
     ) -> Result<Queue<'m>, Error> {
         options.check()?;
         let each = slot_bytes(source, options);
-        if (each * options.depth) as u64 > memory.capacity() {
+        if (each * options.depth) as u64 > memory.bytes() {
             return Err(Error::Argument(format!(
                 "{} slots of {each} bytes are more than the memory has",
                 options.depth
@@ -172,19 +172,15 @@ impl<'m> Queue<'m> {
         machine: &'m Machine,
         source: &Source,
         direction: Direction,
-        memory: &Buffer<'_>,
+        memory: &Target<'_>,
         places: Places,
         options: &Options,
     ) -> Result<Queue<'m>, Error> {
         let space = machine.space()?;
         let slots = Slots::pinned(machine, slot_bytes(source, options), options.depth)?;
-        let best = machine.asynchronous_engines().first().map(|engine| engine.number);
-        let first = || machine.copy_engines().and_then(|all| all.first()).map(|engine| engine.number);
-        let engine = Engine::Copy(best.or_else(first).unwrap_or(0));
-        let mut channel = Channel::new(space, engine, ChannelOptions::default())?;
+        let mut channel = Channel::new(space, Engine::Copy(machine.copy_engine()), ChannelOptions::default())?;
         let copies = Copies::new(&mut channel)?;
-        let region = slots.region(machine)?.ok_or_else(|| Error::Argument("the slots are not pinned".into()))?;
-        let gpu = Gpu { copies, channel, slots: region, memory: memory.region(space)?, places };
+        let gpu = Gpu { copies, channel, slots: slots.region()?, memory: memory.region()?, places };
         Queue::over(source, direction, slots, Some(gpu), options)
     }
 
@@ -327,7 +323,7 @@ impl<'m> Queue<'m> {
             return Err(gpu::Error::ChannelKilled(code).into());
         }
         let late = since.elapsed() > LATE && self.in_kernel == 0;
-        if late { Err(copy::Error::Late { bytes: self.memory.bytes as u64, after: LATE }.into()) } else { Ok(()) }
+        if late { Err(Error::Late { bytes: self.memory.bytes as u64, after: LATE }) } else { Ok(()) }
     }
 
     fn hand_out(&mut self, done: &mut [Done]) -> usize {

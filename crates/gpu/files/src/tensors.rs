@@ -9,7 +9,7 @@ use crate::memory::Target;
 use crate::options::Options;
 use crate::source::Source;
 use crate::whole::{self, Report};
-use copy::Machine;
+use machine::Machine;
 use safetensors::tensor::Metadata;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::fs::FileExt;
@@ -96,7 +96,7 @@ impl Loaded<'_> {
 ///
 /// ```no_run
 /// # fn main() -> Result<(), files::Error> {
-/// let machine = copy::Machine::open(copy::Where::Real)?;
+/// let machine = machine::Machine::open(machine::Where::Real)?;
 /// let options = files::Options { verify: true, ..Default::default() };
 /// let model = files::load_safetensors(&machine, "model.safetensors".as_ref(), &options, &Default::default())?;
 /// let (tensor, address) = model.tensor("lm_head.weight").expect("a language model");
@@ -130,7 +130,7 @@ pub fn load<'m>(
         let options = &smaller(options, &shard.places);
         let source = Source::open(&shard.path, options.buffered)?;
         let target = Target::new(machine, shard.memory)?;
-        reports.push(whole::read(machine, &source, (target.buffer(), &shard.places), options, progress)?);
+        reports.push(whole::read(machine, &source, (&target, &shard.places), options, progress)?);
         memory.push(target);
     }
     Ok(Loaded { model, memory, reports })

@@ -2,10 +2,10 @@
 
 use crate::error::Error;
 use crate::extents::Extents;
-use crate::memory::Slots;
+use crate::memory::{Slots, Target};
 use crate::source::Source;
-use copy::{Buffer, Machine};
 use gpu::{Channel, ChannelOptions, Copies, Engine};
+use machine::Machine;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const LATE: Duration = Duration::from_secs(10);
 pub fn verify(
     machine: &Machine,
     source: &Source,
-    (memory, places): (&Buffer<'_>, &Arc<Extents>),
+    (memory, places): (&Target<'_>, &Arc<Extents>),
 ) -> Result<u64, Error> {
     let again = source.again()?;
     let mut back = Back::new(machine, memory)?;
@@ -101,14 +101,14 @@ struct Back<'m> {
 }
 
 impl<'m> Back<'m> {
-    fn new(machine: &'m Machine, memory: &Buffer<'_>) -> Result<Back<'m>, Error> {
+    fn new(machine: &'m Machine, memory: &Target<'_>) -> Result<Back<'m>, Error> {
         let space = machine.space()?;
         let slots = Slots::pinned(machine, PIECE as usize, 1)?;
         let engine = machine.asynchronous_engines().first().map_or(0, |engine| engine.number);
         let mut channel = Channel::new(space, Engine::Copy(engine), ChannelOptions::default())?;
         let copies = Copies::new(&mut channel)?;
-        let room = slots.region(machine)?.ok_or_else(|| Error::Argument("the slots are not pinned".into()))?;
-        Ok(Back { copies, channel, memory: memory.region(space)?, slots, room })
+        let room = slots.region()?;
+        Ok(Back { copies, channel, memory: memory.region()?, slots, room })
     }
 
     fn bytes(&mut self, at: u64, bytes: u64) -> Result<&[u8], Error> {

@@ -3,10 +3,11 @@
 use crate::error::Error;
 use crate::extents::Extents;
 use crate::io::Backend;
+use crate::memory::Target;
 use crate::options::Options;
 use crate::queue::{Counts, Direction, Done, Queue};
 use crate::source::{Buffered, Source};
-use copy::{Buffer, Machine};
+use machine::Machine;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,7 +39,7 @@ pub struct Report {
 pub fn read(
     machine: &Machine,
     source: &Source,
-    (memory, places): (&Buffer<'_>, &Arc<Extents>),
+    (memory, places): (&Target<'_>, &Arc<Extents>),
     options: &Options,
     progress: &AtomicU64,
 ) -> Result<Report, Error> {
@@ -70,7 +71,7 @@ pub fn bare(source: &Source, options: &Options, progress: &AtomicU64) -> Result<
 pub fn write(
     machine: &Machine,
     path: &Path,
-    memory: &Buffer<'_>,
+    memory: &Target<'_>,
     bytes: u64,
     options: &Options,
     force: bool,

@@ -2,10 +2,10 @@
 
 mod ground;
 
-use copy::Machine;
 use doorbell_softgpu::{Mode, Planted, SoftDriver};
 use files::{Buffered, Direction, Done, Errno, Error, Extents, Options, Queue, Source, Target, Way, read, write};
 use ground::{filled, machine, random};
+use machine::Machine;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -20,7 +20,7 @@ fn options() -> Options {
 fn read_all(machine: &Machine, source: &Source) -> Result<files::Report, Error> {
     let target = Target::new(machine, source.length()).unwrap();
     let places = Arc::new(Extents::whole(source.length()));
-    read(machine, source, (target.buffer(), &places), &options(), &AtomicU64::new(0))
+    read(machine, source, (&target, &places), &options(), &AtomicU64::new(0))
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_file_in_memory_is_not_said_to_be_read_directly() {
     assert_eq!(read_all(&machine, &source).unwrap().verified, Some(50_001));
     let (target, data) = filled(&machine, 30_000);
     let out = dir.path().join("out");
-    let report = write(&machine, &out, target.buffer(), 30_000, &options(), false, &AtomicU64::new(0)).unwrap();
+    let report = write(&machine, &out, &target, 30_000, &options(), false, &AtomicU64::new(0)).unwrap();
     assert!(report.buffered.is_some() && std::fs::read(&out).unwrap() == data);
 }
 
@@ -135,7 +135,7 @@ fn what_the_kernel_says_of_a_block_is_told_with_its_place() {
         let options = Options { way, ..options() };
         let source = Source::of_file(full(), "/dev/full".as_ref(), 8192).unwrap();
         let (target, _) = filled(&machine, 4 * 8192);
-        let mut queue = Queue::by_slot(&machine, &source, Direction::Write, target.buffer(), &options).unwrap();
+        let mut queue = Queue::by_slot(&machine, &source, Direction::Write, &target, &options).unwrap();
         queue.submit(1, 8192, 8192).unwrap();
         let mut done = [Done::NONE];
         assert_eq!(queue.wait(&mut done).unwrap(), 1);
@@ -165,8 +165,7 @@ fn a_file_that_cannot_be_written_leaves_nothing_and_old_ones_as_they_were() {
     let machine = machine();
     let dir = tempfile::tempdir().unwrap();
     let (target, data) = filled(&machine, 30_000);
-    let try_it =
-        |path: &Path, force| write(&machine, path, target.buffer(), 30_000, &options(), force, &AtomicU64::new(0));
+    let try_it = |path: &Path, force| write(&machine, path, &target, 30_000, &options(), force, &AtomicU64::new(0));
     let path = dir.path().join("old");
     std::fs::write(&path, "old").unwrap();
     let error = try_it(&path, false).unwrap_err();
@@ -181,7 +180,7 @@ fn a_file_that_cannot_be_written_leaves_nothing_and_old_ones_as_they_were() {
     let dying = SoftDriver::broken(Mode::Strict, Planted::DeadChannel { entry: 3, xid: 31 });
     let dying = Machine::of_driver(Arc::new(dying), false).unwrap();
     let (dies, _) = filled(&dying, 300_000);
-    let error = write(&dying, &path, dies.buffer(), 300_000, &options(), true, &AtomicU64::new(0)).unwrap_err();
+    let error = write(&dying, &path, &dies, 300_000, &options(), true, &AtomicU64::new(0)).unwrap_err();
     assert!(error.to_string().contains("killed"), "{error}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "the old file and the link");
@@ -208,6 +207,6 @@ fn sizes_that_cannot_be_are_refused() {
     let machine = machine();
     let target = Target::new(&machine, 50).unwrap();
     let places = Arc::new(Extents::whole(100));
-    let error = read(&machine, &source, (target.buffer(), &places), &options(), &AtomicU64::new(0)).unwrap_err();
+    let error = read(&machine, &source, (&target, &places), &options(), &AtomicU64::new(0)).unwrap_err();
     assert!(error.to_string().contains("which has 50"), "{error}");
 }

@@ -19,7 +19,7 @@ fn a_limit_on_file_sizes_is_an_error_and_leaves_no_file() {
     }
     let path = dir.path().join("out");
     let options = Options { block: 65_536, depth: 2, ..Options::default() };
-    let error = write(&machine, &path, target.buffer(), 3 << 20, &options, false, &AtomicU64::new(0)).unwrap_err();
+    let error = write(&machine, &path, &target, 3 << 20, &options, false, &AtomicU64::new(0)).unwrap_err();
     assert!(matches!(error, Error::Output(output::Error::Write { .. })), "{error}");
     assert!(error.to_string().contains("File too large") && error.hint().contains("ulimit -f"), "{error}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -45,9 +45,9 @@ fn no_transfer_allocates() {
     let places = Arc::new(Extents::whole(source.length()));
     for way in [Way::Auto, Way::Threads] {
         let options = Options { block: 4096, depth: 8, way, ..Options::default() };
-        let mut queue = Queue::new(&machine, &source, Direction::Read, (target.buffer(), &places), &options).unwrap();
+        let mut queue = Queue::new(&machine, &source, Direction::Read, (&target, &places), &options).unwrap();
         assert_eq!(allocations(&mut queue, 1000, 64 * 4096), 0, "{way:?}");
-        let mut queue = Queue::by_slot(&machine, &source, Direction::Read, target.buffer(), &options).unwrap();
+        let mut queue = Queue::by_slot(&machine, &source, Direction::Read, &target, &options).unwrap();
         assert_eq!(allocations(&mut queue, 1000, 64 * 4096), 0, "{way:?}");
         let mut queue = Queue::bare(&source, Direction::Read, &options).unwrap();
         assert_eq!(allocations(&mut queue, 1000, 64 * 4096), 0, "{way:?}");
@@ -62,7 +62,7 @@ fn slots_and_offsets_are_checked() {
     let source = Source::open(&path, false).unwrap();
     let (target, _) = filled(&machine, 4 * 4096);
     let options = Options { block: 4096, depth: 4, ..Options::default() };
-    let mut queue = Queue::by_slot(&machine, &source, Direction::Read, target.buffer(), &options).unwrap();
+    let mut queue = Queue::by_slot(&machine, &source, Direction::Read, &target, &options).unwrap();
     let refused = |result: Result<(), files::Error>, what: &str| {
         let error = result.unwrap_err();
         assert!(error.to_string().contains(what), "{error}");
@@ -79,7 +79,7 @@ fn slots_and_offsets_are_checked() {
     assert_eq!(queue.wait(&mut done).unwrap(), 1);
     assert_eq!(done[0], Done { slot: 2, offset: 8 * 4096, result: Ok(4096) });
     let mut found = vec![0; 4096];
-    target.buffer().read(2 * 4096, &mut found).unwrap();
+    target.read(2 * 4096, &mut found).unwrap();
     assert!(found == data[8 * 4096..9 * 4096]);
     assert_eq!(queue.wait(&mut done).unwrap(), 0, "nothing is under way");
     // A queue that is dropped with pending blocks waits for them.
@@ -88,7 +88,6 @@ fn slots_and_offsets_are_checked() {
     assert_eq!(queue.in_flight(), 2);
     queue.reap(&mut []).unwrap();
     drop(queue);
-    let too_small =
-        Queue::by_slot(&machine, &source, Direction::Read, target.buffer(), &Options { depth: 5, ..options });
+    let too_small = Queue::by_slot(&machine, &source, Direction::Read, &target, &Options { depth: 5, ..options });
     assert!(too_small.unwrap_err().to_string().contains("5 slots"));
 }

@@ -50,7 +50,7 @@ fn without_io_uring_threads_read_and_it_is_said_why() {
     let target = Target::new(&machine, 100_001).unwrap();
     let places = Arc::new(Extents::whole(100_001));
     refusing(libc::SYS_io_uring_setup, None, libc::EPERM, || {
-        let report = read(&machine, &source, (target.buffer(), &places), &options(), &AtomicU64::new(0)).unwrap();
+        let report = read(&machine, &source, (&target, &places), &options(), &AtomicU64::new(0)).unwrap();
         assert_eq!(report.verified, Some(100_001));
         let Backend::Threads { refused: Some(why) } = &report.backend else { panic!("{report:?}") };
         assert!(why.contains("Operation not permitted"), "{why}");
@@ -70,7 +70,7 @@ fn buffers_that_cannot_be_registered_are_used_all_the_same() {
     let target = Target::new(&machine, 100_001).unwrap();
     let places = Arc::new(Extents::whole(100_001));
     refusing(libc::SYS_io_uring_register, Some(BUFFERS), libc::ENOMEM, || {
-        let report = read(&machine, &source, (target.buffer(), &places), &options(), &AtomicU64::new(0)).unwrap();
+        let report = read(&machine, &source, (&target, &places), &options(), &AtomicU64::new(0)).unwrap();
         assert_eq!(report.verified, Some(100_001));
         let Backend::Uring { unregistered: Some(why) } = &report.backend else { panic!("{report:?}") };
         assert!(why.contains("ulimit -l"), "{why}");

@@ -54,7 +54,7 @@ fn every_tensor_is_at_an_aligned_address_with_its_own_bytes() {
             assert_eq!((&tensor.dtype, &tensor.shape), (&format!("{dtype:?}"), shape));
             assert_eq!((va % 256, tensor.bytes), (0, data.len() as u64), "{name}");
             let mut found = vec![0; data.len()];
-            loaded.memory[tensor.file].buffer().read(tensor.at as i64, &mut found).unwrap();
+            loaded.memory[tensor.file].read(tensor.at, &mut found).unwrap();
             assert!(found == *data, "{name}");
         }
         let total = data.iter().map(|d| d.len() as u64).sum();
@@ -75,7 +75,7 @@ fn a_model_in_several_files_is_loaded_by_its_index() {
     for (name, data) in ["x", "y", "z"].into_iter().zip([&one[0], &two[0], &two[1]]) {
         let (tensor, _) = loaded.tensor(name).unwrap();
         let mut found = vec![0; data.len()];
-        loaded.memory[tensor.file].buffer().read(tensor.at as i64, &mut found).unwrap();
+        loaded.memory[tensor.file].read(tensor.at, &mut found).unwrap();
         assert!(found == *data, "{name}");
     }
     for (map, what) in [

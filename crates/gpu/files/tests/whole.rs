@@ -30,10 +30,9 @@ fn every_byte_arrives_at_all_sizes_depths_and_threads() {
         let target = Target::new(&machine, bytes as u64).unwrap();
         let places = Arc::new(Extents::whole(source.length()));
         let progress = AtomicU64::new(0);
-        let report =
-            read(&machine, &source, (target.buffer(), &places), &options(block, depth, threads), &progress).unwrap();
+        let report = read(&machine, &source, (&target, &places), &options(block, depth, threads), &progress).unwrap();
         let mut found = vec![0; bytes];
-        target.buffer().read(0, &mut found).unwrap();
+        target.read(0, &mut found).unwrap();
         assert!(found == data, "{bytes} bytes in blocks of {block}");
         assert_eq!((report.bytes, report.verified), (bytes as u64, Some(bytes as u64)));
         assert_eq!(progress.load(Ordering::Relaxed), bytes as u64);
@@ -47,13 +46,13 @@ fn pieces_go_to_their_places_and_nothing_else_is_touched() {
     let (path, data) = random(&dir, "f", 100_000);
     let source = Source::open(&path, false).unwrap();
     let target = Target::new(&machine, 200_000).unwrap();
-    target.buffer().write(0, &vec![0xee; 200_000]).unwrap();
+    target.write(0, &vec![0xee; 200_000]).unwrap();
     let pieces = [(777, 4096, 5), (782, 0, 3000), (20_000, 8192, 70_001), (99_999, 150_000, 1)];
     let pieces = pieces.map(|(offset, at, bytes)| Extent { offset, at, bytes });
     let places = Arc::new(Extents::new(pieces).unwrap());
     for (block, depth) in [(512, 128), (4096, 3), (1 << 20, 1)] {
         let report =
-            read(&machine, &source, (target.buffer(), &places), &options(block, depth, 1), &AtomicU64::new(0)).unwrap();
+            read(&machine, &source, (&target, &places), &options(block, depth, 1), &AtomicU64::new(0)).unwrap();
         assert_eq!(report.verified, Some(73_007));
         let mut expected = vec![0xee; 200_000];
         for piece in pieces {
@@ -61,7 +60,7 @@ fn pieces_go_to_their_places_and_nothing_else_is_touched() {
             expected[to..to + bytes].copy_from_slice(&data[from..from + bytes]);
         }
         let mut found = vec![0; 200_000];
-        target.buffer().read(0, &mut found).unwrap();
+        target.read(0, &mut found).unwrap();
         assert!(found == expected, "blocks of {block}");
     }
 }
@@ -73,7 +72,7 @@ fn what_is_written_is_what_was_in_the_gpus_memory() {
     for (bytes, block, threads) in [(1, 4096, 1), (70_001, 8192, 2), ((2 << 20) + 512, 1 << 20, 1)] {
         let (target, data) = filled(&machine, bytes);
         let path = dir.path().join(format!("out{bytes}"));
-        let (memory, options) = (target.buffer(), options(block, 4, threads));
+        let (memory, options) = (&target, options(block, 4, threads));
         let report = write(&machine, &path, memory, bytes as u64, &options, false, &AtomicU64::new(0)).unwrap();
         assert_eq!(report.verified, Some(bytes as u64));
         assert!(std::fs::read(&path).unwrap() == data, "{bytes} bytes");
@@ -89,13 +88,13 @@ fn threads_do_the_same_where_io_uring_is_not_wanted() {
     let target = Target::new(&machine, 300_001).unwrap();
     let places = Arc::new(Extents::whole(source.length()));
     let options = Options { way: Way::Threads, ..options(16_384, 8, 2) };
-    let report = read(&machine, &source, (target.buffer(), &places), &options, &AtomicU64::new(0)).unwrap();
+    let report = read(&machine, &source, (&target, &places), &options, &AtomicU64::new(0)).unwrap();
     assert_eq!(report.backend, Backend::Threads { refused: None });
     let mut found = vec![0; 300_001];
-    target.buffer().read(0, &mut found).unwrap();
+    target.read(0, &mut found).unwrap();
     assert!(found == data);
     let path = dir.path().join("out");
-    write(&machine, &path, target.buffer(), 300_001, &options, false, &AtomicU64::new(0)).unwrap();
+    write(&machine, &path, &target, 300_001, &options, false, &AtomicU64::new(0)).unwrap();
     assert!(std::fs::read(&path).unwrap() == data);
     let report = bare(&source, &options, &AtomicU64::new(0)).unwrap();
     assert_eq!((report.bytes, report.verified), (300_001, None));
@@ -124,7 +123,7 @@ proptest! {
         let source = Source::open(&path, buffered).unwrap();
         let target = Target::new(&machine, at + 100).unwrap();
         let mut expected = vec![0xee; (at + 100) as usize];
-        target.buffer().write(0, &expected).unwrap();
+        target.write(0, &expected).unwrap();
         for piece in &all {
             let (from, to, bytes) = (piece.offset as usize, piece.at as usize, piece.bytes as usize);
             expected[to..to + bytes].copy_from_slice(&data[from..from + bytes]);
@@ -132,9 +131,9 @@ proptest! {
         let places = Arc::new(Extents::new(all).unwrap());
         let way = if by_threads { Way::Threads } else { Way::Auto };
         let options = Options { way, buffered, ..options(block * 512, depth, threads) };
-        read(&machine, &source, (target.buffer(), &places), &options, &AtomicU64::new(0)).unwrap();
+        read(&machine, &source, (&target, &places), &options, &AtomicU64::new(0)).unwrap();
         let mut found = vec![0; expected.len()];
-        target.buffer().read(0, &mut found).unwrap();
+        target.read(0, &mut found).unwrap();
         prop_assert!(found == expected);
     }
 }

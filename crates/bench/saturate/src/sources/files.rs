@@ -103,7 +103,7 @@ impl Source for Files<'_> {
                     let memory = files::Target::new(machine, each).map_err(of_file)?;
                     let places = Extents::new([Extent { offset: base, at: 0, bytes: each }]).map_err(of_file)?;
                     let places = Arc::new(places);
-                    let to = (memory.buffer(), &places);
+                    let to = (&memory, &places);
                     let queue = files::Queue::new(machine, &open.files.source, Direction::Read, to, &options);
                     (End::Memory(Box::new(memory)), queue.map_err(of_file)?)
                 }
@@ -163,14 +163,14 @@ impl<'s> Opened<'s> for Open<'s, '_> {
 
     fn write_target(&mut self, queue: usize, at: u64, bytes: &[u8]) -> Result<(), Error> {
         match &self.ends[queue] {
-            End::Memory(memory) => memory.buffer().write(at as i64, bytes).map_err(|e| Error::Device(e.to_string())),
+            End::Memory(memory) => memory.write(at, bytes).map_err(|e| Error::Device(e.to_string())),
             End::Slots(_) => Ok(()),
         }
     }
 
     fn read_target(&mut self, queue: usize, at: u64, into: &mut [u8]) -> Result<(), Error> {
         match &self.ends[queue] {
-            End::Memory(memory) => memory.buffer().read(at as i64, into).map_err(|e| Error::Device(e.to_string())),
+            End::Memory(memory) => memory.read(at, into).map_err(|e| Error::Device(e.to_string())),
             End::Slots(_) => Err(Error::Unavailable("slots hold their last block alone".into())),
         }
     }

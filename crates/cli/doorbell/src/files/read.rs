@@ -60,7 +60,7 @@ impl Args {
                 let target = Target::new(machine, source.length())?;
                 super::shown("read", source.length(), |progress| {
                     let direct = self.require_direct;
-                    cufile::read(&library, machine, &source, target.buffer(), &options, direct, progress)
+                    cufile::read(&library, machine, &source, &target, &options, direct, progress)
                 })
             })?;
             outcome::of_cufile("read", &self.file, side, (&library, &report, verified), self.json)?;
@@ -71,7 +71,7 @@ impl Args {
             let target = Target::new(machine, source.length())?;
             let places = Arc::new(Extents::whole(source.length()));
             super::shown("read", source.length(), |progress| {
-                files::read(machine, &source, (target.buffer(), &places), &options, progress)
+                files::read(machine, &source, (&target, &places), &options, progress)
             })
         })?;
         outcome::print("read", &self.file, side, &report, self.json)?;

@@ -67,7 +67,7 @@ impl Args {
                 let target = self.filled(machine)?;
                 let (bytes, how) = (self.bytes, (self.force, self.require_direct));
                 super::shown("written", bytes, |progress| {
-                    cufile::write(&library, machine, &self.file, target.buffer(), bytes, &options, how, progress)
+                    cufile::write(&library, machine, &self.file, &target, bytes, &options, how, progress)
                 })
             })?;
             outcome::of_cufile("write", &self.file, side, (&library, &report, verified), self.json)?;
@@ -77,7 +77,7 @@ impl Args {
         let (report, side) = super::with_gpu(self.gpu, self.source, |machine| {
             let target = self.filled(machine)?;
             super::shown("written", self.bytes, |progress| {
-                files::write(machine, &self.file, target.buffer(), self.bytes, &options, self.force, progress)
+                files::write(machine, &self.file, &target, self.bytes, &options, self.force, progress)
             })
         })?;
         outcome::print("write", &self.file, side, &report, self.json)?;
@@ -91,7 +91,7 @@ impl Args {
         for at in (0..self.bytes).step_by(PIECE as usize) {
             let piece = &mut piece[..PIECE.min(self.bytes - at) as usize];
             rng.fill(piece);
-            target.buffer().write(at as i64, piece)?;
+            target.write(at, piece)?;
         }
         Ok(target)
     }

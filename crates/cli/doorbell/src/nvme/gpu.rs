@@ -3,8 +3,8 @@
 
 use super::failed;
 use super::way::{Way, of_gpu};
+use copy::spec::{self, End};
 use copy::{Buffer, Machine};
-use files::Target as Allocated;
 use gpu::{Channel, ChannelOptions, Copies, Engine, Region};
 use nvme::{Controller, Error, Target};
 use pcie::Memory;
@@ -21,7 +21,7 @@ pub struct GpuMemory<'m> {
     copier: Mutex<Copier>,
     host: Memory,
     way: Way,
-    _memory: Allocated<'m>,
+    _memory: Buffer<'m>,
 }
 
 impl<'m> GpuMemory<'m> {
@@ -33,13 +33,14 @@ impl<'m> GpuMemory<'m> {
     ) -> anyhow::Result<GpuMemory<'m>> {
         machine.enter()?;
         let bytes = bytes.next_multiple_of(4096);
-        let memory = Allocated::new(machine, bytes)?;
-        let (direct, instead_of_c) = match reached(memory.buffer(), controller) {
+        let end = End { memory: spec::Memory::Gpu(machine.index()), offset: 0 };
+        let memory = Buffer::new(machine, end, bytes)?;
+        let (direct, instead_of_c) = match reached(&memory, controller) {
             Ok(direct) => (Some(direct), None),
             Err(why) => (None, Some(why)),
         };
         let host = controller.allocate(bytes).map_err(failed)?;
-        let copier = Mutex::new(Copier::new(machine, memory.buffer(), &host)?);
+        let copier = Mutex::new(Copier::new(machine, &memory, &host)?);
         let path = if direct.is_some() { 'C' } else { 'B' };
         let way = Way { memory: format!("gpu{number}"), path, instead_of_c };
         Ok(GpuMemory { direct, copier, host, way, _memory: memory })

@@ -3,11 +3,12 @@
 use super::{CuFile, Report};
 use crate::error::Error;
 use crate::extents::Extents;
+use crate::memory::Target;
 use crate::options::Options;
 use crate::queue::Direction;
 use crate::source::Source;
 use crate::{verify, whole};
-use copy::{Buffer, Machine};
+use machine::Machine;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -20,15 +21,12 @@ fn shape(options: &Options) -> (usize, usize) {
     (options.block, (options.depth * options.threads).min(THREADS))
 }
 
-/// Checks that it is GPU memory and has at least `bytes` bytes.
-fn check(memory: &Buffer<'_>, bytes: u64) -> Result<(), Error> {
-    match memory.gpu() {
-        None => Err(Error::Argument("cuFile moves bytes between files and memory of the GPU's".into())),
-        Some(_) if memory.capacity() < bytes => {
-            Err(Error::Argument(format!("{bytes} bytes do not fit into {}", memory.capacity())))
-        }
-        Some(_) => Ok(()),
+/// Checks that it has at least `bytes` bytes.
+fn check(memory: &Target<'_>, bytes: u64) -> Result<(), Error> {
+    if memory.bytes() < bytes {
+        return Err(Error::Argument(format!("{bytes} bytes do not fit into {}", memory.bytes())));
     }
+    Ok(())
 }
 
 /// Reads a whole file to the start of the GPU memory. Uses a thread for each block that may be pending, at most 16.
@@ -39,7 +37,7 @@ pub fn read(
     library: &CuFile,
     machine: &Machine,
     source: &Source,
-    memory: &Buffer<'_>,
+    memory: &Target<'_>,
     options: &Options,
     require_direct: bool,
     progress: &AtomicU64,
@@ -64,7 +62,7 @@ pub fn write(
     library: &CuFile,
     machine: &Machine,
     path: &Path,
-    memory: &Buffer<'_>,
+    memory: &Target<'_>,
     bytes: u64,
     options: &Options,
     (force, require_direct): (bool, bool),

@@ -2,9 +2,9 @@
 
 #![allow(dead_code)]
 
-use copy::Machine;
 use doorbell_softgpu::{Mode, SoftDriver};
 use files::Target;
+use machine::Machine;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -29,6 +29,6 @@ pub fn random(dir: &TempDir, name: &str, count: usize) -> (PathBuf, Vec<u8>) {
 /// GPU memory with random bytes.
 pub fn filled(machine: &Machine, count: usize) -> (Target<'_>, Vec<u8>) {
     let (target, data) = (Target::new(machine, count as u64).unwrap(), bytes(count));
-    target.buffer().write(0, &data).unwrap();
+    target.write(0, &data).unwrap();
     (target, data)
 }
