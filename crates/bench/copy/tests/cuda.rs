@@ -1,6 +1,6 @@
 //! CUDA's own routes against a stand-in for libcuda. This does not show what a real GPU does.
 
-#[path = "../../machine/tests/fake/mod.rs"]
+#[path = "../../../gpu/machine/tests/fake/mod.rs"]
 mod fake;
 mod moved;
 

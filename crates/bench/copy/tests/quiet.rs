@@ -1,7 +1,7 @@
 //! After `prepare`, doorbell's own routes submit and poll without an allocation and without a system call. This test
 //! counts them, so it has its own process.
 
-#[path = "../../machine/tests/fake/mod.rs"]
+#[path = "../../../gpu/machine/tests/fake/mod.rs"]
 mod fake;
 
 use copy::{Machine, open};

@@ -1,7 +1,7 @@
 //! The routes whose bytes a kernel carries, on CUDA's memory that is the software GPU's. The kernels are functions here. So these
 //! tests cover the exchange with them, their grids, rests, limits and errors. `examples/kernels.rs` shows what a real GPU does.
 
-#[path = "../../machine/tests/fake/mod.rs"]
+#[path = "../../../gpu/machine/tests/fake/mod.rs"]
 mod fake;
 mod moved;
 

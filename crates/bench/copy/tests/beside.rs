@@ -1,7 +1,7 @@
 //! doorbell's own routes on CUDA's memory, in CUDA's address space. The stand-in for libcuda has the software GPU's
 //! memory, allocated by another client whose driver calls are watched.
 
-#[path = "../../machine/tests/fake/mod.rs"]
+#[path = "../../../gpu/machine/tests/fake/mod.rs"]
 mod fake;
 
 use copy::{Buffer, Error, Machine, Route, names, open, verify};
