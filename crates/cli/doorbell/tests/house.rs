@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A crate uses only crates of its own folder and of earlier ones.
-const FOLDERS: [&str; 10] = ["wire", "devices", "host", "record", "explain", "gpu", "bench", "show", "testing", "cli"];
+const FOLDERS: [&str; 10] = ["wire", "host", "record", "explain", "gpu", "devices", "bench", "show", "testing", "cli"];
+
+/// What recorded programs and programs with libdoorbell run. The drivers of devices and the laboratory are above it.
+const PRODUCT: [&str; 5] = ["wire", "host", "record", "explain", "gpu"];
 
 /// Maximum number of lines of a folder's README.
 const README: usize = 25;
@@ -60,6 +63,18 @@ fn packages() -> BTreeMap<String, Package> {
         .collect()
 }
 
+/// These packages, and all of the workspace that a build of them compiles.
+fn compiled<'p>(packages: &'p BTreeMap<String, Package>, roots: &[&'p str]) -> BTreeSet<&'p str> {
+    let mut all = BTreeSet::new();
+    let mut next = roots.to_vec();
+    while let Some(name) = next.pop() {
+        if all.insert(name) {
+            next.extend(packages[name].uses.iter().map(String::as_str));
+        }
+    }
+    all
+}
+
 /// `--help` and the manual page take it from the package.
 #[test]
 fn one_tagline_everywhere() {
@@ -96,6 +111,23 @@ fn dependencies_between_folders_point_down() {
         .filter(|name| !name.starts_with('.'))
         .collect();
     assert_eq!(there, FOLDERS.iter().map(|f| f.to_string()).collect(), "folders of crates");
+}
+
+/// The order of the folders alone would let devices use channels, or a part of the product move up.
+#[test]
+fn the_product_stands_alone_and_devices_apart() {
+    let packages = packages();
+    assert_eq!(PRODUCT, FOLDERS[..PRODUCT.len()], "the product is below everything else");
+    let of = |name: &str| packages[name].folder();
+    let devices = packages.values().filter(|package| package.folder() == "devices");
+    for (device, used) in devices.flat_map(|device| device.uses.iter().map(move |used| (&device.name, used))) {
+        assert!(["wire", "host", "devices"].contains(&of(used)), "{device} uses {used} of crates/{}", of(used));
+    }
+    let compiled = compiled(&packages, &["libdoorbell", "agent"]);
+    assert!(compiled.contains("submit") && compiled.contains("tape"), "{compiled:?}");
+    for name in compiled {
+        assert!(PRODUCT.contains(&of(name)), "libdoorbell or the agent needs {name} of crates/{}", of(name));
+    }
 }
 
 #[test]
@@ -219,13 +251,7 @@ fn one_crate_takes_third_party_crates_as_the_command_has_them() {
 #[test]
 fn a_change_of_a_carried_library_changes_the_command() {
     let packages = packages();
-    let mut carried = BTreeSet::new();
-    let mut next = vec!["agent", "softgpu"];
-    while let Some(name) = next.pop() {
-        if carried.insert(name) {
-            next.extend(packages[name].uses.iter().map(String::as_str));
-        }
-    }
+    let carried = compiled(&packages, &["agent", "softgpu"]);
     assert!(carried.contains("locks") && carried.contains("tape"), "{carried:?}");
     // The latest output of the build script.
     let target = Path::new(env!("CARGO_BIN_EXE_doorbell")).parent().unwrap().join("build");

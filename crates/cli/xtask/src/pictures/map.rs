@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// From top to bottom: a folder uses only those after it.
-const FOLDERS: [&str; 10] = ["cli", "testing", "show", "bench", "gpu", "explain", "record", "host", "devices", "wire"];
+const FOLDERS: [&str; 10] = ["cli", "testing", "show", "bench", "devices", "gpu", "explain", "record", "host", "wire"];
 
 const WIDTH: usize = 900;
 const LEFT: usize = 30;
