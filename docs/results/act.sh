@@ -30,6 +30,6 @@ echo "## Machine"; "$d" --version; "$d" doctor --no-try
 part selftest "$d" selftest --gpu real
 part raw "$d" bench raw --profiler --sizes 4B..16KiB,1KiB..31KiB/1KiB,32KiB..64MiB --cpu "$cpu" --fifo --force -o "$out/raw.json"
 cd "$here/../.." || exit 2
-part refused cargo run --release -q -p copy --example refused
+part refused cargo run --release -q -p machine --example refused
 part two_gpus cargo run --release -q -p copy --example two_gpus
 echo; echo "Xid in the kernel log: $(($(xids) - before)) new"

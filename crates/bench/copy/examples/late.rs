@@ -2,8 +2,9 @@
 //!
 //! `cargo run --release -p copy --example late`, on a GPU.
 
-use copy::{Machine, Where, open, pin};
+use copy::{Machine, Where, open};
 use cuda::{Cuda, DeviceBuffer, PinnedBuffer};
+use machine::pin;
 use std::time::{Duration, Instant};
 
 const BYTES: usize = 8 << 20;

@@ -28,7 +28,7 @@ mod verify;
 mod view;
 
 pub use crate::machine::Machine;
-pub use ::machine::{Unavailable, Where, pin};
+pub use ::machine::{Unavailable, Where};
 pub use back_to_back::{BackToBack, GatedCopies};
 pub use buffer::Buffer;
 pub use entry::{Found, Opened};

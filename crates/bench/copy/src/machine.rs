@@ -2,8 +2,8 @@
 
 use crate::device::Card;
 use crate::error::Error;
+use cuda::Cuda;
 use cuda::runtime::Runtime;
-use cuda::{Context, Cuda};
 use gpu::{AddressSpace, CopyEngine};
 use machine::{Unavailable, Where};
 use rm::abi::control::ce_caps;
@@ -102,21 +102,6 @@ impl Machine {
         Ok(Machine { opens_peers: true, ..machine })
     }
 
-    /// CUDA and doorbell's channels in its address space, both opened by the caller.
-    pub fn beside(context: Context, space: Arc<AddressSpace>) -> Machine {
-        machine::Machine::beside(context, space).into()
-    }
-
-    /// As [`machine::Machine::with_group`].
-    #[must_use]
-    pub fn with_group(
-        mut self,
-        open: impl Fn() -> Result<Arc<AddressSpace>, gpu::Error> + Send + Sync + 'static,
-    ) -> Machine {
-        self.gpu = self.gpu.with_group(open);
-        self
-    }
-
     /// Gives the machine another GPU, opened by the caller: `gpu1`, or the next free number.
     #[must_use]
     pub fn with_peer(self, mut peer: Machine) -> Machine {
@@ -206,11 +191,6 @@ impl Machine {
         let made_for = if reads { ce_caps::SYSMEM_READ } else { ce_caps::SYSMEM_WRITE };
         let made = self.asynchronous_engines().into_iter().find(|engine| engine.caps.has(made_for));
         made.map_or_else(|| self.copy_engine(), |engine| engine.number)
-    }
-
-    /// As [`machine::Machine::enter`].
-    pub fn enter(&self) -> Result<(), Error> {
-        Ok(self.gpu.enter()?)
     }
 
     /// The machine of the GPU whose copy engine takes the place of a device: the second GPU, else the first.

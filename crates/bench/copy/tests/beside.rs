@@ -50,7 +50,7 @@ fn rig(entry: Entry) -> Rig {
     let runtime = unsafe { Runtime::from_symbols(fake::find_runtime) }.unwrap();
     let uuid = theirs.device().uuid();
     let group = move || watched.address_space(Arc::new(driver), uuid, Entry::CudasClient);
-    let machine = Machine::beside(context, ours).with_runtime(runtime).with_group(group);
+    let machine = Machine::from(machine::Machine::beside(context, ours).with_group(group)).with_runtime(runtime);
     Rig { machine, driver, _theirs: theirs, _one: one }
 }
 

@@ -40,7 +40,7 @@ fn rig() -> Rig {
     let cuda = unsafe { Cuda::from_symbols(fake::find) }.unwrap();
     let context = cuda.device(0).unwrap().primary_context().unwrap();
     let ours = watched.address_space(Arc::new(driver), theirs.device().uuid(), Entry::OwnClient).unwrap();
-    Rig { machine: Machine::beside(context, ours), _theirs: theirs, _one: one }
+    Rig { machine: machine::Machine::beside(context, ours).into(), _theirs: theirs, _one: one }
 }
 
 fn refused(machine: &Machine, name: &str) -> String {

@@ -118,7 +118,7 @@ fn kernels_that_wait_are_told_without_a_call() {
     // SAFETY: the stand-in's functions have the signatures of the real ones.
     let context = unsafe { Cuda::from_symbols(fake::find) }.unwrap().device(0).unwrap().primary_context().unwrap();
     let ours = watching.address_space(Arc::new(driver), device.uuid(), gpu::Entry::OwnClient).unwrap();
-    let machine = Machine::beside(context, ours);
+    let machine = Machine::from(machine::Machine::beside(context, ours));
     let watched = watch_system_calls();
     for (name, bytes) in [
         ("host->resident->gpu0", 4097),

@@ -267,7 +267,7 @@ impl Running<'_> {
         let seed = self.plan.seed ^ ((load as u64) << 32 | n as u64);
         let opening = turn();
         if spec.process == Process::Shared {
-            machine.enter()?;
+            machine.enter().map_err(workload::Error::from)?;
         }
         let mut opened: Box<dyn Opened> = match spec.process {
             Process::Shared => workload::open(machine, &spec.what, &Wanted::of(spec.bytes))?,

@@ -40,7 +40,7 @@ fn concurrent_work_is_right_and_freed_memory_is_refused() {
     let context = cuda.device(0).unwrap().primary_context().unwrap();
     let ours = watched.address_space(Arc::new(driver), uuid, Entry::OwnClient).unwrap();
     let group = move || watched.address_space(Arc::new(driver), uuid, Entry::CudasClient);
-    let machine = Machine::beside(context, ours).with_group(group);
+    let machine = Machine::from(machine::Machine::beside(context, ours).with_group(group));
     let texts = [
         "ce(2)",
         "ce",

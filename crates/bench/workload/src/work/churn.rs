@@ -163,7 +163,7 @@ impl<'m> Blocks<'m> {
         buffer.write(data)?;
         // Other streams are not waited for: a route's kernel may be spinning in one.
         context.synchronize_default_stream()?;
-        let pinned = copy::pin(machine, buffer.address(), LARGE as u64)?;
+        let pinned = machine::pin(machine, buffer.address(), LARGE as u64)?;
         let mode = [CopyMode::Plain, CopyMode::Pipelined, CopyMode::Folded][random.usize(0..3)];
         let mut prepared = Prepared::copy(channel, &host.region(), pinned.region(), LARGE as u32, mode)?;
         let mut last: Option<Ticket> = None;
@@ -199,7 +199,7 @@ impl<'m> Blocks<'m> {
         let bytes = random.usize(1..=SMALL);
         let block = DeviceBuffer::new(context, bytes)?;
         let address = block.address();
-        let pinned = copy::pin(machine, address, bytes as u64)?;
+        let pinned = machine::pin(machine, address, bytes as u64)?;
         let mut prepared = Prepared::copy(channel, pinned.region(), &host.region(), bytes as u32, CopyMode::Plain)?;
         for _ in 0..random.u32(1..=4) {
             prepared.submit(channel)?;

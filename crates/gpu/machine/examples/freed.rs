@@ -4,10 +4,10 @@
 //! Exit status 0: each submission was refused. 1: one was not refused, or the next owner's memory was overwritten. 77: CUDA never
 //! gave an address out again, so the example shows no result.
 
-use copy::{Machine, Where, pin};
 use cuda::DeviceBuffer;
 use cuda::runtime::{Runtime, Stream};
 use gpu::{Channel, ChannelOptions, CopyMode, Engine, Memory, Prepared};
+use machine::{Machine, Where, pin};
 use std::error::Error;
 use std::ffi::c_int;
 use std::process::ExitCode;
@@ -155,7 +155,7 @@ fn main() -> Result<ExitCode> {
     };
     let machine = Machine::open(Where::Real)?;
     machine.enter()?;
-    let (space, runtime) = (machine.space()?, machine.runtime()?);
+    let (space, runtime) = (machine.space()?, Runtime::load()?);
     runtime.set_device(0)?;
     let engine = space.device().engines()?.iter().find(|e| e.is_asynchronous()).map_or(2, |e| e.number);
     let channel = Channel::new(space, Engine::Copy(engine), ChannelOptions::default())?;

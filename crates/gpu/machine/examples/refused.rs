@@ -1,9 +1,9 @@
 //! Submissions that doorbell must refuse while CUDA runs. Each returns an error with advice, and CUDA works afterwards.
 //! Needs a GPU.
 
-use copy::{Machine, Where};
 use cuda::{DeviceBuffer, PinnedBuffer};
 use gpu::{Channel, ChannelOptions, CopyMode, Engine, Prepared};
+use machine::{Machine, Where, pin};
 use std::error::Error;
 use std::time::Duration;
 
@@ -29,16 +29,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let pageable = vec![0u8; BYTES];
     let (to, from) = (device.address(), host.as_ptr() as u64);
 
-    refused("null", copy::pin(&machine, 0, 8))?;
-    refused("an address of nothing", copy::pin(&machine, 0x1234_5000, 8))?;
-    refused("pageable host memory", copy::pin(&machine, pageable.as_ptr() as u64, 8))?;
-    refused("one byte past the end", copy::pin(&machine, to, BYTES as u64 + 1))?;
-    refused("from the last byte on", copy::pin(&machine, to + BYTES as u64 - 1, 2))?;
-    refused("no bytes", copy::pin(&machine, to, 0))?;
+    refused("null", pin(&machine, 0, 8))?;
+    refused("an address of nothing", pin(&machine, 0x1234_5000, 8))?;
+    refused("pageable host memory", pin(&machine, pageable.as_ptr() as u64, 8))?;
+    refused("one byte past the end", pin(&machine, to, BYTES as u64 + 1))?;
+    refused("from the last byte on", pin(&machine, to + BYTES as u64 - 1, 2))?;
+    refused("no bytes", pin(&machine, to, 0))?;
     let freed = DeviceBuffer::new(context, BYTES)?.address();
-    refused("freed memory", copy::pin(&machine, freed, 8))?;
+    refused("freed memory", pin(&machine, freed, 8))?;
 
-    let pins = [copy::pin(&machine, to, BYTES as u64)?, copy::pin(&machine, from, BYTES as u64)?];
+    let pins = [pin(&machine, to, BYTES as u64)?, pin(&machine, from, BYTES as u64)?];
     let mut channel = Channel::new(space, Engine::Copy(engine), ChannelOptions::default())?;
     let [whole, source] = [pins[0].region().clone(), pins[1].region().clone()];
     let copy = |channel: &mut Channel, bytes| Prepared::copy(channel, &whole, &source, bytes, CopyMode::Plain);
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     refused("memory that is not pinned any more", prepared.submit(&mut channel))?;
 
     // CUDA's work and doorbell's still work.
-    let pins = [copy::pin(&machine, to, BYTES as u64)?, copy::pin(&machine, from, BYTES as u64)?];
+    let pins = [pin(&machine, to, BYTES as u64)?, pin(&machine, from, BYTES as u64)?];
     let sent: Vec<u8> = (0..BYTES).map(|i| ((i * 2_654_435_761) >> 13) as u8).collect();
     host.bytes_mut().copy_from_slice(&sent);
     let [whole, source] = [pins[0].region(), pins[1].region()];
