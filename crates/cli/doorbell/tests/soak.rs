@@ -142,7 +142,7 @@ fn sigterm_leaves_a_complete_report_and_the_same_command_goes_on() {
     // It is complete now: `--show` prints the same, and another experiment does not continue it.
     doorbell(&words).assert().code(2).stderr(contains("complete").and(contains("--show")));
     let show = ["soak", "--show", &words[9]].map(String::from);
-    doorbell(&show).assert().success().stdout(contains(format!("all of {}", soak::text::duration(again.done_s))));
+    doorbell(&show).assert().success().stdout(contains(format!("all of {}", terminal::number::duration(again.done_s))));
     file(dir.path(), &SMALL.replace("64B", "128B"));
     doorbell(&words).assert().code(2).stderr(contains("another experiment"));
 }

@@ -2,6 +2,7 @@
 
 use crate::operations::{CopyRow, Mode};
 use crate::place::Place;
+use numbers::bytes;
 
 /// The place on one side of a copy, and which GPU if it is a GPU's memory.
 pub type Side = (Place, Option<u32>);
@@ -58,25 +59,6 @@ impl CopyRow {
     }
 }
 
-/// Bytes with a binary unit: exact if the unit divides them, else three digits.
-pub fn bytes(n: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let mut shift = 0;
-    while shift + 1 < units.len() && n >> (10 * (shift + 1)) != 0 {
-        shift += 1;
-    }
-    let unit = units[shift];
-    if n & ((1 << (10 * shift)) - 1) == 0 {
-        return format!("{} {unit}", n >> (10 * shift));
-    }
-    let v = n as f64 / (1u64 << (10 * shift)) as f64;
-    match v {
-        v if v < 10.0 => format!("{v:.2} {unit}"),
-        v if v < 100.0 => format!("{v:.1} {unit}"),
-        _ => format!("{v:.0} {unit}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,22 +84,5 @@ mod tests {
             assert_eq!(name(mode, 4 << 20, from, to), one);
             assert_eq!(name_of_many(mode, from, to), many);
         }
-    }
-
-    #[test]
-    fn bytes_are_exact_where_a_unit_divides_them() {
-        let cases = [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (4096, "4 KiB"),
-            (64 << 20, "64 MiB"),
-            (1536, "1.50 KiB"),
-            (1 << 60, "1 EiB"),
-        ];
-        for (n, t) in cases {
-            assert_eq!(bytes(n), t);
-        }
-        assert_eq!(bytes(123 * 1024 + 1), "123 KiB");
-        assert_eq!(bytes(u64::MAX), "16.0 EiB");
     }
 }

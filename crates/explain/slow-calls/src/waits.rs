@@ -63,7 +63,7 @@ fn rest(waited: &Waited) -> &'static str {
 pub fn saving(labels: &Labels<'_>, c: &Chosen, runs: Option<&Runs>) -> Option<(String, u64)> {
     let (runs, w) = (runs?, c.waited.filter(|w| w.kernels + w.copies > 0)?);
     let queue = c.parts.get(Cause::Queue);
-    let time = |ticks| microseconds(labels.ns(ticks));
+    let time = |ticks| numbers::nanoseconds(labels.ns(ticks));
     let none = time(queue);
     let (kernels, copies) = (counted(w.kernels, "kernel", "kernels"), counted(w.copies, "copy", "copies"));
     let queued = match (w.kernels, w.copies) {
@@ -93,8 +93,4 @@ pub fn saving(labels: &Labels<'_>, c: &Chosen, runs: Option<&Runs>) -> Option<(S
 
 fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
-}
-
-fn microseconds(ns: u64) -> String {
-    format!("{:.1} us", ns as f64 / 1e3)
 }

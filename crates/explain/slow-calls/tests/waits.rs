@@ -217,7 +217,7 @@ fn a_late_launch_is_named_with_how_long_the_stream_ran_nothing() {
     let call = only(&why);
     assert_eq!(
         call.advice.as_deref(),
-        Some("launches are late: the stream ran nothing for 900.0 us before gemm(int) was submitted")
+        Some("launches are late: the stream ran nothing for 900 us before gemm(int) was submitted")
     );
     assert!(near(call.saves_ns.unwrap(), 95 * US), "no more than it waited: {call:?}");
 }

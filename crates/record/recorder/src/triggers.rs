@@ -2,6 +2,7 @@
 
 use crate::kernel_watch::{KernelWatch, Ran};
 use crate::medians::Medians;
+use numbers::{nanoseconds, seconds};
 use std::time::Duration;
 use tape::call;
 use tape::event::{Body, Event};
@@ -140,7 +141,7 @@ impl Triggers {
                 let (w, took) = (self.call.as_ref()?, tsc.saturating_sub(c.began));
                 (took > w.limit).then(|| {
                     let name = call::function(e.head.flags).map_or("a call", |f| f.name);
-                    self.why(w, format!("{name} took {} in thread {tid}", self.time(took)), tsc)
+                    self.why(w, format!("{name} took {} in thread {tid}", seconds(took as f64 / self.hz)), tsc)
                 })
             }
             Body::Hold(h) if !tape::lock::ended::is_open(h.ended) => self.waited(tid, tsc, e.head.flags, h.wait),
@@ -164,7 +165,7 @@ impl Triggers {
         let (w, took) = (self.call.as_ref()?, now.saturating_sub(began));
         (took > w.limit).then(|| {
             let name = call::function(function).map_or("a call", |f| f.name);
-            self.why(w, format!("{name} has not returned for {} in thread {tid}", self.time(took)), now)
+            self.why(w, format!("{name} has not returned for {} in thread {tid}", seconds(took as f64 / self.hz)), now)
         })
     }
 
@@ -173,7 +174,7 @@ impl Triggers {
         // (Threads wait for conditions and semaphores on purpose.)
         let is_lock = matches!((flags >> 8) as u8, op::MUTEX_LOCK..=op::MUTEX_CLOCKLOCK | op::RWLOCK_RDLOCK..=op::RWLOCK_CLOCKWRLOCK);
         (is_lock && wait > w.limit)
-            .then(|| self.why(w, format!("thread {tid} waited {} for a lock", self.time(wait)), tsc))
+            .then(|| self.why(w, format!("thread {tid} waited {} for a lock", seconds(wait as f64 / self.hz)), tsc))
     }
 
     /// There is a trigger for kernels.
@@ -183,10 +184,9 @@ impl Triggers {
 
     /// Whether a kernel's time is a reason to save. `median`: of its earlier runs.
     fn kernel(&self, ns: u64, median: Option<u64>, name: impl Fn() -> String, tsc: u64) -> Option<Why> {
-        let time = |ns: u64| self.time((ns as f64 * self.hz / 1e9) as u64);
         let of_median = median.map(|m| {
             let factor = ns as f64 / m.max(1) as f64;
-            format!(", {factor:.*} times its median of {}", usize::from(factor < 10.0), time(m))
+            format!(", {factor:.*} times its median of {}", usize::from(factor < 10.0), nanoseconds(m))
         });
         let is_slower = |w: &&Watched| {
             median.is_some_and(|m| {
@@ -195,18 +195,10 @@ impl Triggers {
         };
         let by_time = self.kernel.as_ref().filter(|w| ns > w.limit);
         let w = by_time.or_else(|| self.median.as_ref().filter(is_slower))?;
-        Some(self.why(w, format!("{} took {}{}", name(), time(ns), of_median.unwrap_or_default()), tsc))
+        Some(self.why(w, format!("{} took {}{}", name(), nanoseconds(ns), of_median.unwrap_or_default()), tsc))
     }
 
     fn why(&self, w: &Watched, what: String, tsc: u64) -> Why {
         Why { reason: w.text.clone(), what, tsc }
-    }
-
-    fn time(&self, ticks: u64) -> String {
-        match ticks as f64 / self.hz {
-            s if s >= 1.0 => format!("{s:.2} s"),
-            s if s >= 1e-3 => format!("{:.1} ms", s * 1e3),
-            s => format!("{:.1} us", s * 1e6),
-        }
     }
 }

@@ -41,6 +41,11 @@ pub fn seconds(v: f64) -> Cell {
     Cell::number(number::seconds(v), v)
 }
 
+/// After the start.
+pub fn moment(seconds: f64) -> Cell {
+    Cell::number(number::moment(seconds), seconds)
+}
+
 /// As a part of a hundred.
 pub fn percent(part: f64) -> Cell {
     Cell::number(format!("{} %", terminal::run::three_digits(part * 100.0)), part)

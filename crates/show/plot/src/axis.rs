@@ -1,5 +1,7 @@
 //! Axes: the positions of values, lines and labels, and how values are written.
 
+use numbers::tick::{bytes, count, digits, nanoseconds};
+
 /// From values to a part of the axis, 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
@@ -31,7 +33,7 @@ impl Axis {
     }
 
     pub fn counts(high: f64) -> Axis {
-        Axis::decades(0.8, high, |v| if v >= 1.0 { short(v) } else { String::new() })
+        Axis::decades(0.8, high, |v| if v >= 1.0 { count(v) } else { String::new() })
     }
 
     /// Gigabytes a second, by their logarithm.
@@ -169,54 +171,9 @@ impl Axis {
     }
 }
 
-/// `2.5 us`
-pub fn nanoseconds(ns: f64) -> String {
-    let (v, unit) = match ns {
-        v if v < 999.5 => (v, "ns"),
-        v if v < 999.5e3 => (v / 1e3, "us"),
-        v if v < 999.5e6 => (v / 1e6, "ms"),
-        v => (v / 1e9, "s"),
-    };
-    format!("{} {unit}", digits(v))
-}
-
-/// At most three digits, and no zeros after the decimal point.
-fn digits(v: f64) -> String {
-    let text = match v {
-        v if v >= 99.95 => format!("{v:.0}"),
-        v if v >= 9.995 => format!("{v:.1}"),
-        v => format!("{v:.2}"),
-    };
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
-}
-
-/// `12.5 k`
-pub fn short(v: f64) -> String {
-    match v {
-        v if v >= 999.5e3 => format!("{} M", digits(v / 1e6)),
-        v if v >= 1e3 => format!("{} k", digits(v / 1e3)),
-        v => digits(v),
-    }
-}
-
-/// `4 KiB`
-pub fn bytes(n: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let unit = if n == 0 { 0 } else { (n.ilog2() / 10) as usize };
-    format!("{} {}", digits(n as f64 / (1u64 << (10 * unit)) as f64), units[unit])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn values_are_short() {
-        let times = [(250.0, "250 ns"), (2500.0, "2.5 us"), (1e4, "10 us"), (1.0 / 3.0 * 1e9, "333 ms"), (2e9, "2 s")];
-        assert!(times.iter().all(|(ns, text)| nanoseconds(*ns) == *text));
-        let sizes = [(0, "0 B"), (8, "8 B"), (4096, "4 KiB"), (1536, "1.5 KiB"), (64 << 20, "64 MiB")];
-        assert!(sizes.iter().all(|(n, text)| bytes(*n) == *text));
-    }
 
     #[test]
     fn every_axis_has_labels_within_it_at_the_right_places() {
@@ -236,7 +193,7 @@ mod tests {
             Axis::seconds(1800.0),
             Axis::values(0.0, 0.0, |v, decimals| format!("{v:.decimals$}")),
             Axis::values(211.5, 212.25, |v, decimals| format!("{v:.decimals$} W")),
-            Axis::from_zero(55.3, short),
+            Axis::from_zero(55.3, count),
             Axis::rates(0.001, 55.3),
             Axis::whole(0),
             Axis::whole(1),

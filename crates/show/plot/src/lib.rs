@@ -19,7 +19,7 @@ pub mod series;
 mod shape;
 mod svg;
 
-pub use axis::{Axis, nanoseconds, short};
+pub use axis::Axis;
 pub use chart::{Drawing, Entry, Frame, swatch};
 pub use of_cells::{Distributions, distributions, parts_below};
 
@@ -72,7 +72,7 @@ pub fn all(folder: &Folder, run: &Run) -> Result<Vec<PathBuf>, Error> {
             };
             let mut place = point(&stage.point);
             if size > 0 {
-                place.push(axis::bytes(size));
+                place.push(numbers::tick::bytes(size));
             }
             let pictures: [(&str, &str, &str, Draw); 3] = [
                 (

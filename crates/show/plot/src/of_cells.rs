@@ -2,7 +2,7 @@
 
 use crate::pictures::{self, Drawn};
 use crate::shape::Shape;
-use crate::{About, Drawing, Error, Frame, axis, chart, point};
+use crate::{About, Drawing, Error, Frame, chart, point};
 use run_folder::run::CellOfRun;
 use run_folder::{Folder, Run};
 
@@ -52,7 +52,7 @@ pub fn distributions(folder: &Folder, run: &Run, cells: &[&CellOfRun]) -> Result
     let about = About::of(run);
     let mut place = point(&first.point);
     if first.bytes > 0 {
-        place.push(axis::bytes(first.bytes));
+        place.push(numbers::tick::bytes(first.bytes));
     }
     let head = |title: &str, what: &str, frame: Frame| {
         let mut head = about.head(title, &place, what);

@@ -1,10 +1,11 @@
 //! The four pictures.
 
-use crate::axis::{Axis, bytes, nanoseconds};
+use crate::axis::Axis;
 use crate::chart::{Chart, Drawing, Frame, Head, Look, Panel};
 use crate::shape::Shape;
 use crate::svg::{Anchor, Pen};
 use experiment::Observe;
+use numbers::tick::{bytes, count, nanoseconds};
 use run_folder::run::CellOfRun;
 use std::fmt::Write;
 
@@ -101,7 +102,7 @@ fn legend(chart: &mut Chart, panel: &Panel, cells: &[Drawn<'_>]) {
     let note = |(c, s): &Drawn<'_>| {
         let p50 = c.observed().map_or(String::new(), |f| format!("p50 {}, ", nanoseconds(f.summary.p50 as f64)));
         let max = s.worst.map_or(String::new(), |w| format!("max {}", nanoseconds(w.1)));
-        format!("{p50}{max} of {}", crate::axis::short(s.samples as f64))
+        format!("{p50}{max} of {}", count(s.samples as f64))
     };
     let entries: Vec<_> =
         cells.iter().enumerate().map(|(number, d)| (Look { number }, d.0.subject.as_str(), note(d))).collect();

@@ -1,10 +1,11 @@
 //! Many routes of one direction against size: each line has its name at its end. Routes that are the best somewhere are strong, with distinct
 //! colours, dashes and markers; the others are thin and grey.
 
-use crate::axis::{Axis, bytes, nanoseconds};
+use crate::axis::Axis;
 use crate::chart::{Chart, Frame, Head, Look, OTHERS, cut};
 use crate::svg::{Anchor, Pen, path};
 use experiment::{Metric, Observe};
+use numbers::tick::{bytes, nanoseconds};
 use run_folder::run::{BestOfRun, CellOfRun, Ends, Figure};
 
 /// From one name to the next.

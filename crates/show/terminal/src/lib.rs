@@ -25,7 +25,6 @@ pub mod locks_bench;
 pub mod lost;
 #[cfg(target_arch = "x86_64")]
 pub mod noise;
-pub mod number;
 pub mod objects;
 #[cfg(target_arch = "x86_64")]
 pub mod p2p;
@@ -45,6 +44,8 @@ pub mod submissions;
 pub mod summary;
 pub mod symbols;
 pub mod table;
+
+pub use numbers as number;
 
 /// Why nothing, or not everything, was written.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,7 @@
 
 use crate::ReportError;
 use crate::number::{bytes, nanoseconds, of};
+use crate::run::three_digits;
 use crate::table::{self, Style};
 use environment::Environment;
 use measure::raw::profiler::Reported;
@@ -44,15 +45,6 @@ fn direction(direction: Direction) -> &'static str {
 /// Nanoseconds of one copy: with a decimal if the GPU's clock, over many copies, is precise enough.
 fn per_copy(ns: f64) -> String {
     if ns < 1000.0 { format!("{ns:.1} ns") } else { nanoseconds(ns.round() as u64) }
-}
-
-fn three_digits(v: f64) -> String {
-    match v {
-        v if v >= 100.0 => format!("{v:.0}"),
-        v if v >= 10.0 => format!("{v:.1}"),
-        v if v >= 1.0 => format!("{v:.2}"),
-        v => format!("{v:.3}"),
-    }
 }
 
 /// Writes the tables, and below them what was not measured and why.

@@ -9,9 +9,9 @@ use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{self, Style};
 use above::above;
 pub use above::lines as delay_lines;
+use numbers::duration;
 use soak::Soak;
 use soak::account::{CellName, Fault, FaultKind, LoadOfPeriod};
-use soak::text::duration;
 use std::io::Write;
 
 /// Faults that are shown, equal ones together; the others are counted.

@@ -1,7 +1,7 @@
 //! Every submission with its decoded commands.
 
 use crate::cell::{called, extent};
-use crate::number::{bytes, seconds};
+use crate::number::{bytes, moment};
 use crate::table::{Style, text_to_stdout, to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
@@ -65,7 +65,7 @@ impl Text<'_> {
         let (s, c) = (at.submission, at.channel);
         let mut line = format!("#{}", at.number);
         if let Some(t) = self.clock.seconds(s.tsc) {
-            line.push_str(&format!("  {}", if t < 0.0 { format!("-{}", seconds(-t)) } else { seconds(t) }));
+            line.push_str(&format!("  {}", moment(t)));
         }
         line.push_str(&format!("  thread {}  channel {}", s.tid, c.label()));
         if !c.engine.is_empty() {

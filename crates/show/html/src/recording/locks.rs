@@ -1,7 +1,7 @@
 //! Locks: which ones threads waited for, who held them, and on which time line.
 
 use crate::document::{Block, Cell, Figure, Kind, Mark, Notice, Section, Table, head, number, text};
-use crate::numbers::{count, ns, ns_or_none, seconds};
+use crate::numbers::{count, moment, ns, ns_or_none};
 use plot::Axis;
 use plot::series::{Form, Picture, Point, Series, draw};
 use schema::locks::{HolderRow, LockRow, Locks, WaitRow};
@@ -144,7 +144,7 @@ fn waits(locks: &Locks) -> Table {
         let still = if w.unfinished { ", still waiting" } else { "" };
         table.row(vec![
             format!("{}{still}", thread(w.tid, &w.thread)).into(),
-            seconds(w.at),
+            moment(w.at),
             ns(w.wait_ns),
             lock(locks, &w.lock).into(),
             pattern(w, locks).map_or_else(Cell::none, |p| p.what.into()),
@@ -190,7 +190,7 @@ fn holders(locks: &Locks) -> Table {
         let head = |w: &WaitRow| -> Vec<Cell> {
             vec![
                 thread(w.tid, &w.thread).into(),
-                seconds(w.at),
+                moment(w.at),
                 ns(w.wait_ns),
                 lock(locks, &w.lock).into(),
                 site(locks, &w.site).into(),

@@ -5,7 +5,7 @@
 
 use crate::Error;
 use crate::document::{Block, Cell, Section, Table, number, text};
-use crate::numbers::{ns, seconds};
+use crate::numbers::{moment, ns};
 use crate::recording::gpu_tracks::{Counted, GpuTracks, LongCalls, Shown};
 use crate::recording::streams;
 use decode::{Largest, Recording, short_name};
@@ -356,7 +356,7 @@ impl Collected<'_> {
                 Cell::text(&*self.names[e.name]),
                 Cell::text(KINDS[e.kind]),
                 Cell::text(&*self.lanes[e.lane].name),
-                seconds(e.from as f64 / 1e9),
+                moment(e.from as f64 / 1e9),
                 ns(e.ns),
             ]);
         }

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::document::{Block, Cell, Kind, Notice, Section, Table, head, number, text};
-use crate::numbers::{bytes, count, ns, percent, seconds};
+use crate::numbers::{bytes, count, moment, ns, percent};
 use crate::recording::timeline::Lost;
 use decode::Recording;
 use schema::Summary;
@@ -115,7 +115,7 @@ fn calls(name: &str, title: String, rows: &[SlowCall], named: Named<'_>) -> Tabl
             of.join("; ").into(),
             lines::thread(c.tid, &c.thread).into(),
             ns(c.ns),
-            seconds(c.at),
+            moment(c.at),
             named.site(&c.site).into(),
         ]);
     }
@@ -164,7 +164,7 @@ fn between(why: &Why, named: Named<'_>) -> Table {
         table.row(vec![
             gap.call.as_str().into(),
             lines::thread(gap.tid, &gap.thread).into(),
-            seconds(gap.at),
+            moment(gap.at),
             ns(gap.ns),
             because.join("; ").into(),
         ]);

@@ -10,6 +10,7 @@ use plot::Axis;
 use plot::rounds::{Panel, Picture, Round, Rounds, draw};
 use run_folder::Run;
 use run_folder::run::CellOfRun;
+use terminal::number::tick;
 
 /// Panels of one picture.
 const MOST: usize = 6;
@@ -77,8 +78,8 @@ pub fn figure(name: &str, title: String, cells: &[(String, Vec<Taken<'_>>)], bel
             let values = || series.iter().flat_map(|s| s.points.iter().map(|p| p.value));
             let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
             let y = match is_rate {
-                true => Axis::nearly(low, high, plot::short, Axis::rates),
-                false => Axis::nearly(low, high, plot::nanoseconds, Axis::times),
+                true => Axis::nearly(low, high, tick::count, Axis::rates),
+                false => Axis::nearly(low, high, tick::nanoseconds, Axis::times),
             };
             Panel { title: title.clone(), y, series }
         })

@@ -11,7 +11,7 @@ use plot::ranked::{Bar, Ranked};
 use plot::series::{Form, Picture, Point, Series};
 use run_folder::Run;
 use run_folder::run::{CellOfRun, Rate};
-use terminal::number::bytes;
+use terminal::number::{bytes, tick};
 use terminal::run::three_digits;
 
 const PICTURES: usize = 6;
@@ -114,7 +114,7 @@ fn bars(of_run: &Of<'_>, group: &Group<'_>, cells: &[&CellOfRun]) -> Vec<Figure>
                 title: title.clone(),
                 about: about.into(),
                 below: of_run.below(),
-                axis: Axis::from_zero(high, plot::short),
+                axis: Axis::from_zero(high, tick::count),
                 label: "GB/s",
                 bars: &all,
             });

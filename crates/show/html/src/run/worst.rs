@@ -3,7 +3,7 @@
 use super::Of;
 use super::groups::{self, Group};
 use crate::document::{Block, Cell, Figure, Section, Table, head, number, text};
-use crate::numbers::{count, ns, ns_or_none, seconds, size, slug};
+use crate::numbers::{count, moment, ns, ns_or_none, size, slug};
 use plot::Axis;
 use plot::series::{Form, Picture, Point, Series, draw};
 use run_folder::Run;
@@ -162,7 +162,7 @@ fn data(name: &str, slow: &[Slow<'_>]) -> Table {
             size(cell.bytes),
             time,
             cause_of(w.mostly).into(),
-            seconds(*at),
+            moment(*at),
             format!("{}, {}, {}", w.repeat, w.round, count(w.index).text).into(),
             ns_or_none(Some(w.queued_ns).filter(|v| *v > 0)),
             ns(w.submit_ns),

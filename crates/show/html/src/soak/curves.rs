@@ -7,7 +7,7 @@ use ::soak::Soak;
 use ::soak::account::{CellName, CellOfPeriod, Period};
 use plot::Axis;
 use plot::series::{Form, Picture, Point, Series, draw};
-use terminal::number::{nanoseconds, seconds};
+use terminal::number::{moment, nanoseconds};
 use terminal::run::three_digits;
 
 /// Series with a distinct look.
@@ -122,7 +122,7 @@ fn figure(soak: &Soak, below: [&str; 2], title: &str, unit: Unit, mut curves: Ve
             let point = |(at, v): (f64, f64)| Point {
                 x: at / scale,
                 y: v,
-                says: format!("{name}: {} after {}", unit.cell(v).text, seconds(at)),
+                says: format!("{name}: {} after {}", unit.cell(v).text, moment(at)),
             };
             Series { name: name.clone(), note: String::new(), points: known.map(point).collect(), band: Vec::new() }
         })
@@ -146,7 +146,7 @@ fn figure(soak: &Soak, below: [&str; 2], title: &str, unit: Unit, mut curves: Ve
     columns.extend(curves.iter().map(|(name, _)| number(name.as_str(), unit.name())));
     let mut table = Table::new(name.clone(), format!("{title}, by period"), columns);
     for (n, (period, at)) in soak.periods.iter().zip(&at).enumerate() {
-        let mut row = vec![period.index.to_string().into(), crate::numbers::seconds(*at)];
+        let mut row = vec![period.index.to_string().into(), crate::numbers::moment(*at)];
         row.extend(curves.iter().map(|(_, values)| values[n].map_or_else(Cell::none, |v| unit.cell(v))));
         table.row(row);
     }

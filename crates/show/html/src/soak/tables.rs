@@ -1,7 +1,7 @@
 //! Tables of a soak: totals, thirds, drift, leaks, faults, gaps, loads, processes.
 
 use crate::document::{Block, Cell, Column, Kind, Mark, Notice, Section, Table, head, number, text};
-use crate::numbers::{count, ns_of, ns_or_none, percent, seconds, size, times, times_or_none};
+use crate::numbers::{count, moment, ns_of, ns_or_none, percent, seconds, size, times, times_or_none};
 use ::soak::Soak;
 use ::soak::account::{CellName, Total};
 
@@ -93,7 +93,7 @@ fn thirds(soak: &Soak, section: &mut Section) {
     columns.push(number("power", "W"));
     let mut table = Table::new("soak-thirds", "Means of the three thirds", columns);
     for t in &soak.thirds {
-        let mut row = vec![seconds(t.from_s), seconds(t.to_s), count(t.periods.into())];
+        let mut row = vec![moment(t.from_s), moment(t.to_s), count(t.periods.into())];
         row.extend(t.mean_ns.iter().map(|v| v.map_or_else(Cell::none, ns_of)));
         row.push(times_or_none(t.power_w));
         table.row(row);

@@ -296,3 +296,13 @@ fn rates(columns: &mut Vec<Column>, run: &Run, cells: &[&CellOfRun]) {
         }));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sign_stays_in_front() {
+        assert_eq!([0.0, -0.0, -0.5, -123.4, 123.4].map(three_digits), ["0", "0", "-0.500", "-123", "123"]);
+    }
+}

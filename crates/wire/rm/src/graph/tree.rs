@@ -27,15 +27,6 @@ impl ObjectGraph {
     }
 }
 
-fn size(bytes: u64) -> String {
-    match bytes {
-        0 => "size unknown".to_owned(),
-        b if b % (1 << 20) == 0 => format!("{} MiB", b >> 20),
-        b if b % (1 << 10) == 0 => format!("{} KiB", b >> 10),
-        b => format!("{b} B"),
-    }
-}
-
 impl TreeNode<'_> {
     /// What is particular to the object: a memory's size and place, a channel's ring.
     pub fn detail(&self) -> String {
@@ -53,7 +44,8 @@ impl TreeNode<'_> {
                 } else {
                     format!(", same as {:#010x} of {:#010x}", m.handle, m.client)
                 };
-                format!("{}, {place}{alias}", size(m.size))
+                let size = if m.size == 0 { "size unknown".into() } else { numbers::bytes(m.size) };
+                format!("{size}, {place}{alias}")
             }),
             ObjectKind::Group { engine, .. } => engine_of(engine),
             ObjectKind::Channel(id) => self.graph.channels.get(id.0).map_or(String::new(), |c| {
