@@ -1,6 +1,7 @@
 //! How long an experiment takes and how much it writes, before it runs.
 
 use crate::model::{Arrival, Experiment, Stage};
+use numbers::{count, duration};
 use settings::Error;
 use std::collections::HashSet;
 use std::fmt;
@@ -100,18 +101,18 @@ impl Estimate {
 /// One line: `25 stages, 200 cells, 1 process; about 2 min 31 s; at most 200,000 samples, 2 MB`.
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counted = |n: u64, one: &str, many: &str| format!("{} {}", grouped(n), if n == 1 { one } else { many });
+        let counted = |n: u64, one: &str, many: &str| format!("{} {}", count(n), if n == 1 { one } else { many });
         write!(
             f,
             "{}, {}, {}; about {}",
             counted(self.stages, "stage", "stages"),
             counted(self.cells, "cell", "cells"),
             counted(self.processes, "process", "processes"),
-            span(self.time_ns)
+            duration(self.time_ns.div_ceil(1_000_000_000) as f64)
         )?;
         if self.is_open() {
             let (stages, end) = if self.stages_by_samples == 1 { ("stage", "ends") } else { ("stages", "end") };
-            let (number, of) = (grouped(self.stages_by_samples), grouped(self.stages));
+            let (number, of) = (count(self.stages_by_samples), count(self.stages));
             write!(
                 f,
                 ", and what the machine takes for the samples of the {number} {stages} of {of} that {end} by samples alone"
@@ -131,31 +132,6 @@ impl fmt::Display for Estimate {
 fn rounded(n: u64) -> u64 {
     let unit = 10u64.pow(n.checked_ilog10().unwrap_or(0).saturating_sub(1));
     (n / unit).saturating_mul(unit)
-}
-
-/// `1,234,567`
-fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let head = digits.len() % 3;
-    let mut out = digits[..head].to_owned();
-    for (at, digit) in digits[head..].chars().enumerate() {
-        if at.is_multiple_of(3) && !out.is_empty() {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// `24 s`, `2 min 31 s`, `1 h 5 min`
-fn span(ns: u64) -> String {
-    let seconds = ns.div_ceil(1_000_000_000);
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, s) => format!("{s} s"),
-        (0, min, 0) => format!("{min} min"),
-        (0, min, s) => format!("{min} min {s} s"),
-        (h, min, _) => format!("{} h {min} min", grouped(h)),
-    }
 }
 
 #[cfg(test)]
@@ -180,12 +156,7 @@ mod tests {
         let line = "1 stage, 1,200 cells, 1 process; about 5 s, and what the machine takes for the samples of the 1 stage of 1 \
                     that ends by samples alone; about 1,200,000 samples, 12 MB";
         assert_eq!(e.to_string(), line);
-        assert_eq!(
-            [grouped(0), grouped(12), grouped(123), grouped(1234), grouped(123_456)],
-            ["0", "12", "123", "1,234", "123,456"]
-        );
         assert_eq!([rounded(0), rounded(7), rounded(99), rounded(4_799_988)], [0, 7, 99, 4_700_000]);
-        assert_eq!([span(0), span(60_000_000_000), span(3_900_000_000_000)], ["0 s", "1 min", "1 h 5 min"]);
     }
 
     fn of(text: &str) -> Estimate {

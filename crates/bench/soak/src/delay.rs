@@ -1,7 +1,7 @@
 //! What delayed a transfer, as far as its own times show.
 
 use crate::account::Slow;
-use crate::text::ns;
+use numbers::nanoseconds;
 use run_folder::Sample;
 
 /// The parts of its time, the longest first, each with possible causes.
@@ -23,9 +23,9 @@ pub(crate) fn of_sample(s: &Sample, slow: Option<&Slow>) -> String {
     }
     parts.retain(|(time, _)| *time > 0);
     parts.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
-    let mut text: Vec<String> = parts.iter().map(|(time, what)| format!("{} {what}", ns(*time))).collect();
+    let mut text: Vec<String> = parts.iter().map(|(time, what)| format!("{} {what}", nanoseconds(*time))).collect();
     if let Some(gap) = slow.and_then(|slow| slow.longest_gap_ns).filter(|gap| *gap > 0) {
-        text.push(format!("the polling CPU did not poll for {}", ns(gap)));
+        text.push(format!("the polling CPU did not poll for {}", nanoseconds(gap)));
     }
     text.join(", ")
 }
@@ -47,7 +47,7 @@ mod tests {
         };
         let text = of_sample(&s, Some(&Slow { longest_gap_ns: Some(74_000), ..Slow::default() }));
         assert!(text.starts_with("75.0 us until the CPU saw the end"), "{text}");
-        assert!(text.contains("2.0 us in the engine") && text.ends_with("did not poll for 74.0 us"), "{text}");
+        assert!(text.contains("2.00 us in the engine") && text.ends_with("did not poll for 74.0 us"), "{text}");
         let unknown = Sample { started_ns: 0, ended_ns: 0, ..s };
         assert!(of_sample(&unknown, None).starts_with("78.0 us from the call"));
     }

@@ -7,9 +7,9 @@ use crate::account::{FaultKind, Process};
 use crate::clock::{self, utc_s};
 use crate::folder::Measured;
 use crate::sum_up::process_fault;
-use crate::text::duration;
 use crate::{Error, Folder};
 use experiment::Gpu;
+use numbers::{duration, nanoseconds};
 use runner::threads;
 use sd_notify::NotifyState;
 use std::ffi::OsString;
@@ -323,7 +323,7 @@ pub fn status(folder: &Folder, lap: &News<'_>) -> String {
     let asked = folder.asked();
     let of = (asked.asked_s / asked.every_s).ceil();
     let worst = match worst_ns.filter(|_| folder.experiment().run.gpu != Gpu::Soft) {
-        Some(ns) => format!(", worst {}", crate::text::ns(ns)),
+        Some(ns) => format!(", worst {}", nanoseconds(ns)),
         None => String::new(),
     };
     format!("period {} of {of}{worst}, {} left", period + 1, duration((asked.asked_s - done_s).max(0.0)))

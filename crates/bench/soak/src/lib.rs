@@ -16,7 +16,6 @@ pub mod lead;
 pub mod measuring;
 pub mod planted;
 mod sum_up;
-pub mod text;
 
 pub use account::Soak;
 pub use error::Error;

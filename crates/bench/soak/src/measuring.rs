@@ -387,7 +387,8 @@ impl Open {
             let sample = lap.samples.get(n).and_then(|samples| samples.last()).copied().unwrap_or_default();
             let slow = self.cells[at].slowest().filter(|slow| slow.total_ns == sample.done());
             let why = crate::delay::of_sample(&sample, slow.as_ref());
-            let what = format!("{} above {}: {why}", crate::text::ns(sample.done()), crate::text::ns(bound_ns));
+            let what =
+                format!("{} above {}: {why}", numbers::nanoseconds(sample.done()), numbers::nanoseconds(bound_ns));
             let at = slow.map(|slow| slow.at);
             let steal = lap.part.counted.iter().find(|(name, _)| name == "steal_ms");
             self.above = Some(Above {

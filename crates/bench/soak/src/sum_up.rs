@@ -5,9 +5,9 @@ use crate::account::{
     CellOfPeriod, Fault, FaultKind, Gap, Period, Power, Process, SCHEMA, Soak, SpeedUp, Third, Total, Verdict,
 };
 use crate::folder::{Asked, Folder, Measured};
-use crate::text::duration;
 use crate::{cell, clock, judge};
 use experiment::{Experiment, Gpu, Stage};
+use numbers::duration;
 use statistics::{CONFIDENCE, Figure, Percentile, Ratio, Rounds};
 
 /// The number of slowest samples that `soak.json` keeps of each cell.
