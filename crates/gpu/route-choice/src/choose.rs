@@ -2,7 +2,7 @@
 
 use crate::decide::{self, PREFERENCE};
 use crate::model::{Border, Direction, Figure, Key, Metric, Places, Plan, Point, Profile, Range};
-use crate::text;
+use numbers::nanoseconds;
 use std::fmt;
 
 /// The transfer to choose for.
@@ -110,7 +110,7 @@ impl Profile {
 impl Plan {
     /// A sentence for one size: the route, its figure, the next best route, and the border.
     fn reason(&self, bytes: u64, range: &Range, functional: bool) -> String {
-        let mut why = format!("{}: {}", text::bytes(bytes), range.route);
+        let mut why = format!("{}: {}", numbers::bytes(bytes), range.route);
         if let Some(point) = self.point(bytes) {
             why += &self.figures(bytes, range, point, functional);
         }
@@ -124,7 +124,7 @@ impl Plan {
         why += &self.borders(range);
         match self.points.last() {
             Some(last) if bytes > last.bytes => {
-                why + &format!("; nothing above {} was measured", text::bytes(last.bytes))
+                why + &format!("; nothing above {} was measured", numbers::bytes(last.bytes))
             }
             _ => why,
         }
@@ -134,12 +134,12 @@ impl Plan {
         if functional {
             return "; a software GPU has no speed".into();
         }
-        let at = if point.bytes == bytes { String::new() } else { format!(" at {}", text::bytes(point.bytes)) };
+        let at = if point.bytes == bytes { String::new() } else { format!(" at {}", numbers::bytes(point.bytes)) };
         let Some(own) = point.figures.iter().find(|figure| figure.route == range.route) else { return String::new() };
-        let mut why = format!(", {} {}{at}", self.key.metric, text::time(own.ns));
+        let mut why = format!(", {} {}{at}", self.key.metric, nanoseconds(own.ns));
         let others = || point.figures.iter().filter(|figure| figure.route != range.route);
         if let Some(next) = others().min_by_key(|figure| figure.ns) {
-            why += &format!("; next {} {}", next.route, text::time(next.ns));
+            why += &format!("; next {} {}", next.route, nanoseconds(next.ns));
             if next.ns < own.ns {
                 why += &kept(own, next);
             }
@@ -151,9 +151,9 @@ impl Plan {
         let below = range.from.checked_sub(2).and_then(|bytes| self.range(bytes + 1)).and_then(|r| self.border(r));
         let Some(Border { at, between }) = self.border(range).or(below) else { return "; for every size".into() };
         let between = between.map_or_else(String::new, |(low, high)| {
-            format!(" ({} .. {})", text::bytes(low.bytes), text::bytes(high.bytes))
+            format!(" ({} .. {})", numbers::bytes(low.bytes), numbers::bytes(high.bytes))
         });
-        format!("; border at {}{between}", text::bytes(at))
+        format!("; border at {}{between}", numbers::bytes(at))
     }
 }
 

@@ -16,7 +16,6 @@ mod file;
 mod model;
 mod own;
 mod place;
-mod text;
 
 pub use choose::{Ask, Choice, NoPlan};
 
