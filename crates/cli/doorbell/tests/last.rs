@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use test_support::Source;
 
@@ -45,7 +45,7 @@ fn record(dir: &Path, how: &[&str], program: &[&str]) -> Command {
 }
 
 fn recorded(dir: &Path, how: &[&str], program: &[&str]) -> (Output, String) {
-    let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = poison::ignore(ONE.lock());
     let out = record(dir, how, program).output().unwrap();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     (out, said)
@@ -263,7 +263,7 @@ struct Running {
 
 impl Running {
     fn begin(dir: &Path, how: &[&str], program: &[&str]) -> Running {
-        let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = poison::ignore(ONE.lock());
         let child = record(dir, how, program).spawn().unwrap();
         // (Before that, a signal would end the recorder.)
         wait_until("the program", || !test_support::children(child.id() as i32).is_empty());
@@ -367,7 +367,7 @@ fn what_cannot_be_written_is_said_once_and_the_recording_goes_on() {
     let mut command = Command::new("unshare");
     command.args(["-r", "-m", "sh", "-c", script, "sh"]).arg(assert_cmd::cargo::cargo_bin!("doorbell"));
     command.arg(dir.path().join("go")).current_dir(dir.path()).env("LD_LIBRARY_PATH", dir.path());
-    let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = poison::ignore(ONE.lock());
     let out = match command.output() {
         Ok(out) if out.status.code() != Some(99) && out.status.code() != Some(1) => out,
         _ => test_support::skip!("no file system can be mounted"),

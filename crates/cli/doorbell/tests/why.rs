@@ -6,7 +6,7 @@ mod synthetic;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use test_support::Source;
 
 fn doorbell(arguments: &[&str]) -> Output {
@@ -32,7 +32,7 @@ fn built(dir: &Path) -> Result<(), String> {
 static ONE: Mutex<()> = Mutex::new(());
 
 fn recorded(dir: &Path, name: &str, how: &[&str], mode: &str) -> String {
-    let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = poison::ignore(ONE.lock());
     let file = dir.join(name).to_str().unwrap().to_owned();
     let app = dir.join("app").to_str().unwrap().to_owned();
     let all = [&["record", "--quiet", "--tap", "off", "-o", &file], how, &["--", &app, mode]].concat();

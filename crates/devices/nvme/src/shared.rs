@@ -58,10 +58,6 @@ const SHUTDOWN: Duration = Duration::from_secs(10);
 /// The number of queues is negotiated once, after the controller was enabled.
 const MOST_QUEUES: u16 = 128;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 impl Shared {
     pub(crate) fn new(function: Box<dyn Function>, registers: Bar, cap: Capabilities, number: u64) -> Shared {
         let running = Running { admin: None, epoch: 0, granted: 0, doorbells: None, taken: Vec::new() };
@@ -80,11 +76,11 @@ impl Shared {
     }
 
     pub(crate) fn running(&self) -> MutexGuard<'_, Running> {
-        lock(&self.running)
+        poison::ignore(self.running.lock())
     }
 
     pub(crate) fn function(&self) -> MutexGuard<'_, Box<dyn Function>> {
-        lock(&self.function)
+        poison::ignore(self.function.lock())
     }
 
     /// Queues of this epoch take commands.
@@ -304,7 +300,7 @@ impl Running {
 impl Drop for Shared {
     /// Tells the device that it is shut down, and stops it (section 7.6.2).
     fn drop(&mut self) {
-        let running = self.running.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let running = poison::ignore(self.running.get_mut());
         let mut running = std::mem::replace(
             running,
             Running { admin: None, epoch: running.epoch, granted: 0, doorbells: None, taken: Vec::new() },

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 const PAGE: u64 = 4096;
 /// Where host memory begins on the bus: above 4 GiB, so that an address that lost its upper half is wild.
@@ -98,7 +98,7 @@ impl ModelBus {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        poison::ignore(self.0.state.lock())
     }
 
     /// A device's read from the bus.
@@ -289,7 +289,7 @@ impl<M: Model> Plugged<M> {
 
 impl<M> Device<M> {
     fn model(&self) -> MutexGuard<'_, M> {
-        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+        poison::ignore(self.model.lock())
     }
 
     fn is_gone(&self) -> bool {
@@ -302,7 +302,7 @@ struct Played<M>(Arc<Device<M>>);
 impl<M> Played<M> {
     /// Configuration space, and the range within it.
     fn config(&self, offset: u16, bytes: usize) -> Result<(MutexGuard<'_, Vec<u8>>, std::ops::Range<usize>), Error> {
-        let config = self.0.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let config = poison::ignore(self.0.config.lock());
         let range = usize::from(offset)..usize::from(offset) + bytes;
         if range.end > config.len() {
             let (at, end, length) = (range.start as u64, range.end as u64, config.len() as u64);
@@ -314,7 +314,7 @@ impl<M> Played<M> {
 
 impl<M: Model + 'static> Function for Played<M> {
     fn identity(&self) -> Identity {
-        let config = self.0.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let config = poison::ignore(self.0.config.lock());
         let word = |at: usize| u16::from_le_bytes([config[at], config[at + 1]]);
         let class = u32::from_le_bytes([config[9], config[10], config[11], 0]);
         Identity { address: self.0.address, vendor: word(0), device: word(2), class, revision: config[8] }

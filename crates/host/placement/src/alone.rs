@@ -5,7 +5,7 @@
 
 use crate::{affinity, affinity_of, cpus};
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// The threads that have a CPU to themselves.
 struct Threads {
@@ -44,7 +44,7 @@ impl Alone {
     /// # Errors
     /// The process may not run there, or has no other CPU, or another thread has that CPU.
     pub fn take(cpu: usize) -> io::Result<(Alone, usize)> {
-        let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = poison::ignore(THREADS.lock());
         if threads.have.is_empty() {
             threads.all = affinity()?;
         }
@@ -72,7 +72,7 @@ impl Alone {
 impl Drop for Alone {
     /// The other threads may run there again. A thread whose CPUs were changed in the meantime is left as it is.
     fn drop(&mut self) {
-        let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = poison::ignore(THREADS.lock());
         let before = threads.left();
         threads.have.retain(|(thread, _)| *thread != self.thread);
         let (left, spared) = (threads.left(), threads.spared());

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tape::file::Packer;
 
 /// One thread packs some 600 MB/s, and eight threads of a program write 900 (seen on an H200's host).
@@ -139,7 +139,7 @@ impl Packing {
 fn run(from: &Mutex<Receiver<Job>>) {
     let mut packer = Packer::default();
     loop {
-        let job = from.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let job = poison::ignore(from.lock()).recv();
         let Ok(Job { mut batch, done }) = job else { return };
         for piece in &mut batch {
             piece.packed = packer.pack(&piece.events).map(<[u8]>::to_vec);

@@ -15,7 +15,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tape::file::{Clock, End, Header, Packer, Process, ProcessEnd, Saved, Unwatched, Writer, unpack};
@@ -101,7 +101,7 @@ impl Shared {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        poison::ignore(self.state.lock())
     }
 
     /// A trigger: a file is saved 100 ms later, with the events after it.
@@ -270,7 +270,7 @@ impl Saver {
 }
 
 fn run(shared: &Shared, snapshot: &Mutex<Option<Snapshot>>) {
-    let snapshot = snapshot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let snapshot = poison::ignore(snapshot.lock()).take();
     if let Some(snapshot) = snapshot {
         let (why, seconds) = (snapshot.request.why.clone(), snapshot.saved.seconds);
         let request = snapshot.request.number;

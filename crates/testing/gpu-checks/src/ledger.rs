@@ -11,7 +11,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The open items at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Ledger {
     }
 
     fn objects(&self) -> MutexGuard<'_, Tree> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+        poison::ignore(self.objects.lock())
     }
 
     /// # Safety

@@ -6,7 +6,7 @@ use crate::wait::{has_come, wait_until};
 use gpu::{AddressSpace, Channel, ChannelOptions, Engine, Error, Memory, Observer};
 use pushbuf::encode::{Words, launch_dma, offset};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Bytes of the pushbuffers, which are used in turn.
 const PUSHBUFFERS: u64 = 4 << 20;
@@ -84,7 +84,7 @@ impl GraphicsChannel {
         if !GraphicsChannel::has_room_for(words) {
             return Err(Error::Words(words.len()));
         }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = poison::ignore(self.state.lock());
         if state.at + bytes > PUSHBUFFERS {
             wait_until(|| self.in_flight.load(Ordering::SeqCst) == 0 || self.has_failed());
             state.at = 0;
@@ -105,7 +105,7 @@ impl GraphicsChannel {
         let mut buffer = [0; 24];
         let mut words = Words::new(&mut buffer);
         let submitted = {
-            let mut fills = self.fills.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut fills = poison::ignore(self.fills.lock());
             let (number, done) = (fills.wrapping_add(1), self.filled.va());
             // SET_REPORT_SEMAPHORE_A to D: RELEASE, ONE_WORD.
             let report = [(done >> 32) as u32, done as u32, number, 1 << 28];
@@ -128,7 +128,7 @@ impl GraphicsChannel {
         let mut buffer = [0; 32];
         let mut words = Words::new(&mut buffer);
         let submitted = {
-            let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut copies = poison::ignore(self.copies.lock());
             let (number, done) = (copies.wrapping_add(1), self.filled.va() + COPIED);
             let launch = launch_dma::NON_PIPELINED | launch_dma::PITCH;
             words

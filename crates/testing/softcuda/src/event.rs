@@ -3,7 +3,7 @@
 use crate::wait::{Ended, wait_until};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 #[derive(Default)]
 pub(crate) struct Event {
@@ -18,16 +18,16 @@ impl Event {
     pub fn create() -> u64 {
         let event = Arc::new(Event::default());
         let handle = Arc::as_ptr(&event) as u64;
-        EVENTS.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, event);
+        poison::ignore(EVENTS.lock()).insert(handle, event);
         handle
     }
 
     pub fn find(handle: u64) -> Option<Arc<Event>> {
-        EVENTS.lock().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()
+        poison::ignore(EVENTS.lock()).get(&handle).cloned()
     }
 
     pub fn destroy(handle: u64) -> bool {
-        EVENTS.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle).is_some()
+        poison::ignore(EVENTS.lock()).remove(&handle).is_some()
     }
 
     /// What the stream does to record it.

@@ -11,7 +11,7 @@ use gpu::{Error, Memory};
 use graph_words::{DECREMENT, Kernel, MOST_BY_MACRO, Places, SCHEDULE, Step};
 use pushbuf::qmd::PcasAction;
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 const START: PcasAction = PcasAction::InvalidatePrefetchCopySchedule;
 /// The counters of an executable graph are at the start of its host memory; its tracker follows.
@@ -44,7 +44,7 @@ impl Graph {
 
     /// Reads its nodes, or changes them.
     pub fn nodes<T>(&self, look: impl FnOnce(&mut [Node]) -> T) -> T {
-        look(&mut self.nodes.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut *poison::ignore(self.nodes.lock()))
     }
 
     pub fn instantiate(&self) -> Result<Exec, c_int> {
@@ -85,7 +85,7 @@ impl Exec {
     /// Submits a launch, the first with the upload. The returned function waits until the launch is complete.
     pub fn submit(self: Arc<Exec>) -> Option<impl FnOnce() + Send> {
         let Soft { channel, .. } = soft()?;
-        let mut launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut launches = poison::ignore(self.launches.lock());
         let number = *launches;
         let mut words = if number == 0 { self.words.upload() } else { self.words.again(number.into()) };
         if number == 0 && std::env::var_os("DOORBELL_SOFTCUDA_RELEASES").is_some() {

@@ -9,7 +9,7 @@ use crate::status::*;
 use crate::stream::Stream;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The objects of programs' handles. The handles are their addresses.
 struct Handles<T>(Mutex<BTreeMap<u64, Arc<T>>>);
@@ -19,7 +19,7 @@ static EXECS: Handles<Exec> = Handles(Mutex::new(BTreeMap::new()));
 
 impl<T> Handles<T> {
     fn change<R>(&self, change: impl FnOnce(&mut BTreeMap<u64, Arc<T>>) -> R) -> R {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut *poison::ignore(self.0.lock()))
     }
 
     fn add(&self, what: T) -> *mut c_void {

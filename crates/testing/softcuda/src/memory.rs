@@ -8,7 +8,7 @@ use rm::class;
 use rm::driver::{self, Driver, Libc, RmError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// An allocation.
 pub(crate) struct Block {
@@ -79,12 +79,12 @@ fn part() -> Result<(), RmError> {
 }
 
 fn blocks() -> MutexGuard<'static, (u64, BTreeMap<u64, Block>)> {
-    BLOCKS.lock().unwrap_or_else(PoisonError::into_inner)
+    poison::ignore(BLOCKS.lock())
 }
 
 pub(crate) fn allocate(bytes: usize, video: bool) -> Option<u64> {
     let Soft { space, small, .. } = soft()?;
-    let small = || small.lock().unwrap_or_else(PoisonError::into_inner).pop_first();
+    let small = || poison::ignore(small.lock()).pop_first();
     let (at, memory) = match if video && bytes as u64 <= SMALL { small() } else { None } {
         Some(at) => (at, None),
         None => {
@@ -126,7 +126,7 @@ pub(crate) fn free(at: u64, video: bool) -> bool {
         Some(memory) => drop(memory),
         None => {
             if let Some(soft) = soft() {
-                soft.small.lock().unwrap_or_else(PoisonError::into_inner).insert(at);
+                poison::ignore(soft.small.lock()).insert(at);
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::status::{CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, ILLEGAL_STATE, SUC
 use crate::wait::Ended;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
 /// It can find out that the stream has ended.
 type Work = Box<dyn FnOnce(&Ended) + Send>;
@@ -46,7 +46,7 @@ impl Stream {
     pub fn create() -> u64 {
         let stream = Stream::start();
         let handle = Arc::as_ptr(&stream) as u64;
-        STREAMS.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, stream);
+        poison::ignore(STREAMS.lock()).insert(handle, stream);
         handle
     }
 
@@ -56,26 +56,26 @@ impl Stream {
         if handle == 0 {
             return Some(DEFAULT.get_or_init(Stream::start).clone());
         }
-        STREAMS.lock().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()
+        poison::ignore(STREAMS.lock()).get(&handle).cloned()
     }
 
     pub fn destroy(handle: u64) -> bool {
-        let taken = STREAMS.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        let taken = poison::ignore(STREAMS.lock()).remove(&handle);
         taken.is_some_and(|stream| {
             stream.ended.end();
-            let _queue = stream.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            let _queue = poison::ignore(stream.queue.lock());
             stream.changed.notify_all();
             true
         })
     }
 
     pub fn all() -> Vec<Arc<Stream>> {
-        let streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
+        let streams = poison::ignore(STREAMS.lock());
         streams.values().cloned().chain(Stream::find(0)).collect()
     }
 
     fn capture(&self) -> MutexGuard<'_, Option<Capture>> {
-        self.capture.lock().unwrap_or_else(PoisonError::into_inner)
+        poison::ignore(self.capture.lock())
     }
 
     /// From now on work is kept for a graph.
@@ -122,41 +122,41 @@ impl Stream {
     }
 
     pub fn put(&self, work: impl FnOnce(&Ended) + Send + 'static) {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = poison::ignore(self.queue.lock());
         queue.work.push_back(Box::new(work));
         queue.given += 1;
         self.changed.notify_all();
     }
 
     pub fn is_idle(&self) -> bool {
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = poison::ignore(self.queue.lock());
         queue.done == queue.given
     }
 
     /// Until all is done that was given before.
     pub fn synchronize(&self) {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = poison::ignore(self.queue.lock());
         let wanted = queue.given;
         while queue.done < wanted && !self.ended.has_ended() {
-            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = poison::ignore(self.changed.wait(queue));
         }
     }
 
     fn run(&self) {
         loop {
-            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut queue = poison::ignore(self.queue.lock());
             let work = loop {
                 if self.ended.has_ended() {
                     return;
                 }
                 match queue.work.pop_front() {
                     Some(work) => break work,
-                    None => queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                    None => queue = poison::ignore(self.changed.wait(queue)),
                 }
             };
             drop(queue);
             work(&self.ended);
-            self.queue.lock().unwrap_or_else(PoisonError::into_inner).done += 1;
+            poison::ignore(self.queue.lock()).done += 1;
             self.changed.notify_all();
         }
     }

@@ -5,7 +5,7 @@
 
 use crate::fault::Fault;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// The notifier's default error: MMU fault, the result of a wrong address on real hardware.
 const XID: u32 = 31;
@@ -123,11 +123,11 @@ pub(crate) struct Plot {
 
 impl Plot {
     pub(crate) fn set(&self, fault: Option<Planted>) {
-        *self.planted.lock().unwrap_or_else(PoisonError::into_inner) = (fault, 0);
+        *poison::ignore(self.planted.lock()) = (fault, 0);
     }
 
     fn now(&self) -> Option<Planted> {
-        self.planted.lock().unwrap_or_else(PoisonError::into_inner).0
+        poison::ignore(self.planted.lock()).0
     }
 
     /// Bytes of a copied line of `length` that are written; one more than `length` means one past the end.
@@ -141,7 +141,7 @@ impl Plot {
     }
 
     fn tears(&self) -> bool {
-        let mut planted = self.planted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut planted = poison::ignore(self.planted.lock());
         let Some(Planted::TornCopy { from, lines }) = planted.0 else { return false };
         planted.1 += 1;
         (from..from.saturating_add(lines)).contains(&planted.1)
@@ -149,7 +149,7 @@ impl Plot {
 
     /// False where releases are lost.
     pub(crate) fn releases(&self) -> bool {
-        let mut planted = self.planted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut planted = poison::ignore(self.planted.lock());
         let Some(Planted::LostRelease { from }) = planted.0 else { return true };
         planted.1 += 1;
         planted.1 < from
@@ -157,7 +157,7 @@ impl Plot {
 
     /// True for the event that is lost, of those that `which` picks.
     fn nth(&self, which: impl Fn(Planted) -> Option<u64>) -> bool {
-        let mut planted = self.planted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut planted = poison::ignore(self.planted.lock());
         let Some(nth) = planted.0.and_then(which) else { return false };
         planted.1 += 1;
         planted.1 == nth
@@ -220,7 +220,7 @@ impl Plot {
 
     /// The time that a release writes; without a fault, `clock`.
     pub(crate) fn timestamp(&self, clock: u64) -> u64 {
-        let mut planted = self.planted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut planted = poison::ignore(self.planted.lock());
         if planted.0 != Some(Planted::ClockBack) {
             return clock;
         }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The GPU's large pages begin at multiples of this, and so do parts of that size.
 const LARGE: u64 = 2 << 20;
@@ -87,7 +87,7 @@ impl Pool {
     }
 
     fn taken(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        poison::ignore(self.taken.lock())
     }
 
     /// Whole unused pages, zeroed: the first gap that is large enough. `None`: there is none.

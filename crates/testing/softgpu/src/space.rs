@@ -4,7 +4,7 @@ use crate::fault::Fault;
 use crate::memory::Memory;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 #[derive(Clone, Debug)]
 struct Mapping {
@@ -59,7 +59,7 @@ impl AddressSpace {
     /// Maps, or returns `None` if something is mapped already.
     pub fn map(&self, va: u64, len: u64, memory: Arc<Memory>, offset: u64, writable: bool) -> Option<()> {
         let end = va.checked_add(len)?;
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = poison::ignore(self.table.write());
         if let Some((&start, below)) = table.range(..end).next_back()
             && start + below.len > va
         {
@@ -72,7 +72,7 @@ impl AddressSpace {
     /// Unmaps everything within the range; a mapping that only overlaps is cut.
     pub fn unmap(&self, va: u64, len: u64) {
         let end = va.saturating_add(len);
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = poison::ignore(self.table.write());
         let touched: Vec<u64> =
             table.range(..end).rev().take_while(|(start, m)| *start + m.len > va).map(|(start, _)| *start).collect();
         for start in touched {
@@ -88,12 +88,12 @@ impl AddressSpace {
     }
 
     pub fn clear(&self) {
-        self.table.write().unwrap_or_else(PoisonError::into_inner).clear();
+        poison::ignore(self.table.write()).clear();
     }
 
     /// The piece at `va`, at most `len` bytes of it.
     pub fn piece(&self, va: u64, len: u64, write: bool) -> Result<Piece, Fault> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = poison::ignore(self.table.read());
         let (&start, mapping) = table.range(..=va).next_back().ok_or(Fault::unmapped(va))?;
         let inside = va - start;
         if inside >= mapping.len {

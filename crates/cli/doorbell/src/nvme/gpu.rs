@@ -8,7 +8,7 @@ use copy::{Buffer, Machine};
 use gpu::{Channel, ChannelOptions, Copies, Engine, Region};
 use nvme::{Controller, Error, Target};
 use pcie::Memory;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Time limit of a copy, which takes microseconds.
@@ -51,7 +51,7 @@ impl<'m> GpuMemory<'m> {
     }
 
     fn copy(&self, to_gpu: bool, offset: u64, bytes: u64) -> Result<(), Error> {
-        let mut copier = self.copier.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut copier = poison::ignore(self.copier.lock());
         copier.copy(to_gpu, offset, bytes).map_err(of_gpu)
     }
 

@@ -14,7 +14,7 @@ use crate::tree::{Tree, text};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Who gets the function.
@@ -60,7 +60,7 @@ static DELAYS: Mutex<BTreeMap<Address, OwnedFd>> = Mutex::new(BTreeMap::new());
 
 /// Held by another process, it keeps the function's driver away.
 pub(crate) fn delay(address: Address) -> Option<OwnedFd> {
-    DELAYS.lock().unwrap_or_else(PoisonError::into_inner).get(&address)?.try_clone().ok()
+    poison::ignore(DELAYS.lock()).get(&address)?.try_clone().ok()
 }
 
 /// Takes the function. One that is already with the wanted driver stays there, and is not restored.
@@ -96,7 +96,7 @@ pub fn take(tree: &Tree, address: Address, to: To, word: Word) -> Result<Bound, 
     let back: Vec<Step> = plan.back.iter().cloned().map(Step::Write).collect();
     let restorer = Restorer::start(&back, &[]).map_err(failed)?;
     if let Some(delay) = restorer.delay().map_err(failed)? {
-        DELAYS.lock().unwrap_or_else(PoisonError::into_inner).insert(address, delay);
+        poison::ignore(DELAYS.lock()).insert(address, delay);
     }
     // From here on, an error restores the function on return.
     let bound = Bound { address, before, restorer: Some(restorer) };
@@ -206,7 +206,7 @@ impl Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         let Some(restorer) = self.restorer.take() else { return };
-        DELAYS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.address);
+        poison::ignore(DELAYS.lock()).remove(&self.address);
         // By the same process as on death: writing `unbind` blocks as long as someone has the device open, which may be this process.
         restorer.act(Instant::now() + PATIENCE);
     }

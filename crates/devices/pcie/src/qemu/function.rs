@@ -1,8 +1,8 @@
 //! One function of the machine, as drivers see it.
 
+use super::Inner;
 use super::bus::{self, ConfigAccess, Placed};
 use super::wire::Wire;
-use super::{Inner, lock};
 use crate::address::Address;
 use crate::bar::{Bar, Registers};
 use crate::error::Error;
@@ -29,7 +29,7 @@ impl Emulated {
             return Err(Error::Gone { address });
         }
         let gone = Arc::new(AtomicBool::new(false));
-        match lock(&machine.opened).entry(address) {
+        match poison::ignore(machine.opened.lock()).entry(address) {
             Entry::Vacant(place) => place.insert(Arc::clone(&gone)),
             Entry::Occupied(other) if other.get().load(Ordering::Relaxed) => {
                 return Err(refused("a function that was removed still has its address", "drop that function first"));
@@ -48,12 +48,12 @@ impl Emulated {
                 class: class >> 8,
                 revision: class as u8,
             };
-            Ok((identity, lock(&machine.bus).open(address)?))
+            Ok((identity, poison::ignore(machine.bus.lock()).open(address)?))
         };
         match whole() {
             Ok((identity, bars)) => Ok(Emulated { machine, config, identity, bars, gone }),
             Err(e) => {
-                lock(&machine.opened).remove(&address);
+                poison::ignore(machine.opened.lock()).remove(&address);
                 Err(e)
             }
         }
@@ -90,7 +90,7 @@ impl Emulated {
                 return config.write(address, at + 4, 2, control & !3);
             }
         }
-        let bridge = lock(&self.machine.bus).bridge_of(address.bus)?.filter(|_| address.bus != 0);
+        let bridge = poison::ignore(self.machine.bus.lock()).bridge_of(address.bus)?.filter(|_| address.bus != 0);
         let Some(bridge) = bridge else {
             return Err(Error::Refused {
                 address,
@@ -205,7 +205,7 @@ impl Function for Emulated {
         let command = self.config.command(self.identity.address)?;
         self.reset_somehow()?;
         // No delay as on hardware (PCI Express 6.6.2): QEMU has finished the reset when it answers.
-        lock(&self.machine.bus).restore(self.identity.address)?;
+        poison::ignore(self.machine.bus.lock()).restore(self.identity.address)?;
         // As the kernel does it: the earlier configuration is restored.
         self.config.enable(self.identity.address, command)
     }
@@ -217,7 +217,7 @@ impl Drop for Emulated {
             // QEMU may have ended.
             let _ = self.config.quiet(self.identity.address);
         }
-        lock(&self.machine.opened).remove(&self.identity.address);
+        poison::ignore(self.machine.opened.lock()).remove(&self.identity.address);
     }
 }
 

@@ -31,7 +31,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The program, looked up in PATH.
@@ -43,10 +43,6 @@ const MOST_RAM: u64 = 2 << 30;
 const START: Duration = Duration::from_secs(60);
 /// QEMU id of the peer.
 const PEER: &str = "doorbell-peer";
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Memory that simulates GPU memory: a new memory file of this size, or a shared file.
 pub enum PeerMemory {
@@ -334,7 +330,7 @@ struct Inner {
 
 impl Inner {
     fn config(&self) -> bus::ConfigAccess {
-        lock(&self.bus).config()
+        poison::ignore(self.bus.lock()).config()
     }
 }
 
@@ -384,7 +380,7 @@ impl Machine {
                     .ok_or_else(|| Error::Qemu(format!("no device {index}: there are {there}")))?
             }
         };
-        find(&mut lock(&self.inner.monitor), &id)
+        find(&mut *poison::ignore(self.inner.monitor.lock()), &id)
     }
 
     /// The peer's memory for [`Function::reach`], and its mapping in this process.
@@ -416,7 +412,7 @@ impl Machine {
     /// # Errors
     /// [`Error::Qemu`] with QEMU's message.
     pub fn qmp(&self, command: &str, arguments: &Value) -> Result<Value, Error> {
-        lock(&self.inner.monitor).execute(command, arguments)
+        poison::ignore(self.inner.monitor.lock()).execute(command, arguments)
     }
 
     /// Plugs in a device, described as for `-device`, with an `id=`. On q35 it needs a `pcie-root-port` (`bus=`). QEMU deletes a `-drive` with its
@@ -428,9 +424,11 @@ impl Machine {
         if let Some(port) = text.split(',').find_map(|part| part.strip_prefix("bus=")) {
             let port = self.address(port);
             // Only ports have power control: `pci.0` is no port.
-            port.and_then(|port| lock(&self.inner.bus).give_power(port)).or_else(|e| match self.failure() {
-                Some(_) => Err(e),
-                None => Ok(()),
+            port.and_then(|port| poison::ignore(self.inner.bus.lock()).give_power(port)).or_else(|e| {
+                match self.failure() {
+                    Some(_) => Err(e),
+                    None => Ok(()),
+                }
             })?;
         }
         let answer = self.monitor(&format!("device_add {text}"))?;
@@ -453,20 +451,20 @@ impl Machine {
             }
         };
         let address = self.address(id.as_str())?;
-        let port = lock(&self.inner.bus).bridge_of(address.bus)?;
+        let port = poison::ignore(self.inner.bus.lock()).bridge_of(address.bus)?;
         // QEMU returns zeros where no device answers, a real bus returns ones. The open function checks this flag instead.
-        if let Some(gone) = lock(&self.inner.opened).get(&address) {
+        if let Some(gone) = poison::ignore(self.inner.opened.lock()).get(&address) {
             // ORDERING: Relaxed is enough: the flag orders no other memory.
             gone.store(true, Ordering::Relaxed);
         }
         match port.filter(|_| address.bus != 0) {
-            Some(port) => lock(&self.inner.bus).cut_power(port)?,
+            Some(port) => poison::ignore(self.inner.bus.lock()).cut_power(port)?,
             None => {
                 self.monitor(&format!("device_del {id}"))?;
                 eject(&self.inner.wire, address)?;
             }
         }
-        lock(&self.inner.monitor).wait_until_deleted(&id)
+        poison::ignore(self.inner.monitor.lock()).wait_until_deleted(&id)
     }
 
     /// QEMU's process id.

@@ -6,7 +6,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The last lines of stderr go into messages.
@@ -26,10 +26,6 @@ struct Stderr {
     lines: Vec<String>,
     /// QEMU has closed its stderr.
     complete: bool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Process {
@@ -64,17 +60,17 @@ impl Process {
     pub fn ending(&self, patience: Duration) -> String {
         let until = Instant::now() + patience;
         let status = loop {
-            match lock(&self.shared.child).try_wait() {
+            match poison::ignore(self.shared.child.lock()).try_wait() {
                 Ok(Some(status)) => break Some(status),
                 Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
                 _ => break None,
             }
         };
         // The thread that reads stderr may not be done yet.
-        while status.is_some() && !lock(&self.shared.stderr).complete && Instant::now() < until {
+        while status.is_some() && !poison::ignore(self.shared.stderr.lock()).complete && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(2));
         }
-        let words = lock(&self.shared.stderr).lines.join("; ");
+        let words = poison::ignore(self.shared.stderr.lock()).lines.join("; ");
         let words = if words.is_empty() { "it said nothing".into() } else { format!("it said: {words}") };
         match status {
             Some(status) => format!("it ended ({status}), {words}"),
@@ -83,11 +79,11 @@ impl Process {
     }
 
     pub fn id(&self) -> u32 {
-        lock(&self.shared.child).id()
+        poison::ignore(self.shared.child.lock()).id()
     }
 
     pub fn kill(&self) {
-        let mut child = lock(&self.shared.child);
+        let mut child = poison::ignore(self.shared.child.lock());
         // Errors mean that it has ended already.
         let _ = child.kill();
         let _ = child.wait();
@@ -135,14 +131,14 @@ fn start_and_read(command: &mut Command, tell: &mpsc::Sender<std::io::Result<Arc
     }
     for line in stderr.into_iter().flat_map(|stderr| BufReader::new(stderr).lines()) {
         let Ok(line) = line else { break };
-        let lines = &mut lock(&shared.stderr).lines;
+        let lines = &mut poison::ignore(shared.stderr.lock()).lines;
         if lines.len() == KEPT {
             lines.remove(0);
         }
         lines.push(line);
     }
-    lock(&shared.stderr).complete = true;
-    while let Ok(None) = lock(&shared.child).try_wait() {
+    poison::ignore(shared.stderr.lock()).complete = true;
+    while let Ok(None) = poison::ignore(shared.child.lock()).try_wait() {
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -5,7 +5,7 @@ use crate::mapped::{Mapped, memory_file};
 use crate::memory::{Memory, Pages, Place, Run};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 const PAGE: u64 = 4096;
 /// The first MiB belongs to the PC: tables, video memory, ROMs.
@@ -26,7 +26,7 @@ impl Ram {
     }
 
     fn used(&self) -> MutexGuard<'_, Vec<bool>> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        poison::ignore(self.used.lock())
     }
 
     pub fn allocate(self: &Arc<Self>, bytes: u64) -> Result<Memory, Error> {

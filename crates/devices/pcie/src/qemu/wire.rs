@@ -5,7 +5,7 @@ use crate::error::Error;
 use std::fmt::{Arguments, Write as _};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// One connection, for any number of threads. After the first failure every request fails with the same message.
@@ -35,7 +35,7 @@ impl Wire {
 
     /// Time limit for each following answer.
     pub fn set_patience(&self, patience: Duration) -> Result<(), Error> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = poison::ignore(self.state.lock());
         let reading = state.stream.set_read_timeout(Some(patience));
         reading
             .and_then(|()| state.stream.set_write_timeout(Some(patience)))
@@ -56,7 +56,7 @@ impl Wire {
 
     /// Sends a request that returns a number.
     pub fn number(&self, request: Arguments<'_>) -> Result<u64, Error> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = poison::ignore(self.state.lock());
         self.ask(&mut state, request)?;
         let State { line, answer, .. } = &mut *state;
         let digits = std::str::from_utf8(answer).ok().and_then(|a| a.strip_prefix("OK 0x"));
@@ -66,7 +66,7 @@ impl Wire {
 
     /// Sends a request without a result.
     pub fn command(&self, request: Arguments<'_>) -> Result<(), Error> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = poison::ignore(self.state.lock());
         self.ask(&mut state, request)?;
         if state.answer.starts_with(b"OK") {
             return Ok(());
@@ -76,7 +76,7 @@ impl Wire {
 
     /// Sends two requests with no other request between them: a selector, and the access that uses it.
     pub fn command_pair(&self, first: Arguments<'_>, then: Arguments<'_>) -> Result<Option<u64>, Error> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = poison::ignore(self.state.lock());
         for request in [first, then] {
             self.ask(&mut state, request)?;
             if !state.answer.starts_with(b"OK") {

@@ -8,7 +8,7 @@ use crate::memory::{Memory, Place, Run};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 const PAGE: u64 = 4096;
 
@@ -74,7 +74,7 @@ impl Pool {
     }
 
     fn piece(self: &Arc<Self>, count: usize) -> Result<Memory, Error> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = poison::ignore(self.state.lock());
         let found = state.shared.iter().enumerate().find_map(|(i, page)| Some((i, gap(&page.taken, count)?)));
         let (index, first) = match found {
             Some(found) => found,
@@ -82,7 +82,7 @@ impl Pool {
                 drop(state);
                 let block = self.block(1)?;
                 let taken = vec![false; (self.pages.size / PAGE) as usize];
-                state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                state = poison::ignore(self.state.lock());
                 state.shared.push(Shared { block: Arc::new(block), taken });
                 (state.shared.len() - 1, 0)
             }
@@ -107,7 +107,7 @@ impl Pool {
         let length = count.checked_mul(self.pages.size).filter(|length| *length < 1 << 46);
         let length = length.ok_or_else(|| huge::none(self.pages, count, "no machine has so much memory"))?;
         let offset = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = poison::ignore(self.state.lock());
             let offset = state.end;
             self.file.set_len(offset + length).map_err(|why| Error::system("grow the file of huge pages", why))?;
             state.end += length;
@@ -175,7 +175,7 @@ impl Drop for Block {
 impl Drop for Piece {
     fn drop(&mut self) {
         let pool = &self.block.pool;
-        let mut state = pool.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = poison::ignore(pool.state.lock());
         let Some(index) = state.shared.iter().position(|page| Arc::ptr_eq(&page.block, &self.block)) else { return };
         state.shared[index].taken[self.first..self.first + self.count].fill(false);
         if !state.shared[index].taken.contains(&true) {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 /// A group's file can be opened once: functions of one group that this process drives share it, and its address space.
 static OPEN: Mutex<BTreeMap<u32, Weak<Space>>> = Mutex::new(BTreeMap::new());
@@ -25,7 +25,7 @@ pub(super) fn open(tree: &Tree, address: Address) -> Result<(File, Arc<Space>), 
     let number = tree
         .iommu_group(address)
         .ok_or_else(|| refused("it has no IOMMU group".into(), "see docs/reference/pcie.md"))?;
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut open = poison::ignore(OPEN.lock());
     open.retain(|_, space| space.strong_count() > 0);
     let space = match open.get(&number).and_then(Weak::upgrade) {
         Some(space) => space,

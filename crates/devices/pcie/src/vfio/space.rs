@@ -6,7 +6,7 @@ use crate::error::Error;
 use std::any::Any;
 use std::fs::File;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 pub(super) struct Space {
     way: Way,
@@ -63,7 +63,7 @@ impl Space {
     /// Reads the valid ranges: with iommufd they depend on the devices that are attached.
     pub(super) fn attached(&self) -> io::Result<()> {
         if let Way::Iommufd { file, ioas } = &self.way {
-            *self.iova.lock().unwrap_or_else(PoisonError::into_inner) = Iova::new(ioas_ranges(file, *ioas)?);
+            *poison::ignore(self.iova.lock()) = Iova::new(ioas_ranges(file, *ioas)?);
         }
         Ok(())
     }
@@ -76,11 +76,11 @@ impl Space {
         align: u64,
         memory: Box<dyn Any + Send + Sync>,
     ) -> Result<Mapped, Error> {
-        let at = self.iova.lock().unwrap_or_else(PoisonError::into_inner).take(length, align);
+        let at = poison::ignore(self.iova.lock()).take(length, align);
         let at = at
             .ok_or_else(|| Error::system("no room in the IOMMU's address ranges", io::ErrorKind::OutOfMemory.into()))?;
         if let Err(why) = self.way.map(from as u64, at, length) {
-            self.iova.lock().unwrap_or_else(PoisonError::into_inner).give_back(at);
+            poison::ignore(self.iova.lock()).give_back(at);
             let what = match why.raw_os_error() {
                 Some(libc::ENOMEM) => {
                     "map memory for the device (its limit of locked memory is reached: raise `ulimit -l`)"
@@ -157,7 +157,7 @@ impl Drop for Mapped {
     fn drop(&mut self) {
         // If the kernel did not unmap a range, it is not allocated again. The kernel then keeps the pages pinned, so they get no other owner.
         if self.space.way.unmap(self.at, self.length).is_ok() {
-            self.space.iova.lock().unwrap_or_else(PoisonError::into_inner).give_back(self.at);
+            poison::ignore(self.space.iova.lock()).give_back(self.at);
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{Channel, Engine, Flag, Machine, Memory, Work};
 use crate::data::{Random, check, to_bytes};
 use crate::report::Loop;
 use crate::{Error, Options, Report, Result};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 pub(super) const SIZES: [u32; 14] = [
@@ -156,7 +156,7 @@ fn worker<M: Machine>(machine: &M, channel: &Mutex<M::Channel>, seed: u64, round
     let back = machine.host_memory(ROW as usize)?;
     let mut random = Random::new(seed);
     // Locked for one submission at a time, so that those of two threads mix in one ring.
-    let channel = || channel.lock().unwrap_or_else(PoisonError::into_inner);
+    let channel = || poison::ignore(channel.lock());
     let mut up = channel().prepare(&[Work::Copy { to: there.address(), from: host.address(), bytes: ROW }])?;
     let mut down = channel().prepare(&[Work::Copy { to: back.address(), from: there.address(), bytes: ROW }])?;
     for round in 0..rounds {

@@ -7,7 +7,7 @@ use crate::memory::Memory;
 use crate::space::AddressSpace;
 use crate::sys;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The engine of a channel's runlist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,18 +121,18 @@ impl Channel {
     }
 
     pub fn add_object(&self, class: u32) {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner).push(class);
+        poison::ignore(self.objects.lock()).push(class);
     }
 
     pub fn remove_object(&self, class: u32) {
-        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut objects = poison::ignore(self.objects.lock());
         if let Some(at) = objects.iter().position(|&c| c == class) {
             objects.swap_remove(at);
         }
     }
 
     pub(super) fn has_object(&self, class: u32) -> bool {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner).contains(&class)
+        poison::ignore(self.objects.lock()).contains(&class)
     }
 
     /// How far the channel may run now.
@@ -155,7 +155,7 @@ impl Channel {
 
     /// One slice of the channel's work.
     pub fn turn(&self, gpu: &Runlists) -> Turn {
-        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut work = poison::ignore(self.work.lock());
         if self.stopped.load(Ordering::Acquire) {
             return Turn::Idle;
         }
@@ -194,7 +194,7 @@ impl Channel {
     /// Returns when the channel has made its last step. Its number is free again.
     pub fn stop(&self, gpu: &Runlists) {
         let was = self.stopped.swap(true, Ordering::AcqRel);
-        self.work.lock().unwrap_or_else(PoisonError::into_inner).end(self, gpu);
+        poison::ignore(self.work.lock()).end(self, gpu);
         if !was && self.userd_word(doorbell::USERD_GP_GET) != self.userd_word(doorbell::USERD_GP_PUT) {
             // Seen on an H200 with driver 580, once in hundreds of channels that were freed with pending work.
             self.notify(crate::fault::code::PREEMPTIVE_REMOVAL);

@@ -28,7 +28,7 @@ use crate::planted::Plot;
 use crate::sys;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// What a method did to the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,11 +96,11 @@ impl Runlists {
     /// If pages are not trapped, this thread must write the time into them.
     pub fn show_clock(&self, page: Arc<Memory>) {
         let _ = page.write_u64(TIME_0, sys::gpu_clock());
-        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some(page);
+        *poison::ignore(self.clock.lock()) = Some(page);
     }
 
     fn list(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Channel>>> {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+        poison::ignore(self.channels.lock())
     }
 
     /// Puts a channel on its runlist; starts the GPU with the first one.
@@ -149,7 +149,7 @@ impl Runlists {
                 }
             }
             snapshot.clear();
-            if let Some(page) = &*self.clock.lock().unwrap_or_else(PoisonError::into_inner) {
+            if let Some(page) = &*poison::ignore(self.clock.lock()) {
                 let _ = page.write_u64(TIME_0, sys::gpu_clock());
             }
             let now = self.counters.launches.load(Ordering::Relaxed);

@@ -28,7 +28,7 @@ use crate::space::AddressSpace;
 use crate::standin::{FIRST_PARAMETER, PARAMETERS, StandIn};
 use pushbuf::qmd::{DependentAction, Layout, PcasAction, Qmd};
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// Words of a QMD of version 4.
 const WORDS: usize = 96;
@@ -56,7 +56,7 @@ struct Shared {
 
 impl Sked {
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        poison::ignore(self.shared.lock())
     }
 
     /// INVALIDATE_SHADER_CACHES with CONSTANT.

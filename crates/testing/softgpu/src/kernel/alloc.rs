@@ -1,7 +1,7 @@
 //! RM_ALLOC, RM_ALLOC_MEMORY, RM_DUP_OBJECT and RM_FREE.
 
 use super::objects::{Client, Group, Kind, Object};
-use super::{File, Machine, Node, lock};
+use super::{File, Machine, Node};
 use crate::doorbell::USERD_SIZE;
 use crate::engine::{Channel, Engine, Pbdma};
 use crate::memory::{Memory, PAGE, Place};
@@ -103,7 +103,7 @@ impl Machine {
             return Err(status::INVALID_ADDRESS);
         }
         let caller = Self::control_of(file);
-        let mut objects = lock(&self.objects);
+        let mut objects = poison::ignore(self.objects.lock());
         if class::is_root(request.class) {
             let handle = objects.new_client_handle(request.handle)?;
             objects.clients.insert(handle, Client { owner: caller, objects: Default::default() });
@@ -178,7 +178,7 @@ impl Machine {
                 let channel = Channel::new(channel, self.bell, counters, work).ok_or(status::INSUFFICIENT_RESOURCES)?;
                 crate::counters::add(&self.counters.channels_created, 1);
                 let channel = Arc::new(channel);
-                lock(&group.channels).push(Arc::downgrade(&channel));
+                poison::ignore(group.channels.lock()).push(Arc::downgrade(&channel));
                 Kind::Channel { channel, group }
             }
             (class, Some(Kind::Channel { channel, .. })) => engine_object(request, class, &channel)?,
@@ -297,7 +297,7 @@ impl Machine {
             if !call.memory.is_multiple_of(PAGE) || call.memory == 0 || call.memory.checked_add(size).is_none() {
                 return Err(status::INVALID_ADDRESS);
             }
-            let mut objects = lock(&self.objects);
+            let mut objects = poison::ignore(self.objects.lock());
             objects.client(call.root, Self::control_of(file))?;
             objects.object(call.root, call.parent).map_err(|_| status::INVALID_OBJECT_PARENT)?;
             let kind = Kind::Memory(Arc::new(Memory::of_program(call.memory, size)));
@@ -312,7 +312,7 @@ impl Machine {
     /// RM_DUP_OBJECT: within one process every client may take from every other.
     pub(super) fn dup_object(&self, file: &File, call: &mut Nvos55) -> i32 {
         let mut attempt = || {
-            let mut objects = lock(&self.objects);
+            let mut objects = poison::ignore(self.objects.lock());
             objects.client(call.client, Self::control_of(file))?;
             if call.parent != call.client {
                 objects.object(call.client, call.parent).map_err(|_| status::INVALID_OBJECT_PARENT)?;
@@ -336,12 +336,12 @@ impl Machine {
     }
 
     fn free_object(&self, caller: u64, client: u32, handle: u32) -> Outcome {
-        let mut objects = lock(&self.objects);
+        let mut objects = poison::ignore(self.objects.lock());
         objects.client(client, caller)?;
         if handle == client {
             let gone = objects.clients.remove(&client);
             drop(objects);
-            lock(&self.bar1).forget_client(client);
+            poison::ignore(self.bar1.lock()).forget_client(client);
             gone.iter().flat_map(|client| client.objects.values()).for_each(|object| self.release(&object.kind));
             return Ok(());
         }
@@ -349,7 +349,7 @@ impl Machine {
         for handle in objects.subtree(client, handle) {
             let gone = objects.client(client, caller)?.objects.remove(&handle);
             if let Some(object) = gone {
-                lock(&self.bar1).forget(client, handle);
+                poison::ignore(self.bar1.lock()).forget(client, handle);
                 if let Kind::Memory(memory) = &object.kind
                     && memory.place == Place::Video
                     && !objects.names(memory)
@@ -364,9 +364,9 @@ impl Machine {
 
     pub(super) fn free_clients_of(&self, file: u64) {
         let gone: Vec<Client> = {
-            let mut objects = lock(&self.objects);
+            let mut objects = poison::ignore(self.objects.lock());
             let handles: Vec<u32> = objects.clients.iter().filter(|(_, c)| c.owner == file).map(|(h, _)| *h).collect();
-            let mut bar1 = lock(&self.bar1);
+            let mut bar1 = poison::ignore(self.bar1.lock());
             handles.iter().for_each(|&client| bar1.forget_client(client));
             handles.iter().filter_map(|handle| objects.clients.remove(handle)).collect()
         };
@@ -379,7 +379,8 @@ impl Machine {
             Kind::Channel { channel, group } => {
                 self.runlists.remove(channel);
                 channel.stop(&self.runlists);
-                lock(&group.channels).retain(|c| c.upgrade().is_some_and(|c| !Arc::ptr_eq(&c, channel)));
+                poison::ignore(group.channels.lock())
+                    .retain(|c| c.upgrade().is_some_and(|c| !Arc::ptr_eq(&c, channel)));
             }
             Kind::EngineObject { channel, class } => {
                 if let Some(channel) = channel.upgrade() {

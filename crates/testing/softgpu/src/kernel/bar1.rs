@@ -3,7 +3,7 @@
 //! An address belongs to one mapping from RM_MAP_MEMORY until RM_UNMAP_MEMORY, or until its memory or client is freed. Other devices on the bus can
 //! access only the memory there. Memory of a pool ([`crate::pool`]) has its own addresses, which several of its mappings share.
 
-use super::{Machine, lock};
+use super::Machine;
 use crate::memory::{Memory, PAGE};
 use crate::status::{self, Outcome};
 use std::sync::Arc;
@@ -80,21 +80,21 @@ impl Bar1 {
 impl Machine {
     /// Another device on the bus reads GPU memory through BAR1. `None`: nothing is mapped there.
     pub fn bus_read(&self, address: u64, into: &mut [u8]) -> Option<()> {
-        let bar1 = lock(&self.bar1);
+        let bar1 = poison::ignore(self.bar1.lock());
         let (memory, offset) = bar1.find(address, into.len())?;
         memory.read(offset, into)
     }
 
     /// As [`Machine::bus_read`], the other way.
     pub fn bus_write(&self, address: u64, from: &[u8]) -> Option<()> {
-        let bar1 = lock(&self.bar1);
+        let bar1 = poison::ignore(self.bar1.lock());
         let (memory, offset) = bar1.find(address, from.len())?;
         memory.write(offset, from)
     }
 
     /// The current mappings in BAR1: their number, and their bytes.
     pub fn bar1_mappings(&self) -> (usize, u64) {
-        let bar1 = lock(&self.bar1);
+        let bar1 = poison::ignore(self.bar1.lock());
         (bar1.0.len(), bar1.0.iter().map(|mapping| mapping.length).sum())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::card::{GPU_ID, UUID};
 use super::objects::{Kind, Object};
-use super::{File, Machine, lock};
+use super::{File, Machine};
 use crate::status::{self, Outcome};
 use rm::abi::control::{
     AttachIds, AttachedIds, Bind, CE_ALL_CAPS, CE_PCE_MASK, CHANNEL_BIND, CHANNEL_SCHEDULE, CLASS_LIST, CLASS_LIST_V2,
@@ -84,7 +84,7 @@ impl Machine {
 
     fn run_control(&self, file: &File, call: &Nvos54) -> Outcome {
         let kind = {
-            let mut objects = lock(&self.objects);
+            let mut objects = poison::ignore(self.objects.lock());
             objects.client(call.client, Self::control_of(file))?;
             match call.object {
                 object if object == call.client => None,
@@ -123,7 +123,7 @@ impl Machine {
                 Ok(())
             }),
             (HANDLE_INFO, None) => params.with(|p: &mut HandleInfo| {
-                let (class, parent) = lock(&self.objects).described(call.client, p.object)?;
+                let (class, parent) = poison::ignore(self.objects.lock()).described(call.client, p.object)?;
                 p.result = match p.index {
                     HandleInfo::PARENT => parent.into(),
                     HandleInfo::CLASS => class.into(),
@@ -180,15 +180,16 @@ impl Machine {
             }),
             (CHANNEL_SCHEDULE, Some(Kind::Channel { channel, group })) => params.with_shape(&layouts.schedule, |p| {
                 if p.enable != 0 {
-                    *lock(&group.scheduled) = true;
+                    *poison::ignore(group.scheduled.lock()) = true;
                     return self.schedule(&channel);
                 }
                 self.unschedule(&channel);
                 Ok(())
             }),
             (GROUP_SCHEDULE, Some(Kind::Group(group))) => params.with_shape(&layouts.schedule, |p| {
-                *lock(&group.scheduled) = p.enable != 0;
-                let channels: Vec<_> = lock(&group.channels).iter().filter_map(std::sync::Weak::upgrade).collect();
+                *poison::ignore(group.scheduled.lock()) = p.enable != 0;
+                let channels: Vec<_> =
+                    poison::ignore(group.channels.lock()).iter().filter_map(std::sync::Weak::upgrade).collect();
                 for channel in &channels {
                     if p.enable != 0 {
                         self.schedule(channel)?;

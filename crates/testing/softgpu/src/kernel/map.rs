@@ -2,7 +2,7 @@
 
 use super::card::REGISTERS;
 use super::objects::Kind;
-use super::{File, FileState, Machine, Mode, Node, Window, lock};
+use super::{File, FileState, Machine, Mode, Node, Window};
 use crate::doorbell::{self, USERMODE_SIZE};
 use crate::memory::{Memory, PAGE, Place};
 use crate::status::{self, Outcome};
@@ -23,7 +23,7 @@ impl Machine {
 
     fn prepare_mapping(&self, file: &File, call: &mut Nvos33Fd) -> Outcome {
         let kind = {
-            let mut objects = lock(&self.objects);
+            let mut objects = poison::ignore(self.objects.lock());
             objects.client(call.client, Self::control_of(file))?;
             match objects.object(call.client, call.device)?.kind {
                 Kind::Device | Kind::Subdevice => {}
@@ -50,7 +50,7 @@ impl Machine {
             Kind::Usermode => Window::Usermode,
             _ => return Err(status::INVALID_OBJECT_HANDLE),
         };
-        let mut state = lock(&target.state);
+        let mut state = poison::ignore(target.state.lock());
         if target.node == Node::Gpu && state.control.is_none() {
             return Err(status::INVALID_STATE);
         }
@@ -59,7 +59,7 @@ impl Machine {
         }
         call.linear = match &window {
             Window::Memory { memory, offset, length } if memory.place == Place::Video => {
-                lock(&self.bar1).map(call.client, call.memory, memory, *offset, *length)?
+                poison::ignore(self.bar1.lock()).map(call.client, call.memory, memory, *offset, *length)?
             }
             Window::Memory { offset, .. } => HOST + offset,
             Window::Usermode => REGISTERS,
@@ -71,11 +71,11 @@ impl Machine {
     /// RM_UNMAP_MEMORY: the CPU mapping itself is removed by `munmap`.
     pub(super) fn unmap_memory(&self, file: &File, call: &mut Nvos34) -> i32 {
         let check = || -> Outcome {
-            let mut objects = lock(&self.objects);
+            let mut objects = poison::ignore(self.objects.lock());
             objects.client(call.client, Self::control_of(file))?;
             match &objects.object(call.client, call.memory)?.kind {
                 Kind::Memory(memory) if memory.place == Place::Video => {
-                    lock(&self.bar1).unmap(call.client, call.memory, call.linear)
+                    poison::ignore(self.bar1.lock()).unmap(call.client, call.memory, call.linear)
                 }
                 _ => Ok(()),
             }
@@ -99,9 +99,9 @@ impl Machine {
     ) -> Result<usize, i32> {
         let file = self.file(fd).ok_or(libc::EBADF)?;
         if file.node == Node::Uvm {
-            return uvm_reservation(&lock(&file.state), addr, len, flags);
+            return uvm_reservation(&*poison::ignore(file.state.lock()), addr, len, flags);
         }
-        let window = lock(&file.state).mapping.clone().ok_or(libc::EINVAL)?;
+        let window = poison::ignore(file.state.lock()).mapping.clone().ok_or(libc::EINVAL)?;
         if offset != 0 || len == 0 {
             return Err(libc::EINVAL);
         }
@@ -136,7 +136,7 @@ impl Machine {
     }
 
     fn usermode_memory(&self) -> Result<Arc<Memory>, i32> {
-        let mut page = lock(&self.usermode);
+        let mut page = poison::ignore(self.usermode.lock());
         if let Some(memory) = page.as_ref() {
             return Ok(memory.clone());
         }

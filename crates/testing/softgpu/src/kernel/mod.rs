@@ -26,7 +26,7 @@ use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// How doorbells work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,10 +80,6 @@ struct FileState {
 enum Window {
     Memory { memory: Arc<Memory>, offset: u64, length: u64 },
     Usermode,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug)]
@@ -188,12 +184,12 @@ impl Machine {
     }
 
     fn file(&self, fd: RawFd) -> Option<Arc<File>> {
-        lock(&self.files).get(&fd).cloned()
+        poison::ignore(self.files.lock()).get(&fd).cloned()
     }
 
     /// Whether a descriptor is an open node of the software GPU.
     pub fn owns(&self, fd: RawFd) -> bool {
-        lock(&self.files).contains_key(&fd)
+        poison::ignore(self.files.lock()).contains_key(&fd)
     }
 
     /// Opens a node: a memory file represents it, so that `dup`, `close` and `fstat` work without help. Errno on failure.
@@ -209,28 +205,28 @@ impl Machine {
             unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_SETFD, 0) };
         }
         let id = self.next_file.fetch_add(1, Ordering::Relaxed);
-        lock(&self.files).insert(fd, Arc::new(File { id, node, state: Mutex::default() }));
+        poison::ignore(self.files.lock()).insert(fd, Arc::new(File { id, node, state: Mutex::default() }));
         Ok(fd)
     }
 
     /// `new` is another descriptor of the same file as `old`.
     pub fn duplicated(&self, old: RawFd, new: RawFd) {
         if let Some(file) = self.file(old) {
-            lock(&self.files).insert(new, file);
+            poison::ignore(self.files.lock()).insert(new, file);
         }
     }
 
     /// A descriptor was closed; the last one of a control file also closes its clients.
     pub fn closed(&self, fd: RawFd) {
         let last = {
-            let mut files = lock(&self.files);
+            let mut files = poison::ignore(self.files.lock());
             let Some(file) = files.remove(&fd) else { return };
             (!files.values().any(|other| other.id == file.id)).then_some(file)
         };
         let Some(file) = last else { return };
         match file.node {
             Node::Control => self.free_clients_of(file.id),
-            Node::Uvm => lock(&file.state).uvm.close(),
+            Node::Uvm => poison::ignore(file.state.lock()).uvm.close(),
             Node::Gpu => {}
         }
     }
@@ -283,7 +279,7 @@ impl Machine {
         let Some(control) = self.file(call.ctl_fd).filter(|control| control.node == Node::Control) else {
             return libc::EINVAL;
         };
-        let mut state = lock(&file.state);
+        let mut state = poison::ignore(file.state.lock());
         if state.control.is_some() || file.node == Node::Control {
             return libc::EINVAL;
         }
@@ -293,7 +289,7 @@ impl Machine {
 
     /// The control file whose clients this file may name.
     fn control_of(file: &File) -> u64 {
-        lock(&file.state).control.unwrap_or(file.id)
+        poison::ignore(file.state.lock()).control.unwrap_or(file.id)
     }
 }
 

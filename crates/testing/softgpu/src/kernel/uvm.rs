@@ -2,7 +2,7 @@
 
 use super::card::UUID;
 use super::objects::Kind;
-use super::{File, Machine, lock, with_shape};
+use super::{File, Machine, with_shape};
 use crate::memory::PAGE;
 use crate::space::AddressSpace;
 use crate::status::{self, Outcome};
@@ -84,7 +84,7 @@ impl Machine {
         if !crate::sys::readable(arg as usize, uvm::size(self.branch, request)) {
             return libc::EFAULT;
         }
-        let mut state = lock(&file.state);
+        let mut state = poison::ignore(file.state.lock());
         let uvm = &mut state.uvm;
         if request != uvm::INITIALIZE && request != uvm::MM_INITIALIZE && !uvm.initialized {
             // The status of a call that UVM does not even process stays unchanged; the ioctl itself fails.
@@ -152,7 +152,7 @@ impl Machine {
 
     fn register_space(&self, uvm: &mut Uvm, call: &RegisterGpuVaspace) -> Outcome {
         uvm.gpu(&call.uuid)?;
-        let space = lock(&self.objects).space(call.client, call.va_space)?;
+        let space = poison::ignore(self.objects.lock()).space(call.client, call.va_space)?;
         if uvm.space.is_some() || space.registered() {
             return Err(status::INVALID_DEVICE);
         }
@@ -174,7 +174,7 @@ impl Machine {
         if !uvm.covers(call.base, call.length) {
             return Err(status::INVALID_ADDRESS);
         }
-        let memory = lock(&self.objects).memory(call.client, call.memory)?;
+        let memory = poison::ignore(self.objects.lock()).memory(call.client, call.memory)?;
         if call.offset.checked_add(call.length).is_none_or(|end| end > memory.size) {
             return Err(status::INVALID_OFFSET);
         }
@@ -189,7 +189,7 @@ impl Machine {
     }
 
     fn bind(&self, client: u32, channel: u32, space: Option<Arc<AddressSpace>>) -> Outcome {
-        let objects = lock(&self.objects);
+        let objects = poison::ignore(self.objects.lock());
         let Kind::Channel { channel, .. } = &objects.object(client, channel)?.kind else {
             return Err(status::INVALID_CHANNEL);
         };
