@@ -18,7 +18,7 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// A larger size can only be a mistake.
 const MAX_BYTES: u64 = 16 << 30;
@@ -447,7 +447,7 @@ impl<'m> Buffer<'m> {
             Kind::Card(_) => return Err(Unavailable::new(A_CARDS).into()),
             _ => {}
         }
-        let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pins = poison::ignore(self.pins.lock());
         if let Some(pinned) = pins.iter().find(|pinned| Arc::ptr_eq(pinned.pin().space(), space)) {
             return take(pinned.pin());
         }

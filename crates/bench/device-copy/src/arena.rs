@@ -1,7 +1,7 @@
 //! A card's own memory, allocated in pages.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 pub(crate) const PAGE: u64 = 4096;
 
@@ -36,7 +36,7 @@ impl Arena {
     /// Allocates whole pages from the first gap that holds them.
     pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> Option<Range> {
         let length = bytes.checked_next_multiple_of(PAGE).filter(|length| *length > 0)?;
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = poison::ignore(self.taken.lock());
         let mut address = self.begin;
         for (&begin, &there) in taken.iter() {
             if begin - address >= length {
@@ -54,7 +54,7 @@ impl Arena {
 
 impl Drop for Range {
     fn drop(&mut self) {
-        self.arena.taken.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.address);
+        poison::ignore(self.arena.taken.lock()).remove(&self.address);
     }
 }
 

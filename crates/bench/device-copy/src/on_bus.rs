@@ -9,7 +9,7 @@ use copy::device::{self, Card, CardMemory, Device, GpuTarget, Handle, Job, Reach
 use copy::{Error, Unavailable};
 use pcie::Memory;
 use std::any::Any;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Longer than any transfer that ends at all: for a card, and for an emulated one.
@@ -41,7 +41,7 @@ struct Turn<E> {
 
 impl<E: Engine> Shared<E> {
     fn turn(&self) -> MutexGuard<'_, Turn<E>> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+        poison::ignore(self.turn.lock())
     }
 
     fn patience(&self) -> Duration {

@@ -13,7 +13,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{CStr, c_char, c_void};
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 /// `CUptiResult`.
 type Status = u32;
@@ -115,7 +115,7 @@ static TABLE: OnceLock<Table> = OnceLock::new();
 static COLLECTED: Mutex<Collected> = Mutex::new(Collected { records: Vec::new(), dropped: 0, failed: None });
 
 fn collected() -> MutexGuard<'static, Collected> {
-    COLLECTED.lock().unwrap_or_else(PoisonError::into_inner)
+    poison::ignore(COLLECTED.lock())
 }
 
 const fn buffer_layout() -> Layout {

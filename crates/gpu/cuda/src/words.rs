@@ -5,8 +5,8 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::functions::{Cuda, RawContext};
 use std::ffi::c_void;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const PORTABLE_MAPPED: u32 = 0x01 | 0x02;
@@ -86,7 +86,7 @@ impl Words {
     /// # Safety
     /// `event` is the handle (`CUevent`) of an event of a context on the words' GPU, and that context is current. The words live until the write is done.
     pub unsafe fn write_after_event(&self, event: *mut c_void, index: usize, value: u32) -> Result<()> {
-        let mut own = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut own = poison::ignore(self.stream.lock());
         if *own == 0 {
             let mut made = std::ptr::null_mut();
             // SAFETY: writes one handle.
@@ -116,7 +116,7 @@ impl Drop for Words {
     fn drop(&mut self) {
         // SAFETY: allocated by `new`; the code that put writes and waits into streams has waited for them.
         unsafe {
-            let stream = *self.stream.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let stream = *poison::ignore(self.stream.get_mut());
             if stream != 0 {
                 let _ = self.cuda.cuStreamDestroy_v2(stream as *mut c_void);
             }

@@ -10,7 +10,7 @@ use crate::source::{Buffered, Source};
 use machine::Machine;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The result of a transfer.
@@ -193,7 +193,7 @@ impl Shared<'_> {
 
     fn fail(&self, error: Error) {
         self.stop.store(true, Ordering::Relaxed);
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        poison::ignore(self.failed.lock()).get_or_insert(error);
     }
 
     /// Checks the result of a block that is done.
@@ -284,7 +284,7 @@ fn drive<'m>(
         first.map(work);
     });
     let took = begun.elapsed();
-    if let Some(error) = shared.failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(error) = poison::ignore(shared.failed.into_inner()) {
         return Err(error);
     }
     let mut counts = Counts::default();

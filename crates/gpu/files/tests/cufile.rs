@@ -8,7 +8,7 @@ use ground::random;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use tempfile::TempDir;
 
 /// Host memory takes the place of GPU memory: the library copies to any address.
@@ -94,7 +94,7 @@ struct Ground {
 
 impl Ground {
     fn new() -> Ground {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = poison::ignore(ALONE.lock());
         let dir = tempfile::tempdir().unwrap();
         let source = dir.path().join("c.c");
         std::fs::write(&source, LIBRARY).unwrap();

@@ -15,7 +15,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use submit::Session;
 
@@ -79,7 +79,7 @@ impl Loop {
         source.stop.store(1, Ordering::SeqCst);
         source.bell.fetch_add(1, Ordering::SeqCst);
         sys::wake(&source.bell);
-        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(thread) = poison::ignore(self.thread.lock()).take() {
             // (The status has its error.)
             let _ = thread.join();
         }

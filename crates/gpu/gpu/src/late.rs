@@ -237,7 +237,7 @@ mod tests {
     use rm::driver::Layer;
     use std::ffi::{CStr, c_void};
     use std::io;
-    use std::sync::{Mutex, OnceLock, PoisonError};
+    use std::sync::{Mutex, OnceLock};
     use std::time::Duration;
 
     /// Addresses are per process: another test's memory could get the same addresses.
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn what_cuda_had_before_is_found_and_its_frees_are_seen() {
-        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = poison::ignore(ONE.lock());
         let soft = SoftDriver::new(Mode::Strict);
         let later = Arc::new(Later(soft, OnceLock::new()));
         let device = Device::open(later.clone(), 0).unwrap();
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn who_watched_from_the_start_believes_nothing() {
-        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = poison::ignore(ONE.lock());
         let watched: &'static Watched = Box::leak(Box::default());
         let soft = SoftDriver::new(Mode::Strict);
         let device = Device::open(Arc::new(Watching(soft, watched)), 0).unwrap();

@@ -25,7 +25,7 @@
 use crate::fork;
 use crate::points::Point;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Leases with separate numbers. Further leases share one number, so waits for those are longer than needed.
 const MOST: usize = 1 << 15;
@@ -72,7 +72,7 @@ static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers::new());
 
 impl Lease {
     pub fn new(of: Of) -> Arc<Lease> {
-        let number = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let number = poison::ignore(NUMBERS.lock()).take();
         Arc::new(Lease { number, of, over: AtomicBool::new(false), opener: fork::watch() })
     }
 
@@ -99,7 +99,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         // (A thread of the parent may have had the lock when a child was forked.)
         if self.number != SHARED && !fork::forked(self.opener) {
-            NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).free.push(self.number);
+            poison::ignore(NUMBERS.lock()).free.push(self.number);
         }
     }
 }
@@ -126,7 +126,7 @@ pub(crate) struct Group {
 impl Group {
     /// To be called before checking whether the lease is over.
     pub fn add<'l>(&self, leases: impl IntoIterator<Item = &'l Arc<Lease>>) {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner).extend(leases.into_iter().cloned());
+        poison::ignore(self.leases.lock()).extend(leases.into_iter().cloned());
     }
 
     #[inline]
@@ -135,7 +135,7 @@ impl Group {
     }
 
     fn names(&self, lease: &Lease) -> bool {
-        let leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        let leases = poison::ignore(self.leases.lock());
         leases.iter().any(|other| std::ptr::eq(&**other, lease) || lease.number == SHARED && other.number == SHARED)
     }
 }
@@ -173,7 +173,7 @@ impl Uses {
     /// A new group. Dropped groups whose last submission is done are forgotten.
     pub fn group(&self, is_done: impl Fn(u64) -> bool) -> Arc<Group> {
         let group = Arc::new(Group::default());
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = poison::ignore(self.groups.lock());
         groups.retain(|other| Arc::strong_count(other) > 1 || !is_done(other.last.load(Ordering::Relaxed)));
         groups.push(group.clone());
         group
@@ -183,7 +183,7 @@ impl Uses {
     pub fn last(&self, lease: &Lease) -> u64 {
         let any = self.any[usize::from(lease.of == Of::Pin)].load(Ordering::Relaxed);
         let one = self.last[lease.number].load(Ordering::Relaxed).max(any);
-        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let groups = poison::ignore(self.groups.lock());
         groups
             .iter()
             .filter(|group| group.names(lease))

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::lease::{Lease, Of};
 use crate::place::Place;
 use crate::region::{Owner, Region};
-use crate::space::{AddressSpace, GRAIN, Grant, PAGE, RINGS, lock};
+use crate::space::{AddressSpace, GRAIN, Grant, PAGE, RINGS};
 use rm::abi::{MemoryAlloc, alloc_flags, attr, uvm};
 use rm::class;
 use rm::driver::{self, RmError};
@@ -388,13 +388,13 @@ impl std::fmt::Debug for Leftovers {
 
 impl Leftovers {
     pub fn leave(&self, memory: Leftover) {
-        lock(&self.0).push(memory);
+        poison::ignore(self.0.lock()).push(memory);
     }
 
     pub fn give_back(&self, space: &AddressSpace, is_unused: impl Fn(&Lease) -> bool) {
         // (Freed after the lock is released.)
         let unused: Vec<Leftover> = {
-            let mut all = lock(&self.0);
+            let mut all = poison::ignore(self.0.lock());
             if all.is_empty() {
                 return;
             }

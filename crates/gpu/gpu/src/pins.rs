@@ -7,7 +7,7 @@
 use crate::lease::Lease;
 use rm::graph::{Moment, ObjectGraph};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Checks with the allocator of a range whether it is still the allocation that was pinned.
 pub type Witness = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -68,7 +68,7 @@ impl Row {
 
 impl PinTable {
     fn rows(&self) -> MutexGuard<'_, Vec<Row>> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+        poison::ignore(self.rows.lock())
     }
 
     /// Adds a row. Returns its id.

@@ -5,7 +5,7 @@ use crate::memory::Memory;
 use crate::place::Place;
 use crate::space::AddressSpace;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Payload @0, nanoseconds @8.
@@ -43,7 +43,7 @@ impl Semaphores {
 
     /// A semaphore that holds 0; `None` when all 256 are in use.
     pub fn alloc(&self) -> Option<Semaphore> {
-        let mut used = self.page.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = poison::ignore(self.page.used.lock());
         let (word, bit) =
             used.iter().enumerate().find(|(_, w)| **w != u64::MAX).map(|(i, w)| (i, w.trailing_ones() as usize))?;
         used[word] |= 1 << bit;
@@ -116,7 +116,7 @@ impl Semaphore {
 impl Drop for Semaphore {
     fn drop(&mut self) {
         let slot = self.offset / SIZE;
-        let mut used = self.page.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = poison::ignore(self.page.used.lock());
         used[(slot / 64) as usize] &= !(1 << (slot % 64));
     }
 }

@@ -19,7 +19,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 /// The address of the block with CUDA's rings.
@@ -73,10 +73,6 @@ pub(crate) struct RingBlock {
     pub place: Place,
     pub memory: Weak<dyn Any + Send + Sync>,
     pub used: Vec<bool>,
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl AddressSpace {
@@ -153,7 +149,7 @@ impl AddressSpace {
 
     fn is_ours(&self, va: u64, length: u64) -> bool {
         let Some(end) = va.checked_add(length) else { return false };
-        lock(&self.mapped).range(..=va).next_back().is_some_and(|(start, (len, _))| end <= start + len)
+        poison::ignore(self.mapped.lock()).range(..=va).next_back().is_some_and(|(start, (len, _))| end <= start + len)
     }
 
     fn is_pinned(&self, va: u64, length: u64) -> bool {
@@ -165,7 +161,7 @@ impl AddressSpace {
         let Some(end) = va.checked_add(length) else { return false };
         match grant {
             Grant::Memory(number) => {
-                let mapped = lock(&self.mapped);
+                let mapped = poison::ignore(self.mapped.lock());
                 let at = mapped.range(..=va).next_back();
                 at.is_some_and(|(start, (len, other))| *other == number && end <= start + len)
             }
@@ -176,13 +172,13 @@ impl AddressSpace {
     /// Adds a memory that pushbuffers may name. Returns its number.
     pub(crate) fn grant(&self, va: u64, length: u64) -> u64 {
         let number = self.next_memory.fetch_add(1, Ordering::Relaxed);
-        lock(&self.mapped).insert(va, (length, number));
+        poison::ignore(self.mapped.lock()).insert(va, (length, number));
         number
     }
 
     /// From now on no submission may name that memory.
     pub(crate) fn revoke(&self, va: u64, number: Option<u64>) {
-        let mut mapped = lock(&self.mapped);
+        let mut mapped = poison::ignore(self.mapped.lock());
         if mapped.get(&va).is_some_and(|(_, here)| Some(*here) == number) {
             mapped.remove(&va);
         }
@@ -260,7 +256,7 @@ impl AddressSpace {
 
     /// From now on a thread that frees memory here waits for this channel's submissions in flight.
     pub(crate) fn track(&self, tracker: &Arc<Tracker>) {
-        let mut trackers = lock(&self.trackers);
+        let mut trackers = poison::ignore(self.trackers.lock());
         trackers.retain(|t| t.strong_count() > 0);
         trackers.push(Arc::downgrade(tracker));
         if let Some(watched) = self.watched {
@@ -276,7 +272,7 @@ impl AddressSpace {
     }
 
     fn trackers(&self) -> Vec<Arc<Tracker>> {
-        lock(&self.trackers).iter().filter_map(Weak::upgrade).collect()
+        poison::ignore(self.trackers.lock()).iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Waits up to a second for submissions that name a memory whose lease is over; false if some of them do not finish.
@@ -312,13 +308,13 @@ impl AddressSpace {
     }
 
     pub(crate) fn rings(&self) -> MutexGuard<'_, Vec<RingBlock>> {
-        lock(&self.rings)
+        poison::ignore(self.rings.lock())
     }
 
     /// The first gap above `above` that is long enough.
     pub(crate) fn reserve(&self, length: u64, above: u64) -> Result<u64, Error> {
         let length = length.next_multiple_of(GRAIN);
-        let mut taken = lock(&self.taken);
+        let mut taken = poison::ignore(self.taken.lock());
         let mut at = above.max(if self.watched.is_some() { BESIDE } else { RINGS });
         for (&start, &len) in taken.iter() {
             if start >= at + length {
@@ -334,7 +330,7 @@ impl AddressSpace {
     }
 
     pub(crate) fn unreserve(&self, at: u64) {
-        lock(&self.taken).remove(&at);
+        poison::ignore(self.taken.lock()).remove(&at);
     }
 }
 

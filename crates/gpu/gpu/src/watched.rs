@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 /// The longest parameter block that is read.
@@ -48,7 +48,7 @@ pub struct Watched {
 impl Watched {
     /// CUDA's objects, as far as they are known.
     pub fn graph(&self) -> MutexGuard<'_, ObjectGraph> {
-        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+        poison::ignore(self.graph.lock())
     }
 
     /// CUDA was initialised first: its calls until now were not seen.
@@ -62,17 +62,17 @@ impl Watched {
     }
 
     pub(crate) fn believed(&self) -> MutexGuard<'_, Vec<(u64, u64)>> {
-        self.believed.lock().unwrap_or_else(PoisonError::into_inner)
+        poison::ignore(self.believed.lock())
     }
 
     pub(crate) fn track(&self, tracker: &Arc<Tracker>) {
-        let mut trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trackers = poison::ignore(self.trackers.lock());
         trackers.retain(|t| t.strong_count() > 0);
         trackers.push(Arc::downgrade(tracker));
     }
 
     pub(crate) fn trackers(&self) -> Vec<Arc<Tracker>> {
-        let trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
+        let trackers = poison::ignore(self.trackers.lock());
         trackers.iter().filter_map(Weak::upgrade).collect()
     }
 

@@ -3,7 +3,7 @@
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Entry, Error, Memory, Watched, Watching};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 const ENTRIES: u32 = 32;
@@ -23,7 +23,7 @@ struct Rig {
 static ONE: Mutex<()> = Mutex::new(());
 
 fn rig() -> Rig {
-    let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let one = poison::ignore(ONE.lock());
     let driver = SoftDriver::new(Mode::Strict);
     let watched: &'static Watched = Box::leak(Box::default());
     let device = Device::open(Arc::new(Watching(driver, watched)), 0).unwrap();

@@ -6,7 +6,7 @@
 use crate::given::segments_of;
 use cuda_graph::{FillCall, FillMacro};
 use gpu::{AddressSpace, Given, Watched};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Has CUDA fill memory.
 pub trait Memsets {
@@ -44,7 +44,7 @@ static MEASURED: Mutex<Vec<([u8; 16], FillMacro)>> = Mutex::new(Vec::new());
 /// Measures the macro with the process's libcuda, in the current context, once for each GPU.
 pub(crate) fn by_libcuda(watched: &Watched, space: &Arc<AddressSpace>) -> Result<FillMacro, String> {
     let gpu = space.device().uuid();
-    let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut measured = poison::ignore(MEASURED.lock());
     if let Some((_, known)) = measured.iter().find(|(of, _)| *of == gpu) {
         return Ok(*known);
     }

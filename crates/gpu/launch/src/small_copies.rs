@@ -8,7 +8,7 @@ use crate::given::segments_of;
 use cuda::SmallCopies;
 use cuda_graph::{CopyCall, CopyMacro};
 use gpu::{AddressSpace, Given, Watched};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Offsets of the sources and words of the copies: no half of an address is equal to a count.
 const KNOWN: [(usize, u32); 2] = [(0x140, 2), (0xa80, 4)];
@@ -22,7 +22,7 @@ static MEASURED: Mutex<Vec<([u8; 16], CopyMacro)>> = Mutex::new(Vec::new());
 /// Measures the macro with the process's libcuda, in the current context, once for each GPU.
 pub(crate) fn by_libcuda(watched: &Watched, space: &Arc<AddressSpace>) -> Result<CopyMacro, String> {
     let gpu = space.device().uuid();
-    let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut measured = poison::ignore(MEASURED.lock());
     if let Some((_, known)) = measured.iter().find(|(of, _)| *of == gpu) {
         return Ok(*known);
     }

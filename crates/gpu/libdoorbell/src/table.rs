@@ -2,7 +2,7 @@
 
 use crate::session::{Pointer, numbered};
 use crate::types::doorbell_t;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use submit::{Error, Session};
 
 struct Place<T> {
@@ -30,7 +30,7 @@ impl<T> Table<T> {
     /// Returns its handle.
     pub fn put(&self, session: Pointer, item: T) -> Result<u64, Error> {
         Session::same_process()?;
-        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let mut places = poison::ignore(self.places.write());
         let free = places.iter().position(|place| place.item.is_none());
         let at = match free {
             Some(at) => at,
@@ -49,7 +49,7 @@ impl<T> Table<T> {
         let (session, _) = numbered(doorbell)?;
         // (In a fork's child, the lock may still be held by a thread of the parent.)
         Session::same_process()?;
-        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        let places = poison::ignore(self.places.read());
         let place = places.get((handle >> 32 & 0xfff_ffff) as usize);
         let place =
             place.filter(|place| handle & 15 << 60 == self.kind && u64::from(place.used) == handle & 0xffff_ffff);
@@ -59,7 +59,7 @@ impl<T> Table<T> {
 
     pub fn take(&self, doorbell: *const doorbell_t, handle: u64) -> Result<Arc<T>, Error> {
         let found = self.find(doorbell, handle)?;
-        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let mut places = poison::ignore(self.places.write());
         let place = places.get_mut((handle >> 32 & 0xfff_ffff) as usize);
         // (Another thread may have taken it by now, and the place may have another item.)
         let place = place.filter(|place| place.item.as_ref().is_some_and(|(_, item)| Arc::ptr_eq(item, &found)));
@@ -69,7 +69,7 @@ impl<T> Table<T> {
 
     /// Takes all of a session's objects.
     pub fn end(&self, session: Pointer) -> Vec<Arc<T>> {
-        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let mut places = poison::ignore(self.places.write());
         let its = |place: &mut Place<T>| place.item.take_if(|(of, _)| *of == session).map(|(_, item)| item);
         places.iter_mut().filter_map(its).collect()
     }

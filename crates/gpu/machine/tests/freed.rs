@@ -10,7 +10,7 @@ use gpu::{
     Prepared, Semaphores, Watched, Watching,
 };
 use machine::{Machine, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,13 +29,12 @@ struct Rig {
 
 /// `told`: frees are reported, as by a libcuda whose functions are replaced.
 fn rig(told: bool) -> Rig {
-    let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let one = poison::ignore(ONE.lock());
     let driver = SoftDriver::new(Mode::Strict);
     let watched: &'static Watched = Box::leak(Box::default());
     let theirs = AddressSpace::new(&Device::open(Arc::new(Watching(driver, watched)), 0).unwrap()).unwrap();
-    *fake::SOURCE.lock().unwrap_or_else(PoisonError::into_inner) = Some(fake::blocks(&theirs));
-    *fake::FREES.lock().unwrap_or_else(PoisonError::into_inner) =
-        told.then(|| Box::new(|base, length| watched.frees(base, length)) as _);
+    *poison::ignore(fake::SOURCE.lock()) = Some(fake::blocks(&theirs));
+    *poison::ignore(fake::FREES.lock()) = told.then(|| Box::new(|base, length| watched.frees(base, length)) as _);
     // SAFETY: the stand-in's functions have the signatures of the real ones.
     let cuda = unsafe { Cuda::from_symbols(fake::find) }.unwrap();
     let context = cuda.device(0).unwrap().primary_context().unwrap();

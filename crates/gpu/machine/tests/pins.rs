@@ -6,14 +6,14 @@ use cuda::Cuda;
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device, Entry, Watched, Watching};
 use machine::{Error, Machine, PinError, Unavailable, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The process has one stand-in.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn cuda() -> (MutexGuard<'static, ()>, Cuda) {
-    let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    *fake::SOURCE.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    let one = poison::ignore(ONE.lock());
+    *poison::ignore(fake::SOURCE.lock()) = None;
     // SAFETY: the stand-in's functions have the signatures of the real ones.
     (one, unsafe { Cuda::from_symbols(fake::find) }.unwrap())
 }
@@ -63,7 +63,7 @@ fn pins_end_where_the_allocation_ends_and_not_where_its_pages_do() {
     let watched: &'static Watched = Box::leak(Box::default());
     let theirs = AddressSpace::new(&Device::open(Arc::new(Watching(driver, watched)), 0).unwrap()).unwrap();
     let from = theirs.clone();
-    *fake::SOURCE.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(move |kind, bytes| {
+    *poison::ignore(fake::SOURCE.lock()) = Some(Box::new(move |kind, bytes| {
         let memory = match kind {
             fake::Kind::Device { .. } => from.alloc_video(bytes as u64),
             _ => from.alloc_host(bytes as u64),

@@ -8,7 +8,7 @@ use gpu::{Bar1Map, Memory, Region};
 use rm::graph::Place;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 const CHUNK: usize = 256;
 const CHUNKS: usize = 256;
@@ -137,7 +137,7 @@ impl Buffers {
 
     /// Returns its place, and how often the place was used.
     pub fn add(&self, entry: Entry) -> Result<(u32, u32), Error> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = poison::ignore(self.free.lock());
         let place = match free.places.pop() {
             Some(place) => place,
             None if free.top as usize == MOST => return Err(Error::Limit(MOST)),
@@ -191,13 +191,13 @@ impl Buffers {
         lanes.iter().for_each(Lane::grace);
         // SAFETY: `used` is even, and each lane has been released since: no thread looks at the entry.
         let entry = unsafe { (*slot.entry.get()).take() };
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).places.push(place);
+        poison::ignore(self.free.lock()).places.push(place);
         entry.ok_or_else(|| BUFFER.wrong())
     }
 
     /// Removes all entries. No lane has a channel any more.
     pub fn clear(&self, lanes: &[Lane]) {
-        let top = self.free.lock().unwrap_or_else(PoisonError::into_inner).top;
+        let top = poison::ignore(self.free.lock()).top;
         for place in 0..top {
             let used = self.slot(place).map_or(0, |slot| slot.used.load(Ordering::SeqCst));
             if used & 1 == 1 {

@@ -18,7 +18,6 @@ use gpu::{Channel, Libcuda, Watched};
 use launch::OnStream;
 use machine::Machine;
 use std::ffi::c_void;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 /// Maximum number of graphs and chains of one lane.
@@ -100,7 +99,7 @@ impl Session {
     ) -> Result<Graph, Error> {
         let machine = setup.machine.as_ref().ok_or_else(without)?;
         // Before the lane, which other threads may need during this.
-        let _alone = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = poison::ignore(self.learning.lock());
         let _context = setup.enter()?;
         let context = machine.context().map_err(|why| Error::Unavailable(why.reason))?;
         let watched = Libcuda::open()?.watched();

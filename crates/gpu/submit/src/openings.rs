@@ -2,8 +2,8 @@
 //! Also the process that opened them: a fork's child has no session.
 
 use crate::error::Error;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Maximum number of open sessions of a process.
 pub(crate) const MOST: usize = 200;
@@ -74,7 +74,7 @@ pub(crate) fn numbers_reached(number: u64) {
 /// A new number. [`Error::Limit`] while [`MOST`] sessions are open, [`Error::Forked`].
 pub(crate) fn take() -> Result<u64, Error> {
     same_process()?;
-    let taken = OPENINGS.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let taken = poison::ignore(OPENINGS.lock()).take();
     taken.ok_or(Error::Limit(MOST))
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn opened() {
 }
 
 pub(crate) fn give_back(opening: u64) {
-    OPENINGS.lock().unwrap_or_else(PoisonError::into_inner).open[opening as usize % 256] = false;
+    poison::ignore(OPENINGS.lock()).open[opening as usize % 256] = false;
 }
 
 impl Openings {

@@ -17,12 +17,12 @@ use crate::session::{Now, Session};
 use crate::words::{Order, WORDS};
 use gpu::{InlineMode, Prepared};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 impl Session {
     /// The words, which the first call allocates.
     pub(crate) fn order(&self, setup: &Setup, now: Now) -> Result<Arc<Order>, Error> {
-        let mut order = setup.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut order = poison::ignore(setup.order.lock());
         if let Some(order) = &*order {
             return Ok(order.clone());
         }

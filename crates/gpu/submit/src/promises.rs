@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::words::WORDS;
 use gpu::Observer;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ impl Promises {
 
     /// Starts the thread, if it does not run yet. Called before the first promise.
     pub fn start(&self) -> Result<(), Error> {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = poison::ignore(self.thread.lock());
         if thread.is_none() {
             let shared = self.shared.clone();
             shared.state().promised.reserve_exact(MOST);
@@ -88,7 +88,7 @@ impl Drop for Promises {
     fn drop(&mut self) {
         self.shared.state().over = true;
         self.shared.changed.notify_one();
-        if let Some(thread) = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(thread) = poison::ignore(self.thread.get_mut()).take() {
             let _ = thread.join();
         }
         self.shared.keep();
@@ -97,7 +97,7 @@ impl Drop for Promises {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        poison::ignore(self.state.lock())
     }
 
     /// The body of the thread.
@@ -106,9 +106,9 @@ impl Shared {
         while !state.over {
             state.asleep = state.promised.is_empty();
             state = if state.asleep {
-                self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+                poison::ignore(self.changed.wait(state))
             } else {
-                let waited = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner);
+                let waited = poison::ignore(self.changed.wait_timeout(state, LOOK));
                 drop(waited.0);
                 self.keep();
                 self.state()

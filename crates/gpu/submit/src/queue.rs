@@ -15,7 +15,7 @@ use crate::wait::{LATE, Pace, Paused, nap, now};
 use gpu::{Observer, Ticket};
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 /// Maximum number of entries of a queue.
@@ -136,7 +136,7 @@ impl Entry {
 impl Core {
     /// (A panic in another thread leaves the state consistent.)
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        poison::ignore(self.state.lock())
     }
 
     pub fn has_descriptor(&self) -> bool {
@@ -397,7 +397,7 @@ impl<S: Deref<Target = Session>> Queue<S> {
             if state.looker || state.entries.is_empty() {
                 let most = if state.looker { left.min(FOLLOW) } else { left };
                 let waited = self.core.changed.wait_timeout(state, most);
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                state = poison::ignore(waited).0;
                 continue;
             }
             state.looker = true;

@@ -15,7 +15,7 @@ use gpu::points::Point;
 use gpu::{AddressSpace, Channel, ChannelOptions, Copies, Engine};
 use rm::graph::Place;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 /// How long a close waits for pending work before it stops the channels.
@@ -166,7 +166,7 @@ impl Session {
         if !(1..=LAUNCH_LANES).contains(&options.launch_lanes) {
             return Err(Error::Argument("a session has 1 to 16 launch lanes"));
         }
-        let mut setup = self.setup.write().unwrap_or_else(PoisonError::into_inner);
+        let mut setup = poison::ignore(self.setup.write());
         if setup.is_some() {
             return Err(Error::AlreadyOpen);
         }
@@ -211,7 +211,7 @@ impl Session {
         self.lanes.iter().for_each(|lane| lane.sleepers.wake_all());
         self.watch.closing();
         Point::AfterClose.reached();
-        let mut setup = self.setup.write().unwrap_or_else(PoisonError::into_inner);
+        let mut setup = poison::ignore(self.setup.write());
         let was = setup.take().ok_or(Error::Closed)?;
         // The session's CUDA objects are freed in CUDA's context.
         let kept = was.enter();
@@ -269,7 +269,7 @@ impl Session {
         // A close holds the lock until all pending work has ended, and a call need not wait for that.
         self.now()?;
         let once = Once::new();
-        let setup = self.setup.read().unwrap_or_else(PoisonError::into_inner);
+        let setup = poison::ignore(self.setup.read());
         if setup.is_some() { Ok(Opened(setup, once)) } else { Err(Error::Closed) }
     }
 
@@ -481,7 +481,7 @@ impl Drop for Session {
         if self.close().is_err() && Session::same_process().is_err() {
             // A fork's child: it must not free the parent's objects.
             self.watch.forget();
-            std::mem::forget(self.setup.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+            std::mem::forget(poison::ignore(self.setup.get_mut()).take());
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::promises::without_signals;
 use crate::queue::Core;
 use crate::wait::{LATE, Slack};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ struct State {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        poison::ignore(self.state.lock())
     }
 
     /// The body of the thread.
@@ -57,10 +57,10 @@ impl Shared {
             }
             state.sleeps = next.is_none_or(|next| next > LATE);
             state = match next {
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => poison::ignore(self.changed.wait(state)),
                 Some(next) => {
                     let waited = self.changed.wait_timeout(state, Duration::from_nanos(next));
-                    waited.unwrap_or_else(PoisonError::into_inner).0
+                    poison::ignore(waited).0
                 }
             };
             state.sleeps = false;
@@ -74,7 +74,7 @@ impl Watch {
     }
 
     fn watched(&self) -> MutexGuard<'_, Watched> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        poison::ignore(self.0.lock())
     }
 
     pub fn add(&self, core: &Arc<Core>) {
@@ -132,6 +132,6 @@ impl Watch {
 
     /// In a fork's child the thread does not exist, and its handle is the parent's.
     pub fn forget(&mut self) {
-        std::mem::forget(self.0.get_mut().unwrap_or_else(PoisonError::into_inner).thread.take());
+        std::mem::forget(poison::ignore(self.0.get_mut()).thread.take());
     }
 }

@@ -15,7 +15,6 @@ use crate::source::Source;
 use libloading::Library;
 use std::ffi::{c_int, c_void};
 use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use sys::{Descriptor, Functions, OPAQUE_FD, Properties, Status};
@@ -129,7 +128,7 @@ impl CuFile {
                         stop.store(true, Ordering::Relaxed);
                         let path = source.path().to_owned();
                         let error = Error::Transfer { path, call, offset, bytes: part, what };
-                        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                        poison::ignore(failed.lock()).get_or_insert(error);
                     }
                 }
             }
@@ -142,7 +141,7 @@ impl CuFile {
         });
         let took = begun.elapsed();
         drop((file, buffer));
-        if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(error) = poison::ignore(failed.into_inner()) {
             return Err(error);
         }
         let measured = before.until(self.counters.read(direction == Direction::Write), bytes);

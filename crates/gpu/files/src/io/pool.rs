@@ -4,7 +4,7 @@ use super::{Ended, Memory, Operation, Request};
 use crate::error::Errno;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 /// More threads than this read no faster.
@@ -31,7 +31,7 @@ struct State {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        poison::ignore(self.state.lock())
     }
 
     fn work(&self) {
@@ -41,7 +41,7 @@ impl Shared {
                 match state.asked.pop_front() {
                     Some(request) => break request,
                     None if state.closed => return,
-                    None => state = self.asked.wait(state).unwrap_or_else(PoisonError::into_inner),
+                    None => state = poison::ignore(self.asked.wait(state)),
                 }
             };
             drop(state);
@@ -87,7 +87,7 @@ impl Pool {
     pub fn turn(&mut self, wait: bool, mut each: impl FnMut(Ended)) {
         let mut state = self.shared.state();
         while wait && state.ended.is_empty() {
-            state = self.shared.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = poison::ignore(self.shared.ended.wait(state));
         }
         while let Some(ended) = state.ended.pop_front() {
             each(ended);

@@ -2,7 +2,7 @@
 
 use crate::tracker::{Ticket, Tracker};
 use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Memory and pins that the GPU may still use after their owner was dropped. They are freed once the channel is done with them.
 #[derive(Clone, Debug, Default)]
@@ -12,10 +12,10 @@ type Buried = (Arc<dyn Any + Send + Sync>, Ticket);
 
 impl Grave {
     pub fn put(&self, what: Arc<dyn Any + Send + Sync>, last: Ticket) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((what, last));
+        poison::ignore(self.0.lock()).push((what, last));
     }
 
     pub fn bury(&self, tracker: &Tracker) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, last)| !tracker.done(*last));
+        poison::ignore(self.0.lock()).retain(|(_, last)| !tracker.done(*last));
     }
 }

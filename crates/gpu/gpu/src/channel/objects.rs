@@ -6,7 +6,7 @@ use crate::space::AddressSpace;
 use crate::tracker::Stop;
 use rm::abi::uvm;
 use rm::driver;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// GPU addresses for the context buffers of a graphics channel, well above the memory.
 const CONTEXTS: u64 = 0x40_0000_0000;
@@ -77,7 +77,7 @@ impl Stop for Objects {
     /// longer uses it.
     fn stop(&self) {
         let device = &self.device;
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = poison::ignore(self.made.lock());
         if made.is_empty() || device.forked() {
             return;
         }

@@ -9,7 +9,7 @@ use gpu::{
 use graph_words::{Graph, Places};
 use pushbuf::encode::Words;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ static ONE: Mutex<()> = Mutex::new(());
 
 impl Rig {
     pub fn new() -> Rig {
-        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let one = poison::ignore(ONE.lock());
         let driver = SoftDriver::new(Mode::Strict);
         let watched: &'static Watched = Box::leak(Box::default());
         let device = Device::open(Arc::new(Watching(driver, watched)), 0).unwrap();

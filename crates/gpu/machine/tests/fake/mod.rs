@@ -141,7 +141,7 @@ impl Drop for Inside {
 }
 
 fn lock() -> MutexGuard<'static, Option<Fake>> {
-    FAKE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    poison::ignore(FAKE.lock())
 }
 
 fn with<T>(f: impl FnOnce(&mut Fake) -> T) -> T {
@@ -169,7 +169,7 @@ pub fn take_back(address: u64) {
 /// Drops the memory outside of the lock, because the drop may wait for transfers.
 fn free(address: u64) -> Status {
     let bytes = with(|fake| fake.memory.get(&address).map(|block| block.bytes as u64));
-    if let (Some(bytes), Some(tell)) = (bytes, &*FREES.lock().unwrap_or_else(|poisoned| poisoned.into_inner())) {
+    if let (Some(bytes), Some(tell)) = (bytes, &*poison::ignore(FREES.lock())) {
         tell(address, bytes);
     }
     let block = with(|fake| fake.memory.remove(&address));
@@ -178,7 +178,7 @@ fn free(address: u64) -> Status {
 
 impl Fake {
     fn allocate(&mut self, kind: Kind, bytes: usize) -> u64 {
-        let mut source = SOURCE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut source = poison::ignore(SOURCE.lock());
         let (address, keep) = match source.as_mut() {
             Some(source) => source(kind, bytes),
             None => {

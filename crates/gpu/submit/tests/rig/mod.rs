@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use submit::{Options, Session};
 
@@ -89,15 +89,14 @@ pub struct Rig {
 
 /// `told`: frees are reported, as by a libcuda whose functions are intercepted.
 pub fn rig(told: bool, options: &Options) -> Rig {
-    let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let one = poison::ignore(ONE.lock());
     QUEUED.lock().unwrap().clear();
     IDLE.store(false, Ordering::SeqCst);
     let driver = SoftDriver::new(Mode::Strict);
     let watched: &'static Watched = Box::leak(Box::default());
     let theirs = AddressSpace::new(&Device::open(Arc::new(Watching(driver, watched)), 0).unwrap()).unwrap();
-    *fake::SOURCE.lock().unwrap_or_else(PoisonError::into_inner) = Some(fake::blocks(&theirs));
-    *fake::FREES.lock().unwrap_or_else(PoisonError::into_inner) =
-        told.then(|| Box::new(|base, length| watched.frees(base, length)) as _);
+    *poison::ignore(fake::SOURCE.lock()) = Some(fake::blocks(&theirs));
+    *poison::ignore(fake::FREES.lock()) = told.then(|| Box::new(|base, length| watched.frees(base, length)) as _);
     // SAFETY: the stand-in's functions have the signatures of the real ones.
     let cuda = unsafe { Cuda::from_symbols(find) }.unwrap();
     let of_the_session = cuda.device(0).unwrap().primary_context().unwrap();
