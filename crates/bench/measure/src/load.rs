@@ -10,8 +10,8 @@ use experiment::{Class, Gpu, LoadSpec, MustReach, Process, What};
 use placement::cpus::confine;
 use placement::renice;
 use run_folder::Loaded;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use workload::{Checks, Machine, Opened, Subject, Wanted};
 
@@ -151,14 +151,14 @@ impl Running<'_> {
 
     /// How long all loads have rested so far.
     pub fn rested(&self) -> Duration {
-        self.rests.lock().unwrap_or_else(PoisonError::into_inner).so_far()
+        poison::ignore(self.rests.lock()).so_far()
     }
 
     /// The work since a moment.
     pub fn since(&self, mark: &Mark) -> Vec<Loaded> {
         let now = self.mark();
         let seconds = now.at.duration_since(mark.at).as_secs_f64().max(1e-9);
-        let alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let alone = poison::ignore(self.alone.lock()).clone();
         let share = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9 / seconds;
         let one = |(n, load): (usize, &LoadSpec)| Loaded {
             name: load.name.clone(),
@@ -193,7 +193,7 @@ impl Running<'_> {
     pub fn with_ends(&self, mut loads: Vec<Loaded>) -> Vec<Loaded> {
         for (n, loaded) in loads.iter_mut().enumerate() {
             loaded.checked = self.counts[n].iter().map(|c| c.checked.load(Ordering::Relaxed)).sum();
-            let ended = self.ended[n].lock().unwrap_or_else(PoisonError::into_inner);
+            let ended = poison::ignore(self.ended[n].lock());
             (loaded.unavailable, loaded.failed) = (ended.unavailable.clone(), ended.failed.clone());
         }
         loads
@@ -203,7 +203,7 @@ impl Running<'_> {
     pub fn so_far(&self, load: usize) -> (u64, u64, u64, Option<Reason>) {
         let sum = |of: fn(&Count) -> &AtomicU64| self.counts[load].iter().map(|c| of(c).load(Ordering::Relaxed)).sum();
         let longest = self.counts[load].iter().map(|c| c.longest_ns.load(Ordering::Relaxed)).max().unwrap_or(0);
-        let ended = self.ended[load].lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = poison::ignore(self.ended[load].lock());
         let unavailable = ended.unavailable.clone().map(Reason::Unavailable);
         let why = unavailable.or_else(|| ended.failed.first().map(|(why, _)| Reason::Failed(why.clone())));
         let done: u64 = sum(|c| &c.done);
@@ -214,7 +214,7 @@ impl Running<'_> {
     /// Lets all threads rest after their current operation, or continue; does not wait for them.
     pub fn rest(&self, rest: bool) {
         self.gates.rest.store(rest, Ordering::Relaxed);
-        let mut rests = self.rests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rests = poison::ignore(self.rests.lock());
         match (rest, rests.since) {
             (true, None) => rests.since = Some(Instant::now()),
             (false, Some(since)) => *rests = Rests { before: rests.before + since.elapsed(), since: None },
@@ -233,13 +233,13 @@ impl Running<'_> {
             let mark = self.mark();
             std::thread::sleep(ALONE);
             let done = self.since(&mark).swap_remove(n);
-            self.alone.lock().unwrap_or_else(PoisonError::into_inner)[n] = Some(done.transfers as f64 / done.seconds);
+            poison::ignore(self.alone.lock())[n] = Some(done.transfers as f64 / done.seconds);
         }
         self.gates.alone.store(0, Ordering::Relaxed);
     }
 
     fn fail(&self, load: usize, reason: Reason) {
-        let mut ended = self.ended[load].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ended = poison::ignore(self.ended[load].lock());
         match reason {
             Reason::Unavailable(why) => ended.unavailable = Some(why),
             Reason::Failed(why) => match ended.failed.iter_mut().find(|(known, _)| *known == why) {
@@ -263,7 +263,7 @@ impl Running<'_> {
     fn work(&self, machine: &Machine, load: usize, n: usize, steps: &mut Steps<'_>) -> Result<(), Reason> {
         let (spec, count) = (&self.plan.loads[load], &self.counts[load][n]);
         place(spec, &self.plan.cpus[load])?;
-        let turn = || self.gates.one.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = || poison::ignore(self.gates.one.lock());
         let seed = self.plan.seed ^ ((load as u64) << 32 | n as u64);
         let opening = turn();
         if spec.process == Process::Shared {

@@ -7,7 +7,7 @@ use crate::entry::{Call, Entry, Value};
 use crate::{Error, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 const MUTEX: &str = "mutex";
@@ -70,7 +70,7 @@ unsafe impl Sync for Lock {}
 /// The lock of this name; the first request creates it.
 fn shared(is_mutex: bool, name: &str) -> Result<&'static Lock, Error> {
     static ALL: Mutex<Vec<(bool, String, &'static Lock)>> = Mutex::new(Vec::new());
-    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = poison::ignore(ALL.lock());
     if let Some((.., lock)) = all.iter().find(|(mutex, known, _)| *mutex == is_mutex && known == name) {
         return Ok(lock);
     }

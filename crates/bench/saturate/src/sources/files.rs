@@ -14,7 +14,7 @@ use run_folder::versioned::Broken;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// One file, and the GPU to which its bytes may go.
 pub struct Files<'m> {
@@ -184,7 +184,7 @@ impl<'s> Opened<'s> for Open<'s, '_> {
         let mut wanted = Vec::new();
         for queue in 0..self.ends.len() {
             let kept = match &self.ends[queue] {
-                End::Slots(kept) => std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner)),
+                End::Slots(kept) => std::mem::take(&mut *poison::ignore(kept.lock())),
                 End::Memory(_) => continue,
             };
             for (at, found) in kept {
@@ -257,7 +257,7 @@ impl Drop for Reads<'_> {
         if self.queue.in_flight() > 0 {
             return;
         }
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = poison::ignore(kept.lock());
         for (slot, at) in self.last.iter().enumerate() {
             kept.extend(at.map(|at| (at, self.queue.slot(slot, self.bytes).to_vec())));
         }

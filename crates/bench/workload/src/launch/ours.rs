@@ -3,7 +3,7 @@
 use crate::{Error, Machine, Unavailable};
 use cuda::{Graph, Stream};
 use gpu::{Channel, Libcuda, Ticket};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Only one graph is learnt at a time: all commands that CUDA's channels get at that time are taken for the graph's.
@@ -11,7 +11,7 @@ static LEARNING: Mutex<()> = Mutex::new(());
 
 /// No other graph is learnt until this is dropped.
 pub(super) fn learning() -> MutexGuard<'static, ()> {
-    LEARNING.lock().unwrap_or_else(PoisonError::into_inner)
+    poison::ignore(LEARNING.lock())
 }
 
 pub(super) struct Ours {

@@ -16,8 +16,8 @@ use crate::entry::{Call, Value};
 use crate::{Error, Machine, Unavailable};
 use ::doorbell::*;
 use std::ffi::CStr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// By libdoorbell's C ABI.
@@ -61,7 +61,7 @@ impl Session {
     /// # Errors
     /// [`Error::Unavailable`] if libdoorbell has no GPU to open.
     pub(crate) fn open(machine: &Machine) -> Result<Session, Error> {
-        let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = poison::ignore(USERS.lock());
         if *users == 0 {
             let options = doorbell_options_t {
                 size: size_of::<doorbell_options_t>(),
@@ -87,7 +87,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = poison::ignore(USERS.lock());
         *users -= 1;
         if *users == 0 {
             doorbell_free(DOORBELL.swap(std::ptr::null_mut(), Ordering::SeqCst));
