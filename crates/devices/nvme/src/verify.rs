@@ -10,6 +10,7 @@ use crate::namespace::Namespace;
 use crate::overwrite::Overwrite;
 use crate::queue::{Depth, Done, Lost, Outcome, Queue};
 use crate::transfer::{self, Stretch};
+use fastrand::Rng;
 use pcie::Memory;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -197,14 +198,15 @@ impl Thread<'_> {
             return Ok(());
         };
         let share = self.mix.bytes / u64::from(self.mix.queues);
-        let mut draw = Draw(self.mix.seed ^ (self.index + 1) << 48 | 1);
+        let mut random = Rng::with_seed(self.mix.seed ^ (self.index + 1) << 48);
         let mut running = vec![Running::default(); slots as usize];
         let mut scratch = vec![0; self.mix.largest as usize];
         for slot in 0..self.mix.slots {
             if self.is_stopped() {
                 break;
             }
-            running[usize::from(slot)] = self.start(&mut queue, slot, base, &mut reference, &mut draw, &mut scratch)?;
+            running[usize::from(slot)] =
+                self.start(&mut queue, slot, base, &mut reference, &mut random, &mut scratch)?;
         }
         let mut done = [Done::NONE; 32];
         let mut failed = None;
@@ -227,7 +229,7 @@ impl Thread<'_> {
                 self.ended(one.slot, ran, base, &reference, &mut scratch)?;
                 let is_over = self.sum.bytes_read + self.sum.bytes_written >= share || failed.is_some();
                 if !is_over && !self.is_stopped() {
-                    let next = self.start(&mut queue, one.slot, base, &mut reference, &mut draw, &mut scratch)?;
+                    let next = self.start(&mut queue, one.slot, base, &mut reference, &mut random, &mut scratch)?;
                     running[usize::from(one.slot)] = next;
                 }
             }
@@ -279,20 +281,20 @@ impl Thread<'_> {
         slot: u16,
         base: u64,
         reference: &mut [u8],
-        draw: &mut Draw,
+        random: &mut Rng,
         scratch: &mut [u8],
     ) -> Result<Running, Error> {
         let (part, block) = (self.mix.part(), self.namespace.block_bytes());
-        let bytes = (draw.below(self.mix.largest / block) + 1) * block;
-        let from = u64::from(slot) * part + draw.below((part - bytes) / block + 1) * block;
+        let bytes = (random.u64(..self.mix.largest / block) + 1) * block;
+        let from = u64::from(slot) * part + random.u64(..=(part - bytes) / block) * block;
         let within = from as usize..(from + bytes) as usize;
         queue.prepare(slot, &[Piece::new(self.target.memory(), self.place(slot), bytes)])?;
-        let leave = self.leave.filter(|_| draw.below(2) == 0);
+        let leave = self.leave.filter(|_| random.bool());
         let (at, blocks) = ((base + from) / block, bytes / block);
         let scratch = &mut scratch[..bytes as usize];
         let io = match leave {
             Some(leave) => {
-                draw.fill(scratch);
+                random.fill(scratch);
                 self.target.store(self.place(slot), scratch)?;
                 reference[within].copy_from_slice(scratch);
                 leave.write(at, blocks)?
@@ -336,29 +338,6 @@ impl Thread<'_> {
             self.sum.wrong += 1;
             let at = from + at as u64;
             self.sum.first_wrong = Some(self.sum.first_wrong.map_or(at, |first| first.min(at)));
-        }
-    }
-}
-
-/// xorshift64: the numbers depend only on the seed.
-struct Draw(u64);
-
-impl Draw {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, most: u64) -> u64 {
-        self.next() % most
-    }
-
-    fn fill(&mut self, into: &mut [u8]) {
-        for part in into.chunks_mut(8) {
-            let bytes = self.next().to_le_bytes();
-            part.copy_from_slice(&bytes[..part.len()]);
         }
     }
 }

@@ -11,13 +11,11 @@ mod checks;
 mod compare;
 mod ground;
 mod ledger;
-mod random;
 
 pub use checks::CHECKS;
 pub use compare::{difference, guards};
 pub use ground::{Ground, Rig, Stop};
 pub use ledger::{Balance, Ledger};
-pub use random::Random;
 
 use std::time::{Duration, Instant};
 

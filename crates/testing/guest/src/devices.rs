@@ -128,14 +128,9 @@ impl<'a> Edu<'a> {
 
 /// Bytes that no memory has by chance.
 pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..bytes).map(|_| next()).collect()
+    let mut all = vec![0; bytes];
+    fastrand::Rng::with_seed(seed).fill(&mut all);
+    all
 }
 
 /// Loads bytes of memory that the CPU reaches.

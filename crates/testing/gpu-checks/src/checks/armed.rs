@@ -1,10 +1,11 @@
 //! Eight bytes that are read at the moment that the release is seen: every kind of release, and transfers that wait at a gate.
 
+use super::random_bytes;
 use super::ring::another_space;
 use crate::Outcome;
 use crate::compare;
 use crate::ground::{Ground, Rig, Stop, ensure, fail_if_some};
-use crate::random::Random;
+use fastrand::Rng;
 use gpu::{
     Armed, Bar1Map, Channel, CopyMode, CopyRelease, Engine, Error, InlineMode, InlineRelease, Memory, Prepared, Ticket,
 };
@@ -35,13 +36,13 @@ fn rounds(rig: &Rig) -> u64 {
 /// Runs `transfer` with new bytes each time, and loads the destination as soon as the transfer reports that they are there.
 fn look(
     rig: &Rig,
-    random: &mut Random,
+    random: &mut Rng,
     seen: &Bar1Map,
     what: &str,
     mut transfer: impl FnMut(u64) -> Result<(), Stop>,
 ) -> Result<(), Stop> {
     for round in 1..=rounds(rig) {
-        let sent = random.below(u64::MAX);
+        let sent = random.u64(..);
         transfer(sent)?;
         let found = seen.load64(0)?;
         ensure(found == sent, || format!("{what}, round {round}: {found:#018x} instead of {sent:#018x}"))?;
@@ -55,7 +56,7 @@ fn wait(rig: &Rig, channel: &Channel, ticket: Ticket) -> Result<(), Stop> {
 
 pub(super) fn releases(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
-    let mut random = Random::new(ground.seed);
+    let mut random = Rng::with_seed(ground.seed);
     let (src, dst) = (rig.memory(false, ROOM)?, rig.memory(true, ROOM)?);
     let seen = Bar1Map::of(&dst, 0, ROOM)?;
     let mut graphics = rig.channel(Engine::Graphics)?;
@@ -83,7 +84,7 @@ pub(super) fn flag_order(ground: &Ground) -> Outcome {
     const FIELD: u64 = 2 << 20;
     const SIZES: [u32; 7] = [4, 8, 12, 60, 256, 4096, 30_000];
     let rig = ground.open()?;
-    let mut random = Random::new(ground.seed);
+    let mut random = Rng::with_seed(ground.seed);
     let rounds = if rig.is_soft() { 140 } else { 14_000 };
     let (dst, back) = (rig.memory(true, FIELD)?, rig.memory(false, FIELD)?);
     let seen = Bar1Map::of(&dst, 0, FIELD)?;
@@ -94,11 +95,11 @@ pub(super) fn flag_order(ground: &Ground) -> Outcome {
         let whole = dst.region();
         let to = |at: u64| whole.part(at, bytes.into());
         for round in 0..rounds / SIZES.len() as u64 {
-            let at = random.below((FIELD - 32_768) / 4) * 4;
+            let at = random.u64(..(FIELD - 32_768) / 4) * 4;
             let mut inline = Prepared::inline_with(&mut graphics, &to(at)?, bytes, InlineMode::Headers, release)?;
             let from = to(at)?;
             let mut copy = Prepared::copy(&mut engine, &back.region(), &from, bytes, CopyMode::Plain)?;
-            let data = random.bytes(bytes as usize);
+            let data = random_bytes(&mut random, bytes as usize);
             let ticket = inline.submit_data(&mut graphics, &data)?;
             wait(&rig, &graphics, ticket)?;
             let mut found = vec![0; data.len()];
@@ -120,7 +121,7 @@ pub(super) fn flag_order(ground: &Ground) -> Outcome {
 
 pub(super) fn armed(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
-    let mut random = Random::new(ground.seed);
+    let mut random = Rng::with_seed(ground.seed);
     let (src, dst) = (rig.memory(false, ROOM)?, rig.memory(true, ROOM)?);
     let seen = Bar1Map::of(&dst, 0, ROOM)?;
     let mut engine = rig.channel(rig.copy_engine()?)?;
@@ -154,16 +155,16 @@ pub(super) fn armed(ground: &Ground) -> Outcome {
 /// An armed transfer is released without being executed when the channel rests and when the transfer is dropped.
 fn resting_transfers_move_nothing(
     rig: &Rig,
-    random: &mut Random,
+    random: &mut Rng,
     channel: &mut Channel,
     dst: &Memory,
     seen: &Bar1Map,
 ) -> Result<(), Stop> {
     let mut inline = Armed::inline(channel, &dst.region(), BYTES, InlineMode::Headers, InlineRelease::Engine)?;
     for dropped in [false, true] {
-        let ticket = inline.submit_data(&random.below(u64::MAX).to_le_bytes())?;
+        let ticket = inline.submit_data(&random.u64(..).to_le_bytes())?;
         wait(rig, inline.channel(), ticket)?;
-        let kept = random.below(u64::MAX);
+        let kept = random.u64(..);
         seen.store64(0, kept)?;
         if dropped {
             drop(inline);
@@ -181,14 +182,14 @@ fn resting_transfers_move_nothing(
 /// Ordinary submissions follow, and freed memory is refused before its gate opens.
 fn after_it_the_channel_is_as_before(
     rig: &Rig,
-    random: &mut Random,
+    random: &mut Rng,
     channel: &mut Channel,
     src: &Memory,
     dst: &Memory,
     seen: &Bar1Map,
 ) -> Result<(), Stop> {
     let mut copy = Prepared::copy(channel, &dst.region(), &src.region(), BYTES, CopyMode::Plain)?;
-    let sent = random.below(u64::MAX);
+    let sent = random.u64(..);
     src.write(0, &sent.to_le_bytes());
     let ticket = copy.submit(channel)?;
     wait(rig, channel, ticket)?;

@@ -1,9 +1,10 @@
 //! GPU memory accessed by the CPU, compared with what the copy engine reads there.
 
+use super::random_bytes;
 use crate::compare;
 use crate::ground::{Ground, Rig, Stop, ensure, fail_if_some};
-use crate::random::Random;
 use crate::{Outcome, compare::guards};
+use fastrand::Rng;
 use gpu::{Bar1Map, Channel, Error, Memory};
 
 const ROOM: u64 = 0x1_0000;
@@ -20,18 +21,18 @@ fn copy(rig: &Rig, channel: &mut Channel, to: &Memory, from: &Memory) -> Result<
 
 pub(super) fn views(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
-    let mut random = Random::new(ground.seed);
+    let mut random = Rng::with_seed(ground.seed);
     let mut channel = rig.channel(rig.copy_engine()?)?;
     let (video, host) = (rig.memory(true, ROOM)?, rig.memory(false, ROOM)?);
     let map = Bar1Map::of(&video, 0, ROOM)?;
     for length in LENGTHS {
-        let offset = GUARD as u64 + random.below(64);
+        let offset = GUARD as u64 + random.u64(..64);
         let what = |way: &str| format!("{length} bytes at {offset:#x}, {way}");
         // Stores of the CPU, seen by the copy engine.
-        let before = random.bytes(ROOM as usize);
+        let before = random_bytes(&mut random, ROOM as usize);
         host.write(0, &before);
         copy(&rig, &mut channel, &video, &host)?;
-        let data = random.bytes(length);
+        let data = random_bytes(&mut random, length);
         map.write(offset, &data)?;
         copy(&rig, &mut channel, &host, &video)?;
         let (start, end) = (offset as usize, offset as usize + length);
@@ -40,7 +41,7 @@ pub(super) fn views(ground: &Ground) -> Outcome {
         let around = start - GUARD..end + GUARD;
         fail_if_some(guards(&before[around.clone()], &after[around], GUARD), || what("stored"))?;
         // What the copy engine wrote, loaded by the CPU.
-        let fresh = random.bytes(ROOM as usize);
+        let fresh = random_bytes(&mut random, ROOM as usize);
         host.write(0, &fresh);
         copy(&rig, &mut channel, &video, &host)?;
         let mut seen = vec![0; length];

@@ -13,6 +13,13 @@ mod ring;
 mod time;
 
 use crate::Check;
+use fastrand::Rng;
+
+fn random_bytes(random: &mut Rng, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    random.fill(&mut bytes);
+    bytes
+}
 
 /// All checks, in the order in which they are run.
 pub const CHECKS: &[Check] = &[

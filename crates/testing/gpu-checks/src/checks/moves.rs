@@ -1,9 +1,10 @@
 //! Everything that is moved arrives completely at its destination, and other memory does not change.
 
+use super::random_bytes;
 use crate::compare;
 use crate::ground::{Ground, Rig, Stop, fail_if_some};
-use crate::random::Random;
 use crate::{Outcome, ground};
+use fastrand::Rng;
 use gpu::{Channel, Engine, Memory};
 
 /// Bytes on each side of a destination that must stay.
@@ -29,11 +30,11 @@ enum How {
 }
 
 /// Makes one transfer of random data and compares every byte of it and the guards around it.
-fn transfer(rig: &Rig, channel: &mut Channel, random: &mut Random, how: How, this: &Move<'_>) -> Result<(), Stop> {
+fn transfer(rig: &Rig, channel: &mut Channel, random: &mut Rng, how: How, this: &Move<'_>) -> Result<(), Stop> {
     let Move { src, src_offset, dst, dst_offset, length } = *this;
     let what = || format!("{how:?} copy of {length} bytes, offsets {src_offset} and {dst_offset}");
-    let data = random.bytes(length);
-    let around = random.bytes(length + 2 * GUARD);
+    let data = random_bytes(random, length);
+    let around = random_bytes(random, length + 2 * GUARD);
     let around_at = dst_offset - GUARD as u64;
     dst.write(around_at, &around);
     src.write(src_offset, &data);
@@ -56,7 +57,7 @@ fn transfer(rig: &Rig, channel: &mut Channel, random: &mut Random, how: How, thi
 pub(super) fn tiny(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
     let (src, dst) = (rig.memory(false, 0x1000)?, rig.memory(true, 0x1000)?);
-    let mut random = Random::new(ground.seed);
+    let mut random = Rng::with_seed(ground.seed);
     let this = Move { src: &src, src_offset: 0, dst: &dst, dst_offset: GUARD as u64, length: 8 };
     let mut engines = Vec::new();
     // The first engine has made its copy before a second one is used.
@@ -83,7 +84,7 @@ pub(super) fn inline(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
     let mut channel = rig.channel(Engine::Graphics)?;
     let (src, dst) = (rig.memory(false, 0x1000)?, rig.memory(true, 0x1000)?);
-    let mut random = Random::new(ground.seed);
+    let mut random = Rng::with_seed(ground.seed);
     let this = Move { src: &src, src_offset: 0, dst: &dst, dst_offset: 256, length: 8 };
     transfer(&rig, &mut channel, &mut random, How::Inline, &this)?;
     Ok("8 bytes".into())
@@ -94,11 +95,11 @@ pub(super) fn guards(ground: &Ground) -> Outcome {
     let mut copy = rig.channel(rig.copy_engine()?)?;
     let mut graphics = rig.channel(Engine::Graphics)?;
     let (src, dst) = (rig.memory(false, 0x4000)?, rig.memory(true, 0x4000)?);
-    let mut random = Random::new(ground.seed);
+    let mut random = Rng::with_seed(ground.seed);
     let mut count = 0;
     for length in [1, 2, 3, 4, 5, 7, 8, 31, 32, 33, 64, 100, 255, 256, 1000, 4096] {
         for dst_offset in [64, 65, 67, 80, 127] {
-            let this = Move { src: &src, src_offset: random.below(16), dst: &dst, dst_offset, length };
+            let this = Move { src: &src, src_offset: random.u64(..16), dst: &dst, dst_offset, length };
             transfer(&rig, &mut copy, &mut random, How::Plain, &this)?;
             transfer(&rig, &mut graphics, &mut random, How::Inline, &this)?;
             count += 2;
@@ -123,12 +124,12 @@ pub(super) fn sizes(ground: &Ground) -> Outcome {
     let mut sizes: Vec<usize> = powers.chain([200_001, (1 << 20) + 3]).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    let mut random = Random::new(ground.seed);
+    let mut random = Rng::with_seed(ground.seed);
     for &length in &sizes {
         for (way, src, dst) in ways {
-            let dst_offset = GUARD as u64 + random.below(64);
-            let this = Move { src, src_offset: random.below(64), dst, dst_offset, length };
-            let how = if random.percent(50) { How::Plain } else { How::Pipelined };
+            let dst_offset = GUARD as u64 + random.u64(..64);
+            let this = Move { src, src_offset: random.u64(..64), dst, dst_offset, length };
+            let how = if random.bool() { How::Plain } else { How::Pipelined };
             transfer(&rig, &mut copy, &mut random, how, &this).map_err(|stop| named(way, stop))?;
         }
     }
@@ -142,10 +143,10 @@ pub(super) fn pipelined(ground: &Ground) -> Outcome {
     let mut channel = rig.channel(rig.copy_engine()?)?;
     let room = (PIECE * PIECES) as u64;
     let (src, dst) = (rig.memory(false, room)?, rig.memory(true, room)?);
-    let mut random = Random::new(ground.seed);
+    let mut random = Rng::with_seed(ground.seed);
     let done = rig.semaphore()?;
     for round in 1..=10 {
-        let data = random.bytes(PIECE * PIECES);
+        let data = random_bytes(&mut random, PIECE * PIECES);
         src.write(0, &data);
         rig.submit(&mut channel, WORDS + 16 * PIECES, |pushbuffer| {
             // The last pieces first: only the release is in order.

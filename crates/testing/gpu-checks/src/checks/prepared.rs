@@ -1,10 +1,11 @@
 //! Transfers that are validated once and submitted often.
 
+use super::random_bytes;
 use super::ring::another_space;
 use crate::Outcome;
 use crate::compare;
 use crate::ground::{Ground, Rig, Stop, ensure, fail_if_some};
-use crate::random::Random;
+use fastrand::Rng;
 use gpu::{Channel, CopyMode, Engine, Error, InlineMode, InlineRelease, Prepared, Ticket};
 
 const BYTES: u32 = 1000;
@@ -20,7 +21,7 @@ pub(super) fn copies(ground: &Ground) -> Outcome {
     /// How often data is compared and renewed.
     const LOOK: u64 = 50;
     let rig = ground.open()?;
-    let mut random = Random::new(ground.seed);
+    let mut random = Rng::with_seed(ground.seed);
     let mut channel = rig.channel(rig.copy_engine()?)?;
     let (src, dst) = (rig.memory(false, ROOM)?, rig.memory(true, ROOM)?);
     let modes = [CopyMode::Plain, CopyMode::Pipelined, CopyMode::Folded];
@@ -31,8 +32,8 @@ pub(super) fn copies(ground: &Ground) -> Outcome {
     let places = ROOM - u64::from(BYTES);
     for n in 0..COUNT {
         let which = (n % 3) as usize;
-        let (from, to) = (random.below(places), random.below(places));
-        let data = n.is_multiple_of(LOOK).then(|| random.bytes(BYTES as usize));
+        let (from, to) = (random.u64(..places), random.u64(..places));
+        let data = n.is_multiple_of(LOOK).then(|| random_bytes(&mut random, BYTES as usize));
         if let Some(data) = &data {
             // A transfer in flight may still write there.
             let last = rig.patiently(&mut channel, |channel| prepared[which].submit(channel))?;
@@ -55,7 +56,7 @@ pub(super) fn copies(ground: &Ground) -> Outcome {
 pub(super) fn inline(ground: &Ground) -> Outcome {
     const COUNT: u64 = 1000;
     let rig = ground.open()?;
-    let mut random = Random::new(ground.seed);
+    let mut random = Rng::with_seed(ground.seed);
     let mut channel = rig.channel(Engine::Graphics)?;
     let dst = rig.memory(true, ROOM)?;
     let releases = [InlineRelease::Host, InlineRelease::Engine];
@@ -65,7 +66,7 @@ pub(super) fn inline(ground: &Ground) -> Outcome {
     }
     for n in 0..COUNT {
         let which = (n % 2) as usize;
-        let data = random.bytes(101);
+        let data = random_bytes(&mut random, 101);
         let ticket = rig.patiently(&mut channel, |channel| prepared[which].submit_data(channel, &data))?;
         wait(&rig, &channel, ticket)?;
         fail_if_some(compare::difference(&data, &rig.read(&dst, 0, 101)), || {
@@ -77,14 +78,14 @@ pub(super) fn inline(ground: &Ground) -> Outcome {
 }
 
 /// A submission without data sends the newest that was given, whichever slot has it.
-fn again(rig: &Rig, channel: &mut Channel, random: &mut Random) -> Result<(), Stop> {
+fn again(rig: &Rig, channel: &mut Channel, random: &mut Rng) -> Result<(), Stop> {
     let dst = rig.memory(true, ROOM)?;
     for bytes in [8, 5001] {
         let mut prepared = Prepared::inline(channel, &dst.region(), bytes, InlineMode::Headers)?;
         let mut data = Vec::new();
         for n in 0..3 * prepared.slots() {
             let ticket = if n % 3 == 0 {
-                data = random.bytes(bytes as usize);
+                data = random_bytes(random, bytes as usize);
                 prepared.submit_data(channel, &data)?
             } else {
                 prepared.submit(channel)?
@@ -103,14 +104,14 @@ fn again(rig: &Rig, channel: &mut Channel, random: &mut Random) -> Result<(), St
 /// More inline data than fits under one header.
 pub(super) fn long_inline(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
-    let mut random = Random::new(ground.seed);
+    let mut random = Rng::with_seed(ground.seed);
     let dst = rig.memory(true, 0x2_0000)?;
     for mode in [InlineMode::Launches, InlineMode::Headers] {
         // A separate channel: if the engine refuses one way, the other has already been tried.
         let mut channel = rig.channel(Engine::Graphics)?;
         for bytes in [32_764, 32_765, 65_536, 100_001] {
             let mut prepared = Prepared::inline(&mut channel, &dst.region(), bytes, mode)?;
-            let data = random.bytes(bytes as usize);
+            let data = random_bytes(&mut random, bytes as usize);
             let what = || format!("{bytes} bytes, {mode:?}");
             let ticket = prepared.submit_data(&mut channel, &data)?;
             wait(&rig, &channel, ticket).map_err(|stop| match stop {

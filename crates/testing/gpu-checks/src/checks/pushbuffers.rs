@@ -5,9 +5,10 @@
 //! may name only memory that was given to it, and only methods of the list below. On the software GPU it is also executed, and the channel must
 //! survive; on real hardware it never is.
 
+use super::random_bytes;
 use crate::Outcome;
 use crate::ground::{Ground, Rig, Stop, ensure};
-use crate::random::Random;
+use fastrand::Rng;
 use gpu::{Channel, Engine, Memory, Pushbuffer, Rules, Semaphore, Validated, check};
 use pushbuf::decode::{Decoder, Item};
 use pushbuf::encode::{Lines, Words, inline_dma, launch_dma};
@@ -37,7 +38,7 @@ const COMPUTE: &[(u16, u16)] =
 pub(super) fn random(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
     let memories = [rig.memory(true, MEMORY)?, rig.memory(false, MEMORY)?];
-    let mut random = Random::new(ground.seed);
+    let mut random = Rng::with_seed(ground.seed);
     let mut text = String::new();
     for engine in [rig.copy_engine()?, Engine::Graphics] {
         let channel = rig.small_channel(engine, 64)?;
@@ -212,75 +213,78 @@ impl Field {
     }
 
     /// An address for `length` bytes: mostly good, sometimes at an edge, sometimes wild.
-    fn address(&self, random: &mut Random, memory: &Memory, length: u64) -> u64 {
+    fn address(&self, random: &mut Rng, memory: &Memory, length: u64) -> u64 {
         let (start, size) = (memory.va(), memory.length());
-        match random.below(20) {
-            0 => start.wrapping_add(size).wrapping_sub(length.min(random.below(64))),
-            1 => start.wrapping_sub(random.below(64)),
+        match random.u64(..20) {
+            0 => start.wrapping_add(size).wrapping_sub(length.min(random.u64(..64))),
+            1 => start.wrapping_sub(random.u64(..64)),
             2 => self.forbidden,
-            3 => random.pick(&[0, 8, 1 << 40, u64::MAX - 7, start | 1 << 57, start << 1]),
-            4 => random.draw(),
-            _ => start + random.below(size.saturating_sub(length).max(1)) / 16 * 16,
+            3 => [0, 8, 1 << 40, u64::MAX - 7, start | 1 << 57, start << 1][random.usize(..6)],
+            4 => random.u64(..),
+            _ => start + random.u64(..size.saturating_sub(length).max(1)) / 16 * 16,
         }
     }
 
     /// Appends one operation; `false` if there is no room for it.
-    fn append(&self, random: &mut Random, video: &Memory, host: &Memory, words: &mut Words<'_>) -> bool {
-        let (from, to) = if random.percent(50) { (video, host) } else { (host, video) };
-        let length = 1 + random.below(256);
+    fn append(&self, random: &mut Rng, video: &Memory, host: &Memory, words: &mut Words<'_>) -> bool {
+        let (from, to) = if random.bool() { (video, host) } else { (host, video) };
+        let length = 1 + random.u64(..256);
         let (src, dst) = (self.address(random, from, length), self.address(random, to, length));
         let semaphore = self.address(random, to, 16);
-        let written = match (random.below(8), self.graphics) {
+        let written = match (random.u64(..8), self.graphics) {
             (0, _) => words.nop(),
             (1, true) => words.set_object(1, class::HOPPER_COMPUTE_A),
             (1, false) => words.set_object(4, class::HOPPER_DMA_COPY_A),
             (2, _) => {
-                let operation = if random.percent(90) { Operation::Release } else { Operation::Acquire };
-                let (wide, timestamp) = (random.percent(50), random.percent(50));
+                let operation = if random.u32(..100) < 90 { Operation::Release } else { Operation::Acquire };
+                let (wide, timestamp) = (random.bool(), random.bool());
                 let execute = Execute { operation, wide, timestamp, ..Execute::RELEASE };
-                words.host_semaphore(0, semaphore, random.draw(), execute)
+                words.host_semaphore(0, semaphore, random.u64(..), execute)
             }
-            (3 | 4, true) => {
-                words.inline(1, dst, &random.bytes(length as usize), inline_dma::PITCH | inline_dma::NO_SYSMEMBAR)
-            }
+            (3 | 4, true) => words.inline(
+                1,
+                dst,
+                &random_bytes(random, length as usize),
+                inline_dma::PITCH | inline_dma::NO_SYSMEMBAR,
+            ),
             // SET_REPORT_SEMAPHORE_A to D, of four words or one, or something else.
-            (5, true) if random.percent(50) => {
-                let operation = random.pick(&[0, 4, 1 << 28, 1 << 28 | 4, 2, 1 << 27]);
-                words.inc(1, 0x1b00, &[(semaphore >> 32) as u32, semaphore as u32, random.word(), operation])
+            (5, true) if random.bool() => {
+                let operation = [0, 4, 1 << 28, 1 << 28 | 4, 2, 1 << 27][random.usize(..6)];
+                words.inc(1, 0x1b00, &[(semaphore >> 32) as u32, semaphore as u32, random.u32(..), operation])
             }
             // REPORT_SEMAPHORE_EXECUTE with one of the three sizes.
             (5, true) => {
-                let size = random.pick(&[0, 1 << 3, 2 << 3]);
-                words.inc(1, 0x158, &[random.word(), 0, semaphore as u32, (semaphore >> 32) as u32, size])
+                let size = [0, 1 << 3, 2 << 3][random.usize(..3)];
+                words.inc(1, 0x158, &[random.u32(..), 0, semaphore as u32, (semaphore >> 32) as u32, size])
             }
             // An inline copy of several lines.
             (_, true) => {
-                let (line, lines) = (4 * (1 + random.below(4)), 1 + random.below(4));
-                let sign = if random.percent(10) { 1 << 31 } else { 0 };
-                let data: Vec<u32> = (0..line / 4 * lines).map(|_| random.word()).collect();
+                let (line, lines) = (4 * (1 + random.u64(..4)), 1 + random.u64(..4));
+                let sign = if random.u32(..100) < 10 { 1 << 31 } else { 0 };
+                let data: Vec<u32> = (0..line / 4 * lines).map(|_| random.u32(..)).collect();
                 words
                     .inc(
                         1,
                         0x180,
-                        &[line as u32, lines as u32, (dst >> 32) as u32, dst as u32, random.below(64) as u32 ^ sign],
+                        &[line as u32, lines as u32, (dst >> 32) as u32, dst as u32, random.u64(..64) as u32 ^ sign],
                     )
                     .and_then(|()| words.inc(1, 0x1b0, &[inline_dma::PITCH]))
                     .and_then(|()| words.non_inc(1, 0x1b4, &data))
             }
             (3, false) => words.copy(4, src, dst, length as u32, launch_dma::NON_PIPELINED | launch_dma::PITCH),
             (4, false) => words.copy(4, src, dst, length as u32, launch_dma::PIPELINED | launch_dma::PITCH),
-            (5, false) => words.copy_release(4, semaphore, random.word(), random.percent(50)),
+            (5, false) => words.copy_release(4, semaphore, random.u32(..), random.bool()),
             (6, false) => {
-                words.fill(4, dst, random.word(), (length / 4) as u32, launch_dma::NON_PIPELINED | launch_dma::PITCH)
+                words.fill(4, dst, random.u32(..), (length / 4) as u32, launch_dma::NON_PIPELINED | launch_dma::PITCH)
             }
             (_, false) => {
-                let pitch = |random: &mut Random| match random.below(8) {
-                    0 => (random.below(512) as u32).wrapping_neg(),
-                    _ => random.below(512) as u32,
+                let pitch = |random: &mut Rng| match random.u64(..8) {
+                    0 => (random.u64(..512) as u32).wrapping_neg(),
+                    _ => random.u64(..512) as u32,
                 };
                 let (src_pitch, dst_pitch) = (pitch(random), pitch(random));
                 let lines =
-                    Lines { src, dst, src_pitch, dst_pitch, bytes: length as u32, lines: random.below(8) as u32 };
+                    Lines { src, dst, src_pitch, dst_pitch, bytes: length as u32, lines: random.u64(..8) as u32 };
                 words.copy_lines(4, lines, launch_dma::NON_PIPELINED | launch_dma::PITCH)
             }
         };
@@ -288,20 +292,20 @@ impl Field {
     }
 
     /// A whole pushbuffer.
-    fn pushbuffer(&self, random: &mut Random, video: &Memory, host: &Memory) -> Vec<u32> {
-        if random.percent(5) {
-            return (0..1 + random.below(32)).map(|_| random.word()).collect();
+    fn pushbuffer(&self, random: &mut Rng, video: &Memory, host: &Memory) -> Vec<u32> {
+        if random.u32(..100) < 5 {
+            return (0..1 + random.u64(..32)).map(|_| random.u32(..)).collect();
         }
         let mut buffer = [0; ROOM];
         let mut words = Words::new(&mut buffer);
-        for _ in 0..1 + random.below(4) {
+        for _ in 0..1 + random.u64(..4) {
             if !self.append(random, video, host, &mut words) {
                 break;
             }
         }
         let mut words = words.as_slice().to_vec();
-        if random.percent(60) {
-            for _ in 0..1 + random.below(3) {
+        if random.u32(..100) < 60 {
+            for _ in 0..1 + random.u64(..3) {
                 spoil(random, &mut words);
             }
         }
@@ -310,21 +314,21 @@ impl Field {
 }
 
 /// Makes one small change.
-fn spoil(random: &mut Random, words: &mut Vec<u32>) {
+fn spoil(random: &mut Rng, words: &mut Vec<u32>) {
     if words.is_empty() {
-        return words.push(random.word());
+        return words.push(random.u32(..));
     }
-    let at = random.below(words.len() as u64) as usize;
-    match random.below(8) {
-        0..=2 => words[at] ^= 1 << random.below(32),
-        3 => words[at] = random.word(),
+    let at = random.u64(..words.len() as u64) as usize;
+    match random.u64(..8) {
+        0..=2 => words[at] ^= 1 << random.u64(..32),
+        3 => words[at] = random.u32(..),
         4 => words.truncate(at),
         5 => words.insert(at, words[at]),
         6 => {
             words.remove(at);
         }
         _ => {
-            let other = random.below(words.len() as u64) as usize;
+            let other = random.u64(..words.len() as u64) as usize;
             words.swap(at, other);
         }
     }

@@ -1,10 +1,11 @@
 //! Channels, their rings, and waits between them.
 
+use super::random_bytes;
 use crate::Outcome;
 use crate::compare;
 use crate::ground::{Ground, Rig, Stop, ensure, fail_if_some};
 use crate::ledger::Balance;
-use crate::random::Random;
+use fastrand::Rng;
 use gpu::{AddressSpace, Channel, CopyMode, Engine, Error, Memory, Prepared, Semaphore};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,9 +43,9 @@ impl Lane {
         Ok(Lane { channel, src, dst, done: rig.semaphore()?, sent: 0, data: Vec::new() })
     }
 
-    fn send(&mut self, rig: &Rig, random: &mut Random) -> Result<(), Stop> {
-        let length = 1 + random.below(1000) as usize;
-        self.data = random.bytes(length);
+    fn send(&mut self, rig: &Rig, random: &mut Rng) -> Result<(), Stop> {
+        let length = 1 + random.u64(..1000) as usize;
+        self.data = random_bytes(random, length);
         self.sent += 1;
         let Lane { channel, src, dst, done, sent, data } = self;
         let inline = channel.engine() == Engine::Graphics;
@@ -72,7 +73,7 @@ impl Lane {
 
 pub(super) fn channels(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
-    let mut random = Random::new(ground.seed);
+    let mut random = Rng::with_seed(ground.seed);
     let mut lanes = Vec::new();
     // A graphics copy engine would share the graphics channel's runlist.
     let copies = rig.copy_engines.iter().filter(|engine| engine.is_asynchronous()).take(3);
@@ -96,7 +97,7 @@ pub(super) fn wrap(ground: &Ground) -> Outcome {
     const ENTRIES: u32 = 16;
     const COUNT: u32 = 500;
     let rig = ground.open()?;
-    let mut random = Random::new(ground.seed);
+    let mut random = Rng::with_seed(ground.seed);
     let mut lane = Lane::new(&rig, rig.small_channel(rig.copy_engine()?, ENTRIES)?)?;
     for _ in 0..COUNT {
         lane.send(&rig, &mut random)?;
@@ -110,7 +111,7 @@ pub(super) fn wrap(ground: &Ground) -> Outcome {
 pub(super) fn full(ground: &Ground) -> Outcome {
     const ENTRIES: u32 = 16;
     let rig = ground.open()?;
-    let mut random = Random::new(ground.seed);
+    let mut random = Rng::with_seed(ground.seed);
     let mut lane = Lane::new(&rig, rig.small_channel(rig.copy_engine()?, ENTRIES)?)?;
     let (gate, last) = (rig.semaphore()?, rig.semaphore()?);
     rig.submit(&mut lane.channel, WORDS, |pushbuffer| pushbuffer.host_acquire(&gate, 1).map(drop))?;
@@ -161,13 +162,13 @@ pub(super) fn payload_wrap(ground: &Ground) -> Outcome {
 pub(super) fn acquire(ground: &Ground) -> Outcome {
     const ROUNDS: u32 = 50;
     let rig = ground.open()?;
-    let mut random = Random::new(ground.seed);
+    let mut random = Rng::with_seed(ground.seed);
     let (mut first, mut second) = (rig.channel(rig.copy_engine()?)?, rig.channel(rig.copy_engine()?)?);
     let (src, dst) = (rig.memory(false, 0x1000)?, rig.memory(false, 0x1000)?);
     let between = rig.memory(true, 0x1000)?;
     let (passed, done) = (rig.semaphore()?, rig.semaphore()?);
     for round in 1..=ROUNDS {
-        let data = random.bytes(0x1000);
+        let data = random_bytes(&mut random, 0x1000);
         src.write(0, &data);
         rig.submit(&mut second, WORDS, |pushbuffer| {
             pushbuffer.host_acquire(&passed, round)?.copy(dst.va(), between.va(), 0x1000)?;
@@ -189,7 +190,7 @@ pub(super) fn acquire(ground: &Ground) -> Outcome {
 
 pub(super) fn bounded(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
-    let mut random = Random::new(ground.seed);
+    let mut random = Rng::with_seed(ground.seed);
     let mut lane = Lane::new(&rig, rig.channel(rig.copy_engine()?)?)?;
     let (gate, done) = (rig.semaphore()?, rig.semaphore()?);
     rig.submit(&mut lane.channel, WORDS, |pushbuffer| {
