@@ -5,10 +5,11 @@
 
 use crate::error::Error;
 use crate::inspect::{GUARD, HostEnd, Inspect};
-use crate::verify::{Difference, Wrong, random};
+use crate::verify::{Difference, Wrong};
+use fastrand::Rng;
 
 /// Places are multiples of this, after the route's offsets. So they differ in address but not in alignment.
-const GRAIN: u64 = 4096;
+const GRAIN: usize = 4096;
 /// Spans that are changed before a transfer, and the bytes of each.
 const SPANS: usize = 3;
 const STAMP: usize = 8;
@@ -27,7 +28,7 @@ pub struct Places {
     /// The last transfer's bytes are not yet in `destination`.
     open: bool,
     found: Vec<u8>,
-    state: u64,
+    random: Rng,
 }
 
 const G: usize = GUARD as usize;
@@ -43,15 +44,15 @@ impl Places {
         }
         let room = capacity as usize;
         let (mut source, mut destination) = (vec![0; room + 2 * G], vec![0; room + 2 * G]);
-        random(&mut source, seed);
-        random(&mut destination, !seed);
+        Rng::with_seed(seed).fill(&mut source);
+        Rng::with_seed(!seed).fill(&mut destination);
         ends.write_source(-(GUARD as i64), &source)?;
         ends.write_destination(-(GUARD as i64), &destination)?;
         source.drain(..G);
         source.truncate(room);
         let bytes = bytes as usize;
         let found = vec![0; bytes + 2 * G];
-        Ok(Places { bytes, source, destination, from: 0, to: 0, open: false, found, state: seed | 1 })
+        Ok(Places { bytes, source, destination, from: 0, to: 0, open: false, found, random: Rng::with_seed(seed) })
     }
 
     /// Size of a buffer for transfers of `bytes` at different places: eight times as many, at least 16 MiB, at most 1 GiB unless
@@ -60,17 +61,9 @@ impl Places {
         bytes.saturating_mul(8).clamp(16 << 20, 1 << 30).max(bytes.saturating_mul(2))
     }
 
-    fn draw(&mut self) -> u64 {
-        // SplitMix64.
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = (self.state ^ self.state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ x >> 31
-    }
-
     fn place(&mut self) -> usize {
-        let last = (self.source.len() - self.bytes) as u64 / GRAIN;
-        (self.draw() % (last + 1) * GRAIN) as usize
+        let last = (self.source.len() - self.bytes) / GRAIN;
+        self.random.usize(..=last) * GRAIN
     }
 
     /// Call before a transfer: draws its place in source and destination. Bytes at the start, in the middle and at the end (all
@@ -90,13 +83,13 @@ impl Places {
 
     fn stamp(&mut self, ends: &dyn Inspect) -> Result<(), Error> {
         let inner = (self.bytes.saturating_sub(SPANS * STAMP)).max(1);
-        let middle = STAMP + (self.draw() >> 16) as usize % inner;
+        let middle = STAMP + self.random.usize(..inner);
         let last = self.bytes.saturating_sub(STAMP);
         let starts = if self.bytes <= SPANS * STAMP { [0, STAMP, 2 * STAMP] } else { [0, middle, last] };
         let bytes = self.bytes;
         for at in starts.into_iter().filter(|at| *at < bytes) {
             let length = STAMP.min(bytes - at);
-            let mut new = (self.draw() | 0x0101_0101_0101_0101).to_le_bytes();
+            let mut new = (self.random.u64(..) | 0x0101_0101_0101_0101).to_le_bytes();
             let new = &mut new[..length];
             let (source, destination) = (self.from + at, G + self.to + at);
             match ends.host_end() {
@@ -223,7 +216,7 @@ mod tests {
             let mut seen = std::collections::BTreeSet::new();
             for n in 0..300 {
                 let at = places.renew(&memory, n % 2 == 0).unwrap();
-                assert!(at.0 % GRAIN == 0 && at.1 % GRAIN == 0, "{at:?}");
+                assert!(at.0 % GRAIN as u64 == 0 && at.1 % GRAIN as u64 == 0, "{at:?}");
                 seen.insert(at);
                 memory.transfer(at, bytes, 0);
                 places.made();

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::inspect::{GUARD, HostEnd, Inspect};
 use crate::route::Route;
+use fastrand::Rng;
 use std::fmt;
 use std::time::Duration;
 
@@ -82,17 +83,6 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// Fills with random bytes: SplitMix64 (Steele, Lea, Flood 2014), the same for the same seed.
-pub(crate) fn random(into: &mut [u8], seed: u64) {
-    let mut state = seed;
-    for word in into.chunks_mut(8) {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word.copy_from_slice(&(x ^ x >> 31).to_le_bytes()[..word.len()]);
-    }
-}
-
 /// Transfers with different bytes each time, so that a transfer that does not write the destination is detected.
 #[derive(Debug)]
 pub struct Checked {
@@ -116,9 +106,9 @@ impl Checked {
     /// [`Error::Capacity`] for more bytes than there are, or CUDA's error.
     pub fn new(ends: &dyn Inspect, bytes: u64, seed: u64) -> Result<Checked, Error> {
         let (mut sent, mut guards) = (vec![0; bytes as usize], [[0; GUARD as usize]; 2]);
-        random(&mut sent, seed);
-        random(&mut guards[0], !seed);
-        random(&mut guards[1], seed.rotate_left(32) ^ 0x5a);
+        Rng::with_seed(seed).fill(&mut sent);
+        Rng::with_seed(!seed).fill(&mut guards[0]);
+        Rng::with_seed(seed.rotate_left(32) ^ 0x5a).fill(&mut guards[1]);
         let footprint = ends.footprint(bytes) as i64;
         let mut checked = Checked { found: sent.clone(), sent, guards, footprint, state: seed | 1 };
         ends.write_source(0, &checked.sent)?;
@@ -238,23 +228,5 @@ mod tests {
         let d = Difference::between(&[1, 2], &[0, 2], Some(&[0, 2])).unwrap();
         assert!(d.to_string().starts_with("nothing was moved") && d.to_string().contains("1 of 2 bytes differs"));
         assert_eq!(Difference::between(&[5; 9], &[5; 9], None), None);
-    }
-
-    #[test]
-    fn any_length_is_random_and_repeats() {
-        for len in [0, 1, 7, 8, 9, 4095] {
-            let (mut a, mut b) = (vec![0; len], vec![0; len]);
-            random(&mut a, 3);
-            random(&mut b, 3);
-            assert_eq!(a, b);
-            random(&mut b, 4);
-            assert!(len == 0 || a != b, "{len}");
-        }
-        let mut long = vec![0; 1 << 16];
-        random(&mut long, 1);
-        // Every byte value occurs about 256 times.
-        let mut counts = [0u32; 256];
-        long.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
-        assert!(counts.iter().all(|count| (150..400).contains(count)), "{counts:?}");
     }
 }

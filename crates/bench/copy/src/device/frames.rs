@@ -10,7 +10,8 @@ use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::spec::{End, Memory};
-use crate::verify::{Difference, random};
+use crate::verify::Difference;
+use fastrand::Rng;
 use machine::Unavailable;
 use std::time::{Duration, Instant};
 
@@ -106,16 +107,14 @@ impl<'m> Ring<'m> {
 
 /// The first word of a frame's first page. Each next page has one more.
 fn number(seed: u64, slot: u64) -> u64 {
-    let mut word = [0; 8];
-    random(&mut word, seed ^ slot.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    u64::from_le_bytes(word)
+    Rng::with_seed(seed ^ slot.wrapping_mul(0x9e37_79b9_7f4a_7c15)).u64(..)
 }
 
 /// The bytes of a frame.
 fn content(seed: u64, slot: u64, bytes: u64) -> Vec<u8> {
     let mut all = vec![0; bytes as usize];
     let number = number(seed, slot);
-    random(&mut all, !number);
+    Rng::with_seed(!number).fill(&mut all);
     for (page, bytes) in (0u64..).zip(all.chunks_mut(PAGE as usize)) {
         bytes[..8].copy_from_slice(&number.wrapping_add(page).to_le_bytes());
     }

@@ -53,12 +53,8 @@ pub(super) fn pieces(bytes: u64, count: u32) -> Result<Vec<(u64, u64)>, Unavaila
     let size = bytes / count;
     let piece = |n| (n * size, if n + 1 == count { bytes - n * size } else { size });
     let mut all: Vec<(u64, u64)> = (0..count).map(piece).collect();
-    // Fisher-Yates shuffle, the same each time.
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    for last in (1..all.len()).rev() {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        all.swap(last, (state >> 33) as usize % (last + 1));
-    }
+    // The same each time.
+    fastrand::Rng::with_seed(1).shuffle(&mut all);
     Ok(all)
 }
 
