@@ -82,7 +82,7 @@ impl Walk {
     }
 }
 
-/// Contents of a device's memory: the SplitMix64 (Steele, Lea, Flood 2014) of the place, as good as random. `at` is a multiple of eight.
+/// Contents of a device's memory: a random number for each place. `at` is a multiple of eight.
 pub fn fill(into: &mut [u8], seed: u64, at: u64) {
     for (n, word) in into.chunks_mut(8).enumerate() {
         let bytes = number(seed, at / 8 + n as u64).to_le_bytes();
@@ -92,10 +92,7 @@ pub fn fill(into: &mut [u8], seed: u64, at: u64) {
 
 #[inline]
 fn number(seed: u64, n: u64) -> u64 {
-    let mut x = seed.wrapping_add((n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
+    fastrand::Rng::with_seed(seed.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).u64(..)
 }
 
 #[cfg(test)]

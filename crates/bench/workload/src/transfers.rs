@@ -94,14 +94,9 @@ impl Calls<'_> {
 
 /// Bytes of which no two pages are alike.
 fn content(seed: u64, bytes: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let step = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..bytes).map(step).collect()
+    let mut all = vec![0; bytes as usize];
+    fastrand::Rng::with_seed(seed).fill(&mut all);
+    all
 }
 
 impl Opened for Calls<'_> {
