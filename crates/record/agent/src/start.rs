@@ -2,13 +2,12 @@
 
 use crate::process::environment::{self, BOARD, OURS, SESSION};
 use crate::process::renewal::{self, Steps};
-use crate::process::session::want;
 use crate::process::wiped::{self, live};
 use crate::process::{children, cores, identity, real, region, session, sys, thread};
 use crate::{driver, exec, hooks, policy, record, signals, tap, trace};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU32, Ordering};
-use tape::region::{capture, locks as wish};
+use tape::region::{capture, contents};
 use tape::session::Session;
 use tape::starts::Starts;
 
@@ -43,18 +42,12 @@ fn begin_session(s: &'static Session) {
     record::thread_end::begin();
     children::begin();
     identity::begin();
-    let bit = |flag: u32, what: u32| if s.locks & flag != 0 { what } else { 0 };
-    session::set_wanted(
-        bit(wish::RECORD, want::LOCKS)
-            | bit(wish::CALLS, want::CALLS)
-            | bit(wish::PYTHON, want::PYTHON)
-            | bit(wish::NVTX, want::NVTX),
-    );
+    session::set_contents(s.contents);
     trace::ranges::prepare(s);
     if sys::getppid() == s.recorder {
         let _ = region::attach();
     }
-    if session::wanted(want::CALLS) || s.capture == capture::PROFILER {
+    if session::wanted(contents::CALLS) || s.capture == capture::PROFILER {
         hooks::cuda::look_for_cuda();
     }
 }

@@ -249,7 +249,7 @@ pub fn of_image(image: &Image, ending: &Ending, stopped: Option<&str>) -> Proces
         paused_doorbells: count(&c.paused_rings),
         trouble: trouble(&image.region).map(|t| t.1.to_owned()).chain(refused_python(&image.region)).collect(),
         python: c.python.load(Ordering::Relaxed),
-        kernel_ends: (c.locks & region::locks::GPU_TIMES != 0).then(|| kernel_ends(image)),
+        kernel_ends: (c.contents & region::contents::GPU_TIMES != 0).then(|| kernel_ends(image)),
         // (While the image continues, some doorbells may still be in the rings.)
         channels: match ending {
             Ending::GoesOn => Vec::new(),

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tape::call;
 use tape::event::{Body, Event, Head, NO_RING, PauseBody, Plain, ThreadBody, bytes_of, kind};
 use tape::lock::{self, HeldBody, left};
-use tape::region::{CallRow, HeldLock, RingHead, locks};
+use tape::region::{CallRow, HeldLock, RingHead, contents};
 use tape::ring::{MAX_EVENT, event_len, events_of_one_thread, gap_left, whole_events};
 use tape::rings::RINGS;
 use tape::session::Session;
@@ -380,7 +380,7 @@ impl Image {
             if !processes::has_thread(self.pid, tid) {
                 return None;
             }
-            let names = self.region.control().locks & locks::NO_NAMES == 0;
+            let names = self.region.control().contents & contents::NO_NAMES == 0;
             if let Some(body) = sched::body(self.pid, tid, names) {
                 events.extend_from_slice(&event(lock::kind::SCHED, 0, tsc, &body));
             }

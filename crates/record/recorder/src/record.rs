@@ -33,9 +33,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tape::file::{End, Header, TapeError, Writer};
+use tape::nvtx;
+use tape::region::{self, contents};
 use tape::rings::{Geometry, SMALL_BYTES};
 use tape::session::{ANY_DOMAIN, Noted, environment, paused, unwatched};
-use tape::{nvtx, region};
 
 /// How doorbells are tapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -286,17 +287,17 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let _no_death = (crate::signals::survive_file_size_limit(), crate::signals::survive_lost_memory());
     let tsc_hz = clock::tsc_hz();
     let large = o.ring_bytes.clamp(RING_BYTES.0, RING_BYTES.1).next_power_of_two();
-    let wish = |on: bool, bit: u32| if on { bit } else { 0 };
+    let bit = |on: bool, bit: u32| if on { bit } else { 0 };
     let settings = Settings {
         tap: o.tap.code(),
         on_full: if o.wait_on_full { region::on_full::WAIT } else { region::on_full::GAP },
-        locks: wish(o.locks != Locks::Off, region::locks::RECORD)
-            | wish(o.locks == Locks::Waits, region::locks::WAITS)
-            | wish(o.calls || o.python, region::locks::CALLS)
-            | wish(o.python, region::locks::PYTHON)
-            | wish(o.nvtx, region::locks::NVTX)
-            | wish(o.gpu_times, region::locks::GPU_TIMES)
-            | wish(o.no_args, region::locks::NO_NAMES),
+        contents: bit(o.locks != Locks::Off, contents::LOCKS)
+            | bit(o.locks == Locks::Waits, contents::WAITS)
+            | bit(o.calls || o.python, contents::CALLS)
+            | bit(o.python, contents::PYTHON)
+            | bit(o.nvtx, contents::NVTX)
+            | bit(o.gpu_times, contents::GPU_TIMES)
+            | bit(o.no_args, contents::NO_NAMES),
         capture: o.capture.code(),
         range: o.capture.range(),
         geometry: Geometry { small: SMALL_BYTES.min(large), large },

@@ -40,7 +40,7 @@ impl SharedSession {
             (&raw mut (*s).recorder).write(std::process::id() as i32);
             (&raw mut (*s).tap).write(settings.tap);
             (&raw mut (*s).on_full).write(settings.on_full);
-            (&raw mut (*s).locks).write(settings.locks);
+            (&raw mut (*s).contents).write(settings.contents);
             (&raw mut (*s).capture).write(settings.capture);
             (&raw mut (*s).range).write(settings.range.0);
             (&raw mut (*s).range_domain).write(settings.range.1);

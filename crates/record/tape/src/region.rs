@@ -58,21 +58,21 @@ pub mod tap {
     pub const OFF: u32 = 3;
 }
 
-/// Kinds of events of locks and calls that are recorded: bits.
-pub mod locks {
-    /// Every operation is recorded.
-    pub const RECORD: u32 = 1;
+/// What is on the tape besides driver calls and commands: bits.
+pub mod contents {
+    /// Operations of locks.
+    pub const LOCKS: u32 = 1;
     /// The program's and its threads' names stay off the tape (`--no-args`).
     pub const NO_NAMES: u32 = 2;
-    /// CUDA's calls are recorded.
+    /// CUDA's calls.
     pub const CALLS: u32 = 4;
-    /// And the Python frames that make them.
+    /// With [`CALLS`]: the Python frames that make them.
     pub const PYTHON: u32 = 8;
-    /// Ranges and marks of NVTX are recorded.
+    /// Ranges and marks of NVTX.
     pub const NVTX: u32 = 16;
-    /// The GPU writes down when kernels end.
+    /// When kernels end: the GPU writes it down.
     pub const GPU_TIMES: u32 = 32;
-    /// With [`RECORD`]: only waits and the holds that caused them.
+    /// With [`LOCKS`]: only waits and the holds that caused them.
     pub const WAITS: u32 = 64;
 }
 
@@ -115,8 +115,8 @@ pub struct Control {
     pub pid: AtomicI32,
     /// 1 when the recorder takes no more events (disk full, limit reached): taps record no more. Recorder.
     pub stopped: AtomicU32,
-    /// [`locks`]; set by the recorder before the program starts.
-    pub locks: u32,
+    /// [`contents`]; set by the recorder before the program starts.
+    pub contents: u32,
     /// Bytes of a small ring, a power of two; set by the recorder.
     pub small_bytes: u32,
     /// Counts the pauses' beginnings and ends: odd while only driver calls are recorded. Agent and recorder, each by

@@ -236,8 +236,8 @@ pub struct Session {
     pub tap: u32,
     /// [`crate::region::on_full`], as in each region's control page.
     pub on_full: u32,
-    /// [`crate::region::locks`], as in each region's control page: whether locks and calls are hooked at all.
-    pub locks: u32,
+    /// [`crate::region::contents`], as in each region's control page: whether locks and calls are hooked at all.
+    pub contents: u32,
     /// Bytes of a small and of a large ring, as in each region's control page.
     pub small_bytes: u32,
     pub ring_bytes: u32,
@@ -355,7 +355,7 @@ impl Session {
             (&raw mut (*to).version).write(crate::region::VERSION);
             (&raw mut (*to).tap).write(self.tap);
             (&raw mut (*to).on_full).write(self.on_full);
-            (&raw mut (*to).locks).write(self.locks);
+            (&raw mut (*to).contents).write(self.contents);
             (&raw mut (*to).small_bytes).write(self.small_bytes);
             (&raw mut (*to).ring_bytes).write(self.ring_bytes);
             (&raw mut (*to).capture).write(self.capture);

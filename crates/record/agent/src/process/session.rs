@@ -89,24 +89,16 @@ pub fn claim(s: &Session, again: bool) -> Option<(Claim, i32)> {
     None
 }
 
-/// Bits of [`wanted`]: what a process attaches for.
-pub mod want {
-    pub const LOCKS: u32 = 1;
-    pub const CALLS: u32 = 2;
-    /// With calls: the Python frames that make them.
-    pub const PYTHON: u32 = 4;
-    pub const NVTX: u32 = 8;
-}
-
-static WANTED: AtomicU32 = AtomicU32::new(0);
+/// [`Session::contents`]
+static CONTENTS: AtomicU32 = AtomicU32::new(0);
 
 /// Called by the constructor.
-pub fn set_wanted(what: u32) {
-    WANTED.store(what, Ordering::Relaxed);
+pub fn set_contents(what: u32) {
+    CONTENTS.store(what, Ordering::Relaxed);
 }
 
 /// True if the recorder asked for one of these.
 #[inline(always)]
 pub fn wanted(what: u32) -> bool {
-    WANTED.load(Ordering::Relaxed) & what != 0
+    CONTENTS.load(Ordering::Relaxed) & what != 0
 }

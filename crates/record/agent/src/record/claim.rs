@@ -8,7 +8,7 @@ use crate::process::thread::Thread;
 use crate::process::{scheduling, session, sys};
 use core::sync::atomic::Ordering;
 use tape::event::{NO_RING, ThreadBody, kind};
-use tape::region;
+use tape::region::{self, contents};
 use tape::ring::Writer;
 use tape::rings::{NoRing, Rings, Size};
 
@@ -115,12 +115,12 @@ fn begins(t: &Thread, w: &mut Writer) {
 
 /// True if threads get their rings inside measured calls.
 fn in_the_middle() -> bool {
-    control().is_some_and(|c| c.locks & (region::locks::RECORD | region::locks::CALLS) != 0)
+    control().is_some_and(|c| c.contents & (contents::LOCKS | contents::CALLS) != 0)
 }
 
 /// True if names may be on the tape.
 pub fn names() -> bool {
-    control().is_some_and(|c| c.locks & region::locks::NO_NAMES == 0)
+    control().is_some_and(|c| c.contents & contents::NO_NAMES == 0)
 }
 
 /// Gets a thread its ring. False if it continues without.

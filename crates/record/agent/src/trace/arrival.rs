@@ -2,15 +2,16 @@
 
 use super::{code, holds};
 use crate::process::region;
-use crate::process::session::{want, wanted};
+use crate::process::session::wanted;
 use crate::process::thread::{self, Thread};
 use crate::process::wiped::{goes_on, live as which};
 use crate::record;
+use tape::region::contents;
 
 /// True if locks are recorded in this process now. The first call attaches it.
 #[inline(always)]
 pub fn live() -> bool {
-    (goes_on(which::LOCKS) || (wanted(want::LOCKS) && begins())) && !region::paused()
+    (goes_on(which::LOCKS) || (wanted(contents::LOCKS) && begins())) && !region::paused()
 }
 
 /// True if, for locks, only waits are recorded, with the holder that was waited for.

@@ -2,7 +2,7 @@
 
 use super::{code, holds, python};
 use crate::process::region;
-use crate::process::session::{want, wanted};
+use crate::process::session::wanted;
 use crate::process::sys;
 use crate::process::thread::Thread;
 use crate::process::wiped::{goes_on, live as which};
@@ -12,7 +12,7 @@ use core::cell::Cell;
 use core::sync::atomic::{Ordering, compiler_fence};
 use tape::call::{CallBody, FUNCTIONS, Function, Size, Stream, flag, kind};
 use tape::event::RingBody;
-use tape::region::CallRow;
+use tape::region::{CallRow, contents};
 
 /// True if calls are recorded in this process now. The first call attaches it.
 #[inline(always)]
@@ -23,7 +23,7 @@ pub fn live() -> bool {
 /// As [`live`], also in a pause.
 #[inline(always)]
 pub fn are_followed() -> bool {
-    goes_on(which::CALLS) || (wanted(want::CALLS) && begins())
+    goes_on(which::CALLS) || (wanted(contents::CALLS) && begins())
 }
 
 #[cold]

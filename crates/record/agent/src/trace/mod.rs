@@ -20,7 +20,7 @@ use crate::process::wiped::{self, live};
 use crate::process::{region, sys, thread};
 use crate::record;
 use tape::lock::{LAYOUT, LAYOUT_WAITS, LocksBody, kind};
-use tape::region::{Control, locks as wish, trouble};
+use tape::region::{Control, contents, trouble};
 
 /// True if the time can be read. Otherwise the recording states that it lacks locks and calls.
 pub fn has_clock() -> bool {
@@ -32,10 +32,10 @@ pub fn has_clock() -> bool {
 
 /// Begins, if the recorder requested locks.
 pub fn begin(c: &'static Control) {
-    if c.locks & wish::RECORD == 0 || !has_clock() {
+    if c.contents & contents::LOCKS == 0 || !has_clock() {
         return;
     }
-    let waits = c.locks & wish::WAITS != 0;
+    let waits = c.contents & contents::WAITS != 0;
     // (First, because the mode must be known before anything is recorded.)
     if waits {
         wiped::begin(live::WAITS);

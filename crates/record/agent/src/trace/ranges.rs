@@ -6,7 +6,7 @@
 use super::texts::{self, Text};
 use crate::process::region;
 use crate::process::renewal::Child;
-use crate::process::session::{want, wanted};
+use crate::process::session::wanted;
 use crate::process::sys;
 use crate::process::thread::{self, Thread};
 use crate::process::wiped::{self, goes_on, live as which};
@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 use tape::event::NoteBody;
 use tape::event::kind::NOTE;
 use tape::nvtx::{EndBody, LAYOUT, NO_DEPTH, NvtxBody, RangeBody, kind, state};
-use tape::region::{Control, capture, locks as wish, trouble};
+use tape::region::{Control, capture, contents, trouble};
 use tape::session::{ANY_DOMAIN, Session};
 
 /// The known [`state`]s of NVTX, and whether each is on the tape: [`SAID`].
@@ -26,7 +26,7 @@ const SAID: u32 = 2;
 
 /// The process has attached: begins, if the recorder requested ranges.
 pub fn begin(c: &'static Control) {
-    if c.locks & wish::NVTX == 0 || !has_clock() {
+    if c.contents & contents::NVTX == 0 || !has_clock() {
         return;
     }
     wiped::begin(which::NVTX);
@@ -72,7 +72,7 @@ pub fn renew(child: &Child) {
 /// True if ranges are recorded in this process now. The first call attaches it.
 #[inline(always)]
 fn live() -> bool {
-    (goes_on(which::NVTX) || (wanted(want::NVTX) && begins())) && !region::paused()
+    (goes_on(which::NVTX) || (wanted(contents::NVTX) && begins())) && !region::paused()
 }
 
 #[cold]

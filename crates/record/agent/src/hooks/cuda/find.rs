@@ -6,7 +6,7 @@
 use super::slots::{self, LOOKUP};
 use super::{cupti, names, stamps};
 use crate::process::own_lock::OwnLock;
-use crate::process::session::{want, wanted};
+use crate::process::session::wanted;
 use crate::process::symbol::{Dyn, Sym, Tables};
 use crate::process::wiped::word;
 use crate::process::{region, sys, thread};
@@ -14,7 +14,7 @@ use crate::trace::python;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use tape::call::{FUNCTIONS, flag};
-use tape::region::trouble;
+use tape::region::{contents, trouble};
 
 /// A library that defines one of these is one of CUDA's.
 const MARKER_SYMBOLS: [&[u8]; 2] = [b"cuDriverGetVersion", b"cudaRuntimeGetVersion"];
@@ -189,7 +189,7 @@ impl Library {
 impl State {
     /// Puts entries into the symbol table of a library that defines calls.
     fn define(&mut self, l: &Library) {
-        if wanted(want::PYTHON) {
+        if wanted(contents::PYTHON) {
             self.python(l);
         }
         self.cupti(l);

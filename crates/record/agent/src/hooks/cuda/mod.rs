@@ -32,11 +32,11 @@ use crate::tap::stamps as tap_stamps;
 use crate::trace::call as trace;
 use crate::trace::{has_clock, python};
 use tape::call::{CallsBody, LAYOUT, kind};
-use tape::region::{Control, locks as wish};
+use tape::region::{Control, contents};
 
 /// The process has attached: begins, if the recorder requested calls. (The agent looks for them from the start.)
 pub fn begin(c: &'static Control) {
-    if c.locks & wish::CALLS == 0 || !has_clock() {
+    if c.contents & contents::CALLS == 0 || !has_clock() {
         return;
     }
     wiped::begin(live::CALLS);
@@ -45,7 +45,7 @@ pub fn begin(c: &'static Control) {
         let body = CallsBody { layout: LAYOUT, pid: sys::getpid() as u32 };
         record::event(kind::CALLS, 0, sys::tsc(), &body, &[], &[]);
     }
-    if c.locks & wish::GPU_TIMES != 0 {
+    if c.contents & contents::GPU_TIMES != 0 {
         wiped::begin(live::GPU_TIMES);
         tap_stamps::asked_for();
     }

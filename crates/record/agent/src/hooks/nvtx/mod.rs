@@ -13,13 +13,14 @@
 
 mod calls;
 
-use crate::process::session::{want, wanted};
+use crate::process::session::wanted;
 use crate::process::{symbol, sys};
 use crate::start;
 use crate::trace::ranges;
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use tape::nvtx::state;
+use tape::region::contents;
 
 const PATH: &CStr = c"NVTX_INJECTION64_PATH";
 
@@ -50,7 +51,7 @@ fn answer(found: *mut c_char) -> *mut c_char {
     let _keep = sys::Errno::keep();
     // (Another library's constructor may run first.)
     start::begin();
-    if !wanted(want::NVTX) {
+    if !wanted(contents::NVTX) {
         return found;
     }
     let Some(own) = symbol::own_name().filter(|own| !own.is_empty()) else { return found };
@@ -105,7 +106,7 @@ struct Callbacks {
 #[allow(non_snake_case)]
 pub unsafe extern "C" fn InitializeInjectionNvtx2(table: Option<GetExportTable>) -> i32 {
     let _keep = sys::Errno::keep();
-    let Some(table) = table.filter(|_| wanted(want::NVTX)) else { return 0 };
+    let Some(table) = table.filter(|_| wanted(contents::NVTX)) else { return 0 };
     // SAFETY: NVTX's own function and table, which contains its length.
     let replaced = unsafe {
         let callbacks = table(CALLBACKS).cast::<Callbacks>().as_ref();

@@ -17,7 +17,7 @@ mod versions;
 use crate::process::wiped::{self, live};
 use crate::process::{region, sys};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use tape::region::{Control, locks as wish};
+use tape::region::{Control, contents};
 use versions::Offsets;
 
 /// The interpreter's exports that are needed: functions, then objects. The first one marks the interpreter.
@@ -70,7 +70,7 @@ pub fn found(functions: [usize; FUNCTIONS.len()], objects: [usize; OBJECTS.len()
 
 /// The process has attached: frames are read from now on, if the recorder requested them.
 pub fn begin(c: &'static Control) {
-    if c.locks & wish::PYTHON != 0 {
+    if c.contents & contents::PYTHON != 0 {
         seen::forget();
         check::attached();
         wiped::begin(live::PYTHON);
