@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub struct Place(Option<PathBuf>);
 
 /// A file, and the path at which programs open it while it exists.
-pub struct Shared {
+pub struct SharedFile {
     pub file: File,
     pub path: String,
 }
@@ -67,11 +67,11 @@ impl Place {
     }
 
     /// A new file with `bytes` in it, at least `len` bytes long. `mode` is for a file in a folder.
-    pub fn file(&self, name: &CStr, bytes: &[u8], len: usize, mode: u32) -> io::Result<Shared> {
+    pub fn file(&self, name: &CStr, bytes: &[u8], len: usize, mode: u32) -> io::Result<SharedFile> {
         let Some(own) = &self.0 else {
             let file = memfd(name, bytes, len)?;
             let path = memory::path_of(&file);
-            return Ok(Shared { file, path });
+            return Ok(SharedFile { file, path });
         };
         let path = own.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
         // (For others only when it is complete: one who has opened it to write could change the library later.)
@@ -82,7 +82,7 @@ impl Place {
         }
         file.set_permissions(Permissions::from_mode(mode))?;
         // (The path is text: see `folder`.)
-        Ok(Shared { file, path: path.to_string_lossy().into_owned() })
+        Ok(SharedFile { file, path: path.to_string_lossy().into_owned() })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::memory::Mapping;
 use crate::orphans::{has_ended, reap};
-use crate::place::{Place, Shared};
+use crate::place::{Place, SharedFile};
 use crate::preload::Preload;
 use crate::program::Program;
 use crate::record::RecordError;
@@ -26,7 +26,7 @@ pub struct PolicyOptions<'a> {
 
 /// The board, shared with the program.
 struct SharedBoard {
-    shared: Shared,
+    shared: SharedFile,
     mapping: Mapping,
 }
 

@@ -3,7 +3,7 @@
 //! Invariant: except for doorbell's variables, which the agent removes, the program starts with what the recorder got:
 //! the environment entry by entry, and blocked and ignored signals.
 
-use crate::place::{Place, Shared};
+use crate::place::{Place, SharedFile};
 use crate::program::Program;
 use crate::record::RecordError;
 use std::ffi::{CStr, CString, OsString, c_char};
@@ -15,8 +15,8 @@ use tape::session::environment;
 
 /// Kept until the program has loaded them.
 pub struct Preload {
-    agent: Shared,
-    soft: Option<Shared>,
+    agent: SharedFile,
+    soft: Option<SharedFile>,
 }
 
 impl Preload {

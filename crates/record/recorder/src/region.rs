@@ -1,7 +1,7 @@
 //! A region as the recorder holds it: a piece of the slab. Only the parts in use are mapped.
 
 use crate::memory::{self, Mapping};
-use crate::place::{Place, Shared};
+use crate::place::{Place, SharedFile};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -36,7 +36,7 @@ const READY_PIECE: usize = 128 << 10;
 /// The memory file of a session: its page and tables, then all regions one after the other. It is sparse: a region takes memory
 /// as it is used.
 pub struct Slab {
-    shared: Shared,
+    shared: SharedFile,
     geometry: Geometry,
     /// [`Session::reserve`]
     pub reserve: bool,
