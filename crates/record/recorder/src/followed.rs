@@ -4,8 +4,8 @@
 //! Invariant: a region is freed only when its process has ended or will write no more, and all its events have been
 //! taken.
 
-use crate::control::messages::SavedSoFar;
 use crate::end::{self, Ending, Totals};
+use crate::flight::Flight;
 use crate::gpu_clock::GpuClocks;
 use crate::image::Image;
 use crate::last;
@@ -13,11 +13,11 @@ use crate::lateness::{Late, Lateness};
 use crate::output::Output;
 use crate::processes::{self, Handle, Identity, Stat};
 use crate::region::Region;
-use crate::saving::{Due, Request, Shared};
+use crate::saving::Request;
 use crate::shared_session::SharedSession;
 use crate::switches::Switches;
-use crate::triggers::{Triggers, Why};
-use std::collections::{HashMap, HashSet};
+use crate::triggers::Why;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -67,34 +67,11 @@ pub struct Followed<'a> {
     /// When the present round began. Events published before that are taken in it.
     round: u64,
     lateness: Lateness,
-    flight: Option<Flight>,
-    /// Set when a new part is to begin.
-    cut: Option<Arc<AtomicBool>>,
+    /// Set if only the newest part is kept.
+    pub flight: Option<Flight>,
+    /// Set if the recording is in parts: true when a new one is to begin.
+    pub cut: Option<Arc<AtomicBool>>,
 }
-
-/// A flight recorder: only the newest part is kept, and saved when something happens.
-struct Flight {
-    shared: Arc<Shared>,
-    triggers: Triggers,
-    looked: Instant,
-    /// Calls in progress that were already reported: thread, and when the call began.
-    told: HashSet<(i32, u64)>,
-    waits: Option<Waits>,
-}
-
-/// A file that waits until all kernels have ended that were launched before it was due.
-struct Waits {
-    due: Due,
-    since: Instant,
-    /// The number of kernels of each image at that time.
-    stamped: Vec<(u32, u64)>,
-}
-
-/// The maximum time that a file waits for ends of kernels.
-const ENDS_WITHIN: Duration = Duration::from_millis(50);
-
-/// Calls in progress are looked at this often.
-const LOOK_AT_CALLS: Duration = Duration::from_millis(20);
 
 /// Choices about the contents of the tape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,76 +115,6 @@ impl<'a> Followed<'a> {
             flight: None,
             cut: None,
         }
-    }
-
-    /// The recording is in parts: a new one begins in the round after `due` is set.
-    pub fn cuts(&mut self, due: Arc<AtomicBool>) {
-        self.cut = Some(due);
-    }
-
-    /// Only the newest part is kept.
-    pub fn keeps_newest(&mut self, shared: Arc<Shared>, triggers: Triggers) {
-        self.flight = Some(Flight { shared, triggers, looked: Instant::now(), told: HashSet::new(), waits: None });
-    }
-
-    /// Requests a file of the newest part. Returns the number of the request.
-    ///
-    /// # Errors
-    /// Why there will be no file, as text.
-    pub fn save(&mut self, reason: &str, what: &str) -> Result<u64, String> {
-        let Some(flight) = &self.flight else {
-            let why = if self.cut.is_some() { "is in parts" } else { "keeps everything" };
-            return Err(format!("this recording {why}: there is nothing to save"));
-        };
-        flight.shared.asked(last::why(reason, what.into(), crate::clock::tsc())).ok_or_else(|| {
-            format!("{} files were written, and no more may be: --max-saves", flight.shared.most_files())
-        })
-    }
-
-    /// The files that a flight recorder has saved so far.
-    pub fn saved(&self) -> Option<SavedSoFar> {
-        self.flight.as_ref().map(|flight| flight.shared.so_far())
-    }
-
-    /// Hands requests that are due to the thread that writes.
-    fn save_what_is_due(&mut self) {
-        let Some(flight) = &mut self.flight else { return };
-        if flight.looked.elapsed() > LOOK_AT_CALLS && flight.triggers.has_calls() {
-            flight.looked = Instant::now();
-            let now = crate::clock::tsc();
-            let calls: Vec<_> = self.images.iter().flat_map(Image::calls).collect();
-            flight.told.retain(|(tid, began)| calls.iter().any(|c| (c.0, c.2) == (*tid, *began)));
-            for (tid, function, began) in calls {
-                if let Some(why) = flight.triggers.in_call(tid, function, began, now)
-                    && flight.told.insert((tid, began))
-                {
-                    flight.shared.happened(why, Instant::now());
-                }
-            }
-        }
-        if flight.waits.is_none() {
-            let stamped = |i: &Image| (i.index, i.region.control().stamped.load(Ordering::Acquire));
-            flight.waits = flight.shared.due(Instant::now()).map(|due| Waits {
-                due,
-                since: Instant::now(),
-                stamped: self.images.iter().map(stamped).collect(),
-            });
-        }
-        let Some(waits) = &flight.waits else { return };
-        let has_ended = |(index, stamped): &(u32, u64)| {
-            self.images.iter().find(|i| i.index == *index).is_none_or(|i| i.ends.is_settled(*stamped))
-        };
-        if (waits.since.elapsed() >= ENDS_WITHIN || waits.stamped.iter().all(has_ended))
-            && let Some(Waits { due, .. }) = flight.waits.take()
-        {
-            let request = self.request(due.why, due.request);
-            self.out.save(request);
-        }
-    }
-
-    /// Takes the file that still waits for kernels, and returns its reason.
-    pub fn waiting(&mut self) -> Option<Why> {
-        self.flight.as_mut()?.waits.take().map(|waits| waits.due.why)
     }
 
     /// A request for a file of the present state.
@@ -264,7 +171,10 @@ impl<'a> Followed<'a> {
             self.freed = self.images.iter_mut().map(|i| i.free_dead(&mut self.out)).sum();
         }
         self.end_those_that_ended();
-        self.save_what_is_due();
+        if let Some(due) = self.flight.as_mut().and_then(|flight| flight.look(&self.images)) {
+            let request = self.request(due.why, due.request);
+            self.out.save(request);
+        }
         if is_cut {
             let request = self.request(last::why("part", String::new(), self.round), None);
             self.out.save(request);

@@ -1,4 +1,4 @@
-//! A flight recorder: keeps the newest events in memory, and saves them to a file when something happens.
+//! A flight recorder's memory: the newest events. ([`crate::flight`]: when they are saved, and how.)
 //!
 //! Packed pieces are put into a queue instead of a file. A full queue drops its oldest piece, and the events that later ones depend on move to
 //! [`Kept`]. A saved file has all events from one time on, and only kept events from before.
@@ -11,11 +11,11 @@ use crate::kept::{Kept, Pack};
 use crate::limits;
 use crate::look::{Left, Looked, look};
 use crate::saving::{Request, Saver, Saves, Snapshot};
-use crate::triggers::{KernelTriggers, Triggers, When, Why};
+use crate::triggers::{KernelTriggers, When, Why};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tape::event::{Body, Event};
 use tape::file::{Clock, Header, Packer, Process, ProcessEnd, Saved, Unwatched};
 
@@ -87,7 +87,6 @@ pub struct Newest {
     notes: Vec<String>,
     unwatched: Vec<Unwatched>,
     clocks: Vec<Clock>,
-    triggers: Triggers,
     kernels: Option<KernelTriggers>,
     saver: Saver,
     packer: Packer,
@@ -95,19 +94,18 @@ pub struct Newest {
 
 impl Newest {
     /// `now` reads the time stamp counter.
-    pub fn new(header: Header, o: &Last, saver: Saver, now: fn() -> u64) -> Newest {
-        let bound = match o.span {
+    pub fn new(header: Header, saver: Saver, now: fn() -> u64) -> Newest {
+        let span = saver.schedule.last.span;
+        let bound = match span {
             Span::Bytes(n) => n,
             Span::Time(_) => limits::at_most(MOST as usize, 8) as u64,
         } as usize;
         let hz = if header.tsc_hz.is_finite() && header.tsc_hz > 1.0 { header.tsc_hz } else { 1e9 };
-        let triggers = Triggers::new(&o.when, hz);
         Newest {
             kept: Kept::new(&header.driver, bound / 2),
-            kernels: KernelTriggers::of(&triggers),
-            triggers,
+            kernels: KernelTriggers::of(&saver.schedule.triggers),
             header,
-            span: o.span,
+            span,
             bound,
             hz,
             now,
@@ -141,12 +139,12 @@ impl Newest {
     pub fn events(&mut self, process: u32, tid: i32, events: &[u8], packed: Option<&[u8]>) {
         let now = (self.now)();
         let mut looked = Looked::default();
+        let schedule = &self.saver.schedule;
+        let happened = |why| schedule.happened(why, Instant::now());
         look(&self.kept, tid, events, u64::MAX, &mut looked, |e| {
-            if let Some(why) = self.triggers.look(tid, e) {
-                self.saver.happened(why);
-            }
+            schedule.triggers.look(tid, e).into_iter().for_each(happened);
             if let Some(kernels) = &mut self.kernels {
-                kernels.event(&self.triggers, (process, tid), e, |why| self.saver.happened(why));
+                kernels.event(&schedule.triggers, (process, tid), e, happened);
             }
         });
         let tsc = events.get(8..16).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
@@ -216,7 +214,7 @@ impl Newest {
         }
     }
 
-    /// Saves all events in memory, on a separate thread.
+    /// Saves all events in memory.
     pub fn save(&mut self, request: Request) {
         let snapshot = self.snapshot(request);
         self.saver.start(snapshot);
@@ -224,11 +222,8 @@ impl Newest {
 
     /// Ends the recording: saves if there is a `request`, and waits until all files are written.
     pub fn finish(mut self, request: Option<Request>) -> Saves {
-        if let Some(request) = request {
-            let snapshot = self.snapshot(request);
-            self.saver.finish_with(snapshot);
-        }
-        Saves { kernels: self.kernels.map(|kernels| kernels.counts()), ..self.saver.finish() }
+        let last = request.map(|request| self.snapshot(request));
+        Saves { kernels: self.kernels.map(|kernels| kernels.counts()), ..self.saver.finish(last) }
     }
 
     fn snapshot(&mut self, request: Request) -> Snapshot {

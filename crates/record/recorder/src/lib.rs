@@ -7,8 +7,8 @@
 //! From top to bottom: `record` starts the program, `followed` visits all its processes, `image` drains the rings of one, `output` and `writing` write
 //! chunks, and `end` describes how the program ended.
 //!
-//! A flight recorder keeps the newest part in `last` and `kept` (`look` divides events), and `saving` writes files of it. In parallel, `control` takes
-//! requests of other processes, and `wishes` carries them out.
+//! A flight recorder keeps the newest part in `last` and `kept` (`look` divides events). `flight` has how files of it come about. In parallel, `control`
+//! takes requests of other processes, and `wishes` carries them out.
 
 mod beside;
 mod clock;
@@ -19,6 +19,7 @@ pub mod counters;
 mod end;
 mod ends;
 mod faults;
+mod flight;
 mod followed;
 mod gpu_clock;
 mod image;

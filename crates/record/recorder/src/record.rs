@@ -3,8 +3,9 @@
 
 use crate::control::Control;
 use crate::end::how_it_ended;
+use crate::flight::{Flight, Schedule};
 use crate::followed::{self, Followed};
-use crate::last::{self, Last, Newest};
+use crate::last::{Last, Newest};
 use crate::orphans::{has_ended, reap, wait_for};
 use crate::output::{Closed, Output};
 use crate::parts::{Parts, Rotation};
@@ -12,11 +13,10 @@ use crate::place::Place;
 use crate::preload::Preload;
 use crate::program::{Program, ProgramError};
 use crate::region::Settings;
-use crate::saving::{Request, Saver, Saves, Shared, Tell};
+use crate::saving::{Saver, Saves, Tell};
 use crate::shared_session::SharedSession;
 use crate::signals::Signals;
 use crate::switches::Switches;
-use crate::triggers::{Trigger, Triggers, Why};
 use crate::wishes::{About, Wishes};
 use crate::writing::Store;
 use crate::{clock, closing, limits, machine, processes, rights, usage};
@@ -307,7 +307,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         None => Place::memory(),
     };
     let memory = o.memory.unwrap_or_else(|| limits::at_most(RINGS_MEMORY, 8) as u64);
-    if limits::memory().is_some() {
+    if limits::memory().is_some() || o.last.is_some() {
         crate::memory::return_large_blocks();
     }
     let session = SharedSession::new(&place, settings, memory).map_err(RecordError::memory)?;
@@ -316,35 +316,11 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let switches = (o.locks != Locks::Off || o.calls || o.python).then(|| Switches::open(o.switches, !o.no_args));
     // After everything that needs privileges.
     rights::let_the_program_see_us();
-    let header = header(o, &program.path, tsc_hz);
-    let flight = o.last.as_ref().map(|last| {
-        crate::memory::return_large_blocks();
-        let tell = o.tell.clone().unwrap_or_else(|| Arc::new(|_| ()));
-        let shared = Shared::new(last.clone(), tell);
-        (Newest::new(header.clone(), last, Saver::new(shared.clone()), clock::tsc), shared)
-    });
-    let cut = Arc::new(AtomicBool::new(false));
-    let (store, shared) = match flight {
-        Some((newest, shared)) => (Store::Memory(Box::new(newest)), Some(shared)),
-        None => {
-            let first = if o.rotation.is_some() { Parts::header(&header) } else { header.clone() };
-            let writer = if o.force { Writer::replace(&o.out, &first) } else { Writer::create(&o.out, &first) }?;
-            let store = match o.rotation {
-                Some(rotation) => Store::Parts(Box::new(Parts::new(header, rotation, writer, cut.clone()))),
-                None => Store::File(Box::new(writer)),
-            };
-            (store, None)
-        }
-    };
+    let (store, cut, flight) = store(o, header(o, &program.path, tsc_hz))?;
     let output = Output::new(store, o.limit, o.no_data, tsc_hz);
     let wanted = followed::Options { no_args: o.no_args, gpu_times: o.gpu_times && o.soft.is_none() };
     let mut followed = Followed::new(&session, output, wanted, switches);
-    if o.rotation.is_some() {
-        followed.cuts(cut);
-    }
-    if let (Some(shared), Some(last)) = (&shared, &o.last) {
-        followed.keeps_newest(shared.clone(), Triggers::new(&last.when, tsc_hz));
-    }
+    (followed.cut, followed.flight) = (cut, flight);
     let cleared = |e: RecordError| {
         // Not a device or a pipe, which the recorder did not create.
         if o.last.is_none() && o.out.symlink_metadata().is_ok_and(|m| m.is_file()) {
@@ -395,8 +371,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
             followed.look_for_others();
         });
         let took = begun.elapsed();
-        let waiting = followed.waiting();
-        let late = followed.late();
+        let (flight, late) = (followed.flight.take(), followed.late());
         closing::close(starts);
         let (mut out, mut totals) = followed.finish();
         totals.wants_python = o.python;
@@ -413,19 +388,8 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
                 (parts.len(), None, Some(PartsWritten { files, count, failure }))
             }
             Closed::Memory(newest) => {
-                let why = waiting
-                    .or_else(|| shared.as_ref().and_then(|s| s.left()))
-                    .or_else(|| why_at_the_end(o.last.as_ref(), &end));
-                let request = why.map(|why| Request {
-                    why,
-                    number: None,
-                    ends: Vec::new(),
-                    held: Vec::new(),
-                    until: u64::MAX,
-                    clock: None,
-                    end: end.clone(),
-                });
-                (0, Some(newest.finish(request)), None)
+                let last = flight.and_then(|flight| flight.at_the_end(&end));
+                (0, Some(newest.finish(last)), None)
             }
         };
         let no_control = wishes.no_control().map(str::to_owned);
@@ -440,16 +404,20 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     })
 }
 
-/// A flight recorder saves its memory when the program crashed, or at any end if the user requested that.
-fn why_at_the_end(last: Option<&Last>, end: &End) -> Option<Why> {
-    let asked = last.and_then(|last| last.when.iter().find(|w| w.trigger == Trigger::Exit));
-    let crashed = end.exit_code != Some(0);
-    let reason = match asked {
-        _ if crashed => "crash",
-        Some(w) => &w.text,
-        None => return None,
+/// Where events are written. Also what requests a new part, and what saves the newest part.
+fn store(o: &Options, header: Header) -> Result<(Store, Option<Arc<AtomicBool>>, Option<Flight>), RecordError> {
+    if let Some(last) = &o.last {
+        let tell = o.tell.clone().unwrap_or_else(|| Arc::new(|_| ()));
+        let schedule = Schedule::new(last.clone(), header.tsc_hz, tell);
+        let newest = Newest::new(header, Saver::new(schedule.clone()), clock::tsc);
+        return Ok((Store::Memory(Box::new(newest)), None, Some(Flight::new(schedule))));
+    }
+    let create = if o.force { Writer::replace } else { Writer::create };
+    let Some(rotation) = o.rotation else {
+        return Ok((Store::File(Box::new(create(&o.out, &header)?)), None, None));
     };
-    Some(last::why(reason, end.how.clone(), clock::tsc()))
+    let (writer, cut) = (create(&o.out, &Parts::header(&header))?, Arc::new(AtomicBool::new(false)));
+    Ok((Store::Parts(Box::new(Parts::new(header, rotation, writer, cut.clone()))), Some(cut), None))
 }
 
 /// Bytes of all rings together.

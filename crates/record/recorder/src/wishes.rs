@@ -68,7 +68,7 @@ impl<'a> Wishes<'a> {
         }
         if let Some((_, name)) = self.about.saves.filter(|(signal, _)| self.signals.saves(*signal)) {
             // (No peer waits for the result. The end counts it.)
-            let _ = followed.save(name, "");
+            let _ = followed.flight.as_ref().map(|flight| flight.save(name, ""));
         }
         while let Some(ask) = self.control.next() {
             self.answer(ask, followed);
@@ -105,7 +105,7 @@ impl<'a> Wishes<'a> {
                 }
                 Err(why) => ask.answer(Answer::error(why)),
             },
-            Request::Save(what) => match followed.save("doorbell save", what) {
+            Request::Save(what) => match save(followed, what) {
                 Ok(number) => ask.answer(Answer { save: Some(number), ..Answer::ok() }),
                 Err(why) => ask.answer(Answer::error(why)),
             },
@@ -156,9 +156,16 @@ impl<'a> Wishes<'a> {
             processes: followed.pids(),
             lost_events: followed.lost(),
             recorder_use: usage::now(followed.late()),
-            saved: followed.saved(),
+            saved: followed.flight.as_ref().map(|flight| flight.schedule.so_far()),
         }
     }
+}
+
+/// Requests a file of the newest part. Returns the number of the request.
+fn save(followed: &Followed, what: &str) -> Result<u64, String> {
+    let why = if followed.cut.is_some() { "is in parts" } else { "keeps everything" };
+    let nothing = || format!("this recording {why}: there is nothing to save");
+    followed.flight.as_ref().ok_or_else(nothing)?.save("doorbell save", what)
 }
 
 /// Why a part must be requested at the start.

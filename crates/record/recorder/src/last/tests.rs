@@ -1,8 +1,8 @@
 //! A saved part reads the same as the whole recording for the same time, and memory does not grow.
 
 use super::*;
+use crate::flight::Schedule;
 use crate::kept::time_of;
-use crate::saving::Shared;
 use crate::synthetic::*;
 use decode::walk::{At, Call, Segment, Sink, walk};
 use decode::{Recording, Source};
@@ -32,21 +32,13 @@ fn asked(span: Span, name: &Path) -> Last {
 
 fn newest(header: Header, last: &Last) -> Newest {
     NOW.set(0);
-    let shared = Shared::new(last.clone(), Arc::new(|_| ()));
-    Newest::new(header, last, Saver::new(shared), now)
+    let schedule = Schedule::new(last.clone(), header.tsc_hz, Arc::new(|_| ()));
+    Newest::new(header, Saver::new(schedule), now)
 }
 
 fn request(until: u64) -> Request {
     let end = End { how: "still running".into(), agent: true, complete: true, ..End::default() };
-    Request {
-        why: why("SIGUSR1", String::new(), now()),
-        number: None,
-        ends: Vec::new(),
-        held: Vec::new(),
-        until,
-        clock: None,
-        end,
-    }
+    Request { why: why("SIGUSR1", String::new(), now()), until, end, ..Request::default() }
 }
 
 /// Whole events of one thread, as they arrived.
