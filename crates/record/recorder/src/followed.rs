@@ -4,12 +4,14 @@
 //! Invariant: a region is freed only when its process has ended or will write no more, and all its events have been
 //! taken.
 
+use crate::beside::Beside;
+use crate::counters::Counters;
 use crate::end::{self, Ending, Totals};
 use crate::flight::Flight;
 use crate::gpu_clock::GpuClocks;
 use crate::image::Image;
 use crate::last;
-use crate::lateness::{Late, Lateness};
+use crate::lateness::Lateness;
 use crate::output::Output;
 use crate::processes::{self, Handle, Identity, Stat};
 use crate::region::Region;
@@ -17,12 +19,13 @@ use crate::saving::Request;
 use crate::shared_session::SharedSession;
 use crate::switches::Switches;
 use crate::triggers::Why;
+use crate::writing::Piece;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tape::event::pause_by;
-use tape::file::{Ancestor, Clock, Process, Unwatched};
+use tape::file::{Ancestor, Process, Unwatched};
 use tape::region::capture;
 use tape::session::{Noted, REGIONS, environment, paused, state, unwatched};
 use tape::stamp;
@@ -37,6 +40,8 @@ const MANY_RINGS: usize = tape::rings::SMALL / 4;
 pub struct Followed<'a> {
     session: &'a SharedSession,
     pub out: Output,
+    /// Counts events for a viewer.
+    pub counters: Counters,
     options: Options,
     /// Regions that are in memory ahead of use, by their entry.
     ready: Vec<Option<Region>>,
@@ -66,7 +71,7 @@ pub struct Followed<'a> {
     freed: usize,
     /// When the present round began. Events published before that are taken in it.
     round: u64,
-    lateness: Lateness,
+    pub lateness: Lateness,
     /// Set if only the newest part is kept.
     pub flight: Option<Flight>,
     /// Set if the recording is in parts: true when a new one is to begin.
@@ -89,10 +94,17 @@ struct Claimed {
 }
 
 impl<'a> Followed<'a> {
-    pub fn new(session: &'a SharedSession, out: Output, options: Options, switches: Option<Switches>) -> Followed<'a> {
+    pub fn new(
+        session: &'a SharedSession,
+        out: Output,
+        counters: Counters,
+        options: Options,
+        switches: Option<Switches>,
+    ) -> Followed<'a> {
         Followed {
             session,
             out,
+            counters,
             options,
             ready: Vec::new(),
             taken: vec![false; REGIONS],
@@ -155,8 +167,8 @@ impl<'a> Followed<'a> {
         self.take_unwatched();
         let page = self.session.page();
         page.beat.fetch_add(1, Ordering::Relaxed);
-        let taken = self.images.iter_mut().map(|i| i.round(page, &mut self.out)).sum();
-        let (lost, progress) = (self.lost(), self.out.progress());
+        let taken = self.images.iter_mut().map(|i| i.round(page, &mut self.out, &mut self.counters)).sum();
+        let (lost, progress) = (self.lost(), &self.out.progress);
         self.lateness.ends(lost, progress.held_up.take(), progress.longest_write.take());
         self.look_at_switches(false);
         self.read_gpu_clocks();
@@ -168,18 +180,18 @@ impl<'a> Followed<'a> {
         };
         if self.looked.elapsed() > look {
             self.looked = Instant::now();
-            self.freed = self.images.iter_mut().map(|i| i.free_dead(&mut self.out)).sum();
+            self.freed = self.images.iter_mut().map(|i| i.free_dead(&mut self.out, &mut self.counters)).sum();
         }
         self.end_those_that_ended();
         if let Some(due) = self.flight.as_mut().and_then(|flight| flight.look(&self.images)) {
             let request = self.request(due.why, due.request);
-            self.out.save(request);
+            self.out.send(Piece::Save(Box::new(request)));
         }
         if is_cut {
             let request = self.request(last::why("part", String::new(), self.round), None);
-            self.out.save(request);
+            self.out.send(Piece::Save(Box::new(request)));
         }
-        if self.out.stopped().is_some() {
+        if self.out.progress.stopped().is_some() {
             self.stop();
         }
         taken
@@ -245,11 +257,6 @@ impl<'a> Followed<'a> {
     /// Events that did not fit into the rings of the processes that are recorded now.
     pub fn lost(&self) -> u64 {
         self.images.iter().fold(0, |n, i| n.saturating_add(i.gaps().events))
-    }
-
-    /// What kept the recorder from the rings when most was lost.
-    pub fn late(&self) -> Late {
-        self.lateness.worst()
     }
 
     /// Sleeps until a process calls, or for `at_most`.
@@ -345,7 +352,7 @@ impl<'a> Followed<'a> {
         let name = |p: &i32| if named { processes::name(*p) } else { String::new() };
         let through = ancestors.iter().take_while(within).map(|p| Ancestor { pid: *p, name: name(p) }).collect();
         self.latest.insert(pid, (index, number));
-        self.out.process(&Process {
+        self.out.beside(Beside::Process(Process {
             index,
             pid,
             ppid,
@@ -356,7 +363,7 @@ impl<'a> Followed<'a> {
             args: (named && !identity.args.is_empty()).then_some(identity.args),
             start_tsc: tsc,
             rank: identity.rank,
-        });
+        }));
         if let Some(s) = &mut self.switches {
             s.follow(pid, same_numbers);
         }
@@ -366,7 +373,7 @@ impl<'a> Followed<'a> {
             let by = self.said_by.unwrap_or(pause_by::START);
             image.pause(self.session.page().paused.load(Ordering::Acquire) != paused::NO, by, &mut self.out);
         }
-        if self.out.stopped().is_some() {
+        if self.out.progress.stopped().is_some() {
             image.stop();
         }
         self.images.push(image);
@@ -429,7 +436,7 @@ impl<'a> Followed<'a> {
         if ending == Ending::StillRunning {
             image.stop();
         }
-        image.finish(self.session.page(), &mut self.out);
+        image.finish(self.session.page(), &mut self.out, &mut self.counters);
         if matches!(ending, Ending::Status(_) | Ending::Unknown) {
             // Its number may belong to another process from now on.
             self.latest.remove(&image.pid);
@@ -442,8 +449,8 @@ impl<'a> Followed<'a> {
             s.forget(image.pid);
         }
         image.dropped = self.out.dropped(image.index);
-        let end = end::of_image(&image, &ending, self.out.stopped());
-        self.out.process_end(&end);
+        let end = end::of_image(&image, &ending, self.out.progress.stopped());
+        self.out.beside(Beside::ProcessEnd(end.clone()));
         self.totals.add(end);
         let Image { entry, region, .. } = image;
         if ending == Ending::StillRunning {
@@ -456,7 +463,7 @@ impl<'a> Followed<'a> {
     fn look_at_switches(&mut self, end: bool) {
         let Some(mut s) = self.switches.take() else { return };
         s.watch(!self.is_dormant());
-        if self.out.stopped().is_none() {
+        if self.out.progress.stopped().is_none() {
             s.look(end);
             for image in &mut self.images {
                 s.policies(image.pid, || image.threads());
@@ -491,7 +498,8 @@ impl<'a> Followed<'a> {
         if *count == 1 {
             let parent = self.latest.get(&n.parent).map(|l| l.0);
             let why = (*why).to_owned();
-            self.out.unwatched(&Unwatched { pid: n.pid, ppid: n.parent, parent, path, why, tsc: n.tsc, count: 1 });
+            let first = Unwatched { pid: n.pid, ppid: n.parent, parent, path, why, tsc: n.tsc, count: 1 };
+            self.out.beside(Beside::Unwatched(first));
         }
     }
 
@@ -531,10 +539,6 @@ impl<'a> Followed<'a> {
         self.images.iter().filter(|i| i.pid > 0).count() + self.claimed.len()
     }
 
-    pub fn clock(&mut self, c: &Clock) {
-        self.out.clock(c);
-    }
-
     /// The recording ends: processes that still run are not recorded any further.
     pub fn finish(mut self) -> (Output, Totals) {
         self.stop();
@@ -548,7 +552,7 @@ impl<'a> Followed<'a> {
         for ((path, why), count) in self.unwatched {
             let u = Unwatched { path, why: why.into(), count, ..Unwatched::default() };
             if count > 1 {
-                self.out.unwatched(&Unwatched { count: count - 1, ..u.clone() });
+                self.out.beside(Beside::Unwatched(Unwatched { count: count - 1, ..u.clone() }));
             }
             self.totals.unwatched.push(u);
         }

@@ -4,6 +4,7 @@
 //! looked at, and a number in the shared memory is trusted only within its own ring. A ring whose bytes are no events
 //! costs its contents and a note, never the recording.
 
+use crate::counters::Counters;
 use crate::ends::Ends;
 use crate::output::{Dropped, Output};
 use crate::processes::{self, Handle, Stat};
@@ -153,7 +154,7 @@ impl Image {
     ///
     /// If a thread moved from one ring to another, its events in the old ring are taken first. Its new ring waits, and is
     /// visited again after the others.
-    pub fn round(&mut self, session: &Session, out: &mut Output) -> usize {
+    pub fn round(&mut self, session: &Session, out: &mut Output, counters: &mut Counters) -> usize {
         let mut taken = 0;
         self.map_new_rings();
         // (A short child has ended before it is found, and takes no further ring.)
@@ -164,7 +165,7 @@ impl Image {
             let (mut more, mut waiting) = (0, Vec::new());
             self.region.make_ready();
             for i in self.region.mapped() {
-                let (n, waits) = self.ring(i, out);
+                let (n, waits) = self.ring(i, out, counters);
                 more += n;
                 waiting.extend(waits.then_some(i));
             }
@@ -206,7 +207,7 @@ impl Image {
 
     /// Takes the events in ring `i`, up to a few chunks, so that a busy thread does not starve the others. Returns the
     /// number of bytes, and whether the next events must wait for another ring.
-    fn ring(&mut self, i: usize, out: &mut Output) -> (usize, bool) {
+    fn ring(&mut self, i: usize, out: &mut Output, counters: &mut Counters) -> (usize, bool) {
         let mut taken = 0;
         while taken < 8 * CHUNK
             && let Some(ring) = self.region.ring_mut(i)
@@ -225,7 +226,7 @@ impl Image {
             // A copy, which the program cannot change.
             let mut chunk = out.room();
             chunk.extend_from_slice(bytes.get(..CHUNK + MAX_EVENT).unwrap_or(bytes));
-            let (threads, waits) = self.take(i, &chunk, out);
+            let (threads, waits) = self.take(i, &chunk, counters);
             let n = threads.iter().map(|(_, n)| n).sum();
             taken += n;
             if n > 0 {
@@ -253,7 +254,7 @@ impl Image {
 
     /// Takes the whole events at the start of `chunk` from ring `i`. Returns the bytes of each thread, in order, and whether the next thread's events
     /// must wait for another ring. (Short threads leave hundreds of such runs in a ring.)
-    fn take(&mut self, i: usize, chunk: &[u8], out: &mut Output) -> (Vec<(i32, usize)>, bool) {
+    fn take(&mut self, i: usize, chunk: &[u8], counters: &mut Counters) -> (Vec<(i32, usize)>, bool) {
         let (mut threads, mut at) = (Vec::new(), 0);
         while let Some(rest) = chunk.get(at..) {
             let n = events_of_one_thread(rest, CHUNK - at);
@@ -274,7 +275,7 @@ impl Image {
             let tid = if ring.tid != 0 { ring.tid } else { ring.head().tid.load(Ordering::Relaxed) };
             // Before the chunk is written: a slow disk must not keep the ring full.
             ring.reader.take(n);
-            out.counters.pass(self.pid, tid, &rest[..n]);
+            counters.pass(self.pid, tid, &rest[..n]);
             threads.push((tid, n));
             at += n;
         }
@@ -313,7 +314,7 @@ impl Image {
     }
 
     /// Frees rings whose threads died without giving them back. Returns their number.
-    pub fn free_dead(&mut self, out: &mut Output) -> usize {
+    pub fn free_dead(&mut self, out: &mut Output, counters: &mut Counters) -> usize {
         if self.region.control().pid.load(Ordering::Relaxed) != self.pid {
             return 0;
         }
@@ -329,7 +330,7 @@ impl Image {
         let mut freed = 0;
         for (i, owner) in dead {
             // The thread may have published between the look and its death.
-            while matches!(self.ring(i, out), (1.., _)) {}
+            while matches!(self.ring(i, out, counters), (1.., _)) {}
             let Some(ring) = self.region.ring(i) else { continue };
             if ring.reader.is_damaged() {
                 ring.reader.skip_to_head();
@@ -409,10 +410,10 @@ impl Image {
     }
 
     /// Takes all remaining events, and writes to the tape what the threads held and waited for when the program ended.
-    pub fn finish(&mut self, session: &Session, out: &mut Output) {
+    pub fn finish(&mut self, session: &Session, out: &mut Output, counters: &mut Counters) {
         // (A process that still runs may keep writing to its rings.)
         let begun = Instant::now();
-        while self.round(session, out) > 0 && begun.elapsed() < LAST {}
+        while self.round(session, out, counters) > 0 && begun.elapsed() < LAST {}
         for i in self.region.mapped() {
             let Some(owner) = self.region.table().owner(i) else { continue };
             let held = self.region.ring(i).map(held).unwrap_or_default();

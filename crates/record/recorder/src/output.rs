@@ -4,12 +4,7 @@
 //! full.
 
 use crate::beside::Beside;
-use crate::control::messages::Written;
-use crate::counters::Counters;
-use crate::last::Newest;
 use crate::limits;
-use crate::parts::Parts;
-use crate::saving::Request;
 use crate::scrubbing::Scrubbing;
 use crate::writing::{Piece, Progress, Store, Writing};
 use std::io;
@@ -18,7 +13,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tape::event::{Body, Events, entry_flags};
-use tape::file::{Clock, End, Process, ProcessEnd, Unwatched, Writer};
+use tape::file::{End, Writer};
 
 /// Maximum number of notes about damaged rings on one tape.
 const NOTES: u32 = 64;
@@ -47,11 +42,9 @@ pub struct Dropped {
 
 pub struct Output {
     by: By,
-    progress: Arc<Progress>,
+    pub progress: Arc<Progress>,
     most_between: usize,
     notes: u32,
-    /// Counts events for a viewer.
-    pub counters: Counters,
     /// Unused room.
     room: Vec<u8>,
     /// Removes the data here, if no thread does.
@@ -75,12 +68,12 @@ enum By {
 
 impl Output {
     /// `no_data`: the data that the program sends within its commands is left out.
-    pub fn new(store: Store, limit: Option<u64>, no_data: bool, tsc_hz: f64) -> Output {
+    pub fn new(store: Store, limit: Option<u64>, no_data: bool) -> Output {
         let progress = Arc::new(Progress::default());
         let by = By::Us(Box::new(Writing::new(store, limit, progress.clone())));
         let scrubbing = no_data.then(Scrubbing::default);
         let most_between = limits::at_most(MOST_BETWEEN, PART);
-        Output { by, progress, most_between, notes: 0, counters: Counters::new(tsc_hz), room: Vec::new(), scrubbing }
+        Output { by, progress, most_between, notes: 0, room: Vec::new(), scrubbing }
     }
 
     /// From here on a thread writes. Without a thread, writing continues as before. (Not before the program is started: with the first thread glibc
@@ -121,15 +114,6 @@ impl Output {
                 (to, None)
             }
         }
-    }
-
-    pub fn progress(&self) -> &Arc<Progress> {
-        &self.progress
-    }
-
-    /// Why no more events are written.
-    pub fn stopped(&self) -> Option<&str> {
-        self.progress.stopped()
     }
 
     /// Empty memory for events, from a piece that was written, if there is one.
@@ -179,38 +163,12 @@ impl Output {
         }
     }
 
-    pub fn clock(&mut self, c: &Clock) {
-        self.beside(Beside::Clock(*c));
-    }
-
-    pub fn process(&mut self, p: &Process) {
-        self.beside(Beside::Process(p.clone()));
-    }
-
-    pub fn process_end(&mut self, e: &ProcessEnd) {
-        self.beside(Beside::ProcessEnd(e.clone()));
-    }
-
-    pub fn unwatched(&mut self, u: &Unwatched) {
-        self.beside(Beside::Unwatched(u.clone()));
-    }
-
-    /// Saves the newest part, if only that is kept.
-    pub fn save(&mut self, request: Request) {
-        self.send(Piece::Save(Box::new(request)));
-    }
-
-    /// Calls `f` when everything handed over so far is in the file. `f` runs on the thread that writes and must not
-    /// wait.
-    pub fn once_written(&mut self, f: impl FnOnce(Written) + Send + 'static) {
-        self.send(Piece::OnceWritten(Box::new(f)));
-    }
-
-    fn beside(&mut self, what: Beside) {
+    pub fn beside(&mut self, what: Beside) {
         self.send(Piece::Beside(Box::new(what)));
     }
 
-    fn send(&mut self, mut piece: Piece) {
+    /// Hands a piece over, after all earlier ones.
+    pub fn send(&mut self, mut piece: Piece) {
         if let Some(scrubbing) = &mut self.scrubbing {
             scrubbing.clean(&mut piece);
         }
@@ -226,11 +184,11 @@ impl Output {
         }
     }
 
-    /// Writes everything that is left.
+    /// Writes everything that is left, then the end, which `end` makes from why the recording stopped early.
     ///
     /// # Errors
-    /// The thread never got its work.
-    pub fn close(self) -> io::Result<Closing> {
+    /// The thread never got its work, or the end cannot be written.
+    pub fn close(self, end: impl FnOnce(Option<&str>) -> End) -> io::Result<(Store, End)> {
         let store = match self.by {
             By::Us(writing) => Some(writing.end()),
             By::Thread { to, thread, scrubs, .. } => {
@@ -241,51 +199,24 @@ impl Output {
             }
             By::Nobody => None,
         };
-        let store = store.ok_or_else(|| io::Error::other("the thread that writes it never began"))?;
-        Ok(Closing { store, stopped: self.progress.stopped().map(str::to_owned) })
-    }
-}
-
-/// A tape that lacks only its end.
-pub struct Closing {
-    store: Store,
-    stopped: Option<String>,
-}
-
-impl Closing {
-    /// Why not everything was written.
-    pub fn stopped(&self) -> Option<&str> {
-        self.stopped.as_deref()
-    }
-
-    /// Closes the tape and returns its length; or returns the newest part, if only that exists.
-    pub fn end(mut self, end: &mut End) -> io::Result<Closed> {
-        match self.store {
-            Store::Memory(newest) => Ok(Closed::Memory(newest)),
-            Store::Parts(mut parts) => {
+        let mut store = store.ok_or_else(|| io::Error::other("the thread that writes it never began"))?;
+        let stopped = self.progress.stopped().map(str::to_owned);
+        let mut end = end(stopped.as_deref());
+        match &mut store {
+            Store::Memory(_) => {}
+            Store::File(writer) => write_end(writer, stopped, &mut end)?,
+            Store::Parts(parts) => {
                 let finished = parts.finish();
-                let stopped = self.stopped.or_else(|| finished.err().map(|e| describe(&e)));
+                let stopped = stopped.or_else(|| finished.err().map(|e| describe(&e)));
                 // (The part's own seconds. The recording's are reported at its end.)
                 let whole = std::mem::replace(&mut end.seconds, parts.seconds(crate::clock::tsc()));
-                let written = write_end(parts.writer(), stopped, end);
+                let written = write_end(parts.writer(), stopped, &mut end);
                 end.seconds = whole;
                 written?;
-                Ok(Closed::Parts(parts))
-            }
-            Store::File(ref mut writer) => {
-                write_end(writer, self.stopped, end)?;
-                Ok(Closed::File(writer.bytes()))
             }
         }
+        Ok((store, end))
     }
-}
-
-/// What is left of a recording.
-pub enum Closed {
-    /// A file of this many bytes.
-    File(u64),
-    Parts(Box<Parts>),
-    Memory(Box<Newest>),
 }
 
 /// On a full disk the last chunks make room for the end, which reports the full disk.
@@ -363,7 +294,7 @@ mod tests {
         {
             let path = dir.path().join(format!("{threads}-{no_data}-{limit:?}"));
             let writer = Writer::create(&path, &Header { tsc_hz: 1e9, ..Header::default() }).unwrap();
-            let mut out = Output::new(Store::File(Box::new(writer)), limit, no_data, 1e9);
+            let mut out = Output::new(Store::File(Box::new(writer)), limit, no_data);
             if threads {
                 out.start_thread();
             }
@@ -386,7 +317,7 @@ mod tests {
                 };
                 assert!(room().is_some(), "memory is used again");
             }
-            drop(out.close().unwrap());
+            out.close(|_| End::default()).unwrap();
             let mut seen = [0; 2];
             let mut reader = Reader::open(&path).unwrap();
             while let Ok(Some(item)) = reader.item() {
@@ -408,10 +339,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t");
         let writer = Writer::create(&path, &Header { tsc_hz: 1e9, ..Header::default() }).unwrap();
-        let mut out = Output::new(Store::File(Box::new(writer)), None, false, 1e9);
+        let mut out = Output::new(Store::File(Box::new(writer)), None, false);
         out.start_thread();
         let (go, stalls) = sync_channel::<()>(1);
-        out.once_written(move |_| stalls.recv().unwrap_or_default());
+        out.send(Piece::OnceWritten(Box::new(move |_| stalls.recv().unwrap_or_default())));
         let handed = Arc::new(AtomicUsize::new(0));
         let (more, count) = (200, handed.clone());
         let empties = std::thread::spawn(move || {
@@ -429,9 +360,9 @@ mod tests {
         assert_eq!(handed.load(Ordering::Relaxed), MOST_BETWEEN / MIB, "so much is handed over, and no more");
         go.send(()).unwrap();
         let out = empties.join().unwrap();
-        let held_up = out.progress().held_up.take();
+        let held_up = out.progress.held_up.take();
         assert!(held_up >= 90 * A_MOMENT, "{held_up:?}");
-        drop(out.close().unwrap());
+        out.close(|_| End::default()).unwrap();
         assert_eq!(handed.load(Ordering::Relaxed), more);
     }
 }

@@ -1,13 +1,15 @@
 //! One recording: starts the program with the agent in it, follows it and its children until it ends, and closes the
 //! tape.
 
+use crate::beside::Beside;
 use crate::control::Control;
+use crate::counters::Counters;
 use crate::end::how_it_ended;
 use crate::flight::{Flight, Schedule};
 use crate::followed::{self, Followed};
 use crate::last::{Last, Newest};
 use crate::orphans::{has_ended, reap, wait_for};
-use crate::output::{Closed, Output};
+use crate::output::Output;
 use crate::parts::{Parts, Rotation};
 use crate::place::Place;
 use crate::preload::Preload;
@@ -317,9 +319,9 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     // After everything that needs privileges.
     rights::let_the_program_see_us();
     let (store, cut, flight) = store(o, header(o, &program.path, tsc_hz))?;
-    let output = Output::new(store, o.limit, o.no_data, tsc_hz);
+    let output = Output::new(store, o.limit, o.no_data);
     let wanted = followed::Options { no_args: o.no_args, gpu_times: o.gpu_times && o.soft.is_none() };
-    let mut followed = Followed::new(&session, output, wanted, switches);
+    let mut followed = Followed::new(&session, output, Counters::new(tsc_hz), wanted, switches);
     (followed.cut, followed.flight) = (cut, flight);
     let cleared = |e: RecordError| {
         // Not a device or a pipe, which the recorder did not create.
@@ -329,7 +331,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         e
     };
     followed.prepare();
-    followed.clock(&clock::read(tsc_hz));
+    followed.out.beside(Beside::Clock(clock::read(tsc_hz)));
     let control = Control::make();
     if let Some(why) = control.why_not().filter(|_| o.capture == Capture::Attach) {
         return Err(cleared(RecordError::NoControl(why.to_owned())));
@@ -371,31 +373,33 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
             followed.look_for_others();
         });
         let took = begun.elapsed();
-        let (flight, late) = (followed.flight.take(), followed.late());
+        let (flight, late) = (followed.flight.take(), followed.lateness.worst());
         closing::close(starts);
         let (mut out, mut totals) = followed.finish();
         totals.wants_python = o.python;
-        out.clock(&clock::read(tsc_hz));
-        let failed = |cause| RecordError::Close { path: o.out.clone(), cause, status };
-        let out = out.close().map_err(failed)?;
-        let mut end = totals.end(pid, status, took, out.stopped());
-        end.recorder_use = Some(usage::now(late));
-        let (bytes, saves, parts) = match out.end(&mut end).map_err(failed)? {
-            Closed::File(bytes) => (bytes, None, None),
-            Closed::Parts(parts) => {
-                let (files, count) = parts.files();
-                let failure = parts.failure.clone();
-                (parts.len(), None, Some(PartsWritten { files, count, failure }))
-            }
-            Closed::Memory(newest) => {
-                let last = flight.and_then(|flight| flight.at_the_end(&end));
-                (0, Some(newest.finish(last)), None)
-            }
+        out.beside(Beside::Clock(clock::read(tsc_hz)));
+        let end = |stopped: Option<&str>| {
+            let end = totals.end(pid, status, took, stopped);
+            End { recorder_use: Some(usage::now(late)), ..end }
         };
+        let failed = |cause| RecordError::Close { path: o.out.clone(), cause, status };
+        let (store, end) = out.close(end).map_err(failed)?;
         let no_control = wishes.no_control().map(str::to_owned);
+        let mut outcome = Outcome { status, end, bytes: store.bytes(), saves: None, parts: None, no_control };
+        match store {
+            Store::File(_) => {}
+            Store::Parts(parts) => {
+                let (files, count) = parts.files();
+                outcome.parts = Some(PartsWritten { files, count, failure: parts.failure });
+            }
+            Store::Memory(newest) => {
+                let last = flight.and_then(|flight| flight.at_the_end(&outcome.end));
+                outcome.saves = Some(newest.finish(last));
+            }
+        }
         // (Last: a peer that is refused finds the file in its final state.)
         drop(wishes);
-        Ok(Outcome { status, end, bytes, saves, parts, no_control })
+        Ok(outcome)
     };
     catch_unwind(AssertUnwindSafe(rest)).unwrap_or_else(|_| {
         session.stop();
@@ -513,7 +517,7 @@ fn follow(
         let taken = followed.round();
         if clocked.elapsed() > Duration::from_secs(60) {
             clocked = Instant::now();
-            followed.clock(&clock::read(tsc_hz));
+            followed.out.beside(Beside::Clock(clock::read(tsc_hz)));
         }
         let Some(pause) = pace.after(taken, followed.is_dormant()) else { continue };
         if has_ended(pid, false) {

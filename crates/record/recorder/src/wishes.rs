@@ -6,6 +6,7 @@ use crate::followed::Followed;
 use crate::record::{Capture, Locks, Options};
 use crate::signals::Signals;
 use crate::usage;
+use crate::writing::Piece;
 use std::path::PathBuf;
 use std::time::Instant;
 use tape::event::pause_by;
@@ -33,16 +34,16 @@ pub struct About {
 
 impl About {
     pub fn new(o: &Options, pid: i32) -> About {
-        let wish = |on: bool, bit: u32| if on { bit } else { 0 };
+        let bit = |on: bool, bit: u32| if on { bit } else { 0 };
         let name = o.command.first().map(|name| name.to_string_lossy().into_owned());
         About {
             version: o.version.into(),
             program: name.filter(|_| !o.no_args).unwrap_or_default(),
             file: std::path::absolute(&o.out).unwrap_or_else(|_| o.out.clone()),
             dormant: o.capture == Capture::Attach,
-            parts: wish(o.calls || o.python, parts::CALLS)
-                | wish(o.locks != Locks::Off, parts::LOCKS)
-                | wish(o.gpu_times, parts::GPU_TIMES),
+            parts: bit(o.calls || o.python, parts::CALLS)
+                | bit(o.locks != Locks::Off, parts::LOCKS)
+                | bit(o.gpu_times, parts::GPU_TIMES),
             begun: Instant::now(),
             pid,
             saves: o.last.as_ref().and_then(|last| last.signal),
@@ -82,7 +83,7 @@ impl<'a> Wishes<'a> {
                 ask.answer(Answer { status, ..Answer::ok() });
             }
             Request::Counters => {
-                let counters = Some(followed.out.counters.asked());
+                let counters = Some(followed.counters.asked());
                 ask.answer(Answer { counters, ..Answer::ok() });
             }
             Request::Pause => {
@@ -91,7 +92,8 @@ impl<'a> Wishes<'a> {
                 }
                 self.attached = None;
                 followed.pause(true, pause_by::REQUEST);
-                followed.out.once_written(|written| ask.answer(Answer { written: Some(written), ..Answer::ok() }));
+                let answer = |written| ask.answer(Answer { written: Some(written), ..Answer::ok() });
+                followed.out.send(Piece::OnceWritten(Box::new(answer)));
             }
             Request::Resume => {
                 followed.pause(false, pause_by::REQUEST);
@@ -113,7 +115,7 @@ impl<'a> Wishes<'a> {
     }
 
     fn may_attach(&self, what: u32, followed: &Followed) -> Result<(), String> {
-        if let Some(why) = followed.out.stopped() {
+        if let Some(why) = followed.out.progress.stopped() {
             return Err(format!("nothing more is recorded: {why}"));
         }
         if let Some((_, pid)) = self.attached {
@@ -134,7 +136,7 @@ impl<'a> Wishes<'a> {
 
     fn status(&self, followed: &Followed) -> Status {
         let About { version, program, file, dormant, parts: of, begun, pid, .. } = &self.about;
-        let stopped = followed.out.stopped().map(str::to_owned);
+        let stopped = followed.out.progress.stopped().map(str::to_owned);
         let state = match (stopped.is_some(), followed.is_paused(), dormant) {
             (true, ..) => "stopped",
             (_, true, true) => "dormant",
@@ -155,7 +157,7 @@ impl<'a> Wishes<'a> {
             seconds: begun.elapsed().as_secs_f64(),
             processes: followed.pids(),
             lost_events: followed.lost(),
-            recorder_use: usage::now(followed.late()),
+            recorder_use: usage::now(followed.lateness.worst()),
             saved: followed.flight.as_ref().map(|flight| flight.schedule.so_far()),
         }
     }

@@ -44,7 +44,7 @@ pub enum Piece {
     Beside(Box<Beside>),
     /// Save the events in memory.
     Save(Box<Request>),
-    /// Write everything so far, and call this.
+    /// Write everything so far, and call this, which must not wait.
     OnceWritten(Box<dyn FnOnce(Written) + Send>),
     /// Write a process's events so far, and return what was dropped of them.
     Settle {
@@ -133,7 +133,8 @@ impl Store {
         }
     }
 
-    fn bytes(&self) -> u64 {
+    /// Bytes of the file, or of the newest part.
+    pub fn bytes(&self) -> u64 {
         match self {
             Store::File(w) => w.bytes(),
             Store::Parts(parts) => parts.len(),
