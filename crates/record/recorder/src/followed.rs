@@ -1,10 +1,10 @@
-//! All processes of a recording: gives a region to each that asks, drains them all in one round, and closes each as it
-//! ends.
+//! All processes of a recording: drains them all in one round, and closes each as it ends.
 //!
 //! Invariant: a region is freed only when its process has ended or will write no more, and all its events have been
 //! taken.
 
 use crate::beside::Beside;
+use crate::claims::{Claim, Claims, Outcome};
 use crate::counters::Counters;
 use crate::end::{self, Ending, Totals};
 use crate::flight::Flight;
@@ -12,22 +12,21 @@ use crate::gpu_clock::GpuClocks;
 use crate::image::Image;
 use crate::last;
 use crate::lateness::Lateness;
+use crate::lineage::Lineage;
 use crate::output::Output;
-use crate::processes::{self, Handle, Identity, Stat};
-use crate::region::Region;
+use crate::parts::Cut;
+use crate::processes::{self, Identity, Stat};
 use crate::saving::Request;
 use crate::shared_session::SharedSession;
 use crate::switches::Switches;
 use crate::triggers::Why;
 use crate::writing::Piece;
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tape::event::pause_by;
-use tape::file::{Ancestor, Process, Unwatched};
+use tape::file::Unwatched;
 use tape::region::capture;
-use tape::session::{Noted, REGIONS, environment, paused, state, unwatched};
+use tape::session::{Noted, environment, paused};
 use tape::stamp;
 
 /// Rings are searched for dead owners this often, and more often while threads are created and end faster.
@@ -36,143 +35,112 @@ const LOOK_SHORT: Duration = Duration::from_millis(2);
 const LOOK_LONG: Duration = Duration::from_millis(500);
 /// A process with more rings than this counts as short of them.
 const MANY_RINGS: usize = tape::rings::SMALL / 4;
+/// The time that a process has to end.
+const ABOUT_TO_END: Duration = Duration::from_millis(100);
+/// The maximum duration of the last rounds.
+const LAST: Duration = Duration::from_secs(1);
 
 pub struct Followed<'a> {
     session: &'a SharedSession,
     pub out: Output,
     /// Counts events for a viewer.
     pub counters: Counters,
-    options: Options,
-    /// Regions that are in memory ahead of use, by their entry.
-    ready: Vec<Option<Region>>,
-    /// Entries whose region a process is known to have.
-    taken: Vec<bool>,
-    /// [`tape::session::Session::calls`] when entries were last looked at.
-    claims: u32,
-    /// Processes that have claimed a region and have not yet written.
-    claimed: Vec<Claimed>,
+    claims: Claims<'a>,
+    lineage: Lineage,
     images: Vec<Image>,
-    /// The index of each process's latest image, and the number of its earlier images.
-    latest: HashMap<i32, (u32, u32)>,
-    next: u32,
     switches: Option<Switches>,
     /// The GPUs' clocks, if ends of kernels are recorded.
     clocks: Option<GpuClocks>,
     totals: Totals,
-    /// The first program.
-    first: i32,
     /// What began or ended pauses for all processes: one of [`pause_by`].
     said_by: Option<u32>,
-    /// Programs that could not be followed: why, and how often.
-    unwatched: HashMap<(String, &'static str), u64>,
-    /// [`tape::session::Session::calls`] as last seen.
-    calls: u32,
+    /// When rings were last searched for dead owners, and how many had one.
     looked: Instant,
     freed: usize,
-    /// When the present round began. Events published before that are taken in it.
-    round: u64,
     pub lateness: Lateness,
     /// Set if only the newest part is kept.
     pub flight: Option<Flight>,
-    /// Set if the recording is in parts: true when a new one is to begin.
-    pub cut: Option<Arc<AtomicBool>>,
-}
-
-/// Choices about the contents of the tape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    pub no_args: bool,
-    pub gpu_times: bool,
-}
-
-struct Claimed {
-    entry: usize,
-    region: Region,
-    pid: i32,
-    handle: Handle,
-    identity: Identity,
+    /// Set if the recording is in parts.
+    pub cut: Option<Cut>,
 }
 
 impl<'a> Followed<'a> {
+    /// Offers regions. To be called before the program starts. `named`: names and arguments may be on the tape.
     pub fn new(
         session: &'a SharedSession,
         out: Output,
         counters: Counters,
-        options: Options,
+        named: bool,
         switches: Option<Switches>,
+        clocks: Option<GpuClocks>,
     ) -> Followed<'a> {
         Followed {
             session,
             out,
             counters,
-            options,
-            ready: Vec::new(),
-            taken: vec![false; REGIONS],
-            claims: 0,
-            claimed: Vec::new(),
+            claims: Claims::new(session),
+            lineage: Lineage::new(named),
             images: Vec::new(),
-            latest: HashMap::new(),
-            next: 0,
             switches,
-            clocks: options.gpu_times.then(GpuClocks::open),
+            clocks,
             totals: Totals::default(),
-            first: 0,
             said_by: None,
-            unwatched: HashMap::new(),
-            calls: 0,
             looked: Instant::now(),
             freed: 0,
-            round: 0,
             lateness: Lateness::new(),
             flight: None,
             cut: None,
         }
     }
 
-    /// A request for a file of the present state.
-    fn request(&self, why: Why, number: Option<u64>) -> Request {
-        let mut totals = self.totals.clone();
-        let ends: Vec<_> = self.images.iter().map(|i| end::of_image(i, &Ending::GoesOn, None)).collect();
-        ends.iter().cloned().for_each(|e| totals.add(e));
-        let held = self.images.iter().flat_map(|i| i.held().into_iter().map(|(tid, bytes)| (i.index, tid, bytes)));
-        Request {
-            why,
-            number,
-            ends,
-            held: held.collect(),
-            until: self.round,
-            clock: Some(crate::clock::near()),
-            end: totals.so_far(self.first),
-        }
-    }
-
-    /// Offers regions. To be called before the program starts.
-    pub fn prepare(&mut self) {
-        self.ready = self.session.prepare();
-    }
-
     /// The first program runs.
     pub fn program(&mut self, pid: i32) {
-        self.first = pid;
+        self.lineage.first = pid;
     }
 
     /// One round over everything. Returns the bytes of events that it took.
     pub fn round(&mut self) -> usize {
-        self.calls = self.session.page().calls.load(Ordering::Acquire);
         // ORDERING: events in the old part were there before the cut was requested, so they are older than this round.
         let is_cut = self.cut.as_ref().is_some_and(|due| due.swap(false, Ordering::AcqRel));
-        self.round = crate::clock::tsc();
+        // Events published before this time are taken in this round.
+        let began = crate::clock::tsc();
         self.lateness.begins();
         self.look_at_claims();
-        self.take_unwatched();
         let page = self.session.page();
+        page.take_unwatched(|n| self.lineage.unwatched(n, &mut self.out));
         page.beat.fetch_add(1, Ordering::Relaxed);
         let taken = self.images.iter_mut().map(|i| i.round(page, &mut self.out, &mut self.counters)).sum();
         let (lost, progress) = (self.lost(), &self.out.progress);
         self.lateness.ends(lost, progress.held_up.take(), progress.longest_write.take());
-        self.look_at_switches(false);
+        self.look_at_switches();
         self.read_gpu_clocks();
-        let look = match self.is_short_of_rings() && self.freed > 0 {
+        self.free_dead_rings();
+        self.end_those_that_ended();
+        if let Some(due) = self.flight.as_mut().and_then(|flight| flight.look(&self.images)) {
+            self.save(due.why, due.request, began);
+        }
+        if is_cut {
+            self.save(last::why("part", String::new(), began), None, began);
+        }
+        if self.out.progress.stopped().is_some() {
+            self.stop();
+        }
+        taken
+    }
+
+    /// Requests a file of the present state from the thread that writes.
+    fn save(&mut self, why: Why, number: Option<u64>, until: u64) {
+        let mut totals = self.totals.clone();
+        let ends: Vec<_> = self.images.iter().map(|i| end::of_image(i, &Ending::GoesOn, None)).collect();
+        ends.iter().cloned().for_each(|e| totals.add(e));
+        let held = self.images.iter().flat_map(|i| i.held().into_iter().map(|(tid, bytes)| (i.index, tid, bytes)));
+        let (held, clock, end) = (held.collect(), Some(crate::clock::near()), totals.so_far(self.lineage.first));
+        self.out.send(Piece::Save(Box::new(Request { why, number, ends, held, until, clock, end })));
+    }
+
+    fn free_dead_rings(&mut self) {
+        let is_short = self.images.iter().any(|i| i.region.mapped().count() > MANY_RINGS);
+        let look = match is_short && self.freed > 0 {
             true => LOOK_SHORT,
             // (A ring that is kept longer costs only its memory.)
             false if self.is_dormant() => LOOK_LONG,
@@ -182,19 +150,6 @@ impl<'a> Followed<'a> {
             self.looked = Instant::now();
             self.freed = self.images.iter_mut().map(|i| i.free_dead(&mut self.out, &mut self.counters)).sum();
         }
-        self.end_those_that_ended();
-        if let Some(due) = self.flight.as_mut().and_then(|flight| flight.look(&self.images)) {
-            let request = self.request(due.why, due.request);
-            self.out.send(Piece::Save(Box::new(request)));
-        }
-        if is_cut {
-            let request = self.request(last::why("part", String::new(), self.round), None);
-            self.out.send(Piece::Save(Box::new(request)));
-        }
-        if self.out.progress.stopped().is_some() {
-            self.stop();
-        }
-        taken
     }
 
     fn read_gpu_clocks(&mut self) {
@@ -262,66 +217,26 @@ impl<'a> Followed<'a> {
     /// Sleeps until a process calls, or for `at_most`.
     pub fn sleep(&mut self, at_most: Duration) {
         self.lateness.pauses(at_most);
-        self.session.sleep(self.calls, at_most);
+        self.claims.sleep(at_most);
     }
 
-    /// Whether some process uses, or has used, many rings.
-    fn is_short_of_rings(&self) -> bool {
-        self.images.iter().any(|i| i.region.mapped().count() > MANY_RINGS)
-    }
-
-    /// Handles processes that have claimed a region since the last look.
     fn look_at_claims(&mut self) {
-        let page = self.session.page();
-        let state_of = |entry: usize| page.regions.get(entry).map_or((state::FREE, 0), |e| e.state());
-        // (An agent that was killed between its claim and its call is found a little later.)
-        if self.claims != self.calls || self.looked.elapsed() > LOOK {
-            self.claims = self.calls;
-            for entry in 0..REGIONS {
-                if self.taken.get(entry).copied().unwrap_or(true) {
-                    continue;
-                }
-                let (state::CLAIMED | state::ABANDONED, pid) = state_of(entry) else { continue };
-                let Some(pid) = self.outside(entry, pid) else { continue };
-                // Immediately: the process may exec, or end.
-                let (handle, identity) = (Handle::open(pid), Identity::of(pid));
-                let ready = self.ready.get_mut(entry).and_then(Option::take);
-                match ready.map_or_else(|| self.session.region(entry), Ok) {
-                    Ok(region) => self.claimed.push(Claimed { entry, region, pid, handle, identity }),
-                    // (There is no memory for more.)
-                    Err(e) => drop(self.totals.no_region.get_or_insert_with(|| e.to_string())),
-                }
-                self.taken[entry] = true;
+        for (claim, outcome) in self.claims.look() {
+            if let Outcome::Attached = outcome {
+                self.begin(claim);
+                continue;
             }
-        }
-        // In the order of their claims: an exec may have followed the first claim immediately.
-        self.claimed.sort_by_key(|c| page.regions.get(c.entry).map_or(0, |e| e.tsc.load(Ordering::Acquire)));
-        let mut i = 0;
-        while let Some(c) = self.claimed.get(i) {
-            let (what, _) = state_of(c.entry);
-            let attached = c.region.control().state.load(Ordering::Acquire) != 0;
-            if what == state::ABANDONED {
-                let c = self.claimed.remove(i);
-                let why = page.regions.get(c.entry).map_or(0, |e| e.why.load(Ordering::Relaxed));
-                let (tsc, path) = (crate::clock::tsc(), c.identity.exe.as_bytes());
-                self.unwatched(Noted { why, pid: c.pid, parent: c.identity.ppid, tsc, path });
-                self.give_back(c.entry, c.region);
-            } else if attached {
-                let c = self.claimed.remove(i);
-                self.begin(c);
-            } else if c.handle.has_ended() && c.region.control().state.load(Ordering::Acquire) == 0 {
-                // The process was killed before it wrote.
-                let c = self.claimed.remove(i);
-                self.give_back(c.entry, c.region);
-            } else {
-                i += 1;
+            if let Outcome::Abandoned { why } = outcome {
+                let (tsc, path) = (crate::clock::tsc(), claim.identity.exe.as_bytes());
+                self.unwatched(Noted { why, pid: claim.pid, parent: claim.identity.ppid, tsc, path });
             }
+            self.claims.give_back(claim.entry, claim.region);
         }
     }
 
     /// A process has attached: it is an image of the recording from now on.
-    fn begin(&mut self, c: Claimed) {
-        let Claimed { entry, region, pid, handle, identity } = c;
+    fn begin(&mut self, claim: Claim) {
+        let Claim { entry, region, pid, handle, identity } = claim;
         if let Some(old) = self.images.iter().position(|i| i.pid == pid && pid > 0) {
             // Either the old process ended and another got its number, or it was an exec. In both cases the old image
             // writes no more.
@@ -330,40 +245,14 @@ impl<'a> Followed<'a> {
             self.end_image(old, ending);
         }
         let identity = identity.or(Identity::from(region.said()));
-        let index = self.next;
-        self.next += 1;
         let e = self.session.page().regions.get(entry);
-        let (mut ppid, tsc) = e.map_or((0, 0), |e| (e.ppid.load(Ordering::Relaxed), e.tsc.load(Ordering::Acquire)));
+        let (said, tsc) = e.map_or((0, 0), |e| (e.ppid.load(Ordering::Relaxed), e.tsc.load(Ordering::Acquire)));
         // In its own pid namespace the process knows its parent by another number, or not at all.
         let same_numbers = region.control().pid.load(Ordering::Relaxed) == pid;
-        if !same_numbers {
-            ppid = 0;
-        }
-        if identity.ppid != 0 {
-            ppid = identity.ppid;
-        }
-        let number = self.latest.get(&pid).map_or(0, |(_, n)| n + 1);
-        // The nearest ancestor that is recorded. Shells and launchers between them are not recorded.
-        let between = if ppid > 0 { processes::parents(ppid, self.first) } else { Vec::new() };
-        let ancestors: Vec<i32> = std::iter::once(ppid).chain(between).filter(|p| *p > 1).collect();
-        let parent = ancestors.iter().find_map(|p| self.latest.get(p).map(|l| l.0));
-        let named = !self.options.no_args;
-        let within = |p: &&i32| !self.latest.contains_key(*p) && ancestors.contains(&self.first);
-        let name = |p: &i32| if named { processes::name(*p) } else { String::new() };
-        let through = ancestors.iter().take_while(within).map(|p| Ancestor { pid: *p, name: name(p) }).collect();
-        self.latest.insert(pid, (index, number));
-        self.out.beside(Beside::Process(Process {
-            index,
-            pid,
-            ppid,
-            parent,
-            through,
-            image: number,
-            exe: if named { identity.exe } else { String::new() },
-            args: (named && !identity.args.is_empty()).then_some(identity.args),
-            start_tsc: tsc,
-            rank: identity.rank,
-        }));
+        let ppid = if identity.ppid == 0 && same_numbers { said } else { identity.ppid };
+        let process = self.lineage.image(pid, ppid, tsc, identity);
+        let index = process.index;
+        self.out.beside(Beside::Process(process));
         if let Some(s) = &mut self.switches {
             s.follow(pid, same_numbers);
         }
@@ -379,27 +268,6 @@ impl<'a> Followed<'a> {
         self.images.push(image);
     }
 
-    /// The recorder's number for the process that has claimed an entry. `None`: not yet known. It stays negative if the process is
-    /// in another pid namespace and is not found.
-    fn outside(&self, entry: usize, number: i32) -> Option<i32> {
-        if number >= 0 {
-            return Some(number);
-        }
-        let e = self.session.page().regions.get(entry)?;
-        if e.tsc.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        let (namespace, begins) = (e.namespace.load(Ordering::Relaxed), self.session.begins(entry));
-        Some(processes::inside(number.saturating_neg(), namespace, begins).unwrap_or(number))
-    }
-
-    fn give_back(&mut self, entry: usize, region: Region) {
-        self.session.offer_again(entry, region, &mut self.ready);
-        if let Some(taken) = self.taken.get_mut(entry) {
-            *taken = false;
-        }
-    }
-
     fn ending(&self, i: usize) -> Ending {
         self.images.get(i).and_then(|i| i.handle.status()).map_or(Ending::Unknown, Ending::Status)
     }
@@ -408,7 +276,7 @@ impl<'a> Followed<'a> {
     fn end_those_that_ended(&mut self) {
         let mut i = 0;
         while let Some(image) = self.images.get(i) {
-            if image.pid != self.first && image.has_ended() {
+            if image.pid != self.lineage.first && image.has_ended() {
                 let ending = self.ending(i);
                 self.end_image(i, ending);
             } else {
@@ -423,11 +291,11 @@ impl<'a> Followed<'a> {
     pub fn program_has_ended(&mut self, status: i32, last: Option<&Stat>) {
         // It may have claimed its region a moment ago.
         self.round();
-        if let Some(i) = self.images.iter().position(|i| i.pid == self.first) {
+        if let Some(i) = self.images.iter().position(|i| i.pid == self.lineage.first) {
             last.into_iter().for_each(|s| self.images[i].look(s));
             self.end_image(i, Ending::Status(status));
         }
-        self.first = 0;
+        self.lineage.first = 0;
     }
 
     fn end_image(&mut self, i: usize, ending: Ending) {
@@ -438,8 +306,7 @@ impl<'a> Followed<'a> {
         }
         image.finish(self.session.page(), &mut self.out, &mut self.counters);
         if matches!(ending, Ending::Status(_) | Ending::Unknown) {
-            // Its number may belong to another process from now on.
-            self.latest.remove(&image.pid);
+            self.lineage.forget(image.pid);
         }
         if let Some(s) = &mut self.switches {
             s.look(true);
@@ -452,19 +319,17 @@ impl<'a> Followed<'a> {
         let end = end::of_image(&image, &ending, self.out.progress.stopped());
         self.out.beside(Beside::ProcessEnd(end.clone()));
         self.totals.add(end);
-        let Image { entry, region, .. } = image;
-        if ending == Ending::StillRunning {
-            // The process still has the region's memory, so no other process may get it.
-            return;
+        // (A process that still runs has the region's memory, so no other process may get it.)
+        if ending != Ending::StillRunning {
+            self.claims.give_back(image.entry, image.region);
         }
-        self.give_back(entry, region);
     }
 
-    fn look_at_switches(&mut self, end: bool) {
+    fn look_at_switches(&mut self) {
         let Some(mut s) = self.switches.take() else { return };
         s.watch(!self.is_dormant());
         if self.out.progress.stopped().is_none() {
-            s.look(end);
+            s.look(false);
             for image in &mut self.images {
                 s.policies(image.pid, || image.threads());
                 for (writer, events) in s.take(image.pid) {
@@ -475,32 +340,9 @@ impl<'a> Followed<'a> {
         self.switches = Some(s);
     }
 
-    fn take_unwatched(&mut self) {
-        let mut noted = Vec::new();
-        self.session.page().take_unwatched(|n| noted.push((n.why, n.pid, n.parent, n.tsc, n.path.to_vec())));
-        for (why, pid, parent, tsc, path) in noted {
-            self.unwatched(Noted { why, pid, parent, tsc, path: &path });
-        }
-    }
-
-    /// A program that is not watched. The first of each name is written to the tape immediately, the number of the
-    /// others at the end.
+    /// A program that is not watched.
     pub fn unwatched(&mut self, n: Noted<'_>) {
-        let why = unwatched::TEXT.get(n.why as usize).unwrap_or(&unwatched::TEXT[0]);
-        let path = if self.options.no_args { String::new() } else { String::from_utf8_lossy(n.path).into_owned() };
-        // (A program that starts thousands of others fills neither the tape nor the recorder's memory.)
-        if self.unwatched.len() >= MANY_UNWATCHED && !self.unwatched.contains_key(&(path.clone(), *why)) {
-            self.totals.unwatched_lost += 1;
-            return;
-        }
-        let count = self.unwatched.entry((path.clone(), why)).or_default();
-        *count += 1;
-        if *count == 1 {
-            let parent = self.latest.get(&n.parent).map(|l| l.0);
-            let why = (*why).to_owned();
-            let first = Unwatched { pid: n.pid, ppid: n.parent, parent, path, why, tsc: n.tsc, count: 1 };
-            self.out.beside(Beside::Unwatched(first));
-        }
+        self.lineage.unwatched(n, &mut self.out);
     }
 
     /// Stops the recording of all processes.
@@ -518,7 +360,7 @@ impl<'a> Followed<'a> {
         loop {
             let mut others = processes::all_with(environment::SESSION, self.session.path());
             others.retain(|pid| {
-                !self.images.iter().any(|i| i.pid == *pid) && !self.claimed.iter().any(|c| c.pid == *pid)
+                !self.images.iter().any(|i| i.pid == *pid) && !self.claims.pids().any(|claimed| claimed == *pid)
             });
             self.totals.left = others.len() as u32;
             if others.is_empty() || begun.elapsed() > ABOUT_TO_END {
@@ -531,12 +373,12 @@ impl<'a> Followed<'a> {
 
     /// The number of images that are recorded, or are about to be.
     pub fn live(&self) -> usize {
-        self.images.len() + self.claimed.len()
+        self.images.len() + self.claims.pids().len()
     }
 
     /// As [`Followed::live`], without processes whose end the recorder would not notice.
     pub fn live_and_found(&self) -> usize {
-        self.images.iter().filter(|i| i.pid > 0).count() + self.claimed.len()
+        self.images.iter().filter(|i| i.pid > 0).count() + self.claims.pids().len()
     }
 
     /// The recording ends: processes that still run are not recorded any further.
@@ -549,27 +391,19 @@ impl<'a> Followed<'a> {
             let ending = if ended { self.ending(0) } else { Ending::StillRunning };
             self.end_image(0, ending);
         }
-        for ((path, why), count) in self.unwatched {
-            let u = Unwatched { path, why: why.into(), count, ..Unwatched::default() };
-            if count > 1 {
-                self.out.beside(Beside::Unwatched(Unwatched { count: count - 1, ..u.clone() }));
-            }
-            self.totals.unwatched.push(u);
+        let (unwatched, unnamed) = self.lineage.all_unwatched();
+        // (The first of each name is on the tape.)
+        for u in unwatched.iter().filter(|u| u.count > 1) {
+            self.out.beside(Beside::Unwatched(Unwatched { count: u.count - 1, ..u.clone() }));
         }
-        self.totals.unwatched.sort_by(|a, b| (&a.path, &a.why).cmp(&(&b.path, &b.why)));
-        let page = self.session.page();
-        self.totals.turned_away = page.turned_away.load(Ordering::Relaxed);
-        self.totals.refused = page.refused.load(Ordering::Relaxed);
-        self.totals.started = page.starts.started.load(Ordering::Relaxed);
-        self.totals.silent = page.starts.silent();
-        self.totals.unwatched_lost += u64::from(page.unwatched_lost.load(Ordering::Relaxed));
+        let (page, totals) = (self.session.page(), &mut self.totals);
+        totals.turned_away = page.turned_away.load(Ordering::Relaxed);
+        totals.refused = page.refused.load(Ordering::Relaxed);
+        totals.started = page.starts.started.load(Ordering::Relaxed);
+        totals.silent = page.starts.silent();
+        totals.unwatched = unwatched;
+        totals.unwatched_lost = unnamed + u64::from(page.unwatched_lost.load(Ordering::Relaxed));
+        totals.no_region = self.claims.no_region;
         (self.out, self.totals)
     }
 }
-
-/// The time that a process has to end.
-const ABOUT_TO_END: Duration = Duration::from_millis(100);
-/// The maximum duration of the last rounds.
-const LAST: Duration = Duration::from_secs(1);
-/// Maximum number of names of programs that are not watched.
-const MANY_UNWATCHED: usize = 1000;

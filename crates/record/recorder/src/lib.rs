@@ -4,13 +4,14 @@
 //! loses no doorbell that was rung, because the rings belong to the recorder. A full disk stops the recording and not
 //! the program. If the recorder dies, the program continues without a recording.
 //!
-//! From top to bottom: `record` starts the program, `followed` visits all its processes, `image` drains the rings of one, `output` and `writing` write
-//! chunks, and `end` describes how the program ended.
+//! From top to bottom: `record` starts the program, `followed` visits all its processes (`claims` finds them, `lineage` names them), `image` drains the
+//! rings of one, `output` and `writing` write chunks, and `end` describes how the program ended.
 //!
 //! A flight recorder keeps the newest part in `last` and `kept` (`look` divides events). `flight` has how files of it come about. In parallel, `control`
 //! takes requests of other processes, and `wishes` carries them out.
 
 mod beside;
+mod claims;
 mod clock;
 mod closing;
 mod compact;
@@ -28,6 +29,7 @@ mod kernel_watch;
 mod last;
 mod lateness;
 mod limits;
+mod lineage;
 mod lock_word;
 mod look;
 mod machine;

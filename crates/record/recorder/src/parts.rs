@@ -19,6 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tape::event::Events;
 use tape::file::{Clock, End, Header, Packer, Process, Saved, Unwatched, Writer};
 
+/// Set by the thread that writes when a part is to end, and taken by the thread that drains.
+pub type Cut = Arc<AtomicBool>;
+
 /// How a recording is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
@@ -56,8 +59,7 @@ pub struct Parts {
     number: u32,
     /// The existing files, the newest last.
     files: VecDeque<PathBuf>,
-    /// Set to request a cut.
-    due: Arc<AtomicBool>,
+    due: Cut,
     /// Since a cut was requested: the items that arrived, and their bytes.
     held: Option<VecDeque<Held>>,
     bytes: usize,
@@ -83,7 +85,7 @@ pub struct Parts {
 
 impl Parts {
     /// The first part is this writer's file, which has the header from [`Parts::header`].
-    pub fn new(header: Header, rotation: Rotation, writer: Writer, due: Arc<AtomicBool>) -> Parts {
+    pub fn new(header: Header, rotation: Rotation, writer: Writer, due: Cut) -> Parts {
         let first = writer.path().to_owned();
         Parts {
             rotation,

@@ -6,11 +6,12 @@ use crate::control::Control;
 use crate::counters::Counters;
 use crate::end::how_it_ended;
 use crate::flight::{Flight, Schedule};
-use crate::followed::{self, Followed};
+use crate::followed::Followed;
+use crate::gpu_clock::GpuClocks;
 use crate::last::{Last, Newest};
 use crate::orphans::{has_ended, reap, wait_for};
 use crate::output::Output;
-use crate::parts::{Parts, Rotation};
+use crate::parts::{Cut, Parts, Rotation};
 use crate::place::Place;
 use crate::preload::Preload;
 use crate::program::{Program, ProgramError};
@@ -288,22 +289,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     // A file over the size limit must be a reported error, not the recorder's death.
     let _no_death = (crate::signals::survive_file_size_limit(), crate::signals::survive_lost_memory());
     let tsc_hz = clock::tsc_hz();
-    let large = o.ring_bytes.clamp(RING_BYTES.0, RING_BYTES.1).next_power_of_two();
-    let bit = |on: bool, bit: u32| if on { bit } else { 0 };
-    let settings = Settings {
-        tap: o.tap.code(),
-        on_full: if o.wait_on_full { region::on_full::WAIT } else { region::on_full::GAP },
-        contents: bit(o.locks != Locks::Off, contents::LOCKS)
-            | bit(o.locks == Locks::Waits, contents::WAITS)
-            | bit(o.calls || o.python, contents::CALLS)
-            | bit(o.python, contents::PYTHON)
-            | bit(o.nvtx, contents::NVTX)
-            | bit(o.gpu_times, contents::GPU_TIMES)
-            | bit(o.no_args, contents::NO_NAMES),
-        capture: o.capture.code(),
-        range: o.capture.range(),
-        geometry: Geometry { small: SMALL_BYTES.min(large), large },
-    };
+    let settings = settings(o);
     let place = match &o.agent_dir {
         Some(dir) => Place::folder(dir).map_err(|cause| RecordError::AgentDir { path: dir.clone(), cause })?,
         None => Place::memory(),
@@ -320,35 +306,17 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     rights::let_the_program_see_us();
     let (store, cut, flight) = store(o, header(o, &program.path, tsc_hz))?;
     let output = Output::new(store, o.limit, o.no_data);
-    let wanted = followed::Options { no_args: o.no_args, gpu_times: o.gpu_times && o.soft.is_none() };
-    let mut followed = Followed::new(&session, output, Counters::new(tsc_hz), wanted, switches);
+    let clocks = (o.gpu_times && o.soft.is_none()).then(GpuClocks::open);
+    let mut followed = Followed::new(&session, output, Counters::new(tsc_hz), !o.no_args, switches, clocks);
     (followed.cut, followed.flight) = (cut, flight);
-    let cleared = |e: RecordError| {
+    followed.out.beside(Beside::Clock(clock::read(tsc_hz)));
+    let begun = Instant::now();
+    let (control, signals, pid) = start(o, &program, &preload, &session).inspect_err(|_| {
         // Not a device or a pipe, which the recorder did not create.
         if o.last.is_none() && o.out.symlink_metadata().is_ok_and(|m| m.is_file()) {
             let _ = std::fs::remove_file(&o.out);
         }
-        e
-    };
-    followed.prepare();
-    followed.out.beside(Beside::Clock(clock::read(tsc_hz)));
-    let control = Control::make();
-    if let Some(why) = control.why_not().filter(|_| o.capture == Capture::Attach) {
-        return Err(cleared(RecordError::NoControl(why.to_owned())));
-    }
-
-    let starts = &session.page().starts;
-    closing::open(starts);
-    let mut command = preload.command(&program, &o.command, (environment::SESSION, session.path()));
-    // Not earlier: a tape on a pipe without a reader must not survive a SIGINT.
-    let signals = Signals::handle(o.capture == Capture::Signal, o.last.as_ref().and_then(|last| Some(last.signal?.0)));
-    signals.prepare(&mut command);
-    let begun = Instant::now();
-    if !program.is_static {
-        starts.expect();
-    }
-    let child = command.spawn().map_err(|cause| cleared(RecordError::Start { path: program.path.clone(), cause }))?;
-    let pid = child.id() as i32;
+    })?;
     let ended = Cell::new(None);
     // Whatever goes wrong from here on, this process waits for the program and has its status.
     let rest = || {
@@ -363,43 +331,17 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
                 followed.unwatched(Noted { why, pid, parent: 0, tsc: clock::tsc(), path });
             }
         }
-        let mut wishes = Wishes::new(&signals, control, About::new(o, pid));
+        let wishes = Wishes::new(&signals, control, About::new(o, pid));
+        let pace = Pace::new(settings.geometry.large);
+        let mut running = Running { followed, session: &session, signals: &signals, wishes, pace, pid, tsc_hz, begun };
         let mut status = ExitStatus::default();
         beating(&session, || {
-            status = follow(&mut followed, pid, &signals, &mut wishes, tsc_hz, large);
+            status = running.follow();
             ended.set(Some(status));
-            let patience = if o.wait { None } else { Some(GRACE) };
-            go_on(&mut followed, &session, &signals, &mut wishes, patience, large);
-            followed.look_for_others();
+            running.go_on(if o.wait { None } else { Some(GRACE) });
+            running.followed.look_for_others();
         });
-        let took = begun.elapsed();
-        let (flight, late) = (followed.flight.take(), followed.lateness.worst());
-        closing::close(starts);
-        let (mut out, mut totals) = followed.finish();
-        totals.wants_python = o.python;
-        out.beside(Beside::Clock(clock::read(tsc_hz)));
-        let end = |stopped: Option<&str>| {
-            let end = totals.end(pid, status, took, stopped);
-            End { recorder_use: Some(usage::now(late)), ..end }
-        };
-        let failed = |cause| RecordError::Close { path: o.out.clone(), cause, status };
-        let (store, end) = out.close(end).map_err(failed)?;
-        let no_control = wishes.no_control().map(str::to_owned);
-        let mut outcome = Outcome { status, end, bytes: store.bytes(), saves: None, parts: None, no_control };
-        match store {
-            Store::File(_) => {}
-            Store::Parts(parts) => {
-                let (files, count) = parts.files();
-                outcome.parts = Some(PartsWritten { files, count, failure: parts.failure });
-            }
-            Store::Memory(newest) => {
-                let last = flight.and_then(|flight| flight.at_the_end(&outcome.end));
-                outcome.saves = Some(newest.finish(last));
-            }
-        }
-        // (Last: a peer that is refused finds the file in its final state.)
-        drop(wishes);
-        Ok(outcome)
+        running.close(o, status)
     };
     catch_unwind(AssertUnwindSafe(rest)).unwrap_or_else(|_| {
         session.stop();
@@ -408,8 +350,27 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     })
 }
 
+fn settings(o: &Options) -> Settings {
+    let large = o.ring_bytes.clamp(RING_BYTES.0, RING_BYTES.1).next_power_of_two();
+    let bit = |on: bool, bit: u32| if on { bit } else { 0 };
+    Settings {
+        tap: o.tap.code(),
+        on_full: if o.wait_on_full { region::on_full::WAIT } else { region::on_full::GAP },
+        contents: bit(o.locks != Locks::Off, contents::LOCKS)
+            | bit(o.locks == Locks::Waits, contents::WAITS)
+            | bit(o.calls || o.python, contents::CALLS)
+            | bit(o.python, contents::PYTHON)
+            | bit(o.nvtx, contents::NVTX)
+            | bit(o.gpu_times, contents::GPU_TIMES)
+            | bit(o.no_args, contents::NO_NAMES),
+        capture: o.capture.code(),
+        range: o.capture.range(),
+        geometry: Geometry { small: SMALL_BYTES.min(large), large },
+    }
+}
+
 /// Where events are written. Also what requests a new part, and what saves the newest part.
-fn store(o: &Options, header: Header) -> Result<(Store, Option<Arc<AtomicBool>>, Option<Flight>), RecordError> {
+fn store(o: &Options, header: Header) -> Result<(Store, Option<Cut>, Option<Flight>), RecordError> {
     if let Some(last) = &o.last {
         let tell = o.tell.clone().unwrap_or_else(|| Arc::new(|_| ()));
         let schedule = Schedule::new(last.clone(), header.tsc_hz, tell);
@@ -420,8 +381,32 @@ fn store(o: &Options, header: Header) -> Result<(Store, Option<Arc<AtomicBool>>,
     let Some(rotation) = o.rotation else {
         return Ok((Store::File(Box::new(create(&o.out, &header)?)), None, None));
     };
-    let (writer, cut) = (create(&o.out, &Parts::header(&header))?, Arc::new(AtomicBool::new(false)));
+    let (writer, cut) = (create(&o.out, &Parts::header(&header))?, Cut::default());
     Ok((Store::Parts(Box::new(Parts::new(header, rotation, writer, cut.clone()))), Some(cut), None))
+}
+
+/// Starts the program with the agent in it. Returns its number, and what reaches it.
+fn start(
+    o: &Options,
+    program: &Program,
+    preload: &Preload,
+    session: &SharedSession,
+) -> Result<(Control, Signals, i32), RecordError> {
+    let control = Control::make();
+    if let Some(why) = control.why_not().filter(|_| o.capture == Capture::Attach) {
+        return Err(RecordError::NoControl(why.to_owned()));
+    }
+    let starts = &session.page().starts;
+    closing::open(starts);
+    let mut command = preload.command(program, &o.command, (environment::SESSION, session.path()));
+    // Not earlier: a tape on a pipe without a reader must not survive a SIGINT.
+    let signals = Signals::handle(o.capture == Capture::Signal, o.last.as_ref().and_then(|last| Some(last.signal?.0)));
+    signals.prepare(&mut command);
+    if !program.is_static {
+        starts.expect();
+    }
+    let child = command.spawn().map_err(|cause| RecordError::Start { path: program.path.clone(), cause })?;
+    Ok((control, signals, child.id() as i32))
 }
 
 /// Bytes of all rings together.
@@ -501,74 +486,111 @@ impl Pace {
     }
 }
 
-/// Drains until the first program has ended and its rings are empty.
-fn follow(
-    followed: &mut Followed,
-    pid: i32,
-    signals: &Signals,
-    wishes: &mut Wishes,
-    tsc_hz: f64,
-    ring_bytes: usize,
-) -> ExitStatus {
-    let mut pace = Pace::new(ring_bytes);
-    let mut clocked = Instant::now();
-    loop {
-        wishes.look(followed);
-        let taken = followed.round();
-        if clocked.elapsed() > Duration::from_secs(60) {
-            clocked = Instant::now();
-            followed.out.beside(Beside::Clock(clock::read(tsc_hz)));
-        }
-        let Some(pause) = pace.after(taken, followed.is_dormant()) else { continue };
-        if has_ended(pid, false) {
-            // From here on the number may belong to another process.
-            signals.program(None);
-            // (/proc has these facts until the process is reaped.)
-            let last = processes::stat(pid);
-            let status = reap(pid);
-            signals.ended(status);
-            followed.program_has_ended(status.into_raw(), last.as_ref());
-            return status;
-        }
-        followed.sleep(pause);
-    }
-}
-
 /// The time that processes have to end after the first program.
 const GRACE: Duration = Duration::from_secs(1);
 /// Processes that may still attach are searched for this often.
 const SEARCH: Duration = Duration::from_millis(100);
+/// The clocks are read this often.
+const CLOCK: Duration = Duration::from_secs(60);
 
-/// Drains the processes that outlive the first program. Without `patience` it drains all of them until they end, otherwise
-/// those that are recorded, for at most that time.
-fn go_on(
-    followed: &mut Followed,
-    session: &SharedSession,
-    signals: &Signals,
-    wishes: &mut Wishes,
-    patience: Option<Duration>,
-    ring_bytes: usize,
-) {
-    let begun = Instant::now();
-    let mut pace = Pace::new(ring_bytes);
-    let mut searched = None::<Instant>;
-    while !signals.interrupted() {
-        wishes.look(followed);
-        let taken = followed.round();
-        match patience {
-            Some(patience) if followed.live() == 0 || begun.elapsed() > patience => return,
-            None if followed.live_and_found() == 0 && searched.is_none_or(|t| t.elapsed() > SEARCH) => {
-                // A process that has recorded no event so far may still do so.
-                searched = Some(Instant::now());
-                if processes::all_with(environment::SESSION, session.path()).is_empty() {
-                    return;
-                }
+/// A recording while programs run.
+struct Running<'a> {
+    followed: Followed<'a>,
+    session: &'a SharedSession,
+    signals: &'a Signals,
+    wishes: Wishes<'a>,
+    pace: Pace,
+    /// The first program, and when it was started.
+    pid: i32,
+    begun: Instant,
+    tsc_hz: f64,
+}
+
+impl Running<'_> {
+    /// Drains until the first program has ended and its rings are empty.
+    fn follow(&mut self) -> ExitStatus {
+        let mut clocked = Instant::now();
+        loop {
+            let pause = self.round();
+            if clocked.elapsed() > CLOCK {
+                clocked = Instant::now();
+                self.followed.out.beside(Beside::Clock(clock::read(self.tsc_hz)));
             }
-            _ => {}
+            let Some(pause) = pause else { continue };
+            if has_ended(self.pid, false) {
+                // From here on the number may belong to another process.
+                self.signals.program(None);
+                // (/proc has these facts until the process is reaped.)
+                let last = processes::stat(self.pid);
+                let status = reap(self.pid);
+                self.signals.ended(status);
+                self.followed.program_has_ended(status.into_raw(), last.as_ref());
+                return status;
+            }
+            self.followed.sleep(pause);
         }
-        if let Some(pause) = pace.after(taken, followed.is_dormant()) {
-            followed.sleep(pause);
+    }
+
+    /// Drains the processes that outlive the first program. Without `patience` it drains all of them until they end, otherwise
+    /// those that are recorded, for at most that time.
+    fn go_on(&mut self, patience: Option<Duration>) {
+        let begun = Instant::now();
+        let mut searched = None::<Instant>;
+        while !self.signals.interrupted() {
+            let pause = self.round();
+            match patience {
+                Some(patience) if self.followed.live() == 0 || begun.elapsed() > patience => return,
+                None if self.followed.live_and_found() == 0 && searched.is_none_or(|t| t.elapsed() > SEARCH) => {
+                    // A process that has recorded no event so far may still do so.
+                    searched = Some(Instant::now());
+                    if processes::all_with(environment::SESSION, self.session.path()).is_empty() {
+                        return;
+                    }
+                }
+                _ => {}
+            }
+            if let Some(pause) = pause {
+                self.followed.sleep(pause);
+            }
         }
+    }
+
+    /// One round. Returns the pause after it.
+    fn round(&mut self) -> Option<Duration> {
+        self.wishes.look(&mut self.followed);
+        let taken = self.followed.round();
+        self.pace.after(taken, self.followed.is_dormant())
+    }
+
+    /// All processes have ended, or are no longer recorded. (The control socket is closed last: a peer that is refused finds the
+    /// file in its final state.)
+    fn close(self, o: &Options, status: ExitStatus) -> Result<Outcome, RecordError> {
+        let Running { mut followed, session, wishes, pid, begun, tsc_hz, .. } = self;
+        let (took, late, flight) = (begun.elapsed(), followed.lateness.worst(), followed.flight.take());
+        closing::close(&session.page().starts);
+        let (mut out, mut totals) = followed.finish();
+        totals.wants_python = o.python;
+        out.beside(Beside::Clock(clock::read(tsc_hz)));
+        let end = |stopped: Option<&str>| {
+            let end = totals.end(pid, status, took, stopped);
+            End { recorder_use: Some(usage::now(late)), ..end }
+        };
+        let failed = |cause| RecordError::Close { path: o.out.clone(), cause, status };
+        let (store, end) = out.close(end).map_err(failed)?;
+        let no_control = wishes.no_control().map(str::to_owned);
+        let mut outcome = Outcome { status, end, bytes: store.bytes(), saves: None, parts: None, no_control };
+        match store {
+            Store::File(_) => {}
+            Store::Parts(parts) => {
+                let (files, count) = parts.files();
+                outcome.parts = Some(PartsWritten { files, count, failure: parts.failure });
+            }
+            Store::Memory(newest) => {
+                let last = flight.and_then(|flight| flight.at_the_end(&outcome.end));
+                outcome.saves = Some(newest.finish(last));
+            }
+        }
+        Ok(outcome)
     }
 }
 
