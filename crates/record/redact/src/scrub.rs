@@ -92,74 +92,7 @@ impl Scrubber {
             return len.unwrap_or(b.len());
         };
         let flags = event.head.flags;
-        let lost = match &event.body {
-            // The commands that the channel got during a pause are unknown.
-            Body::Ring(r) if flags & ring_flags::AFTER_PAUSE != 0 => self.lose(r.slot),
-            Body::LeftOut(l) => self.lose(l.slot),
-            Body::Entry(body, words) if !self.keeps_data => self.entry(flags, body, words),
-            Body::Push(_) | Body::Start(_) | Body::Mark(_) if !self.keeps_data => Lost::Payload,
-            Body::Channel(c) => {
-                if let Some(slot) = self.streams.get_mut(c.slot as usize) {
-                    *slot = Some(Box::new(Stream::new(c.class)));
-                }
-                Lost::Nothing
-            }
-            // Each kind is named: one that is added with data of the program must not pass.
-            Body::Entry(_, _)
-            | Body::Push(_)
-            | Body::Start(_)
-            | Body::Mark(_)
-            | Body::Ring(_)
-            | Body::Ioctl(_, _, _)
-            | Body::Mmap(_)
-            | Body::Munmap(_)
-            | Body::Mremap(_)
-            | Body::Open(_, _)
-            | Body::Close(_)
-            | Body::Dup(_)
-            | Body::Token(_)
-            | Body::ChannelEnd(_)
-            | Body::Page(_)
-            | Body::Site(_, _)
-            | Body::Note(_)
-            | Body::Gap(_)
-            | Body::Thread(_)
-            | Body::Pause(_)
-            | Body::Locks(_)
-            | Body::Pair(_)
-            | Body::Hold(_)
-            | Body::Op(_)
-            | Body::Held(_)
-            | Body::Sched(_)
-            | Body::Mapping(_, _, _)
-            | Body::Switches(_, _)
-            | Body::Switch(_)
-            | Body::SwitchesLost(_)
-            | Body::Task(_)
-            | Body::Deadline(_)
-            | Body::FaultsWatched(_, _)
-            | Body::Faults(_, _)
-            | Body::FaultsLost(_)
-            | Body::Stolen(_)
-            | Body::Calls(_)
-            | Body::Call(_)
-            | Body::InCall(_)
-            | Body::Name(_, _)
-            | Body::Python(_, _)
-            | Body::PythonCode(_, _, _, _)
-            | Body::PythonStack(_, _)
-            | Body::Nvtx(_)
-            | Body::Text(_, _)
-            | Body::Pop(_)
-            | Body::End(_)
-            | Body::Stamps(_)
-            | Body::GpuClock(_)
-            | Body::Ends(_, _)
-            | Body::Launched(_, _)
-            | Body::Copied(_)
-            | Body::Unknown => Lost::Nothing,
-        };
-        let (used, between) = used(&event.body);
+        let (used, between, lost) = self.parts(flags, &event.body);
         zero(b, HEAD + between.start, HEAD + between.end);
         zero(b, HEAD + used, len);
         match lost {
@@ -187,11 +120,86 @@ impl Scrubber {
         len
     }
 
-    fn lose(&mut self, slot: u32) -> Lost {
+    /// The bytes of a body that are parts of the event, the gap between those parts, which holds old bytes of the ring, and what
+    /// the event loses. Each kind is named: one that is added with data of the program must not pass.
+    fn parts(&mut self, flags: u16, body: &Body<'_>) -> (usize, std::ops::Range<usize>, Lost) {
+        let padded = |used: usize, behind: usize| {
+            let from = used.next_multiple_of(8);
+            (from + behind, used..from, Lost::Nothing)
+        };
+        let mut lost = Lost::Nothing;
+        let used = match body {
+            Body::Entry(entry, words) => {
+                if !self.keeps_data {
+                    lost = self.entry(flags, entry, words);
+                }
+                32 + words.len()
+            }
+            Body::Push(_) | Body::Start(_) | Body::Mark(_) => {
+                if !self.keeps_data {
+                    lost = Lost::Payload;
+                }
+                size_of::<RangeBody>()
+            }
+            Body::Ring(r) => {
+                // The commands that the channel got during a pause are unknown.
+                if flags & ring_flags::AFTER_PAUSE != 0 {
+                    self.lose(r.slot);
+                }
+                size_of::<RingBody>()
+            }
+            Body::LeftOut(l) => {
+                self.lose(l.slot);
+                24
+            }
+            Body::Channel(c) => {
+                if let Some(slot) = self.streams.get_mut(c.slot as usize) {
+                    *slot = Some(Box::new(Stream::new(c.class)));
+                }
+                32
+            }
+            Body::Ioctl(_, arg, nested) => return padded(40 + arg.len(), nested.len()),
+            Body::Open(_, path) => 16 + path.len(),
+            Body::Site(_, path) => 48 + path.len(),
+            Body::Note(text) => 8 + text.len(),
+            Body::Mapping(_, path, []) => 32 + path.len(),
+            Body::Mapping(_, path, id) => return padded(32 + path.len(), id.len()),
+            Body::Switches(_, text) | Body::FaultsWatched(_, text) => 16 + text.len(),
+            Body::Faults(_, faults) => 8 + faults.len(),
+            Body::Sched(_) => 64,
+            Body::Text(_, text) => size_of::<TextBody>() + text.len(),
+            Body::Call(_) | Body::InCall(_) => size_of::<CallBody>(),
+            Body::Hold(_) => 48,
+            Body::Name(_, name) => size_of::<NameBody>() + name.len(),
+            Body::Python(_, version) => size_of::<PythonBody>() + version.len(),
+            Body::PythonStack(_, frames) => size_of::<StackBody>() + frames.len(),
+            Body::PythonCode(_, file, name, lines) => {
+                return padded(size_of::<CodeBody>() + file.len() + name.len(), lines.len());
+            }
+            Body::Ends(_, ends) => size_of::<EndsBody>() + ends.len(),
+            Body::Launched(_, runs) => size_of::<LaunchedBody>() + runs.len(),
+            Body::Mmap(_) | Body::Op(_) | Body::Held(_) | Body::Task(_) => 40,
+            Body::Mremap(_) | Body::Page(_) | Body::Deadline(_) => 32,
+            Body::ChannelEnd(_) | Body::Gap(_) | Body::Thread(_) | Body::Pair(_) => 24,
+            Body::Stamps(_) | Body::GpuClock(_) | Body::Copied(_) => 24,
+            Body::Pop(_) | Body::End(_) | Body::Munmap(_) | Body::Close(_) | Body::Dup(_) | Body::Switch(_) => 16,
+            Body::Token(_)
+            | Body::Pause(_)
+            | Body::Locks(_)
+            | Body::Calls(_)
+            | Body::Nvtx(_)
+            | Body::SwitchesLost(_)
+            | Body::FaultsLost(_)
+            | Body::Stolen(_) => 8,
+            Body::Unknown => 0,
+        };
+        (used, 0..0, lost)
+    }
+
+    fn lose(&mut self, slot: u32) {
         if let Some(Some(stream)) = self.streams.get_mut(slot as usize) {
             stream.lose();
         }
-        Lost::Nothing
     }
 
     fn entry(&mut self, flags: u16, body: &EntryBody, bytes: &[u8]) -> Lost {
@@ -204,55 +212,6 @@ impl Scrubber {
         });
         if known { Lost::Found(bytes.len()) } else { Lost::Words(bytes.len()) }
     }
-}
-
-/// The bytes of a body that are parts of the event, and the gap between those parts. The gap holds old bytes of the
-/// ring.
-fn used(body: &Body<'_>) -> (usize, std::ops::Range<usize>) {
-    let padded = |used: usize, behind: usize| {
-        let from = used.next_multiple_of(8);
-        (from + behind, used..from)
-    };
-    let used = match body {
-        Body::Entry(_, words) => 32 + words.len(),
-        Body::Ioctl(_, arg, nested) => return padded(40 + arg.len(), nested.len()),
-        Body::Open(_, path) => 16 + path.len(),
-        Body::Site(_, path) => 48 + path.len(),
-        Body::Note(text) => 8 + text.len(),
-        Body::Mapping(_, path, []) => 32 + path.len(),
-        Body::Mapping(_, path, id) => return padded(32 + path.len(), id.len()),
-        Body::Switches(_, text) | Body::FaultsWatched(_, text) => 16 + text.len(),
-        Body::Faults(_, faults) => 8 + faults.len(),
-        Body::Sched(_) => 64,
-        Body::Text(_, text) => size_of::<TextBody>() + text.len(),
-        Body::Call(_) | Body::InCall(_) => size_of::<CallBody>(),
-        Body::Hold(_) => 48,
-        Body::Ring(_) => size_of::<RingBody>(),
-        Body::Name(_, name) => size_of::<NameBody>() + name.len(),
-        Body::Python(_, version) => size_of::<PythonBody>() + version.len(),
-        Body::PythonStack(_, frames) => size_of::<StackBody>() + frames.len(),
-        Body::PythonCode(_, file, name, lines) => {
-            return padded(size_of::<CodeBody>() + file.len() + name.len(), lines.len());
-        }
-        Body::Push(_) | Body::Start(_) | Body::Mark(_) => size_of::<RangeBody>(),
-        Body::Ends(_, ends) => size_of::<EndsBody>() + ends.len(),
-        Body::Launched(_, runs) => size_of::<LaunchedBody>() + runs.len(),
-        Body::Mmap(_) | Body::Op(_) | Body::Held(_) | Body::Task(_) => 40,
-        Body::Mremap(_) | Body::Channel(_) | Body::Page(_) | Body::Deadline(_) => 32,
-        Body::ChannelEnd(_) | Body::Gap(_) | Body::Thread(_) | Body::Pair(_) | Body::LeftOut(_) => 24,
-        Body::Stamps(_) | Body::GpuClock(_) | Body::Copied(_) => 24,
-        Body::Pop(_) | Body::End(_) | Body::Munmap(_) | Body::Close(_) | Body::Dup(_) | Body::Switch(_) => 16,
-        Body::Token(_)
-        | Body::Pause(_)
-        | Body::Locks(_)
-        | Body::Calls(_)
-        | Body::Nvtx(_)
-        | Body::SwitchesLost(_)
-        | Body::FaultsLost(_)
-        | Body::Stolen(_) => 8,
-        Body::Unknown => 0,
-    };
-    (used, 0..0)
 }
 
 fn set_flags(event: &mut [u8], flags: u16) {
