@@ -6,7 +6,7 @@ use crate::span::Span;
 use pushbuf::snapshot::Snapshot;
 
 /// Version of the stored data. Raise it when the saved fields of a walk change.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 /// The doorbell that stored it.
 const DOORBELL: &str = env!("CARGO_PKG_VERSION");
 

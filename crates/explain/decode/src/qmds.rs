@@ -4,6 +4,7 @@
 //! the graph send only the address of its root, often an empty QMD that only starts others. So the last QMD launched at
 //! an address is remembered and reused until the stream writes another one there.
 
+use kernel_clock::Order;
 use pushbuf::ops::{At, How, Launch};
 use pushbuf::snapshot::Snapshot;
 use schema::operations::Shape;
@@ -29,15 +30,6 @@ pub struct Started {
     pub shape: Option<Shape>,
     /// The QMD was launched before and has not been written since.
     pub again: bool,
-}
-
-/// How a QMD is ordered with others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Order {
-    /// QMDs that it acts on when it ends; 0 for none.
-    pub starts: [u64; 2],
-    /// It may begin while the QMDs that act on it still run.
-    pub early: bool,
 }
 
 /// Maximum number of remembered QMDs.

@@ -9,7 +9,6 @@ use crate::ranges::Ranges;
 use pushbuf::snapshot::Snapshot;
 use rm::call::FileKind;
 use rm::graph::{IoctlRecord, MmapRecord, ObjectGraph};
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use tape::event::{IoctlBody, MmapBody};
@@ -35,7 +34,7 @@ fn has_version(driver: &str) -> bool {
 #[derive(Default)]
 pub(crate) struct State {
     pub graph: ObjectGraph,
-    pub qmds: RefCell<Qmds>,
+    pub qmds: Qmds,
     /// Driver calls that were passed to the graph.
     pub calls: u64,
     /// Doorbells on the tape.
@@ -45,10 +44,10 @@ pub(crate) struct State {
     /// Kernels by their handles.
     pub kernels: HashMap<u64, Rc<Kernel>>,
     /// The same by the address of their code.
-    pub codes: RefCell<Codes>,
+    pub codes: Codes,
     pub pauses: Pauses,
     pub ranges: Ranges,
-    pub running: RefCell<Running>,
+    pub running: Running,
     /// Number of channels that each slot has had.
     generations: HashMap<u32, u32>,
 }
@@ -67,9 +66,9 @@ impl State {
     pub fn save(&self, to: &mut Vec<u8>) {
         let kernels = self.kernels.iter().map(|(handle, kernel)| (*handle, kernel.symbol.clone()));
         kernels.collect::<Vec<_>>().save(to);
-        self.qmds.borrow().save(to);
-        self.codes.borrow().save(to);
-        self.running.borrow().save(to);
+        self.qmds.save(to);
+        self.codes.save(to);
+        self.running.save(to);
         self.ranges.save(to);
         self.pauses.save(to);
         (self.calls, self.doorbells).save(to);
@@ -81,9 +80,9 @@ impl State {
     pub fn load(&mut self, from: &mut &[u8]) -> Option<()> {
         let kernels: Vec<(u64, String)> = Snapshot::load(from)?;
         self.kernels = kernels.into_iter().map(|(h, symbol)| (h, Rc::new(Kernel::new(symbol.as_bytes())))).collect();
-        self.qmds = RefCell::new(Snapshot::load(from)?);
-        self.codes = RefCell::new(Snapshot::load(from)?);
-        self.running = RefCell::new(Snapshot::load(from)?);
+        self.qmds = Snapshot::load(from)?;
+        self.codes = Snapshot::load(from)?;
+        self.running = Snapshot::load(from)?;
         self.ranges = Snapshot::load(from)?;
         self.pauses = Snapshot::load(from)?;
         let (calls, doorbells): (u64, u64) = Snapshot::load(from)?;

@@ -546,7 +546,7 @@ pub enum Body<'a> {
     GpuClock(stamp::ClockBody),
     /// [`stamp::End`]s as bytes: [`ends`]
     Ends(stamp::EndsBody, &'a [u8]),
-    /// [`stamp::Run`]s as bytes: [`runs`]
+    /// [`stamp::Run`]s as bytes: [`qmds`]
     Launched(stamp::LaunchedBody, &'a [u8]),
     Copied(stamp::CopiedBody),
     /// A kind that this version lacks; kept so that it can be counted.
@@ -704,6 +704,12 @@ pub fn ends(bytes: &[u8]) -> impl Iterator<Item = stamp::End> + '_ {
 /// The runs of a [`Body::Launched`].
 pub fn runs(bytes: &[u8]) -> impl Iterator<Item = stamp::Run> + '_ {
     bytes.chunks_exact(size_of::<stamp::Run>()).filter_map(|b| read(b, 0))
+}
+
+/// The QMDs of a [`Body::Launched`], in the order of their numbers.
+pub fn qmds(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    let each = runs(bytes).flat_map(|run| (0..run.count.into()).map(move |i| run.qmd.saturating_add(stamp::STRIDE * i)));
+    each.take(stamp::SLOTS as usize)
 }
 
 /// Begin and end of each fault of a [`Body::Faults`], the first of which began at `began`.

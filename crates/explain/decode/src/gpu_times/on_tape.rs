@@ -6,12 +6,12 @@
 //!
 //! Invariant: an answer depends only on the questions so far and on the tape, so a walk that stops early has the same times as one that does not.
 
-use super::{Pair, Readings, qmds, since};
 use crate::recording::Recording;
+use kernel_clock::{Clock, Moment};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
-use tape::event::{Body, Event, Head, ends};
+use tape::event::{Body, Event, Head, ends, qmds};
 use tape::stamp::{self, AS_BEFORE, OWN_GPU};
 
 /// Maximum number of remembered kernels of one process.
@@ -45,7 +45,7 @@ pub struct OnTape {
     /// The recorder reads the clocks.
     has_recorded_clock: bool,
     /// By the GPU's instance number.
-    clocks: HashMap<u32, Readings>,
+    clocks: HashMap<u32, Clock>,
     /// When kernels of graphs, by their QMDs, were launched again with their old numbers.
     as_before: HashMap<u64, Moments>,
     /// Their number; beyond [`MOST_AGAIN`] none is remembered.
@@ -105,8 +105,8 @@ impl Ends {
 #[cfg(test)]
 impl OnTape {
     /// Takes clocks that were read already.
-    pub fn of_clocks<const N: usize>(clocks: [(u32, Readings); N]) -> OnTape {
-        OnTape { clocks: clocks.into(), ..OnTape::new(&pages()) }
+    pub fn of_clocks(clocks: HashMap<u32, Clock>) -> OnTape {
+        OnTape { clocks, ..OnTape::new(&pages()) }
     }
 
     pub fn end(&mut self, number: u64, ns: u64) {
@@ -115,10 +115,6 @@ impl OnTape {
 
     pub fn as_before(&mut self, qmd: u64, all: Vec<u64>) {
         self.as_before.insert(qmd, Moments { all, is_sorted: true });
-    }
-
-    pub fn set_base(&mut self, base: u64) {
-        self.clocks.values_mut().for_each(|clock| clock.base = base);
     }
 }
 
@@ -172,25 +168,22 @@ impl OnTape {
         !self.clocks.is_empty()
     }
 
-    /// A GPU's clock, read until there is a reading after the time that is to be converted (`next`). `at`: that time, if it is a time stamp.
-    pub fn readings(
-        &mut self,
-        r: Option<&Recording>,
-        gpu: Option<u32>,
-        at: Option<u64>,
-        next: impl Fn(&mut Readings) -> Option<Pair>,
-    ) -> Option<&mut Readings> {
+    /// A GPU's clock, read until there is a reading after the moment that is to be converted.
+    pub fn clock(&mut self, r: Option<&Recording>, gpu: Option<u32>, at: Moment) -> Option<&mut Clock> {
         loop {
-            if let Some(pair) = self.clock(gpu).and_then(&next) {
+            if let Some(next) = self.known_clock(gpu).and_then(|clock| clock.next(at)) {
                 // (Other threads' readings may be between them.)
-                let is_read = |until: u64| pair.tsc < until as f64;
+                let is_read = |until: u64| next < until as f64;
                 if self.has_recorded_clock || self.read_until(r).is_none_or(is_read) {
                     break;
                 }
             }
             // If the recorder reads clocks, the next reading follows within a second.
             let second = r.map_or(0, |r| r.hz() as u64);
-            let soon = |tsc: u64| at.is_none_or(|at| tsc <= at.saturating_add(second));
+            let soon = |first: u64| match at {
+                Moment::Tsc(tsc) => first <= tsc.saturating_add(second),
+                Moment::Gpu(_) => true,
+            };
             let first = self.of_recorder.front().and_then(|i| Some(r?.chunks.get(*i as usize)?.place.tsc));
             let is_recorders =
                 first.is_some_and(|tsc| self.has_recorded_clock || self.of_others.is_empty() || soon(tsc));
@@ -202,10 +195,10 @@ impl OnTape {
                 break;
             }
         }
-        self.clock(gpu)
+        self.known_clock(gpu)
     }
 
-    fn clock(&mut self, gpu: Option<u32>) -> Option<&mut Readings> {
+    fn known_clock(&mut self, gpu: Option<u32>) -> Option<&mut Clock> {
         let gpu = gpu.filter(|gpu| self.clocks.contains_key(gpu)).unwrap_or(OWN_GPU);
         self.clocks.get_mut(&gpu)
     }
@@ -264,11 +257,8 @@ impl OnTape {
         match &e.body {
             Body::GpuClock(c) => {
                 self.has_recorded_clock |= is_recorders;
-                let ticks = c.after.saturating_sub(e.head.tsc) as f64;
-                let tsc = e.head.tsc as f64 + ticks / 2.0;
-                let error = ticks / 2.0 / hz * 1e9;
-                let readings = self.clocks.entry(c.gpu).or_insert_with(|| Readings::from(c.gpu_ns));
-                readings.add(Pair { tsc, ns: since(readings.base, c.gpu_ns), error });
+                let clock = self.clocks.entry(c.gpu).or_insert_with(|| Clock::new(hz, c.gpu_ns));
+                clock.add(e.head.tsc, c.after, c.gpu_ns);
             }
             Body::Launched(l, bytes) if l.number == AS_BEFORE => {
                 for qmd in qmds(bytes) {

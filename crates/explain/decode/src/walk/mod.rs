@@ -8,6 +8,7 @@ mod checkpoint;
 mod sink;
 mod stream;
 mod submission;
+mod timing;
 mod wanted;
 
 use crate::ahead::read_ahead_from;
@@ -284,8 +285,8 @@ impl<'r> Walk<'r> {
             Body::Stamps(s) => return self.times.state(process, s),
             // Are read where they are asked for: crate::gpu_times.
             Body::GpuClock(_) | Body::Ends(..) => return,
-            Body::Launched(l, runs) => return self.state(process).running.get_mut().launched(l, runs),
-            Body::Copied(c) => return self.state(process).running.get_mut().copied(c),
+            Body::Launched(l, runs) => return self.state(process).running.launched(l, runs),
+            Body::Copied(c) => return self.state(process).running.copied(c),
             Body::Unknown => {
                 self.out.unknown_events += 1;
                 return;
@@ -453,7 +454,7 @@ impl<'r> Walk<'r> {
             self.out.range_oddities.left_out += state.ranges.oddities.left_out;
             self.out.pauses.add(&state.pauses, recorded_until);
             self.out.doorbells_of.insert(process, (state.doorbells, state.calls));
-            self.out.codes.insert(process, state.codes.into_inner());
+            self.out.codes.insert(process, state.codes);
             self.out.graphs.insert(process, state.graph);
         }
     }

@@ -2,28 +2,25 @@
 
 use crate::filter::Filter;
 use crate::gaps::Gaps;
-use crate::gpu_times::{self, Ran, Running};
+use crate::gpu_times;
 use crate::kernel::{Codes, Kernel};
 use crate::merge::{Entry, Submission};
 use crate::pauses::Pauses;
 use crate::place::{Reach, place_in};
-use crate::qmds::{Qmds, Started};
+use crate::qmds::Started;
 use crate::ranges::{Oddities, Open, Range, Texts};
 use crate::recording::Source;
 use crate::state::Call;
 use pushbuf::decode::Item;
 use pushbuf::gpfifo;
-use pushbuf::ops::{Launch, Op};
-use pushbuf::qmd::Qmd;
+use pushbuf::ops::Op;
 use python_frames::Stacks;
 use rm::abi::Branch;
 use rm::graph::ObjectGraph;
 use schema::Place;
 use schema::channel::Channel;
 use schema::operations::{GpuTime, Shape};
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::ops;
 use std::rc::Rc;
 use tape::event::{Event, PageBody, SiteBody};
 
@@ -83,35 +80,27 @@ pub struct GraphKernel {
 }
 
 /// Where in the tape a sink is.
+#[derive(Clone, Copy)]
 pub struct At<'a> {
     pub channel: &'a Channel,
     pub submission: &'a Submission,
     /// Counts the doorbells of known channels, from 0, in the order in which sinks see them.
     pub number: u64,
     pub graph: &'a ObjectGraph,
-    pub(super) reach: Reach,
-    pub(super) qmds: &'a RefCell<Qmds>,
-    /// Whether a kernel's handle was being launched, and the kernel if it has a name.
-    pub(super) handle: Option<Option<&'a Rc<Kernel>>>,
-    pub(super) codes: &'a RefCell<Codes>,
     /// Python's stacks of the recording.
     pub stacks: &'a Stacks,
+    pub(super) reach: Reach,
     pub(super) texts: &'a Texts,
-    /// When kernels ended, and what is remembered of them.
     pub(super) times: Option<gpu_times::Times<'a>>,
-    pub(super) running: &'a RefCell<Running>,
-    /// Numbers of the kernels of the segment at hand, by the addresses of their QMDs.
-    pub(super) stamps: RefCell<Vec<(u64, u64)>>,
-    /// Kernels of graphs that the segment at hand uploads.
-    pub(super) uploaded: RefCell<Vec<Ran>>,
-    /// Of the launch at hand.
-    pub(super) started: Cell<Option<Started>>,
-    pub(super) gpu_time: Cell<Option<GpuTime>>,
-    /// Of the segment at hand: it writes inline data of the program's; it launches something.
-    pub(super) writes: Cell<bool>,
-    pub(super) launches: Cell<bool>,
-    /// Numbers of the times of transfers that follow in the segment at hand.
-    pub(super) copied: RefCell<ops::Range<u64>>,
+    pub(super) of_op: OfOp<'a>,
+}
+
+/// What is known of the operation that a sink is given.
+#[derive(Clone, Copy, Default)]
+pub(super) struct OfOp<'a> {
+    pub started: Option<Started>,
+    pub kernel: Option<&'a Rc<Kernel>>,
+    pub gpu_time: Option<GpuTime>,
 }
 
 impl At<'_> {
@@ -125,150 +114,30 @@ impl At<'_> {
         place_in(self.graph, self.reach, va)
     }
 
-    /// The kernel that the launch starts which a sink was just given: by its handle, or by its code where another launch has named that. `None` for
-    /// a QMD without blocks.
-    pub fn kernel(&self) -> Option<Rc<Kernel>> {
-        let code = self.code()?;
-        match self.handle {
-            Some(kernel) => kernel.cloned(),
-            None => self.codes.borrow().latest(code).cloned(),
-        }
-    }
-
-    fn code(&self) -> Option<u64> {
-        self.started.get()?.shape.filter(|shape| !shape.is_empty()).map(|shape| shape.code())
-    }
-
-    /// Names the code of the launch at hand, for launches without a handle (a graph's).
-    pub(super) fn name_code(&self) {
-        let (Some(code), Some(kernel)) = (self.code(), self.handle) else { return };
-        // (What was there before is not there any more.)
-        self.codes.borrow_mut().name(code, self.number, kernel);
-    }
-
     /// The ranges of NVTX that it was submitted in, the outermost first, those of the process behind those of the thread.
     pub fn ranges(&self) -> impl Iterator<Item = String> {
         self.submission.ranges.as_deref().into_iter().flat_map(|open| open.labels(self.texts))
     }
 
+    /// What the launch that a sink was just given starts, from the stream or from memory.
+    pub fn started(&self) -> Option<Started> {
+        self.of_op.started
+    }
+
+    /// The kernel that the launch starts which a sink was just given: by its handle, or by its code where another launch has named that. `None` for
+    /// a QMD without blocks.
+    pub fn kernel(&self) -> Option<Rc<Kernel>> {
+        self.of_op.kernel.cloned()
+    }
+
     /// When the kernel ran that a sink was just given the launch of, or the transfer of a copy engine.
     pub fn gpu_time(&self) -> Option<GpuTime> {
-        self.gpu_time.get()
-    }
-
-    /// Works that out, for the transfer at hand.
-    pub(super) fn time_transfer(&self) {
-        let mut numbers = self.copied.borrow_mut();
-        if let (Some(times), Some(begin), Some(end)) = (self.times, numbers.next(), numbers.next()) {
-            let time = times.transfer(self.channel.gpu, self.submission.tsc, [begin, end]);
-            self.gpu_time.set(time);
-            if let Some(time) = time {
-                self.running.borrow_mut().moved(self.channel.number, time.end_ns);
-            }
-        }
-    }
-
-    /// A segment begins: what its transfers' times are stored under.
-    pub(super) fn begin_segment(&self, entry: u64) {
-        self.writes.set(false);
-        self.launches.set(false);
-        if self.times.is_some() {
-            self.copied.replace(self.running.borrow_mut().take_copied(self.channel.slot, entry));
-        }
-    }
-
-    pub(super) fn end_segment(&self) {
-        // (What a launch writes is its own.)
-        if self.times.is_some() && self.writes.get() && !self.launches.get() {
-            self.running.borrow_mut().writes(self.channel.number);
-        }
-    }
-
-    /// The channel releases a word of memory, by a command.
-    pub(super) fn releases(&self, word: u64) {
-        if self.times.is_some() {
-            self.running.borrow_mut().releases_by_command(self.channel.number, word);
-        }
+        self.of_op.gpu_time
     }
 
     /// The time stamp at a time of the GPU's.
     pub fn tsc_at(&self, gpu_ns: u64) -> Option<u64> {
         self.times?.tsc(self.channel.gpu, gpu_ns)
-    }
-
-    /// The kernels of graphs that an entry has launched, in the order of their ends: those of graphs that were uploaded before, and those that it
-    /// uploads itself.
-    pub(super) fn graph_kernels(&self, entry: u64, mut f: impl FnMut(&GraphKernel)) {
-        let Some(times) = self.times else { return };
-        let mut running = self.running.borrow_mut();
-        let mut kernels = running.take_launched(self.channel.slot, entry);
-        let uploaded = self.uploaded.take();
-        let is_again = uploaded.is_empty();
-        if !is_again {
-            // How long the upload took is not known.
-            running.waits(self.channel.number);
-            kernels.extend(uploaded);
-        }
-        if kernels.is_empty() {
-            return;
-        }
-        let stream = self.stream();
-        let qmds = self.qmds.borrow();
-        let ran = running
-            .graph(times, (self.channel, stream), self.submission.tsc, &kernels, is_again, |qmd| qmds.order(qmd));
-        for (qmd, gpu) in ran {
-            let Some(shape) = qmds.shape(qmd) else { continue };
-            let kernel = self.codes.borrow().latest(shape.code()).cloned();
-            f(&GraphKernel { qmd, shape, kernel, gpu });
-        }
-    }
-
-    /// The channel waits for a word of memory.
-    pub(super) fn waits_for(&self, word: u64) {
-        if self.times.is_some() {
-            self.running.borrow_mut().waits_for(self.channel.number, self.stream(), word);
-        }
-    }
-
-    /// The stream that was passed to the call; 0 outside of one.
-    fn stream(&self) -> u64 {
-        self.submission.ring.map_or(0, |ring| ring.stream)
-    }
-
-    /// Works that out, for the launch at hand.
-    pub(super) fn time(&self, l: &Launch) {
-        let Some(times) = self.times else { return };
-        let qmd = l.qmd_address;
-        if self.started.get().and_then(|s| s.shape).is_none_or(|shape| shape.is_empty()) {
-            return;
-        }
-        let stamps = self.stamps.borrow();
-        if self.is_by_a_graph() {
-            if let Some((qmd, number)) = stamps.iter().rev().find(|(address, _)| *address == qmd) {
-                self.uploaded.borrow_mut().push(Ran { qmd: *qmd, number: *number });
-            }
-            return;
-        }
-        let number = stamps.iter().rev().find(|(address, _)| *address == qmd).map(|(_, number)| *number);
-        let stream = self.stream();
-        let mut running = self.running.borrow_mut();
-        for (_, release) in l.qmd.iter().flat_map(|qmd| qmd.releases()) {
-            running.releases(self.channel.number, stream, release.address);
-        }
-        if l.qmd.as_ref().is_some_and(Qmd::waits_on_latch) {
-            running.begins_early(self.channel.number);
-        }
-        self.gpu_time.set(running.kernel(times, self.channel, stream, self.submission.tsc, number, false));
-    }
-
-    /// Whether it was not launched by its handle: by a graph, or by CUDA itself.
-    fn is_by_a_graph(&self) -> bool {
-        self.handle.is_none()
-    }
-
-    /// What the launch that a sink was just given starts, from the stream or from memory.
-    pub fn started(&self) -> Option<Started> {
-        self.started.get()
     }
 }
 

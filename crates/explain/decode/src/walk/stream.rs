@@ -1,5 +1,6 @@
 //! One channel's stream: the order of its submissions, and what decodes their words.
 
+use super::timing::Timing;
 use super::{At, Segment, Sink};
 use crate::channels::Seen;
 use crate::merge::{Entry, Submission};
@@ -7,7 +8,7 @@ use crate::order::Reorder;
 use crate::place::Reach;
 use pushbuf::decode::Decoder;
 use pushbuf::gpfifo;
-use pushbuf::ops::{Engine, Op, Purpose, What};
+use pushbuf::ops::Engine;
 use pushbuf::snapshot::Snapshot;
 use tape::event::LeftOutBody;
 
@@ -132,77 +133,47 @@ impl Decoding {
 
 impl Decoding {
     /// What was said before is not known: entries are missing, or were left out.
-    pub fn begin_anew(&mut self, at: &At<'_>, sink: &mut impl Sink) {
+    pub fn begin_anew(&mut self, at: &At<'_>, timing: &mut Timing<'_>, sink: &mut impl Sink) {
         self.decoder.entries_missing();
-        self.engine.forget(&mut |op| give(sink, at, op));
+        self.forget(at, timing, sink);
     }
 
-    pub fn entry(&mut self, at: &At<'_>, s: &Submission, e: &Entry, after_gap: bool, sink: &mut impl Sink) {
+    fn forget(&mut self, at: &At<'_>, timing: &mut Timing<'_>, sink: &mut impl Sink) {
+        let mut between = timing.segment(at, None);
+        self.engine.forget(&mut |op| between.give(at, op, sink));
+    }
+
+    pub fn entry(&mut self, at: &At<'_>, timing: &mut Timing<'_>, e: &Entry, after_gap: bool, sink: &mut impl Sink) {
         if after_gap {
-            self.begin_anew(at, sink);
+            self.begin_anew(at, timing, sink);
         }
         let gp = gpfifo::Entry::parse(e.gp);
         let place = self.decoder.entry(&gp);
-        let words = s.words(e);
+        let mut words = at.submission.words(e);
         let (va, dwords) = place.map_or((0, 0), |p| (p.va, p.dwords));
         let va_guessed = place.is_some_and(|p| p.guessed);
-        let words = match at.times {
-            Some(times) => {
-                self.words.clear();
-                self.words.extend_from_slice(words);
-                let mut stamps = at.stamps.borrow_mut();
-                times.take_stamps(&mut self.words, |qmd, number| stamps.push((qmd, number)));
-                &self.words[..]
-            }
-            None => words,
-        };
+        if at.times.is_some() {
+            self.words.clear();
+            self.words.extend_from_slice(words);
+            timing.take_stamps(at, &mut self.words);
+            words = &self.words;
+        }
         sink.segment(at, &Segment { entry: e, gp, va, dwords, words, after_gap, va_guessed });
         if place.is_none() {
             return;
         }
-        at.begin_segment(e.seq);
+        let mut segment = timing.segment(at, Some(e.seq));
         let (decoder, engine) = (&mut self.decoder, &mut self.engine);
         decoder.segment(words, |item| {
             sink.item(at, &item);
-            engine.item(&item, &mut |op| give(sink, at, op));
+            engine.item(&item, &mut |op| segment.give(at, op, sink));
         });
-        engine.end_segment(&mut |op| give(sink, at, op));
-        at.end_segment();
-        at.graph_kernels(e.seq, |kernel| sink.graph_kernel(at, kernel));
+        engine.end_segment(&mut |op| segment.give(at, op, sink));
+        segment.end(at, e.seq, sink);
         if (words.len() as u64) < u64::from(dwords) {
             // The rest of a sequence, and more, was in words that are not on the tape.
             self.decoder.resynchronise();
-            self.engine.forget(&mut |op| give(sink, at, op));
+            self.forget(at, timing, sink);
         }
     }
-}
-
-fn give(sink: &mut impl Sink, at: &At<'_>, op: &Op) {
-    let l = match &op.what {
-        What::Launch(l) => l,
-        What::Semaphore(s) => {
-            if s.operation.is_acquire() {
-                at.waits_for(s.address);
-            } else {
-                at.releases(s.address);
-            }
-            return sink.op(at, op);
-        }
-        What::Copy(_) | What::Fill(_) => {
-            at.time_transfer();
-            sink.op(at, op);
-            return at.gpu_time.set(None);
-        }
-        What::Inline(i) => {
-            at.writes.set(at.writes.get() || i.purpose == Purpose::Data);
-            return sink.op(at, op);
-        }
-    };
-    at.launches.set(true);
-    at.started.set(Some(at.qmds.borrow_mut().start(at.channel.number, l)));
-    at.name_code();
-    at.time(l);
-    sink.op(at, op);
-    at.started.set(None);
-    at.gpu_time.set(None);
 }

@@ -1,6 +1,8 @@
 //! A submission's way through its channel's decoder, which learns from the object graph what is on the channel.
 
+use super::sink::OfOp;
 use super::stream::Decoding;
+use super::timing::Timing;
 use super::{At, Sink, Walk};
 use crate::channels::set_token;
 use crate::merge::{Entry, Submission, missing};
@@ -10,7 +12,6 @@ use pushbuf::decode::Decoder;
 use pushbuf::gpfifo;
 use schema::Place;
 use schema::channel::Watch;
-use std::cell::{Cell, RefCell};
 use tape::event::lack;
 
 /// Channels whose decoders are there at a time. Each process may have hundreds, and a tape that was written over any number; one
@@ -40,42 +41,36 @@ impl Walk<'_> {
         let mut after_pause = s.after_pause();
         let begins_anew = !s.entries.is_empty() && std::mem::take(&mut self.streams[i].begins_anew);
         let channel = &self.out.channels[i];
-        let Some(state) = self.images.get(&channel.process) else { return };
+        let Some(state) = self.images.get_mut(&channel.process) else { return };
+        let handle = s.ring.map(|ring| ring.kernel).filter(|handle| *handle != 0);
+        let mut timing = Timing {
+            qmds: &mut state.qmds,
+            codes: &mut state.codes,
+            running: &mut state.running,
+            handle: handle.map(|handle| state.kernels.get(&handle)),
+            stamps: Vec::new(),
+        };
         let at = At {
             channel,
             submission: s,
             number,
             graph: &state.graph,
-            reach: self.streams[i].reach,
-            qmds: &state.qmds,
-            times: self.times.of(self.recording, channel.process),
-            running: &state.running,
-            stamps: RefCell::default(),
-            uploaded: RefCell::default(),
-            started: Cell::new(None),
-            gpu_time: Cell::new(None),
-            writes: Cell::new(false),
-            launches: Cell::new(false),
-            copied: RefCell::default(),
-            handle: s
-                .ring
-                .map(|ring| ring.kernel)
-                .filter(|handle| *handle != 0)
-                .map(|handle| state.kernels.get(&handle)),
-            codes: &state.codes,
             stacks: &self.stacks,
+            reach: self.streams[i].reach,
             texts: &self.texts,
+            times: self.times.of(self.recording, channel.process),
+            of_op: OfOp::default(),
         };
         sink.submission(&at);
         let mut decoding = self.streams[i].decoding.as_deref_mut();
         if let Some(d) = decoding.as_mut().filter(|_| begins_anew) {
-            d.begin_anew(&at, sink);
+            d.begin_anew(&at, &mut timing, sink);
         }
         for e in &s.entries {
             let after_gap = e.seq != expected || std::mem::take(&mut after_pause);
             expected = e.seq.saturating_add(1);
             if let Some(d) = &mut decoding {
-                d.entry(&at, s, e, after_gap, sink);
+                d.entry(&at, &mut timing, e, after_gap, sink);
             }
         }
         sink.submission_end(&at);
