@@ -1,24 +1,19 @@
 //! Computes each kernel's duration while it is recorded with the GPU's times, for triggers.
 //!
-//! The GPU stored the end. The start is used where it is known within microseconds: after the doorbell on an idle stream, or after the previous kernels
-//! (`decode::gpu_times` explains how these times were measured). A kernel has no known start if its channel waited for another one, or if it overlapped a
-//! kernel of its own stream. It is counted and not judged.
+//! The GPU stored the end, and crate `kernel-clock` computes the start, as for the views. A kernel whose start has bounds only (its channel waited for
+//! another one, or the kernel before it is not known) is counted and not judged.
 //!
 //! Invariants: the memory is bounded, whatever a program writes over its rings. No code here waits, and no time is guessed.
 
+use kernel_clock::{Clock, Kernels, Launch, Node, Order, Start, Stream};
 use pushbuf::qmd::end_time::{self, Found, Program};
 use pushbuf::semaphore;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use tape::event::{Body, EntryBody, Event, RingBody, ends, entry_flags, lack, ring_flags, runs};
-use tape::region::STAMPS_BYTES;
-use tape::stamp::{AS_BEFORE, EndsBody, OWN_GPU, Run, STRIDE, number, state};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use tape::event::{Body, EntryBody, Event, RingBody, ends, entry_flags, lack, qmds, ring_flags};
+use tape::region::{SLOTS, STAMPS_BYTES};
+use tape::stamp::{AS_BEFORE, EndsBody, OWN_GPU, number, state};
 
-/// Nanoseconds from a doorbell to a kernel's start, and from one kernel's end to the start of the next, in a stream and in a graph.
-const IDLE: u64 = 2_300;
-const BUSY: u64 = 1_000;
-const NODE: u64 = 300;
-
-/// Maximum number of a process's kernels in progress at a time. Each takes 56 bytes.
+/// Maximum number of a process's kernels in progress at a time, and of remembered ends.
 const RUNS: usize = 1 << 15;
 /// Numbers of kernels are below this one; others are wrong.
 const MOST: u64 = 1 << 48;
@@ -43,35 +38,31 @@ pub struct Ran {
 
 /// Watches all processes.
 pub struct KernelWatch {
-    /// Nanoseconds of one tick.
-    tick: f64,
+    /// Ticks per second.
+    hz: f64,
     processes: BTreeMap<u32, Process>,
-    /// The GPUs' clocks, as the recorder reads them.
+    /// The GPUs' latest clocks, as the recorder reads them.
     clocks: HashMap<u32, Clock>,
     /// Kernels with a known time, and those without a known start.
     pub timed: u64,
     pub not_timed: u64,
 }
 
-#[derive(Clone, Copy)]
-struct Clock {
-    tsc: u64,
-    ns: u64,
-}
-
 #[derive(Default)]
 struct Process {
+    number: u32,
     /// The GPU's address of the slots.
     area: Option<u64>,
     clock: Option<Clock>,
     threads: HashMap<i32, Thread>,
     /// Graphs that entries launch, by slot and number of the entry: the number of the first kernel, and the QMDs.
-    launched: HashMap<(u32, u64), (u64, Vec<Run>)>,
-    /// Kernels by their numbers, one number at each place. Empty until ends are recorded.
-    kernels: Vec<Kernel>,
-    streams: HashMap<(u32, u64), Stream>,
-    /// Channels with an unknown state since their last kernel: they waited for another channel, or a kernel has no number.
-    unsure: HashSet<u32>,
+    launched: HashMap<(u32, u64), (u64, Vec<u64>)>,
+    kernels: Kernels,
+    /// Launches whose ends are awaited, in order, and the number of all their kernels.
+    streams: HashMap<Stream, VecDeque<Awaited>>,
+    awaited: usize,
+    /// Numbers of kernels plus one and their ends, one number at each place. Empty until ends are recorded.
+    ends: Vec<(u64, u64)>,
     /// The programs in graphs, by the address of the QMD.
     qmds: HashMap<u64, Program>,
     names: HashMap<u64, Box<str>>,
@@ -84,68 +75,53 @@ struct Process {
 /// A thread's latest doorbell, whose entries follow.
 #[derive(Default)]
 struct Thread {
-    ring: Option<(u64, RingBody)>,
+    ring: Option<RingBody>,
+    /// When it was rung by the GPU's clock, and the maximum error.
+    rung: Option<(u64, u64)>,
     /// The words of an unfinished entry.
     words: Vec<u8>,
 }
 
-/// One kernel.
-#[derive(Clone, Copy, Default)]
-struct Kernel {
-    /// Its number plus one, or 0.
-    number: u64,
-    /// By the GPU's clock; 0 if not yet known.
-    end: u64,
-    code: u64,
+struct Awaited {
+    launch: Launch,
+    /// The kernel's; 0: a graph.
     handle: u64,
-    /// When its doorbell was rung, by the GPU's clock; 0 if its launch is not yet known.
-    rung: u64,
-    /// The first number of its launch, plus one; 0 if its start cannot be known.
-    group: u64,
-    /// The distances back to the numbers of the kernels that start it; 0 for none.
-    after: [i32; 2],
+    kernels: Vec<Kernel>,
 }
 
-/// Kernels of a stream, in the order of their launches.
-struct Stream {
-    running: VecDeque<u64>,
-    /// The latest end: 0 at first, `None` if the last kernel's end is not known.
-    latest: Option<u64>,
-    /// The present launch, and the latest end before it.
-    group: u64,
-    before: Option<u64>,
-}
-
-impl Default for Stream {
-    fn default() -> Stream {
-        Stream { running: VecDeque::new(), latest: Some(0), group: 0, before: None }
-    }
+struct Kernel {
+    qmd: u64,
+    number: u64,
+    /// `None` if its QMD was not seen.
+    program: Option<Program>,
 }
 
 impl KernelWatch {
     /// `hz`: ticks per second.
     pub fn new(hz: f64) -> KernelWatch {
         let (processes, clocks) = Default::default();
-        KernelWatch { tick: 1e9 / hz, processes, clocks, timed: 0, not_timed: 0 }
+        KernelWatch { hz, processes, clocks, timed: 0, not_timed: 0 }
     }
 
     /// Takes an event of a thread. `each` gets the kernels that are known to have ended by it.
     pub fn event(&mut self, process: u32, tid: i32, e: &Event<'_>, mut each: impl FnMut(Ran)) {
         let tsc = e.head.tsc;
+        let new = || Process { number: process, ..Process::default() };
         match &e.body {
             Body::Stamps(s) => {
-                let p = self.processes.entry(process).or_default();
+                let p = self.processes.entry(process).or_insert_with(new);
                 if s.state == state::ON {
                     p.area = Some(s.area);
-                    p.kernels.resize(RUNS, Kernel::default());
+                    p.ends.resize(RUNS, (0, 0));
                 }
                 return;
             }
             Body::GpuClock(c) => {
-                let clock = Clock { tsc, ns: c.gpu_ns };
+                let mut clock = Clock::new(self.hz, c.gpu_ns);
+                clock.add(tsc, c.after, c.gpu_ns);
                 // (A process that reads the clock itself has one GPU.)
                 if c.gpu == OWN_GPU {
-                    self.processes.entry(process).or_default().clock = Some(clock);
+                    self.processes.entry(process).or_insert_with(new).clock = Some(clock);
                 } else {
                     self.clocks.insert(c.gpu, clock);
                 }
@@ -154,6 +130,14 @@ impl KernelWatch {
             _ => {}
         }
         let Some(p) = self.processes.get_mut(&process).filter(|p| p.area.is_some()) else { return };
+        let (timed, not_timed) = (&mut self.timed, &mut self.not_timed);
+        let mut each = |ran: Option<Ran>| match ran {
+            Some(ran) => {
+                *timed += 1;
+                each(ran);
+            }
+            None => *not_timed += 1,
+        };
         match &e.body {
             Body::Name(n, name) => {
                 if p.names.len() >= NAMES {
@@ -161,43 +145,37 @@ impl KernelWatch {
                 }
                 p.names.insert(n.handle, String::from_utf8_lossy(name).into());
             }
-            Body::Ring(r) => {
+            Body::Ring(r) if (r.slot as usize) < SLOTS => {
                 if p.threads.len() >= THREADS && !p.threads.contains_key(&tid) {
                     p.threads.clear();
                 }
                 if e.head.flags & ring_flags::AFTER_PAUSE != 0 {
-                    p.unsure.insert(r.slot);
+                    p.kernels.waits(r.slot as usize);
                 }
+                // With several clocks, finding the right GPU would take the driver's objects.
+                let is_only = self.clocks.len() == 1;
+                let clock = p.clock.as_mut().or_else(|| self.clocks.values_mut().next().filter(|_| is_only));
                 let thread = p.threads.entry(tid).or_default();
-                thread.ring = Some((tsc, *r));
+                (thread.ring, thread.rung) = (Some(*r), clock.and_then(|clock| clock.gpu_ns(tsc)));
                 thread.words.clear();
             }
-            Body::Launched(l, _) if l.number == AS_BEFORE => _ = p.unsure.insert(l.slot),
+            Body::Launched(l, _) if l.slot as usize >= SLOTS => {}
+            Body::Launched(l, _) if l.number == AS_BEFORE => p.kernels.waits(l.slot as usize),
             // (Which launches were lost is not known.)
-            Body::Gap(_) => p.unsure.extend(p.streams.keys().map(|(slot, _)| *slot)),
+            Body::Gap(_) => p.streams.keys().for_each(|(channel, _)| p.kernels.waits(*channel)),
             Body::Launched(l, bytes) if l.number < MOST => {
                 // (The entries of that many graphs are lost.)
                 if p.launched.len() >= STREAMS {
                     p.launched.clear();
                 }
-                p.launched.insert((l.slot, l.entry), (l.number, runs(bytes).collect()));
+                p.launched.insert((l.slot, l.entry), (l.number, qmds(bytes).collect()));
             }
             Body::Entry(b, bytes) => {
-                // With several clocks, finding the right GPU would take the driver's objects.
-                let clock = p.clock.or_else(|| self.clocks.values().next().filter(|_| self.clocks.len() == 1).copied());
-                let at = |tsc: u64| {
-                    let c = clock?;
-                    Some(c.ns.saturating_add_signed((tsc.wrapping_sub(c.tsc) as i64 as f64 * self.tick) as i64))
-                };
-                if let Some(stream) = p.entry(tid, e.head.flags, b, bytes, at) {
-                    let (timed, not) = p.judge(process, stream, &mut each);
-                    (self.timed, self.not_timed) = (self.timed + timed, self.not_timed + not);
+                if let Some(stream) = p.entry(tid, e.head.flags, b, bytes, &mut each) {
+                    p.judge(stream, &mut each);
                 }
             }
-            Body::Ends(body, bytes) => {
-                let (timed, not) = p.ended(process, body, bytes, &mut each);
-                (self.timed, self.not_timed) = (self.timed + timed, self.not_timed + not);
-            }
+            Body::Ends(body, bytes) => p.ended(body, bytes, &mut each),
             _ => {}
         }
     }
@@ -217,18 +195,18 @@ impl KernelWatch {
 }
 
 impl Process {
-    /// Takes an entry of a doorbell. Returns the stream in which it launches kernels, if it does. `at`: the GPU's time
-    /// at a time stamp.
+    /// Takes an entry of a doorbell. Returns its stream.
     fn entry(
         &mut self,
         tid: i32,
         flags: u16,
         b: &EntryBody,
         bytes: &[u8],
-        at: impl Fn(u64) -> Option<u64>,
-    ) -> Option<(u32, u64)> {
+        each: &mut impl FnMut(Option<Ran>),
+    ) -> Option<Stream> {
         let thread = self.threads.get_mut(&tid)?;
-        let (tsc, ring) = thread.ring.filter(|(_, ring)| ring.slot == b.slot)?;
+        let ring = thread.ring.filter(|ring| ring.slot == b.slot)?;
+        let rung = thread.rung;
         let whole;
         let mut bytes = bytes;
         if flags & (entry_flags::MORE | entry_flags::CONTINUED) != 0 {
@@ -249,156 +227,134 @@ impl Process {
         let graph = self.launched.remove(&(b.slot, b.seq));
         let area = self.area?;
         let is_slot = |address: u64| address.wrapping_sub(area) < STAMPS_BYTES as u64;
-        // (With a handle it is a kernel. Otherwise a graph is uploaded. Its first launch takes the time of the upload,
-        // too.)
-        let mut kernels: Vec<(u64, Kernel)> = Vec::new();
+        let (handle, stream) = (ring.kernel, (ring.slot as usize, ring.stream));
+        // (With a handle they are kernels. Otherwise a graph is uploaded.)
+        let mut written: Vec<Kernel> = Vec::new();
         let mut lacks = b.lack != lack::NONE;
-        let is_upload = ring.kernel == 0;
-        let rung = at(tsc).unwrap_or(0);
         end_time::find(length, word, |found| {
             let Found::Kernel(w) = found else { return };
             let program = end_time::program(w.at, word);
-            if is_upload {
+            if handle == 0 {
                 if self.qmds.len() >= QMDS {
                     self.qmds.clear();
                 }
                 self.qmds.insert(w.address, program);
             }
-            if let Some((_, payload)) = end_time::take(w.at, is_slot, word, |_, _| ()) {
-                let number = number(payload);
-                let group = if is_upload || program.is_early { 0 } else { number + 1 };
-                let handle = ring.kernel;
-                let kernel =
-                    Kernel { number: number + 1, code: program.code, handle, rung, group, ..Kernel::default() };
-                kernels.push((number, kernel));
-            } else {
-                lacks = true;
+            match end_time::take(w.at, is_slot, word, |_, _| ()) {
+                Some((_, payload)) => {
+                    written.push(Kernel { qmd: w.address, number: number(payload), program: Some(program) });
+                }
+                None => lacks = true,
             }
         });
-        if !is_upload && let [(_, kernel)] = kernels[..] {
-            if self.handles.len() >= NAMES {
-                self.handles.clear();
-            }
-            self.handles.insert(kernel.code, kernel.handle);
-        }
         // The wait in a graph's launch is for the previous launch.
         if graph.is_none() && semaphore::acquires(length, word) {
-            self.unsure.insert(ring.slot);
+            self.kernels.waits(stream.0);
         }
-        if let Some((first, runs)) = &graph {
-            self.graph(*first, runs, rung, &mut kernels);
+        if graph.is_none() && written.is_empty() && !lacks && end_time::writes_inline(length, word) {
+            self.kernels.writes(stream.0);
         }
-        let is_unsure = !kernels.is_empty() && self.unsure.remove(&ring.slot);
+        if handle != 0 {
+            if let [Kernel { program: Some(program), .. }] = written[..] {
+                if self.handles.len() >= NAMES {
+                    self.handles.clear();
+                }
+                self.handles.insert(program.code, handle);
+            }
+            written.drain(..).for_each(|kernel| self.launch(stream, rung, handle, vec![kernel], each));
+        } else if !written.is_empty() {
+            // How long the upload took is not known.
+            self.kernels.waits(stream.0);
+        }
+        if let Some((first, qmds)) = graph {
+            let kernel = |(qmd, number)| Kernel { qmd, number, program: self.qmds.get(&qmd).copied() };
+            written.extend(qmds.into_iter().zip(first..).map(kernel));
+        }
+        if !written.is_empty() {
+            self.launch(stream, rung, 0, written, each);
+        }
         if lacks {
-            self.unsure.insert(ring.slot);
+            self.kernels.waits(stream.0);
         }
-        if kernels.is_empty() {
-            return None;
+        Some(stream)
+    }
+
+    fn launch(
+        &mut self,
+        stream: Stream,
+        rung: Option<(u64, u64)>,
+        handle: u64,
+        kernels: Vec<Kernel>,
+        each: &mut impl FnMut(Option<Ran>),
+    ) {
+        if self.awaited + kernels.len() > RUNS {
+            self.kernels.waits(stream.0);
+            return kernels.iter().for_each(|_| each(None));
         }
-        let key = (ring.slot, ring.stream);
-        if self.streams.len() >= STREAMS && !self.streams.contains_key(&key) {
+        if self.streams.len() >= STREAMS && !self.streams.contains_key(&stream) {
             self.streams.clear();
+            (self.kernels, self.awaited) = (Kernels::default(), 0);
         }
-        let stream = self.streams.entry(key).or_default();
-        for (number, kernel) in kernels {
-            let Some(place) = self.kernels.get_mut(number as usize % RUNS) else { continue };
-            // (Its end may have arrived earlier.)
-            let end = if place.number == kernel.number { place.end } else { 0 };
-            let group = if is_unsure || rung == 0 { 0 } else { kernel.group };
-            *place = Kernel { end, group, ..kernel };
-            if stream.running.len() < RUNS {
-                stream.running.push_back(number);
-            }
-        }
-        Some(key)
+        let is_early = handle != 0 && kernels.iter().any(|k| k.program.is_some_and(|program| program.is_early));
+        // (The clocks of a process with several GPUs are not used.)
+        let launch = self.kernels.launch(stream, None, rung, is_early);
+        self.awaited += kernels.len();
+        self.streams.entry(stream).or_default().push_back(Awaited { launch, handle, kernels });
     }
 
-    /// Adds the kernels of a graph that is launched again.
-    fn graph(&self, first: u64, runs: &[Run], rung: u64, kernels: &mut Vec<(u64, Kernel)>) {
-        let each = runs.iter().flat_map(|run| (0..u64::from(run.count)).map(|i| run.qmd.saturating_add(STRIDE * i)));
-        let numbers: HashMap<u64, u64> = each.clone().take(RUNS).zip(first..).collect();
-        let from = kernels.len();
-        for (qmd, number) in each.take(RUNS).zip(first..) {
-            let Program { code, is_early, .. } =
-                self.qmds.get(&qmd).copied().unwrap_or(Program { code: 0, starts: [0; 2], is_early: false });
-            let group = if is_early || code == 0 { 0 } else { first + 1 };
-            kernels.push((number, Kernel { number: number + 1, code, rung, group, ..Kernel::default() }));
-        }
-        for (qmd, number) in &numbers {
-            for then in self.qmds.get(qmd).iter().flat_map(|program| program.starts) {
-                let Some(then) = numbers.get(&then) else { continue };
-                let Some((_, kernel)) = kernels.get_mut(from + (then - first) as usize) else { continue };
-                match kernel.after.iter_mut().find(|after| **after == 0) {
-                    Some(after) => *after = (*then as i64 - *number as i64) as i32,
-                    // More than two kernels start it.
-                    None => kernel.group = 0,
-                }
-            }
-        }
-    }
-
-    fn ended(&mut self, process: u32, body: &EndsBody, bytes: &[u8], each: &mut impl FnMut(Ran)) -> (u64, u64) {
+    fn ended(&mut self, body: &EndsBody, bytes: &[u8], each: &mut impl FnMut(Option<Ran>)) {
         for end in ends(bytes).filter(|end| end.number < MOST) {
-            if let Some(place) = self.kernels.get_mut(end.number as usize % RUNS) {
-                if place.number != end.number + 1 {
-                    *place = Kernel { number: end.number + 1, ..Kernel::default() };
-                }
-                place.end = end.ns;
+            if let Some(place) = self.ends.get_mut(end.number as usize % RUNS) {
+                *place = (end.number + 1, end.ns);
             }
         }
-        let keys: Vec<_> = self.streams.iter().filter(|(_, s)| !s.running.is_empty()).map(|(key, _)| *key).collect();
-        let mut all = (0, 0);
-        for key in keys {
-            let (timed, not) = self.judge(process, key, each);
-            all = (all.0 + timed, all.1 + not);
-        }
+        let streams: Vec<_> =
+            self.streams.iter().filter(|(_, all)| !all.is_empty()).map(|(stream, _)| *stream).collect();
+        streams.into_iter().for_each(|stream| self.judge(stream, each));
         // (The ends in this event may be below it, too.)
         self.settled = body.settled;
-        all
     }
 
-    /// Judges a stream's ended kernels, in order. Returns the number of kernels with and without a time.
-    fn judge(&mut self, process: u32, key: (u32, u64), each: &mut impl FnMut(Ran)) -> (u64, u64) {
-        let Some(stream) = self.streams.get_mut(&key) else { return (0, 0) };
-        let place = |number: u64| self.kernels.get(number as usize % RUNS).filter(|k| k.number == number + 1);
-        let (mut timed, mut not_timed) = (0, 0);
-        while let Some(&number) = stream.running.front() {
-            let Some(k) = place(number) else {
-                // A younger kernel has its place.
-                (stream.latest, not_timed) = (None, not_timed + 1);
-                stream.running.pop_front();
-                continue;
-            };
-            if k.end == 0 {
-                if number >= self.settled {
-                    break;
-                }
-                (stream.latest, not_timed) = (None, not_timed + 1);
-                stream.running.pop_front();
-                continue;
-            }
-            stream.running.pop_front();
-            if k.group == 0 || stream.group != k.group {
-                (stream.group, stream.before) = (k.group, stream.latest);
-            }
-            let after = |after: i32| place(number.wrapping_add_signed(-i64::from(after))).map_or(0, |k| k.end);
-            let start = match k.after.map(|a| if a == 0 { None } else { Some(after(a)) }) {
-                [None, None] => {
-                    stream.before.map(|before| k.rung.saturating_add(IDLE).max(before.saturating_add(BUSY)))
-                }
-                [Some(0), _] | [_, Some(0)] => None,
-                [a, b] => a.max(b).map(|ns| ns.saturating_add(NODE)),
-            };
-            stream.latest = Some(stream.latest.unwrap_or(0).max(k.end));
-            match start.filter(|start| k.group != 0 && *start <= k.end.saturating_add(BUSY)) {
-                Some(start) => {
-                    timed += 1;
-                    each(Ran { process, code: k.code, handle: k.handle, ns: k.end.saturating_sub(start) });
-                }
-                None => not_timed += 1,
-            }
+    /// When a kernel ended: not yet, never known, or then.
+    fn end(&self, number: u64) -> Option<Option<u64>> {
+        match self.ends.get(number as usize % RUNS) {
+            Some((of, ns)) if *of == number + 1 => Some(Some(*ns)),
+            // A younger kernel has its place.
+            Some((of, _)) if *of > number + 1 => Some(None),
+            _ => (number < self.settled).then_some(None),
         }
-        (timed, not_timed)
+    }
+
+    /// Judges a stream's ended kernels, in order.
+    fn judge(&mut self, stream: Stream, each: &mut impl FnMut(Option<Ran>)) {
+        while let Some(next) = self.streams.get(&stream).and_then(VecDeque::front) {
+            let node = |k: &Kernel| {
+                let order = k.program.map(|p| Order { starts: p.starts, early: p.is_early }).unwrap_or_default();
+                Some(Node { qmd: k.qmd, order, end: self.end(k.number)? })
+            };
+            let Some(nodes) = next.kernels.iter().map(node).collect::<Option<Vec<Node>>>() else { return };
+            let Some(next) = self.streams.get_mut(&stream).and_then(VecDeque::pop_front) else { return };
+            self.awaited = self.awaited.saturating_sub(next.kernels.len());
+            let runs = match nodes[..] {
+                [Node { end, .. }] if next.handle != 0 => {
+                    self.kernels.kernel(&next.launch, end).map(|run| (0, run)).into_iter().collect()
+                }
+                _ => self.kernels.graph(&next.launch, &nodes),
+            };
+            let mut not_timed = next.kernels.len();
+            for (i, run) in runs {
+                let program = next.kernels.get(i).and_then(|k| k.program);
+                // (If it ended before its doorbell, the clocks do not agree.)
+                if let Some(Program { code, .. }) = program
+                    && run.from != Start::Bounded
+                    && run.earliest < run.end
+                {
+                    not_timed -= 1;
+                    each(Some(Ran { process: self.number, code, handle: next.handle, ns: run.end - run.start }));
+                }
+            }
+            (0..not_timed).for_each(|_| each(None));
+        }
     }
 }
 
@@ -406,10 +362,11 @@ impl Process {
 mod tests {
     use super::*;
     use crate::synthetic::*;
-    use pushbuf::encode::Words;
+    use kernel_clock::{AFTER_A_WRITE, BUSY, IDLE, NODE};
+    use pushbuf::encode::{Words, inline_dma};
     use pushbuf::semaphore::Execute;
     use tape::event::Events;
-    use tape::stamp::{self, ClockBody, LaunchedBody, StampsBody};
+    use tape::stamp::{self, ClockBody, LaunchedBody, Run, STRIDE, StampsBody};
 
     /// A recording of a program with a channel, and the kernels that the watch reported.
     struct Recorded {
@@ -423,7 +380,7 @@ mod tests {
             let mut t = Tape::new();
             let body = StampsBody { state: state::ON, area: SLOTS_AT, ..StampsBody::default() };
             t.event(100, stamp::kind::STAMPS, 0, &body, &[], &[]);
-            let clock = ClockBody { after: 1100, gpu_ns: GPU_ZERO + 1000, gpu: OWN_GPU, pad: 0 };
+            let clock = ClockBody { after: 1000, gpu_ns: GPU_ZERO + 1000, gpu: OWN_GPU, pad: 0 };
             t.event_at(100, 1000, stamp::kind::CLOCK, 0, &clock, &[], &[]);
             t.context(100);
             t.channel(100, 0, 0x5c00_1000, 1, 1024);
@@ -469,7 +426,7 @@ mod tests {
             r.launch(tsc, &stamped(QMD_AT, number, &[]), 0xf1);
         }
         r.end(&[(0, 150_000), (1, 180_000), (2, 510_000)], 3);
-        assert_eq!(r.times(), (vec![150_000 - 100_000 - IDLE, 30_000 - BUSY, 10_000 - IDLE], 0));
+        assert_eq!(r.times(), (vec![150_000 - 100_000 - IDLE, 30_000 - BUSY.1, 10_000 - IDLE], 0));
         // Its end arrives later than its launch.
         r.launch(600_000, &stamped(QMD_AT, 3, &[]), 0xf1);
         assert_eq!(r.times(), (vec![], 0));
@@ -490,19 +447,47 @@ mod tests {
         r.launch(100_000, &waits, 0xf1);
         r.launch(101_000, &stamped(QMD_AT, 1, &[]), 0xf1);
         r.end(&[(0, 900_000), (1, 950_000)], 2);
-        assert_eq!(r.times(), (vec![50_000 - BUSY], 1));
+        assert_eq!(r.times(), (vec![50_000 - BUSY.1], 1));
         // Number 2 ends, but its launch is not on the tape. Number 3's end is lost.
         r.tape.gap(100, 1, 1, 400);
         r.launch(1_002_000, &stamped(QMD_AT, 3, &[]), 0xf1);
         r.launch(1_003_000, &stamped(QMD_AT, 4, &[]), 0xf1);
         r.launch(1_004_000, &stamped(QMD_AT, 5, &[]), 0xf1);
         r.end(&[(2, 1_500_000), (4, 2_000_000), (5, 2_100_000)], 6);
-        assert_eq!(r.times(), (vec![100_000 - BUSY], 3));
+        assert_eq!(r.times(), (vec![100_000 - BUSY.1], 3));
+    }
+
+    #[test]
+    fn a_kernel_after_a_write_begins_later() {
+        let mut r = Recorded::begin();
+        r.launch(100_000, &stamped(QMD_AT, 0, &[]), 0xf1);
+        let mut buffer = vec![0; 100];
+        let mut w = Words::new(&mut buffer);
+        w.inline(1, QMD_AT + 0x1000, &[7; 16], inline_dma::PITCH).unwrap();
+        r.launch(101_000, w.as_slice(), 0);
+        r.launch(102_000, &stamped(QMD_AT, 1, &[]), 0xf1);
+        r.end(&[(0, 200_000), (1, 300_000)], 2);
+        assert_eq!(r.times(), (vec![100_000 - IDLE, 100_000 - AFTER_A_WRITE.1], 0));
+    }
+
+    /// More launches than are awaited: the others have no time, and neither has the first one after them.
+    #[test]
+    fn launches_that_are_too_many_are_counted() {
+        let mut r = Recorded::begin();
+        let all = RUNS as u64 + 10;
+        (0..all).for_each(|number| r.launch(100_000 + number, &stamped(QMD_AT, number, &[]), 0xf1));
+        r.pass();
+        r.end(&(0..RUNS as u64).map(|number| (number, 200_000 + 2000 * number)).collect::<Vec<_>>(), all);
+        assert_eq!((r.times().0.len(), r.watch.not_timed), (RUNS, 10));
+        let late = 300_000_000;
+        (0..2).for_each(|n| r.launch(late + n, &stamped(QMD_AT, all + n, &[]), 0xf1));
+        r.end(&[(all, late + 50_000), (all + 1, late + 60_000)], all + 2);
+        assert_eq!(r.times(), (vec![10_000 - BUSY.1], 11));
     }
 
     /// A root, which starts two others.
     #[test]
-    fn a_graphs_kernel_begins_after_those_that_start_it_and_the_upload_has_no_times() {
+    fn a_graphs_kernel_begins_after_those_that_start_it_and_the_root_of_an_upload_has_no_time() {
         let mut r = Recorded::begin();
         let at = |n: u64| QMD_AT + STRIDE * n;
         let upload: Vec<u32> = [(0, vec![at(1), at(2)]), (1, vec![]), (2, vec![])]
@@ -511,14 +496,14 @@ mod tests {
             .collect();
         r.launch(100_000, &upload, 0);
         r.end(&[(0, 200_000), (1, 210_000), (2, 220_000)], 3);
-        assert_eq!(r.times(), (vec![], 3));
+        assert_eq!(r.times(), (vec![10_000 - NODE, 20_000 - NODE], 1));
         let body = LaunchedBody { entry: 1, number: 3, slot: 0, runs: 1 };
         let run = Run { qmd: at(0), count: 3, pad: 0 };
         let tsc = 500_000;
         r.tape.event_at(100, tsc, stamp::kind::LAUNCHED, 0, &body, tape::event::bytes_of(&run), &[]);
         r.launch(tsc, &launch(at(0), [1, 1, 1]), 0);
         r.end(&[(3, 550_000), (4, 650_000), (5, 600_000)], 6);
-        assert_eq!(r.times(), (vec![50_000 - IDLE, 100_000 - NODE, 50_000 - NODE], 3));
+        assert_eq!(r.times(), (vec![50_000 - IDLE, 50_000 - NODE, 100_000 - NODE], 1));
     }
 
     #[test]
@@ -541,9 +526,9 @@ mod tests {
             }
             Events::new(&bytes).for_each(|e| watch.event(process, tid, &e, |_| ()));
         }
-        let p = watch.processes.values().next().map(|p| (p.kernels.len(), p.streams.len(), p.qmds.len()));
+        let p = watch.processes.values().next().map(|p| (p.awaited, p.streams.len(), p.qmds.len()));
         assert!(
-            p.is_none_or(|(kernels, streams, qmds)| kernels <= RUNS && streams <= STREAMS && qmds <= QMDS),
+            p.is_none_or(|(awaited, streams, qmds)| awaited <= RUNS && streams <= STREAMS && qmds <= QMDS),
             "{p:?}"
         );
     }

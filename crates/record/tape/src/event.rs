@@ -701,14 +701,10 @@ pub fn ends(bytes: &[u8]) -> impl Iterator<Item = stamp::End> + '_ {
     bytes.chunks_exact(size_of::<stamp::End>()).filter_map(|b| read(b, 0))
 }
 
-/// The runs of a [`Body::Launched`].
-pub fn runs(bytes: &[u8]) -> impl Iterator<Item = stamp::Run> + '_ {
-    bytes.chunks_exact(size_of::<stamp::Run>()).filter_map(|b| read(b, 0))
-}
-
 /// The QMDs of a [`Body::Launched`], in the order of their numbers.
 pub fn qmds(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
-    let each = runs(bytes).flat_map(|run| (0..run.count.into()).map(move |i| run.qmd.saturating_add(stamp::STRIDE * i)));
+    let runs = bytes.chunks_exact(size_of::<stamp::Run>()).filter_map(|b| read::<stamp::Run>(b, 0));
+    let each = runs.flat_map(|run| (0..run.count.into()).map(move |i| run.qmd.saturating_add(stamp::STRIDE * i)));
     each.take(stamp::SLOTS as usize)
 }
 

@@ -170,6 +170,28 @@ impl Header {
     }
 }
 
+/// True if a segment of `length` words writes a method, in a sequence of methods or by an immediate value, with a value for which `is` holds.
+pub(crate) fn writes(length: usize, word: impl Fn(usize) -> u32, method: u16, is: impl Fn(u32) -> bool) -> bool {
+    let mut i = 0;
+    while i < length {
+        i += 1;
+        match Header::parse(word(i - 1)) {
+            Header::Methods { kind: Kind::Inc, address, count, .. } => {
+                let at = usize::from(method.wrapping_sub(address) / 4);
+                if address <= method && at < usize::from(count) && i + at < length && is(word(i + at)) {
+                    return true;
+                }
+                i += usize::from(count);
+            }
+            Header::Methods { count, .. } => i += usize::from(count),
+            Header::Immediate { address, value, .. } if address == method && is(value.into()) => return true,
+            Header::EndSegment { .. } => return false,
+            _ => {}
+        }
+    }
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 //!
 //! Rules as in GA100 `dev_pbdma`, NV_UDMA_SEM_EXECUTE. In memory a semaphore is a payload of 4 or 8 bytes, or 16 bytes: payload and nanoseconds.
 
-use crate::header::{Header, Kind};
+use crate::header;
 
 /// Offset of the payload in a 16-byte semaphore.
 pub const PAYLOAD: usize = 0;
@@ -208,29 +208,7 @@ const UNSIGNED: u32 = 1 << 31;
 
 /// True if a segment waits for a semaphore of the host (SEM_EXECUTE).
 pub fn acquires(length: usize, word: impl Fn(usize) -> u32) -> bool {
-    let mut i = 0;
-    while i < length {
-        let is_acquire = |word| Execute::parse(word).operation.is_acquire();
-        i += 1;
-        match Header::parse(word(i - 1)) {
-            Header::Methods { kind: Kind::Inc, address, count, .. } => {
-                let at = usize::from(method::SEM_EXECUTE.wrapping_sub(address) / 4);
-                if address <= method::SEM_EXECUTE
-                    && at < usize::from(count)
-                    && i + at < length
-                    && is_acquire(word(i + at))
-                {
-                    return true;
-                }
-                i += usize::from(count);
-            }
-            Header::Methods { count, .. } => i += usize::from(count),
-            Header::Immediate { address: method::SEM_EXECUTE, value, .. } if is_acquire(value.into()) => return true,
-            Header::EndSegment { .. } => return false,
-            _ => {}
-        }
-    }
-    false
+    header::writes(length, word, method::SEM_EXECUTE, |value| Execute::parse(value).operation.is_acquire())
 }
 
 impl Execute {

@@ -3,7 +3,7 @@
 //! Version 4.0 (class 0xcbc0) has three release semaphores. CUDA 13 leaves at least the last one free, in launches and in nodes of graphs. A release of four
 //! words carries a time stamp (RELEASE_STRUCTURE_SIZE 0). Seen on an H100: 41,261 of 41,261 kernels stored their end, with the same results.
 
-use crate::header::{Header, Kind};
+use crate::header::{self, Header, Kind};
 
 /// Words of a QMD of version 4.0, and the word that holds the version.
 const WORDS: usize = super::MAX_WORDS;
@@ -133,6 +133,11 @@ pub fn find(length: usize, mut word: impl FnMut(usize) -> u32, mut found: impl F
         }
         i += count;
     }
+}
+
+/// True if a segment writes memory by the words of the stream, or by a macro of the engine.
+pub fn writes_inline(length: usize, word: impl Fn(usize) -> u32) -> bool {
+    header::writes(length, word, LAUNCH_DMA, |_| true)
 }
 
 /// A QMD without blocks only orders others, and stores no end (seen on an H100).
