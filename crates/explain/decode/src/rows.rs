@@ -1,6 +1,5 @@
 //! Schema rows, filled from a walk.
 
-use crate::kernel::Kernel;
 use crate::merge::missing;
 use crate::place::place;
 use crate::python;
@@ -15,7 +14,7 @@ use rm::graph::ObjectGraph;
 use schema::happened::OneRange;
 use schema::kernel_runs::KernelRun;
 use schema::objects::{MappingRow, ObjectRow, Objects};
-use schema::operations::{CopyRow, GpuTime, InCall, LaunchRow, Mode, Shape, When};
+use schema::operations::{CopyRow, GpuTime, InCall, LaunchRow, Mode, Ran, When};
 use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
 use schema::{Clock, Place};
 use tape::call;
@@ -62,6 +61,7 @@ pub fn in_call(at: &At<'_>) -> Option<InCall> {
 /// `None` for any other operation, and for inline writes that belong to a launch.
 pub fn copy(at: &At<'_>, op: &Op, clock: &Clock) -> Option<CopyRow> {
     let gpu = at.gpu_time();
+    let ran = ran(at, gpu, clock);
     let row = |mode, dst, bytes, lines, semaphore: Option<Semaphore>| CopyRow {
         when: when(at, clock),
         mode,
@@ -79,8 +79,7 @@ pub fn copy(at: &At<'_>, op: &Op, clock: &Clock) -> Option<CopyRow> {
         payload: semaphore.map(|s| s.payload),
         physical: false,
         gpu,
-        start_seconds: gpu.and_then(|gpu| seconds_at(at, clock, gpu.start_ns)),
-        end_seconds: gpu.and_then(|gpu| seconds_at(at, clock, gpu.end_ns)),
+        ran,
         complete: true,
         guessed: op.guessed,
     };
@@ -120,6 +119,7 @@ pub fn launch(at: &At<'_>, op: &Op, clock: &Clock) -> Option<LaunchRow> {
     let (empty, kernel) = (shape.is_some_and(|s| s.is_empty()), at.kernel());
     Some(LaunchRow {
         when: when(at, clock),
+        number: at.launch(),
         how,
         qmd: l.qmd_address,
         shape,
@@ -134,34 +134,33 @@ pub fn launch(at: &At<'_>, op: &Op, clock: &Clock) -> Option<LaunchRow> {
 
 /// The run of a kernel that was launched by itself; `None` for any other operation, and if its time is not known.
 pub fn kernel_run(at: &At<'_>, op: &Op, clock: &Clock) -> Option<KernelRun> {
-    let What::Launch(_) = &op.what else { return None };
+    let What::Launch(l) = &op.what else { return None };
     let (gpu, shape) = (at.gpu_time()?, at.started()?.shape?);
-    Some(run(at, shape, at.kernel().as_deref(), false, gpu, clock))
+    let ran = GraphKernel { qmd: l.qmd_address, shape, kernel: at.kernel(), gpu };
+    Some(KernelRun { launch: Some(at.launch()), in_graph: false, ..graph_kernel_run(at, &ran, clock) })
 }
 
 /// The run of a graph's kernel.
 pub fn graph_kernel_run(at: &At<'_>, k: &GraphKernel, clock: &Clock) -> KernelRun {
-    run(at, k.shape, k.kernel.as_deref(), true, k.gpu, clock)
-}
-
-fn run(at: &At<'_>, shape: Shape, kernel: Option<&Kernel>, in_graph: bool, gpu: GpuTime, clock: &Clock) -> KernelRun {
     KernelRun {
-        symbol: kernel.map(|kernel| kernel.symbol.clone()),
-        name: kernel.map(|kernel| kernel.name.clone()),
-        code: shape.code(),
-        in_graph,
-        shape,
-        start_seconds: seconds_at(at, clock, gpu.start_ns),
-        end_seconds: seconds_at(at, clock, gpu.end_ns),
-        gpu,
         when: when(at, clock),
+        launch: None,
+        symbol: k.kernel.as_ref().map(|kernel| kernel.symbol.clone()),
+        name: k.kernel.as_ref().map(|kernel| kernel.name.clone()),
+        code: k.shape.code(),
+        in_graph: true,
+        shape: k.shape,
+        ran: ran(at, Some(k.gpu), clock),
+        gpu: k.gpu,
     }
 }
 
-/// A GPU time on the recording's clock. (Not computed from the doorbell: the clocks drift while a kernel is queued, and runs of one stream would
+/// When it ran, on the recording's clock. (Not computed from the doorbell: the clocks drift while a kernel is queued, and runs of one stream would
 /// overlap.)
-fn seconds_at(at: &At<'_>, clock: &Clock, gpu_ns: u64) -> Option<f64> {
-    clock.seconds(at.tsc_at(gpu_ns)?)
+fn ran(at: &At<'_>, gpu: Option<GpuTime>, clock: &Clock) -> Ran {
+    let tsc = gpu.and_then(|gpu| Some([at.tsc_at(gpu.start_ns)?, at.tsc_at(gpu.end_ns)?]));
+    let [start_seconds, end_seconds] = tsc.map_or([None; 2], |tsc| tsc.map(|tsc| clock.seconds(tsc)));
+    Ran { tsc, start_seconds, end_seconds }
 }
 
 /// Why words are missing.

@@ -1,6 +1,6 @@
 //! One row for each run of a kernel (recorded with `record --gpu-times`).
 
-use crate::operations::{GpuTime, Shape, When};
+use crate::operations::{GpuTime, Ran, Shape, When};
 use serde::Serialize;
 
 /// A kernel that ran: launched by itself, or in a launch of a graph.
@@ -9,6 +9,9 @@ pub struct KernelRun {
     /// Its launch.
     #[serde(flatten)]
     pub when: When,
+    /// [`crate::operations::LaunchRow::number`]; `None` in a launch of a graph. (Not written.)
+    #[serde(skip)]
+    pub launch: Option<u32>,
     /// The name of its symbol, and the name in C++ syntax.
     pub symbol: Option<String>,
     pub name: Option<String>,
@@ -20,9 +23,7 @@ pub struct KernelRun {
     /// kernels.)
     #[serde(skip)]
     pub shape: Shape,
-    /// On the recording's clock.
-    pub start_seconds: Option<f64>,
-    /// When it ended.
-    pub end_seconds: Option<f64>,
+    #[serde(flatten)]
+    pub ran: Ran,
     pub gpu: GpuTime,
 }

@@ -130,10 +130,8 @@ pub struct CopyRow {
     /// When it ran (recorded with `record --gpu-times`), also on the recording's clock. `None` if that is not known,
     /// and for inline writes.
     pub gpu: Option<GpuTime>,
-    /// When it started, in seconds of the recording.
-    pub start_seconds: Option<f64>,
-    /// When it ended.
-    pub end_seconds: Option<f64>,
+    #[serde(flatten)]
+    pub ran: Ran,
     /// All inline data is on the tape.
     pub complete: bool,
     /// Some of its registers were set in words that are not on the tape: addresses and sizes may be wrong.
@@ -163,6 +161,18 @@ impl GpuTime {
     pub fn duration_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.start_ns)
     }
+}
+
+/// When a kernel or a copy ran, by the recording's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Ran {
+    /// Its start and its end. (Written as seconds.)
+    #[serde(skip)]
+    pub tsc: Option<[u64; 2]>,
+    /// When it started, in seconds of the recording.
+    pub start_seconds: Option<f64>,
+    /// When it ended.
+    pub end_seconds: Option<f64>,
 }
 
 /// The event from which a kernel's start is computed.
@@ -195,6 +205,9 @@ impl Start {
 pub struct LaunchRow {
     #[serde(flatten)]
     pub when: When,
+    /// Its number among the launches of its submission. (Not written.)
+    #[serde(skip)]
+    pub number: u32,
     /// `pcas` or `inline_qmd`.
     pub how: &'static str,
     /// Address of the QMD.

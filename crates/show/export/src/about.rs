@@ -4,6 +4,7 @@ use crate::ExportError;
 use decode::Recording;
 use schema::lines::RecordingRow;
 use schema::locks::{ThreadRow, WaitRow};
+use schema::operations::Ran;
 use schema::{Clock, Summary};
 
 /// A recording at a glance.
@@ -48,13 +49,12 @@ impl About {
 
     /// Nanoseconds since the recording's second 0.
     pub fn ns(&self, tsc: u64) -> i64 {
-        (self.clock.seconds(tsc).unwrap_or(0.0) * 1e9).round() as i64
+        self.clock.ns(tsc).unwrap_or(0)
     }
 
-    /// From start to end, in ns since the recording's second 0; `None` if the clock of either is not known.
-    pub fn ran(&self, start_seconds: Option<f64>, end_seconds: Option<f64>) -> Option<(i64, i64)> {
-        let ns = |seconds: f64| (seconds * 1e9).round() as i64;
-        let (from, to) = (ns(start_seconds?), ns(end_seconds?));
+    /// From start to end, in ns since the recording's second 0; `None` if that is not known.
+    pub fn ran(&self, ran: &Ran) -> Option<(i64, i64)> {
+        let [from, to] = ran.tsc?.map(|tsc| self.ns(tsc));
         Some((from, to.max(from)))
     }
 

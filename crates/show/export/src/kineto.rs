@@ -295,7 +295,7 @@ impl Trace<'_> {
             _ => ("gpu_memcpy", format!("Memcpy Hto{} (inline)", letter(c.dst_place))),
         };
         let mut args = json!({ "bytes": c.bytes, "src_gpu": c.src_gpu, "dst_gpu": c.dst_gpu, "guessed": c.guessed });
-        match (c.gpu, self.about.ran(c.start_seconds, c.end_seconds)) {
+        match (c.gpu, self.about.ran(&c.ran)) {
             (Some(gpu), Some(ran)) => {
                 // (Bytes in a nanosecond are GB in a second.)
                 args["memory bandwidth (GB/s)"] = json!(c.bytes as f64 / (ran.1 - ran.0).max(1) as f64);
@@ -332,7 +332,7 @@ impl Trace<'_> {
     }
 
     fn kernel_run(&mut self, k: &KernelRun) -> io::Result<()> {
-        let Some(ran) = self.about.ran(k.start_seconds, k.end_seconds) else { return Ok(()) };
+        let Some(ran) = self.about.ran(&k.ran) else { return Ok(()) };
         let name = k.name.clone().unwrap_or_else(|| format!("kernel {:#x}", k.code));
         self.ran(&k.when, &k.gpu, ran, "kernel", &name, json!({ "in_graph": k.in_graph }))
     }

@@ -61,7 +61,7 @@ struct Walked<'a> {
     collector: Collector,
     /// Inline writes that are no copies.
     own: LaunchWrites,
-    /// Copies, launches and runs of the submission at hand; they follow it. A launch's own run follows the launch.
+    /// Copies, launches and runs of the submission at hand; they follow it.
     ops: Vec<OpRow>,
     outcome: Result<(), ExportError>,
 }

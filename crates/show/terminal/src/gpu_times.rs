@@ -78,7 +78,7 @@ fn cells(k: &KernelRun) -> Vec<String> {
     let name = k.name.as_deref().map_or(format!("{:#x}", k.code), plain);
     let graph = if k.in_graph { " (in a graph)" } else { "" };
     vec![
-        time(k.start_seconds),
+        time(k.ran.start_seconds),
         nanoseconds(k.gpu.duration_ns()),
         nanoseconds(k.gpu.queued_ns),
         start.into(),

@@ -99,6 +99,8 @@ pub struct At<'a> {
 #[derive(Clone, Copy, Default)]
 pub(super) struct OfOp<'a> {
     pub started: Option<Started>,
+    /// The launch's number among those of the submission.
+    pub launch: u32,
     pub kernel: Option<&'a Rc<Kernel>>,
     pub gpu_time: Option<GpuTime>,
 }
@@ -122,6 +124,11 @@ impl At<'_> {
     /// What the launch that a sink was just given starts, from the stream or from memory.
     pub fn started(&self) -> Option<Started> {
         self.of_op.started
+    }
+
+    /// The number, among those of its submission, of the launch that a sink was just given.
+    pub fn launch(&self) -> u32 {
+        self.of_op.launch
     }
 
     /// The kernel that the launch starts which a sink was just given: by its handle, or by its code where another launch has named that. `None` for

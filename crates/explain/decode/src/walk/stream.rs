@@ -169,7 +169,7 @@ impl Decoding {
             engine.item(&item, &mut |op| segment.give(at, op, sink));
         });
         engine.end_segment(&mut |op| segment.give(at, op, sink));
-        segment.end(at, e.seq, sink);
+        segment.end(at, sink);
         if (words.len() as u64) < u64::from(dwords) {
             // The rest of a sequence, and more, was in words that are not on the tape.
             self.decoder.resynchronise();

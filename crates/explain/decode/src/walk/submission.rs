@@ -49,6 +49,7 @@ impl Walk<'_> {
             running: &mut state.running,
             handle: handle.map(|handle| state.kernels.get(&handle)),
             stamps: Vec::new(),
+            launches: 0,
         };
         let at = At {
             channel,

@@ -24,11 +24,15 @@ pub struct Timing<'a> {
     pub handle: Option<Option<&'a Rc<Kernel>>>,
     /// Numbers of the kernels of the segments so far, by the addresses of their QMDs.
     pub stamps: Vec<(u64, u64)>,
+    /// Launches given so far.
+    pub launches: u32,
 }
 
 /// A segment whose operations are given to a sink.
 pub struct InSegment<'t, 'a> {
     of: &'t mut Timing<'a>,
+    /// Its GPFIFO entry; `None`: between two segments.
+    entry: Option<u64>,
     /// Numbers of the times of its transfers that follow.
     copied: Range<u64>,
     /// Kernels of graphs that it uploads.
@@ -51,11 +55,11 @@ impl<'a> Timing<'a> {
         }
     }
 
-    /// Begins the segment of a GPFIFO entry; `None`: operations between two segments.
+    /// Begins the segment of a GPFIFO entry; `None`: there are operations between two segments.
     pub fn segment(&mut self, at: &At<'_>, entry: Option<u64>) -> InSegment<'_, 'a> {
         let copied = entry.filter(|_| at.times.is_some()).map(|e| self.running.take_copied(at.channel.slot, e));
         let copied = copied.unwrap_or_default();
-        InSegment { of: self, copied, uploaded: Vec::new(), writes: false, launches: false }
+        InSegment { of: self, entry, copied, uploaded: Vec::new(), writes: false, launches: false }
     }
 }
 
@@ -84,9 +88,11 @@ impl InSegment<'_, '_> {
 
     fn launch(&mut self, at: &At<'_>, l: &Launch) -> OfOp<'_> {
         self.launches = true;
+        let launch = self.of.launches;
+        self.of.launches = launch.saturating_add(1);
         let started = self.of.qmds.start(at.channel.number, l);
         let Some(shape) = started.shape.filter(|shape| !shape.is_empty()) else {
-            return OfOp { started: Some(started), ..OfOp::default() };
+            return OfOp { started: Some(started), launch, ..OfOp::default() };
         };
         let gpu_time = self.time(at, l);
         let Timing { codes, handle, .. } = &mut *self.of;
@@ -95,7 +101,7 @@ impl InSegment<'_, '_> {
             codes.name(shape.code(), at.number, kernel);
         }
         let kernel = handle.unwrap_or_else(|| codes.latest(shape.code()));
-        OfOp { started: Some(started), kernel, gpu_time }
+        OfOp { started: Some(started), launch, kernel, gpu_time }
     }
 
     /// When a kernel ran that was launched by its handle. One that was not is a graph's, or CUDA's own, and follows at the segment's end.
@@ -127,8 +133,8 @@ impl InSegment<'_, '_> {
 
     /// Gives the kernels of graphs that the entry has launched, in the order of their ends: those of graphs that were uploaded before, and those that it
     /// uploads itself.
-    pub fn end(self, at: &At<'_>, entry: u64, sink: &mut impl Sink) {
-        let Some(times) = at.times else { return };
+    pub fn end(self, at: &At<'_>, sink: &mut impl Sink) {
+        let (Some(times), Some(entry)) = (at.times, self.entry) else { return };
         let (Timing { qmds, codes, running, .. }, channel) = (self.of, at.channel);
         // (What a launch writes is its own.)
         if self.writes && !self.launches {

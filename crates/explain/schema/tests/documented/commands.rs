@@ -8,7 +8,7 @@ use schema::kernel_runs::KernelRun;
 use schema::kernel_times::{KernelTimes, LackingRow, Reason, State};
 use schema::kernels::{CallCount, GpuTimes, KernelRow, Kernels, StreamRow};
 use schema::objects::{MappingRow, ObjectRow, Objects};
-use schema::operations::{CopyRow, GpuTime, InCall, LaunchRow, Mode, Shape, Start, When};
+use schema::operations::{CopyRow, GpuTime, InCall, LaunchRow, Mode, Ran, Shape, Start, When};
 use schema::python::{FrameRow, FunctionRow, InterpreterRow, LineRow, MainLine, Python};
 use schema::ranges::{RangeRow, Ranges, Watched};
 use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
@@ -141,8 +141,7 @@ pub fn copy_row() -> CopyRow {
         payload: Some(1),
         physical: true,
         gpu: Some(gpu_time()),
-        start_seconds: Some(1.0),
-        end_seconds: Some(1.0),
+        ran: Ran { tsc: Some([1, 1]), start_seconds: Some(1.0), end_seconds: Some(1.0) },
         complete: true,
         guessed: true,
     }
@@ -151,6 +150,7 @@ pub fn copy_row() -> CopyRow {
 pub fn launch_row() -> LaunchRow {
     LaunchRow {
         when: when(),
+        number: 1,
         how: "x",
         qmd: 1,
         shape: Some(shape()),
@@ -170,13 +170,13 @@ fn gpu_time() -> GpuTime {
 pub fn kernel_run() -> KernelRun {
     KernelRun {
         when: when(),
+        launch: Some(1),
         symbol: Some("x".into()),
         name: Some("x".into()),
         code: 1,
         in_graph: true,
         shape: shape(),
-        start_seconds: Some(1.0),
-        end_seconds: Some(1.0),
+        ran: Ran { tsc: Some([1, 1]), start_seconds: Some(1.0), end_seconds: Some(1.0) },
         gpu: gpu_time(),
     }
 }

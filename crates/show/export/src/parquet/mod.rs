@@ -245,7 +245,7 @@ impl Tables {
             out.flag("pipelined", c.pipelined).flag("pitch", c.pitch).uint("semaphore", c.semaphore);
             out.uint("payload", c.payload).flag("physical", c.physical).flag("complete", c.complete);
             out.flag("guessed", c.guessed);
-            out.double("start_seconds", c.start_seconds).double("end_seconds", c.end_seconds);
+            out.double("start_seconds", c.ran.start_seconds).double("end_seconds", c.ran.end_seconds);
             gpu(out, c.gpu.as_ref());
         })
     }
@@ -267,7 +267,7 @@ impl Tables {
             when(out, &k.when);
             out.text("symbol", k.symbol.as_deref()).text("name", k.name.as_deref());
             out.uint("code", k.code).flag("in_graph", k.in_graph);
-            out.double("start_seconds", k.start_seconds).double("end_seconds", k.end_seconds);
+            out.double("start_seconds", k.ran.start_seconds).double("end_seconds", k.ran.end_seconds);
             gpu(out, Some(&k.gpu));
         })
     }

@@ -37,7 +37,7 @@ pub fn perfetto(r: &Recording, out: &mut dyn Write) -> Result<(), ExportError> {
         packets.clocks(0, None)?;
     }
     let tracks = Tracks::of(&about, &mut packets)?;
-    let mut trace = Trace { joins: Joins::of(&about), about: &about, packets, tracks, launches: 0 };
+    let mut trace = Trace { joins: Joins::of(&about), about: &about, packets, tracks };
     trace.begin(r)?;
     rows::each(r, &about, &mut trace)
 }
@@ -47,8 +47,6 @@ struct Trace<'a> {
     packets: Packets<'a>,
     tracks: Tracks,
     joins: Joins,
-    /// Launches that are followed by their kernel's run.
-    launches: u64,
 }
 
 /// Which waits are joined with which holds.
@@ -104,6 +102,11 @@ fn flow(of: Flow, number: u64) -> u64 {
 /// The flow of a call, the same wherever it is named.
 fn flow_of_call(process: u32, tid: i32, number: u32) -> u64 {
     flow(Flow::Call, u64::from(number) ^ u64::from(tid as u32) << 32 ^ u64::from(process) << 48)
+}
+
+/// The flow from a launch to its run.
+fn flow_of_run(when: &When, launch: u32) -> u64 {
+    flow(Flow::Run, when.submission << 24 ^ u64::from(launch))
 }
 
 impl Writer for Trace<'_> {
@@ -266,7 +269,7 @@ impl Trace<'_> {
                 }
             }
         };
-        match (&c.gpu, self.about.ran(c.start_seconds, c.end_seconds)) {
+        match (&c.gpu, self.about.ran(&c.ran)) {
             (Some(gpu), Some(ran)) => {
                 let joins = flow(Flow::Submission, c.when.submission);
                 self.ran(&c.when, gpu, ran, category, &name, joins, fill)
@@ -282,8 +285,7 @@ impl Trace<'_> {
             (None, Some(shape)) => format!("kernel {:#x}", shape.code()),
             (None, None) => "kernel ?".to_owned(),
         };
-        self.launches += u64::from(l.gpu.is_some());
-        let run = l.gpu.map(|_| flow(Flow::Run, self.launches));
+        let run = l.gpu.map(|_| flow_of_run(&l.when, l.number));
         self.operation(&l.when, if l.empty { "empty launch" } else { "launch" }, &name, |e| {
             run.map(|run| e.flow(run));
             l.name.as_deref().map(|name| e.text("kernel", name));
@@ -303,11 +305,12 @@ impl Trace<'_> {
         })
     }
 
-    /// When a kernel ran. (A kernel that was launched alone follows its launch.)
+    /// When a kernel ran.
     fn kernel_run(&mut self, k: &KernelRun) -> io::Result<()> {
-        let Some(ran) = self.about.ran(k.start_seconds, k.end_seconds) else { return Ok(()) };
+        let Some(ran) = self.about.ran(&k.ran) else { return Ok(()) };
         let name = k.name.as_deref().map_or_else(|| format!("kernel {:#x}", k.code), short_name);
-        let joins = if k.in_graph { flow(Flow::Submission, k.when.submission) } else { flow(Flow::Run, self.launches) };
+        let submission = || flow(Flow::Submission, k.when.submission);
+        let joins = k.launch.map_or_else(submission, |launch| flow_of_run(&k.when, launch));
         self.ran(&k.when, &k.gpu, ran, "kernel", &name, joins, |e| {
             k.name.as_deref().map(|name| e.text("kernel", name));
             e.flag("in_graph", k.in_graph);

@@ -538,13 +538,13 @@ pub(super) mod tests {
         };
         KernelRun {
             when,
+            launch: None,
             symbol: None,
             name: Some(name.into()),
             code: 0x100,
             in_graph: false,
             shape,
-            start_seconds: None,
-            end_seconds: None,
+            ran: schema::operations::Ran::default(),
             gpu,
         }
     }
@@ -580,8 +580,7 @@ pub(super) mod tests {
             payload: None,
             physical: false,
             gpu: Some(GpuTime { start: Start::Stored, ..gpu }),
-            start_seconds: None,
-            end_seconds: None,
+            ran: schema::operations::Ran::default(),
             complete: true,
             guessed: false,
         }

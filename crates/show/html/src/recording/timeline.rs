@@ -213,9 +213,7 @@ impl Writer for Collected<'_> {
                 };
                 let name = format!("{what} of {}", bytes(c.bytes));
                 self.add(channel(&c.when), 5, at(c.when.tsc), 0, &name);
-                if let (Some(gpu), Some(time), Some(when)) =
-                    (&mut self.gpu, &c.gpu, about.ran(c.start_seconds, c.end_seconds))
-                {
+                if let (Some(gpu), Some(time), Some(when)) = (&mut self.gpu, &c.gpu, about.ran(&c.ran)) {
                     gpu.copy(c, time, when);
                 }
             }
@@ -225,7 +223,7 @@ impl Writer for Collected<'_> {
                 self.add(channel(&l.when), 6, at(l.when.tsc), 0, &name);
             }
             Line::KernelRun(k) => {
-                if let (Some(gpu), Some(when)) = (&mut self.gpu, about.ran(k.start_seconds, k.end_seconds)) {
+                if let (Some(gpu), Some(when)) = (&mut self.gpu, about.ran(&k.ran)) {
                     gpu.kernel(k, when);
                 }
             }
