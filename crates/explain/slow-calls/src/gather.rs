@@ -24,7 +24,7 @@ use rm::abi::Branch;
 use schema::slow_calls::Cause;
 use std::cmp::Reverse;
 use std::collections::HashSet;
-use tape::call::{self, CallBody, Class, Function};
+use tape::call::{self, CallBody, Class, Effect, Function};
 use tape::event::{Body, Event};
 use tape::lock::left;
 
@@ -407,7 +407,7 @@ impl<'a> Gather<'a> {
                 of.host_functions.remove(&c.stream).unwrap_or(0)
             }
             _ => {
-                if f.changes_graph() {
+                if f.effect == Effect::ChangesGraph {
                     self.launched.remove(&(process, c.object));
                 }
                 0

@@ -29,7 +29,7 @@ impl Moved {
 /// Whether the bytes were moved through CUDA's own memory, because the program's is not pinned. False if that is not
 /// known.
 pub fn is_pageable(function: Option<&Function>, c: &CallBody, moved: &[Moved]) -> bool {
-    let moves_between_addresses = function.is_some_and(|f| f.source_at().is_some());
+    let moves_between_addresses = function.is_some_and(|f| f.source_at != Function::NOT_SAID);
     if !moves_between_addresses || c.source == 0 || c.size <= INLINE {
         return false;
     }

@@ -2,7 +2,7 @@
 
 use crate::activity::{Shares, What};
 use schema::slow_calls::Cause;
-use tape::call::{Class, Function};
+use tape::call::{Class, Effect, Function};
 
 /// Causes, in the order of [`Cause`].
 pub const CAUSES: [Cause; 18] = [
@@ -102,7 +102,7 @@ impl Parts {
             }
             Some(Class::Alloc | Class::Free) => p.add(Cause::Memory, driver + asleep + rest),
             Some(Class::Create | Class::Destroy) => {
-                let loads = function.is_some_and(|f| f.unloads_code() || f.loads_code());
+                let loads = function.is_some_and(|f| matches!(f.effect, Effect::LoadsCode | Effect::UnloadsCode));
                 p.add(if loads { Cause::CodeLoading } else { Cause::Making }, driver + asleep + rest);
             }
             Some(Class::Copy) => {

@@ -119,13 +119,13 @@ pub mod flag {
 ///
 /// - The guard, and how many calls belong to a process's start: [`Class::is_guarded`].
 /// - The cause in `why` (`slow-calls/src/parts.rs`): `Synchronize` the GPU or a host function; `Alloc`, `Free` memory;
-///   `Create`, `Destroy` code if [`Function::loads_code`] or [`Function::unloads_code`], else the making of objects; `Copy` pageable
+///   `Create`, `Destroy` code if [`Effect::LoadsCode`] or [`Effect::UnloadsCode`], else the making of objects; `Copy` pageable
 ///   memory or the GPU. All others: the usual time, then pageable memory, a first launch, a full ring, or unknown.
 /// - What it waits for (`slow-calls/src/gather.rs`): `Synchronize` its event, its stream or all work; `Copy` its own work;
 ///   `CopyAsync` of pageable memory its stream. `EventRecord` is the point that a later wait for the event means.
 /// - What is known to be done after it: a `Synchronize` or `Query` of a stream that succeeds empties rings and ends host functions,
 ///   which `HostFunction` counts.
-/// - First launches: `Launch` by kernel, and `GraphLaunch` by graph (until [`Function::changes_graph`]).
+/// - First launches: `Launch` by kernel, and `GraphLaunch` by graph (until [`Effect::ChangesGraph`]).
 /// - Graph launches: submissions in a `GraphLaunch` are those of a graph (`decode/src/graphs.rs`).
 /// - Sizes: `Copy`, `CopyAsync` and `Memset` are told apart by size (`lock-analysis/src/call_kind.rs`).
 /// - For the driver's functions, what the agent does before the call: [`Function::is_drivers_launch`],
@@ -241,6 +241,19 @@ pub enum Stream {
     Config(u8),
 }
 
+/// What a call changes for later ones, in addition to its class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    None,
+    LoadsCode,
+    /// Handles of kernels end with it.
+    UnloadsCode,
+    /// A graph that can be launched is changed by it.
+    ChangesGraph,
+    StartsProfilers,
+    StopsProfilers,
+}
+
 /// A function that is tapped.
 #[derive(Clone, Copy, Debug)]
 pub struct Function {
@@ -258,8 +271,11 @@ pub struct Function {
     pub object: Object,
     /// The word that is the object.
     pub object_at: u8,
+    /// The word that is a copy's source, where the object is its destination; [`Function::NOT_SAID`] for other calls.
+    pub source_at: u8,
     /// The word that is a `cudaMemcpyKind`; [`Function::NOT_SAID`] if none is.
     pub direction_at: u8,
+    pub effect: Effect,
 }
 
 impl Function {
@@ -267,55 +283,20 @@ impl Function {
 
     /// A launch that passes a kernel's handle to the driver.
     pub const fn is_drivers_launch(&self) -> bool {
-        // The driver's functions have the numbers below 256.
-        matches!(self.class, Class::Launch) && self.number < 256
-    }
-
-    /// The word that is a copy's source, where the object is its destination; `None` for other calls.
-    pub const fn source_at(&self) -> Option<u8> {
-        match self.number {
-            // cuMemcpy.., cudaMemcpy, cudaMemcpyAsync
-            10..=17 | 266 | 267 => Some(1),
-            // The Peer functions name a device or context before it.
-            18 | 19 | 268 | 269 => Some(2),
-            _ => None,
-        }
-    }
-
-    /// Handles of kernels end with it.
-    pub const fn unloads_code(&self) -> bool {
-        // cuModuleUnload, cuLibraryUnload
-        matches!(self.number, 91 | 92)
-    }
-
-    pub const fn loads_code(&self) -> bool {
-        // cuModuleLoadData, cuModuleLoadDataEx, cuLibraryLoadData
-        matches!(self.number, 88..=90)
+        matches!((self.api(), self.class), (Api::Driver, Class::Launch))
     }
 
     /// Makes the GPU copy, fill or run a graph, by a function of the driver.
     pub const fn is_drivers_transfer(&self) -> bool {
-        matches!(self.class, Class::GraphLaunch | Class::Copy | Class::CopyAsync | Class::Memset) && self.number < 256
+        let moves = matches!(self.class, Class::GraphLaunch | Class::Copy | Class::CopyAsync | Class::Memset);
+        matches!(self.api(), Api::Driver) && moves
     }
 
-    /// A graph that can be launched is changed by it.
-    pub const fn changes_graph(&self) -> bool {
-        // cuGraphExecUpdate, cudaGraphExecUpdate
-        matches!(self.number, 95 | 347)
-    }
-
-    /// cuProfilerStart, cudaProfilerStart
-    pub const fn starts_profilers(&self) -> bool {
-        matches!(self.number, 93 | 345)
-    }
-
-    /// cuProfilerStop, cudaProfilerStop
-    pub const fn stops_profilers(&self) -> bool {
-        matches!(self.number, 94 | 346)
-    }
-
-    pub fn api(&self) -> Api {
-        if self.name.trim_start_matches('_').starts_with("cuda") { Api::Runtime } else { Api::Driver }
+    pub const fn api(&self) -> Api {
+        match self.name.as_bytes() {
+            [b'c', b'u', b'd', b'a', ..] | [b'_', b'_', b'c', b'u', b'd', b'a', ..] => Api::Runtime,
+            _ => Api::Driver,
+        }
     }
 }
 
@@ -367,7 +348,6 @@ mod tests {
         for (i, f) in FUNCTIONS.iter().enumerate() {
             assert_eq!(function(f.number).map(|g| g.name), Some(f.name));
             assert!(FUNCTIONS.iter().skip(i + 1).all(|g| g.name != f.name), "{}", f.name);
-            assert_eq!(f.api() == Api::Runtime, f.number >= 256, "{}", f.name);
             assert!(!f.suffixes.is_empty() && f.words <= 11, "{}", f.name);
         }
         assert!(function(0).is_none() && function(u16::MAX).is_none());
@@ -388,11 +368,31 @@ mod tests {
                 Stream::Word(a) | Stream::Config(a) => a,
             };
             let direction = if f.direction_at == Function::NOT_SAID { 0 } else { f.direction_at };
-            let source = f.source_at().unwrap_or(0);
-            assert!(source == 0 || f.object == Object::Address && f.object_at == 0, "{}", f.name);
+            let source = if f.source_at == Function::NOT_SAID { 0 } else { f.source_at };
             for word in [last, stream, f.object_at, direction, source] {
                 assert!(word < f.words.max(1), "{}: word {word} of {}", f.name, f.words);
             }
+        }
+    }
+
+    #[test]
+    fn columns_that_readers_need_are_filled() {
+        for f in FUNCTIONS {
+            let has = |part: &str| f.name.contains(part);
+            let effect = match f.class {
+                Class::Create if has("ModuleLoad") || has("LibraryLoad") => Effect::LoadsCode,
+                Class::Create if has("ExecUpdate") => Effect::ChangesGraph,
+                Class::Destroy if has("Unload") => Effect::UnloadsCode,
+                Class::Profiler if has("Start") => Effect::StartsProfilers,
+                Class::Profiler => Effect::StopsProfilers,
+                _ => Effect::None,
+            };
+            assert_eq!(f.effect, effect, "{}", f.name);
+            // Rows, boxes and symbols are no two addresses.
+            let is_copy = matches!(f.class, Class::Copy | Class::CopyAsync);
+            let is_plain = is_copy && !["2D", "3D", "Symbol"].into_iter().any(has);
+            assert_eq!(f.source_at != Function::NOT_SAID, is_plain, "{}: source", f.name);
+            assert!(!is_plain || f.object == Object::Address && f.object_at == 0, "{}: destination", f.name);
         }
     }
 }

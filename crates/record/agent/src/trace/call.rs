@@ -196,14 +196,15 @@ pub fn end<const F: usize>(t: &Thread, row: &CallRow, a: &Words, ended: u64, res
         return lost();
     }
     compiler_fence(Ordering::SeqCst);
-    let source = const { FUNCTIONS[F].source_at() };
-    let body = CallBody { source: source.map_or(0, |word| a.at(word) as u64), ..body(t, row, result) };
+    let source_at = const { FUNCTIONS[F].source_at };
+    // (0 past the last word.)
+    let body = CallBody { source: a.at(source_at) as u64, ..body(t, row, result) };
     // SAFETY: `arrive` has made sure that this thread has a writer, and `busy` keeps a signal handler from making a
     // second reference.
     let w = unsafe { &mut *t.writer.get() };
-    let is_there = match source {
-        None => w.push_words(kind::CALL, function, ended, body.words()),
-        Some(_) => w.push_words(kind::CALL, function, ended, body.words_with_source()),
+    let is_there = match source_at {
+        Function::NOT_SAID => w.push_words(kind::CALL, function, ended, body.words()),
+        _ => w.push_words(kind::CALL, function, ended, body.words_with_source()),
     };
     if is_there {
         w.publish();

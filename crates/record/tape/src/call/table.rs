@@ -2,19 +2,18 @@
 //!
 //! # To add one
 //!
-//! - Number: take the next number after the last of its half (the driver's are below 256, the runtime's above). Gaps only
-//!   separate groups.
+//! - Number: any that no other function has. It means nothing: the name says which library has the function.
 //! - Suffixes: those of its symbols in `nm -D libcuda.so.1` (or libcudart.so). All of them must take the same arguments: leave out
 //!   a version that takes others, unless the words that are kept have the same places in both.
 //! - Words: its parameters in cuda.h (or cuda_runtime_api.h), as the x86-64 psABI passes them. A pointer, a handle or an integer is
-//!   one word, a `dim3` two. 11 at most, no floating-point ones. `size`, `stream`, `of` and `direction` count them from 0.
+//!   one word, a `dim3` two. 11 at most, no floating-point ones. `size`, `stream`, `of`, `from` and `direction` count from 0.
 //! - Class: `Class` says what each one decides.
-//! - Lists of numbers in `Function` (`../call.rs`), which no test requires you to extend: `source_at` (a copy between two addresses),
-//!   `loads_code`, `unloads_code`, `changes_graph`, `starts_profilers`, `stops_profilers`.
+//! - `from` (a copy between two addresses) and `does`: the test in `../call.rs` asks for them.
 //! - Test: `cli/doorbell/tests/calls.rs`. Its `libcuda.c`, `libcudart.c` and `app.c` have one or two calls of each kind of arguments.
 
 use super::Class::*;
-use super::{Class, Function, Object, Size, Stream};
+use super::{Class, Effect, Function, Object, Size, Stream};
+use Effect::{ChangesGraph, LoadsCode, StartsProfilers, StopsProfilers, UnloadsCode};
 use Object::{Address, Code, Event, Graph, Kernel};
 use Size::{At2, At3, Config, Dim3, Grid, Product, Times, Word};
 
@@ -40,7 +39,9 @@ const fn f(number: u16, name: &'static str, suffixes: &'static [&'static str], c
         stream: Stream::None,
         object: Object::None,
         object_at: 0,
+        source_at: Function::NOT_SAID,
         direction_at: Function::NOT_SAID,
+        effect: Effect::None,
     }
 }
 
@@ -67,13 +68,23 @@ impl Function {
         self
     }
 
+    const fn from(mut self, word: u8) -> Function {
+        self.source_at = word;
+        self
+    }
+
+    const fn does(mut self, effect: Effect) -> Function {
+        self.effect = effect;
+        self
+    }
+
     const fn direction(mut self, word: u8) -> Function {
         self.direction_at = word;
         self
     }
 }
 
-/// In the order of their numbers. The driver's are below 256, the runtime's above.
+/// In the order of their numbers.
 #[rustfmt::skip]
 pub const FUNCTIONS: &[Function] = &[
     f(1, "cuLaunchKernel", SZ, Launch, 11).size(Grid(1)).stream(8).of(Kernel, 0),
@@ -81,16 +92,16 @@ pub const FUNCTIONS: &[Function] = &[
     f(3, "cuLaunchCooperativeKernel", SZ, Launch, 10).size(Grid(1)).stream(8).of(Kernel, 0),
     f(4, "cuGraphLaunch", SZ, GraphLaunch, 2).stream(1).of(Graph, 0),
     f(5, "cuLaunchHostFunc", SZ, HostFunction, 3).stream(0).of(Code, 1),
-    f(10, "cuMemcpy", DS, Copy, 3).size(Word(2)).of(Address, 0),
-    f(11, "cuMemcpyAsync", SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0),
-    f(12, "cuMemcpyHtoD", V2_DS, Copy, 3).size(Word(2)).of(Address, 0),
-    f(13, "cuMemcpyHtoDAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0),
-    f(14, "cuMemcpyDtoH", V2_DS, Copy, 3).size(Word(2)).of(Address, 0),
-    f(15, "cuMemcpyDtoHAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0),
-    f(16, "cuMemcpyDtoD", V2_DS, Copy, 3).size(Word(2)).of(Address, 0),
-    f(17, "cuMemcpyDtoDAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0),
-    f(18, "cuMemcpyPeer", DS, Copy, 5).size(Word(4)).of(Address, 0),
-    f(19, "cuMemcpyPeerAsync", SZ, CopyAsync, 6).size(Word(4)).stream(5).of(Address, 0),
+    f(10, "cuMemcpy", DS, Copy, 3).size(Word(2)).of(Address, 0).from(1),
+    f(11, "cuMemcpyAsync", SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1),
+    f(12, "cuMemcpyHtoD", V2_DS, Copy, 3).size(Word(2)).of(Address, 0).from(1),
+    f(13, "cuMemcpyHtoDAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1),
+    f(14, "cuMemcpyDtoH", V2_DS, Copy, 3).size(Word(2)).of(Address, 0).from(1),
+    f(15, "cuMemcpyDtoHAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1),
+    f(16, "cuMemcpyDtoD", V2_DS, Copy, 3).size(Word(2)).of(Address, 0).from(1),
+    f(17, "cuMemcpyDtoDAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1),
+    f(18, "cuMemcpyPeer", DS, Copy, 5).size(Word(4)).of(Address, 0).from(2),
+    f(19, "cuMemcpyPeerAsync", SZ, CopyAsync, 6).size(Word(4)).stream(5).of(Address, 0).from(2),
     f(20, "cuMemcpy2D", V2_DS, Copy, 1).size(At2(0, 112)),
     f(21, "cuMemcpy2DUnaligned", V2_DS, Copy, 1).size(At2(0, 112)),
     f(22, "cuMemcpy2DAsync", V2_SZ, CopyAsync, 2).size(At2(0, 112)).stream(1),
@@ -131,15 +142,15 @@ pub const FUNCTIONS: &[Function] = &[
     f(85, "cuGraphInstantiateWithFlags", PLAIN, Create, 3),
     f(86, "cuGraphInstantiateWithParams", SZ, Create, 3),
     f(87, "cuGraphExecDestroy", PLAIN, Destroy, 1).of(Graph, 0),
-    f(88, "cuModuleLoadData", PLAIN, Create, 2),
-    f(89, "cuModuleLoadDataEx", PLAIN, Create, 5),
-    f(90, "cuLibraryLoadData", PLAIN, Create, 8),
-    f(91, "cuModuleUnload", PLAIN, Destroy, 1),
-    f(92, "cuLibraryUnload", PLAIN, Destroy, 1),
-    f(93, "cuProfilerStart", PLAIN, Profiler, 0),
-    f(94, "cuProfilerStop", PLAIN, Profiler, 0),
+    f(88, "cuModuleLoadData", PLAIN, Create, 2).does(LoadsCode),
+    f(89, "cuModuleLoadDataEx", PLAIN, Create, 5).does(LoadsCode),
+    f(90, "cuLibraryLoadData", PLAIN, Create, 8).does(LoadsCode),
+    f(91, "cuModuleUnload", PLAIN, Destroy, 1).does(UnloadsCode),
+    f(92, "cuLibraryUnload", PLAIN, Destroy, 1).does(UnloadsCode),
+    f(93, "cuProfilerStart", PLAIN, Profiler, 0).does(StartsProfilers),
+    f(94, "cuProfilerStop", PLAIN, Profiler, 0).does(StopsProfilers),
     // The first version has a pointer more.
-    f(95, "cuGraphExecUpdate", V1_V2, Create, 4).of(Graph, 0),
+    f(95, "cuGraphExecUpdate", V1_V2, Create, 4).of(Graph, 0).does(ChangesGraph),
 
     f(257, "cudaLaunchKernel", SZ, Launch, 8).size(Dim3(1)).stream(7).of(Kernel, 0),
     f(258, "cudaLaunchKernelExC", SZ, Launch, 3).config(0).of(Kernel, 1),
@@ -148,10 +159,10 @@ pub const FUNCTIONS: &[Function] = &[
     f(261, "cudaLaunchHostFunc", SZ, HostFunction, 3).stream(0).of(Code, 1),
     // Launches kernels in programs that CUDA 13 compiled.
     f(262, "__cudaLaunchKernel", SZ, Launch, 8).size(Dim3(1)).stream(7).of(Kernel, 0),
-    f(266, "cudaMemcpy", DS, Copy, 4).size(Word(2)).of(Address, 0).direction(3),
-    f(267, "cudaMemcpyAsync", SZ, CopyAsync, 5).size(Word(2)).stream(4).of(Address, 0).direction(3),
-    f(268, "cudaMemcpyPeer", PLAIN, Copy, 5).size(Word(4)).of(Address, 0),
-    f(269, "cudaMemcpyPeerAsync", PLAIN, CopyAsync, 6).size(Word(4)).stream(5).of(Address, 0),
+    f(266, "cudaMemcpy", DS, Copy, 4).size(Word(2)).of(Address, 0).from(1).direction(3),
+    f(267, "cudaMemcpyAsync", SZ, CopyAsync, 5).size(Word(2)).stream(4).of(Address, 0).from(1).direction(3),
+    f(268, "cudaMemcpyPeer", PLAIN, Copy, 5).size(Word(4)).of(Address, 0).from(2),
+    f(269, "cudaMemcpyPeerAsync", PLAIN, CopyAsync, 6).size(Word(4)).stream(5).of(Address, 0).from(2),
     f(270, "cudaMemcpy2D", DS, Copy, 7).size(Product(4, 5, 1)).of(Address, 0).direction(6),
     f(271, "cudaMemcpy2DAsync", SZ, CopyAsync, 8).size(Product(4, 5, 1)).stream(7).of(Address, 0).direction(6),
     f(272, "cudaMemcpy3D", DS, Copy, 1).size(At3(0, 128)),
@@ -191,8 +202,8 @@ pub const FUNCTIONS: &[Function] = &[
     // Three words since CUDA 12, five before.
     f(343, "cudaGraphInstantiate", PLAIN, Create, 5),
     f(344, "cudaGraphExecDestroy", PLAIN, Destroy, 1).of(Graph, 0),
-    f(345, "cudaProfilerStart", PLAIN, Profiler, 0),
-    f(346, "cudaProfilerStop", PLAIN, Profiler, 0),
+    f(345, "cudaProfilerStart", PLAIN, Profiler, 0).does(StartsProfilers),
+    f(346, "cudaProfilerStop", PLAIN, Profiler, 0).does(StopsProfilers),
     // Before CUDA 12 it had a pointer more.
-    f(347, "cudaGraphExecUpdate", PLAIN, Create, 4).of(Graph, 0),
+    f(347, "cudaGraphExecUpdate", PLAIN, Create, 4).of(Graph, 0).does(ChangesGraph),
 ];

@@ -12,7 +12,7 @@ use crate::trace::code;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use locks::leaving;
-use tape::call::{FUNCTIONS, Function};
+use tape::call::{Effect, FUNCTIONS, Function};
 use tape::region::CallRow;
 
 /// Calls a function of `words` arguments.
@@ -63,17 +63,18 @@ pub unsafe extern "C" fn call<const F: usize>(
     let at = e.real.load(Ordering::Relaxed);
     let t = thread::here();
     let stack = stack_pointer();
-    if const { FUNCTIONS[F].starts_profilers() } {
+    let effect = const { FUNCTIONS[F].effect };
+    if effect == Effect::StartsProfilers {
         pauses::profiler(false);
     }
     // In a pause, too: after it, the handle may belong to another kernel.
-    if const { FUNCTIONS[F].unloads_code() } && are_followed() {
+    if effect == Effect::UnloadsCode && are_followed() {
         names::forget();
     }
     let outermost = stack >= t.call_stack.get();
     // SAFETY: the caller's.
     let r = unsafe { one::<F>(t, stack, site, e, at, &a) };
-    if const { FUNCTIONS[F].stops_profilers() } && outermost {
+    if effect == Effect::StopsProfilers && outermost {
         pauses::profiler(true);
     }
     r

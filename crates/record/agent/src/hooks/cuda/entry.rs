@@ -40,7 +40,7 @@ entries!(calls, call::call::<F>);
 entries!(lookups, proc_address::call::<F>);
 
 /// Number of functions that fit into [`FIRST`]: 2 to the power of the number of letters below.
-const ROOM: usize = 1 << 8;
+const ROOM: usize = 1 << 9;
 const _: () = assert!(COUNT <= ROOM, "one letter more");
 
 type Code = extern "C" fn();
@@ -58,7 +58,7 @@ macro_rules! pairs {
 /// The code of each function's entries, from the next multiple of [`STEP`] on. cuGetProcAddress is after the last
 /// function.
 // SAFETY: nested arrays have the same layout as one array.
-static FIRST: [Code; ROOM] = unsafe { core::mem::transmute(pairs!(0; a b c d e f g h)) };
+static FIRST: [Code; ROOM] = unsafe { core::mem::transmute(pairs!(0; a b c d e f g h i)) };
 
 /// Stores the addresses of the entries.
 pub fn place() {
