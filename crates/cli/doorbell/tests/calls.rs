@@ -252,6 +252,65 @@ fn the_runtimes_calls_are_seen_once_where_it_is_a_library_and_the_drivers_where_
     assert_eq!(rows(&calls), expected);
 }
 
+/// Stream, result, copies, bytes, destination and source of the first copy: as a line of the program's output.
+fn batch(c: &Call) -> String {
+    let b = &c.body;
+    format!("{:x} {} {} {} {:x} {:x}", b.stream, b.result, b.copies, b.size, b.object, b.source)
+}
+
+/// `show --calls` of the program's recording: as JSON, and as text.
+fn shown(program: &str, how: &str) -> (serde_json::Value, String) {
+    let tape = built().unwrap().join(format!("{program}-{how}--calls.doorbell"));
+    let show = |options: &[&str]| {
+        let mut doorbell = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        let out = doorbell.args(["show", "--calls"]).args(options).arg(&tape).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    (serde_json::from_str(&show(&["--json"])).unwrap(), show(&[]))
+}
+
+#[test]
+fn batches_of_both_generations_have_the_programs_own_counts() {
+    for (program, how) in [("now", "batches"), ("lazy", "batches"), ("plain", "batches-found")] {
+        let Some(calls) = recorded(program, how, &["--calls"]) else { return };
+        let plain = start(built().unwrap(), &[], program, how);
+        let counts = String::from_utf8_lossy(&plain.stdout).into_owned();
+        assert_eq!(String::from_utf8_lossy(&plain.stderr), "failed 12 13 tables 0 500 0\n");
+        assert_eq!((calls.len(), counts.lines().count()), (8, 8), "{program}: {counts}");
+        let mut bytes = 0;
+        for (i, (call, count)) in calls.iter().zip(counts.lines()).enumerate() {
+            assert_eq!(call.f.name, if i < 5 { "cuMemcpyBatchAsync" } else { "cuMemcpy3DBatchAsync" });
+            // Only so many are added up; elements of CUDA arrays count as bytes.
+            let known = match i {
+                3 => count.replace(" 12502500 ", " 8390656 "),
+                7 => count.replace(" 2420 ", " 2105 "),
+                _ => count.to_owned(),
+            };
+            assert_eq!(known != count, [3, 7].contains(&i), "{count}");
+            assert_eq!(batch(call), known, "{program}");
+            assert_eq!(call.body.flags, if known == count { 0 } else { flag::AT_LEAST }, "{count}");
+            bytes += call.body.size;
+        }
+        let (json, text) = shown(program, how);
+        let total = &json["totals"]["async copy"];
+        assert_eq!((&total["copies"], &total["bytes"]), (&(64 * 2 + 1 + 5000 + 6).into(), &bytes.into()), "{total}");
+        assert_eq!((&total["bytes_at_least"], &json["export_tables"]), (&true.into(), &2.into()));
+        assert!(text.contains("cuMemcpyBatchAsync to 16 MiB, at least 8.00 MiB in 5,000 copies  "), "{text}");
+        assert!(text.contains("2 tables of functions without names, from cuGetExportTable"), "{text}");
+    }
+}
+
+#[test]
+fn a_batch_by_the_runtime_is_the_drivers_call_in_both_of_its_forms() {
+    for program in ["dynamic", "static"] {
+        let Some(calls) = recorded(program, "runtime-batch", &["--calls"]) else { return };
+        let rows: Vec<_> = calls.iter().map(|c| (c.f.name, batch(c), c.body.flags)).collect();
+        assert_eq!(rows, [("cuMemcpyBatchAsync", "59 2 2 4173 d000 abc".into(), 0)], "{program}");
+        assert_eq!(shown(program, "runtime-batch").0["export_tables"], 1, "{program}");
+    }
+}
+
 #[test]
 fn libraries_that_come_later_are_seen_and_may_go() {
     let Some(calls) = recorded("plain", "plugins", &["--calls"]) else { return };

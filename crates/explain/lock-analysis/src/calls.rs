@@ -17,7 +17,7 @@ use python_frames::{Found, Stacks};
 use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, ShareRow, SharedRow, Total};
 use schema::python::FrameRow;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use tape::call::{self, CallBody};
+use tape::call::{self, CallBody, flag};
 use tape::event::{Body, Event};
 use tape::switch::switch_flags;
 
@@ -78,6 +78,7 @@ pub struct Gather<'a> {
     groups: BTreeMap<CallKind, Group>,
     shares: BTreeMap<(usize, u16), Share>,
     unfinished: u64,
+    export_tables: u64,
     cut: u64,
 }
 
@@ -106,6 +107,7 @@ impl<'a> Gather<'a> {
             groups: BTreeMap::new(),
             shares: BTreeMap::new(),
             unfinished: 0,
+            export_tables: 0,
             cut: 0,
         }
     }
@@ -119,6 +121,7 @@ impl<'a> Gather<'a> {
             Body::InCall(c) => {
                 self.unfinished += u64::from(!self.labels.facts.is_superseded(source, c.seq, e.head.tsc));
             }
+            Body::ExportTable(_) => self.export_tables += 1,
             Body::Switch(s) if self.callers.contains(&Source { process, tid: s.tid }) => {
                 let p = self.threads.entry(Source { process, tid: s.tid }).or_default();
                 if e.head.flags & switch_flags::OUT != 0 {
@@ -196,6 +199,8 @@ impl<'a> Gather<'a> {
         g.total.calls += 1;
         g.total.failed += u64::from(c.result != 0 && c.result != NOT_READY);
         g.total.bytes = g.total.bytes.saturating_add(c.size);
+        g.total.bytes_at_least |= c.flags & flag::AT_LEAST != 0;
+        add_some(&mut g.total.copies, (c.copies > 0).then_some(c.copies.into()));
         g.total.other_operations += if self.labels.facts.waits_only() { 0 } else { others };
         g.total.submissions += submissions;
         g.ticks = g.ticks.saturating_add(ticks);
@@ -305,7 +310,9 @@ impl<'a> Gather<'a> {
         }
         let shared = shared(t, &self.shares, &self.names, &self.name_of);
         let waits_only = t.facts.waits_only();
-        Calls { waits_only, totals, calls, shared, unfinished: self.unfinished, cut: self.cut, ..Calls::default() }
+        let export_tables = (self.export_tables > 0).then_some(self.export_tables);
+        let (unfinished, cut) = (self.unfinished, self.cut);
+        Calls { waits_only, totals, calls, shared, unfinished, export_tables, cut, ..Calls::default() }
     }
 }
 
@@ -339,8 +346,14 @@ fn add(to: &mut Total, o: &Total) {
     ] {
         *sum = sum.saturating_add(more);
     }
-    if let Some(off) = o.off_cpu_ns {
-        to.off_cpu_ns = Some(to.off_cpu_ns.unwrap_or(0).saturating_add(off));
+    to.bytes_at_least |= o.bytes_at_least;
+    add_some(&mut to.copies, o.copies);
+    add_some(&mut to.off_cpu_ns, o.off_cpu_ns);
+}
+
+fn add_some(to: &mut Option<u64>, more: Option<u64>) {
+    if let Some(more) = more {
+        *to = Some(to.unwrap_or(0).saturating_add(more));
     }
 }
 

@@ -11,7 +11,7 @@ use decode::{InsightError, Recording, Source};
 use python_frames::Stacks;
 use schema::happened::{OneCall, OneSwitch};
 use schema::symbols::Places;
-use tape::call::{self, CallBody};
+use tape::call::{self, CallBody, flag};
 use tape::event::{Body, Event};
 use tape::switch::{SwitchBody, switch_flags};
 
@@ -79,6 +79,9 @@ fn one_call(t: &Labels<'_>, stacks: &Stacks, source: Source, e: &Event<'_>, c: &
         stream: c.stream,
         object: c.object,
         size: c.size,
+        size_at_least: c.flags & flag::AT_LEAST != 0,
+        copies: (c.copies > 0).then_some(c.copies),
+        source: (c.copies > 0).then_some(c.source),
         site: t.facts.names.site(process, c.site, e.head.tsc),
         inner: c.inner,
         python: match stacks.stack(process, c.python) {

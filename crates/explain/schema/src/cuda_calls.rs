@@ -20,6 +20,10 @@ pub struct Calls {
     pub shared: Vec<SharedRow>,
     /// Calls that had not returned when their thread, or the recording, ended.
     pub unfinished: u64,
+    /// How often `cuGetExportTable` gave the program, or a library in it, a table of functions without names. Calls through such
+    /// tables are not recorded. Absent if it never did, and on older tapes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub export_tables: Option<u64>,
     /// Calls that took more locks than were remembered: their counts lack some.
     pub cut: u64,
     /// Names from the source for the locks, if this is a separate document.
@@ -35,6 +39,13 @@ pub struct Total {
     pub ns: u64,
     pub mean_ns: u64,
     pub bytes: u64,
+    /// More bytes were moved: of batches with more than 4,096 copies only so many are added up, and elements of CUDA arrays
+    /// count as one byte each. Absent if `bytes` is all.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub bytes_at_least: bool,
+    /// Copies in their batches (`cuMemcpyBatchAsync`). Absent without batches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copies: Option<u64>,
     /// Doorbells that were rung in them.
     pub submissions: u64,
     pub mutex_locks: u64,

@@ -28,10 +28,20 @@ pub struct OneCall {
     pub result: Option<i32>,
     /// As the caller passed it: 0 default, 1 legacy, 2 per thread.
     pub stream: u64,
-    /// Kernel, graph, event or address.
+    /// Kernel, graph, event or address. Of a batch: the first copy's destination.
     pub object: u64,
     /// Bytes; blocks of a launch.
     pub size: u64,
+    /// More bytes were moved: a batch with more than 4,096 copies, of which only so many are added up, or one of CUDA arrays,
+    /// whose elements count as one byte each. Absent if `size` is all.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub size_at_least: bool,
+    /// Copies of a batch. Absent for other calls, and if it had not returned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copies: Option<u32>,
+    /// Address from which the first of them reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<u64>,
     /// Where it was called.
     pub site: String,
     /// Tapped calls that it made itself.

@@ -158,6 +158,7 @@ impl Lasting {
             Body::Deadline(d) => latest(switch::kind::DEADLINE, u64::from(d.tid as u32), 0),
             Body::FaultsWatched(..) => latest(fault::kind::WATCHED, 0, 0),
             Body::Calls(_) => latest(call::kind::CALLS, 0, 0),
+            Body::ExportTable(t) => of_thread(call::kind::EXPORT_TABLE, t.id[0], t.id[1]),
             Body::Name(n, _) => latest(call::kind::NAME, n.handle, 0),
             Body::Python(p, _) => latest(python::kind::PYTHON, p.state.into(), 0),
             // (Numbers from `UNKEPT` on are used once, immediately.)

@@ -129,6 +129,7 @@ pub fn rewrite(clean: &[u8], names: &mut Names, calls: &mut DriverCalls, out: &m
             | Body::Calls(_)
             | Body::Call(_)
             | Body::InCall(_)
+            | Body::ExportTable(_)
             | Body::Python(_, _)
             | Body::PythonStack(_, _)
             | Body::Nvtx(_)

@@ -28,6 +28,9 @@ pub mod kind {
     /// The name of a kernel: [`NameBody`](super::NameBody). In the ring of the thread that launches it first, before that
     /// launch.
     pub const NAME: u16 = 51;
+    /// The driver gave a table of functions without names: [`ExportTableBody`](super::ExportTableBody). Calls through it are not
+    /// recorded.
+    pub const EXPORT_TABLE: u16 = 55;
 }
 
 /// Calls are tapped from here on. Before any other event here.
@@ -66,9 +69,16 @@ pub struct CallBody {
     /// The Python stack that made it: [`crate::python::StackBody::number`]. 0 if there was none, or if stacks were not
     /// requested; [`crate::python::LOST`] if it could not be written.
     pub python: u32,
-    /// Where a copy reads from ([`Function::source_at`]). On the tape with such functions alone, else 0.
+    /// Where a copy reads from ([`Function::source_at`]). On the tape with such functions and batches alone, else 0.
     pub source: u64,
+    /// Copies of a batch that has returned ([`Size::Copies`]), of which `object` and `source` are the first one's addresses.
+    /// On the tape with batches alone, else 0.
+    pub copies: u32,
+    pub pad: u32,
 }
+
+/// The copies of a batch whose bytes are added up. To read more sizes would take the program's time.
+pub const ADDED_UP: usize = 4096;
 
 impl CallBody {
     /// Its bytes without the source, as words of a little-endian machine.
@@ -86,11 +96,18 @@ impl CallBody {
         ]
     }
 
-    /// All of its bytes.
+    /// Its bytes without the number of copies.
     #[inline(always)]
     pub const fn words_with_source(self) -> [u64; 8] {
         let [a, b, c, d, e, f, g] = self.words();
         [a, b, c, d, e, f, g, self.source]
+    }
+
+    /// All of its bytes, of a batch.
+    #[inline(always)]
+    pub const fn words_with_copies(self) -> [u64; 9] {
+        let [a, b, c, d, e, f, g, h] = self.words_with_source();
+        [a, b, c, d, e, f, g, h, self.copies as u64]
     }
 }
 
@@ -105,10 +122,21 @@ pub struct NameBody {
     pub pad: u32,
 }
 
+/// cuGetExportTable has returned a table, in any call and in a pause, too.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExportTableBody {
+    /// Which table: the bytes of the `CUuuid` that the caller passed.
+    pub id: [u64; 2],
+}
+
 /// [`CallBody::flags`].
 pub mod flag {
     /// The variant for which stream 0 is the thread's own (`_ptds`, `_ptsz`).
     pub const PER_THREAD: u16 = 1;
+    /// More bytes were copied than `size`: the batch has more copies than [`super::ADDED_UP`], or copies CUDA arrays, whose
+    /// elements count as one byte each because their sizes are not in the arguments.
+    pub const AT_LEAST: u16 = 2;
     /// The direction of a copy that the caller passed to the runtime, plus 1. 0 not passed, 1 host to host, 2 host to
     /// device, 3 device to host, 4 device to device, 5 by the addresses.
     pub const DIRECTION: u16 = 7 << 8;
@@ -230,6 +258,10 @@ pub enum Size {
     Dim3(u8),
     /// A pointer to three of 32 bits: a launch configuration's grid.
     Config(u8),
+    /// A batch of copies. Pointers to its destinations, sources and sizes, and how many there are.
+    Copies(u8, u8, u8, u8),
+    /// A batch of copies. A pointer to its `CUDA_MEMCPY3D_BATCH_OP`s, and how many there are.
+    Copies3d(u8, u8),
 }
 
 /// How [`CallBody::stream`] is read.
@@ -254,22 +286,24 @@ pub enum Effect {
     StopsProfilers,
 }
 
-/// A function that is tapped.
+/// A function that is tapped, in one of its forms.
 #[derive(Clone, Copy, Debug)]
 pub struct Function {
-    /// Identifies it on tapes. Never changes and is never used again.
+    /// Identifies it on tapes, in all its forms. Never changes and is never used again.
     pub number: u16,
     /// As programs write it, without version and variant.
     pub name: &'static str,
     pub class: Class,
     /// Suffixes of its symbols' names, after `name`. Each makes a separate entry with the same arguments.
     pub suffixes: &'static [&'static str],
+    /// cuGetProcAddress gives this form from this version of CUDA on, as `CUDA_VERSION` has it. 0 for the first form.
+    pub since: u16,
     /// Words of arguments.
     pub words: u8,
     pub size: Size,
     pub stream: Stream,
     pub object: Object,
-    /// The word that is the object.
+    /// The word that is the object. (That of a batch is its first copy's destination.)
     pub object_at: u8,
     /// The word that is a copy's source, where the object is its destination; [`Function::NOT_SAID`] for other calls.
     pub source_at: u8,
@@ -280,6 +314,10 @@ pub struct Function {
 
 impl Function {
     pub const NOT_SAID: u8 = u8::MAX;
+
+    pub const fn is_batch(&self) -> bool {
+        matches!(self.size, Size::Copies(..) | Size::Copies3d(..))
+    }
 
     /// A launch that passes a kernel's handle to the driver.
     pub const fn is_drivers_launch(&self) -> bool {
@@ -300,10 +338,10 @@ impl Function {
     }
 }
 
-/// The function with this number; `None` for one of a newer doorbell.
+/// The function with this number, in its first form; `None` for one of a newer doorbell.
 pub fn function(number: u16) -> Option<&'static Function> {
     // The table is in the order of its numbers, see the test.
-    FUNCTIONS.binary_search_by_key(&number, |f| f.number).ok().and_then(|i| FUNCTIONS.get(i))
+    FUNCTIONS.get(FUNCTIONS.partition_point(|f| f.number < number)).filter(|f| f.number == number)
 }
 
 /// The function by its number in a doorbell ([`crate::event::RingBody`]); `None` for 0 and for numbers of a newer table.
@@ -334,8 +372,10 @@ mod tests {
             seq: 9,
             python: 10,
             source: 11,
+            copies: 12,
+            pad: 0,
         };
-        let bytes: Vec<u8> = body.words_with_source().iter().flat_map(|w| w.to_le_bytes()).collect();
+        let bytes: Vec<u8> = body.words_with_copies().iter().flat_map(|w| w.to_le_bytes()).collect();
         assert_eq!(bytes, crate::event::bytes_of(&body));
     }
 
@@ -343,11 +383,18 @@ mod tests {
     fn numbers_rise_and_names_are_there_once() {
         for pair in FUNCTIONS.windows(2) {
             let [a, b] = pair else { continue };
-            assert!(a.number < b.number, "{} {}", a.name, b.name);
+            let is_later_form = a.number == b.number && a.since < b.since;
+            assert!(a.number < b.number || is_later_form, "{} {}", a.name, b.name);
         }
-        for (i, f) in FUNCTIONS.iter().enumerate() {
-            assert_eq!(function(f.number).map(|g| g.name), Some(f.name));
-            assert!(FUNCTIONS.iter().skip(i + 1).all(|g| g.name != f.name), "{}", f.name);
+        for f in FUNCTIONS {
+            assert_eq!(function(f.number).map(|g| (g.name, g.since)), Some((f.name, 0)));
+            for g in FUNCTIONS.iter().filter(|g| g.name == f.name && g.since != f.since) {
+                // What readers see is the same in all forms, and a symbol is of one form.
+                let seen = |f: &Function| (f.number, f.class, f.object, f.effect, f.source_at != Function::NOT_SAID);
+                assert_eq!(seen(g), seen(f), "{}", f.name);
+                assert!(f.suffixes.iter().all(|s| !g.suffixes.contains(s)), "{}", f.name);
+            }
+            assert_eq!(FUNCTIONS.iter().filter(|g| g.name == f.name && g.since == f.since).count(), 1, "{}", f.name);
             assert!(!f.suffixes.is_empty() && f.words <= 11, "{}", f.name);
         }
         assert!(function(0).is_none() && function(u16::MAX).is_none());
@@ -362,6 +409,8 @@ mod tests {
                 Size::Product(a, b, _) => a.max(b),
                 Size::Grid(a) => a + 2,
                 Size::Dim3(a) => a + 1,
+                Size::Copies(a, b, c, d) => a.max(b).max(c).max(d),
+                Size::Copies3d(a, b) => a.max(b),
             };
             let stream = match f.stream {
                 Stream::None => 0,
@@ -388,10 +437,11 @@ mod tests {
                 _ => Effect::None,
             };
             assert_eq!(f.effect, effect, "{}", f.name);
-            // Rows, boxes and symbols are no two addresses.
+            // Rows, boxes, symbols and batches are no two addresses.
             let is_copy = matches!(f.class, Class::Copy | Class::CopyAsync);
-            let is_plain = is_copy && !["2D", "3D", "Symbol"].into_iter().any(has);
+            let is_plain = is_copy && !["2D", "3D", "Symbol", "Batch"].into_iter().any(has);
             assert_eq!(f.source_at != Function::NOT_SAID, is_plain, "{}: source", f.name);
+            assert_eq!(f.is_batch(), has("Batch"), "{}", f.name);
             assert!(!is_plain || f.object == Object::Address && f.object_at == 0, "{}: destination", f.name);
         }
     }

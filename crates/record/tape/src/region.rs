@@ -439,7 +439,7 @@ impl CallRow {
             inner: 0,
             seq: self.seq.load(Ordering::Relaxed),
             python: self.python.load(Ordering::Relaxed),
-            source: 0,
+            ..crate::call::CallBody::default()
         };
         Some((function, body))
     }

@@ -414,6 +414,9 @@ impl Trace<'_> {
         let cat = if c.call.starts_with("cuda") { "cuda_runtime" } else { "cuda_driver" };
         let pid = json!(c.pid);
         let mut args = json!({ "kind": c.kind, "stream_handle": format!("{:#x}", c.stream), "size": c.size, "result": c.result, "site": c.site });
+        if let Some(copies) = c.copies {
+            args["copies"] = json!(copies);
+        }
         if !c.python.is_empty() {
             args["Call stack"] = json!(call_stack(&c.python));
         }

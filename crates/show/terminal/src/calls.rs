@@ -1,7 +1,7 @@
 //! CUDA's calls: how long they took and why, the pattern of locks in each, and the locks that they share.
 
 use crate::cell::main_line;
-use crate::number::{count, nanoseconds, of};
+use crate::number::{bytes, count, nanoseconds, of};
 use crate::symbols::{self, lock};
 use crate::table::{self, Style, text_to_stdout};
 use crate::{ReportError, json};
@@ -38,7 +38,8 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::
         return writeln!(out, "no calls were recorded: `doorbell record --locks PROGRAM` records them");
     };
     if c.calls.is_empty() {
-        return writeln!(out, "no CUDA calls were made while it was recorded");
+        writeln!(out, "no CUDA calls were made while it was recorded")?;
+        return lacks(c, out);
     }
     table(c, limit, style, out)?;
     if !l.recorded {
@@ -55,13 +56,7 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::
 pub fn table(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let all: u64 = c.totals.values().map(|t| t.calls).sum();
     writeln!(out, "{} {}", style.bold("calls"), totals(c, all))?;
-    let lacks = [
-        (c.unfinished, "call", "had not returned when the recording ended"),
-        (c.cut, "call", "took more locks than are remembered: counts of those lack some"),
-    ];
-    for (n, noun, what) in lacks.iter().filter(|(n, ..)| *n > 0) {
-        writeln!(out, "  {} {what}", of(*n, noun))?;
-    }
+    lacks(c, out)?;
     let mut heads = vec![
         "call",
         ">n",
@@ -105,6 +100,19 @@ pub fn table(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::
     writeln!(out, "  (waited: for mutexes and rwlocks; off CPU: but for that; holding: at least one of them)")
 }
 
+fn lacks(c: &Calls, out: &mut dyn Write) -> io::Result<()> {
+    let tables = c.export_tables.unwrap_or(0);
+    let lacks = [
+        (c.unfinished, "call", "had not returned when the recording ended"),
+        (c.cut, "call", "took more locks than are remembered: counts of those lack some"),
+        (tables, "table", "of functions without names, from cuGetExportTable: calls through them are not recorded"),
+    ];
+    for (n, noun, what) in lacks.iter().filter(|(n, ..)| *n > 0) {
+        writeln!(out, "  {} {what}", of(*n, noun))?;
+    }
+    Ok(())
+}
+
 fn totals(c: &Calls, all: u64) -> String {
     let mut kinds: Vec<(&str, &Total)> = c.totals.iter().map(|(k, t)| (*k, t)).collect();
     kinds.sort_by_key(|(_, t)| std::cmp::Reverse(t.calls));
@@ -112,9 +120,14 @@ fn totals(c: &Calls, all: u64) -> String {
     if kinds.is_empty() { count(all) } else { format!("{}: {}", count(all), kinds.join(", ")) }
 }
 
-/// `cudaMemcpyAsync host to device, to 4 KiB`
+/// `cudaMemcpyAsync host to device, to 4 KiB`, `cuMemcpyBatchAsync to 16 MiB, 78.8 MiB in 1,280 copies`
 fn name(r: &CallRow) -> String {
-    let about: Vec<&str> = r.direction.iter().chain(&r.size).copied().collect();
+    let mut about: Vec<String> = r.direction.iter().chain(&r.size).map(|&s| s.into()).collect();
+    if let Some(copies) = r.total.copies {
+        let at_least = if r.total.bytes_at_least { "at least " } else { "" };
+        let copies = if copies == 1 { "1 copy".into() } else { format!("{} copies", count(copies)) };
+        about.push(format!("{at_least}{} in {copies}", bytes(r.total.bytes)));
+    }
     let failed = if r.total.failed > 0 { format!(" ({} failed)", count(r.total.failed)) } else { String::new() };
     format!("{} {}", r.call, about.join(", ")).trim_end().to_owned() + &failed
 }
@@ -281,7 +294,7 @@ mod tests {
             calls: vec![row],
             shared: vec![SharedRow { lock: "libcuda+0x1/rwlock".into(), wait_ns: 2_000_000, by }],
             unfinished: 1,
-            cut: 0,
+            export_tables: Some(2),
             ..Calls::default()
         };
         let text = |l: &Locks| {
@@ -294,6 +307,7 @@ mod tests {
         for line in [
             "calls 100: async copy 100",
             "1 call had not returned",
+            "  2 tables of functions without names, from cuGetExportTable: calls through them are not recorded",
             "  cudaMemcpyAsync host to device, to 4 KiB  100  5.00 us  4.90 us  9.00 us  12.0 us        200    10 %        -",
             "3.0 mutex, 1.0 read",
             "  cudaMemcpyAsync host to device, to 4 KiB: 98 of 100 calls, 4.95 us on average",
@@ -304,6 +318,13 @@ mod tests {
         ] {
             assert!(said.contains(line), "{line}\n{said}");
         }
+        let mut batches = l.clone();
+        if let Some(row) = batches.calls.as_mut().and_then(|c| c.calls.first_mut()) {
+            (row.direction, row.total.copies, row.total.bytes) = (None, Some(1280), 3 << 20);
+            row.total.bytes_at_least = true;
+        }
+        let said = text(&batches);
+        assert!(said.contains("  cudaMemcpyAsync to 4 KiB, at least 3 MiB in 1,280 copies  100"), "{said}");
         assert!(text(&Locks { recorded: false, ..l }).contains("no locks were recorded"));
         assert!(text(&Locks::default()).contains("no calls were recorded"));
     }

@@ -23,10 +23,27 @@ typedef int launch_t(void *, u32, u32, u32, u32, u32, u32, u32, void *, void **,
 int cudaLaunchKernel(const void *f, dim3 g, dim3 b, void **args, u64 shared, void *stream);
 int __cudaLaunchKernel(const void *f, dim3 g, dim3 b, void **args, u64 shared, void *stream);
 int cudaMemcpyAsync(void *to, const void *from, u64 n, int kind, void *stream);
+int cudaMemcpyBatchAsync(void *const *, const void *const *, const u64 *, u64, void *, u64 *, u64, void *stream);
 int cudaStreamSynchronize(void *stream);
 int cudaDeviceSynchronize(void);
 #endif
+/* Batches of copies, as CUDA 12.8 and CUDA 13 have them. */
+typedef struct { u64 type, at, row, layer, hint; } operand;
+typedef struct { operand from, to; u64 x, y, z, order; } operation;
+typedef int batch_12(const u64 *to, const u64 *from, const u64 *bytes, u64 n, void *attributes, u64 *of, u64 of_n,
+                     u64 *failed, void *stream);
+typedef int batch_13(const u64 *to, const u64 *from, const u64 *bytes, u64 n, void *attributes, u64 *of, u64 of_n,
+                     void *stream);
+typedef int boxes_12(u64 n, const operation *, u64 *failed, u64 flags, void *stream);
+typedef int boxes_13(u64 n, const operation *, u64 flags, void *stream);
+typedef int export_table(const void **table, const char *which);
+
 #ifdef DRIVER
+batch_12 cuMemcpyBatchAsync;
+batch_13 cuMemcpyBatchAsync_v2;
+boxes_12 cuMemcpy3DBatchAsync;
+boxes_13 cuMemcpy3DBatchAsync_v2;
+export_table cuGetExportTable;
 launch_t cuLaunchKernel, cuLaunchKernel_ptsz;
 int cuMemcpyHtoD_v2(u64 to, const void *from, u64 n);
 int cuMemcpy2D_v2(const u64 *c);
@@ -51,6 +68,43 @@ static void *need(void *lib, const char *name) {
     void *f = dlsym(lib, name);
     if (!f) printf("no %s\n", name), exit(3);
     return f;
+}
+
+/* What it has copied, by its own count, and the addresses of the first copy. */
+static void line(u64 stream, int result, u64 copies, u64 bytes, u64 to, u64 from) {
+    printf("%lx %d %lu %lu %lx %lx\n", (long)stream, result, (long)copies, (long)bytes, (long)to, (long)from);
+}
+static void batches(batch_12 *batch12, batch_13 *batch13, boxes_12 *boxes12, boxes_13 *boxes13, export_table *get) {
+    enum { MANY = 5000 };
+    static u64 to[MANY], from[MANY], n[MANY], sums[MANY + 1];
+    u64 failed12 = 0, failed13 = 0, of = 0;
+    for (u64 i = 0; i < MANY; i++) to[i] = 0xd000 + i, from[i] = 0xabc + i, n[i] = i + 1, sums[i + 1] = sums[i] + n[i];
+    line(0x51, batch12(to, from, n, 64, params, &of, 1, &failed12, P(0x51)), 64, sums[64], to[0], from[0]);
+    line(0x52, batch13(to, from, n, 64, params, &of, 1, P(0x52)), 64, sums[64], to[0], from[0]);
+    line(0x53, batch13(to + 1, from, n, 1, params, &of, 1, P(0x53)), 1, 1, to[1], from[0]);
+    line(0x54, batch13(to, from, n, MANY, params, &of, 1, P(0x54)), MANY, sums[MANY], to[0], from[0]);
+    line(0x55, batch13(0, 0, 0, 0, 0, 0, 0, P(0x55)), 0, 0, 0, 0);
+    operation o[] = {{{1, 0x1000}, {1, 0x2000}, 100, 20, 1, 1}, {{1, 0x3000}, {1, 0x4000}, 7, 5, 3, 1}};
+    line(0x56, boxes12(2, o, &failed13, 0, P(0x56)), 2, 2105, 0x2000, 0x1000);
+    line(0x57, boxes13(2, o, 0, P(0x57)), 2, 2105, 0x2000, 0x1000);
+    /* Into a CUDA array of four bytes an element. */
+    o[1].to.type = 2;
+    line(0x58, boxes13(2, o, 0, P(0x58)), 2, 2000 + 4 * 105, 0x2000, 0x1000);
+    const void *table;
+    int r[] = {get(&table, "\1first"), get(&table, "\2none"), get(&table, "\1second")};
+    fprintf(stderr, "failed %lu %lu tables %d %d %d\n", (long)failed12, (long)failed13, r[0], r[1], r[2]);
+}
+
+/* By cuGetProcAddress, with the versions that libcudart asks for. */
+static void batches_found(void) {
+    void *lib = dlopen("libcuda.so.1", RTLD_NOW), *f[5];
+    int (*get)(const char *, void **, int, u64) = need(lib, "cuGetProcAddress");
+    const struct { const char *name; int version; } all[] = {{"cuMemcpyBatchAsync", 12080}, {"cuMemcpyBatchAsync", 13000},
+        {"cuMemcpy3DBatchAsync", 12080}, {"cuMemcpy3DBatchAsync", 13000}, {"cuGetExportTable", 3000}};
+    for (int i = 0; i < 5; i++) {
+        if (get(all[i].name, &f[i], all[i].version, 0)) puts("not found");
+    }
+    batches(f[0], f[1], f[2], f[3], f[4]);
 }
 
 #ifdef DRIVER
@@ -135,6 +189,13 @@ static void runtime(void) {
     r[2] = cudaStreamSynchronize(P(0x51));
     r[3] = __cudaLaunchKernel(P(0xf6), (dim3){5, 1, 1}, (dim3){32, 1, 1}, params, 0, P(0x56));
     printf("%d %d %d %d\n", r[0], r[1], r[2], r[3]);
+}
+
+static void runtime_batch(void) {
+    void *to[] = {P(0xd000), P(0xd800)};
+    const void *from[] = {P(0xabc), P(0xabd)};
+    u64 n[] = {4096, 77}, of = 0;
+    line(0x59, cudaMemcpyBatchAsync(to, from, n, 2, params, &of, 1, P(0x59)), 2, 4173, 0xd000, 0xabc);
 }
 
 static pthread_key_t key;
@@ -399,9 +460,12 @@ int main(int n, char **v) {
     if (!strcmp(how, "reloads")) reloads();
     if (!strcmp(how, "churn")) churn();
     if (!strcmp(how, "variants")) variants();
+    if (!strcmp(how, "batches-found")) batches_found();
     if (!strcmp(how, "looks-and-forks")) looks_and_forks();
 #ifdef DRIVER
     if (!strcmp(how, "linked")) linked();
+    if (!strcmp(how, "batches"))
+        batches(cuMemcpyBatchAsync, cuMemcpyBatchAsync_v2, cuMemcpy3DBatchAsync, cuMemcpy3DBatchAsync_v2, cuGetExportTable);
     if (!strcmp(how, "guarded")) guarded();
     if (!strcmp(how, "dependent")) dependent();
     if (!strcmp(how, "left")) left();
@@ -409,6 +473,7 @@ int main(int n, char **v) {
 #endif
 #ifdef RUNTIME
     if (!strcmp(how, "runtime")) runtime();
+    if (!strcmp(how, "runtime-batch")) runtime_batch();
     if (!strcmp(how, "threads")) threads();
     if (!strcmp(how, "forked")) forked();
     if (!strcmp(how, "killed")) killed();

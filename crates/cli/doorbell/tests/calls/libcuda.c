@@ -79,6 +79,51 @@ static int inner_copy(u64 to, const void *from, u64 n, void *stream) { return co
 /* The first version, with other arguments, which must not be changed. */
 int cuMemcpyHtoD(u32 to, const void *from, u32 n) { return 999; }
 int cuMemcpy2D_v2(const u64 *c) { return copy((void *)c[11], (void *)c[4], c[14] * c[15], 0); }
+/* Batches, as CUDA 12.8 and CUDA 13 have them. */
+static int batch(const u64 *to, const u64 *from, const u64 *bytes, u64 n, void *stream) {
+    for (u64 i = 0; i < n; i++) {
+        add(to[i]);
+        add(from[i]);
+        add(bytes[i]);
+    }
+    add((u64)stream);
+    return (int)(n % 1000);
+}
+static int boxes(u64 n, const u64 *operations, void *stream) {
+    for (u64 i = 0; i < n * 14; i++) add(operations[i]);
+    add((u64)stream);
+    return (int)n;
+}
+int cuMemcpyBatchAsync(const u64 *to, const u64 *from, const u64 *bytes, u64 n, void *attributes, u64 *of, u64 of_n,
+                       u64 *failed, void *stream) {
+    return *failed = 12, batch(to, from, bytes, n, stream);
+}
+int cuMemcpyBatchAsync_v2(const u64 *to, const u64 *from, const u64 *bytes, u64 n, void *attributes, u64 *of, u64 of_n,
+                          void *stream) {
+    return batch(to, from, bytes, n, stream);
+}
+int cuMemcpy3DBatchAsync(u64 n, const u64 *operations, u64 *failed, u64 flags, void *stream) {
+    return *failed = 13, boxes(n, operations, stream);
+}
+int cuMemcpy3DBatchAsync_v2(u64 n, const u64 *operations, u64 flags, void *stream) {
+    return boxes(n, operations, stream);
+}
+static int inner_batch(const u64 *to, const u64 *from, const u64 *bytes, u64 n, void *attributes, u64 *of, u64 of_n,
+                       u64 *failed, void *stream) {
+    return *failed = 12, batch(to, from, bytes, n, stream);
+}
+static int inner_batch_v2(const u64 *to, const u64 *from, const u64 *bytes, u64 n, void *attributes, u64 *of, u64 of_n,
+                          void *stream) {
+    return batch(to, from, bytes, n, stream);
+}
+static int inner_boxes(u64 n, const u64 *operations, u64 *failed, u64 flags, void *stream) {
+    return *failed = 13, boxes(n, operations, stream);
+}
+static int inner_boxes_v2(u64 n, const u64 *operations, u64 flags, void *stream) { return boxes(n, operations, stream); }
+/* There is a table for identities that begin with 1. */
+int cuGetExportTable(const void **table, const char *which) { return *table = which, *which == 1 ? 0 : 500; }
+static int inner_export_table(const void **table, const char *which) { return cuGetExportTable(table, which); }
+
 int cuMemAlloc_v2(u64 *p, u64 n) { return *p = n << 8, 0; }
 int cuMemFree_v2(u64 p) { return add(p), 0; }
 int cuStreamCreate(void **stream, u32 flags) { return *stream = (void *)0x57, flags; }
@@ -113,6 +158,9 @@ int cuGetProcAddress_v2(const char *name, void **to, int version, u64 flags, int
     if (!strcmp(name, "cuLaunchKernel")) *to = flags & 2 ? (void *)cuLaunchKernel_ptsz : (void *)inner_launch;
     if (!strcmp(name, "cuMemcpyHtoDAsync")) *to = flags & 2 ? (void *)cuMemcpyHtoDAsync_v2_ptsz : (void *)inner_copy;
     if (!strcmp(name, "cuMemcpyHtoD") && version < 3020) *to = cuMemcpyHtoD;
+    if (!strcmp(name, "cuMemcpyBatchAsync")) *to = version < 13000 ? (void *)inner_batch : (void *)inner_batch_v2;
+    if (!strcmp(name, "cuMemcpy3DBatchAsync")) *to = version < 13000 ? (void *)inner_boxes : (void *)inner_boxes_v2;
+    if (!strcmp(name, "cuGetExportTable")) *to = inner_export_table;
     if (!strcmp(name, "cuStreamSynchronize")) *to = cuStreamSynchronize;
     if (!strcmp(name, "cuEventQuery") && version >= 20000 && version < 20010) *to = variants[version - 20000];
     if (status) *status = *to ? 0 : 1;

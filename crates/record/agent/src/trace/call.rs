@@ -1,6 +1,6 @@
 //! A thread's current CUDA call, and its event.
 
-use super::{code, holds, python};
+use super::{batch, code, holds, python};
 use crate::process::region;
 use crate::process::session::wanted;
 use crate::process::sys;
@@ -39,7 +39,7 @@ pub struct Words(pub [usize; 11]);
 
 impl Words {
     #[inline(always)]
-    fn at(&self, i: u8) -> usize {
+    pub fn at(&self, i: u8) -> usize {
         self.0.get(i as usize).copied().unwrap_or(0)
     }
 }
@@ -52,12 +52,18 @@ pub unsafe fn begin(row: &CallRow, f: &Function, mut flags: u32, site: usize, a:
         let direction = (a.at(f.direction_at) as u32).wrapping_add(1).min(7);
         flags |= direction << flag::DIRECTION_SHIFT;
     }
+    let mut object = if matches!(f.object, tape::call::Object::None) { 0 } else { a.at(f.object_at) as u64 };
     // SAFETY: the caller's.
-    let (size, stream) = unsafe { (size(f.size, a), stream(f.stream, a)) };
+    let (mut size, stream) = unsafe { (size(f.size, a), stream(f.stream, a)) };
+    if f.is_batch() {
+        // SAFETY: the caller's.
+        let (first, bytes) = unsafe { (batch::first(f.size, a), batch::bytes(f.size, a)) };
+        (object, size) = (first.to, bytes.sum);
+        flags |= if bytes.is_all { 0 } else { u32::from(flag::AT_LEAST) };
+    }
     row.site.store(site as u64, Ordering::Relaxed);
     row.stream.store(stream, Ordering::Relaxed);
-    let object = if matches!(f.object, tape::call::Object::None) { 0 } else { a.at(f.object_at) };
-    row.object.store(object as u64, Ordering::Relaxed);
+    row.object.store(object, Ordering::Relaxed);
     row.size.store(size, Ordering::Relaxed);
     row.flags.store(flags, Ordering::Relaxed);
     row.seq.store(row.seq.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
@@ -115,7 +121,7 @@ pub fn stack_pointer() -> usize {
 
 /// A word to which the caller passes a pointer; 0 without a pointer.
 #[inline(always)]
-unsafe fn behind(pointer: usize, offset: usize) -> u64 {
+pub(super) unsafe fn behind(pointer: usize, offset: usize) -> u64 {
     if pointer < 4096 {
         return 0;
     }
@@ -135,7 +141,8 @@ unsafe fn size(from: Size, a: &Words) -> u64 {
     // SAFETY: the caller's, for memory that the function itself reads.
     unsafe {
         match from {
-            Size::None => 0,
+            // (Batches: see `begin`.)
+            Size::None | Size::Copies(..) | Size::Copies3d(..) => 0,
             Size::Word(i) => word(i),
             Size::Times(i, n) => word(i).wrapping_mul(u64::from(n)),
             Size::Product(i, j, n) => word(i).wrapping_mul(word(j)).wrapping_mul(u64::from(n)),
@@ -187,22 +194,31 @@ pub fn around(t: &Thread, ring: RingBody) -> RingBody {
 }
 
 /// The call has returned: its event, from the row and the arguments.
+///
+/// # Safety
+/// The arguments are a caller's of this function, which has not returned to it yet.
 #[inline(always)]
-pub fn end<const F: usize>(t: &Thread, row: &CallRow, a: &Words, ended: u64, result: i32) {
-    let function = const { FUNCTIONS[F].number };
+pub unsafe fn end<const F: usize>(t: &Thread, row: &CallRow, a: &Words, ended: u64, result: i32) {
+    let f = const { &FUNCTIONS[F] };
+    let function = f.number;
     t.call_stack.set(0);
     row.function.store(0, Ordering::Relaxed);
     if t.busy.replace(true) {
         return lost();
     }
     compiler_fence(Ordering::SeqCst);
-    let source_at = const { FUNCTIONS[F].source_at };
     // (0 past the last word.)
-    let body = CallBody { source: a.at(source_at) as u64, ..body(t, row, result) };
+    let mut body = CallBody { source: a.at(f.source_at) as u64, ..body(t, row, result) };
+    if f.is_batch() {
+        // SAFETY: the caller's.
+        let first = unsafe { batch::first(f.size, a) };
+        (body.source, body.copies) = (first.from, first.copies);
+    }
     // SAFETY: `arrive` has made sure that this thread has a writer, and `busy` keeps a signal handler from making a
     // second reference.
     let w = unsafe { &mut *t.writer.get() };
-    let is_there = match source_at {
+    let is_there = match f.source_at {
+        _ if f.is_batch() => w.push_words(kind::CALL, function, ended, body.words_with_copies()),
         Function::NOT_SAID => w.push_words(kind::CALL, function, ended, body.words()),
         _ => w.push_words(kind::CALL, function, ended, body.words_with_source()),
     };
@@ -228,7 +244,7 @@ fn body(t: &Thread, row: &CallRow, result: i32) -> CallBody {
         inner: t.calls_inside.get(),
         seq: row.seq.load(Ordering::Relaxed),
         python: row.python.load(Ordering::Relaxed),
-        source: 0,
+        ..CallBody::default()
     }
 }
 

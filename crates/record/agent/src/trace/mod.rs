@@ -1,11 +1,12 @@
 //! Records threads' lock operations and CUDA calls in their rings.
 //!
 //! [`arrival`] decides whether a thread's operation is recorded. [`holds`] has a thread's locks and their events,
-//! [`asked`] whether a thread waits for them, [`call`] the current CUDA call, [`python`] its Python frames, [`code`]
+//! [`asked`] whether a thread waits for them, [`call`] the current CUDA call, [`batch`] the copies in it, [`python`] its Python frames, [`code`]
 //! where each library is mapped. [`ranges`] records NVTX, whose texts [`texts`] reads.
 
 pub mod arrival;
 pub mod asked;
+mod batch;
 mod build_id;
 pub mod call;
 pub mod code;

@@ -3,8 +3,10 @@
 //! # To add one
 //!
 //! - Number: any that no other function has. It means nothing: the name says which library has the function.
-//! - Suffixes: those of its symbols in `nm -D libcuda.so.1` (or libcudart.so). All of them must take the same arguments: leave out
-//!   a version that takes others, unless the words that are kept have the same places in both.
+//! - Suffixes: those of its symbols in `nm -D libcuda.so.1` (or libcudart.so). All of them must take the same arguments.
+//! - A version that takes others is a second row with the same number and name, its own suffixes, and `since`: the version in its type
+//!   in cudaTypedefs.h (`PFN_cuMemcpyBatchAsync_v13000`). One row, with the words of the longer form, is enough where those that are kept have the same places.
+//!   In libcudart both versions have the same symbol: leave such a function out. The driver's call in it is then the outermost.
 //! - Words: its parameters in cuda.h (or cuda_runtime_api.h), as the x86-64 psABI passes them. A pointer, a handle or an integer is
 //!   one word, a `dim3` two. 11 at most, no floating-point ones. `size`, `stream`, `of`, `from` and `direction` count from 0.
 //! - Class: `Class` says what each one decides.
@@ -15,7 +17,7 @@ use super::Class::*;
 use super::{Class, Effect, Function, Object, Size, Stream};
 use Effect::{ChangesGraph, LoadsCode, StartsProfilers, StopsProfilers, UnloadsCode};
 use Object::{Address, Code, Event, Graph, Kernel};
-use Size::{At2, At3, Config, Dim3, Grid, Product, Times, Word};
+use Size::{At2, At3, Config, Copies, Copies3d, Dim3, Grid, Product, Times, Word};
 
 const PLAIN: &[&str] = &[""];
 /// Stream 0 may be the thread's own: functions of streams, and functions without one.
@@ -34,6 +36,7 @@ const fn f(number: u16, name: &'static str, suffixes: &'static [&'static str], c
         name,
         class,
         suffixes,
+        since: 0,
         words,
         size: Size::None,
         stream: Stream::None,
@@ -49,6 +52,16 @@ impl Function {
     const fn size(mut self, size: Size) -> Function {
         self.size = size;
         self
+    }
+
+    const fn since(mut self, version: u16) -> Function {
+        self.since = version;
+        self
+    }
+
+    const fn batch(mut self, copies: Size) -> Function {
+        self.object = Address;
+        self.size(copies)
     }
 
     const fn stream(mut self, word: u8) -> Function {
@@ -151,6 +164,11 @@ pub const FUNCTIONS: &[Function] = &[
     f(94, "cuProfilerStop", PLAIN, Profiler, 0).does(StopsProfilers),
     // The first version has a pointer more.
     f(95, "cuGraphExecUpdate", V1_V2, Create, 4).of(Graph, 0).does(ChangesGraph),
+    // CUDA 12.8's form has a place for the number of the copy that failed.
+    f(96, "cuMemcpyBatchAsync", SZ, CopyAsync, 9).batch(Copies(0, 1, 2, 3)).stream(8),
+    f(96, "cuMemcpyBatchAsync", V2_SZ, CopyAsync, 8).since(13000).batch(Copies(0, 1, 2, 3)).stream(7),
+    f(97, "cuMemcpy3DBatchAsync", SZ, CopyAsync, 5).batch(Copies3d(1, 0)).stream(4),
+    f(97, "cuMemcpy3DBatchAsync", V2_SZ, CopyAsync, 4).since(13000).batch(Copies3d(1, 0)).stream(3),
 
     f(257, "cudaLaunchKernel", SZ, Launch, 8).size(Dim3(1)).stream(7).of(Kernel, 0),
     f(258, "cudaLaunchKernelExC", SZ, Launch, 3).config(0).of(Kernel, 1),

@@ -301,7 +301,9 @@ impl Tables {
             out.uint("process", u64::from(c.process)).int("pid", i64::from(c.pid)).int("tid", i64::from(c.tid));
             out.text("call", &*c.call).uint("number", c.number.map(u64::from)).text("kind", c.kind);
             out.uint("ns", c.ns).int("result", c.result.map(i64::from)).uint("stream", c.stream);
-            out.uint("object", c.object).uint("size", c.size).text("site", &*c.site).uint("inner", u64::from(c.inner));
+            out.uint("object", c.object).uint("size", c.size).flag("size_at_least", c.size_at_least.then_some(true));
+            out.uint("copies", c.copies.map(u64::from)).uint("source", c.source);
+            out.text("site", &*c.site).uint("inner", u64::from(c.inner));
             out.text("python", (!c.python.is_empty()).then(|| rows::stack(&c.python)).as_deref());
             ranges(out, &c.ranges);
         })

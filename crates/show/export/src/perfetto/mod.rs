@@ -424,6 +424,7 @@ impl Trace<'_> {
             }
             e.text("kind", c.kind).pointer("stream", c.stream).pointer("object", c.object).uint("size", c.size);
             e.text("site", &c.site).uint("inner", c.inner.into());
+            c.copies.map(|copies| e.uint("copies", copies.into()));
             c.result.map(|result| e.int("result", result.into()));
             if !c.python.is_empty() {
                 e.text("python", &rows::stack(&c.python));

@@ -1,8 +1,8 @@
 //! CUDA's calls: how long they take, what they wait for, and which locks they share.
 
-use crate::document::{Block, Section, Table, head, number, text};
+use crate::document::{Block, Cell, Section, Table, head, number, text};
 use crate::numbers::{count, ns, ns_or_none};
-use schema::cuda_calls::{CallRow, Calls, PatternRow};
+use schema::cuda_calls::{CallRow, Calls, PatternRow, Total};
 use schema::locks::Locks;
 use terminal::symbols::lock;
 
@@ -28,6 +28,12 @@ pub fn section(locks: &Locks) -> Option<Section> {
             terminal::number::of(calls.unfinished, "call")
         )));
     }
+    if let Some(n) = calls.export_tables {
+        let tables = terminal::number::of(n, "table");
+        section.push(Block::Text(format!(
+            "The program got {tables} of functions without names from cuGetExportTable. Calls through them are not recorded."
+        )));
+    }
     Some(section)
 }
 
@@ -36,6 +42,8 @@ fn all(calls: &Calls) -> Table {
         head("call"),
         text("direction"),
         text("size"),
+        number("copies in batches", ""),
+        number("bytes in batches", "B"),
         number("calls", ""),
         number("failed", ""),
         number("in all", "ns"),
@@ -57,12 +65,14 @@ fn all(calls: &Calls) -> Table {
     if many { table.folded() } else { table }
 }
 
-fn call(c: &CallRow, waits_only: bool) -> Vec<crate::document::Cell> {
+fn call(c: &CallRow, waits_only: bool) -> Vec<Cell> {
     let t = &c.total;
     vec![
         c.call.as_str().into(),
         c.direction.unwrap_or("-").into(),
         c.size.unwrap_or("-").into(),
+        t.copies.map_or_else(Cell::none, count),
+        t.copies.map_or_else(Cell::none, |_| in_batches(t)),
         count(t.calls),
         ns_free(t.failed),
         ns(t.ns),
@@ -70,16 +80,21 @@ fn call(c: &CallRow, waits_only: bool) -> Vec<crate::document::Cell> {
         ns(c.p50_ns),
         ns(c.p99_ns),
         ns(c.max_ns),
-        if waits_only { crate::document::Cell::none() } else { count(t.mutex_locks + t.read_locks + t.write_locks) },
+        if waits_only { Cell::none() } else { count(t.mutex_locks + t.read_locks + t.write_locks) },
         count(t.contended),
         ns(t.wait_ns),
         ns_or_none(t.off_cpu_ns),
     ]
 }
 
+fn in_batches(t: &Total) -> Cell {
+    let at_least = if t.bytes_at_least { "at least " } else { "" };
+    Cell::number(format!("{at_least}{}", terminal::number::bytes(t.bytes)), t.bytes as f64)
+}
+
 /// A count that is usually 0.
-fn ns_free(n: u64) -> crate::document::Cell {
-    if n > 0 { count(n).marked(crate::document::Mark::Bad) } else { crate::document::Cell::none() }
+fn ns_free(n: u64) -> Cell {
+    if n > 0 { count(n).marked(crate::document::Mark::Bad) } else { Cell::none() }
 }
 
 fn patterns(locks: &Locks, calls: &Calls) -> Table {

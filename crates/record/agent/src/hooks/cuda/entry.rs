@@ -3,8 +3,8 @@
 //! An entry pushes its number and calls [`call::call`]. So that function finds, after the arguments in registers: the
 //! number, the caller's return address, and the caller's arguments on the stack.
 
-use super::slots::{self, COUNT, LOOKUP, STEP, WAYS};
-use super::{call, proc_address};
+use super::slots::{self, COUNT, EXPORT_TABLE, LOOKUP, STEP, WAYS};
+use super::{call, export_table, proc_address};
 use core::arch::naked_asm;
 
 macro_rules! entries {
@@ -38,6 +38,7 @@ macro_rules! entries {
 
 entries!(calls, call::call::<F>);
 entries!(lookups, proc_address::call::<F>);
+entries!(export_tables, export_table::call::<F>);
 
 /// Number of functions that fit into [`FIRST`]: 2 to the power of the number of letters below.
 const ROOM: usize = 1 << 9;
@@ -48,7 +49,11 @@ type Code = extern "C" fn();
 /// Pairs of pairs of entries, one level for each letter: a macro cannot count, but it can halve.
 macro_rules! pairs {
     ($n:expr;) => {
-        if $n < LOOKUP { calls::<{ if $n < LOOKUP { $n } else { 0 } }> as Code } else { lookups::<LOOKUP> as Code }
+        match $n {
+            EXPORT_TABLE => export_tables::<EXPORT_TABLE> as Code,
+            LOOKUP.. => lookups::<LOOKUP> as Code,
+            _ => calls::<{ if $n < LOOKUP { $n } else { 0 } }> as Code,
+        }
     };
     ($n:expr; $level:ident $($rest:ident)*) => {
         [pairs!(2 * ($n); $($rest)*), pairs!(2 * ($n) + 1; $($rest)*)]

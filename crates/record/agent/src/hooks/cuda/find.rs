@@ -3,7 +3,7 @@
 //!
 //! Everything here runs while no other thread loads, unloads or binds a library: see [`super::lookups`].
 
-use super::slots::{self, LOOKUP};
+use super::slots::{self, EXPORT_TABLE, LOOKUP};
 use super::{cupti, names, stamps};
 use crate::process::own_lock::OwnLock;
 use crate::process::session::wanted;
@@ -120,7 +120,7 @@ pub fn given(name: &[u8], real: usize, version: c_int, per_thread: bool) -> usiz
     if slots::real(real).is_some() {
         return real;
     }
-    let Some((f, named)) = by_name(name, version) else { return real };
+    let Some((f, named)) = by_name(name, version, slots::is_used) else { return real };
     let flags = if per_thread || named { flag::PER_THREAD } else { 0 };
     // (One thread at a time.)
     let Some(_one) = STATE.lock() else { return real };
@@ -139,18 +139,22 @@ pub fn for_measuring(number: u16, real: usize) -> usize {
 }
 
 /// For a name passed to cuGetProcAddress: its index in the table, and whether it means that stream 0 is the thread's. If
-/// a function's first version had other arguments, only a request for a later version counts.
-fn by_name(name: &[u8], version: c_int) -> Option<(usize, bool)> {
-    if name == b"cuGetProcAddress" || name == b"cuGetProcAddress_v2" {
-        return Some((LOOKUP, false));
+/// a function's first version had other arguments, only a request for a later version counts. Of several forms the driver
+/// gives the latest that the version and the driver have: one that it does not export (`is_there`) it cannot give.
+fn by_name(name: &[u8], version: c_int, is_there: impl Fn(usize) -> bool) -> Option<(usize, bool)> {
+    match name {
+        b"cuGetProcAddress" | b"cuGetProcAddress_v2" => return Some((LOOKUP, false)),
+        b"cuGetExportTable" => return Some((EXPORT_TABLE, false)),
+        _ => {}
     }
-    FUNCTIONS.iter().enumerate().find_map(|(i, f)| {
+    let forms = FUNCTIONS.iter().enumerate().filter_map(|(i, f)| {
         let rest = name.strip_prefix(f.name.as_bytes())?;
         let whole = f.suffixes.iter().any(|s| s.as_bytes() == rest);
         // The first version of those with 32-bit addresses ended with CUDA 3.2.
-        let plain = rest.is_empty() && version >= 3020;
+        let plain = rest.is_empty() && version >= c_int::from(f.since).max(3020) && (f.since == 0 || is_there(i));
         (whole || plain).then(|| (i, rest.windows(3).any(|w| w == b"_pt")))
-    })
+    });
+    forms.last()
 }
 
 /// Numbers of libraries that were ever loaded and unloaded.
@@ -206,6 +210,7 @@ impl State {
             }
             names::found(l.functions(names::SYMBOLS));
             stamps::found(l.functions(stamps::SYMBOLS));
+            self.replace(l, EXPORT_TABLE, &[b"cuGetExportTable", b""], 0);
             for suffix in ["", "_v2"] {
                 self.replace(l, LOOKUP, &[b"cuGetProcAddress", suffix.as_bytes()], 0);
             }
@@ -394,4 +399,33 @@ fn each(f: &mut dyn FnMut(&Library) -> bool) {
     let mut f = f;
     // SAFETY: the callback has the right type, and gets the closure that it expects.
     unsafe { libc::dl_iterate_phdr(Some(one), (&raw mut f).cast()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cu_get_proc_address_gives_the_form_of_the_version_that_the_driver_has() {
+        let words = |name: &str, version, new: bool| {
+            by_name(name.as_bytes(), version, |_| new).map(|(i, thread)| (FUNCTIONS[i].words, thread))
+        };
+        // What libcudart.so.12 and libcudart.so.13 request.
+        assert_eq!(words("cuMemcpyBatchAsync", 12080, true), Some((9, false)));
+        assert_eq!(words("cuMemcpyBatchAsync", 13000, true), Some((8, false)));
+        assert_eq!(words("cuMemcpy3DBatchAsync", 12080, true), Some((5, false)));
+        assert_eq!(words("cuMemcpy3DBatchAsync", 13000, true), Some((4, false)));
+        // A driver of CUDA 12 has only the first form.
+        assert_eq!(words("cuMemcpyBatchAsync", 13000, false), Some((9, false)));
+        assert_eq!(words("cuMemcpyBatchAsync", 13020, true), Some((8, false)));
+        // By the symbols' own names.
+        assert_eq!(words("cuMemcpyBatchAsync_v2", 12080, true), Some((8, false)));
+        assert_eq!(words("cuMemcpyBatchAsync_v2_ptsz", 13000, true), Some((8, true)));
+        assert_eq!(words("cuMemcpyBatchAsync_ptsz", 13000, true), Some((9, true)));
+        // Functions of one form, the first of which had other arguments.
+        assert_eq!(words("cuMemcpyHtoDAsync", 3020, false), Some((4, false)));
+        assert_eq!(words("cuMemcpyHtoDAsync", 3000, false), None);
+        assert_eq!(words("cuLaunchKernel", 0, false), Some((11, false)));
+        assert_eq!(words("cuNoSuchThing", 13000, true), None);
+    }
 }

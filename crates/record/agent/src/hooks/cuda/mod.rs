@@ -4,6 +4,7 @@
 //! [`find`] finds the libraries that define the calls after they are loaded. It makes their symbol tables name doorbell's
 //! *entries* ([`entry`]). Code that is bound or looked up later, in any way and scope, gets the entries; existing
 //! bindings are replaced. `cuGetProcAddress` has an entry that puts entries into its results ([`proc_address`]).
+//! `cuGetExportTable` has one that only counts ([`export_table`]).
 //! Libraries are examined at the program's start and at its own calls of dlsym ([`lookups`]), without which a program
 //! cannot reach a library that was loaded later.
 //!
@@ -17,6 +18,7 @@
 mod call;
 mod cupti;
 mod entry;
+mod export_table;
 mod find;
 mod lookups;
 mod names;

@@ -8,9 +8,10 @@ use crate::process::maps::{self, EXECUTE};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use tape::call::FUNCTIONS;
 
-/// Index of cuGetProcAddress, after the functions.
+/// Indices of cuGetProcAddress and cuGetExportTable, after the functions.
 pub const LOOKUP: usize = FUNCTIONS.len();
-pub const COUNT: usize = LOOKUP + 1;
+pub const EXPORT_TABLE: usize = LOOKUP + 1;
+pub const COUNT: usize = EXPORT_TABLE + 1;
 /// Entries of a function.
 pub const WAYS: usize = 8;
 /// Bytes of an entry.
@@ -51,7 +52,7 @@ pub fn first(f: usize) -> usize {
     FIRST.get(f).map_or(0, |at| at.load(Ordering::Relaxed))
 }
 
-/// The entry of function `f` (its index in the table, or [`LOOKUP`]) for the real function at `real`. `None` if the index
+/// The entry of function `f` (its index in the table, [`LOOKUP`] or [`EXPORT_TABLE`]) for the real function at `real`. `None` if the index
 /// is out of range, or all its entries are used by others. One thread at a time: see [`super::find`].
 pub fn of(f: usize, real: usize, flags: u16) -> Option<usize> {
     let ways = SLOTS.get(f * WAYS..(f + 1) * WAYS)?;
@@ -89,6 +90,12 @@ fn forget_unloaded(ways: &[Slot]) {
         let gone = ways.iter().enumerate().filter(|(i, _)| there >> i & 1 == 0);
         gone.for_each(|(_, e)| e.real.store(0, Ordering::Relaxed));
     }
+}
+
+/// A function has one of these entries.
+pub fn is_used(f: usize) -> bool {
+    let ways = SLOTS.get(f * WAYS..(f + 1) * WAYS);
+    ways.is_some_and(|ways| ways.iter().any(|e| e.real.load(Ordering::Relaxed) != 0))
 }
 
 /// The real function of an entry, if `at` is the address of one.
