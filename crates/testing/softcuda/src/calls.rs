@@ -32,6 +32,22 @@ fn node(stream: *mut c_void, node: Node) -> c_int {
     on(stream, |stream| stream.node(node))
 }
 
+/// Copies between addresses, one after the other.
+///
+/// # Safety
+/// Arrays of `count` elements.
+unsafe fn batch((to, from, bytes): (*const u64, *const u64, *const usize), count: usize, stream: *mut c_void) -> c_int {
+    if count == 0 || to.is_null() || from.is_null() || bytes.is_null() {
+        return INVALID_VALUE;
+    }
+    let copies = (0..count).map(|i| {
+        // SAFETY: the caller's.
+        let (to, from, bytes) = unsafe { (*to.add(i), *from.add(i), *bytes.add(i)) };
+        node(stream, Node::Copy { to, from, bytes })
+    });
+    copies.max().unwrap_or(SUCCESS)
+}
+
 /// Work of a stream that no graph can contain.
 fn work(stream: *mut c_void, work: impl FnOnce(&Ended) + Send + 'static) -> c_int {
     on(stream, |stream| {
@@ -159,6 +175,20 @@ calls! {
     }
     cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: *mut c_void) {
         node(stream, Node::Copy { to, from, bytes })
+    }
+    cuMemcpyBatchAsync(
+        to: *const u64, from: *const u64, bytes: *const usize, count: usize,
+        _attributes: *const c_void, _of: *const usize, _attributes_n: usize, _failed: *mut usize, stream: *mut c_void
+    ) {
+        // SAFETY: the caller's.
+        unsafe { batch((to, from, bytes), count, stream) }
+    }
+    cuMemcpyBatchAsync_v2(
+        to: *const u64, from: *const u64, bytes: *const usize, count: usize,
+        _attributes: *const c_void, _of: *const usize, _attributes_n: usize, stream: *mut c_void
+    ) {
+        // SAFETY: the caller's.
+        unsafe { batch((to, from, bytes), count, stream) }
     }
     cuMemsetD8Async(to: u64, value: u8, count: usize, stream: *mut c_void) {
         node(stream, Node::Fill { to, value: value.into(), size: 1, count })

@@ -1,7 +1,7 @@
 /* cudaMemcpyBatchAsync: 20 batches of 64 pieces, 4 B to 129 KiB.
    record: --gpu-times
    last: --gpu-times
-   cannot: record the calls of batches of copies are not in the table of calls yet
+   expect: calls('cuMemcpyBatchAsync') == (20, 1280, sum(4 + i * 2048 + i % 3 for i in range(64)) * 20)
    expect: sum(c['bytes'] for c in copies if c['call'] and 'Batch' in c['call']['name']) == sum(4 + i * 2048 + i % 3 for i in range(64)) * 20 */
 #include "gpu.h"
 #include <vector>
