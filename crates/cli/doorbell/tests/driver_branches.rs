@@ -48,7 +48,7 @@ fn a_sample_is_recorded_on_the_oldest_and_the_newest_branch() {
     let dir = tempfile::tempdir().unwrap();
     let usual = recorded(dir.path(), "580.159.04", &["channels"]);
     assert_ne!(usual["entries"], 0, "{usual}");
-    for version in ["535.309.01", "615.71.09"] {
+    for version in ["535.309.01", "620.6.0"] {
         same(version, &recorded(dir.path(), version, &["channels"]), &usual);
     }
 }
@@ -63,9 +63,17 @@ fn long_the_suite_s_core_holds_on_every_branch_in_use() {
     std::os::unix::fs::symlink(library, cuda.path().join("libcuda.so.1")).unwrap();
     let samples = ["copies", "launches", "channels"];
     let usual = recorded(dir.path(), "580.159.04", &samples);
-    for version in
-        ["535.309.01", "550.163.01", "565.77", "570.211.01", "580.178.04", "595.91.07", "610.57.04", "615.71.09"]
-    {
+    for version in [
+        "535.309.01",
+        "550.163.01",
+        "565.77",
+        "570.211.01",
+        "580.178.04",
+        "595.91.07",
+        "610.57.04",
+        "615.71.09",
+        "620.6.0",
+    ] {
         same(version, &recorded(dir.path(), version, &samples), &usual);
         // doorbell's channels: every check of the GPU, including copies and launches.
         done(&finished(under(version).args(["selftest", "--gpu", "soft"]), version), version);

@@ -1,6 +1,6 @@
-//! The structs and numbers of `rm::abi` against what the driver's own headers say (`abi.tsv`).
+//! The structs and numbers of `rm` against what the driver's own headers say (`abi.tsv`), and against a second source (`gvisor.tsv`).
 //!
-//! Some check here must look at every row of the table: a row that no check compares fails the test.
+//! Some check here must look at every row of a table: a row that no check compares fails the test.
 
 use rm::abi::{self, BRANCHES, Branch, Layouts, Plain, Shape, control, nr, rm_request, uvm};
 use rm::call::{Call, FileKind, HeapOp};
@@ -17,58 +17,79 @@ struct Row {
     seen: Cell<bool>,
 }
 
-struct Table(Vec<Row>);
+struct Table {
+    rows: Vec<Row>,
+    /// The table has only some of the structs and members. Those that it never names are not compared.
+    partial: bool,
+}
 
 impl Table {
-    fn load() -> Table {
+    fn headers() -> Table {
+        let table = Table::load(include_str!("abi.tsv"), false);
+        let compiled = BRANCHES.iter().filter(|b| b.source == abi::Source::Headers);
+        assert!(compiled.clone().all(|b| table.branches().any(|of| of.number == b.number)));
+        table
+    }
+
+    fn gvisor() -> Table {
+        let table = Table::load(include_str!("gvisor.tsv"), true);
+        assert!(table.branches().count() > 10);
+        table
+    }
+
+    fn load(text: &'static str, partial: bool) -> Table {
         let number = |s: &str| match s.strip_prefix("0x") {
             Some(hex) => u64::from_str_radix(hex, 16).unwrap(),
             None => s.parse().unwrap(),
         };
-        let lines = include_str!("abi.tsv").lines().filter(|l| !l.starts_with('#'));
-        Table(
-            lines
-                .map(|line| {
-                    let c: Vec<&'static str> = line.split('\t').collect();
-                    Row {
-                        branches: c[0].split(' ').collect(),
-                        kind: c[1],
-                        name: c[2],
-                        member: c[3],
-                        value: number(c[4]),
-                        size: number(c[5]),
-                        seen: Cell::new(false),
-                    }
-                })
-                .collect(),
-        )
+        let lines = text.lines().filter(|l| !l.starts_with('#'));
+        let rows = lines.map(|line| {
+            let c: Vec<&'static str> = line.split('\t').collect();
+            Row {
+                branches: c[0].split(' ').collect(),
+                kind: c[1],
+                name: c[2],
+                member: c[3],
+                value: number(c[4]),
+                size: number(c[5]),
+                seen: Cell::new(false),
+            }
+        });
+        Table { rows: rows.collect(), partial }
+    }
+
+    /// The branches that the table has.
+    fn branches(&self) -> impl Iterator<Item = &'static Branch> {
+        BRANCHES.iter().filter(|b| self.rows.iter().any(|r| r.branches.contains(&&*b.number.to_string())))
+    }
+
+    /// Whether a check compares this: all that a whole table should have, or what a partial one has for some branch.
+    fn compares(&self, kind: &str, name: &str, member: &str) -> bool {
+        !self.partial || self.rows.iter().any(|r| (r.kind, r.name, r.member) == (kind, name, member))
     }
 
     /// The row for a branch, marked as looked at.
     fn row(&self, branch: &str, kind: &str, name: &str, member: &str) -> &Row {
-        let row = self
-            .0
-            .iter()
-            .find(|r| r.branches.contains(&branch) && (r.kind, r.name, r.member) == (kind, name, member))
-            .unwrap_or_else(|| panic!("abi.tsv has no {kind} {name} {member} for {branch}"));
-        row.seen.set(true);
-        row
+        let row = self.row_if_any(branch, kind, name, member);
+        row.unwrap_or_else(|| panic!("no {kind} {name} {member} for {branch}"))
     }
 
     /// The row for a branch, if it has one, marked as looked at.
     fn row_if_any(&self, branch: &str, kind: &str, name: &str, member: &str) -> Option<&Row> {
-        let row =
-            self.0.iter().find(|r| r.branches.contains(&branch) && (r.kind, r.name, r.member) == (kind, name, member));
+        let row = self
+            .rows
+            .iter()
+            .find(|r| r.branches.contains(&branch) && (r.kind, r.name, r.member) == (kind, name, member));
         row.inspect(|row| row.seen.set(true))
     }
 
     /// A struct that differs by branch: `fields` are the offsets in the full declaration.
     fn shaped<T: Plain>(&self, name: &str, shape: impl Fn(&Layouts) -> Shape<T>, fields: &[(&str, usize, usize)]) {
-        for branch in branches() {
+        for branch in self.branches().filter(|_| self.compares("struct", name, "-")) {
             let (shape, b) = (shape(&branch.layouts), branch.number.to_string());
             let size = self.row_if_any(&b, "struct", name, "-").map_or(0, |row| row.size);
             assert_eq!(size, shape.size() as u64, "{b} {name}");
-            for (member, offset, size) in fields {
+            for (member, offset, size) in fields.iter().filter(|f| self.compares("field", name, f.0)) {
                 let size = (*offset..offset + size).filter(|at| shape.offset(*at).is_some()).count();
                 let row = self.row_if_any(&b, "field", name, member).map(|row| (row.value, row.size));
                 let declared = shape.offset(*offset).map(|at| (at as u64, size as u64));
@@ -79,13 +100,13 @@ impl Table {
 
     /// A struct that is the same in every branch. Values that could not be found for an unverified branch have no row.
     fn same(&self, name: &str, size: usize, fields: &[(&str, usize, usize)]) {
-        for branch in branches() {
+        for branch in self.branches().filter(|_| self.compares("struct", name, "-")) {
             let b = branch.number.to_string();
             if branch.source == rm::abi::Source::Unverified && self.row_if_any(&b, "struct", name, "-").is_none() {
                 continue;
             }
             assert_eq!(self.row(&b, "struct", name, "-").size, size as u64, "{b} {name}");
-            for (member, offset, size) in fields {
+            for (member, offset, size) in fields.iter().filter(|f| self.compares("field", name, f.0)) {
                 let r = self.row(&b, "field", name, member);
                 assert_eq!((r.value, r.size), (*offset as u64, *size as u64), "{b} {name}.{member}");
             }
@@ -93,19 +114,11 @@ impl Table {
     }
 
     fn finish(&self, kinds: &[&str]) {
-        for r in self.0.iter().filter(|r| kinds.contains(&r.kind) && r.name != "NVOS32_PARAMETERS") {
+        for r in self.rows.iter().filter(|r| kinds.contains(&r.kind) && r.name != "NVOS32_PARAMETERS") {
             assert!(r.seen.get(), "nobody compares {:?} {} {}", r.branches, r.name, r.member);
         }
     }
 }
-
-/// The branches that the table has.
-fn branches() -> impl Iterator<Item = &'static Branch> {
-    BRANCHES.iter().filter(|b| b.number != NO_ROWS)
-}
-
-/// Known from a second source to be as the branch before it, which names no structs.
-const NO_ROWS: u32 = 615;
 
 /// Members of the header's struct and doorbell's fields: name, offset, size.
 macro_rules! fields {
@@ -129,8 +142,25 @@ macro_rules! shaped {
 
 #[test]
 fn structs_lie_as_in_the_headers() {
-    let t = Table::load();
-    assert!(t.0.len() > 400);
+    let t = Table::headers();
+    assert!(t.rows.len() > 400);
+    compare_structs(&t);
+    // In older branches that byte is padding.
+    for b in ["580", "590", "595", "610"] {
+        let row = t.row(b, "field", "NV2080_CTRL_FB_GET_STATIC_BAR1_INFO_PARAMS", "bStaticBar1WriteCombined");
+        assert_eq!(row.value, offset_of!(control::StaticBar1Info, write_combined) as u64);
+    }
+    t.finish(&["struct", "field"]);
+}
+
+#[test]
+fn structs_lie_as_in_gvisor() {
+    let t = Table::gvisor();
+    compare_structs(&t);
+    t.finish(&["struct", "field"]);
+}
+
+fn compare_structs(t: &Table) {
     same!(t, "NVOS00_PARAMETERS", abi::Nvos00 {
         "hRoot" => root,
         "hObjectParent" => parent,
@@ -410,11 +440,6 @@ fn structs_lie_as_in_the_headers() {
         "staticBar1StartOffset" => start,
         "staticBar1Size" => size,
     });
-    // In older branches that byte is padding.
-    for b in ["580", "590", "595", "610"] {
-        let row = t.row(b, "field", "NV2080_CTRL_FB_GET_STATIC_BAR1_INFO_PARAMS", "bStaticBar1WriteCombined");
-        assert_eq!(row.value, offset_of!(control::StaticBar1Info, write_combined) as u64);
-    }
     same!(t, "UVM_INITIALIZE_PARAMS", uvm::Initialize {
         "flags" => flags,
         "rmStatus" => status,
@@ -553,7 +578,23 @@ fn structs_lie_as_in_the_headers() {
     });
     // The part of the channel's parameters that every client sets is the start of the whole.
     assert_eq!(offset_of!(abi::ChannelAllocFull, client), 0);
-    t.finish(&["struct", "field"]);
+}
+
+/// The versions that the second source knows are within their branch's range of versions.
+#[test]
+fn versions_of_gvisor_are_known() {
+    let lines = include_str!("gvisor.tsv").lines().filter_map(|l| l.strip_prefix("# versions "));
+    let mut compared = 0;
+    for line in lines {
+        let (branch, versions) = line.split_once(' ').unwrap();
+        for version in versions.split(' ') {
+            compared += 1;
+            let abi = abi::Abi::of(version);
+            assert_eq!(abi.branch().number.to_string(), branch, "{version}");
+            assert!(matches!(abi.standing(), abi::Standing::Known | abi::Standing::Unverified), "{version}");
+        }
+    }
+    assert!(compared > 30);
 }
 
 /// `NV2080_CTRL_CE_CAPS_CE_*` as the headers of 570.133.20 and 580.105.08 write them: byte and bit.
@@ -580,9 +621,13 @@ fn capabilities_of_copy_engines_are_those_of_the_headers() {
 
 #[test]
 fn heap_calls_are_read_where_the_headers_put_their_fields() {
-    let t = Table::load();
+    [Table::headers(), Table::gvisor()].iter().for_each(compare_heap_calls);
+}
+
+fn compare_heap_calls(t: &Table) {
     let name = "NVOS32_PARAMETERS";
-    for branch in branches() {
+    let compares = |member: &str| t.compares("field", name, member);
+    for branch in t.branches() {
         let b = &*branch.number.to_string();
         let at = |member: &str| t.row(b, "field", name, member);
         assert_eq!(t.row(b, "struct", name, "-").size, size_of::<abi::Nvos32>() as u64);
@@ -615,7 +660,8 @@ fn heap_calls_are_read_where_the_headers_put_their_fields() {
             ("Free.owner", offset_of!(abi::HeapFree, owner)),
             ("Free.flags", offset_of!(abi::HeapFree, flags)),
         ] {
-            assert_eq!(at(&format!("data.{member}")).value, (data + offset) as u64, "{member}");
+            let member = &*format!("data.{member}");
+            assert!(!compares(member) || at(member).value == (data + offset) as u64, "{member}");
         }
 
         // In older branches the struct ends before it.
@@ -642,11 +688,17 @@ fn heap_calls_are_read_where_the_headers_put_their_fields() {
             (abi::heap::ALLOC_TILED_PITCH_HEIGHT, "AllocTiledPitchHeight"),
         ] {
             let f = |m: &str| format!("{op}.{m}");
+            if !compares(&format!("data.{op}.size")) {
+                continue;
+            }
             let got = parse(
                 function,
                 &[(&f("hMemory"), 1), (&f("type"), 2), (&f("flags"), 3), (&f("attr"), 4), (&f("size"), 5 << 32)],
             );
             assert_eq!(got, HeapOp::Alloc { memory: 1, kind: 2, flags: 3, attr: 4, size: 5 << 32 }, "{op}");
+        }
+        if t.partial {
+            continue;
         }
         assert_eq!(
             parse(
@@ -657,16 +709,19 @@ fn heap_calls_are_read_where_the_headers_put_their_fields() {
         );
         assert_eq!(parse(abi::heap::FREE, &[("Free.hMemory", 9)]), HeapOp::Free { memory: 9 });
     }
-    for r in t.0.iter().filter(|r| r.name == name && r.kind != "ioctl") {
+    for r in t.rows.iter().filter(|r| r.name == name && r.kind != "ioctl") {
         assert!(r.seen.get(), "nobody compares {}", r.member);
     }
 }
 
 #[test]
 fn requests_are_those_of_the_headers() {
-    let t = Table::load();
+    [Table::headers(), Table::gvisor()].iter().for_each(compare_requests);
+}
+
+fn compare_requests(t: &Table) {
     let both = |name: &str, member: &str, nr: u32, size: usize| {
-        for branch in branches() {
+        for branch in t.branches() {
             let b = branch.number.to_string();
             if branch.source == rm::abi::Source::Unverified && t.row_if_any(&b, "ioctl", name, member).is_none() {
                 continue;
@@ -693,7 +748,7 @@ fn requests_are_those_of_the_headers() {
         nr::CHECK_VERSION_STR,
         size_of::<abi::CheckVersion>(),
     );
-    for branch in branches() {
+    for branch in t.branches() {
         let (b, layouts) = (branch.number.to_string(), &branch.layouts);
         for (name, member, nr, size) in [
             ("NV_ESC_RM_MAP_MEMORY_DMA", "NVOS46_PARAMETERS", nr::MAP_MEMORY_DMA, layouts.map_dma.size()),
@@ -707,16 +762,20 @@ fn requests_are_those_of_the_headers() {
 
 #[test]
 fn numbers_and_names_are_those_of_the_headers() {
-    let t = Table::load();
-    for branch in branches() {
+    for r in Table::headers().rows.iter().chain(&Table::gvisor().rows) {
+        let name = match r.kind {
+            "uvm" => uvm::name(r.value),
+            "control" => rm::control::name(r.value as u32),
+            "class" => rm::class::name(r.value as u32),
+            "status" => rm::status::name(r.value as u32),
+            "struct" | "field" | "ioctl" => continue,
+            kind => panic!("nobody compares {kind} {}", r.name),
+        };
+        assert_eq!(name, Some(r.name));
+    }
+    let t = Table::headers();
+    for branch in t.branches() {
         let b = &*branch.number.to_string();
-        for r in t.0.iter().filter(|r| r.branches.contains(&b)) {
-            match r.kind {
-                "uvm" => assert_eq!(uvm::name(r.value), Some(r.name)),
-                "control" => assert_eq!(rm::control::name(r.value as u32), Some(r.name)),
-                _ => continue,
-            }
-        }
         let control = |name: &str, number: u32| assert_eq!(t.row(b, "control", name, "-").value, u64::from(number));
         control("NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN", control::CTRL_WORK_SUBMIT_TOKEN);
         control("NVC36F_CTRL_CMD_GPFIFO_SET_WORK_SUBMIT_TOKEN_NOTIF_INDEX", control::SET_TOKEN_NOTIF_INDEX);

@@ -14,7 +14,7 @@ pub struct Branch {
     /// First version whose layouts are known to be these.
     pub first: &'static str,
     /// Last such version. To raise it to a newer patch, either compile that patch's headers (its tag becomes the last of the branch's line `# tags` in
-    /// `tests/abi.tsv`, and `tests/headers.rs` passes), or name a second source at [`BRANCHES`] that gives the patch the layouts of a compiled one.
+    /// `tests/abi.tsv`, and `tests/headers.rs` passes), or name the patch in `tests/gvisor.tsv`, the second source, which gives it the layouts of a compiled one.
     pub last: &'static str,
     pub source: Source,
     /// Versions with which recordings and own channels were seen working on a GPU.
@@ -136,10 +136,9 @@ const fn unverified(number: u32, first: &'static str, last: &'static str, layout
     Branch { number, first, last, source: Source::Unverified, seen: &[], layouts }
 }
 
-/// Every branch, the oldest first. Second sources of the last versions: the sandbox gVisor (`nvproxy/version.go`), which
-/// compares the same structs, gives 535.309.01 the layouts of 535.288.01, 580.173.02 those of 580.126.20, 595.71.05 those of
-/// 590.48.01, 610.57.04 those of 610.43.02, and 615 those of 610.
-pub static BRANCHES: [Branch; 13] = [
+/// Every branch, the oldest first. The second source of the last versions, and of 615 and 620, is the sandbox gVisor: its facts are
+/// `tests/gvisor.tsv`.
+pub static BRANCHES: [Branch; 14] = [
     headers(535, "535.86.05", "535.309.01", V535),
     headers(545, "545.23.06", "545.29.06", V545),
     headers(550, "550.54.14", "550.163.01", V550),
@@ -154,6 +153,7 @@ pub static BRANCHES: [Branch; 13] = [
     // Python bindings generated from the headers of 610.43.03 (tinygrad, `nv_610.py`).
     unverified(610, "610.43.02", "610.57.04", V610),
     unverified(615, "615.15.00", "615.62.00", V610),
+    unverified(620, "620.06.00", "620.06.00", V610),
 ];
 
 /// The branch that is assumed where no version is known: the one seen on hardware.
