@@ -9,7 +9,14 @@ use serde_json::Value;
 use synthetic::Tape;
 use trace::{Event, Kind, Trace};
 
-fn exported(mut tape: Tape) -> (Trace, Vec<Value>) {
+fn exported(tape: Tape) -> (Trace, Vec<Value>) {
+    let (trace, rows) = written(tape);
+    let trace = Trace::read(&trace);
+    trace.assert_nested();
+    (trace, rows)
+}
+
+fn written(mut tape: Tape) -> (Vec<u8>, Vec<Value>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.doorbell");
     tape.write(&path);
@@ -18,8 +25,6 @@ fn exported(mut tape: Tape) -> (Trace, Vec<Value>) {
     export::perfetto(&r, &mut trace).unwrap();
     export::jsonl(&r, &mut lines).unwrap();
     let rows = String::from_utf8(lines).unwrap().lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    let trace = Trace::read(&trace);
-    trace.assert_nested();
     (trace, rows)
 }
 
@@ -54,7 +59,17 @@ fn every_row_is_an_event() {
         assert_eq!(e.ns, 5_000_000_000 + (row["seconds"].as_f64().unwrap() * 1e9).round() as u64);
         assert_eq!(e.number("submission"), row["number"].as_u64().unwrap());
     }
-    assert_eq!(t.clocks[0], [(3, 5_000_000_000)]);
+    assert_eq!(t.clocks[0], [("BUILTIN_CLOCK_MONOTONIC", 5_000_000_000)]);
+    for (argument, of) in [
+        ("complete", "bool_value"),
+        ("bytes", "uint_value"),
+        ("tid", "int_value"),
+        ("dst", "pointer_value"),
+        ("gpu_times", "string_value"),
+        ("in_call", "string_value_iid"),
+    ] {
+        assert_eq!(t.argument_types[argument], of, "{argument}");
+    }
     let bytes = |e: &Event| e.number("bytes");
     let (of_events, of_rows) = (t.of("copy").chain(t.of("fill")).map(bytes).sum(), rows(&all, "copy"));
     assert_eq!(Some(of_events), of_rows.map(|r| r["bytes"].as_u64()).sum::<Option<u64>>());
@@ -158,6 +173,45 @@ fn missing_events_are_on_the_first_track() {
     assert_eq!((&row["type"], &row["complete"]), (&"recording".into(), &false.into()));
     assert_eq!(row["lost"].as_u64(), Some(recording(&t).number("lost")));
     assert_eq!(recording(&t).text("incomplete_because"), row["incomplete_because"][0]);
+}
+
+/// `PERFETTO_PYTHON`: an interpreter that has Perfetto's package.
+#[test]
+fn perfetto_s_own_package_reads_the_same_events() {
+    let Some(python) = std::env::var_os("PERFETTO_PYTHON") else {
+        test_support::skip!("PERFETTO_PYTHON names no Python with the package perfetto");
+    };
+    let tapes =
+        [synthetic::calls_and_locks(), synthetic::kernel_times(), synthetic::copy_times(), synthetic::two_gpus()];
+    for tape in tapes {
+        let (bytes, _) = written(tape);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.perfetto-trace");
+        std::fs::write(&path, &bytes).unwrap();
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trace/read.py");
+        let out = std::process::Command::new(&python).arg(script).arg(&path).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let theirs: Vec<Value> = serde_json::from_slice(&out.stdout).unwrap();
+        let t = Trace::read(&bytes);
+        let ours = t.events.iter().map(|e| {
+            let arguments = e.arguments.iter().map(|(name, value)| match value {
+                trace::Value::Number(n) => serde_json::json!([name, n]),
+                trace::Value::Text(text) => serde_json::json!([name, text]),
+            });
+            let (parent, track) = &t.tracks[&e.track];
+            serde_json::json!([
+                e.ns,
+                format!("{:?}", e.kind),
+                track,
+                parent,
+                e.category,
+                e.name,
+                e.flows,
+                arguments.collect::<Vec<_>>()
+            ])
+        });
+        assert_eq!(ours.collect::<Vec<_>>(), theirs);
+    }
 }
 
 #[test]

@@ -1,22 +1,59 @@
-//! Reads traces for Perfetto, as far as these tests need it: packets, tracks, events, and the texts to which they refer by number.
+//! Reads traces for Perfetto by its published schema (`perfetto.tsv`): packets, tracks, events, and the texts to which they refer by number.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
-/// The fields of a message: number and value.
-pub fn fields(mut bytes: &[u8]) -> Vec<(u32, Field<'_>)> {
-    let mut all = Vec::new();
+/// A field of a message, or a value of an enum.
+struct Declared {
+    message: &'static str,
+    name: &'static str,
+    number: u64,
+    single: bool,
+    kind: &'static str,
+}
+
+static SCHEMA: LazyLock<Vec<Declared>> = LazyLock::new(|| {
+    let lines = include_str!("perfetto.tsv").lines().filter(|l| !l.starts_with('#'));
+    let declared = lines.map(|line| {
+        let [message, name, number, count, kind] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        Declared { message, name, number: number.parse().unwrap(), single: count == "single", kind }
+    });
+    declared.collect()
+});
+
+fn declared(message: &str, number: u64) -> &'static Declared {
+    let found = SCHEMA.iter().find(|d| d.message == message && d.number == number);
+    found.unwrap_or_else(|| panic!("{message} {number} is not in the schema"))
+}
+
+fn is_enum(kind: &str) -> bool {
+    SCHEMA.iter().any(|d| d.message == kind && d.kind == "-")
+}
+
+/// The fields of a message: name and value. They have the schema's types, and a single one comes once.
+pub fn fields<'a>(message: &str, mut bytes: &'a [u8]) -> Vec<(&'static str, Field<'a>)> {
+    let mut all: Vec<(&'static str, Field<'a>)> = Vec::new();
     while !bytes.is_empty() {
         let tag = varint(&mut bytes);
-        let value = match tag & 7 {
+        let is = declared(message, tag >> 3);
+        let wire = match is.kind {
+            "uint64" | "int64" | "uint32" | "int32" | "bool" => 0,
+            "fixed64" => 1,
+            kind if is_enum(kind) => 0,
+            _ => 2,
+        };
+        assert_eq!(tag & 7, wire, "{message}.{} is {}", is.name, is.kind);
+        let value = match wire {
+            0 if is_enum(is.kind) => Field::Name(declared(is.kind, varint(&mut bytes)).name),
             0 => Field::Number(varint(&mut bytes)),
             1 => Field::Number(u64::from_le_bytes(take(&mut bytes, 8).try_into().unwrap())),
-            2 => {
+            _ => {
                 let n = varint(&mut bytes) as usize;
                 Field::Bytes(take(&mut bytes, n))
             }
-            wire => panic!("wire type {wire}"),
         };
-        all.push(((tag >> 3) as u32, value));
+        assert!(!is.single || all.iter().all(|(name, _)| *name != is.name), "{message} has two {}", is.name);
+        all.push((is.name, value));
     }
     all
 }
@@ -25,20 +62,22 @@ pub fn fields(mut bytes: &[u8]) -> Vec<(u32, Field<'_>)> {
 pub enum Field<'a> {
     Number(u64),
     Bytes(&'a [u8]),
+    /// Of an enum.
+    Name(&'static str),
 }
 
 impl<'a> Field<'a> {
     pub fn number(self) -> u64 {
         match self {
             Field::Number(n) => n,
-            Field::Bytes(_) => panic!("bytes"),
+            other => panic!("no number: {other:?}"),
         }
     }
 
     pub fn bytes(self) -> &'a [u8] {
         match self {
             Field::Bytes(b) => b,
-            Field::Number(_) => panic!("a number"),
+            other => panic!("no bytes: {other:?}"),
         }
     }
 
@@ -73,9 +112,9 @@ pub enum Value {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    Begin = 1,
-    End = 2,
-    Instant = 3,
+    Begin,
+    End,
+    Instant,
 }
 
 #[derive(Clone, Debug)]
@@ -116,62 +155,82 @@ pub struct Trace {
     /// By number: parent and name; those of processes and threads have pid and tid.
     pub tracks: HashMap<u64, (Option<u64>, String)>,
     /// Clock readings: clock and ns.
-    pub clocks: Vec<Vec<(u64, u64)>>,
+    pub clocks: Vec<Vec<(&'static str, u64)>>,
+    /// Names of arguments, with the field of `DebugAnnotation` that has their value.
+    pub argument_types: HashMap<String, &'static str>,
 }
 
 /// Names of strings by field of `InternedData` and number.
-type Known = HashMap<(u32, u64), String>;
+type Known = HashMap<(&'static str, u64), String>;
 
 impl Trace {
     pub fn read(bytes: &[u8]) -> Trace {
         let (mut trace, mut known) = (Trace::default(), Known::new());
-        for (number, packet) in fields(bytes) {
-            assert_eq!(number, 1, "a trace has packets");
+        for (_, packet) in fields("Trace", bytes) {
             trace.packet(packet.bytes(), &mut known);
         }
         trace
     }
 
     fn packet(&mut self, bytes: &[u8], known: &mut Known) {
-        let packet = fields(bytes);
-        let find = |number: u32| packet.iter().find(|f| f.0 == number).map(|f| f.1);
-        assert_eq!(find(10).map(Field::number), Some(1), "of the only sequence");
-        if find(13).is_some_and(|flags| flags.number() & 1 != 0) {
-            known.clear();
+        let packet = fields("TracePacket", bytes);
+        let find = |name: &str| packet.iter().find(|f| f.0 == name).map(|f| f.1);
+        assert_eq!(find("trusted_packet_sequence_id").map(Field::number), Some(1), "of the only sequence");
+        if let Some(flags) = find("sequence_flags") {
+            match declared("TracePacket.SequenceFlags", flags.number()).name {
+                "SEQ_INCREMENTAL_STATE_CLEARED" => known.clear(),
+                name => assert_eq!(name, "SEQ_NEEDS_INCREMENTAL_STATE"),
+            }
         }
-        for (kind, entry) in find(12).into_iter().flat_map(|interned| fields(interned.bytes())) {
-            let entry = fields(entry.bytes());
-            known.insert((kind, entry[0].1.number()), entry[1].1.text());
+        if let Some(defaults) = find("trace_packet_defaults") {
+            let [("timestamp_clock_id", clock)] = fields("TracePacketDefaults", defaults.bytes())[..] else {
+                panic!("other defaults")
+            };
+            assert_eq!(declared("BuiltinClock", clock.number()).name, "BUILTIN_CLOCK_MONOTONIC");
         }
-        if let Some(track) = find(60) {
+        for (kind, entry) in find("interned_data").into_iter().flat_map(|data| fields("InternedData", data.bytes())) {
+            let message = SCHEMA.iter().find(|d| d.message == "InternedData" && d.name == kind).unwrap().kind;
+            let [("iid", number), ("name" | "str", text)] = fields(message, entry.bytes())[..] else {
+                panic!("{kind}")
+            };
+            known.insert((kind, number.number()), text.text());
+        }
+        if let Some(track) = find("track_descriptor") {
             self.track(track.bytes());
         }
-        if let Some(snapshot) = find(6) {
-            let clocks = fields(snapshot.bytes()).into_iter().filter(|f| f.0 == 1);
-            let read = clocks.map(|(_, clock)| fields(clock.bytes()));
-            self.clocks.push(read.map(|clock| (clock[0].1.number(), clock[1].1.number())).collect());
+        if let Some(snapshot) = find("clock_snapshot") {
+            let snapshot = fields("ClockSnapshot", snapshot.bytes());
+            let (clocks, rest): (Vec<_>, Vec<_>) = snapshot.into_iter().partition(|f| f.0 == "clocks");
+            assert!(matches!(rest[..], [("primary_trace_clock", Field::Name("BUILTIN_CLOCK_MONOTONIC"))]), "{rest:?}");
+            let read = clocks.iter().map(|(_, clock)| {
+                let [("clock_id", id), ("timestamp", ns)] = fields("ClockSnapshot.Clock", clock.bytes())[..] else {
+                    panic!("{clock:?}")
+                };
+                (declared("BuiltinClock", id.number()).name, ns.number())
+            });
+            self.clocks.push(read.collect());
         }
-        if let Some(event) = find(11) {
-            self.event(find(8).unwrap().number(), event.bytes(), known);
+        if let Some(event) = find("track_event") {
+            self.event(find("timestamp").unwrap().number(), event.bytes(), known);
         }
     }
 
     fn track(&mut self, bytes: &[u8]) {
-        let track = fields(bytes);
-        let find = |number: u32| track.iter().find(|f| f.0 == number).map(|f| f.1);
-        let named = |field: Option<Field<'_>>, what: &str, number: u32| {
-            let inner = fields(field?.bytes());
+        let track = fields("TrackDescriptor", bytes);
+        let find = |name: &str| track.iter().find(|f| f.0 == name).map(|f| f.1);
+        let named = |what: &str, message: &str, number: &str| {
+            let inner = fields(message, find(what)?.bytes());
             let of = inner.iter().find(|f| f.0 == number).map(|f| f.1.number() as i64);
             Some(format!("{what} {}", of?))
         };
-        let name =
-            find(2).map(Field::text).or_else(|| named(find(3), "process", 1)).or_else(|| named(find(4), "thread", 2));
-        let old = self.tracks.insert(find(1).unwrap().number(), (find(5).map(Field::number), name.unwrap()));
+        let name = find("name").map(Field::text).or_else(|| named("process", "ProcessDescriptor", "pid"));
+        let name = name.or_else(|| named("thread", "ThreadDescriptor", "tid")).unwrap();
+        let old = self.tracks.insert(find("uuid").unwrap().number(), (find("parent_uuid").map(Field::number), name));
         assert!(old.is_none(), "a track is described once");
     }
 
     fn event(&mut self, ns: u64, bytes: &[u8], known: &Known) {
-        let name = |kind: u32, number: u64| known[&(kind, number)].clone();
+        let name = |kind: &'static str, number: Field<'_>| known[&(kind, number.number())].clone();
         let mut e = Event {
             ns,
             track: 0,
@@ -181,23 +240,29 @@ impl Trace {
             flows: Vec::new(),
             arguments: Vec::new(),
         };
-        for (number, value) in fields(bytes) {
-            match number {
-                3 => e.category = name(1, value.number()),
-                4 => {
-                    let argument = fields(value.bytes());
-                    let is = match argument[1] {
-                        (17, number) => Value::Text(name(29, number.number())),
-                        (6, text) => Value::Text(text.text()),
+        for (field, value) in fields("TrackEvent", bytes) {
+            match (field, value) {
+                ("category_iids", number) => e.category = name("event_categories", number),
+                ("debug_annotations", argument) => {
+                    let [("name_iid", number), value] = fields("DebugAnnotation", argument.bytes())[..] else {
+                        panic!("{argument:?}")
+                    };
+                    let is = match value {
+                        ("string_value_iid", number) => Value::Text(name("debug_annotation_string_values", number)),
+                        ("string_value", text) => Value::Text(text.text()),
                         (_, number) => Value::Number(number.number()),
                     };
-                    e.arguments.push((name(3, argument[0].1.number()), is));
+                    let argument = name("debug_annotation_names", number);
+                    self.argument_types.insert(argument.clone(), value.0);
+                    e.arguments.push((argument, is));
                 }
-                9 => e.kind = [Kind::Begin, Kind::End, Kind::Instant][value.number() as usize - 1],
-                10 => e.name = name(2, value.number()),
-                11 => e.track = value.number(),
-                47 => e.flows.push(value.number()),
-                other => panic!("field {other} of an event"),
+                ("type", Field::Name("TYPE_SLICE_BEGIN")) => e.kind = Kind::Begin,
+                ("type", Field::Name("TYPE_SLICE_END")) => e.kind = Kind::End,
+                ("type", Field::Name("TYPE_INSTANT")) => e.kind = Kind::Instant,
+                ("name_iid", number) => e.name = name("event_names", number),
+                ("track_uuid", number) => e.track = number.number(),
+                ("flow_ids", number) => e.flows.push(number.number()),
+                other => panic!("{other:?} in an event"),
             }
         }
         assert!(self.tracks.contains_key(&e.track), "{e:?} is on a track that was described before");
