@@ -1,13 +1,22 @@
-//! Whether one run is slower than another, cell by cell, and which of many machines is an outlier. Pure: samples by rounds in, verdicts out.
+//! Whether one run is slower than another, cell by cell, and which of many machines is an outlier. `load` and `between` read files; all else is
+//! pure: samples by rounds in, verdicts out.
 //!
 //! The invariant: no figure is divided by anything, processes are the unit (`statistics`), and an undecided comparison is never equal.
 
+mod between;
 mod difference;
+mod error;
 mod family;
+mod folders;
+mod load;
 mod machines;
 mod runs;
 
+pub use between::keep;
 pub use difference::{Between, Difference, Missing, SHOW_BETWEEN, Side};
+pub use error::Error;
 pub use family::{ERROR, holm};
+pub use folders::{FAIL_ABOVE, Heading, JUDGED, compare_nodes, compare_runs};
+pub use load::{Loaded, names};
 pub use machines::{FEWEST_MACHINES, Machine, Machines, Standing, compare_machines};
-pub use runs::{Change, Comparison, Key, Limits, Overall, Request, Row, Run, Verdict, compare};
+pub use runs::{Cell, Change, Comparison, Key, Limits, Overall, Request, Row, Verdict, compare};

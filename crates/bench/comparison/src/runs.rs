@@ -30,7 +30,7 @@ impl fmt::Display for Key {
 
 /// A cell's content in one run.
 #[derive(Clone, Debug)]
-pub enum Run {
+pub enum Cell {
     Measured(Rounds),
     /// The cell is in the run, but has no samples.
     Failed(String),
@@ -153,13 +153,13 @@ pub enum Overall {
 /// Verdicts of slower and faster are those of [`Comparison::of`].
 pub fn compare(
     cell: &Key,
-    a: &Run,
-    b: &Run,
+    a: &Cell,
+    b: &Cell,
     request: &Request,
     between: impl Fn(Figure) -> Option<Between>,
 ) -> Vec<Row> {
     let (a, b) = match (a, b) {
-        (Run::Measured(a), Run::Measured(b)) => (a, b),
+        (Cell::Measured(a), Cell::Measured(b)) => (a, b),
         (a, b) => return vec![unmeasured(cell, a, b)],
     };
     let row = |figure: &Figure| {
@@ -179,13 +179,13 @@ pub fn compare(
     request.figures.iter().map(row).collect()
 }
 
-fn unmeasured(cell: &Key, a: &Run, b: &Run) -> Row {
+fn unmeasured(cell: &Key, a: &Cell, b: &Cell) -> Row {
     let verdict = match (a, b) {
-        (Run::Measured(_), Run::Failed(why)) => Verdict::Lost(why.clone()),
-        (Run::Measured(_), Run::Absent(why)) => Verdict::OnlyInA(why.clone()),
-        (Run::Failed(why) | Run::Absent(why), Run::Measured(_)) => Verdict::OnlyInB(why.clone()),
-        (_, Run::Failed(why) | Run::Absent(why)) => Verdict::InNeither(why.clone()),
-        (Run::Measured(_), Run::Measured(_)) => Verdict::Worked,
+        (Cell::Measured(_), Cell::Failed(why)) => Verdict::Lost(why.clone()),
+        (Cell::Measured(_), Cell::Absent(why)) => Verdict::OnlyInA(why.clone()),
+        (Cell::Failed(why) | Cell::Absent(why), Cell::Measured(_)) => Verdict::OnlyInB(why.clone()),
+        (_, Cell::Failed(why) | Cell::Absent(why)) => Verdict::InNeither(why.clone()),
+        (Cell::Measured(_), Cell::Measured(_)) => Verdict::Worked,
     };
     Row {
         cell: cell.clone(),
@@ -283,16 +283,16 @@ mod tests {
 
     fn one(a: Rounds, b: Rounds, figure: Figure, limit: f64) -> Row {
         let request = Request { figures: vec![figure], limits: Limits::new(limit, None) };
-        let rows = compare(&key("ce0"), &Run::Measured(a), &Run::Measured(b), &request, |_| None);
+        let rows = compare(&key("ce0"), &Cell::Measured(a), &Cell::Measured(b), &request, |_| None);
         Comparison::of(rows, request.limits).rows.remove(0)
     }
 
     #[test]
     fn cells_of_one_run_are_reported_and_a_failure_in_b_fails() {
         let (run, failed, absent) =
-            (Run::Measured(measured(1.0, 1)), Run::Failed("no bytes".into()), Run::Absent("no route".into()));
+            (Cell::Measured(measured(1.0, 1)), Cell::Failed("no bytes".into()), Cell::Absent("no route".into()));
         let request = Request { figures: vec![Figure::P50], limits: Limits::new(0.05, None) };
-        let of = |a: &Run, b: &Run| {
+        let of = |a: &Cell, b: &Cell| {
             let comparison = Comparison::of(compare(&key("ce0"), a, b, &request, |_| None), request.limits);
             (comparison.rows[0].verdict.clone(), comparison.overall())
         };
@@ -320,7 +320,7 @@ mod tests {
         let single = |times, seed| measured(times, seed).in_repeats_of(60);
         let with = |times, between| {
             let request = Request { figures: vec![Figure::P50], limits: Limits::new(0.05, None) };
-            let (a, b) = (Run::Measured(single(1.0, 1)), Run::Measured(single(times, 2)));
+            let (a, b) = (Cell::Measured(single(1.0, 1)), Cell::Measured(single(times, 2)));
             Comparison::of(compare(&key("ce0"), &a, &b, &request, |_| between), request.limits).overall()
         };
         let known = |deviation| Some(Between { deviation, freedom: 5 });

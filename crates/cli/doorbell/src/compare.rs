@@ -1,18 +1,13 @@
 //! `doorbell compare`: whether one run is slower than another, and which of many machines is an outlier.
 
-pub mod between;
-pub mod load;
-
 use crate::failure::Failure;
 use crate::help::Page;
 use crate::units;
-use comparison::{Change, Comparison, Key, Limits, Machine, Overall, Request, compare_machines};
-use load::Loaded;
+use comparison::{Comparison, Heading, Limits, Loaded, Overall, compare_nodes, compare_runs};
 use statistics::Figure;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use terminal::comparison::Heading;
 use terminal::foreign::Plain;
 use terminal::table::{Style, to_stdout};
 
@@ -84,13 +79,13 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match (&self.a, &self.b) {
             (Some(a), Some(b)) => self.two(a, b),
-            _ => machines(&self.nodes, &self.metric, self.fail_above, self.json),
+            _ => self.many(),
         }
     }
 
     fn two(&self, a: &Path, b: &Path) -> anyhow::Result<ExitCode> {
         let limits = Limits::new(self.fail_above, self.fail_above_tail);
-        let (heading, comparison) = Args::pair(&mut Loaded::open(a)?, &mut Loaded::open(b)?, &self.metric, limits)?;
+        let (heading, comparison) = compare_runs(&mut Loaded::open(a)?, &mut Loaded::open(b)?, &self.metric, limits)?;
         self.write(&heading, &comparison)?;
         if comparison.overall() == Overall::Nothing && heading.commands.is_empty() {
             let hint = "no cell has samples in both: are these runs of the same experiment?";
@@ -101,48 +96,16 @@ impl Args {
         Ok(ExitCode::from(u8::from(comparison.fails() || undecided)))
     }
 
-    /// Two runs, cell by cell: for `compare`, and for a page of both.
-    pub fn pair(
-        a: &mut Loaded,
-        b: &mut Loaded,
-        asked: &[Figure],
-        limits: Limits,
-    ) -> anyhow::Result<(Heading, Comparison)> {
-        let mut warnings = Vec::new();
-        let figures = figures(asked, &mut [&mut *a, &mut *b], &mut warnings)?;
-        let changes = changes(a, b);
-        warnings.extend(not_comparable(&changes));
-        let differs = a.experiment_differs(b).map(|what| format!("the experiments are not the same: {what}"));
-        warnings.extend(differs);
-        let functional = a.run.functional || b.run.functional;
-        if functional {
-            warnings.push("a run on the software GPU: its times say nothing, and none fails".into());
+    /// Exit status 1 if a machine is an outlier.
+    fn many(&self) -> anyhow::Result<ExitCode> {
+        let (found, warnings) = compare_nodes(&self.nodes, &self.metric, self.fail_above)?;
+        if self.json {
+            json(&terminal::comparison::machines_json(&found, &warnings))?;
+        } else {
+            to_stdout(|out| terminal::comparison::write_machines(out, &Style::of_stdout(), &found, &warnings))?;
         }
-        for loaded in [&*a, &*b].into_iter().filter(|l| !l.run.complete) {
-            let parts = loaded.run.missing.len() as u64;
-            warnings.push(format!("{}: {} missing", loaded.name, terminal::number::of(parts, "part")));
-        }
-        let keys = keys(&[a, b]);
-        let request = Request { figures, limits };
-        let between = between::Stored::of_machine(a, b);
-        let mut rows = Vec::new();
-        for key in &keys {
-            rows.extend(comparison::compare(key, &a.cell(key)?, &b.cell(key)?, &request, |figure| {
-                between.of(key, figure)
-            }));
-        }
-        warnings.extend([&*a, &*b].into_iter().flat_map(Loaded::repeats_missing));
-        let mut comparison = Comparison::of(rows, limits);
-        if functional {
-            comparison.forgive_times();
-        }
-        let commands = keys.iter().filter_map(|key| {
-            let (a, b) = (a.commands(key)?, b.commands(key)?);
-            Some((key.clone(), run_folder::commands::compared(a, b)))
-        });
-        let commands = commands.collect();
-        let heading = Heading { a: a.name.clone(), b: b.name.clone(), changes, warnings, commands };
-        Ok((heading, comparison))
+        let odd = found.iter().flat_map(|m| &m.standings).any(|s| s.outlier);
+        Ok(ExitCode::from(u8::from(odd)))
     }
 
     fn write(&self, heading: &Heading, comparison: &Comparison) -> anyhow::Result<()> {
@@ -177,101 +140,10 @@ fn json(value: &serde_json::Value) -> anyhow::Result<()> {
     })?)
 }
 
-/// The requested figures. A `run.json` without its folder has only medians of rounds, and all runs are read in the same
-/// way.
-fn figures(asked: &[Figure], runs: &mut [&mut Loaded], warnings: &mut Vec<String>) -> anyhow::Result<Vec<Figure>> {
-    let figures = if asked.is_empty() { JUDGED.to_vec() } else { asked.to_vec() };
-    let Some(without) = runs.iter().find(|r| !r.has_samples()).map(|r| r.name.clone()) else { return Ok(figures) };
-    if asked.iter().any(|f| *f != Figure::P50) {
-        let what = format!("{without}: without its samples only p50 can be compared");
-        return Err(Failure::new(what, "give the folders with parts/ and samples/, or --metric p50").into());
-    }
-    warnings.push(format!("{without}: its samples are not there: medians of rounds are compared, and no tails"));
-    runs.iter_mut().for_each(|r| r.forget_samples());
-    Ok(vec![Figure::P50])
-}
-
-/// The keys of all runs, in order of first appearance.
-fn keys(runs: &[&Loaded]) -> Vec<Key> {
-    let mut keys: Vec<Key> = Vec::new();
-    let mut seen = std::collections::HashSet::new();
-    keys.extend(runs.iter().flat_map(|r| r.keys()).filter(|key| seen.insert(key.clone())));
-    keys
-}
-
-fn changes(a: &Loaded, b: &Loaded) -> Vec<Change> {
-    let known = |v: &Option<environment::Value>| v.as_ref().map_or("unknown".into(), ToString::to_string);
-    let differences = environment::Environment::compare(&a.environment(), &b.environment());
-    let mut changes: Vec<Change> =
-        differences.iter().map(|d| Change { what: d.fact.clone(), a: known(&d.first), b: known(&d.second) }).collect();
-    let mut also = |what: &str, a: String, b: String| {
-        if a != b {
-            changes.push(Change { what: what.into(), a, b });
-        }
-    };
-    also("doorbell", a.run.doorbell.clone(), b.run.doorbell.clone());
-    let commit = |l: &Loaded| l.run.commit.clone().unwrap_or_else(|| "unknown".into());
-    also("commit", commit(a), commit(b));
-    changes
-}
-
-/// Facts that differ only on another machine, or with another driver.
-const OTHER_MACHINE: [&str; 4] = ["host.name", "cpu.model", "gpu.name", "gpu.driver"];
-
-fn not_comparable(changes: &[Change]) -> Option<String> {
-    let others: Vec<&str> = OTHER_MACHINE.into_iter().filter(|o| changes.iter().any(|c| c.what == *o)).collect();
-    let is = if others.len() == 1 { "is another one" } else { "are others" };
-    (!others.is_empty()).then(|| format!("{} {is}: differences may come from that", others.join(", ")))
-}
-
-/// The default of --fail-above.
-pub const FAIL_ABOVE: f64 = 0.05;
-
-/// The figures of a verdict, unless others are asked for.
-pub const JUDGED: [Figure; 3] = [Figure::P50, Figure::Mean, Figure::P99];
-
-/// Compares runs of one experiment on many machines. Exit status 1 if one is an outlier.
-pub fn machines(paths: &[PathBuf], asked: &[Figure], least: f64, as_json: bool) -> anyhow::Result<ExitCode> {
-    let fewest = comparison::FEWEST_MACHINES;
-    if paths.len() < fewest {
-        let what = format!("{}, and {fewest} are needed", terminal::number::of(paths.len() as u64, "machine"));
-        return Err(Failure::new(what, "of fewer nobody can say which is the odd one: `doorbell compare A B`").into());
-    }
-    let mut runs = paths.iter().map(|p| Loaded::open(p)).collect::<anyhow::Result<Vec<_>>>()?;
-    let names = load::names(paths);
-    let mut warnings = Vec::new();
-    let figures = figures(asked, &mut runs.iter_mut().collect::<Vec<_>>(), &mut warnings)?;
-    for (name, run) in names.iter().zip(&runs).skip(1) {
-        let differs = runs[0].experiment_differs(run);
-        warnings.extend(differs.map(|what| format!("{name}: its experiment is not that of {}: {what}", names[0])));
-    }
-    let mut found = Vec::new();
-    for key in keys(&runs.iter().collect::<Vec<_>>()) {
-        let samples = runs.iter_mut().map(|r| r.samples(&key)).collect::<anyhow::Result<Vec<_>>>()?;
-        let empty = statistics::Rounds::new::<Vec<u64>>(&[]);
-        let with: Vec<Machine<'_>> = names
-            .iter()
-            .zip(&samples)
-            .map(|(name, rounds)| Machine { name, rounds: rounds.as_ref().unwrap_or(&empty) })
-            .collect();
-        found.extend(figures.iter().filter_map(|figure| compare_machines(&key, &with, *figure, least)));
-    }
-    if found.is_empty() {
-        let what = format!("no figure is known of {fewest} machines");
-        return Err(Failure::new(what, "p99 needs 1,000 samples of a cell; --metric p50 needs one").into());
-    }
-    if as_json {
-        json(&terminal::comparison::machines_json(&found, &warnings))?;
-    } else {
-        to_stdout(|out| terminal::comparison::write_machines(out, &Style::of_stdout(), &found, &warnings))?;
-    }
-    let odd = found.iter().flat_map(|m| &m.standings).any(|s| s.outlier);
-    Ok(ExitCode::from(u8::from(odd)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use comparison::FAIL_ABOVE;
 
     #[test]
     fn a_percentage_has_its_sign() {

@@ -142,6 +142,9 @@ fn hint(e: &anyhow::Error) -> Option<String> {
         if let Some(f) = c.downcast_ref::<Failure>() {
             return Some(f.hint.clone());
         }
+        if let Some(e) = c.downcast_ref::<comparison::Error>() {
+            return e.hint();
+        }
         if let Some(e) = c.downcast_ref::<run_folder::Error>() {
             return Some(e.hint());
         }

@@ -1,10 +1,9 @@
 //! `doorbell report`: one HTML file for people.
 
-use crate::compare::{self, load};
 use crate::failure::Failure;
 use crate::help::Page;
 use anyhow::Context as _;
-use comparison::Limits;
+use comparison::{FAIL_ABOVE, Limits, Loaded, compare_runs, names};
 use html::{Document, Named};
 use output::WholeFile;
 use std::ffi::{OsStr, OsString};
@@ -251,15 +250,15 @@ impl Args {
             return Ok((html::of_saturated(&saturate::folder::read_account(one)?), None));
         }
         let mut loaded = Vec::new();
-        for (path, name) in self.what.iter().zip(load::names(&self.what)) {
+        for (path, name) in self.what.iter().zip(names(&self.what)) {
             if is_recording(path)? {
                 let what = format!("{}: a recording has a page of its own", path.display());
                 return Err(Failure::new(what, "several runs can be side by side; give one recording alone").into());
             }
-            loaded.push((name, load::Loaded::open(path).map_err(|e| unfinished(e, path))?));
+            loaded.push((name, Loaded::open(path).map_err(|e| unfinished(e, path))?));
         }
         let compared = match loaded.as_mut_slice() {
-            [(_, a), (_, b)] => Some(compare::Args::pair(a, b, &[], Limits::new(compare::FAIL_ABOVE, None))?),
+            [(_, a), (_, b)] => Some(compare_runs(a, b, &[], Limits::new(FAIL_ABOVE, None))?),
             _ => None,
         };
         let runs = loaded.into_iter().map(|(name, loaded)| {
@@ -356,13 +355,13 @@ fn read_soak(path: &Path) -> anyhow::Result<soak::Soak> {
 }
 
 /// A truncated run.json can be computed again.
-fn unfinished(e: anyhow::Error, path: &Path) -> anyhow::Error {
-    match e.downcast_ref::<run_folder::Error>() {
-        Some(run_folder::Error::Damaged { path: file, .. }) if file.ends_with("run.json") => {
+fn unfinished(e: comparison::Error, path: &Path) -> anyhow::Error {
+    match &e {
+        comparison::Error::Run(run_folder::Error::Damaged { path: file, .. }) if file.ends_with("run.json") => {
             let hint = format!("`doorbell bench -o {} --resume` sums it up again from its parts", path.display());
             Failure::new(e.to_string(), hint).into()
         }
-        _ => e,
+        _ => e.into(),
     }
 }
 

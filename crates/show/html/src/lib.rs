@@ -19,11 +19,10 @@ pub use document::Document;
 pub use html::write as html;
 pub use markdown::write as markdown;
 
-use comparison::Comparison;
+use comparison::{Comparison, Heading};
 use run_folder::{Folder, Run};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use terminal::comparison::Heading;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

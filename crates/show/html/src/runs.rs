@@ -4,9 +4,8 @@ use crate::document::{Article, Block, Cell, Column, Document, Section, Table, he
 use crate::numbers::{ns_or_none, size, slug};
 use crate::run::{article, why_not};
 use crate::{Error, Named, two};
-use comparison::Comparison;
+use comparison::{Comparison, Heading};
 use run_folder::run::{CellOfRun, Figure};
-use terminal::comparison::Heading;
 
 pub fn document(runs: &[Named]) -> Result<Document, Error> {
     let mut document = Document { by: crate::by(), ..Document::default() };

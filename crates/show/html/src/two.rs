@@ -7,11 +7,11 @@ use crate::run::over_time::{self, Taken};
 use crate::run::spread::{known, percentiles};
 use crate::run::{notices, why_not};
 use crate::{Error, Named};
-use comparison::{Comparison, Key, Overall, Row, Verdict};
+use comparison::{Comparison, Heading, Key, Overall, Row, Verdict};
 use plot::Axis;
 use plot::series::{Form, Picture, Point, Series, draw};
 use run_folder::run::CellOfRun;
-use terminal::comparison::{Heading, detail, in_words, interval, outcome, times};
+use terminal::comparison::{detail, in_words, interval, outcome, times};
 use terminal::number::{count, nanoseconds, of};
 
 /// Differences that get a sentence each.
@@ -203,11 +203,7 @@ struct Both<'a> {
 }
 
 fn find<'a>(named: &'a Named, key: &Key) -> Option<&'a CellOfRun> {
-    let is_it = |c: &&CellOfRun| {
-        let point: Vec<String> = c.point.iter().map(|c| format!("{}={}", c.name, c.value)).collect();
-        c.subject == key.subject && c.bytes == key.bytes && point.join(" ") == key.point
-    };
-    let found = named.run.cells.iter().find(is_it)?;
+    let found = named.run.cells.iter().find(|c| Key::of(c) == *key)?;
     (why_not(&found.status).is_none() && found.observed().is_some()).then_some(found)
 }
 

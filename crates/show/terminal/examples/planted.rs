@@ -5,7 +5,7 @@
 //!
 //! `cargo run --release -p terminal --example planted -- DATA.json [DATA.json..]`
 
-use comparison::{Comparison, Key, Limits, Overall, Request, Run, compare};
+use comparison::{Cell, Comparison, Key, Limits, Overall, Request, compare};
 use data_file::Digest;
 use statistics::{Figure, Rounds};
 use std::collections::BTreeMap;
@@ -167,7 +167,7 @@ fn verdict(cells: &BTreeMap<String, Series>, pair: usize, plant: Plant, figures:
 }
 
 /// The `number`-th run of the series; a fraction of its rounds takes `times` as long. All cells have the same slow rounds.
-fn run(series: &Series, number: usize, part: f64, times: f64) -> Run {
+fn run(series: &Series, number: usize, part: f64, times: f64) -> Cell {
     let count = REPEATS * ROUNDS;
     let mut random = fastrand::Rng::with_seed(number as u64);
     let mut order: Vec<usize> = (0..count).collect();
@@ -176,7 +176,7 @@ fn run(series: &Series, number: usize, part: f64, times: f64) -> Run {
     for slow in &order[..(part * count as f64).round() as usize] {
         rounds[*slow].iter_mut().for_each(|ns| *ns = (*ns as f64 * times).round() as u64);
     }
-    Run::Measured(Rounds::new(&rounds).in_repeats_of(ROUNDS))
+    Cell::Measured(Rounds::new(&rounds).in_repeats_of(ROUNDS))
 }
 
 /// How far the medians of neighbouring rounds are apart: the middle of half of all.

@@ -5,28 +5,14 @@ mod commands;
 use crate::ReportError;
 use crate::number::{self, nanoseconds};
 use crate::table::{self, Style};
-use comparison::{Change, Comparison, ERROR, Key, Machines, Overall, Row, Verdict};
+use comparison::{Comparison, ERROR, Heading, Key, Machines, Overall, Row, Verdict};
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
-use run_folder::commands::Differing;
 use serde_json::{Value, json};
 use statistics::Interval;
 use std::io::Write;
 
 pub const SCHEMA: &str = "doorbell.comparison/3";
 pub const MACHINES_SCHEMA: &str = "doorbell.machines/1";
-
-/// What is compared.
-#[derive(Clone, Debug, Default)]
-pub struct Heading {
-    pub a: String,
-    pub b: String,
-    /// The differences between the environments.
-    pub changes: Vec<Change>,
-    /// Why differences may not come from the change.
-    pub warnings: Vec<String>,
-    /// If both runs were recorded: the differences in the commands of one call of a cell.
-    pub commands: Vec<(Key, Vec<Differing>)>,
-}
 
 /// A cell for people: sizes have a unit.
 pub fn cell(key: &Key) -> String {
@@ -343,7 +329,7 @@ pub fn machines_json(all: &[Machines], warnings: &[String]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use comparison::{Difference, Limits, Missing, Standing};
+    use comparison::{Change, Difference, Limits, Missing, Standing};
 
     fn row(subject: &str, ratio: f64, verdict: Verdict) -> Row {
         let difference = (!matches!(verdict, Verdict::TooFew(_) | Verdict::Lost(_))).then_some(Difference {

@@ -1,17 +1,17 @@
 //! Verdicts of many comparisons of synthetic runs.
 
 use crate::host::{Host, rounds, run};
-use comparison::{Comparison, Key, Limits, Overall, Request, Run, compare};
+use comparison::{Cell, Comparison, Key, Limits, Overall, Request, compare};
 use statistics::{Figure, Rounds};
 
 pub const JUDGED: [Figure; 3] = [Figure::P50, Figure::Mean, Figure::P99];
 
 /// The verdict of one cell in two runs, with the figures and limits of `doorbell compare`.
 pub fn overall(a: Rounds, b: Rounds, limit: f64) -> Overall {
-    of(&Run::Measured(a), &Run::Measured(b), limit).overall()
+    of(&Cell::Measured(a), &Cell::Measured(b), limit).overall()
 }
 
-pub fn of(a: &Run, b: &Run, limit: f64) -> Comparison {
+pub fn of(a: &Cell, b: &Cell, limit: f64) -> Comparison {
     let key = Key { subject: "ce0".into(), bytes: 4096, point: String::new() };
     let request = Request { figures: JUDGED.to_vec(), limits: Limits::new(limit, None) };
     Comparison::of(compare(&key, a, b, &request, |_| None), request.limits)

@@ -3,7 +3,7 @@
 mod counted;
 mod host;
 
-use comparison::{Overall, Run};
+use comparison::{Cell, Overall};
 use counted::{counted, of, overall, truth};
 use host::{Host, run};
 
@@ -70,9 +70,9 @@ fn what_is_not_there_is_not_equal() {
     for limit in LIMITS {
         for seed in 0..10 {
             random.seed(seed);
-            let a = Run::Measured(run(&Host::QUIET, 1.0, &mut random));
-            assert_eq!(of(&a, &Run::Failed("wrong bytes".into()), limit).overall(), Overall::Lost);
-            assert_eq!(of(&a, &Run::Absent("no route".into()), limit).overall(), Overall::Unclear);
+            let a = Cell::Measured(run(&Host::QUIET, 1.0, &mut random));
+            assert_eq!(of(&a, &Cell::Failed("wrong bytes".into()), limit).overall(), Overall::Lost);
+            assert_eq!(of(&a, &Cell::Absent("no route".into()), limit).overall(), Overall::Unclear);
             // Five rounds are left, of a cell that takes 100 times as long.
             let few = Host { processes: 1, rounds: 5, ..Host::QUIET };
             let (a, few) = (run(&Host::QUIET, 1.0, &mut random), run(&few, 100.0, &mut random));

@@ -1,12 +1,11 @@
 //! `doorbell bench EXPERIMENT`: an experiment from a file, or a shipped one.
 
 use super::machine;
-use crate::compare::between;
-use crate::compare::load::Loaded;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::record::Gpu;
 use crate::signals;
+use comparison::Loaded;
 use environment::Severity;
 use experiment::{Device, Experiment, Processes, Stage};
 use measure::clock::Clock;
@@ -235,7 +234,7 @@ impl Args {
             },
         )?;
         folder.write_run(&run)?;
-        if let Err(e) = Loaded::open(folder.path()).and_then(|mut run| between::keep(&mut run)) {
+        if let Err(e) = Loaded::open(folder.path()).and_then(|mut run| comparison::keep(&mut run)) {
             say!("doorbell: how far processes differ is not stored for later comparisons: {e:#}");
         }
         if self.out.is_some() {

@@ -287,17 +287,12 @@ pub fn recorded(mut run: Run) -> Run {
 
 /// A page of two runs whose samples were not compared.
 pub fn two(a: Run, b: Run) -> html::Document {
-    use comparison::{Comparison, Key, Limits, Request, Run as Of, compare};
-    let key = |cell: &CellOfRun| {
-        let point: Vec<String> = cell.point.iter().map(|c| format!("{}={}", c.name, c.value)).collect();
-        Key { subject: cell.subject.clone(), bytes: cell.bytes, point: point.join(" ") }
-    };
+    use comparison::{Cell, Comparison, Heading, Key, Limits, Request, compare};
     let request = Request { figures: vec![statistics::Figure::P50], limits: Limits::new(0.05, None) };
-    let absent = || Of::Absent("nobody measured it".into());
-    let rows = a.cells.iter().flat_map(|cell| compare(&key(cell), &absent(), &absent(), &request, |_| None));
+    let absent = || Cell::Absent("nobody measured it".into());
+    let rows = a.cells.iter().flat_map(|cell| compare(&Key::of(cell), &absent(), &absent(), &request, |_| None));
     let comparison = Comparison::of(rows.collect(), request.limits);
-    html::of_two(&named(a), &named(b), &terminal::comparison::Heading::default(), &comparison)
-        .expect("no samples are read")
+    html::of_two(&named(a), &named(b), &Heading::default(), &comparison).expect("no samples are read")
 }
 
 pub fn named(run: run::Run) -> Named {

@@ -1,8 +1,6 @@
 //! How far processes differ on this machine: `bench` stores it after a run of five processes or more, for comparisons of runs with one or two.
 
-use super::JUDGED;
-use super::load::Loaded;
-use comparison::{Between, Key, Run, SHOW_BETWEEN};
+use crate::{Between, Cell, Error, JUDGED, Key, Loaded, SHOW_BETWEEN};
 use serde::{Deserialize, Serialize};
 use statistics::Figure;
 use std::ffi::OsString;
@@ -65,7 +63,7 @@ impl Stored {
 ///
 /// # Errors
 /// If the run cannot be read or the file cannot be written.
-pub fn keep(run: &mut Loaded) -> anyhow::Result<Option<PathBuf>> {
+pub fn keep(run: &mut Loaded) -> Result<Option<PathBuf>, Error> {
     let Some(path) = path(|name| std::env::var_os(name)) else { return Ok(None) };
     let Some(machine) = Machine::of(run) else { return Ok(None) };
     if run.run.functional || (run.run.experiment.run.repeats as usize) < SHOW_BETWEEN {
@@ -73,7 +71,7 @@ pub fn keep(run: &mut Loaded) -> anyhow::Result<Option<PathBuf>> {
     }
     let mut shown = Vec::new();
     for cell in run.keys() {
-        let Run::Measured(rounds) = run.cell(&cell)? else { continue };
+        let Cell::Measured(rounds) = run.cell(&cell)? else { continue };
         for figure in JUDGED {
             let Some(between) = Between::shown(&rounds, figure) else { continue };
             let (machine, experiment) = (machine.clone(), run.run.experiment.name.clone());

@@ -1,7 +1,6 @@
 //! Cells of a run in the form in which they are compared: samples by rounds.
 
-use crate::failure::Failure;
-use comparison::Key;
+use crate::{Cell, Error, Key};
 use environment::Environment;
 use experiment::Observe;
 use run_folder::commands::CommandsOfRun;
@@ -29,11 +28,11 @@ const HINT: &str = "give the folder that `doorbell bench -o` wrote, or its run.j
 
 impl Loaded {
     /// Opens a folder, or a `run.json`, which may be in one.
-    pub fn open(path: &Path) -> anyhow::Result<Loaded> {
+    pub fn open(path: &Path) -> Result<Loaded, Error> {
         let name = path.to_string_lossy().trim_end_matches('/').to_owned();
         if path.extension().is_some_and(|e| e == "doorbell") && path.is_file() {
             let what = format!("{name}: this is a recording, no run of `doorbell bench`");
-            return Err(Failure::new(what, "`doorbell diff` compares the locks of two recordings").into());
+            return Err(Error::refused(what, "`doorbell diff` compares the locks of two recordings"));
         }
         let is_folder = path.is_dir();
         let folder = if is_folder { Some(path.to_owned()) } else { path.parent().map(Path::to_owned) };
@@ -44,7 +43,7 @@ impl Loaded {
                 if !folder.has_run() {
                     let what = format!("{name}: the run is not finished: it has no run.json");
                     let hint = format!("`doorbell bench -o {name} --resume` finishes it");
-                    return Err(Failure::new(what, hint).into());
+                    return Err(Error::refused(what, hint));
                 }
                 (folder.run()?, Some(folder))
             }
@@ -56,7 +55,7 @@ impl Loaded {
 
     /// Computes this doorbell's figures from the samples; a `run.json` alone stays as it is. Also returns the folder, if
     /// there is one.
-    pub fn summed_up_again(self) -> anyhow::Result<(Run, Option<Folder>)> {
+    pub fn summed_up_again(self) -> Result<(Run, Option<Folder>), Error> {
         let run = match &self.folder {
             Some(folder) => self.run.summed_up_again(folder)?,
             None => self.run.with_best(),
@@ -99,34 +98,29 @@ impl Loaded {
         }
     }
 
-    pub fn key(cell: &CellOfRun) -> Key {
-        let point: Vec<String> = cell.point.iter().map(|c| format!("{}={}", c.name, c.value)).collect();
-        Key { subject: cell.subject.clone(), bytes: cell.bytes, point: point.join(" ") }
-    }
-
     pub fn keys(&self) -> Vec<Key> {
-        self.run.cells.iter().map(Loaded::key).collect()
+        self.run.cells.iter().map(Key::of).collect()
     }
 
     /// The commands of its calls, if the run was recorded.
     pub fn commands(&self, key: &Key) -> Option<&CommandsOfRun> {
-        self.run.cells.iter().find(|c| Loaded::key(c) == *key)?.commands.as_ref()
+        self.run.cells.iter().find(|c| Key::of(c) == *key)?.commands.as_ref()
     }
 
     /// The data of a cell.
-    pub fn cell(&mut self, key: &Key) -> anyhow::Result<comparison::Run> {
-        let Some(cell) = self.run.cells.iter().find(|c| Loaded::key(c) == *key).cloned() else {
-            return Ok(comparison::Run::Absent("the other run's experiment has no such cell".into()));
+    pub fn cell(&mut self, key: &Key) -> Result<Cell, Error> {
+        let Some(cell) = self.run.cells.iter().find(|c| Key::of(c) == *key).cloned() else {
+            return Ok(Cell::Absent("the other run's experiment has no such cell".into()));
         };
         match &cell.status {
-            Status::Failed(why) => return Ok(comparison::Run::Failed(why.clone())),
-            Status::Invalid(why) => return Ok(comparison::Run::Failed(why.clone())),
-            Status::Unavailable(why) => return Ok(comparison::Run::Absent(why.clone())),
+            Status::Failed(why) => return Ok(Cell::Failed(why.clone())),
+            Status::Invalid(why) => return Ok(Cell::Failed(why.clone())),
+            Status::Unavailable(why) => return Ok(Cell::Absent(why.clone())),
             Status::Measured => {}
         }
         let rounds = self.rounds(&cell)?;
         if rounds.is_empty() {
-            return Ok(comparison::Run::Failed("it has no samples".into()));
+            return Ok(Cell::Failed("it has no samples".into()));
         }
         let each = self.rounds_of_repeat(cell.stage);
         let sampled: BTreeSet<u32> = rounds.sampled().into_iter().map(|round| (round / each) as u32).collect();
@@ -134,12 +128,12 @@ impl Loaded {
         for repeat in (0..self.run.experiment.run.repeats).filter(|repeat| !sampled.contains(repeat)) {
             self.lacking.entry(repeat).or_default().insert((cell.stage, cell.cell));
         }
-        Ok(comparison::Run::Measured(rounds))
+        Ok(Cell::Measured(rounds))
     }
 
     /// Samples of a cell, for comparisons of more than two runs.
-    pub fn samples(&mut self, key: &Key) -> anyhow::Result<Option<Rounds>> {
-        let found = self.run.cells.iter().find(|c| Loaded::key(c) == *key).cloned();
+    pub fn samples(&mut self, key: &Key) -> Result<Option<Rounds>, Error> {
+        let found = self.run.cells.iter().find(|c| Key::of(c) == *key).cloned();
         let measured = found.filter(|c| c.status == Status::Measured);
         measured.map(|c| self.rounds(&c)).transpose().map(|r| r.filter(|r| !r.is_empty()))
     }
@@ -151,7 +145,7 @@ impl Loaded {
         of_stage.unwrap_or(beyond).max(1) as usize
     }
 
-    fn rounds(&mut self, cell: &CellOfRun) -> anyhow::Result<Rounds> {
+    fn rounds(&mut self, cell: &CellOfRun) -> Result<Rounds, Error> {
         let each = self.rounds_of_repeat(cell.stage);
         let Some(folder) = &self.folder else {
             let of = &cell.per_round;
@@ -189,20 +183,27 @@ impl Loaded {
     }
 }
 
+impl Key {
+    pub fn of(cell: &CellOfRun) -> Key {
+        let point: Vec<String> = cell.point.iter().map(|c| format!("{}={}", c.name, c.value)).collect();
+        Key { subject: cell.subject.clone(), bytes: cell.bytes, point: point.join(" ") }
+    }
+}
+
 fn has_parts(folder: &Path) -> bool {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     folder.join("experiment.toml").is_file() && folder.join("parts").is_dir()
 }
 
 /// A `run.json` without its folder.
-fn alone(path: &Path) -> anyhow::Result<Run> {
+fn alone(path: &Path) -> Result<Run, Error> {
     use run_folder::Error::{Damaged, Invalid};
     let text = |what| format!("{}: no run.json: {what}", path.display());
     Run::read(path).map_err(|e| match e {
         // A file with a schema is a run; then the error describes what is wrong with it.
         Invalid { .. } if has_schema(path) => e.into(),
-        Invalid { what, .. } | Damaged { what, .. } => Failure::new(text(what), HINT).into(),
-        e => Failure::new(e.to_string(), HINT).into(),
+        Invalid { what, .. } | Damaged { what, .. } => Error::refused(text(what), HINT),
+        e => Error::refused(e.to_string(), HINT),
     })
 }
 
