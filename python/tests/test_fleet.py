@@ -1,4 +1,4 @@
-"""doorbell.fleet without recordings: what is added up, aligned and judged. Needs no library and no command."""
+"""doorbell.fleet without recordings: what is added up and aligned, and who is late. Needs no library; one test needs the command."""
 
 import multiprocessing
 import os
@@ -12,11 +12,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from doorbell import fleet
 from doorbell.fleet import _run
 from doorbell.fleet._align import align
-from doorbell.fleet._changes import changes
+from doorbell.fleet._command import Command
 from doorbell.fleet._find import recordings
+from doorbell.fleet._judged import judge
 from doorbell.fleet._late import late_ranks
 from doorbell.fleet._map import Options, failed, map_recording
-from doorbell.fleet._outliers import odd_facts, outliers
 from doorbell.fleet._partial import Part, Rank, Row, Steps, merge
 from doorbell.fleet._run import run
 from doorbell.fleet._text import plain
@@ -28,16 +28,8 @@ def rank(n, **more):
                 began_ns=more.pop("began_ns", 10**18), **more)
 
 
-def job(ranks, **rows):
-    """Parts of as many ranks: `kind=lambda n: {name: Row}`."""
-    parts = []
-    for n in range(ranks):
-        part = Part(ranks={n: rank(n)})
-        for kind, of in rows.items():
-            for name, row in of(n).items():
-                part.rows.setdefault(kind.replace("_", " "), {})[name] = {n: row}
-        parts.append(part)
-    return merge(parts)
+def job(ranks):
+    return merge(Part(ranks={n: rank(n)}) for n in range(ranks))
 
 
 OUTSIDE, GEMM, NCCL, LAUNCH = ("outside", "outside of CUDA's calls"), ("kernels", "gemm"), ("collectives", "nccl"), ("calls", "cuLaunchKernel")
@@ -197,59 +189,19 @@ class Two(unittest.TestCase):
         self.assertIn("neither collectives with a time", verdict.why_not)
 
 
-class Unlike(unittest.TestCase):
-    def test_a_slow_lock_is_found_and_noise_is_not(self):
-        rng = random.Random(2)
-        part = job(64, locks=lambda n: {"queue": Row(20, 80_000_000 if n == 9 else int(rng.gauss(2e6, 2e5)))})
-        found = outliers(part)
-        self.assertEqual([(one.rank, one.kind, one.name) for one in found], [(9, "locks", "queue")])
-        self.assertEqual(found[0].ranks, 64)
-
-    def test_many_bad_ranks_do_not_hide_one_another(self):
-        part = job(64, locks=lambda n: {"queue": Row(20, 80_000_000 if n < 20 else 2_000_000)})
-        self.assertEqual(len(outliers(part)), 20)
-
-    def test_four_ranks_are_not_judged(self):
-        self.assertEqual(outliers(job(4, locks=lambda n: {"queue": Row(1, 10**9 if n == 3 else 1)})), [])
-
-    def test_a_row_that_a_rank_does_not_name_has_at_most_what_its_last_row_has(self):
-        def rows(n):
-            return {"gemm": Row(1, 5_000_000_000)} if n < 6 else {}
-        part = job(12, kernels=rows)
-        self.assertEqual(len(outliers(part)), 0, "half of the ranks: none is the usual")
-        part = job(12, kernels=lambda n: {"gemm": Row(1, 5_000_000_000)} if n < 11 else {})
-        self.assertEqual([one.rank for one in outliers(part)], [11])
-        part.ranks[11].folded["kernels"] = 4_900_000_000
-        self.assertEqual(outliers(part), [])
-
-    def test_another_driver_and_another_kernel_are_named(self):
-        part = job(16, kernels=lambda n: {"gemm": Row(1, 0), **({"odd": Row(1, 0)} if n == 4 else {})})
-        for n, own in part.ranks.items():
+@unittest.skipIf("DOORBELL" not in os.environ, "no command in DOORBELL")
+class Judged(unittest.TestCase):
+    def test_the_command_judges_totals_and_its_answer_is_read(self):
+        part, before = job(16), job(8)
+        for n, own in [*part.ranks.items(), *before.ranks.items()]:
             own.facts = {"driver": "570.10" if n == 12 else "580.95"}
-        odd = odd_facts(part)
-        self.assertEqual([(one.what, one.value, one.ranks) for one in odd], [("driver", "570.10", [12]), ("kernel odd", "runs", [4])])
-        for n, own in part.ranks.items():
-            own.facts = {"driver": "570.10" if n % 2 else "580.95"}
-        self.assertEqual([one.what for one in odd_facts(part)], ["kernel odd"], "half and half: none is odd")
-
-
-class Between(unittest.TestCase):
-    def test_what_every_rank_has_more_of_is_a_change_and_ranks_that_always_differ_are_none(self):
-        before = job(16, kernels=lambda n: {"gemm": Row(10, (n + 1) * 10**8), "same": Row(1, n * 10**8)})
-        after = job(16, kernels=lambda n: {"gemm": Row(10, (n + 1) * 10**8 + 3 * 10**8), "same": Row(1, n * 10**8), "new": Row(1, 1)})
-        found = changes(before, after)
-        self.assertEqual([one.name for one in found.times], ["gemm"])
-        self.assertEqual(found.times[0].after_ns - found.times[0].before_ns, 3 * 10**8)
-        self.assertEqual(found.new, ["kernels: new"])
-
-    def test_facts_and_the_number_of_ranks(self):
-        before, after = job(8), job(6)
-        for part, driver in ((before, "570.10"), (after, "580.95")):
-            for own in part.ranks.values():
-                own.facts = {"driver": driver}
-        found = changes(before, after)
-        self.assertEqual([(one.what, one.before, one.after) for one in found.facts], [("driver", "570.10", "580.95"), ("ranks", "8", "6")])
-        self.assertIn("from 5 on", changes(job(4), job(4)).why_not)
+        for of, ns in ((part, 2_000_000), (before, 500_000_000)):
+            of.rows["locks"] = {"queue": {n: Row(20, 80_000_000 if n == 9 else ns) for n in of.ranks}}
+        found = judge(Command(os.environ["DOORBELL"], 60.0), part, before)
+        self.assertEqual([(one.rank, one.kind, one.name, one.excess_ns) for one in found.outliers], [(9, "locks", "queue", 78_000_000)])
+        self.assertEqual([(one.what, one.value, one.ranks, one.usual) for one in found.odd], [("driver", "570.10", [12], "580.95")])
+        self.assertEqual([(one.what, one.before, one.after) for one in found.changes.facts], [("ranks", "8", "16")])
+        self.assertEqual([(one.name, one.before_ns, one.after_ns) for one in found.changes.times], [("queue", 500_000_000, 2_000_000)])
 
 
 class Printing(unittest.TestCase):

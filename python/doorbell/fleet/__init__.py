@@ -13,14 +13,13 @@ This needs neither a GPU nor any package; Dask, DuckDB and pandas are used if th
 
 from ._align import Alignment
 from ._answer import Job, analyse
-from ._changes import Change, Changes
 from ._command import CommandFailed
 from ._find import NoRecordings
+from ._judged import Change, Changes, Odd, Outlier
 from ._late import Cause, Late, Verdict
-from ._outliers import MINIMUM_RANKS, Odd, Outlier
 from ._page import page
 from ._partial import Part, Rank, Row
 from ._text import text
 
-__all__ = ["Alignment", "Cause", "Change", "Changes", "CommandFailed", "Job", "Late", "MINIMUM_RANKS", "NoRecordings", "Odd", "Outlier",
+__all__ = ["Alignment", "Cause", "Change", "Changes", "CommandFailed", "Job", "Late", "NoRecordings", "Odd", "Outlier",
            "Part", "Rank", "Row", "Verdict", "analyse", "page", "text"]

@@ -8,10 +8,10 @@ has the true spread of the ends in it, too, so nothing across ranks is judged th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from ._partial import Part, Rank
-from ._robust import median
 
 Times = Dict[str, Tuple[float, float]]
 # Events that two ranks must have in common.

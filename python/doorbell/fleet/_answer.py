@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Dict, List, Optional
 
 from ._align import Alignment, align
-from ._changes import Changes, changes
-from ._command import find
+from ._command import Command, find
 from ._find import recordings
+from ._judged import Changes, Odd, Outlier, judge
 from ._late import Verdict, late_ranks
 from ._map import Options
-from ._outliers import MINIMUM_RANKS, Odd, Outlier, odd_facts, outliers
 from ._partial import Part
 from ._run import Cost, run
 
@@ -31,11 +30,13 @@ class Job:
     failed: Dict[int, str]
     alignment: Alignment
     verdict: Verdict
+    # With fewer, rows are not compared.
+    minimum_ranks: int
     outliers: List[Outlier]
     odd: List[Odd]
+    changes: Optional[Changes]
     cost: Cost
     tables: Optional[str] = None
-    changes: Optional[Changes] = None
 
     @property
     def whole(self) -> bool:
@@ -61,7 +62,7 @@ class Job:
             "alignment": {"by": self.alignment.by, "one_clock": self.alignment.one_clock, "error_ns": self.alignment.error_ns,
                           "worst_ns": self.alignment.worst_ns, "worst_rank": self.alignment.worst_rank, "events": self.alignment.events,
                           "without": {str(n): why for n, why in self.alignment.without.items()}},
-            "minimum_ranks": MINIMUM_RANKS,
+            "minimum_ranks": self.minimum_ranks,
             "compared_by": self.verdict.by,
             "together": self.verdict.together,
             "late": [asdict(one) for one in self.verdict.late],
@@ -102,22 +103,17 @@ def analyse(folder: str, *, before: Optional[str] = None, client: Any = None, wo
         _make_room(tables, force)
     found = recordings(folder)
     part, cost = run(found, options, client=client, workers=workers, processes=processes)
-    job = _judge(folder, part, cost, tables)
+    then = None
     if before is not None:
         earlier = Options(options.program, collectives, None, timeout)
         then, _ = run(recordings(before), earlier, client=client, workers=workers, processes=processes)
-        job.changes = changes(then, part)
-    return job
-
-
-def _judge(folder: str, part: Part, cost: Cost, tables: Optional[str]) -> Job:
+    judged = judge(Command(options.program, timeout), part, then)
     failed = {n: rank.failed for n, rank in sorted(part.ranks.items()) if rank.failed is not None}
     worlds = [rank.world for rank in part.ranks.values() if rank.world]
     world = max([*worlds, *(n + 1 for n in part.ranks)], default=0)
     missing = [n for n in range(world) if n not in part.ranks]
     alignment = align(part)
-    unlike = outliers(part)
-    return Job(folder, part, missing, failed, alignment, late_ranks(part, alignment), unlike, odd_facts(part), cost, tables)
+    return Job(folder, part, missing, failed, alignment, late_ranks(part, alignment), **vars(judged), cost=cost, tables=tables)
 
 
 def _make_room(folder: str, force: bool) -> None:

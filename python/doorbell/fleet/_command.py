@@ -1,4 +1,4 @@
-"""Runs the `doorbell` command on one recording, and reads what it prints."""
+"""Runs the `doorbell` command, and reads what it prints."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Command:
         self.timeout = timeout
         self.printed = 0
 
-    def json(self, arguments: Sequence[str]) -> Any:
-        """One JSON value. A damaged recording has one up to the damage, with exit status 2."""
-        done = self._done(arguments)
+    def json(self, arguments: Sequence[str], given: Any = None) -> Any:
+        """One JSON value; `given` is what the command reads. A damaged recording has one up to the damage, with exit status 2."""
+        done = self._done(arguments, b"" if given is None else json.dumps(given).encode())
         self.printed += len(done.stdout)
         try:
             return json.loads(done.stdout)
@@ -36,10 +36,9 @@ class Command:
         if done.returncode not in (0, 2):
             raise CommandFailed(reason(done.stderr, done.returncode, arguments))
 
-    def _done(self, arguments: Sequence[str]) -> "subprocess.CompletedProcess[bytes]":
+    def _done(self, arguments: Sequence[str], given: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
         try:
-            return subprocess.run([self.program, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
-                                  timeout=self.timeout, check=False)
+            return subprocess.run([self.program, *arguments], input=given, capture_output=True, timeout=self.timeout, check=False)
         except subprocess.TimeoutExpired:
             raise CommandFailed(f"`doorbell {arguments[0]}` took more than {self.timeout:g} s") from None
         except OSError as error:

@@ -8,11 +8,11 @@ others is a cause. Two ranks are enough: each is compared with the median of the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Callable, Dict, List, Optional, Sequence
 
 from ._align import MINIMUM_EVENTS, Alignment
 from ._partial import Part, Spent, Steps
-from ._robust import median
 
 # A rank that is late is the last one in at least so many of all events, and costs at least so much of the time.
 SHARE = 0.1

@@ -6,8 +6,8 @@ import unicodedata
 from typing import Dict, List, Sequence, Tuple
 
 from ._answer import Job
+from ._judged import Odd, Outlier
 from ._late import Late
-from ._outliers import MINIMUM_RANKS, Odd, Outlier
 
 # Rows of a kind that are printed; JSON and the page have all.
 SHOWN = 10
@@ -166,8 +166,8 @@ def _late(job: Job) -> List[str]:
 
 def _unlike(job: Job) -> List[str]:
     read = sum(rank.failed is None for rank in job.part.ranks.values())
-    if read < MINIMUM_RANKS:
-        return [f"totals of rows: compared from {MINIMUM_RANKS} ranks on"]
+    if read < job.minimum_ranks:
+        return [f"totals of rows: compared from {job.minimum_ranks} ranks on"]
     lines = [f"unlike the others ({read} ranks, by median and MAD):"]
     # What a rank loses comes first; where it waits for others is a result.
     more = by_row([one for one in job.outliers if one.excess_ns > 0 and one.kind != "waiting calls"])

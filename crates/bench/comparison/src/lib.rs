@@ -1,5 +1,5 @@
-//! Whether one run is slower than another, cell by cell, and which of many machines is an outlier. `load` and `between` read files; all else is
-//! pure: samples by rounds in, verdicts out.
+//! What differs: whether one run is slower than another, cell by cell, and which of many machines, or of a job's ranks, is an outlier. `load` and
+//! `between` read files; all else is pure: samples or totals in, verdicts out.
 //!
 //! The invariant: no figure is divided by anything, processes are the unit (`statistics`), and an undecided comparison is never equal.
 
@@ -10,6 +10,7 @@ mod family;
 mod folders;
 mod load;
 mod machines;
+pub mod ranks;
 mod runs;
 
 pub use between::keep;

@@ -3,16 +3,13 @@
 use crate::Key;
 use serde::{Deserialize, Serialize};
 use statistics::distribution::student_quantile;
-use statistics::{Figure, Interval, Rounds, median};
+use statistics::{Figure, Interval, Rounds, median_and_deviation};
 
 /// With fewer machines, the outlier cannot be identified.
 pub const FEWEST_MACHINES: usize = 4;
 
 /// A machine is an outlier beyond this many robust standard deviations from the median: of 100 machines with normal figures, 0.05 are.
 const DEVIATIONS: f64 = 3.5;
-
-/// The median absolute deviation of a normal distribution, times this, is its standard deviation.
-const NORMAL: f64 = 1.4826;
 
 /// One machine's samples of a cell.
 #[derive(Clone, Debug)]
@@ -54,8 +51,7 @@ pub fn compare_machines(cell: &Key, machines: &[Machine<'_>], figure: Figure, le
         return None;
     }
     let logs: Vec<f64> = with.iter().filter_map(|m| value(m)).map(f64::ln).collect();
-    let centre = median(&mut logs.clone())?;
-    let deviation = NORMAL * median(&mut logs.iter().map(|l| (l - centre).abs()).collect::<Vec<_>>())?;
+    let (centre, deviation) = median_and_deviation(&logs)?;
     // With few machines the deviation itself is uncertain: use as many more deviations as Student's t requires.
     let reach = student_quantile(TAIL, with.len() as u32 - 1).abs().max(DEVIATIONS) * deviation;
     let beyond = reach.max((1.0 + least).ln());

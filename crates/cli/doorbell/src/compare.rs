@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::help::Page;
 use crate::units;
+use comparison::ranks::Jobs;
 use comparison::{Comparison, Heading, Limits, Loaded, Overall, compare_nodes, compare_runs};
 use statistics::Figure;
 use std::io::Write;
@@ -38,6 +39,9 @@ pub struct Args {
     /// Compare these runs of one experiment on many machines instead, for example nodes/*
     #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["a", "b", "junit", "markdown"])]
     nodes: Vec<PathBuf>,
+    /// Judge the ranks of a job by their totals: JSON from standard input, for doorbell.fleet
+    #[arg(long, hide = true, exclusive = true)]
+    ranks: bool,
     /// A difference within this is none, and a machine nearer to the others no outlier
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percent)]
     fail_above: f64,
@@ -79,6 +83,11 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match (&self.a, &self.b) {
             (Some(a), Some(b)) => self.two(a, b),
+            _ if self.ranks => {
+                let jobs: Jobs = serde_json::from_str(&std::io::read_to_string(std::io::stdin())?)?;
+                json(&jobs.judged())?;
+                Ok(ExitCode::SUCCESS)
+            }
             _ => self.many(),
         }
     }
@@ -133,7 +142,7 @@ fn written(
     done.map_err(|e| anyhow::Error::new(e).context(format!("{} was not written", path.display())))
 }
 
-fn json(value: &serde_json::Value) -> anyhow::Result<()> {
+fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     Ok(to_stdout(|out| {
         serde_json::to_writer_pretty(Plain::json(&mut *out), value).map_err(std::io::Error::from)?;
         Ok(writeln!(out)?)

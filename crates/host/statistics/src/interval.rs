@@ -35,6 +35,16 @@ pub fn median(values: &mut [f64]) -> Option<f64> {
     }
 }
 
+/// The median absolute deviation of a normal distribution, times this, is its standard deviation.
+const NORMAL: f64 = 1.4826;
+
+/// The median, and the standard deviation by the median absolute deviation: one value in many changes neither. `None` without values.
+pub fn median_and_deviation(values: &[f64]) -> Option<(f64, f64)> {
+    let middle = median(&mut values.to_vec())?;
+    let mut off: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+    Some((middle, NORMAL * median(&mut off)?))
+}
+
 /// The median of values, one for each process, and how far their mean can be off: no interval with fewer than [`MIN_PROCESSES`]. `None` without
 /// values.
 pub fn median_over_processes(values: &[f64], confidence: f64) -> Option<(f64, Option<Interval<f64>>)> {
@@ -60,5 +70,12 @@ mod tests {
         assert_eq!(median(&mut [4.0, 1.0, 3.0]), Some(3.0));
         assert_eq!(median(&mut [4.0, 1.0, 3.0, 2.0]), Some(2.5));
         assert_eq!(median(&mut []), None);
+    }
+
+    #[test]
+    fn one_value_in_many_changes_neither_the_median_nor_the_deviation() {
+        assert_eq!(median_and_deviation(&[9.0, 10.0, 11.0, 12.0, 13.0]), Some((11.0, 1.4826)));
+        assert_eq!(median_and_deviation(&[9.0, 10.0, 11.0, 12.0, 1e9]), Some((11.0, 1.4826)));
+        assert_eq!(median_and_deviation(&[]), None);
     }
 }

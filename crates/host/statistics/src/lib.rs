@@ -22,7 +22,7 @@ mod worst;
 pub use estimate::{Estimate, Why};
 pub use figure::Figure;
 pub use histogram::{Bucket, Histogram};
-pub use interval::{CONFIDENCE, Interval, median, median_over_processes};
+pub use interval::{CONFIDENCE, Interval, median, median_and_deviation, median_over_processes};
 pub use line::{Line, Step, steps};
 pub use misses::{Due, Misses};
 pub use percentile::{BEYOND, Percentile};

@@ -182,7 +182,5 @@ fn run(series: &Series, number: usize, part: f64, times: f64) -> Cell {
 /// How far the medians of neighbouring rounds are apart: the middle of half of all.
 fn median_spread(series: &Series) -> f64 {
     let medians: Vec<f64> = Rounds::new(series).each(Figure::P50).into_iter().flatten().collect();
-    let middle = statistics::median(&mut medians.clone()).unwrap_or(1.0);
-    let mut off: Vec<f64> = medians.iter().map(|m| (m / middle - 1.0).abs()).collect();
-    1.4826 * statistics::median(&mut off).unwrap_or(0.0)
+    statistics::median_and_deviation(&medians).map_or(0.0, |(middle, deviation)| deviation / middle)
 }
