@@ -5,7 +5,7 @@ use crate::numbers::{ns_or_none, size, slug};
 use crate::run::{article, why_not};
 use crate::{Error, Named, two};
 use comparison::{Comparison, Heading};
-use run_folder::run::{CellOfRun, Figure};
+use run_folder::run::{CellOfRun, Figure, place};
 
 pub fn document(runs: &[Named]) -> Result<Document, Error> {
     let mut document = Document { by: crate::by(), ..Document::default() };
@@ -47,9 +47,7 @@ pub fn of_two(runs: [&Named; 2], heading: &Heading, comparison: &Comparison) -> 
 
 /// What identifies a cell in every run.
 fn key(cell: &CellOfRun) -> (String, u64, String) {
-    let point: Vec<String> =
-        cell.point.iter().filter(|c| c.name != "bytes").map(|c| format!("{} = {}", c.name, c.value)).collect();
-    (cell.subject.clone(), cell.bytes, point.join(", "))
+    (cell.subject.clone(), cell.bytes, place(cell.point.iter().filter(|c| c.name != "bytes")))
 }
 
 type Of = fn(&Figure) -> Option<u64>;

@@ -26,7 +26,8 @@ pub use of_cells::{Distributions, distributions, parts_below};
 use chart::Head;
 use experiment::Metric;
 use pictures::Drawn;
-use run_folder::run::{BestAt, CellOfRun, Coordinate, Ends, StageOfRun};
+use run_folder::run::groups::{self, Group};
+use run_folder::run::{BestAt, CellOfRun, Coordinate};
 use run_folder::{Folder, Run};
 use shape::Shape;
 use std::io::{self, Write};
@@ -106,26 +107,6 @@ fn in_a_name(memory: &str) -> String {
     memory.chars().filter(char::is_ascii_alphanumeric).collect()
 }
 
-fn subjects(cells: &[&CellOfRun]) -> usize {
-    let mut names: Vec<&str> = cells.iter().map(|c| c.subject.as_str()).collect();
-    names.sort_unstable();
-    names.dedup();
-    names.len()
-}
-
-/// Routes by the memories that they move bytes between, whatever their kind.
-fn directions<'a>(cells: &[&'a CellOfRun]) -> Vec<((&'a str, &'a str), Vec<&'a CellOfRun>)> {
-    let mut all: Vec<((&str, &str), Vec<&CellOfRun>)> = Vec::new();
-    for &cell in cells.iter().filter(|c| c.bytes > 0 && c.back_to_back == 1 && c.observed().is_some()) {
-        let Some(direction) = Ends::of(&cell.what).map(|ends| ends.direction()) else { continue };
-        match all.iter_mut().find(|(known, _)| *known == direction) {
-            Some((_, of)) => of.push(cell),
-            None => all.push((direction, vec![cell])),
-        }
-    }
-    all
-}
-
 /// The subjects that are the best at some size by p50, those of the most sizes first, followed by CUDA's best forms.
 fn strong<'r>(run: &'r Run, cells: &[&CellOfRun]) -> Vec<&'r str> {
     let mut counted: Vec<(&str, usize, bool)> = Vec::new();
@@ -155,15 +136,15 @@ pub fn against_size(folder: &Path, run: &Run) -> Result<Vec<PathBuf>, Error> {
     }
     let about = About::of(run);
     let mut files = Vec::new();
-    for (first, cells) in by_size(run) {
-        let point = point(&first.point);
+    for Group { point, stages, cells } in run.groups() {
+        let point: Vec<String> = point.into_iter().map(ToString::to_string).collect();
         let head =
             about.head("latency against size", &point, "p50 of each subject against size, with a band up to p99.9");
-        let directions = directions(&cells);
+        let directions = groups::routes(&cells);
         // Each direction has a separate picture, with the names at the ends of the lines.
-        let is_crowded = subjects(&cells) > MOST_IN_A_LEGEND && !directions.is_empty();
+        let is_crowded = groups::subjects(&cells).len() > MOST_IN_A_LEGEND && !directions.is_empty();
         if let Some(svg) = pictures::latency(&head, &cells).filter(|_| !is_crowded) {
-            files.push(write(&plots, &format!("{:04}-latency.svg", first.number), &svg)?);
+            files.push(write(&plots, &format!("{:04}-latency.svg", stages[0]), &svg)?);
         }
         for ((from, to), cells) in directions {
             let strong = strong(run, &cells);
@@ -172,7 +153,7 @@ pub fn against_size(folder: &Path, run: &Run) -> Result<Vec<PathBuf>, Error> {
                 let head = about.head(&title, &point, what.about());
                 if let Some(svg) = routes::picture(&head, &cells, &run.best, &strong, what) {
                     let (from, to) = (in_a_name(from), in_a_name(to));
-                    let name = format!("{:04}-{from}-to-{to}{}.svg", first.number, what.ending());
+                    let name = format!("{:04}-{from}-to-{to}{}.svg", stages[0], what.ending());
                     files.push(write(&plots, &name, &svg)?);
                 }
             }
@@ -190,23 +171,9 @@ fn write(folder: &Path, name: &str, svg: &str) -> Result<PathBuf, Error> {
     }
 }
 
-/// Cells of stages that differ only in their size, under the first of these stages.
-fn by_size(run: &Run) -> Vec<(&StageOfRun, Vec<&CellOfRun>)> {
-    let mut groups: Vec<(&StageOfRun, Vec<&CellOfRun>)> = Vec::new();
-    let rest = |s: &StageOfRun| s.point.iter().filter(|c| c.name != "bytes").cloned().collect::<Vec<Coordinate>>();
-    for stage in &run.stages {
-        let cells = run.cells_of(stage.number);
-        match groups.iter_mut().find(|g| rest(g.0) == rest(stage)) {
-            Some(group) => group.1.extend(cells),
-            None => groups.push((stage, cells.collect())),
-        }
-    }
-    groups
-}
-
 /// A place in the matrix, without the size, which is written elsewhere.
 fn point(point: &[Coordinate]) -> Vec<String> {
-    point.iter().filter(|c| c.name != "bytes").map(|c| format!("{} = {}", c.name, c.value)).collect()
+    point.iter().filter(|c| c.name != "bytes").map(ToString::to_string).collect()
 }
 
 /// The texts above every picture of a run.

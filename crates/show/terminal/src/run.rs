@@ -26,7 +26,7 @@ use crate::number::{bytes, count, nanoseconds, of, seconds};
 use crate::table::Style;
 use experiment::{Bound, Metric, Observe};
 use run_folder::part::{BY_RATES, Loaded};
-use run_folder::run::{Cause, CellOfRun, Coordinate, Judged, JudgedCell, PartOfRun, StageOfRun, Verdict, WorstOfRun};
+use run_folder::run::{Cause, CellOfRun, Group, Judged, JudgedCell, PartOfRun, StageOfRun, Verdict, WorstOfRun};
 use run_folder::{Run, Status};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -35,35 +35,11 @@ use std::path::Path;
 /// CPU pressure is printed from this part of the time on.
 const PRESSED: f64 = 0.01;
 
-/// Stages that differ only in their size, in the order of the first ones.
-struct Group<'a> {
-    point: Vec<&'a Coordinate>,
-    stages: Vec<u32>,
-    /// By size, then in the order of the experiment.
-    cells: Vec<&'a CellOfRun>,
-}
-
-fn groups(run: &Run) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    for stage in &run.stages {
-        let point: Vec<_> = stage.point.iter().filter(|c| c.name != "bytes").collect();
-        let cells = run.cells_of(stage.number);
-        match groups.iter_mut().find(|g| g.point == point) {
-            Some(group) => {
-                group.stages.push(stage.number);
-                group.cells.extend(cells);
-            }
-            None => groups.push(Group { point, stages: vec![stage.number], cells: cells.collect() }),
-        }
-    }
-    groups.iter_mut().for_each(|g| g.cells.sort_by_key(|c| c.bytes));
-    groups
-}
-
 /// Writes all of it. `folder` is where the run's files stay; `None` if the run is not kept.
 pub fn write(out: &mut dyn Write, style: &Style, run: &Run, folder: Option<&Path>) -> Result<(), ReportError> {
     head(out, style, run)?;
-    let groups = groups(run);
+    let mut groups = run.groups();
+    groups.iter_mut().for_each(|g| g.cells.sort_by_key(|c| c.bytes));
     for group in &groups {
         writeln!(out)?;
         stage(out, style, run, group, groups.len() > 1)?;
@@ -128,10 +104,10 @@ fn head(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError
 }
 
 fn stage(out: &mut dyn Write, style: &Style, run: &Run, group: &Group<'_>, several: bool) -> Result<(), ReportError> {
-    let point: Vec<String> = group.point.iter().map(|c| format!("{} = {}", c.name, c.value)).collect();
+    let place = group.place();
     let stages = || run.stages.iter().filter(|s| group.stages.contains(&s.number));
-    if !point.is_empty() || several {
-        writeln!(out, "{}", style.bold(&if point.is_empty() { "all else as it is".into() } else { point.join(", ") }))?;
+    if !place.is_empty() || several {
+        writeln!(out, "{}", style.bold(if place.is_empty() { "all else as it is" } else { &place }))?;
     }
     let mut named: Vec<&str> = Vec::new();
     for load in stages().flat_map(|s| &s.loads) {

@@ -1,14 +1,14 @@
 //! The effect of loads on cells: for stages that differ only in their loads, each figure divided by that of the stage without loads.
 
-use super::{CellOfRun, Coordinate, Run, StageOfRun};
+use super::{CellOfRun, Coordinate, Figure, Run, StageOfRun};
 use crate::part::Status;
-use serde::Serialize;
+use statistics::Interval;
 
 /// The axis that selects the loads.
 const LOADS: &str = "loads";
 
 /// Stages at one place of the matrix, apart from loads.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Beside {
     /// Without sizes.
     pub point: Vec<Coordinate>,
@@ -18,7 +18,7 @@ pub struct Beside {
 }
 
 /// One subject at one size.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Victim {
     pub subject: String,
     pub bytes: u64,
@@ -29,7 +29,7 @@ pub struct Victim {
     pub beside: Vec<Option<Times>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub p50_ns: u64,
     /// `None` with too few samples.
@@ -38,13 +38,23 @@ pub struct Point {
 }
 
 /// A figure with loads, and its ratio to the figure without. The two come from stages measured one after the other: they share no round.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Times {
     pub stage: u32,
     pub figures: Point,
     pub p50: f64,
     pub p999: Option<f64>,
     pub max: f64,
+    /// The bounds of the ratio; none if it may be 1. The ends of the intervals of the two are compared, as they were measured one after the other.
+    pub p50_bounds: Option<Interval<f64>>,
+    pub p999_bounds: Option<Interval<f64>>,
+}
+
+impl Times {
+    /// The bounds, if it is longer for certain.
+    pub fn delayed(&self) -> Option<Interval<f64>> {
+        self.p50_bounds.filter(|bounds| bounds.low > 1.0)
+    }
 }
 
 impl Run {
@@ -78,7 +88,12 @@ impl Run {
 
     fn times(&self, stage: u32, cell: &CellOfRun, alone: Point) -> Option<Times> {
         let is_it = |c: &&CellOfRun| (c.subject.as_str(), c.bytes) == (cell.subject.as_str(), cell.bytes);
-        let figures = point(self.cells_of(stage).find(is_it)?)?;
+        let loaded = self.cells_of(stage).find(is_it)?;
+        let figures = point(loaded)?;
+        let bounds = |of: fn(&Figure) -> Option<Interval<f64>>| {
+            let (a, b) = (of(loaded.observed()?)?, of(cell.observed()?)?);
+            a.apart(&b).then(|| Interval { low: a.low / b.high.max(1.0), high: a.high / b.low.max(1.0) })
+        };
         let over = |these: u64, those: u64| these as f64 / those.max(1) as f64;
         Some(Times {
             stage,
@@ -86,6 +101,8 @@ impl Run {
             p50: over(figures.p50_ns, alone.p50_ns),
             p999: figures.p999_ns.zip(alone.p999_ns).map(|(these, those)| over(these, those)),
             max: over(figures.max_ns, alone.max_ns),
+            p50_bounds: bounds(|figure| figure.p50_interval),
+            p999_bounds: bounds(|figure| figure.p999_interval),
         })
     }
 

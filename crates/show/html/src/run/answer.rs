@@ -3,7 +3,7 @@
 use super::Of;
 use crate::document::{Block, Kind, Notice, Section, Verdict};
 use experiment::Metric;
-use run_folder::run::{BestOfRun, CellOfRun, Ends, Judged, Times, Verdict as Came, Victim};
+use run_folder::run::{BestOfRun, Judged, Verdict as Came};
 use run_folder::{Run, Status};
 use statistics::Interval;
 use terminal::number::{bytes, count, nanoseconds, of};
@@ -97,14 +97,14 @@ fn one_best(run: &Run, best: &BestOfRun) -> String {
                 format!(" ({}{size}{times})", nanoseconds(at.value_ns as u64))
             });
             let stage = at.map_or(0, |at| at.stage);
-            let name = label(run, stage, &range.subject);
+            let name = run.label(stage, &range.subject);
             match range.from == range.to {
                 true => format!("{name} at {}{time}", bytes(range.from)),
                 false => format!("{name} from {} to {}{time}", bytes(range.from), bytes(range.to)),
             }
         })
         .collect();
-    let place: Vec<String> = best.point.iter().map(|c| format!(", {} = {}", c.name, c.value)).collect();
+    let place: Vec<String> = best.point.iter().map(|c| format!(", {c}")).collect();
     format!(
         "{} to {}{}: the lowest p50, to within 2 %, is that of {}.",
         best.source,
@@ -112,13 +112,6 @@ fn one_best(run: &Run, best: &BestOfRun) -> String {
         place.concat(),
         ranges.join(", then ")
     )
-}
-
-/// The label, if the memories are already named.
-pub fn label(run: &Run, stage: u32, subject: &str) -> String {
-    let cell = run.cells_of(stage).find(|c| c.subject == subject);
-    let own = cell.filter(|c| c.what.text() == subject).and_then(|c| Ends::of(&c.what));
-    own.map_or_else(|| subject.to_owned(), |ends| ends.executor.to_owned())
 }
 
 /// Three digits, and enough decimals to distinguish it from 1.
@@ -136,12 +129,12 @@ fn beside(run: &Run) -> Vec<String> {
     let mut found: Vec<(f64, String)> = Vec::new();
     let mut all = 0;
     for block in run.beside() {
-        let place: Vec<String> = block.point.iter().map(|c| format!(" with {} = {}", c.name, c.value)).collect();
+        let place: Vec<String> = block.point.iter().map(|c| format!(" with {c}")).collect();
         for victim in &block.victims {
             for (name, times) in block.aggressors.iter().zip(&victim.beside) {
                 let Some(times) = times else { continue };
                 all += 1;
-                let Some(sure) = delayed(run, victim, times) else { continue };
+                let Some(sure) = times.delayed() else { continue };
                 let text = format!(
                     "with {name} running{}, the p50 of {} is {} times what it is alone ({}: {} against {})",
                     place.concat(),
@@ -170,34 +163,6 @@ fn beside(run: &Run) -> Vec<String> {
         n => said.push(format!("In {n} of {all} cases no delay is certain: the difference is within its interval.")),
     }
     said
-}
-
-/// How many times as long a victim takes, if it is longer for certain.
-pub fn delayed(run: &Run, victim: &Victim, times: &Times) -> Option<Interval<f64>> {
-    percentile_of(run, victim, times, Percentile::P50).filter(|sure| sure.low > 1.0)
-}
-
-/// Which of a cell's percentiles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Percentile {
-    P50,
-    P999,
-}
-
-/// The bounds of the ratio of one percentile with a load to that alone; `None` if it may be 1. The two were measured one after the other, so the ends
-/// of their intervals are compared.
-pub fn percentile_of(run: &Run, victim: &Victim, times: &Times, percentile: Percentile) -> Option<Interval<f64>> {
-    let is_it = |c: &&CellOfRun| (c.subject.as_str(), c.bytes) == (victim.subject.as_str(), victim.bytes);
-    let (these, those) = (run.cells_of(times.stage).find(is_it)?, run.cells_of(victim.stage).find(is_it)?);
-    let interval = |cell: &CellOfRun| {
-        let figure = cell.observed()?;
-        match percentile {
-            Percentile::P50 => figure.p50_interval,
-            Percentile::P999 => figure.p999_interval,
-        }
-    };
-    let (a, b) = (interval(these)?, interval(those)?);
-    a.apart(&b).then(|| Interval { low: a.low / b.high.max(1.0), high: a.high / b.low.max(1.0) })
 }
 
 /// Certain ratios to the baseline: the smallest and the largest.

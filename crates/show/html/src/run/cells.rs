@@ -46,7 +46,7 @@ pub fn place(run: &Run, stage: u32) -> String {
     let names = axes(run);
     let stage = run.stages.iter().find(|s| s.number == stage);
     let here = stage.into_iter().flat_map(|s| &s.point).filter(|c| names.contains(&c.name));
-    here.map(|c| format!(", {} = {}", c.name, c.value)).collect()
+    here.map(|c| format!(", {c}")).collect()
 }
 
 fn names(axes: &[String]) -> Vec<crate::document::Column> {

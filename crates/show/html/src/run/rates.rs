@@ -1,7 +1,7 @@
 //! Bytes per second, if an experiment is about them.
 
 use super::cells::place;
-use super::groups::{self, Group, subjects};
+use super::groups;
 use super::{Of, why_not};
 use crate::document::{Block, Cell, Figure, Section, Table, head, number, text};
 use crate::numbers::{count, size, slug, times};
@@ -10,6 +10,7 @@ use plot::Axis;
 use plot::ranked::{Bar, Ranked};
 use plot::series::{Form, Picture, Point, Series};
 use run_folder::Run;
+use run_folder::run::groups::{Group, directions, sizes, subjects};
 use run_folder::run::{CellOfRun, Rate};
 use terminal::number::{bytes, tick};
 use terminal::run::three_digits;
@@ -55,7 +56,7 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
     for group in &groups {
         let cells: Vec<&CellOfRun> = group.cells.iter().copied().filter(|c| rate(c).is_some()).collect();
         let figures =
-            if group.sizes().len() < SIZES { bars(of_run, group, &cells) } else { lines(of_run, group, &cells) };
+            if sizes(&group.cells).len() < SIZES { bars(of_run, group, &cells) } else { lines(of_run, group, &cells) };
         let room = PICTURES - drawn;
         drawn += figures.len().min(room);
         figures.into_iter().take(room).for_each(|f| section.push(Block::Figure(Box::new(f))));
@@ -90,9 +91,9 @@ fn table(of_run: &Of<'_>, name: &str, cells: &[&CellOfRun]) -> Table {
 /// For each direction and size, the fastest first.
 fn bars(of_run: &Of<'_>, group: &Group<'_>, cells: &[&CellOfRun]) -> Vec<Figure> {
     let mut figures = Vec::new();
-    for bytes_each in group.sizes() {
+    for bytes_each in sizes(&group.cells) {
         let here: Vec<&CellOfRun> = cells.iter().copied().filter(|c| c.bytes == bytes_each).collect();
-        for (direction, mut of) in group.directions_of(here) {
+        for (direction, mut of) in directions(&here) {
             of.sort_by(|a, b| {
                 rate(b).map(|r| r.0).partial_cmp(&rate(a).map(|r| r.0)).unwrap_or(std::cmp::Ordering::Equal)
             });
@@ -129,7 +130,7 @@ fn bars(of_run: &Of<'_>, group: &Group<'_>, cells: &[&CellOfRun]) -> Vec<Figure>
 /// Against size.
 fn lines(of_run: &Of<'_>, group: &Group<'_>, cells: &[&CellOfRun]) -> Vec<Figure> {
     let mut figures = Vec::new();
-    for (direction, of) in group.directions_of(cells.to_vec()) {
+    for (direction, of) in directions(cells) {
         let sized = |c: &&CellOfRun| c.bytes > 0;
         let of: Vec<&CellOfRun> = of.into_iter().filter(sized).collect();
         let series = subjects(&of).into_iter().map(|all| {

@@ -221,9 +221,8 @@ pub fn largest(of_run: &Of<'_>) -> Option<Section> {
                 (Some(v), _) => format!("{}: {}", at.value, terminal::run::amount(asked.metric, v)),
                 (None, why) => format!("{}: not known, {}", at.value, why.as_deref().unwrap_or("-")),
             };
-            let point: Vec<String> = l.point.iter().map(|c| format!("{} = {}", c.name, c.value)).collect();
             table.row(vec![
-                if point.is_empty() { "everywhere".into() } else { point.join(", ").into() },
+                if l.point.is_empty() { "everywhere".into() } else { run_folder::run::place(&l.point).into() },
                 size(l.bytes),
                 l.holds.as_ref().map_or_else(|| Cell::text("none").marked(Mark::Bad), |at| value(at).into()),
                 l.beyond.as_ref().map_or_else(|| "it holds at every value".into(), |at| value(at).into()),

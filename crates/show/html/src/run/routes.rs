@@ -1,14 +1,14 @@
 //! Which way wins at which size, and latency against size.
 
 use super::Of;
-use super::answer::label;
-use super::groups::{self, Group, subjects};
+use super::groups;
 use crate::document::{Block, Cell, Figure, Mark, Section, Table, head, number, text};
 use crate::numbers::{ns_of, slug, times_or_none};
 use experiment::{Metric, Observe};
 use plot::Axis;
 use plot::series::{Form, Picture, Point, Series, draw};
 use run_folder::Run;
+use run_folder::run::groups::{Group, directions, place, subjects};
 use run_folder::run::{BestAt, BestOfRun, CellOfRun, Ends, SAME};
 use terminal::number::{bytes, nanoseconds};
 
@@ -33,7 +33,7 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
     }
     let (mut drawn, mut left) = (0, 0);
     for group in groups::all(run) {
-        for (direction, cells) in group.directions() {
+        for (direction, cells) in directions(&group.cells) {
             let cells: Vec<&CellOfRun> = cells.into_iter().filter(|c| c.bytes > 0 && c.back_to_back == 1).collect();
             match figure(of_run, &group, direction, &cells) {
                 Some(_) if drawn == PICTURES => left += 1,
@@ -92,12 +92,11 @@ fn winners(of_run: &Of<'_>, section: &mut Section) {
             columns.extend(sizes.iter().map(|size| text(bytes(*size))));
             let mut table = Table::new(of_run.id(&format!("winners-{}", slug(&title))), title, columns);
             for best in &rows {
-                let place: Vec<String> = best.point.iter().map(|c| format!("{} = {}", c.name, c.value)).collect();
-                let mut row = vec![Cell::from(place.join(", "))];
+                let mut row = vec![Cell::from(place(&best.point))];
                 row.extend(sizes.iter().map(|size| {
                     let at = |b: &BestOfRun| Some(b.sizes.iter().find(|at| at.bytes == *size)?.subject.clone());
                     let Some(here) = best.sizes.iter().find(|at| at.bytes == *size) else { return Cell::none() };
-                    let cell = Cell::from(label(run, here.stage, &here.subject));
+                    let cell = Cell::from(run.label(here.stage, &here.subject));
                     // If it differs from the first row.
                     if at(rows[0]).is_some_and(|first| first != here.subject) {
                         cell.marked(Mark::Heat(2))
@@ -141,8 +140,7 @@ fn matrix(of_run: &Of<'_>) -> Vec<Ways> {
     for of_ends in run.best.chunk_by(|a, b| same(a, b)) {
         let by = |metric: Metric| of_ends.iter().find(|b| b.metric == metric);
         let Some(p50) = by(Metric::P50) else { continue };
-        let place: Vec<String> = p50.point.iter().map(|c| format!("{} = {}", c.name, c.value)).collect();
-        let place = place.join(", ");
+        let place = place(&p50.point);
         let behind = if place.is_empty() { String::new() } else { format!(", {place}") };
         let title = format!("{} to {}{behind}", p50.source, p50.destination);
         let columns = vec![
@@ -166,7 +164,7 @@ fn matrix(of_run: &Of<'_>) -> Vec<Ways> {
             let mut cells = vec![Cell::number(bytes(at.bytes), at.bytes as f64)];
             cells.extend(winner(run, Some(at)));
             let cuda = at.cuda.as_ref();
-            cells.push(cuda.map_or_else(Cell::none, |c| label(run, at.stage, &c.subject).into()));
+            cells.push(cuda.map_or_else(Cell::none, |c| run.label(at.stage, &c.subject).into()));
             cells.push(cuda.map_or_else(Cell::none, |c| ns_of(c.value_ns)));
             let ratio = cuda.and_then(|c| c.ratio);
             cells.push(times_or_none(ratio.map(|r| r.ratio)));
@@ -189,7 +187,7 @@ fn matrix(of_run: &Of<'_>) -> Vec<Ways> {
 }
 
 fn winner(run: &Run, at: Option<&BestAt>) -> [Cell; 2] {
-    let name = at.map_or_else(Cell::none, |at| label(run, at.stage, &at.subject).into());
+    let name = at.map_or_else(Cell::none, |at| run.label(at.stage, &at.subject).into());
     [name, at.map_or_else(Cell::none, |at| ns_of(at.value_ns))]
 }
 
@@ -310,7 +308,7 @@ fn crossings(run: &Run, cells: &[&CellOfRun]) -> Vec<(u64, String, String)> {
     for best in run.best.iter().filter(is_here) {
         for pair in best.ranges.windows(2) {
             let stage = best.sizes.iter().find(|at| at.bytes == pair[1].from).map_or(0, |at| at.stage);
-            let name = |subject: &str| label(run, stage, subject);
+            let name = |subject: &str| run.label(stage, subject);
             let ends = format!("{} to {}", best.source, best.destination);
             let text = format!(
                 "from {} on {} has the least p50 ({ends}), up to {} it is {}",

@@ -5,7 +5,7 @@ use crate::document::{Block, Cell, Kind, Mark, Notice, Section, Table, head, num
 use crate::numbers::{count, ns, ns_or_none, times, times_or_none};
 use environment::Environment;
 use environment::names;
-use run_folder::run::StageOfRun;
+use run_folder::run::place;
 use std::collections::BTreeMap;
 use terminal::number::{bytes, of};
 
@@ -35,7 +35,7 @@ pub fn loads(of_run: &Of<'_>) -> Option<Section> {
             let trouble = Cell::text(trouble.join("; "));
             table.row(vec![
                 load.name.as_str().into(),
-                point(stage).into(),
+                place(&stage.point).into(),
                 load.what.as_str().into(),
                 count(load.threads.into()),
                 count(load.transfers),
@@ -56,11 +56,6 @@ pub fn loads(of_run: &Of<'_>) -> Option<Section> {
     Some(Section::new(&of_run.id("loads"), "Loads").with(Block::Table(table)))
 }
 
-fn point(stage: &StageOfRun) -> String {
-    let all: Vec<String> = stage.point.iter().map(|c| format!("{} = {}", c.name, c.value)).collect();
-    all.join(", ")
-}
-
 /// Parts that are missing, and cells without a valid figure.
 pub fn missing(of_run: &Of<'_>) -> Option<Section> {
     let run = of_run.run;
@@ -69,7 +64,7 @@ pub fn missing(of_run: &Of<'_>) -> Option<Section> {
         let columns = vec![head("stage"), text("where"), number("repeat", ""), text("why")];
         let mut table = Table::new(of_run.id("parts-missing"), "Parts that are missing", columns);
         for m in &run.missing {
-            let place = run.stages.iter().find(|s| s.number == m.stage).map_or(String::new(), point);
+            let place = run.stages.iter().find(|s| s.number == m.stage).map_or(String::new(), |s| place(&s.point));
             let row = vec![m.stage.to_string().into(), place.into(), count(m.repeat.into()), m.why.as_str().into()];
             table.row(row);
         }

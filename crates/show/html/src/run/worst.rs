@@ -1,13 +1,13 @@
 //! The slowest samples: when they occurred, and where their time went.
 
 use super::Of;
-use super::groups::{self, Group};
+use super::groups;
 use crate::document::{Block, Cell, Figure, Section, Table, head, number, text};
 use crate::numbers::{count, moment, ns, ns_or_none, size, slug};
 use plot::Axis;
 use plot::series::{Form, Picture, Point, Series, draw};
 use run_folder::Run;
-use run_folder::run::{Cause, CellOfRun, WorstOfRun};
+use run_folder::run::{Cause, CellOfRun, Group, WorstOfRun};
 use terminal::number::nanoseconds;
 
 /// Points of one picture.

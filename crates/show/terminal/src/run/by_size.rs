@@ -1,13 +1,13 @@
 //! Routes against sizes: a compact table for each direction, and for which sizes each route is the best.
 
-use super::Group;
 use super::figures::{Column, fit, no_room, three_digits};
 use crate::ReportError;
 use crate::number::{bytes, nanoseconds};
 use crate::table::{self, Style};
 use experiment::{Metric, Observe};
 use run_folder::Run;
-use run_folder::run::{BestAt, BestOfRun, CellOfRun, Coordinate, Ends, SAME};
+use run_folder::run::groups::{Group, routes, sizes, subjects};
+use run_folder::run::{BestAt, BestOfRun, CellOfRun, Ends, SAME};
 use statistics::Ratio;
 use std::io::Write;
 
@@ -39,8 +39,8 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, groups: &[Gro
     for group in groups {
         for direction in directions(group) {
             writeln!(out)?;
-            let place = place(group.point.iter().copied());
-            writeln!(out, "{}", style.bold(&format!("{} to {}{place}", direction.from, direction.to)))?;
+            let title = format!("{} to {}{}", direction.from, direction.to, group.behind());
+            writeln!(out, "{}", style.bold(&title))?;
             for (number, (title, of)) in TAKEN.into_iter().enumerate() {
                 compact(out, style, run, &direction, (title, of), number == 0)?;
             }
@@ -50,32 +50,11 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, groups: &[Gro
 }
 
 fn directions<'a>(group: &Group<'a>) -> Vec<Direction<'a>> {
-    let mut all: Vec<Direction<'a>> = Vec::new();
-    for &cell in group.cells.iter().filter(|c| c.bytes > 0 && c.back_to_back == 1 && c.observed().is_some()) {
-        let Some((from, to)) = Ends::of(&cell.what).map(|ends| ends.direction()) else { continue };
-        let at = all.iter().position(|d| (d.from, d.to) == (from, to)).unwrap_or_else(|| {
-            all.push(Direction { from, to, subjects: Vec::new(), sizes: Vec::new() });
-            all.len() - 1
-        });
-        let direction = &mut all[at];
-        match direction.subjects.iter_mut().find(|(_, of)| of[0].subject == cell.subject) {
-            Some((_, of)) => of.push(cell),
-            None => direction.subjects.push((cell.label(), vec![cell])),
-        }
-        direction.sizes.push(cell.bytes);
-    }
-    for direction in &mut all {
-        direction.sizes.sort_unstable();
-        direction.sizes.dedup();
-        // Cells are sorted by size: a route that lacks the smallest size is not last because of that.
-        direction.subjects.sort_by_key(|(_, of)| of[0].cell);
-    }
-    all.retain(|d| d.sizes.len() >= SIZES && d.subjects.len() > 1);
-    all
-}
-
-fn place<'c>(point: impl Iterator<Item = &'c Coordinate>) -> String {
-    point.map(|c| format!(", {} = {}", c.name, c.value)).collect()
+    let of_ends = routes(&group.cells).into_iter().map(|((from, to), cells)| {
+        let subjects = subjects(&cells).into_iter().map(|of| (of[0].label(), of)).collect();
+        Direction { from, to, subjects, sizes: sizes(&cells) }
+    });
+    of_ends.filter(|d| d.sizes.len() >= SIZES && d.subjects.len() > 1).collect()
 }
 
 /// Three digits, and not more than the clock's precision.
@@ -149,7 +128,8 @@ fn best(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError
     for of_ends in best.chunk_by(|a, b| same_table(a, b)) {
         let Some(first) = of_ends.first() else { continue };
         writeln!(out)?;
-        let title = format!("the best from {} to {}{}", first.source, first.destination, place(first.point.iter()));
+        let place: String = first.point.iter().map(|c| format!(", {c}")).collect();
+        let title = format!("the best from {} to {}{place}", first.source, first.destination);
         writeln!(out, "{}", style.bold(&title))?;
         let rows: Vec<Row<'_>> = of_ends.iter().flat_map(|of_metric| rows(run, of_metric)).collect();
         let column = |head: &str, goes: u8, of: &dyn Fn(&Row<'_>) -> String| Column {
@@ -209,20 +189,13 @@ fn rows<'r>(run: &Run, best: &'r BestOfRun) -> Vec<Row<'r>> {
                 metric: best.metric,
                 first_of_metric: rows.is_empty(),
                 last: n > 0,
-                label: label_of(run, at.stage, &at.subject),
-                cuda: at.cuda.as_ref().map_or("-".into(), |c| label_of(run, at.stage, &c.subject)),
+                label: run.label(at.stage, &at.subject),
+                cuda: at.cuda.as_ref().map_or("-".into(), |c| run.label(at.stage, &c.subject)),
                 at,
             });
         }
     }
     rows
-}
-
-/// If the memories are already named.
-pub(super) fn label_of(run: &Run, stage: u32, subject: &str) -> String {
-    let cell = run.cells_of(stage).find(|c| c.subject == subject);
-    let own = cell.filter(|c| c.what.text() == subject).and_then(|c| Ends::of(&c.what));
-    own.map_or_else(|| subject.to_owned(), |ends| ends.executor.to_owned())
 }
 
 pub(super) fn interval(ratio: Ratio) -> String {

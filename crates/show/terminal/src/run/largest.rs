@@ -5,7 +5,7 @@ use crate::ReportError;
 use crate::number::bytes;
 use crate::table::Style;
 use run_folder::Run;
-use run_folder::run::{AtValue, Coordinate, LargestOfRun};
+use run_folder::run::{AtValue, LargestOfRun};
 use std::io::Write;
 
 /// A line for each place of the other axes.
@@ -49,8 +49,7 @@ fn loads(run: &Run, stage: u32) -> String {
 }
 
 fn place(l: &LargestOfRun) -> String {
-    let point = |c: &Coordinate| format!("{} = {}", c.name, c.value);
     let size = (l.bytes > 0).then(|| bytes(l.bytes));
-    let all: Vec<String> = l.point.iter().map(point).chain(size).collect();
+    let all: Vec<String> = l.point.iter().map(ToString::to_string).chain(size).collect();
     if all.is_empty() { String::new() } else { format!("{}: ", all.join(", ")) }
 }

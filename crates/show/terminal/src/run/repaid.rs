@@ -51,7 +51,5 @@ fn after(after: After) -> String {
 fn point(run: &Run, stage: u32) -> String {
     let stage = run.stages.iter().find(|s| s.number == stage);
     let others = |c: &&Coordinate| c.name != "bytes";
-    let all: Vec<String> =
-        stage.into_iter().flat_map(|s| &s.point).filter(others).map(|c| format!("{} = {}", c.name, c.value)).collect();
-    all.join(", ")
+    run_folder::run::place(stage.into_iter().flat_map(|s| &s.point).filter(others))
 }

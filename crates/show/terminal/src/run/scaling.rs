@@ -18,9 +18,9 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(),
 
 fn one(out: &mut dyn Write, style: &Style, s: &Scaling, functional: bool) -> Result<(), ReportError> {
     let size = if s.bytes > 0 { format!(", {} each", bytes(s.bytes)) } else { String::new() };
-    let point: Vec<String> = s.point.iter().map(|c| format!(", {} = {}", c.name, c.value)).collect();
+    let point: String = s.point.iter().map(|c| format!(", {c}")).collect();
     writeln!(out)?;
-    writeln!(out, "{}", style.bold(&format!("{} against N{size}{}", s.family, point.concat())))?;
+    writeln!(out, "{}", style.bold(&format!("{} against N{size}{point}", s.family)))?;
     let heads = [">N", ">call p50", ">done p50", ">pushbuffer", ">doorbells", ">locks", ">locks a MiB"];
     let mut t = style.table(&heads);
     for m in &s.members {

@@ -1,11 +1,10 @@
 //! Several stages in one table, one line each: a column shows the effect of the matrix's values.
 
-use super::Group;
 use super::figures::{Column, fit, no_room, time};
 use crate::ReportError;
 use crate::number::bytes;
 use crate::table::{self, Style};
-use run_folder::run::{CellOfRun, Figure};
+use run_folder::run::{CellOfRun, Figure, Group};
 use std::io::Write;
 
 /// With fewer stages their own tables are enough.

@@ -1,6 +1,5 @@
 //! Which route wins at which size in each stage, by mean and by the worst: where a load changes the answer.
 
-use super::by_size::label_of;
 use super::figures::{Column, fit, no_room};
 use crate::ReportError;
 use crate::number::bytes;
@@ -73,14 +72,14 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(),
 /// `bar1 to 256 B; ce3 to 8 MiB`: each is within 2 % of the best up to that size.
 fn ranges(run: &Run, best: &BestOfRun) -> String {
     let stage = best.sizes.first().map_or(0, |at| at.stage);
-    let range = |r: &run_folder::run::BestRange| format!("{} to {}", label_of(run, stage, &r.subject), bytes(r.to));
+    let range = |r: &run_folder::run::BestRange| format!("{} to {}", run.label(stage, &r.subject), bytes(r.to));
     best.ranges.iter().map(range).collect::<Vec<_>>().join("; ")
 }
 
 /// The number of sizes at which another route wins than in the first row.
 fn unlike(run: &Run, best: &BestOfRun, first: &BestOfRun) -> String {
     let name = |of: &BestOfRun, size: u64| {
-        of.sizes.iter().find(|at| at.bytes == size).map(|at| label_of(run, at.stage, &at.subject))
+        of.sizes.iter().find(|at| at.bytes == size).map(|at| run.label(at.stage, &at.subject))
     };
     let sizes: Vec<u64> = best.sizes.iter().map(|at| at.bytes).collect();
     let others = sizes.iter().filter(|size| name(first, **size).is_some_and(|of| Some(of) != name(best, **size)));

@@ -1,6 +1,5 @@
 //! Whether a route is as good as the best one, cell by cell: the asserts `within-best` of one subject in one table.
 
-use super::by_size::label_of;
 use super::figures::three_digits;
 use super::figures::{Column, fit, no_room};
 use crate::ReportError;
@@ -63,7 +62,7 @@ fn one(out: &mut dyn Write, style: &Style, run: &Run, asserts: &[&Judged]) -> Re
             n => format!("of {n} named"),
         };
         let against = |row: usize| of(judged, row).and_then(|c| c.against);
-        let best = |row: usize| against(row).map_or("-".into(), |a| label_of(run, cells[row].stage, &a.subject));
+        let best = |row: usize| against(row).map_or("-".into(), |a| run.label(cells[row].stage, &a.subject));
         columns.push(column(head, 0, &best));
         columns.push(column(">its".into(), 1, &|row| time(against(row).map(|a| a.value_ns))));
         columns.push(column(">more".into(), 2, &|row| {
