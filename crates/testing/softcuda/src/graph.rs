@@ -44,7 +44,8 @@ impl Graph {
 
     /// Reads its nodes, or changes them.
     pub fn nodes<T>(&self, look: impl FnOnce(&mut [Node]) -> T) -> T {
-        look(&mut *poison::ignore(self.nodes.lock()))
+        let mut nodes = poison::ignore(self.nodes.lock());
+        look(&mut nodes)
     }
 
     pub fn instantiate(&self) -> Result<Exec, c_int> {

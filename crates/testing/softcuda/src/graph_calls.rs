@@ -19,7 +19,8 @@ static EXECS: Handles<Exec> = Handles(Mutex::new(BTreeMap::new()));
 
 impl<T> Handles<T> {
     fn change<R>(&self, change: impl FnOnce(&mut BTreeMap<u64, Arc<T>>) -> R) -> R {
-        change(&mut *poison::ignore(self.0.lock()))
+        let mut all = poison::ignore(self.0.lock());
+        change(&mut all)
     }
 
     fn add(&self, what: T) -> *mut c_void {

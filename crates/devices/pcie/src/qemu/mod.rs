@@ -380,7 +380,8 @@ impl Machine {
                     .ok_or_else(|| Error::Qemu(format!("no device {index}: there are {there}")))?
             }
         };
-        find(&mut *poison::ignore(self.inner.monitor.lock()), &id)
+        let mut monitor = poison::ignore(self.inner.monitor.lock());
+        find(&mut monitor, &id)
     }
 
     /// The peer's memory for [`Function::reach`], and its mapping in this process.

@@ -99,7 +99,8 @@ impl Machine {
     ) -> Result<usize, i32> {
         let file = self.file(fd).ok_or(libc::EBADF)?;
         if file.node == Node::Uvm {
-            return uvm_reservation(&*poison::ignore(file.state.lock()), addr, len, flags);
+            let state = poison::ignore(file.state.lock());
+            return uvm_reservation(&state, addr, len, flags);
         }
         let window = poison::ignore(file.state.lock()).mapping.clone().ok_or(libc::EINVAL)?;
         if offset != 0 || len == 0 {
