@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
+use std::sync::{Barrier, mpsc};
 use std::time::{Duration, Instant};
 use tape::file::{Item, Reader};
 use tape::session::unwatched;
@@ -165,10 +166,17 @@ fn plays_the_program() {
         }
         ["without memory"] => {
             let region = Region::attach();
+            // (The recorder frees the ring of a thread that has ended.)
+            let (over, (told, claims)) = (Barrier::new(65), mpsc::channel());
             let mut held = Vec::new();
             std::thread::scope(|s| {
                 for _ in 0..64 {
-                    match s.spawn(|| region.claim()).join().unwrap() {
+                    let (told, region, over) = (told.clone(), &region, &over);
+                    s.spawn(move || {
+                        told.send(region.claim()).unwrap();
+                        over.wait();
+                    });
+                    match claims.recv().unwrap() {
                         Some(ring) => held.push(ring),
                         None => {
                             region.control().no_memory.fetch_add(1, Ordering::Relaxed);
@@ -176,6 +184,7 @@ fn plays_the_program() {
                         }
                     }
                 }
+                over.wait();
             });
             held.len() as i32
         }
