@@ -52,7 +52,16 @@ impl Places {
         source.truncate(room);
         let bytes = bytes as usize;
         let found = vec![0; bytes + 2 * G];
-        Ok(Places { bytes, source, destination, from: 0, to: 0, open: false, found, random: Rng::with_seed(seed) })
+        Ok(Places {
+            bytes,
+            source,
+            destination,
+            from: 0,
+            to: 0,
+            open: false,
+            found,
+            random: Rng::with_seed(seed.rotate_left(16)),
+        })
     }
 
     /// Size of a buffer for transfers of `bytes` at different places: eight times as many, at least 16 MiB, at most 1 GiB unless
