@@ -2,6 +2,7 @@
 //! launches.
 
 use assert_cmd::cargo::cargo_bin;
+use rm::abi::BRANCHES;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -36,7 +37,8 @@ fn recorded(dir: &Path, version: &str, samples: &[&str]) -> Value {
 fn same(version: &str, summary: &Value, like: &Value) {
     assert_eq!(summary["lost"], 0, "{version}: {summary}");
     assert_eq!(summary["lost_detail"]["strangers"], 0, "{version}: {summary}");
-    for what in ["entries", "doorbells", "copies"] {
+    // (Not the doorbells: the program rings once for several entries if its thread comes late.)
+    for what in ["entries", "copies"] {
         assert_eq!(summary[what], like[what], "{version}: {what}");
     }
     let trouble = summary["trouble"].to_string();
@@ -48,7 +50,8 @@ fn a_sample_is_recorded_on_the_oldest_and_the_newest_branch() {
     let dir = tempfile::tempdir().unwrap();
     let usual = recorded(dir.path(), "580.159.04", &["channels"]);
     assert_ne!(usual["entries"], 0, "{usual}");
-    for version in ["535.309.01", "620.6.0"] {
+    let [oldest, .., newest] = &BRANCHES;
+    for version in [oldest.last, newest.last] {
         same(version, &recorded(dir.path(), version, &["channels"]), &usual);
     }
 }

@@ -247,6 +247,20 @@ fn one_crate_takes_third_party_crates_as_the_command_has_them() {
     assert!(again.is_empty(), "let them depend on `third-party`, or add the features there:\n{}", again.join("\n"));
 }
 
+/// Pages say which driver branches there are.
+#[test]
+fn pages_name_the_driver_branches() {
+    let [oldest, .., newest] = &rm::abi::BRANCHES;
+    let all = format!("{} to {}", oldest.number, newest.number);
+    for page in ["README.md", "docs/how-it-works/recording.md"] {
+        assert!(fs::read_to_string(root().join(page)).unwrap().contains(&all), "{page} does not say `{all}`");
+    }
+    let unverified = rm::abi::BRANCHES.iter().filter(|b| b.source == rm::abi::Source::Unverified);
+    let text = unverified.map(|b| b.number.to_string()).collect::<Vec<_>>().join(", ");
+    let page = fs::read_to_string(root().join("docs/how-it-works/recording.md")).unwrap();
+    assert!(page.contains(&format!("| {text}: no published headers")), "recording.md's table does not say `{text}`");
+}
+
 /// Cargo builds the command again when a file of a library inside it has changed.
 #[test]
 fn a_change_of_a_carried_library_changes_the_command() {

@@ -1,7 +1,18 @@
 //! The driver branches: for each, its versions, where its layouts are from, and what differs.
 //!
-//! A new branch is one constant of what differs from the branch before it, and one row of [`BRANCHES`]. Structs and numbers
-//! that are the same everywhere are in the rest of this module.
+//! Structs and numbers that are the same everywhere are in the rest of this module.
+//!
+//! # To add one
+//!
+//! - A row of [`BRANCHES`]: `headers` if NVIDIA has published its headers and they were compiled, else `unverified`.
+//! - Facts. With a clone of the headers: a line `# tags` in `tests/abi.tsv` (branch, first and last tag), and the command at the head of that
+//!   file. Without one: rows of another source in `tests/gvisor.tsv`, or by hand in `abi.tsv`, which is sorted and has one line a fact. Each
+//!   line begins with all branches for which it is so. A `headers` branch needs all facts, which only the command gives.
+//! - `cargo test -p rm` then names each struct that differs. A member that is new where the struct grows: declare it in `abi/mod.rs` (or
+//!   `control.rs`, `uvm.rs`), and cut it out of all older branches: a constant here, with what differs from the branch before. A member
+//!   that lies in what was padding needs no cut: name it in place of `pad`, and in `structs_lie_as_in_the_headers` of `tests/abi.rs`.
+//! - `cargo test -p gpu -p doctor`, `cargo test -p doorbell --test driver_branches --test house`: the last one names the pages that
+//!   say which branches there are. A line of CHANGELOG.md.
 
 use super::control::{BuildVersion, CeAllCaps, ClassListV2, ProbedIds, Schedule, StaticBar1Info};
 use super::shape::Cuts;

@@ -1,7 +1,7 @@
 //! The kernel driver's ABI: ioctl numbers and their structs. No code, no state, no std.
 //!
 //! Each struct is declared once, with every field that any driver branch has; which of them a branch lacks is in
-//! [`BRANCHES`], chosen by [`Abi`]. Source: open-gpu-kernel-modules 535.86.05 to 595.45.04 (`nvos.h`, `nv_escape.h`,
+//! [`BRANCHES`], chosen by [`Abi`]. Source: open-gpu-kernel-modules (`nvos.h`, `nv_escape.h`,
 //! `nv-unix-nvos-params-wrappers.h`, `nv-ioctl.h`). Sizes and offsets are checked against `tests/abi.tsv`.
 
 mod branch;
