@@ -70,23 +70,25 @@ pub(crate) fn between_gpus(machine: &Machine, executor: &str) -> Vec<String> {
 
 /// The two memories of a transfer, borrowed as long as it lives.
 #[derive(Clone, Copy)]
-pub(crate) struct Ends<'r> {
-    pub(crate) source: &'r Buffer<'r>,
-    pub(crate) destination: &'r Buffer<'r>,
+pub struct Ends<'r> {
+    pub source: &'r Buffer<'r>,
+    pub destination: &'r Buffer<'r>,
     /// A message of any length writes this many bytes of its destination; 0 for copies.
     pub(crate) line: u64,
 }
 
 impl<'r> Ends<'r> {
+    pub fn new(source: &'r Buffer<'r>, destination: &'r Buffer<'r>) -> Ends<'r> {
+        Ends { source, destination, line: 0 }
+    }
+
     /// # Errors
     /// Transfers that every executor refuses: of 0 bytes, or of more than a memory has.
-    pub(crate) fn new(source: &'r Buffer<'r>, destination: &'r Buffer<'r>, bytes: u64) -> Result<Ends<'r>, Error> {
+    pub(crate) fn check(&self, bytes: u64) -> Result<(), Error> {
         if bytes == 0 {
             return Err(Unavailable::new("a transfer of 0 bytes moves nothing").into());
         }
-        let ends = Ends { source, destination, line: 0 };
-        ends.hold([0, 0], bytes)?;
-        Ok(ends)
+        self.hold([0, 0], bytes)
     }
 
     pub(crate) fn direction(&self) -> Result<Direction, Unavailable> {

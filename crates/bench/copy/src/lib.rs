@@ -31,6 +31,7 @@ pub use crate::machine::Machine;
 pub use ::machine::{Unavailable, Where};
 pub use back_to_back::{BackToBack, GatedCopies};
 pub use buffer::Buffer;
+pub use ends::Ends;
 pub use entry::{Found, Opened};
 pub use error::Error;
 pub use inspect::{GUARD, HostEnd, Inspect};

@@ -1,7 +1,7 @@
 //! An executor moves bytes between any two memories. A route is an executor with its own two memories.
 
 use crate::buffer::Buffer;
-use crate::ends::Pair;
+use crate::ends::{Ends, Pair};
 use crate::error::Error;
 use crate::inspect::Inspect;
 use machine::Unavailable;
@@ -39,12 +39,7 @@ pub trait Executor {
     ///
     /// # Errors
     /// [`Error::Unavailable`] where it cannot move that many bytes between these two, with the reason, or [`Error::Capacity`].
-    fn prepare<'r>(
-        &'r mut self,
-        from: &'r Buffer<'r>,
-        to: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error>;
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error>;
 }
 
 /// An opened route between two memories: they are allocated, and the executor exists.
@@ -105,7 +100,7 @@ impl<'m> Route<'m> {
         if bytes > capacity {
             return Err(Error::Capacity { bytes, capacity });
         }
-        self.executor.prepare(&self.pair.source, &self.pair.destination, bytes)
+        self.executor.prepare(Ends::new(&self.pair.source, &self.pair.destination), bytes)
     }
 
     /// Writes `data` to the start of the source, untimed, and not by this route where there is another way.

@@ -137,7 +137,7 @@ fn an_executor_moves_bytes_between_pointers_of_the_user() {
             let sent: Vec<u8> = (0..4000).map(|n| (n * 13 + at) as u8).collect();
             from.write(0, &sent).unwrap();
             to.write(0, &[0xee; 4000]).unwrap();
-            let mut transfer = executor.prepare(&from, &to, 3999).unwrap();
+            let mut transfer = executor.prepare(copy::Ends::new(&from, &to), 3999).unwrap();
             transfer.submit().unwrap();
             transfer.wait(TIMEOUT).unwrap();
             drop(transfer);

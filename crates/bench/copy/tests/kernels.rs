@@ -134,9 +134,9 @@ fn kernels_touch_no_memory_that_they_do_not_reach() {
     let far = copy::Buffer::new(&machine, end("gpu1"), 64).unwrap();
     for route in ["gpu0->sm->gpu0", "host->resident->gpu0"] {
         let mut executor = copy::executor(&machine, route).unwrap();
-        assert!(executor.prepare(&near, &near, 64).is_ok(), "{route}");
+        assert!(executor.prepare(copy::Ends::new(&near, &near), 64).is_ok(), "{route}");
         for (from, to) in [(&near, &far), (&far, &near)] {
-            let said = executor.prepare(from, to, 64).err().unwrap().to_string();
+            let said = executor.prepare(copy::Ends::new(from, to), 64).err().unwrap().to_string();
             assert!(said.contains("do not reach the memory of gpu1"), "{route}: {said}");
         }
     }

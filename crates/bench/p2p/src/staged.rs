@@ -2,7 +2,7 @@
 //! work at the same time.
 
 use copy::spec::{End, Host, Memory};
-use copy::{Buffer, Error, Executor, HostEnd, Inspect, Machine, Transfer, Unavailable};
+use copy::{Buffer, Ends, Error, Executor, Inspect, Machine, Transfer, Unavailable};
 use std::time::{Duration, Instant};
 
 /// Bytes of a piece. Longer transfers are whole pieces.
@@ -36,44 +36,15 @@ impl Executor for Staged<'_> {
         self.into.reach(&self.host, to)
     }
 
-    fn prepare<'r>(
-        &'r mut self,
-        from: &'r Buffer<'r>,
-        to: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
         let piece = bytes.min(PIECE);
         if bytes == 0 || !bytes.is_multiple_of(piece) {
             let what = format!("{bytes} bytes staged: up to {PIECE}, or a multiple of that");
             return Err(Unavailable::new(what).into());
         }
-        let out = self.out.prepare(from, &self.host, piece)?;
-        let into = self.into.prepare(&self.host, to, piece)?;
-        let ends = Ends { from, to };
+        let out = self.out.prepare(Ends::new(ends.source, &self.host), piece)?;
+        let into = self.into.prepare(Ends::new(&self.host, ends.destination), piece)?;
         Ok(Box::new(Pieces { out, into, ends, piece, count: bytes / piece, left: [0; 2], arrived: [0; 2] }))
-    }
-}
-
-struct Ends<'r> {
-    from: &'r Buffer<'r>,
-    to: &'r Buffer<'r>,
-}
-
-impl Inspect for Ends<'_> {
-    fn host_end(&self) -> HostEnd {
-        HostEnd::Destination
-    }
-
-    fn write_source(&self, at: i64, data: &[u8]) -> Result<(), Error> {
-        self.from.write(at, data)
-    }
-
-    fn write_destination(&self, at: i64, data: &[u8]) -> Result<(), Error> {
-        self.to.write(at, data)
-    }
-
-    fn read_destination(&self, at: i64, into: &mut [u8]) -> Result<(), Error> {
-        self.to.read(at, into)
     }
 }
 

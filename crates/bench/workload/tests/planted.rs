@@ -1,7 +1,7 @@
 //! What a comparison finds: routes of plain memory that go wrong at one transfer, in ways in which real ones could.
 
 use copy::spec::{End, Host, Memory};
-use copy::{Buffer, Error, Executor, GUARD, HostEnd, Inspect, Machine, Route, Transfer};
+use copy::{Buffer, Ends, Error, Executor, GUARD, HostEnd, Inspect, Machine, Route, Transfer};
 use doorbell_softgpu::{Mode, SoftDriver};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -39,41 +39,9 @@ impl Executor for Plain {
     fn reach(&mut self, _: &Buffer<'_>, _: &Buffer<'_>) -> Result<(), Error> {
         Ok(())
     }
-    fn prepare<'r>(
-        &'r mut self,
-        source: &'r Buffer<'r>,
-        destination: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
         let data = Vec::with_capacity(bytes as usize + G);
-        Ok(Box::new(Moves {
-            plain: self,
-            ends: Ends { source, destination },
-            bytes: bytes as usize,
-            from: 0,
-            to: 0,
-            data,
-        }))
-    }
-}
-
-struct Ends<'r> {
-    source: &'r Buffer<'r>,
-    destination: &'r Buffer<'r>,
-}
-
-impl Inspect for Ends<'_> {
-    fn host_end(&self) -> HostEnd {
-        if self.source.gpu().is_none() { HostEnd::Source } else { HostEnd::Destination }
-    }
-    fn write_source(&self, at: i64, data: &[u8]) -> Result<(), Error> {
-        self.source.write(at, data)
-    }
-    fn write_destination(&self, at: i64, data: &[u8]) -> Result<(), Error> {
-        self.destination.write(at, data)
-    }
-    fn read_destination(&self, at: i64, into: &mut [u8]) -> Result<(), Error> {
-        self.destination.read(at, into)
+        Ok(Box::new(Moves { plain: self, ends, bytes: bytes as usize, from: 0, to: 0, data }))
     }
 }
 

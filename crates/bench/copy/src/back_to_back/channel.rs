@@ -3,7 +3,7 @@
 //! needed.
 
 use super::BackToBack;
-use crate::ends::{Ends, Pair, seat};
+use crate::ends::{Pair, seat};
 use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::machine::Machine;
@@ -78,7 +78,7 @@ impl BackToBack for Copies<'_> {
     }
 
     fn ready(&mut self, bytes: u64, count: u32) -> Result<(), Error> {
-        Ends::new(&self.pair.source, &self.pair.destination, bytes)?;
+        self.pair.ends().check(bytes)?;
         if count == 0 {
             return Err(Unavailable::new("no copies do not run back to back: 1 is the least").into());
         }

@@ -1,7 +1,7 @@
 //! CUDA's copies back to back, after a kernel that waits for the host.
 
 use super::BackToBack;
-use crate::ends::{Direction, Ends, Pair};
+use crate::ends::{Direction, Pair};
 use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::machine::Machine;
@@ -132,7 +132,7 @@ impl BackToBack for GatedCopies<'_> {
     }
 
     fn ready(&mut self, bytes: u64, count: u32) -> Result<(), Error> {
-        Ends::new(&self.pair.source, &self.pair.destination, bytes)?;
+        self.pair.ends().check(bytes)?;
         self.span = None;
         if !(1..=MAX_GATED).contains(&count) {
             return Err(Unavailable::new(format!("{count} gated copies: 1 to {MAX_GATED} fit behind the gate")).into());

@@ -7,6 +7,7 @@
 
 use super::{Device, Handle, Job};
 use crate::buffer::Buffer;
+use crate::ends::Ends;
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::registry;
@@ -231,7 +232,7 @@ impl<'m> Transfers<'m> {
         let Transfers { copies, frames, patience, .. } = self;
         let sides = frames.get(frame.0).ok_or(Error::Unpinned)?;
         let ends = [&sides.host, &sides.gpu];
-        let mut copy = copies[back].prepare(ends[back], ends[1 - back], bytes)?;
+        let mut copy = copies[back].prepare(Ends::new(ends[back], ends[1 - back]), bytes)?;
         copy.submit()?;
         copy.wait(*patience)
     }

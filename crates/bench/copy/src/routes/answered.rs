@@ -536,20 +536,16 @@ impl route::Executor for Answers<'_> {
         Ok(())
     }
 
-    fn prepare<'r>(
-        &'r mut self,
-        from: &'r Buffer<'r>,
-        to: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error> {
-        self.reach(from, to)?;
-        let ends = Ends { line: route::Executor::line(self), ..Ends::new(from, to, bytes)? };
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
+        self.reach(ends.source, ends.destination)?;
+        ends.check(bytes)?;
+        let ends = Ends { line: route::Executor::line(self), ..ends };
         match self.form {
             Form::Message if bytes > LONGEST => return Err(Error::Capacity { bytes, capacity: LONGEST }),
             Form::Mail if bytes != BESIDE => return Err(Unavailable::new("mail is 8 bytes").into()),
             _ => {}
         }
-        let from = from.host_bytes(0, bytes)?;
+        let from = ends.source.host_bytes(0, bytes)?;
         let mapped = self.mapped.as_ref().ok_or(Error::Idle)?;
         let form = self.form.of_length(bytes);
         let (line, kernel) = (self.line(mapped, form), self.kernel(mapped, form)?);

@@ -63,13 +63,8 @@ impl Executor for Moved {
         self.over(gpu).map(drop)
     }
 
-    fn prepare<'r>(
-        &'r mut self,
-        from: &'r Buffer<'r>,
-        to: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error> {
-        let ends = Ends::new(from, to, bytes)?;
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
+        ends.check(bytes)?;
         let direction = ends.direction()?;
         let host = ends.host_bytes(direction, 0, bytes)?;
         let Over { aperture, base, .. } = self.over(ends.gpu_end(direction))?;

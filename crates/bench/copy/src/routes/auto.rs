@@ -6,7 +6,7 @@
 //! the routes for scattered pieces.
 
 use crate::buffer::Buffer;
-use crate::ends::Direction;
+use crate::ends::{Direction, Ends};
 use crate::entry::{Found, Others};
 use crate::error::Error;
 use crate::inspect::Inspect;
@@ -155,15 +155,10 @@ impl Executor for Auto<'_> {
         same.reach(from, to)
     }
 
-    fn prepare<'r>(
-        &'r mut self,
-        from: &'r Buffer<'r>,
-        to: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
         let (same, others) = self.both(bytes)?;
-        let same = same.prepare(from, to, bytes)?;
-        let others = others.and_then(|others| others.prepare(from, to, bytes).ok());
+        let same = same.prepare(ends, bytes)?;
+        let others = others.and_then(|others| others.prepare(ends, bytes).ok());
         Ok(match others {
             None => same,
             Some(others) => Box::new(Moving { same, others, at: None, has_moved: false }),

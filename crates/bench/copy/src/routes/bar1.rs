@@ -98,13 +98,8 @@ impl Executor for Bar1 {
         gpu.bar1().map(drop)
     }
 
-    fn prepare<'r>(
-        &'r mut self,
-        from: &'r Buffer<'r>,
-        to: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error> {
-        let ends = Ends::new(from, to, bytes)?;
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
+        ends.check(bytes)?;
         let direction = ends.direction()?;
         let (map, host) = (ends.gpu_end(direction).bar1()?, ends.host_bytes(direction, 0, bytes)?);
         Ok(match direction {

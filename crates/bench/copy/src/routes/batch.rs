@@ -93,17 +93,13 @@ impl Executor for Scattered {
         channel::reach(&self.channel, from, to)
     }
 
-    fn prepare<'r>(
-        &'r mut self,
-        from: &'r Buffer<'r>,
-        to: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error> {
-        let ends = Ends::new(from, to, bytes)?;
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
+        ends.check(bytes)?;
         let all = pieces(bytes, self.count)?;
         let most = all.iter().map(|(_, length)| *length).max().unwrap_or(0);
         channel::in_one_copy(most, "in one piece")?;
-        let (target, source) = (to.region(self.channel.space())?, from.region(self.channel.space())?);
+        let space = self.channel.space();
+        let (target, source) = (ends.destination.region(space)?, ends.source.region(space)?);
         let piece = |(at, length)| Piece { to: target.va() + at, from: source.va() + at, bytes: length as u32 };
         let all: Vec<Piece> = all.into_iter().map(piece).collect();
         let regions = [target.part(0, bytes)?, source.part(0, bytes)?];

@@ -171,13 +171,8 @@ impl route::Executor for CopyEngine {
         channel::reach(&self.channel, from, to)
     }
 
-    fn prepare<'r>(
-        &'r mut self,
-        from: &'r Buffer<'r>,
-        to: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error> {
-        let ends = Ends::new(from, to, bytes)?;
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
+        ends.check(bytes)?;
         let channel = &mut self.channel;
         if self.armed {
             let (to, from, bytes) = regions(channel, &ends, bytes)?;

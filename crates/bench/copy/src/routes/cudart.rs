@@ -63,13 +63,8 @@ impl Executor for Copies {
         Ok(())
     }
 
-    fn prepare<'r>(
-        &'r mut self,
-        from: &'r Buffer<'r>,
-        to: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error> {
-        let ends = Ends::new(from, to, bytes)?;
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
+        ends.check(bytes)?;
         let side = side(ends, bytes)?;
         if !self.sync {
             return Ok(Box::new(Async { stream: &self.stream, side, ends }));

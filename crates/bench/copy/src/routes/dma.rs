@@ -130,13 +130,9 @@ impl Executor for Dma {
         self.pin(to).map(drop)
     }
 
-    fn prepare<'r>(
-        &'r mut self,
-        source: &'r Buffer<'r>,
-        destination: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error> {
-        let ends = Ends::new(source, destination, bytes)?;
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
+        let Ends { source, destination, .. } = ends;
+        ends.check(bytes)?;
         let (from, to) = (self.pin(source)?, self.pin(destination)?);
         let count = self.buffers;
         let stride = if count > 1 { stride(bytes) } else { 0 };

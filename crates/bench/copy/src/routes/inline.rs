@@ -119,20 +119,15 @@ impl route::Executor for Inline {
         to.region(self.channel.space()).map(drop)
     }
 
-    fn prepare<'r>(
-        &'r mut self,
-        from: &'r Buffer<'r>,
-        to: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error> {
-        let ends = Ends::new(from, to, bytes)?;
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
+        ends.check(bytes)?;
         if bytes > MAX_BYTES {
             let reason = format!("{bytes} bytes in the command stream: 4 MiB at most go in one submission");
             return Err(Unavailable::new(reason).into());
         }
-        let source = from.host_bytes(0, bytes)?;
+        let source = ends.source.host_bytes(0, bytes)?;
         // All of it, because a transfer may be moved within it.
-        let destination = &to.region(self.channel.space())?;
+        let destination = &ends.destination.region(self.channel.space())?;
         let (channel, bytes) = (&mut self.channel, bytes as u32);
         if self.armed {
             let armed = Armed::inline(channel, destination, bytes, self.mode, self.release)?;

@@ -100,13 +100,9 @@ impl Executor for Split {
         self.channels.iter().try_for_each(|channel| channel::reach(channel, from, to))
     }
 
-    fn prepare<'r>(
-        &'r mut self,
-        from: &'r Buffer<'r>,
-        to: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error> {
-        let ends = Ends::new(from, to, bytes)?;
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
+        let Ends { source: from, destination: to, .. } = ends;
+        ends.check(bytes)?;
         let mut parts = Vec::new();
         let pieces = pieces(to.va(), bytes, self.channels.len() as u64);
         for (channel, piece) in self.channels.iter_mut().zip(pieces) {

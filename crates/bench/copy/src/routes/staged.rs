@@ -107,19 +107,15 @@ impl Executor for Staged<'_> {
         }
     }
 
-    fn prepare<'r>(
-        &'r mut self,
-        from: &'r Buffer<'r>,
-        to: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error> {
-        let ends = Ends::new(from, to, bytes)?;
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
+        let Ends { source: from, destination: to, .. } = ends;
+        ends.check(bytes)?;
         self.reach(from, to)?;
         let Staged { dma, copy, host: Some(host), reads, .. } = self else { return Err(Error::Idle) };
         let halves = if *reads {
-            [dma.prepare(from, host, bytes)?, copy.prepare(host, to, bytes)?]
+            [dma.prepare(Ends::new(from, host), bytes)?, copy.prepare(Ends::new(host, to), bytes)?]
         } else {
-            [copy.prepare(from, host, bytes)?, dma.prepare(host, to, bytes)?]
+            [copy.prepare(Ends::new(from, host), bytes)?, dma.prepare(Ends::new(host, to), bytes)?]
         };
         Ok(Box::new(Halves { halves, ends, half: None }))
     }

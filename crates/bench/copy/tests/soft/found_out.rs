@@ -1,7 +1,7 @@
 //! Faults in an executor or in the GPU: a check finds each of them, or a call returns an error.
 
 use super::{KIB, TIMEOUT, moves, soft};
-use copy::{Buffer, Difference, Error, Executor, Machine, Route, Transfer, Wrong, back_to_back, open, verify};
+use copy::{Buffer, Difference, Ends, Error, Executor, Machine, Route, Transfer, Wrong, back_to_back, open, verify};
 use doorbell_softgpu::{Mode, Planted as Fault, SoftDriver};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,14 +23,9 @@ impl Executor for Planted<'_> {
         self.inner.reach(from, to)
     }
 
-    fn prepare<'r>(
-        &'r mut self,
-        from: &'r Buffer<'r>,
-        to: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error> {
-        let inner = self.inner.prepare(from, to, bytes)?;
-        Ok(Box::new(Changing { inner, to, bytes, fault: self.fault }))
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
+        let inner = self.inner.prepare(ends, bytes)?;
+        Ok(Box::new(Changing { inner, to: ends.destination, bytes, fault: self.fault }))
     }
 }
 
@@ -85,13 +80,8 @@ impl Executor for Miscounted<'_> {
         self.inner.reach(from, to)
     }
 
-    fn prepare<'r>(
-        &'r mut self,
-        from: &'r Buffer<'r>,
-        to: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error> {
-        self.inner.prepare(from, to, (self.bytes)(bytes))
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
+        self.inner.prepare(ends, (self.bytes)(bytes))
     }
 }
 

@@ -6,7 +6,7 @@ mod found_out;
 mod linked;
 mod on_bus;
 
-use copy::{Buffer, Checked, Error, Machine, Places, back_to_back, names, open, parse, verify};
+use copy::{Buffer, Checked, Ends, Error, Machine, Places, back_to_back, names, open, parse, verify};
 use doorbell_softgpu::{Mode, SoftDriver};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -501,7 +501,7 @@ fn an_executor_moves_bytes_between_any_two_memories() {
             let sent: Vec<u8> = (0..length).map(|at| (at * 7 + n as u64) as u8).collect();
             from.write(0, &sent).unwrap();
             to.write(0, &vec![0xee; length as usize]).unwrap();
-            let mut transfer = executor.prepare(&from, &to, length - 1).unwrap();
+            let mut transfer = executor.prepare(Ends::new(&from, &to), length - 1).unwrap();
             transfer.submit().unwrap();
             transfer.wait(TIMEOUT).unwrap();
             drop(transfer);
@@ -511,7 +511,7 @@ fn an_executor_moves_bytes_between_any_two_memories() {
             assert_eq!(found[4999], 0xee, "{name}: one byte too many");
             // There are no guards around the caller's memory.
             assert!(matches!(to.write(-1, &[0]), Err(Error::Capacity { .. })));
-            assert!(matches!(executor.prepare(&from, &to, length + 1).err(), Some(Error::Capacity { .. })));
+            assert!(matches!(executor.prepare(Ends::new(&from, &to), length + 1).err(), Some(Error::Capacity { .. })));
         }
     }
 }

@@ -232,14 +232,9 @@ impl route::Executor for Copies<'_> {
         Ok(())
     }
 
-    fn prepare<'r>(
-        &'r mut self,
-        from: &'r Buffer<'r>,
-        to: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error> {
-        let ends = Ends::new(from, to, bytes)?;
-        if from.gpu().is_some() && to.gpu().is_some() {
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
+        ends.check(bytes)?;
+        if ends.source.gpu().is_some() && ends.destination.gpu().is_some() {
             return Ok(Box::new(Peer::new(&self.stream, ends, bytes)?));
         }
         let side = side(ends, bytes)?;

@@ -238,17 +238,12 @@ impl Executor for Launches<'_> {
         self.reach.check(from, to)
     }
 
-    fn prepare<'r>(
-        &'r mut self,
-        from: &'r Buffer<'r>,
-        to: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error> {
-        self.reach(from, to)?;
-        let ends = Ends::new(from, to, bytes)?;
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
+        self.reach(ends.source, ends.destination)?;
+        ends.check(bytes)?;
         let told = Word::of(&self.told);
         told.reset(0);
-        let launch = self.launch([from.va(), to.va()], bytes)?;
+        let launch = self.launch([ends.source.va(), ends.destination.va()], bytes)?;
         Ok(Box::new(Launched { executor: self, launch, told, ends, submitted: false }))
     }
 }

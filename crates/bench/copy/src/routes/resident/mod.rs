@@ -279,15 +279,10 @@ impl route::Executor for Resident<'_> {
         self.reach.check(from, to)
     }
 
-    fn prepare<'r>(
-        &'r mut self,
-        from: &'r Buffer<'r>,
-        to: &'r Buffer<'r>,
-        bytes: u64,
-    ) -> Result<Box<dyn Transfer + 'r>, Error> {
-        self.reach(from, to)?;
-        let ends = Ends::new(from, to, bytes)?;
-        let command = Command { from: from.va(), to: to.va(), bytes };
+    fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
+        self.reach(ends.source, ends.destination)?;
+        ends.check(bytes)?;
+        let command = Command { from: ends.source.va(), to: ends.destination.va(), bytes };
         let mut told = Told { resident: self, command, ends, number: 0, running: false, submitted: false };
         told.wake()?;
         Ok(Box::new(told))
