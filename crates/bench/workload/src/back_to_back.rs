@@ -25,21 +25,15 @@ struct OpenCopies<'m> {
     fresh: bool,
 }
 
-impl OpenCopies<'_> {
-    fn subject(&mut self, seed: u64) -> Result<Running<'_>, Error> {
-        let checked = Checked::new(self.copies.ends(), self.bytes, seed)?;
-        let (bytes, count, fresh) = (self.bytes, self.count, self.fresh);
-        Ok(Running { copies: self.copies.as_mut(), checked, bytes, count, fresh, is: Is::Done })
-    }
-}
-
 impl Opened for OpenCopies<'_> {
     fn about(&self) -> String {
         format!("{}; {} back to back", self.about, self.count)
     }
 
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
-        Ok(Box::new(self.subject(seed)?))
+        let checked = Checked::new(self.copies.ends(), self.bytes, seed)?;
+        let (bytes, count, fresh) = (self.bytes, self.count, self.fresh);
+        Ok(Box::new(Running { copies: self.copies.as_mut(), checked, bytes, count, fresh, is: Is::Done }))
     }
 }
 

@@ -511,14 +511,8 @@ impl Opened for Frames<'_> {
     }
 
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
-        Ok(Box::new(self.subject(seed)))
-    }
-}
-
-impl<'m> Frames<'m> {
-    fn subject(&mut self, seed: u64) -> Framed<'_, 'm> {
         let number = self.parts.told().load(Ordering::Acquire);
-        Framed { random: fastrand::Rng::with_seed(seed), number, renewed: false, frames: self }
+        Ok(Box::new(Framed { random: fastrand::Rng::with_seed(seed), number, renewed: false, frames: self }))
     }
 }
 

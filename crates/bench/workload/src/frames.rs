@@ -5,7 +5,7 @@
 //! short; the untimed frames after each comparison absorb that.
 
 use crate::entry::{Call, Entry, Number, Result as Open, Value};
-use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
+use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Wanted, Wrong};
 use copy::device::frames::{self, Frames, MOST_BUFFERS, Ring};
 use copy::spec::{Host, Memory};
 use std::time::Duration;
@@ -72,11 +72,6 @@ impl Opened for OpenFrames<'_> {
 struct Consumed<'r>(Frames<'r>);
 
 impl Subject for Consumed<'_> {
-    /// By a kernel's word in host memory, or by the clock.
-    fn waiting(&self) -> Waiting {
-        Waiting::Polled
-    }
-
     #[inline]
     fn fire(&mut self) -> Result<(), Error> {
         self.0.ask()

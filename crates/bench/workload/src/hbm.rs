@@ -97,24 +97,18 @@ struct Hbm<'m> {
     launches: u32,
 }
 
-impl<'m> Hbm<'m> {
-    fn subject(&mut self, seed: u64) -> Result<Streams<'_, 'm>, Error> {
-        let Hbm { stream, module, memory, seen, quads, launches } = self;
-        let (word, value) = (seed as u32, seed as u32 | 1);
-        stream.fill32(memory.slice(0, memory.len())?, word)?;
-        stream.synchronize()?;
-        let function = module.function(NAME)?;
-        Ok(Streams { function, stream, memory, seen, quads: *quads, launches: *launches, word, value })
-    }
-}
-
 impl Opened for Hbm<'_> {
     fn about(&self) -> String {
         format!("{} launches of a kernel that reads and writes {} bytes of the GPU's", self.launches, self.memory.len())
     }
 
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
-        Ok(Box::new(self.subject(seed)?))
+        let Hbm { stream, module, memory, seen, quads, launches } = self;
+        let (word, value) = (seed as u32, seed as u32 | 1);
+        stream.fill32(memory.slice(0, memory.len())?, word)?;
+        stream.synchronize()?;
+        let function = module.function(NAME)?;
+        Ok(Box::new(Streams { function, stream, memory, seen, quads: *quads, launches: *launches, word, value }))
     }
 }
 

@@ -264,22 +264,6 @@ impl<'m> Launches<'m> {
         self.count = self.count.wrapping_add(self.chain.kernels);
         self.chain.compare(self.count)
     }
-
-    fn subject(&mut self, seed: u64) -> Result<Counted<'_, 'm>, Error> {
-        let start = seed as u32;
-        let chain = &self.chain;
-        chain.start(start)?;
-        // SAFETY: an aligned word of pinned memory that lives as long as self; all accesses are atomic.
-        let told = unsafe { AtomicU32::from_ptr(chain.told.as_ptr().cast()) };
-        told.store(start, Ordering::Release);
-        let by = match &mut self.by {
-            Held::Launches => Fires::Launches(chain.kernels()?),
-            Held::Cuda(exec) => Fires::Cuda(exec),
-            Held::Us(ours) => Fires::Us(ours),
-            Held::Program(program) => Fires::Program(program),
-        };
-        Ok(Counted { by, chain, told: chain.polled.then_some(told), count: start })
-    }
 }
 
 impl Opened for Launches<'_> {
@@ -297,7 +281,19 @@ impl Opened for Launches<'_> {
     }
 
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
-        Ok(Box::new(self.subject(seed)?))
+        let start = seed as u32;
+        let chain = &self.chain;
+        chain.start(start)?;
+        // SAFETY: an aligned word of pinned memory that lives as long as self; all accesses are atomic.
+        let told = unsafe { AtomicU32::from_ptr(chain.told.as_ptr().cast()) };
+        told.store(start, Ordering::Release);
+        let by = match &mut self.by {
+            Held::Launches => Fires::Launches(chain.kernels()?),
+            Held::Cuda(exec) => Fires::Cuda(exec),
+            Held::Us(ours) => Fires::Us(ours),
+            Held::Program(program) => Fires::Program(program),
+        };
+        Ok(Box::new(Counted { by, chain, told: chain.polled.then_some(told), count: start }))
     }
 }
 

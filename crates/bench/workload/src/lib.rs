@@ -103,8 +103,12 @@ impl Engine {
 }
 
 /// A prepared subject, which can be done any number of times. One at a time: `fire`, then `poll` until it is true, or `wait`.
+///
+/// By default, one whose `fire` returns when all its work is complete.
 pub trait Subject {
-    fn waiting(&self) -> Waiting;
+    fn waiting(&self) -> Waiting {
+        Waiting::Polled
+    }
 
     /// Before a turn, untimed: if places are swept, its transfers begin at the place of this round from now on.
     ///
@@ -132,13 +136,17 @@ pub trait Subject {
     ///
     /// # Errors
     /// Errors of the route or of CUDA.
-    fn poll(&mut self) -> Result<bool, Error>;
+    fn poll(&mut self) -> Result<bool, Error> {
+        Ok(true)
+    }
 
     /// Until it is done.
     ///
     /// # Errors
     /// [`Error::Late`] after `timeout`, if the end is polled; CUDA's own waits have no limit.
-    fn wait(&mut self, timeout: Duration) -> Result<(), Error>;
+    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// What the last one did, once it is complete.
     fn did(&mut self) -> Did {

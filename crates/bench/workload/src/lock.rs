@@ -4,7 +4,7 @@
 //! program takes its locks, so that `run --lock-policy` and `record --locks` see it.
 
 use crate::entry::{Call, Entry, Value};
-use crate::{Error, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
+use crate::{Error, Opened, Subject, Unavailable, Wanted, Wrong};
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::sync::Mutex;
@@ -155,23 +155,9 @@ impl Taking {
 struct Taken<'t>(&'t Taking);
 
 impl Subject for Taken<'_> {
-    /// It is over when the call returns.
-    fn waiting(&self) -> Waiting {
-        Waiting::Polled
-    }
-
     #[inline]
     fn fire(&mut self) -> Result<(), Error> {
         self.0.once()
-    }
-
-    #[inline]
-    fn poll(&mut self) -> Result<bool, Error> {
-        Ok(true)
-    }
-
-    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
-        Ok(())
     }
 }
 

@@ -179,11 +179,6 @@ impl<'m> Nodes<'m> {
     fn used(&self) -> usize {
         self.each * (self.count + if self.shape == Shape::Wide { 2 } else { 0 })
     }
-
-    fn subject(&mut self, seed: u64) -> Result<Launched<'_, 'm>, Error> {
-        let expected = self.begin(seed)?;
-        Ok(Launched { nodes: self, expected, launches: 0 })
-    }
 }
 
 /// What a memset of the n-th node writes.
@@ -209,7 +204,8 @@ impl Opened for Nodes<'_> {
     }
 
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
-        Ok(Box::new(self.subject(seed)?))
+        let expected = self.begin(seed)?;
+        Ok(Box::new(Launched { nodes: self, expected, launches: 0 }))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::entry::{Call, Entry, Result as Open, Value};
 use crate::launch::spin;
-use crate::{Error, Machine, Opened, Subject, Waiting, Wanted, Wrong};
+use crate::{Error, Machine, Opened, Subject, Wanted, Wrong};
 use std::time::{Duration, Instant};
 
 const AFTER: &str = "after";
@@ -59,10 +59,6 @@ impl Fired {
 }
 
 impl Subject for Fired {
-    fn waiting(&self) -> Waiting {
-        Waiting::Polled
-    }
-
     #[inline]
     fn fire(&mut self) -> Result<(), Error> {
         self.done = None;

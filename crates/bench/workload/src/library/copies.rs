@@ -186,12 +186,6 @@ impl Opened for Copies<'_> {
     }
 
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
-        Ok(Box::new(self.subject(seed)?))
-    }
-}
-
-impl<'m> Copies<'m> {
-    fn subject(&mut self, seed: u64) -> Result<Moving<'_, 'm>, Error> {
         let host = self.memory.host();
         if host.is_null() {
             return Err(Unavailable::new("the CPU does not reach the memory").into());
@@ -199,7 +193,13 @@ impl<'m> Copies<'m> {
         // SAFETY: this many bytes of host memory. Only copies of this subject read it, and none is in flight while it is written.
         let source = unsafe { std::slice::from_raw_parts_mut(host, self.bytes) };
         fastrand::Rng::with_seed(seed).fill(source);
-        Ok(Moving { by: &mut self.by, memory: &self.memory, source, found: vec![0; self.bytes], state: seed | 1 })
+        Ok(Box::new(Moving {
+            by: &mut self.by,
+            memory: &self.memory,
+            source,
+            found: vec![0; self.bytes],
+            state: seed | 1,
+        }))
     }
 }
 

@@ -2,7 +2,7 @@
 //! process ended.
 
 use crate::entry::{Entry, Result as Open};
-use crate::{Checks, Did, Error, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
+use crate::{Checks, Did, Error, Opened, Subject, Unavailable, Wanted, Wrong};
 use copy::Difference;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -175,10 +175,6 @@ impl Turn<'_> {
 }
 
 impl Subject for Turn<'_> {
-    fn waiting(&self) -> Waiting {
-        Waiting::Polled
-    }
-
     fn renew(&mut self) -> Result<(), Error> {
         self.step += 1;
         self.at = self.step % BLOCKS;
@@ -198,14 +194,6 @@ impl Subject for Turn<'_> {
         let offset = self.offset(self.at);
         let read = self.blocks.file.read_exact_at(self.blocks.memory.get_mut(), offset);
         read.map_err(|e| self.failed(e))
-    }
-
-    fn poll(&mut self) -> Result<bool, Error> {
-        Ok(true)
-    }
-
-    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
-        Ok(())
     }
 
     fn did(&mut self) -> Did {

@@ -1,7 +1,7 @@
 //! A load that only needs a CPU.
 
 use crate::entry::Entry;
-use crate::{Error, Opened, Subject, Waiting, Wrong};
+use crate::{Error, Opened, Subject, Wrong};
 use std::time::{Duration, Instant};
 
 const YIELD: &str = "yield";
@@ -41,10 +41,6 @@ impl Opened for Hog {
 }
 
 impl Subject for Hog {
-    fn waiting(&self) -> Waiting {
-        Waiting::Polled
-    }
-
     fn fire(&mut self) -> Result<(), Error> {
         let start = Instant::now();
         while start.elapsed() < FOR {
@@ -53,14 +49,6 @@ impl Subject for Hog {
         if self.yields {
             std::thread::yield_now();
         }
-        Ok(())
-    }
-
-    fn poll(&mut self) -> Result<bool, Error> {
-        Ok(true)
-    }
-
-    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
         Ok(())
     }
 }

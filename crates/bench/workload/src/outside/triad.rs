@@ -4,9 +4,8 @@
 //! cache.
 
 use crate::entry::{Entry, Result as Open};
-use crate::{Checks, Did, Error, Opened, Subject, Waiting, Wanted, Wrong};
+use crate::{Checks, Did, Error, Opened, Subject, Wanted, Wrong};
 use copy::Difference;
-use std::time::Duration;
 
 pub(crate) const TRIAD: Entry = Entry {
     name: "triad",
@@ -67,10 +66,6 @@ struct Turn {
 }
 
 impl Subject for Turn {
-    fn waiting(&self) -> Waiting {
-        Waiting::Polled
-    }
-
     fn fire(&mut self) -> Result<(), Error> {
         if self.next >= self.a.len() {
             self.next = 0;
@@ -83,14 +78,6 @@ impl Subject for Turn {
         }
         self.next = piece.end;
         self.last = piece;
-        Ok(())
-    }
-
-    fn poll(&mut self) -> Result<bool, Error> {
-        Ok(true)
-    }
-
-    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
         Ok(())
     }
 
@@ -114,6 +101,7 @@ impl Subject for Turn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn pieces_go_over_all_of_it_and_are_right() {

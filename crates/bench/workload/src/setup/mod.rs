@@ -14,7 +14,7 @@ pub(crate) use memory::{HOST_ALLOC, HOST_REGISTER, HOST_UNREGISTER, MALLOC};
 pub(crate) use pin::{PIN, UNPIN};
 pub(crate) use stream::STREAM;
 
-use crate::{Checks, Error, Opened, Subject, Waiting, Wrong};
+use crate::{Checks, Error, Opened, Subject, Wrong};
 use std::time::Duration;
 
 /// A call that takes something.
@@ -72,11 +72,6 @@ struct Taken<'s, T: Take> {
 }
 
 impl<T: Take> Subject for Taken<'_, T> {
-    /// The call has done its work when it returns.
-    fn waiting(&self) -> Waiting {
-        Waiting::Polled
-    }
-
     fn renew(&mut self) -> Result<(), Error> {
         self.rest()?;
         self.call.ready()
@@ -147,11 +142,6 @@ struct Given<'s, T: Take> {
 }
 
 impl<T: Take> Subject for Given<'_, T> {
-    /// The call has done its work when it returns.
-    fn waiting(&self) -> Waiting {
-        Waiting::Polled
-    }
-
     fn renew(&mut self) -> Result<(), Error> {
         self.given = false;
         if self.held.is_none() {

@@ -11,7 +11,7 @@ pub(crate) use self::cuda::{COPIES, GRAPHS, KERNELS, MEMSET};
 pub(crate) use churn::CHURN;
 pub(crate) use own::{APERTURE, BAR1, CE, INLINE};
 
-use crate::{Checks, Error, Opened, Subject, Waiting, Wanted, Wrong};
+use crate::{Checks, Error, Opened, Subject, Wanted, Wrong};
 use std::time::Duration;
 
 /// The largest transfer if no size is given.
@@ -60,21 +60,9 @@ struct Turn<'s, U> {
 }
 
 impl<U: Unit> Subject for Turn<'_, U> {
-    fn waiting(&self) -> Waiting {
-        Waiting::Polled
-    }
-
     fn fire(&mut self) -> Result<(), Error> {
         let wrong = self.unit.work(&mut self.random)?;
         self.wrong = self.wrong.take().or(wrong);
-        Ok(())
-    }
-
-    fn poll(&mut self) -> Result<bool, Error> {
-        Ok(true)
-    }
-
-    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
         Ok(())
     }
 
