@@ -7,8 +7,8 @@ pub mod build;
 mod extended;
 mod standard;
 
-pub use extended::{AccessControl, AddressTranslation, Errors, Virtual};
-pub use standard::{Express, Interrupts, Kind, Link, Power, Table};
+pub use extended::AccessControl;
+pub use standard::{Express, Kind, Link};
 
 /// Why a field could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,9 +55,7 @@ impl<'b> Config<'b> {
             device: (id >> 16) as u16,
             class: class >> 8,
             revision: class as u8,
-            command: double(0x04)? as u16,
             is_bridge: kind & 0x7f == 1,
-            has_more_functions: kind & 0x80 != 0,
         })
     }
 
@@ -140,21 +138,7 @@ pub struct Header {
     /// Base class, subclass and programming interface.
     pub class: u32,
     pub revision: u8,
-    pub command: u16,
     pub is_bridge: bool,
-    pub has_more_functions: bool,
-}
-
-impl Header {
-    /// Bus mastering (DMA) is enabled.
-    pub fn is_master(&self) -> bool {
-        self.command & 1 << 2 != 0
-    }
-
-    /// Memory decoding is enabled.
-    pub fn decodes(&self) -> bool {
-        self.command & 1 << 1 != 0
-    }
 }
 
 #[cfg(test)]
@@ -235,38 +219,10 @@ mod tests {
     }
 
     #[test]
-    fn power_interrupts_and_virtual_functions_are_taken_apart() {
-        let power = [0x03, 0, 0x0b, 0, 0, 0];
-        let msi = [0x87, 0x01, 0, 0, 0, 0, 0, 0];
-        let table = [0x40, 0x80, 0x03, 0x20, 0, 0, 0x04, 0x30, 0, 0];
-        let virtual_functions = {
-            let mut body = vec![0; 0x3c];
-            // From the capability's 4th byte on: control, VFs possible and there, the first's distance and the next's, their device.
-            for (at, value) in [(0x08, 1u16), (0x0e, 64), (0x10, 4), (0x14, 1), (0x16, 2), (0x1a, 0x1234)] {
-                body[at - 4..at - 2].copy_from_slice(&value.to_le_bytes());
-            }
-            body
-        };
-        let errors = [0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x40, 0, 0, 0];
-        let bytes = space(
-            &[(0x01, &power), (0x05, &msi), (0x11, &table)],
-            &[(0x0f, &[0, 0, 0, 0x80]), (0x10, &virtual_functions), (0x01, &errors)],
-        );
-        let config = Config::of(&bytes);
-        assert_eq!(config.power(), Ok(Power { state: 3, keeps_its_state: true }));
-        assert_eq!(config.interrupts(), Ok(Interrupts { on: true, possible: 8, vectors: 1 }));
-        let want = Table { on: true, vectors: 65, table: (3, 0x2000), pending: (4, 0x3000) };
-        assert_eq!(config.interrupt_table(), Ok(want));
-        assert_eq!(config.address_translation(), Ok(AddressTranslation { on: true, requests: 32 }));
-        let want = Virtual { on: true, possible: 64, functions: 4, first: 1, stride: 2, device: 0x1234 };
-        assert_eq!(config.virtual_functions(), Ok(want));
-        assert_eq!(config.errors().unwrap().names(), ["UnsupReq", "BadTLP"]);
-        assert_eq!(config.capabilities().unwrap().iter().map(|(id, _)| *id).collect::<Vec<_>>(), [0x01, 0x05, 0x11]);
-        assert_eq!(config.extended_capabilities().unwrap().iter().map(|(id, _)| *id).collect::<Vec<_>>(), [15, 16, 1]);
-        // Truncated capabilities.
+    fn a_cut_off_capability_and_header_are_errors() {
         let mut short = space(&[], &[]);
-        (short[FIRST], short[0xfc]) = (0xfc, 0x11);
-        assert_eq!(Config::of(&short[..256]).interrupt_table(), Err(Missing::CutOff("MSI-X")));
+        (short[FIRST], short[0xfc]) = (0xfc, EXPRESS);
+        assert_eq!(Config::of(&short[..256]).express(), Err(Missing::CutOff("PCI Express")));
         assert_eq!(Config::of(&short[..10]).header(), Err(Missing::CutOff("header")));
     }
 
@@ -295,8 +251,7 @@ mod tests {
             }
             (bytes[STATUS], bytes[FIRST]) = (HAS_CAPABILITIES as u8, first);
             let config = Config::of(&bytes[..length]);
-            let _ = (config.express(), config.access_control(), config.interrupts(), config.interrupt_table(), config.power());
-            let _ = (config.virtual_functions(), config.address_translation(), config.errors(), config.header());
+            let _ = (config.express(), config.access_control(), config.header());
             if let Ok(all) = config.capabilities() {
                 prop_assert!(all.len() <= 48 && all.iter().all(|(_, at)| (0x40..=0xfc).contains(at)));
             }
@@ -322,8 +277,7 @@ mod tests {
             }
             let config = Config::of(&bytes);
             let _ = (config.express(), config.access_control().map(|a| (a.names(), a.redirects(), a.blocks())));
-            let _ = (config.header(), config.power(), config.interrupts(), config.interrupt_table());
-            let _ = (config.virtual_functions(), config.address_translation(), config.errors().map(|e| e.names()));
+            let _ = config.header();
             prop_assert!(config.capabilities().is_ok_and(|all| all.len() <= 48) || bytes.len() < 256);
         }
 

@@ -1,51 +1,10 @@
-//! Capabilities of the first 256 bytes: power, interrupts, PCI Express.
+//! Capabilities of the first 256 bytes: PCI Express.
 
 use super::{Config, Missing};
 
-const POWER: u8 = 0x01;
-const MSI: u8 = 0x05;
 pub(super) const EXPRESS: u8 = 0x10;
-const MSI_X: u8 = 0x11;
 
 impl Config<'_> {
-    /// # Errors
-    /// [`Missing`].
-    pub fn power(&self) -> Result<Power, Missing> {
-        let at = self.capability(POWER)?;
-        let control = self.word(at + 4).ok_or(Missing::CutOff("power management"))?;
-        Ok(Power { state: (control & 3) as u8, keeps_its_state: control & 1 << 3 != 0 })
-    }
-
-    /// MSI.
-    ///
-    /// # Errors
-    /// [`Missing`].
-    pub fn interrupts(&self) -> Result<Interrupts, Missing> {
-        let at = self.capability(MSI)?;
-        let control = self.word(at + 2).ok_or(Missing::CutOff("MSI"))?;
-        // Codes above 5 are reserved: 32 is the maximum.
-        let count = |code: u16| 1 << (code & 7).min(5);
-        Ok(Interrupts { on: control & 1 != 0, possible: count(control >> 1), vectors: count(control >> 4) })
-    }
-
-    /// MSI-X.
-    ///
-    /// # Errors
-    /// [`Missing`].
-    pub fn interrupt_table(&self) -> Result<Table, Missing> {
-        let at = self.capability(MSI_X)?;
-        let cut = Missing::CutOff("MSI-X");
-        let control = self.word(at + 2).ok_or(cut.clone())?;
-        let (table, pending) = (self.double(at + 4).ok_or(cut.clone())?, self.double(at + 8).ok_or(cut)?);
-        let place = |register: u32| ((register & 7) as u8, u64::from(register & !7));
-        Ok(Table {
-            on: control & 1 << 15 != 0,
-            vectors: (control & 0x7ff) + 1,
-            table: place(table),
-            pending: place(pending),
-        })
-    }
-
     /// # Errors
     /// [`Missing`].
     pub fn express(&self) -> Result<Express, Missing> {
@@ -74,32 +33,6 @@ impl Config<'_> {
             link_possible: Link { generation: (link_able & 0xf) as u8, width: (link_able >> 4 & 0x3f) as u8 },
         })
     }
-}
-
-/// Power management.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Power {
-    /// D0 to D3hot.
-    pub state: u8,
-    /// No soft reset: D3hot to D0 keeps the registers.
-    pub keeps_its_state: bool,
-}
-
-/// MSI: how many vectors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interrupts {
-    pub on: bool,
-    pub possible: u16,
-    pub vectors: u16,
-}
-
-/// MSI-X. `table` and `pending` are BAR index and offset as the function reports them, unchecked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Table {
-    pub on: bool,
-    pub vectors: u16,
-    pub table: (u8, u64),
-    pub pending: (u8, u64),
 }
 
 /// Device/port type.
