@@ -3,17 +3,16 @@
 //! The call is a function of this program with the arguments of cuLaunchKernel. It is called by its address and through an entry of the agent. So
 //! the entry is measured, which is the same on every machine, with or without a GPU.
 
+use crate::looped::{self, figure};
+use crate::pairs::clock;
 use crate::{Plan, median, stay_on};
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde_json::{Value, json};
 use std::arch::asm;
 use std::ffi::OsString;
 use std::hint::black_box;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use tape::event::{Body, Events};
-use tape::file::{Item, Reader};
+use tape::event::{Body, Event};
 
 /// Calls that are timed together.
 const BATCH: u32 = 1000;
@@ -21,6 +20,8 @@ const BATCH: u32 = 1000;
 const A_WAIT: u32 = 16;
 /// cuLaunchKernel on tapes.
 const LAUNCH: u32 = 1;
+/// Would give the loop a policy that was not asked for.
+const POLICY: &str = "DOORBELL_LOCK_POLICY";
 
 /// One run of the loop: medians in ns over its batches, whose order alternates.
 #[derive(Clone, Copy, Debug)]
@@ -51,17 +52,17 @@ pub struct Figures {
 
 /// Runs all rounds; `tell` hears of each.
 pub fn measure(plan: &Plan, tell: &dyn Fn(&str)) -> anyhow::Result<Figures> {
-    let this = Run { plan };
     let (mut recorded, mut guarded, mut lost) = (Vec::new(), Vec::new(), 0);
     for round in 0..plan.rounds {
         tell(&format!("round {} of {}", round + 1, plan.rounds));
         for first in [round % 2 == 0, round % 2 != 0] {
             if first {
-                let (sample, gaps) = this.recorded()?;
+                let (sample, gaps) = record(plan)?;
                 recorded.push(sample);
                 lost += gaps;
             } else {
-                guarded.push(this.once(&["run", "--lock-policy", "guard", "--"].map(OsString::from))?);
+                let guard = ["run", "--lock-policy", "guard", "--"].map(OsString::from);
+                guarded.push(Sample::of(&plan.run("call-loop", &guard, Some(POLICY))?)?);
             }
         }
     }
@@ -112,72 +113,23 @@ impl Figures {
         t += &format!("  {:<32}{:>10}{:>10.1}\n", "  over the clock", "", self.over_clock);
         t += &format!("  {:<32}{:>10.1}{:>10.1}\n", "guarded, no other caller", self.guarded, self.added_by_guard);
         t += &format!("medians of {} rounds; added: median of the rounds' differences\n", self.plan.rounds);
-        if self.lost > 0 {
-            t += &format!(
-                "{} events did not fit into the ring and cost less: give --cpu or a smaller --count\n",
-                self.lost
-            );
-        }
-        t
+        t + &looped::not_fitted(self.lost, "ring")
     }
 }
 
-struct Run<'a> {
-    plan: &'a Plan,
+impl Sample {
+    fn of(said: &looped::Said) -> anyhow::Result<Sample> {
+        let (clocked, clocks) = (figure(said, "clocked_ns")?, figure(said, "clocks_ns")?);
+        Ok(Sample { bare: figure(said, "bare_ns")?, clocked, clocks, tapped: figure(said, "tapped_ns")? })
+    }
 }
 
-impl Run<'_> {
-    /// A run of the loop, under doorbell with these arguments.
-    fn once(&self, doorbell: &[OsString]) -> anyhow::Result<Sample> {
-        let me = &self.plan.doorbell;
-        let mut command = Command::new(me);
-        command.args(doorbell).arg(me).args(["selfbench", "call-loop", "--count"]).arg(self.plan.count.to_string());
-        if let Some(cpu) = self.plan.cpu {
-            command.arg("--cpu").arg(cpu.to_string());
-        }
-        let out = command.env_remove("DOORBELL_LOCK_POLICY").stdin(Stdio::null()).output()?;
-        if !out.status.success() {
-            bail!("the loop ended with {}: {}", out.status, String::from_utf8_lossy(&out.stderr).trim());
-        }
-        let text = String::from_utf8_lossy(&out.stdout).into_owned();
-        let v = text.lines().find_map(|l| serde_json::from_str::<Value>(l).ok()).context("the loop printed no JSON")?;
-        let at = |k: &str| v[k].as_f64().with_context(|| format!("the loop said no {k}"));
-        let (clocked, clocks) = (at("clocked_ns")?, at("clocks_ns")?);
-        Ok(Sample { bare: at("bare_ns")?, clocked, clocks, tapped: at("tapped_ns")? })
-    }
-
-    fn recorded(&self) -> anyhow::Result<(Sample, u64)> {
-        let tape: PathBuf = std::env::temp_dir().join(format!("doorbell-selfbench-{}.doorbell", std::process::id()));
-        let mut words = ["record", "--calls", "--quiet", "--tap", "off", "--ring", "32MiB", "--force", "-o"]
-            .map(OsString::from)
-            .to_vec();
-        words.extend([tape.clone().into(), "--".into()]);
-        let checked = self.once(&words).and_then(|sample| Ok((sample, self.check(&tape)?)));
-        let _ = std::fs::remove_file(&tape);
-        checked
-    }
-
-    /// Checks that every call is recorded or counted as lost. Without this check, a tap that records no calls would seem cheap.
-    fn check(&self, tape: &Path) -> anyhow::Result<u64> {
-        let mut reader = Reader::open(tape)?;
-        let (mut n, mut lost) = (0, 0);
-        while let Some(item) = reader.item()? {
-            match item {
-                Item::Events { bytes, .. } => {
-                    let launches = |e: &tape::event::Event<'_>| {
-                        matches!(e.body, Body::Call(_)) && u32::from(e.head.flags) == LAUNCH
-                    };
-                    n += Events::new(&bytes).filter(launches).count() as u64;
-                }
-                Item::End(end) => lost = end.gap_events,
-                _ => {}
-            }
-        }
-        if n + lost < u64::from(self.plan.count) {
-            bail!("{n} calls are in the recording and {lost} counted as lost, but {} were made", self.plan.count);
-        }
-        Ok(lost)
-    }
+/// A run whose calls are recorded, and its lost events.
+fn record(plan: &Plan) -> anyhow::Result<(Sample, u64)> {
+    let is_launch = |e: &Event<'_>| matches!(e.body, Body::Call(_)) && u32::from(e.head.flags) == LAUNCH;
+    let made = ("calls", plan.count.into());
+    let (said, lost) = plan.run_recorded("call-loop", &["--calls"], POLICY, made, is_launch)?;
+    Ok((Sample::of(&said)?, lost))
 }
 
 /// The arguments of cuLaunchKernel.
@@ -189,11 +141,6 @@ extern "C" fn launch(f: u64, x: u32, _: u32, _: u32, _: u32, _: u32, _: u32, _: 
     // SAFETY: no instructions. It only keeps the compiler from removing the call.
     unsafe { asm!("/* {} {} {} */", in(reg) f, in(reg) s, in(reg) p, options(nostack, preserves_flags)) };
     x as i32
-}
-
-fn clock() -> u64 {
-    // SAFETY: rdtsc is there on every x86-64.
-    unsafe { core::arch::x86_64::_rdtsc() }
 }
 
 /// Nanoseconds of one call in a batch.

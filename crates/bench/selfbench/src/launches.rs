@@ -3,7 +3,7 @@
 //! It prints launches a second, lost events, the instructions that the agent adds to a launch, and the recorder's CPU time for each launch. The rates depend
 //! on this machine and on the software GPU, which takes CPU time too; the instructions do not.
 
-use crate::{median, steps};
+use crate::{looped, median, steps};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -11,8 +11,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use tape::event::{Body, Events};
-use tape::file::{Item, Reader};
+use tape::event::Body;
 
 /// How the program is recorded; the first is bare.
 const WAYS: [(&str, &[&str]); 6] = [
@@ -208,17 +207,7 @@ impl Run<'_> {
 
 /// Launches that are not in the recording. Counted in the recording, because the figures of an agent that records no launches would otherwise look good.
 fn lost(tape: &Path, launched: u64) -> anyhow::Result<u64> {
-    let mut reader = Reader::open(tape)?;
-    let (mut rings, mut gaps) = (0, 0);
-    while let Some(item) = reader.item()? {
-        match item {
-            Item::Events { bytes, .. } => {
-                rings += Events::new(&bytes).filter(|e| matches!(e.body, Body::Ring(_))).count() as u64
-            }
-            Item::End(end) => gaps = end.gap_events,
-            _ => {}
-        }
-    }
+    let (rings, gaps) = looped::counts(tape, |event| matches!(event.body, Body::Ring(_)))?;
     let lost = launched.saturating_sub(rings);
     if lost > gaps {
         bail!("{rings} of {launched} launches are in the recording, and only {gaps} events were counted as lost");

@@ -11,6 +11,7 @@ pub mod calls;
 pub mod launch_loop;
 pub mod launches;
 pub mod locks;
+mod looped;
 pub mod pairs;
 pub mod ranges;
 pub mod ring_loop;

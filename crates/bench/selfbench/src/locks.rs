@@ -1,12 +1,12 @@
 //! `selfbench locks`: what recording, and each policy, adds to a lock and its unlock.
 
+use crate::looped::{Said as Sample, not_fitted};
 use crate::{Plan, median};
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 /// How the loops are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,8 +64,6 @@ impl Way {
         }
     }
 }
-
-type Sample = BTreeMap<String, f64>;
 
 /// All rounds.
 #[derive(Default)]
@@ -184,13 +182,7 @@ impl Figures {
             "medians of {} rounds; added: median of the rounds' differences to bare; least added: between the least of\nboth\n",
             self.plan.rounds
         );
-        if rounds.lost > 0 {
-            t += &format!(
-                "{} events did not fit into the rings and cost less: give --cpu or a smaller --count\n",
-                rounds.lost
-            );
-        }
-        t
+        t + &not_fitted(rounds.lost, "rings")
     }
 
     pub fn json(&self) -> Value {
@@ -276,21 +268,7 @@ impl Run<'_> {
 
     /// Runs the loops, with these doorbell arguments before them.
     fn loops(&self, before: &[OsString]) -> anyhow::Result<Sample> {
-        let me = &self.plan.doorbell;
-        let mut command = Command::new(me);
-        if !before.is_empty() {
-            command.args(before).arg(me);
-        }
-        command.args(["selfbench", "pairs", "--count"]).arg(self.plan.count.to_string());
-        if let Some(cpu) = self.plan.cpu {
-            command.arg("--cpu").arg(cpu.to_string());
-        }
-        let out = command.stdin(Stdio::null()).output()?;
-        if !out.status.success() {
-            bail!("the loops ended with {}: {}", out.status, String::from_utf8_lossy(&out.stderr).trim());
-        }
-        let text = String::from_utf8_lossy(&out.stdout);
-        let sample = text.lines().find_map(|l| serde_json::from_str::<Sample>(l).ok()).context("no figures came")?;
+        let sample = self.plan.run("pairs", before, None)?;
         if let Some((what, ..)) = PAIRS.into_iter().find(|p| !sample.contains_key(p.0)) {
             bail!("the loops reported nothing about {what}");
         }

@@ -92,7 +92,7 @@ fn callers() -> anyhow::Result<Vec<LockAndUnlock>> {
     }
 }
 
-fn clock() -> u64 {
+pub(crate) fn clock() -> u64 {
     // SAFETY: rdtsc is there on every x86-64.
     unsafe { core::arch::x86_64::_rdtsc() }
 }

@@ -3,17 +3,15 @@
 //! The program's side of NVTX is here, as small as possible: a function pointer, which is null unless an injection library has set it. A range is
 //! a push and a pop. Bare and recorded ranges alternate in one process.
 
+use crate::looped::{self, figure};
 use crate::{Plan, median, stay_on};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
-use std::ffi::{OsString, c_char, c_int, c_void};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
-use tape::event::{Body, Events};
-use tape::file::{Item, Reader};
+use tape::event::{Body, Event};
 
 /// Ranges that are timed together.
 const BATCH: u32 = 1000;
@@ -92,69 +90,24 @@ impl Figures {
             t += &format!("  {name:<32}{:>10.1}{:>10.1}\n", self.of(takes), self.of(added));
         }
         t += &format!("medians of {} rounds; added: median of the rounds' differences\n", self.plan.rounds);
-        if self.lost > 0 {
-            t += &format!(
-                "{} events did not fit into the ring and cost less: give --cpu or a smaller --count\n",
-                self.lost
-            );
-        }
-        t
+        t + &looped::not_fitted(self.lost, "ring")
     }
 }
 
+/// A run whose ranges are recorded, and its lost events.
 fn recorded(plan: &Plan) -> anyhow::Result<(Sample, u64)> {
-    let tape: PathBuf = std::env::temp_dir().join(format!("doorbell-selfbench-{}.doorbell", std::process::id()));
-    let mut words =
-        ["record", "--nvtx", "--quiet", "--tap", "off", "--gpu", "soft", "--ring", "32MiB", "--force", "-o"]
-            .map(OsString::from)
-            .to_vec();
-    words.extend([tape.clone().into(), "--".into()]);
-    let checked = once(plan, &words).and_then(|sample| Ok((sample, check(plan, &tape)?)));
-    let _ = std::fs::remove_file(&tape);
-    checked
-}
-
-fn once(plan: &Plan, doorbell: &[OsString]) -> anyhow::Result<Sample> {
-    let me = &plan.doorbell;
-    let mut command = Command::new(me);
-    command.args(doorbell).arg(me).args(["selfbench", "range-loop", "--count"]).arg(plan.count.to_string());
-    if let Some(cpu) = plan.cpu {
-        command.arg("--cpu").arg(cpu.to_string());
-    }
-    let out = command.env_remove("NVTX_INJECTION64_PATH").stdin(Stdio::null()).output()?;
-    if !out.status.success() {
-        bail!("the loop ended with {}: {}", out.status, String::from_utf8_lossy(&out.stderr).trim());
-    }
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    let v = text.lines().find_map(|l| serde_json::from_str::<Value>(l).ok()).context("the loop printed no JSON")?;
-    let at = |k: &str| v[k].as_f64().with_context(|| format!("the loop said no {k}"));
-    Ok(Sample {
-        bare: at("bare_ns")?,
-        text: at("text_ns")?,
-        registered: at("registered_ns")?,
-        paused: at("paused_ns")?,
-    })
-}
-
-/// Checks that every range is recorded or counted as lost. Without this check, a library that records no ranges would seem cheap.
-fn check(plan: &Plan, tape: &Path) -> anyhow::Result<u64> {
-    let mut reader = Reader::open(tape)?;
-    let (mut n, mut lost) = (0, 0);
-    while let Some(item) = reader.item()? {
-        match item {
-            Item::Events { bytes, .. } => {
-                n += Events::new(&bytes).filter(|e| matches!(e.body, Body::Push(_) | Body::Pop(_))).count() as u64;
-            }
-            Item::End(end) => lost = end.gap_events,
-            _ => {}
-        }
-    }
-    // (With and without a registered text.)
-    let made = 4 * u64::from(plan.count);
-    if n + lost < made {
-        bail!("{n} ends of ranges are in the recording and {lost} counted as lost, but {made} were made");
-    }
-    Ok(lost)
+    // Two ends of each range, with and without a registered text.
+    let made = ("ends of ranges", 4 * u64::from(plan.count));
+    let is_end = |e: &Event<'_>| matches!(e.body, Body::Push(_) | Body::Pop(_));
+    let options = ["--nvtx", "--gpu", "soft"];
+    let (said, lost) = plan.run_recorded("range-loop", &options, "NVTX_INJECTION64_PATH", made, is_end)?;
+    let sample = Sample {
+        bare: figure(&said, "bare_ns")?,
+        text: figure(&said, "text_ns")?,
+        registered: figure(&said, "registered_ns")?,
+        paused: figure(&said, "paused_ns")?,
+    };
+    Ok((sample, lost))
 }
 
 /// Functions of the NVTX modules 1 and 5 by number; null until the injection library has set them.
