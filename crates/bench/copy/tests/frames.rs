@@ -155,22 +155,10 @@ impl Device for Odd {
         self.of.unpin(handle)
     }
 
-    fn to_host<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
+    fn job<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
         let how = self.how;
-        let of = self.of.to_host(from, to, if how == How::Cuts { bytes - 4096 } else { bytes })?;
+        let of = self.of.job(from, to, if how == How::Cuts { bytes - 4096 } else { bytes })?;
         Ok(Box::new(OddJob { of, how, frame: 0, before: 0, begun: Instant::now(), sent: false }))
-    }
-
-    fn to_gpu<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
-        self.to_host(from, to, bytes)
-    }
-
-    fn from_host<'r>(&'r mut self, _: Handle, _: Handle, _: u64) -> Result<Box<dyn Job + 'r>, Error> {
-        Err(Error::Idle)
-    }
-
-    fn from_gpu<'r>(&'r mut self, _: Handle, _: Handle, _: u64) -> Result<Box<dyn Job + 'r>, Error> {
-        Err(Error::Idle)
     }
 }
 

@@ -203,32 +203,6 @@ impl<E: Engine + 'static> Opened<E> {
         let found = self.pinned.iter().find(|(pinned, ..)| *pinned == handle);
         found.map(|(_, what, bytes)| (what.clone(), *bytes)).ok_or(Error::Unpinned)
     }
-
-    fn job(&mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + '_>, Error> {
-        let ((from, room_from), (to, room_to)) = (self.find(from)?, self.find(to)?);
-        let capacity = room_from.min(room_to);
-        if bytes > capacity || bytes == 0 {
-            return Err(Error::Capacity { bytes, capacity });
-        }
-        let (direction, own, bus) = match (from, to) {
-            (Pinned::Own(own), bus @ Pinned::Bus { .. }) => (Direction::FromCard, own, bus),
-            (bus @ Pinned::Bus { .. }, Pinned::Own(own)) => (Direction::ToCard, own, bus),
-            _ => return Err(Unavailable::new("one end is the card's own memory, and the other is not").into()),
-        };
-        let Pinned::Bus { memory, at, target } = bus else { return Err(Error::Unpinned) };
-        let rooms = [room_from, room_to];
-        Ok(Box::new(Moving {
-            shared: &self.shared,
-            direction,
-            own,
-            memory,
-            at,
-            target,
-            rooms,
-            bytes,
-            state: State::Idle,
-        }))
-    }
 }
 
 impl<E: Engine + 'static> Device for Opened<E> {
@@ -259,20 +233,30 @@ impl<E: Engine + 'static> Device for Opened<E> {
     }
 
     // An engine does not check who owns the memory at a bus address.
-    fn to_host<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
-        self.job(from, to, bytes)
-    }
-
-    fn from_host<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
-        self.job(from, to, bytes)
-    }
-
-    fn to_gpu<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
-        self.job(from, to, bytes)
-    }
-
-    fn from_gpu<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
-        self.job(from, to, bytes)
+    fn job<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
+        let ((from, room_from), (to, room_to)) = (self.find(from)?, self.find(to)?);
+        let capacity = room_from.min(room_to);
+        if bytes > capacity || bytes == 0 {
+            return Err(Error::Capacity { bytes, capacity });
+        }
+        let (direction, own, bus) = match (from, to) {
+            (Pinned::Own(own), bus @ Pinned::Bus { .. }) => (Direction::FromCard, own, bus),
+            (bus @ Pinned::Bus { .. }, Pinned::Own(own)) => (Direction::ToCard, own, bus),
+            _ => return Err(Unavailable::new("one end is the card's own memory, and the other is not").into()),
+        };
+        let Pinned::Bus { memory, at, target } = bus else { return Err(Error::Unpinned) };
+        let rooms = [room_from, room_to];
+        Ok(Box::new(Moving {
+            shared: &self.shared,
+            direction,
+            own,
+            memory,
+            at,
+            target,
+            rooms,
+            bytes,
+            state: State::Idle,
+        }))
     }
 }
 

@@ -175,13 +175,13 @@ fn what_the_card_does_not_reach_says_why() {
     let own = Buffer::new(&machine, End { memory: Memory::Device, offset: 0 }, 64).unwrap();
     let gpu = Buffer::new(&machine, End { memory: Memory::Gpu(0), offset: 0 }, 32).unwrap();
     let (from, to) = (device.pin(&own).unwrap(), device.pin(&gpu).unwrap());
-    assert!(matches!(device.to_gpu(from, to, 33).err(), Some(Error::Capacity { capacity: 32, .. })));
-    let mut job = device.to_gpu(from, to, 16).unwrap();
+    assert!(matches!(device.job(from, to, 33).err(), Some(Error::Capacity { capacity: 32, .. })));
+    let mut job = device.job(from, to, 16).unwrap();
     assert!(matches!(job.wait(TIMEOUT), Err(Error::Idle)));
     assert!(matches!(job.start(0, 17), Err(Error::Capacity { .. })));
     drop(job);
     device.unpin(to).unwrap();
-    assert!(matches!(device.to_gpu(from, to, 1).err(), Some(Error::Unpinned)));
+    assert!(matches!(device.job(from, to, 1).err(), Some(Error::Unpinned)));
     assert!(machine.card().unwrap().is_functional());
     assert!(matches!(own.on_bus().unwrap(), OnBus::Own(_)));
 }

@@ -146,8 +146,8 @@ fn a_transfer_that_fails_is_told_to_its_own_job() {
     let mut devices = [copy::device::open(&rig.machine).unwrap(), copy::device::open(&rig.machine).unwrap()];
     let handles = devices.each_mut().map(|device| (device.pin(&own).unwrap(), device.pin(&gpu).unwrap()));
     let [one, two] = &mut devices;
-    let mut first = one.to_gpu(handles[0].0, handles[0].1, 4 * KIB).unwrap();
-    let mut second = two.to_gpu(handles[1].0, handles[1].1, 4 * KIB).unwrap();
+    let mut first = one.job(handles[0].0, handles[0].1, 4 * KIB).unwrap();
+    let mut second = two.job(handles[1].0, handles[1].1, 4 * KIB).unwrap();
     let fetched = rig.card.with(|card| card.fetched);
     rig.card.with(|card| card.faults.descriptor_error = Some(fetched as u32));
     first.start(0, 0).unwrap();
@@ -172,7 +172,7 @@ fn a_target_outlives_its_buffer() {
     let mut device = copy::device::open(&rig.machine).unwrap();
     let (from, to) = (device.pin(&own).unwrap(), device.pin(&gpu).unwrap());
     let standing = rig.driver.machine.bar1_mappings().0;
-    let mut job = device.to_gpu(from, to, 4 * KIB).unwrap();
+    let mut job = device.job(from, to, 4 * KIB).unwrap();
     rig.card.with(|card| card.faults.stalled = true);
     job.start(0, 0).unwrap();
     drop(gpu);

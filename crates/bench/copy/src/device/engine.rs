@@ -39,19 +39,6 @@ impl EngineDevice {
         let found = self.pinned.iter().find(|(pinned, ..)| *pinned == handle);
         found.map(|(_, region, _)| region).ok_or(Error::Unpinned)
     }
-
-    fn job(&mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + '_>, Error> {
-        let (from, to) = (self.region(from)?.clone(), self.region(to)?.clone());
-        let capacity = from.length().min(to.length());
-        if bytes > capacity {
-            return Err(Error::Capacity { bytes, capacity });
-        }
-        if !(1..=MAX_BYTES).contains(&bytes) {
-            return Err(Unavailable::new(format!("{bytes} bytes by the device: 1 byte to 1 GiB are possible")).into());
-        }
-        let prepared = Prepared::copy(&mut self.channel, &to, &from, bytes as u32, CopyMode::Plain)?;
-        Ok(Box::new(Copy { channel: &mut self.channel, prepared, from: from.va(), to: to.va(), last: None }))
-    }
 }
 
 impl Device for EngineDevice {
@@ -73,21 +60,18 @@ impl Device for EngineDevice {
         Ok(())
     }
 
-    // For an engine, the kind of memory makes no difference.
-    fn to_host<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
-        self.job(from, to, bytes)
-    }
-
-    fn from_host<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
-        self.job(from, to, bytes)
-    }
-
-    fn to_gpu<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
-        self.job(from, to, bytes)
-    }
-
-    fn from_gpu<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
-        self.job(from, to, bytes)
+    // The kind of memory makes no difference for an engine.
+    fn job<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error> {
+        let (from, to) = (self.region(from)?.clone(), self.region(to)?.clone());
+        let capacity = from.length().min(to.length());
+        if bytes > capacity {
+            return Err(Error::Capacity { bytes, capacity });
+        }
+        if !(1..=MAX_BYTES).contains(&bytes) {
+            return Err(Unavailable::new(format!("{bytes} bytes by the device: 1 byte to 1 GiB are possible")).into());
+        }
+        let prepared = Prepared::copy(&mut self.channel, &to, &from, bytes as u32, CopyMode::Plain)?;
+        Ok(Box::new(Copy { channel: &mut self.channel, prepared, from: from.va(), to: to.va(), last: None }))
     }
 }
 

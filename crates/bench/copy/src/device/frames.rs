@@ -86,10 +86,7 @@ impl<'m> Ring<'m> {
             source.write((slot * wanted.bytes) as i64, &content(seed, slot, wanted.bytes))?;
         }
         destination.write(0, &vec![0; (wanted.bytes * wanted.buffers) as usize])?;
-        let job = match destination.gpu() {
-            Some(_) => device.to_gpu(*from, *to, wanted.bytes)?,
-            None => device.to_host(*from, *to, wanted.bytes)?,
-        };
+        let job = device.job(*from, *to, wanted.bytes)?;
         let consuming = consumer.start(destination, wanted.bytes / PAGE, wanted.consume)?;
         Ok(Frames {
             job,

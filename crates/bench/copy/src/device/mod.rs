@@ -52,7 +52,6 @@ pub trait Reachable {
 }
 
 /// A device that moves bytes by itself.
-#[expect(clippy::wrong_self_convention, reason = "directions of a transfer, not conversions")]
 pub trait Device {
     /// The device in a few words.
     fn about(&self) -> String;
@@ -69,29 +68,11 @@ pub trait Device {
     /// [`Error::Unpinned`] if the handle is unknown.
     fn unpin(&mut self, handle: Handle) -> Result<(), Error>;
 
-    /// Prepares transfers of `bytes` from its memory to the host's.
+    /// Prepares transfers of `bytes` between two memories that it has pinned: from its own to the host's or directly to a GPU's, or back.
     ///
     /// # Errors
     /// [`Error::Unpinned`], [`Error::Capacity`], or the device's error.
-    fn to_host<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error>;
-
-    /// From the host's memory to its own.
-    ///
-    /// # Errors
-    /// As [`Device::to_host`].
-    fn from_host<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error>;
-
-    /// From its memory directly to a GPU's.
-    ///
-    /// # Errors
-    /// As [`Device::to_host`].
-    fn to_gpu<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error>;
-
-    /// From a GPU's memory directly to its own.
-    ///
-    /// # Errors
-    /// As [`Device::to_host`].
-    fn from_gpu<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error>;
+    fn job<'r>(&'r mut self, from: Handle, to: Handle, bytes: u64) -> Result<Box<dyn Job + 'r>, Error>;
 }
 
 /// A prepared transfer of a device, which may be started any number of times.

@@ -189,10 +189,7 @@ impl<'m> Transfers<'m> {
     /// The device's error.
     pub fn read(&mut self, frame: Frame, at: u64, bytes: u64) -> Result<(), Error> {
         let (direct, host, own) = (self.direct(frame)?, self.sides(frame)?.on_host, self.own.1);
-        let job = match direct {
-            Some(gpu) => self.device.to_gpu(own, gpu, bytes)?,
-            None => self.device.to_host(own, host, bytes)?,
-        };
+        let job = self.device.job(own, direct.unwrap_or(host), bytes)?;
         run(job, at, 0, self.patience)
     }
 
@@ -202,10 +199,7 @@ impl<'m> Transfers<'m> {
     /// As [`Transfers::read`].
     pub fn write(&mut self, frame: Frame, at: u64, bytes: u64) -> Result<(), Error> {
         let (direct, host, own) = (self.direct(frame)?, self.sides(frame)?.on_host, self.own.1);
-        let job = match direct {
-            Some(gpu) => self.device.from_gpu(gpu, own, bytes)?,
-            None => self.device.from_host(host, own, bytes)?,
-        };
+        let job = self.device.job(direct.unwrap_or(host), own, bytes)?;
         run(job, 0, at, self.patience)
     }
 

@@ -137,14 +137,10 @@ impl Executor for Dma {
         let count = self.buffers;
         let stride = if count > 1 { stride(bytes) } else { 0 };
         destination.holds((count - 1) * stride, bytes)?;
-        let device = &mut self.device;
-        let job = match (source.is_device(), destination.is_device()) {
-            (true, false) if destination.gpu().is_some() => device.to_gpu(from, to, bytes)?,
-            (true, false) => device.to_host(from, to, bytes)?,
-            (false, true) if source.gpu().is_some() => device.from_gpu(from, to, bytes)?,
-            (false, true) => device.from_host(from, to, bytes)?,
-            _ => return Err(Unavailable::new("one end is the device's").into()),
-        };
+        if source.is_device() == destination.is_device() {
+            return Err(Unavailable::new("one end is the device's").into());
+        }
+        let job = self.device.job(from, to, bytes)?;
         let frames = Frames { ends, stride, count, last: 0 };
         let sleep = self.sleeps.then(Sleep::default);
         Ok(Box::new(Moves { job, frames, at: [0, 0], next: 0, bytes, sleep }))

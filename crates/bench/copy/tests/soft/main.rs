@@ -214,7 +214,7 @@ fn a_device_moves_nothing_with_a_handle_that_was_unpinned() {
     let mut device = EngineDevice::new(&machine).unwrap();
     let (to, from) = (device.pin(&host).unwrap(), device.pin(&own).unwrap());
     own.write(0, &[7; 8192]).unwrap();
-    let mut job = device.to_host(from, to, 100).unwrap();
+    let mut job = device.job(from, to, 100).unwrap();
     assert!(!job.poll().unwrap() && matches!(job.wait(TIMEOUT), Err(Error::Idle)));
     job.start(50, 8092).unwrap();
     job.wait(TIMEOUT).unwrap();
@@ -223,10 +223,10 @@ fn a_device_moves_nothing_with_a_handle_that_was_unpinned() {
     let mut found = [0; 101];
     host.read(8091, &mut found).unwrap();
     assert!(found[0] == 0 && found[1..].iter().all(|byte| *byte == 7));
-    assert!(matches!(device.to_host(from, to, 8193).err(), Some(Error::Capacity { capacity: 8192, .. })));
+    assert!(matches!(device.job(from, to, 8193).err(), Some(Error::Capacity { capacity: 8192, .. })));
     device.unpin(to).unwrap();
     assert!(matches!(device.unpin(to), Err(Error::Unpinned)));
-    assert!(matches!(device.to_host(from, to, 1).err(), Some(Error::Unpinned)));
+    assert!(matches!(device.job(from, to, 1).err(), Some(Error::Unpinned)));
 }
 
 #[test]

@@ -48,7 +48,6 @@ struct Pins<'m> {
     /// The device's own memory, pinned for its lifetime.
     own: (Buffer<'m>, Handle),
     memory: Buffer<'m>,
-    to_host: bool,
     /// What is pinned, by whom.
     of: String,
     number: u8,
@@ -65,7 +64,7 @@ impl<'m> Pins<'m> {
         let handle = device.pin(&own)?;
         let kind = if to_host { "pinned host memory" } else { "memory of the GPU" };
         let of = format!("{bytes} bytes of {kind} for {}", device.about());
-        Ok(Pins { device, own: (own, handle), memory, to_host, of, number: 0 })
+        Ok(Pins { device, own: (own, handle), memory, of, number: 0 })
     }
 }
 
@@ -95,9 +94,7 @@ impl Take for Pins<'_> {
         let (own, from) = &self.own;
         own.write(0, &sent)?;
         self.memory.write(0, &found)?;
-        let device = &mut self.device;
-        let mut job =
-            if self.to_host { device.to_host(*from, *held, bytes)? } else { device.to_gpu(*from, *held, bytes)? };
+        let mut job = self.device.job(*from, *held, bytes)?;
         job.start(0, 0)?;
         job.wait(PATIENCE)?;
         drop(job);
