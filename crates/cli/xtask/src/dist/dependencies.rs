@@ -14,7 +14,7 @@ pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 pub struct Workspace {
     pub root: PathBuf,
     pub target: PathBuf,
-    metadata: Value,
+    pub metadata: Value,
 }
 
 /// A crate of a registry.
@@ -50,9 +50,15 @@ fn cargo() -> Command {
 }
 
 impl Workspace {
+    /// With the packages of registries.
     pub fn read() -> anyhow::Result<Workspace> {
+        Workspace::with(&["--locked", "--filter-platform", TARGET])
+    }
+
+    /// What `cargo metadata` prints with these options.
+    pub fn with(options: &[&str]) -> anyhow::Result<Workspace> {
         let mut cargo = cargo();
-        cargo.args(["metadata", "--locked", "--format-version", "1", "--filter-platform", TARGET]);
+        cargo.args(["metadata", "--format-version", "1"]).args(options).current_dir(env!("CARGO_MANIFEST_DIR"));
         let metadata: Value = serde_json::from_slice(&output(&mut cargo)?).context("cargo metadata")?;
         let folder = |key| PathBuf::from(text(&metadata, key));
         Ok(Workspace { root: folder("workspace_root"), target: folder("target_directory"), metadata })

@@ -14,7 +14,7 @@ mod symbols;
 mod wheel;
 
 use anyhow::{Context, bail};
-use dependencies::Workspace;
+pub use dependencies::Workspace;
 use files::Files;
 use sha2::{Digest, Sha256};
 use std::fs;

@@ -2,13 +2,13 @@
 //!
 //! All of it is read from cargo and from the heads of the folders' READMEs; only the order of the folders is written here.
 
+use crate::dist::Workspace;
 use anyhow::{Context, bail};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 /// From top to bottom: a folder uses only those after it.
 const FOLDERS: [&str; 10] = ["cli", "testing", "show", "bench", "devices", "gpu", "explain", "record", "host", "wire"];
@@ -24,12 +24,6 @@ const STEP: usize = 22;
 const LETTERS: usize = 74;
 const TOP: usize = 56;
 
-pub struct Workspace {
-    pub root: PathBuf,
-    pub target: PathBuf,
-    metadata: Value,
-}
-
 #[derive(Default)]
 struct Folder {
     crates: BTreeSet<String>,
@@ -38,16 +32,6 @@ struct Folder {
 }
 
 impl Workspace {
-    pub fn read() -> anyhow::Result<Workspace> {
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]);
-        cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
-        let metadata: Value =
-            serde_json::from_slice(&crate::dist::output(&mut cargo)?).context("what cargo metadata printed")?;
-        let folder = |key: &str| PathBuf::from(metadata[key].as_str().unwrap_or_default());
-        Ok(Workspace { root: folder("workspace_root"), target: folder("target_directory"), metadata })
-    }
-
     /// The picture, the same bytes for the same tree.
     pub fn map(&self) -> anyhow::Result<String> {
         let folders = self.folders()?;

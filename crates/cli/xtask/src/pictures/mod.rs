@@ -7,6 +7,7 @@ mod map;
 mod page;
 mod png;
 
+use crate::dist::Workspace;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use std::fs;
@@ -76,7 +77,7 @@ impl Picture {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<()> {
-        let workspace = map::Workspace::read()?;
+        let workspace = Workspace::with(&["--no-deps", "--offline"])?;
         let what = if self.what.is_empty() { Picture::value_variants().to_vec() } else { self.what };
         let tools = if what.iter().any(|picture| picture.shot().is_some()) {
             Some(page::Tools::find(self.doorbell.clone(), self.browser, &workspace.target)?)
@@ -130,7 +131,7 @@ mod tests {
     /// Compares all of it: folders, crates and which folder uses which.
     #[test]
     fn the_map_shows_the_crates_of_the_tree() {
-        let workspace = map::Workspace::read().unwrap();
+        let workspace = Workspace::with(&["--no-deps", "--offline"]).unwrap();
         let path = workspace.root.join("docs/pictures/map.svg");
         let there = fs::read_to_string(&path).unwrap();
         assert!(there == workspace.map().unwrap(), "{} is old: run `cargo xtask pictures map`", path.display());
