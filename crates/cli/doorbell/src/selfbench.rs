@@ -7,7 +7,10 @@ mod ranges;
 mod tap;
 
 use crate::help::Page;
+use crate::progress::Progress;
+use crate::result;
 use anyhow::Context;
+use serde_json::Value;
 use std::process::ExitCode;
 
 /// Measure what doorbell itself costs
@@ -93,6 +96,21 @@ impl Turns {
         let doorbell = std::env::current_exe().context("where doorbell itself lies")?;
         Ok(selfbench::Plan { doorbell, rounds: self.rounds, count, cpu: self.cpu })
     }
+}
+
+/// Measures with the progress on standard error, and writes the figures where the user wants them.
+fn measured<F>(
+    result: &result::Args,
+    measure: impl FnOnce(&dyn Fn(&str)) -> anyhow::Result<F>,
+    json: fn(&F) -> Value,
+    table: fn(&F) -> String,
+) -> anyhow::Result<F> {
+    let out = result.open(1 << 14)?;
+    let progress = Progress::new();
+    let figures = measure(&|text| progress.show(text))?;
+    drop(progress);
+    out.write(|to| Ok(writeln!(to, "{}", json(&figures))?), |to| Ok(write!(to, "{}", table(&figures))?))?;
+    Ok(figures)
 }
 
 impl Args {

@@ -36,12 +36,7 @@ pub(super) fn as_json(operation: &str, path: &Path, side: Side, report: &Report)
         Backend::Uring { unregistered } => ("io_uring", unregistered.clone(), None),
         Backend::Threads { refused } => ("threads", None, refused.clone()),
     };
-    let mut all = json!({
-        "operation": operation,
-        "file": path.display().to_string(),
-        "memory": side.name(),
-        "functional": side.is_functional(),
-        "bytes": report.bytes,
+    let own = json!({
         "via": via,
         "io_uring_refused": refused,
         "direct_io": report.buffered.is_none(),
@@ -55,10 +50,20 @@ pub(super) fn as_json(operation: &str, path: &Path, side: Side, report: &Report)
         "short": report.counts.short,
         "verified_bytes": report.verified,
     });
+    with_common(own, operation, path, side, (report.bytes, report.took))
+}
+
+/// Adds what every result has.
+fn with_common(mut all: Value, operation: &str, path: &Path, side: Side, (bytes, took): (u64, Duration)) -> Value {
+    all["operation"] = json!(operation);
+    all["file"] = json!(path.display().to_string());
+    all["memory"] = json!(side.name());
+    all["functional"] = json!(side.is_functional());
+    all["bytes"] = json!(bytes);
     if !side.is_functional() {
-        let seconds = report.took.as_secs_f64();
+        let seconds = took.as_secs_f64();
         all["seconds"] = json!(seconds);
-        all["bytes_per_second"] = json!(report.bytes as f64 / seconds);
+        all["bytes_per_second"] = json!(bytes as f64 / seconds);
     }
     all
 }
@@ -92,12 +97,7 @@ pub fn of_cufile(
         Mode::Unknown => "unknown",
     };
     if json {
-        let mut all = json!({
-            "operation": operation,
-            "file": path.display().to_string(),
-            "memory": side.name(),
-            "functional": side.is_functional(),
-            "bytes": report.bytes,
+        let own = json!({
             "via": "cufile",
             "mode": mode,
             "bytes_through_host": measured.through_host,
@@ -108,11 +108,7 @@ pub fn of_cufile(
             "threads": report.threads,
             "verified_bytes": verified,
         });
-        if !side.is_functional() {
-            let seconds = report.took.as_secs_f64();
-            all["seconds"] = json!(seconds);
-            all["bytes_per_second"] = json!(report.bytes as f64 / seconds);
-        }
+        let all = with_common(own, operation, path, side, (report.bytes, report.took));
         return Ok(terminal::json::print(&all)?);
     }
     let counted = |count: Option<u64>| count.map_or_else(|| "not counted".to_owned(), number::bytes);

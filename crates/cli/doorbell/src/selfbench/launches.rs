@@ -1,10 +1,10 @@
 //! `doorbell selfbench launches`.
 
+use super::measured;
 use crate::help::Page;
-use crate::progress::Progress;
 use crate::{preload, result};
 use anyhow::Context;
-use selfbench::launches::{Options, measure};
+use selfbench::launches::{Figures, Options, measure};
 use std::process::ExitCode;
 
 /// Measure many launches a second: what is lost, and what each costs
@@ -35,7 +35,6 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let out = self.result.open(1 << 14)?;
         let options = Options {
             doorbell: std::env::current_exe().context("where doorbell itself lies")?,
             softgpu: preload::SOFTGPU,
@@ -43,10 +42,7 @@ impl Args {
             threads: self.threads,
             count: self.count,
         };
-        let progress = Progress::new();
-        let figures = measure(&options, &|text| progress.show(text))?;
-        drop(progress);
-        out.write(|to| Ok(writeln!(to, "{}", figures.json())?), |to| Ok(write!(to, "{}", figures.table())?))?;
+        let figures = measured(&self.result, |tell| measure(&options, tell), Figures::json, Figures::table)?;
         let Some(most) = self.most_instructions else { return Ok(ExitCode::SUCCESS) };
         let added = figures.instructions().context("--most-instructions: the instructions were not counted")?;
         if added > most {

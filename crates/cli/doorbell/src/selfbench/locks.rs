@@ -1,10 +1,9 @@
 //! `doorbell selfbench locks`.
 
-use super::Turns;
+use super::{Turns, measured};
 use crate::help::Page;
-use crate::progress::Progress;
 use crate::{result, units};
-use selfbench::locks::{Limits, measure};
+use selfbench::locks::{Figures, Limits, measure};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -40,11 +39,8 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let out = self.result.open(1 << 14)?;
-        let progress = Progress::new();
-        let figures = measure(&self.turns.plan(self.count)?, &|text| progress.show(text))?;
-        drop(progress);
-        out.write(|to| Ok(writeln!(to, "{}", figures.json())?), |to| Ok(write!(to, "{}", figures.table())?))?;
+        let plan = self.turns.plan(self.count)?;
+        let figures = measured(&self.result, |tell| measure(&plan, tell), Figures::json, Figures::table)?;
         let ns = |most: Option<Duration>| most.map(units::nanoseconds);
         let missed = figures.misses(Limits { recording: ns(self.at_most), policies: ns(self.policies_at_most) });
         for line in &missed {

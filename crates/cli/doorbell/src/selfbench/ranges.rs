@@ -1,10 +1,9 @@
 //! `doorbell selfbench ranges`.
 
-use super::Turns;
+use super::{Turns, measured};
 use crate::help::Page;
-use crate::progress::Progress;
 use crate::{result, units};
-use selfbench::ranges::measure;
+use selfbench::ranges::{Figures, measure};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -30,11 +29,8 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let out = self.result.open(1 << 14)?;
-        let progress = Progress::new();
-        let figures = measure(&self.turns.plan(self.count)?, &|text| progress.show(text))?;
-        drop(progress);
-        out.write(|to| Ok(writeln!(to, "{}", figures.json())?), |to| Ok(write!(to, "{}", figures.table())?))?;
+        let plan = self.turns.plan(self.count)?;
+        let figures = measured(&self.result, |tell| measure(&plan, tell), Figures::json, Figures::table)?;
         let missed = self.at_most.map(units::nanoseconds).filter(|most| figures.added() > *most);
         if let Some(most) = missed {
             say!("recording adds {:.1} ns to a range, more than {most} ns", figures.added());

@@ -1,11 +1,10 @@
 //! `doorbell selfbench tap`.
 
-use super::Turns;
+use super::{Turns, measured};
 use crate::help::Page;
-use crate::progress::Progress;
 use crate::{preload, result, units};
 use selfbench::Mode;
-use selfbench::tap::{Options, measure};
+use selfbench::tap::{Figures, Options, measure};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -39,17 +38,13 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let out = self.result.open(1 << 14)?;
         let options = Options {
             plan: self.turns.plan(self.count)?,
             softgpu: preload::SOFTGPU,
             with_trap: !self.no_trap,
             command: self.command,
         };
-        let progress = Progress::new();
-        let figures = measure(&options, &|text| progress.show(text))?;
-        drop(progress);
-        out.write(|to| Ok(writeln!(to, "{}", figures.json())?), |to| Ok(write!(to, "{}", figures.table())?))?;
+        let figures = measured(&self.result, |tell| measure(&options, tell), Figures::json, Figures::table)?;
         let most = self.at_most.map(|most| most.as_nanos() as u64);
         let missed = most.zip(figures.doorbell_ns(Mode::Patch)).filter(|(most, p)| p > most);
         if let Some((most, p)) = missed {
