@@ -214,7 +214,7 @@ struct Part<'a> {
 }
 
 /// `text` without surrounding blanks, and its new offset.
-fn trimmed(text: &str, at: usize) -> (usize, &str) {
+pub fn trimmed(text: &str, at: usize) -> (usize, &str) {
     let start = text.trim_start();
     (at + text.len() - start.len(), start.trim_end())
 }

@@ -4,13 +4,7 @@
 //! The names and their options are in the catalogue ([`Entry`]).
 
 use crate::entry::{Call, Entry, Value};
-use copy::spec::SyntaxError;
-
-/// `text` without surrounding blanks, and where it begins.
-fn trimmed(text: &str, at: usize) -> (usize, &str) {
-    let start = text.trim_start();
-    (at + text.len() - start.len(), start.trim_end())
-}
+use copy::spec::{SyntaxError, trimmed};
 
 fn quoted(word: &str) -> String {
     if word.is_empty() { "nothing".into() } else { format!("`{word}`") }

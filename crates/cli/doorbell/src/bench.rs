@@ -1,7 +1,7 @@
 //! `doorbell bench`: how long transfers take, every one of them a sample.
 
 mod borders;
-mod child;
+pub mod child;
 mod experiment;
 mod locks;
 pub mod machine;

@@ -7,10 +7,9 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use output::Claim;
-use recorder::{Capture, Locks, Options, Outcome, PartsWritten, Range, Rotation, Tap};
+use recorder::{Capture, Locks, Options, Outcome, PartsWritten, Range, Rotation, Tap, same_file};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
@@ -475,13 +474,6 @@ pub fn status_of(status: ExitStatus) -> ExitCode {
     match status.code() {
         Some(code) => ExitCode::from(code as u8),
         None => ExitCode::from(128u8.wrapping_add(status.signal().unwrap_or(0) as u8)),
-    }
-}
-
-fn same_file(a: &Path, b: &Path) -> bool {
-    match (a.metadata(), b.metadata()) {
-        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
-        _ => false,
     }
 }
 

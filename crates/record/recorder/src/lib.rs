@@ -71,6 +71,6 @@ pub use parts::Rotation;
 pub use policies::{PolicyOptions, run_with_policies};
 pub use preload::run_alone;
 pub use program::{Program, ProgramError};
-pub use record::{Capture, Locks, Options, Outcome, PartsWritten, Range, RecordError, Tap, record};
+pub use record::{Capture, Locks, Options, Outcome, PartsWritten, Range, RecordError, Tap, record, same_file};
 pub use saving::{SavedFile, Saves, Tell};
 pub use triggers::{KernelCounts, Trigger, When, Why};

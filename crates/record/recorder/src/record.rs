@@ -415,7 +415,8 @@ pub const RINGS_MEMORY: usize = 1 << 30;
 /// Minimum and maximum bytes of a large ring: room for the longest events, and address space for some hundred rings.
 const RING_BYTES: (usize, usize) = (256 << 10, 256 << 20);
 
-fn same_file(a: &Path, b: &Path) -> bool {
+/// Whether both paths lead to the same file.
+pub fn same_file(a: &Path, b: &Path) -> bool {
     match (a.metadata(), b.metadata()) {
         (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
         _ => false,

@@ -211,6 +211,10 @@ impl Table {
         self
     }
 
+    pub fn folded_above(self, rows: usize) -> Table {
+        if self.rows.len() > rows { self.folded() } else { self }
+    }
+
     pub fn row(&mut self, cells: Vec<Cell>) {
         self.rows.push(Row { cells, apart: false });
     }

@@ -191,9 +191,7 @@ fn rows([a, b]: [&Named; 2], c: &Comparison, functional: bool) -> Table {
     if functional {
         table.rows.dedup_by(|x, y| x.cells == y.cells);
     }
-    let many = table.rows.len() > OPEN;
-    let table = table.without_empty();
-    if many { table.folded() } else { table }
+    table.without_empty().folded_above(OPEN)
 }
 
 /// A cell of both.

@@ -1,8 +1,9 @@
 //! The samples of one cell, reduced to what can be drawn.
 
-use experiment::{Observe, Stage};
+use experiment::Stage;
+use run_folder::run::observed;
 use run_folder::samples::reads_counters;
-use run_folder::{Error, Sample, Samples};
+use run_folder::{Error, Samples};
 
 /// Columns of a time line.
 pub const COLUMNS: usize = 680;
@@ -27,14 +28,6 @@ pub struct Shape {
     pub columns: Vec<(f64, f64, f64)>,
     /// Seconds and nanoseconds of the slowest.
     pub worst: Option<(f64, f64)>,
-}
-
-fn observed(s: &Sample, observe: Observe) -> Option<u64> {
-    match observe {
-        Observe::Submit => Some(s.submit()),
-        Observe::Done => Some(s.done()),
-        Observe::Engine => s.engine(),
-    }
 }
 
 impl Shape {

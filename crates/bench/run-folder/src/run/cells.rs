@@ -42,7 +42,7 @@ struct Kept {
 }
 
 /// The observed value of a sample.
-fn observed(s: &Sample, observe: Observe) -> Option<u64> {
+pub fn observed(s: &Sample, observe: Observe) -> Option<u64> {
     match observe {
         Observe::Submit => Some(s.submit()),
         Observe::Done => Some(s.done()),

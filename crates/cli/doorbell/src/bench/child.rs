@@ -42,8 +42,8 @@ pub fn load(work: &str) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes one line for the process that leads the run. If that process has ended, this one ends, too.
-fn say(kind: &str, text: &str) {
+/// Writes one line for the process that leads the run or the soak. If that process has ended, this one ends, too.
+pub fn say(kind: &str, text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{kind}{text}").and_then(|()| out.flush());
 }

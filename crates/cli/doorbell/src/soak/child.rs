@@ -1,6 +1,6 @@
 //! The measuring process of a soak: laps of its stages, until all is measured or it is interrupted.
 
-use crate::bench::machine;
+use crate::bench::{child::say, machine};
 use crate::signals;
 use measure::clock::Clock;
 use measure::stage::{self, Lab, Next};
@@ -11,7 +11,6 @@ use soak::lead::{LAP, OVER, PROGRESS};
 use soak::measuring::{Ending, Lap, Measuring, Over, Stop, Then};
 use soak::planted::Planted;
 use soak::{Error, Folder};
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -130,10 +129,4 @@ fn held(gpu: experiment::Gpu) -> Held {
         handles: held.driver_files.ok(),
         gpu_used_bytes: held.gpu_used_bytes.ok(),
     }
-}
-
-/// Writes one line for the process that leads the soak. If that process has ended, this one ends, too.
-fn say(kind: &str, text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{kind}{text}").and_then(|()| out.flush());
 }

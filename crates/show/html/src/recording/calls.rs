@@ -60,9 +60,7 @@ fn all(calls: &Calls) -> Table {
     for c in &calls.calls {
         table.row(call(c, calls.waits_only));
     }
-    let many = table.rows.len() > OPEN;
-    let table = table.without_empty();
-    if many { table.folded() } else { table }
+    table.without_empty().folded_above(OPEN)
 }
 
 fn call(c: &CallRow, waits_only: bool) -> Vec<Cell> {
@@ -136,6 +134,5 @@ fn shared(locks: &Locks, calls: &Calls) -> Table {
         let by: Vec<String> = by.collect();
         table.row(vec![lock(locks, &row.lock).into(), ns(row.wait_ns), by.join(", ").into()]);
     }
-    let many = table.rows.len() > OPEN;
-    if many { table.folded() } else { table }
+    table.folded_above(OPEN)
 }

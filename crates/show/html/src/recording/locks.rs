@@ -237,9 +237,7 @@ fn all(locks: &Locks) -> Table {
     for l in &locks.locks {
         table.row(row(locks, l));
     }
-    let many = table.rows.len() > OPEN;
-    let table = table.without_empty();
-    if many { table.folded() } else { table }
+    table.without_empty().folded_above(OPEN)
 }
 
 fn row(locks: &Locks, l: &LockRow) -> Vec<Cell> {

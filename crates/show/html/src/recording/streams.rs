@@ -40,9 +40,7 @@ pub fn table(rows: &[StreamRow]) -> Table {
             ns(s.longest_gap_ns),
         ]);
     }
-    let many = table.rows.len() > OPEN;
-    let table = table.without_empty();
-    if many { table.folded() } else { table }
+    table.without_empty().folded_above(OPEN)
 }
 
 /// A stream, its engine and channel, and how busy it was.

@@ -56,11 +56,7 @@ pub fn sections(s: &Summary) -> Vec<Section> {
 }
 
 fn some(table: Table) -> Option<Table> {
-    (!table.rows.is_empty()).then(|| {
-        let many = table.rows.len() > 20;
-        let table = table.without_empty();
-        if many { table.folded() } else { table }
-    })
+    (!table.rows.is_empty()).then(|| table.without_empty().folded_above(20))
 }
 
 fn places(s: &Summary) -> Option<Table> {

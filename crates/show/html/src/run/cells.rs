@@ -10,10 +10,8 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
     let run = of_run.run;
     let axes = axes(run);
     let table = if run.functional { functional(of_run, &axes) } else { all(of_run, &axes) };
-    let many = table.rows.len() > 12;
-    let table = table.without_empty();
     let mut section = Section::new(&of_run.id("cells"), "All cells");
-    section.push(Block::Table(if many { table.folded() } else { table }));
+    section.push(Block::Table(table.without_empty().folded_above(12)));
     if !run.functional {
         section.push(Block::Text(
             "Times are from the intended release until the CPU saw the end, unless the name says otherwise. A percentile needs ten samples \

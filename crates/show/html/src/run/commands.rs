@@ -1,7 +1,8 @@
 //! What each call sent to the GPU, if the process was recorded.
 
 use super::Of;
-use super::cells::{axes, place};
+use super::cells::axes;
+use super::rest::named;
 use crate::document::{Block, Cell, Kind, Notice, Section, Table, head, number, text};
 use crate::numbers::{bytes, count, ns, size};
 use run_folder::commands::{CommandsOfRun, Typical, UsedChannel};
@@ -46,10 +47,6 @@ fn typical(t: &Typical, cell: fn(u64) -> Cell) -> Cell {
     Cell { text: format!("{} ({} to {})", median.text, cell(t.min).text, cell(t.max).text), ..median }
 }
 
-fn named(of_run: &Of<'_>, cell: &CellOfRun) -> Cell {
-    format!("{}{}", cell.subject, place(of_run.run, cell.stage)).into()
-}
-
 fn sent(of_run: &Of<'_>, recorded: &[(&CellOfRun, &CommandsOfRun)]) -> Table {
     let columns = vec![
         head("what"),
@@ -90,9 +87,7 @@ fn sent(of_run: &Of<'_>, recorded: &[(&CellOfRun, &CommandsOfRun)]) -> Table {
             first.into(),
         ]);
     }
-    let many = table.rows.len() > OPEN;
-    let table = table.without_empty();
-    if many { table.folded() } else { table }
+    table.without_empty().folded_above(OPEN)
 }
 
 fn entries(n: u64) -> String {

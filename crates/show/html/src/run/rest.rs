@@ -12,15 +12,14 @@ fn measured<'a>(of_run: &'a Of<'_>) -> impl Iterator<Item = &'a CellOfRun> {
 }
 
 /// Where a cell is: its subject, with the values of the matrix.
-fn named(of_run: &Of<'_>, cell: &CellOfRun) -> Cell {
+pub(super) fn named(of_run: &Of<'_>, cell: &CellOfRun) -> Cell {
     format!("{}{}", cell.subject, place(of_run.run, cell.stage)).into()
 }
 
 fn one(of_run: &Of<'_>, (id, title): (&str, &str), table: Table, about: &str) -> Option<Section> {
     let mut section = Section::new(&of_run.id(id), title);
     if !table.rows.is_empty() {
-        let many = table.rows.len() > 16;
-        section.push(Block::Table(if many { table.folded() } else { table }));
+        section.push(Block::Table(table.folded_above(16)));
         if !about.is_empty() {
             section.push(Block::Text(about.into()));
         }

@@ -50,9 +50,7 @@ pub fn loads(of_run: &Of<'_>) -> Option<Section> {
     if table.rows.is_empty() {
         return None;
     }
-    let many = table.rows.len() > 16;
-    let table = table.without_empty();
-    let table = if many { table.folded() } else { table };
+    let table = table.without_empty().folded_above(16);
     Some(Section::new(&of_run.id("loads"), "Loads").with(Block::Table(table)))
 }
 
@@ -68,8 +66,7 @@ pub fn missing(of_run: &Of<'_>) -> Option<Section> {
             let row = vec![m.stage.to_string().into(), place.into(), count(m.repeat.into()), m.why.as_str().into()];
             table.row(row);
         }
-        let many = table.rows.len() > 16;
-        section.push(Block::Table(if many { table.folded() } else { table }.without_empty()));
+        section.push(Block::Table(table.without_empty().folded_above(16)));
     }
     let mut order = Vec::new();
     let mut sizes: BTreeMap<(&str, &str, &str), (Vec<u64>, u64)> = BTreeMap::new();

@@ -14,9 +14,7 @@ pub fn named(soak: &Soak, cell: &CellName) -> String {
 
 fn push(section: &mut Section, table: Table) {
     if !table.rows.is_empty() {
-        let many = table.rows.len() > 24;
-        let table = table.without_empty();
-        section.push(Block::Table(if many { table.folded() } else { table }));
+        section.push(Block::Table(table.without_empty().folded_above(24)));
     }
 }
 
