@@ -204,8 +204,7 @@ fn command(item: &Item<'_>) -> CommandRow {
         Item::Nop { word_index, .. }
         | Item::SubdeviceMask { word_index, .. }
         | Item::EndSegment { word_index, .. }
-        | Item::Unknown { word_index, .. }
-        | Item::Partial { word_index, .. } => plain(*word_index),
+        | Item::Unknown { word_index, .. } => plain(*word_index),
         Item::Skipped { word_index, words } => CommandRow { words: Some(words.len()), ..plain(*word_index) },
     }
 }

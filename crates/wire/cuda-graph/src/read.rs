@@ -300,7 +300,6 @@ impl<'a> Found<'a> {
             Item::Unknown { word, .. } => self.refuse(Refused::Header { word: *word }),
             Item::SubdeviceMask { .. } => self.refuse(Refused::Form { what: "a sub-device mask" }),
             Item::EndSegment { .. } | Item::Skipped { .. } => self.refuse(Refused::Form { what: "END_PB_SEGMENT" }),
-            Item::Partial { .. } => self.refuse(Refused::Cut),
         }
     }
 

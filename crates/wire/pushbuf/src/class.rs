@@ -31,11 +31,6 @@ impl Field {
         self.enums.iter().find(|(_, v)| *v == value).map(|(name, _)| *name)
     }
 
-    /// Value of a name of this field.
-    pub fn enum_value(&self, name: &str) -> Option<u32> {
-        self.enums.iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
-    }
-
     fn mask(&self) -> u32 {
         u32::MAX >> (31 - u32::from(self.hi.saturating_sub(self.lo)).min(31))
     }
@@ -259,7 +254,6 @@ mod tests {
         let field = launch.field("DATA_TRANSFER_TYPE").unwrap();
         assert_eq!(field.extract(0x182), 2);
         assert_eq!(field.enum_name(2), Some("NON_PIPELINED"));
-        assert_eq!(field.enum_value("PIPELINED"), Some(1));
         assert_eq!(field.insert(0x182, 1), 0x181);
         let whole = by_id(0xc8b5).unwrap().method(0x404).unwrap().method.fields[0].extract(u32::MAX);
         assert_eq!(whole, u32::MAX);

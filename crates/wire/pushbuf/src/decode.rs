@@ -108,11 +108,6 @@ pub enum Item<'a> {
         word_index: u32,
         word: u32,
     },
-    /// One to three bytes after the last whole word ([`Decoder::segment_bytes`]).
-    Partial {
-        word_index: u32,
-        bytes: u8,
-    },
 }
 
 /// A method sequence whose data is not all seen yet.
@@ -202,10 +197,6 @@ impl Decoder {
         self.bound[usize::from(subch & 7)]
     }
 
-    pub fn host_class(&self) -> u32 {
-        self.host.class_id
-    }
-
     /// The sequence that continues in the next segment.
     pub fn pending(&self) -> Option<Pending> {
         self.pending
@@ -241,38 +232,13 @@ impl Decoder {
     /// Decodes the words of one GPFIFO entry.
     pub fn segment<'a>(&mut self, words: &'a [u32], mut sink: impl FnMut(Item<'a>)) {
         self.ended = false;
-        self.piece(words, 0, &mut sink);
-    }
-
-    /// As [`Decoder::segment`], from little-endian bytes of any alignment and length.
-    pub fn segment_bytes(&mut self, bytes: &[u8], mut sink: impl FnMut(Item<'_>)) {
-        self.ended = false;
-        let mut buffer = [0u32; 512];
-        let mut start = 0u32;
-        for chunk in bytes.chunks(4 * buffer.len()) {
-            let mut filled = 0;
-            for (slot, word) in buffer.iter_mut().zip(words_of(chunk)) {
-                *slot = word;
-                filled += 1;
-            }
-            self.piece(buffer.get(..filled).unwrap_or_default(), start, &mut sink);
-            start = start.wrapping_add(filled as u32);
-        }
-        if !bytes.len().is_multiple_of(4) {
-            sink(Item::Partial { word_index: start, bytes: (bytes.len() % 4) as u8 });
-        }
-    }
-
-    /// `start`: position in the segment of the first of `words`.
-    #[inline]
-    fn piece<'a>(&mut self, words: &'a [u32], start: u32, sink: &mut impl FnMut(Item<'a>)) {
         let mut rest = words;
-        let mut at = start;
+        let mut at = 0u32;
         let mut pending = self.pending;
         while !self.ended {
             if let Some(sequence) = pending {
                 let (now, later) = rest.split_at(rest.len().min(usize::from(sequence.count)));
-                pending = self.data(sequence, now, at, sink);
+                pending = self.data(sequence, now, at, &mut sink);
                 rest = later;
                 at = at.wrapping_add(now.len() as u32);
             }
@@ -288,12 +254,12 @@ impl Decoder {
                 && usize::from(address) + 4 * now.len() <= METHOD_SPACE
                 && count > 0
             {
-                self.increments(Kind::Inc, subch, address, now, at, sink);
+                self.increments(Kind::Inc, subch, address, now, at, &mut sink);
                 rest = later;
                 at = at.wrapping_add(u32::from(count));
                 continue;
             }
-            pending = self.header(word, header_at, sink);
+            pending = self.header(word, header_at, &mut sink);
         }
         self.pending = pending;
         if !rest.is_empty() {
@@ -428,7 +394,6 @@ mod tests {
                 Item::EndSegment { word_index, .. } => format!("{word_index} end"),
                 Item::Skipped { word_index, words } => format!("{word_index} skipped {}", words.len()),
                 Item::Unknown { word_index, word } => format!("{word_index} unknown {word:#x}"),
-                Item::Partial { word_index, bytes } => format!("{word_index} partial {bytes}"),
             });
         });
         out
@@ -503,30 +468,5 @@ mod tests {
         assert_eq!(d.entry(&segment).unwrap().va, 0x7f00_0000_1000);
         assert!(d.entry(&Entry::extended_base(0)).is_none());
         assert_eq!(d.entry(&segment), Some(Place { va: 0x1000, dwords: 4, guessed: false }));
-    }
-
-    #[test]
-    fn bytes_of_any_alignment_decode_as_their_words() {
-        let words: Vec<u32> = core::iter::once(0x67ff_206d).chain(0..0x7ff).chain([0xe000_0000, 9]).collect();
-        let mut bytes = vec![0xaa];
-        bytes.extend(words.iter().flat_map(|w| w.to_le_bytes()));
-        bytes.extend([1, 2]);
-        let (mut from_words, mut from_bytes) = (Vec::new(), Vec::new());
-        Decoder::new(0xc86f).segment(&words, |i| {
-            if let Item::Run(r) = i {
-                from_words.extend(r.writes());
-            }
-        });
-        let mut others = Vec::new();
-        Decoder::new(0xc86f).segment_bytes(&bytes[1..], |i| match i {
-            Item::Run(r) => from_bytes.extend(r.writes()),
-            Item::EndSegment { word_index, .. } => others.push(("end", word_index)),
-            Item::Skipped { word_index, .. } => others.push(("skipped", word_index)),
-            Item::Partial { word_index, bytes: 2 } => others.push(("partial", word_index)),
-            other => panic!("{other:?}"),
-        });
-        assert_eq!(from_words, from_bytes);
-        assert_eq!(from_words.len(), 0x7ff);
-        assert_eq!(others, [("end", 0x800), ("skipped", 0x801), ("partial", 0x802)]);
     }
 }

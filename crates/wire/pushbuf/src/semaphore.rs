@@ -1,15 +1,8 @@
-//! Semaphores: the methods' words, the condition of an acquire, and the memory contents after a release.
+//! Semaphores: the methods' words.
 //!
 //! Rules as in GA100 `dev_pbdma`, NV_UDMA_SEM_EXECUTE. In memory a semaphore is a payload of 4 or 8 bytes, or 16 bytes: payload and nanoseconds.
 
 use crate::header;
-
-/// Offset of the payload in a 16-byte semaphore.
-pub const PAYLOAD: usize = 0;
-/// Offset of the 64-bit nanosecond timestamp in a 16-byte semaphore.
-pub const TIMESTAMP: usize = 8;
-/// Bytes of a semaphore with timestamp, and its alignment.
-pub const SIZE: usize = 16;
 
 /// Byte offsets of the host's semaphore methods (class 0xC36F and later).
 pub mod method {
@@ -93,43 +86,6 @@ impl Reduction {
             other => Reduction::Reserved(other as u8),
         }
     }
-
-    /// The value that the operation leaves in memory. `None` for what the host refuses (64-bit INC and DEC, signed 64-bit ADD, signed INC and DEC,
-    /// floating point, reserved).
-    pub fn apply(self, memory: u64, payload: u64, wide: bool, signed: bool) -> Option<u64> {
-        let keep = if wide { u64::MAX } else { u64::from(u32::MAX) };
-        let (m, p) = (memory & keep, payload & keep);
-        let extend = |v: u64| if wide { v as i64 } else { i64::from(v as u32 as i32) };
-        let less = if signed { extend(m) < extend(p) } else { m < p };
-        let value = match self {
-            Reduction::Min => {
-                if less {
-                    m
-                } else {
-                    p
-                }
-            }
-            Reduction::Max => {
-                if less {
-                    p
-                } else {
-                    m
-                }
-            }
-            Reduction::Xor => m ^ p,
-            Reduction::And => m & p,
-            Reduction::Or => m | p,
-            Reduction::Add if wide && signed => return None,
-            Reduction::Add => m.wrapping_add(p),
-            Reduction::Inc | Reduction::Dec if wide || signed => return None,
-            Reduction::Inc if m >= p => 0,
-            Reduction::Inc => m + 1,
-            Reduction::Dec if m == 0 || m > p => p,
-            Reduction::Dec => m - 1,
-            Reduction::FloatAdd | Reduction::FloatMin | Reduction::FloatMax | Reduction::Reserved(_) => return None,
-        };
-        Some(value & keep)
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -164,21 +120,6 @@ impl Operation {
                 | Operation::AcquireAnd
                 | Operation::AcquireNor
         )
-    }
-
-    /// Whether an acquire succeeds on this value of memory; `None` if this is no acquire.
-    pub fn satisfied(self, memory: u64, payload: u64, wide: bool) -> Option<bool> {
-        let keep = if wide { u64::MAX } else { u64::from(u32::MAX) };
-        let (m, p) = (memory & keep, payload & keep);
-        Some(match self {
-            Operation::Acquire => m == p,
-            Operation::AcquireStrictGeq => m >= p,
-            Operation::AcquireCircGeq if wide => m.wrapping_sub(p) as i64 >= 0,
-            Operation::AcquireCircGeq => (m as u32).wrapping_sub(p as u32) as i32 >= 0,
-            Operation::AcquireAnd => m & p != 0,
-            Operation::AcquireNor => !(m | p) & keep != 0,
-            Operation::Release | Operation::Reduction { .. } | Operation::Reserved(_) => return None,
-        })
     }
 }
 
@@ -287,26 +228,6 @@ impl Execute {
     }
 }
 
-/// What a release leaves in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stamped {
-    pub payload: u64,
-    /// The GPU's clock in nanoseconds.
-    pub timestamp: u64,
-}
-
-impl Stamped {
-    pub fn from_bytes(bytes: &[u8; SIZE]) -> Stamped {
-        let word = u128::from_le_bytes(*bytes);
-        Stamped { payload: word as u64, timestamp: (word >> 64) as u64 }
-    }
-
-    /// A 32-bit payload has zeros in bytes 4 to 7.
-    pub fn to_bytes(self) -> [u8; SIZE] {
-        (u128::from(self.payload) | u128::from(self.timestamp) << 64).to_le_bytes()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -318,50 +239,6 @@ mod tests {
         assert_eq!(execute.encode(), 0x0310_0001);
         assert_eq!(execute.alignment(), 16);
         assert_eq!(Execute::parse(0x0310_0001), execute);
-    }
-
-    #[test]
-    fn acquires_compare_as_in_the_manual() {
-        use Operation::*;
-        assert_eq!(Acquire.satisfied(0x1_0000_0005, 5, false), Some(true));
-        assert_eq!(Acquire.satisfied(0x1_0000_0005, 5, true), Some(false));
-        assert_eq!(AcquireStrictGeq.satisfied(4, 5, false), Some(false));
-        assert_eq!(AcquireStrictGeq.satisfied(0xffff_fffe, 2, false), Some(true));
-        assert_eq!(AcquireCircGeq.satisfied(0xffff_fffe, 2, false), Some(false));
-        assert_eq!(AcquireCircGeq.satisfied(2, 0xffff_fffe, false), Some(true));
-        assert_eq!(AcquireCircGeq.satisfied(2, u64::MAX - 1, true), Some(true));
-        assert_eq!(AcquireAnd.satisfied(6, 1, false), Some(false));
-        assert_eq!(AcquireAnd.satisfied(6, 2, false), Some(true));
-        assert_eq!(AcquireNor.satisfied(0xffff_0000, 0x0000_ffff, false), Some(false));
-        assert_eq!(AcquireNor.satisfied(0xffff_0000, 0x0000_ffff, true), Some(true));
-        assert_eq!(Release.satisfied(0, 0, false), None);
-    }
-
-    #[test]
-    fn reductions_compute_as_in_the_manual() {
-        use Reduction::*;
-        assert_eq!(Min.apply(0xffff_ffff, 1, false, true), Some(0xffff_ffff));
-        assert_eq!(Min.apply(0xffff_ffff, 1, false, false), Some(1));
-        assert_eq!(Max.apply(3, 7, true, false), Some(7));
-        assert_eq!(Add.apply(0xffff_ffff, 2, false, false), Some(1));
-        assert_eq!(Add.apply(1, 2, true, true), None);
-        assert_eq!(Inc.apply(5, 5, false, false), Some(0));
-        assert_eq!(Inc.apply(4, 5, false, false), Some(5));
-        assert_eq!(Dec.apply(0, 5, false, false), Some(5));
-        assert_eq!(Dec.apply(9, 5, false, false), Some(5));
-        assert_eq!(Dec.apply(3, 5, false, false), Some(2));
-        assert_eq!(Inc.apply(4, 5, true, false), None);
-        assert_eq!((Xor.apply(6, 3, false, false), And.apply(6, 3, false, false)), (Some(5), Some(2)));
-        assert_eq!(Or.apply(6, 3, false, false), Some(7));
-    }
-
-    #[test]
-    fn sixteen_bytes_in_memory() {
-        let stamped = Stamped { payload: 0x1122_3344, timestamp: 0x0102_0304_0506_0708 };
-        let bytes = stamped.to_bytes();
-        assert_eq!(bytes[PAYLOAD..PAYLOAD + 8], [0x44, 0x33, 0x22, 0x11, 0, 0, 0, 0]);
-        assert_eq!(bytes[TIMESTAMP], 8);
-        assert_eq!(Stamped::from_bytes(&bytes), stamped);
     }
 
     proptest! {

@@ -101,7 +101,6 @@ impl Display for Item<'_> {
             Item::EndSegment { .. } => f.write_str("END_PB_SEGMENT"),
             Item::Skipped { words, .. } => write!(f, "{} words after END_PB_SEGMENT, not executed", words.len()),
             Item::Unknown { word, .. } => write!(f, "no method header: {word:#010x}"),
-            Item::Partial { bytes, .. } => write!(f, "{bytes} bytes after the last whole word"),
         }
     }
 }

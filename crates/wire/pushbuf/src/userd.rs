@@ -17,25 +17,3 @@ pub const GET_HI: usize = 0x60;
 pub const GP_GET: usize = 0x88;
 /// Index after the last GPFIFO entry that the CPU has written.
 pub const GP_PUT: usize = 0x8c;
-
-/// Number of entries between two values of GP_PUT, `from` and `to`, in a ring of `entries`. `None` if an index is outside the ring.
-pub const fn entries_between(from: u32, to: u32, entries: u32) -> Option<u32> {
-    if from >= entries || to >= entries {
-        return None;
-    }
-    Some(if to >= from { to - from } else { entries - from + to })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_put_that_wraps_is_counted_modulo_the_ring() {
-        assert_eq!(entries_between(1020, 4, 1024), Some(8));
-        assert_eq!(entries_between(4, 4, 1024), Some(0));
-        assert_eq!(entries_between(0, 1023, 1024), Some(1023));
-        assert_eq!(entries_between(1024, 0, 1024), None);
-        assert_eq!(entries_between(0, 0, 0), None);
-    }
-}

@@ -297,7 +297,7 @@ impl<'a> Pass<'a> {
                 }
             }
             Item::Skipped { word_index, words } => self.drop(*word_index, words.len() as u32),
-            Item::Unknown { word_index, .. } | Item::Partial { word_index, .. } => {
+            Item::Unknown { word_index, .. } => {
                 self.out_of_step = Some(*word_index);
             }
         }
