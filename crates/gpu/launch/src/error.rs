@@ -48,8 +48,6 @@ pub enum Error {
     NoTemplate,
     #[error("step {step} of the chain: {why}")]
     Chain { step: usize, why: &'static str },
-    #[error("{parts} of {of} parts of a launch on several channels were launched, and the others were not: {cause}")]
-    Partly { parts: usize, of: usize, cause: gpu::Error },
     #[error("the program's own launch failed while the graph was learnt: {0}")]
     Launching(String),
     #[error("node {node} is no kernel with parameters: the nodes that have some are {having}")]

@@ -28,7 +28,6 @@
 //! The invariant: unsupported graphs are refused with the reason before anything is submitted, and each word passes the validator of crate `gpu`.
 
 mod beside;
-mod branches;
 mod chain;
 mod error;
 mod fills;
@@ -45,7 +44,6 @@ mod stores;
 mod stream;
 
 pub use beside::ChainBeside;
-pub use branches::Branches;
 pub use chain::{Chain, ChainOptions, INLINE_MOST, Step, Transfer, Way};
 pub use error::Error;
 pub use fills::{BACKGROUND, Memsets, WORDS};

@@ -12,7 +12,6 @@
 
 mod arrange;
 mod assemble;
-mod branches;
 mod copy_macro;
 mod early;
 mod encode;
@@ -27,7 +26,6 @@ mod reference;
 mod refused;
 mod step;
 
-pub use branches::{Branches, Part};
 pub use copy_macro::{CopyCall, CopyMacro};
 pub use fill_macro::{Argument, CountIn, FillCall, FillMacro};
 pub use own::{Count, Own, Parameters, Touched};

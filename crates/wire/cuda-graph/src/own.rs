@@ -73,12 +73,16 @@ pub struct Touched {
 impl Own {
     /// Encodes a graph whose QMDs and banks are at their final addresses. `tracker` is the address of the counter, 4 bytes.
     pub fn of(recipe: &Recipe, tracker: u64) -> Result<Own, Refused> {
-        let parts = Parts::new(recipe, vec![tracker; recipe.groups.len()])?;
-        let all: Vec<usize> = (0..recipe.groups.len()).collect();
-        let Stretch { words: launch, counts, adds, release } = parts.stretch(&all, tracker)?;
+        let parts = Parts::new(recipe, tracker)?;
+        let mut launch = Launch { parts: &parts, to: Stream::default(), complete: 0 };
+        for at in 0..recipe.groups.len() {
+            launch.group(at)?;
+        }
+        let Stream { words, counts, released: adds, release, .. } = launch.to;
+        let release = release.filter(|(_, end)| *end == words.len()).map(|(begin, _)| begin);
         Ok(Own {
             upload: parts.upload()?,
-            launch,
+            launch: words,
             counts,
             adds,
             release,
@@ -89,35 +93,25 @@ impl Own {
     }
 }
 
-/// The words of some groups on one channel.
-pub(crate) struct Stretch {
-    pub words: Vec<u32>,
-    pub counts: Vec<Count>,
-    pub adds: u32,
-    /// See [`Own::release`].
-    pub release: Option<usize>,
-}
-
-pub(crate) struct Parts<'a> {
+struct Parts<'a> {
     recipe: &'a Recipe,
-    /// What each group's QMDs add to.
-    trackers: Vec<u64>,
+    /// What QMDs add to.
+    tracker: u64,
     /// See [`Parts::settled`].
-    pub ready: Vec<usize>,
+    ready: Vec<usize>,
     /// What the QMDs add that have all been given with a group that they wait for.
     adds: Vec<u32>,
 }
 
 impl<'a> Parts<'a> {
-    /// `trackers`: of each group.
-    pub fn new(recipe: &'a Recipe, trackers: Vec<u64>) -> Result<Parts<'a>, Refused> {
-        if let Some(address) = trackers.iter().copied().find(|at| !at.is_multiple_of(4)) {
-            return Err(Refused::Alignment { what: "tracker", address });
+    fn new(recipe: &'a Recipe, tracker: u64) -> Result<Parts<'a>, Refused> {
+        if !tracker.is_multiple_of(4) {
+            return Err(Refused::Alignment { what: "tracker", address: tracker });
         }
         if let Some(bank) = recipe.banks.iter().find(|b| b.contents.is_none()) {
             return Err(Refused::BankLeftOut { bank: bank.address });
         }
-        let mut parts = Parts { recipe, trackers, ready: Vec::new(), adds: vec![0; recipe.groups.len()] };
+        let mut parts = Parts { recipe, tracker, ready: Vec::new(), adds: vec![0; recipe.groups.len()] };
         parts.check_all_release()?;
         parts.in_order()?;
         parts.ready = parts.settled()?;
@@ -128,17 +122,6 @@ impl<'a> Parts<'a> {
             }
         }
         Ok(parts)
-    }
-
-    /// The words of these groups one after another, on a channel with this tracker.
-    pub fn stretch(&self, groups: &[usize], tracker: u64) -> Result<Stretch, Refused> {
-        let mut launch = Launch { parts: self, groups, tracker, to: Stream::default(), complete: 0 };
-        for at in 0..groups.len() {
-            launch.group(at)?;
-        }
-        let Stream { words, counts, released: adds, release, .. } = launch.to;
-        let release = release.filter(|(_, end)| *end == words.len()).map(|(begin, _)| begin);
-        Ok(Stretch { words, counts, adds, release })
     }
 
     fn qmd_of(&self, node: usize) -> Option<&Qmd> {
@@ -232,7 +215,7 @@ impl<'a> Parts<'a> {
         Err(Refused::Circle { qmd: 0 })
     }
 
-    pub fn qmds(&self) -> Vec<u64> {
+    fn qmds(&self) -> Vec<u64> {
         let mut all: Vec<u64> = self.recipe.nodes.iter().filter_map(|n| Some(n.work.kernel()?.address)).collect();
         all.sort_unstable();
         all
@@ -257,7 +240,7 @@ impl<'a> Parts<'a> {
         self.recipe.nodes.iter().enumerate().filter_map(of).collect()
     }
 
-    pub fn touched(&self) -> Vec<Touched> {
+    fn touched(&self) -> Vec<Touched> {
         use crate::recipe::Work;
         let lines = |lines: u32, pitch: u32, bytes: u64| {
             u64::from(lines.saturating_sub(1)).saturating_mul(pitch.into()).saturating_add(bytes)
@@ -284,7 +267,7 @@ impl<'a> Parts<'a> {
     }
 
     /// The steps of CUDA's upload that write banks and QMDs, and the steps that arm QMDs which others start.
-    pub fn upload(&self) -> Result<Vec<u32>, Refused> {
+    fn upload(&self) -> Result<Vec<u32>, Refused> {
         let started: HashSet<u64> = self.recipe.relaunch.iter().filter_map(|p| copies(&p.step)).collect();
         let mut to = Stream::default();
         for placed in &self.recipe.upload {
@@ -317,7 +300,7 @@ impl<'a> Parts<'a> {
         let mut step = step.clone();
         if let (Step::Write { data, .. }, Some(qmd)) = (&mut step, self.qmd_of(node.0)) {
             let mut ours = *qmd;
-            let tracker = self.ready.get(node.0).and_then(|group| self.trackers.get(*group)).copied().unwrap_or(0);
+            let tracker = self.ready.get(node.0).map_or(0, |_| self.tracker);
             for (i, _) in qmd.releases() {
                 ours.set_release(i, tracker)?;
             }
@@ -381,19 +364,16 @@ impl Stream {
 
 struct Launch<'a> {
     parts: &'a Parts<'a>,
-    /// In their order.
-    groups: &'a [usize],
-    tracker: u64,
     to: Stream,
     /// This many groups, counted from the first, are known to be done at this point of the stream.
     complete: usize,
 }
 
 impl Launch<'_> {
-    /// How many groups from the first are done when a wait of the one at `at` is. (Of other channels' groups none are counted.)
+    /// How many groups from the first are done when a wait of the one at `at` is.
     fn needed(&self, at: usize, wait: &Wait) -> usize {
         let recipe = self.parts.recipe;
-        let here = |group: usize| self.groups.iter().take(at).position(|number| *number == group);
+        let here = |group: usize| (group < at).then_some(group);
         match wait {
             Wait::LaunchBefore(_) | Wait::Before => 0,
             Wait::Counter(counter) => {
@@ -412,7 +392,7 @@ impl Launch<'_> {
     /// channel group run, as CUDA's waits for its kernels' counters. (CUDA's waits for other channels let other groups run; a wait that has to wait
     /// then takes 12 us longer, H200.)
     fn wait(&mut self, at: usize) -> Result<(), Refused> {
-        let (tracker, more) = (self.tracker, self.to.released);
+        let (tracker, more) = (self.parts.tracker, self.to.released);
         if self.to.acquired != Some(more) {
             self.to
                 .counted(more, |w, payload| Ok(w.host_semaphore(HOST, tracker, payload.into(), Execute::WAIT)?))?;
@@ -422,11 +402,10 @@ impl Launch<'_> {
         Ok(())
     }
 
-    /// The group at a place among them.
+    /// The group with this number.
     fn group(&mut self, at: usize) -> Result<(), Refused> {
         let parts = self.parts;
-        let number = self.groups.get(at).copied().unwrap_or(usize::MAX);
-        let Some(group) = parts.recipe.groups.get(number) else { return Ok(()) };
+        let Some(group) = parts.recipe.groups.get(at) else { return Ok(()) };
         let earlier = |wait: &Wait| matches!(wait, Wait::LaunchBefore(_) | Wait::Before);
         let mut waits = group.acquires.iter().filter(|(_, wait)| !earlier(wait)).peekable();
         // (If CUDA does not wait for any of the launch's work, it may have left out a wait for work that was done.)
@@ -465,7 +444,7 @@ impl Launch<'_> {
             append(&mut self.to.words, placed)?;
         }
         // What the QMDs add that have all been given now that they wait for.
-        let adds = parts.adds.get(number).copied().unwrap_or(0);
+        let adds = parts.adds.get(at).copied().unwrap_or(0);
         self.to.released = self.to.released.checked_add(adds).ok_or(TOO_MANY)?;
         Ok(())
     }
@@ -476,7 +455,7 @@ impl Launch<'_> {
         if !bytes.is_multiple_of(4) {
             return Err(Refused::Form { what: "a macro's fill of more than 32 KiB that are no whole words" });
         }
-        let (tracker, launch) = (self.tracker, launch_dma::NON_PIPELINED | launch_dma::PITCH);
+        let (tracker, launch) = (self.parts.tracker, launch_dma::NON_PIPELINED | launch_dma::PITCH);
         let more = self.to.released.checked_add(1).ok_or(TOO_MANY)?;
         let mut words = [0; 32];
         let mut to = Words::new(&mut words);
@@ -489,7 +468,7 @@ impl Launch<'_> {
 
     /// A step without a QMD, then a release of the tracker by the same engine.
     fn alone(&mut self, step: &Step) -> Result<(), Refused> {
-        let tracker = self.tracker;
+        let tracker = self.parts.tracker;
         let more = self.to.released.checked_add(1).ok_or(TOO_MANY)?;
         match step {
             Step::Write { address, bytes, data, launch } => {

@@ -2,7 +2,6 @@
 //! results.
 
 mod beside;
-mod branches;
 mod chain;
 mod gone;
 mod machines;
