@@ -461,8 +461,8 @@ impl Apart {
         let (mut to, mut from) = (channel(one)?, channel(other)?);
         let bytes = parts.bytes as u32;
         let release = CopyRelease::Word;
-        let up = Prepared::copy_with(&mut to, &first, &up, bytes, CopyMode::Plain, release)?;
-        let down = Prepared::copy_with(&mut from, &down, &second, bytes, CopyMode::Plain, release)?;
+        let up = Prepared::copy(&mut to, &first, &up, bytes, (CopyMode::Plain, release))?;
+        let down = Prepared::copy(&mut from, &down, &second, bytes, (CopyMode::Plain, release))?;
         Ok(Apart { graph, up, down, launches, to, from, last: None, _pins: pins })
     }
 

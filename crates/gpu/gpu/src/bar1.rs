@@ -218,11 +218,6 @@ impl Bar1Map {
         self.level
     }
 
-    /// How [`Bar1Map::store_line`] stores: by default the best method of this CPU.
-    pub fn line_store(&self) -> LineStore {
-        self.line
-    }
-
     /// True if it was set; false, with the method unchanged, if this CPU lacks it.
     pub fn set_line_store(&mut self, how: LineStore) -> bool {
         let can = how.is_available();

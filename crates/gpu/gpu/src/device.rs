@@ -113,7 +113,6 @@ pub struct Device {
     /// The usermode pages, by [`Bar`], and their mappings.
     pages: [*mut u8; 2],
     usermode: Vec<Usermode>,
-    classes: Vec<u32>,
     architecture: &'static Architecture,
     soft: bool,
     /// Files to close, last opened first.
@@ -204,10 +203,6 @@ impl Device {
 
     pub fn architecture(&self) -> &'static Architecture {
         self.architecture
-    }
-
-    pub fn has_class(&self, class: u32) -> bool {
-        self.classes.contains(&class)
     }
 
     /// The usermode page of a BAR; its doorbell is at +0x90.
@@ -374,7 +369,6 @@ impl Own {
             card: self.card,
             pages: [usermode[0].page, usermode[1].page],
             usermode,
-            classes,
             architecture,
             soft,
             files: std::mem::take(&mut self.files.open),

@@ -15,7 +15,9 @@ use crate::semaphore::{Semaphore, Semaphores};
 use crate::slots::{LINE_WORDS, Slots};
 use crate::stores::LineStore;
 use crate::tracker::Ticket;
-use crate::transfer::{self, BEGUN, Between, CopyMode, CopyRelease, End, InlineMode, InlineRelease, Layout, Told};
+use crate::transfer::{
+    self, BEGUN, Between, CopyMode, CopyRelease, End, Form, InlineMode, InlineRelease, Layout, Told,
+};
 use pushbuf::encode::MAX_INLINE;
 use std::sync::Arc;
 
@@ -64,51 +66,16 @@ impl Prepared {
     ///
     /// # Errors
     /// The validator's error, or no memory.
-    pub fn copy(ch: &mut Channel, to: &Region, from: &Region, bytes: u32, mode: CopyMode) -> Result<Prepared, Error> {
-        Prepared::copy_with(ch, to, from, bytes, mode, CopyRelease::default())
-    }
-
-    /// As [`Prepared::copy`], with a choice of the words that the release writes, and of its flush.
-    ///
-    /// # Errors
-    /// As [`Prepared::copy`].
-    pub fn copy_with(
+    pub fn copy(
         ch: &mut Channel,
         to: &Region,
         from: &Region,
         bytes: u32,
-        mode: CopyMode,
-        release: CopyRelease,
+        how: impl Into<Form<CopyMode, CopyRelease>>,
     ) -> Result<Prepared, Error> {
-        Prepared::new_copy(ch, Between::of(to, Some(from)), bytes, mode, release, None)
-    }
-
-    /// As [`Prepared::copy_with`]. A separate release with the time, in front of the copy, also shows when the engine begins
-    /// ([`Prepared::started`]).
-    ///
-    /// # Errors
-    /// As [`Prepared::copy`].
-    pub fn copy_with_start(
-        ch: &mut Channel,
-        to: &Region,
-        from: &Region,
-        bytes: u32,
-        mode: CopyMode,
-        release: CopyRelease,
-    ) -> Result<Prepared, Error> {
-        let begun = begun(ch)?;
-        Prepared::new_copy(ch, Between::of(to, Some(from)), bytes, mode, release, Some(begun))
-    }
-
-    fn new_copy(
-        ch: &mut Channel,
-        mut between: Between,
-        bytes: u32,
-        mode: CopyMode,
-        release: CopyRelease,
-        begun: Option<Semaphore>,
-    ) -> Result<Prepared, Error> {
-        between.begun = begun.as_ref().map(Semaphore::va);
+        let Form { mode, release, begins } = how.into();
+        let begun = begins.then(|| begun(ch)).transpose()?;
+        let between = Between { begun: begun.as_ref().map(Semaphore::va), ..Between::of(to, Some(from)) };
         let (engine, tracker) = ch.ends();
         let words = transfer::copy(engine, &between, bytes, mode, End { va: tracker, launch: release.launch() })?;
         let mut prepared = Prepared::new(ch, words, bytes.into(), between, release.is_timed())?;
@@ -149,49 +116,15 @@ impl Prepared {
     ///
     /// # Errors
     /// The validator's error, or no memory.
-    pub fn inline(ch: &mut Channel, to: &Region, bytes: u32, mode: InlineMode) -> Result<Prepared, Error> {
-        Prepared::inline_with(ch, to, bytes, mode, InlineRelease::default())
-    }
-
-    /// As [`Prepared::inline`], with a choice of the engine that releases its end.
-    ///
-    /// # Errors
-    /// As [`Prepared::inline`].
-    pub fn inline_with(
+    pub fn inline(
         ch: &mut Channel,
         to: &Region,
         bytes: u32,
-        mode: InlineMode,
-        release: InlineRelease,
+        how: impl Into<Form<InlineMode, InlineRelease>>,
     ) -> Result<Prepared, Error> {
-        Prepared::new_inline(ch, Between::of(to, None), bytes, mode, release, None)
-    }
-
-    /// As [`Prepared::inline_with`]. A separate report with the time, in front of the data, also shows when the engine
-    /// begins ([`Prepared::started`]).
-    ///
-    /// # Errors
-    /// As [`Prepared::copy`].
-    pub fn inline_with_start(
-        ch: &mut Channel,
-        to: &Region,
-        bytes: u32,
-        mode: InlineMode,
-        release: InlineRelease,
-    ) -> Result<Prepared, Error> {
-        let begun = begun(ch)?;
-        Prepared::new_inline(ch, Between::of(to, None), bytes, mode, release, Some(begun))
-    }
-
-    fn new_inline(
-        ch: &mut Channel,
-        mut between: Between,
-        bytes: u32,
-        mode: InlineMode,
-        release: InlineRelease,
-        begun: Option<Semaphore>,
-    ) -> Result<Prepared, Error> {
-        between.begun = begun.as_ref().map(Semaphore::va);
+        let Form { mode, release, begins } = how.into();
+        let begun = begins.then(|| begun(ch)).transpose()?;
+        let between = Between { begun: begun.as_ref().map(Semaphore::va), ..Between::of(to, None) };
         let words = transfer::inline(ch.ends(), &between, bytes, mode, release)?;
         let mut prepared = Prepared::new(ch, words, bytes.into(), between, release.is_timed())?;
         prepared.begun = begun;

@@ -65,6 +65,33 @@ impl Between {
     }
 }
 
+/// How a prepared transfer is made. A mode alone has the default release.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Form<M, R> {
+    pub mode: M,
+    pub release: R,
+    /// A separate release with the time, in front, also shows when the engine begins ([`Prepared::started`](crate::Prepared::started)).
+    pub begins: bool,
+}
+
+impl<M, R> From<(M, R)> for Form<M, R> {
+    fn from((mode, release): (M, R)) -> Form<M, R> {
+        Form { mode, release, begins: false }
+    }
+}
+
+impl From<CopyMode> for Form<CopyMode, CopyRelease> {
+    fn from(mode: CopyMode) -> Self {
+        (mode, CopyRelease::default()).into()
+    }
+}
+
+impl From<InlineMode> for Form<InlineMode, InlineRelease> {
+    fn from(mode: InlineMode) -> Self {
+        (mode, InlineRelease::default()).into()
+    }
+}
+
 /// How the copy engine signals that a copy is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyMode {

@@ -245,30 +245,6 @@ impl Watched {
     pub fn unmapped(&self, addr: u64, len: u64) {
         self.graph().munmap(addr, len);
     }
-
-    /// CUDA's channels whose GPFIFO is not consumed up to GP_PUT, according to their USERD: still working, or stuck.
-    pub fn unconsumed(&self) -> Vec<Unconsumed> {
-        let graph = self.graph();
-        let of = |channel: &rm::graph::Channel| {
-            let userd = channel.userd.as_ref()?.cpu?;
-            // SAFETY: the graph saw USERD mapped there and not unmapped since, and it is held.
-            let word = |offset: usize| unsafe { ((userd + offset as u64) as *const u32).read_volatile() };
-            let (get, put) = (word(pushbuf::userd::GP_GET), word(pushbuf::userd::GP_PUT));
-            let engine = channel.engine_name().unwrap_or("unknown");
-            (get != put).then_some(Unconsumed { handle: channel.handle, token: channel.token, engine, get, put })
-        };
-        graph.channels().iter().filter(|channel| channel.alive()).filter_map(of).collect()
-    }
-}
-
-/// A CUDA channel with entries that the GPU has not reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unconsumed {
-    pub handle: u32,
-    pub token: Option<u32>,
-    pub engine: &'static str,
-    pub get: u32,
-    pub put: u32,
 }
 
 /// CUDA's graphics channel group, for a channel that joins it.

@@ -2,7 +2,7 @@
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{
-    AddressSpace, Channel, ChannelOptions, CopyFlush, CopyMode, Device, Engine, Error, InlineMode, InlineRelease,
+    AddressSpace, Channel, ChannelOptions, CopyFlush, CopyMode, Device, Engine, Error, Form, InlineMode, InlineRelease,
     Place, Prepared, Pushbuffer, Semaphores, Told,
 };
 use std::sync::Arc;
@@ -134,7 +134,7 @@ fn inline_copies_of_every_length_with_new_data_each_time() {
                 (InlineMode::Headers, InlineRelease::Engine),
                 (InlineMode::Launches, InlineRelease::Engine),
             ] {
-                let mut inline = Prepared::inline_with(&mut channel, &to, bytes, mode, release).unwrap();
+                let mut inline = Prepared::inline(&mut channel, &to, bytes, (mode, release)).unwrap();
                 for n in 0..5 {
                     let data = noise(bytes as usize, n + u64::from(bytes));
                     target.write(u64::from(bytes), &[0x5a; 8]);
@@ -338,13 +338,15 @@ fn an_engine_says_when_it_begins() {
     let mut transfers: Vec<(Channel, Prepared, Vec<u8>)> = Vec::new();
     for mode in [CopyMode::Plain, CopyMode::Pipelined, CopyMode::Folded] {
         let mut channel = Channel::new(&space, Engine::Copy(2), ChannelOptions::default()).unwrap();
-        let copy = Prepared::copy_with_start(&mut channel, &to, &from, 5000, mode, Default::default()).unwrap();
+        let copy =
+            Prepared::copy(&mut channel, &to, &from, 5000, Form { mode, release: Default::default(), begins: true })
+                .unwrap();
         transfers.push((channel, copy, Vec::new()));
     }
     for release in [InlineRelease::Engine, InlineRelease::Host, InlineRelease::Flag, InlineRelease::Execute] {
         for (bytes, mode) in [(8, InlineMode::Headers), (40_000, InlineMode::Headers), (40_000, InlineMode::Launches)] {
             let mut channel = Channel::new(&space, Engine::Graphics, ChannelOptions::default()).unwrap();
-            let inline = Prepared::inline_with_start(&mut channel, &to, bytes, mode, release).unwrap();
+            let inline = Prepared::inline(&mut channel, &to, bytes, Form { mode, release, begins: true }).unwrap();
             transfers.push((channel, inline, noise(bytes as usize, 3)));
         }
     }

@@ -58,7 +58,7 @@ impl Session {
         let (to, entry) = unsafe { (self.buffers.find(to_place)?, self.buffers.find(from_place)?) };
         let (to, from) = (to.region.part(to_at, all)?, entry.region.part(from_at, all)?);
         let (mode, release) = (CopyMode::Plain, CopyRelease::Word);
-        let prepared = Prepared::copy_with(channel, &to, &from, frame, mode, release)?;
+        let prepared = Prepared::copy(channel, &to, &from, frame, (mode, release))?;
         let pointer = entry.seen_at().map(|at| at.wrapping_add(from_at));
         let copies = vec![None; frames];
         let (to, from) = (to.va(), from.va());

@@ -65,7 +65,7 @@ impl Session {
             Ready::Read { prepared, source, ends }
         } else {
             let (mode, release) = (CopyMode::Plain, CopyRelease::Word);
-            Ready::Copy(Prepared::copy_with(&mut inner.channel, &to, &source, bytes, mode, release)?)
+            Ready::Copy(Prepared::copy(&mut inner.channel, &to, &source, bytes, (mode, release))?)
         };
         let (index, used) = Place::put(&mut inner.transfers, MOST, ready)?;
         Ok(Transfer(TRANSFER.encode(now.opening(), name(lane, index), used)))

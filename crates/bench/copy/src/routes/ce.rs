@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::machine::Machine;
 use crate::route::{self, Transfer};
 use crate::spec::{Executor, Memory, Spec, Word};
-use gpu::{Armed, Channel, CopyMode, CopyRelease, Engine, Prepared, Region};
+use gpu::{Armed, Channel, CopyMode, CopyRelease, Engine, Form, Prepared, Region};
 use machine::Unavailable;
 
 const PIPELINED: &str = "pipelined";
@@ -155,7 +155,7 @@ pub(crate) fn prepare(
     release: CopyRelease,
 ) -> Result<Prepared, Error> {
     let (to, from, bytes) = regions(channel, between, bytes)?;
-    Ok(Prepared::copy_with(channel, &to, &from, bytes, mode, release)?)
+    Ok(Prepared::copy(channel, &to, &from, bytes, (mode, release))?)
 }
 
 struct CopyEngine {
@@ -174,17 +174,13 @@ impl route::Executor for CopyEngine {
     fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
         ends.check(bytes)?;
         let channel = &mut self.channel;
+        let (to, from, bytes) = regions(channel, &ends, bytes)?;
         if self.armed {
-            let (to, from, bytes) = regions(channel, &ends, bytes)?;
             let armed = Armed::copy(channel, &to, &from, bytes, self.mode, self.release)?;
             return Ok(Box::new(Own::armed(armed, None, ends)));
         }
-        let prepared = if self.timed {
-            let (to, from, bytes) = regions(channel, &ends, bytes)?;
-            Prepared::copy_with_start(channel, &to, &from, bytes, self.mode, self.release)?
-        } else {
-            prepare(channel, &ends, bytes, self.mode, self.release)?
-        };
+        let how = Form { mode: self.mode, release: self.release, begins: self.timed };
+        let prepared = Prepared::copy(channel, &to, &from, bytes, how)?;
         Ok(Box::new(Own::new(channel, prepared, None, ends)))
     }
 }

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::machine::Machine;
 use crate::route::{self, Transfer};
 use crate::spec::{Executor, Spec, Word};
-use gpu::{Armed, Channel, Engine, InlineMode, InlineRelease, Prepared};
+use gpu::{Armed, Channel, Engine, Form, InlineMode, InlineRelease, Prepared};
 use machine::Unavailable;
 
 const SPLIT: &str = "split";
@@ -133,8 +133,8 @@ impl route::Executor for Inline {
             let armed = Armed::inline(channel, destination, bytes, self.mode, self.release)?;
             return Ok(Box::new(Own::armed(armed, Some(source), ends)));
         }
-        let prepare = if self.timed { Prepared::inline_with_start } else { Prepared::inline_with };
-        let prepared = prepare(channel, destination, bytes, self.mode, self.release)?;
+        let how = Form { mode: self.mode, release: self.release, begins: self.timed };
+        let prepared = Prepared::inline(channel, destination, bytes, how)?;
         Ok(Box::new(Own::new(channel, prepared, Some(source), ends)))
     }
 }

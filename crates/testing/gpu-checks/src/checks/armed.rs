@@ -61,7 +61,7 @@ pub(super) fn releases(ground: &Ground) -> Outcome {
     let seen = Bar1Map::of(&dst, 0, ROOM)?;
     let mut graphics = rig.channel(Engine::Graphics)?;
     for release in INLINE {
-        let mut inline = Prepared::inline_with(&mut graphics, &dst.region(), BYTES, InlineMode::Headers, release)?;
+        let mut inline = Prepared::inline(&mut graphics, &dst.region(), BYTES, (InlineMode::Headers, release))?;
         look(&rig, &mut random, &seen, &format!("inline, {release:?}"), |sent| {
             let ticket = inline.submit_data(&mut graphics, &sent.to_le_bytes())?;
             wait(&rig, &graphics, ticket)
@@ -69,7 +69,7 @@ pub(super) fn releases(ground: &Ground) -> Outcome {
     }
     let mut engine = rig.channel(rig.copy_engine()?)?;
     for (mode, release) in COPY {
-        let mut copy = Prepared::copy_with(&mut engine, &dst.region(), &src.region(), BYTES, mode, release)?;
+        let mut copy = Prepared::copy(&mut engine, &dst.region(), &src.region(), BYTES, (mode, release))?;
         look(&rig, &mut random, &seen, &format!("{mode:?} copy, {release:?}"), |sent| {
             src.write(0, &sent.to_le_bytes());
             let ticket = copy.submit(&mut engine)?;
@@ -96,7 +96,7 @@ pub(super) fn flag_order(ground: &Ground) -> Outcome {
         let to = |at: u64| whole.part(at, bytes.into());
         for round in 0..rounds / SIZES.len() as u64 {
             let at = random.u64(..(FIELD - 32_768) / 4) * 4;
-            let mut inline = Prepared::inline_with(&mut graphics, &to(at)?, bytes, InlineMode::Headers, release)?;
+            let mut inline = Prepared::inline(&mut graphics, &to(at)?, bytes, (InlineMode::Headers, release))?;
             let from = to(at)?;
             let mut copy = Prepared::copy(&mut engine, &back.region(), &from, bytes, CopyMode::Plain)?;
             let data = random_bytes(&mut random, bytes as usize);

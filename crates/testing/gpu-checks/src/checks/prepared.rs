@@ -62,7 +62,7 @@ pub(super) fn inline(ground: &Ground) -> Outcome {
     let releases = [InlineRelease::Host, InlineRelease::Engine];
     let mut prepared = Vec::new();
     for release in releases {
-        prepared.push(Prepared::inline_with(&mut channel, &dst.region(), 101, InlineMode::Headers, release)?);
+        prepared.push(Prepared::inline(&mut channel, &dst.region(), 101, (InlineMode::Headers, release))?);
     }
     for n in 0..COUNT {
         let which = (n % 2) as usize;

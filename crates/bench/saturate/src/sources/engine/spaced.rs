@@ -88,7 +88,7 @@ impl Spaced {
         let without =
             Turns::new(slots, || Prepared::copy_untracked(&mut channel, to, from, bytes, mode, told.clone()))?;
         let with = Turns::new(slots.div_ceil(every), || {
-            Prepared::copy_with(&mut channel, to, from, bytes, mode, CopyRelease::Word)
+            Prepared::copy(&mut channel, to, from, bytes, (mode, CopyRelease::Word))
         })?;
         Ok(Spaced {
             without,

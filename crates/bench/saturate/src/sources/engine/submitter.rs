@@ -152,7 +152,7 @@ impl Each {
     ) -> Result<Each, Error> {
         let bytes = u32::try_from(ends.bytes).map_err(|_| gpu::Error::Length(ends.bytes))?;
         let prepared = (0..depth.div_ceil(SLOTS))
-            .map(|_| Prepared::copy_with(&mut channel, &ends.target, &ends.device, bytes, mode, release))
+            .map(|_| Prepared::copy(&mut channel, &ends.target, &ends.device, bytes, (mode, release)))
             .collect::<Result<Vec<_>, _>>()?;
         let under_way = UnderWay::new(&channel, depth);
         Ok(Each { prepared, next: 0, under_way, bases: (ends.target.va(), ends.device.va()), channel })
