@@ -81,7 +81,6 @@ pub struct Done {
 }
 
 impl Calibration {
-    pub const MEMORIES: [Host; 3] = [Host::Pinned, Host::Pageable, Host::Registered];
     pub const BATCHES: [u32; 2] = [1, 256];
     pub const BUDGET: Duration = Duration::from_secs(120);
     /// The software GPU has no speed: a short calibration shows what works.

@@ -23,13 +23,6 @@ pub enum LoadError {
     Text(#[from] Error),
 }
 
-impl LoadError {
-    /// Whether there is no such file.
-    pub fn is_missing(&self) -> bool {
-        matches!(self, LoadError::Io { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound)
-    }
-}
-
 /// Why a profile is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {

@@ -129,12 +129,6 @@ impl Counted {
     }
 }
 
-/// The share of link traffic beyond the payload: (counted - payload) / payload. It includes packet headers, read requests, acknowledgements that
-/// the counter counts, doorbells, polled words and all other traffic during that time. Negative if the counter missed some; `None` without payload.
-pub fn wire_overhead(payload: u64, counted: f64) -> Option<f64> {
-    (payload > 0 && counted.is_finite()).then(|| (counted - payload as f64) / payload as f64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,13 +209,6 @@ mod tests {
         drop(std::hint::black_box(pages));
         assert!(counted.get("switches_voluntary").unwrap() >= 1.0, "it slept: {counted:?}");
         assert!(counted.get("faults_minor").unwrap() >= 2.0, "it touched new pages: {counted:?}");
-    }
-
-    #[test]
-    fn overhead_is_the_part_beyond_the_payload() {
-        assert_eq!(wire_overhead(1000, 1070.0), Some(0.07));
-        assert_eq!(wire_overhead(1000, 900.0), Some(-0.1));
-        assert_eq!((wire_overhead(0, 5.0), wire_overhead(5, f64::NAN)), (None, None));
     }
 
     #[test]

@@ -21,7 +21,7 @@ mod warm;
 mod warnings;
 
 pub use compare::Difference;
-pub use counters::{Counted, Counters, wire_overhead};
+pub use counters::{Counted, Counters};
 pub use held::Held;
 pub use taken::Taken;
 pub use value::{Known, Value};

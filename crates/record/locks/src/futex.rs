@@ -31,7 +31,7 @@ pub enum Wait {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PiError {
-    /// `trylock_pi`: it has a living owner. `lock_pi`: the owner is about to end, try again.
+    /// The owner is about to end: try again.
     Again,
     TimedOut,
     /// The caller owns it, or waiting would close a cycle.
@@ -139,10 +139,6 @@ pub fn lock_pi2(word: &AtomicU32, deadline: Option<&Deadline>) -> Result<(), PiE
     let realtime = deadline.is_some_and(|deadline| deadline.clock == Clock::Realtime);
     let operation = LOCK_PI2 | if realtime { libc::FUTEX_CLOCK_REALTIME } else { 0 };
     typed(call(word, operation, 0, deadline.map(|deadline| &deadline.at), 0))
-}
-
-pub fn trylock_pi(word: &AtomicU32) -> Result<(), PiError> {
-    typed(call(word, libc::FUTEX_TRYLOCK_PI, 0, None, 0))
 }
 
 pub fn unlock_pi(word: &AtomicU32) -> Result<(), PiError> {

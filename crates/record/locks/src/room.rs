@@ -110,15 +110,6 @@ impl RwLayout {
             (shared.load(Ordering::Relaxed) == 0).then(|| &*rwlock.byte_add(IN_RWLOCK).cast::<PhaseFair>())
         }
     }
-
-    /// Whether this thread holds the rwlock as its writer, whether or not it passed the gate.
-    ///
-    /// # Safety
-    /// As [`RwLayout::gate`].
-    pub unsafe fn is_writer(&self, rwlock: *const pthread_rwlock_t, me: Tid) -> bool {
-        // SAFETY: see above.
-        unsafe { (*rwlock.byte_add(WRITER).cast::<AtomicU32>()).load(Ordering::Relaxed) == me.raw() }
-    }
 }
 
 impl Layout {

@@ -2,7 +2,6 @@
 
 pub const OK: u32 = 0x00;
 pub const GPU_UUID_NOT_FOUND: u32 = 0x12;
-pub const ILLEGAL_ACTION: u32 = 0x16;
 pub const INSERT_DUPLICATE_NAME: u32 = 0x19;
 pub const INSUFFICIENT_RESOURCES: u32 = 0x1a;
 pub const INVALID_ADDRESS: u32 = 0x1e;
@@ -12,7 +11,6 @@ pub const INVALID_CLASS: u32 = 0x22;
 pub const INVALID_CLIENT: u32 = 0x23;
 pub const INVALID_DEVICE: u32 = 0x26;
 pub const INVALID_LIMIT: u32 = 0x2e;
-pub const INVALID_OBJECT: u32 = 0x31;
 pub const INVALID_OBJECT_HANDLE: u32 = 0x33;
 pub const INVALID_OBJECT_PARENT: u32 = 0x36;
 pub const INVALID_OFFSET: u32 = 0x37;

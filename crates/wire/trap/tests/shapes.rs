@@ -1,6 +1,6 @@
 //! Which sites are rewritten, by example: the one of CUDA 13.0, others that compilers make, and some that must be refused.
 
-use trap::shape::{Shape, branch_into, plan, stub};
+use trap::shape::{Shape, plan, stub};
 
 /// Where the compiler's alignment puts a 16-byte block.
 const IP: u64 = 0x7f00_1234_5670;
@@ -72,16 +72,6 @@ fn refused() {
         assert_eq!(plan(&site[..cut], IP), None, "cut at {cut}");
     }
     assert_eq!(plan(&site, u64::MAX), None);
-}
-
-#[test]
-fn branches_into_a_window_are_found() {
-    let mut text = vec![0x90; 256];
-    text[10..15].copy_from_slice(&[0xe9, 100, 0, 0, 0]);
-    text[200..202].copy_from_slice(&[0x74, 0xc0]);
-    assert_eq!(branch_into(&text, IP, IP + 115, IP + 116), Some(IP + 10));
-    assert_eq!(branch_into(&text, IP, IP + 138, IP + 139), Some(IP + 200));
-    assert_eq!(branch_into(&text, IP, IP + 116, IP + 138), None);
 }
 
 #[test]

@@ -186,23 +186,3 @@ fn nop(code: &[u8]) -> Option<usize> {
     };
     Some(prefixes + length)
 }
-
-/// Address of a direct branch in `code` (which is at `code_at`) that seems to enter `from..to`, for callers that want more proof than the shape.
-/// Every offset is tried as an instruction, so it finds every direct branch and now and then one that is none.
-pub fn branch_into(code: &[u8], code_at: u64, from: u64, to: u64) -> Option<u64> {
-    let hits = |end: u64, distance: i64| (from..to).contains(&end.wrapping_add(distance as u64));
-    for offset in 0..code.len() {
-        let at = code_at.wrapping_add(offset as u64);
-        let rest = code.get(offset..)?;
-        let (length, distance) = match *rest {
-            [0xeb | 0x70..=0x7f | 0xe0..=0xe3, d, ..] => (2, i64::from(d as i8)),
-            [0xe8 | 0xe9, a, b, c, d, ..] => (5, i64::from(i32::from_le_bytes([a, b, c, d]))),
-            [0x0f, 0x80..=0x8f, a, b, c, d, ..] => (6, i64::from(i32::from_le_bytes([a, b, c, d]))),
-            _ => continue,
-        };
-        if hits(at.wrapping_add(length), distance) {
-            return Some(at);
-        }
-    }
-    None
-}
