@@ -174,21 +174,6 @@ impl<'m> Pair<'m> {
     pub(crate) fn capacity(&self) -> u64 {
         self.source.capacity().min(self.destination.capacity())
     }
-
-    fn fits(&self, bytes: usize) -> Result<(), Error> {
-        let (bytes, capacity) = (bytes as u64, self.capacity());
-        if bytes > capacity { Err(Error::Capacity { bytes, capacity }) } else { Ok(()) }
-    }
-
-    pub(crate) fn fill(&self, data: &[u8]) -> Result<(), Error> {
-        self.fits(data.len())?;
-        self.source.write(0, data)
-    }
-
-    pub(crate) fn read_back(&self, into: &mut [u8]) -> Result<(), Error> {
-        self.fits(into.len())?;
-        self.destination.read(0, into)
-    }
 }
 
 impl Inspect for Pair<'_> {

@@ -103,22 +103,6 @@ impl<'m> Route<'m> {
         self.executor.prepare(Ends::new(&self.pair.source, &self.pair.destination), bytes)
     }
 
-    /// Writes `data` to the start of the source, untimed, and not by this route where there is another way.
-    ///
-    /// # Errors
-    /// [`Error::Capacity`], or CUDA's error.
-    pub fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.pair.fill(data)
-    }
-
-    /// Reads the start of the destination back into `into`, untimed, and not by this route where there is another way.
-    ///
-    /// # Errors
-    /// As [`Route::fill`].
-    pub fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        self.pair.read_back(into)
-    }
-
     /// Its two memories, including guards; use them while no transfer is pending.
     pub fn ends(&self) -> &dyn Inspect {
         &self.pair

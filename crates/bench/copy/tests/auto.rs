@@ -112,7 +112,7 @@ fn a_transfer_that_changes_its_addresses_goes_the_way_that_is_best_then() {
         [(&[], false), (&[(0, 0)], false), (&[(0, 0), (4096, 8192)], true), (&[(4096, 8192), (0, 0)], true)];
     for (n, (moves, by_engine)) in moves.into_iter().enumerate() {
         let data: Vec<u8> = (0..64u32 << 10).map(|i| (i * 7 + n as u32) as u8).collect();
-        route.fill(&data).unwrap();
+        route.ends().write_source(0, &data).unwrap();
         let before = copies();
         let mut transfer = route.prepare(4096).unwrap();
         moves.iter().for_each(|(source, destination)| transfer.move_to(*source, *destination).unwrap());
@@ -122,7 +122,7 @@ fn a_transfer_that_changes_its_addresses_goes_the_way_that_is_best_then() {
         assert_eq!(copies() > before, by_engine, "{moves:?}");
         let (from, to) = moves.last().map_or((0, 0), |(from, to)| (*from as usize, *to as usize));
         let mut back = vec![0; 64 << 10];
-        route.read_back(&mut back).unwrap();
+        route.ends().read_destination(0, &mut back).unwrap();
         assert!(back[to..to + 4096] == data[from..from + 4096], "{moves:?}");
     }
 }

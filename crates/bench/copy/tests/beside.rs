@@ -302,7 +302,7 @@ fn again_and_again(route: &mut Route<'_>, name: &str) {
     let mut transfers = 0;
     for round in 0..20_u8 {
         let data = [round, 1, 2, 3, 4, 5, 6, !round];
-        route.fill(&data).unwrap();
+        route.ends().write_source(0, &data).unwrap();
         let mut transfer = route.prepare(8).unwrap();
         for _ in 0..3 {
             transfer.submit().unwrap();
@@ -311,7 +311,7 @@ fn again_and_again(route: &mut Route<'_>, name: &str) {
         }
         drop(transfer);
         let mut found = [0; 8];
-        route.read_back(&mut found).unwrap();
+        route.ends().read_destination(0, &mut found).unwrap();
         assert_eq!(found, data, "{name}, after {transfers} transfers");
     }
 }
@@ -367,7 +367,7 @@ fn a_long_message_is_read_again_until_all_of_it_is_there() {
     transfer.wait(TIMEOUT).unwrap();
     drop(transfer);
     let mut found = [0; 56];
-    route.read_back(&mut found).unwrap();
+    route.ends().read_destination(0, &mut found).unwrap();
     assert_eq!(found, [19; 56]);
 }
 

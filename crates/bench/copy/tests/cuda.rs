@@ -216,7 +216,7 @@ fn a_stream_that_works_is_not_done() {
     let (_one, machine) = start();
     for cuda in ["cuda", "cudart"] {
         let mut route = open(&machine, &format!("host->{cuda}->gpu0"), 4096).unwrap();
-        route.fill(&[7; 4096]).unwrap();
+        route.ends().write_source(0, &[7; 4096]).unwrap();
         let mut transfer = route.prepare(4096).unwrap();
         transfer.submit().unwrap();
         assert!(!transfer.poll().unwrap());
@@ -267,8 +267,6 @@ fn sizes_that_do_not_fit_are_refused() {
         assert!(matches!(route.prepare(bytes).err(), Some(Error::Capacity { capacity: 100, .. })));
         assert!(matches!(verify(&mut route, bytes, 1, TIMEOUT), Err(Error::Capacity { .. })));
     }
-    assert!(matches!(route.fill(&[0; 101]), Err(Error::Capacity { bytes: 101, capacity: 100 })));
-    assert!(matches!(route.read_back(&mut [0; 101]), Err(Error::Capacity { bytes: 101, capacity: 100 })));
     drop(route);
     for capacity in [0, 1 << 50, u64::MAX] {
         let error = open(&machine, "host[offset=1]->cuda->gpu0", capacity).err().unwrap();
@@ -301,13 +299,13 @@ fn what_does_not_exist_says_why() {
 fn gated(machine: &Machine, name: &str) -> Result<f64, Error> {
     let mut copies = GatedCopies::new(machine, &parse(name)?, 4096)?;
     let data = [0x5a; 4096];
-    copies.fill(&data)?;
+    copies.ends().write_source(0, &data)?;
     assert!(matches!(copies.go(), Err(Error::Idle)));
     copies.ready(4096, 20)?;
     copies.go()?;
     let nanoseconds = copies.finish(TIMEOUT)? / 20.0;
     let mut back = [0; 4096];
-    copies.read_back(&mut back)?;
+    copies.ends().read_destination(0, &mut back)?;
     assert_eq!(back, data, "{name}");
     Ok(nanoseconds)
 }

@@ -73,10 +73,6 @@ impl<'m> Copies<'m> {
 }
 
 impl BackToBack for Copies<'_> {
-    fn name(&self) -> &str {
-        &self.pair.name
-    }
-
     fn ready(&mut self, bytes: u64, count: u32) -> Result<(), Error> {
         self.pair.ends().check(bytes)?;
         if count == 0 {
@@ -127,14 +123,6 @@ impl BackToBack for Copies<'_> {
 
     fn ends(&self) -> &dyn Inspect {
         &self.pair
-    }
-
-    fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.pair.fill(data)
-    }
-
-    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        self.pair.read_back(into)
     }
 }
 

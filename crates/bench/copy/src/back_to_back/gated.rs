@@ -127,10 +127,6 @@ impl<'m> GatedCopies<'m> {
 }
 
 impl BackToBack for GatedCopies<'_> {
-    fn name(&self) -> &str {
-        &self.pair.name
-    }
-
     fn ready(&mut self, bytes: u64, count: u32) -> Result<(), Error> {
         self.pair.ends().check(bytes)?;
         self.span = None;
@@ -194,14 +190,6 @@ impl BackToBack for GatedCopies<'_> {
 
     fn ends(&self) -> &dyn Inspect {
         &self.pair
-    }
-
-    fn fill(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.pair.fill(data)
-    }
-
-    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        self.pair.read_back(into)
     }
 }
 

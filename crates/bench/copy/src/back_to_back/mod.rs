@@ -19,9 +19,6 @@ use std::time::Duration;
 /// Copies of one route that run back to back: first [`BackToBack::ready`], then [`BackToBack::go`], then
 /// [`BackToBack::finish`]. May be repeated.
 pub trait BackToBack {
-    /// The route's name.
-    fn name(&self) -> &str;
-
     /// Prepares `count` copies of `bytes`, after one that warms up.
     ///
     /// # Errors
@@ -46,12 +43,6 @@ pub trait BackToBack {
     /// Its two memories, to be read and written while no copy runs: between [`BackToBack::ready`] and
     /// [`BackToBack::go`], and after [`BackToBack::finish`].
     fn ends(&self) -> &dyn Inspect;
-
-    /// Writes the source, as [`crate::Route::fill`].
-    fn fill(&mut self, data: &[u8]) -> Result<(), Error>;
-
-    /// Reads the destination, as [`crate::Route::read_back`].
-    fn read_back(&mut self, into: &mut [u8]) -> Result<(), Error>;
 }
 
 /// Opens the copies of a route back to back: those of `cuda` and of `ceN`.
