@@ -1,6 +1,6 @@
 //! Which line of Python makes each CUDA call, according to Python itself, with every version on this machine.
 
-use python_frames::{Found, Stacks};
+use decode::python_frames::{Found, Stacks};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -122,7 +122,7 @@ fn compare(minor: u32, out: &Output, tape: &Path) {
             continue;
         };
         let Found::Stack(stack) = found else { panic!("3.{minor}: {found:?}, should be {frames:?}") };
-        let read = |f: &python_frames::Frame| (f.code.file.clone(), f.line.unwrap(), f.code.function.clone());
+        let read = |f: &decode::python_frames::Frame| (f.code.file.clone(), f.line.unwrap(), f.code.function.clone());
         let read: Frames = stack.frames.iter().map(read).collect();
         let frames: Frames = frames.iter().take(DEPTH).map(|(a, b, c)| (kept(a), *b, c.clone())).collect();
         assert_eq!(read, frames, "3.{minor} call {}", call.body.object);

@@ -35,6 +35,7 @@ mod place;
 pub mod present;
 mod processes;
 pub mod python;
+pub mod python_frames;
 pub mod qmds;
 pub mod ranges;
 mod recording;

@@ -1,8 +1,8 @@
 //! Python's stacks in a recording.
 
 use crate::events;
+use crate::python_frames::{Frame, Stacks, is_of_a_library};
 use crate::recording::{InsightError, Recording};
-use python_frames::{Frame, Stacks, is_of_a_library};
 use schema::python::{FrameRow, MainLine};
 use std::cmp::Reverse;
 use std::collections::HashMap;

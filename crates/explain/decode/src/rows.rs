@@ -3,13 +3,13 @@
 use crate::merge::missing;
 use crate::place::place;
 use crate::python;
+use crate::python_frames::Found;
 use crate::ranges::{Range, Style, Texts};
 use crate::recording::Recording;
 use crate::walk::{At, GraphKernel, Segment};
 use pushbuf::decode::Item;
 use pushbuf::ops::{How, Layout, Op, Purpose, Semaphore, Space, Transfer, What};
 use pushbuf::text::MethodName;
-use python_frames::Found;
 use rm::graph::ObjectGraph;
 use schema::happened::OneRange;
 use schema::kernel_runs::KernelRun;

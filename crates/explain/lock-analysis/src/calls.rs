@@ -13,7 +13,7 @@ use decode::Source;
 use decode::histogram::Histogram;
 use decode::merge::Submission;
 use decode::python::{frame, main_line};
-use python_frames::{Found, Stacks};
+use decode::python_frames::{Found, Stacks};
 use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, ShareRow, SharedRow, Total};
 use schema::python::FrameRow;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};

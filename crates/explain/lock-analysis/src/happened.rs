@@ -6,9 +6,9 @@ use crate::labels::Labels;
 use crate::labels::function_name;
 use decode::events;
 use decode::python::{frame, stacks};
+use decode::python_frames::{Found, Stacks};
 use decode::ranges::{Ranges, Texts};
 use decode::{InsightError, Recording, Source};
-use python_frames::Stacks;
 use schema::happened::{OneCall, OneSwitch};
 use schema::symbols::Places;
 use tape::call::{self, CallBody, flag};
@@ -85,7 +85,7 @@ fn one_call(t: &Labels<'_>, stacks: &Stacks, source: Source, e: &Event<'_>, c: &
         site: t.facts.names.site(process, c.site, e.head.tsc),
         inner: c.inner,
         python: match stacks.stack(process, c.python) {
-            python_frames::Found::Stack(stack) => stack.frames.iter().map(frame).collect(),
+            Found::Stack(stack) => stack.frames.iter().map(frame).collect(),
             _ => Vec::new(),
         },
         ranges: Vec::new(),

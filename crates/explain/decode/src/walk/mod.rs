@@ -20,13 +20,13 @@ use crate::legs::{Start, legs};
 use crate::merge::{Merge, Step, Submission};
 use crate::pauses::Pauses;
 use crate::python;
+use crate::python_frames::Stacks;
 use crate::ranges::{Oddities, Texts};
 use crate::recording::{InsightError, Recording, Source};
 pub use crate::state::Call;
 use crate::state::State;
 pub(crate) use checkpoint::Places;
 use checkpoint::{Nowhere, call_of};
-use python_frames::Stacks;
 use schema::channel::{Accounted, Channel};
 pub use sink::{At, GraphKernel, Outcome, Segment, Sink};
 use std::collections::BTreeMap;
@@ -281,7 +281,7 @@ impl<'r> Walk<'r> {
                 }
                 return;
             }
-            // Of Python: crate python-frames.
+            // Of Python: `crate::python_frames`.
             Body::Python(..) | Body::PythonCode(..) | Body::PythonStack(..) => return,
             Body::Stamps(s) => return self.times.state(process, s),
             // Are read where they are asked for: crate::gpu_times.

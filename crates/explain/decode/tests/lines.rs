@@ -2,7 +2,7 @@
 //!
 //! `fixtures/lines.py` writes what is compared with.
 
-use python_frames::lines::Lines;
+use decode::python_frames::lines::Lines;
 
 const SAID: [(u8, &str); 5] = [
     (9, include_str!("../fixtures/lines-3.9.txt")),

@@ -1,6 +1,6 @@
 //! Stacks by their numbers.
 
-use crate::lines::Lines;
+use super::lines::Lines;
 use std::collections::HashMap;
 use std::rc::Rc;
 use tape::event::{Body, Event, python_frames};
