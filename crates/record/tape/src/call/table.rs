@@ -2,16 +2,18 @@
 //!
 //! # To add one
 //!
-//! - Number: any that no other function has. It means nothing: the name says which library has the function.
+//! - Number: the next one of its library: rows are in the order of numbers, and a number is never used again. It means nothing.
 //! - Suffixes: those of its symbols in `nm -D libcuda.so.1` (or libcudart.so). All of them must take the same arguments.
 //! - A version that takes others is a second row with the same number and name, its own suffixes, and `since`: the version in its type
 //!   in cudaTypedefs.h (`PFN_cuMemcpyBatchAsync_v13000`). One row, with the words of the longer form, is enough where those that are kept have the same places.
 //!   In libcudart both versions have the same symbol: leave such a function out. The driver's call in it is then the outermost.
 //! - Words: its parameters in cuda.h (or cuda_runtime_api.h), as the x86-64 psABI passes them. A pointer, a handle or an integer is
 //!   one word, a `dim3` two. 11 at most, no floating-point ones. `size`, `stream`, `of`, `from` and `direction` count from 0.
-//! - Class: `Class` says what each one decides.
-//! - `from` (a copy between two addresses) and `does`: the test in `../call.rs` asks for them.
-//! - Test: `cli/doorbell/tests/calls.rs`. Its `libcuda.c`, `libcudart.c` and `app.c` have one or two calls of each kind of arguments.
+//! - Class: `Class` in `../call.rs` says what each one decides. Where none fits, take the one whose consequences are right.
+//! - `from` (a copy between two addresses) and `does`: the test in `../call.rs` asks for them. A `CopyAsync` of one address stands in the test's own
+//!   list.
+//! - Test: a call in `cli/doorbell/tests/calls.rs`, with its stub in `libcuda.c` or `libcudart.c` there and its use in `app.c`. A stub that calls
+//!   another exported function is counted as two calls.
 
 use super::Class::*;
 use super::{Class, Effect, Function, Object, Size, Stream};
