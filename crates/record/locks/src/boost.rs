@@ -10,7 +10,7 @@
 //! through a thread number that has ended. A policy that differs from the one set here was set by the program, and stays.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 use core::time::Duration;
 
 use crate::deadline::{Clock, Deadline};
@@ -121,7 +121,8 @@ pub struct Seat {
 unsafe impl Sync for Seat {}
 
 impl Seat {
-    const fn new() -> Seat {
+    /// One that nobody has. All zero.
+    pub const fn free() -> Seat {
         Seat {
             latch: Latch::new(),
             tid: AtomicU32::new(0),
@@ -162,7 +163,8 @@ const PAUSE: Duration = Duration::from_micros(50);
 
 /// The seats of a process. All functions take the seat of the calling thread as `me`.
 pub struct Seats<const N: usize> {
-    seats: [Seat; N],
+    /// Null before [`Seats::give`]. (Apart from the rest, which every lock reads: a program without boosted locks has none.)
+    seats: AtomicPtr<[Seat; N]>,
     /// No seat at or above this index was ever taken.
     high: AtomicUsize,
     /// The number of seats whose `waiting_rank` is not 0.
@@ -176,7 +178,7 @@ const CHAIN: u32 = 8;
 impl<const N: usize> Seats<N> {
     pub const fn new() -> Self {
         Seats {
-            seats: [const { Seat::new() }; N],
+            seats: AtomicPtr::new(core::ptr::null_mut()),
             high: AtomicUsize::new(0),
             waiting: AtomicU32::new(0),
             counts: Counts {
@@ -187,6 +189,16 @@ impl<const N: usize> Seats<N> {
                 forbidden: AtomicU32::new(0),
             },
         }
+    }
+
+    /// Its seats. Before that no thread gets one.
+    pub fn give(&self, seats: &'static [Seat; N]) {
+        self.seats.store(core::ptr::from_ref(seats).cast_mut(), Ordering::Release);
+    }
+
+    fn seats(&self) -> &[Seat] {
+        // SAFETY: null, or what `give` was given, which lives for ever and is not changed but by its atomics and latches.
+        unsafe { self.seats.load(Ordering::Acquire).as_ref() }.map_or(&[], |seats| seats)
     }
 
     /// A seat for the calling thread. `None` if all are taken: the thread then neither boosts others nor is boosted.
@@ -229,7 +241,7 @@ impl<const N: usize> Seats<N> {
     }
 
     fn take_free(&self, me: Tid) -> Option<&Seat> {
-        for (index, seat) in self.seats.iter().enumerate() {
+        for (index, seat) in self.seats().iter().enumerate() {
             let free = seat.tid.load(Ordering::Relaxed) == 0;
             if free && seat.tid.compare_exchange(0, me.raw(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 self.high.fetch_max(index + 1, Ordering::AcqRel);
@@ -246,7 +258,7 @@ impl<const N: usize> Seats<N> {
 
     fn taken(&self) -> impl Iterator<Item = &Seat> {
         let high = self.high.load(Ordering::Acquire);
-        self.seats.iter().take(high).filter(|seat| seat.tid.load(Ordering::Relaxed) != 0)
+        self.seats().iter().take(high).filter(|seat| seat.tid.load(Ordering::Relaxed) != 0)
     }
 
     /// The seat of the thread with this number.
@@ -360,7 +372,7 @@ impl<const N: usize> Seats<N> {
     /// The process has one thread, just forked, whose seat is `me` and whose new number is `my`.
     pub unsafe fn after_fork_in_child(&self, me: Option<&Seat>, my: Tid) {
         // (Not all of the table, which is large: the child gets its own copy of each page that it writes to.)
-        for seat in self.seats.iter().take(self.high.load(Ordering::Relaxed)) {
+        for seat in self.seats().iter().take(self.high.load(Ordering::Relaxed)) {
             seat.latch.reset();
             if me.is_some_and(|me| core::ptr::eq(me, seat)) {
                 seat.tid.store(my.raw(), Ordering::Relaxed);

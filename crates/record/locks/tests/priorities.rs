@@ -30,6 +30,12 @@ fn rank(tid: Tid) -> u32 {
     Policy::of(tid).unwrap().rank()
 }
 
+fn seats<const N: usize>() -> Seats<N> {
+    let seats = Seats::new();
+    seats.give(Box::leak(Box::new([const { Seat::free() }; N])));
+    seats
+}
+
 /// A lock with boosts, combined as in an interposer.
 struct Boosted {
     lock: Ticket,
@@ -69,7 +75,7 @@ impl Boosted {
 /// A holder at 5, waiters at 20 and 40 on two nested locks. The higher one gives up, the other gets in.
 #[test]
 fn boosts_nest_and_end() {
-    let seats: Seats<8> = Seats::new();
+    let seats = seats::<8>();
     let (outer, inner) = (Boosted::new(), Boosted::new());
     thread::scope(|scope| {
         let holder = scope.spawn(|| {
@@ -120,7 +126,7 @@ fn boosts_nest_and_end() {
 /// The waiter's priority is passed on to the thread that its holder waits for.
 #[test]
 fn boosts_follow_a_chain() {
-    let seats: Seats<8> = Seats::new();
+    let seats = seats::<8>();
     let (first, second) = (Boosted::new(), Boosted::new());
     let (seats, first, second) = (&seats, &first, &second);
     let release = AtomicBool::new(false);
@@ -173,7 +179,7 @@ fn boosts_follow_a_chain() {
 
 #[test]
 fn a_policy_of_the_programs_own_is_left() {
-    let seats: Seats<4> = Seats::new();
+    let seats = seats::<4>();
     let lock = Boosted::new();
     thread::scope(|scope| {
         let (seats, lock) = (&seats, &lock);
@@ -221,7 +227,7 @@ fn a_policy_of_the_programs_own_is_left() {
 
 /// Runs `holder` at priority 5, with its seat.
 fn at_five(holder: impl FnOnce(&Seats<4>, &Boosted, &Seat) + Send) {
-    let (seats, lock) = (Seats::new(), Boosted::new());
+    let (seats, lock) = (seats(), Boosted::new());
     let holder = || {
         if fifo(5) {
             let seat = seats.register(me()).unwrap();
@@ -292,7 +298,7 @@ fn an_unlock_returns_when_the_holder_has_its_own_policy_again() {
 
 #[test]
 fn a_holder_that_leaves_is_restored_and_its_seat_used_again() {
-    let seats: Seats<2> = Seats::new();
+    let seats = seats::<2>();
     let lock = Boosted::new();
     thread::scope(|scope| {
         let (seats, lock) = (&seats, &lock);
@@ -348,7 +354,7 @@ fn nobody_is_left_high_beside_a_thread_with_a_deadline() {
 }
 
 fn at_the_end_everybody_is_as_before(with_deadline: bool) {
-    let seats: Seats<16> = Seats::new();
+    let seats = seats::<16>();
     let locks: [Boosted; 3] = std::array::from_fn(|_| Boosted::new());
     let counter = AtomicU32::new(0);
     thread::scope(|scope| {

@@ -5,7 +5,7 @@ use crate::process::restrictions::{may, need};
 use crate::process::thread::Thread;
 use crate::process::{key, locked};
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use locks::Tid;
 use locks::boost::{Seat, Seats};
 use locks::held::Mode;
@@ -13,24 +13,17 @@ use locks::{cancel, leaving};
 
 /// Maximum number of raised threads at a time.
 const SEATS: usize = 1024;
-/// 592 KiB, mapped if a lock may be boosted. Null until then.
-static ALL: AtomicPtr<Seats<SEATS>> = AtomicPtr::new(core::ptr::null_mut());
+pub static ALL: Seats<SEATS> = Seats::new();
 
 /// The key whose destructor reports that a thread ends, plus 1.
 static KEY: AtomicU32 = AtomicU32::new(0);
 const NO_SEAT: usize = 1;
 
-#[inline(always)]
-pub fn all() -> Option<All> {
-    // SAFETY: null, or the mapping that `begin` made and that is never unmapped.
-    unsafe { ALL.load(Ordering::Acquire).as_ref() }
-}
-
-/// Called by the constructor, if a lock may be boosted. Without memory none is.
+/// Called by the constructor, if a lock may be boosted. Without memory for the seats, 592 KiB, none is.
 pub fn begin() {
-    let Some(at) = locked::zeroed(size_of::<Seats<SEATS>>()) else { return };
-    // All zero are free seats: integers, and the policy that is [`locks::boost`]'s NONE.
-    ALL.store(at as *mut _, Ordering::Release);
+    let Some(at) = locked::zeroed(size_of::<[Seat; SEATS]>()) else { return };
+    // SAFETY: a mapping of this length that is never unmapped. All zero is a free seat.
+    ALL.give(unsafe { &*(at as *const [Seat; SEATS]) });
     if let Some(key) = key::create(ends) {
         KEY.store(key + 1, Ordering::Relaxed);
     }
@@ -48,9 +41,9 @@ pub fn give_key_back() -> bool {
 
 unsafe extern "C" fn ends(_: *mut c_void) {
     if let Some(me) = state::on()
-        && let Some((all, seat)) = all().zip(taken(me.t))
+        && let Some(seat) = taken(me.t)
     {
-        all.leave(seat, me.tid);
+        ALL.leave(seat, me.tid);
         // Destructors that run after this one may lock again.
         me.t.seat.set(0);
     }
@@ -58,29 +51,24 @@ unsafe extern "C" fn ends(_: *mut c_void) {
 
 pub fn taken(t: &Thread) -> Option<&'static Seat> {
     let seat = t.seat.get() as *const Seat;
-    // SAFETY: none, or a seat of `all`.
+    // SAFETY: none, or a seat of ALL.
     if t.seat.get() <= NO_SEAT { None } else { Some(unsafe { &*seat }) }
 }
 
-type All = &'static Seats<SEATS>;
-
-/// The calling thread's seat, among all.
 #[inline(always)]
-fn seat(me: Me) -> Option<(All, &'static Seat)> {
-    let all = all()?;
-    let seat = match me.t.seat.get() {
-        0 => register(all, me),
+fn seat(me: Me) -> Option<&'static Seat> {
+    match me.t.seat.get() {
+        0 => register(me),
         _ => taken(me.t),
-    };
-    Some((all, seat?))
+    }
 }
 
 #[cold]
 #[inline(never)]
-fn register(all: All, me: Me) -> Option<&'static Seat> {
+fn register(me: Me) -> Option<&'static Seat> {
     // Until the seat is set, a lock in a function called from here is not boosted.
     me.t.seat.set(NO_SEAT);
-    let seat = all.register(me.tid)?;
+    let seat = ALL.register(me.tid)?;
     let key = KEY.load(Ordering::Relaxed);
     // (Without the key the end of the thread is not reported, and its seat is taken back when one is needed.)
     if key != 0 {
@@ -91,11 +79,15 @@ fn register(all: All, me: Me) -> Option<&'static Seat> {
     Some(seat)
 }
 
+pub fn seat_of(tid: Tid) -> Option<&'static Seat> {
+    ALL.seat_of(tid)
+}
+
 /// Copies the counts of the seats to the board, where `run` reads them.
 #[cold]
-fn publish(all: All) {
+fn publish() {
     let Some(b) = board() else { return };
-    let c = &all.counts;
+    let c = &ALL.counts;
     for (to, from) in [(&b.raised, &c.raised), (&b.restored, &c.restored), (&b.raise_refused, &c.refused)] {
         to.store(u64::from(from.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
@@ -104,26 +96,26 @@ fn publish(all: All) {
 /// Takes a lock that `first` tries and `f` waits for.
 #[inline(always)]
 pub fn take(me: Me, lock: usize, first: impl FnOnce() -> c_int, f: impl FnOnce() -> c_int) -> c_int {
-    let Some((all, seat)) = seat(me) else { return f() };
+    let Some(seat) = seat(me) else { return f() };
     // Before the attempt: a waiting thread must find the one that is about to hold.
     seat.held.enter(lock, Mode::Round);
     match first() {
         libc::EBUSY => {
-            let r = wait(all, seat, me.tid, lock, f);
+            let r = wait(seat, me.tid, lock, f);
             if r != 0 {
                 seat.held.leave(lock);
             }
             r
         }
-        r => took(all, seat, me.tid, lock, r),
+        r => took(seat, me.tid, lock, r),
     }
 }
 
 /// After an attempt without a wait, with its result.
 #[inline(always)]
-fn took(all: All, seat: &'static Seat, my: Tid, lock: usize, r: c_int) -> c_int {
+fn took(seat: &'static Seat, my: Tid, lock: usize, r: c_int) -> c_int {
     if r == 0 {
-        all.after_lock(seat, my);
+        ALL.after_lock(seat, my);
     } else {
         seat.held.leave(lock);
     }
@@ -131,24 +123,23 @@ fn took(all: All, seat: &'static Seat, my: Tid, lock: usize, r: c_int) -> c_int 
 }
 
 #[inline(never)]
-fn wait(all: All, seat: &'static Seat, my: Tid, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
+fn wait(seat: &'static Seat, my: Tid, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
     if !may(need::SCHEDULING) {
-        all.counts.forbidden.store(1, Ordering::Relaxed);
+        ALL.counts.forbidden.store(1, Ordering::Relaxed);
     }
     // (A latch whose holder is cancelled is held forever.)
     let cancelled = cancel::defer();
-    all.begin_wait(seat, my, lock);
+    ALL.begin_wait(seat, my, lock);
     cancelled.put_back();
-    let r = leaving::run(&Waiter { all, seat, my, lock }, left, f);
+    let r = leaving::run(&Waiter { seat, my, lock }, left, f);
     let cancelled = cancel::defer();
-    all.end_wait(seat, my);
-    publish(all);
+    ALL.end_wait(seat, my);
+    publish();
     cancelled.put_back();
     r
 }
 
 struct Waiter {
-    all: All,
     seat: &'static Seat,
     my: Tid,
     lock: usize,
@@ -158,13 +149,13 @@ extern "C" fn left(waiter: *mut c_void) {
     // SAFETY: `leaving::run` was given a Waiter, which lives as long as its frame.
     let waiter = unsafe { &*waiter.cast::<Waiter>() };
     waiter.seat.held.leave(waiter.lock);
-    waiter.all.end_wait(waiter.seat, waiter.my);
+    ALL.end_wait(waiter.seat, waiter.my);
 }
 
 pub fn attempt(me: Me, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
-    let Some((all, seat)) = seat(me) else { return f() };
+    let Some(seat) = seat(me) else { return f() };
     seat.held.enter(lock, Mode::Round);
-    took(all, seat, me.tid, lock, f())
+    took(seat, me.tid, lock, f())
 }
 
 /// Unlocks with `f`.
@@ -172,32 +163,31 @@ pub fn attempt(me: Me, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
 pub fn give(me: Me, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
     let r = f();
     if r == 0
-        && let Some((all, seat)) = seat(me)
+        && let Some(seat) = seat(me)
     {
         seat.held.leave(lock);
-        all.after_unlock(seat, me.tid);
+        ALL.after_unlock(seat, me.tid);
     }
     r
 }
 
 /// A wait for a condition is about to release a mutex.
 pub fn lets_go(me: Me, lock: usize) {
-    if let Some((all, seat)) = seat(me) {
+    if let Some(seat) = seat(me) {
         seat.held.leave(lock);
-        all.after_unlock(seat, me.tid);
+        ALL.after_unlock(seat, me.tid);
     }
 }
 
 /// The wait is over.
 pub fn has_again(me: Me, lock: usize) {
-    if let Some((all, seat)) = seat(me) {
+    if let Some(seat) = seat(me) {
         seat.held.enter(lock, Mode::Round);
-        all.after_lock(seat, me.tid);
+        ALL.after_lock(seat, me.tid);
     }
 }
 
 pub fn after_fork_in_child(t: &Thread, my: Tid) {
-    let Some(all) = all() else { return };
     // SAFETY: the process has one thread, just forked, whose seat this is.
-    unsafe { all.after_fork_in_child(taken(t), my) };
+    unsafe { ALL.after_fork_in_child(taken(t), my) };
 }

@@ -13,11 +13,9 @@ use locks::boost::Policy;
 pub fn was_set(tid: i32) {
     let Some(me) = on() else { return };
     let Some(tid) = (if tid == 0 { Some(me.tid) } else { u32::try_from(tid).ok().map(Tid::from_raw) }) else { return };
-    if let Some(all) = boost::all()
-        && let (Some(seat), Ok(now)) = (all.seat_of(tid), Policy::of(tid))
-    {
+    if let (Some(seat), Ok(now)) = (boost::seat_of(tid), Policy::of(tid)) {
         // (The change is already made, so it need not wait.)
-        let _ = all.policy_wanted(seat, me.tid, now);
+        let _ = boost::ALL.policy_wanted(seat, me.tid, now);
     }
 }
 
@@ -27,7 +25,7 @@ fn put_down(me: Me) {
     let _keep = sys::Errno::keep();
     if let Some(seat) = boost::taken(me.t)
         && seat.raised_to() != 0
-        && let Some(own) = boost::all().and_then(|all| all.own_policy(seat, me.tid))
+        && let Some(own) = boost::ALL.own_policy(seat, me.tid)
     {
         let _ = own.set(me.tid);
     }
