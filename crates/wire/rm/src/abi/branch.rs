@@ -6,11 +6,12 @@
 //!
 //! - A row of [`BRANCHES`]: `headers` if NVIDIA has published its headers and they were compiled, else `unverified`.
 //! - Facts. With a clone of the headers: a line `# tags` in `tests/abi.tsv` (branch, first and last tag), and the command at the head of that
-//!   file. Without one: rows of another source in `tests/gvisor.tsv`, or by hand in `abi.tsv`, which is sorted and has one line a fact. Each
-//!   line begins with all branches for which it is so. A `headers` branch needs all facts, which only the command gives.
-//! - `cargo test -p rm` then names each struct that differs. A member that is new where the struct grows: declare it in `abi/mod.rs` (or
-//!   `control.rs`, `uvm.rs`), and cut it out of all older branches: a constant here, with what differs from the branch before. A member
-//!   that lies in what was padding needs no cut: name it in place of `pad`, and in `structs_lie_as_in_the_headers` of `tests/abi.rs`.
+//!   file. Without one: another source. `tests/gvisor.tsv`: its line `# versions`, the number at each line that is so for it (`sed` appends it to
+//!   those of the branch before), and a line for each new fact. A `headers` branch needs all facts, which only the command gives.
+//! - `cargo test -p rm` then names each struct that differs, and each row that nothing compares. A member that is new where the struct grows: declare it in `abi/mod.rs` (or
+//!   `control.rs`, `uvm.rs`), and cut it out of all older branches: a constant here, with what differs from the branch before. (620 has no
+//!   cut of its own, so it takes `V610`.) A member that lies in what was padding needs no cut: name it in place of `pad`, and assert its row in
+//!   the test of the table that has it, `structs_lie_as_in_the_headers` or `.._as_in_gvisor`, as `bStaticBar1WriteCombined` is.
 //! - `cargo test -p gpu -p doctor`, `cargo test -p doorbell --test driver_branches --test house`: the last one names the pages that
 //!   say which branches there are. A line of CHANGELOG.md.
 
