@@ -34,9 +34,9 @@ pub fn all(flags: c_int) {
         false
     });
     for [at, len] in &ZEROED {
-        match len.load(Ordering::Acquire) {
-            0 => {}
-            len => unlock(at.load(Ordering::Relaxed), len),
+        let len = len.load(Ordering::Acquire);
+        if len != 0 {
+            unlock(at.load(Ordering::Relaxed), len);
         }
     }
 }

@@ -4,16 +4,18 @@
 //!
 //! # To add one
 //!
-//! - A row of [`BRANCHES`]: `headers` if NVIDIA has published its headers and they were compiled, else `unverified`.
-//! - Facts. With a clone of the headers: a line `# tags` in `tests/abi.tsv` (branch, first and last tag), and the command at the head of that
-//!   file. Without one: another source. `tests/gvisor.tsv`: its line `# versions`, the number at each line that is so for it (`sed` appends it to
-//!   those of the branch before), and a line for each new fact. A `headers` branch needs all facts, which only the command gives.
-//! - `cargo test -p rm` then names each struct that differs, and each row that nothing compares. A member that is new where the struct grows: declare it in `abi/mod.rs` (or
-//!   `control.rs`, `uvm.rs`), and cut it out of all older branches: a constant here, with what differs from the branch before. (620 has no
-//!   cut of its own, so it takes `V610`.) A member that lies in what was padding needs no cut: name it in place of `pad`, and assert its row in
-//!   the test of the table that has it, `structs_lie_as_in_the_headers` or `.._as_in_gvisor`, as `bStaticBar1WriteCombined` is.
-//! - `cargo test -p gpu -p doctor`, `cargo test -p doorbell --test driver_branches --test house`: the last one names the pages that
-//!   say which branches there are. A line of CHANGELOG.md.
+//! - Add a row to [`BRANCHES`]: `headers` if NVIDIA's published headers were compiled, else `unverified`.
+//! - Add its facts. With a clone of the headers: a line `# tags` in `tests/abi.tsv` (branch, first and last tag), then the command at the head of
+//!   that file. Only that command gives all facts, which a `headers` branch needs.
+//! - Without a clone: `tests/gvisor.tsv`. Add a line `# versions`, add the branch's number to each line that holds for it (`sed` can append it
+//!   to those of the branch before), and add a line for each new fact.
+//! - Run `cargo test -p rm`. It names each struct that differs, and each row that no check compares.
+//! - A new member in a struct that became longer: declare it in `abi/mod.rs`, `control.rs` or `uvm.rs`. Cut it out of all older branches, in a
+//!   constant with what differs from the branch before. A branch without a cut uses the older constant: 620 has `V610`.
+//! - A new member in former padding needs no cut. Name it in place of `pad`. Assert its row as `bStaticBar1WriteCombined`'s is, in
+//!   `structs_lie_as_in_the_headers` or `structs_lie_as_in_gvisor`, whichever table has the row.
+//! - Run `cargo test -p gpu -p doctor` and `cargo test -p doorbell --test driver_branches --test house`. `house` names the pages that list the
+//!   branches. Add a line to CHANGELOG.md.
 
 use super::control::{BuildVersion, CeAllCaps, ClassListV2, ProbedIds, Schedule, StaticBar1Info};
 use super::shape::Cuts;
