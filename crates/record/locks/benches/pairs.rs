@@ -38,7 +38,8 @@ mod pairs {
     static GATE: PhaseFair = PhaseFair::new();
     static OLD: OldRwLock = OldRwLock::new();
     static GUARD: Guard = Guard::new();
-    static SEATS: Seats<64> = Seats::new();
+    static PLACES: [Seat; 64] = [const { Seat::free() }; 64];
+    static SEATS: Seats<64> = Seats::of(&PLACES);
 
     fn bare_mutex(mutex: *mut libc::pthread_mutex_t) {
         // SAFETY: an initialised mutex, used by this thread only.

@@ -176,9 +176,18 @@ pub struct Seats<const N: usize> {
 const CHAIN: u32 = 8;
 
 impl<const N: usize> Seats<N> {
-    pub const fn new() -> Self {
+    pub const fn of(seats: &'static [Seat; N]) -> Self {
+        Self::from_pointer(core::ptr::from_ref(seats).cast_mut())
+    }
+
+    /// No thread gets a seat before [`Seats::give`].
+    pub const fn not_given_yet() -> Self {
+        Self::from_pointer(core::ptr::null_mut())
+    }
+
+    const fn from_pointer(seats: *mut [Seat; N]) -> Self {
         Seats {
-            seats: AtomicPtr::new(core::ptr::null_mut()),
+            seats: AtomicPtr::new(seats),
             high: AtomicUsize::new(0),
             waiting: AtomicU32::new(0),
             counts: Counts {
@@ -191,13 +200,13 @@ impl<const N: usize> Seats<N> {
         }
     }
 
-    /// Its seats. Before that no thread gets one.
+    /// The seats of [`Seats::not_given_yet`].
     pub fn give(&self, seats: &'static [Seat; N]) {
         self.seats.store(core::ptr::from_ref(seats).cast_mut(), Ordering::Release);
     }
 
     fn seats(&self) -> &[Seat] {
-        // SAFETY: null, or what `give` was given, which lives for ever and is not changed but by its atomics and latches.
+        // SAFETY: null, or what `of` or `give` was given, which lives for ever and is not changed but by its atomics and latches.
         unsafe { self.seats.load(Ordering::Acquire).as_ref() }.map_or(&[], |seats| seats)
     }
 
@@ -503,11 +512,5 @@ fn set_raised(tid: Tid, policy: &Policy) -> Result<(), c_int> {
         }
         let never = AtomicU32::new(0);
         futex::wait(&never, 0, Some(&Deadline::after(Clock::Monotonic, PAUSE)));
-    }
-}
-
-impl<const N: usize> Default for Seats<N> {
-    fn default() -> Self {
-        Self::new()
     }
 }

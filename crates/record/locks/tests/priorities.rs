@@ -31,9 +31,7 @@ fn rank(tid: Tid) -> u32 {
 }
 
 fn seats<const N: usize>() -> Seats<N> {
-    let seats = Seats::new();
-    seats.give(Box::leak(Box::new([const { Seat::free() }; N])));
-    seats
+    Seats::of(Box::leak(Box::new([const { Seat::free() }; N])))
 }
 
 /// A lock with boosts, combined as in an interposer.

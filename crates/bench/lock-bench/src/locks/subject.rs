@@ -256,14 +256,17 @@ impl Subject for Ticketed {
 /// More than the number of threads of any plan.
 const SEATS: usize = 256;
 
+/// Those of each subject in turn: every hand leaves its seat.
+static PLACES: [Seat; SEATS] = [const { Seat::free() }; SEATS];
+
 struct Boosted {
     mutex: StockMutex,
-    seats: Box<Seats<SEATS>>,
+    seats: Seats<SEATS>,
 }
 
 impl Boosted {
     fn new() -> Result<Boosted, Missing> {
-        Ok(Boosted { mutex: StockMutex::new(false)?, seats: Box::new(Seats::new()) })
+        Ok(Boosted { mutex: StockMutex::new(false)?, seats: Seats::of(&PLACES) })
     }
 }
 

@@ -13,7 +13,7 @@ use locks::{cancel, leaving};
 
 /// Maximum number of raised threads at a time.
 const SEATS: usize = 1024;
-pub static ALL: Seats<SEATS> = Seats::new();
+pub static ALL: Seats<SEATS> = Seats::not_given_yet();
 
 /// The key whose destructor reports that a thread ends, plus 1.
 static KEY: AtomicU32 = AtomicU32::new(0);
