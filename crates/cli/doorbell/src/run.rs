@@ -1,4 +1,4 @@
-//! `doorbell run`: runs a program whose locks follow other protocols.
+//! `doorbell run`: runs a program whose calls of CUDA's are answered in ways that hold nobody up, or whose locks follow other protocols.
 
 use crate::failure::Failure;
 use crate::help::Page;
@@ -17,16 +17,22 @@ use tape::starts::Starts;
 use terminal::foreign;
 use terminal::number;
 
-/// Run a program with other lock protocols under it, without rebuilding it
+/// Run a program so that its threads hold one another up less, without rebuilding it
 #[derive(Debug, clap::Args)]
 #[command(
     // On two lines, to fit 60 columns.
-    override_usage = "doorbell run --lock-policy <POLICY|PLAN>\n                    [OPTIONS] <PROGRAM>...",
+    override_usage = "doorbell run --fix [OPTIONS] <PROGRAM>...\n       doorbell run --lock-policy <POLICY|PLAN>\n                    [OPTIONS] <PROGRAM>...",
     after_help = Page::examples(&[
+        ("doorbell run --fix ./server", "pinned allocations and pageable copies hold no other thread up"),
+        ("doorbell run --fix=pins --report ./server", "one fix; print at the end what it answered"),
         ("doorbell run --lock-policy plan.toml ./app", "lock by lock; `doorbell plan` writes the plan"),
         ("doorbell run --lock-policy pi,phase-fair ./app", "every lock that these suit"),
         ("doorbell run --lock-policy guard ./app", "one mutex around CUDA launches and copies"),
         ("doorbell run --lock-policy ticket --report ./app", "print what was done at the end"),
+    ])
+    .list("Fixes:", &[
+        ("pins", "cuMemHostAlloc and cuMemAllocHost from 2 MiB on: the same memory, made without the lock that launches need"),
+        ("copies", "copies of pageable memory from 64 KiB on, through pinned pieces in the same stream"),
     ])
     .list("Policies:", &[
         ("pi", "mutexes: the holder runs at the priority of the highest waiter"),
@@ -51,15 +57,18 @@ use terminal::number;
         "policy = \"phase-fair\"",
     ])
     .text("Locks shared between processes and robust mutexes keep their own protocol. DOORBELL_LOCK_POLICY=off in the \
-           environment leaves all locks alone.")
+           environment leaves all locks alone, DOORBELL_FIX=off all calls.")
     .text("Options of doorbell stand before the program; everything behind it belongs to the program. Output, signals and \
            exit status are the program's; 125 if doorbell itself failed, 126 if the program cannot be executed, 127 if it \
            was not found.")
 )]
 pub struct Args {
     /// Policies with commas between them, in upper or lower case, or the file of a plan (it ends in .toml or has a slash in it), for example pi,phase-fair or plan.toml
-    #[arg(long, value_name = "POLICY|PLAN", required = true)]
-    pub lock_policy: String,
+    #[arg(long, value_name = "POLICY|PLAN", required_unless_present = "fix")]
+    pub lock_policy: Option<String>,
+    /// Calls of CUDA's to answer in a way that holds no other thread up, with commas between them; without a list all
+    #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "pins,copies")]
+    pub fix: Option<String>,
     /// Print at the end, on standard error, what was done
     #[arg(long)]
     pub report: bool,
@@ -94,7 +103,9 @@ impl Args {
     }
 
     fn run_with_plan(&self) -> anyhow::Result<ExitCode> {
-        let plan = Plan::read(&self.lock_policy).map_err(|e| Failure::new(e.to_string(), e.hint()))?;
+        let wrong = |e: lock_plan::Error| Failure::new(e.to_string(), e.hint());
+        let plan = Plan::read(self.lock_policy.as_deref().unwrap_or("stock")).map_err(wrong)?;
+        let fixes = self.fix.as_deref().map_or(Ok(0), lock_plan::fixes::of_names).map_err(wrong)?;
         // Opened before the program runs, which may take days.
         let mut file = None;
         if let Some(out) = &self.out {
@@ -117,8 +128,14 @@ impl Args {
         let mut text = String::new();
         let status = run_with_policies(
             &options,
-            |b| plan.write(b),
-            |b| text = foreign::lines(&(lock_plan::outcome::text(b) + &not_reached(&b.starts))),
+            |b| {
+                plan.write(b);
+                b.fixes = fixes;
+            },
+            |b| {
+                let locks = if self.lock_policy.is_some() { lock_plan::outcome::text(b) } else { String::new() };
+                text = foreign::lines(&(lock_plan::fixes::text(b) + &locks + &not_reached(&b.starts)));
+            },
         )?;
         if let Some(file) = &mut file {
             let written = file.write(|to| to.write_all(text.as_bytes()));

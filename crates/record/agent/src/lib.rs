@@ -4,8 +4,8 @@
 //!
 //! - [`start`], the constructor.
 //! - [`hooks`] and [`exec`], the functions that the program calls.
-//! - Their back ends: [`driver`] (driver calls), [`trace`] (locks and CUDA calls on the tape) and [`policy`] (other lock
-//!   protocols).
+//! - Their back ends: [`driver`] (driver calls), [`trace`] (locks and CUDA calls on the tape), [`policy`] (other lock
+//!   protocols) and [`fix`] (CUDA calls answered in another way).
 //! - [`tap`] (doorbells), [`signals`], [`fault`], [`record`] (rings) and [`process`].
 //!
 //! A module uses only modules below it.
@@ -26,6 +26,7 @@ mod alone;
 mod driver;
 mod exec;
 mod fault;
+mod fix;
 pub mod hooks;
 mod policy;
 mod process;

@@ -4,7 +4,7 @@ use crate::process::environment::{self, BOARD, OURS, SESSION};
 use crate::process::renewal::{self, Steps};
 use crate::process::wiped::{self, live};
 use crate::process::{children, cores, identity, real, region, session, sys, thread};
-use crate::{driver, exec, hooks, policy, record, signals, tap, trace};
+use crate::{driver, exec, fix, hooks, policy, record, signals, tap, trace};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU32, Ordering};
 use tape::region::{capture, contents};
@@ -87,7 +87,10 @@ pub fn begin() {
             if let Some(starts) = policy::attach(board, environment::policies_off()) {
                 keep(BOARD, starts);
             }
-            if policy::guard::on() {
+            if let Some(board) = policy::board().filter(|_| !environment::fixes_off()) {
+                fix::begin(board);
+            }
+            if policy::guard::on() || fix::on() {
                 hooks::cuda::look_for_cuda();
             }
         }

@@ -6,6 +6,7 @@
 //! Invariant: no text makes the parser panic. Text that cannot be read is an error with its line and a hint.
 
 mod file;
+pub mod fixes;
 mod names;
 pub mod outcome;
 
@@ -43,6 +44,8 @@ pub enum Error {
     /// The names on the command line are wrong.
     #[error("--lock-policy {list}: {what}")]
     Names { list: String, what: String },
+    #[error("--fix {list}: there is no fix `{name}`")]
+    Fixes { list: String, name: String },
     #[error("{path}: {cause}")]
     Read { path: String, cause: io::Error },
     #[error("{path}:{text}")]
@@ -67,6 +70,7 @@ impl Error {
     pub fn hint(&self) -> String {
         match self {
             Error::Names { .. } => HINT.into(),
+            Error::Fixes { .. } => format!("fixes: {}; --fix alone means all", tape::fix::fix::NAMES.join(", ")),
             Error::Read { .. } => format!("--lock-policy takes a plan's file or policies; {HINT}"),
             Error::File { text, .. } => text.hint.into(),
         }

@@ -286,6 +286,19 @@ pub enum Effect {
     StopsProfilers,
 }
 
+/// How `run --fix` answers a call ([`crate::fix`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    None,
+    HostAlloc,
+    AllocHost,
+    FreeHost,
+    ToGpu,
+    ToGpuAsync,
+    FromGpu,
+    FromGpuAsync,
+}
+
 /// A function that is tapped, in one of its forms.
 #[derive(Clone, Copy, Debug)]
 pub struct Function {
@@ -310,6 +323,7 @@ pub struct Function {
     /// The word that is a `cudaMemcpyKind`; [`Function::NOT_SAID`] if none is.
     pub direction_at: u8,
     pub effect: Effect,
+    pub answer: Answer,
 }
 
 impl Function {

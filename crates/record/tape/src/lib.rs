@@ -12,6 +12,7 @@ pub mod event;
 pub mod fault;
 #[cfg(feature = "file")]
 pub mod file;
+pub mod fix;
 pub mod lock;
 pub mod nvtx;
 pub mod policy;

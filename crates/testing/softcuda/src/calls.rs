@@ -1,14 +1,15 @@
 //! The functions of the CUDA driver API that it has. Those that it only has by name answer `CUDA_ERROR_NOT_SUPPORTED`.
 
 use crate::event::Event;
+use crate::host_memory;
 use crate::kernels;
-use crate::lock::{launching, pinning};
+use crate::lock::{launching, pinning, staging};
 use crate::memory::{allocate, copy, find, free, register, soft};
 use crate::node::Node;
 use crate::status::*;
 use crate::stream::Stream;
 use crate::wait::Ended;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -18,7 +19,11 @@ const CONTEXT: usize = 0x10;
 /// `CU_LIMIT_STACK_SIZE`, which no kernel here needs.
 static STACK_SIZE: AtomicUsize = AtomicUsize::new(1024);
 
-thread_local!(static CURRENT: Cell<*mut c_void> = const { Cell::new(std::ptr::null_mut()) });
+thread_local! {
+    static CURRENT: Cell<*mut c_void> = const { Cell::new(std::ptr::null_mut()) };
+    /// Contexts below the current one.
+    static PUSHED: RefCell<Vec<*mut c_void>> = const { RefCell::new(Vec::new()) };
+}
 
 fn in_context(then: impl FnOnce() -> c_int) -> c_int {
     if CURRENT.get().is_null() { INVALID_CONTEXT } else { then() }
@@ -46,6 +51,71 @@ unsafe fn batch((to, from, bytes): (*const u64, *const u64, *const usize), count
         node(stream, Node::Copy { to, from, bytes })
     });
     copies.max().unwrap_or(SUCCESS)
+}
+
+fn host_alloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) -> c_int {
+    in_context(|| {
+        if flags > 7 {
+            return INVALID_VALUE;
+        }
+        if bytes == 0 {
+            return give(pointer, std::ptr::null_mut());
+        }
+        pinning(bytes, || allocate(bytes, false)).map_or(OUT_OF_MEMORY, |at| give(pointer, at as *mut c_void))
+    })
+}
+
+/// Whether a copy between these addresses, the first of which is the host's, is of pageable memory; an error if all of it is not
+/// memory of the GPU's.
+fn is_pageable(host: u64, gpu: u64, bytes: usize) -> Result<bool, c_int> {
+    let room = find(gpu, |base, block| base + block.bytes - gpu).ok_or(INVALID_VALUE)?;
+    if bytes as u64 > room { Err(INVALID_VALUE) } else { Ok(find(host, |_, _| ()).is_none()) }
+}
+
+/// A synchronous copy, in the default stream.
+///
+/// # Safety
+/// `bytes` of memory at both.
+unsafe fn copy_now(to: u64, from: u64, bytes: usize, (host, gpu): (u64, u64)) -> c_int {
+    let is_pageable = match is_pageable(host, gpu, bytes) {
+        Ok(it) => it,
+        Err(wrong) => return wrong,
+    };
+    on(std::ptr::null_mut(), |stream| {
+        stream.unless_captured(|stream| {
+            stream.synchronize();
+            // SAFETY: the caller's.
+            let copied = || unsafe { copy(to, from, bytes) };
+            if is_pageable {
+                staging(bytes, copied)
+            } else {
+                copied()
+            }
+            unless_failed(SUCCESS)
+        })
+    })
+}
+
+/// A copy in a stream. One of pageable memory waits for it, as CUDA's does if it is large.
+///
+/// # Safety
+/// `bytes` of memory at both, until the stream has done it.
+unsafe fn copy_in(stream: *mut c_void, as_node: Node, (host, gpu, bytes): (u64, u64, usize)) -> c_int {
+    match is_pageable(host, gpu, bytes) {
+        Err(wrong) => wrong,
+        Ok(true) => on(stream, |its| match its.capture_status() {
+            0 => {
+                its.synchronize();
+                staging(bytes, || {
+                    its.put(move |ended| as_node.run(ended));
+                    its.synchronize();
+                });
+                unless_failed(SUCCESS)
+            }
+            _ => its.node(as_node),
+        }),
+        Ok(false) => node(stream, as_node),
+    }
 }
 
 /// Work of a stream that no graph can contain.
@@ -94,8 +164,8 @@ calls! {
         if length < 16 { INVALID_VALUE } else { give(name.cast(), *b"softcuda\0") }
     }
     cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) {
-        // Compute capability 9.0; 0 for other attributes.
-        give(value, if attribute == 75 { 9 } else { 0 })
+        // Compute capability 9.0, memory of the driver's on a node of the host; 0 for other attributes.
+        give(value, match attribute { 75 => 9, 141 => 1, _ => 0 })
     }
     cuDeviceGetUuid_v2(uuid: *mut [u8; 16], _device: c_int) {
         soft().map_or(NO_DEVICE, |soft| give(uuid, soft.device.uuid()))
@@ -109,6 +179,16 @@ calls! {
         SUCCESS
     }
     cuCtxGetCurrent(context: *mut *mut c_void) { give(context, CURRENT.get()) }
+    cuCtxPushCurrent_v2(context: *mut c_void) {
+        PUSHED.with_borrow_mut(|pushed| pushed.push(CURRENT.replace(context)));
+        SUCCESS
+    }
+    cuCtxPopCurrent_v2(context: *mut *mut c_void) {
+        match PUSHED.with_borrow_mut(Vec::pop) {
+            Some(before) => give(context, CURRENT.replace(before)),
+            None => INVALID_CONTEXT,
+        }
+    }
     cuCtxGetLimit(value: *mut usize, limit: c_int) {
         if limit == 0 { give(value, STACK_SIZE.load(Ordering::SeqCst)) } else { NOT_SUPPORTED }
     }
@@ -127,12 +207,31 @@ calls! {
         in_context(|| allocate(bytes, true).map_or(OUT_OF_MEMORY, |at| give(address, at)))
     }
     cuMemFree_v2(address: u64) { status(free(address, true), INVALID_VALUE) }
-    cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, _flags: c_uint) {
-        in_context(|| {
-            pinning(bytes, || allocate(bytes, false)).map_or(OUT_OF_MEMORY, |at| give(pointer, at as *mut c_void))
-        })
+    cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) { host_alloc(pointer, bytes, flags) }
+    cuMemAllocHost_v2(pointer: *mut *mut c_void, bytes: usize) { host_alloc(pointer, bytes, 0) }
+    cuMemFreeHost(pointer: *mut c_void) {
+        if pointer.is_null() { return SUCCESS; }
+        status(free(pointer as u64, false), INVALID_VALUE)
     }
-    cuMemFreeHost(pointer: *mut c_void) { status(free(pointer as u64, false), INVALID_VALUE) }
+    cuMemAddressReserve(at: *mut u64, bytes: usize, _alignment: usize, _wanted: u64, _flags: u64) {
+        host_memory::reserve(bytes).map_or(OUT_OF_MEMORY, |to| give(at, to))
+    }
+    cuMemAddressFree(at: u64, bytes: usize) { status(host_memory::unreserve(at, bytes), INVALID_VALUE) }
+    cuMemCreate(handle: *mut u64, bytes: usize, wanted: *const [c_uint; 4], _flags: u64) {
+        // SAFETY: null or the caller's `CUmemAllocationProp`, which begins with these words.
+        let Some(wanted) = (unsafe { wanted.as_ref() }) else { return INVALID_VALUE };
+        // Pinned memory on node 0 of the host.
+        if [wanted[0], wanted[2], wanted[3]] != [1, 3, 0] || !bytes.is_multiple_of(2 << 20) { return INVALID_VALUE; }
+        give(handle, host_memory::create(bytes))
+    }
+    cuMemRelease(handle: u64) { status(host_memory::release(handle), INVALID_VALUE) }
+    cuMemMap(at: u64, bytes: usize, offset: usize, handle: u64, _flags: u64) {
+        status(offset == 0 && host_memory::map(at, bytes, handle), INVALID_VALUE)
+    }
+    cuMemUnmap(at: u64, bytes: usize) { status(host_memory::unmap(at, bytes), INVALID_VALUE) }
+    cuMemSetAccess(at: u64, bytes: usize, wanted: *const c_void, count: usize) {
+        status(!wanted.is_null() && count != 0 && host_memory::give_access(at, bytes), INVALID_VALUE)
+    }
     cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, _flags: c_uint) {
         // SAFETY: the caller's: its memory, which stays until it is unregistered.
         in_context(|| status(pinning(bytes, || unsafe { register(pointer.cast(), bytes) }), INVALID_VALUE))
@@ -159,19 +258,19 @@ calls! {
 
     cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) {
         // SAFETY: the caller's.
-        unsafe { copy(to, from as u64, bytes) };
-        SUCCESS
+        unsafe { copy_now(to, from as u64, bytes, (from as u64, to)) }
     }
     cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) {
         // SAFETY: the caller's.
-        unsafe { copy(to as u64, from, bytes) };
-        SUCCESS
+        unsafe { copy_now(to as u64, from, bytes, (to as u64, from)) }
     }
     cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) {
-        node(stream, Node::Copy { to, from: from as u64, bytes })
+        // SAFETY: the caller's.
+        unsafe { copy_in(stream, Node::Copy { to, from: from as u64, bytes }, (from as u64, to, bytes)) }
     }
     cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: *mut c_void) {
-        node(stream, Node::Copy { to: to as u64, from, bytes })
+        // SAFETY: the caller's.
+        unsafe { copy_in(stream, Node::Copy { to: to as u64, from, bytes }, (to as u64, from, bytes)) }
     }
     cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: *mut c_void) {
         node(stream, Node::Copy { to, from, bytes })

@@ -19,6 +19,7 @@ mod event;
 mod fills;
 mod graph;
 mod graph_calls;
+mod host_memory;
 mod injection;
 mod kernels;
 mod lock;

@@ -103,6 +103,18 @@ fn remember(at: u64, bytes: usize, video: bool, memory: Option<Arc<Memory>>) {
     blocks.1.insert(at, Block { bytes: bytes as u64, video, number, memory });
 }
 
+/// Memory that was made elsewhere is an allocation from here on.
+pub(crate) fn show(at: u64, bytes: usize, memory: Arc<Memory>) {
+    remember(at, bytes, false, Some(memory));
+}
+
+/// It is none any more.
+pub(crate) fn hide(at: u64) {
+    let gone = blocks().1.remove(&at);
+    // (Not while the lock is held.)
+    drop(gone);
+}
+
 /// Maps pages of the program's for the GPU, at the CPU's address.
 ///
 /// # Safety

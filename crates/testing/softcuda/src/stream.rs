@@ -50,10 +50,10 @@ impl Stream {
         handle
     }
 
-    /// By its handle; 0 is the default stream.
+    /// By its handle; 0, 1 (legacy) and 2 (per thread) are the default stream.
     pub fn find(handle: u64) -> Option<Arc<Stream>> {
         static DEFAULT: OnceLock<Arc<Stream>> = OnceLock::new();
-        if handle == 0 {
+        if handle <= 2 {
             return Some(DEFAULT.get_or_init(Stream::start).clone());
         }
         poison::ignore(STREAMS.lock()).get(&handle).cloned()

@@ -27,7 +27,7 @@ use crate::process::{clock, cores, sys, thread};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use locks::Tid;
-pub use state::Me;
+pub use state::{Me, board};
 use state::{mutexes, refused, rwlocks};
 use tape::policy::{Board, MAGIC, VERSION, class, protocol, why};
 use tape::starts::Starts;
@@ -56,6 +56,7 @@ pub fn attach(path: &CStr, off: bool) -> Option<&'static Starts> {
         return None;
     }
     b.starts.arrive();
+    state::set_board(board as *mut Board);
     if off {
         b.state.store(2, Ordering::Release);
         return Some(&b.starts);
@@ -73,7 +74,6 @@ pub fn attach(path: &CStr, off: bool) -> Option<&'static Starts> {
         // SAFETY: the constructor: no thread reads them yet.
         unsafe { state::set_proofs(mark::prove_mutexes(me), mark::prove_rwlocks(me)) };
     }
-    state::set_board(board as *mut Board);
     b.state.store(1, Ordering::Release);
     for (class, policy, is_known) in
         [(class::MUTEX, b.mutex, mutexes().is_some()), (class::RWLOCK, b.rwlock, rwlocks().is_some())]

@@ -9,6 +9,8 @@ pub const SESSION: &[u8] = b"DOORBELL_SESSION=";
 pub const BOARD: &[u8] = b"DOORBELL_POLICY_BOARD=";
 /// Set by the user: `off` leaves all locks alone.
 const SWITCH: &[u8] = b"DOORBELL_LOCK_POLICY=";
+/// Set by the user: `off` passes all calls on.
+const FIX_SWITCH: &[u8] = b"DOORBELL_FIX=";
 pub const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// The agent's part of LD_PRELOAD.
 pub const OURS: &[u8] = b"DOORBELL_PRELOAD=";
@@ -23,12 +25,14 @@ struct Found {
     session: [u8; PATH],
     board: [u8; PATH],
     off: bool,
+    fixes_off: bool,
 }
 
 struct Kept(UnsafeCell<Found>);
 // SAFETY: written by the constructor only, before there are other threads.
 unsafe impl Sync for Kept {}
-static FOUND: Kept = Kept(UnsafeCell::new(Found { session: [0; PATH], board: [0; PATH], off: false }));
+static FOUND: Kept =
+    Kept(UnsafeCell::new(Found { session: [0; PATH], board: [0; PATH], off: false, fixes_off: false }));
 
 fn found() -> &'static Found {
     // SAFETY: see Kept.
@@ -47,6 +51,11 @@ pub fn session() -> Option<&'static CStr> {
 /// Path of the board of policies.
 pub fn board() -> Option<&'static CStr> {
     path(&found().board)
+}
+
+/// True if the user has switched fixes off.
+pub fn fixes_off() -> bool {
+    found().fixes_off
 }
 
 /// True if the user has switched policies off.
@@ -98,7 +107,8 @@ pub fn read() {
             room.copy_from_slice(value);
         }
     }
-    f.off = entry(SWITCH).is_some_and(|e| e.get(SWITCH.len()..) == Some(b"off"));
+    let is_off = |switch: &[u8]| entry(switch).is_some_and(|e| e.get(switch.len()..) == Some(b"off"));
+    (f.off, f.fixes_off) = (is_off(SWITCH), is_off(FIX_SWITCH));
 }
 
 /// Removes the recorder's variables, so that children, and anything the program prints of its environment, are as without

@@ -32,6 +32,8 @@ pub mod live {
     pub const GPU_TIMES: u32 = 512;
     /// For locks, only waits are recorded, with the holder that was waited for.
     pub const WAITS: u32 = 1024;
+    /// CUDA calls are answered by [`crate::fix`].
+    pub const FIXES: u32 = 2048;
 }
 
 /// The agent's own locks ([`super::own_lock`]): which lock has which word.
@@ -45,6 +47,7 @@ pub mod word {
     pub const SIGNALS: usize = 6;
     pub const SHELLS: usize = 7;
     pub const PYTHON: usize = 8;
+    pub const PINS: usize = 9;
 }
 
 const WORDS: usize = 16;

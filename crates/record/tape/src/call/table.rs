@@ -16,7 +16,8 @@
 //!   another exported function is counted as two calls.
 
 use super::Class::*;
-use super::{Class, Effect, Function, Object, Size, Stream};
+use super::{Answer, Class, Effect, Function, Object, Size, Stream};
+use Answer::{AllocHost, FreeHost, FromGpu, FromGpuAsync, HostAlloc, ToGpu, ToGpuAsync};
 use Effect::{ChangesGraph, LoadsCode, StartsProfilers, StopsProfilers, UnloadsCode};
 use Object::{Address, Code, Event, Graph, Kernel};
 use Size::{At2, At3, Config, Copies, Copies3d, Dim3, Grid, Product, Times, Word};
@@ -47,6 +48,7 @@ const fn f(number: u16, name: &'static str, suffixes: &'static [&'static str], c
         source_at: Function::NOT_SAID,
         direction_at: Function::NOT_SAID,
         effect: Effect::None,
+        answer: Answer::None,
     }
 }
 
@@ -93,6 +95,11 @@ impl Function {
         self
     }
 
+    const fn answered(mut self, answer: Answer) -> Function {
+        self.answer = answer;
+        self
+    }
+
     const fn direction(mut self, word: u8) -> Function {
         self.direction_at = word;
         self
@@ -109,10 +116,10 @@ pub const FUNCTIONS: &[Function] = &[
     f(5, "cuLaunchHostFunc", SZ, HostFunction, 3).stream(0).of(Code, 1),
     f(10, "cuMemcpy", DS, Copy, 3).size(Word(2)).of(Address, 0).from(1),
     f(11, "cuMemcpyAsync", SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1),
-    f(12, "cuMemcpyHtoD", V2_DS, Copy, 3).size(Word(2)).of(Address, 0).from(1),
-    f(13, "cuMemcpyHtoDAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1),
-    f(14, "cuMemcpyDtoH", V2_DS, Copy, 3).size(Word(2)).of(Address, 0).from(1),
-    f(15, "cuMemcpyDtoHAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1),
+    f(12, "cuMemcpyHtoD", V2_DS, Copy, 3).size(Word(2)).of(Address, 0).from(1).answered(ToGpu),
+    f(13, "cuMemcpyHtoDAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1).answered(ToGpuAsync),
+    f(14, "cuMemcpyDtoH", V2_DS, Copy, 3).size(Word(2)).of(Address, 0).from(1).answered(FromGpu),
+    f(15, "cuMemcpyDtoHAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1).answered(FromGpuAsync),
     f(16, "cuMemcpyDtoD", V2_DS, Copy, 3).size(Word(2)).of(Address, 0).from(1),
     f(17, "cuMemcpyDtoDAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1),
     f(18, "cuMemcpyPeer", DS, Copy, 5).size(Word(4)).of(Address, 0).from(2),
@@ -144,9 +151,9 @@ pub const FUNCTIONS: &[Function] = &[
     f(71, "cuMemFree", V2, Free, 1).of(Address, 0),
     f(72, "cuMemAllocAsync", SZ, Alloc, 3).size(Word(1)).stream(2),
     f(73, "cuMemFreeAsync", SZ, Free, 2).stream(1).of(Address, 0),
-    f(74, "cuMemAllocHost", V2, Alloc, 2).size(Word(1)),
-    f(75, "cuMemHostAlloc", PLAIN, Alloc, 3).size(Word(1)),
-    f(76, "cuMemFreeHost", PLAIN, Free, 1).of(Address, 0),
+    f(74, "cuMemAllocHost", V2, Alloc, 2).size(Word(1)).answered(AllocHost),
+    f(75, "cuMemHostAlloc", PLAIN, Alloc, 3).size(Word(1)).answered(HostAlloc),
+    f(76, "cuMemFreeHost", PLAIN, Free, 1).of(Address, 0).answered(FreeHost),
     f(77, "cuMemHostRegister", V2, Alloc, 3).size(Word(1)).of(Address, 0),
     f(78, "cuMemHostUnregister", PLAIN, Free, 1).of(Address, 0),
     f(80, "cuStreamCreate", PLAIN, Create, 2),

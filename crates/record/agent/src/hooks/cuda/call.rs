@@ -2,6 +2,7 @@
 
 use super::slots::Slot;
 use super::{names, slots, stamps};
+use crate::fix;
 use crate::policy::{Me, guard};
 use crate::process::sys;
 use crate::process::thread::{self, Thread};
@@ -12,7 +13,7 @@ use crate::trace::code;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use locks::leaving;
-use tape::call::{Effect, FUNCTIONS, Function};
+use tape::call::{Answer, Effect, FUNCTIONS, Function, flag};
 use tape::region::CallRow;
 
 /// Calls a function of `words` arguments.
@@ -37,6 +38,24 @@ pub unsafe fn real(at: usize, words: u8, a: &Words) -> usize {
             f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10)
         }
     }
+}
+
+/// CUDA's function, or what a fix answers in its place.
+///
+/// # Safety
+/// As [`real`].
+#[inline(always)]
+unsafe fn answered<const F: usize>(e: &Slot, at: usize, a: &Words) -> usize {
+    let answer = const { FUNCTIONS[F].answer };
+    if !matches!(answer, Answer::None) && fix::on() {
+        let per_thread = e.flags.load(Ordering::Relaxed) & u32::from(flag::PER_THREAD) != 0;
+        // SAFETY: the caller's.
+        if let Some(result) = unsafe { fix::answer(answer, &a.0, per_thread) } {
+            return result;
+        }
+    }
+    // SAFETY: the caller's.
+    unsafe { real(at, const { FUNCTIONS[F].words }, a) }
 }
 
 /// Replaces function `F` of the table: see [`super::entry`]. The caller's address and the further arguments are on the
@@ -100,16 +119,16 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
             stamps::launches();
         }
         // SAFETY: the caller's.
-        return unsafe { real(at, f.words, a) };
+        return unsafe { answered::<F>(e, at, a) };
     }
     if !live() {
         // SAFETY: the caller's.
-        return unsafe { unrecorded(t, f, stack, site, e, at, a) };
+        return unsafe { unrecorded::<F>(t, stack, site, e, at, a) };
     }
     let is_known = !t.call.get().is_null() && code::is_known(site);
     if !is_known && !arrive(t, site) {
         // SAFETY: the caller's.
-        return unsafe { real(at, f.words, a) };
+        return unsafe { answered::<F>(e, at, a) };
     }
     // SAFETY: a thread that has arrived has a ring, and its row is in a page that is never unmapped.
     let row = unsafe { &*t.call.get() };
@@ -128,7 +147,7 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
         }
         row.began.store(sys::rdtsc(), Ordering::Relaxed);
         // SAFETY: the caller's.
-        unsafe { real(at, f.words, a) }
+        unsafe { answered::<F>(e, at, a) }
     });
     let ended = sys::rdtsc();
     // SAFETY: the caller's arguments, and this is its call.
@@ -150,10 +169,11 @@ fn launches(row: &CallRow, f: &Function, a: &Words) {
 /// # Safety
 /// As the function at `at`.
 #[inline(always)]
-unsafe fn unrecorded(t: &Thread, f: &Function, stack: usize, site: usize, e: &Slot, at: usize, a: &Words) -> usize {
+unsafe fn unrecorded<const F: usize>(t: &Thread, stack: usize, site: usize, e: &Slot, at: usize, a: &Words) -> usize {
+    let f = const { &FUNCTIONS[F] };
     if guard::on() {
         // SAFETY: the caller's.
-        return unsafe { guarded(t, f, at, stack, a) };
+        return unsafe { guarded::<F>(t, e, at, stack, a) };
     }
     let [outer, caller, function] = &t.paused_call;
     let is_noted = in_pause() && (outer.get() == 0 || stack >= outer.get());
@@ -163,7 +183,7 @@ unsafe fn unrecorded(t: &Thread, f: &Function, stack: usize, site: usize, e: &Sl
         outer.set(stack);
     }
     // SAFETY: the caller's.
-    let r = unsafe { real(at, f.words, a) };
+    let r = unsafe { answered::<F>(e, at, a) };
     if is_noted {
         outer.set(0);
     }
@@ -175,12 +195,12 @@ unsafe fn unrecorded(t: &Thread, f: &Function, stack: usize, site: usize, e: &Sl
 /// # Safety
 /// As there.
 #[inline(always)]
-unsafe fn guarded(t: &Thread, f: &Function, at: usize, stack: usize, a: &Words) -> usize {
-    let inside = if f.class.is_guarded() { guard::enter() } else { None };
+unsafe fn guarded<const F: usize>(t: &Thread, e: &Slot, at: usize, stack: usize, a: &Words) -> usize {
+    let inside = if const { FUNCTIONS[F].class.is_guarded() } { guard::enter() } else { None };
     t.call_stack.set(stack);
     let outermost = Guarded { t, inside };
     // SAFETY: the caller's.
-    let r = leaving::run(&outermost, left_guarded, || unsafe { real(at, f.words, a) });
+    let r = leaving::run(&outermost, left_guarded, || unsafe { answered::<F>(e, at, a) });
     outermost.is_over();
     r
 }

@@ -5,6 +5,7 @@
 
 use super::slots::{self, EXPORT_TABLE, LOOKUP};
 use super::{cupti, names, stamps};
+use crate::fix;
 use crate::process::own_lock::OwnLock;
 use crate::process::session::wanted;
 use crate::process::symbol::{Dyn, Sym, Tables};
@@ -67,6 +68,7 @@ pub unsafe fn look() {
         (s.looked, s.n) = (0, 0);
         names::unloaded();
         stamps::unloaded();
+        fix::unloaded();
     }
     s.seen = now;
     let mut i = 0;
@@ -210,6 +212,7 @@ impl State {
             }
             names::found(l.functions(names::SYMBOLS));
             stamps::found(l.functions(stamps::SYMBOLS));
+            fix::found(l.functions(fix::SYMBOLS).map(|at| slots::real(at).unwrap_or(at)));
             self.replace(l, EXPORT_TABLE, &[b"cuGetExportTable", b""], 0);
             for suffix in ["", "_v2"] {
                 self.replace(l, LOOKUP, &[b"cuGetProcAddress", suffix.as_bytes()], 0);

@@ -2,6 +2,7 @@
 
 use super::call::real;
 use super::{find, slots};
+use crate::fix;
 use crate::policy::guard;
 use crate::record::pauses;
 use crate::trace::call::{Words, are_followed};
@@ -30,7 +31,11 @@ pub unsafe extern "C" fn call<const F: usize>(
     let r = unsafe { real(at, 6, &a) };
     // If calls are neither followed nor guarded (a forked child that found no region), the program gets the real
     // functions.
-    if r as i32 == 0 && name != 0 && to != 0 && (are_followed() || pauses::profiler_decides() || guard::on()) {
+    if r as i32 == 0
+        && name != 0
+        && to != 0
+        && (are_followed() || pauses::profiler_decides() || guard::on() || fix::on())
+    {
         // SAFETY: the driver has read the name and written the address.
         unsafe {
             let to = to as *mut usize;

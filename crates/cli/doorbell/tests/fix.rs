@@ -1,0 +1,130 @@
+//! `run --fix`: programs get the results that they get without it, and their other threads wait less.
+//!
+//! The program is C (`fix/app.c`), with CUDA in software, which holds its lock as long as the real one.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use test_support::{finished, measured, needs};
+
+/// The program, with CUDA in software in the folder `dir`.
+struct App {
+    dir: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl App {
+    fn new() -> Result<App, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let library = std::env::current_exe().unwrap().with_file_name("libsoftcuda.so");
+        if !library.exists() {
+            return Err("no libsoftcuda.so beside the tests".into());
+        }
+        std::os::unix::fs::symlink(library, dir.path().join("libcuda.so.1")).unwrap();
+        let program = dir.path().join("app");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fix/app.c");
+        let mut cc = Command::new("cc");
+        cc.args(["-O1", "-w", "-pthread", "-o"]).arg(&program).arg(source).arg("-ldl");
+        let out = cc.output().map_err(|e| format!("no C compiler ({e})"))?;
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        Ok(App { dir, program })
+    }
+
+    /// Its output and the report.
+    fn run(&self, fix: &str, words: &[&str]) -> (Output, String) {
+        let report = self.dir.path().join("report");
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        command
+            .args(["run", fix, "--gpu", "soft", "--force", "--out"])
+            .arg(&report)
+            .arg("--")
+            .arg(&self.program)
+            .args(words);
+        command.env("LD_LIBRARY_PATH", self.dir.path());
+        let out = finished(&mut command, &format!("{words:?} with {fix}"));
+        assert!(out.status.success(), "{words:?} with {fix}: {} {}", text(&out.stdout), text(&out.stderr));
+        (out, std::fs::read_to_string(report).unwrap())
+    }
+
+    /// Asserts that the output is the same with and without the fixes. Returns the report.
+    fn same(&self, words: &[&str]) -> String {
+        let (bare, _) = self.run("--lock-policy=stock", words);
+        let (fixed, report) = self.run("--fix", words);
+        assert_eq!(text(&fixed.stdout), text(&bare.stdout), "{words:?}");
+        report
+    }
+
+    /// The longest launch, in milliseconds.
+    fn longest(&self, fix: &str, words: &[&str]) -> f64 {
+        let (out, _) = self.run(fix, words);
+        let said = text(&out.stderr);
+        said.split_whitespace().find_map(|word| word.parse().ok()).unwrap_or_else(|| panic!("{said}"))
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The number of calls that were answered by a fix.
+fn answered(report: &str, fix: &str) -> u64 {
+    let line = report.lines().find(|line| line.starts_with(&format!("doorbell: {fix}: ")) && line.contains("answered"));
+    line.and_then(|line| line.split(' ').nth(2)?.parse().ok()).unwrap_or_else(|| panic!("{report}"))
+}
+
+#[test]
+fn pinned_allocations_have_the_results_of_cudas() {
+    let app = needs!(App::new());
+    let report = app.same(&["pins"]);
+    // Sizes of 2, 4 and 33 MiB and 16 MiB and 5 bytes, with flags of 0 and 3.
+    assert_eq!(answered(&report, "pins"), 6, "{report}");
+    for why in ["too small", "rounding", "write-combined"] {
+        assert!(report.contains(why), "{why}: {report}");
+    }
+}
+
+#[test]
+fn pageable_copies_have_the_results_of_cudas() {
+    let app = needs!(App::new());
+    let report = app.same(&["copies"]);
+    assert_eq!(answered(&report, "copies"), 6 * 4 * 2, "{report}");
+    assert!(report.contains("captured"), "{report}");
+}
+
+#[test]
+fn what_threads_get_does_not_depend_on_the_others() {
+    let app = needs!(App::new());
+    for threads in ["1", "3", "16"] {
+        let report = app.same(&["threads", threads]);
+        assert!(answered(&report, "pins") > 0 && answered(&report, "copies") > 0, "{report}");
+        assert!(!report.contains("turned itself off"), "{report}");
+    }
+}
+
+#[test]
+fn a_launch_waits_for_no_set_up_call() {
+    let app = needs!(App::new());
+    measured(|| {
+        for what in ["hot-pins", "hot-copies"] {
+            let (bare, fixed) = (app.longest("--lock-policy=stock", &[what]), app.longest("--fix", &[what]));
+            if fixed > bare / 3.0 {
+                return Err(format!("{what}: {bare} ms without the fixes, {fixed} ms with them"));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn one_fix_alone_and_the_switch_in_the_environment() {
+    let app = needs!(App::new());
+    let (_, report) = app.run("--fix=pins", &["threads", "2"]);
+    assert!(answered(&report, "pins") > 0 && !report.contains("copies"), "{report}");
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    command.args(["run", "--fix", "--report", "--gpu", "soft", "--"]).arg(&app.program).args(["threads", "2"]);
+    let out = command.env("LD_LIBRARY_PATH", app.dir.path()).env("DOORBELL_FIX", "off").output().unwrap();
+    assert!(text(&out.stderr).contains("pins: 0 pinned allocations answered"), "{}", text(&out.stderr));
+    let wrong =
+        Command::new(assert_cmd::cargo::cargo_bin!("doorbell")).args(["run", "--fix=pin", "true"]).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(125), "{}", text(&wrong.stderr));
+    assert!(text(&wrong.stderr).contains("there is no fix `pin`") && text(&wrong.stderr).contains("pins, copies"));
+}

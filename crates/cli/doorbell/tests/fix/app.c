@@ -1,0 +1,192 @@
+/* What `run --fix` answers, with checks of all bytes and results. Prints what a program can see of its memory. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef uint64_t u64;
+static void *lib, *context;
+#define CALL(name, ...) ((int (*)())dlsym(lib, #name))(__VA_ARGS__)
+static void ok(const char *what, int r) {
+    if (r) printf("%s: %d\n", what, r), exit(1);
+}
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1e3 + t.tv_nsec / 1e6;
+}
+static void fill(unsigned char *at, size_t n, unsigned salt) {
+    for (size_t i = 0; i < n; i++) at[i] = (i * 2654435761u + salt) >> 13;
+}
+static size_t wrong(const unsigned char *at, size_t n, unsigned salt) {
+    size_t bad = 0;
+    for (size_t i = 0; i < n; i++) bad += at[i] != (unsigned char)((i * 2654435761u + salt) >> 13);
+    return bad;
+}
+/* The first thread with a context is main's; others take it. */
+static void begin(void) {
+    ok("cuCtxSetCurrent", CALL(cuCtxSetCurrent, context));
+}
+static void pins(void) {
+    static const size_t sizes[] = {0, 4096, (2 << 20) - 1, 2 << 20, (2 << 20) + 1, 4 << 20, (16 << 20) + 5, 33 << 20};
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (unsigned flags = 0; flags < 5; flags += flags == 0 ? 3 : 1) {
+            void *p = 0;
+            size_t n = sizes[i];
+            int r = CALL(cuMemHostAlloc, &p, n, flags);
+            if (n == 0) { printf("pins %zu %u: %d %d\n", n, flags, r, !!p); continue; }
+            ok("cuMemHostAlloc", r);
+            u64 device = 0;
+            unsigned type = 0;
+            ok("device pointer", CALL(cuMemHostGetDevicePointer_v2, &device, p, 0));
+            ok("type", CALL(cuPointerGetAttribute, &type, 2, p));
+            fill(p, n, i);
+            printf("pins %zu %u: same %d type %u wrong %zu", n, flags, device == (u64)p, type, wrong(p, n, i));
+            int inner = CALL(cuMemFreeHost, (char *)p + 64), first = CALL(cuMemFreeHost, p), second = CALL(cuMemFreeHost, p);
+            printf(" frees %d %d %d\n", inner, first, second);
+        }
+    void *p = 0;
+    printf("pins: no place %d, flags %d, huge %d, nothing %d\n", CALL(cuMemHostAlloc, (void *)0, (size_t)4 << 20, 0), CALL(cuMemHostAlloc, &p, (size_t)4 << 20, 64), CALL(cuMemHostAlloc, &p, (size_t)1 << 50, 0), CALL(cuMemFreeHost, (void *)0));
+    ok("no context", CALL(cuCtxSetCurrent, (void *)0));
+    printf("pins: no context %d\n", CALL(cuMemHostAlloc, &p, (size_t)4 << 20, 0));
+    begin();
+}
+static void copies(void) {
+    static const size_t sizes[] = {1, 65535, 65536, 65537, 1 << 20, (1 << 20) + 1, (5 << 20) + 77, 20 << 20};
+    void *stream;
+    ok("cuStreamCreate", CALL(cuStreamCreate, &stream, 1));
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int how = 0; how < 4; how++) {
+            size_t n = sizes[i], bad = 0;
+            unsigned char *from = malloc(n + 1), *to = calloc(1, n + 1);
+            u64 gpu = 0;
+            ok("cuMemAlloc", CALL(cuMemAlloc_v2, &gpu, n));
+            fill(from, n, i + how);
+            ok("to the GPU", how & 1 ? CALL(cuMemcpyHtoDAsync_v2, gpu, from, n, stream) : CALL(cuMemcpyHtoD_v2, gpu, from, n));
+            memset(from, 0, n); /* It was read before the call returned, or the stream has not run. */
+            if (how & 1) ok("cuStreamSynchronize", CALL(cuStreamSynchronize, stream));
+            ok("to the host", how & 2 ? CALL(cuMemcpyDtoHAsync_v2, to, gpu, n, stream) : CALL(cuMemcpyDtoH_v2, to, gpu, n));
+            bad = wrong(to, n, i + how) + to[n];
+            int beyond = CALL(cuMemcpyHtoD_v2, gpu, from, n + (1 << 22)), nowhere = CALL(cuMemcpyDtoH_v2, to, (u64)64, n);
+            printf("copies %zu %d: wrong %zu, beyond %d, nowhere %d\n", n, how, bad, beyond, nowhere);
+            ok("cuMemFree", CALL(cuMemFree_v2, gpu));
+            free(from), free(to);
+        }
+    /* While the stream is captured a copy of pageable memory is what it is without the fix. */
+    unsigned char *from = malloc(1 << 20);
+    u64 gpu = 0;
+    void *graph = 0;
+    ok("cuMemAlloc", CALL(cuMemAlloc_v2, &gpu, (size_t)1 << 20));
+    ok("cuStreamBeginCapture", CALL(cuStreamBeginCapture_v2, stream, 2));
+    int inside = CALL(cuMemcpyHtoDAsync_v2, gpu, from, (size_t)1 << 20, stream);
+    int end = CALL(cuStreamEndCapture, stream, &graph);
+    printf("captured %d, end %d, graph %d\n", inside, end, !!graph);
+}
+/* Many threads make, use and free; each thread's results do not depend on the others. */
+static void *one(void *number) {
+    unsigned seed = (unsigned)(size_t)number * 7919 + 1;
+    size_t bad = 0;
+    void *kept[4] = {0}, *stream;
+    size_t length[4] = {0};
+    begin();
+    ok("cuStreamCreate", CALL(cuStreamCreate, &stream, 1));
+    u64 gpu;
+    ok("cuMemAlloc", CALL(cuMemAlloc_v2, &gpu, (size_t)8 << 20));
+    unsigned char *page = malloc(4 << 20);
+    for (int i = 0; i < 40; i++) {
+        unsigned r = rand_r(&seed), k = r % 4;
+        size_t n = (size_t)(1 + r / 4 % 8) << 20;
+        if (kept[k]) {
+            bad += wrong(kept[k], length[k], k);
+            ok("cuMemFreeHost", CALL(cuMemFreeHost, kept[k]));
+            kept[k] = 0;
+        } else {
+            ok("cuMemHostAlloc", CALL(cuMemHostAlloc, &kept[k], n, 0));
+            fill(kept[k], length[k] = n, k);
+        }
+        size_t m = (r >> 8) % (4 << 20);
+        fill(page, m, r);
+        ok("to", r & 64 ? CALL(cuMemcpyHtoD_v2, gpu, page, m) : CALL(cuMemcpyHtoDAsync_v2, gpu, page, m, stream));
+        memset(page, 0, m);
+        ok("back", r & 32 && r & 64 ? CALL(cuMemcpyDtoH_v2, page, gpu, m) : CALL(cuMemcpyDtoHAsync_v2, page, gpu, m, stream));
+        ok("sync", CALL(cuStreamSynchronize, stream));
+        bad += wrong(page, m, r);
+    }
+    for (int k = 0; k < 4; k++)
+        if (kept[k]) ok("cuMemFreeHost", CALL(cuMemFreeHost, kept[k]));
+    return (void *)bad;
+}
+static void threads(int n) {
+    pthread_t all[64];
+    size_t bad = 0;
+    for (int i = 0; i < n; i++) pthread_create(&all[i], 0, one, (void *)(size_t)i);
+    for (int i = 0; i < n; i++) {
+        void *r;
+        pthread_join(all[i], &r);
+        bad += (size_t)r;
+    }
+    printf("threads %d: wrong %zu\n", n, bad);
+}
+/* One thread launches; another makes set-up calls. Prints the longest launch to standard error: it is another in each run. */
+static volatile int over;
+static void *neighbour(void *copies) {
+    begin();
+    size_t n = 64 << 20;
+    u64 gpu;
+    char *page = malloc(n);
+    memset(page, 1, n);
+    ok("cuMemAlloc", CALL(cuMemAlloc_v2, &gpu, n));
+    for (int i = 0; i < 10; i++) {
+        void *p;
+        if (copies) ok("copy", i & 1 ? CALL(cuMemcpyDtoH_v2, page, gpu, n) : CALL(cuMemcpyHtoD_v2, gpu, page, n));
+        else ok("pin", CALL(cuMemHostAlloc, &p, n, 0)), ok("free", CALL(cuMemFreeHost, p));
+        usleep(5000);
+    }
+    over = 1;
+    return 0;
+}
+static void hot(int copies) {
+    void *module, *function, *stream;
+    u64 word;
+    unsigned value = 7;
+    void *arguments[] = {&word, &value};
+    pthread_t t;
+    ok("word", CALL(cuMemAlloc_v2, &word, (size_t)4096));
+    ok("module", CALL(cuModuleLoadData, &module, ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry mark(.param .u64 p, .param .u32 v){ .reg .b64 a; .reg .b32 w; ld.param.u64 a,[p]; ld.param.u32 w,[v]; st.global.u32 [a],w; ret; }"));
+    ok("function", CALL(cuModuleGetFunction, &function, module, "mark"));
+    ok("stream", CALL(cuStreamCreate, &stream, 1));
+    pthread_create(&t, 0, neighbour, (void *)(size_t)copies);
+    double longest = 0;
+    while (!over) {
+        double at = now();
+        ok("launch", CALL(cuLaunchKernel, function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, (void *)0));
+        double took = now() - at;
+        if (took > longest) longest = took;
+        ok("sync", CALL(cuStreamSynchronize, stream));
+        usleep(200);
+    }
+    pthread_join(t, 0);
+    fprintf(stderr, "longest %.3f ms\n", longest);
+}
+
+int main(int count, char **word) {
+    (void)count;
+    lib = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!lib) return puts("no libcuda"), 1;
+    int device;
+    ok("cuInit", CALL(cuInit, 0));
+    ok("cuDeviceGet", CALL(cuDeviceGet, &device, 0));
+    ok("cuDevicePrimaryCtxRetain", CALL(cuDevicePrimaryCtxRetain, &context, device));
+    begin();
+    if (!strcmp(word[1], "pins")) pins();
+    if (!strcmp(word[1], "copies")) copies();
+    if (!strcmp(word[1], "threads")) threads(atoi(word[2]));
+    if (!strcmp(word[1], "hot-pins")) hot(0);
+    if (!strcmp(word[1], "hot-copies")) hot(1);
+    return 0;
+}

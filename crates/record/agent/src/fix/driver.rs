@@ -1,0 +1,142 @@
+//! The driver's own functions, of which answers are made.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// `CUstream` values with a meaning of their own (cuda.h: CU_STREAM_LEGACY, CU_STREAM_PER_THREAD).
+pub const LEGACY: usize = 1;
+pub const PER_THREAD: usize = 2;
+
+/// `CUresult`
+pub const SUCCESS: i32 = 0;
+pub const INVALID_VALUE: i32 = 1;
+pub const NOT_READY: i32 = 600;
+
+/// `CUmemLocation`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Location {
+    kind: u32,
+    id: i32,
+}
+
+impl Location {
+    pub const fn device(id: i32) -> Location {
+        Location { kind: 1, id }
+    }
+
+    pub const fn node(id: i32) -> Location {
+        Location { kind: 3, id }
+    }
+}
+
+/// `CUmemAllocationProp`
+#[repr(C)]
+pub struct Wanted {
+    /// 1: CU_MEM_ALLOCATION_TYPE_PINNED
+    kind: u32,
+    handles: u32,
+    location: Location,
+    win32: usize,
+    flags: [u8; 8],
+}
+
+impl Wanted {
+    pub const fn pinned(location: Location) -> Wanted {
+        Wanted { kind: 1, handles: 0, location, win32: 0, flags: [0; 8] }
+    }
+}
+
+/// `CUmemAccessDesc`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Access {
+    location: Location,
+    /// 3: CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    flags: u32,
+}
+
+impl Access {
+    pub const fn all(location: Location) -> Access {
+        Access { location, flags: 3 }
+    }
+}
+
+macro_rules! functions {
+    ($($name:ident $symbol:literal ($($argument:ty),*);)*) => {
+        /// As libcuda exports them.
+        pub struct Driver {
+            $(pub $name: unsafe extern "C" fn($($argument),*) -> i32,)*
+        }
+
+        const COUNT: usize = [$($symbol as &[u8]),*].len();
+        pub const SYMBOLS: [&[u8]; COUNT] = [$($symbol),*];
+        static AT: [AtomicUsize; COUNT] = [const { AtomicUsize::new(0) }; COUNT];
+
+        impl Driver {
+            /// `None` if a library that is loaded lacks one.
+            pub fn here() -> Option<Driver> {
+                let mut at = AT.iter().map(|at| at.load(Ordering::Relaxed));
+                // SAFETY: addresses of functions of these types, in the order of the symbols; each is checked for 0.
+                unsafe {
+                    $(let $name = at.next().filter(|&at| at != 0)?;)*
+                    Some(Driver { $($name: core::mem::transmute::<usize, unsafe extern "C" fn($($argument),*) -> i32>($name),)* })
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    count b"cuDeviceGetCount" (*mut i32);
+    attribute b"cuDeviceGetAttribute" (*mut i32, i32, i32);
+    current b"cuCtxGetCurrent" (*mut usize);
+    push b"cuCtxPushCurrent_v2" (usize);
+    pop b"cuCtxPopCurrent_v2" (*mut usize);
+    host_alloc b"cuMemHostAlloc" (*mut usize, usize, u32);
+    free_host b"cuMemFreeHost" (usize);
+    reserve b"cuMemAddressReserve" (*mut usize, usize, usize, usize, u64);
+    unreserve b"cuMemAddressFree" (usize, usize);
+    create b"cuMemCreate" (*mut u64, usize, *const Wanted, u64);
+    release b"cuMemRelease" (u64);
+    map b"cuMemMap" (usize, usize, usize, u64, u64);
+    unmap b"cuMemUnmap" (usize, usize);
+    set_access b"cuMemSetAccess" (usize, usize, *const Access, usize);
+    pointer b"cuPointerGetAttribute" (*mut u64, i32, usize);
+    range b"cuMemGetAddressRange_v2" (*mut usize, *mut usize, usize);
+    to_gpu b"cuMemcpyHtoDAsync_v2" (usize, usize, usize, usize);
+    from_gpu b"cuMemcpyDtoHAsync_v2" (usize, usize, usize, usize);
+    write b"cuStreamWriteValue32_v2" (usize, usize, u32, u32);
+    synchronize b"cuStreamSynchronize" (usize);
+    query b"cuStreamQuery" (usize);
+    is_capturing b"cuStreamIsCapturing" (usize, *mut i32);
+    capture_mode b"cuThreadExchangeStreamCaptureMode" (*mut i32);
+}
+
+/// A library that defines CUDA's calls has these of [`SYMBOLS`], behind any entry of the agent's; 0 for one that it lacks.
+pub fn found(at: [usize; COUNT]) {
+    for (to, at) in AT.iter().zip(at) {
+        if at != 0 {
+            to.store(at, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A library was unloaded, which may have been CUDA's. Functions that still exist are found again.
+pub fn unloaded() {
+    AT.iter().for_each(|at| at.store(0, Ordering::Relaxed));
+}
+
+impl Driver {
+    /// Calls of the agent's own are legal while a stream is being captured in any mode, and leave that capture valid.
+    pub fn relaxed<T>(&self, then: impl FnOnce() -> T) -> T {
+        /// CU_STREAM_CAPTURE_MODE_RELAXED
+        const RELAXED: i32 = 2;
+        let mut mode = RELAXED;
+        // SAFETY: a place for the mode.
+        unsafe { (self.capture_mode)(&raw mut mode) };
+        let result = then();
+        // SAFETY: as above; this puts the thread's own mode back.
+        unsafe { (self.capture_mode)(&raw mut mode) };
+        result
+    }
+}

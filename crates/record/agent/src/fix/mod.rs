@@ -1,0 +1,108 @@
+//! Calls of CUDA's that hold other threads up, answered in another way with the same result (`run --fix`).
+//!
+//! An answer is made of other functions of the driver, which take no lock that launches need. Anything that is not known to be
+//! the same is passed on: [`Why`] says which. The numbers behind the answers are in docs/how-it-works/fix.md.
+//!
+//! Invariant: the program gets the result that CUDA's function would give. An answer that fails half-way leaves nothing behind,
+//! and the call is passed on. A result that should not be turns the fix off.
+
+mod copies;
+mod driver;
+mod node;
+mod pins;
+mod ring;
+
+use crate::process::sys;
+use crate::process::wiped::{self, goes_on, live};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use driver::Driver;
+pub use driver::{SYMBOLS, found, unloaded};
+use locks::cancel;
+use tape::call::Answer;
+use tape::fix::{Count, Why, fix};
+use tape::policy::Board;
+
+static BOARD: AtomicPtr<Board> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Begins. Called by the constructor, if the board asks for a fix.
+pub fn begin(board: &'static Board) {
+    if board.fixes == 0 || (board.fixes & fix::PINS != 0 && !pins::begin()) {
+        return;
+    }
+    BOARD.store(core::ptr::from_ref(board).cast_mut(), Ordering::Release);
+    wiped::begin(live::FIXES);
+}
+
+/// True if calls are answered in this process. A forked child cannot use its parent's CUDA, so its calls are passed on.
+#[inline(always)]
+pub fn on() -> bool {
+    goes_on(live::FIXES)
+}
+
+/// The result of a call, if it is answered here. `real`: CUDA's function for it; `per_thread`: its stream 0 is the thread's.
+///
+/// # Safety
+/// The arguments are a caller's of that function.
+#[cold]
+#[inline(never)]
+pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<usize> {
+    let which = match how {
+        Answer::None => return None,
+        Answer::HostAlloc | Answer::AllocHost | Answer::FreeHost => fix::PINS,
+        Answer::ToGpu | Answer::ToGpuAsync | Answer::FromGpu | Answer::FromGpuAsync => fix::COPIES,
+    };
+    // SAFETY: null, or the board, which is never unmapped.
+    let board = unsafe { BOARD.load(Ordering::Acquire).as_ref() }?;
+    if board.fixes & which == 0 {
+        return None;
+    }
+    let count = board.fixed.get(which.trailing_zeros() as usize)?;
+    let _errno = sys::Errno::keep();
+    // (A piece or a row whose thread is cancelled in here would be lost.)
+    let cancelled = cancel::defer();
+    let [first, second, third, fourth, ..] = *a;
+    let stream =
+        |given: usize| if given == 0 { if per_thread { driver::PER_THREAD } else { driver::LEGACY } } else { given };
+    let copy = |to_gpu, stream, waits| copies::Copy { to: first, from: second, bytes: third, to_gpu, stream, waits };
+    // SAFETY: the caller's.
+    let result = unsafe {
+        match how {
+            Answer::None => Err(Why::Driver),
+            Answer::HostAlloc => pins::alloc(count, first, second, third as u32),
+            Answer::AllocHost => pins::alloc(count, first, second, 0),
+            Answer::FreeHost => return pins::free(first).map(|r| r as usize),
+            Answer::ToGpu => copies::copy(count, &copy(true, stream(0), true)),
+            Answer::ToGpuAsync => copies::copy(count, &copy(true, stream(fourth), false)),
+            Answer::FromGpu => copies::copy(count, &copy(false, stream(0), true)),
+            Answer::FromGpuAsync => copies::copy(count, &copy(false, stream(fourth), false)),
+        }
+    };
+    cancelled.put_back();
+    match result {
+        Ok(result) => Some(result as usize),
+        Err(why) => {
+            count.passed_on(why);
+            None
+        }
+    }
+}
+
+/// The driver, unless the fix has turned itself off.
+fn driver(count: &Count) -> Result<Driver, Why> {
+    if count.turned_off.load(Ordering::Relaxed) != 0 {
+        return Err(Why::Off);
+    }
+    Driver::here().ok_or(Why::Driver)
+}
+
+/// A step of an answer had a result that it should not have.
+#[cold]
+fn turn_off(count: &Count, result: i32) -> Why {
+    let _ = count.turned_off.compare_exchange(
+        0,
+        (result as u32).wrapping_add(1).max(1),
+        Ordering::Relaxed,
+        Ordering::Relaxed,
+    );
+    Why::Off
+}

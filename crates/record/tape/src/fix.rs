@@ -1,0 +1,77 @@
+//! Fixes: calls of CUDA's that the agent answers in another way with the same result, so that they hold no other thread up.
+//!
+//! `run --fix` asks for them on the [`Board`](crate::policy::Board), where the agent counts what it answered, and why it passed
+//! the others on.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The fixes, as bits of [`Board::fixes`](crate::policy::Board::fixes).
+pub mod fix {
+    /// Pinned host memory is made by the driver's functions for virtual memory, which take no lock that launches need.
+    pub const PINS: u32 = 1;
+    /// Copies of pageable memory go through pinned pieces of the agent's own.
+    pub const COPIES: u32 = 2;
+    pub const COUNT: usize = 2;
+
+    /// As users write them, in the order of the bits.
+    pub const NAMES: [&str; COUNT] = ["pins", "copies"];
+    /// What each answers, for the report.
+    pub const CALLS: [&str; COUNT] = ["pinned allocation", "pageable copy"];
+}
+
+/// Why a call was passed on unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Why {
+    Small,
+    Rounding,
+    Flags,
+    Capture,
+    Policy,
+    Full,
+    Driver,
+    NotPageable,
+    Busy,
+    Off,
+}
+
+impl Why {
+    pub const COUNT: usize = 10;
+    pub const TEXT: [&str; Why::COUNT] = [
+        "too small to hold anybody up for long",
+        "rounding to 2 MiB would add more than 12 %",
+        "write-combined, or with flags that doorbell does not know",
+        "a stream that is being captured",
+        "the thread's NUMA policy is not the default",
+        "more of them at a time than doorbell keeps track of",
+        "the driver has no such memory here",
+        "not pageable memory",
+        "no piece of doorbell's was free",
+        "the fix turned itself off",
+    ];
+}
+
+/// What became of the calls of one fix.
+#[repr(C)]
+pub struct Count {
+    pub answered: AtomicU64,
+    pub bytes: AtomicU64,
+    /// By [`Why`].
+    pub passed_on: [AtomicU64; Why::COUNT],
+    /// The `CUresult` for which the fix turned itself off, plus 1; 0 while it is on.
+    pub turned_off: AtomicU32,
+    pub pad: u32,
+}
+
+impl Count {
+    pub fn answered(&self, bytes: u64) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn passed_on(&self, why: Why) {
+        if let Some(count) = self.passed_on.get(why as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
