@@ -27,10 +27,10 @@ pub fn text(b: &Board) -> String {
         if b.fixes >> i & 1 == 0 {
             continue;
         }
-        let (name, calls) = (fix::NAMES[i], fix::CALLS[i]);
+        let name = fix::NAMES[i];
         let answered = count.answered.load(Ordering::Relaxed);
         let bytes = count.bytes.load(Ordering::Relaxed);
-        let answered = numbers::of(answered, calls);
+        let answered = numbers::of(answered, "call");
         let _ = writeln!(out, "doorbell: {name}: {answered} answered, {}", numbers::bytes(bytes));
         for (n, why) in count.passed_on.iter().zip(Why::TEXT) {
             let n = n.load(Ordering::Relaxed);

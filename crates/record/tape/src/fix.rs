@@ -15,8 +15,6 @@ pub mod fix {
 
     /// As users write them, in the order of the bits.
     pub const NAMES: [&str; COUNT] = ["pins", "copies"];
-    /// What each answers, for the report.
-    pub const CALLS: [&str; COUNT] = ["pinned allocation", "pageable copy"];
 }
 
 /// Why a call was passed on unchanged.

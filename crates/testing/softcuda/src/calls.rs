@@ -61,6 +61,10 @@ fn host_alloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) -> c_int {
         if bytes == 0 {
             return give(pointer, std::ptr::null_mut());
         }
+        // More than any machine has.
+        if bytes >> 42 != 0 {
+            return OUT_OF_MEMORY;
+        }
         pinning(bytes, || allocate(bytes, false)).map_or(OUT_OF_MEMORY, |at| give(pointer, at as *mut c_void))
     })
 }

@@ -128,8 +128,14 @@ unsafe fn to_gpu(d: &Driver, c: &Copy, first: Piece) -> Result<i32, i32> {
             // (The GPU may still read it: nobody gets it again.)
             return Err(marked);
         }
-        piece.let_go();
         done += bytes;
+        // (CUDA's last piece may still be under way, too, but it is the last one alone: a program that relies on the rest gets it.)
+        let arrived =
+            if c.waits && done == c.bytes { wait(d, c.stream, || piece.is_done().then_some(())) } else { Ok(()) };
+        piece.let_go();
+        if let Err(failed) = arrived {
+            return Ok(failed);
+        }
     }
     Ok(SUCCESS)
 }
