@@ -1,21 +1,24 @@
-//! `doorbell plan`: makes a plan for `run --lock-policy` from the locks in a recording.
+//! `doorbell plan`: makes a plan for `run --fix` from the waits and locks in a recording.
 
 use crate::help::Page;
 use crate::result;
 use decode::Recording;
 use output::WholeFile;
+use slow_calls::Wanted;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Write a plan for `run --lock-policy` from what a recording says of its locks
+/// Write a plan for `run --fix` from what a recording says of calls that waited for locks
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = Page::examples(&[
         ("doorbell record --locks -o a.doorbell ./app", "record the locks"),
-        ("doorbell plan a.doorbell > plan.toml", "find those that need another protocol"),
-        ("doorbell run --lock-policy plan.toml ./app", "run with it"),
+        ("doorbell plan a.doorbell -o fix.toml", "find the fixes that would have saved something"),
+        ("doorbell run --fix=fix.toml ./app", "run with them"),
     ])
+    .text("A fix is in the plan where calls waited for locks that other threads held in calls that the fix answers, with the \
+           time that they waited. That is what it saves at most.")
     .list("A lock gets a rule where the recording shows a wait that the policy shortens:", &[
         ("pi", "a real-time thread waited for a holder of lower priority, and priority inheritance would have helped"),
         ("ticket", "a mutex: a wait longer than four times the longest hold, so others overtook the waiter. Not where the \
@@ -38,6 +41,8 @@ pub struct Args {
 
 /// Maximum number of waits, the longest ones, that the plan examines individually.
 const WAITS: usize = 1000;
+/// Maximum number of slow calls, those that lost the most.
+const CALLS: usize = 1000;
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
@@ -45,7 +50,9 @@ impl Args {
         let recording = Recording::open(&file)?;
         let mut locks = terminal::locks::all_recorded(&recording, WAITS, "a plan")?;
         terminal::symbols::look_up_variables(&mut locks);
-        let plan = terminal::locks::plan(&locks);
+        let wanted = Wanted { worst: CALLS, starting: true, ..Wanted::default() };
+        let fixes = slow_calls::why(&recording, &wanted)?.map_or_else(Vec::new, |(why, _)| why.fixes);
+        let plan = terminal::locks::plan(&locks, &fixes);
         match &self.out {
             None if std::io::stdout().is_terminal() => {
                 terminal::table::to_stdout(|out| Ok(out.write_all(plan.as_bytes())?))?

@@ -25,7 +25,8 @@ use terminal::number;
     after_help = Page::examples(&[
         ("doorbell run --fix ./server", "pinned allocations and pageable copies hold no other thread up"),
         ("doorbell run --fix=pins --report ./server", "one fix; print at the end what it answered"),
-        ("doorbell run --lock-policy plan.toml ./app", "lock by lock; `doorbell plan` writes the plan"),
+        ("doorbell run --fix=fix.toml ./server", "what `doorbell plan` found in a recording"),
+        ("doorbell run --lock-policy plan.toml ./app", "its locks alone, lock by lock"),
         ("doorbell run --lock-policy pi,phase-fair ./app", "every lock that these suit"),
         ("doorbell run --lock-policy guard ./app", "one mutex around CUDA launches and copies"),
         ("doorbell run --lock-policy ticket --report ./app", "print what was done at the end"),
@@ -33,6 +34,7 @@ use terminal::number;
     .list("Fixes:", &[
         ("pins", "cuMemHostAlloc and cuMemAllocHost from 2 MiB on: the same memory, made without the lock that launches need"),
         ("copies", "copies of pageable memory from 64 KiB on, through pinned pieces in the same stream"),
+        ("locks", "the policies pi and phase-fair"),
     ])
     .list("Policies:", &[
         ("pi", "mutexes: the holder runs at the priority of the highest waiter"),
@@ -45,6 +47,7 @@ use terminal::number;
         ("stock", "the lock's own protocol"),
     ])
     .verbatim("A plan is TOML. Locks that no rule names follow `mutexes` and `rwlocks` (default: stock):", &[
+        "fixes = \"pins,copies\"",
         "mutexes = \"pi\"",
         "calls = \"guard\"",
         "[[lock]]",
@@ -66,8 +69,8 @@ pub struct Args {
     /// Policies with commas between them, in upper or lower case, or the file of a plan (it ends in .toml or has a slash in it), for example pi,phase-fair or plan.toml
     #[arg(long, value_name = "POLICY|PLAN", required_unless_present = "fix")]
     pub lock_policy: Option<String>,
-    /// Calls of CUDA's to answer in a way that holds no other thread up, with commas between them; without a list all
-    #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "pins,copies")]
+    /// Calls of CUDA's to answer in a way that holds no other thread up, with commas between them, or the file of a plan; alone: pins,copies
+    #[arg(long, value_name = "LIST|PLAN", num_args = 0..=1, require_equals = true, default_missing_value = "pins,copies")]
     pub fix: Option<String>,
     /// Print at the end, on standard error, what was done
     #[arg(long)]
@@ -104,8 +107,19 @@ impl Args {
 
     fn run_with_plan(&self) -> anyhow::Result<ExitCode> {
         let wrong = |e: lock_plan::Error| Failure::new(e.to_string(), e.hint());
-        let plan = Plan::read(self.lock_policy.as_deref().unwrap_or("stock")).map_err(wrong)?;
-        let fixes = self.fix.as_deref().map_or(Ok(0), lock_plan::fixes::of_names).map_err(wrong)?;
+        let fixes = self.fix.as_deref().map(Plan::read_fixes).transpose().map_err(wrong)?;
+        let locks = self.lock_policy.as_deref().map(Plan::read).transpose().map_err(wrong)?;
+        let plan = match (fixes, locks) {
+            (Some(fixes), None) => fixes,
+            (None, locks) => locks.map_or_else(|| Plan::read("stock").map_err(wrong), Ok)?,
+            (Some(fixes), Some(locks)) if fixes.leaves_locks_alone() => {
+                Plan { fixes: fixes.fixes | locks.fixes, ..locks }
+            }
+            (Some(_), Some(_)) => {
+                let text = "--fix and --lock-policy both say which protocols locks follow";
+                return Err(Failure::new(text, "give one of them").into());
+            }
+        };
         // Opened before the program runs, which may take days.
         let mut file = None;
         if let Some(out) = &self.out {
@@ -128,12 +142,10 @@ impl Args {
         let mut text = String::new();
         let status = run_with_policies(
             &options,
+            |b| plan.write(b),
             |b| {
-                plan.write(b);
-                b.fixes = fixes;
-            },
-            |b| {
-                let locks = if self.lock_policy.is_some() { lock_plan::outcome::text(b) } else { String::new() };
+                let asked = self.lock_policy.is_some() || !plan.leaves_locks_alone();
+                let locks = if asked { lock_plan::outcome::text(b) } else { String::new() };
                 text = foreign::lines(&(lock_plan::fixes::text(b) + &locks + &not_reached(&b.starts)));
             },
         )?;

@@ -112,6 +112,8 @@ pub struct Why {
     pub between: Between,
     /// The calls that lost the most time, or the requested ones.
     pub worst: Vec<SlowCall>,
+    /// What `doorbell run --fix` would have saved of the calls in `worst`, for each fix that would have saved something.
+    pub fixes: Vec<FixRow>,
     /// If the GPU's times were recorded: number of calls that waited for the GPU for `slow_from_ns` or more, and the longest of them.
     pub long_waits: u64,
     pub waits: Vec<SlowCall>,
@@ -179,6 +181,19 @@ pub struct PageableRow {
     pub calls: u64,
     pub bytes: u64,
     pub ns: u64,
+}
+
+/// Waits for locks that other threads held in calls that a fix answers without them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FixRow {
+    /// `pins` or `copies`.
+    pub fix: &'static str,
+    /// Number of waits.
+    pub calls: u64,
+    pub ns: u64,
+    pub longest_ns: u64,
+    /// The calls in which the locks were held.
+    pub answers: Vec<String>,
 }
 
 /// A call that had not returned.

@@ -11,6 +11,7 @@ mod activity;
 mod between;
 mod chain;
 mod faults;
+mod fixes;
 mod gather;
 mod kernels;
 mod names;

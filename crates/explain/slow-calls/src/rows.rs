@@ -4,6 +4,7 @@ use crate::Wanted;
 use crate::activity::{self, What};
 use crate::between::Gap;
 use crate::chain::Chains;
+use crate::fixes;
 use crate::gather::{Chosen, Gathered};
 use crate::kernels::Runs;
 use crate::parts::{self, CAUSES};
@@ -106,6 +107,12 @@ pub fn why(
         let lost = if lost == 0 { String::new() } else { format!("{lost} ") };
         incomplete_because.push(format!("{lost}records of page faults were lost"));
     }
+    let worst: Vec<SlowCall> = g
+        .chosen
+        .iter()
+        .zip(&seen.windows)
+        .map(|(c, window)| slow_call(labels, c, &Chains { labels, seen, window }, &g, runs))
+        .collect();
     Why {
         complete: incomplete_because.is_empty(),
         incomplete_because,
@@ -126,12 +133,8 @@ pub fn why(
         unfinished: g.unfinished,
         first_unfinished: g.first_unfinished.iter().map(|u| unfinished(labels, u)).collect(),
         between: between(labels, &g, seen),
-        worst: g
-            .chosen
-            .iter()
-            .zip(&seen.windows)
-            .map(|(c, window)| slow_call(labels, c, &Chains { labels, seen, window }, &g, runs))
-            .collect(),
+        fixes: fixes::savings(&worst),
+        worst,
         long_waits: g.long_waits,
         waits: g
             .waits
@@ -167,10 +170,10 @@ fn slow_call(labels: &Labels<'_>, c: &Chosen, chains: &Chains<'_>, g: &Gathered,
         .collect();
     rows.sort_by_key(|p| std::cmp::Reverse(p.ns));
     let lost = c.parts.lost();
-    let saving = waits::saving(labels, c, runs);
-    let (advice, saves_ns) = saving.map_or_else(
+    let saving = waits::saving(labels, c, runs).map(|(advice, ticks)| (advice, labels.ns(ticks)));
+    let (advice, saves_ns) = saving.or_else(|| fixes::advice(&rows, cause)).map_or_else(
         || (cause.and_then(parts::advice).map(str::to_owned), None),
-        |(advice, ticks)| (Some(advice), Some(labels.ns(ticks))),
+        |(advice, ns)| (Some(advice), Some(ns)),
     );
     SlowCall {
         at: labels.seconds(c.body.began),

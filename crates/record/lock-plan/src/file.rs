@@ -1,6 +1,6 @@
 //! A plan in a TOML file.
 
-use crate::{GUARD, HINT, Plan, Rule, TextError, class_name, number, suits};
+use crate::{GUARD, HINT, Plan, Rule, TextError, class_name, fixes, number, suits};
 use serde::Deserialize;
 use tape::policy::{NAME, RULES, class, protocol};
 use toml::Spanned;
@@ -11,6 +11,7 @@ struct PlanFile {
     mutexes: Option<Spanned<String>>,
     rwlocks: Option<Spanned<String>>,
     calls: Option<Spanned<String>>,
+    fixes: Option<Spanned<String>>,
     #[serde(default)]
     lock: Vec<RuleText>,
 }
@@ -68,6 +69,15 @@ impl Text<'_> {
         }
     }
 
+    fn fixes(&self, s: &Option<Spanned<String>>) -> Result<u32, TextError> {
+        let Some(s) = s.as_ref().filter(|s| !s.get_ref().trim().is_empty()) else { return Ok(0) };
+        let what = |name: &str| self.wrong(s, format!("there is no fix `{name}`"), "fixes = \"pins,copies\"");
+        s.get_ref().split(',').map(str::trim).try_fold(0, |bits, name| match fixes::bit(name) {
+            Some(bit) => Ok(bits | bit),
+            None => Err(what(name)),
+        })
+    }
+
     fn rule(&self, rule: &RuleText) -> Result<Rule, TextError> {
         let (from, module, offset, of_name) = match (&rule.name, &rule.module) {
             (Some(name), None) => match split(name.get_ref()) {
@@ -120,6 +130,7 @@ impl Plan {
             mutex: t.fallback(&file.mutexes, class::MUTEX)?,
             rwlock: t.fallback(&file.rwlocks, class::RWLOCK)?,
             guard: t.guard(&file.calls)?,
+            fixes: t.fixes(&file.fixes)?,
             rules: file.lock.iter().map(|r| t.rule(r)).collect::<Result<_, _>>()?,
         };
         if plan.rules.len() > RULES {
@@ -153,6 +164,8 @@ mod tests {
             "mutexes",
             "rwlocks",
             "calls",
+            "fixes",
+            "\"pins,copies\"",
             "[[lock]]",
             "[lock]",
             "name",

@@ -1,23 +1,31 @@
 //! Fixes by name, and what they did.
 
-use crate::Error;
+use crate::{Error, Plan};
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use tape::fix::{Why, fix};
-use tape::policy::Board;
+use tape::policy::{Board, protocol};
 
-/// All fixes, as `--fix` without a value means.
-pub const ALL: u32 = fix::PINS | fix::COPIES;
+pub const HINT: &str = "fixes: pins, copies, locks (mutexes with priority inheritance, rwlocks in phases); --fix alone means pins \
+                        and copies; or a plan: a file that ends in .toml";
 
-/// The bits of a list of names with commas between them.
-///
-/// # Errors
-/// An unknown name.
-pub fn of_names(list: &str) -> Result<u32, Error> {
-    let bit = |name: &str| fix::NAMES.iter().position(|n| n.eq_ignore_ascii_case(name)).map(|i| 1 << i);
-    list.split(',').map(str::trim).try_fold(0, |bits, name| {
-        bit(name).map(|bit| bits | bit).ok_or_else(|| Error::Fixes { list: list.into(), name: name.into() })
-    })
+/// The bit of the fix of this name, in upper or lower case.
+pub(crate) fn bit(name: &str) -> Option<u32> {
+    fix::NAMES.iter().position(|n| n.eq_ignore_ascii_case(name)).map(|i| 1 << i)
+}
+
+/// The plan of a list of names with commas between them.
+pub(crate) fn of_names(list: &str) -> Result<Plan, Error> {
+    let mut plan = Plan::of_names("stock")?;
+    for name in list.split(',').map(str::trim) {
+        if name.eq_ignore_ascii_case("locks") {
+            (plan.mutex, plan.rwlock) = (protocol::PI, protocol::PHASE_FAIR);
+            continue;
+        }
+        let bit = bit(name).ok_or_else(|| Error::Fixes { list: list.into(), name: name.into() })?;
+        plan.fixes |= bit;
+    }
+    Ok(plan)
 }
 
 /// The lines of the report.
@@ -54,8 +62,15 @@ mod tests {
 
     #[test]
     fn names_are_bits_in_any_order_and_case() {
-        assert_eq!(of_names("pins").unwrap(), fix::PINS);
-        assert_eq!(of_names("Copies, pins").unwrap(), ALL);
+        let fixes = |list: &str| of_names(list).unwrap().fixes;
+        assert_eq!((fixes("pins"), fixes("Copies, pins")), (fix::PINS, fix::PINS | fix::COPIES));
+        assert!(of_names("pins").unwrap().leaves_locks_alone());
+        let locks = of_names("locks,pins").unwrap();
+        assert_eq!((locks.fixes, locks.mutex, locks.rwlock), (fix::PINS, protocol::PI, protocol::PHASE_FAIR));
+        let plan = Plan::parse("fixes = \"pins, copies\"\nmutexes = \"pi\"").unwrap();
+        assert_eq!((plan.fixes, plan.mutex), (fix::PINS | fix::COPIES, protocol::PI));
+        let wrong = Plan::parse("mutexes = \"pi\"\nfixes = \"pin\"").unwrap_err();
+        assert_eq!((wrong.line, wrong.what.as_str()), (2, "there is no fix `pin`"));
         let wrong = of_names("pins,launches").unwrap_err();
         assert_eq!(wrong.to_string(), "--fix pins,launches: there is no fix `launches`");
         assert!(wrong.hint().contains("pins, copies"));

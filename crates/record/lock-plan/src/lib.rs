@@ -1,6 +1,6 @@
-//! Lock plans: which lock of a program follows which protocol.
+//! Plans: which calls of a program are answered in another way, and which lock follows which protocol.
 //!
-//! A plan is read from the command line (`pi,phase-fair`) or from a TOML file. It is written to the board that the
+//! A plan is read from the command line (`pins,copies`; `pi,phase-fair`) or from a TOML file. It is written to the board that the
 //! agent reads. The agent's results are read from the same board.
 //!
 //! Invariant: no text makes the parser panic. Text that cannot be read is an error with its line and a hint.
@@ -23,6 +23,8 @@ pub struct Plan {
     pub rules: Vec<Rule>,
     /// One real-time mutex around CUDA's launches and copies.
     pub guard: bool,
+    /// [`tape::fix::fix`]
+    pub fixes: u32,
 }
 
 /// The protocol of one lock, or of all locks of a module.
@@ -70,8 +72,10 @@ impl Error {
     pub fn hint(&self) -> String {
         match self {
             Error::Names { .. } => HINT.into(),
-            Error::Fixes { .. } => format!("fixes: {}; --fix alone means all", tape::fix::fix::NAMES.join(", ")),
-            Error::Read { .. } => format!("--lock-policy takes a plan's file or policies; {HINT}"),
+            Error::Fixes { .. } => fixes::HINT.into(),
+            Error::Read { .. } => {
+                "a plan is a file that `doorbell plan` writes; names have no slash and do not end in .toml".into()
+            }
             Error::File { text, .. } => text.hint.into(),
         }
     }
@@ -94,6 +98,10 @@ fn suits(policy: u8, class: u8) -> bool {
     }
 }
 
+fn is_path(argument: &str) -> bool {
+    argument.ends_with(".toml") || argument.contains('/')
+}
+
 fn class_name(class: u8) -> &'static str {
     if class == class::MUTEX { "mutexes" } else { "rwlocks" }
 }
@@ -104,9 +112,24 @@ impl Plan {
     /// # Errors
     /// A file that cannot be read, or a text that is no plan.
     pub fn read(argument: &str) -> Result<Plan, Error> {
-        if !argument.ends_with(".toml") && !argument.contains('/') {
-            return Plan::of_names(argument);
-        }
+        if is_path(argument) { Plan::read_file(argument) } else { Plan::of_names(argument) }
+    }
+
+    /// Reads the value of `--fix`: names of fixes, or the path of a plan.
+    ///
+    /// # Errors
+    /// As [`Plan::read`].
+    pub fn read_fixes(argument: &str) -> Result<Plan, Error> {
+        if is_path(argument) { Plan::read_file(argument) } else { fixes::of_names(argument) }
+    }
+
+    /// No lock follows another protocol than its own.
+    pub fn leaves_locks_alone(&self) -> bool {
+        let stock = [self.mutex, self.rwlock].iter().all(|p| *p == protocol::STOCK);
+        stock && self.rules.is_empty() && !self.guard
+    }
+
+    fn read_file(argument: &str) -> Result<Plan, Error> {
         let path = || argument.to_owned();
         let text = std::fs::read_to_string(argument).map_err(|cause| Error::Read { path: path(), cause })?;
         Plan::parse(&text).map_err(|text| Error::File { path: path(), text })
@@ -119,6 +142,7 @@ impl Plan {
         b.mutex = self.mutex;
         b.rwlock = self.rwlock;
         b.guard = u8::from(self.guard);
+        b.fixes = self.fixes;
         b.rules = self.rules.len() as u32;
         for (to, rule) in b.rule.iter_mut().zip(&self.rules) {
             let mut name = [0; NAME];

@@ -7,6 +7,8 @@
 //!
 //! The first is a [`CallsBody`]. Tapes without calls do not have these.
 
+use crate::fix::fix;
+
 mod table;
 
 pub use table::FUNCTIONS;
@@ -293,10 +295,25 @@ pub enum Answer {
     HostAlloc,
     AllocHost,
     FreeHost,
+    Register,
     ToGpu,
     ToGpuAsync,
     FromGpu,
     FromGpuAsync,
+    /// In the direction that the addresses say.
+    Either,
+    EitherAsync,
+}
+
+impl Answer {
+    /// The bit of the fix that gives it; 0 for none.
+    pub const fn fix(self) -> u32 {
+        match self {
+            Answer::None => 0,
+            Answer::HostAlloc | Answer::AllocHost | Answer::FreeHost | Answer::Register => fix::PINS,
+            _ => fix::COPIES,
+        }
+    }
 }
 
 /// A function that is tapped, in one of its forms.

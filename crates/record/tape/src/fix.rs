@@ -15,6 +15,17 @@ pub mod fix {
 
     /// As users write them, in the order of the bits.
     pub const NAMES: [&str; COUNT] = ["pins", "copies"];
+
+    /// The number of the fix that answers a function, by the driver's or the runtime's name for it.
+    pub fn of_call(name: &str) -> Option<usize> {
+        match name {
+            "cuMemHostAlloc" | "cuMemAllocHost" | "cuMemFreeHost" | "cuMemHostRegister" | "cudaHostAlloc"
+            | "cudaMallocHost" | "cudaFreeHost" | "cudaHostRegister" => Some(0),
+            "cuMemcpy" | "cuMemcpyAsync" | "cuMemcpyHtoD" | "cuMemcpyHtoDAsync" | "cuMemcpyDtoH"
+            | "cuMemcpyDtoHAsync" | "cudaMemcpy" | "cudaMemcpyAsync" => Some(1),
+            _ => None,
+        }
+    }
 }
 
 /// Why a call was passed on unchanged.
@@ -29,12 +40,14 @@ pub enum Why {
     Full,
     Driver,
     NotPageable,
+    Range,
+    Pages,
     Busy,
     Off,
 }
 
 impl Why {
-    pub const COUNT: usize = 10;
+    pub const COUNT: usize = 12;
     pub const TEXT: [&str; Why::COUNT] = [
         "too small to hold anybody up for long",
         "rounding to 2 MiB would add more than 12 %",
@@ -43,7 +56,9 @@ impl Why {
         "the thread's NUMA policy is not the default",
         "more of them at a time than doorbell keeps track of",
         "the driver has no such memory here",
-        "not pageable memory",
+        "not between pageable memory and a GPU's",
+        "memory of the GPU of several pieces, or of none",
+        "pages that could not be made before",
         "no piece of doorbell's was free",
         "the fix turned itself off",
     ];

@@ -106,6 +106,7 @@ pub fn why() -> Why {
         }],
         between: Between { gaps: 1, ns: 1, longest_ns: 1, worst: vec![gap()] },
         worst: vec![slow_call()],
+        fixes: vec![FixRow { fix: "pins", calls: 1, ns: 1, longest_ns: 1, answers: vec!["x".into()] }],
         long_waits: 1,
         waits: vec![slow_call()],
         symbols: Symbols([("*".into(), symbol_row())].into()),

@@ -8,55 +8,90 @@
 //! all has arrived.
 
 use super::driver::{Driver, INVALID_VALUE, NOT_READY, SUCCESS};
-use super::ring::{PIECE, PIECES, Piece};
+use super::ring::{PIECE, Piece, Pieces};
 use super::{driver, turn_off};
+use crate::process::sys;
 use tape::fix::{Count, Why};
 
 /// Below this CUDA holds its lock for less than it takes to ask whether memory is pageable.
 const SMALLEST: usize = 64 << 10;
-/// Pieces of one copy at a time, so that others have some, too.
-const AT_A_TIME: usize = PIECES / 4;
 /// CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 const MEMORY_TYPE: i32 = 2;
+/// CU_MEMORYTYPE_DEVICE
+const ON_DEVICE: u64 = 2;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    ToGpu,
+    FromGpu,
+    /// The addresses say it (cuMemcpy, cuMemcpyAsync).
+    Either,
+}
 
 pub struct Copy {
     pub to: usize,
     pub from: usize,
     pub bytes: usize,
-    pub to_gpu: bool,
+    pub direction: Direction,
     pub stream: usize,
     /// It waits for the stream first.
     pub waits: bool,
 }
 
 /// # Safety
-/// As cuMemcpyHtoD, cuMemcpyDtoH and their asynchronous forms.
+/// As cuMemcpyHtoD, cuMemcpyDtoH, cuMemcpy and their asynchronous forms.
 pub unsafe fn copy(count: &Count, c: &Copy) -> Result<i32, Why> {
     if c.bytes < SMALLEST {
         return Err(Why::Small);
     }
     let d = driver(count)?;
-    let (host, gpu) = if c.to_gpu { (c.from, c.to) } else { (c.to, c.from) };
-    let (mut kind, mut capturing, mut base, mut length) = (0u64, 0, 0, 0);
+    let kind_of = |at: usize| {
+        let mut kind = 0;
+        // SAFETY: a place for the result.
+        (unsafe { (d.pointer)(&raw mut kind, MEMORY_TYPE, at) }, kind)
+    };
+    // CUDA knows nothing of pageable memory.
+    let is_pageable = |at: usize| kind_of(at).0 == INVALID_VALUE;
+    let to_gpu = c.direction != Direction::FromGpu && is_pageable(c.from);
+    if !to_gpu && (c.direction == Direction::ToGpu || !is_pageable(c.to)) {
+        return Err(Why::NotPageable);
+    }
+    let gpu = if to_gpu { c.to } else { c.from };
+    if kind_of(gpu) != (SUCCESS, ON_DEVICE) {
+        return Err(Why::NotPageable);
+    }
+    let (mut capturing, mut base, mut length) = (0, 0, 0);
     // SAFETY: places for the results.
     unsafe {
-        // CUDA knows nothing of pageable memory.
-        if (d.pointer)(&raw mut kind, MEMORY_TYPE, host) != INVALID_VALUE {
-            return Err(Why::NotPageable);
-        }
         // What CUDA refuses is refused whole, and by CUDA.
         if (d.range)(&raw mut base, &raw mut length, gpu) != SUCCESS || c.bytes > length - (gpu - base) {
-            return Err(Why::NotPageable);
+            return Err(Why::Range);
         }
         if (d.is_capturing)(c.stream, &raw mut capturing) != SUCCESS || capturing != 0 {
             return Err(Why::Capture);
         }
     }
-    let Some(first) = Piece::take(&d) else { return Err(Why::Busy) };
+    let Some(pieces) = Pieces::take(&d, c.bytes) else { return Err(Why::Busy) };
     let result = d.relaxed(|| {
+        if c.waits || !to_gpu {
+            // The mark makes this a wait for all work that a copy of this stream would wait for: that of other streams, too, if the
+            // stream is the default one. (It spins or sleeps as the context says.)
+            let mut waited = pieces.of(0).marks(&d, c.stream);
+            if waited == SUCCESS {
+                // SAFETY: the caller's stream.
+                waited = unsafe { (d.synchronize)(c.stream) };
+            }
+            if waited != SUCCESS {
+                return Ok(waited);
+            }
+        }
         // SAFETY: the caller's.
-        unsafe { if c.to_gpu { to_gpu(&d, c, first) } else { from_gpu(&d, c, first) } }
+        unsafe { if to_gpu { copy_to_gpu(&d, c, &pieces) } else { copy_from_gpu(&d, c, &pieces) } }
     });
+    if result.is_err() {
+        // The GPU may still use one that it was not asked to mark: nobody gets it again.
+        core::mem::forget(pieces);
+    }
     match result {
         Ok(SUCCESS) => {
             count.answered(c.bytes as u64);
@@ -67,52 +102,43 @@ pub unsafe fn copy(count: &Count, c: &Copy) -> Result<i32, Why> {
     }
 }
 
-/// Waits for a free piece. Its own pieces become free as the stream goes on; an error of the stream is the answer.
-fn next(d: &Driver, stream: usize) -> Result<Piece, i32> {
-    wait(d, stream, || Piece::take(d))
-}
-
-fn wait<T>(d: &Driver, stream: usize, mut until: impl FnMut() -> Option<T>) -> Result<T, i32> {
-    for turn in 1u64.. {
-        if let Some(it) = until() {
-            return Ok(it);
-        }
-        core::hint::spin_loop();
-        // About each 100 us.
-        if turn % 4096 == 0 {
-            // SAFETY: the caller's stream.
-            match unsafe { (d.query)(stream) } {
-                SUCCESS | NOT_READY => {}
-                failed => return Err(failed),
+/// Waits until the GPU has marked the piece. An error of the stream is the answer.
+fn wait(d: &Driver, stream: usize, piece: Piece) -> Result<(), i32> {
+    /// About 100 us, after which the stream is asked, too.
+    const LOOKS: u32 = 4096;
+    /// After so many of them the thread sleeps in between: the stream waits for more than this copy.
+    const SPINS: u32 = 8;
+    let mut asked = 0u32;
+    loop {
+        for _ in 0..LOOKS {
+            if piece.is_done() {
+                return Ok(());
             }
+            core::hint::spin_loop();
+        }
+        // SAFETY: the caller's stream.
+        match unsafe { (d.query)(stream) } {
+            SUCCESS | NOT_READY => {}
+            failed => return Err(failed),
+        }
+        asked = asked.saturating_add(1);
+        if asked > SPINS {
+            sys::nap(50_000);
         }
     }
-    Err(NOT_READY)
 }
 
 /// `Ok`: the call's result. `Err`: a step failed that should not have, after others had been made.
 ///
 /// # Safety
 /// As [`copy`].
-unsafe fn to_gpu(d: &Driver, c: &Copy, first: Piece) -> Result<i32, i32> {
-    if c.waits {
-        // SAFETY: the caller's stream.
-        let waited = unsafe { (d.synchronize)(c.stream) };
-        if waited != SUCCESS {
-            first.let_go();
-            return Ok(waited);
-        }
-    }
-    let mut first = Some(first);
+unsafe fn copy_to_gpu(d: &Driver, c: &Copy, pieces: &Pieces) -> Result<i32, i32> {
     let mut done = 0;
     while done < c.bytes {
-        let piece = match first.take() {
-            Some(piece) => piece,
-            None => match next(d, c.stream) {
-                Ok(piece) => piece,
-                Err(failed) => return Ok(failed),
-            },
-        };
+        let piece = pieces.of(done / PIECE);
+        if let Err(failed) = wait(d, c.stream, piece) {
+            return Ok(failed);
+        }
         let bytes = PIECE.min(c.bytes - done);
         // SAFETY: the caller's source; a piece that only this thread uses until the GPU has marked it.
         let result = unsafe {
@@ -120,81 +146,56 @@ unsafe fn to_gpu(d: &Driver, c: &Copy, first: Piece) -> Result<i32, i32> {
             (d.to_gpu)(c.to + done, piece.at(), bytes, c.stream)
         };
         if result != SUCCESS {
-            piece.let_go();
             return if done == 0 { Ok(result) } else { Err(result) };
         }
         let marked = piece.marks(d, c.stream);
         if marked != SUCCESS {
-            // (The GPU may still read it: nobody gets it again.)
             return Err(marked);
         }
         done += bytes;
         // (CUDA's last piece may still be under way, too, but it is the last one alone: a program that relies on the rest gets it.)
-        let arrived =
-            if c.waits && done == c.bytes { wait(d, c.stream, || piece.is_done().then_some(())) } else { Ok(()) };
-        piece.let_go();
-        if let Err(failed) = arrived {
+        if c.waits
+            && done == c.bytes
+            && let Err(failed) = wait(d, c.stream, piece)
+        {
             return Ok(failed);
         }
     }
     Ok(SUCCESS)
 }
 
-/// As [`to_gpu`].
+/// As [`copy_to_gpu`]. Returns when all has arrived.
 ///
 /// # Safety
 /// As [`copy`].
-unsafe fn from_gpu(d: &Driver, c: &Copy, first: Piece) -> Result<i32, i32> {
-    // Both forms return when all has arrived, so the wait for earlier work is CUDA's own: it spins or sleeps as the context says.
-    // SAFETY: the caller's stream.
-    let waited = unsafe { (d.synchronize)(c.stream) };
-    if waited != SUCCESS {
-        first.let_go();
-        return Ok(waited);
-    }
-    let mut under_way: [Option<Piece>; AT_A_TIME] = [const { None }; AT_A_TIME];
-    let mut free = Some(first);
-    let (mut asked, mut done, mut failed) = (0usize, 0usize, None);
-    while done < c.bytes && failed.is_none() {
-        // As many as there are, before the wait for the oldest.
-        while asked < c.bytes && asked / PIECE - done / PIECE < AT_A_TIME {
-            let is_needed = asked == done;
-            let piece = match free.take().or_else(|| Piece::take(d)) {
-                Some(piece) => piece,
-                None if is_needed => match next(d, c.stream) {
-                    Ok(piece) => piece,
-                    Err(result) => return Ok(result),
-                },
-                None => break,
-            };
+unsafe fn copy_from_gpu(d: &Driver, c: &Copy, pieces: &Pieces) -> Result<i32, i32> {
+    let (mut asked, mut done) = (0, 0);
+    while done < c.bytes {
+        // As many as there are pieces, before the wait for the oldest.
+        while asked < c.bytes && asked / PIECE - done / PIECE < pieces.count() {
+            let piece = pieces.of(asked / PIECE);
             let bytes = PIECE.min(c.bytes - asked);
             // SAFETY: the caller's memory of the GPU, and a piece of this thread's.
             let mut result = unsafe { (d.from_gpu)(piece.at(), c.from + asked, bytes, c.stream) };
+            if result != SUCCESS && asked == 0 {
+                return Ok(result);
+            }
             if result == SUCCESS {
                 result = piece.marks(d, c.stream);
             }
             if result != SUCCESS {
-                failed = Some(result);
-                break;
-            }
-            if let Some(to) = under_way.get_mut(asked / PIECE % AT_A_TIME) {
-                *to = Some(piece);
+                return Err(result);
             }
             asked += bytes;
         }
-        let Some(piece) = under_way.get_mut(done / PIECE % AT_A_TIME).and_then(Option::take) else { break };
+        let piece = pieces.of(done / PIECE);
         let bytes = PIECE.min(c.bytes - done);
-        if let Err(result) = wait(d, c.stream, || piece.is_done().then_some(())) {
-            return Ok(result);
+        if let Err(failed) = wait(d, c.stream, piece) {
+            return Ok(failed);
         }
         // SAFETY: the caller's destination; the GPU has filled the piece.
         unsafe { core::ptr::copy_nonoverlapping(piece.at() as *const u8, (c.to + done) as *mut u8, bytes) };
-        piece.let_go();
         done += bytes;
     }
-    match failed {
-        Some(result) if asked == 0 => Ok(result),
-        Some(result) => Err(result),
-        None => Ok(SUCCESS),
-    }
+    Ok(SUCCESS)
 }

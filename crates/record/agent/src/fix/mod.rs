@@ -14,6 +14,7 @@ mod ring;
 
 use crate::process::sys;
 use crate::process::wiped::{self, goes_on, live};
+use copies::{Copy, Direction};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use driver::Driver;
 pub use driver::{SYMBOLS, found, unloaded};
@@ -46,11 +47,7 @@ pub fn on() -> bool {
 #[cold]
 #[inline(never)]
 pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<usize> {
-    let which = match how {
-        Answer::None => return None,
-        Answer::HostAlloc | Answer::AllocHost | Answer::FreeHost => fix::PINS,
-        Answer::ToGpu | Answer::ToGpuAsync | Answer::FromGpu | Answer::FromGpuAsync => fix::COPIES,
-    };
+    let which = how.fix();
     // SAFETY: null, or the board, which is never unmapped.
     let board = unsafe { BOARD.load(Ordering::Acquire).as_ref() }?;
     if board.fixes & which == 0 {
@@ -63,18 +60,32 @@ pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<u
     let [first, second, third, fourth, ..] = *a;
     let stream =
         |given: usize| if given == 0 { if per_thread { driver::PER_THREAD } else { driver::LEGACY } } else { given };
-    let copy = |to_gpu, stream, waits| copies::Copy { to: first, from: second, bytes: third, to_gpu, stream, waits };
+    // SAFETY: the caller's.
+    let copy = |direction, stream, waits| unsafe {
+        copies::copy(count, &Copy { to: first, from: second, bytes: third, direction, stream, waits })
+    };
     // SAFETY: the caller's.
     let result = unsafe {
         match how {
             Answer::None => Err(Why::Driver),
             Answer::HostAlloc => pins::alloc(count, first, second, third as u32),
             Answer::AllocHost => pins::alloc(count, first, second, 0),
-            Answer::FreeHost => return pins::free(first).map(|r| r as usize),
-            Answer::ToGpu => copies::copy(count, &copy(true, stream(0), true)),
-            Answer::ToGpuAsync => copies::copy(count, &copy(true, stream(fourth), false)),
-            Answer::FromGpu => copies::copy(count, &copy(false, stream(0), true)),
-            Answer::FromGpuAsync => copies::copy(count, &copy(false, stream(fourth), false)),
+            Answer::FreeHost => {
+                let freed = pins::free(first);
+                cancelled.put_back();
+                return freed.map(|r| r as usize);
+            }
+            Answer::Register => {
+                pins::populate(count, first, second, third as u32);
+                cancelled.put_back();
+                return None;
+            }
+            Answer::ToGpu => copy(Direction::ToGpu, stream(0), true),
+            Answer::ToGpuAsync => copy(Direction::ToGpu, stream(fourth), false),
+            Answer::FromGpu => copy(Direction::FromGpu, stream(0), true),
+            Answer::FromGpuAsync => copy(Direction::FromGpu, stream(fourth), false),
+            Answer::Either => copy(Direction::Either, stream(0), true),
+            Answer::EitherAsync => copy(Direction::Either, stream(fourth), false),
         }
     };
     cancelled.put_back();

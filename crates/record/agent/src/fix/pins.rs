@@ -8,9 +8,9 @@
 
 use super::driver::{Access, Driver, Location, SUCCESS, Wanted};
 use super::{driver, node};
-use crate::process::locked;
 use crate::process::own_lock::OwnLock;
 use crate::process::wiped::word;
+use crate::process::{locked, sys};
 use core::sync::atomic::{AtomicU64, Ordering};
 use tape::fix::{Count, Why};
 
@@ -232,6 +232,30 @@ pub unsafe fn free(at: usize) -> Option<i32> {
     // SAFETY: the row was this thread's to take, and the work that could use the memory has ended.
     unsafe { free_memory(&d, row.memory) };
     Some(SUCCESS)
+}
+
+/// Before cuMemHostRegister, which holds its lock also while the kernel makes pages that are not there yet. Here they are made
+/// before. (It makes and pins the same pages, so what the program can see of them is the same; a page that cannot be made is left
+/// to it.)
+pub fn populate(count: &Count, at: usize, bytes: usize, flags: u32) {
+    /// CU_MEMHOSTREGISTER_IOMEMORY, READ_ONLY: pages that need not be writable.
+    const OTHER_PAGES: u32 = 4 | 8;
+    /// madvise(2), Linux 5.14. libc's constant is missing in old versions.
+    const MADV_POPULATE_WRITE: usize = 23;
+    if bytes < SMALLEST {
+        return count.passed_on(Why::Small);
+    }
+    if flags & OTHER_PAGES != 0 {
+        return count.passed_on(Why::Flags);
+    }
+    let first = at & !4095;
+    let Some(end) = at.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(4096)) else { return };
+    // SAFETY: the kernel checks the range. Pages that exist keep their bytes.
+    if unsafe { sys::syscall6(libc::SYS_madvise, first, end - first, MADV_POPULATE_WRITE, 0, 0, 0) } == 0 {
+        count.answered(bytes as u64);
+    } else {
+        count.passed_on(Why::Pages);
+    }
 }
 
 /// Runs `then` in a context, which may be another than the thread's.

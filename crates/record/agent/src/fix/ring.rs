@@ -1,7 +1,7 @@
 //! Pinned pieces through which pageable memory is copied.
 //!
-//! A piece is free if no thread has claimed it, and if the GPU has written the number that was written behind its last copy. So a
-//! piece behind work that does not end is lost to the others, but keeps none of them waiting.
+//! A piece is free if no thread has claimed it, and if the GPU has written the number that was asked for behind its last copy. A
+//! copy claims all the pieces that it will use before it begins. So no copy waits for another one's, whose stream may never go on.
 
 use super::driver::{Driver, SUCCESS};
 use super::node;
@@ -24,8 +24,18 @@ static STATES: [State; PIECES] =
 static FIRST: AtomicUsize = AtomicUsize::new(0);
 static IS_MAKING: AtomicBool = AtomicBool::new(false);
 
-/// A piece that the calling thread has claimed.
+/// Pieces of one copy: the next ones are filled while the first ones are under way, and others have some, too.
+const AT_A_TIME: usize = 4;
+
+/// A piece of this module's memory.
+#[derive(Clone, Copy)]
 pub struct Piece(usize);
+
+/// Those that the calling thread has claimed for one copy. Dropped, others may have them as soon as the GPU has marked them.
+pub struct Pieces {
+    all: [Piece; AT_A_TIME],
+    n: usize,
+}
 
 /// The pieces, made at the first use. `None`: the driver has no such memory, or another thread is making them.
 fn first(d: &Driver) -> Option<usize> {
@@ -48,39 +58,71 @@ fn first(d: &Driver) -> Option<usize> {
     }
 }
 
-impl Piece {
-    /// A free piece.
-    pub fn take(d: &Driver) -> Option<Piece> {
+impl Pieces {
+    /// For a copy of so many bytes: at least two if it needs them, because CUDA's call returns before the stream goes on if
+    /// two are enough.
+    pub fn take(d: &Driver, bytes: usize) -> Option<Pieces> {
         first(d)?;
-        let is_free = |i: usize, state: &State| {
-            // ORDERING: Acquire: the piece is used after the thread before it has let it go.
-            if state.is_claimed.swap(true, Ordering::Acquire) {
-                return false;
+        let needed = bytes.div_ceil(PIECE);
+        let mut taken = Pieces { all: [Piece(0); AT_A_TIME], n: 0 };
+        for piece in (0..PIECES).map(Piece).filter(|piece| piece.claim()) {
+            if let Some(to) = taken.all.get_mut(taken.n) {
+                *to = piece;
             }
-            let is_free = Piece(i).is_done();
-            if !is_free {
-                state.is_claimed.store(false, Ordering::Release);
+            taken.n += 1;
+            if taken.n == needed.min(AT_A_TIME) {
+                break;
             }
-            is_free
-        };
-        STATES.iter().enumerate().position(|(i, state)| is_free(i, state)).map(Piece)
+        }
+        (taken.n >= needed.min(2)).then_some(taken)
     }
 
-    pub fn at(&self) -> usize {
+    pub fn count(&self) -> usize {
+        self.n
+    }
+
+    /// The piece of part `i` of the copy.
+    pub fn of(&self, i: usize) -> Piece {
+        self.all.get(i % self.n).copied().unwrap_or(Piece(0))
+    }
+}
+
+impl Drop for Pieces {
+    fn drop(&mut self) {
+        for piece in self.all.iter().take(self.n) {
+            piece.state().is_claimed.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl Piece {
+    fn claim(self) -> bool {
+        // ORDERING: Acquire: the piece is used after the thread before it has let it go.
+        if self.state().is_claimed.swap(true, Ordering::Acquire) {
+            return false;
+        }
+        let is_free = self.is_done();
+        if !is_free {
+            self.state().is_claimed.store(false, Ordering::Release);
+        }
+        is_free
+    }
+
+    pub fn at(self) -> usize {
         FIRST.load(Ordering::Relaxed) + self.0 * PIECE
     }
 
-    fn word(&self) -> usize {
+    fn word(self) -> usize {
         FIRST.load(Ordering::Relaxed) + PIECES * PIECE + self.0 * 64
     }
 
-    fn state(&self) -> &'static State {
+    fn state(self) -> &'static State {
         // (In range: `take` made it.)
         STATES.get(self.0).unwrap_or(&STATES[0])
     }
 
     /// The GPU has done all that was asked for with [`Piece::marks`].
-    pub fn is_done(&self) -> bool {
+    pub fn is_done(self) -> bool {
         // SAFETY: a word of the pieces' memory, which is never freed.
         let word = unsafe { AtomicU32::from_ptr(self.word() as *mut u32) };
         // ORDERING: Acquire: what the GPU wrote before the word is read after it.
@@ -88,7 +130,7 @@ impl Piece {
     }
 
     /// The GPU marks the piece when the stream has done what it has so far. The driver's answer.
-    pub fn marks(&self, d: &Driver, stream: usize) -> i32 {
+    pub fn marks(self, d: &Driver, stream: usize) -> i32 {
         let next = self.state().expected.load(Ordering::Relaxed).wrapping_add(1);
         // SAFETY: a word of pinned memory.
         let result = unsafe { (d.write)(stream, self.word(), next, 0) };
@@ -96,10 +138,5 @@ impl Piece {
             self.state().expected.store(next, Ordering::Relaxed);
         }
         result
-    }
-
-    /// Others may have it, once it is done.
-    pub fn let_go(self) {
-        self.state().is_claimed.store(false, Ordering::Release);
     }
 }

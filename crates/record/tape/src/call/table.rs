@@ -17,7 +17,7 @@
 
 use super::Class::*;
 use super::{Answer, Class, Effect, Function, Object, Size, Stream};
-use Answer::{AllocHost, FreeHost, FromGpu, FromGpuAsync, HostAlloc, ToGpu, ToGpuAsync};
+use Answer::{AllocHost, Either, EitherAsync, FreeHost, FromGpu, FromGpuAsync, HostAlloc, Register, ToGpu, ToGpuAsync};
 use Effect::{ChangesGraph, LoadsCode, StartsProfilers, StopsProfilers, UnloadsCode};
 use Object::{Address, Code, Event, Graph, Kernel};
 use Size::{At2, At3, Config, Copies, Copies3d, Dim3, Grid, Product, Times, Word};
@@ -114,8 +114,8 @@ pub const FUNCTIONS: &[Function] = &[
     f(3, "cuLaunchCooperativeKernel", SZ, Launch, 10).size(Grid(1)).stream(8).of(Kernel, 0),
     f(4, "cuGraphLaunch", SZ, GraphLaunch, 2).stream(1).of(Graph, 0),
     f(5, "cuLaunchHostFunc", SZ, HostFunction, 3).stream(0).of(Code, 1),
-    f(10, "cuMemcpy", DS, Copy, 3).size(Word(2)).of(Address, 0).from(1),
-    f(11, "cuMemcpyAsync", SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1),
+    f(10, "cuMemcpy", DS, Copy, 3).size(Word(2)).of(Address, 0).from(1).answered(Either),
+    f(11, "cuMemcpyAsync", SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1).answered(EitherAsync),
     f(12, "cuMemcpyHtoD", V2_DS, Copy, 3).size(Word(2)).of(Address, 0).from(1).answered(ToGpu),
     f(13, "cuMemcpyHtoDAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1).answered(ToGpuAsync),
     f(14, "cuMemcpyDtoH", V2_DS, Copy, 3).size(Word(2)).of(Address, 0).from(1).answered(FromGpu),
@@ -154,7 +154,7 @@ pub const FUNCTIONS: &[Function] = &[
     f(74, "cuMemAllocHost", V2, Alloc, 2).size(Word(1)).answered(AllocHost),
     f(75, "cuMemHostAlloc", PLAIN, Alloc, 3).size(Word(1)).answered(HostAlloc),
     f(76, "cuMemFreeHost", PLAIN, Free, 1).of(Address, 0).answered(FreeHost),
-    f(77, "cuMemHostRegister", V2, Alloc, 3).size(Word(1)).of(Address, 0),
+    f(77, "cuMemHostRegister", V2, Alloc, 3).size(Word(1)).of(Address, 0).answered(Register),
     f(78, "cuMemHostUnregister", PLAIN, Free, 1).of(Address, 0),
     f(80, "cuStreamCreate", PLAIN, Create, 2),
     f(81, "cuStreamCreateWithPriority", PLAIN, Create, 3),

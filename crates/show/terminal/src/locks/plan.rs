@@ -1,4 +1,4 @@
-//! The plan for `run --lock-policy` from a recording's locks: a rule if the recording shows that the policy helps, otherwise a comment with the
+//! The plan for `run --fix` from a recording: the fixes that would have saved something, and for each lock a rule if the recording shows that the policy helps, otherwise a comment with the
 //! reason. Crate `lock-plan` can read what is written here.
 
 use crate::locks::reason;
@@ -6,6 +6,7 @@ use crate::number::of;
 use crate::symbols::variable_of;
 use lock_analysis::remedy::{Policy, Remedy, remedy};
 use schema::locks::{LockRow, Locks};
+use schema::slow_calls::FixRow;
 use std::fmt::Write;
 
 fn ms(ns: u64) -> String {
@@ -31,9 +32,17 @@ fn waits(row: &LockRow) -> String {
 }
 
 /// The text of a plan.
-pub fn plan(locks: &Locks) -> String {
-    let mut out =
-        String::from("# For `doorbell run --lock-policy`. Locks that no rule names keep their own protocol.\n");
+pub fn plan(locks: &Locks, fixes: &[FixRow]) -> String {
+    let mut out = String::from("# For `doorbell run --fix=FILE`. Locks that no rule names keep their own protocol.\n");
+    for f in fixes {
+        let (waits, answers) = (of(f.calls, "call"), f.answers.join(", "));
+        let (ns, longest) = (ms(f.ns), ms(f.longest_ns));
+        let _ = writeln!(out, "# {}: saves up to {ns} of {waits}, {longest} of one; answers {answers}", f.fix);
+    }
+    if !fixes.is_empty() {
+        let names: Vec<&str> = fixes.iter().map(|f| f.fix).collect();
+        let _ = writeln!(out, "fixes = \"{}\"", names.join(","));
+    }
     if !locks.real_time {
         out.push_str("# No thread had a real-time priority: priority inheritance would have changed nothing.\n");
     }
@@ -92,7 +101,7 @@ mod tests {
     fn a_writer_that_many_short_holds_overtook_is_starved_despite_a_long_one() {
         let policy = |lock: &str, waits: Vec<WaitRow>| {
             let locks = vec![row(lock, 9_000_000, 3_000_000)];
-            let text = super::plan(&Locks { recorded: true, locks, waits, ..Locks::default() });
+            let text = super::plan(&Locks { recorded: true, locks, waits, ..Locks::default() }, &[]);
             lock_plan::Plan::parse(&text).unwrap().rules.first().map(|r| r.protocol)
         };
         use tape::policy::protocol::PHASE_FAIR;
@@ -147,8 +156,12 @@ mod tests {
             inversions: vec![inversion("a+0x1/mutex#2"), inversion("a+0x7/mutex")],
             ..Locks::default()
         };
-        let text = super::plan(&locks);
+        let saved =
+            FixRow { fix: "pins", calls: 12, ns: 450_000_000, longest_ns: 48_000_000, answers: vec!["a".into()] };
+        let text = super::plan(&locks, &[saved]);
         let read = lock_plan::Plan::parse(&text).unwrap();
+        assert_eq!(read.fixes, tape::fix::fix::PINS);
+        assert!(text.contains("# pins: saves up to 450.000 ms of 12 calls, 48.000 ms of one"), "{text}");
         let rules: Vec<_> = read.rules.iter().map(|r| (r.module.as_str(), r.offset.unwrap(), r.protocol)).collect();
         use tape::policy::protocol;
         let expected = [("a", 1, protocol::PI), ("a", 2, protocol::TICKET), ("a", 3, protocol::PHASE_FAIR)];

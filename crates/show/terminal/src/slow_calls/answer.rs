@@ -3,7 +3,7 @@
 use super::lines::{because, thread};
 use crate::number::{nanoseconds, of};
 use crate::symbols::Named;
-use schema::slow_calls::{Cause, LinkRow, SlowCall, UnfinishedRow, Why};
+use schema::slow_calls::{Cause, FixRow, LinkRow, SlowCall, UnfinishedRow, Why};
 
 /// Sentences about the call that hangs, the call that lost the most, and the first one that another thread held up; or that no call is slow.
 pub fn answer(why: &Why, named: Named<'_>) -> Vec<String> {
@@ -27,6 +27,7 @@ pub fn answer(why: &Why, named: Named<'_>) -> Vec<String> {
         }
         (None, None) => all.push(format!("No CUDA call lost {} or more.", nanoseconds(why.slow_from_ns))),
     }
+    all.extend(why.fixes.iter().map(fix));
     all
 }
 
@@ -84,6 +85,11 @@ fn lost(c: &SlowCall, unfinished: bool, named: Named<'_>) -> String {
     let by = row.and_then(|row| row.because.first()).map_or_else(String::new, by);
     let end = if unfinished { "; it had not returned" } else { "" };
     format!("{}{kernel} of {thread} lost {time}{of_all}{most} to {to}{by}{end}.", c.call)
+}
+
+fn fix(f: &FixRow) -> String {
+    let (calls, ns, name) = (of(f.calls, "slow call"), nanoseconds(f.ns), f.fix);
+    format!("Without a change of the program: `doorbell run --fix={name}` would have saved up to {ns} of {calls}.")
 }
 
 /// What time was lost to.

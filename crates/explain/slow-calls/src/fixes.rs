@@ -1,0 +1,36 @@
+//! What `run --fix` would have saved: the time for which calls waited for locks that a thread held in a call that a fix answers.
+
+use schema::slow_calls::{Cause, FixRow, LinkRow, PartRow, SlowCall};
+use tape::fix::fix;
+
+/// The threads that held the locks that a call waited for, if they were in a call that a fix answers, and that fix.
+fn held(part: &PartRow) -> impl Iterator<Item = (usize, &LinkRow)> {
+    let rows = part.of.iter().filter(|_| part.cause == Cause::Lock);
+    rows.filter_map(|row| {
+        // (The others in the chain wait for the last one.)
+        let link = row.because.iter().rev().find(|link| link.how == "held")?;
+        Some((fix::of_call(link.call.as_deref()?)?, link))
+    })
+}
+
+/// What to do about a call that lost most of its time to such a lock, and how long that was, in nanoseconds.
+pub(crate) fn advice(parts: &[PartRow], cause: Option<Cause>) -> Option<(String, u64)> {
+    let (number, link) = parts.iter().filter(|part| Some(part.cause) == cause).find_map(|part| held(part).next())?;
+    let (name, call) = (fix::NAMES.get(number)?, link.call.as_deref()?);
+    let text = format!("`doorbell run --fix={name}` answers {call} without that lock, in the unchanged program");
+    Some((text, link.ns))
+}
+
+/// What each fix would have saved of these calls.
+pub(crate) fn savings(calls: &[SlowCall]) -> Vec<FixRow> {
+    let row = |name| FixRow { fix: name, calls: 0, ns: 0, longest_ns: 0, answers: Vec::new() };
+    let mut all = fix::NAMES.map(row);
+    for (number, link) in calls.iter().flat_map(|call| &call.parts).flat_map(held) {
+        let Some(row) = all.get_mut(number) else { continue };
+        row.calls += 1;
+        row.ns = row.ns.saturating_add(link.ns);
+        row.longest_ns = row.longest_ns.max(link.ns);
+        row.answers.extend(link.call.clone().filter(|name| !row.answers.contains(name)));
+    }
+    all.into_iter().filter(|row| row.calls > 0).collect()
+}
