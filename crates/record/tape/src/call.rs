@@ -314,6 +314,16 @@ impl Answer {
             _ => fix::COPIES,
         }
     }
+
+    /// The argument that says how many bytes, and from how many on the call is answered. Smaller ones hold nobody up for long: pinned
+    /// memory is a part of what is pinned already, and to ask whether memory is pageable takes longer than CUDA holds its lock.
+    pub const fn least(self) -> (usize, usize) {
+        match self {
+            Answer::None | Answer::FreeHost => (0, 0),
+            Answer::HostAlloc | Answer::AllocHost | Answer::Register => (1, 2 << 20),
+            _ => (2, 64 << 10),
+        }
+    }
 }
 
 /// A function that is tapped, in one of its forms.

@@ -32,7 +32,6 @@ pub mod fix {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Why {
-    Small,
     Rounding,
     Flags,
     Capture,
@@ -47,11 +46,10 @@ pub enum Why {
 }
 
 impl Why {
-    pub const COUNT: usize = 12;
+    pub const COUNT: usize = 11;
     pub const TEXT: [&str; Why::COUNT] = [
-        "too small to hold anybody up for long",
         "rounding to 2 MiB would add more than 12 %",
-        "write-combined, or with flags that doorbell does not know",
+        "write-combined, or with arguments that doorbell does not know",
         "a stream that is being captured",
         "the thread's NUMA policy is not the default",
         "more of them at a time than doorbell keeps track of",

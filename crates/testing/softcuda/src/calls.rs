@@ -1,5 +1,6 @@
 //! The functions of the CUDA driver API that it has. Those that it only has by name answer `CUDA_ERROR_NOT_SUPPORTED`.
 
+use crate::context::{self, CURRENT, PUSHED};
 use crate::event::Event;
 use crate::host_memory;
 use crate::kernels;
@@ -9,21 +10,11 @@ use crate::node::Node;
 use crate::status::*;
 use crate::stream::Stream;
 use crate::wait::Ended;
-use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// The primary context's handle.
-const CONTEXT: usize = 0x10;
-
 /// `CU_LIMIT_STACK_SIZE`, which no kernel here needs.
 static STACK_SIZE: AtomicUsize = AtomicUsize::new(1024);
-
-thread_local! {
-    static CURRENT: Cell<*mut c_void> = const { Cell::new(std::ptr::null_mut()) };
-    /// Contexts below the current one.
-    static PUSHED: RefCell<Vec<*mut c_void>> = const { RefCell::new(Vec::new()) };
-}
 
 fn in_context(then: impl FnOnce() -> c_int) -> c_int {
     if CURRENT.get().is_null() { INVALID_CONTEXT } else { then() }
@@ -74,6 +65,11 @@ fn host_alloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) -> c_int {
 fn is_pageable(host: u64, gpu: u64, bytes: usize) -> Result<bool, c_int> {
     let room = find(gpu, |base, block| base + block.bytes - gpu).ok_or(INVALID_VALUE)?;
     if bytes as u64 > room { Err(INVALID_VALUE) } else { Ok(find(host, |_, _| ()).is_none()) }
+}
+
+/// The addresses of a copy: the host's, and the GPU's.
+fn ends(to: u64, from: u64) -> (u64, u64) {
+    if find(to, |_, block| block.video) == Some(true) { (from, to) } else { (to, from) }
 }
 
 /// A synchronous copy, in the default stream.
@@ -175,9 +171,19 @@ calls! {
         soft().map_or(NO_DEVICE, |soft| give(uuid, soft.device.uuid()))
     }
     cuDevicePrimaryCtxRetain(context: *mut *mut c_void, _device: c_int) {
-        give(context, std::ptr::without_provenance_mut(CONTEXT))
+        give(context, context::retain())
     }
     cuDevicePrimaryCtxRelease_v2(_device: c_int) { SUCCESS }
+    cuDevicePrimaryCtxReset_v2(_device: c_int) {
+        context::reset();
+        SUCCESS
+    }
+    cuCtxGetId(context: *mut c_void, id: *mut u64) {
+        match (context as usize, context::id()) {
+            (0 | context::HANDLE, Some(it)) => give(id, it),
+            _ => CONTEXT_IS_DESTROYED,
+        }
+    }
     cuCtxSetCurrent(context: *mut c_void) {
         CURRENT.set(context);
         SUCCESS
@@ -260,6 +266,15 @@ calls! {
         .unwrap_or(INVALID_VALUE)
     }
 
+    cuMemcpy(to: u64, from: u64, bytes: usize) {
+        // SAFETY: the caller's.
+        unsafe { copy_now(to, from, bytes, ends(to, from)) }
+    }
+    cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: *mut c_void) {
+        let (host, gpu) = ends(to, from);
+        // SAFETY: the caller's.
+        unsafe { copy_in(stream, Node::Copy { to, from, bytes }, (host, gpu, bytes)) }
+    }
     cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) {
         // SAFETY: the caller's.
         unsafe { copy_now(to, from as u64, bytes, (from as u64, to)) }

@@ -14,6 +14,7 @@ mod status;
 mod calls;
 mod channel;
 mod code;
+mod context;
 mod copy3d;
 mod event;
 mod fills;

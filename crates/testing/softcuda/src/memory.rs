@@ -18,6 +18,8 @@ pub(crate) struct Block {
     pub number: u64,
     /// `None` for a small block.
     memory: Option<Arc<Memory>>,
+    /// It does not end with the context.
+    outlives: bool,
 }
 
 impl Block {
@@ -92,20 +94,20 @@ pub(crate) fn allocate(bytes: usize, video: bool) -> Option<u64> {
             (memory.va(), Some(memory))
         }
     };
-    remember(at, bytes, video, memory);
+    remember(at, bytes, video, memory, false);
     Some(at)
 }
 
-fn remember(at: u64, bytes: usize, video: bool, memory: Option<Arc<Memory>>) {
+fn remember(at: u64, bytes: usize, video: bool, memory: Option<Arc<Memory>>, outlives: bool) {
     let mut blocks = blocks();
     blocks.0 += 1;
     let number = blocks.0;
-    blocks.1.insert(at, Block { bytes: bytes as u64, video, number, memory });
+    blocks.1.insert(at, Block { bytes: bytes as u64, video, number, memory, outlives });
 }
 
 /// Memory that was made elsewhere is an allocation from here on.
 pub(crate) fn show(at: u64, bytes: usize, memory: Arc<Memory>) {
-    remember(at, bytes, false, Some(memory));
+    remember(at, bytes, false, Some(memory), true);
 }
 
 /// It is none any more.
@@ -123,7 +125,7 @@ pub(crate) unsafe fn register(at: *mut u8, bytes: usize) -> bool {
     let (Some(soft), Some(pages)) = (soft(), NonNull::new(at)) else { return false };
     // SAFETY: the caller's.
     let Ok(memory) = (unsafe { soft.space.adopt_host(pages, bytes as u64, Arc::new(())) }) else { return false };
-    remember(at as u64, bytes, false, Some(memory));
+    remember(at as u64, bytes, false, Some(memory), false);
     true
 }
 
@@ -143,6 +145,15 @@ pub(crate) fn free(at: u64, video: bool) -> bool {
         }
     }
     true
+}
+
+/// The context has ended, and its memory with it.
+pub(crate) fn end_with_context() {
+    let all: Vec<(u64, bool)> =
+        blocks().1.iter().filter(|(_, block)| !block.outlives).map(|(at, block)| (*at, block.video)).collect();
+    for (at, video) in all {
+        free(at, video);
+    }
 }
 
 /// The allocation that contains `address`, and its first address.

@@ -11,6 +11,7 @@ pub(crate) const INVALID_HANDLE: c_int = 400;
 pub(crate) const ILLEGAL_STATE: c_int = 401;
 pub(crate) const NOT_FOUND: c_int = 500;
 pub(crate) const NOT_READY: c_int = 600;
+pub(crate) const CONTEXT_IS_DESTROYED: c_int = 709;
 pub(crate) const LAUNCH_FAILED: c_int = 719;
 pub(crate) const NOT_SUPPORTED: c_int = 801;
 pub(crate) const CAPTURE_UNSUPPORTED: c_int = 900;

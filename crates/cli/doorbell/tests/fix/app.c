@@ -56,6 +56,25 @@ static void pins(void) {
     printf("pins: no context %d\n", CALL(cuMemHostAlloc, &p, (size_t)4 << 20, 0));
     begin();
 }
+/* A reset ends the memory of its context. */
+static void contexts(void) {
+    void *p[3] = {0};
+    unsigned type = 0;
+    ok("cuMemHostAlloc", CALL(cuMemHostAlloc, &p[0], (size_t)4 << 20, 0));
+    ok("cuMemHostAlloc", CALL(cuMemHostAlloc, &p[1], (size_t)8 << 20, 0));
+    for (int i = 0; i < 2; i++) {
+        ok("reset", CALL(cuDevicePrimaryCtxReset_v2, 0));
+        if (i) printf("contexts: freed while there is none %d\n", CALL(cuMemFreeHost, p[1]));
+        ok("cuDevicePrimaryCtxRetain", CALL(cuDevicePrimaryCtxRetain, &context, 0));
+        begin();
+        printf("contexts: freed after a reset %d\n", CALL(cuMemFreeHost, p[0]));
+        ok("cuMemHostAlloc", CALL(cuMemHostAlloc, &p[2], (size_t)16 << 20, 0));
+        printf("contexts: type of older memory %d\n", CALL(cuPointerGetAttribute, &type, 2, p[1]));
+        fill(p[2], (size_t)16 << 20, 1);
+        ok("cuMemFreeHost", CALL(cuMemFreeHost, p[2]));
+        ok("cuMemHostAlloc", CALL(cuMemHostAlloc, &p[1], (size_t)8 << 20, 0));
+    }
+}
 static void copies(void) {
     static const size_t sizes[] = {1, 65535, 65536, 65537, 1 << 20, (1 << 20) + 1, (5 << 20) + 77, 20 << 20};
     void *stream;
@@ -67,10 +86,12 @@ static void copies(void) {
             u64 gpu = 0;
             ok("cuMemAlloc", CALL(cuMemAlloc_v2, &gpu, n));
             fill(from, n, i + how);
-            ok("to the GPU", how & 1 ? CALL(cuMemcpyHtoDAsync_v2, gpu, from, n, stream) : CALL(cuMemcpyHtoD_v2, gpu, from, n));
+            if (i & 1) ok("to the GPU", how & 1 ? CALL(cuMemcpyAsync, gpu, (u64)from, n, stream) : CALL(cuMemcpy, gpu, (u64)from, n));
+            else ok("to the GPU", how & 1 ? CALL(cuMemcpyHtoDAsync_v2, gpu, from, n, stream) : CALL(cuMemcpyHtoD_v2, gpu, from, n));
             memset(from, 0, n); /* It was read before the call returned, or the stream has not run. */
             if (how & 1) ok("cuStreamSynchronize", CALL(cuStreamSynchronize, stream));
-            ok("to the host", how & 2 ? CALL(cuMemcpyDtoHAsync_v2, to, gpu, n, stream) : CALL(cuMemcpyDtoH_v2, to, gpu, n));
+            if (i & 1) ok("to the host", how & 2 ? CALL(cuMemcpyAsync, (u64)to, gpu, n, stream) : CALL(cuMemcpy, (u64)to, gpu, n));
+            else ok("to the host", how & 2 ? CALL(cuMemcpyDtoHAsync_v2, to, gpu, n, stream) : CALL(cuMemcpyDtoH_v2, to, gpu, n));
             bad = wrong(to, n, i + how) + to[n];
             int beyond = CALL(cuMemcpyHtoD_v2, gpu, from, n + (1 << 22)), nowhere = CALL(cuMemcpyDtoH_v2, to, (u64)64, n);
             printf("copies %zu %d: wrong %zu, beyond %d, nowhere %d\n", n, how, bad, beyond, nowhere);
@@ -184,6 +205,7 @@ int main(int count, char **word) {
     ok("cuDevicePrimaryCtxRetain", CALL(cuDevicePrimaryCtxRetain, &context, device));
     begin();
     if (!strcmp(word[1], "pins")) pins();
+    if (!strcmp(word[1], "contexts")) contexts();
     if (!strcmp(word[1], "copies")) copies();
     if (!strcmp(word[1], "threads")) threads(atoi(word[2]));
     if (!strcmp(word[1], "hot-pins")) hot(0);

@@ -9,12 +9,13 @@
 
 use super::driver::{Driver, INVALID_VALUE, NOT_READY, SUCCESS};
 use super::ring::{PIECE, Piece, Pieces};
-use super::{driver, turn_off};
+use super::{bytes, driver, turn_off};
 use crate::process::sys;
 use tape::fix::{Count, Why};
 
-/// Below this CUDA holds its lock for less than it takes to ask whether memory is pageable.
-const SMALLEST: usize = 64 << 10;
+/// Pieces of one copy: with more of them from the GPU, the first ones leave the caches before the CPU reads them.
+const TO_GPU: usize = 4;
+const FROM_GPU: usize = 2;
 /// CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 const MEMORY_TYPE: i32 = 2;
 /// CU_MEMORYTYPE_DEVICE
@@ -41,9 +42,6 @@ pub struct Copy {
 /// # Safety
 /// As cuMemcpyHtoD, cuMemcpyDtoH, cuMemcpy and their asynchronous forms.
 pub unsafe fn copy(count: &Count, c: &Copy) -> Result<i32, Why> {
-    if c.bytes < SMALLEST {
-        return Err(Why::Small);
-    }
     let d = driver(count)?;
     let kind_of = |at: usize| {
         let mut kind = 0;
@@ -71,7 +69,8 @@ pub unsafe fn copy(count: &Count, c: &Copy) -> Result<i32, Why> {
             return Err(Why::Capture);
         }
     }
-    let Some(pieces) = Pieces::take(&d, c.bytes) else { return Err(Why::Busy) };
+    let at_a_time = if to_gpu { TO_GPU } else { FROM_GPU };
+    let Some(pieces) = Pieces::take(&d, c.bytes, at_a_time) else { return Err(Why::Busy) };
     let result = d.relaxed(|| {
         if c.waits || !to_gpu {
             // The mark makes this a wait for all work that a copy of this stream would wait for: that of other streams, too, if the
@@ -139,11 +138,11 @@ unsafe fn copy_to_gpu(d: &Driver, c: &Copy, pieces: &Pieces) -> Result<i32, i32>
         if let Err(failed) = wait(d, c.stream, piece) {
             return Ok(failed);
         }
-        let bytes = PIECE.min(c.bytes - done);
+        let length = PIECE.min(c.bytes - done);
         // SAFETY: the caller's source; a piece that only this thread uses until the GPU has marked it.
         let result = unsafe {
-            core::ptr::copy_nonoverlapping((c.from + done) as *const u8, piece.at() as *mut u8, bytes);
-            (d.to_gpu)(c.to + done, piece.at(), bytes, c.stream)
+            bytes::copy(c.from + done, piece.at(), length);
+            (d.to_gpu)(c.to + done, piece.at(), length, c.stream)
         };
         if result != SUCCESS {
             return if done == 0 { Ok(result) } else { Err(result) };
@@ -152,7 +151,7 @@ unsafe fn copy_to_gpu(d: &Driver, c: &Copy, pieces: &Pieces) -> Result<i32, i32>
         if marked != SUCCESS {
             return Err(marked);
         }
-        done += bytes;
+        done += length;
         // (CUDA's last piece may still be under way, too, but it is the last one alone: a program that relies on the rest gets it.)
         if c.waits
             && done == c.bytes
@@ -174,9 +173,9 @@ unsafe fn copy_from_gpu(d: &Driver, c: &Copy, pieces: &Pieces) -> Result<i32, i3
         // As many as there are pieces, before the wait for the oldest.
         while asked < c.bytes && asked / PIECE - done / PIECE < pieces.count() {
             let piece = pieces.of(asked / PIECE);
-            let bytes = PIECE.min(c.bytes - asked);
+            let length = PIECE.min(c.bytes - asked);
             // SAFETY: the caller's memory of the GPU, and a piece of this thread's.
-            let mut result = unsafe { (d.from_gpu)(piece.at(), c.from + asked, bytes, c.stream) };
+            let mut result = unsafe { (d.from_gpu)(piece.at(), c.from + asked, length, c.stream) };
             if result != SUCCESS && asked == 0 {
                 return Ok(result);
             }
@@ -186,16 +185,16 @@ unsafe fn copy_from_gpu(d: &Driver, c: &Copy, pieces: &Pieces) -> Result<i32, i3
             if result != SUCCESS {
                 return Err(result);
             }
-            asked += bytes;
+            asked += length;
         }
         let piece = pieces.of(done / PIECE);
-        let bytes = PIECE.min(c.bytes - done);
+        let length = PIECE.min(c.bytes - done);
         if let Err(failed) = wait(d, c.stream, piece) {
             return Ok(failed);
         }
         // SAFETY: the caller's destination; the GPU has filled the piece.
-        unsafe { core::ptr::copy_nonoverlapping(piece.at() as *const u8, (c.to + done) as *mut u8, bytes) };
-        done += bytes;
+        unsafe { bytes::copy(piece.at(), c.to + done, length) };
+        done += length;
     }
     Ok(SUCCESS)
 }

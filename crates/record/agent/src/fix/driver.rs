@@ -90,6 +90,7 @@ functions! {
     count b"cuDeviceGetCount" (*mut i32);
     attribute b"cuDeviceGetAttribute" (*mut i32, i32, i32);
     current b"cuCtxGetCurrent" (*mut usize);
+    id b"cuCtxGetId" (usize, *mut u64);
     push b"cuCtxPushCurrent_v2" (usize);
     pop b"cuCtxPopCurrent_v2" (*mut usize);
     host_alloc b"cuMemHostAlloc" (*mut usize, usize, u32);

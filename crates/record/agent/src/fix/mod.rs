@@ -6,11 +6,14 @@
 //! Invariant: the program gets the result that CUDA's function would give. An answer that fails half-way leaves nothing behind,
 //! and the call is passed on. A result that should not be turns the fix off.
 
+mod bytes;
 mod copies;
 mod driver;
+mod memory;
 mod node;
 mod pins;
 mod ring;
+mod table;
 
 use crate::process::sys;
 use crate::process::wiped::{self, goes_on, live};
@@ -27,7 +30,7 @@ static BOARD: AtomicPtr<Board> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Begins. Called by the constructor, if the board asks for a fix.
 pub fn begin(board: &'static Board) {
-    if board.fixes == 0 || (board.fixes & fix::PINS != 0 && !pins::begin()) {
+    if board.fixes == 0 || (board.fixes & fix::PINS != 0 && !table::begin()) {
         return;
     }
     BOARD.store(core::ptr::from_ref(board).cast_mut(), Ordering::Release);

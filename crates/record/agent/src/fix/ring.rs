@@ -4,8 +4,8 @@
 //! copy claims all the pieces that it will use before it begins. So no copy waits for another one's, whose stream may never go on.
 
 use super::driver::{Driver, SUCCESS};
+use super::memory::{self, Memory};
 use super::node;
-use super::pins::{self, Memory};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// Bytes of a piece: what the CPU has copied is still in its cache when the GPU reads it.
@@ -24,8 +24,8 @@ static STATES: [State; PIECES] =
 static FIRST: AtomicUsize = AtomicUsize::new(0);
 static IS_MAKING: AtomicBool = AtomicBool::new(false);
 
-/// Pieces of one copy: the next ones are filled while the first ones are under way, and others have some, too.
-const AT_A_TIME: usize = 4;
+/// Most pieces of one copy: the next ones are filled while the first ones are under way, and others have some, too.
+const MOST: usize = 4;
 
 /// A piece of this module's memory.
 #[derive(Clone, Copy)]
@@ -33,7 +33,7 @@ pub struct Piece(usize);
 
 /// Those that the calling thread has claimed for one copy. Dropped, others may have them as soon as the GPU has marked them.
 pub struct Pieces {
-    all: [Piece; AT_A_TIME],
+    all: [Piece; MOST],
     n: usize,
 }
 
@@ -47,7 +47,8 @@ fn first(d: &Driver) -> Option<usize> {
         return None;
     }
     let at = FIRST.load(Ordering::Relaxed);
-    let made = if at == 0 { d.relaxed(|| pins::make(d, PIECES * PIECE + 4096, node::of_thread()?).ok()) } else { None };
+    let made =
+        if at == 0 { d.relaxed(|| memory::make(d, PIECES * PIECE + 4096, node::of_thread()?).ok()) } else { None };
     if let Some(Memory { at, .. }) = made {
         FIRST.store(at, Ordering::Release);
     }
@@ -59,18 +60,18 @@ fn first(d: &Driver) -> Option<usize> {
 }
 
 impl Pieces {
-    /// For a copy of so many bytes: at least two if it needs them, because CUDA's call returns before the stream goes on if
-    /// two are enough.
-    pub fn take(d: &Driver, bytes: usize) -> Option<Pieces> {
+    /// Up to `most` for a copy of so many bytes: at least two if it needs them, because CUDA's call returns before the stream goes
+    /// on if two are enough.
+    pub fn take(d: &Driver, bytes: usize, most: usize) -> Option<Pieces> {
         first(d)?;
-        let needed = bytes.div_ceil(PIECE);
-        let mut taken = Pieces { all: [Piece(0); AT_A_TIME], n: 0 };
+        let needed = bytes.div_ceil(PIECE).min(most).min(MOST);
+        let mut taken = Pieces { all: [Piece(0); MOST], n: 0 };
         for piece in (0..PIECES).map(Piece).filter(|piece| piece.claim()) {
             if let Some(to) = taken.all.get_mut(taken.n) {
                 *to = piece;
             }
             taken.n += 1;
-            if taken.n == needed.min(AT_A_TIME) {
+            if taken.n == needed {
                 break;
             }
         }

@@ -47,7 +47,8 @@ pub unsafe fn real(at: usize, words: u8, a: &Words) -> usize {
 #[inline(always)]
 unsafe fn answered<const F: usize>(e: &Slot, at: usize, a: &Words) -> usize {
     let answer = const { FUNCTIONS[F].answer };
-    if !matches!(answer, Answer::None) && fix::on() {
+    let (word, least) = const { FUNCTIONS[F].answer.least() };
+    if !matches!(answer, Answer::None) && a.0[word] >= least && fix::on() {
         let per_thread = e.flags.load(Ordering::Relaxed) & u32::from(flag::PER_THREAD) != 0;
         // SAFETY: the caller's.
         if let Some(result) = unsafe { fix::answer(answer, &a.0, per_thread) } {

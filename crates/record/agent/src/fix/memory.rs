@@ -1,0 +1,90 @@
+//! Pinned host memory of the driver's functions for virtual memory, which make and free it without the lock that launches need.
+
+use super::driver::{Access, Driver, Location, SUCCESS, Wanted};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Pages of such memory: cuMemGetAllocationGranularity for a node of the host.
+pub const GRANULE: usize = 2 << 20;
+/// CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+const HOST_MEMORY: i32 = 141;
+const DEVICES: usize = 32;
+
+/// Memory of the driver's, mapped for the CPU and all GPUs.
+#[derive(Clone, Copy)]
+pub struct Memory {
+    pub at: usize,
+    pub bytes: usize,
+    handle: u64,
+}
+
+/// Devices that may have such memory, as a bit each; 0 before they are counted. Bit 63 is set once they are.
+static MASK: AtomicU64 = AtomicU64::new(0);
+
+/// Who may use the memory: the CPUs, and every GPU, as for CUDA's.
+fn access(d: &Driver, node: i32) -> Option<([Access; DEVICES + 1], usize)> {
+    let mut mask = MASK.load(Ordering::Relaxed);
+    if mask == 0 {
+        let (mut n, mut has) = (0, 0);
+        // SAFETY: places for the numbers.
+        unsafe {
+            if (d.count)(&raw mut n) != SUCCESS || !(1..=DEVICES as i32).contains(&n) {
+                return None;
+            }
+            for i in 0..n {
+                if (d.attribute)(&raw mut has, HOST_MEMORY, i) != SUCCESS || has == 0 {
+                    return None;
+                }
+                mask |= 1 << i;
+            }
+        }
+        mask |= 1 << 63;
+        MASK.store(mask, Ordering::Relaxed);
+    }
+    let mut all = [Access::all(Location::node(node)); DEVICES + 1];
+    let mut n = 1;
+    for i in (0..DEVICES).filter(|i| mask >> i & 1 != 0) {
+        *all.get_mut(n)? = Access::all(Location::device(i as i32));
+        n += 1;
+    }
+    Some((all, n))
+}
+
+/// Memory of at least so many bytes on this node, or the driver's answer to the step that failed.
+pub fn make(d: &Driver, bytes: usize, node: i32) -> Result<Memory, i32> {
+    let bytes = bytes.next_multiple_of(GRANULE);
+    let (access, n) = access(d, node).ok_or(SUCCESS)?;
+    let (mut at, mut handle) = (0, 0);
+    // SAFETY: places for the results; the steps are in the order of the driver's reference, and are undone in the reverse one.
+    unsafe {
+        let wanted = Wanted::pinned(Location::node(node));
+        let reserved = (d.reserve)(&raw mut at, bytes, 0, 0, 0);
+        if reserved != SUCCESS {
+            return Err(reserved);
+        }
+        let mut failed = (d.create)(&raw mut handle, bytes, &raw const wanted, 0);
+        if failed == SUCCESS {
+            failed = (d.map)(at, bytes, 0, handle, 0);
+            if failed == SUCCESS {
+                failed = (d.set_access)(at, bytes, access.as_ptr(), n);
+                if failed == SUCCESS {
+                    return Ok(Memory { at, bytes, handle });
+                }
+                (d.unmap)(at, bytes);
+            }
+            (d.release)(handle);
+        }
+        (d.unreserve)(at, bytes);
+        Err(failed)
+    }
+}
+
+/// # Safety
+/// Nothing uses it any more.
+pub unsafe fn free(d: &Driver, m: Memory) {
+    // SAFETY: the caller's; `make` made it.
+    unsafe {
+        (d.unmap)(m.at, m.bytes);
+        (d.release)(m.handle);
+        (d.unreserve)(m.at, m.bytes);
+    }
+}

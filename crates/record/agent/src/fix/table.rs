@@ -1,0 +1,119 @@
+//! What the agent has made, and for which contexts.
+//!
+//! Invariant: a row is taken out by one thread, which then frees its memory.
+
+use super::driver::{Driver, SUCCESS};
+use super::memory::Memory;
+use crate::process::locked;
+use crate::process::own_lock::{Guard, OwnLock};
+use crate::process::wiped::word;
+
+/// Allocations at a time.
+const ROWS: usize = 4096;
+/// Contexts in the life of a process.
+const CONTEXTS: usize = 16;
+
+/// A context, by its handle and its number (cuCtxGetId), which no later context has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Context {
+    pub handle: usize,
+    pub id: u64,
+}
+
+impl Context {
+    /// The calling thread's.
+    pub fn current(d: &Driver) -> Option<Context> {
+        let (mut handle, mut id) = (0, 0);
+        // SAFETY: places for the results.
+        let found = unsafe { (d.current)(&raw mut handle) == SUCCESS && (d.id)(handle, &raw mut id) == SUCCESS };
+        (found && handle != 0).then_some(Context { handle, id })
+    }
+
+    /// False once it was destroyed, or reset if it is a device's primary one.
+    pub fn is_there(self, d: &Driver) -> bool {
+        let mut id = 0;
+        // SAFETY: a place for the number. The driver knows handles of contexts that have ended.
+        unsafe { (d.id)(self.handle, &raw mut id) == SUCCESS && id == self.id }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub struct Row {
+    pub memory: Memory,
+    pub context: Context,
+}
+
+pub struct Table {
+    rows: *mut Row,
+    n: usize,
+    contexts: [Option<Context>; CONTEXTS],
+}
+
+static TABLE: OwnLock<Table, { word::PINS }> =
+    OwnLock::new(Table { rows: core::ptr::null_mut(), n: 0, contexts: [None; CONTEXTS] });
+
+/// Makes room. False without memory.
+pub fn begin() -> bool {
+    let (Some(at), Some(mut table)) = (locked::zeroed(ROWS * size_of::<Row>()), lock()) else { return false };
+    table.rows = at as *mut Row;
+    true
+}
+
+pub fn lock() -> Option<Guard<'static, Table, { word::PINS }>> {
+    TABLE.lock()
+}
+
+impl Table {
+    fn rows(&self) -> &[Row] {
+        if self.rows.is_null() {
+            return &[];
+        }
+        // SAFETY: a mapping of ROWS rows, of which `n` are written.
+        unsafe { core::slice::from_raw_parts(self.rows, self.n) }
+    }
+
+    pub fn has_room(&self) -> bool {
+        !self.rows.is_null() && self.n < ROWS
+    }
+
+    pub fn put(&mut self, row: Row) -> bool {
+        if self.has_room() {
+            // SAFETY: a row behind the written ones, in the mapping.
+            unsafe { self.rows.add(self.n).write(row) };
+            self.n += 1;
+            return true;
+        }
+        false
+    }
+
+    pub fn find(&self, at: usize) -> Option<Row> {
+        self.rows().iter().find(|row| row.memory.at == at).copied()
+    }
+
+    /// Takes a row out. `None` if another thread has.
+    pub fn take(&mut self, is: impl Fn(&Row) -> bool) -> Option<Row> {
+        let i = self.rows().iter().position(is)?;
+        let row = *self.rows().get(i)?;
+        self.n -= 1;
+        // SAFETY: both are written rows; the last one takes the place of the one that goes.
+        unsafe { self.rows.add(i).write(*self.rows.add(self.n)) };
+        Some(row)
+    }
+
+    /// Remembers a context. `None` if there are too many; else whether it is new.
+    pub fn knows(&mut self, context: Context) -> Option<bool> {
+        if self.contexts.contains(&Some(context)) {
+            return Some(true);
+        }
+        *self.contexts.iter_mut().find(|place| place.is_none())? = Some(context);
+        Some(false)
+    }
+
+    pub fn contexts(&self) -> [Option<Context>; CONTEXTS] {
+        self.contexts
+    }
+
+    pub fn forget(&mut self, context: Context) {
+        self.contexts.iter_mut().filter(|place| **place == Some(context)).for_each(|place| *place = None);
+    }
+}
