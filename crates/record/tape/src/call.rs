@@ -315,13 +315,15 @@ impl Answer {
         }
     }
 
-    /// The argument that says how many bytes, and from how many on the call is answered. Smaller ones hold nobody up for long: pinned
-    /// memory is a part of what is pinned already, and to ask whether memory is pageable takes longer than CUDA holds its lock.
+    /// The argument that says how many bytes, and from how many on the call is answered. Smaller ones hold nobody up for long: their
+    /// pinned memory is a part of what is pinned already, and they copy for 0.2 ms (an answer takes longer: docs/results/fix.md).
     pub const fn least(self) -> (usize, usize) {
         match self {
             Answer::None | Answer::FreeHost => (0, 0),
             Answer::HostAlloc | Answer::AllocHost | Answer::Register => (1, 2 << 20),
-            _ => (2, 64 << 10),
+            // Up to 2 MiB, CUDA's call returns even if its stream stands still.
+            Answer::ToGpuAsync | Answer::EitherAsync => (2, (2 << 20) + 1),
+            _ => (2, 2 << 20),
         }
     }
 }

@@ -40,13 +40,14 @@ pub enum Why {
     Driver,
     NotPageable,
     Range,
+    OwnStream,
     Pages,
     Busy,
     Off,
 }
 
 impl Why {
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = 12;
     pub const TEXT: [&str; Why::COUNT] = [
         "rounding to 2 MiB would add more than 12 %",
         "write-combined, or with arguments that doorbell does not know",
@@ -56,6 +57,7 @@ impl Why {
         "the driver has no such memory here",
         "not between pageable memory and a GPU's",
         "memory of the GPU of several pieces, or of none",
+        "asynchronous, in a non-blocking stream: CUDA holds nobody up",
         "pages that could not be made before",
         "no piece of doorbell's was free",
         "the fix turned itself off",

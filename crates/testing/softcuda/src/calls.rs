@@ -221,6 +221,7 @@ calls! {
     cuMemAllocHost_v2(pointer: *mut *mut c_void, bytes: usize) { host_alloc(pointer, bytes, 0) }
     cuMemFreeHost(pointer: *mut c_void) {
         if pointer.is_null() { return SUCCESS; }
+        if context::id().is_none() { return CONTEXT_IS_DESTROYED; }
         status(free(pointer as u64, false), INVALID_VALUE)
     }
     cuMemAddressReserve(at: *mut u64, bytes: usize, _alignment: usize, _wanted: u64, _flags: u64) {
@@ -318,15 +319,16 @@ calls! {
         node(stream, Node::Fill { to, value, size: 4, count })
     }
 
-    cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) {
-        in_context(|| give(stream, Stream::create() as *mut c_void))
+    cuStreamCreate(stream: *mut *mut c_void, flags: c_uint) {
+        in_context(|| give(stream, Stream::create(flags) as *mut c_void))
     }
     cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) {
         in_context(|| match give(least, 0) { SUCCESS => give(greatest, -5), wrong => wrong })
     }
-    cuStreamCreateWithPriority(stream: *mut *mut c_void, _flags: c_uint, priority: c_int) {
+    cuStreamGetFlags(stream: *mut c_void, flags: *mut c_uint) { on(stream, |its| give(flags, its.flags())) }
+    cuStreamCreateWithPriority(stream: *mut *mut c_void, flags: c_uint, priority: c_int) {
         if !(-5..=0).contains(&priority) { return INVALID_VALUE; }
-        in_context(|| give(stream, Stream::create() as *mut c_void))
+        in_context(|| give(stream, Stream::create(flags) as *mut c_void))
     }
     cuStreamDestroy_v2(stream: *mut c_void) { status(Stream::destroy(stream as u64), INVALID_HANDLE) }
     cuStreamSynchronize(stream: *mut c_void) {

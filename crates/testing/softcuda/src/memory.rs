@@ -132,7 +132,11 @@ pub(crate) unsafe fn register(at: *mut u8, bytes: usize) -> bool {
 pub(crate) fn free(at: u64, video: bool) -> bool {
     let taken = {
         let mut blocks = blocks();
-        if blocks.1.get(&at).is_some_and(|block| block.video == video) { blocks.1.remove(&at) } else { None }
+        if blocks.1.get(&at).is_some_and(|block| block.video == video && !block.outlives) {
+            blocks.1.remove(&at)
+        } else {
+            None
+        }
     };
     let Some(block) = taken else { return false };
     match block.memory {

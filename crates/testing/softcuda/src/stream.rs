@@ -5,6 +5,7 @@ use crate::status::{CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, ILLEGAL_STATE, SUC
 use crate::wait::Ended;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
 /// It can find out that the stream has ended.
@@ -26,6 +27,8 @@ struct Capture {
 
 #[derive(Default)]
 pub(crate) struct Stream {
+    /// As it was created with.
+    flags: AtomicU32,
     capture: Mutex<Option<Capture>>,
     queue: Mutex<Queue>,
     changed: Condvar,
@@ -43,11 +46,16 @@ impl Stream {
     }
 
     /// Creates a stream and returns its handle.
-    pub fn create() -> u64 {
+    pub fn create(flags: u32) -> u64 {
         let stream = Stream::start();
+        stream.flags.store(flags, Ordering::Relaxed);
         let handle = Arc::as_ptr(&stream) as u64;
         poison::ignore(STREAMS.lock()).insert(handle, stream);
         handle
+    }
+
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
     }
 
     /// By its handle; 0, 1 (legacy) and 2 (per thread) are the default stream.

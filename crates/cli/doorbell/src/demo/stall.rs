@@ -54,13 +54,18 @@ impl Args {
         let page = page(file, &recording)?;
         drop(recording);
 
-        say(&["", "The same frames, launched by libdoorbell through a channel that takes no lock of CUDA's:"])?;
-        // (Both without a recorder.)
-        let (before, after) = (frames(gpu, "cuda", folder.path())?, frames(gpu, "doorbell", folder.path())?);
+        say(&[
+            "",
+            "The same program under `doorbell run --fix`, which pins without that lock. And its frames launched",
+        ])?;
+        say(&["by libdoorbell, through a channel that takes no lock of CUDA's:"])?;
+        // (All without a recorder.)
+        let ran = |launcher, fixed| frames(gpu, launcher, fixed, folder.path());
+        let (before, fixed, own) = (ran("cuda", false)?, ran("cuda", true)?, ran("doorbell", false)?);
         let row = |name: &str, of: &dyn Fn(&Frames) -> String| {
-            say(&[&format!("{name:16}{:>14}{:>14}", of(&before), of(&after))])
+            say(&[&format!("{name:16}{:>14}{:>14}{:>14}", of(&before), of(&fixed), of(&own))])
         };
-        say(&[&format!("{:16}{:>14}{:>14}", "", "before", "after")])?;
+        say(&[&format!("{:16}{:>14}{:>14}{:>14}", "", "before", "run --fix", "libdoorbell")])?;
         row("longest frame", &|f| number::nanoseconds(u64::try_from(f.longest.as_nanos()).unwrap_or(u64::MAX)))?;
         row("late frames", &|f| format!("{} of {}", f.late, f.count))?;
         if gpu == Gpu::Soft {
@@ -68,7 +73,7 @@ impl Args {
         }
         let me = super::me();
         say(&["", &format!("The timeline is {}: open it in a browser. Next, your own program:", page.display())])?;
-        say(&[&format!("  {me} record --locks ./app"), &format!("  {me} why")])?;
+        say(&[&format!("  {me} record --locks ./app"), &format!("  {me} why"), &format!("  {me} run --fix ./app")])?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -88,8 +93,12 @@ impl Args {
 }
 
 /// Runs the program, and returns what it measured.
-fn frames(gpu: Gpu, launcher: &str, folder: &Path) -> anyhow::Result<Frames> {
-    let mut command = Command::new(std::env::current_exe().context("where this program lies")?);
+fn frames(gpu: Gpu, launcher: &str, fixed: bool, folder: &Path) -> anyhow::Result<Frames> {
+    let me = std::env::current_exe().context("where this program lies")?;
+    let mut command = Command::new(&me);
+    if fixed {
+        command.args(["run", "--fix", "--"]).arg(me);
+    }
     command.args(["sample", "stall", "--json", "--launcher", launcher]);
     if gpu == Gpu::Soft {
         command.env("LD_LIBRARY_PATH", folder).env("LD_PRELOAD", folder.join(SOFTGPU));

@@ -8,7 +8,7 @@
 //! all has arrived.
 
 use super::driver::{Driver, INVALID_VALUE, NOT_READY, SUCCESS};
-use super::ring::{PIECE, Piece, Pieces};
+use super::ring::{Piece, Pieces};
 use super::{bytes, driver, turn_off};
 use crate::process::sys;
 use tape::fix::{Count, Why};
@@ -58,6 +58,9 @@ pub unsafe fn copy(count: &Count, c: &Copy) -> Result<i32, Why> {
     if kind_of(gpu) != (SUCCESS, ON_DEVICE) {
         return Err(Why::NotPageable);
     }
+    if !c.waits && is_non_blocking(&d, c.stream) {
+        return Err(Why::OwnStream);
+    }
     let (mut capturing, mut base, mut length) = (0, 0, 0);
     // SAFETY: places for the results.
     unsafe {
@@ -101,6 +104,17 @@ pub unsafe fn copy(count: &Count, c: &Copy) -> Result<i32, Why> {
     }
 }
 
+/// CUDA makes asynchronous copies in such a stream without the lock.
+fn is_non_blocking(d: &Driver, stream: usize) -> bool {
+    /// CU_STREAM_NON_BLOCKING
+    const NON_BLOCKING: u32 = 1;
+    let mut flags = 0;
+    // SAFETY: a place for the flags.
+    stream > driver::PER_THREAD
+        && unsafe { (d.stream_flags)(stream, &raw mut flags) == SUCCESS }
+        && flags & NON_BLOCKING != 0
+}
+
 /// Waits until the GPU has marked the piece. An error of the stream is the answer.
 fn wait(d: &Driver, stream: usize, piece: Piece) -> Result<(), i32> {
     /// About 100 us, after which the stream is asked, too.
@@ -132,13 +146,13 @@ fn wait(d: &Driver, stream: usize, piece: Piece) -> Result<(), i32> {
 /// # Safety
 /// As [`copy`].
 unsafe fn copy_to_gpu(d: &Driver, c: &Copy, pieces: &Pieces) -> Result<i32, i32> {
-    let mut done = 0;
+    let (part, mut done) = (pieces.part(), 0);
     while done < c.bytes {
-        let piece = pieces.of(done / PIECE);
+        let piece = pieces.of(done / part);
         if let Err(failed) = wait(d, c.stream, piece) {
             return Ok(failed);
         }
-        let length = PIECE.min(c.bytes - done);
+        let length = part.min(c.bytes - done);
         // SAFETY: the caller's source; a piece that only this thread uses until the GPU has marked it.
         let result = unsafe {
             bytes::copy(c.from + done, piece.at(), length);
@@ -168,12 +182,12 @@ unsafe fn copy_to_gpu(d: &Driver, c: &Copy, pieces: &Pieces) -> Result<i32, i32>
 /// # Safety
 /// As [`copy`].
 unsafe fn copy_from_gpu(d: &Driver, c: &Copy, pieces: &Pieces) -> Result<i32, i32> {
-    let (mut asked, mut done) = (0, 0);
+    let (part, mut asked, mut done) = (pieces.part(), 0, 0);
     while done < c.bytes {
         // As many as there are pieces, before the wait for the oldest.
-        while asked < c.bytes && asked / PIECE - done / PIECE < pieces.count() {
-            let piece = pieces.of(asked / PIECE);
-            let length = PIECE.min(c.bytes - asked);
+        while asked < c.bytes && asked / part - done / part < pieces.count() {
+            let piece = pieces.of(asked / part);
+            let length = part.min(c.bytes - asked);
             // SAFETY: the caller's memory of the GPU, and a piece of this thread's.
             let mut result = unsafe { (d.from_gpu)(piece.at(), c.from + asked, length, c.stream) };
             if result != SUCCESS && asked == 0 {
@@ -187,8 +201,8 @@ unsafe fn copy_from_gpu(d: &Driver, c: &Copy, pieces: &Pieces) -> Result<i32, i3
             }
             asked += length;
         }
-        let piece = pieces.of(done / PIECE);
-        let length = PIECE.min(c.bytes - done);
+        let piece = pieces.of(done / part);
+        let length = part.min(c.bytes - done);
         if let Err(failed) = wait(d, c.stream, piece) {
             return Ok(failed);
         }

@@ -108,6 +108,7 @@ functions! {
     from_gpu b"cuMemcpyDtoHAsync_v2" (usize, usize, usize, usize);
     write b"cuStreamWriteValue32_v2" (usize, usize, u32, u32);
     synchronize b"cuStreamSynchronize" (usize);
+    stream_flags b"cuStreamGetFlags" (usize, *mut u32);
     query b"cuStreamQuery" (usize);
     is_capturing b"cuStreamIsCapturing" (usize, *mut i32);
     capture_mode b"cuThreadExchangeStreamCaptureMode" (*mut i32);

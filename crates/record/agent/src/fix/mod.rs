@@ -18,7 +18,7 @@ mod table;
 use crate::process::sys;
 use crate::process::wiped::{self, goes_on, live};
 use copies::{Copy, Direction};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use driver::Driver;
 pub use driver::{SYMBOLS, found, unloaded};
 use locks::cancel;
@@ -28,6 +28,9 @@ use tape::policy::Board;
 
 static BOARD: AtomicPtr<Board> = AtomicPtr::new(core::ptr::null_mut());
 
+/// Nothing else follows calls in this process.
+static IS_ALONE: AtomicBool = AtomicBool::new(false);
+
 /// Begins. Called by the constructor, if the board asks for a fix.
 pub fn begin(board: &'static Board) {
     if board.fixes == 0 || (board.fixes & fix::PINS != 0 && !table::begin()) {
@@ -35,6 +38,12 @@ pub fn begin(board: &'static Board) {
     }
     BOARD.store(core::ptr::from_ref(board).cast_mut(), Ordering::Release);
     wiped::begin(live::FIXES);
+    IS_ALONE.store(board.guard == 0, Ordering::Relaxed);
+}
+
+/// True if calls are only answered here, and not followed or guarded.
+pub fn is_alone() -> bool {
+    IS_ALONE.load(Ordering::Relaxed)
 }
 
 /// True if calls are answered in this process. A forked child cannot use its parent's CUDA, so its calls are passed on.

@@ -6,7 +6,7 @@
 //! Whatever cuMemHostAlloc checks before it makes memory (a context, errors of earlier work, captures) it also checks for 0 bytes,
 //! and then makes nothing. So it is called for 0 bytes first, and an error of it is the answer.
 
-use super::driver::{Driver, INVALID_VALUE, SUCCESS};
+use super::driver::{Driver, SUCCESS};
 use super::memory::{self, GRANULE};
 use super::table::{self, Context, Row};
 use super::{driver, node};
@@ -89,14 +89,16 @@ pub unsafe fn free(at: usize) -> Option<i32> {
     let d = Driver::here()?;
     let row = table::lock()?.find(at)?;
     let is_there = row.context.is_there(&d);
-    let waited = if is_there { wait(&d, row.context) } else { INVALID_VALUE };
-    if is_there && waited != SUCCESS {
-        return Some(waited);
+    // (CUDA does not free what is not its own: it says what is wrong, a context that has ended or the address.)
+    // SAFETY: the caller's.
+    let result = if is_there { wait(&d, row.context) } else { unsafe { (d.free_host)(at) } };
+    if is_there && result != SUCCESS {
+        return Some(result);
     }
     let row = table::lock()?.take(|row| row.memory.at == at)?;
     // SAFETY: this thread took the row, and the work that could use the memory has ended.
     unsafe { memory::free(&d, row.memory) };
-    Some(waited)
+    Some(result)
 }
 
 /// CUDA's free waits until all work of the memory's context has ended, and refuses while a stream is being captured. A block of

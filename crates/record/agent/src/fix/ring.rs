@@ -9,8 +9,10 @@ use super::node;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// Bytes of a piece: what the CPU has copied is still in its cache when the GPU reads it.
-pub const PIECE: usize = 1 << 20;
-pub const PIECES: usize = 16;
+const PIECE: usize = 1 << 20;
+const PIECES: usize = 16;
+/// Least bytes of a part of a copy: to ask for its copy takes about as long as the CPU takes to copy a quarter of it.
+const LEAST: usize = 128 << 10;
 
 struct State {
     is_claimed: AtomicBool,
@@ -35,6 +37,8 @@ pub struct Piece(usize);
 pub struct Pieces {
     all: [Piece; MOST],
     n: usize,
+    /// Bytes of each part of the copy but the last one.
+    part: usize,
 }
 
 /// The pieces, made at the first use. `None`: the driver has no such memory, or another thread is making them.
@@ -60,12 +64,13 @@ fn first(d: &Driver) -> Option<usize> {
 }
 
 impl Pieces {
-    /// Up to `most` for a copy of so many bytes: at least two if it needs them, because CUDA's call returns before the stream goes
-    /// on if two are enough.
+    /// Up to `most` for a copy of so many bytes, and at least two if it has several parts, so that the CPU and the GPU copy at the
+    /// same time.
     pub fn take(d: &Driver, bytes: usize, most: usize) -> Option<Pieces> {
         first(d)?;
-        let needed = bytes.div_ceil(PIECE).min(most).min(MOST);
-        let mut taken = Pieces { all: [Piece(0); MOST], n: 0 };
+        let part = (bytes / MOST).next_multiple_of(4096).clamp(LEAST, PIECE);
+        let needed = bytes.div_ceil(part).min(most).min(MOST);
+        let mut taken = Pieces { all: [Piece(0); MOST], n: 0, part };
         for piece in (0..PIECES).map(Piece).filter(|piece| piece.claim()) {
             if let Some(to) = taken.all.get_mut(taken.n) {
                 *to = piece;
@@ -76,6 +81,10 @@ impl Pieces {
             }
         }
         (taken.n >= needed.min(2)).then_some(taken)
+    }
+
+    pub fn part(&self) -> usize {
+        self.part
     }
 
     pub fn count(&self) -> usize {

@@ -14,7 +14,7 @@ use crate::process::{region, sys, thread};
 use crate::trace::python;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
-use tape::call::{FUNCTIONS, flag};
+use tape::call::{Answer, FUNCTIONS, flag};
 use tape::region::{contents, trouble};
 
 /// A library that defines one of these is one of CUDA's.
@@ -122,7 +122,7 @@ pub fn given(name: &[u8], real: usize, version: c_int, per_thread: bool) -> usiz
     if slots::real(real).is_some() {
         return real;
     }
-    let Some((f, named)) = by_name(name, version, slots::is_used) else { return real };
+    let Some((f, named)) = by_name(name, version, slots::is_used).filter(|(f, _)| is_wanted(*f)) else { return real };
     let flags = if per_thread || named { flag::PER_THREAD } else { 0 };
     // (One thread at a time.)
     let Some(_one) = STATE.lock() else { return real };
@@ -130,6 +130,11 @@ pub fn given(name: &[u8], real: usize, version: c_int, per_thread: bool) -> usiz
         region::trouble(trouble::CALLS_FULL);
         real
     })
+}
+
+/// In a program that is neither recorded nor guarded, only calls that a fix answers have entries: others take no time.
+fn is_wanted(f: usize) -> bool {
+    !fix::is_alone() || FUNCTIONS.get(f).is_none_or(|f| f.answer != Answer::None)
 }
 
 /// An entry, under this number, for one of the program's own functions: for measuring the cost of an entry. 0 if there is
@@ -204,7 +209,7 @@ impl State {
             if MARKER_SYMBOLS.iter().all(|s| l.tables.function(s).is_none()) {
                 return;
             }
-            for (i, f) in FUNCTIONS.iter().enumerate() {
+            for (i, f) in FUNCTIONS.iter().enumerate().filter(|(i, _)| is_wanted(*i)) {
                 for suffix in f.suffixes {
                     let flags = if suffix.contains("_pt") { flag::PER_THREAD } else { 0 };
                     self.replace(l, i, &[f.name.as_bytes(), suffix.as_bytes()], flags);

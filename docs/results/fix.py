@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Frames next to set-up calls: without and with `doorbell run --fix`, and next to a program that was rewritten. The figures of fix.md.
+
+    fix.py run DOORBELL FOLDER     builds fix/frames.c with cc; each kind of call in each way, in random order, twice (six minutes, one GPU)
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+import data_file
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MIB = 1 << 20
+ROUNDS = 2
+WAYS = ["CUDA", "`run --fix`", "rewritten"]
+# The neighbour's call; bytes and calls in each turn.
+KINDS = {
+    "nothing": ("nothing", [(64, 15)]),
+    "pin": ("`cuMemHostAlloc`", [(2, 15), (64, 15), (1024, 13)]),
+    "register": ("`cuMemHostRegister`", [(64, 15)]),
+    "to-gpu": ("`cuMemcpyHtoD`", [(1, 15), (64, 15)]),
+    "to-gpu-async": ("`cuMemcpyHtoDAsync`", [(64, 15)]),
+    "from-gpu": ("`cuMemcpyDtoH`", [(1, 15), (64, 15)]),
+    "from-gpu-async": ("`cuMemcpyDtoHAsync`", [(64, 15)]),
+}
+
+
+def main():
+    if sys.argv[1:2] != ["run"] or len(sys.argv) != 4:
+        print(__doc__)
+        return 2
+    doorbell, folder = sys.argv[2:]
+    program = os.path.join(tempfile.mkdtemp(), "frames")
+    subprocess.run(["cc", "-O2", "-o", program, os.path.join(HERE, "fix", "frames.c"), "-pthread", "-ldl"], check=True)
+    cells = [(kind, mib, calls, way) for kind, (_, sizes) in KINDS.items() for mib, calls in sizes for way in WAYS
+             if kind != "nothing" or way != "rewritten"]
+    rows = []
+    for turn in range(ROUNDS):
+        random.shuffle(cells)
+        for kind, mib, calls, way in cells:
+            words = [program, kind, "rewritten" if way == "rewritten" else "cuda", str(mib * MIB), str(calls)]
+            report = os.path.join(os.path.dirname(program), "report")
+            if way == "`run --fix`":
+                words = [doorbell, "run", "--fix", "--out", report, "--force", "--"] + words
+            out = subprocess.run(words, stdout=subprocess.PIPE, timeout=90, check=True)
+            found = json.loads(out.stdout)
+            passed = 0
+            if way == "`run --fix`":
+                with open(report) as f:
+                    text = f.read()
+                assert "turned itself off" not in text, text
+                passed = text.count("passed on")
+            row = {"call": KINDS[kind][0], "size": "" if kind == "nothing" else f"{mib} MiB" if mib < 1024 else "1 GiB", "way": way, "turn": turn,
+                   **{k: v for k, v in found.items() if k not in ("kind", "bytes")}, "reasons": passed}
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+    order = [(KINDS[kind][0], mib) for kind, (_, sizes) in KINDS.items() for mib, _ in sizes]
+    sizes = {f"{mib} MiB": mib for mib in (1, 2, 64)} | {"1 GiB": 1024, "": 64}
+    rows.sort(key=lambda row: (order.index((row["call"], sizes[row["size"]])), WAYS.index(row["way"]), row["turn"]))
+    data_file.write(folder, "fix-calls", "Frames next to set-up calls, with and without `run --fix`", ["docs/results/fix.py", "run"], rows,
+                    stored="percentiles and maximum of each turn; the samples were not kept")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
