@@ -1,6 +1,7 @@
 /* A thread with a frame each 500 us, next to a thread that makes one kind of set-up call each 100 ms:
  *
- *     frames KIND WAY BYTES CALLS      KIND: nothing, pin, register, to-gpu, to-gpu-async, from-gpu, from-gpu-async
+ *     frames KIND WAY BYTES CALLS      KIND: nothing, pin, register, to-gpu, from-gpu; with -async in a stream that is not
+ *                                      blocking, with -async-default in the default stream
  *                                      WAY: cuda (CUDA's call), rewritten (as a program would be changed to hold nobody up)
  *
  * A frame is a copy of 4 KiB to the GPU, a kernel, a copy back and a synchronisation. It is late if it ends more than 500 us after it
