@@ -22,6 +22,10 @@ BESIDE = ("nothing", "a thread that pins 64 MiB, 10 times a second", "a DataLoad
 
 def frames(way, beside):
     """One turn, in a process of its own. Prints its figures."""
+    if way == WAYS[2]:
+        # (Before the first call of CUDA's.)
+        import doorbell
+
     import torch
 
     torch.manual_seed(1)
@@ -39,8 +43,6 @@ def frames(way, beside):
     frame = torch.randn(512)
     expected = net(frame.cuda().view(1, -1)).detach().cpu().view(-1)
     if way == WAYS[2]:
-        import doorbell
-
         session = doorbell.open(lanes=4, profile=False)
         step = doorbell.instantiate(graph, stream)
         source, sink = doorbell.allocate(2048), doorbell.allocate(2048)

@@ -303,13 +303,16 @@ pub enum Answer {
     /// In the direction that the addresses say.
     Either,
     EitherAsync,
+    /// Passed on. While a stream is being captured, copies are passed on, too.
+    BeginsCapture,
+    EndsCapture,
 }
 
 impl Answer {
     /// The bit of the fix that gives it; 0 for none.
     pub const fn fix(self) -> u32 {
         match self {
-            Answer::None => 0,
+            Answer::None | Answer::BeginsCapture | Answer::EndsCapture => 0,
             Answer::HostAlloc | Answer::AllocHost | Answer::FreeHost | Answer::Register => fix::PINS,
             _ => fix::COPIES,
         }
@@ -319,7 +322,7 @@ impl Answer {
     /// pinned memory is a part of what is pinned already, and they copy for 0.2 ms (an answer takes longer: docs/results/fix.md).
     pub const fn least(self) -> (usize, usize) {
         match self {
-            Answer::None | Answer::FreeHost => (0, 0),
+            Answer::None | Answer::FreeHost | Answer::BeginsCapture | Answer::EndsCapture => (0, 0),
             Answer::HostAlloc | Answer::AllocHost | Answer::Register => (1, 2 << 20),
             // Up to 2 MiB, CUDA's call returns even if its stream stands still.
             Answer::ToGpuAsync | Answer::EitherAsync => (2, (2 << 20) + 1),

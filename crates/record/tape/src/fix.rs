@@ -51,7 +51,7 @@ impl Why {
     pub const TEXT: [&str; Why::COUNT] = [
         "rounding to 2 MiB would add more than 12 %",
         "write-combined, or with arguments that doorbell does not know",
-        "a stream that is being captured",
+        "while a stream is being captured",
         "the thread's NUMA policy is not the default",
         "more of them at a time than doorbell keeps track of",
         "the driver has no such memory here",

@@ -43,6 +43,12 @@ pub struct Copy {
 /// As cuMemcpyHtoD, cuMemcpyDtoH, cuMemcpy and their asynchronous forms.
 pub unsafe fn copy(count: &Count, c: &Copy) -> Result<i32, Why> {
     let d = driver(count)?;
+    let mut capturing = 0;
+    // First, for a capture of which the agent does not know. (With cuStreamGetFlags before it, the capture became invalid: H200.)
+    // SAFETY: a place for the result.
+    if unsafe { (d.is_capturing)(c.stream, &raw mut capturing) } != SUCCESS || capturing != 0 {
+        return Err(Why::Capture);
+    }
     let kind_of = |at: usize| {
         let mut kind = 0;
         // SAFETY: a place for the result.
@@ -61,15 +67,12 @@ pub unsafe fn copy(count: &Count, c: &Copy) -> Result<i32, Why> {
     if !c.waits && is_non_blocking(&d, c.stream) {
         return Err(Why::OwnStream);
     }
-    let (mut capturing, mut base, mut length) = (0, 0, 0);
+    let (mut base, mut length) = (0, 0);
     // SAFETY: places for the results.
     unsafe {
         // What CUDA refuses is refused whole, and by CUDA.
         if (d.range)(&raw mut base, &raw mut length, gpu) != SUCCESS || c.bytes > length - (gpu - base) {
             return Err(Why::Range);
-        }
-        if (d.is_capturing)(c.stream, &raw mut capturing) != SUCCESS || capturing != 0 {
-            return Err(Why::Capture);
         }
     }
     let at_a_time = if to_gpu { TO_GPU } else { FROM_GPU };

@@ -18,7 +18,7 @@ mod table;
 use crate::process::sys;
 use crate::process::wiped::{self, goes_on, live};
 use copies::{Copy, Direction};
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use driver::Driver;
 pub use driver::{SYMBOLS, found, unloaded};
 use locks::cancel;
@@ -74,12 +74,15 @@ pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<u
         |given: usize| if given == 0 { if per_thread { driver::PER_THREAD } else { driver::LEGACY } } else { given };
     // SAFETY: the caller's.
     let copy = |direction, stream, waits| unsafe {
+        if CAPTURES.load(Ordering::SeqCst) != 0 {
+            return Err(Why::Capture);
+        }
         copies::copy(count, &Copy { to: first, from: second, bytes: third, direction, stream, waits })
     };
     // SAFETY: the caller's.
     let result = unsafe {
         match how {
-            Answer::None => Err(Why::Driver),
+            Answer::None | Answer::BeginsCapture | Answer::EndsCapture => Err(Why::Driver),
             Answer::HostAlloc => pins::alloc(count, first, second, third as u32),
             Answer::AllocHost => pins::alloc(count, first, second, 0),
             Answer::FreeHost => {
@@ -108,6 +111,26 @@ pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<u
             None
         }
     }
+}
+
+/// Streams that are being captured. Then CUDA refuses some calls, and an answer made of other calls would not.
+static CAPTURES: AtomicU32 = AtomicU32::new(0);
+
+/// Counts a call that begins or ends a capture.
+pub fn captures(how: Answer, call: impl FnOnce() -> usize) -> usize {
+    /// A handle that is none, a stream that is not being captured: INVALID_VALUE, INVALID_HANDLE, ILLEGAL_STATE.
+    const NO_CAPTURE: [i32; 3] = [1, 400, 401];
+    let begins = how == Answer::BeginsCapture;
+    if begins {
+        CAPTURES.fetch_add(1, Ordering::SeqCst);
+    }
+    let result = call();
+    let is_over = if begins { result as i32 != 0 } else { !NO_CAPTURE.contains(&(result as i32)) };
+    if is_over {
+        // (Not below 0: a capture may have begun before the fix did.)
+        let _ = CAPTURES.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+    }
+    result
 }
 
 /// The driver, unless the fix has turned itself off.

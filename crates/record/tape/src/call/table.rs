@@ -17,7 +17,10 @@
 
 use super::Class::*;
 use super::{Answer, Class, Effect, Function, Object, Size, Stream};
-use Answer::{AllocHost, Either, EitherAsync, FreeHost, FromGpu, FromGpuAsync, HostAlloc, Register, ToGpu, ToGpuAsync};
+use Answer::{
+    AllocHost, BeginsCapture, Either, EitherAsync, EndsCapture, FreeHost, FromGpu, FromGpuAsync, HostAlloc, Register,
+    ToGpu, ToGpuAsync,
+};
 use Effect::{ChangesGraph, LoadsCode, StartsProfilers, StopsProfilers, UnloadsCode};
 use Object::{Address, Code, Event, Graph, Kernel};
 use Size::{At2, At3, Config, Copies, Copies3d, Dim3, Grid, Product, Times, Word};
@@ -178,6 +181,10 @@ pub const FUNCTIONS: &[Function] = &[
     f(96, "cuMemcpyBatchAsync", V2_SZ, CopyAsync, 8).since(13000).batch(Copies(0, 1, 2, 3)).stream(7),
     f(97, "cuMemcpy3DBatchAsync", SZ, CopyAsync, 5).batch(Copies3d(1, 0)).stream(4),
     f(97, "cuMemcpy3DBatchAsync", V2_SZ, CopyAsync, 4).since(13000).batch(Copies3d(1, 0)).stream(3),
+    // Seen by `run --fix` alone, which must know whether a stream is being captured.
+    f(98, "cuStreamBeginCapture", &["", "_v2", "_ptsz", "_v2_ptsz"], Create, 2).answered(BeginsCapture),
+    f(99, "cuStreamBeginCaptureToGraph", SZ, Create, 6).answered(BeginsCapture),
+    f(100, "cuStreamEndCapture", SZ, Destroy, 2).answered(EndsCapture),
 
     f(257, "cudaLaunchKernel", SZ, Launch, 8).size(Dim3(1)).stream(7).of(Kernel, 0),
     f(258, "cudaLaunchKernelExC", SZ, Launch, 3).config(0).of(Kernel, 1),

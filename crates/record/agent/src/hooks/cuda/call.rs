@@ -48,6 +48,10 @@ pub unsafe fn real(at: usize, words: u8, a: &Words) -> usize {
 unsafe fn answered<const F: usize>(e: &Slot, at: usize, a: &Words) -> usize {
     let answer = const { FUNCTIONS[F].answer };
     let (word, least) = const { FUNCTIONS[F].answer.least() };
+    if matches!(answer, Answer::BeginsCapture | Answer::EndsCapture) {
+        // SAFETY: the caller's.
+        return fix::captures(answer, || unsafe { real(at, const { FUNCTIONS[F].words }, a) });
+    }
     if !matches!(answer, Answer::None) && a.0[word] >= least && fix::on() {
         let per_thread = e.flags.load(Ordering::Relaxed) & u32::from(flag::PER_THREAD) != 0;
         // SAFETY: the caller's.

@@ -134,7 +134,11 @@ pub fn given(name: &[u8], real: usize, version: c_int, per_thread: bool) -> usiz
 
 /// In a program that is neither recorded nor guarded, only calls that a fix answers have entries: others take no time.
 fn is_wanted(f: usize) -> bool {
-    !fix::is_alone() || FUNCTIONS.get(f).is_none_or(|f| f.answer != Answer::None)
+    FUNCTIONS.get(f).is_none_or(|f| match f.answer {
+        Answer::None => !fix::is_alone(),
+        Answer::BeginsCapture | Answer::EndsCapture => fix::on(),
+        _ => true,
+    })
 }
 
 /// An entry, under this number, for one of the program's own functions: for measuring the cost of an entry. 0 if there is
