@@ -55,13 +55,12 @@ def main():
                     text = f.read()
                 assert "turned itself off" not in text, text
                 passed = text.count("passed on")
-            row = {"call": KINDS[kind][0], "size": "" if kind == "nothing" else f"{mib} MiB" if mib < 1024 else "1 GiB", "way": way, "turn": turn,
+            row = {"call": KINDS[kind][0], "mib": None if kind == "nothing" else mib, "way": way, "turn": turn,
                    **{k: v for k, v in found.items() if k not in ("kind", "bytes")}, "reasons": passed}
             rows.append(row)
             print(json.dumps(row), flush=True)
-    order = [(KINDS[kind][0], mib) for kind, (_, sizes) in KINDS.items() for mib, _ in sizes]
-    sizes = {f"{mib} MiB": mib for mib in (2, 4, 64)} | {"1 GiB": 1024, "": 64}
-    rows.sort(key=lambda row: (order.index((row["call"], sizes[row["size"]])), WAYS.index(row["way"]), row["turn"]))
+    order = [KINDS[kind][0] for kind in KINDS]
+    rows.sort(key=lambda row: (order.index(row["call"]), row["mib"] or 0, WAYS.index(row["way"]), row["turn"]))
     data_file.write(folder, "fix-calls", "Frames next to set-up calls, with and without `run --fix`", ["docs/results/fix.py", "run"], rows,
                     stored="percentiles and maximum of each turn; the samples were not kept")
     return 0

@@ -1,7 +1,7 @@
 //! What `run --fix` would have saved: the time for which calls waited for locks that a thread held in a call that a fix answers.
 
 use schema::slow_calls::{Cause, FixRow, LinkRow, PartRow, SlowCall};
-use tape::fix::fix;
+use tape::fix;
 
 /// The threads that held the locks that a call waited for, if they were in a call that a fix answers, and that fix.
 fn held(part: &PartRow) -> impl Iterator<Item = (usize, &LinkRow)> {

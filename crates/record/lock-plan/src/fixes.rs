@@ -3,7 +3,7 @@
 use crate::{Error, Plan};
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
-use tape::fix::{Why, fix};
+use tape::fix::{self, Why};
 use tape::policy::{Board, protocol};
 
 pub const HINT: &str = "fixes: pins, copies, locks (mutexes with priority inheritance, rwlocks in phases); --fix alone means pins \

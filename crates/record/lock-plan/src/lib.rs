@@ -23,7 +23,7 @@ pub struct Plan {
     pub rules: Vec<Rule>,
     /// One real-time mutex around CUDA's launches and copies.
     pub guard: bool,
-    /// [`tape::fix::fix`]
+    /// [`tape::fix`]
     pub fixes: u32,
 }
 

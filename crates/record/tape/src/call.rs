@@ -7,7 +7,7 @@
 //!
 //! The first is a [`CallsBody`]. Tapes without calls do not have these.
 
-use crate::fix::fix;
+use crate::fix;
 
 mod table;
 

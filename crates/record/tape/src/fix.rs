@@ -5,26 +5,24 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The fixes, as bits of [`Board::fixes`](crate::policy::Board::fixes).
-pub mod fix {
-    /// Pinned host memory is made by the driver's functions for virtual memory, which take no lock that launches need.
-    pub const PINS: u32 = 1;
-    /// Copies of pageable memory go through pinned pieces of the agent's own.
-    pub const COPIES: u32 = 2;
-    pub const COUNT: usize = 2;
+/// Pinned host memory is made by the driver's functions for virtual memory, which take no lock that launches need. A bit of
+/// [`Board::fixes`](crate::policy::Board::fixes).
+pub const PINS: u32 = 1;
+/// Copies of pageable memory go through pinned pieces of the agent's own.
+pub const COPIES: u32 = 2;
+pub const COUNT: usize = 2;
 
-    /// As users write them, in the order of the bits.
-    pub const NAMES: [&str; COUNT] = ["pins", "copies"];
+/// As users write them, in the order of the bits.
+pub const NAMES: [&str; COUNT] = ["pins", "copies"];
 
-    /// The number of the fix that answers a function, by the driver's or the runtime's name for it.
-    pub fn of_call(name: &str) -> Option<usize> {
-        match name {
-            "cuMemHostAlloc" | "cuMemAllocHost" | "cuMemFreeHost" | "cuMemHostRegister" | "cudaHostAlloc"
-            | "cudaMallocHost" | "cudaFreeHost" | "cudaHostRegister" => Some(0),
-            "cuMemcpy" | "cuMemcpyAsync" | "cuMemcpyHtoD" | "cuMemcpyHtoDAsync" | "cuMemcpyDtoH"
-            | "cuMemcpyDtoHAsync" | "cudaMemcpy" | "cudaMemcpyAsync" => Some(1),
-            _ => None,
-        }
+/// The number of the fix that answers a function, by the driver's or the runtime's name for it.
+pub fn of_call(name: &str) -> Option<usize> {
+    match name {
+        "cuMemHostAlloc" | "cuMemAllocHost" | "cuMemFreeHost" | "cuMemHostRegister" | "cudaHostAlloc"
+        | "cudaMallocHost" | "cudaFreeHost" | "cudaHostRegister" => Some(0),
+        "cuMemcpy" | "cuMemcpyAsync" | "cuMemcpyHtoD" | "cuMemcpyHtoDAsync" | "cuMemcpyDtoH" | "cuMemcpyDtoHAsync"
+        | "cudaMemcpy" | "cudaMemcpyAsync" => Some(1),
+        _ => None,
     }
 }
 

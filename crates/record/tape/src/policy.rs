@@ -3,7 +3,7 @@
 //!
 //! Invariant: the program may have written anything over it, so both sides check the numbers that they read.
 
-use crate::fix::{Count, fix};
+use crate::fix::{self, Count};
 use crate::starts::Starts;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -117,7 +117,7 @@ pub struct Board {
     pub guard: u8,
     pub pad: u8,
     pub rules: u32,
-    /// Fixes that are wanted: bits of [`fix`].
+    /// Fixes that are wanted: bits of [`fix`](mod@fix).
     pub fixes: u32,
     pub pad3: u32,
     /// 1 when the agent has attached, 2 when the kill switch prevented that.

@@ -2,7 +2,8 @@
 
 use crate::locks::symbol_row;
 use schema::slow_calls::{
-    Between, Cause, CauseRow, GapRow, LinkRow, OfRow, PageFaults, PageableRow, PartRow, SlowCall, UnfinishedRow, Why,
+    Between, Cause, CauseRow, FixRow, GapRow, LinkRow, OfRow, PageFaults, PageableRow, PartRow, SlowCall,
+    UnfinishedRow, Why,
 };
 use schema::symbols::Symbols;
 

@@ -23,7 +23,7 @@ use driver::Driver;
 pub use driver::{SYMBOLS, found, unloaded};
 use locks::cancel;
 use tape::call::Answer;
-use tape::fix::{Count, Why, fix};
+use tape::fix::{self, Count, Why};
 use tape::policy::Board;
 
 static BOARD: AtomicPtr<Board> = AtomicPtr::new(core::ptr::null_mut());

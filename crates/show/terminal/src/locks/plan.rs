@@ -160,7 +160,7 @@ mod tests {
             FixRow { fix: "pins", calls: 12, ns: 450_000_000, longest_ns: 48_000_000, answers: vec!["a".into()] };
         let text = super::plan(&locks, &[saved]);
         let read = lock_plan::Plan::parse(&text).unwrap();
-        assert_eq!(read.fixes, tape::fix::fix::PINS);
+        assert_eq!(read.fixes, tape::fix::PINS);
         assert!(text.contains("# pins: saves up to 450.000 ms of 12 calls, 48.000 ms of one"), "{text}");
         let rules: Vec<_> = read.rules.iter().map(|r| (r.module.as_str(), r.offset.unwrap(), r.protocol)).collect();
         use tape::policy::protocol;
