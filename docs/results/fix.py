@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Frames next to set-up calls: without and with `doorbell run --fix`, and next to a program that was rewritten. The figures of fix.md.
+"""Frames next to set-up calls: without and with `doorbell run --fix=pins,copies`, and next to a program that was rewritten. The figures of fix.md.
 
     fix.py run DOORBELL FOLDER     builds fix/frames.c with cc; each kind of call in each way, in random order, twice (six minutes, one GPU)
 """
@@ -16,7 +16,7 @@ import data_file
 HERE = os.path.dirname(os.path.abspath(__file__))
 MIB = 1 << 20
 ROUNDS = 2
-WAYS = ["CUDA", "`run --fix`", "rewritten"]
+WAYS = ["CUDA", "`run --fix=pins,copies`", "rewritten"]
 # The neighbour's call; bytes and calls in each turn.
 KINDS = {
     "nothing": ("nothing", [(64, 15)]),
@@ -45,12 +45,12 @@ def main():
         for kind, mib, calls, way in cells:
             words = [program, kind, "rewritten" if way == "rewritten" else "cuda", str(mib * MIB), str(calls)]
             report = os.path.join(os.path.dirname(program), "report")
-            if way == "`run --fix`":
-                words = [doorbell, "run", "--fix", "--out", report, "--force", "--"] + words
+            if way == "`run --fix=pins,copies`":
+                words = [doorbell, "run", "--fix=pins,copies", "--out", report, "--force", "--"] + words
             out = subprocess.run(words, stdout=subprocess.PIPE, timeout=90, check=True)
             found = json.loads(out.stdout)
             passed = 0
-            if way == "`run --fix`":
+            if way == "`run --fix=pins,copies`":
                 with open(report) as f:
                     text = f.read()
                 assert "turned itself off" not in text, text
@@ -61,8 +61,8 @@ def main():
             print(json.dumps(row), flush=True)
     order = [KINDS[kind][0] for kind in KINDS]
     rows.sort(key=lambda row: (order.index(row["call"]), row["mib"] or 0, WAYS.index(row["way"]), row["turn"]))
-    data_file.write(folder, "fix-calls", "Frames next to set-up calls, with and without `run --fix`", ["docs/results/fix.py", "run"], rows,
-                    stored="percentiles and maximum of each turn; the samples were not kept")
+    data_file.write(folder, "fix-calls", "Frames next to set-up calls, with and without `run --fix=pins,copies`", ["docs/results/fix.py", "run"], rows,
+                    stored="percentiles and maximum of each turn")
     return 0
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Frames of an unmodified PyTorch server next to a neighbour: bare, under `run --fix`, and rewritten as a chain of libdoorbell's. The figures of fix.md.
+"""Frames of an unmodified PyTorch server next to a neighbour: bare, under `run --fix=pins,copies`, and rewritten as a chain of libdoorbell's. The figures of fix.md.
 
     fix_server.py run DOORBELL FOLDER     each way next to each neighbour, in random order (three minutes, one GPU; the package doorbell in PYTHONPATH)
 
@@ -16,7 +16,7 @@ import threading
 import time
 
 PERIOD, SECONDS, ROUNDS = 0.002, 5.0, 1
-WAYS = ("CUDA", "CUDA, `run --fix`", "chain of libdoorbell")
+WAYS = ("CUDA", "CUDA, `run --fix=pins,copies`", "chain of libdoorbell")
 BESIDE = ("nothing", "a thread that pins 64 MiB, 10 times a second", "a DataLoader with pinned memory", "`.to(\"cuda\")` of 2 GB")
 
 
@@ -134,7 +134,7 @@ def run(doorbell, folder):
     for way, beside in plan:
         words = [sys.executable, os.path.abspath(__file__), "frames", way, beside]
         if way == WAYS[1]:
-            words = [doorbell, "run", "--fix", "--"] + words
+            words = [doorbell, "run", "--fix=pins,copies", "--"] + words
         out = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=90)
         if out.returncode:
             print(f"{way}, {beside}: {out.returncode} {out.stderr[-500:]}", flush=True)

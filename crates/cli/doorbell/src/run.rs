@@ -23,8 +23,8 @@ use terminal::number;
     // On two lines, to fit 60 columns.
     override_usage = "doorbell run --fix [OPTIONS] <PROGRAM>...\n       doorbell run --lock-policy <POLICY|PLAN>\n                    [OPTIONS] <PROGRAM>...",
     after_help = Page::examples(&[
-        ("doorbell run --fix ./server", "pinned allocations and pageable copies hold no other thread up"),
-        ("doorbell run --fix=pins --report ./server", "one fix; print at the end what it answered"),
+        ("doorbell run --fix ./server", "pinned allocations hold no other thread up"),
+        ("doorbell run --fix=pins,copies --report ./server", "pageable copies neither; print at the end what was answered"),
         ("doorbell run --fix=fix.toml ./server", "what `doorbell plan` found in a recording"),
         ("doorbell run --lock-policy plan.toml ./app", "its locks alone, lock by lock"),
         ("doorbell run --lock-policy pi,phase-fair ./app", "every lock that these suit"),
@@ -33,7 +33,7 @@ use terminal::number;
     ])
     .list("Fixes:", &[
         ("pins", "cuMemHostAlloc and cuMemAllocHost from 2 MiB on: the same memory, made without the lock that launches need"),
-        ("copies", "copies of pageable memory from 64 KiB on, through pinned pieces in the same stream"),
+        ("copies", "copies of pageable memory from 2 MiB on, through pinned pieces in the same stream. Work that another thread puts into that stream meanwhile may run between two parts of a copy"),
         ("locks", "the policies pi and phase-fair"),
     ])
     .list("Policies:", &[
@@ -69,8 +69,8 @@ pub struct Args {
     /// Policies with commas between them, in upper or lower case, or the file of a plan (it ends in .toml or has a slash in it), for example pi,phase-fair or plan.toml
     #[arg(long, value_name = "POLICY|PLAN", required_unless_present = "fix")]
     pub lock_policy: Option<String>,
-    /// Calls of CUDA's to answer in a way that holds no other thread up, with commas between them, or the file of a plan; alone: pins,copies
-    #[arg(long, value_name = "LIST|PLAN", num_args = 0..=1, require_equals = true, default_missing_value = "pins,copies")]
+    /// Calls of CUDA's to answer in a way that holds no other thread up, with commas between them, or the file of a plan, for example pins,copies or fix.toml; alone: pins
+    #[arg(long, value_name = "LIST|PLAN", num_args = 0..=1, require_equals = true, default_missing_value = "pins")]
     pub fix: Option<String>,
     /// Print at the end, on standard error, what was done
     #[arg(long)]
@@ -111,10 +111,8 @@ impl Args {
         let locks = self.lock_policy.as_deref().map(Plan::read).transpose().map_err(wrong)?;
         let plan = match (fixes, locks) {
             (Some(fixes), None) => fixes,
-            (None, locks) => locks.map_or_else(|| Plan::read("stock").map_err(wrong), Ok)?,
-            (Some(fixes), Some(locks)) if fixes.leaves_locks_alone() => {
-                Plan { fixes: fixes.fixes | locks.fixes, ..locks }
-            }
+            (None, locks) => Plan { fixes: 0, ..locks.map_or_else(|| Plan::read("stock").map_err(wrong), Ok)? },
+            (Some(fixes), Some(locks)) if fixes.leaves_locks_alone() => Plan { fixes: fixes.fixes, ..locks },
             (Some(_), Some(_)) => {
                 let text = "--fix and --lock-policy both say which protocols locks follow";
                 return Err(Failure::new(text, "give one of them").into());

@@ -57,7 +57,7 @@ impl App {
     /// Asserts that the output is the same with and without the fixes. Returns the report.
     fn same(&self, words: &[&str]) -> String {
         let (bare, _) = self.run("--lock-policy=stock", words);
-        let (fixed, report) = self.run("--fix", words);
+        let (fixed, report) = self.run("--fix=pins,copies", words);
         assert_eq!(text(&fixed.stdout), text(&bare.stdout), "{words:?}");
         report
     }
@@ -121,7 +121,8 @@ fn a_launch_waits_for_no_set_up_call() {
     let app = needs!(App::new());
     measured(|| {
         for what in ["hot-pins", "hot-copies"] {
-            let (bare, fixed) = (app.longest("--lock-policy=stock", &[what]), app.longest("--fix", &[what]));
+            let (bare, fixed) =
+                (app.longest("--lock-policy=stock", &[what]), app.longest("--fix=pins,copies", &[what]));
             if fixed > bare / 3.0 {
                 return Err(format!("{what}: {bare} ms without the fixes, {fixed} ms with them"));
             }
@@ -136,7 +137,10 @@ fn one_fix_alone_and_the_switch_in_the_environment() {
     let (_, report) = app.run("--fix=pins", &["threads", "2"]);
     assert!(answered(&report, "pins") > 0 && !report.contains("copies"), "{report}");
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-    command.args(["run", "--fix", "--report", "--gpu", "soft", "--"]).arg(&app.program).args(["threads", "2"]);
+    command
+        .args(["run", "--fix=pins,copies", "--report", "--gpu", "soft", "--"])
+        .arg(&app.program)
+        .args(["threads", "2"]);
     let out = command.env("LD_LIBRARY_PATH", app.dir.path()).env("DOORBELL_FIX", "off").output().unwrap();
     assert!(text(&out.stderr).contains("pins: 0 calls answered"), "{}", text(&out.stderr));
     let wrong =

@@ -15,7 +15,8 @@ fn held(part: &PartRow) -> impl Iterator<Item = (usize, &LinkRow)> {
 
 /// What to do about a call that lost most of its time to such a lock, and how long that was, in nanoseconds.
 pub(crate) fn advice(parts: &[PartRow], cause: Option<Cause>) -> Option<(String, u64)> {
-    let (number, link) = parts.iter().filter(|part| Some(part.cause) == cause).find_map(|part| held(part).next())?;
+    let (number, link) =
+        parts.iter().filter(|part| Some(part.cause) == cause).flat_map(held).max_by_key(|(_, link)| link.ns)?;
     let (name, call) = (fix::NAMES.get(number)?, link.call.as_deref()?);
     let text = format!("`doorbell run --fix={name}` answers {call} without that lock, in the unchanged program");
     Some((text, link.ns))

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use tape::fix::{self, Why};
 use tape::policy::{Board, protocol};
 
-pub const HINT: &str = "fixes: pins, copies, locks (mutexes with priority inheritance, rwlocks in phases); --fix alone means pins \
-                        and copies; or a plan: a file that ends in .toml";
+pub const HINT: &str = "fixes: pins, copies, locks (mutexes with priority inheritance, rwlocks in phases); --fix alone means pins; \
+                        or a plan: a file that ends in .toml";
 
 /// The bit of the fix of this name, in upper or lower case.
 pub(crate) fn bit(name: &str) -> Option<u32> {

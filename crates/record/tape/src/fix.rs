@@ -15,11 +15,13 @@ pub const COUNT: usize = 2;
 /// As users write them, in the order of the bits.
 pub const NAMES: [&str; COUNT] = ["pins", "copies"];
 
-/// The number of the fix that answers a function, by the driver's or the runtime's name for it.
+/// The number of the fix that answers a function, by the driver's or the runtime's name for it. (Not registrations, which keep the lock
+/// for a part of the time.)
 pub fn of_call(name: &str) -> Option<usize> {
     match name {
-        "cuMemHostAlloc" | "cuMemAllocHost" | "cuMemFreeHost" | "cuMemHostRegister" | "cudaHostAlloc"
-        | "cudaMallocHost" | "cudaFreeHost" | "cudaHostRegister" => Some(0),
+        "cuMemHostAlloc" | "cuMemAllocHost" | "cuMemFreeHost" | "cudaHostAlloc" | "cudaMallocHost" | "cudaFreeHost" => {
+            Some(0)
+        }
         "cuMemcpy" | "cuMemcpyAsync" | "cuMemcpyHtoD" | "cuMemcpyHtoDAsync" | "cuMemcpyDtoH" | "cuMemcpyDtoHAsync"
         | "cudaMemcpy" | "cudaMemcpyAsync" => Some(1),
         _ => None,
@@ -41,23 +43,27 @@ pub enum Why {
     OwnStream,
     Pages,
     Busy,
+    Context,
+    Failed,
     Off,
 }
 
 impl Why {
-    pub const COUNT: usize = 12;
+    pub const COUNT: usize = 14;
     pub const TEXT: [&str; Why::COUNT] = [
         "rounding to 2 MiB would add more than 12 %",
         "write-combined, or with arguments that doorbell does not know",
         "while a stream is being captured",
         "the thread's NUMA policy is not the default",
         "more of them at a time than doorbell keeps track of",
-        "the driver has no such memory here",
+        "the driver has no such memory here, or no more of it",
         "not between pageable memory and a GPU's",
         "memory of the GPU of several pieces, or of none",
         "asynchronous, in a non-blocking stream: CUDA holds nobody up",
         "pages that could not be made before",
         "no piece of doorbell's was free",
+        "memory of another context",
+        "the stream had an error",
         "the fix turned itself off",
     ];
 }

@@ -63,8 +63,14 @@ fn host_alloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) -> c_int {
 /// Whether a copy between these addresses, the first of which is the host's, is of pageable memory; an error if all of it is not
 /// memory of the GPU's.
 fn is_pageable(host: u64, gpu: u64, bytes: usize) -> Result<bool, c_int> {
-    let room = find(gpu, |base, block| base + block.bytes - gpu).ok_or(INVALID_VALUE)?;
-    if bytes as u64 > room { Err(INVALID_VALUE) } else { Ok(find(host, |_, _| ()).is_none()) }
+    /// Nothing is mapped below (vm.mmap_min_addr).
+    const LOWEST: u64 = 64 << 10;
+    match find(gpu, |base, block| base + block.bytes - gpu) {
+        Some(room) if bytes as u64 <= room => Ok(find(host, |_, _| ()).is_none()),
+        // Memory that others have mapped for the GPU.
+        None if gpu >= LOWEST => Ok(false),
+        _ => Err(INVALID_VALUE),
+    }
 }
 
 /// The addresses of a copy: the host's, and the GPU's.

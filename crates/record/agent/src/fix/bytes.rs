@@ -3,7 +3,7 @@
 /// Bytes that are stored at a time, past the caches.
 const LINE: usize = 64;
 
-/// Copies `n` bytes. Neither side is read again soon, so they are stored past the caches: 64 MiB from a GPU take 5.2 ms that way on an H200's
+/// Copies `n` bytes. They are stored past the caches, so that the CPU does not read the lines that it will overwrite: 64 MiB from a GPU take 5.2 ms that way on an H200's
 /// host, 9.4 ms with memcpy, 4.8 ms with CUDA (to the GPU 7.7, 7.5 and 10.1).
 ///
 /// # Safety

@@ -4,18 +4,22 @@
 //! from pinned memory takes that lock for microseconds.
 //!
 //! When memory is read and when the call returns is as CUDA has it (measured: docs/how-it-works/fix.md). A synchronous copy waits for its
-//! stream before it reads. An asynchronous copy to the GPU reads at once. Both return when the source has been read. A copy to the host returns when
-//! all has arrived.
+//! stream before it reads. An asynchronous one to the GPU reads as pieces become free. Both return when the source has been read. A copy to the
+//! host returns when all has arrived. One thing is not as CUDA has it: work that other threads put into the same stream meanwhile may run
+//! between two parts of a copy.
 
 use super::driver::{Driver, INVALID_VALUE, NOT_READY, SUCCESS};
 use super::ring::{Piece, Pieces};
 use super::{bytes, driver, turn_off};
+use crate::process::restrictions::{may, need};
 use crate::process::sys;
 use tape::fix::{Count, Why};
 
 /// Pieces of one copy: with more of them from the GPU, the first ones leave the caches before the CPU reads them.
 const TO_GPU: usize = 4;
 const FROM_GPU: usize = 2;
+/// CU_POINTER_ATTRIBUTE_CONTEXT; none for memory of pools
+const CONTEXT: i32 = 1;
 /// CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 const MEMORY_TYPE: i32 = 2;
 /// CU_MEMORYTYPE_DEVICE
@@ -64,6 +68,14 @@ pub unsafe fn copy(count: &Count, c: &Copy) -> Result<i32, Why> {
     if kind_of(gpu) != (SUCCESS, ON_DEVICE) {
         return Err(Why::NotPageable);
     }
+    let (mut its, mut current) = (0, 0);
+    // SAFETY: places for two contexts.
+    if unsafe { (d.pointer)(&raw mut its, CONTEXT, gpu) == SUCCESS && (d.current)(&raw mut current) == SUCCESS }
+        && its != 0
+        && its != current as u64
+    {
+        return Err(Why::Context);
+    }
     if !c.waits && is_non_blocking(&d, c.stream) {
         return Err(Why::OwnStream);
     }
@@ -77,34 +89,42 @@ pub unsafe fn copy(count: &Count, c: &Copy) -> Result<i32, Why> {
     }
     let at_a_time = if to_gpu { TO_GPU } else { FROM_GPU };
     let Some(pieces) = Pieces::take(&d, c.bytes, at_a_time) else { return Err(Why::Busy) };
-    let result = d.relaxed(|| {
+    let end = d.relaxed(|| {
         if c.waits || !to_gpu {
             // The mark makes this a wait for all work that a copy of this stream would wait for: that of other streams, too, if the
             // stream is the default one. (It spins or sleeps as the context says.)
-            let mut waited = pieces.of(0).marks(&d, c.stream);
-            if waited == SUCCESS {
-                // SAFETY: the caller's stream.
-                waited = unsafe { (d.synchronize)(c.stream) };
+            let marked = pieces.of(0).marks(&d, c.stream);
+            if marked != SUCCESS {
+                return Err(End::Unexpected(marked));
             }
-            if waited != SUCCESS {
-                return Ok(waited);
+            // SAFETY: the caller's stream.
+            if unsafe { (d.synchronize)(c.stream) } != SUCCESS {
+                return Err(End::Failed);
             }
         }
         // SAFETY: the caller's.
         unsafe { if to_gpu { copy_to_gpu(&d, c, &pieces) } else { copy_from_gpu(&d, c, &pieces) } }
     });
-    if result.is_err() {
-        // The GPU may still use one that it was not asked to mark: nobody gets it again.
-        core::mem::forget(pieces);
-    }
-    match result {
-        Ok(SUCCESS) => {
+    match end {
+        Ok(()) => {
             count.answered(c.bytes as u64);
             Ok(SUCCESS)
         }
-        Ok(failed) => Ok(failed),
-        Err(result) => Err(turn_off(count, result)),
+        Err(End::Failed) => Err(Why::Failed),
+        Err(End::Unexpected(result)) => {
+            // The GPU may still use a piece that it was not asked to mark: nobody gets one of these again.
+            core::mem::forget(pieces);
+            Err(turn_off(count, result))
+        }
     }
+}
+
+/// A copy that was not made, or not whole. CUDA is asked to make it.
+enum End {
+    /// The stream has an error, which CUDA will give.
+    Failed,
+    /// A step had this result, which it should not have.
+    Unexpected(i32),
 }
 
 /// CUDA makes asynchronous copies in such a stream without the lock.
@@ -118,8 +138,8 @@ fn is_non_blocking(d: &Driver, stream: usize) -> bool {
         && flags & NON_BLOCKING != 0
 }
 
-/// Waits until the GPU has marked the piece. An error of the stream is the answer.
-fn wait(d: &Driver, stream: usize, piece: Piece) -> Result<(), i32> {
+/// Waits until the GPU has marked the piece.
+fn wait(d: &Driver, stream: usize, piece: Piece) -> Result<(), End> {
     /// About 100 us, after which the stream is asked, too.
     const LOOKS: u32 = 4096;
     /// After so many of them the thread sleeps in between: the stream waits for more than this copy.
@@ -134,57 +154,51 @@ fn wait(d: &Driver, stream: usize, piece: Piece) -> Result<(), i32> {
         }
         // SAFETY: the caller's stream.
         match unsafe { (d.query)(stream) } {
-            SUCCESS | NOT_READY => {}
-            failed => return Err(failed),
+            NOT_READY => {}
+            SUCCESS if piece.is_done() => return Ok(()),
+            // (It has done all that it had, and not this: its context was reset.)
+            SUCCESS => return Err(End::Unexpected(SUCCESS)),
+            _ => return Err(End::Failed),
         }
         asked = asked.saturating_add(1);
-        if asked > SPINS {
+        if asked > SPINS && may(need::SLEEP) {
             sys::nap(50_000);
         }
     }
 }
 
-/// `Ok`: the call's result. `Err`: a step failed that should not have, after others had been made.
-///
 /// # Safety
 /// As [`copy`].
-unsafe fn copy_to_gpu(d: &Driver, c: &Copy, pieces: &Pieces) -> Result<i32, i32> {
+unsafe fn copy_to_gpu(d: &Driver, c: &Copy, pieces: &Pieces) -> Result<(), End> {
     let (part, mut done) = (pieces.part(), 0);
     while done < c.bytes {
         let piece = pieces.of(done / part);
-        if let Err(failed) = wait(d, c.stream, piece) {
-            return Ok(failed);
-        }
+        wait(d, c.stream, piece)?;
         let length = part.min(c.bytes - done);
         // SAFETY: the caller's source; a piece that only this thread uses until the GPU has marked it.
-        let result = unsafe {
+        let mut result = unsafe {
             bytes::copy(c.from + done, piece.at(), length);
             (d.to_gpu)(c.to + done, piece.at(), length, c.stream)
         };
-        if result != SUCCESS {
-            return if done == 0 { Ok(result) } else { Err(result) };
+        if result == SUCCESS {
+            result = piece.marks(d, c.stream);
         }
-        let marked = piece.marks(d, c.stream);
-        if marked != SUCCESS {
-            return Err(marked);
+        if result != SUCCESS {
+            return Err(End::Unexpected(result));
         }
         done += length;
-        // (CUDA's last piece may still be under way, too, but it is the last one alone: a program that relies on the rest gets it.)
-        if c.waits
-            && done == c.bytes
-            && let Err(failed) = wait(d, c.stream, piece)
-        {
-            return Ok(failed);
+        if c.waits && done == c.bytes {
+            wait(d, c.stream, piece)?;
         }
     }
-    Ok(SUCCESS)
+    Ok(())
 }
 
-/// As [`copy_to_gpu`]. Returns when all has arrived.
+/// Returns when all has arrived.
 ///
 /// # Safety
 /// As [`copy`].
-unsafe fn copy_from_gpu(d: &Driver, c: &Copy, pieces: &Pieces) -> Result<i32, i32> {
+unsafe fn copy_from_gpu(d: &Driver, c: &Copy, pieces: &Pieces) -> Result<(), End> {
     let (part, mut asked, mut done) = (pieces.part(), 0, 0);
     while done < c.bytes {
         // As many as there are pieces, before the wait for the oldest.
@@ -193,25 +207,20 @@ unsafe fn copy_from_gpu(d: &Driver, c: &Copy, pieces: &Pieces) -> Result<i32, i3
             let length = part.min(c.bytes - asked);
             // SAFETY: the caller's memory of the GPU, and a piece of this thread's.
             let mut result = unsafe { (d.from_gpu)(piece.at(), c.from + asked, length, c.stream) };
-            if result != SUCCESS && asked == 0 {
-                return Ok(result);
-            }
             if result == SUCCESS {
                 result = piece.marks(d, c.stream);
             }
             if result != SUCCESS {
-                return Err(result);
+                return Err(End::Unexpected(result));
             }
             asked += length;
         }
         let piece = pieces.of(done / part);
         let length = part.min(c.bytes - done);
-        if let Err(failed) = wait(d, c.stream, piece) {
-            return Ok(failed);
-        }
+        wait(d, c.stream, piece)?;
         // SAFETY: the caller's destination; the GPU has filled the piece.
         unsafe { bytes::copy(piece.at(), c.to + done, length) };
         done += length;
     }
-    Ok(SUCCESS)
+    Ok(())
 }

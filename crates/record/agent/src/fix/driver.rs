@@ -9,6 +9,9 @@ pub const PER_THREAD: usize = 2;
 /// `CUresult`
 pub const SUCCESS: i32 = 0;
 pub const INVALID_VALUE: i32 = 1;
+pub const OUT_OF_MEMORY: i32 = 2;
+pub const INVALID_CONTEXT: i32 = 201;
+pub const CONTEXT_IS_DESTROYED: i32 = 709;
 pub const NOT_READY: i32 = 600;
 
 /// `CUmemLocation`
@@ -90,6 +93,7 @@ functions! {
     count b"cuDeviceGetCount" (*mut i32);
     attribute b"cuDeviceGetAttribute" (*mut i32, i32, i32);
     current b"cuCtxGetCurrent" (*mut usize);
+    synchronize_context b"cuCtxSynchronize" ();
     id b"cuCtxGetId" (usize, *mut u64);
     push b"cuCtxPushCurrent_v2" (usize);
     pop b"cuCtxPopCurrent_v2" (*mut usize);
@@ -114,18 +118,14 @@ functions! {
     capture_mode b"cuThreadExchangeStreamCaptureMode" (*mut i32);
 }
 
-/// A library that defines CUDA's calls has these of [`SYMBOLS`], behind any entry of the agent's; 0 for one that it lacks.
+/// A library that defines CUDA's calls has these of [`SYMBOLS`], behind any entry of the agent's; 0 for one that it lacks. (They
+/// stay when a library is unloaded: only calls of CUDA's use them, and a free must find them at any time.)
 pub fn found(at: [usize; COUNT]) {
     for (to, at) in AT.iter().zip(at) {
         if at != 0 {
             to.store(at, Ordering::Relaxed);
         }
     }
-}
-
-/// A library was unloaded, which may have been CUDA's. Functions that still exist are found again.
-pub fn unloaded() {
-    AT.iter().for_each(|at| at.store(0, Ordering::Relaxed));
 }
 
 impl Driver {
@@ -135,10 +135,12 @@ impl Driver {
         const RELAXED: i32 = 2;
         let mut mode = RELAXED;
         // SAFETY: a place for the mode.
-        unsafe { (self.capture_mode)(&raw mut mode) };
+        let changed = unsafe { (self.capture_mode)(&raw mut mode) } == SUCCESS;
         let result = then();
-        // SAFETY: as above; this puts the thread's own mode back.
-        unsafe { (self.capture_mode)(&raw mut mode) };
+        if changed {
+            // SAFETY: as above; this puts the thread's own mode back.
+            unsafe { (self.capture_mode)(&raw mut mode) };
+        }
         result
     }
 }

@@ -3,8 +3,8 @@
 //! An answer is made of other functions of the driver, which take no lock that launches need. Anything that is not known to be
 //! the same is passed on: [`Why`] says which. The numbers behind the answers are in docs/how-it-works/fix.md.
 //!
-//! Invariant: the program gets the result that CUDA's function would give. An answer that fails half-way leaves nothing behind,
-//! and the call is passed on. A result that should not be turns the fix off.
+//! Invariant: the program gets the result that CUDA's function would give. If a step of an answer fails, the call is passed on: CUDA
+//! then gives the error, or makes the whole copy again. A copy whose step has a result that it should not have turns the fix off.
 
 mod bytes;
 mod copies;
@@ -20,7 +20,7 @@ use crate::process::wiped::{self, goes_on, live};
 use copies::{Copy, Direction};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use driver::Driver;
-pub use driver::{SYMBOLS, found, unloaded};
+pub use driver::{SYMBOLS, found};
 use locks::cancel;
 use tape::call::Answer;
 use tape::fix::{self, Count, Why};
@@ -67,7 +67,7 @@ pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<u
     }
     let count = board.fixed.get(which.trailing_zeros() as usize)?;
     let _errno = sys::Errno::keep();
-    // (A piece or a row whose thread is cancelled in here would be lost.)
+    // (A thread that is cancelled between the driver's calls would lose its pieces.)
     let cancelled = cancel::defer();
     let [first, second, third, fourth, ..] = *a;
     let stream =
@@ -91,7 +91,9 @@ pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<u
                 return freed.map(|r| r as usize);
             }
             Answer::Register => {
-                pins::populate(count, first, second, third as u32);
+                if CAPTURES.load(Ordering::SeqCst) == 0 {
+                    pins::populate(count, first, second, third as u32);
+                }
                 cancelled.put_back();
                 return None;
             }
@@ -118,8 +120,9 @@ static CAPTURES: AtomicU32 = AtomicU32::new(0);
 
 /// Counts a call that begins or ends a capture.
 pub fn captures(how: Answer, call: impl FnOnce() -> usize) -> usize {
-    /// A handle that is none, a stream that is not being captured: INVALID_VALUE, INVALID_HANDLE, ILLEGAL_STATE.
-    const NO_CAPTURE: [i32; 3] = [1, 400, 401];
+    /// A handle that is none, a stream that is not being captured, the wrong thread or stream (INVALID_VALUE, INVALID_HANDLE,
+    /// ILLEGAL_STATE, STREAM_CAPTURE_UNMATCHED, STREAM_CAPTURE_WRONG_THREAD): nothing ends.
+    const NO_CAPTURE: [i32; 5] = [1, 400, 401, 903, 908];
     let begins = how == Answer::BeginsCapture;
     if begins {
         CAPTURES.fetch_add(1, Ordering::SeqCst);

@@ -1,5 +1,6 @@
 //! The NUMA node on which the kernel would put the calling thread's pages.
 
+use crate::process::restrictions::{may, need};
 use crate::process::sys::syscall6;
 
 /// Nodes that are known here.
@@ -10,13 +11,17 @@ pub fn of_thread() -> Option<i32> {
     /// MPOL_DEFAULT, MPOL_LOCAL
     const USUAL: [i32; 2] = [0, 4];
     const MEMS_ALLOWED: usize = 4;
+    if !may(need::NODE) {
+        return None;
+    }
     let mut mode = -1i32;
     let mut allowed = [0u64; NODES / 64];
     let (mut cpu, mut node) = (0u32, 0u32);
     // SAFETY: places for what the three calls write, with the length of the mask.
     unsafe {
         let policy = syscall6(libc::SYS_get_mempolicy, &raw mut mode as usize, 0, 0, 0, 0, 0);
-        // (A container without CAP_SYS_NICE forbids the call, and any other policy with it.)
+        // (A container without CAP_SYS_NICE forbids the call. A policy from before its start is not seen then: it decides where pages
+        // are, not what they hold.)
         if policy == 0 && !USUAL.contains(&mode) {
             return None;
         }

@@ -6,10 +6,11 @@
 //! Whatever cuMemHostAlloc checks before it makes memory (a context, errors of earlier work, captures) it also checks for 0 bytes,
 //! and then makes nothing. So it is called for 0 bytes first, and an error of it is the answer.
 
-use super::driver::{Driver, SUCCESS};
+use super::driver::{Driver, OUT_OF_MEMORY, SUCCESS};
 use super::memory::{self, GRANULE};
 use super::table::{self, Context, Row};
 use super::{driver, node};
+use crate::process::restrictions::{may, need};
 use crate::process::sys;
 use tape::fix::{Count, Why};
 
@@ -64,13 +65,19 @@ fn begin_context(d: &Driver, context: Context) -> Result<(), Why> {
     drop(table);
     let mut block = 0;
     // SAFETY: a place for the block.
-    if is_known || unsafe { (d.host_alloc)(&raw mut block, BLOCK, 0) } == SUCCESS { Ok(()) } else { Err(Why::Driver) }
+    if is_known || unsafe { (d.host_alloc)(&raw mut block, BLOCK, 0) } == SUCCESS {
+        return Ok(());
+    }
+    if let Some(mut table) = table::lock() {
+        table.forget(context);
+    }
+    Err(Why::Driver)
 }
 
 /// CUDA's memory ends with its context.
 fn end_with_contexts(d: &Driver) {
     let Some(contexts) = table::lock().map(|table| table.contexts()) else { return };
-    for ended in contexts.into_iter().flatten().filter(|context| !context.is_there(d)) {
+    for ended in contexts.into_iter().flatten().filter(|context| context.has_ended(d)) {
         while let Some(row) = table::lock().and_then(|mut table| table.take(|row| row.context == ended)) {
             // SAFETY: this thread took the row; the context's work has ended with it.
             unsafe { memory::free(d, row.memory) };
@@ -88,7 +95,7 @@ fn end_with_contexts(d: &Driver) {
 pub unsafe fn free(at: usize) -> Option<i32> {
     let d = Driver::here()?;
     let row = table::lock()?.find(at)?;
-    let is_there = row.context.is_there(&d);
+    let is_there = !row.context.has_ended(&d);
     // (CUDA does not free what is not its own: it says what is wrong, a context that has ended or the address.)
     // SAFETY: the caller's.
     let result = if is_there { wait(&d, row.context) } else { unsafe { (d.free_host)(at) } };
@@ -110,6 +117,8 @@ fn wait(d: &Driver, context: Context) -> i32 {
         unsafe {
             match (d.host_alloc)(&raw mut block, BLOCK, 0) {
                 SUCCESS => (d.free_host)(block),
+                // (A capture would have been the answer above: this ends none.)
+                OUT_OF_MEMORY => (d.synchronize_context)(),
                 failed => failed,
             }
         }
@@ -120,12 +129,15 @@ fn wait(d: &Driver, context: Context) -> i32 {
 /// before. (It makes and pins the same pages, so what the program can see of them is the same; a page that cannot be made is left
 /// to it.)
 pub fn populate(count: &Count, at: usize, bytes: usize, flags: u32) {
-    /// CU_MEMHOSTREGISTER_IOMEMORY, READ_ONLY: pages that need not be writable.
-    const OTHER_PAGES: u32 = 4 | 8;
+    /// All but PORTABLE and DEVICEMAP: pages that need not be writable (CU_MEMHOSTREGISTER_IOMEMORY, READ_ONLY), or unknown.
+    const OTHER_PAGES: u32 = !3;
     /// madvise(2), Linux 5.14. libc's constant is missing in old versions.
     const MADV_POPULATE_WRITE: usize = 23;
     if flags & OTHER_PAGES != 0 {
         return count.passed_on(Why::Flags);
+    }
+    if !may(need::MEMORY) || Driver::here().is_none_or(|d| Context::current(&d).is_none()) {
+        return count.passed_on(Why::Pages);
     }
     let first = at & !4095;
     let Some(end) = at.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(4096)) else { return };
@@ -143,8 +155,12 @@ fn in_context(d: &Driver, context: usize, then: impl FnOnce() -> i32) -> i32 {
     // SAFETY: places for handles; the context is pushed and popped in pairs.
     unsafe {
         (d.current)(&raw mut now);
-        if now == context || (d.push)(context) != SUCCESS {
+        if now == context {
             return then();
+        }
+        let pushed = (d.push)(context);
+        if pushed != SUCCESS {
+            return pushed;
         }
         let result = then();
         (d.pop)(&raw mut now);

@@ -8,7 +8,7 @@ use super::memory::{self, Memory};
 use super::node;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-/// Bytes of a piece: what the CPU has copied is still in its cache when the GPU reads it.
+/// Bytes of a piece.
 const PIECE: usize = 1 << 20;
 const PIECES: usize = 16;
 /// Least bytes of a part of a copy: to ask for its copy takes about as long as the CPU takes to copy a quarter of it.

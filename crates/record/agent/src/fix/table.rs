@@ -2,7 +2,7 @@
 //!
 //! Invariant: a row is taken out by one thread, which then frees its memory.
 
-use super::driver::{Driver, SUCCESS};
+use super::driver::{CONTEXT_IS_DESTROYED, Driver, INVALID_CONTEXT, SUCCESS};
 use super::memory::Memory;
 use crate::process::locked;
 use crate::process::own_lock::{Guard, OwnLock};
@@ -10,7 +10,7 @@ use crate::process::wiped::word;
 
 /// Allocations at a time.
 const ROWS: usize = 4096;
-/// Contexts in the life of a process.
+/// Contexts at a time.
 const CONTEXTS: usize = 16;
 
 /// A context, by its handle and its number (cuCtxGetId), which no later context has.
@@ -29,11 +29,14 @@ impl Context {
         (found && handle != 0).then_some(Context { handle, id })
     }
 
-    /// False once it was destroyed, or reset if it is a device's primary one.
-    pub fn is_there(self, d: &Driver) -> bool {
+    /// True once it was destroyed, or reset if it is a device's primary one. (The driver knows handles of contexts that have ended.)
+    pub fn has_ended(self, d: &Driver) -> bool {
         let mut id = 0;
-        // SAFETY: a place for the number. The driver knows handles of contexts that have ended.
-        unsafe { (d.id)(self.handle, &raw mut id) == SUCCESS && id == self.id }
+        // SAFETY: a place for the number.
+        match unsafe { (d.id)(self.handle, &raw mut id) } {
+            SUCCESS => id != self.id,
+            answer => [CONTEXT_IS_DESTROYED, INVALID_CONTEXT].contains(&answer),
+        }
     }
 }
 
@@ -59,8 +62,11 @@ pub fn begin() -> bool {
     true
 }
 
+/// `None` in a signal handler that has interrupted the holder.
 pub fn lock() -> Option<Guard<'static, Table, { word::PINS }>> {
-    TABLE.lock()
+    /// (A holder that is stopped keeps it longer than one attempt waits.)
+    const ATTEMPTS: u32 = 8;
+    (0..ATTEMPTS).find_map(|_| TABLE.lock())
 }
 
 impl Table {
@@ -100,7 +106,7 @@ impl Table {
         Some(row)
     }
 
-    /// Remembers a context. `None` if there are too many; else whether it is new.
+    /// Whether a context was remembered before; from now on it is. `None` if there are too many.
     pub fn knows(&mut self, context: Context) -> Option<bool> {
         if self.contexts.contains(&Some(context)) {
             return Some(true);

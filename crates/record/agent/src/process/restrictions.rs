@@ -28,11 +28,13 @@ pub mod need {
     pub const PEEK: u32 = 128;
     /// Reserving a part of the recorder's file, where its file system may have no room.
     pub const RESERVE: u32 = 256;
-    pub const EVERYTHING: u32 = ALL | LOCKED | PEEK | RESERVE;
+    /// The NUMA node of a thread's new pages. Without it no pinned memory is made.
+    pub const NODE: u32 = 512;
+    pub const EVERYTHING: u32 = ALL | LOCKED | PEEK | RESERVE | NODE;
 }
 
 /// The system calls of each need.
-const CALLS: [(u32, &[i64]); 9] = [
+const CALLS: [(u32, &[i64]); 10] = [
     (need::MEMORY, &[libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_mprotect]),
     (need::FILES, &[libc::SYS_openat, libc::SYS_read, libc::SYS_readlink, libc::SYS_close]),
     (
@@ -53,6 +55,7 @@ const CALLS: [(u32, &[i64]); 9] = [
     (need::LOCKED, &[libc::SYS_munlock, libc::SYS_prlimit64, libc::SYS_geteuid]),
     (need::PEEK, &[libc::SYS_process_vm_readv]),
     (need::RESERVE, &[libc::SYS_fallocate]),
+    (need::NODE, &[libc::SYS_get_mempolicy, libc::SYS_getcpu]),
 ];
 
 static FORBIDDEN: AtomicU32 = AtomicU32::new(0);

@@ -68,7 +68,6 @@ pub unsafe fn look() {
         (s.looked, s.n) = (0, 0);
         names::unloaded();
         stamps::unloaded();
-        fix::unloaded();
     }
     s.seen = now;
     let mut i = 0;

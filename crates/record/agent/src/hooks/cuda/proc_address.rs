@@ -29,8 +29,8 @@ pub unsafe extern "C" fn call<const F: usize>(
     let a = Words([name, to, version, flags, a4, a5, 0, 0, 0, 0, 0]);
     // SAFETY: the caller's arguments, for the function that it called.
     let r = unsafe { real(at, 6, &a) };
-    // If calls are neither followed nor guarded (a forked child that found no region), the program gets the real
-    // functions.
+    // If calls are neither followed, guarded nor answered (a forked child that found no region), the program gets the
+    // real functions.
     if r as i32 == 0
         && name != 0
         && to != 0
