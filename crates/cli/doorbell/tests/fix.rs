@@ -116,6 +116,18 @@ fn what_threads_get_does_not_depend_on_the_others() {
     }
 }
 
+/// 10,000 times memory, a copy to the GPU and a copy back, at random.
+#[test]
+#[ignore = "a minute; run by .ci/run --long"]
+fn ten_thousand_random_sequences_have_the_results_of_cudas() {
+    let app = needs!(App::new());
+    for (threads, steps) in [("1", "2000"), ("8", "500"), ("32", "125")] {
+        let report = app.same(&["threads", threads, steps]);
+        assert!(answered(&report, "pins") > 100 && answered(&report, "copies") > 100, "{report}");
+        assert!(!report.contains("turned itself off"), "{report}");
+    }
+}
+
 #[test]
 fn a_launch_waits_for_no_set_up_call() {
     let app = needs!(App::new());

@@ -107,6 +107,7 @@ static void copies(void) {
     printf("captured %d, end %d, graph %d\n", inside, end, !!graph);
 }
 /* Many threads make, use and free; each thread's results do not depend on the others. */
+static int steps;
 static void *one(void *number) {
     unsigned seed = (unsigned)(size_t)number * 7919 + 1;
     size_t bad = 0;
@@ -117,7 +118,7 @@ static void *one(void *number) {
     u64 gpu;
     ok("cuMemAlloc", CALL(cuMemAlloc_v2, &gpu, (size_t)8 << 20));
     unsigned char *page = malloc(4 << 20);
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < steps; i++) {
         unsigned r = rand_r(&seed), k = r % 4;
         size_t n = (size_t)(1 + r / 4 % 8) << 20;
         if (kept[k]) {
@@ -194,7 +195,6 @@ static void hot(int copies) {
 }
 
 int main(int count, char **word) {
-    (void)count;
     lib = dlopen("libcuda.so.1", RTLD_NOW);
     if (!lib) return puts("no libcuda"), 1;
     int device;
@@ -205,6 +205,7 @@ int main(int count, char **word) {
     if (!strcmp(word[1], "pins")) pins();
     if (!strcmp(word[1], "contexts")) contexts();
     if (!strcmp(word[1], "copies")) copies();
+    steps = count > 3 ? atoi(word[3]) : 40;
     if (!strcmp(word[1], "threads")) threads(atoi(word[2]));
     if (!strcmp(word[1], "hot-pins")) hot(0);
     if (!strcmp(word[1], "hot-copies")) hot(1);
