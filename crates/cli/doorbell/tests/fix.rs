@@ -99,6 +99,39 @@ fn memory_ends_with_its_context() {
 }
 
 #[test]
+fn a_launch_is_cudas_own_function_and_costs_nothing() {
+    let app = needs!(App::new());
+    let (out, _) = app.run("--fix=pins,copies", &["entries"]);
+    assert_eq!(text(&out.stdout).matches("own: 1").count(), 5, "{}", text(&out.stdout));
+}
+
+/// The longest wait that `plan` finds is what the fix saves of the longest launch, within a factor of two.
+#[test]
+fn a_plan_predicts_what_a_fix_saves() {
+    let app = needs!(App::new());
+    let (recording, plan) = (app.dir.path().join("a.doorbell"), app.dir.path().join("fix.toml"));
+    let doorbell = |words: &[&std::ffi::OsStr]| {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        let out = finished(command.args(words).env("LD_LIBRARY_PATH", app.dir.path()), "doorbell");
+        assert!(out.status.success(), "{} {}", text(&out.stdout), text(&out.stderr));
+    };
+    measured(|| {
+        let record = ["record", "--locks", "--gpu", "soft", "--force", "-o"].map(std::ffi::OsStr::new);
+        doorbell(&[&record[..], &[recording.as_ref(), app.program.as_ref(), "hot-pins".as_ref()]].concat());
+        doorbell(&["plan".as_ref(), recording.as_ref(), "--force".as_ref(), "-o".as_ref(), plan.as_ref()]);
+        let written = std::fs::read_to_string(&plan).unwrap();
+        assert!(written.contains("fixes = \"pins\""), "{written}");
+        let line = written.lines().find(|line| line.starts_with("# pins: saves up to ")).expect("a line of the fix");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let predicted: f64 = words[words.iter().position(|w| *w == "calls,").expect("calls") + 1].parse().unwrap();
+        let fix = format!("--fix={}", plan.display());
+        let saved = app.longest("--lock-policy=stock", &["hot-pins"]) - app.longest(&fix, &["hot-pins"]);
+        let said = format!("{predicted} ms predicted, {saved} ms saved");
+        if predicted < 2.0 * saved && saved < 2.0 * predicted { Ok(()) } else { Err(said) }
+    });
+}
+
+#[test]
 fn pageable_copies_have_the_results_of_cudas() {
     let app = needs!(App::new());
     let report = app.same(&["copies"]);

@@ -35,6 +35,7 @@ fn it_shows_a_stall_why_and_what_removes_it() {
         "(pins) held",
         "inside cuMemHostAlloc",
         "called at",
+        "`doorbell run --fix=pins` would have saved",
         "before     run --fix   libdoorbell",
         "they are no measurement",
         "The timeline is doorbell-demo.html",

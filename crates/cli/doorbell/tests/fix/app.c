@@ -1,4 +1,5 @@
 /* What `run --fix` answers, with checks of all bytes and results. Prints what a program can see of its memory. */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -153,6 +154,14 @@ static void threads(int n) {
     printf("threads %d: wrong %zu\n", n, bad);
 }
 /* One thread launches; another makes set-up calls. Prints the longest launch to standard error: it is another in each run. */
+static void entries(void) {
+    static const char *names[] = {"cuLaunchKernel", "cuGraphLaunch", "cuStreamSynchronize", "cuMemAlloc_v2", "cuMemcpyDtoDAsync_v2"};
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+        Dl_info at;
+        const char *file = dladdr(dlsym(lib, names[i]), &at) ? strrchr(at.dli_fname, '/') : 0;
+        printf("%s is CUDA's own: %d\n", names[i], file && strstr(file, "cuda"));
+    }
+}
 static volatile int over;
 static void *neighbour(void *copies) {
     begin();
@@ -204,6 +213,7 @@ int main(int count, char **word) {
     begin();
     if (!strcmp(word[1], "pins")) pins();
     if (!strcmp(word[1], "contexts")) contexts();
+    if (!strcmp(word[1], "entries")) entries();
     if (!strcmp(word[1], "copies")) copies();
     steps = count > 3 ? atoi(word[3]) : 40;
     if (!strcmp(word[1], "threads")) threads(atoi(word[2]));
