@@ -23,8 +23,8 @@ use terminal::number;
     // On two lines, to fit 60 columns.
     override_usage = "doorbell run --fix [OPTIONS] <PROGRAM>...\n       doorbell run --lock-policy <POLICY|PLAN>\n                    [OPTIONS] <PROGRAM>...",
     after_help = Page::examples(&[
-        ("doorbell run --fix ./server", "pinned allocations hold no other thread up"),
-        ("doorbell run --fix=pins,copies --report ./server", "pageable copies neither; print at the end what was answered"),
+        ("doorbell run --fix --report ./server", "pinned allocations hold no other thread up; print at the end what was answered"),
+        ("doorbell run --fix=pins,copies ./server", "pageable copies neither"),
         ("doorbell run --fix=fix.toml ./server", "what `doorbell plan` found in a recording"),
         ("doorbell run --lock-policy plan.toml ./app", "its locks alone, lock by lock"),
         ("doorbell run --lock-policy pi,phase-fair ./app", "every lock that these suit"),
@@ -32,8 +32,8 @@ use terminal::number;
         ("doorbell run --lock-policy ticket --report ./app", "print what was done at the end"),
     ])
     .list("Fixes:", &[
-        ("pins", "cuMemHostAlloc and cuMemAllocHost from 2 MiB on: the same memory, made without the lock that launches need"),
-        ("copies", "copies of pageable memory from 2 MiB on, through pinned pieces in the same stream. Work that another thread puts into that stream meanwhile may run between two parts of a copy"),
+        ("pins", "cuMemHostAlloc and cuMemAllocHost from 2 MiB on: like memory, made without the lock that launches need. cuMemHostRegister: its pages are made before the lock is taken"),
+        ("copies", "copies of pageable memory from 2 MiB on, through pinned pieces in the same stream. Work that another thread puts into the same or the default stream may run in the middle of a copy"),
         ("locks", "the policies pi and phase-fair"),
     ])
     .list("Policies:", &[
@@ -69,7 +69,7 @@ pub struct Args {
     /// Policies with commas between them, in upper or lower case, or the file of a plan (it ends in .toml or has a slash in it), for example pi,phase-fair or plan.toml
     #[arg(long, value_name = "POLICY|PLAN", required_unless_present = "fix")]
     pub lock_policy: Option<String>,
-    /// Calls of CUDA's to answer in a way that holds no other thread up, with commas between them, or the file of a plan, for example pins,copies or fix.toml; alone: pins
+    /// Fixes with commas between them, or a plan's file, for example pins,copies or fix.toml; alone: pins
     #[arg(long, value_name = "LIST|PLAN", num_args = 0..=1, require_equals = true, default_missing_value = "pins")]
     pub fix: Option<String>,
     /// Print at the end, on standard error, what was done
