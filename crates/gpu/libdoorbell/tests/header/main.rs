@@ -46,8 +46,9 @@ const HEAD: &str = "\
  *
  * Names: _create makes something, _free ends it, _async submits and returns a ticket, _wait waits for it, _poll checks without waiting.
  * Every function that can fail returns a code: 0 (DOORBELL_OK) or an error. doorbell_error_text() explains a code, and
- * doorbell_error_detail() describes this thread's last failed call. Handles are numbers: a stale or wrong one is DOORBELL_HANDLE,
- * never a crash. A null pointer to a result is DOORBELL_ARGUMENT. Any thread may call any function, unless its comment limits that.
+ * doorbell_error_detail() describes this thread's last failed call. Handles are numbers: a stale or wrong one is DOORBELL_HANDLE, one of a
+ * session that another thread frees may be DOORBELL_CLOSED. A null pointer to a result is DOORBELL_ARGUMENT. Any thread may call any
+ * function, unless its comment limits that.
  *
  * Structs that programs fill begin with their size, and arrays are passed with the size of an element, so that both can grow: an older program
  * works with a newer library. With an older library it is an error to set a field that it lacks.

@@ -212,7 +212,9 @@ static int end_call(int kind, int code)
         ;
     int place = code < 0 || code > 31 ? 31 : code;
     atomic_fetch_add(&counts[kind][place], 1);
-    if (!(calls[kind].codes >> place & 1) || code == DOORBELL_KILLED)
+    /* Whatever a call's comment lists, a session that another thread frees is CLOSED. */
+    uint32_t codes = calls[kind].codes | (kind != K_create && kind < K_cuda_free ? B(CLOSED) : 0);
+    if (!(codes >> place & 1) || code == DOORBELL_KILLED)
         complain("%s: code %d (%s)", calls[kind].name, code, kind < K_cuda_free ? doorbell_error_detail() : "");
     /* A close waits for calls, and for pending work. A call that finds this may wait for the close. */
     uint64_t allowed = atomic_load(&me->allowed) + (code == DOORBELL_CLOSED ? LAUNCHES + OTHERS : 0);
