@@ -71,11 +71,8 @@ impl Text<'_> {
 
     fn fixes(&self, s: &Option<Spanned<String>>) -> Result<u32, TextError> {
         let Some(s) = s.as_ref().filter(|s| !s.get_ref().trim().is_empty()) else { return Ok(0) };
-        let what = |name: &str| self.wrong(s, format!("there is no fix `{name}`"), "fixes = \"pins,copies\"");
-        s.get_ref().split(',').map(str::trim).try_fold(0, |bits, name| match fixes::bit(name) {
-            Some(bit) => Ok(bits | bit),
-            None => Err(what(name)),
-        })
+        fixes::bits(s.get_ref().split(',').map(str::trim))
+            .map_err(|name| self.wrong(s, format!("there is no fix `{name}`"), "fixes = \"pins,copies\""))
     }
 
     fn rule(&self, rule: &RuleText) -> Result<Rule, TextError> {

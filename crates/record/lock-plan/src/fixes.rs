@@ -9,22 +9,21 @@ use tape::policy::{Board, protocol};
 pub const HINT: &str = "fixes: pins, copies, locks (mutexes with priority inheritance, rwlocks in phases); --fix alone means pins; \
                         or a plan: a file that ends in .toml";
 
-/// The bit of the fix of this name, in upper or lower case.
-pub(crate) fn bit(name: &str) -> Option<u32> {
-    fix::NAMES.iter().position(|n| n.eq_ignore_ascii_case(name)).map(|i| 1 << i)
+/// The bits of fixes by their names, in upper or lower case; or the name that is none.
+pub(crate) fn bits<'a>(mut names: impl Iterator<Item = &'a str>) -> Result<u32, &'a str> {
+    let bit = |name: &str| fix::NAMES.iter().position(|n| n.eq_ignore_ascii_case(name)).map(|i| 1 << i);
+    names.try_fold(0, |bits, name| bit(name).map(|bit| bits | bit).ok_or(name))
 }
 
 /// The plan of a list of names with commas between them.
 pub(crate) fn of_names(list: &str) -> Result<Plan, Error> {
     let mut plan = Plan::of_names("stock")?;
-    for name in list.split(',').map(str::trim) {
-        if name.eq_ignore_ascii_case("locks") {
-            (plan.mutex, plan.rwlock) = (protocol::PI, protocol::PHASE_FAIR);
-            continue;
-        }
-        let bit = bit(name).ok_or_else(|| Error::Fixes { list: list.into(), name: name.into() })?;
-        plan.fixes |= bit;
+    let (locks, fixes): (Vec<&str>, Vec<&str>) =
+        list.split(',').map(str::trim).partition(|name| name.eq_ignore_ascii_case("locks"));
+    if !locks.is_empty() {
+        (plan.mutex, plan.rwlock) = (protocol::PI, protocol::PHASE_FAIR);
     }
+    plan.fixes = bits(fixes.into_iter()).map_err(|name| Error::Fixes { list: list.into(), name: name.into() })?;
     Ok(plan)
 }
 

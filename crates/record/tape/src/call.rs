@@ -288,6 +288,14 @@ pub enum Effect {
     StopsProfilers,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    ToGpu,
+    FromGpu,
+    /// The addresses say it (cuMemcpy, cuMemcpyAsync).
+    Either,
+}
+
 /// How `run --fix` answers a call ([`crate::fix`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -296,13 +304,11 @@ pub enum Answer {
     AllocHost,
     FreeHost,
     Register,
-    ToGpu,
-    ToGpuAsync,
-    FromGpu,
-    FromGpuAsync,
-    /// In the direction that the addresses say.
-    Either,
-    EitherAsync,
+    /// `waits`: cuMemcpy and its kin, which wait for their stream first.
+    Copy {
+        direction: Direction,
+        waits: bool,
+    },
     /// Passed on. While a stream is being captured, copies are passed on, too.
     BeginsCapture,
     EndsCapture,
@@ -314,7 +320,7 @@ impl Answer {
         match self {
             Answer::None | Answer::BeginsCapture | Answer::EndsCapture => 0,
             Answer::HostAlloc | Answer::AllocHost | Answer::FreeHost | Answer::Register => fix::PINS,
-            _ => fix::COPIES,
+            Answer::Copy { .. } => fix::COPIES,
         }
     }
 
@@ -325,8 +331,8 @@ impl Answer {
             Answer::None | Answer::FreeHost | Answer::BeginsCapture | Answer::EndsCapture => (0, 0),
             Answer::HostAlloc | Answer::AllocHost | Answer::Register => (1, 2 << 20),
             // Up to 2 MiB, CUDA's call returns even if its stream stands still.
-            Answer::ToGpuAsync | Answer::EitherAsync => (2, (2 << 20) + 1),
-            _ => (2, 2 << 20),
+            Answer::Copy { direction: Direction::ToGpu | Direction::Either, waits: false } => (2, (2 << 20) + 1),
+            Answer::Copy { .. } => (2, 2 << 20),
         }
     }
 }

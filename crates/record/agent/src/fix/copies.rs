@@ -13,6 +13,7 @@ use super::ring::{Piece, Pieces};
 use super::{bytes, driver, turn_off};
 use crate::process::restrictions::{may, need};
 use crate::process::sys;
+use tape::call::Direction;
 use tape::fix::{Count, Why};
 
 /// Pieces of one copy: with more of them from the GPU, the first ones leave the caches before the CPU reads them.
@@ -24,14 +25,6 @@ const CONTEXT: i32 = 1;
 const MEMORY_TYPE: i32 = 2;
 /// CU_MEMORYTYPE_DEVICE
 const ON_DEVICE: u64 = 2;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    ToGpu,
-    FromGpu,
-    /// The addresses say it (cuMemcpy, cuMemcpyAsync).
-    Either,
-}
 
 pub struct Copy {
     pub to: usize,
@@ -58,7 +51,7 @@ pub unsafe fn copy(count: &Count, c: &Copy) -> Result<i32, Why> {
         // SAFETY: a place for the result.
         (unsafe { (d.pointer)(&raw mut kind, MEMORY_TYPE, at) }, kind)
     };
-    // CUDA knows nothing of pageable memory.
+    // CUDA has no attributes of pageable memory.
     let is_pageable = |at: usize| kind_of(at).0 == INVALID_VALUE;
     let to_gpu = c.direction != Direction::FromGpu && is_pageable(c.from);
     if !to_gpu && (c.direction == Direction::ToGpu || !is_pageable(c.to)) {
@@ -93,10 +86,7 @@ pub unsafe fn copy(count: &Count, c: &Copy) -> Result<i32, Why> {
         if c.waits || !to_gpu {
             // The mark makes this a wait for all work that a copy of this stream would wait for: that of other streams, too, if the
             // stream is the default one. (It spins or sleeps as the context says.)
-            let marked = pieces.of(0).marks(&d, c.stream);
-            if marked != SUCCESS {
-                return Err(End::Unexpected(marked));
-            }
+            mark_after(SUCCESS, &d, c.stream, pieces.of(0))?;
             // SAFETY: the caller's stream.
             if unsafe { (d.synchronize)(c.stream) } != SUCCESS {
                 return Err(End::Failed);
@@ -138,6 +128,14 @@ fn is_non_blocking(d: &Driver, stream: usize) -> bool {
         && flags & NON_BLOCKING != 0
 }
 
+/// The GPU marks the piece after a step that had this result.
+fn mark_after(step: i32, d: &Driver, stream: usize, piece: Piece) -> Result<(), End> {
+    match if step == SUCCESS { piece.marks(d, stream) } else { step } {
+        SUCCESS => Ok(()),
+        result => Err(End::Unexpected(result)),
+    }
+}
+
 /// Waits until the GPU has marked the piece.
 fn wait(d: &Driver, stream: usize, piece: Piece) -> Result<(), End> {
     /// About 100 us, after which the stream is asked, too.
@@ -176,16 +174,11 @@ unsafe fn copy_to_gpu(d: &Driver, c: &Copy, pieces: &Pieces) -> Result<(), End> 
         wait(d, c.stream, piece)?;
         let length = part.min(c.bytes - done);
         // SAFETY: the caller's source; a piece that only this thread uses until the GPU has marked it.
-        let mut result = unsafe {
+        let asked = unsafe {
             bytes::copy(c.from + done, piece.at(), length);
             (d.to_gpu)(c.to + done, piece.at(), length, c.stream)
         };
-        if result == SUCCESS {
-            result = piece.marks(d, c.stream);
-        }
-        if result != SUCCESS {
-            return Err(End::Unexpected(result));
-        }
+        mark_after(asked, d, c.stream, piece)?;
         done += length;
         if c.waits && done == c.bytes {
             wait(d, c.stream, piece)?;
@@ -206,13 +199,8 @@ unsafe fn copy_from_gpu(d: &Driver, c: &Copy, pieces: &Pieces) -> Result<(), End
             let piece = pieces.of(asked / part);
             let length = part.min(c.bytes - asked);
             // SAFETY: the caller's memory of the GPU, and a piece of this thread's.
-            let mut result = unsafe { (d.from_gpu)(piece.at(), c.from + asked, length, c.stream) };
-            if result == SUCCESS {
-                result = piece.marks(d, c.stream);
-            }
-            if result != SUCCESS {
-                return Err(End::Unexpected(result));
-            }
+            let result = unsafe { (d.from_gpu)(piece.at(), c.from + asked, length, c.stream) };
+            mark_after(result, d, c.stream, piece)?;
             asked += length;
         }
         let piece = pieces.of(done / part);

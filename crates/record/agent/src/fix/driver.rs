@@ -1,5 +1,6 @@
 //! The driver's own functions, of which answers are made.
 
+use crate::process::symbol;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// `CUstream` values with a meaning of their own (cuda.h: CU_STREAM_LEGACY, CU_STREAM_PER_THREAD).
@@ -121,26 +122,31 @@ functions! {
 /// A library that defines CUDA's calls has these of [`SYMBOLS`], behind any entry of the agent's; 0 for one that it lacks. (They
 /// stay when a library is unloaded: only calls of CUDA's use them, and a free must find them at any time.)
 pub fn found(at: [usize; COUNT]) {
-    for (to, at) in AT.iter().zip(at) {
-        if at != 0 {
-            to.store(at, Ordering::Relaxed);
-        }
+    symbol::found(&AT, at);
+}
+
+/// Makes calls that are legal while a stream is being captured in any mode, and that leave the capture valid.
+///
+/// # Safety
+/// `exchange` is cuThreadExchangeStreamCaptureMode.
+pub unsafe fn relaxed<T>(exchange: unsafe extern "C" fn(*mut i32) -> i32, then: impl FnOnce() -> T) -> T {
+    /// CU_STREAM_CAPTURE_MODE_RELAXED
+    const RELAXED: i32 = 2;
+    let mut mode = RELAXED;
+    // SAFETY: the caller's, with a place for the mode.
+    let changed = unsafe { exchange(&raw mut mode) } == SUCCESS;
+    let result = then();
+    if changed {
+        // SAFETY: as above; this puts the thread's mode back.
+        unsafe { exchange(&raw mut mode) };
     }
+    result
 }
 
 impl Driver {
-    /// Calls of the agent's own are legal while a stream is being captured in any mode, and leave that capture valid.
+    /// As [`relaxed`].
     pub fn relaxed<T>(&self, then: impl FnOnce() -> T) -> T {
-        /// CU_STREAM_CAPTURE_MODE_RELAXED
-        const RELAXED: i32 = 2;
-        let mut mode = RELAXED;
-        // SAFETY: a place for the mode.
-        let changed = unsafe { (self.capture_mode)(&raw mut mode) } == SUCCESS;
-        let result = then();
-        if changed {
-            // SAFETY: as above; this puts the thread's own mode back.
-            unsafe { (self.capture_mode)(&raw mut mode) };
-        }
-        result
+        // SAFETY: that function.
+        unsafe { relaxed(self.capture_mode, then) }
     }
 }

@@ -1,7 +1,7 @@
 //! Pinned host memory of the driver's functions for virtual memory, which make and free it without the lock that launches need.
 
 use super::driver::{Access, Driver, Location, SUCCESS, Wanted};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Pages of such memory: cuMemGetAllocationGranularity for a node of the host.
 pub const GRANULE: usize = 2 << 20;
@@ -17,36 +17,32 @@ pub struct Memory {
     handle: u64,
 }
 
-/// Devices that may have such memory, as a bit each; 0 before they are counted. Bit 63 is set once they are.
-static MASK: AtomicU64 = AtomicU64::new(0);
+/// Devices, all of which can use such memory; 0 before they were counted.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Who may use the memory: the CPUs, and every GPU, as for CUDA's.
-fn access(d: &Driver, node: i32) -> Option<([Access; DEVICES + 1], usize)> {
-    let mut mask = MASK.load(Ordering::Relaxed);
-    if mask == 0 {
-        let (mut n, mut has) = (0, 0);
+/// `None` if one of them cannot use such memory.
+fn devices(d: &Driver) -> Option<usize> {
+    let (mut n, mut has) = (COUNT.load(Ordering::Relaxed) as i32, 0);
+    if n == 0 {
         // SAFETY: places for the numbers.
         unsafe {
             if (d.count)(&raw mut n) != SUCCESS || !(1..=DEVICES as i32).contains(&n) {
                 return None;
             }
-            for i in 0..n {
-                if (d.attribute)(&raw mut has, HOST_MEMORY, i) != SUCCESS || has == 0 {
-                    return None;
-                }
-                mask |= 1 << i;
+            if (0..n).any(|i| (d.attribute)(&raw mut has, HOST_MEMORY, i) != SUCCESS || has == 0) {
+                return None;
             }
         }
-        mask |= 1 << 63;
-        MASK.store(mask, Ordering::Relaxed);
+        COUNT.store(n as usize, Ordering::Relaxed);
     }
-    let mut all = [Access::all(Location::node(node)); DEVICES + 1];
-    let mut n = 1;
-    for i in (0..DEVICES).filter(|i| mask >> i & 1 != 0) {
-        *all.get_mut(n)? = Access::all(Location::device(i as i32));
-        n += 1;
-    }
-    Some((all, n))
+    Some(n as usize)
+}
+
+/// Who may use the memory: the CPUs, and every GPU, as for CUDA's.
+fn access(d: &Driver, node: i32) -> Option<([Access; DEVICES + 1], usize)> {
+    let n = devices(d)?;
+    let of = |i: usize| Access::all(if i == 0 { Location::node(node) } else { Location::device(i as i32 - 1) });
+    Some((core::array::from_fn(of), n + 1))
 }
 
 /// Memory of at least so many bytes on this node, or the driver's answer to the step that failed.

@@ -17,19 +17,16 @@ mod table;
 
 use crate::process::sys;
 use crate::process::wiped::{self, goes_on, live};
-use copies::{Copy, Direction};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use copies::Copy;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use driver::Driver;
-pub use driver::{SYMBOLS, found};
+pub use driver::{SYMBOLS, found, relaxed};
 use locks::cancel;
 use tape::call::Answer;
 use tape::fix::{self, Count, Why};
 use tape::policy::Board;
 
 static BOARD: AtomicPtr<Board> = AtomicPtr::new(core::ptr::null_mut());
-
-/// Nothing else follows calls in this process.
-static IS_ALONE: AtomicBool = AtomicBool::new(false);
 
 /// Begins. Called by the constructor, if the board asks for a fix.
 pub fn begin(board: &'static Board) {
@@ -38,12 +35,16 @@ pub fn begin(board: &'static Board) {
     }
     BOARD.store(core::ptr::from_ref(board).cast_mut(), Ordering::Release);
     wiped::begin(live::FIXES);
-    IS_ALONE.store(board.guard == 0, Ordering::Relaxed);
 }
 
-/// True if calls are only answered here, and not followed or guarded.
+fn board() -> Option<&'static Board> {
+    // SAFETY: null, or the board, which is never unmapped.
+    unsafe { BOARD.load(Ordering::Acquire).as_ref() }
+}
+
+/// True if calls are only answered here, and not followed (a recorded program has no board) or guarded.
 pub fn is_alone() -> bool {
-    IS_ALONE.load(Ordering::Relaxed)
+    board().is_some_and(|board| board.guard == 0)
 }
 
 /// True if calls are answered in this process. A forked child cannot use its parent's CUDA, so its calls are passed on.
@@ -60,8 +61,7 @@ pub fn on() -> bool {
 #[inline(never)]
 pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<usize> {
     let which = how.fix();
-    // SAFETY: null, or the board, which is never unmapped.
-    let board = unsafe { BOARD.load(Ordering::Acquire).as_ref() }?;
+    let board = board()?;
     if board.fixes & which == 0 {
         return None;
     }
@@ -70,43 +70,31 @@ pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<u
     // (A thread that is cancelled between the driver's calls would lose its pieces.)
     let cancelled = cancel::defer();
     let [first, second, third, fourth, ..] = *a;
-    let stream =
-        |given: usize| if given == 0 { if per_thread { driver::PER_THREAD } else { driver::LEGACY } } else { given };
-    // SAFETY: the caller's.
-    let copy = |direction, stream, waits| unsafe {
-        if CAPTURES.load(Ordering::SeqCst) != 0 {
-            return Err(Why::Capture);
-        }
-        copies::copy(count, &Copy { to: first, from: second, bytes: third, direction, stream, waits })
-    };
+    let is_capturing = CAPTURES.load(Ordering::SeqCst) != 0;
     // SAFETY: the caller's.
     let result = unsafe {
         match how {
-            Answer::None | Answer::BeginsCapture | Answer::EndsCapture => Err(Why::Driver),
-            Answer::HostAlloc => pins::alloc(count, first, second, third as u32),
-            Answer::AllocHost => pins::alloc(count, first, second, 0),
-            Answer::FreeHost => {
-                let freed = pins::free(first);
-                cancelled.put_back();
-                return freed.map(|r| r as usize);
+            Answer::HostAlloc => Some(pins::alloc(count, first, second, third as u32)),
+            Answer::AllocHost => Some(pins::alloc(count, first, second, 0)),
+            Answer::FreeHost => pins::free(first).map(Ok),
+            Answer::Register if !is_capturing => {
+                pins::populate(count, first, second, third as u32);
+                None
             }
-            Answer::Register => {
-                if CAPTURES.load(Ordering::SeqCst) == 0 {
-                    pins::populate(count, first, second, third as u32);
-                }
-                cancelled.put_back();
-                return None;
+            Answer::Copy { .. } if is_capturing => Some(Err(Why::Capture)),
+            Answer::Copy { direction, waits } => {
+                let stream = match if waits { 0 } else { fourth } {
+                    0 if per_thread => driver::PER_THREAD,
+                    0 => driver::LEGACY,
+                    given => given,
+                };
+                Some(copies::copy(count, &Copy { to: first, from: second, bytes: third, direction, stream, waits }))
             }
-            Answer::ToGpu => copy(Direction::ToGpu, stream(0), true),
-            Answer::ToGpuAsync => copy(Direction::ToGpu, stream(fourth), false),
-            Answer::FromGpu => copy(Direction::FromGpu, stream(0), true),
-            Answer::FromGpuAsync => copy(Direction::FromGpu, stream(fourth), false),
-            Answer::Either => copy(Direction::Either, stream(0), true),
-            Answer::EitherAsync => copy(Direction::Either, stream(fourth), false),
+            Answer::None | Answer::Register | Answer::BeginsCapture | Answer::EndsCapture => None,
         }
     };
     cancelled.put_back();
-    match result {
+    match result? {
         Ok(result) => Some(result as usize),
         Err(why) => {
             count.passed_on(why);

@@ -96,7 +96,7 @@ pub unsafe fn free(at: usize) -> Option<i32> {
     let d = Driver::here()?;
     let row = table::lock()?.find(at)?;
     let is_there = !row.context.has_ended(&d);
-    // (CUDA does not free what is not its own: it says what is wrong, a context that has ended or the address.)
+    // (CUDA does not free this memory. It returns the error: the context has ended, or the address is unknown.)
     // SAFETY: the caller's.
     let result = if is_there { wait(&d, row.context) } else { unsafe { (d.free_host)(at) } };
     if is_there && result != SUCCESS {

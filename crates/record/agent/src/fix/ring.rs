@@ -1,6 +1,6 @@
 //! Pinned pieces through which pageable memory is copied.
 //!
-//! A piece is free if no thread has claimed it, and if the GPU has written the number that was asked for behind its last copy. A
+//! A piece is free if no thread has claimed it, and if the GPU has written the number that was asked for after its last copy. A
 //! copy claims all the pieces that it will use before it begins. So no copy waits for another one's, whose stream may never go on.
 
 use super::driver::{Driver, SUCCESS};
@@ -16,17 +16,17 @@ const LEAST: usize = 128 << 10;
 
 struct State {
     is_claimed: AtomicBool,
-    /// What the GPU writes behind the last copy of the piece.
+    /// What the GPU writes after the last copy of the piece.
     expected: AtomicU32,
 }
 
 static STATES: [State; PIECES] =
     [const { State { is_claimed: AtomicBool::new(false), expected: AtomicU32::new(0) } }; PIECES];
-/// The first piece; 0 before there are pieces. The words that the GPU writes are behind the last one.
+/// The first piece; 0 before there are pieces. The words that the GPU writes follow the last one.
 static FIRST: AtomicUsize = AtomicUsize::new(0);
 static IS_MAKING: AtomicBool = AtomicBool::new(false);
 
-/// Most pieces of one copy: the next ones are filled while the first ones are under way, and others have some, too.
+/// Most pieces of one copy: the next ones are filled while the first ones are in progress, and other threads have some, too.
 const MOST: usize = 4;
 
 /// A piece of this module's memory.

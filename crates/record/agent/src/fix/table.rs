@@ -84,7 +84,7 @@ impl Table {
 
     pub fn put(&mut self, row: Row) -> bool {
         if self.has_room() {
-            // SAFETY: a row behind the written ones, in the mapping.
+            // SAFETY: a row after the written ones, in the mapping.
             unsafe { self.rows.add(self.n).write(row) };
             self.n += 1;
             return true;
@@ -101,7 +101,7 @@ impl Table {
         let i = self.rows().iter().position(is)?;
         let row = *self.rows().get(i)?;
         self.n -= 1;
-        // SAFETY: both are written rows; the last one takes the place of the one that goes.
+        // SAFETY: both are written rows; the last one replaces the removed one.
         unsafe { self.rows.add(i).write(*self.rows.add(self.n)) };
         Some(row)
     }

@@ -66,6 +66,12 @@ const HIDDEN: u16 = 0x8000;
 const STT_OBJECT: u8 = 1;
 const STT_FUNC: u8 = 2;
 
+/// Stores addresses that a library gave; a 0 leaves what another one gave.
+pub fn found<'a>(to: impl IntoIterator<Item = &'a AtomicUsize>, at: impl IntoIterator<Item = usize>) {
+    let given = to.into_iter().zip(at).filter(|(_, at)| *at != 0);
+    given.for_each(|(to, at)| to.store(at, Ordering::Relaxed));
+}
+
 /// [`next`], kept in `at`. If there is no such function: one that returns null, because the program could not have called
 /// it without the agent.
 pub fn resolved(at: &AtomicUsize, name: &CStr) -> usize {

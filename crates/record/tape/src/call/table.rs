@@ -16,11 +16,9 @@
 //!   another exported function is counted as two calls.
 
 use super::Class::*;
-use super::{Answer, Class, Effect, Function, Object, Size, Stream};
-use Answer::{
-    AllocHost, BeginsCapture, Either, EitherAsync, EndsCapture, FreeHost, FromGpu, FromGpuAsync, HostAlloc, Register,
-    ToGpu, ToGpuAsync,
-};
+use super::{Answer, Class, Direction, Effect, Function, Object, Size, Stream};
+use Answer::{AllocHost, BeginsCapture, EndsCapture, FreeHost, HostAlloc, Register};
+use Direction::{Either, FromGpu, ToGpu};
 use Effect::{ChangesGraph, LoadsCode, StartsProfilers, StopsProfilers, UnloadsCode};
 use Object::{Address, Code, Event, Graph, Kernel};
 use Size::{At2, At3, Config, Copies, Copies3d, Dim3, Grid, Product, Times, Word};
@@ -103,6 +101,10 @@ impl Function {
         self
     }
 
+    const fn copies(self, direction: Direction, waits: bool) -> Function {
+        self.answered(Answer::Copy { direction, waits })
+    }
+
     const fn direction(mut self, word: u8) -> Function {
         self.direction_at = word;
         self
@@ -117,12 +119,12 @@ pub const FUNCTIONS: &[Function] = &[
     f(3, "cuLaunchCooperativeKernel", SZ, Launch, 10).size(Grid(1)).stream(8).of(Kernel, 0),
     f(4, "cuGraphLaunch", SZ, GraphLaunch, 2).stream(1).of(Graph, 0),
     f(5, "cuLaunchHostFunc", SZ, HostFunction, 3).stream(0).of(Code, 1),
-    f(10, "cuMemcpy", DS, Copy, 3).size(Word(2)).of(Address, 0).from(1).answered(Either),
-    f(11, "cuMemcpyAsync", SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1).answered(EitherAsync),
-    f(12, "cuMemcpyHtoD", V2_DS, Copy, 3).size(Word(2)).of(Address, 0).from(1).answered(ToGpu),
-    f(13, "cuMemcpyHtoDAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1).answered(ToGpuAsync),
-    f(14, "cuMemcpyDtoH", V2_DS, Copy, 3).size(Word(2)).of(Address, 0).from(1).answered(FromGpu),
-    f(15, "cuMemcpyDtoHAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1).answered(FromGpuAsync),
+    f(10, "cuMemcpy", DS, Copy, 3).size(Word(2)).of(Address, 0).from(1).copies(Either, true),
+    f(11, "cuMemcpyAsync", SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1).copies(Either, false),
+    f(12, "cuMemcpyHtoD", V2_DS, Copy, 3).size(Word(2)).of(Address, 0).from(1).copies(ToGpu, true),
+    f(13, "cuMemcpyHtoDAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1).copies(ToGpu, false),
+    f(14, "cuMemcpyDtoH", V2_DS, Copy, 3).size(Word(2)).of(Address, 0).from(1).copies(FromGpu, true),
+    f(15, "cuMemcpyDtoHAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1).copies(FromGpu, false),
     f(16, "cuMemcpyDtoD", V2_DS, Copy, 3).size(Word(2)).of(Address, 0).from(1),
     f(17, "cuMemcpyDtoDAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1),
     f(18, "cuMemcpyPeer", DS, Copy, 5).size(Word(4)).of(Address, 0).from(2),

@@ -3,7 +3,7 @@
 //! CUDA gives the name, so it does not matter how the program got the handle. The agent uses no thread for it, and no
 //! other thread waits.
 
-use crate::process::{region, sys};
+use crate::process::{region, symbol, sys};
 use crate::record;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -34,11 +34,7 @@ pub fn unloaded() {
 
 /// A library that defines CUDA's calls has these of [`SYMBOLS`]; 0 for one that it lacks.
 pub fn found(at: [usize; 2]) {
-    for (to, at) in [&FUNCTION, &KERNEL].into_iter().zip(at) {
-        if at != 0 {
-            to.store(at, Ordering::Relaxed);
-        }
-    }
+    symbol::found([&FUNCTION, &KERNEL], at);
 }
 
 /// Handles may be reused: code was unloaded.

@@ -2,8 +2,9 @@
 //! makes these CUDA calls before that. doorbell has no thread that calls CUDA.
 
 use crate::driver::confidential;
+use crate::fix;
 use crate::process::wiped::{goes_on, live};
-use crate::process::{region, sys, thread};
+use crate::process::{region, symbol, sys, thread};
 use crate::record;
 use crate::tap::stamps;
 use core::ffi::c_void;
@@ -19,8 +20,6 @@ static FUNCTIONS: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
 
 /// CU_MEMHOSTREGISTER_PORTABLE and _DEVICEMAP: for all contexts of the process.
 const PORTABLE_AND_MAPPED: u32 = 1 | 2;
-/// CU_STREAM_CAPTURE_MODE_RELAXED: the call does not end a capture in another stream.
-const RELAXED: i32 = 2;
 
 /// Slots and segments.
 const BYTES: usize = STAMPS_BYTES + SEGMENTS_BYTES;
@@ -34,11 +33,7 @@ static ASKED: AtomicU32 = AtomicU32::new(0);
 
 /// A library that defines CUDA's calls has these of [`SYMBOLS`]; 0 for one that it lacks.
 pub fn found(at: [usize; 3]) {
-    for (to, at) in FUNCTIONS.iter().zip(at) {
-        if at != 0 {
-            to.store(at, Ordering::Relaxed);
-        }
-    }
+    symbol::found(&FUNCTIONS, at);
 }
 
 /// A library was unloaded, which may have been CUDA's.
@@ -95,17 +90,12 @@ fn map() -> (u32, u64, u64, u32) {
     unsafe {
         let register: unsafe extern "C" fn(*mut c_void, usize, u32) -> u32 = core::mem::transmute(register);
         let pointer: unsafe extern "C" fn(*mut u64, *mut c_void, u32) -> u32 = core::mem::transmute(pointer);
-        let capture: unsafe extern "C" fn(*mut i32) -> u32 = core::mem::transmute(capture);
-        let mut mode = RELAXED;
-        let exchanged = capture(&raw mut mode) == 0;
+        let capture: unsafe extern "C" fn(*mut i32) -> i32 = core::mem::transmute(capture);
         let mut area = 0;
-        let mut result = register(at as *mut c_void, BYTES, PORTABLE_AND_MAPPED);
-        if result == 0 {
-            result = pointer(&raw mut area, at as *mut c_void, 0);
-        }
-        if exchanged {
-            capture(&raw mut mode);
-        }
+        let result = fix::relaxed(capture, || match register(at as *mut c_void, BYTES, PORTABLE_AND_MAPPED) {
+            0 => pointer(&raw mut area, at as *mut c_void, 0),
+            failed => failed,
+        });
         if result == 0 { (state::ON, area, at as u64, 0) } else { (state::REFUSED, 0, 0, result) }
     }
 }
