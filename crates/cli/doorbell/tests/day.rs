@@ -42,13 +42,11 @@ fn memory_of(turns: u32, dir: &Path) -> (u64, u64) {
 
 #[test]
 fn a_day_in_one_file_takes_little_more_memory_than_an_hour() {
-    let library = std::env::current_exe().unwrap().with_file_name("libsoftcuda.so");
-    if !library.exists() {
-        test_support::skip!("no libsoftcuda.so beside the tests");
-    }
     let dir = tempfile::tempdir().unwrap();
-    let name = dir.path().join("libcuda.so.1");
-    std::os::unix::fs::symlink(library, &name).unwrap();
+    let name = match test_support::link_softcuda(dir.path()) {
+        Ok(name) => name,
+        Err(why) => test_support::skip!("{why}"),
+    };
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/day.c");
     let flags = [name.to_str().unwrap(), "-Wl,--allow-shlib-undefined", "-pthread"];
     if let Err(why) = (Source { file: &source, compiler: "cc", flags: &flags }).compile(dir.path()) {

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use test_support::{finished, measured};
+use test_support::{Source, finished, link_softcuda, measured};
 
 macro_rules! needs {
     ($made:expr) => {
@@ -24,17 +24,9 @@ struct App {
 impl App {
     fn new() -> Result<App, String> {
         let dir = tempfile::tempdir().unwrap();
-        let library = std::env::current_exe().unwrap().with_file_name("libsoftcuda.so");
-        if !library.exists() {
-            return Err("no libsoftcuda.so beside the tests".into());
-        }
-        std::os::unix::fs::symlink(library, dir.path().join("libcuda.so.1")).unwrap();
-        let program = dir.path().join("app");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fix/app.c");
-        let mut cc = Command::new("cc");
-        cc.args(["-O1", "-w", "-pthread", "-o"]).arg(&program).arg(source).arg("-ldl");
-        let out = cc.output().map_err(|e| format!("no C compiler ({e})"))?;
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        link_softcuda(dir.path())?;
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fix/app.c");
+        let program = Source { file: &file, compiler: "cc", flags: &["-ldl"] }.compile(dir.path())?;
         Ok(App { dir, program })
     }
 

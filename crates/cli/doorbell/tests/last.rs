@@ -147,14 +147,9 @@ fn each_planted_stall_writes_a_file_in_which_why_finds_its_cause() {
 
 /// The program of kernels, with CUDA in software in the same folder; or why there is none.
 fn kernels() -> Result<tempfile::TempDir, String> {
-    let library = std::env::current_exe().unwrap().with_file_name("libsoftcuda.so");
-    if !library.exists() {
-        return Err("no libsoftcuda.so beside the tests".into());
-    }
     let dir = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/last/kernel.c");
-    let name = dir.path().join("libcuda.so.1");
-    std::os::unix::fs::symlink(library, &name).unwrap();
+    let name = test_support::link_softcuda(dir.path())?;
     let flags = [name.to_str().unwrap(), "-Wl,--allow-shlib-undefined"];
     Source { file: &source, compiler: "cc", flags: &flags }.compile(dir.path())?;
     Ok(dir)

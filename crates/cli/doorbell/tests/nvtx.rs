@@ -18,8 +18,7 @@ fn built() -> Option<&'static Path> {
             let out = cc.output().map_err(|e| format!("no C compiler ({e})"))?;
             assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         }
-        let library = std::env::current_exe().unwrap().with_file_name("libsoftcuda.so");
-        std::os::unix::fs::symlink(library, dir.path().join("libcuda.so.1")).unwrap();
+        test_support::link_softcuda(dir.path())?;
         Ok(dir)
     });
     match dir {

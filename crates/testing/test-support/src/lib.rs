@@ -10,5 +10,5 @@ mod program;
 mod skip;
 
 pub use measured::measured;
-pub use program::{Source, children, finished, finished_within, installed, kill_tree};
+pub use program::{Source, children, finished, finished_within, installed, kill_tree, link_softcuda};
 pub use skip::{SKIPS, known_defect, note, skipped};

@@ -50,6 +50,18 @@ pub fn installed(name: &str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
 }
 
+/// Links the libcuda in software, which is built beside the tests, into `dir` as `libcuda.so.1`. `Err` with a reason for
+/// [`skip!`](crate::skip) where it was not built.
+pub fn link_softcuda(dir: &Path) -> Result<PathBuf, String> {
+    let library = std::env::current_exe().expect("a test's file").with_file_name("libsoftcuda.so");
+    if !library.exists() {
+        return Err("no libsoftcuda.so beside the tests".into());
+    }
+    let name = dir.join("libcuda.so.1");
+    std::os::unix::fs::symlink(library, &name).expect("a link");
+    Ok(name)
+}
+
 /// A C program of a test.
 pub struct Source<'a> {
     /// The `.c` file.

@@ -108,8 +108,8 @@ static CAPTURES: AtomicU32 = AtomicU32::new(0);
 
 /// Counts a call that begins or ends a capture.
 pub fn captures(how: Answer, call: impl FnOnce() -> usize) -> usize {
-    /// A handle that is none, a stream that is not being captured, the wrong thread or stream (INVALID_VALUE, INVALID_HANDLE,
-    /// ILLEGAL_STATE, STREAM_CAPTURE_UNMATCHED, STREAM_CAPTURE_WRONG_THREAD): nothing ends.
+    /// Results of a call that ends no capture: INVALID_VALUE, INVALID_HANDLE, ILLEGAL_STATE, STREAM_CAPTURE_UNMATCHED,
+    /// STREAM_CAPTURE_WRONG_THREAD.
     const NO_CAPTURE: [i32; 5] = [1, 400, 401, 903, 908];
     let begins = how == Answer::BeginsCapture;
     if begins {

@@ -108,8 +108,8 @@ pub unsafe fn free(at: usize) -> Option<i32> {
     Some(result)
 }
 
-/// CUDA's free waits until all work of the memory's context has ended, and refuses while a stream is being captured. A block of
-/// CUDA's own is freed, which does both, and holds nobody up.
+/// CUDA's free waits until all work of the memory's context has ended, and refuses while a stream is being captured. To free
+/// a block of CUDA's does both, and no launch waits for it.
 fn wait(d: &Driver, context: Context) -> i32 {
     in_context(d, context.handle, || {
         let mut block = 0;
