@@ -24,9 +24,15 @@ fn summary(tape: &Path) -> Value {
 
 #[test]
 fn it_shows_a_stall_why_and_what_removes_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let out = doorbell().args(["demo", "--gpu", "soft"]).current_dir(&dir).assert().success();
-    let text = String::from_utf8(out.get_output().stdout.clone()).unwrap();
+    // (A busy machine delays a frame for other reasons, too: then it is shown again.)
+    let (dir, text, counts) = test_support::measured(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let out = doorbell().args(["demo", "--gpu", "soft"]).current_dir(&dir).assert().success();
+        let text = String::from_utf8(out.get_output().stdout.clone()).unwrap();
+        let row = text.lines().find_map(|line| line.strip_prefix("late frames")).unwrap().to_owned();
+        let counts: Vec<u64> = row.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        if counts[2] < counts[0] && counts[4] < counts[0] { Ok((dir, text, counts)) } else { Err(row) }
+    });
     for part in [
         "On the software GPU",
         "$ doorbell record --locks -o doorbell-demo.doorbell",
@@ -46,11 +52,8 @@ fn it_shows_a_stall_why_and_what_removes_it() {
     let shown: Vec<&str> = shown.map(|(line, _)| line).collect();
     assert_eq!(shape(&text), shape(&shown.join("\n")), "draw it again: cargo xtask pictures demo");
     assert!(text.lines().count() <= 32 && text.lines().all(|line| line.chars().count() <= 100), "{text}");
-    // Held up as long as CUDA's lock is held, and not at all past it. (A busy machine delays a frame for other reasons.)
-    let row = text.lines().find_map(|line| line.strip_prefix("late frames")).unwrap();
-    let counts: Vec<u64> = row.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    assert!(counts[0] >= 3 && counts[1] == 500, "{row}");
-    assert!(counts[2] < counts[0] && counts[4] < counts[0], "{row}");
+    // Held up as long as CUDA's lock is held, and not past it.
+    assert!(counts[0] >= 3 && counts[1] == 500, "{counts:?}");
     let longest = text.lines().find_map(|line| line.strip_prefix("longest frame")).unwrap();
     assert!(
         longest.split_whitespace().next().unwrap().parse::<f64>().unwrap() >= 30.0 && longest.contains("ms"),
