@@ -119,6 +119,7 @@ impl Args {
             no_calls: false,
             nvtx: false,
             no_nvtx: false,
+            fix: None,
             capture: CaptureArg::Always,
             dormant: false,
             on_full: OnFull::Gap,

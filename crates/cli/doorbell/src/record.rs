@@ -6,6 +6,7 @@ use crate::{failure, flight, preload, result, signals, units};
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use lock_plan::Plan;
 use output::Claim;
 use recorder::{Capture, Locks, Options, Outcome, PartsWritten, Range, Rotation, Tap, same_file};
 use std::ffi::{OsStr, OsString};
@@ -82,6 +83,10 @@ pub struct Args {
     /// With --calls or --locks: do not record ranges of NVTX
     #[arg(long, conflicts_with = "nvtx")]
     pub no_nvtx: bool,
+    /// Answer calls that hold other threads up in another way, as `doorbell run --fix` does: fixes with commas between them, or a
+    /// plan's file; alone: pins
+    #[arg(long, value_name = "LIST|PLAN", num_args = 0..=1, require_equals = true, default_missing_value = "pins")]
+    pub fix: Option<String>,
     /// When the program is recorded. Driver calls always are; `doorbell.pause()` and `doorbell.resume()` (Python, libdoorbell) count
     /// whatever is asked for here
     #[arg(long, value_name = "WHEN", value_parser = When, default_value = "always")]
@@ -355,6 +360,19 @@ impl Args {
         self.nvtx || range || (self.calls || self.gpu_times || self.locks.is_some()) && !self.no_nvtx
     }
 
+    /// The bits of the fixes.
+    fn fixes(&self) -> anyhow::Result<u32> {
+        let Some(list) = &self.fix else { return Ok(0) };
+        let plan = Plan::read_fixes(list).map_err(|e| Failure::new(e.to_string(), e.hint()))?;
+        if !plan.leaves_locks_alone() {
+            let text = format!("--fix {list}: a recorded program's locks keep their own protocol");
+            return Err(
+                Failure::new(text, "record with pins or copies; `doorbell run --fix` changes locks, too").into()
+            );
+        }
+        Ok(plan.fixes)
+    }
+
     /// The request includes events that exist without a GPU, too.
     fn is_more_than_commands(&self) -> bool {
         self.locks.is_some() || self.calls || self.python || self.gpu_times || self.has_nvtx()
@@ -407,6 +425,7 @@ impl Args {
             python: self.python,
             gpu_times: self.gpu_times,
             nvtx: self.has_nvtx(),
+            fixes: self.fixes()?,
             ring_bytes: self.ring as usize,
             memory: self.memory,
             // The file was claimed already, see `claim`.
@@ -542,6 +561,7 @@ fn tell_end(out: &Path, o: &Outcome, args: &Args) {
     if stopped {
         let _ = writeln!(err, "{name} {}", e.how);
     }
+    let _ = write!(err, "{}", lock_plan::fixes::text(&o.fixes));
     if e.gap_events > 0 && stopped {
         // (Larger rings would not have helped.)
         let _ = writeln!(err, "{name} {} that came then are not recorded", number::of(e.gap_events, "event"));

@@ -21,11 +21,12 @@ use terminal::number;
 #[derive(Debug, clap::Args)]
 #[command(
     // On two lines, to fit 60 columns.
-    override_usage = "doorbell run --fix [OPTIONS] <PROGRAM>...\n       doorbell run --lock-policy <POLICY|PLAN>\n                    [OPTIONS] <PROGRAM>...",
+    override_usage = "doorbell run --fix [OPTIONS] <PROGRAM>...\n       doorbell run --lock-policy <POLICY|PLAN>\n                    [OPTIONS] <PROGRAM>...\n       doorbell run --library <FILE>",
     after_help = Page::examples(&[
         ("doorbell run --fix --report ./server", "pinned allocations hold no other thread up; print at the end what was answered"),
         ("doorbell run --fix=pins,copies ./server", "pageable copies neither"),
         ("doorbell run --fix=fix.toml ./server", "what `doorbell plan` found in a recording"),
+        ("doorbell run --library fix.so", "for a container that is not started by doorbell: LD_PRELOAD=./fix.so DOORBELL_FIX=pins ./server"),
         ("doorbell run --lock-policy plan.toml ./app", "its locks alone, lock by lock"),
         ("doorbell run --lock-policy pi,phase-fair ./app", "every lock that these suit"),
         ("doorbell run --lock-policy guard ./app", "one mutex around CUDA launches and copies"),
@@ -67,7 +68,7 @@ use terminal::number;
 )]
 pub struct Args {
     /// Policies with commas between them, in upper or lower case, or the file of a plan (it ends in .toml or has a slash in it), for example pi,phase-fair or plan.toml
-    #[arg(long, value_name = "POLICY|PLAN", required_unless_present = "fix")]
+    #[arg(long, value_name = "POLICY|PLAN", required_unless_present_any = ["fix", "library"])]
     pub lock_policy: Option<String>,
     /// Fixes with commas between them, or a plan's file, for example pins,copies or fix.toml; alone: pins
     #[arg(long, value_name = "LIST|PLAN", num_args = 0..=1, require_equals = true, default_missing_value = "pins")]
@@ -78,14 +79,18 @@ pub struct Args {
     /// Write what was done to this file; the name takes %h, %p, %n, %q{VAR} (for example report-%p.txt)
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Replace the file of --out if it exists
-    #[arg(long, requires = "out")]
+    /// Replace the file if it exists
+    #[arg(long)]
     pub force: bool,
+    /// Write the library that answers the calls to this file, and start nothing. A program that is started with LD_PRELOAD=FILE and
+    /// DOORBELL_FIX=pins has the fix without doorbell, and without a report
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["fix", "lock_policy", "report", "out"])]
+    pub library: Option<PathBuf>,
     /// Which GPU the program finds
     #[arg(long, value_enum, value_name = "GPU", default_value_t = Gpu::Real)]
     pub gpu: Gpu,
     /// Program and its arguments, for example ./app --its-own-options
-    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
+    #[arg(trailing_var_arg = true, required_unless_present = "library", value_name = "PROGRAM")]
     pub command: Vec<OsString>,
 }
 
@@ -102,6 +107,13 @@ fn not_reached(starts: &Starts) -> String {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(library) = &self.library {
+            result::is_file("--library", library, "give a file")?;
+            WholeFile::open(library, preload::AGENT.len() as u64, self.force)?
+                .write(|to| to.write_all(preload::AGENT))?;
+            say!("wrote {0}; use: LD_PRELOAD={0} DOORBELL_FIX=pins PROGRAM", std::path::absolute(library)?.display());
+            return Ok(ExitCode::SUCCESS);
+        }
         self.run_with_plan().or_else(|e| after_failure(e, &self.command))
     }
 
@@ -144,7 +156,7 @@ impl Args {
             |b| {
                 let asked = self.lock_policy.is_some() || !plan.leaves_locks_alone();
                 let locks = if asked { lock_plan::outcome::text(b) } else { String::new() };
-                text = foreign::lines(&(lock_plan::fixes::text(b) + &locks + &not_reached(&b.starts)));
+                text = foreign::lines(&(lock_plan::fixes::text(&b.fixes) + &locks + &not_reached(&b.starts)));
             },
         )?;
         if let Some(file) = &mut file {

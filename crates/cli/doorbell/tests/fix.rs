@@ -19,15 +19,17 @@ macro_rules! needs {
 struct App {
     dir: tempfile::TempDir,
     program: PathBuf,
+    softgpu: PathBuf,
 }
 
 impl App {
     fn new() -> Result<App, String> {
         let dir = tempfile::tempdir().unwrap();
-        link_softcuda(dir.path())?;
+        let library = link_softcuda(dir.path())?.canonicalize().unwrap();
+        let softgpu = library.with_file_name("libdoorbell_softgpu.so");
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fix/app.c");
         let program = Source { file: &file, compiler: "cc", flags: &["-ldl"] }.compile(dir.path())?;
-        Ok(App { dir, program })
+        Ok(App { dir, program, softgpu })
     }
 
     /// Its output and the report.
@@ -184,4 +186,78 @@ fn one_fix_alone_and_the_switch_in_the_environment() {
         Command::new(assert_cmd::cargo::cargo_bin!("doorbell")).args(["run", "--fix=pin", "true"]).output().unwrap();
     assert_eq!(wrong.status.code(), Some(125), "{}", text(&wrong.stderr));
     assert!(text(&wrong.stderr).contains("there is no fix `pin`") && text(&wrong.stderr).contains("pins, copies"));
+}
+
+#[test]
+fn a_forked_child_and_a_killed_program_are_as_without() {
+    let app = needs!(App::new());
+    let report = app.same(&["forks"]);
+    assert_eq!(answered(&report, "pins"), 1, "{report}");
+    let killed = |fix| {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        command.args(["run", fix, "--report", "--gpu", "soft", "--"]).arg(&app.program).args(["forks", "9"]);
+        let out = finished(command.env("LD_LIBRARY_PATH", app.dir.path()), fix);
+        (out.status.code(), text(&out.stdout), text(&out.stderr))
+    };
+    let (bare, fixed) = (killed("--lock-policy=stock"), killed("--fix"));
+    assert_eq!((bare.0, &bare.1), (Some(128 + 9), &fixed.1), "{bare:?}");
+    assert_eq!(fixed.0, bare.0);
+    assert!(fixed.2.contains("pins: 1 call answered"), "{}", fixed.2);
+}
+
+/// The calls are recorded as the program makes them, and answered.
+#[test]
+fn a_recorded_program_has_fixes_too() {
+    let app = needs!(App::new());
+    let recording = app.dir.path().join("a.doorbell");
+    let record = |words: &[&str]| {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        command.arg("record").args(words).args(["--gpu", "soft", "--force", "-o"]).arg(&recording);
+        command.arg("--").arg(&app.program).arg("copies");
+        finished(command.env("LD_LIBRARY_PATH", app.dir.path()), &format!("{words:?}"))
+    };
+    let (bare, _) = app.run("--lock-policy=stock", &["copies"]);
+    for with in [&[][..], &["--calls"], &["--locks"]] {
+        let out = record(&[with, &["--fix=pins,copies"]].concat());
+        assert!(out.status.success() && out.stdout == bare.stdout, "{with:?}: {}", text(&out.stderr));
+        assert_eq!(answered(&text(&out.stderr), "copies"), 4 + 3 * 4 * 2, "{with:?}: {}", text(&out.stderr));
+        let mut show = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        let out = finished(show.args(["show", "--calls"]).arg(&recording), "show");
+        assert_eq!(text(&out.stdout).contains("cuMemcpyHtoD"), !with.is_empty(), "{with:?}: {}", text(&out.stdout));
+    }
+    let out = record(&["--fix=locks"]);
+    assert_eq!(out.status.code(), Some(125));
+    assert!(text(&out.stderr).contains("keep their own protocol"), "{}", text(&out.stderr));
+}
+
+#[test]
+fn a_program_that_doorbell_does_not_start_can_have_a_fix() {
+    let app = needs!(App::new());
+    let (library, built) = (app.dir.path().join("fix.so"), assert_cmd::cargo::cargo_bin!("doorbell"));
+    let write =
+        |words: &[&str]| finished(Command::new(&built).args(["run", "--library"]).arg(&library).args(words), "run");
+    assert!(write(&[]).status.success());
+    assert!(text(&write(&[]).stderr).contains("--force"));
+    assert!(write(&["--force"]).status.success());
+    let run = |fix: &str, what: &str| {
+        let preload = format!("{}:{}", library.display(), app.softgpu.display());
+        let mut command = Command::new(&app.program);
+        command.arg(what).env("LD_LIBRARY_PATH", app.dir.path()).env("LD_PRELOAD", preload).env("DOORBELL_FIX", fix);
+        finished(&mut command, what)
+    };
+    for what in ["pins", "copies", "forks"] {
+        let (bare, fixed) = (run("off", what), run("pins,copies", what));
+        assert!(bare.status.success() && fixed.status.success(), "{what}: {}", text(&fixed.stderr));
+        assert_eq!(text(&fixed.stdout), text(&bare.stdout), "{what}");
+    }
+    let wrong = run("pin", "forks");
+    assert!(wrong.status.success() && text(&wrong.stderr).contains("the fixes are pins and copies"), "{wrong:?}");
+    measured(|| {
+        let longest =
+            |fix| text(&run(fix, "hot-pins").stderr).split_whitespace().find_map(|word| word.parse::<f64>().ok());
+        match (longest("off"), longest("pins")) {
+            (Some(bare), Some(fixed)) if fixed < bare / 3.0 => Ok(()),
+            both => Err(format!("{both:?}")),
+        }
+    });
 }

@@ -47,7 +47,9 @@ fn begin_session(s: &'static Session) {
     if sys::getppid() == s.recorder {
         let _ = region::attach();
     }
-    if session::wanted(contents::CALLS) || s.capture == capture::PROFILER {
+    let follows = session::wanted(contents::CALLS) || s.capture == capture::PROFILER;
+    fix::begin(&s.fixes, !follows);
+    if follows || fix::on() {
         hooks::cuda::look_for_cuda();
     }
 }
@@ -87,14 +89,31 @@ pub fn begin() {
             if let Some(starts) = policy::attach(board, environment::policies_off()) {
                 keep(BOARD, starts);
             }
-            if let Some(board) = policy::board().filter(|_| !environment::fixes_off()) {
-                fix::begin(board);
+            if let Some(board) = policy::board() {
+                fix::begin(&board.fixes, board.guard == 0);
             }
             if policy::guard::on() || fix::on() {
                 hooks::cuda::look_for_cuda();
             }
         }
-        (None, None) => return,
+        (None, None) => {
+            match environment::fixes() {
+                Ok(0) => {}
+                Ok(wanted) => {
+                    renewal::set_steps(&STEPS);
+                    fix::begin_own(wanted);
+                    hooks::cuda::look_for_cuda();
+                }
+                // (A program that its user has set up wrongly.)
+                Err(list) => {
+                    for part in [&b"doorbell: DOORBELL_FIX="[..], list, b": the fixes are pins and copies\n"] {
+                        // SAFETY: bytes with their length.
+                        unsafe { sys::syscall6(libc::SYS_write, 2, part.as_ptr() as usize, part.len(), 0, 0, 0) };
+                    }
+                }
+            }
+            return;
+        }
     }
     environment::restore();
 }

@@ -71,7 +71,7 @@ impl Text<'_> {
 
     fn fixes(&self, s: &Option<Spanned<String>>) -> Result<u32, TextError> {
         let Some(s) = s.as_ref().filter(|s| !s.get_ref().trim().is_empty()) else { return Ok(0) };
-        fixes::bits(s.get_ref().split(',').map(str::trim))
+        fixes::bits(s.get_ref())
             .map_err(|name| self.wrong(s, format!("there is no fix `{name}`"), "fixes = \"pins,copies\""))
     }
 

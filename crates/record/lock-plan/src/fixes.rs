@@ -3,16 +3,15 @@
 use crate::{Error, Plan};
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
-use tape::fix::{self, Why};
-use tape::policy::{Board, protocol};
+use tape::fix::{self, Fixes, Why};
+use tape::policy::protocol;
 
 pub const HINT: &str = "fixes: pins, copies, locks (mutexes with priority inheritance, rwlocks in phases); --fix alone means pins; \
                         or a plan: a file that ends in .toml";
 
-/// The bits of fixes by their names, in upper or lower case; or the name that is none.
-pub(crate) fn bits<'a>(mut names: impl Iterator<Item = &'a str>) -> Result<u32, &'a str> {
-    let bit = |name: &str| fix::NAMES.iter().position(|n| n.eq_ignore_ascii_case(name)).map(|i| 1 << i);
-    names.try_fold(0, |bits, name| bit(name).map(|bit| bits | bit).ok_or(name))
+/// The bits of fixes by their names; or the name that is none.
+pub(crate) fn bits(list: &str) -> Result<u32, String> {
+    Fixes::bits(list.as_bytes()).map_err(|name| String::from_utf8_lossy(name).into_owned())
 }
 
 /// The plan of a list of names with commas between them.
@@ -23,15 +22,17 @@ pub(crate) fn of_names(list: &str) -> Result<Plan, Error> {
     if !locks.is_empty() {
         (plan.mutex, plan.rwlock) = (protocol::PI, protocol::PHASE_FAIR);
     }
-    plan.fixes = bits(fixes.into_iter()).map_err(|name| Error::Fixes { list: list.into(), name: name.into() })?;
+    if !fixes.is_empty() {
+        plan.fixes = bits(&fixes.join(",")).map_err(|name| Error::Fixes { list: list.into(), name })?;
+    }
     Ok(plan)
 }
 
 /// The lines of the report.
-pub fn text(b: &Board) -> String {
+pub fn text(fixes: &Fixes) -> String {
     let mut out = String::new();
-    for (i, count) in b.fixed.iter().enumerate() {
-        if b.fixes >> i & 1 == 0 {
+    for (i, count) in fixes.counts.iter().enumerate() {
+        if fixes.wanted >> i & 1 == 0 {
             continue;
         }
         let name = fix::NAMES[i];

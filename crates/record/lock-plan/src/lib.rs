@@ -142,7 +142,7 @@ impl Plan {
         b.mutex = self.mutex;
         b.rwlock = self.rwlock;
         b.guard = u8::from(self.guard);
-        b.fixes = self.fixes;
+        b.fixes.wanted = self.fixes;
         b.rules = self.rules.len() as u32;
         for (to, rule) in b.rule.iter_mut().zip(&self.rules) {
             let mut name = [0; NAME];

@@ -36,6 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tape::file::{End, Header, TapeError, Writer};
+use tape::fix::Fixes;
 use tape::nvtx;
 use tape::region::{self, contents};
 use tape::rings::{Geometry, SMALL_BYTES};
@@ -154,6 +155,8 @@ pub struct Options<'a> {
     pub gpu_times: bool,
     /// Record ranges and marks of NVTX.
     pub nvtx: bool,
+    /// Fixes that are wanted: [`tape::fix::Fixes::wanted`].
+    pub fixes: u32,
     /// Bytes of the ring of a thread that records much; rounded up to a power of two.
     pub ring_bytes: usize,
     /// Bytes of all rings together; `None`: [`RINGS_MEMORY`], or one in eight of the control group's memory if that is less.
@@ -188,6 +191,8 @@ pub struct Options<'a> {
 pub struct Outcome {
     pub status: ExitStatus,
     pub end: End,
+    /// What the fixes did.
+    pub fixes: Fixes,
     /// Size of the tape.
     pub bytes: u64,
     /// Files of a flight recorder.
@@ -365,6 +370,7 @@ fn settings(o: &Options) -> Settings {
             | bit(o.no_args, contents::NO_NAMES),
         capture: o.capture.code(),
         range: o.capture.range(),
+        fixes: o.fixes,
         geometry: Geometry { small: SMALL_BYTES.min(large), large },
     }
 }
@@ -579,7 +585,8 @@ impl Running<'_> {
         let failed = |cause| RecordError::Close { path: o.out.clone(), cause, status };
         let (store, end) = out.close(end).map_err(failed)?;
         let no_control = wishes.no_control().map(str::to_owned);
-        let mut outcome = Outcome { status, end, bytes: store.bytes(), saves: None, parts: None, no_control };
+        let fixes = session.page().fixes.copied();
+        let mut outcome = Outcome { status, end, fixes, bytes: store.bytes(), saves: None, parts: None, no_control };
         match store {
             Store::File(_) => {}
             Store::Parts(parts) => {

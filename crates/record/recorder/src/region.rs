@@ -26,6 +26,8 @@ pub struct Settings {
     pub capture: u32,
     /// [`Session::range`] and [`Session::range_domain`]
     pub range: (u64, u64),
+    /// [`tape::fix::Fixes::wanted`]
+    pub fixes: u32,
     pub geometry: Geometry,
 }
 

@@ -44,6 +44,7 @@ impl SharedSession {
             (&raw mut (*s).capture).write(settings.capture);
             (&raw mut (*s).range).write(settings.range.0);
             (&raw mut (*s).range_domain).write(settings.range.1);
+            (&raw mut (*s).fixes.wanted).write(settings.fixes);
             (&raw mut (*s).reserve).write(u32::from(slab.reserve));
             let paused = match settings.capture {
                 capture::ALWAYS => paused::NO,

@@ -1,12 +1,13 @@
 //! Fixes: calls of CUDA's that the agent answers in another way with the same result, so that they hold no other thread up.
 //!
-//! `run --fix` asks for them on the [`Board`](crate::policy::Board), where the agent counts what it answered, and why it passed
-//! the others on.
+//! [`Fixes`] is where they are asked for, and where the agent counts what it answered, and why it passed the others on: on the
+//! [`Board`](crate::policy::Board) of `run --fix`, in the [`Session`](crate::session::Session) of `record --fix`, or in memory of
+//! the agent's own.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Pinned host memory is made by the driver's functions for virtual memory, which take no lock that launches need. A bit of
-/// [`Board::fixes`](crate::policy::Board::fixes).
+/// [`Fixes::wanted`].
 pub const PINS: u32 = 1;
 /// Copies of pageable memory go through pinned pieces of the agent's own.
 pub const COPIES: u32 = 2;
@@ -68,7 +69,19 @@ impl Why {
     ];
 }
 
+/// The fixes that are wanted, and what became of their calls.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Fixes {
+    /// Their bits.
+    pub wanted: u32,
+    pub pad: u32,
+    /// In the order of the bits.
+    pub counts: [Count; COUNT],
+}
+
 /// What became of the calls of one fix.
+#[derive(Debug)]
 #[repr(C)]
 pub struct Count {
     pub answered: AtomicU64,
@@ -80,7 +93,44 @@ pub struct Count {
     pub pad: u32,
 }
 
+impl Fixes {
+    /// No fix, and no calls.
+    pub const NONE: Fixes = Fixes { wanted: 0, pad: 0, counts: [const { Count::NONE }; COUNT] };
+
+    /// As it is now.
+    pub fn copied(&self) -> Fixes {
+        let now = |n: &AtomicU64| AtomicU64::new(n.load(Ordering::Relaxed));
+        let count = |of: &Count| Count {
+            answered: now(&of.answered),
+            bytes: now(&of.bytes),
+            passed_on: of.passed_on.each_ref().map(now),
+            turned_off: AtomicU32::new(of.turned_off.load(Ordering::Relaxed)),
+            pad: 0,
+        };
+        Fixes { wanted: self.wanted, pad: 0, counts: self.counts.each_ref().map(count) }
+    }
+
+    /// The bits of fixes by their names, with commas between them; or the name that is none.
+    ///
+    /// # Errors
+    /// That name.
+    pub fn bits(list: &[u8]) -> Result<u32, &[u8]> {
+        list.split(|b| *b == b',').map(<[u8]>::trim_ascii).try_fold(0, |bits, name| {
+            let at = NAMES.iter().position(|n| n.as_bytes().eq_ignore_ascii_case(name));
+            at.map(|at| bits | 1 << at).ok_or(name)
+        })
+    }
+}
+
 impl Count {
+    const NONE: Count = Count {
+        answered: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+        passed_on: [const { AtomicU64::new(0) }; Why::COUNT],
+        turned_off: AtomicU32::new(0),
+        pad: 0,
+    };
+
     pub fn answered(&self, bytes: u64) {
         self.answered.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);

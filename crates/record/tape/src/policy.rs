@@ -3,12 +3,12 @@
 //!
 //! Invariant: the program may have written anything over it, so both sides check the numbers that they read.
 
-use crate::fix::{self, Count};
+use crate::fix::Fixes;
 use crate::starts::Starts;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dbpolicy");
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Rules of a plan, at most.
 pub const RULES: usize = 1024;
 /// Maximum number of events with details; all are counted.
@@ -117,8 +117,6 @@ pub struct Board {
     pub guard: u8,
     pub pad: u8,
     pub rules: u32,
-    /// Fixes that are wanted: bits of [`fix`](mod@fix).
-    pub fixes: u32,
     pub pad3: u32,
     /// 1 when the agent has attached, 2 when the kill switch prevented that.
     pub state: AtomicU32,
@@ -143,8 +141,7 @@ pub struct Board {
     /// Events begun in `events`; may be more than there is room for.
     pub events_total: AtomicU32,
     pub pad2: u32,
-    /// What each fix did, in the order of its bit.
-    pub fixed: [Count; fix::COUNT],
+    pub fixes: Fixes,
     pub rule: [Rule; RULES],
     pub events: [Event; EVENTS],
     /// Programs that are started with the agent.

@@ -45,6 +45,7 @@
 //! Invariant: as for the region, the program may write anything over this memory. The recorder checks each number from here
 //! against its limits.
 
+use crate::fix::Fixes;
 use crate::region::Control;
 use crate::rings::Geometry;
 use crate::starts::Starts;
@@ -53,7 +54,7 @@ use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, O
 /// "DRBLSES1"
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLSES1");
 /// Changes whenever a layout here changes.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Images recorded at a time.
 pub const REGIONS: usize = 1024;
@@ -273,6 +274,8 @@ pub struct Session {
     _pad2: [u32; 26],
     /// Programs that are started with the agent.
     pub starts: Starts,
+    /// `wanted`: recorder, the rest: agents.
+    pub fixes: Fixes,
     pub regions: [RegionEntry; REGIONS],
     pub unwatched: [UnwatchedEntry; UNWATCHED],
 }

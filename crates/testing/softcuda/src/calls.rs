@@ -5,7 +5,7 @@ use crate::event::Event;
 use crate::host_memory;
 use crate::kernels;
 use crate::lock::{launching, pinning, staging};
-use crate::memory::{allocate, copy, find, free, register, soft};
+use crate::memory::{self, allocate, copy, find, free, register, soft};
 use crate::node::Node;
 use crate::status::*;
 use crate::stream::Stream;
@@ -262,15 +262,17 @@ calls! {
             .map_or(NOT_FOUND, |(at, length)| give(base, at).max(give(bytes, length)))
     }
     cuPointerGetAttribute(value: *mut c_void, attribute: c_int, address: u64) {
-        find(address, |base, block| match attribute {
-            2 => give(value.cast(), if block.video { 2u32 } else { 1 }),
-            7 => give(value.cast(), block.number),
-            8 | 9 => give(value.cast(), 0u32),
-            11 => give(value.cast(), base),
-            12 => give(value.cast(), block.bytes),
-            _ => NOT_SUPPORTED,
-        })
-        .unwrap_or(INVALID_VALUE)
+        memory::attribute(value, attribute, address).unwrap_or(INVALID_VALUE)
+    }
+    cuPointerGetAttributes(count: c_uint, asked: *const c_int, to: *const *mut c_void, address: u64) {
+        for i in 0..count as usize {
+            // SAFETY: the caller's: as many attributes and places.
+            let (attribute, to) = unsafe { (*asked.add(i), *to.add(i)) };
+            if memory::attribute(to, attribute, address) != Some(SUCCESS) {
+                give(to.cast(), 0u32);
+            }
+        }
+        SUCCESS
     }
 
     cuMemcpy(to: u64, from: u64, bytes: usize) {

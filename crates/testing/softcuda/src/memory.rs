@@ -2,11 +2,13 @@
 //! given out again, the lowest first, without a driver call.
 
 use crate::channel::GraphicsChannel;
+use crate::status::{NOT_SUPPORTED, give};
 use gpu::{AddressSpace, Device, DeviceOptions, Memory};
 use rm::abi::{DeviceAlloc, SubdeviceAlloc};
 use rm::class;
 use rm::driver::{self, Driver, Libc, RmError};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -165,6 +167,18 @@ pub(crate) fn find<T>(address: u64, look: impl FnOnce(u64, &Block) -> T) -> Opti
     let blocks = blocks();
     let (base, block) = blocks.1.range(..=address).next_back()?;
     (address - base < block.bytes).then(|| look(*base, block))
+}
+
+/// Gives a `CUpointer_attribute` of memory. `None`: of an address that is not known.
+pub(crate) fn attribute(to: *mut c_void, attribute: c_int, address: u64) -> Option<c_int> {
+    find(address, |base, block| match attribute {
+        2 => give(to.cast(), if block.video { 2u32 } else { 1 }),
+        7 => give(to.cast(), block.number),
+        8 | 9 => give(to.cast(), 0u32),
+        11 => give(to.cast(), base),
+        12 => give(to.cast(), block.bytes),
+        _ => NOT_SUPPORTED,
+    })
 }
 
 /// Copies, whatever is where: the CPU sees all of it.

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,6 +107,22 @@ static void copies(void) {
     int inside = CALL(cuMemcpyHtoDAsync_v2, gpu, from, (size_t)4 << 20, stream);
     int end = CALL(cuStreamEndCapture, stream, &graph);
     printf("captured %d, end %d, graph %d\n", inside, end, !!graph);
+}
+/* A forked child sees its parent's memory, and the parent what the child writes. The process then ends by a signal, with memory left. */
+static void forks(int killed) {
+    unsigned char *p;
+    int ended;
+    ok("cuMemHostAlloc", CALL(cuMemHostAlloc, &p, (size_t)4 << 20, 0));
+    fill(p, 4 << 20, 3);
+    if (!fork()) {
+        size_t bad = wrong(p, 4 << 20, 3);
+        p[5] ^= 255;
+        _exit(bad != 0);
+    }
+    wait(&ended);
+    printf("forks: child %d, wrong afterwards %zu\n", ended, wrong(p, 4 << 20, 3));
+    if (killed) fflush(stdout), kill(getpid(), killed);
+    ok("cuMemFreeHost", CALL(cuMemFreeHost, p));
 }
 /* Many threads make, use and free; each thread's results do not depend on the others. */
 static int steps;
@@ -215,6 +232,7 @@ int main(int count, char **word) {
     if (!strcmp(word[1], "contexts")) contexts();
     if (!strcmp(word[1], "entries")) entries();
     if (!strcmp(word[1], "copies")) copies();
+    if (!strcmp(word[1], "forks")) forks(count > 2 ? atoi(word[2]) : 0);
     steps = count > 3 ? atoi(word[3]) : 40;
     if (!strcmp(word[1], "threads")) threads(atoi(word[2]));
     if (!strcmp(word[1], "hot-pins")) hot(0);

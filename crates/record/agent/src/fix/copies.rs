@@ -8,7 +8,7 @@
 //! host returns when all has arrived. One thing is not as CUDA has it: work that other threads put into the same stream meanwhile may run
 //! between two parts of a copy.
 
-use super::driver::{Driver, INVALID_VALUE, NOT_READY, SUCCESS};
+use super::driver::{Driver, NOT_READY, SUCCESS};
 use super::ring::{Piece, Pieces};
 use super::{bytes, driver, turn_off};
 use crate::process::restrictions::{may, need};
@@ -19,12 +19,37 @@ use tape::fix::{Count, Why};
 /// Pieces of one copy: with more of them from the GPU, the first ones leave the caches before the CPU reads them.
 const TO_GPU: usize = 4;
 const FROM_GPU: usize = 2;
-/// CU_POINTER_ATTRIBUTE_CONTEXT; none for memory of pools
-const CONTEXT: i32 = 1;
-/// CU_POINTER_ATTRIBUTE_MEMORY_TYPE
-const MEMORY_TYPE: i32 = 2;
-/// CU_MEMORYTYPE_DEVICE
-const ON_DEVICE: u64 = 2;
+/// What CUDA knows of an address: zeros of pageable memory.
+#[derive(Default)]
+struct Memory {
+    /// None for memory of pools.
+    context: u64,
+    /// `CUmemorytype`
+    kind: u64,
+    is_managed: u64,
+}
+
+impl Memory {
+    fn at(d: &Driver, address: usize) -> Option<Memory> {
+        /// CU_POINTER_ATTRIBUTE_CONTEXT, MEMORY_TYPE, IS_MANAGED
+        const ASKED: [i32; 3] = [1, 2, 8];
+        let mut m = Memory::default();
+        let to = [&raw mut m.context, &raw mut m.kind, &raw mut m.is_managed];
+        // (For an address that it does not know, cuPointerGetAttribute would be an error, which sanitizers print.)
+        // SAFETY: a place of eight bytes for each, of which the smaller ones take the lower bytes.
+        (unsafe { (d.pointer)(ASKED.len() as u32, ASKED.as_ptr(), to.as_ptr(), address) } == SUCCESS).then_some(m)
+    }
+
+    fn is_pageable(&self) -> bool {
+        self.kind == 0
+    }
+
+    fn is_on_device(&self) -> bool {
+        /// CU_MEMORYTYPE_DEVICE
+        const DEVICE: u64 = 2;
+        self.kind == DEVICE && self.is_managed == 0
+    }
+}
 
 pub struct Copy {
     pub to: usize,
@@ -46,27 +71,17 @@ pub unsafe fn copy(count: &Count, c: &Copy) -> Result<i32, Why> {
     if unsafe { (d.is_capturing)(c.stream, &raw mut capturing) } != SUCCESS || capturing != 0 {
         return Err(Why::Capture);
     }
-    let kind_of = |at: usize| {
-        let mut kind = 0;
-        // SAFETY: a place for the result.
-        (unsafe { (d.pointer)(&raw mut kind, MEMORY_TYPE, at) }, kind)
+    let (Some(to), Some(from)) = (Memory::at(&d, c.to), Memory::at(&d, c.from)) else {
+        return Err(Why::NotPageable);
     };
-    // CUDA has no attributes of pageable memory.
-    let is_pageable = |at: usize| kind_of(at).0 == INVALID_VALUE;
-    let to_gpu = c.direction != Direction::FromGpu && is_pageable(c.from);
-    if !to_gpu && (c.direction == Direction::ToGpu || !is_pageable(c.to)) {
+    let to_gpu = c.direction != Direction::FromGpu && from.is_pageable() && to.is_on_device();
+    if !to_gpu && (c.direction == Direction::ToGpu || !to.is_pageable() || !from.is_on_device()) {
         return Err(Why::NotPageable);
     }
-    let gpu = if to_gpu { c.to } else { c.from };
-    if kind_of(gpu) != (SUCCESS, ON_DEVICE) {
-        return Err(Why::NotPageable);
-    }
-    let (mut its, mut current) = (0, 0);
-    // SAFETY: places for two contexts.
-    if unsafe { (d.pointer)(&raw mut its, CONTEXT, gpu) == SUCCESS && (d.current)(&raw mut current) == SUCCESS }
-        && its != 0
-        && its != current as u64
-    {
+    let (gpu, its) = if to_gpu { (c.to, to) } else { (c.from, from) };
+    let mut current = 0;
+    // SAFETY: a place for the context.
+    if unsafe { (d.current)(&raw mut current) } == SUCCESS && ![0, current as u64].contains(&its.context) {
         return Err(Why::Context);
     }
     if !c.waits && is_non_blocking(&d, c.stream) {

@@ -9,7 +9,6 @@ pub const PER_THREAD: usize = 2;
 
 /// `CUresult`
 pub const SUCCESS: i32 = 0;
-pub const INVALID_VALUE: i32 = 1;
 pub const OUT_OF_MEMORY: i32 = 2;
 pub const INVALID_CONTEXT: i32 = 201;
 pub const CONTEXT_IS_DESTROYED: i32 = 709;
@@ -107,7 +106,7 @@ functions! {
     map b"cuMemMap" (usize, usize, usize, u64, u64);
     unmap b"cuMemUnmap" (usize, usize);
     set_access b"cuMemSetAccess" (usize, usize, *const Access, usize);
-    pointer b"cuPointerGetAttribute" (*mut u64, i32, usize);
+    pointer b"cuPointerGetAttributes" (u32, *const i32, *const *mut u64, usize);
     range b"cuMemGetAddressRange_v2" (*mut usize, *mut usize, usize);
     to_gpu b"cuMemcpyHtoDAsync_v2" (usize, usize, usize, usize);
     from_gpu b"cuMemcpyDtoHAsync_v2" (usize, usize, usize, usize);

@@ -15,36 +15,49 @@ mod pins;
 mod ring;
 mod table;
 
-use crate::process::sys;
 use crate::process::wiped::{self, goes_on, live};
+use crate::process::{environment, locked, sys};
 use copies::Copy;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use driver::Driver;
 pub use driver::{SYMBOLS, found, relaxed};
 use locks::cancel;
 use tape::call::Answer;
-use tape::fix::{self, Count, Why};
-use tape::policy::Board;
+use tape::fix::{self, Count, Fixes, Why};
 
-static BOARD: AtomicPtr<Board> = AtomicPtr::new(core::ptr::null_mut());
+static FIXES: AtomicPtr<Fixes> = AtomicPtr::new(core::ptr::null_mut());
+static IS_ALONE: AtomicBool = AtomicBool::new(false);
 
-/// Begins. Called by the constructor, if the board asks for a fix.
-pub fn begin(board: &'static Board) {
-    if board.fixes == 0 || (board.fixes & fix::PINS != 0 && !table::begin()) {
+/// Begins, if a fix is wanted. Called by the constructor. `alone`: no call has an entry for another reason.
+pub fn begin(fixes: &'static Fixes, alone: bool) {
+    if fixes.wanted == 0 || environment::fixes_off() || (fixes.wanted & fix::PINS != 0 && !table::begin()) {
         return;
     }
-    BOARD.store(core::ptr::from_ref(board).cast_mut(), Ordering::Release);
+    IS_ALONE.store(alone, Ordering::Relaxed);
+    FIXES.store(core::ptr::from_ref(fixes).cast_mut(), Ordering::Release);
     wiped::begin(live::FIXES);
 }
 
-fn board() -> Option<&'static Board> {
-    // SAFETY: null, or the board, which is never unmapped.
-    unsafe { BOARD.load(Ordering::Acquire).as_ref() }
+/// Begins the fixes of the environment, for a program that doorbell did not start. They have no report.
+pub fn begin_own(wanted: u32) {
+    if let Some(at) = locked::zeroed(size_of::<Fixes>()) {
+        let fixes = at as *mut Fixes;
+        // SAFETY: zeroed memory of that size, which is never unmapped and nobody else knows.
+        unsafe {
+            (&raw mut (*fixes).wanted).write(wanted);
+            begin(&*fixes, true);
+        }
+    }
 }
 
-/// True if calls are only answered here, and not followed (a recorded program has no board) or guarded.
+fn fixes() -> Option<&'static Fixes> {
+    // SAFETY: null, or what `begin` was given, which is never unmapped.
+    unsafe { FIXES.load(Ordering::Acquire).as_ref() }
+}
+
+/// True if calls are only answered, and not followed or guarded.
 pub fn is_alone() -> bool {
-    board().is_some_and(|board| board.guard == 0)
+    IS_ALONE.load(Ordering::Relaxed)
 }
 
 /// True if calls are answered in this process. A forked child cannot use its parent's CUDA, so its calls are passed on.
@@ -61,11 +74,11 @@ pub fn on() -> bool {
 #[inline(never)]
 pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<usize> {
     let which = how.fix();
-    let board = board()?;
-    if board.fixes & which == 0 {
+    let fixes = fixes()?;
+    if fixes.wanted & which == 0 {
         return None;
     }
-    let count = board.fixed.get(which.trailing_zeros() as usize)?;
+    let count = fixes.counts.get(which.trailing_zeros() as usize)?;
     let _errno = sys::Errno::keep();
     // (A thread that is cancelled between the driver's calls would lose its pieces.)
     let cancelled = cancel::defer();

@@ -2,6 +2,7 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
+use tape::fix::Fixes;
 
 /// Variables that the recorder sets; removed before the program sees them.
 pub const SESSION: &[u8] = b"DOORBELL_SESSION=";
@@ -9,7 +10,7 @@ pub const SESSION: &[u8] = b"DOORBELL_SESSION=";
 pub const BOARD: &[u8] = b"DOORBELL_POLICY_BOARD=";
 /// Set by the user: `off` leaves all locks alone.
 const SWITCH: &[u8] = b"DOORBELL_LOCK_POLICY=";
-/// Set by the user: `off` passes all calls on.
+/// Set by the user: `off` passes all calls on. Without doorbell: the fixes.
 const FIX_SWITCH: &[u8] = b"DOORBELL_FIX=";
 pub const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// The agent's part of LD_PRELOAD.
@@ -58,6 +59,14 @@ pub fn fixes_off() -> bool {
     found().fixes_off
 }
 
+/// The fixes that the environment asks for; or its list, in which a name is none.
+pub fn fixes() -> Result<u32, &'static [u8]> {
+    match value(FIX_SWITCH) {
+        None | Some(b"off" | b"") => Ok(0),
+        Some(list) => Fixes::bits(list).map_err(|_| list),
+    }
+}
+
 /// True if the user has switched policies off.
 pub fn policies_off() -> bool {
     found().off
@@ -96,6 +105,10 @@ pub fn entry(begins: &[u8]) -> Option<&'static [u8]> {
     None
 }
 
+fn value(name: &[u8]) -> Option<&'static [u8]> {
+    entry(name)?.get(name.len()..)
+}
+
 /// Keeps the recorder's variables. Called by the constructor.
 pub fn read() {
     // SAFETY: constructors run before other threads.
@@ -107,8 +120,7 @@ pub fn read() {
             room.copy_from_slice(value);
         }
     }
-    let is_off = |switch: &[u8]| entry(switch).is_some_and(|e| e.get(switch.len()..) == Some(b"off"));
-    (f.off, f.fixes_off) = (is_off(SWITCH), is_off(FIX_SWITCH));
+    (f.off, f.fixes_off) = (value(SWITCH) == Some(b"off"), value(FIX_SWITCH) == Some(b"off"));
 }
 
 /// Removes the recorder's variables, so that children, and anything the program prints of its environment, are as without
