@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Frames of an unmodified PyTorch server next to a neighbour: bare, under `run --fix=pins,copies`, and rewritten as a chain of libdoorbell's. The figures of fix.md.
+"""Frames of a PyTorch server next to a neighbour: bare, under `run --fix=pins,copies`, and rewritten as a chain of libdoorbell. The figures of fix.md.
 
-    fix_server.py run DOORBELL FOLDER     each way next to each neighbour, in random order (three minutes, one GPU; the package doorbell in PYTHONPATH)
+    fix_server.py run DOORBELL FOLDER [python|c]     each way next to each neighbour, in random order (one GPU; the package doorbell in PYTHONPATH)
 
-A frame of 2 KiB goes in, an MLP runs as a graph, its result comes out, 500 times a second, from a Python thread. The neighbour is another Python thread.
+A frame of 2 KiB goes in, an MLP runs as a graph, its result comes out, 500 times a second, from Python or from C (server_timer.c). The neighbour is a Python
+thread. `python` or `c`: only those ways, into fix-server-python.json or fix-server-c.json. $ROUNDS: how often each turn is measured (2). A round of all 24 turns
+takes about six minutes.
 """
 
 import ctypes
@@ -12,54 +14,37 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import traceback
 
-PERIOD, SECONDS, ROUNDS = 0.002, 5.0, 1
-WAYS = ("CUDA", "CUDA, `run --fix=pins,copies`", "chain of libdoorbell")
+import server_graph
+
+SECONDS = 6.0
+FIXED, CHAIN = "`run --fix=pins,copies`", "chain of libdoorbell"
+WAYS = tuple(f"{language}, {way}" for language in ("Python", "C") for way in ("CUDA", f"CUDA, {FIXED}", CHAIN))
 BESIDE = ("nothing", "a thread that pins 64 MiB, 10 times a second", "a DataLoader with pinned memory", "`.to(\"cuda\")` of 2 GB")
 
 
-def frames(way, beside):
-    """One turn, in a process of its own. Prints its figures."""
-    if way == WAYS[2]:
+def frames(way, beside, timer):
+    """One turn, in a separate process. Prints its figures."""
+    if way.endswith(CHAIN):
         # (Before the first call of CUDA's.)
         import doorbell
 
     import torch
 
-    torch.manual_seed(1)
-    net = torch.nn.Sequential(*(layer for _ in range(4) for layer in (torch.nn.Linear(512, 512), torch.nn.ReLU()))).cuda().eval()
-    x, staged, out = torch.zeros(1, 512, device="cuda"), torch.zeros(1, 512).pin_memory(), torch.zeros(1, 512).pin_memory()
-    stream = torch.cuda.Stream()
-    with torch.no_grad(), torch.cuda.stream(stream):
-        for _ in range(3):
-            y = net(x)
-        stream.synchronize()
-        graph = torch.cuda.CUDAGraph(keep_graph=True)
-        with torch.cuda.graph(graph, stream=stream):
-            y = net(x)
-    torch.cuda.synchronize()
-    frame = torch.randn(512)
-    expected = net(frame.cuda().view(1, -1)).detach().cpu().view(-1)
-    if way == WAYS[2]:
+    served = server_graph.Cuda()
+    if way.endswith(CHAIN):
         session = doorbell.open(lanes=4, profile=False)
-        step = doorbell.instantiate(graph, stream)
-        source, sink = doorbell.allocate(2048), doorbell.allocate(2048)
-        chain = doorbell.chain([(doorbell.pin(x), source), step, (sink, doorbell.pin(y))], beside=True)
-        data = frame.numpy().tobytes()
-
-        def once():
-            source.view[:] = data
-            chain.replay().wait()
+        served = server_graph.Chain(doorbell, session, served, served.graph, served.y)
+    if way.startswith("C,"):
+        library = ctypes.CDLL(timer)
+        function, by = served.in_c(library)
+        serve = lambda ticks: server_graph.by_c(library, function, by, ticks).seconds()
     else:
-        def once():
-            with torch.cuda.stream(stream):
-                staged.copy_(frame.view(1, -1))
-                x.copy_(staged, non_blocking=True)
-                graph.replay()
-                out.copy_(y, non_blocking=True)
-                stream.synchronize()
+        serve = lambda ticks: server_graph.by_python(served.once, ticks)
 
     stop, calls = threading.Event(), [0]
 
@@ -94,62 +79,59 @@ def frames(way, beside):
             calls[0] += 1
 
     thread = dict(zip(BESIDE, (None, pins, loads, moves)))[beside]
-    for _ in range(200):
-        once()
+    serve(200)
+    served.clear()
     if thread:
         thread = threading.Thread(target=thread)
         thread.start()
         time.sleep(0.3)
-    ticks = int(SECONDS / PERIOD)
-    took, first, n = [0.0] * ticks, time.monotonic() + PERIOD, 0
-    while n < ticks:
-        due, now = first + n * PERIOD, time.monotonic()
-        if now >= due + PERIOD:
-            n += 1
-            continue
-        if now < due:
-            time.sleep(due - now)
-        once()
-        took[n] = time.monotonic() - due
-        n += 1
+    took = serve(int(SECONDS / server_graph.PERIOD))
     stop.set()
     if thread:
         thread.join()
-    found = torch.frombuffer(bytearray(bytes(sink.view)), dtype=torch.float32) if way == WAYS[2] else out.view(-1)
-    there = sorted(t for t in took if t)
-    of = lambda share: round(1e6 * there[min(len(there) - 1, int(len(there) * share))], 1)
-    missed, late = ticks - len(there), sum(t > PERIOD for t in there)
-    print(json.dumps({"due": ticks, "missed": missed, "late": late, "p50_us": of(0.5), "p99_us": of(0.99), "p999_us": of(0.999), "max_us": of(1.0),
-                      "neighbours_calls": calls[0], "right": bool(torch.allclose(found, expected, rtol=1e-3, atol=1e-4))}), flush=True)
-    # (Workers of a DataLoader that was left early.)
-    os._exit(0)
+    found = {name: round(value, 1) for name, value in server_graph.figures(took).items()}
+    print(json.dumps({**found, "neighbours_calls": calls[0], "right": served.is_right()}), flush=True)
 
 
-def run(doorbell, folder):
+def run(doorbell, folder, part=None):
     import data_file
 
-    plan = [(way, beside) for way in WAYS for beside in BESIDE] * ROUNDS
+    ways = [way for way in WAYS if part is None or way.lower().startswith(f"{part},")]
+    plan = [(way, beside) for way in ways for beside in BESIDE] * int(os.environ.get("ROUNDS", 2))
     random.shuffle(plan)
     rows = []
-    for way, beside in plan:
-        words = [sys.executable, os.path.abspath(__file__), "frames", way, beside]
-        if way == WAYS[1]:
-            words = [doorbell, "run", "--fix=pins,copies", "--"] + words
-        out = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=90)
-        if out.returncode:
-            print(f"{way}, {beside}: {out.returncode} {out.stderr[-500:]}", flush=True)
-            continue
-        rows.append({"beside": beside, "way": way, **json.loads(out.stdout.splitlines()[-1])})
-        print(json.dumps(rows[-1]), flush=True)
+    with tempfile.TemporaryDirectory() as made:
+        timer = server_graph.build(made)
+        for way, beside in plan:
+            words = [sys.executable, os.path.abspath(__file__), "frames", way, beside, timer]
+            if way.endswith(FIXED):
+                words = [doorbell, "run", "--fix=pins,copies", "--"] + words
+            try:
+                out = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=90)
+            except subprocess.TimeoutExpired as error:
+                print(f"{way}, {beside}: {error}", flush=True)
+                continue
+            if out.returncode:
+                print(f"{way}, {beside}: {out.returncode} {out.stderr[-500:]}", flush=True)
+                continue
+            rows.append({"beside": beside, "way": way, **json.loads(out.stdout.splitlines()[-1])})
+            print(json.dumps(rows[-1]), flush=True)
     rows.sort(key=lambda row: (BESIDE.index(row["beside"]), WAYS.index(row["way"])))
-    data_file.write(folder, "fix-server", "Frames of a PyTorch server next to a neighbour, bare, fixed, rewritten", ["docs/results/fix_server.py", "run"], rows,
-                    stored="percentiles and maximum of each turn of 2,500 frames")
+    data_file.write(folder, f"fix-server-{part}" if part else "fix-server", "Frames of a PyTorch server next to a neighbour, bare, fixed, rewritten",
+                    ["docs/results/fix_server.py", "run", *([part] if part else [])], rows, stored="percentiles and maximum of each turn of 3,000 frames")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["run"] and len(sys.argv) == 4:
+    if sys.argv[1:2] == ["run"] and (len(sys.argv) == 4 or len(sys.argv) == 5 and sys.argv[4] in ("python", "c")):
         run(*sys.argv[2:])
-    elif sys.argv[1:2] == ["frames"] and len(sys.argv) == 4:
-        frames(*sys.argv[2:])
+    elif sys.argv[1:2] == ["frames"] and len(sys.argv) == 5:
+        code = 1
+        try:
+            frames(*sys.argv[2:])
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        # (Without waiting for a neighbour, or for workers of a DataLoader that was left early.)
+        os._exit(code)
     else:
         raise SystemExit(__doc__)

@@ -12,13 +12,15 @@ import ctypes
 import json
 import os
 import random
-import subprocess
 import sys
+import tempfile
 import threading
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-PERIOD, SECONDS, ROUNDS = 0.002, 3.0, 2
+import server_graph
+from server_graph import PERIOD
+
+SECONDS, ROUNDS = 3.0, 2
 WAYS = ("CUDA, Python thread", "chain, Python thread", "Loop", "bare timer thread in C")
 # The two threads that take no lock of Python's: as they are; on a CPU from which all other threads of the process are kept away; and without any sleep.
 PINNING = ("Loop", "Loop, alone", "Loop, never sleeps", "bare timer thread in C", "bare timer thread in C, alone", "bare timer thread in C, never sleeps")
@@ -28,12 +30,6 @@ PTX = """.version 6.0
 .address_size 64
 .visible .entry k%d(.param .u64 at) { .reg .b64 %%r<3>; .reg .b32 %%v; ld.param.u64 %%r1, [at]; mov.u32 %%v, %d; st.global.u32 [%%r1], %%v; ret; }
 """
-
-
-class Job(ctypes.Structure):
-    _fields_ = [("doorbell", ctypes.c_void_p), ("chain", ctypes.c_uint64), ("launch", ctypes.c_void_p), ("wait", ctypes.c_void_p), ("input", ctypes.c_void_p),
-                ("frame", ctypes.c_void_p), ("bytes", ctypes.c_uint64), ("period", ctypes.c_uint64), ("ticks", ctypes.c_uint64),
-                ("took", ctypes.POINTER(ctypes.c_uint64)), ("code", ctypes.c_int32), ("spin", ctypes.c_uint32), ("wake_max", ctypes.c_uint64)]
 
 
 def on(cpus):
@@ -62,58 +58,18 @@ def threads_named(name):
     return found
 
 
-def serve(ways=WAYS, only=None, rounds=ROUNDS):
+def serve(timer, ways=WAYS, only=None, rounds=ROUNDS):
     import doorbell
     import torch
 
     session = doorbell.open(lanes=4, profile=False)
-    torch.manual_seed(1)
-    net = torch.nn.Sequential(*(layer for _ in range(4) for layer in (torch.nn.Linear(512, 512), torch.nn.ReLU()))).cuda().eval()
-    x, staged, out = torch.zeros(1, 512, device="cuda"), torch.zeros(1, 512).pin_memory(), torch.zeros(1, 512).pin_memory()
-    stream = torch.cuda.Stream()
-    with torch.no_grad(), torch.cuda.stream(stream):
-        for _ in range(3):
-            y = net(x)
-        stream.synchronize()
-        graph, copy = torch.cuda.CUDAGraph(keep_graph=True), torch.cuda.CUDAGraph(keep_graph=True)
-        for one in (graph, copy):
-            with torch.cuda.graph(one, stream=stream):
-                y = net(x)
-    graph.replay()
+    cuda = server_graph.Cuda()
+    copy, y = cuda.captured()
+    cuda.graph.replay()
     torch.cuda.synchronize()
-    step = doorbell.instantiate(copy, stream)
-    source, sink = doorbell.allocate(2048), doorbell.allocate(2048)
-    chain = doorbell.chain([(doorbell.pin(x), source), step, (sink, doorbell.pin(y))], beside=True)
-    frame = torch.randn(512)
-    data = frame.numpy().tobytes()
-    expected = net(frame.cuda().view(1, -1)).detach().cpu().numpy().tobytes()
+    served = server_graph.Chain(doorbell, session, cuda, copy, y)
+    chain, sink = served.chain, served.sink
     ticks = int(SECONDS / PERIOD)
-
-    def by_python(once):
-        took, first, n = [0] * ticks, time.monotonic() + PERIOD, 0
-        while n < ticks:
-            due, now = first + n * PERIOD, time.monotonic()
-            if now >= due + PERIOD:
-                n += 1
-                continue
-            if now < due:
-                time.sleep(due - now)
-            once()
-            took[n] = time.monotonic() - due
-            n += 1
-        return took
-
-    def cuda_once():
-        with torch.cuda.stream(stream):
-            staged.copy_(frame.view(1, -1))
-            x.copy_(staged, non_blocking=True)
-            graph.replay()
-            out.copy_(y, non_blocking=True)
-            stream.synchronize()
-
-    def chain_once():
-        source.view[:] = data
-        chain.replay().wait()
 
     def by_loop(cpu=None, sleeps=True):
         with doorbell.loop(chain, period=PERIOD, sink=sink, slots=4, results=ticks + 8, spin=True, spin_before=None if sleeps else PERIOD, cpu=cpu,
@@ -129,25 +85,18 @@ def serve(ways=WAYS, only=None, rounds=ROUNDS):
                     break
             return took, waited(thread), loop.stop()
 
-    timer = ctypes.CDLL("/tmp/server_timer.so")
-
     def by_c(cpu=None, sleeps=True):
         thread = threading.get_native_id()
         if cpu is not None:
             on(cpus - {cpu})
             os.sched_setaffinity(thread, {cpu})
-        took, functions, before = (ctypes.c_uint64 * ticks)(), doorbell._library.library, waited(thread)
-        at = lambda function: ctypes.cast(function, ctypes.c_void_p).value
-        kept = ctypes.create_string_buffer(data, 2048)
-        job = Job(session.at.value, chain.handle, at(functions.doorbell_graph_launch), at(functions.doorbell_wait), source.pointer, ctypes.addressof(kept), 2048,
-                  int(PERIOD * 1e9), ticks, took, 0, 50_000 if sleeps else int(PERIOD * 1e9), 0)
-        timer.run(ctypes.byref(job))
+        function, by = served.in_c(timer)
+        before = waited(thread)
+        job = server_graph.by_c(timer, function, by, ticks, 50_000 if sleeps else int(PERIOD * 1e9))
         after = waited(thread)
         if cpu is not None:
             on(cpus)
-        if job.code:
-            raise RuntimeError(f"bare timer thread: code {job.code}")
-        return [ns / 1e9 for ns in took], (after[0] - before[0], after[1] - before[1]), job.wake_max / 1e3
+        return job.seconds(), (after[0] - before[0], after[1] - before[1]), job.wake_max / 1e3
 
     stop = threading.Event()
 
@@ -190,32 +139,26 @@ def serve(ways=WAYS, only=None, rounds=ROUNDS):
         if thread:
             thread.start()
             time.sleep(0.3)
-        ctypes.memset(sink.pointer, 0, 2048)
-        out.zero_()
-        source.view[:] = data
+        served.clear()
+        cuda.clear()
+        served.source.view[:] = served.data
         said, woken, delay, alone = None, None, None, max(cpus) if "alone" in way else None
         if way == WAYS[0]:
-            took = by_python(cuda_once)
-            right = torch.allclose(out.view(-1), torch.frombuffer(bytearray(expected), dtype=torch.float32), rtol=1e-3, atol=1e-4)
+            took = server_graph.by_python(cuda.once, ticks)
+        elif way == WAYS[1]:
+            took = server_graph.by_python(served.once, ticks)
+        elif way.startswith(WAYS[2]):
+            took, delay, said = by_loop(alone, "never" not in way)
+            woken = said.wake_max
         else:
-            if way == WAYS[1]:
-                took = by_python(chain_once)
-            elif way.startswith(WAYS[2]):
-                took, delay, said = by_loop(alone, "never" not in way)
-                woken = said.wake_max
-            else:
-                took, delay, woken = by_c(alone, "never" not in way)
-            right = torch.allclose(torch.frombuffer(bytearray(bytes(sink.view)), dtype=torch.float32), torch.frombuffer(bytearray(expected), dtype=torch.float32),
-                                   rtol=1e-3, atol=1e-4)
+            took, delay, woken = by_c(alone, "never" not in way)
+        right = (cuda if way == WAYS[0] else served).is_right()
         stop.set()
         if thread:
             thread.join()
-        there = sorted(t for t in took if t)
-        of = lambda share: 1e6 * there[min(len(there) - 1, int(len(there) * share))]
-        missed, late = ticks - len(there), sum(t > PERIOD for t in there)
-        rows.append({"run": "this one", "way": way, "beside": beside, "due": ticks, "missed": missed, "late": late, "not_in_time": missed + late,
-                     "p50_us": of(0.5), "p99_us": of(0.99), "p999_us": of(0.999), "max_us": 1e6 * there[-1], "right": bool(right), "wake_max_us": woken,
-                     "no_cpu_ms": 1e3 * delay[0] if delay else None, "cpu_taken": delay[1] if delay else None})
+        found = server_graph.figures(took)
+        rows.append({"run": "this one", "way": way, "beside": beside, **found, "not_in_time": found["missed"] + found["late"], "right": right,
+                     "wake_max_us": woken, "no_cpu_ms": 1e3 * delay[0] if delay else None, "cpu_taken": delay[1] if delay else None})
         print(json.dumps({k: round(v, 1) if isinstance(v, float) else v for k, v in rows[-1].items()}), said, flush=True)
     return rows
 
@@ -223,8 +166,9 @@ def serve(ways=WAYS, only=None, rounds=ROUNDS):
 def measure(folder, name, about, **options):
     import data_file
 
-    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", "/tmp/server_timer.so", f"{HERE}/server_timer.c"], check=True)
-    rows = sorted(serve(**options), key=lambda row: (row["beside"], (WAYS + PINNING).index(row["way"])))
+    with tempfile.TemporaryDirectory() as made:
+        rows = serve(ctypes.CDLL(server_graph.build(made)), **options)
+    rows.sort(key=lambda row: (row["beside"], (WAYS + PINNING).index(row["way"])))
     data_file.write(folder, name, about, ["docs/results/server.py", sys.argv[1]], rows, "percentiles and maximum of each turn of 1,500 frames")
 
 

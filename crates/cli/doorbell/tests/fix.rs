@@ -235,7 +235,7 @@ fn a_program_that_doorbell_does_not_start_can_have_a_fix() {
     let app = needs!(App::new());
     let (library, built) = (app.dir.path().join("fix.so"), assert_cmd::cargo::cargo_bin!("doorbell"));
     let write =
-        |words: &[&str]| finished(Command::new(&built).args(["run", "--library"]).arg(&library).args(words), "run");
+        |words: &[&str]| finished(Command::new(built).args(["run", "--library"]).arg(&library).args(words), "run");
     assert!(write(&[]).status.success());
     assert!(text(&write(&[]).stderr).contains("--force"));
     assert!(write(&["--force"]).status.success());

@@ -94,9 +94,6 @@ pub struct Count {
 }
 
 impl Fixes {
-    /// No fix, and no calls.
-    pub const NONE: Fixes = Fixes { wanted: 0, pad: 0, counts: [const { Count::NONE }; COUNT] };
-
     /// As it is now.
     pub fn copied(&self) -> Fixes {
         let now = |n: &AtomicU64| AtomicU64::new(n.load(Ordering::Relaxed));
@@ -123,14 +120,6 @@ impl Fixes {
 }
 
 impl Count {
-    const NONE: Count = Count {
-        answered: AtomicU64::new(0),
-        bytes: AtomicU64::new(0),
-        passed_on: [const { AtomicU64::new(0) }; Why::COUNT],
-        turned_off: AtomicU32::new(0),
-        pad: 0,
-    };
-
     pub fn answered(&self, bytes: u64) {
         self.answered.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
