@@ -2,11 +2,13 @@
 """Frames next to set-up calls: without and with `doorbell run --fix=pins,copies`, and next to a program that was rewritten. The figures of fix.md.
 
     fix.py run DOORBELL FOLDER     builds fix/frames.c with cc; each kind of call in each way, in random order, twice (six minutes, one GPU)
+    fix.py plan DOORBELL FOLDER    what `plan` predicts from a recording, and what its fix then saves, twice (two minutes, one GPU)
 """
 
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -30,13 +32,45 @@ KINDS = {
 }
 
 
+def plan(doorbell, program, folder):
+    """Rows of what `plan` predicts, next to what its file saves. A fix saves what is lost without it and not with it."""
+    server = [sys.executable, os.path.join(HERE, "fix_server.py"), "frames", "Python, CUDA"]
+    cases = {f"{KINDS[kind][0]} of {mib} MiB": [program, kind, "cuda", str(mib * MIB), "15"]
+             for kind, mib in (("pin", 64), ("pin", 1024), ("to-gpu", 64), ("to-gpu-async-default", 64), ("from-gpu", 64), ("from-gpu-async-default", 64))}
+    cases |= {f"PyTorch server, {beside}": server + [beside, "-"] for beside in ("a thread that pins 64 MiB, 10 times a second", "`.to(\"cuda\")` of 2 GB")}
+    tape, file = (os.path.join(os.path.dirname(program), name) for name in ("a.doorbell", "fix.toml"))
+    order, rows = list(cases) * ROUNDS, []
+    random.shuffle(order)
+    for name in order:
+        def run(*before):
+            out = subprocess.run([*before, *cases[name]], stdout=subprocess.PIPE, timeout=120, check=True).stdout
+            return json.loads(out.splitlines()[-1])
+        run(doorbell, "record", "--locks", "--quiet", "--force", "-o", tape, "--")
+        subprocess.run([doorbell, "plan", tape, "--force", "-o", file], check=True)
+        with open(file) as f:
+            found = re.findall(r"saves up to (\S+ \S+) of \S+ calls?, (\S+ \S+) of one", f.read())
+        ms = lambda text: float(text.split()[0].replace(",", "")) * {"ms": 1, "us": 1e-3, "s": 1e3}[text.split()[1]]
+        bare, fixed = run(), run(doorbell, "run", f"--fix={file}", "--")
+        row = {"program": name, "predicted_of_one_ms": max((ms(one) for _, one in found), default=0),
+               "predicted_ms": sum(ms(total) for total, _ in found),
+               "saved_of_one_ms": round((bare["max_us"] - fixed["max_us"]) / 1e3, 3),
+               "saved_ms": round((bare["lost_us"] - fixed["lost_us"]) / 1e3, 3)}
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    rows.sort(key=lambda row: list(cases).index(row["program"]))
+    data_file.write(folder, "fix-plan", "What `plan` predicts from a recording, and what its fix saves", ["docs/results/fix.py", "plan"], rows)
+    return 0
+
+
 def main():
-    if sys.argv[1:2] != ["run"] or len(sys.argv) != 4:
+    if sys.argv[1:2] not in (["run"], ["plan"]) or len(sys.argv) != 4:
         print(__doc__)
         return 2
     doorbell, folder = sys.argv[2:]
     program = os.path.join(tempfile.mkdtemp(), "frames")
     subprocess.run(["cc", "-O2", "-o", program, os.path.join(HERE, "fix", "frames.c"), "-pthread", "-ldl"], check=True)
+    if sys.argv[1] == "plan":
+        return plan(doorbell, program, folder)
     cells = [(kind, mib, calls, way) for kind, (_, sizes) in KINDS.items() for mib, calls in sizes for way in WAYS
              if kind not in ("nothing", "to-gpu-async") or way != "rewritten"]
     rows = []

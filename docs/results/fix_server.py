@@ -4,8 +4,8 @@
     fix_server.py run DOORBELL FOLDER [python|c]     each way next to each neighbour, in random order (one GPU; the package doorbell in PYTHONPATH)
 
 A frame of 2 KiB goes in, an MLP runs as a graph, its result comes out, 500 times a second, from Python or from C (server_timer.c). The neighbour is a Python
-thread. `python` or `c`: only those ways, into fix-server-python.json or fix-server-c.json. $ROUNDS: how often each turn is measured (2). A round of all 24 turns
-takes about six minutes.
+thread. `python` or `c`: only those ways, into fix-server-python.json or fix-server-c.json. $ROUNDS: how often each turn is measured (2). All 24 turns take some
+six minutes.
 """
 
 import ctypes

@@ -126,8 +126,9 @@ static void forks(int killed) {
 }
 /* Many threads make, use and free; each thread's results do not depend on the others. */
 static int steps;
+static unsigned salt;
 static void *one(void *number) {
-    unsigned seed = (unsigned)(size_t)number * 7919 + 1;
+    unsigned seed = ((unsigned)(size_t)number + salt) * 7919 + 1;
     size_t bad = 0;
     void *kept[4] = {0}, *stream;
     size_t length[4] = {0};
@@ -234,6 +235,7 @@ int main(int count, char **word) {
     if (!strcmp(word[1], "copies")) copies();
     if (!strcmp(word[1], "forks")) forks(count > 2 ? atoi(word[2]) : 0);
     steps = count > 3 ? atoi(word[3]) : 40;
+    salt = count > 4 ? atoi(word[4]) : 0;
     if (!strcmp(word[1], "threads")) threads(atoi(word[2]));
     if (!strcmp(word[1], "hot-pins")) hot(0);
     if (!strcmp(word[1], "hot-copies")) hot(1);

@@ -1,0 +1,81 @@
+/* A program without any call that `run --fix` answers: 100,000 launches of an empty kernel, with a synchronisation after each 16.
+ *
+ *     launches [NUMBER]
+ *
+ * Prints one line of JSON: the median launch in ns, the time from the first launch to the end of all in ms, and the peak of the process's memory in KiB.
+ *
+ *     cc -O2 -o launches launches.c -ldl
+ */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOST = 1 << 20, QUEUED = 16 };
+
+static void *lib;
+
+#define CUDA(name, ...)                                                                \
+    do {                                                                               \
+        int result = ((int (*)())dlsym(lib, #name))(__VA_ARGS__);                      \
+        if (result) fprintf(stderr, #name ": %d (line %d)\n", result, __LINE__), exit(1); \
+    } while (0)
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+static int rising(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static long peak_kib(void)
+{
+    char line[256];
+    long kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f)) sscanf(line, "VmHWM: %ld", &kib);
+    if (f) fclose(f);
+    return kib;
+}
+
+int main(int count, char **word)
+{
+    static uint32_t took[MOST];
+    static const char code[] = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry empty(){ ret; }";
+    int device, n = count > 1 ? atoi(word[1]) : 100000;
+    void *context, *module, *function, *stream;
+    if (n < 1 || n > MOST) return fprintf(stderr, "launches [NUMBER, at most %d]\n", MOST), 2;
+    if (!(lib = dlopen("libcuda.so.1", RTLD_NOW))) return fprintf(stderr, "no libcuda\n"), 1;
+    CUDA(cuInit, 0);
+    CUDA(cuDeviceGet, &device, 0);
+    CUDA(cuDevicePrimaryCtxRetain, &context, device);
+    CUDA(cuCtxSetCurrent, context);
+    CUDA(cuModuleLoadData, &module, code);
+    CUDA(cuModuleGetFunction, &function, module, "empty");
+    CUDA(cuStreamCreate, &stream, 1);
+    /* Found once, as a program that is linked to CUDA has them. */
+    int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **) = dlsym(lib, "cuLaunchKernel");
+    int (*synchronize)(void *) = dlsym(lib, "cuStreamSynchronize");
+    memset(took, 1, sizeof took);
+    int64_t began = now_ns();
+    for (int i = 0, result = 0; i < n; i++) {
+        int64_t before = now_ns();
+        result = launch(function, 1, 1, 1, 1, 1, 1, 0, stream, 0, 0);
+        took[i] = now_ns() - before;
+        if (!result && i % QUEUED == QUEUED - 1) result = synchronize(stream);
+        if (result) return fprintf(stderr, "launch %d: %d\n", i, result), 1;
+    }
+    CUDA(cuStreamSynchronize, stream);
+    double ms = (now_ns() - began) / 1e6;
+    qsort(took, n, sizeof *took, rising);
+    printf("{\"launches\":%d,\"p50_ns\":%u,\"ms\":%.3f,\"peak_kib\":%ld}\n", n, took[n / 2], ms, peak_kib());
+    return 0;
+}
