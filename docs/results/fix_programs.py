@@ -169,7 +169,9 @@ def cases(work, app):
     """Name, what it uses, and what makes its command in a folder."""
     for name, (uses, _) in PROGRAMS.items():
         yield name, uses, lambda work, name=name: [sys.executable, ME, "one", name]
-    yield "pinned memory, looked at", "CUDA's driver: attributes, fork, files, mlock (fix/pinned.py)", lambda work: [sys.executable, f"{HERE}/fix/pinned.py"]
+    for mib, n in ((64, 64 << 20), (33, (33 << 20) + 12345)):
+        yield (f"pinned memory of {mib} MiB, looked at", "CUDA's driver: attributes, fork, files, mlock (fix/pinned.py)",
+               lambda work, n=n: [sys.executable, f"{HERE}/fix/pinned.py", str(n)])
     for kind in ("dynamic", "static"):
         yield f"cudart, {kind}", "CUDA's runtime: copies of 16 MiB, launches, a graph (cuda.py)", lambda work, kind=kind: versions(kind, work)
     for words in APP_MODES if app else ():

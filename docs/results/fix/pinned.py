@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a program can see of 64 MiB of pinned memory. Lines that begin with `known:` are known to differ under `run --fix`."""
+"""What a program can see of pinned memory, by default of 64 MiB: pinned.py [BYTES]. Lines that begin with `known:` are known to differ under `run --fix`."""
 
 import ctypes
 import errno
@@ -7,9 +7,10 @@ import fcntl
 import hashlib
 import os
 import random
+import sys
 import tempfile
 
-SIZE, PAGE, PART = 64 << 20, 4096, 1 << 20
+SIZE, PAGE, PART = int(sys.argv[1]) if len(sys.argv) > 1 else 64 << 20, 4096, 1 << 20
 # CU_POINTER_ATTRIBUTE_.. from 1 on.
 NAMES = """CONTEXT MEMORY_TYPE DEVICE_POINTER HOST_POINTER P2P_TOKENS SYNC_MEMOPS BUFFER_ID IS_MANAGED DEVICE_ORDINAL IS_LEGACY_CUDA_IPC_CAPABLE
            RANGE_START_ADDR RANGE_SIZE MAPPED ALLOWED_HANDLE_TYPES IS_GPU_DIRECT_RDMA_CAPABLE ACCESS_FLAGS MEMPOOL_HANDLE MAPPING_SIZE MAPPING_BASE_ADDR
@@ -54,7 +55,7 @@ def attributes(offset):
         value = (u64 * 4)()
         result = call("cuPointerGetAttribute", ref(value), number, u64(begin + offset))
         if name == "CONTEXT":
-            print("known:", name, "at", offset, "result", result, "the current one" if value[0] == context.value else place(value[0]))
+            print(name, "at", offset, "result", result, "the current one" if value[0] == context.value else place(value[0]))
             continue
         if name == "BUFFER_ID":
             print("known:", name, "at", offset, value[0])

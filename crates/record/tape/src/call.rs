@@ -309,17 +309,50 @@ pub enum Answer {
         direction: Direction,
         waits: bool,
     },
+    /// A question about pinned memory.
+    Tells(Told),
     /// Passed on. While a stream is being captured, copies are passed on, too.
     BeginsCapture,
     EndsCapture,
 }
 
+/// What a program may ask of pinned memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// cuMemHostGetFlags
+    Flags,
+    /// cuMemRetainAllocationHandle
+    Handle,
+    /// cuMemGetAddressRange
+    Range,
+    /// cuPointerGetAttribute
+    Attribute,
+    /// cuPointerGetAttributes
+    Attributes,
+}
+
+impl Told {
+    /// The word that is the memory's address.
+    pub const fn address(self) -> usize {
+        match self {
+            Told::Flags | Told::Handle => 1,
+            Told::Range | Told::Attribute => 2,
+            Told::Attributes => 3,
+        }
+    }
+}
+
 impl Answer {
+    /// Functions that are of no interest to a recording.
+    pub const fn is_for_fixes_alone(self) -> bool {
+        matches!(self, Answer::BeginsCapture | Answer::EndsCapture | Answer::Tells(_))
+    }
+
     /// The bit of the fix that gives it; 0 for none.
     pub const fn fix(self) -> u32 {
         match self {
             Answer::None | Answer::BeginsCapture | Answer::EndsCapture => 0,
-            Answer::HostAlloc | Answer::AllocHost | Answer::FreeHost | Answer::Register => fix::PINS,
+            Answer::HostAlloc | Answer::AllocHost | Answer::FreeHost | Answer::Register | Answer::Tells(_) => fix::PINS,
             Answer::Copy { .. } => fix::COPIES,
         }
     }
@@ -328,7 +361,7 @@ impl Answer {
     /// pinned memory is a part of what is pinned already, and they copy for 0.2 ms (an answer takes longer: docs/results/fix.md).
     pub const fn least(self) -> (usize, usize) {
         match self {
-            Answer::None | Answer::FreeHost | Answer::BeginsCapture | Answer::EndsCapture => (0, 0),
+            Answer::None | Answer::FreeHost | Answer::Tells(_) | Answer::BeginsCapture | Answer::EndsCapture => (0, 0),
             Answer::HostAlloc | Answer::AllocHost | Answer::Register => (1, 2 << 20),
             // Up to 2 MiB, CUDA's call returns even if its stream stands still.
             Answer::Copy { direction: Direction::ToGpu | Direction::Either, waits: false } => (2, (2 << 20) + 1),

@@ -56,7 +56,11 @@ fn host_alloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) -> c_int {
         if bytes >> 42 != 0 {
             return OUT_OF_MEMORY;
         }
-        pinning(bytes, || allocate(bytes, false)).map_or(OUT_OF_MEMORY, |at| give(pointer, at as *mut c_void))
+        pinning(bytes, || allocate(bytes, false)).map_or(OUT_OF_MEMORY, |at| {
+            // (Mapped, as CUDA adds.)
+            memory::set_flags(at, flags | 2);
+            give(pointer, at as *mut c_void)
+        })
     })
 }
 
@@ -257,8 +261,16 @@ calls! {
     cuMemHostGetDevicePointer_v2(address: *mut u64, pointer: *mut c_void, _flags: c_uint) {
         give(address, pointer as u64)
     }
+    cuMemHostGetFlags(to: *mut c_uint, pointer: *mut c_void) {
+        memory::flags(pointer as u64).map_or(INVALID_VALUE, |flags| give(to, flags))
+    }
+    cuMemRetainAllocationHandle(handle: *mut u64, pointer: *mut c_void) {
+        let is_virtual = find(pointer as u64, |_, block| block.outlives) == Some(true);
+        if is_virtual { give(handle, 1) } else { INVALID_VALUE }
+    }
     cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, address: u64) {
-        find(address, |at, block| (at, block.bytes as usize))
+        // (Of virtual memory on the host, an H200 gives no address.)
+        find(address, |at, block| (if block.outlives { 0 } else { at }, block.bytes as usize))
             .map_or(NOT_FOUND, |(at, length)| give(base, at).max(give(bytes, length)))
     }
     cuPointerGetAttribute(value: *mut c_void, attribute: c_int, address: u64) {

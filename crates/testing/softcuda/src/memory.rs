@@ -2,6 +2,7 @@
 //! given out again, the lowest first, without a driver call.
 
 use crate::channel::GraphicsChannel;
+use crate::context::CURRENT;
 use crate::status::{NOT_SUPPORTED, give};
 use gpu::{AddressSpace, Device, DeviceOptions, Memory};
 use rm::abi::{DeviceAlloc, SubdeviceAlloc};
@@ -20,8 +21,11 @@ pub(crate) struct Block {
     pub number: u64,
     /// `None` for a small block.
     memory: Option<Arc<Memory>>,
-    /// It does not end with the context.
-    outlives: bool,
+    /// Virtual memory: it does not end with the context.
+    pub outlives: bool,
+    /// Those of cuMemHostAlloc.
+    flags: u32,
+    context: usize,
 }
 
 impl Block {
@@ -104,7 +108,19 @@ fn remember(at: u64, bytes: usize, video: bool, memory: Option<Arc<Memory>>, out
     let mut blocks = blocks();
     blocks.0 += 1;
     let number = blocks.0;
-    blocks.1.insert(at, Block { bytes: bytes as u64, video, number, memory, outlives });
+    // (Virtual memory has the flags that cuMemHostGetFlags gives on an H200, and no context.)
+    let context = if outlives { 0 } else { CURRENT.get() as usize };
+    blocks.1.insert(at, Block { bytes: bytes as u64, video, number, memory, outlives, flags: 3, context });
+}
+
+pub(crate) fn set_flags(at: u64, flags: u32) {
+    if let Some(block) = blocks().1.get_mut(&at) {
+        block.flags = flags;
+    }
+}
+
+pub(crate) fn flags(at: u64) -> Option<u32> {
+    find(at, |_, block| block.flags)
 }
 
 /// Memory that was made elsewhere is an allocation from here on.
@@ -172,6 +188,7 @@ pub(crate) fn find<T>(address: u64, look: impl FnOnce(u64, &Block) -> T) -> Opti
 /// Gives a `CUpointer_attribute` of memory. `None`: of an address that is not known.
 pub(crate) fn attribute(to: *mut c_void, attribute: c_int, address: u64) -> Option<c_int> {
     find(address, |base, block| match attribute {
+        1 => give(to.cast(), block.context),
         2 => give(to.cast(), if block.video { 2u32 } else { 1 }),
         7 => give(to.cast(), block.number),
         8 | 9 => give(to.cast(), 0u32),

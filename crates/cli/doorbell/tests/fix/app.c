@@ -34,6 +34,25 @@ static size_t wrong(const unsigned char *at, size_t n, unsigned salt) {
 static void begin(void) {
     ok("cuCtxSetCurrent", CALL(cuCtxSetCurrent, context));
 }
+/* What can be asked of pinned memory: at its first byte and in it. */
+static void asked(char *p, size_t n) {
+    for (int i = 0; i < 2; i++) {
+        char *at = p + i * (n - 1);
+        u64 base = 0, handle = 0, at_context = 0, range = 0;
+        size_t length = 0;
+        unsigned flags = 99, type = 0;
+        int asked[] = {2, 1, 12};
+        void *to[] = {&type, &at_context, &range};
+        printf(" flags %d", CALL(cuMemHostGetFlags, &flags, at));
+        printf(" %u range %d", flags, CALL(cuMemGetAddressRange_v2, &base, &length, at));
+        printf(" %d %zu handle %d", base == (u64)p, length, CALL(cuMemRetainAllocationHandle, &handle, at));
+        printf(" attributes %d", CALL(cuPointerGetAttributes, 3, asked, to, at));
+        printf(" %u %d %zu", type, at_context == (u64)context, (size_t)range);
+        at_context = 0;
+        printf(" context %d", CALL(cuPointerGetAttribute, &at_context, 1, at));
+        printf(" %d", at_context == (u64)context);
+    }
+}
 static void pins(void) {
     static const size_t sizes[] = {0, 4096, (2 << 20) - 1, 2 << 20, (2 << 20) + 1, 4 << 20, (16 << 20) + 5, 33 << 20};
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -49,6 +68,7 @@ static void pins(void) {
             ok("type", CALL(cuPointerGetAttribute, &type, 2, p));
             fill(p, n, i);
             printf("pins %zu %u: same %d type %u wrong %zu", n, flags, device == (u64)p, type, wrong(p, n, i));
+            asked(p, n);
             int inner = CALL(cuMemFreeHost, (char *)p + 64), first = CALL(cuMemFreeHost, p), second = CALL(cuMemFreeHost, p);
             printf(" frees %d %d %d\n", inner, first, second);
         }
@@ -88,8 +108,9 @@ static void copies(void) {
             fill(from, n, i + how);
             if (i & 1) ok("to the GPU", how & 1 ? CALL(cuMemcpyAsync, gpu, (u64)from, n, stream) : CALL(cuMemcpy, gpu, (u64)from, n));
             else ok("to the GPU", how & 1 ? CALL(cuMemcpyHtoDAsync_v2, gpu, from, n, stream) : CALL(cuMemcpyHtoD_v2, gpu, from, n));
-            memset(from, 0, n); /* It was read before the call returned, or the stream has not run. */
+            /* (An asynchronous copy may be read later.) */
             if (how & 1) ok("cuStreamSynchronize", CALL(cuStreamSynchronize, stream));
+            memset(from, 0, n);
             if (i & 1) ok("to the host", how & 2 ? CALL(cuMemcpyAsync, (u64)to, gpu, n, stream) : CALL(cuMemcpy, (u64)to, gpu, n));
             else ok("to the host", how & 2 ? CALL(cuMemcpyDtoHAsync_v2, to, gpu, n, stream) : CALL(cuMemcpyDtoH_v2, to, gpu, n));
             bad = wrong(to, n, i + how) + to[n];
@@ -150,8 +171,11 @@ static void *one(void *number) {
         }
         size_t m = (r >> 8) % (4 << 20);
         fill(page, m, r);
+        /* CUDA may read an asynchronous copy's source, and write a synchronous one's destination, after it has returned. */
         ok("to", r & 64 ? CALL(cuMemcpyHtoD_v2, gpu, page, m) : CALL(cuMemcpyHtoDAsync_v2, gpu, page, m, stream));
+        if (!(r & 64)) ok("sync", CALL(cuStreamSynchronize, stream));
         memset(page, 0, m);
+        if (r & 64) ok("sync", CALL(cuStreamSynchronize, (void *)0));
         ok("back", r & 32 && r & 64 ? CALL(cuMemcpyDtoH_v2, page, gpu, m) : CALL(cuMemcpyDtoHAsync_v2, page, gpu, m, stream));
         ok("sync", CALL(cuStreamSynchronize, stream));
         bad += wrong(page, m, r);

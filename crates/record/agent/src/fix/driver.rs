@@ -9,6 +9,7 @@ pub const PER_THREAD: usize = 2;
 
 /// `CUresult`
 pub const SUCCESS: i32 = 0;
+pub const INVALID_VALUE: i32 = 1;
 pub const OUT_OF_MEMORY: i32 = 2;
 pub const INVALID_CONTEXT: i32 = 201;
 pub const CONTEXT_IS_DESTROYED: i32 = 709;

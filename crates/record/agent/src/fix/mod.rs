@@ -14,6 +14,7 @@ mod node;
 mod pins;
 mod ring;
 mod table;
+mod told;
 
 use crate::process::wiped::{self, goes_on, live};
 use crate::process::{environment, locked, sys};
@@ -90,6 +91,7 @@ pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<u
             Answer::HostAlloc => Some(pins::alloc(count, first, second, third as u32)),
             Answer::AllocHost => Some(pins::alloc(count, first, second, 0)),
             Answer::FreeHost => pins::free(first).map(Ok),
+            Answer::Tells(what) => told::tell(what, a).map(Ok),
             Answer::Register if !is_capturing => {
                 pins::populate(count, first, second, third as u32);
                 None

@@ -43,7 +43,7 @@ pub unsafe fn alloc(count: &Count, to: usize, bytes: usize, flags: u32) -> Resul
     end_with_contexts(&d);
     begin_context(&d, context)?;
     let memory = memory::make(&d, rounded, node).map_err(|_| Why::Driver)?;
-    if table::lock().is_none_or(|mut table| !table.put(Row { memory, context })) {
+    if table::lock().is_none_or(|mut table| !table.put(Row { memory, context, bytes, flags })) {
         // SAFETY: nobody has seen it.
         unsafe { memory::free(&d, memory) };
         return Err(Why::Full);

@@ -7,6 +7,7 @@ use super::memory::Memory;
 use crate::process::locked;
 use crate::process::own_lock::{Guard, OwnLock};
 use crate::process::wiped::word;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Allocations at a time.
 const ROWS: usize = 4096;
@@ -44,6 +45,9 @@ impl Context {
 pub struct Row {
     pub memory: Memory,
     pub context: Context,
+    /// As the program asked for it.
+    pub bytes: usize,
+    pub flags: u32,
 }
 
 pub struct Table {
@@ -69,6 +73,15 @@ pub fn lock() -> Option<Guard<'static, Table, { word::PINS }>> {
     (0..ATTEMPTS).find_map(|_| TABLE.lock())
 }
 
+/// The lowest address of all rows that there were, and the highest.
+static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+
+/// False for most addresses that are in no row.
+pub fn may_contain(address: usize) -> bool {
+    (LOWEST.load(Ordering::Relaxed)..HIGHEST.load(Ordering::Relaxed)).contains(&address)
+}
+
 impl Table {
     fn rows(&self) -> &[Row] {
         if self.rows.is_null() {
@@ -87,6 +100,8 @@ impl Table {
             // SAFETY: a row after the written ones, in the mapping.
             unsafe { self.rows.add(self.n).write(row) };
             self.n += 1;
+            LOWEST.fetch_min(row.memory.at, Ordering::Relaxed);
+            HIGHEST.fetch_max(row.memory.at + row.bytes, Ordering::Relaxed);
             return true;
         }
         false
@@ -94,6 +109,11 @@ impl Table {
 
     pub fn find(&self, at: usize) -> Option<Row> {
         self.rows().iter().find(|row| row.memory.at == at).copied()
+    }
+
+    pub fn containing(&self, address: usize) -> Option<Row> {
+        let is_in = |row: &&Row| (row.memory.at..row.memory.at + row.bytes).contains(&address);
+        self.rows().iter().find(is_in).copied()
     }
 
     /// Takes a row out. `None` if another thread has.

@@ -16,8 +16,8 @@
 //!   another exported function is counted as two calls.
 
 use super::Class::*;
-use super::{Answer, Class, Direction, Effect, Function, Object, Size, Stream};
-use Answer::{AllocHost, BeginsCapture, EndsCapture, FreeHost, HostAlloc, Register};
+use super::{Answer, Class, Direction, Effect, Function, Object, Size, Stream, Told};
+use Answer::{AllocHost, BeginsCapture, EndsCapture, FreeHost, HostAlloc, Register, Tells};
 use Direction::{Either, FromGpu, ToGpu};
 use Effect::{ChangesGraph, LoadsCode, StartsProfilers, StopsProfilers, UnloadsCode};
 use Object::{Address, Code, Event, Graph, Kernel};
@@ -183,10 +183,15 @@ pub const FUNCTIONS: &[Function] = &[
     f(96, "cuMemcpyBatchAsync", V2_SZ, CopyAsync, 8).since(13000).batch(Copies(0, 1, 2, 3)).stream(7),
     f(97, "cuMemcpy3DBatchAsync", SZ, CopyAsync, 5).batch(Copies3d(1, 0)).stream(4),
     f(97, "cuMemcpy3DBatchAsync", V2_SZ, CopyAsync, 4).since(13000).batch(Copies3d(1, 0)).stream(3),
-    // Seen by `run --fix` alone, which must know whether a stream is being captured.
+    // Seen by fixes alone: whether a stream is being captured, and what is asked of pinned memory.
     f(98, "cuStreamBeginCapture", &["", "_v2", "_ptsz", "_v2_ptsz"], Create, 2).answered(BeginsCapture),
     f(99, "cuStreamBeginCaptureToGraph", SZ, Create, 6).answered(BeginsCapture),
     f(100, "cuStreamEndCapture", SZ, Destroy, 2).answered(EndsCapture),
+    f(101, "cuMemHostGetFlags", PLAIN, Query, 2).answered(Tells(Told::Flags)),
+    f(102, "cuMemRetainAllocationHandle", PLAIN, Query, 2).answered(Tells(Told::Handle)),
+    f(103, "cuMemGetAddressRange", V2, Query, 3).answered(Tells(Told::Range)),
+    f(104, "cuPointerGetAttribute", PLAIN, Query, 3).answered(Tells(Told::Attribute)),
+    f(105, "cuPointerGetAttributes", PLAIN, Query, 4).answered(Tells(Told::Attributes)),
 
     f(257, "cudaLaunchKernel", SZ, Launch, 8).size(Dim3(1)).stream(7).of(Kernel, 0),
     f(258, "cudaLaunchKernelExC", SZ, Launch, 3).config(0).of(Kernel, 1),

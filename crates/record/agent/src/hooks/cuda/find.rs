@@ -135,7 +135,7 @@ pub fn given(name: &[u8], real: usize, version: c_int, per_thread: bool) -> usiz
 fn is_wanted(f: usize) -> bool {
     FUNCTIONS.get(f).is_none_or(|f| match f.answer {
         Answer::None => !fix::is_alone(),
-        Answer::BeginsCapture | Answer::EndsCapture => fix::on(),
+        answer if answer.is_for_fixes_alone() => fix::on(),
         _ => true,
     })
 }

@@ -1,0 +1,77 @@
+//! What CUDA says of pinned memory when a program asks, where it says something else of the memory that the agent has made instead.
+//!
+//! All else that can be asked of it is the same: docs/results/fix/pinned.py.
+
+use super::driver::{Driver, INVALID_VALUE, SUCCESS};
+use super::table::{self, Row};
+use tape::call::Told;
+
+/// CU_POINTER_ATTRIBUTE_CONTEXT, RANGE_SIZE
+const CONTEXT: i32 = 1;
+const RANGE_SIZE: i32 = 12;
+/// CU_MEMHOSTALLOC_DEVICEMAP, which CUDA adds where addresses are the same for CPU and GPU.
+const DEVICEMAP: u32 = 2;
+
+/// The agent's memory at this address, unless it has ended for the program.
+fn row_at(d: &Driver, address: usize) -> Option<Row> {
+    let row = table::lock()?.containing(address)?;
+    (!row.context.has_ended(d)).then_some(row)
+}
+
+fn attribute(row: &Row, number: i32) -> Option<usize> {
+    match number {
+        CONTEXT => Some(row.context.handle),
+        RANGE_SIZE => Some(row.bytes),
+        _ => None,
+    }
+}
+
+/// The answer; `None`: CUDA's is right.
+///
+/// # Safety
+/// The arguments are a caller's of that function.
+pub unsafe fn tell(what: Told, a: &[usize; 11]) -> Option<i32> {
+    let address = a[what.address()];
+    if !table::may_contain(address) {
+        return None;
+    }
+    let d = Driver::here()?;
+    let row = row_at(&d, address)?;
+    let [first, second, third, ..] = *a;
+    // SAFETY: the caller's places for the answers, where they are not null.
+    unsafe {
+        let put = |to: usize, value: usize| {
+            if to != 0 {
+                (to as *mut usize).write_unaligned(value);
+            }
+        };
+        match what {
+            Told::Flags if first != 0 => {
+                (first as *mut u32).write_unaligned(row.flags | DEVICEMAP);
+                Some(SUCCESS)
+            }
+            // (It has none.)
+            Told::Handle if first != 0 => Some(INVALID_VALUE),
+            Told::Range => {
+                put(first, row.memory.at);
+                put(second, row.bytes);
+                Some(SUCCESS)
+            }
+            Told::Attribute if first != 0 => {
+                put(first, attribute(&row, second as i32)?);
+                Some(SUCCESS)
+            }
+            Told::Attributes if second != 0 && third != 0 => {
+                let (asked, places) = (second as *const i32, third as *const *mut u64);
+                let result = (d.pointer)(first as u32, asked, places, address);
+                for i in (0..first as u32 as usize).filter(|_| result == SUCCESS) {
+                    if let Some(value) = attribute(&row, asked.add(i).read_unaligned()) {
+                        put(places.add(i).read_unaligned() as usize, value);
+                    }
+                }
+                Some(result)
+            }
+            _ => None,
+        }
+    }
+}
