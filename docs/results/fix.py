@@ -2,6 +2,7 @@
 """Frames next to set-up calls: without and with `doorbell run --fix=pins,copies`, and next to a program that was rewritten. The figures of fix.md.
 
     fix.py run DOORBELL FOLDER     builds fix/frames.c with cc; each kind of call in each way, in random order, twice (six minutes, one GPU)
+    fix.py pairs DOORBELL FOLDER   the calls' own times: each by CUDA and answered in turn, in one process (a minute, one GPU)
     fix.py plan DOORBELL FOLDER    what `plan` predicts from a recording, and what its fix then saves, twice (two minutes, one GPU)
 """
 
@@ -9,6 +10,7 @@ import json
 import os
 import random
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,6 +32,33 @@ KINDS = {
     "from-gpu-async-default": ("`cuMemcpyDtoHAsync`", [(64, 15)]),
     "to-gpu-async": ("`cuMemcpyHtoDAsync`, non-blocking stream", [(64, 15)]),
 }
+
+
+def built(name):
+    program = os.path.join(tempfile.mkdtemp(), name)
+    subprocess.run(["cc", "-O2", "-w", "-o", program, os.path.join(HERE, "fix", name + ".c"), "-pthread", "-ldl"], check=True)
+    return program
+
+
+def pairs(doorbell, folder):
+    """A row for each call: medians, and the median of the pairs' ratios (of a launch: of the differences) with its 95 % interval by bootstrap."""
+    program, found = built("pairs"), {}
+    for _ in range(ROUNDS):
+        out = subprocess.run([doorbell, "run", "--fix=pins,copies", "--", program, "40"], stdout=subprocess.PIPE, timeout=200, check=True).stdout
+        for row in map(json.loads, out.splitlines()):
+            found.setdefault((row["what"], row["mib"]), []).append(row)
+    rows, numbers = [], random.Random(1)
+    for (call, mib), of in found.items():
+        launch = call == "cuLaunchKernel"
+        values = [row["found_ns"] - row["cuda_ns"] if launch else row["found_ns"] / row["cuda_ns"] for row in of]
+        medians = sorted(statistics.median(numbers.choices(values, k=len(values))) for _ in range(4000))
+        name = "ns_more" if launch else "ratio"
+        rows.append({"call": f"`{call}`", "mib": mib or None, "pairs": len(of), "cuda_us": statistics.median(row["cuda_ns"] for row in of) / 1e3,
+                     "answered_us": statistics.median(row["found_ns"] for row in of) / 1e3, name: statistics.median(values),
+                     f"{name}_low": medians[100], f"{name}_high": medians[-101], "is_cudas_own": all(row["is_cudas"] for row in of)})
+        print(json.dumps(rows[-1]), flush=True)
+    data_file.write(folder, "fix-own", "Own times of calls, by CUDA and answered", ["docs/results/fix.py", "pairs"], rows, stored="medians of the pairs")
+    return 0
 
 
 def plan(doorbell, program, folder):
@@ -63,12 +92,13 @@ def plan(doorbell, program, folder):
 
 
 def main():
-    if sys.argv[1:2] not in (["run"], ["plan"]) or len(sys.argv) != 4:
+    if sys.argv[1:2] not in (["run"], ["pairs"], ["plan"]) or len(sys.argv) != 4:
         print(__doc__)
         return 2
     doorbell, folder = sys.argv[2:]
-    program = os.path.join(tempfile.mkdtemp(), "frames")
-    subprocess.run(["cc", "-O2", "-o", program, os.path.join(HERE, "fix", "frames.c"), "-pthread", "-ldl"], check=True)
+    if sys.argv[1] == "pairs":
+        return pairs(doorbell, folder)
+    program = built("frames")
     if sys.argv[1] == "plan":
         return plan(doorbell, program, folder)
     cells = [(kind, mib, calls, way) for kind, (_, sizes) in KINDS.items() for mib, calls in sizes for way in WAYS

@@ -120,6 +120,8 @@ def measured(doorbell, command, work, ends):
             os.remove(report)
         runs[way].append(once(command if way == "bare" else fixed_way(doorbell, report, command), work, limit, environment))
         reports += [reported(report)] if way == "fixed" else []
+        if limit < LIMIT and runs[way][-1][1] == "timeout":
+            return {**UNMEASURED, "same": "not run", "why": "the time was over"}
         if way == "bare" and runs[way][-1][1] == NOT_THERE:
             return {**UNMEASURED, "same": "not there", "why": runs[way][-1][3][-200:]}
     return judged(runs["bare"], runs["fixed"], reports)

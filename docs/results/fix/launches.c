@@ -1,4 +1,4 @@
-/* A program without any call that `run --fix` answers: 100,000 launches of an empty kernel, with a synchronisation after each 16.
+/* A program without any call that `run --fix` answers: 100,000 launches of a kernel of 10 us, with a synchronisation after each 16.
  *
  *     launches [NUMBER]
  *
@@ -49,7 +49,8 @@ static long peak_kib(void)
 int main(int count, char **word)
 {
     static uint32_t took[MOST];
-    static const char code[] = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry empty(){ ret; }";
+    static const char code[] = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry spin(){ .reg .b64 a,b; .reg .pred p; mov.u64 a,%globaltimer; "
+                               "add.u64 a,a,10000; L: mov.u64 b,%globaltimer; setp.lt.u64 p,b,a; @p bra L; ret; }";
     int device, n = count > 1 ? atoi(word[1]) : 100000;
     void *context, *module, *function, *stream;
     if (n < 1 || n > MOST) return fprintf(stderr, "launches [NUMBER, at most %d]\n", MOST), 2;
@@ -59,7 +60,7 @@ int main(int count, char **word)
     CUDA(cuDevicePrimaryCtxRetain, &context, device);
     CUDA(cuCtxSetCurrent, context);
     CUDA(cuModuleLoadData, &module, code);
-    CUDA(cuModuleGetFunction, &function, module, "empty");
+    CUDA(cuModuleGetFunction, &function, module, "spin");
     CUDA(cuStreamCreate, &stream, 1);
     /* Found once, as a program that is linked to CUDA has them. */
     int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **) = dlsym(lib, "cuLaunchKernel");
