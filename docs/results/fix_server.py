@@ -4,7 +4,7 @@
     fix_server.py run DOORBELL FOLDER [python|c]     each way next to each neighbour, in random order (one GPU; the package doorbell in PYTHONPATH)
 
 A frame of 2 KiB goes in, an MLP runs as a graph, its result comes out, 500 times a second, from Python or from C (server_timer.c). The neighbour is a Python
-thread. `python` or `c`: only those ways, into fix-server-python.json or fix-server-c.json. $ROUNDS: how often each turn is measured (2). All 24 turns take some
+thread. `python` or `c`: only those ways, into fix-server-python.json or fix-server-c.json. $ROUNDS: how often each turn is measured (2). $ONLY: a part of the neighbours' names. All 24 turns take some
 six minutes.
 """
 
@@ -97,7 +97,8 @@ def run(doorbell, folder, part=None):
     import data_file
 
     ways = [way for way in WAYS if part is None or way.lower().startswith(f"{part},")]
-    plan = [(way, beside) for way in ways for beside in BESIDE] * int(os.environ.get("ROUNDS", 2))
+    neighbours = [beside for beside in BESIDE if os.environ.get("ONLY", "") in beside]
+    plan = [(way, beside) for way in ways for beside in neighbours] * int(os.environ.get("ROUNDS", 2))
     random.shuffle(plan)
     rows = []
     with tempfile.TemporaryDirectory() as made:

@@ -363,8 +363,8 @@ impl Answer {
         match self {
             Answer::None | Answer::FreeHost | Answer::Tells(_) | Answer::BeginsCapture | Answer::EndsCapture => (0, 0),
             Answer::HostAlloc | Answer::AllocHost | Answer::Register => (1, 2 << 20),
-            // Up to 2 MiB, CUDA's call returns even if its stream stands still.
-            Answer::Copy { direction: Direction::ToGpu | Direction::Either, waits: false } => (2, (2 << 20) + 1),
+            // Up to 2 MiB, CUDA's call returns even if its stream stands still, and an answer takes longer.
+            Answer::Copy { direction: Direction::ToGpu | Direction::Either, .. } => (2, (2 << 20) + 1),
             Answer::Copy { .. } => (2, 2 << 20),
         }
     }
