@@ -55,7 +55,7 @@ impl Why {
         "rounding to 2 MiB would add more than 12 %",
         "write-combined, or with arguments that doorbell does not know",
         "while a stream is being captured",
-        "the thread's NUMA policy is not the default",
+        "a NUMA policy of the thread's, or nodes of unequal memory before driver 595",
         "more of them at a time than doorbell keeps track of",
         "the driver has no such memory here, or no more of it",
         "not between pageable memory and a GPU's",

@@ -11,6 +11,7 @@ mod copies;
 mod driver;
 mod memory;
 mod node;
+mod nodes;
 mod pins;
 mod ring;
 mod table;

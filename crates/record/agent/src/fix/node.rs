@@ -1,17 +1,19 @@
 //! The NUMA node on which the kernel would put the calling thread's pages.
 
+use super::nodes;
 use crate::process::restrictions::{may, need};
 use crate::process::sys::syscall6;
 
 /// Nodes that are known here.
 const NODES: usize = 1024;
 
-/// `None` if the thread's policy is another than to take the node that it runs on, or if the thread may not use that node.
+/// `None` if the thread's policy is another than to take the node that it runs on, if the thread may not use that node, or if
+/// the driver may not make memory on it.
 pub fn of_thread() -> Option<i32> {
     /// MPOL_DEFAULT, MPOL_LOCAL
     const USUAL: [i32; 2] = [0, 4];
     const MEMS_ALLOWED: usize = 4;
-    if !may(need::NODE) {
+    if !may(need::NODE | need::FILES) || !nodes::are_usable() {
         return None;
     }
     let mut mode = -1i32;

@@ -171,6 +171,18 @@ pub unsafe fn close(fd: i32) {
     unsafe { syscall6(libc::SYS_close, fd as usize, 0, 0, 0, 0, 0) };
 }
 
+/// The beginning of a file.
+pub fn read_file<'a>(path: &core::ffi::CStr, room: &'a mut [u8]) -> Option<&'a [u8]> {
+    let fd = open(path, libc::O_RDONLY)?;
+    // SAFETY: an own descriptor, and a buffer with its length.
+    let got = unsafe {
+        let got = syscall6(libc::SYS_read, fd as usize, room.as_mut_ptr() as usize, room.len(), 0, 0, 0);
+        close(fd);
+        got
+    };
+    room.get(..usize::try_from(got).ok()?)
+}
+
 /// Reads a link's target; returns the number of bytes that fitted.
 pub fn readlink(path: &core::ffi::CStr, out: &mut [u8]) -> usize {
     let (path, to) = (path.as_ptr() as usize, out.as_mut_ptr() as usize);
