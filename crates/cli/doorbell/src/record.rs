@@ -84,7 +84,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "nvtx")]
     pub no_nvtx: bool,
     /// Answer calls that hold other threads up in another way, as `doorbell run --fix` does: fixes with commas between them, or a
-    /// plan's file; alone: pins
+    /// plan's file, for example pins,copies or fix.toml; alone: pins
     #[arg(long, value_name = "LIST|PLAN", num_args = 0..=1, require_equals = true, default_missing_value = "pins")]
     pub fix: Option<String>,
     /// When the program is recorded. Driver calls always are; `doorbell.pause()` and `doorbell.resume()` (Python, libdoorbell) count

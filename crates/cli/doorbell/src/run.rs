@@ -82,7 +82,7 @@ pub struct Args {
     /// Replace the file if it exists
     #[arg(long)]
     pub force: bool,
-    /// Write the library that answers the calls to this file, and start nothing. A program that is started with LD_PRELOAD=FILE and
+    /// Write the library that answers the calls to this file, for example fix.so, and start nothing. A program that is started with LD_PRELOAD=FILE and
     /// DOORBELL_FIX=pins has the fix without doorbell, and without a report
     #[arg(long, value_name = "FILE", conflicts_with_all = ["fix", "lock_policy", "report", "out"])]
     pub library: Option<PathBuf>,

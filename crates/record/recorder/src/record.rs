@@ -585,7 +585,8 @@ impl Running<'_> {
         let failed = |cause| RecordError::Close { path: o.out.clone(), cause, status };
         let (store, end) = out.close(end).map_err(failed)?;
         let no_control = wishes.no_control().map(str::to_owned);
-        let fixes = session.page().fixes.copied();
+        // (The program may have written over the rest.)
+        let fixes = Fixes { wanted: o.fixes, ..session.page().fixes.copied() };
         let mut outcome = Outcome { status, end, fixes, bytes: store.bytes(), saves: None, parts: None, no_control };
         match store {
             Store::File(_) => {}
