@@ -1,5 +1,5 @@
-/* Pages of a KV cache, scattered over the GPU's memory, are fetched to the host and brought back elsewhere: one doorbell and one
- * ticket for all of them.
+/* Pages of a KV cache, scattered over the GPU's memory, are fetched to the host and brought back elsewhere: one ticket
+ * for all of them.
  *
  *   cc pages.c -o pages -ldoorbell && ./pages [pages, 256] */
 #include <doorbell.h>
@@ -22,12 +22,14 @@ static void check(int code, const char *what)
 int main(int argc, char **argv)
 {
     unsigned long count = argc > 1 ? strtoul(argv[1], NULL, 10) : 256;
-    if (count < 1 || count > 4096)
+    if (count < 1 || count > 1 << 20)
         return 2;
     doorbell_buffer_t cache, swap, image;
     void *swapped, *filled;
     doorbell_ticket_t ticket;
-    doorbell_piece_t *out = calloc(count, sizeof *out), *in = calloc(count, sizeof *in);
+    uint32_t *old = calloc(count, sizeof *old), *other = calloc(count, sizeof *other);
+    if (!old || !other)
+        return 1;
     check(doorbell_create(NULL, &doorbell), "open");
     check(doorbell_buffer_create(doorbell, DOORBELL_VIDEO, 2 * count * PAGE, &cache, NULL), "allocate");
     check(doorbell_buffer_create(doorbell, DOORBELL_HOST, count * PAGE, &swap, &swapped), "allocate");
@@ -38,10 +40,12 @@ int main(int argc, char **argv)
 
     /* Every second page goes to the host, the last first. */
     for (unsigned long n = 0; n < count; n++) {
-        doorbell_piece_t piece = {swap, n * PAGE, cache, 2 * (count - 1 - n) * PAGE, PAGE};
-        out[n] = piece;
+        old[n] = (uint32_t)(2 * (count - 1 - n));
+        other[n] = old[n] + 1;
     }
-    check(doorbell_copy_batch_async(doorbell, out, count, sizeof(doorbell_piece_t), NULL, &ticket), "evict");
+    doorbell_part_t to_host = {swap, 0, cache, 0}, to_gpu = {cache, 0, swap, 0};
+    doorbell_pages_t out = {.size = sizeof out, .bytes = PAGE, .from_index = old, .count = count, .index_size = sizeof *old};
+    check(doorbell_pages_async(doorbell, &to_host, 1, sizeof to_host, &out, NULL, &ticket), "evict");
     check(doorbell_wait(doorbell, ticket, DOORBELL_FOREVER), "wait");
     for (unsigned long n = 0; n < count; n++) {
         if (memcmp((char *)swapped + n * PAGE, (char *)filled + 2 * (count - 1 - n) * PAGE, PAGE) != 0) {
@@ -50,11 +54,8 @@ int main(int argc, char **argv)
         }
     }
     /* And back, each into the page beside its old one. */
-    for (unsigned long n = 0; n < count; n++) {
-        doorbell_piece_t piece = {cache, (2 * (count - 1 - n) + 1) * PAGE, swap, n * PAGE, PAGE};
-        in[n] = piece;
-    }
-    check(doorbell_copy_batch_async(doorbell, in, count, sizeof(doorbell_piece_t), NULL, &ticket), "bring back");
+    doorbell_pages_t in = {.size = sizeof in, .bytes = PAGE, .to_index = other, .count = count, .index_size = sizeof *other};
+    check(doorbell_pages_async(doorbell, &to_gpu, 1, sizeof to_gpu, &in, NULL, &ticket), "bring back");
     check(doorbell_wait(doorbell, ticket, DOORBELL_FOREVER), "wait");
     memset(filled, 0xff, 2 * count * PAGE);
     check(doorbell_copy(doorbell, image, 0, cache, 0, 2 * count * PAGE, DOORBELL_FOREVER), "look");
@@ -64,9 +65,9 @@ int main(int argc, char **argv)
             return 1;
         }
     }
-    printf("%lu pages of %d bytes out and in, two doorbells\n", count, PAGE);
+    printf("%lu pages of %d bytes out and in, two submissions\n", count, PAGE);
     check(doorbell_free(doorbell), "close");
-    free(out);
-    free(in);
+    free(old);
+    free(other);
     return 0;
 }

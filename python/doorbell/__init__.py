@@ -58,7 +58,7 @@ from ._errors import (Busy, Closed, DoorbellError, Forked, Freed, Full, InvalidA
                       NotLaunchable, NotPinnable, OutOfRange, Overrun, Stopped, Timeout, Unavailable)
 
 try:
-    from ._default import (allocate, chain, close, copy_, copy_async, copy_batch, current, explain, graph, instantiate, kernel, loop, message, pin,
+    from ._default import (allocate, chain, close, copy_, copy_async, copy_batch, copy_pages, current, explain, graph, instantiate, kernel, loop, message, pin,
                            prepare, prepare_bytes, queue, ring, session)
     from ._default import open as open
     from ._graph import Graph
@@ -85,6 +85,6 @@ except NoLibrary as _without:
 __all__ = [
     "Buffer", "Busy", "Closed", "Done", "DoorbellError", "Forked", "Frame", "Freed", "Full", "Graph", "InvalidArgument", "InvalidHandle",
     "Killed", "LimitReached", "Loop", "Message", "NoLibrary", "NotLaunchable", "NotPinnable", "OutOfRange", "Overrun", "Queue", "Result", "Ring",
-    "Session", "Statistics", "Stopped", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate", "chain", "close", "copy_", "copy_async", "copy_batch", "current", "explain", "graph", "instantiate", "kernel", "loop", "message", "pause", "pin",
+    "Session", "Statistics", "Stopped", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate", "chain", "close", "copy_", "copy_async", "copy_batch", "copy_pages", "current", "explain", "graph", "instantiate", "kernel", "loop", "message", "pause", "pin",
     "prepare", "prepare_bytes", "queue", "record", "recording", "resume", "ring", "session", "version", "watching",
 ]

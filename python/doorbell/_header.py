@@ -42,6 +42,7 @@ BY_ENGINE = 0
 BY_INLINE = 1
 BY_STORES = 2
 BY_LOADS = 3
+PAGES_DISTINCT = 1
 MESSAGE_BYTES = 56
 OWN_LAUNCH_LANE = 4294967295
 STEP_COPY = 0
@@ -108,6 +109,29 @@ class Piece(ctypes.Structure):
         ("from_", c_uint64),
         ("from_offset", c_uint64),
         ("bytes", c_uint64),
+    ]
+
+
+class Part(ctypes.Structure):
+    _fields_ = [
+        ("to", c_uint64),
+        ("to_offset", c_uint64),
+        ("from_", c_uint64),
+        ("from_offset", c_uint64),
+    ]
+
+
+class Pages(ctypes.Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("bytes", c_uint64),
+        ("to_stride", c_uint64),
+        ("from_stride", c_uint64),
+        ("to_index", c_void_p),
+        ("from_index", c_void_p),
+        ("count", c_size_t),
+        ("index_size", c_uint32),
+        ("flags", c_uint32),
     ]
 
 
@@ -229,6 +253,7 @@ FUNCTIONS = {
     "doorbell_copy": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64, c_uint64, c_uint64, c_uint64]),
     "doorbell_copy_async": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64, c_uint64, c_uint64, POINTER(Order), POINTER(c_uint64)]),
     "doorbell_copy_batch_async": (c_int32, [c_void_p, POINTER(Piece), c_size_t, c_size_t, POINTER(Order), POINTER(c_uint64)]),
+    "doorbell_pages_async": (c_int32, [c_void_p, POINTER(Part), c_size_t, c_size_t, POINTER(Pages), POINTER(Order), POINTER(c_uint64)]),
     "doorbell_copy_explain": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64, c_bool, POINTER(c_uint32), c_char_p, c_size_t]),
     "doorbell_transfer_create": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64, c_uint64, c_uint64, POINTER(c_uint64)]),
     "doorbell_transfer_create_bytes": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64, POINTER(c_uint64)]),

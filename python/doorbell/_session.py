@@ -19,11 +19,12 @@ from ._errors import Busy, Closed, DoorbellError, Full, Timeout
 from ._graph import Graph, exec_of, raw_of, three
 from ._handle import Buffer, Handle, not_copied
 from ._header import (ANY, BESIDE_CUDA, CHAIN_BESIDE, CHAIN_HOST_COUNTER, CHECK, CLOSED, FOREVER, HOST, OWN_PROFILE, SOFTWARE, STEP_LAUNCH, TIMEOUT, VIDEO, Log, Options,
-                      Piece, Step)
+                      ORDER_STREAM_WAITS, PAGES_DISTINCT, Pages, Part, Piece, Step)
 from ._library import CHAIN_ORDER, STEP_BY, WAYS, check, failed, held, library
 from ._loop import Loop
 from ._memory import memory_of
 from ._numbers import U32, nanoseconds, offset, whole
+from ._pages import CURRENT, both, page_bytes, stream_for
 from ._queue import Awaited, Queue
 from ._signatures import show
 from ._ticket import NOW, Pinned, Ticket, order_of, stream_of
@@ -315,6 +316,36 @@ class Session:
         order, _ = order_of(after)
         check(library.doorbell_copy_batch_async(self.at, array, len(pieces), sizeof(Piece), order, byref(ticket)))
         return self._kept(ticket, given, tuple(keep))
+
+    def copy_pages(self, dst: Any, dst_index: Any, src: Any, src_index: Any, *, nbytes: int | None = None, stream: Any = CURRENT, after: Any = NOW) -> Ticket:
+        """Copies pages by their numbers: dst[dst_index[n]] = src[src_index[n]] for all n, as one submission, without a kernel.
+
+        dst and src: buffers or contiguous tensors, or lists of them, one for each layer; a page is an entry of the first dimension, or nbytes bytes.
+        dst_index and src_index: lists, or arrays and CPU tensors of integers of 4 or 8 bytes. A page that is not there, or named twice in dst_index, is an
+        error before anything is copied.
+        stream: a CUDA stream whose queued work comes before the copies, and whose later work waits for them. By default PyTorch's current stream if
+        a tensor is on a GPU, which calls CUDA; NOW: no stream. after: as for copy_async()."""
+        to_things, from_things = (list(things) if isinstance(things, (list, tuple)) else [things] for things in (dst, src))
+        if len(to_things) != len(from_things):
+            raise ValueError(f"{len(to_things)} destinations and {len(from_things)} sources: pass as many of each")
+        to_index, from_index = both(dst_index, src_index)
+        size, ends = page_bytes(to_things + from_things, nbytes), [self._ends(to, from_) for to, from_ in zip(to_things, from_things)]
+        parts = (Part * len(ends))(*((to.handle, 0, from_.handle, 0) for to, from_ in ends))
+        pages = Pages(sizeof(Pages), size, 0, 0, to_index.address, from_index.address, to_index.count, to_index.size, PAGES_DISTINCT)
+        if stream is CURRENT:
+            stream = stream_for(to_things + from_things)
+        if stream is not NOW:
+            after = [*([] if after is NOW else after if isinstance(after, (list, tuple)) else [after]), stream]
+        order, _ = order_of(after)
+        if stream is not NOW:
+            order.contents.flags |= ORDER_STREAM_WAITS
+        ticket = Ticket.of(self)
+        code = library.doorbell_pages_async(self.at, parts, len(parts), sizeof(Part), byref(pages), order, byref(ticket))
+        if code and ticket.value:
+            # (Submitted, but the stream does not wait for it.)
+            ticket.wait()
+        check(code)
+        return self._kept(ticket, to_things + from_things, tuple(buffer for two in ends for buffer in two))
 
     def explain(self, dst: Any, src: Any, nbytes: int | None = None, *, prepared: bool = False) -> tuple[Literal["engine", "inline", "stores", "loads"], str]:
         """Reports how a copy between two buffers is made ("engine", "inline", "stores" or "loads"), and why, in a sentence. prepared: a copy of prepare()."""

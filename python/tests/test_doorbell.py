@@ -150,6 +150,38 @@ class OnTheSoftwareGpu(unittest.TestCase):
         doorbell.copy_batch((back, n * 64, gpu, (63 - n) * 64, 64) for n in range(64)).wait()
         self.assertEqual(bytes(back.view[:64]), bytes(gpu.view[63 * 64:]))
 
+    def test_pages_by_their_numbers(self):
+        host, gpu, back = doorbell.allocate(64 * 100), doorbell.allocate(2 * 64 * 100, "gpu"), doorbell.allocate(64 * 100)
+        host.view[:] = os.urandom(6400)
+        out, home = [(n * 7 + 3) % 100 for n in range(90)], list(range(90))
+        doorbell.copy_pages(gpu, home, host, out, nbytes=64).wait()
+        for kind in (list, lambda index: array.array("q", index), lambda index: array.array("I", index), lambda index: memoryview(array.array("i", index))):
+            back.view[:] = bytes(6400)
+            doorbell.copy_pages(back, kind(out), gpu, home if kind is list else array.array("Q", home), nbytes=64).wait()
+            for n in out:
+                self.assertEqual(back.view[64 * n:64 * n + 64], host.view[64 * n:64 * n + 64])
+        # Two layers.
+        layers, others = [doorbell.allocate(640) for _ in range(2)], [doorbell.allocate(640, "gpu") for _ in range(2)]
+        for layer in layers:
+            layer.view[:] = os.urandom(640)
+        doorbell.copy_pages(others, [9, 0], layers, [1, 2], nbytes=64).wait()
+        for layer, other in zip(layers, others):
+            self.assertEqual((other.view[576:], other.view[:64]), (layer.view[64:128], layer.view[128:192]))
+        before = bytes(gpu.view)
+        for wrong, error in [(lambda: doorbell.copy_pages(gpu, [0, 5, 0], host, [1, 2, 3], nbytes=64), "named twice"),
+                             (lambda: doorbell.copy_pages(gpu, [0, 200], host, [1, 2], nbytes=64), "do not lie within"),
+                             (lambda: doorbell.copy_pages(gpu, [0], host, [100], nbytes=64), "do not lie within"),
+                             (lambda: doorbell.copy_pages(gpu, [0], host, array.array("q", [-1]), nbytes=64), "do not lie within"),
+                             (lambda: doorbell.copy_pages(gpu, [0], host, [-1], nbytes=64), "not negative"),
+                             (lambda: doorbell.copy_pages(gpu, [0, 1], host, [1], nbytes=64), "as many numbers"),
+                             (lambda: doorbell.copy_pages([gpu], [0], [host, host], [1], nbytes=64), "as many of each"),
+                             (lambda: doorbell.copy_pages(gpu, [0], host, [1]), "nbytes"),
+                             (lambda: doorbell.copy_pages(gpu, array.array("d", [0]), host, [1], nbytes=64), "4 or 8 bytes"),
+                             (lambda: doorbell.copy_pages(gpu, [], host, [], nbytes=64), "empty")]:
+            with self.assertRaisesRegex((doorbell.DoorbellError, ValueError, TypeError), error):
+                wrong()
+        self.assertEqual(bytes(gpu.view), before)
+
     def test_a_ring(self):
         camera, gpu = doorbell.allocate(4 * 1024), doorbell.allocate(4 * 1024, "gpu")
         ring = doorbell.ring(gpu, camera, 1024)

@@ -9,6 +9,7 @@
 use crate::channel::Channel;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::pages::{self, CHUNK, LONGEST, Spot};
 use crate::place::Place;
 use crate::points::Point;
 use crate::region::Region;
@@ -26,8 +27,6 @@ const SLOT: usize = 512;
 const SLOTS: usize = 128;
 /// Words that stay free in a slot for the tracker's release.
 const END: usize = 8;
-/// The maximum bytes of one launch; longer copies take several.
-const LAUNCH: u64 = 1 << 30;
 
 /// Room for the words of copies on one channel.
 #[derive(Debug)]
@@ -99,6 +98,29 @@ pub struct Written<'c> {
     submitted: bool,
 }
 
+/// A region that pieces may name.
+struct Whole {
+    va: u64,
+    length: u64,
+}
+
+impl Whole {
+    #[inline]
+    fn at(&self, at: u64, bytes: u64) -> Result<u64, Error> {
+        if bytes == 0 || bytes > LONGEST {
+            return Err(Error::Length(bytes));
+        }
+        if at > self.length || bytes > self.length - at {
+            return Err(Error::Outside { offset: at, length: bytes, size: self.length });
+        }
+        Ok(self.va + at)
+    }
+
+    fn span(&self) -> pages::Span {
+        (self.va, self.va + (self.length - 1))
+    }
+}
+
 /// The memory that the words of one piece may name.
 struct Allowed([(u64, u64); 2]);
 
@@ -123,7 +145,7 @@ impl Written<'_> {
         let (to, from) = (self.admit(to, bytes)?, self.admit(from, bytes)?);
         let mut done = 0;
         while done < bytes {
-            let part = (bytes - done).min(LAUNCH);
+            let part = (bytes - done).min(LONGEST);
             let kind = if self.pieces == 0 { launch_dma::NON_PIPELINED } else { launch_dma::PIPELINED };
             let (to, from) = (to + done, from + done);
             self.write(layout::COPY, Allowed([(to, part), (from, part)]), |w| {
@@ -132,6 +154,63 @@ impl Written<'_> {
             self.pieces += 1;
             done += part;
         }
+        Ok(())
+    }
+
+    /// The first copy does not wait for the channel's earlier submissions, and may overlap them.
+    pub fn beside_earlier(&mut self) {
+        self.pieces = self.pieces.max(1);
+    }
+
+    /// Copies many pieces from one region to another, of at most 1 GiB each. `more` puts the next ones, and returns their number; 0 at the end. Pieces that
+    /// continue the one before at both ends are copied with it. They may overtake each other, so no two may have the same destination.
+    ///
+    /// # Errors
+    /// As [`Written::copy`].
+    #[inline]
+    pub fn scattered(
+        &mut self,
+        to: &Region,
+        from: &Region,
+        mut more: impl FnMut(&mut [Spot; CHUNK]) -> Result<usize, Error>,
+    ) -> Result<(), Error> {
+        let [to, from] = [
+            Whole { va: self.admit((to, 0), to.length())?, length: to.length() },
+            Whole { va: self.admit((from, 0), from.length())?, length: from.length() },
+        ];
+        let mut spots = [Spot::default(); CHUNK];
+        // The words from here on are not checked yet, and no length is set in the slot.
+        let (mut unchecked, mut length) = (self.words, 0);
+        loop {
+            let n = more(&mut spots)?;
+            let mut spots = spots.get(..n).unwrap_or(&spots).iter().peekable();
+            if n == 0 {
+                break;
+            }
+            while let Some(spot) = spots.next() {
+                let mut bytes = spot.bytes;
+                while let Some(next) = spots.next_if(|next| {
+                    (next.to, next.from) == (spot.to.wrapping_add(bytes), spot.from.wrapping_add(bytes))
+                        && next.bytes <= LONGEST
+                        && bytes <= LONGEST - next.bytes
+                }) {
+                    bytes += next.bytes;
+                }
+                let (to_va, from_va) = (to.at(spot.to, bytes)?, from.at(spot.from, bytes)?);
+                if self.words + pages::MOST + END > SLOT {
+                    pages::check(&self.copies.staged[unchecked..self.words], to.span(), from.span())?;
+                    self.close_slot()?;
+                    self.copies.slots.free_ahead(self.ch, self.copies.entries.len())?;
+                    (unchecked, length) = (0, 0);
+                }
+                let room = self.copies.staged[self.words..].first_chunk_mut::<{ pages::MOST }>();
+                let room = room.ok_or(Error::Length(bytes))?;
+                let (sets, waits) = (length != bytes, self.pieces == 0);
+                self.words += pages::write(room, (to_va, from_va), bytes as u32, sets, waits);
+                (length, self.pieces) = (bytes, self.pieces + 1);
+            }
+        }
+        pages::check(&self.copies.staged[unchecked..self.words], to.span(), from.span())?;
         Ok(())
     }
 

@@ -38,6 +38,7 @@ mod memory;
 pub mod message;
 mod observer;
 mod os_event;
+pub mod pages;
 mod patience;
 mod pin;
 mod pins;

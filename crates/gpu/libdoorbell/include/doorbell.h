@@ -329,6 +329,10 @@ int32_t doorbell_buffer_free(doorbell_t *doorbell,
 // doorbell_copy_explain: the CPU loads the bytes. The copy is done when the submission returns.
 #define DOORBELL_BY_LOADS 3
 
+// doorbell_pages_t.flags: a destination that is named twice is an error, before anything is copied. The check allocates up to
+// 8 bytes for each number.
+#define DOORBELL_PAGES_DISTINCT 1
+
 // One piece of a batch.
 typedef struct {
   doorbell_buffer_t to;
@@ -337,6 +341,34 @@ typedef struct {
   uint64_t from_offset;
   uint64_t bytes;
 } doorbell_piece_t;
+
+// Two buffers between which pages are copied, and where in each the page with the number 0 begins: a layer, or its keys or its
+// values.
+typedef struct {
+  doorbell_buffer_t to;
+  uint64_t to_offset;
+  doorbell_buffer_t from;
+  uint64_t from_offset;
+} doorbell_part_t;
+
+// Which pages are copied, in each part: the one with the number `from_index[n]` becomes the one with the number `to_index[n]`. Set
+// all of it to 0, then `size`, then the fields that you need.
+typedef struct {
+  // sizeof(doorbell_pages_t).
+  size_t size;
+  // Bytes of a page, up to 1 GiB.
+  uint64_t bytes;
+  // Bytes from a page's begin to that of the next number. 0: `bytes`.
+  uint64_t to_stride;
+  uint64_t from_stride;
+  // `count` numbers of 4 or 8 bytes, as `index_size` says, at a multiple of that. Null: 0, 1, 2 and so on.
+  const void *to_index;
+  const void *from_index;
+  size_t count;
+  uint32_t index_size;
+  // 0 or DOORBELL_PAGES_DISTINCT.
+  uint32_t flags;
+} doorbell_pages_t;
 
 // Copies bytes from one buffer to another and waits until the copy is done. It also waits for a lane and for room on it.
 // Cost: that of doorbell_copy_async() and the copy. It spins for some 100 us, then yields. Threads: any. Errors: those of
@@ -371,18 +403,33 @@ int32_t doorbell_copy_async(doorbell_t *doorbell,
                             const doorbell_order_t *order,
                             doorbell_ticket_t *ticket);
 
-// Submits up to 4,096 copies with one doorbell write and one ticket. `piece_size` is sizeof(doorbell_piece_t). The copies may
-// overtake one another, so no copy may need another's result. The first one's direction, to the GPU or from it, selects the copy
-// engine. Copies in the other direction may follow on the same engine. With an `order`, `count` may be 0: the submission then
-// only waits and signals.
-// Cost: that of doorbell_copy_async(), and the words of each piece. Threads: any.
-// Errors: as doorbell_copy_async(), and DOORBELL_LIMIT. After an error, no piece was submitted.
+// Submits many copies with one ticket. `piece_size` is sizeof(doorbell_piece_t). The copies may overtake one another, so no copy
+// may need another's result. The first one's direction, to the GPU or from it, selects the copy engine. Copies in the other
+// direction may follow on the same engine. With an `order`, `count` may be 0: the submission then only waits and signals.
+// Cost: that of doorbell_copy_async(), and the words of each piece. A long list is submitted in parts. From some 10,000 pieces on,
+// the call waits until the GPU has copied the first ones. Threads: any.
+// Errors: as doorbell_copy_async(), and DOORBELL_LIMIT for more than 16,777,216 pieces. After an error, no piece was submitted. But
+// if memory is freed meanwhile, or the GPU kills the channel, the first parts of a list of more than 256 pieces may have been.
 int32_t doorbell_copy_batch_async(doorbell_t *doorbell,
                                   const doorbell_piece_t *pieces,
                                   size_t count,
                                   size_t piece_size,
                                   const doorbell_order_t *order,
                                   doorbell_ticket_t *ticket);
+
+// Copies pages by their numbers, the same ones in each of `part_count` parts, with one ticket. `part_size` is
+// sizeof(doorbell_part_t). Pages may overtake one another, so no two may have the same destination. Neighbours in both buffers are
+// copied as one. The first part's direction selects the copy engine. All parts together have up to 16,777,216 pages.
+// Cost: less than that of doorbell_copy_batch_async() with as many pieces. From some 10,000 pages on, the call waits until the GPU
+// has copied the first ones. Threads: any.
+// Errors: as doorbell_copy_batch_async(). A number that is no page of its buffer is DOORBELL_OUTSIDE, before anything is copied.
+int32_t doorbell_pages_async(doorbell_t *doorbell,
+                             const doorbell_part_t *parts,
+                             size_t part_count,
+                             size_t part_size,
+                             const doorbell_pages_t *pages,
+                             const doorbell_order_t *order,
+                             doorbell_ticket_t *ticket);
 
 // Reports how a copy between two buffers is made, and why. `prepared` means a copy from doorbell_transfer_create(), otherwise
 // one from doorbell_copy() or doorbell_copy_async(). `way` becomes DOORBELL_BY_ENGINE, DOORBELL_BY_INLINE, DOORBELL_BY_STORES or

@@ -165,6 +165,10 @@ static void sizes_that_none_has(doorbell_options_t options)
         EXPECT(doorbell_copy_async(doorbell, video, 0, host, 0, 8, order, &ticket), DOORBELL_ARGUMENT);
         EXPECT(doorbell_copy_batch_async(doorbell, (doorbell_piece_t *)page, 1, sizes[n], NULL, &ticket), DOORBELL_ARGUMENT);
         EXPECT(doorbell_chain_create(doorbell, (doorbell_step_t *)page, 1, sizes[n], 0, &ticket), DOORBELL_ARGUMENT);
+        doorbell_pages_t *pages = (doorbell_pages_t *)(page + 4096 - sizeof *pages);
+        pages->size = sizes[n];
+        EXPECT(doorbell_pages_async(doorbell, &(doorbell_part_t){video, 0, host, 0}, 1, sizeof(doorbell_part_t), pages, NULL, &ticket), DOORBELL_ARGUMENT);
+        EXPECT(doorbell_pages_async(doorbell, (doorbell_part_t *)page, 1, sizes[n], &(doorbell_pages_t){.size = sizeof *pages, .bytes = 8, .count = 1}, NULL, &ticket), DOORBELL_ARGUMENT);
         options.size = sizes[n];
         memcpy(page + 4096 - sizeof options, &options, sizeof options);
         EXPECT(doorbell_create((doorbell_options_t *)(page + 4096 - sizeof options), &(doorbell_t *){NULL}), DOORBELL_ARGUMENT);
@@ -176,7 +180,7 @@ static void sizes_that_none_has(doorbell_options_t options)
     size_t index;
     EXPECT(doorbell_wait_any(doorbell, (doorbell_ticket_t *)page, (size_t)1 << 40, 0, &index), DOORBELL_LIMIT);
     EXPECT(doorbell_wait_all(doorbell, (doorbell_ticket_t *)page, SIZE_MAX, 0), DOORBELL_LIMIT);
-    EXPECT(doorbell_copy_batch_async(doorbell, (doorbell_piece_t *)page, 4097, sizeof(doorbell_piece_t), NULL, &ticket), DOORBELL_LIMIT);
+    EXPECT(doorbell_copy_batch_async(doorbell, (doorbell_piece_t *)page, (1 << 24) + 1, sizeof(doorbell_piece_t), NULL, &ticket), DOORBELL_LIMIT);
     EXPECT(doorbell_chain_create(doorbell, (doorbell_step_t *)page, 257, sizeof(doorbell_step_t), 0, &ticket), DOORBELL_LIMIT);
     EXPECT(munmap(page, 4096), 0);
 }
@@ -292,6 +296,22 @@ int main(int argc, char **argv)
         failures++;
     EXPECT(doorbell_wait(doorbell, ticket + 1, 0), DOORBELL_HANDLE);
     EXPECT(doorbell_copy_batch_async(doorbell, NULL, 1, sizeof(doorbell_piece_t), NULL, &ticket), DOORBELL_ARGUMENT);
+    {
+        uint32_t to_index[] = {3, 1, 2}, twice[] = {3, 1, 3}, beyond[] = {0, 1, 1u << 30};
+        doorbell_part_t part = {video, 0, host, 0};
+        doorbell_pages_t good = {.size = sizeof good, .bytes = 64, .to_index = to_index, .count = 3, .index_size = 4, .flags = DOORBELL_PAGES_DISTINCT};
+        doorbell_pages_t some[8] = {good, good, good, good, good, good, good, good};
+        some[0].flags = 2, some[1].index_size = 2, some[2].bytes = 0, some[3].count = 0, some[4].to_index = twice;
+        some[5].to_index = beyond, some[6].count = SIZE_MAX, some[7].to_index = (char *)to_index + 1;
+        int codes[] = {DOORBELL_ARGUMENT, DOORBELL_ARGUMENT, DOORBELL_ARGUMENT, DOORBELL_ARGUMENT, DOORBELL_ARGUMENT, DOORBELL_OUTSIDE, DOORBELL_LIMIT, DOORBELL_ARGUMENT};
+        for (int n = 0; n < 8; n++)
+            EXPECT(doorbell_pages_async(doorbell, &part, 1, sizeof part, &some[n], NULL, &ticket), codes[n]);
+        EXPECT(doorbell_pages_async(doorbell, &part, 1, sizeof part, NULL, NULL, &ticket), DOORBELL_ARGUMENT);
+        EXPECT(doorbell_pages_async(doorbell, NULL, 1, sizeof part, &good, NULL, &ticket), DOORBELL_ARGUMENT);
+        EXPECT(doorbell_pages_async(doorbell, &part, 0, sizeof part, &good, NULL, &ticket), DOORBELL_ARGUMENT);
+        EXPECT(doorbell_pages_async(doorbell, &part, 1, sizeof part, &good, NULL, &ticket), DOORBELL_OK);
+        EXPECT(doorbell_wait(doorbell, ticket, DOORBELL_FOREVER), DOORBELL_OK);
+    }
     EXPECT(doorbell_copy_batch_async(doorbell, NULL, 0, sizeof(doorbell_piece_t), NULL, &ticket), DOORBELL_ARGUMENT);
     EXPECT(doorbell_copy_async(doorbell, video, 0, host, 0, UINT64_MAX, NULL, &ticket), DOORBELL_OUTSIDE);
 

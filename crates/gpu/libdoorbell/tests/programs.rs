@@ -113,7 +113,7 @@ fn every_example_does_what_it_says_without_a_gpu() {
             &["10 rounds", "kernel end -> next kernel   nothing between", "bytes there   64 KiB to host, ours"],
         ),
         ("c/ordered.c", &["every word right"]),
-        ("c/pages.c", &["256 pages of 4096 bytes out and in, two doorbells"]),
+        ("c/pages.c", &["256 pages of 4096 bytes out and in, two submissions"]),
         ("c/parameters.c", &["100 updates of 56 bytes"]),
         ("c/peers.c", &["skipped: it needs two GPUs"]),
         ("c/undelayed.c", &[" compared, 0 wrong"]),

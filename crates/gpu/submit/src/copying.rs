@@ -7,6 +7,7 @@ use crate::in_order::{InOrder, Queued};
 use crate::lane::Inner;
 use crate::numbering::launches_of;
 use crate::open::LANES;
+use crate::scattered::List;
 use crate::session::{Now, Session};
 use gpu::Patience;
 use std::sync::atomic::Ordering;
@@ -44,34 +45,34 @@ impl Session {
         self.copy_batch(&[Piece { to, to_at, from, from_at, bytes }])
     }
 
-    /// Copies many pieces with one doorbell. They may overtake one another, so no piece may need another's result.
+    /// Copies many pieces with one ticket. They may overtake one another, so no piece may need another's result. The call waits if there is no room for them all: from
+    /// some 10,000 pieces on, until the GPU has copied the first ones.
     ///
     /// # Errors
-    /// As [`Session::copy_async`]; [`Error::Limit`] for more than [`Session::PIECES`].
+    /// As [`Session::copy_async`]. If memory is freed meanwhile, or the lane dies, a part may have been copied.
     #[inline]
     pub fn copy_batch(&self, pieces: &[Piece]) -> Result<Copy, Error> {
         self.copy_queued(pieces, &InOrder::default(), &Queued::default())
     }
 
-    /// Maximum number of pieces of a batch.
-    pub const PIECES: usize = 4096;
-
     /// As [`Session::copy_in`], after the writes of words were queued in streams.
     #[inline]
     pub(crate) fn copy_queued(&self, pieces: &[Piece], order: &InOrder<'_>, queued: &Queued) -> Result<Copy, Error> {
+        self.copy_list(&List::Pieces(pieces), order, queued)
+    }
+
+    #[inline]
+    pub(crate) fn copy_list(&self, list: &List<'_>, order: &InOrder<'_>, queued: &Queued) -> Result<Copy, Error> {
         let now = self.now()?;
-        if pieces.len() > Session::PIECES {
-            return Err(Error::Limit(Session::PIECES));
-        }
-        let half = match (pieces.first(), order.word.or(order.signal)) {
-            (Some(piece), _) => self.half(now, (piece.to, piece.from))?,
+        let half = match (list.first(), order.word.or(order.signal)) {
+            (Some(buffers), _) => self.half(now, buffers)?,
             (None, Some((word, ..))) => self.half(now, (word, word))?,
             (None, None) if !order.is_free() => 0,
             (None, None) => return Err(Error::Argument("an empty batch: pass one piece at least")),
         };
         let (at, mut claim) = self.any_lane(half, now)?;
         // A copy without order may be made without an engine.
-        if let ([piece], true, Some(inner)) = (pieces, order.is_free(), &mut *claim)
+        if let (List::Pieces([piece]), true, Some(inner)) = (list, order.is_free(), &mut *claim)
             && let Some(done) =
                 self.by_cpu_if_chosen(now, inner, (piece.to, piece.to_at), (piece.from, piece.from_at), piece.bytes)?
         {
@@ -80,26 +81,9 @@ impl Session {
         let Some(Inner { copies: Some(copies), channel, .. }) = &mut *claim else { return Err(Error::Closed) };
         // SAFETY: the claim outlives these entries.
         let find = |buffer: Buffer| unsafe { self.buffers.find(BUFFER.decode(now.opening(), buffer.0)?) };
-        if now.asks() {
-            // Before the ticket is taken: a thread that frees memory in a CUDA call waits for tickets, and this call waits for CUDA.
-            pieces.iter().try_for_each(|piece| -> Result<(), Error> {
-                find(piece.to)?.region.ask_where_wanted()?;
-                Ok(find(piece.from)?.region.ask_where_wanted()?)
-            })?;
-        }
         self.put_waits(channel, now, at, order, queued)?;
-        let mut written = copies.begin(channel)?;
-        if let Some((word, at, value)) = order.word {
-            written.acquire((&find(word)?.region, at), value)?;
-        }
-        for piece in pieces {
-            let (to, from) = (find(piece.to)?, find(piece.from)?);
-            written.copy((&to.region, piece.to_at), (&from.region, piece.from_at), piece.bytes)?;
-        }
-        if let Some((word, at, value)) = order.signal {
-            written.release((&find(word)?.region, at), value)?;
-        }
-        Ok(self.submitted(now, at, written.submit()?))
+        let ticket = self.submit_list((copies, channel), now, list, order, find)?;
+        Ok(self.submitted(now, at, ticket))
     }
 
     pub(crate) fn submitted(&self, now: Now, lane: usize, ticket: gpu::Ticket) -> Copy {

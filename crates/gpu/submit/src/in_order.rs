@@ -100,7 +100,7 @@ impl Session {
     /// streams are pending. [`Error::Killed`] and [`Error::Stopped`] also for the lane of a submission that is waited for.
     #[inline]
     pub fn copy_in(&self, pieces: &[Piece], order: &InOrder<'_>) -> Result<Copy, Error> {
-        let queued = self.queue(order, |now| self.has_room(now, pieces))?;
+        let queued = self.queue(order, |now| self.has_room(now, pieces.first().map(|piece| (piece.to, piece.from))))?;
         self.copy_queued(pieces, order, &queued)
     }
 

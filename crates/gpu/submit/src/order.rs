@@ -5,7 +5,6 @@
 
 use crate::buffers::Entry;
 use crate::by_cpu::DONE;
-use crate::copying::Piece;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, Copy};
 use crate::in_order::Stream;
@@ -41,9 +40,9 @@ impl Session {
     }
 
     /// Whether a lane of a batch's direction has room for a submission now. Other threads may still take it.
-    pub(crate) fn has_room(&self, now: Now, pieces: &[Piece]) -> Result<(), Error> {
+    pub(crate) fn has_room(&self, now: Now, first: Option<(Buffer, Buffer)>) -> Result<(), Error> {
         // (One without pieces only waits, on a lane to the GPU.)
-        let half = pieces.first().map_or(Ok(0), |piece| self.half(now, (piece.to, piece.from)))?;
+        let half = first.map_or(Ok(0), |buffers| self.half(now, buffers))?;
         let (_, mut claim) = self.any_lane(half, now)?;
         let Some(Inner { copies: Some(copies), channel, .. }) = &mut *claim else { return Err(Error::Closed) };
         // It is dropped before it is submitted, so it does not count.

@@ -5,7 +5,9 @@ use gpu::{AddressSpace, Device};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
-use submit::{Buffer, Chooser, Direction, Error, Executor, Follow, InOrder, Options, Piece, Session};
+use submit::{
+    Buffer, Chooser, Direction, Error, Executor, Follow, InOrder, Index, Options, Pages, Part, Piece, Session,
+};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -91,7 +93,8 @@ fn a_batch_moves_each_of_its_pieces_with_one_doorbell() {
     let s = &rig.session;
     let (host, video) = (s.allocate(1 << 20, false).unwrap(), s.allocate(1 << 20, true).unwrap());
     noise(rig.bytes(host), 9);
-    for count in [1, 55, 56, 57, 256, Session::PIECES as u64] {
+    // Long lists are submitted in parts, of 128 pieces and then twice as many each time.
+    for (count, parts) in [(1, 1), (55, 1), (56, 1), (57, 1), (256, 1), (257, 2), (1000, 3), (4096, 5)] {
         rig.bytes(video).fill(0);
         // Pages in another order.
         let place = |n: u64| (n * 7919 + 5) % count * 256;
@@ -101,19 +104,96 @@ fn a_batch_moves_each_of_its_pieces_with_one_doorbell() {
         let before = doorbells(&rig);
         let batch = s.copy_batch(&pieces).unwrap();
         let (rung, repeated) = doorbells(&rig);
-        assert_eq!((rung, repeated), (before.0 + 1, before.1), "{count} pieces");
+        assert_eq!((rung, repeated), (before.0 + parts, before.1), "{count} pieces");
         s.wait(batch, LIMIT).unwrap();
         // On a busy machine the wait rings again, as for a missed doorbell; that doorbell announces no new work.
         let (rung, repeated) = doorbells(&rig);
-        assert_eq!(rung - repeated, before.0 + 1 - before.1, "{count} pieces");
+        assert_eq!(rung - repeated, before.0 + parts - before.1, "{count} pieces");
         for n in 0..count {
             let (to, from) = (place(n) as usize, n as usize * 256);
             assert!(rig.bytes(video)[to..to + 200] == rig.bytes(host)[from..from + 200], "piece {n} of {count}");
         }
     }
-    let piece = Piece { to: video, to_at: 0, from: host, from_at: 0, bytes: 1 };
-    assert!(matches!(s.copy_batch(&vec![piece; Session::PIECES + 1]), Err(Error::Limit(_))));
     assert!(matches!(s.copy_batch(&[]), Err(Error::Argument(_))));
+}
+
+/// More than there is room for: the call waits for the first ones.
+#[test]
+fn a_list_of_any_length_arrives() {
+    const COUNT: u64 = 40_000;
+    let rig = rig();
+    let s = &rig.session;
+    let (host, video) = (s.allocate(COUNT * 64, false).unwrap(), s.allocate(COUNT * 64, true).unwrap());
+    noise(rig.bytes(host), 3);
+    let place = |n: u64| (n * 7919 + 5) % COUNT * 64;
+    let piece = |n| Piece { to: video, to_at: place(n), from: host, from_at: n * 64, bytes: 64 };
+    let pieces: Vec<_> = (0..COUNT).map(piece).collect();
+    s.wait(s.copy_batch(&pieces).unwrap(), LIMIT).unwrap();
+    let arrived = |n: u64| {
+        let (to, from) = (place(n) as usize, n as usize * 64);
+        rig.bytes(video)[to..to + 64] == rig.bytes(host)[from..from + 64]
+    };
+    assert!((0..COUNT).all(arrived));
+    // A wrong one at the end is an error before the first is copied.
+    rig.bytes(video).fill(0);
+    for wrong in [Piece { bytes: 65, ..piece(COUNT - 1) }, Piece { bytes: 0, ..piece(0) }] {
+        let mut pieces = pieces.clone();
+        // (The last place and the last source.)
+        pieces[COUNT as usize - 1] = Piece { to_at: COUNT * 64 - 64, ..wrong };
+        assert!(matches!(s.copy_batch(&pieces), Err(Error::Outside { .. } | Error::Argument(_))));
+    }
+    assert!(rig.bytes(video).iter().all(|byte| *byte == 0));
+}
+
+/// Layers with keys and values, pages by their numbers.
+#[test]
+fn pages_go_by_their_numbers() {
+    const PAGE: u64 = 96;
+    let rig = rig();
+    let s = &rig.session;
+    let (host, video) = (s.allocate(1 << 20, false).unwrap(), s.allocate(1 << 20, true).unwrap());
+    noise(rig.bytes(host), 4);
+    let from_index: Vec<u64> = (0..300).map(|n| n * 7 % 301).collect();
+    let to_index: Vec<u32> = (0..300).rev().collect();
+    // Pages of 96 bytes, 128 apart on the host, side by side in video memory.
+    let parts: Vec<_> =
+        (0..5u64).map(|n| Part { to: video, to_at: n * 300 * PAGE, from: host, from_at: n * 301 * 128 + 8 }).collect();
+    let pages = Pages {
+        bytes: PAGE,
+        to_stride: PAGE,
+        from_stride: 128,
+        to_index: Index::U32(&to_index),
+        from_index: Index::U64(&from_index),
+        count: 300,
+        distinct: true,
+    };
+    s.wait(s.copy_pages(&parts, &pages, &InOrder::default()).unwrap(), LIMIT).unwrap();
+    for (part, n) in parts.iter().flat_map(|part| (0..300).map(move |n| (part, n))) {
+        let to = (part.to_at + u64::from(to_index[n]) * PAGE) as usize;
+        let from = (part.from_at + from_index[n] * 128) as usize;
+        assert!(rig.bytes(video)[to..to + 96] == rig.bytes(host)[from..from + 96], "{part:?} {n}");
+    }
+    rig.bytes(video).fill(0);
+    let twice: Vec<u64> = (0..300).map(|n| if n == 299 { 7 } else { n }).collect();
+    let whole = Pages { to_index: Index::Whole, from_index: Index::Whole, ..pages };
+    for wrong in [
+        Pages { from_index: Index::U64(&from_index[1..]), ..pages },
+        Pages { to_index: Index::U64(&twice), ..pages },
+        Pages { to_stride: PAGE - 1, ..pages },
+        Pages { bytes: 0, ..pages },
+        Pages { bytes: 1 << 21, ..pages },
+        Pages { from_stride: u64::MAX, ..pages },
+        Pages { to_stride: 1 << 14, ..pages },
+        Pages { count: 1 << 40, ..whole },
+        Pages { count: usize::MAX, ..whole },
+        Pages { count: 0, ..whole },
+    ] {
+        let result = s.copy_pages(&parts, &wrong, &InOrder::default());
+        assert!(matches!(result, Err(Error::Outside { .. } | Error::Argument(_) | Error::Limit(_))), "{result:?}");
+    }
+    assert!(rig.bytes(video).iter().all(|byte| *byte == 0));
+    s.wait(s.copy_pages(&parts[..1], &whole, &InOrder::default()).unwrap(), LIMIT).unwrap();
+    assert!((0..300).all(|n| rig.bytes(video)[n * 96..][..96] == rig.bytes(host)[8 + n * 128..][..96]));
 }
 
 #[test]

@@ -1,0 +1,319 @@
+//! Lists of pieces, from a list of them or by the numbers of their pages.
+//!
+//! A long list is submitted in parts: the GPU copies the first ones while the others are written. All parts are on one lane, so the last one's ticket is that of all.
+
+use crate::buffers::Entry;
+use crate::copying::Piece;
+use crate::error::Error;
+use crate::handle::{Buffer, Copy};
+use crate::in_order::InOrder;
+use crate::session::{Now, Session};
+use gpu::pages::{CHUNK, Spot};
+use gpu::{Channel, Copies, Patience, Ticket, Written};
+use std::ops::Range;
+
+/// Pieces of the first part of a submission. Each later one has twice as many as the one before, up to [`MOST`].
+const FIRST: usize = 128;
+const MOST: usize = 2048;
+
+/// Two buffers between which pages are copied, and where in each the page number 0 begins.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Part {
+    pub to: Buffer,
+    pub to_at: u64,
+    pub from: Buffer,
+    pub from_at: u64,
+}
+
+/// The numbers of pages.
+#[derive(Clone, Copy, Debug)]
+pub enum Index<'a> {
+    /// 0, 1, 2 and so on.
+    Whole,
+    U32(&'a [u32]),
+    U64(&'a [u64]),
+}
+
+impl Index<'_> {
+    #[inline]
+    fn at(&self, n: usize) -> u64 {
+        match self {
+            Index::Whole => n as u64,
+            Index::U32(index) => index.get(n).map_or(u64::MAX, |n| (*n).into()),
+            Index::U64(index) => index.get(n).copied().unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// The same pages of each part: number `from_index[n]` of the one buffer becomes number `to_index[n]` of the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Pages<'a> {
+    pub bytes: u64,
+    /// Bytes from a page's begin to that of the next number.
+    pub to_stride: u64,
+    pub from_stride: u64,
+    pub to_index: Index<'a>,
+    pub from_index: Index<'a>,
+    pub count: usize,
+    /// A destination that is named twice is an error. The check allocates.
+    pub distinct: bool,
+}
+
+impl Pages<'_> {
+    /// Whether a page of the destination is named twice, if its pages have numbers below `most`.
+    fn is_twice(&self, most: u64) -> bool {
+        let mut all = (0..self.count).map(|n| self.to_index.at(n));
+        if matches!(self.to_index, Index::Whole) {
+            return false;
+        }
+        // A bit for each page, or the numbers in order if those are less.
+        if most > 64 * self.count as u64 + 4096 {
+            let mut all: Vec<u64> = all.collect();
+            all.sort_unstable();
+            return all.windows(2).any(|two| two[0] == two[1]);
+        }
+        let mut seen = vec![0u64; most.div_ceil(64) as usize];
+        all.any(|number| {
+            // (One beyond the last is another error.)
+            seen.get_mut((number / 64) as usize).is_some_and(|word| {
+                let bit = 1 << (number % 64);
+                std::mem::replace(word, *word | bit) & bit != 0
+            })
+        })
+    }
+}
+
+/// What is to be copied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum List<'a> {
+    Pieces(&'a [Piece]),
+    Pages(&'a [Part], &'a Pages<'a>),
+}
+
+impl List<'_> {
+    pub fn count(&self) -> Result<usize, Error> {
+        match self {
+            List::Pieces(pieces) => Ok(pieces.len()),
+            List::Pages(parts, pages) => parts.len().checked_mul(pages.count).ok_or(Error::Limit(usize::MAX)),
+        }
+    }
+
+    /// The buffers of the first piece.
+    #[inline]
+    pub fn first(&self) -> Option<(Buffer, Buffer)> {
+        self.run(0..1).map(|(buffers, _)| buffers)
+    }
+
+    /// The buffers of the first of these pieces, and those that have the same ones.
+    #[inline]
+    fn run(&self, within: Range<usize>) -> Option<((Buffer, Buffer), Range<usize>)> {
+        if within.is_empty() {
+            return None;
+        }
+        match self {
+            List::Pieces(pieces) => {
+                let pieces = pieces.get(within.start..within.end.min(pieces.len()))?;
+                let first = pieces.first()?;
+                let is_same = |piece: &&Piece| (piece.to, piece.from) == (first.to, first.from);
+                let count = pieces.iter().take_while(is_same).count();
+                Some(((first.to, first.from), within.start..within.start + count))
+            }
+            List::Pages(parts, pages) => {
+                let at = within.start.checked_div(pages.count)?;
+                let part = parts.get(at)?;
+                Some(((part.to, part.from), within.start..within.end.min((at + 1) * pages.count)))
+            }
+        }
+    }
+
+    /// Pieces of one run.
+    #[inline]
+    fn put(&self, first: usize, to: &mut [Spot]) {
+        match self {
+            List::Pieces(pieces) => {
+                for (to, piece) in to.iter_mut().zip(pieces.get(first..).unwrap_or(&[])) {
+                    *to = Spot { to: piece.to_at, from: piece.from_at, bytes: piece.bytes };
+                }
+            }
+            List::Pages(parts, pages) => {
+                let Some(part) = parts.get(first / pages.count) else { return };
+                let first = first % pages.count;
+                // (More than any buffer has, which is an error later.)
+                let place = |base: u64, stride: u64, index: u64| {
+                    index.checked_mul(stride).and_then(|at| at.checked_add(base)).unwrap_or(u64::MAX)
+                };
+                for (n, to) in (first..).zip(to) {
+                    *to = Spot {
+                        to: place(part.to_at, pages.to_stride, pages.to_index.at(n)),
+                        from: place(part.from_at, pages.from_stride, pages.from_index.at(n)),
+                        bytes: pages.bytes,
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// Looks at what `pages` forbids.
+fn check_distinct<'e>(list: &List<'_>, find: impl Fn(Buffer) -> Result<&'e Entry, Error>) -> Result<(), Error> {
+    let List::Pages(parts, pages) = list else { return Ok(()) };
+    if !pages.distinct {
+        return Ok(());
+    }
+    if pages.to_stride < pages.bytes {
+        return Err(Error::Argument("pages of the destination overlap: their stride is less than their bytes"));
+    }
+    let mut longest = 0;
+    for part in *parts {
+        longest = longest.max(find(part.to)?.region.length());
+    }
+    if pages.is_twice(longest / pages.to_stride.max(1) + 1) {
+        return Err(Error::Argument("a page of the destination is named twice"));
+    }
+    Ok(())
+}
+
+/// Looks at each piece, so that a wrong one is an error before the first part is submitted.
+fn check<'e>(list: &List<'_>, count: usize, find: impl Fn(Buffer) -> Result<&'e Entry, Error>) -> Result<(), Error> {
+    let mut spots = [Spot::default(); CHUNK];
+    let mut next = 0;
+    while let Some(((to, from), run)) = list.run(next..count) {
+        let (to, from) = (find(to)?.region.length(), find(from)?.region.length());
+        for first in run.clone().step_by(CHUNK) {
+            let spots = &mut spots[..(run.end - first).min(CHUNK)];
+            list.put(first, spots);
+            for &Spot { to: to_at, from: from_at, bytes } in &*spots {
+                for (at, length) in [(to_at, to), (from_at, from)] {
+                    if at > length || bytes > length - at {
+                        return Err(Error::Outside { offset: at, length: bytes, size: length });
+                    }
+                }
+                if bytes == 0 {
+                    return Err(Error::Argument("no bytes: pass how many"));
+                }
+            }
+        }
+        next = run.end;
+    }
+    Ok(())
+}
+
+impl Session {
+    /// Copies the same pages of each part, with one ticket. Pages may overtake one another, so no two may have the same destination. The first part's buffers
+    /// select the engine.
+    ///
+    /// # Errors
+    /// As [`Session::copy_in`]. [`Error::Outside`] for a page, before any is copied.
+    pub fn copy_pages(&self, parts: &[Part], pages: &Pages<'_>, order: &InOrder<'_>) -> Result<Copy, Error> {
+        for index in [pages.to_index, pages.from_index] {
+            let given = match index {
+                Index::Whole => pages.count,
+                Index::U32(index) => index.len(),
+                Index::U64(index) => index.len(),
+            };
+            if given < pages.count {
+                return Err(Error::Argument("fewer numbers than pages"));
+            }
+        }
+        let list = List::Pages(parts, pages);
+        let queued = self.queue(order, |now| self.has_room(now, list.first()))?;
+        self.copy_list(&list, order, &queued)
+    }
+
+    /// Submits a list on a lane that the caller has, in parts. Waits were put into the channel.
+    pub(crate) fn submit_list<'e>(
+        &self,
+        (copies, channel): (&mut Copies, &mut Channel),
+        now: Now,
+        list: &List<'_>,
+        order: &InOrder<'_>,
+        find: impl Fn(Buffer) -> Result<&'e Entry, Error>,
+    ) -> Result<Ticket, Error> {
+        let count = list.count()?;
+        if now.asks() {
+            // Before a ticket is taken: a thread that frees memory in a CUDA call waits for tickets, and this call waits for CUDA.
+            let mut next = 0;
+            while let Some(((to, from), run)) = list.run(next..count) {
+                find(to)?.region.ask_where_wanted()?;
+                find(from)?.region.ask_where_wanted()?;
+                next = run.end;
+            }
+        }
+        check_distinct(list, &find)?;
+        let is_one = count <= 2 * FIRST;
+        if !is_one {
+            check(list, count, &find)?;
+        }
+        let (mut next, mut most) = (0, FIRST);
+        loop {
+            let part = next..if is_one || count - next <= 2 * most { count.min(next + 2 * most) } else { next + most };
+            let mut patience = Patience::new();
+            let ticket = loop {
+                match put(copies, channel, list, part.clone(), (count, order), &find) {
+                    // The first ones are on their way, so there will be room.
+                    Err(Error::Full(_)) if part.start > 0 => patience.pause(),
+                    other => break other?,
+                }
+            };
+            if part.end == count {
+                return Ok(ticket);
+            }
+            (next, most) = (part.end, (2 * most).min(MOST));
+        }
+    }
+}
+
+/// One part. After an error it was not submitted.
+fn put<'e>(
+    copies: &mut Copies,
+    channel: &mut Channel,
+    list: &List<'_>,
+    part: Range<usize>,
+    (count, order): (usize, &InOrder<'_>),
+    find: impl Fn(Buffer) -> Result<&'e Entry, Error>,
+) -> Result<Ticket, Error> {
+    let mut written = copies.begin(channel)?;
+    if part.start > 0 {
+        written.beside_earlier();
+    } else if let Some((word, at, value)) = order.word {
+        written.acquire((&find(word)?.region, at), value)?;
+    }
+    let mut next = part.start;
+    while next < part.end
+        && let Some((buffers, run)) = list.run(next..part.end)
+    {
+        put_run(&mut written, list, run.clone(), (&find(buffers.0)?.region, &find(buffers.1)?.region))?;
+        next = run.end;
+    }
+    if let Some((word, at, value)) = order.signal.filter(|_| part.end == count) {
+        written.release((&find(word)?.region, at), value)?;
+    }
+    Ok(written.submit()?)
+}
+
+/// Pieces between two buffers.
+#[inline]
+fn put_run(
+    written: &mut Written<'_>,
+    list: &List<'_>,
+    run: Range<usize>,
+    (to, from): (&gpu::Region, &gpu::Region),
+) -> Result<(), Error> {
+    let is_long = |piece: &Piece| piece.bytes > gpu::pages::LONGEST;
+    if let List::Pieces(pieces) = list
+        && (run.len() == 1 || pieces[run.clone()].iter().any(is_long))
+    {
+        for piece in &pieces[run] {
+            written.copy((to, piece.to_at), (from, piece.from_at), piece.bytes)?;
+        }
+        return Ok(());
+    }
+    let mut next = run.start;
+    Ok(written.scattered(to, from, |spots| {
+        let n = (run.end - next).min(CHUNK);
+        list.put(next, &mut spots[..n]);
+        next += n;
+        Ok(n)
+    })?)
+}
