@@ -23,7 +23,7 @@ static void a_copy(struct session *s, doorbell_t *h)
     doorbell_piece_t *p = pieces;
     uint64_t timeout = a_timeout();
     int code;
-    switch (below(4)) {
+    switch (below(5)) {
     case 0:
         DO_IN(ms_of(timeout), copy, doorbell_copy(h, p->to, p->to_offset, p->from, p->from_offset, p->bytes, timeout));
         break;
@@ -36,9 +36,28 @@ static void a_copy(struct session *s, doorbell_t *h)
         submitted(s, &o, code, ticket);
         break;
     }
+    case 3: {
+        static uint32_t numbers[2][3000];
+        doorbell_part_t parts[3] = {{p->to, below(4096), p->from, below(4096)}, {p[1].to, 0, p->from, 0}, {p->to, 0, p[2].from, below(100)}};
+        doorbell_pages_t pages = {.size = one_in(60) ? below(100) : sizeof pages, .bytes = 1 + below(64), .count = one_in(60) ? next_random() : below(one_in(8) ? 3000 : 40)};
+        pages.index_size = one_in(40) ? (uint32_t)below(9) : one_in(4) ? 8 : 4;
+        /* (As many numbers of 8 bytes.) */
+        if (pages.index_size == 8 && pages.count < 3000)
+            pages.count /= 2;
+        pages.to_index = one_in(4) ? NULL : numbers[0], pages.from_index = one_in(4) ? NULL : numbers[1];
+        pages.to_stride = one_in(3) ? 0 : below(200), pages.from_stride = one_in(3) ? 0 : one_in(30) ? next_random() : below(200);
+        pages.flags = one_in(30) ? (uint32_t)next_random() : (uint32_t)below(2);
+        /* (Other threads change them, too, as a program might.) */
+        for (int n = 0; n < 20; n++)
+            ((volatile uint32_t *)numbers[below(2)])[below(3000)] = (uint32_t)(one_in(200) ? next_random() : below(BYTES / 200));
+        doorbell_order_t *order = an_order(s, &o);
+        code = DOORBELL(pages_async, h, parts, one_in(60) ? (size_t)next_random() | 1 << 24 : 1 + below(3), one_in(60) ? below(100) : sizeof *parts, &pages, order, &ticket);
+        submitted(s, &o, code, ticket);
+        break;
+    }
     default: {
         doorbell_order_t *order = an_order(s, &o);
-        code = DOORBELL(copy_batch_async, h, pieces, one_in(60) ? 5000 : count, size, order, &ticket);
+        code = DOORBELL(copy_batch_async, h, pieces, one_in(60) ? (1 << 24) + 1 : count, size, order, &ticket);
         submitted(s, &o, code, ticket);
     }
     }

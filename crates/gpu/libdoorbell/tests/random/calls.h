@@ -54,7 +54,7 @@ static const char PTX[] = ".version 6.0\n.target sm_70\n.address_size 64\n"
     X(buffer_register, B(NOT_PINNABLE) | B(UNAVAILABLE) | B(LIMIT) | B(ARGUMENT) | B(CLOSED), CUDAS)                                       \
     X(buffer_create, B(DRIVER) | B(LIMIT) | B(ARGUMENT) | B(CLOSED), 0) X(buffer_get, ENDED, 0) X(buffer_free, ENDED, 2000)                         \
     X(copy, (SUBMIT & ~(B(BUSY) | B(FULL) | B(LIMIT) | B(CUDA) | B(UNAVAILABLE))) | B(TIMEOUT), 0)                                                    \
-    X(copy_async, SUBMIT, 0) X(copy_batch_async, SUBMIT, 0) X(copy_explain, ENDED | B(ARGUMENT), 0)                             \
+    X(copy_async, SUBMIT, 0) X(copy_batch_async, SUBMIT, 0) X(pages_async, SUBMIT, 0) X(copy_explain, ENDED | B(ARGUMENT), 0)                             \
     X(transfer_create, PREPARE, CUDAS) X(transfer_create_bytes, PREPARE, 0) X(transfer_async, SUBMIT, 0) X(transfer_bytes_async, SUBMIT, 0)    \
     X(transfer_free, ENDED, 0) X(wait, ENDED | DEAD | B(TIMEOUT), 0) X(wait_sleeping, ENDED | DEAD | B(TIMEOUT), 0)                        \
     X(wait_any, ENDED | DEAD | B(TIMEOUT) | B(ARGUMENT), 0) X(wait_all, ENDED | DEAD | B(TIMEOUT) | B(ARGUMENT), 0)                        \

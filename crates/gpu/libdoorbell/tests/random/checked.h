@@ -64,8 +64,13 @@ static int copy_by(struct session *s, doorbell_t *h, struct place to, struct pla
     uint64_t handle = 0, half = bytes / 2, timeout = a_timeout();
     doorbell_piece_t pieces[2] = {{to.buffer, to.offset, from.buffer, from.offset, half},
                                   {to.buffer, to.offset + half, from.buffer, from.offset + half, bytes - half}};
+    doorbell_part_t part = {to.buffer, to.offset, from.buffer, from.offset};
+    uint32_t numbers[64];
+    doorbell_pages_t pages = {.size = sizeof pages, .count = 64, .index_size = 4, .bytes = bytes / 64, .to_index = numbers, .from_index = numbers, .flags = DOORBELL_PAGES_DISTINCT};
+    for (uint32_t n = 0; n < 64; n++)
+        numbers[n] = n * 27 % 64;
     doorbell_frame_t frame = {.size = sizeof frame};
-    uint64_t way = below(6);
+    uint64_t way = below(7);
     int code = DOORBELL_BUSY, tries = 0;
     me->by[order != NULL || me->by[0] >= 0] = (int)way;
     *ticket = 0;
@@ -90,6 +95,8 @@ static int copy_by(struct session *s, doorbell_t *h, struct place to, struct pla
             code = DOORBELL(transfer_bytes_async, h, handle, data, bytes, order, ticket);
         else if (way == 4 && half > 0)
             code = DOORBELL(copy_batch_async, h, pieces, 2, sizeof *pieces, order, ticket);
+        else if (way == 5 && bytes > 0 && bytes % 64 == 0)
+            code = DOORBELL(pages_async, h, &part, 1, sizeof part, &pages, order, ticket);
         else
             code = DOORBELL(copy_async, h, to.buffer, to.offset, from.buffer, from.offset, bytes, order, ticket);
         if (code == DOORBELL_BUSY || code == DOORBELL_FULL)
