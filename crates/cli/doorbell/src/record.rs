@@ -370,6 +370,10 @@ impl Args {
                 Failure::new(text, "record with pins or copies; `doorbell run --fix` changes locks, too").into()
             );
         }
+        if plan.fixes & tape::fix::PAGES != 0 {
+            let text = format!("--fix {list}: batches of a recorded program stay CUDA's");
+            return Err(Failure::new(text, "record with pins or copies; `doorbell run --fix=pages` makes them").into());
+        }
         Ok(plan.fixes)
     }
 

@@ -9,7 +9,7 @@ use output::WholeFile;
 use recorder::{PolicyOptions, run_with_policies};
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use tape::session::unwatched;
@@ -35,6 +35,7 @@ use terminal::number;
     .list("Fixes:", &[
         ("pins", "cuMemHostAlloc and cuMemAllocHost from 2 MiB on: like memory, made without the lock that launches need. cuMemHostRegister: its pages are made before the lock is taken"),
         ("copies", "copies of pageable memory from 2 MiB on, through pinned pieces in the same stream. Work that another thread puts into the same or the default stream may run in the middle of a copy"),
+        ("pages", "cuMemcpyBatchAsync of 16 pieces or more between pinned memory and a GPU's: by libdoorbell's copy engines, in the stream's order"),
         ("locks", "the policies pi and phase-fair"),
     ])
     .list("Policies:", &[
@@ -105,6 +106,25 @@ fn not_reached(starts: &Starts) -> String {
     text + &line(starts.silent(), "did not load the agent")
 }
 
+/// The path of libdoorbell: in DOORBELL_LIB, beside this program, or in `../lib`.
+fn libdoorbell() -> Result<String, Failure> {
+    const NAME: &str = "libdoorbell.so";
+    let named = std::env::var_os("DOORBELL_LIB").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let here = std::env::current_exe().unwrap_or_default();
+    let folder = here.parent().map(Path::to_owned).unwrap_or_default();
+    let places = named.map_or_else(|| vec![folder.join(NAME), folder.join("../lib").join(NAME)], |path| vec![path]);
+    let found = places.iter().find_map(|path| path.canonicalize().ok());
+    // (The loader separates paths in LD_PRELOAD at these.)
+    let path = found.and_then(|path| path.to_str().filter(|path| !path.contains([' ', ':'])).map(str::to_owned));
+    path.ok_or_else(|| {
+        let tried = places.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        Failure::new(
+            format!("--fix=pages: no {NAME} (looked for {tried})"),
+            "install the package libdoorbell, or name the file in DOORBELL_LIB, without blanks and colons in its path",
+        )
+    })
+}
+
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(library) = &self.library {
@@ -148,6 +168,7 @@ impl Args {
             command: self.command.clone(),
             agent: preload::AGENT,
             soft: (self.gpu == Gpu::Soft).then_some(preload::SOFTGPU),
+            beside: if plan.fixes & tape::fix::PAGES == 0 { None } else { Some(libdoorbell()?) },
         };
         let mut text = String::new();
         let status = run_with_policies(

@@ -261,3 +261,26 @@ fn a_program_that_doorbell_does_not_start_can_have_a_fix() {
         }
     });
 }
+
+#[test]
+fn batches_of_pages_have_the_results_of_cudas() {
+    let app = needs!(App::new());
+    let library = app.softgpu.with_file_name("libdoorbell.so");
+    if !library.exists() {
+        test_support::skip!("no libdoorbell.so beside the tests");
+    }
+    let run = |fix: &str, library: &Path| {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        command.args(["run", fix, "--gpu", "soft", "--report", "--"]).arg(&app.program).arg("batches");
+        command.env("LD_LIBRARY_PATH", app.dir.path()).env("DOORBELL_LIB", library);
+        finished(&mut command, fix)
+    };
+    let (bare, fixed) = (run("--lock-policy=stock", &library), run("--fix=pages,pins", &library));
+    assert!(bare.status.success() && fixed.status.success(), "{}", text(&fixed.stderr));
+    assert_eq!(text(&fixed.stdout), text(&bare.stdout));
+    assert_eq!(text(&bare.stdout).matches("wrong 0").count(), 10, "{}", text(&bare.stdout));
+    assert_eq!(answered(&text(&fixed.stderr), "pages"), 6, "{}", text(&fixed.stderr));
+    let without = run("--fix=pages", Path::new("/no/such/file.so"));
+    assert_eq!(without.status.code(), Some(125));
+    assert!(text(&without.stderr).contains("DOORBELL_LIB"), "{}", text(&without.stderr));
+}

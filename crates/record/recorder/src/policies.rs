@@ -22,6 +22,8 @@ pub struct PolicyOptions<'a> {
     pub agent: &'a [u8],
     /// The software GPU's bytes, if the program is to use it.
     pub soft: Option<&'a [u8]>,
+    /// The path of a further library that the program is to load.
+    pub beside: Option<String>,
 }
 
 /// The board, shared with the program.
@@ -64,7 +66,8 @@ pub fn run_with_policies(
     // A file over the size limit must be a reported error, not the recorder's death.
     let _no_death = (crate::signals::survive_file_size_limit(), crate::signals::survive_lost_memory());
     let board = SharedBoard::new(write).map_err(RecordError::memory)?;
-    let preload = Preload::new(&Place::memory(), o.agent, o.soft).map_err(RecordError::memory)?;
+    let preload =
+        Preload::new(&Place::memory(), o.agent, o.soft).map_err(RecordError::memory)?.beside(o.beside.clone());
     rights::let_the_program_see_us();
     let starts = &board.board().starts;
     closing::open(starts);

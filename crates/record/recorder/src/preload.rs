@@ -17,6 +17,8 @@ use tape::session::environment;
 pub struct Preload {
     agent: SharedFile,
     soft: Option<SharedFile>,
+    /// A further library, by its path.
+    beside: Option<String>,
 }
 
 impl Preload {
@@ -24,15 +26,20 @@ impl Preload {
     pub fn new(place: &Place, agent: &[u8], soft: Option<&[u8]>) -> io::Result<Preload> {
         let agent = place.file(c"doorbell-agent.so", agent, 0, 0o755)?;
         let soft = soft.map(|b| place.file(c"doorbell-softgpu.so", b, 0, 0o755)).transpose()?;
-        Ok(Preload { agent, soft })
+        Ok(Preload { agent, soft, beside: None })
+    }
+
+    /// Loads this library, too, after the agent.
+    pub fn beside(self, library: Option<String>) -> Preload {
+        Preload { beside: library, ..self }
     }
 
     /// Starts `program` with `words`, its name and arguments. `place`: the variable that names the session or the board, and
     /// its value. If the agent is not to be loaded, the program gets its own environment.
     pub fn command(&self, program: &Program, words: &[OsString], place: (&str, &str)) -> Command {
         let mut libraries = self.agent.path.clone();
-        if let Some(s) = &self.soft {
-            libraries = format!("{libraries}:{}", s.path);
+        for further in self.soft.iter().map(|soft| &soft.path).chain(&self.beside) {
+            libraries = format!("{libraries}:{further}");
         }
         start(program, words, (!program.is_static).then_some((libraries.as_str(), place)))
     }

@@ -309,6 +309,12 @@ pub enum Answer {
         direction: Direction,
         waits: bool,
     },
+    /// A batch in a stream, which this word says.
+    Batch {
+        stream: u8,
+    },
+    /// Passed on. libdoorbell observes CUDA from before this call.
+    Initialises,
     /// A question about pinned memory.
     Tells(Told),
     /// Passed on. While a stream is being captured, copies are passed on, too.
@@ -345,7 +351,7 @@ impl Told {
 impl Answer {
     /// Functions that are of no interest to a recording.
     pub const fn is_for_fixes_alone(self) -> bool {
-        matches!(self, Answer::BeginsCapture | Answer::EndsCapture | Answer::Tells(_))
+        matches!(self, Answer::BeginsCapture | Answer::EndsCapture | Answer::Tells(_) | Answer::Initialises)
     }
 
     /// The bit of the fix that gives it; 0 for none.
@@ -354,6 +360,7 @@ impl Answer {
             Answer::None | Answer::BeginsCapture | Answer::EndsCapture => 0,
             Answer::HostAlloc | Answer::AllocHost | Answer::FreeHost | Answer::Register | Answer::Tells(_) => fix::PINS,
             Answer::Copy { .. } => fix::COPIES,
+            Answer::Batch { .. } | Answer::Initialises => fix::PAGES,
         }
     }
 
@@ -361,11 +368,18 @@ impl Answer {
     /// pinned memory is a part of what is pinned already, and they copy for 0.2 ms (an answer takes longer: docs/results/fix.md).
     pub const fn least(self) -> (usize, usize) {
         match self {
-            Answer::None | Answer::FreeHost | Answer::Tells(_) | Answer::BeginsCapture | Answer::EndsCapture => (0, 0),
+            Answer::None
+            | Answer::FreeHost
+            | Answer::Initialises
+            | Answer::Tells(_)
+            | Answer::BeginsCapture
+            | Answer::EndsCapture => (0, 0),
             Answer::HostAlloc | Answer::AllocHost | Answer::Register => (1, 2 << 20),
             // Up to 2 MiB, CUDA's call returns even if its stream stands still, and an answer takes longer.
             Answer::Copy { direction: Direction::ToGpu | Direction::Either, .. } => (2, (2 << 20) + 1),
             Answer::Copy { .. } => (2, 2 << 20),
+            // With fewer pieces CUDA is as fast.
+            Answer::Batch { .. } => (3, 16),
         }
     }
 }

@@ -11,10 +11,12 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub const PINS: u32 = 1;
 /// Copies of pageable memory go through pinned pieces of the agent's own.
 pub const COPIES: u32 = 2;
-pub const COUNT: usize = 2;
+/// Batches of copies are made by libdoorbell.
+pub const PAGES: u32 = 4;
+pub const COUNT: usize = 3;
 
 /// As users write them, in the order of the bits.
-pub const NAMES: [&str; COUNT] = ["pins", "copies"];
+pub const NAMES: [&str; COUNT] = ["pins", "copies", "pages"];
 
 /// The number of the fix that answers a function, by the driver's or the runtime's name for it. (Not registrations, which keep the lock
 /// for a part of the time.)
@@ -47,10 +49,13 @@ pub enum Why {
     Context,
     Failed,
     Off,
+    DefaultStream,
+    NotPinned,
+    Library,
 }
 
 impl Why {
-    pub const COUNT: usize = 14;
+    pub const COUNT: usize = 17;
     pub const TEXT: [&str; Why::COUNT] = [
         "rounding to 2 MiB would add more than 12 %",
         "write-combined, or with arguments that doorbell does not know",
@@ -62,10 +67,13 @@ impl Why {
         "memory of the GPU of several pieces, or of none",
         "asynchronous, in a non-blocking stream: CUDA holds nobody up",
         "pages that could not be made before",
-        "no piece of doorbell's was free",
+        "another thread had what doorbell needs",
         "memory of another context",
         "the stream had an error",
         "the fix turned itself off",
+        "in the default stream, which CUDA refuses",
+        "not between pinned memory and a GPU's",
+        "no libdoorbell was loaded, or it has no channels here",
     ];
 }
 

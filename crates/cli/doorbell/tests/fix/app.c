@@ -145,6 +145,52 @@ static void forks(int killed) {
     if (killed) fflush(stdout), kill(getpid(), killed);
     ok("cuMemFreeHost", CALL(cuMemFreeHost, p));
 }
+/* Pages of a cache, scattered on both sides, in a stream's order: what is queued before fills the source, what is queued after copies the destination. */
+static void batches(void) {
+    enum { PAGE = 4096, PLACES = 2048 };
+    static const unsigned counts[] = {1, 15, 16, 100, 1000};
+    typedef struct { unsigned order, hints[4], flags; } attributes;
+    void *stream, *host, *out, *to[1024], *from[1024];
+    u64 gpu, filled;
+    size_t bytes[1024], at = 0;
+    ok("cuStreamCreate", CALL(cuStreamCreate, &stream, 1));
+    ok("cuMemHostAlloc", CALL(cuMemHostAlloc, &host, (size_t)PLACES * PAGE, 0));
+    ok("cuMemHostAlloc", CALL(cuMemHostAlloc, &out, (size_t)PLACES * PAGE, 0));
+    ok("cuMemAlloc", CALL(cuMemAlloc_v2, &gpu, (size_t)PLACES * PAGE));
+    ok("cuMemAlloc", CALL(cuMemAlloc_v2, &filled, (size_t)PLACES * PAGE));
+    for (unsigned i = 0; i < sizeof counts / sizeof *counts; i++)
+        for (unsigned back = 0; back < 2; back++) {
+            unsigned n = counts[i], wrongs = 0;
+            fill(host, PLACES * PAGE, i * 2 + back);
+            for (unsigned k = 0; k < n; k++) {
+                size_t there = (k * 7 + 3) % PLACES * (size_t)PAGE, here = (k * 1001 + 5) % PLACES * (size_t)PAGE;
+                to[k] = back ? (char *)out + here : (void *)(gpu + here);
+                from[k] = back ? (void *)(filled + there) : (char *)host + there;
+                bytes[k] = PAGE - k % 3;
+            }
+            attributes how = {1, {0}, 0};
+            memset(out, 0, PLACES * PAGE);
+            /* Before: the source of the way back. After: the result of the way there. */
+            ok("before", CALL(cuMemcpyHtoDAsync_v2, filled, host, (size_t)PLACES * PAGE, stream));
+            ok("batch", CALL(cuMemcpyBatchAsync_v2, to, from, bytes, (size_t)n, &how, &at, (size_t)1, stream));
+            if (!back) ok("after", CALL(cuMemcpyDtoHAsync_v2, out, gpu, (size_t)PLACES * PAGE, stream));
+            ok("cuStreamSynchronize", CALL(cuStreamSynchronize, stream));
+            for (unsigned k = 0; k < n; k++) {
+                size_t there = (k * 7 + 3) % PLACES * (size_t)PAGE, here = (k * 1001 + 5) % PLACES * (size_t)PAGE;
+                wrongs += !!memcmp((char *)out + here, (char *)host + there, bytes[k]);
+            }
+            printf("batch of %u %s: wrong %u\n", n, back ? "to the host" : "to the GPU", wrongs);
+        }
+    /* What is passed on, or refused. */
+    attributes during = {2, {0}, 0}, unknown = {1, {0}, 64};
+    printf("batch: read during the call %d", CALL(cuMemcpyBatchAsync_v2, to, from, bytes, (size_t)100, &during, &at, (size_t)1, stream));
+    printf(", flags %d", CALL(cuMemcpyBatchAsync_v2, to, from, bytes, (size_t)100, &unknown, &at, (size_t)1, stream));
+    from[50] = malloc(PAGE);
+    printf(", pageable %d\n", CALL(cuMemcpyBatchAsync_v2, to, from, bytes, (size_t)100, &during, &at, (size_t)1, stream));
+    ok("cuStreamSynchronize", CALL(cuStreamSynchronize, stream));
+    ok("cuMemFree", CALL(cuMemFree_v2, gpu));
+    ok("cuMemFreeHost", CALL(cuMemFreeHost, host));
+}
 /* Many threads make, use and free; each thread's results do not depend on the others. */
 static int steps;
 static unsigned salt;
@@ -257,6 +303,7 @@ int main(int count, char **word) {
     if (!strcmp(word[1], "contexts")) contexts();
     if (!strcmp(word[1], "entries")) entries();
     if (!strcmp(word[1], "copies")) copies();
+    if (!strcmp(word[1], "batches")) batches();
     if (!strcmp(word[1], "forks")) forks(count > 2 ? atoi(word[2]) : 0);
     steps = count > 3 ? atoi(word[3]) : 40;
     salt = count > 4 ? atoi(word[4]) : 0;

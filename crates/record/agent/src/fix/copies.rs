@@ -9,6 +9,7 @@
 //! between two parts of a copy.
 
 use super::driver::{Driver, NOT_READY, SUCCESS};
+use super::known::Known;
 use super::ring::{Piece, Pieces};
 use super::{bytes, driver, turn_off};
 use crate::process::restrictions::{may, need};
@@ -19,38 +20,6 @@ use tape::fix::{Count, Why};
 /// Pieces of one copy: with more of them from the GPU, the first ones leave the caches before the CPU reads them.
 const TO_GPU: usize = 4;
 const FROM_GPU: usize = 2;
-/// What CUDA knows of an address: zeros of pageable memory.
-#[derive(Default)]
-struct Memory {
-    /// None for memory of pools.
-    context: u64,
-    /// `CUmemorytype`
-    kind: u64,
-    is_managed: u64,
-}
-
-impl Memory {
-    fn at(d: &Driver, address: usize) -> Option<Memory> {
-        /// CU_POINTER_ATTRIBUTE_CONTEXT, MEMORY_TYPE, IS_MANAGED
-        const ASKED: [i32; 3] = [1, 2, 8];
-        let mut m = Memory::default();
-        let to = [&raw mut m.context, &raw mut m.kind, &raw mut m.is_managed];
-        // (For an address that it does not know, cuPointerGetAttribute would be an error, which sanitizers print.)
-        // SAFETY: a place of eight bytes for each, of which the smaller ones take the lower bytes.
-        (unsafe { (d.pointer)(ASKED.len() as u32, ASKED.as_ptr(), to.as_ptr(), address) } == SUCCESS).then_some(m)
-    }
-
-    fn is_pageable(&self) -> bool {
-        self.kind == 0
-    }
-
-    fn is_on_device(&self) -> bool {
-        /// CU_MEMORYTYPE_DEVICE
-        const DEVICE: u64 = 2;
-        self.kind == DEVICE && self.is_managed == 0
-    }
-}
-
 pub struct Copy {
     pub to: usize,
     pub from: usize,
@@ -71,7 +40,7 @@ pub unsafe fn copy(count: &Count, c: &Copy) -> Result<i32, Why> {
     if unsafe { (d.is_capturing)(c.stream, &raw mut capturing) } != SUCCESS || capturing != 0 {
         return Err(Why::Capture);
     }
-    let (Some(to), Some(from)) = (Memory::at(&d, c.to), Memory::at(&d, c.from)) else {
+    let (Some(to), Some(from)) = (Known::at(&d, c.to), Known::at(&d, c.from)) else {
         return Err(Why::NotPageable);
     };
     let to_gpu = c.direction != Direction::FromGpu && from.is_pageable() && to.is_on_device();

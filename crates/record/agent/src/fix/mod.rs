@@ -9,9 +9,11 @@
 mod bytes;
 mod copies;
 mod driver;
+mod known;
 mod memory;
 mod node;
 mod nodes;
+mod pages;
 mod pins;
 mod ring;
 mod table;
@@ -97,7 +99,22 @@ pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<u
                 pins::populate(count, first, second, third as u32);
                 None
             }
-            Answer::Copy { .. } if is_capturing => Some(Err(Why::Capture)),
+            Answer::Copy { .. } | Answer::Batch { .. } if is_capturing => Some(Err(Why::Capture)),
+            Answer::Batch { stream } => {
+                let [to, from, bytes, count_of, attributes, attributes_at, attributes_count, ..] = *a;
+                let stream = a.get(usize::from(stream)).copied().unwrap_or(0);
+                let batch = pages::Batch {
+                    to,
+                    from,
+                    bytes,
+                    count: count_of,
+                    attributes,
+                    attributes_at,
+                    attributes_count,
+                    stream,
+                };
+                Some(pages::batch(count, &batch))
+            }
             Answer::Copy { direction, waits } => {
                 let stream = match if waits { 0 } else { fourth } {
                     0 if per_thread => driver::PER_THREAD,
@@ -105,6 +122,10 @@ pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<u
                     given => given,
                 };
                 Some(copies::copy(count, &Copy { to: first, from: second, bytes: third, direction, stream, waits }))
+            }
+            Answer::Initialises => {
+                pages::observe();
+                None
             }
             Answer::None | Answer::Register | Answer::BeginsCapture | Answer::EndsCapture => None,
         }

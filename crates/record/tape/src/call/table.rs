@@ -179,8 +179,8 @@ pub const FUNCTIONS: &[Function] = &[
     // The first version has a pointer more.
     f(95, "cuGraphExecUpdate", V1_V2, Create, 4).of(Graph, 0).does(ChangesGraph),
     // CUDA 12.8's form has a place for the number of the copy that failed.
-    f(96, "cuMemcpyBatchAsync", SZ, CopyAsync, 9).batch(Copies(0, 1, 2, 3)).stream(8),
-    f(96, "cuMemcpyBatchAsync", V2_SZ, CopyAsync, 8).since(13000).batch(Copies(0, 1, 2, 3)).stream(7),
+    f(96, "cuMemcpyBatchAsync", SZ, CopyAsync, 9).batch(Copies(0, 1, 2, 3)).stream(8).answered(Answer::Batch { stream: 8 }),
+    f(96, "cuMemcpyBatchAsync", V2_SZ, CopyAsync, 8).since(13000).batch(Copies(0, 1, 2, 3)).stream(7).answered(Answer::Batch { stream: 7 }),
     f(97, "cuMemcpy3DBatchAsync", SZ, CopyAsync, 5).batch(Copies3d(1, 0)).stream(4),
     f(97, "cuMemcpy3DBatchAsync", V2_SZ, CopyAsync, 4).since(13000).batch(Copies3d(1, 0)).stream(3),
     // Seen by fixes alone: whether a stream is being captured, and what is asked of pinned memory.
@@ -192,6 +192,7 @@ pub const FUNCTIONS: &[Function] = &[
     f(103, "cuMemGetAddressRange", V2, Query, 3).answered(Tells(Told::Range)),
     f(104, "cuPointerGetAttribute", PLAIN, Query, 3).answered(Tells(Told::Attribute)),
     f(105, "cuPointerGetAttributes", PLAIN, Query, 4).answered(Tells(Told::Attributes)),
+    f(106, "cuInit", PLAIN, Create, 1).answered(Answer::Initialises),
 
     f(257, "cudaLaunchKernel", SZ, Launch, 8).size(Dim3(1)).stream(7).of(Kernel, 0),
     f(258, "cudaLaunchKernelExC", SZ, Launch, 3).config(0).of(Kernel, 1),

@@ -1,0 +1,374 @@
+//! Batches of copies, made by libdoorbell on channels of its own (`run --fix=pages`).
+//!
+//! CUDA sends small pieces to the GPU inside its commands, one after the other: 2 to 7 GB/s. libdoorbell's copy engine takes them where they are. The batch has the place
+//! in its stream that CUDA's would have: the stream is waited for, and its later work waits for the copies.
+//!
+//! One thread at a time has the session and the list. Another one's batch is passed on: nobody waits here.
+
+use super::driver::{self, Driver, SUCCESS};
+use super::known::Known;
+use super::{table, turn_off};
+use crate::process::{symbol, sys};
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, Ordering};
+use tape::fix::{Count, Why};
+
+/// Codes of doorbell.h.
+const OK: i32 = 0;
+const FREED: i32 = 4;
+const BUSY: i32 = 6;
+const FULL: i32 = 7;
+const NOT_PINNABLE: i32 = 14;
+const UNAVAILABLE: i32 = 15;
+
+/// `doorbell_piece_t`
+#[repr(C)]
+struct Piece {
+    to: u64,
+    to_at: u64,
+    from: u64,
+    from_at: u64,
+    bytes: u64,
+}
+
+/// `doorbell_options_t`
+#[repr(C)]
+struct Options {
+    size: usize,
+    kind: u32,
+    rest: [u32; 3],
+    pointers: [usize; 3],
+    lanes: [u32; 2],
+}
+
+/// `doorbell_order_t`
+#[repr(C)]
+struct Order {
+    size: usize,
+    flags: u32,
+    tickets: u32,
+    after: usize,
+    stream: usize,
+    rest: [u64; 6],
+}
+
+/// DOORBELL_ORDER_STREAM and DOORBELL_ORDER_STREAM_WAITS
+const IN_STREAM: u32 = 3;
+
+/// `CUmemcpyAttributes`
+#[repr(C)]
+struct Attributes {
+    /// 1: the source is read in the stream's order; 3: at any time.
+    order: u32,
+    hints: [u32; 4],
+    /// 1: CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE
+    flags: u32,
+}
+
+/// An allocation that libdoorbell knows.
+#[derive(Clone, Copy)]
+struct Range {
+    first: usize,
+    bytes: usize,
+    buffer: u64,
+    on_device: bool,
+}
+
+const RANGES: usize = 256;
+
+/// What one thread at a time has.
+struct State {
+    library: Option<Library>,
+    session: usize,
+    ranges: [Range; RANGES],
+    n: usize,
+    /// Room for pieces.
+    list: usize,
+    room: usize,
+}
+
+struct Library {
+    create: unsafe extern "C" fn(*const c_void, *mut usize) -> i32,
+    register: unsafe extern "C" fn(usize, usize, u64, *mut u64) -> i32,
+    free: unsafe extern "C" fn(usize, u64) -> i32,
+    batch: unsafe extern "C" fn(usize, *const Piece, usize, usize, *const Order, *mut u64) -> i32,
+    wait: unsafe extern "C" fn(usize, u64, u64) -> i32,
+}
+
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+struct One(core::cell::UnsafeCell<State>);
+// SAFETY: only the thread that has set IS_TAKEN reaches it.
+unsafe impl Sync for One {}
+static STATE: One = One(core::cell::UnsafeCell::new(State {
+    library: None,
+    session: 0,
+    ranges: [Range { first: 0, bytes: 0, buffer: 0, on_device: false }; RANGES],
+    n: 0,
+    list: 0,
+    room: 0,
+}));
+
+struct Taken;
+
+impl Taken {
+    fn try_new() -> Option<Taken> {
+        // ORDERING: Acquire: the state is as the thread before left it.
+        (!IS_TAKEN.swap(true, Ordering::Acquire)).then_some(Taken)
+    }
+
+    fn state(&mut self) -> &mut State {
+        // SAFETY: this thread has set IS_TAKEN, and there is one Taken.
+        unsafe { &mut *STATE.0.get() }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        IS_TAKEN.store(false, Ordering::Release);
+    }
+}
+
+impl Library {
+    /// `None` if it is not loaded.
+    fn look_up() -> Option<Library> {
+        let at = [
+            c"doorbell_create",
+            c"doorbell_buffer_register",
+            c"doorbell_buffer_free",
+            c"doorbell_copy_batch_async",
+            c"doorbell_wait",
+        ]
+        .map(symbol::next);
+        if at.contains(&0) {
+            return None;
+        }
+        let [create, register, free, batch, wait] = at;
+        // SAFETY: functions of these types (doorbell.h).
+        unsafe {
+            Some(Library {
+                create: core::mem::transmute::<usize, unsafe extern "C" fn(*const c_void, *mut usize) -> i32>(create),
+                register: core::mem::transmute::<usize, unsafe extern "C" fn(usize, usize, u64, *mut u64) -> i32>(
+                    register,
+                ),
+                free: core::mem::transmute::<usize, unsafe extern "C" fn(usize, u64) -> i32>(free),
+                batch: core::mem::transmute::<
+                    usize,
+                    unsafe extern "C" fn(usize, *const Piece, usize, usize, *const Order, *mut u64) -> i32,
+                >(batch),
+                wait: core::mem::transmute::<usize, unsafe extern "C" fn(usize, u64, u64) -> i32>(wait),
+            })
+        }
+    }
+}
+
+/// libdoorbell observes CUDA's calls to the kernel driver from now on.
+pub fn observe() {
+    let init = symbol::next(c"doorbell_init");
+    if init != 0 {
+        // SAFETY: libdoorbell's function, without arguments. If it fails, the session cannot be opened, which is said then.
+        unsafe { core::mem::transmute::<usize, unsafe extern "C" fn() -> i32>(init)() };
+    }
+}
+
+/// A batch, in either form of cuMemcpyBatchAsync.
+pub struct Batch {
+    pub to: usize,
+    pub from: usize,
+    pub bytes: usize,
+    pub count: usize,
+    pub attributes: usize,
+    pub attributes_at: usize,
+    pub attributes_count: usize,
+    pub stream: usize,
+}
+
+/// # Safety
+/// The arguments are a caller's of cuMemcpyBatchAsync.
+pub unsafe fn batch(count: &Count, b: &Batch) -> Result<i32, Why> {
+    let d = super::driver(count)?;
+    if b.stream <= driver::PER_THREAD {
+        return Err(Why::DefaultStream);
+    }
+    let mut capturing = 0;
+    // SAFETY: a place for the result.
+    if unsafe { (d.is_capturing)(b.stream, &raw mut capturing) } != SUCCESS || capturing != 0 {
+        return Err(Why::Capture);
+    }
+    // SAFETY: the caller's.
+    if !unsafe { are_usual(b) } {
+        return Err(Why::Flags);
+    }
+    let mut taken = Taken::try_new().ok_or(Why::Busy)?;
+    let state = taken.state();
+    state.begin()?;
+    // SAFETY: the caller's arrays.
+    let total = unsafe { state.put(&d, b)? };
+    state.submit(count, b, total)
+}
+
+/// All pieces are read in the stream's order, or at any time.
+///
+/// # Safety
+/// As [`batch`].
+unsafe fn are_usual(b: &Batch) -> bool {
+    if b.attributes == 0 || b.attributes_at == 0 || b.attributes_count == 0 || [b.to, b.from, b.bytes].contains(&0) {
+        return false;
+    }
+    // SAFETY: the caller's arrays.
+    let is_usual = |n: usize| unsafe {
+        let of = (b.attributes as *const Attributes).add(n);
+        [1, 3].contains(&(*of).order) && (*of).flags & !1 == 0
+    };
+    // SAFETY: as above.
+    (unsafe { *(b.attributes_at as *const usize) }) == 0 && (0..b.attributes_count).all(is_usual)
+}
+
+impl State {
+    /// Opens the session at the first batch.
+    fn begin(&mut self) -> Result<(), Why> {
+        /// The session could not be opened.
+        const NONE: usize = 1;
+        if self.session == 0 {
+            self.library = Library::look_up();
+            let mut session = 0;
+            let create = self.library.as_ref().map(|library| library.create);
+            // DOORBELL_BESIDE_CUDA, on GPU 0.
+            let options =
+                Options { size: size_of::<Options>(), kind: 1, rest: [0; 3], pointers: [0; 3], lanes: [0; 2] };
+            // SAFETY: options of that size, and a place for the session.
+            let opened =
+                create.is_some_and(|create| unsafe { create((&raw const options).cast(), &raw mut session) } == OK);
+            self.session = if opened && session > NONE { session } else { NONE };
+        }
+        if self.session == NONE { Err(Why::Library) } else { Ok(()) }
+    }
+
+    /// The buffer of a byte range, and its offset there.
+    fn find(&self, at: usize, bytes: usize) -> Option<(Range, u64)> {
+        let holds =
+            |range: &&Range| at >= range.first && bytes <= range.bytes && at - range.first <= range.bytes - bytes;
+        let range = self.ranges.get(..self.n)?.iter().find(holds)?;
+        Some((*range, (at - range.first) as u64))
+    }
+
+    /// Makes the allocation around an address known to libdoorbell.
+    fn register(&mut self, d: &Driver, at: usize) -> Result<(), Why> {
+        let Some(known) = Known::at(d, at) else { return Err(Why::NotPinned) };
+        let on_device = known.is_on_device();
+        if !on_device && !known.is_pinned() {
+            return Err(Why::NotPinned);
+        }
+        let (mut first, mut bytes, mut buffer) = (0, 0, 0);
+        if let Some(row) = table::lock().and_then(|table| table.containing(at)) {
+            (first, bytes) = (row.memory.at, row.bytes);
+        } else if unsafe {
+            // SAFETY: places for the results.
+            (d.range)(&raw mut first, &raw mut bytes, at) != SUCCESS || first == 0 || bytes == 0
+        } {
+            return Err(Why::Range);
+        }
+        let Some(library) = &self.library else { return Err(Why::Library) };
+        // SAFETY: an allocation of CUDA's, and a place for the handle.
+        match unsafe { (library.register)(self.session, first, bytes as u64, &raw mut buffer) } {
+            OK => {}
+            NOT_PINNABLE | UNAVAILABLE => return Err(Why::NotPinned),
+            _ => return Err(Why::Full),
+        }
+        let room = self.ranges.get_mut(self.n).ok_or(Why::Full)?;
+        *room = Range { first, bytes, buffer, on_device };
+        self.n += 1;
+        Ok(())
+    }
+
+    fn buffer(&mut self, d: &Driver, last: &mut Range, at: usize, bytes: usize) -> Result<u64, Why> {
+        if at >= last.first && bytes <= last.bytes && at - last.first <= last.bytes - bytes {
+            return Ok((at - last.first) as u64);
+        }
+        if self.find(at, bytes).is_none() {
+            self.register(d, at)?;
+        }
+        let (range, offset) = self.find(at, bytes).ok_or(Why::Range)?;
+        *last = range;
+        Ok(offset)
+    }
+
+    /// Writes the list. The number of its bytes.
+    ///
+    /// # Safety
+    /// As [`batch`].
+    unsafe fn put(&mut self, d: &Driver, b: &Batch) -> Result<u64, Why> {
+        if b.count > self.room {
+            let room = b.count.next_power_of_two().max(4096);
+            let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            // SAFETY: a new mapping; the old one is this state's own.
+            unsafe {
+                let bytes = room.checked_mul(size_of::<Piece>()).ok_or(Why::Full)?;
+                let list = sys::mmap(sys::AWAY, bytes, protection, flags, -1, 0).ok_or(Why::Full)?;
+                if self.list != 0 {
+                    sys::munmap(self.list, self.room * size_of::<Piece>());
+                }
+                (self.list, self.room) = (list, room);
+            }
+        }
+        let none = Range { first: 0, bytes: 0, buffer: 0, on_device: false };
+        let (mut to_range, mut from_range, mut total) = (none, none, 0u64);
+        for n in 0..b.count {
+            // SAFETY: the caller's arrays of `count` elements.
+            let (to, from, bytes) = unsafe {
+                (*(b.to as *const usize).add(n), *(b.from as *const usize).add(n), *(b.bytes as *const usize).add(n))
+            };
+            if bytes == 0 {
+                return Err(Why::Flags);
+            }
+            let to_at = self.buffer(d, &mut to_range, to, bytes)?;
+            let from_at = self.buffer(d, &mut from_range, from, bytes)?;
+            if to_range.on_device == from_range.on_device {
+                return Err(Why::NotPinned);
+            }
+            total += bytes as u64;
+            let piece = Piece { to: to_range.buffer, to_at, from: from_range.buffer, from_at, bytes: bytes as u64 };
+            // SAFETY: within the list.
+            unsafe { (self.list as *mut Piece).add(n).write(piece) };
+        }
+        Ok(total)
+    }
+
+    fn submit(&mut self, count: &Count, b: &Batch, total: u64) -> Result<i32, Why> {
+        let Some(library) = &self.library else { return Err(Why::Library) };
+        let order =
+            Order { size: size_of::<Order>(), flags: IN_STREAM, tickets: 0, after: 0, stream: b.stream, rest: [0; 6] };
+        let mut ticket = 0;
+        // SAFETY: the list that was written, and a stream of the caller's.
+        let mut code = unsafe {
+            let list = self.list as *const Piece;
+            (library.batch)(self.session, list, b.count, size_of::<Piece>(), &raw const order, &raw mut ticket)
+        };
+        if code != OK && ticket != 0 {
+            // (It was submitted, but the stream does not wait for it.)
+            // SAFETY: the session's ticket.
+            code = unsafe { (library.wait)(self.session, ticket, u64::MAX) };
+        }
+        match code {
+            OK => {
+                count.answered(total);
+                Ok(SUCCESS)
+            }
+            FREED => {
+                self.forget();
+                Err(Why::Range)
+            }
+            BUSY | FULL => Err(Why::Busy),
+            _ => Err(turn_off(count, code)),
+        }
+    }
+
+    /// Some memory has ended: what is still there is made known again.
+    fn forget(&mut self) {
+        let Some(library) = &self.library else { return };
+        for range in self.ranges.iter().take(self.n) {
+            // SAFETY: a handle of the session's.
+            unsafe { (library.free)(self.session, range.buffer) };
+        }
+        self.n = 0;
+    }
+}
