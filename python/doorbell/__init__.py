@@ -68,7 +68,7 @@ try:
     from ._record import pause, record, recording, resume
     from ._queue import Done, Queue
     from ._session import Session
-    from ._ticket import Ticket
+    from ._ticket import NOW, Ticket
     from ._transfers import Frame, Message, Ring, Transfer
 except NoLibrary as _without:
     # doorbell.fleet reads recordings, also where there is no libdoorbell.so. Everything else raises the error at its first use.
@@ -84,7 +84,7 @@ except NoLibrary as _without:
 # Not open(): `from doorbell import *` leaves Python's own.
 __all__ = [
     "Buffer", "Busy", "Closed", "Done", "DoorbellError", "Forked", "Frame", "Freed", "Full", "Graph", "InvalidArgument", "InvalidHandle",
-    "Killed", "LimitReached", "Loop", "Message", "NoLibrary", "NotLaunchable", "NotPinnable", "OutOfRange", "Overrun", "Queue", "Result", "Ring",
+    "Killed", "LimitReached", "Loop", "Message", "NOW", "NoLibrary", "NotLaunchable", "NotPinnable", "OutOfRange", "Overrun", "Queue", "Result", "Ring",
     "Session", "Statistics", "Stopped", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate", "chain", "close", "copy_", "copy_async", "copy_batch", "copy_pages", "current", "explain", "graph", "instantiate", "kernel", "loop", "message", "pause", "pin",
     "prepare", "prepare_bytes", "queue", "record", "recording", "resume", "ring", "session", "version", "watching",
 ]

@@ -33,13 +33,14 @@ def _item(index: Any) -> int | None:
         size = {"int32": 4, "int64": 8, "uint32": 4, "uint64": 8}.get(kind)
     elif isinstance(getattr(index, "__array_interface__", None), dict):
         kind = index.__array_interface__["typestr"]
-        size = {"i4": 4, "i8": 8, "u4": 4, "u8": 8}.get(kind[1:])
+        size = {"i4": 4, "i8": 8, "u4": 4, "u8": 8}.get(kind[1:]) if kind[0] in "<|" else None
     else:
         try:
             view = memoryview(index)
         except TypeError:
             return None
-        kind, size = view.format, view.itemsize if view.format in ("i", "I", "l", "L", "q", "Q") else None
+        kind = view.format or "B"
+        size = view.itemsize if kind.lstrip("<=@") in ("i", "I", "l", "L", "q", "Q") else None
     if size is None:
         raise TypeError(f"numbers of pages are integers of 4 or 8 bytes, not {kind}: pass index.to(torch.int64), for example")
     return size
@@ -69,6 +70,8 @@ class Numbers:
 
 def both(dst_index: Any, src_index: Any) -> tuple[Numbers, Numbers]:
     to, from_ = Numbers(dst_index, "dst_index"), Numbers(src_index, "src_index")
+    if to.count == 0:
+        raise InvalidArgument("an empty list of pages: pass one at least")
     if to.count != from_.count:
         raise InvalidArgument(f"{to.count} pages of the destination and {from_.count} of the source: pass as many numbers for each")
     return (to, from_) if to.size == from_.size else (to.wide(), from_.wide())
@@ -91,7 +94,10 @@ def page_bytes(things: Sequence[Any], nbytes: Any) -> int:
 
 def stream_for(things: Sequence[Any]) -> Any:
     """PyTorch's current stream, if one of these is a tensor on a GPU."""
-    for thing in things:
-        if getattr(getattr(thing, "device", None), "type", None) == "cuda" and (torch := sys.modules.get("torch")) is not None:
-            return torch.cuda.current_stream(thing.device)
-    return NOW
+    devices = [thing.device for thing in things if getattr(getattr(thing, "device", None), "type", None) == "cuda"]
+    torch = sys.modules.get("torch")
+    if not devices or torch is None:
+        return NOW
+    if any(device != devices[0] for device in devices):
+        raise InvalidArgument("tensors of several GPUs: say in which stream (stream=)")
+    return torch.cuda.current_stream(devices[0])

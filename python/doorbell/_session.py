@@ -301,7 +301,7 @@ class Session:
         return self._kept(self._submit(to, at_to, from_, at_from, nbytes, after), (dst, src), (to, from_))
 
     def copy_batch(self, pieces: Iterable[tuple[Any, int, Any, int, int]], *, after: Any = NOW) -> Ticket:
-        """Submits many copies with one doorbell write: (dst, dst_offset, src, src_offset, nbytes) each, of buffers. after: as for copy_async()."""
+        """Submits many copies with one ticket: (dst, dst_offset, src, src_offset, nbytes) each, of buffers. after: as for copy_async()."""
         pieces = list(pieces)
         array = (Piece * len(pieces))()
         given: list[Any] = []
@@ -321,10 +321,10 @@ class Session:
         """Copies pages by their numbers: dst[dst_index[n]] = src[src_index[n]] for all n, as one submission, without a kernel.
 
         dst and src: buffers or contiguous tensors, or lists of them, one for each layer; a page is an entry of the first dimension, or nbytes bytes.
-        dst_index and src_index: lists, or arrays and CPU tensors of integers of 4 or 8 bytes. A page that is not there, or named twice in dst_index, is an
-        error before anything is copied.
+        dst_index and src_index: lists, or arrays and CPU tensors of integers of 4 or 8 bytes. A page that is not there, or twice in dst_index, is an error
+        before anything is copied.
         stream: a CUDA stream whose queued work comes before the copies, and whose later work waits for them. By default PyTorch's current stream if
-        a tensor is on a GPU, which calls CUDA; NOW: no stream. after: as for copy_async()."""
+        a tensor is on a GPU, which calls CUDA; doorbell.NOW: no stream. after: as for copy_async()."""
         to_things, from_things = (list(things) if isinstance(things, (list, tuple)) else [things] for things in (dst, src))
         if len(to_things) != len(from_things):
             raise ValueError(f"{len(to_things)} destinations and {len(from_things)} sources: pass as many of each")
@@ -341,11 +341,15 @@ class Session:
             order.contents.flags |= ORDER_STREAM_WAITS
         ticket = Ticket.of(self)
         code = library.doorbell_pages_async(self.at, parts, len(parts), sizeof(Part), byref(pages), order, byref(ticket))
-        if code and ticket.value:
-            # (Submitted, but the stream does not wait for it.)
-            ticket.wait()
-        check(code)
-        return self._kept(ticket, to_things + from_things, tuple(buffer for two in ends for buffer in two))
+        error = failed(code) if code else None
+        if error is None or ticket.value:
+            self._kept(ticket, to_things + from_things, tuple(buffer for two in ends for buffer in two))
+        if error is not None:
+            if ticket.value:
+                # (It was submitted, but the stream does not wait for it.)
+                ticket.wait()
+            raise error
+        return ticket
 
     def explain(self, dst: Any, src: Any, nbytes: int | None = None, *, prepared: bool = False) -> tuple[Literal["engine", "inline", "stores", "loads"], str]:
         """Reports how a copy between two buffers is made ("engine", "inline", "stores" or "loads"), and why, in a sentence. prepared: a copy of prepare()."""

@@ -177,7 +177,7 @@ class OnTheSoftwareGpu(unittest.TestCase):
                              (lambda: doorbell.copy_pages([gpu], [0], [host, host], [1], nbytes=64), "as many of each"),
                              (lambda: doorbell.copy_pages(gpu, [0], host, [1]), "nbytes"),
                              (lambda: doorbell.copy_pages(gpu, array.array("d", [0]), host, [1], nbytes=64), "4 or 8 bytes"),
-                             (lambda: doorbell.copy_pages(gpu, [], host, [], nbytes=64), "empty")]:
+                             (lambda: doorbell.copy_pages(gpu, [], host, [], nbytes=64, stream=doorbell.NOW), "empty")]:
             with self.assertRaisesRegex((doorbell.DoorbellError, ValueError, TypeError), error):
                 wrong()
         self.assertEqual(bytes(gpu.view), before)

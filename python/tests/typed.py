@@ -20,7 +20,7 @@ def copies(host: doorbell.Buffer, gpu: doorbell.Buffer, tensor: object) -> bytes
     pinned: doorbell.Buffer = doorbell.pin(tensor)
     doorbell.copy_(gpu, host, 64, dst_offset=64, timeout=1.0)
     tickets: list[doorbell.Ticket] = [doorbell.copy_async(gpu, pinned, after=None), doorbell.copy_batch([(gpu, 0, host, 0, 8), (gpu, 8, host, 16, 8)])]
-    tickets += [doorbell.copy_pages(gpu, [0, 1], [host][0], range(2), nbytes=8), doorbell.copy_pages([gpu], tensor, [host], tensor, after=tickets)]
+    tickets += [doorbell.copy_pages(gpu, [0, 1], [host][0], range(2), nbytes=8), doorbell.copy_pages([gpu], tensor, [host], tensor, stream=doorbell.NOW, after=tickets)]
     way: tuple[Literal["engine", "inline", "stores", "loads"], str] = doorbell.explain(gpu, host, prepared=True)
     with doorbell.prepare(gpu, host, 64) as transfer, doorbell.prepare_bytes(gpu, 8) as words, doorbell.queue(16) as queue:
         prepared: doorbell.Transfer = transfer

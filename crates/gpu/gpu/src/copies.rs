@@ -191,7 +191,8 @@ impl Written<'_> {
                 let mut bytes = spot.bytes;
                 while let Some(next) = spots.next_if(|next| {
                     (next.to, next.from) == (spot.to.wrapping_add(bytes), spot.from.wrapping_add(bytes))
-                        && next.bytes <= LONGEST
+                        && bytes > 0
+                        && (1..=LONGEST).contains(&next.bytes)
                         && bytes <= LONGEST - next.bytes
                 }) {
                     bytes += next.bytes;

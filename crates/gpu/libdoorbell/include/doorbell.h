@@ -95,12 +95,12 @@ typedef struct {
   void *stream;
   // A CUDA event (CUevent, cudaEvent_t), or null. It costs two CUDA calls. Waits for events run one after the other.
   void *event;
-  // Only for doorbell_copy_batch_async(): the buffer with a word of 32 bits, or 0. The copies begin when the word has reached
+  // Only for doorbell_copy_batch_async() and doorbell_pages_async(): the buffer with a word of 32 bits, or 0. The copies begin when the word has reached
   // `wait_value`, counting up and wrapping.
   doorbell_buffer_t wait_buffer;
   // A multiple of 4.
   uint64_t wait_offset;
-  // Only for doorbell_copy_batch_async(): the buffer with a word of 32 bits, or 0. The GPU writes `signal_value` there when
+  // Only for doorbell_copy_batch_async() and doorbell_pages_async(): the buffer with a word of 32 bits, or 0. The GPU writes `signal_value` there when
   // all copies are done.
   doorbell_buffer_t signal_buffer;
   // A multiple of 4.
@@ -329,7 +329,7 @@ int32_t doorbell_buffer_free(doorbell_t *doorbell,
 // doorbell_copy_explain: the CPU loads the bytes. The copy is done when the submission returns.
 #define DOORBELL_BY_LOADS 3
 
-// doorbell_pages_t.flags: a destination that is named twice is an error, before anything is copied. The check allocates up to
+// doorbell_pages_t.flags: a number that is in `to_index` twice is an error, before anything is copied. The check allocates up to
 // 8 bytes for each number.
 #define DOORBELL_PAGES_DISTINCT 1
 
@@ -406,10 +406,11 @@ int32_t doorbell_copy_async(doorbell_t *doorbell,
 // Submits many copies with one ticket. `piece_size` is sizeof(doorbell_piece_t). The copies may overtake one another, so no copy
 // may need another's result. The first one's direction, to the GPU or from it, selects the copy engine. Copies in the other
 // direction may follow on the same engine. With an `order`, `count` may be 0: the submission then only waits and signals.
-// Cost: that of doorbell_copy_async(), and the words of each piece. A long list is submitted in parts. From some 10,000 pieces on,
-// the call waits until the GPU has copied the first ones. Threads: any.
-// Errors: as doorbell_copy_async(), and DOORBELL_LIMIT for more than 16,777,216 pieces. After an error, no piece was submitted. But
-// if memory is freed meanwhile, or the GPU kills the channel, the first parts of a list of more than 256 pieces may have been.
+// Cost: that of doorbell_copy_async(), and the words of each piece. A list of more than 256 pieces is submitted in parts. If there
+// is no room for one, the call waits until the GPU has copied earlier ones: with an idle lane from some 7,000 pieces on. Threads: any.
+// Errors: as doorbell_copy_async(), and DOORBELL_LIMIT for more than 16,777,216 pieces, or more than 4,096 that wait for a word. After
+// an error, no piece was submitted. But if memory is freed, or the session closed, or the channel dies during the call, the first
+// parts may have been copied. They have ended when the call returns.
 int32_t doorbell_copy_batch_async(doorbell_t *doorbell,
                                   const doorbell_piece_t *pieces,
                                   size_t count,
@@ -420,8 +421,7 @@ int32_t doorbell_copy_batch_async(doorbell_t *doorbell,
 // Copies pages by their numbers, the same ones in each of `part_count` parts, with one ticket. `part_size` is
 // sizeof(doorbell_part_t). Pages may overtake one another, so no two may have the same destination. Neighbours in both buffers are
 // copied as one. The first part's direction selects the copy engine. All parts together have up to 16,777,216 pages.
-// Cost: less than that of doorbell_copy_batch_async() with as many pieces. From some 10,000 pages on, the call waits until the GPU
-// has copied the first ones. Threads: any.
+// Cost: less than that of doorbell_copy_batch_async() with as many pieces, and it waits as that does. Threads: any.
 // Errors: as doorbell_copy_batch_async(). A number that is no page of its buffer is DOORBELL_OUTSIDE, before anything is copied.
 int32_t doorbell_pages_async(doorbell_t *doorbell,
                              const doorbell_part_t *parts,

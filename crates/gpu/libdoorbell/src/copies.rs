@@ -99,10 +99,11 @@ pub unsafe extern "C" fn doorbell_copy_async(
 /// Submits many copies with one ticket. `piece_size` is sizeof(doorbell_piece_t). The copies may overtake one another, so no copy
 /// may need another's result. The first one's direction, to the GPU or from it, selects the copy engine. Copies in the other
 /// direction may follow on the same engine. With an `order`, `count` may be 0: the submission then only waits and signals.
-/// Cost: that of doorbell_copy_async(), and the words of each piece. A long list is submitted in parts. From some 10,000 pieces on,
-/// the call waits until the GPU has copied the first ones. Threads: any.
-/// Errors: as doorbell_copy_async(), and DOORBELL_LIMIT for more than 16,777,216 pieces. After an error, no piece was submitted. But
-/// if memory is freed meanwhile, or the GPU kills the channel, the first parts of a list of more than 256 pieces may have been.
+/// Cost: that of doorbell_copy_async(), and the words of each piece. A list of more than 256 pieces is submitted in parts. If there
+/// is no room for one, the call waits until the GPU has copied earlier ones: with an idle lane from some 7,000 pieces on. Threads: any.
+/// Errors: as doorbell_copy_async(), and DOORBELL_LIMIT for more than 16,777,216 pieces, or more than 4,096 that wait for a word. After
+/// an error, no piece was submitted. But if memory is freed, or the session closed, or the channel dies during the call, the first
+/// parts may have been copied. They have ended when the call returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_copy_batch_async(
     doorbell: *mut doorbell_t,
@@ -142,7 +143,7 @@ unsafe impl Growing for doorbell_part_t {
 const _: () =
     assert!(size_of::<Part>() == size_of::<doorbell_part_t>() && align_of::<Part>() == align_of::<doorbell_part_t>());
 
-/// doorbell_pages_t.flags: a destination that is named twice is an error, before anything is copied. The check allocates up to
+/// doorbell_pages_t.flags: a number that is in `to_index` twice is an error, before anything is copied. The check allocates up to
 /// 8 bytes for each number.
 pub const DOORBELL_PAGES_DISTINCT: u32 = 1;
 
@@ -189,8 +190,7 @@ unsafe fn index<'a>(at: *const c_void, count: usize, size: u32) -> Result<Index<
 /// Copies pages by their numbers, the same ones in each of `part_count` parts, with one ticket. `part_size` is
 /// sizeof(doorbell_part_t). Pages may overtake one another, so no two may have the same destination. Neighbours in both buffers are
 /// copied as one. The first part's direction selects the copy engine. All parts together have up to 16,777,216 pages.
-/// Cost: less than that of doorbell_copy_batch_async() with as many pieces. From some 10,000 pages on, the call waits until the GPU
-/// has copied the first ones. Threads: any.
+/// Cost: less than that of doorbell_copy_batch_async() with as many pieces, and it waits as that does. Threads: any.
 /// Errors: as doorbell_copy_batch_async(). A number that is no page of its buffer is DOORBELL_OUTSIDE, before anything is copied.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_pages_async(

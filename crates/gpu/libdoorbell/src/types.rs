@@ -58,12 +58,12 @@ pub struct doorbell_order_t {
     pub stream: *mut c_void,
     /// A CUDA event (CUevent, cudaEvent_t), or null. It costs two CUDA calls. Waits for events run one after the other.
     pub event: *mut c_void,
-    /// Only for doorbell_copy_batch_async(): the buffer with a word of 32 bits, or 0. The copies begin when the word has reached
+    /// Only for doorbell_copy_batch_async() and doorbell_pages_async(): the buffer with a word of 32 bits, or 0. The copies begin when the word has reached
     /// `wait_value`, counting up and wrapping.
     pub wait_buffer: doorbell_buffer_t,
     /// A multiple of 4.
     pub wait_offset: u64,
-    /// Only for doorbell_copy_batch_async(): the buffer with a word of 32 bits, or 0. The GPU writes `signal_value` there when
+    /// Only for doorbell_copy_batch_async() and doorbell_pages_async(): the buffer with a word of 32 bits, or 0. The GPU writes `signal_value` there when
     /// all copies are done.
     pub signal_buffer: doorbell_buffer_t,
     /// A multiple of 4.

@@ -120,6 +120,7 @@ fn every_example_does_what_it_says_without_a_gpu() {
         ("cpp/frames.cpp", &["100 frames in C++"]),
         ("python/frame_loop.py", &[" of the 50 frames that were due", "every result right"]),
         ("python/frames.py", &["100 frames"]),
+        ("python/kv_cache.py", &["pages"]),
         ("python/launch.py", &["100 launches of a graph of 2 kernels, every result right"]),
         ("python/load_model.py", &["1 tensors, 1200000 bytes, all equal"]),
         ("python/pages.py", &["256 pages"]),
@@ -400,14 +401,16 @@ fn python() -> Option<Command> {
 
 #[test]
 fn the_python_package_passes_its_tests() {
-    let Some(mut command) = python() else { return };
-    let tests = examples().join("../python/tests/test_doorbell.py");
-    let out = test_support::finished(command.arg(tests).arg("-v"), "python3");
-    assert!(out.status.success(), "{}", text(&out));
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(said.contains("test_every_way_of_copying") && said.contains("\nRan "), "{said}");
-    for line in said.lines().filter(|line| line.contains(" ... skipped ")) {
-        test_support::skip_part!("{line}");
+    for (file, test) in [("test_doorbell.py", "test_every_way_of_copying"), ("test_kv_cache.py", "")] {
+        let Some(mut command) = python() else { return };
+        let out =
+            test_support::finished(command.arg(examples().join("../python/tests").join(file)).arg("-v"), "python3");
+        assert!(out.status.success(), "{}", text(&out));
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(said.contains(test) && said.contains("\nRan "), "{said}");
+        for line in said.lines().filter(|line| line.contains(" ... skipped ")) {
+            test_support::skip_part!("{line}");
+        }
     }
 }
 

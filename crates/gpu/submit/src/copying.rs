@@ -45,11 +45,12 @@ impl Session {
         self.copy_batch(&[Piece { to, to_at, from, from_at, bytes }])
     }
 
-    /// Copies many pieces with one ticket. They may overtake one another, so no piece may need another's result. The call waits if there is no room for them all: from
-    /// some 10,000 pieces on, until the GPU has copied the first ones.
+    /// Copies many pieces with one ticket. They may overtake one another, so no piece may need another's result. More than 256 are
+    /// submitted in parts. If there is no room for one, the call waits until the GPU has copied earlier ones.
     ///
     /// # Errors
-    /// As [`Session::copy_async`]. If memory is freed meanwhile, or the lane dies, a part may have been copied.
+    /// As [`Session::copy_async`]. [`Error::Limit`] for more than 4,096 pieces that wait for a word. If memory is freed, the session closed or the lane dies
+    /// meanwhile, the first parts may have been copied. They have ended then.
     #[inline]
     pub fn copy_batch(&self, pieces: &[Piece]) -> Result<Copy, Error> {
         self.copy_queued(pieces, &InOrder::default(), &Queued::default())
@@ -82,7 +83,7 @@ impl Session {
         // SAFETY: the claim outlives these entries.
         let find = |buffer: Buffer| unsafe { self.buffers.find(BUFFER.decode(now.opening(), buffer.0)?) };
         self.put_waits(channel, now, at, order, queued)?;
-        let ticket = self.submit_list((copies, channel), now, list, order, find)?;
+        let ticket = self.submit_list((copies, channel), (now, at), list, order, find)?;
         Ok(self.submitted(now, at, ticket))
     }
 

@@ -8,13 +8,15 @@ use crate::error::Error;
 use crate::handle::{Buffer, Copy};
 use crate::in_order::InOrder;
 use crate::session::{Now, Session};
-use gpu::pages::{CHUNK, Spot};
+use gpu::pages::{CHUNK, LONGEST, Spot};
 use gpu::{Channel, Copies, Patience, Ticket, Written};
 use std::ops::Range;
 
 /// Pieces of the first part of a submission. Each later one has twice as many as the one before, up to [`MOST`].
 const FIRST: usize = 128;
 const MOST: usize = 2048;
+/// Pieces for which a lane that is idle has room, whatever their lengths and buffers.
+pub(crate) const AT_ONCE: usize = 4096;
 
 /// Two buffers between which pages are copied, and where in each the page number 0 begins.
 #[derive(Clone, Copy, Debug)]
@@ -61,21 +63,22 @@ pub struct Pages<'a> {
 }
 
 impl Pages<'_> {
-    /// Whether a page of the destination is named twice, if its pages have numbers below `most`.
-    fn is_twice(&self, most: u64) -> bool {
-        let mut all = (0..self.count).map(|n| self.to_index.at(n));
+    /// Whether a number of the destination is there twice.
+    fn is_twice(&self) -> bool {
+        let all = || (0..self.count).map(|n| self.to_index.at(n));
         if matches!(self.to_index, Index::Whole) {
             return false;
         }
         // A bit for each page, or the numbers in order if those are less.
-        if most > 64 * self.count as u64 + 4096 {
-            let mut all: Vec<u64> = all.collect();
+        let most = all().max().unwrap_or(0);
+        if most / 64 > self.count as u64 + 64 {
+            let mut all: Vec<u64> = all().collect();
             all.sort_unstable();
             return all.windows(2).any(|two| two[0] == two[1]);
         }
-        let mut seen = vec![0u64; most.div_ceil(64) as usize];
-        all.any(|number| {
-            // (One beyond the last is another error.)
+        let mut seen = vec![0u64; (most / 64) as usize + 1];
+        all().any(|number| {
+            // (Another thread may have changed the numbers since.)
             seen.get_mut((number / 64) as usize).is_some_and(|word| {
                 let bit = 1 << (number % 64);
                 std::mem::replace(word, *word | bit) & bit != 0
@@ -156,41 +159,53 @@ impl List<'_> {
 }
 
 /// Looks at what `pages` forbids.
-fn check_distinct<'e>(list: &List<'_>, find: impl Fn(Buffer) -> Result<&'e Entry, Error>) -> Result<(), Error> {
-    let List::Pages(parts, pages) = list else { return Ok(()) };
+fn check_distinct(list: &List<'_>) -> Result<(), Error> {
+    let List::Pages(_, pages) = list else { return Ok(()) };
     if !pages.distinct {
         return Ok(());
     }
     if pages.to_stride < pages.bytes {
         return Err(Error::Argument("pages of the destination overlap: their stride is less than their bytes"));
     }
-    let mut longest = 0;
-    for part in *parts {
-        longest = longest.max(find(part.to)?.region.length());
-    }
-    if pages.is_twice(longest / pages.to_stride.max(1) + 1) {
+    if pages.is_twice() {
         return Err(Error::Argument("a page of the destination is named twice"));
     }
     Ok(())
 }
 
-/// Looks at each piece, so that a wrong one is an error before the first part is submitted.
-fn check<'e>(list: &List<'_>, count: usize, find: impl Fn(Buffer) -> Result<&'e Entry, Error>) -> Result<(), Error> {
+/// Looks at each piece, at its memory and at the signal, so that what is wrong is an error before the first part is submitted.
+fn check<'e>(
+    list: &List<'_>,
+    count: usize,
+    order: &InOrder<'_>,
+    (copies, channel): (&mut Copies, &mut Channel),
+    find: impl Fn(Buffer) -> Result<&'e Entry, Error>,
+) -> Result<(), Error> {
+    // It is dropped before it is submitted, so it does not count.
+    let mut trial = copies.begin(channel)?;
+    if let Some((word, at, value)) = order.signal {
+        trial.release((&find(word)?.region, at), value)?;
+    }
     let mut spots = [Spot::default(); CHUNK];
     let mut next = 0;
     while let Some(((to, from), run)) = list.run(next..count) {
-        let (to, from) = (find(to)?.region.length(), find(from)?.region.length());
+        let (to, from) = (&find(to)?.region, &find(from)?.region);
+        trial.hold((to, 0), 1)?;
+        trial.hold((from, 0), 1)?;
         for first in run.clone().step_by(CHUNK) {
             let spots = &mut spots[..(run.end - first).min(CHUNK)];
             list.put(first, spots);
             for &Spot { to: to_at, from: from_at, bytes } in &*spots {
-                for (at, length) in [(to_at, to), (from_at, from)] {
+                for (at, length) in [(to_at, to.length()), (from_at, from.length())] {
                     if at > length || bytes > length - at {
                         return Err(Error::Outside { offset: at, length: bytes, size: length });
                     }
                 }
                 if bytes == 0 {
                     return Err(Error::Argument("no bytes: pass how many"));
+                }
+                if bytes > LONGEST {
+                    return Err(Error::Argument("a piece of a list of more than 256 has 1 GiB at most"));
                 }
             }
         }
@@ -216,52 +231,105 @@ impl Session {
                 return Err(Error::Argument("fewer numbers than pages"));
             }
         }
+        if pages.bytes > LONGEST {
+            return Err(Error::Argument("a page has 1 GiB at most"));
+        }
         let list = List::Pages(parts, pages);
         let queued = self.queue(order, |now| self.has_room(now, list.first()))?;
         self.copy_list(&list, order, &queued)
     }
 
-    /// Submits a list on a lane that the caller has, in parts. Waits were put into the channel.
+    /// Submits a list on a lane that the caller has, in parts. Waits were put into the channel. After an error none of it is in progress.
     pub(crate) fn submit_list<'e>(
         &self,
         (copies, channel): (&mut Copies, &mut Channel),
-        now: Now,
+        (now, lane): (Now, usize),
         list: &List<'_>,
         order: &InOrder<'_>,
         find: impl Fn(Buffer) -> Result<&'e Entry, Error>,
     ) -> Result<Ticket, Error> {
         let count = list.count()?;
-        if now.asks() {
-            // Before a ticket is taken: a thread that frees memory in a CUDA call waits for tickets, and this call waits for CUDA.
-            let mut next = 0;
-            while let Some(((to, from), run)) = list.run(next..count) {
-                find(to)?.region.ask_where_wanted()?;
-                find(from)?.region.ask_where_wanted()?;
-                next = run.end;
-            }
-        }
-        check_distinct(list, &find)?;
         let is_one = count <= 2 * FIRST;
-        if !is_one {
-            check(list, count, &find)?;
+        if !is_one && order.word.is_some() && count > AT_ONCE {
+            // (Who is to write the word may be this thread, after the call.)
+            return Err(Error::Limit(AT_ONCE));
         }
-        let (mut next, mut most) = (0, FIRST);
+        {
+            // Looks at no buffer, and may take long.
+            let _blind = self.lanes[lane].blind();
+            check_distinct(list)?;
+        }
+        if !is_one {
+            check(list, count, order, (copies, channel), &find)?;
+        }
+        let (mut next, mut most, mut last) = (0, FIRST, None);
         loop {
             let part = next..if is_one || count - next <= 2 * most { count.min(next + 2 * most) } else { next + most };
             let mut patience = Patience::new();
-            let ticket = loop {
-                match put(copies, channel, list, part.clone(), (count, order), &find) {
+            let submitted = loop {
+                let asked = if now.asks() { ask(list, part.clone(), &find) } else { Ok(()) };
+                match asked.and_then(|()| put(copies, channel, list, part.clone(), (count, order), &find)) {
                     // The first ones are on their way, so there will be room.
-                    Err(Error::Full(_)) if part.start > 0 => patience.pause(),
-                    other => break other?,
+                    Err(Error::Full(_)) if last.is_some() => {}
+                    result => break result,
+                }
+                if let Err(error) = self.pause(channel, (now, lane), &mut patience) {
+                    break Err(error);
                 }
             };
+            if let (Err(_), Some(last)) = (&submitted, last) {
+                // Nobody gets a ticket of the parts before.
+                self.end(channel, (now, lane), last);
+            }
+            let ticket = submitted?;
             if part.end == count {
                 return Ok(ticket);
             }
-            (next, most) = (part.end, (2 * most).min(MOST));
+            (next, most, last) = (part.end, (2 * most).min(MOST), Some(ticket));
         }
     }
+
+    /// Waits for room, so that the session can be closed and buffers freed meanwhile.
+    fn pause(&self, channel: &mut Channel, (now, lane): (Now, usize), patience: &mut Patience) -> Result<(), Error> {
+        let _blind = self.lanes[lane].blind();
+        patience.pause();
+        channel.check_doorbell();
+        if self.lanes[lane].observe(|observer| Ok(observer.dies_with_others()))? {
+            return Err(Error::Stopped);
+        }
+        if self.now()? == now { Ok(()) } else { Err(Error::Closed) }
+    }
+
+    /// Waits until a submission has ended, or never will. (A close waits for it, too, and stops the lane.)
+    fn end(&self, channel: &mut Channel, (now, lane): (Now, usize), ticket: Ticket) {
+        let mut patience = Patience::new();
+        let lives = || {
+            self.lanes[lane].observe(|observer| {
+                Ok(observer.error().is_none() && !observer.is_stopped() && !observer.dies_with_others())
+            })
+        };
+        while !channel.done(ticket) && matches!(lives(), Ok(true)) && self.now().is_ok_and(|still| still == now) {
+            let _blind = self.lanes[lane].blind();
+            patience.pause();
+            channel.check_doorbell();
+        }
+    }
+}
+
+/// CUDA is asked whether the memory is still what was pinned. Before a ticket is taken: a thread that frees memory in a CUDA call waits for
+/// tickets, and this call waits for CUDA.
+fn ask<'e>(
+    list: &List<'_>,
+    within: Range<usize>,
+    find: impl Fn(Buffer) -> Result<&'e Entry, Error>,
+) -> Result<(), Error> {
+    let mut next = within.start;
+    while let Some(((to, from), run)) = list.run(next..within.end) {
+        find(to)?.region.ask_where_wanted()?;
+        find(from)?.region.ask_where_wanted()?;
+        next = run.end;
+    }
+    Ok(())
 }
 
 /// One part. After an error it was not submitted.
@@ -300,7 +368,7 @@ fn put_run(
     run: Range<usize>,
     (to, from): (&gpu::Region, &gpu::Region),
 ) -> Result<(), Error> {
-    let is_long = |piece: &Piece| piece.bytes > gpu::pages::LONGEST;
+    let is_long = |piece: &Piece| piece.bytes > LONGEST;
     if let List::Pieces(pieces) = list
         && (run.len() == 1 || pieces[run.clone()].iter().any(is_long))
     {

@@ -4,7 +4,7 @@ use doorbell_softgpu::{Mode, Planted, SoftDriver};
 use gpu::{AddressSpace, Device};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use submit::{
     Buffer, Chooser, Direction, Error, Executor, Follow, InOrder, Index, Options, Pages, Part, Piece, Session,
 };
@@ -143,6 +143,74 @@ fn a_list_of_any_length_arrives() {
         assert!(matches!(s.copy_batch(&pieces), Err(Error::Outside { .. } | Error::Argument(_))));
     }
     assert!(rig.bytes(video).iter().all(|byte| *byte == 0));
+}
+
+/// The lane waits for a word that only this program writes. A list for which there is no room waits, and others can free buffers and close the session meanwhile.
+#[test]
+fn a_list_that_waits_for_room_holds_up_no_free_and_no_close() {
+    const COUNT: u64 = 20_000;
+    let rig = rig_with(&Options { lanes: 1, ..Options::default() });
+    let s = &rig.session;
+    let (host, video) = (s.allocate(COUNT * 64, false).unwrap(), s.allocate(COUNT * 64, true).unwrap());
+    let (gate, other) = (s.allocate(4096, false).unwrap(), s.allocate(4096, false).unwrap());
+    let pieces: Vec<_> = (0..COUNT)
+        .map(|n| Piece { to: video, to_at: n * 64, from: host, from_at: (n * 7919 + 5) % COUNT * 64, bytes: 64 })
+        .collect();
+    let behind = InOrder { word: Some((gate, 0, 1)), ..InOrder::default() };
+    assert!(matches!(s.copy_in(&pieces, &behind), Err(Error::Limit(_))), "the word may be written after the call");
+    let first = s.copy_in(&pieces[..100], &behind).unwrap();
+    std::thread::scope(|scope| {
+        let list = scope.spawn(|| s.copy_batch(&pieces));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!list.is_finished(), "there was room for it");
+        let began = Instant::now();
+        s.unpin(other).unwrap();
+        assert!(began.elapsed() < Duration::from_secs(2), "a free waited for {:?}", began.elapsed());
+        rig.bytes(gate)[..4].copy_from_slice(&1u32.to_le_bytes());
+        s.wait(list.join().unwrap().unwrap(), LIMIT).unwrap();
+    });
+    s.wait(first, LIMIT).unwrap();
+    // The same, and the session is closed.
+    rig.bytes(gate)[..4].fill(0);
+    s.copy_in(&pieces[..100], &behind).unwrap();
+    std::thread::scope(|scope| {
+        let list = scope.spawn(|| s.copy_batch(&pieces));
+        std::thread::sleep(Duration::from_millis(100));
+        s.close().unwrap();
+        let ended = list.join().unwrap();
+        assert!(matches!(ended, Err(Error::Closed | Error::Stopped | Error::Killed(_))), "{ended:?}");
+    });
+}
+
+/// What is wrong with the signal or with memory is said before the first part.
+#[test]
+fn a_long_list_is_whole_or_nothing() {
+    let rig = rig();
+    let s = &rig.session;
+    let (host, video) = (s.allocate(1 << 16, false).unwrap(), s.allocate(1 << 16, true).unwrap());
+    let (gone, word) = (s.allocate(4096, false).unwrap(), s.allocate(4096, false).unwrap());
+    s.unpin(gone).unwrap();
+    noise(rig.bytes(host), 5);
+    rig.bytes(video).fill(0);
+    let pieces: Vec<_> =
+        (0..900).map(|n| Piece { to: video, to_at: n * 64, from: host, from_at: n * 32, bytes: 64 }).collect();
+    for signal in [(word, 2, 1), (word, 4096, 1), (gone, 0, 1)] {
+        let order = InOrder { signal: Some(signal), ..InOrder::default() };
+        assert!(s.copy_in(&pieces, &order).is_err());
+    }
+    let mut last = pieces.clone();
+    last[899].from = gone;
+    assert!(s.copy_batch(&last).is_err());
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(rig.bytes(video).iter().all(|byte| *byte == 0));
+    // Neighbours of no bytes are no neighbours.
+    let nothing = Piece { bytes: 0, ..pieces[0] };
+    assert!(
+        s.copy_batch(&[nothing, pieces[0]]).is_err()
+            && s.copy_batch(&[pieces[0], Piece { to_at: 64, from_at: 64, ..nothing }]).is_err()
+    );
+    s.wait(s.copy_in(&pieces, &InOrder { signal: Some((word, 8, 7)), ..InOrder::default() }).unwrap(), LIMIT).unwrap();
+    assert_eq!(rig.bytes(word)[8], 7);
 }
 
 /// Layers with keys and values, pages by their numbers.

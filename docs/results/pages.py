@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Scattered pages between pinned host memory and GPU memory: CUDA's ways, kernels and libdoorbell. The figures of pages.md.
+
+    pages.py run INCLUDE LIBRARY FOLDER [PART]     builds pages/pages.cu with nvcc and runs its parts (eight minutes at most, one GPU)
+
+INCLUDE is the folder of doorbell.h, LIBRARY is libdoorbell.so or its folder. PART is one of alone, order and beside, otherwise all of them run. Each part
+writes FOLDER/pages-PART.json. The status is 1 if a byte was wrong, or if a part failed or took too long: then its file has what was measured before.
+"""
+
+import glob
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import data_file
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+WAYS = ["nothing", "cuMemcpyBatchAsync", "loop", "kernel 4", "kernel 16", "kernel 132", "one pinned copy", "doorbell list", "doorbell numbers"]
+# Of each part: what it measures, and its runs with their time limits. `alone` has 104 cells: some end early, the largest take longer than their time.
+PARTS = {
+    "alone": ("Batches of scattered pages in several ways", [(["alone", "1.8"], 300)]),
+    "order": ("Scattered pages between two kernels of a stream", [(["order", "0.5"], 60)]),
+    "beside": ("Scattered pages at a given rate, and the kernels that run meanwhile", [(["beside", "gemm", "1.8"], 75), (["beside", "decode", "1.8"], 75)]),
+}
+# All parts together, with the build.
+LIMIT_S, STARTED = 470, time.monotonic()
+
+
+def cublas(nvcc):
+    """The folder of cuBLAS, and nvcc's words for it: that of the toolkit, or that of PyTorch."""
+    toolkits = [os.path.dirname(os.path.dirname(os.path.realpath(nvcc))), "/usr/local/cuda", "/usr"]
+    for folder in toolkits + [f"{path}/nvidia/cu13" for path in sys.path]:
+        for libraries in ("lib64", "lib", "targets/x86_64-linux/lib", "lib/x86_64-linux-gnu"):
+            found = sorted(glob.glob(f"{folder}/{libraries}/libcublas.so*"))
+            if found and os.path.exists(f"{folder}/include/cublas_v2.h"):
+                words = [] if folder in toolkits else ["-isystem", f"{folder}/include"]
+                return os.path.dirname(found[0]), words + ["-L", os.path.dirname(found[0]), f"-l:{os.path.basename(found[0])}"]
+    return "/usr/local/cuda/lib64", ["-lcublas"]
+
+
+def built(include, library, folder):
+    """The program, and the environment in which it finds its libraries."""
+    library = os.path.abspath(library if os.path.isdir(library) else os.path.dirname(os.path.abspath(library)))
+    path = os.environ.get("PATH", "") + ":/usr/local/cuda/bin"
+    nvcc = shutil.which("nvcc", path=path) or "nvcc"
+    program, (libraries, words) = os.path.join(folder, "pages"), cublas(nvcc)
+    environment = {**os.environ, "PATH": path, "LD_LIBRARY_PATH": ":".join(filter(None, [library, libraries, os.environ.get("LD_LIBRARY_PATH")]))}
+    subprocess.run([nvcc, "-O2", "-std=c++17", "-arch=sm_90", "-Xcompiler", "-pthread", "-I", include, "-o", program, os.path.join(HERE, "pages", "pages.cu"),
+                    "-L", library, "-ldoorbell", *words, "-lpthread", "-ldl"], check=True, env=environment)
+    return program, environment
+
+
+def measured(words, limit, environment):
+    """The rows of a run, and whether it ended well in time."""
+    rows, began, limit = [], time.monotonic(), min(limit, LIMIT_S - (time.monotonic() - STARTED))
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
+    timer = threading.Timer(max(limit, 1), process.kill)
+    timer.start()
+    for line in process.stdout:
+        # (The last line may be cut off.)
+        if line.endswith("}\n"):
+            row = json.loads(line)
+            if row["way"] == "nothing":
+                row.update({name: None for name in ("p50_us", "p99_us", "max_us", "gb_s", "call_us", "asked_gb_s")})
+            rows.append(row)
+    code = process.wait()
+    timer.cancel()
+    print(f"{' '.join(words[1:])}: {len(rows)} rows, {time.monotonic() - began:.0f} s, status {code}", flush=True)
+    return rows, code == 0
+
+
+def print_table(part, rows):
+    """p50 of the pages, and for `beside` that of the kernels (the medians of the rounds)."""
+    if part == "beside":
+        print("kernels, us: p50 p99 GB/s")
+        for beside, way in dict.fromkeys((row["beside"], row["way"]) for row in rows):
+            of = [row for row in rows if (row["beside"], row["way"]) == (beside, way)]
+            figures = [statistics.median(row[name] or 0 for row in of) for name in ("unit_p50_us", "unit_p99_us", "gb_s")]
+            print(f"{beside:7}{way:20}" + "".join(f"{figure:10.1f}" for figure in figures))
+        return
+    ways = [way for way in WAYS if any(row["way"] == way for row in rows)]
+    print("pages, p50 in us:", ", ".join(ways))
+    cells = {}
+    for row in rows:
+        if part == "order" or row["pages"] in (1, 64, 1000, 10000):
+            cells.setdefault((row["direction"], row["page_bytes"], row["pages"], row.get("kernel_us", "")), {})[row["way"]] = row["p50_us"]
+    for (direction, page, pages, kernel), of in cells.items():
+        print(f"{direction.split()[-1]:5}{page:8}{pages:6}{kernel:4}" + "".join(f"{of[way]:9.1f}" if way in of else "        -" for way in ways))
+
+
+def run(include, library, folder, part=None):
+    failed = False
+    with tempfile.TemporaryDirectory() as made:
+        program, environment = built(include, library, made)
+        for name in [part] if part else PARTS:
+            rows, (about, runs) = [], PARTS[name]
+            for words, limit in runs:
+                more, well = measured([program, *words], limit, environment)
+                rows, failed = rows + more, failed or not well
+            if name == "beside":
+                rows.sort(key=lambda row: (row["beside"], WAYS.index(row["way"]), row["round"]))
+            wrong = sum(row["wrong"] for row in rows)
+            failed = failed or wrong != 0 or not rows
+            data_file.write(folder, f"pages-{name}", about, ["docs/results/pages.py", "run", *([part] if part else [])], rows,
+                            stored="percentiles and maximum of the batches" + (" of each round" if name == "beside" else ""))
+            print_table(name, rows)
+            print(f"wrong words: {wrong}", flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] != ["run"] or len(sys.argv) not in (5, 6) or sys.argv[5:] and sys.argv[5] not in PARTS:
+        raise SystemExit(__doc__)
+    sys.exit(run(*sys.argv[2:]))
