@@ -23,6 +23,7 @@ pub(super) fn all() -> impl IntoIterator<Item = (&'static str, usize)> {
         doorbell_copy,
         doorbell_copy_async,
         doorbell_copy_batch_async,
+        doorbell_pages_async,
         doorbell_copy_explain,
         doorbell_transfer_create,
         doorbell_transfer_create_bytes,

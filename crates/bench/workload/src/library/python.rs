@@ -46,6 +46,7 @@ const PACKAGE: [(&str, &str); 16] = [
     ("doorbell._loop", include_str!("../../../../../python/doorbell/_loop.py")),
     ("doorbell._memory", include_str!("../../../../../python/doorbell/_memory.py")),
     ("doorbell._numbers", include_str!("../../../../../python/doorbell/_numbers.py")),
+    ("doorbell._pages", include_str!("../../../../../python/doorbell/_pages.py")),
     ("doorbell._queue", include_str!("../../../../../python/doorbell/_queue.py")),
     ("doorbell._record", include_str!("../../../../../python/doorbell/_record.py")),
     ("doorbell._session", include_str!("../../../../../python/doorbell/_session.py")),
