@@ -35,7 +35,7 @@ print(name)
 const SCRIPT: &str = include_str!("python.py");
 
 /// The package, as it is in this version.
-const PACKAGE: [(&str, &str); 16] = [
+const PACKAGE: [(&str, &str); 17] = [
     ("doorbell", include_str!("../../../../../python/doorbell/__init__.py")),
     ("doorbell._default", include_str!("../../../../../python/doorbell/_default.py")),
     ("doorbell._errors", include_str!("../../../../../python/doorbell/_errors.py")),
