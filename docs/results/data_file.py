@@ -5,6 +5,8 @@ import datetime
 import gzip
 import json
 import os
+import random
+import statistics
 import subprocess
 import sys
 
@@ -32,6 +34,13 @@ def _head(schema, name, about, command, facts):
     commit = os.environ.get("COMMIT") or subprocess.run(["git", "-C", HERE, "rev-parse", "HEAD"], stdout=subprocess.PIPE, text=True).stdout.strip()
     return {"schema": schema, "name": name, "about": about, "doorbell": "0.1.0", "commit": commit or None, "command": command, "started": STARTED,
             "functional": False, "complete": True, "machine": machine() if facts is None else facts, "experiment": ""}
+
+
+def median_interval(values, times=10000):
+    """The median, and its 95 % interval by bootstrap."""
+    numbers = random.Random(1)
+    found = sorted(statistics.median(numbers.choices(values, k=len(values))) for _ in range(times))
+    return {"median": statistics.median(values), "low": found[times // 40], "high": found[times - 1 - times // 40]}
 
 
 def write(folder, name, about, command, rows, stored=None, facts=None):

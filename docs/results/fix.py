@@ -47,15 +47,14 @@ def pairs(doorbell, folder):
         out = subprocess.run([doorbell, "run", "--fix=pins,copies", "--", program, "40"], stdout=subprocess.PIPE, timeout=200, check=True).stdout
         for row in map(json.loads, out.splitlines()):
             found.setdefault((row["what"], row["mib"]), []).append(row)
-    rows, numbers = [], random.Random(1)
+    rows = []
     for (call, mib), of in found.items():
         launch = call == "cuLaunchKernel"
         values = [row["found_ns"] - row["cuda_ns"] if launch else row["found_ns"] / row["cuda_ns"] for row in of]
-        medians = sorted(statistics.median(numbers.choices(values, k=len(values))) for _ in range(4000))
-        name = "ns_more" if launch else "ratio"
+        name, found_of = "ns_more" if launch else "ratio", data_file.median_interval(values)
         rows.append({"call": f"`{call}`", "mib": mib or None, "pairs": len(of), "cuda_us": statistics.median(row["cuda_ns"] for row in of) / 1e3,
-                     "answered_us": statistics.median(row["found_ns"] for row in of) / 1e3, name: statistics.median(values),
-                     f"{name}_low": medians[100], f"{name}_high": medians[-101], "is_cudas_own": all(row["is_cudas"] for row in of)})
+                     "answered_us": statistics.median(row["found_ns"] for row in of) / 1e3, name: found_of["median"],
+                     f"{name}_low": found_of["low"], f"{name}_high": found_of["high"], "is_cudas_own": all(row["is_cudas"] for row in of)})
         print(json.dumps(rows[-1]), flush=True)
     data_file.write(folder, "fix-own", "Own times of calls, by CUDA and answered", ["docs/results/fix.py", "pairs"], rows, stored="medians of the pairs")
     return 0

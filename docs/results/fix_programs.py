@@ -236,13 +236,6 @@ def random_sequences(app, seconds, doorbell):
     return differ != 0 or runs == 0
 
 
-def interval(values, times=10000):
-    """The median, and its 95 % interval by bootstrap."""
-    numbers = random.Random(1)
-    found = sorted(statistics.median(numbers.choices(values, k=len(values))) for _ in range(times))
-    return {"median": statistics.median(values), "low": found[times // 40], "high": found[times - 1 - times // 40]}
-
-
 def cost(doorbell, folder):
     data_file, rows = ours("data_file"), []
     with tempfile.TemporaryDirectory() as work:
@@ -266,7 +259,7 @@ def cost(doorbell, folder):
     data_file.write(folder, "fix-cost", "Launches of a program that makes no call that is answered", ["docs/results/fix_programs.py", "cost"], rows,
                     stored="the median launch and the times of each process")
     for key in ("ratio", "process_ratio", "more_ns", "more_kib", "more_process_ms"):
-        print(json.dumps({"of": key, **interval([row[key] for row in rows])}))
+        print(json.dumps({"of": key, **data_file.median_interval([row[key] for row in rows])}))
     return 0
 
 

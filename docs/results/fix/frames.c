@@ -9,37 +9,21 @@
  *
  *     cc -O2 -o frames frames.c -pthread -ldl
  */
-#include <dlfcn.h>
+#include "driver.h"
 #include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { PERIOD_US = 500, PAUSE_US = 100000, PIECE = 4 << 20, MOST = 1 << 20 };
 
-static void *lib, *context;
 static volatile int over, ready, begun;
 static const char *kind;
 static int rewritten, calls;
 static size_t bytes;
 static double own[4096], freed[4096];
 
-#define CUDA(name, ...)                                                                \
-    do {                                                                               \
-        int result = ((int (*)())dlsym(lib, #name))(__VA_ARGS__);                      \
-        if (result) fprintf(stderr, #name ": %d (line %d)\n", result, __LINE__), exit(1); \
-    } while (0)
-
-static double now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
-}
+static double now_us(void) { return now_ns() / 1e3; }
 
 static int is(const char *name) { return !strcmp(kind, name); }
 
@@ -163,17 +147,10 @@ int main(int count, char **word)
     if (count != 5) return fprintf(stderr, "frames KIND WAY BYTES CALLS\n"), 2;
     kind = word[1], rewritten = !strcmp(word[2], "rewritten"), bytes = strtoull(word[3], 0, 0), calls = atoi(word[4]);
     if (calls > 4096) calls = 4096;
-    if (!(lib = dlopen("libcuda.so.1", RTLD_NOW))) return fprintf(stderr, "no libcuda\n"), 1;
-    int device, n = 0, late = 0, wrong = 0;
+    int n = 0, late = 0, wrong = 0;
     uint64_t p;
-    void *module, *function, *stream, *arguments[] = {&p};
+    void *function = begin(code, "hot"), *stream, *arguments[] = {&p};
     float *host;
-    CUDA(cuInit, 0);
-    CUDA(cuDeviceGet, &device, 0);
-    CUDA(cuDevicePrimaryCtxRetain, &context, device);
-    CUDA(cuCtxSetCurrent, context);
-    CUDA(cuModuleLoadData, &module, code);
-    CUDA(cuModuleGetFunction, &function, module, "hot");
     CUDA(cuMemAlloc_v2, &p, (size_t)4096);
     CUDA(cuMemHostAlloc, &host, (size_t)8192, 0);
     CUDA(cuStreamCreate, &stream, 1);

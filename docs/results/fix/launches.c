@@ -6,29 +6,10 @@
  *
  *     cc -O2 -o launches launches.c -ldl
  */
-#include <dlfcn.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "driver.h"
 #include <string.h>
-#include <time.h>
 
 enum { MOST = 1 << 20, QUEUED = 16 };
-
-static void *lib;
-
-#define CUDA(name, ...)                                                                \
-    do {                                                                               \
-        int result = ((int (*)())dlsym(lib, #name))(__VA_ARGS__);                      \
-        if (result) fprintf(stderr, #name ": %d (line %d)\n", result, __LINE__), exit(1); \
-    } while (0)
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000ll + t.tv_nsec;
-}
 
 static int rising(const void *a, const void *b)
 {
@@ -51,16 +32,10 @@ int main(int count, char **word)
     static uint32_t took[MOST];
     static const char code[] = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry spin(){ .reg .b64 a,b; .reg .pred p; mov.u64 a,%globaltimer; "
                                "add.u64 a,a,10000; L: mov.u64 b,%globaltimer; setp.lt.u64 p,b,a; @p bra L; ret; }";
-    int device, n = count > 1 ? atoi(word[1]) : 100000;
-    void *context, *module, *function, *stream;
+    int n = count > 1 ? atoi(word[1]) : 100000;
+    void *function, *stream;
     if (n < 1 || n > MOST) return fprintf(stderr, "launches [NUMBER, at most %d]\n", MOST), 2;
-    if (!(lib = dlopen("libcuda.so.1", RTLD_NOW))) return fprintf(stderr, "no libcuda\n"), 1;
-    CUDA(cuInit, 0);
-    CUDA(cuDeviceGet, &device, 0);
-    CUDA(cuDevicePrimaryCtxRetain, &context, device);
-    CUDA(cuCtxSetCurrent, context);
-    CUDA(cuModuleLoadData, &module, code);
-    CUDA(cuModuleGetFunction, &function, module, "spin");
+    function = begin(code, "spin");
     CUDA(cuStreamCreate, &stream, 1);
     /* Found once, as a program that is linked to CUDA has them. */
     int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **) = dlsym(lib, "cuLaunchKernel");

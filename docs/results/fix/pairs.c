@@ -8,34 +8,15 @@
  *     cc -O2 -o pairs pairs.c -pthread -ldl
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
+#include "driver.h"
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 
 enum { LAUNCHES = 1000, MIB = 1 << 20 };
-
-static void *lib;
-
-#define CUDA(name, ...)                                                                \
-    do {                                                                               \
-        int result = ((int (*)())dlsym(lib, #name))(__VA_ARGS__);                      \
-        if (result) fprintf(stderr, #name ": %d (line %d)\n", result, __LINE__), exit(1); \
-    } while (0)
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000ll + t.tv_nsec;
-}
 
 /* CUDA's own function. */
 static void *own(const char *name)
@@ -107,15 +88,8 @@ int main(int count, char **word)
     static const struct { const char *what; size_t mib; } all[] = {
         {"cuLaunchKernel", 0}, {"cuMemHostAlloc", 2}, {"cuMemHostAlloc", 64}, {"cuMemcpyHtoD", 2}, {"cuMemcpyHtoD", 4}, {"cuMemcpyHtoD", 64},
         {"cuMemcpyHtoDAsync", 4}, {"cuMemcpyHtoDAsync", 64}, {"cuMemcpyDtoH", 2}, {"cuMemcpyDtoH", 4}, {"cuMemcpyDtoH", 64}, {"cuMemcpyDtoHAsync", 64}};
-    int device, pairs = count > 1 ? atoi(word[1]) : 30;
-    void *context, *module;
-    if (!(lib = dlopen("libcuda.so.1", RTLD_NOW))) return fprintf(stderr, "no libcuda\n"), 1;
-    CUDA(cuInit, 0);
-    CUDA(cuDeviceGet, &device, 0);
-    CUDA(cuDevicePrimaryCtxRetain, &context, device);
-    CUDA(cuCtxSetCurrent, context);
-    CUDA(cuModuleLoadData, &module, code);
-    CUDA(cuModuleGetFunction, &function, module, "mark");
+    int pairs = count > 1 ? atoi(word[1]) : 30;
+    function = begin(code, "mark");
     CUDA(cuStreamCreate, &stream, 1);
     CUDA(cuMemAlloc_v2, &gpu, (size_t)64 * MIB);
     page = malloc(64 * MIB);

@@ -32,17 +32,23 @@ impl App {
         Ok(App { dir, program, softgpu })
     }
 
+    /// doorbell, whose program finds CUDA in software.
+    fn doorbell(&self) -> Command {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        command.env("LD_LIBRARY_PATH", self.dir.path());
+        command
+    }
+
     /// Its output and the report.
     fn run(&self, fix: &str, words: &[&str]) -> (Output, String) {
         let report = self.dir.path().join("report");
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        let mut command = self.doorbell();
         command
             .args(["run", fix, "--gpu", "soft", "--force", "--out"])
             .arg(&report)
             .arg("--")
             .arg(&self.program)
             .args(words);
-        command.env("LD_LIBRARY_PATH", self.dir.path());
         let out = finished(&mut command, &format!("{words:?} with {fix}"));
         assert!(out.status.success(), "{words:?} with {fix}: {} {}", text(&out.stdout), text(&out.stderr));
         (out, std::fs::read_to_string(report).unwrap())
@@ -105,8 +111,8 @@ fn a_plan_predicts_what_a_fix_saves() {
     let app = needs!(App::new());
     let (recording, plan) = (app.dir.path().join("a.doorbell"), app.dir.path().join("fix.toml"));
     let doorbell = |words: &[&std::ffi::OsStr]| {
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-        let out = finished(command.args(words).env("LD_LIBRARY_PATH", app.dir.path()), "doorbell");
+        let mut command = app.doorbell();
+        let out = finished(command.args(words), "doorbell");
         assert!(out.status.success(), "{} {}", text(&out.stdout), text(&out.stderr));
     };
     measured(|| {
@@ -175,12 +181,12 @@ fn one_fix_alone_and_the_switch_in_the_environment() {
     let app = needs!(App::new());
     let (_, report) = app.run("--fix=pins", &["threads", "2"]);
     assert!(answered(&report, "pins") > 0 && !report.contains("copies"), "{report}");
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let mut command = app.doorbell();
     command
         .args(["run", "--fix=pins,copies", "--report", "--gpu", "soft", "--"])
         .arg(&app.program)
         .args(["threads", "2"]);
-    let out = command.env("LD_LIBRARY_PATH", app.dir.path()).env("DOORBELL_FIX", "off").output().unwrap();
+    let out = command.env("DOORBELL_FIX", "off").output().unwrap();
     assert!(text(&out.stderr).contains("pins: 0 calls answered"), "{}", text(&out.stderr));
     let wrong =
         Command::new(assert_cmd::cargo::cargo_bin!("doorbell")).args(["run", "--fix=pin", "true"]).output().unwrap();
@@ -194,9 +200,9 @@ fn a_forked_child_and_a_killed_program_are_as_without() {
     let report = app.same(&["forks"]);
     assert_eq!(answered(&report, "pins"), 1, "{report}");
     let killed = |fix| {
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        let mut command = app.doorbell();
         command.args(["run", fix, "--report", "--gpu", "soft", "--"]).arg(&app.program).args(["forks", "9"]);
-        let out = finished(command.env("LD_LIBRARY_PATH", app.dir.path()), fix);
+        let out = finished(&mut command, fix);
         (out.status.code(), text(&out.stdout), text(&out.stderr))
     };
     let (bare, fixed) = (killed("--lock-policy=stock"), killed("--fix"));
@@ -211,10 +217,10 @@ fn a_recorded_program_has_fixes_too() {
     let app = needs!(App::new());
     let recording = app.dir.path().join("a.doorbell");
     let record = |words: &[&str]| {
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        let mut command = app.doorbell();
         command.arg("record").args(words).args(["--gpu", "soft", "--force", "-o"]).arg(&recording);
         command.arg("--").arg(&app.program).arg("copies");
-        finished(command.env("LD_LIBRARY_PATH", app.dir.path()), &format!("{words:?}"))
+        finished(&mut command, &format!("{words:?}"))
     };
     let (bare, _) = app.run("--lock-policy=stock", &["copies"]);
     for with in [&[][..], &["--calls"], &["--locks"]] {

@@ -364,8 +364,8 @@ impl Answer {
         }
     }
 
-    /// The argument that says how many bytes, and from how many on the call is answered. Smaller ones hold nobody up for long: their
-    /// pinned memory is a part of what is pinned already, and they copy for 0.2 ms (an answer takes longer: docs/results/fix.md).
+    /// The argument that says how many bytes, and from how many on the call is answered. Smaller ones delay others
+    /// by 0.2 ms at most: their pinned memory is a part of an existing block. (An answer takes longer: docs/results/fix.md.)
     pub const fn least(self) -> (usize, usize) {
         match self {
             Answer::None

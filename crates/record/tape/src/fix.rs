@@ -1,8 +1,8 @@
 //! Fixes: calls of CUDA's that the agent answers in another way with the same result, so that they hold no other thread up.
 //!
-//! [`Fixes`] is where they are asked for, and where the agent counts what it answered, and why it passed the others on: on the
-//! [`Board`](crate::policy::Board) of `run --fix`, in the [`Session`](crate::session::Session) of `record --fix`, or in memory of
-//! the agent's own.
+//! [`Fixes`] has the requested ones, and the agent's counts of answered and of other calls. It is a part of the
+//! [`Board`](crate::policy::Board) (`run --fix`) or of the [`Session`](crate::session::Session) (`record --fix`). Without doorbell
+//! the agent makes one.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

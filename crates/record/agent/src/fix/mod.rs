@@ -46,7 +46,7 @@ pub fn begin(fixes: &'static Fixes, alone: bool) {
 pub fn begin_own(wanted: u32) {
     if let Some(at) = locked::zeroed(size_of::<Fixes>()) {
         let fixes = at as *mut Fixes;
-        // SAFETY: zeroed memory of that size, which is never unmapped and nobody else knows.
+        // SAFETY: zeroed memory of that size, which is never unmapped. No other thread has its address.
         unsafe {
             (&raw mut (*fixes).wanted).write(wanted);
             begin(&*fixes, true);
@@ -77,6 +77,10 @@ pub fn on() -> bool {
 #[cold]
 #[inline(never)]
 pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<usize> {
+    // (Programs ask of any memory, and often.)
+    if matches!(how, Answer::Tells(what) if !table::may_contain(a[what.address()])) {
+        return None;
+    }
     let which = how.fix();
     let fixes = fixes()?;
     if fixes.wanted & which == 0 {

@@ -23,7 +23,7 @@ pub fn are_usable() -> bool {
     KNOWN.load(Ordering::Relaxed) == 1
 }
 
-/// Each node with CPUs has memory, about as much as the first one. (A machine that says nothing has one node.)
+/// Each node with CPUs has memory, about as much as the first one. (Without these files there is one node.)
 fn are_even() -> bool {
     let (mut cpu, mut memory) = ([0; 512], [0; 512]);
     let (cpu, memory) = (

@@ -1,6 +1,6 @@
-//! What CUDA says of pinned memory when a program asks, where it says something else of the memory that the agent has made instead.
+//! Questions about pinned memory for which CUDA's answer differs between its own memory and the agent's.
 //!
-//! All else that can be asked of it is the same: docs/results/fix/pinned.py.
+//! All other answers are the same: docs/results/fix/pinned.py.
 
 use super::driver::{Driver, INVALID_VALUE, SUCCESS};
 use super::table::{self, Row};
@@ -31,11 +31,7 @@ fn attribute(row: &Row, number: i32) -> Option<usize> {
 /// # Safety
 /// The arguments are a caller's of that function.
 pub unsafe fn tell(what: Told, a: &[usize; 11]) -> Option<i32> {
-    let address = a[what.address()];
-    if !table::may_contain(address) {
-        return None;
-    }
-    let d = Driver::here()?;
+    let (address, d) = (a[what.address()], Driver::here()?);
     let row = row_at(&d, address)?;
     let [first, second, third, ..] = *a;
     // SAFETY: the caller's places for the answers, where they are not null.

@@ -58,16 +58,8 @@ static BEGIN: Begin = Begin {
 pub fn begin() {
     BEGIN.main.store(sys::getpid(), Ordering::Relaxed);
     let mut text = [0u8; 512];
-    let mut have = 0;
-    read(c"/proc/self/stat", |fd| {
-        let room = text.get_mut(have..).unwrap_or(&mut []);
-        // SAFETY: a buffer with its length.
-        let n = unsafe { syscall6(libc::SYS_read, fd as usize, room.as_mut_ptr() as usize, room.len(), 0, 0, 0) };
-        have += n.max(0) as usize;
-        n > 0 && have < 512
-    });
     // `pid (name) state ppid ...`, where the name may hold anything (proc_pid_stat(5)).
-    let text = text.get(..have).unwrap_or(&[]);
+    let text = sys::read_file(c"/proc/self/stat", &mut text).unwrap_or(&[]);
     let (from, to) = (text.iter().position(|b| *b == b'('), text.iter().rposition(|b| *b == b')'));
     let (Some(from), Some(to)) = (from, to) else { return };
     let field = |i: usize| {
