@@ -52,6 +52,7 @@ def once(mode, module):
         "record": [*record, "--tap", "off", "--"],
         "gpu-patch": [*record, "--gpu", "soft", "--tap", "patch", "--"],
         "gpu-trap": [*record, "--gpu", "soft", "--tap", "trap", "--"],
+        "fix": [doorbell, "run", "--fix=pins,copies", "--"],
     }.get(mode, [doorbell, "run", "--lock-policy", mode, "--"])
     environment = dict(os.environ)
     if mode.startswith("gpu-"):

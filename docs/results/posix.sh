@@ -43,6 +43,7 @@ verdict() {
   case $mode in
     plain) set -- ;;
     record) set -- "$DOORBELL" record --locks --tap off --quiet --force -o "$dir/tape" -- ;;
+    fix) set -- "$DOORBELL" run --fix=pins,copies -- ;;
     *) set -- "$DOORBELL" run --lock-policy "$mode" -- ;;
   esac
   timeout -k 2 "$LIMIT" "$@" "$BIN/$name.run" > "$dir/said" 2>&1 < /dev/null

@@ -4,7 +4,8 @@
 # A row is a program, a column a way to run it: `same` as plain (status and what it prints), `refused` by doorbell with a reason, or
 # what differs. What differs is run TRIES times more, plain and that way, and differs only if no verdict of one comes in the other. The POSIX suite and
 # glibc's tests have scripts of their own: posix.sh, nptl.sh. DOORBELL names the binary, PYTHON a python3 with its test
-# package, MODULES its modules, MODES the ways, LIMIT the seconds that one run may take.
+# package, MODULES its modules, MODES the ways (`fix`: run
+# --fix=pins,copies), LIMIT the seconds that one run may take.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:?usage: suites.sh OUT [cpython ringing realtime threads seccomp sanitizers limits]}
@@ -27,6 +28,7 @@ once() {
   dir=$(mktemp -d "$work/run.XXXXXX")
   case $mode in
     plain) ;;
+    fix) before=("$d" run --fix=pins,copies --) ;;
     record) before=("$d" record --locks --tap off --quiet -o "$dir/tape" --) ;;
     *) before=("$d" run --lock-policy "$mode" --) ;;
   esac
