@@ -42,6 +42,12 @@ impl Observer {
         ticket.number().saturating_sub(self.tracker.reached())
     }
 
+    /// Whether all submissions are done.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.missing(Ticket(self.tracker.submitted.load(Ordering::Relaxed))) == 0
+    }
+
     /// The ticket of that number, if there was one.
     #[inline]
     pub fn ticket(&self, number: u64) -> Option<Ticket> {

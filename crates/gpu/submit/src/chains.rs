@@ -142,6 +142,7 @@ impl Session {
         if claim.is_none() {
             // Mostly, results are copied back.
             let [_, engine] = setup.engines;
+            self.wide.take();
             let options = ChannelOptions { entries: ENTRIES, ..ChannelOptions::default() };
             let channel = Channel::new(space, engine, options)?;
             setup.say(|| format!("opened a channel of {}, for copies beside launches", open::name(engine)));

@@ -65,13 +65,12 @@ impl Session {
     #[inline]
     pub(crate) fn copy_list(&self, list: &List<'_>, order: &InOrder<'_>, queued: &Queued) -> Result<Copy, Error> {
         let now = self.now()?;
-        let half = match (list.first(), order.word.or(order.signal)) {
-            (Some(buffers), _) => self.half(now, buffers)?,
-            (None, Some((word, ..))) => self.half(now, (word, word))?,
-            (None, None) if !order.is_free() => 0,
+        let (at, mut claim) = match (list.first(), order.word.or(order.signal)) {
+            (Some(buffers), _) => self.lane_for(now, buffers, list.count()?)?,
+            (None, Some((word, ..))) => self.any_lane(self.half(now, (word, word))?, now)?,
+            (None, None) if !order.is_free() => self.any_lane(0, now)?,
             (None, None) => return Err(Error::Argument("an empty batch: pass one piece at least")),
         };
-        let (at, mut claim) = self.any_lane(half, now)?;
         // A copy without order may be made without an engine.
         if let (List::Pieces([piece]), true, Some(inner)) = (list, order.is_free(), &mut *claim)
             && let Some(done) =
@@ -102,6 +101,13 @@ impl Session {
             None => (lane == DONE && number == now.whole_opening()).then_some(0),
         };
         Ok((lane, number.ok_or_else(|| COPY.wrong())?))
+    }
+
+    /// Whether a copy is from host memory into video memory.
+    #[inline]
+    pub(crate) fn is_to_video(&self, now: Now, (to, from): (Buffer, Buffer)) -> bool {
+        let place = |buffer: Buffer| BUFFER.decode(now.opening(), buffer.0).map(|(place, _)| self.buffers.is_video(place));
+        matches!((place(to), place(from)), (Ok(true), Ok(false)))
     }
 
     /// The lanes that serve a direction.

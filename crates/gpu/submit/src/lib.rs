@@ -65,6 +65,7 @@ mod transfers;
 mod wait;
 mod waiting;
 mod watch;
+mod wide;
 mod words;
 
 pub use chains::{ChainHow, ChainStep};

@@ -5,12 +5,13 @@ use crate::choose::Ways;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer};
 use crate::lane::{Claim, Inner, Lane};
-use crate::numbering::{ALL, INLINE, LAUNCH_LANES, LAUNCHES, LOOKS, has_launches, launches_of};
+use crate::numbering::{ALL, INLINE, LAUNCH_LANES, LAUNCHES, LOOKS, WIDE, has_launches, launches_of};
 use crate::open::{LANES, Options, Setup};
 use crate::openings::{self, SetUp};
 use crate::staged;
 use crate::thread;
 use crate::watch::Watch;
+use crate::wide::Wide;
 use gpu::points::Point;
 use gpu::{AddressSpace, Channel, ChannelOptions, Copies, Engine};
 use rm::graph::Place;
@@ -35,6 +36,7 @@ pub struct Session {
     /// [`Wait`], as a number.
     pub(crate) how: AtomicU64,
     pub(crate) watch: Watch,
+    pub(crate) wide: Wide,
 }
 
 /// A value of `state`.
@@ -103,6 +105,7 @@ impl Session {
             setup: RwLock::new(None),
             how: AtomicU64::new(u64::MAX),
             watch: Watch::new(),
+            wide: Wide::new(),
         }
     }
 
@@ -179,7 +182,8 @@ impl Session {
             (0..options.lanes).try_for_each(|lane| {
                 let mut halves = [0, LANES].into_iter().zip(made.engines);
                 halves.try_for_each(|(half, engine)| make_lane(&self.lanes[half + lane], made, engine))
-            })
+            })?;
+            if made.between { make_lane(&self.lanes[WIDE], made, made.engines[1]) } else { Ok(()) }
         };
         let made = make(options).and_then(|made| match lanes(&made) {
             Ok(()) => Ok(made),
@@ -190,6 +194,7 @@ impl Session {
         });
         let made = made.inspect_err(|_| openings::give_back(opening))?;
         openings::opened();
+        self.wide.opened();
         let asks = u64::from(options.check_each_submission) << 1;
         let lanes = (options.lanes as u64) << 8 | (options.launch_lanes as u64 - 1) << 2 | u64::from(made.between) << 6;
         self.state.store(opening << 16 | lanes | asks | 1, Ordering::SeqCst);
@@ -312,6 +317,9 @@ impl Session {
     /// for the lanes.
     pub(crate) fn own_lane(&self, setup: &Opened<'_>, half: usize, now: Now) -> Result<(usize, Claim<'_>), Error> {
         let at = if half == INLINE { INLINE } else { half + thread::number() % now.lanes() };
+        if half == LANES {
+            self.wide.take();
+        }
         let mut claim = self.lanes[at].claim_in_time();
         if at == INLINE && claim.is_none() {
             // Only few sessions need it.

@@ -158,7 +158,9 @@ fn a_list_that_waits_for_room_holds_up_no_free_and_no_close() {
         .collect();
     let behind = InOrder { word: Some((gate, 0, 1)), ..InOrder::default() };
     assert!(matches!(s.copy_in(&pieces, &behind), Err(Error::Limit(_))), "the word may be written after the call");
-    let first = s.copy_in(&pieces[..100], &behind).unwrap();
+    // Both lanes that a list could use.
+    let both = || [200, 100].map(|count| s.copy_in(&pieces[..count], &behind).unwrap());
+    let first = both();
     std::thread::scope(|scope| {
         let list = scope.spawn(|| s.copy_batch(&pieces));
         std::thread::sleep(Duration::from_millis(100));
@@ -169,10 +171,10 @@ fn a_list_that_waits_for_room_holds_up_no_free_and_no_close() {
         rig.bytes(gate)[..4].copy_from_slice(&1u32.to_le_bytes());
         s.wait(list.join().unwrap().unwrap(), LIMIT).unwrap();
     });
-    s.wait(first, LIMIT).unwrap();
+    first.map(|first| s.wait(first, LIMIT).unwrap());
     // The same, and the session is closed.
     rig.bytes(gate)[..4].fill(0);
-    s.copy_in(&pieces[..100], &behind).unwrap();
+    both();
     std::thread::scope(|scope| {
         let list = scope.spawn(|| s.copy_batch(&pieces));
         std::thread::sleep(Duration::from_millis(100));
@@ -262,6 +264,54 @@ fn pages_go_by_their_numbers() {
     assert!(rig.bytes(video).iter().all(|byte| *byte == 0));
     s.wait(s.copy_pages(&parts[..1], &whole, &InOrder::default()).unwrap(), LIMIT).unwrap();
     assert!((0..300).all(|n| rig.bytes(video)[n * 96..][..96] == rig.bytes(host)[8 + n * 128..][..96]));
+}
+
+/// The engine with the most physical engines takes lists to the GPU while it has nothing else to do. Nothing waits for another direction's copies.
+#[test]
+fn lists_to_the_gpu_use_the_widest_engine_while_it_is_free() {
+    const BACK: u64 = 64;
+    const WIDE: u64 = 161;
+    let rig = rig();
+    let s = &rig.session;
+    let of = |copy: submit::Copy| copy.raw() >> 44 & 0xff;
+    let (host, video, word) =
+        (s.allocate(1 << 16, false).unwrap(), s.allocate(1 << 16, true).unwrap(), s.allocate(64, false).unwrap());
+    noise(rig.bytes(host), 6);
+    let list = |count: u64| -> Vec<Piece> {
+        (0..count).map(|n| Piece { to: video, to_at: n * 128, from: host, from_at: n * 64, bytes: 64 }).collect()
+    };
+    let back = [Piece { to: host, to_at: 1 << 15, from: video, from_at: 0, bytes: 64 }];
+    let waits = |value| InOrder { word: Some((word, 0, value)), ..InOrder::default() };
+    let go = |value: u8| rig.bytes(word)[0] = value;
+    for (lane, expected) in [
+        (s.copy_batch(&list(127)), 0..BACK),
+        (s.copy_batch(&list(128)), WIDE..WIDE + 1),
+        (s.copy_batch(&back), BACK..2 * BACK),
+    ] {
+        let copy = lane.unwrap();
+        s.wait(copy, LIMIT).unwrap();
+        assert!(expected.contains(&of(copy)), "{expected:?}: {}", of(copy));
+    }
+    // A list waits on that engine: copies from the GPU go elsewhere, and arrive.
+    let list_waits = s.copy_in(&list(256), &waits(1)).unwrap();
+    let others = [s.copy_batch(&back).unwrap(), s.copy_batch(&list(256)).unwrap()];
+    assert!(of(list_waits) == WIDE && others.iter().all(|other| of(*other) < BACK));
+    others.iter().for_each(|other| s.wait(*other, LIMIT).unwrap());
+    go(1);
+    s.wait(list_waits, LIMIT).unwrap();
+    // A copy from the GPU waits there: a list goes elsewhere. Both directions have something that waits: each stays with its own.
+    let back_waits = s.copy_in(&back, &waits(2)).unwrap();
+    let list_waits = s.copy_in(&list(256), &waits(2)).unwrap();
+    assert!((BACK..WIDE).contains(&of(back_waits)) && of(list_waits) < BACK);
+    go(2);
+    s.wait(back_waits, LIMIT).unwrap();
+    s.wait(list_waits, LIMIT).unwrap();
+    // From now on a list could delay the transfer.
+    let _kept = s.prepare((host, 0), (video, 0), 64).unwrap();
+    let list_beside = s.copy_batch(&list(256)).unwrap();
+    assert!(of(list_beside) < BACK);
+    s.wait(list_beside, LIMIT).unwrap();
+    assert!((0..256).all(|n| rig.bytes(video)[n * 128..][..64] == rig.bytes(host)[n * 64..][..64]));
 }
 
 #[test]

@@ -204,9 +204,14 @@ impl Machine {
     }
 }
 
-/// The physical engines of a copy engine. Graphics copy engines do not have separate ones: they use those of the next two engines.
+/// The physical engines of a copy engine. Graphics copy engines do not have separate ones: they use those of the next two engines. The fifth has the most, as
+/// on an H200.
 fn physical(number: u32) -> u32 {
-    if number < GRAPHICS_COPY_ENGINES { 1 << (number + GRAPHICS_COPY_ENGINES) } else { 1 << number }
+    match number {
+        ..GRAPHICS_COPY_ENGINES => 1 << (number + GRAPHICS_COPY_ENGINES),
+        4 => 0x7000 | 1 << number,
+        _ => 1 << number,
+    }
 }
 
 fn copy_caps(number: u32) -> u16 {
