@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Scattered pages between pinned host memory and GPU memory: CUDA's ways, kernels and libdoorbell. The figures of pages.md.
 
-    pages.py run INCLUDE LIBRARY FOLDER [PART]     builds pages/pages.cu with nvcc and runs its parts (eight minutes at most, one GPU)
+    pages.py run INCLUDE LIBRARY FOLDER [PART]     builds pages/*.cu with nvcc and runs the parts (eight minutes at most, one GPU)
 
-INCLUDE is the folder of doorbell.h, LIBRARY is libdoorbell.so or its folder. PART is one of alone, order and beside, otherwise all of them run. Each part
-writes FOLDER/pages-PART.json. The status is 1 if a byte was wrong, or if a part failed or took too long: then its file has what was measured before.
+INCLUDE is the folder of doorbell.h, LIBRARY is libdoorbell.so, with the program doorbell beside it. PART is one of alone, order, beside and fixed
+(unchanged programs under `doorbell run --fix=pages`), otherwise all of them run. Each part writes FOLDER/pages-PART.json. The status is 1 if a byte was
+wrong, or if a part failed or took too long: then its file has what was measured before.
 """
 
 import glob
 import json
 import os
+import random
 import shutil
 import statistics
 import subprocess
@@ -24,12 +26,15 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 WAYS = ["nothing", "cuMemcpyBatchAsync", "loop", "kernel 4", "kernel 16", "kernel 132", "one pinned copy", "doorbell list", "doorbell numbers"]
 # Of each part: what it measures, and its runs with their time limits. `alone` has 104 cells: some end early, the largest take longer than their time.
 PARTS = {
-    "alone": ("Batches of scattered pages in several ways", [(["alone", "1.8"], 300)]),
+    "alone": ("Batches of scattered pages in several ways", [(["alone", "1.2"], 260)]),
     "order": ("Scattered pages between two kernels of a stream", [(["order", "0.5"], 60)]),
     "beside": ("Scattered pages at a given rate, and the kernels that run meanwhile", [(["beside", "gemm", "1.8"], 75), (["beside", "decode", "1.8"], 75)]),
+    "fixed": ("Unchanged programs with cudaMemcpyBatchAsync, bare and under `run --fix=pages`", []),
 }
+# Unchanged programs, and how long each turn of each measures a cell.
+PROGRAMS, CELL_S, TURNS = ("C++, cudart", "PyTorch"), "0.08", 2
 # All parts together, with the build.
-LIMIT_S, STARTED = 470, time.monotonic()
+LIMIT_S, STARTED = 520, time.monotonic()
 
 
 def cublas(nvcc):
@@ -45,15 +50,17 @@ def cublas(nvcc):
 
 
 def built(include, library, folder):
-    """The program, and the environment in which it finds its libraries."""
-    library = os.path.abspath(library if os.path.isdir(library) else os.path.dirname(os.path.abspath(library)))
+    """The programs, and the environment in which they find their libraries."""
+    library = os.path.dirname(os.path.abspath(library))
     path = os.environ.get("PATH", "") + ":/usr/local/cuda/bin"
     nvcc = shutil.which("nvcc", path=path) or "nvcc"
     program, (libraries, words) = os.path.join(folder, "pages"), cublas(nvcc)
     environment = {**os.environ, "PATH": path, "LD_LIBRARY_PATH": ":".join(filter(None, [library, libraries, os.environ.get("LD_LIBRARY_PATH")]))}
     subprocess.run([nvcc, "-O2", "-std=c++17", "-arch=sm_90", "-Xcompiler", "-pthread", "-I", include, "-o", program, os.path.join(HERE, "pages", "pages.cu"),
                     "-L", library, "-ldoorbell", *words, "-lpthread", "-ldl"], check=True, env=environment)
-    return program, environment
+    batches = os.path.join(folder, "batches")
+    subprocess.run([nvcc, "-O2", "-std=c++17", "-arch=sm_90", "-o", batches, os.path.join(HERE, "pages", "batches.cu")], check=True, env=environment)
+    return program, [[batches], [sys.executable, os.path.join(HERE, "pages", "batches.py")]], environment
 
 
 def measured(words, limit, environment):
@@ -66,13 +73,26 @@ def measured(words, limit, environment):
         # (The last line may be cut off.)
         if line.endswith("}\n"):
             row = json.loads(line)
-            if row["way"] == "nothing":
+            if row.get("way") == "nothing":
                 row.update({name: None for name in ("p50_us", "p99_us", "max_us", "gb_s", "call_us", "asked_gb_s")})
             rows.append(row)
     code = process.wait()
     timer.cancel()
     print(f"{' '.join(words[1:])}: {len(rows)} rows, {time.monotonic() - began:.0f} s, status {code}", flush=True)
     return rows, code == 0
+
+
+def fixed(programs, doorbell, environment):
+    """Rows of unchanged programs, bare and under the fix, in random order."""
+    turns, rows, failed = [(n, way) for n in range(len(programs)) for way in ("CUDA", "fixed")] * TURNS, [], False
+    random.shuffle(turns)
+    for turn, (n, way) in enumerate(turns):
+        before = [doorbell, "run", "--fix=pages", "--report", "--"] if way == "fixed" else []
+        more, well = measured([*before, *programs[n], CELL_S], 75, environment)
+        rows += [{"program": PROGRAMS[n], "way": way, "turn": turn, **row} for row in more]
+        failed = failed or not well
+    rows.sort(key=lambda row: (row["program"], row["direction"], row["page_bytes"], row["pages"], row["way"], row["turn"]))
+    return rows, failed
 
 
 def print_table(part, rows):
@@ -83,6 +103,12 @@ def print_table(part, rows):
             of = [row for row in rows if (row["beside"], row["way"]) == (beside, way)]
             figures = [statistics.median(row[name] or 0 for row in of) for name in ("unit_p50_us", "unit_p99_us", "gb_s")]
             print(f"{beside:7}{way:20}" + "".join(f"{figure:10.1f}" for figure in figures))
+        return
+    if part == "fixed":
+        print("p50, us: CUDA, fixed")
+        for cell in dict.fromkeys((row["program"], row["direction"], row["page_bytes"], row["pages"]) for row in rows):
+            of = [row for row in rows if (row["program"], row["direction"], row["page_bytes"], row["pages"]) == cell]
+            print(*cell, *(statistics.median([row["p50_us"] for row in of if row["way"] == way] or [0]) for way in ("CUDA", "fixed")))
         return
     ways = [way for way in WAYS if any(row["way"] == way for row in rows)]
     print("pages, p50 in us:", ", ".join(ways))
@@ -97,9 +123,13 @@ def print_table(part, rows):
 def run(include, library, folder, part=None):
     failed = False
     with tempfile.TemporaryDirectory() as made:
-        program, environment = built(include, library, made)
+        program, programs, environment = built(include, library, made)
+        doorbell = os.path.join(os.path.dirname(os.path.abspath(library)), "doorbell")
         for name in [part] if part else PARTS:
             rows, (about, runs) = [], PARTS[name]
+            if name == "fixed":
+                rows, not_well = fixed(programs, doorbell, environment)
+                failed = failed or not_well
             for words, limit in runs:
                 more, well = measured([program, *words], limit, environment)
                 rows, failed = rows + more, failed or not well
