@@ -306,6 +306,22 @@ impl Written<'_> {
         self.write(layout::SEMAPHORE, Allowed([(tracker, 16); 2]), |w| {
             w.copy_release(COPY, tracker, ticket.payload(), false)
         })?;
+        self.push()
+    }
+
+    /// Rings the doorbell, but the ticket is only done with that of the channel's next submission that releases: an engine that releases first ends all its
+    /// copies, and begins the next ones 2 us later (H200). The channel must get such a submission soon, because no slot is free before.
+    ///
+    /// # Errors
+    /// As [`Written::submit`].
+    #[inline]
+    pub fn submit_without_release(self) -> Result<Ticket, Error> {
+        self.push()
+    }
+
+    #[inline]
+    fn push(mut self) -> Result<Ticket, Error> {
+        let ticket = self.ticket;
         self.close_slot()?;
         self.ch.push_several(&self.copies.entries, ticket)?;
         let Copies { slots, entries, .. } = &mut *self.copies;

@@ -12,9 +12,11 @@ use gpu::pages::{CHUNK, LONGEST, Spot};
 use gpu::{Channel, Copies, Patience, Ticket, Written};
 use std::ops::Range;
 
-/// Pieces of the first part of a submission. Each later one has twice as many as the one before, up to [`MOST`].
+/// Pieces of the first part of a submission, and of each later one.
 const FIRST: usize = 128;
-const MOST: usize = 2048;
+const NEXT: usize = 240;
+/// Pieces after which a part releases the ticket, so that there is room for more.
+const RELEASED: usize = 2048;
 /// Pieces for which a lane that is idle has room, whatever their lengths and buffers.
 pub(crate) const AT_ONCE: usize = 4096;
 
@@ -262,13 +264,15 @@ impl Session {
         if !is_one {
             check(list, count, order, (copies, channel), &find)?;
         }
-        let (mut next, mut most, mut last) = (0, FIRST, None);
+        let (mut next, mut released, mut last) = (0, 0, None);
         loop {
-            let part = next..if is_one || count - next <= 2 * most { count.min(next + 2 * most) } else { next + most };
+            let most = if next == 0 { FIRST } else { NEXT };
+            let part = next..if is_one || count - next <= 2 * most { count } else { next + most };
+            let releases = part.end == count || part.end - released > RELEASED;
             let mut patience = Patience::new();
             let submitted = loop {
                 let asked = if now.asks() { ask(list, part.clone(), &find) } else { Ok(()) };
-                match asked.and_then(|()| put(copies, channel, list, part.clone(), (count, order), &find)) {
+                match asked.and_then(|()| put(copies, channel, list, part.clone(), (count, releases, order), &find)) {
                     // The first ones are on their way, so there will be room.
                     Err(Error::Full(_)) if last.is_some() => {}
                     result => break result,
@@ -277,15 +281,18 @@ impl Session {
                     break Err(error);
                 }
             };
-            if let (Err(_), Some(last)) = (&submitted, last) {
+            if submitted.is_err() && last.is_some() {
                 // Nobody gets a ticket of the parts before.
-                self.end(channel, (now, lane), last);
+                self.end(channel, (now, lane));
             }
             let ticket = submitted?;
             if part.end == count {
                 return Ok(ticket);
             }
-            (next, most, last) = (part.end, (2 * most).min(MOST), Some(ticket));
+            (next, last) = (part.end, Some(ticket));
+            if releases {
+                released = next;
+            }
         }
     }
 
@@ -300,16 +307,24 @@ impl Session {
         if self.now()? == now { Ok(()) } else { Err(Error::Closed) }
     }
 
-    /// Waits until a submission has ended, or never will. (A close waits for it, too, and stops the lane.)
-    fn end(&self, channel: &mut Channel, (now, lane): (Now, usize), ticket: Ticket) {
+    /// Waits until all submissions have ended, or never will. (A close waits for them, too, and stops the lane.)
+    fn end(&self, channel: &mut Channel, (now, lane): (Now, usize)) {
         let mut patience = Patience::new();
         let lives = || {
             self.lanes[lane].observe(|observer| {
                 Ok(observer.error().is_none() && !observer.is_stopped() && !observer.dies_with_others())
             })
         };
+        let _blind = self.lanes[lane].blind();
+        // What the parts do not release.
+        let ticket = loop {
+            match channel.release() {
+                Err(gpu::Error::RingFull(_)) if matches!(lives(), Ok(true)) => patience.pause(),
+                Err(_) => return,
+                Ok(ticket) => break ticket,
+            }
+        };
         while !channel.done(ticket) && matches!(lives(), Ok(true)) && self.now().is_ok_and(|still| still == now) {
-            let _blind = self.lanes[lane].blind();
             patience.pause();
             channel.check_doorbell();
         }
@@ -338,7 +353,7 @@ fn put<'e>(
     channel: &mut Channel,
     list: &List<'_>,
     part: Range<usize>,
-    (count, order): (usize, &InOrder<'_>),
+    (count, releases, order): (usize, bool, &InOrder<'_>),
     find: impl Fn(Buffer) -> Result<&'e Entry, Error>,
 ) -> Result<Ticket, Error> {
     let mut written = copies.begin(channel)?;
@@ -357,7 +372,7 @@ fn put<'e>(
     if let Some((word, at, value)) = order.signal.filter(|_| part.end == count) {
         written.release((&find(word)?.region, at), value)?;
     }
-    Ok(written.submit()?)
+    Ok(if releases { written.submit()? } else { written.submit_without_release()? })
 }
 
 /// Pieces between two buffers.
