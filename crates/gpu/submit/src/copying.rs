@@ -66,7 +66,7 @@ impl Session {
     pub(crate) fn copy_list(&self, list: &List<'_>, order: &InOrder<'_>, queued: &Queued) -> Result<Copy, Error> {
         let now = self.now()?;
         let (at, mut claim) = match (list.first(), order.word.or(order.signal)) {
-            (Some(buffers), _) => self.lane_for(now, buffers, list.count()?)?,
+            (Some(buffers), _) => self.lane_for(now, buffers, (list.count()?, !order.is_free()))?,
             (None, Some((word, ..))) => self.any_lane(self.half(now, (word, word))?, now)?,
             (None, None) if !order.is_free() => self.any_lane(0, now)?,
             (None, None) => return Err(Error::Argument("an empty batch: pass one piece at least")),

@@ -42,16 +42,16 @@ impl Wide {
 }
 
 impl Session {
-    /// A lane for this many pieces between two buffers.
+    /// A lane for this many pieces between two buffers, which may wait for others' work.
     #[inline]
     pub(crate) fn lane_for(
         &self,
         now: Now,
         buffers: (Buffer, Buffer),
-        pieces: usize,
+        (pieces, waits): (usize, bool),
     ) -> Result<(usize, Claim<'_>), Error> {
         let mut half = self.half(now, buffers)?;
-        if half == LANES && self.wide.busy.load(Ordering::Relaxed) {
+        if half == LANES && !waits && self.wide.busy.load(Ordering::Relaxed) {
             half = self.beside_lists(now);
         }
         if pieces >= FROM && self.is_to_video(now, buffers) && let Some(lane) = self.wide_lane(now)? {

@@ -181,6 +181,23 @@ static void batches(void) {
             }
             printf("batch of %u %s: wrong %u\n", n, back ? "to the host" : "to the GPU", wrongs);
         }
+    /* What waits in a stream holds up no other stream's batches. */
+    void *other, *word;
+    attributes how = {1, {0}, 0};
+    ok("cuStreamCreate", CALL(cuStreamCreate, &other, 1));
+    ok("cuMemHostAlloc", CALL(cuMemHostAlloc, &word, (size_t)4096, 0));
+    *(volatile unsigned *)word = 0;
+    for (unsigned k = 0; k < 1000; k++) to[k] = (void *)(gpu + k * PAGE), from[k] = (char *)host + k * PAGE, bytes[k] = PAGE;
+    for (unsigned k = 0; k < 4; k++) {
+        void *of = k % 2 ? other : stream;
+        if (!k) ok("cuStreamWaitValue32", CALL(cuStreamWaitValue32_v2, stream, (u64)word, 1u, 0u));
+        ok("batch", CALL(cuMemcpyBatchAsync_v2, to, from, bytes, (size_t)500, &how, &at, (size_t)1, of));
+        ok("batch", CALL(cuMemcpyBatchAsync_v2, from + 500, to, bytes, (size_t)500, &how, &at, (size_t)1, of));
+    }
+    ok("the other stream", CALL(cuStreamSynchronize, other));
+    *(volatile unsigned *)word = 1;
+    ok("cuStreamSynchronize", CALL(cuStreamSynchronize, stream));
+    printf("two streams: wrong %d\n", !!memcmp(host, (char *)host + 500 * PAGE, 500 * PAGE));
     /* What is passed on, or refused. */
     attributes during = {2, {0}, 0}, unknown = {1, {0}, 64};
     printf("batch: read during the call %d", CALL(cuMemcpyBatchAsync_v2, to, from, bytes, (size_t)100, &during, &at, (size_t)1, stream));

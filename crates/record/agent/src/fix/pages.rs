@@ -3,7 +3,9 @@
 //! CUDA sends small pieces to the GPU inside its commands, one after the other: 2 to 7 GB/s. libdoorbell's copy engine takes them where they are. The batch has the place
 //! in its stream that CUDA's would have: the stream is waited for, and its later work waits for the copies.
 //!
-//! One thread at a time has the session and the list. Another one's batch is passed on: nobody waits here.
+//! One thread at a time has the sessions and the list. Another one's batch is passed on: nobody waits here.
+//!
+//! Each stream with pending batches has a session of its own, with one lane: what waits on a lane for its stream must not hold up another stream's batch.
 
 use super::driver::{self, Driver, SUCCESS};
 use super::known::Known;
@@ -74,17 +76,33 @@ struct Range {
     on_device: bool,
 }
 
+impl Range {
+    const NONE: Range = Range { first: 0, bytes: 0, buffer: 0, on_device: false };
+}
+
 const RANGES: usize = 256;
+/// As many streams as CUDA has channels for by default. The others' batches are passed on.
+const STREAMS: usize = 8;
 
 /// What one thread at a time has.
 struct State {
     library: Option<Library>,
-    session: usize,
-    ranges: [Range; RANGES],
-    n: usize,
+    /// No session could be opened.
+    failed: bool,
+    sessions: [Session; STREAMS],
     /// Room for pieces.
     list: usize,
     room: usize,
+}
+
+/// A session of libdoorbell's, or 0 if it was not opened yet.
+struct Session {
+    handle: usize,
+    /// The stream of the last batch, and its ticket.
+    stream: usize,
+    ticket: u64,
+    ranges: [Range; RANGES],
+    n: usize,
 }
 
 struct Library {
@@ -93,6 +111,7 @@ struct Library {
     free: unsafe extern "C" fn(usize, u64) -> i32,
     batch: unsafe extern "C" fn(usize, *const Piece, usize, usize, *const Order, *mut u64) -> i32,
     wait: unsafe extern "C" fn(usize, u64, u64) -> i32,
+    poll: unsafe extern "C" fn(usize, u64, *mut bool) -> i32,
 }
 
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
@@ -101,9 +120,8 @@ struct One(core::cell::UnsafeCell<State>);
 unsafe impl Sync for One {}
 static STATE: One = One(core::cell::UnsafeCell::new(State {
     library: None,
-    session: 0,
-    ranges: [Range { first: 0, bytes: 0, buffer: 0, on_device: false }; RANGES],
-    n: 0,
+    failed: false,
+    sessions: [const { Session { handle: 0, stream: 0, ticket: 0, ranges: [Range::NONE; RANGES], n: 0 } }; STREAMS],
     list: 0,
     room: 0,
 }));
@@ -137,12 +155,13 @@ impl Library {
             c"doorbell_buffer_free",
             c"doorbell_copy_batch_async",
             c"doorbell_wait",
+            c"doorbell_poll",
         ]
         .map(symbol::next);
         if at.contains(&0) {
             return None;
         }
-        let [create, register, free, batch, wait] = at;
+        let [create, register, free, batch, wait, poll] = at;
         // SAFETY: functions of these types (doorbell.h).
         unsafe {
             Some(Library {
@@ -156,6 +175,7 @@ impl Library {
                     unsafe extern "C" fn(usize, *const Piece, usize, usize, *const Order, *mut u64) -> i32,
                 >(batch),
                 wait: core::mem::transmute::<usize, unsafe extern "C" fn(usize, u64, u64) -> i32>(wait),
+                poll: core::mem::transmute::<usize, unsafe extern "C" fn(usize, u64, *mut bool) -> i32>(poll),
             })
         }
     }
@@ -200,10 +220,12 @@ pub unsafe fn batch(count: &Count, b: &Batch) -> Result<i32, Why> {
     }
     let mut taken = Taken::try_new().ok_or(Why::Busy)?;
     let state = taken.state();
-    state.begin()?;
-    // SAFETY: the caller's arrays.
-    let total = unsafe { state.put(&d, b)? };
-    state.submit(count, b, total)
+    state.make_room(b.count)?;
+    let (at, list) = (state.session_for(b.stream)?, state.list);
+    let (Some(library), Some(session)) = (&state.library, state.sessions.get_mut(at)) else { return Err(Why::Library) };
+    // SAFETY: the caller's arrays, and room for as many pieces.
+    let total = unsafe { session.put(library, &d, b, list as *mut Piece)? };
+    session.submit(library, count, b, (list as *const Piece, total))
 }
 
 /// All pieces are read in the stream's order, or at any time.
@@ -224,25 +246,58 @@ unsafe fn are_usual(b: &Batch) -> bool {
 }
 
 impl State {
-    /// Opens the session at the first batch.
-    fn begin(&mut self) -> Result<(), Why> {
-        /// The session could not be opened.
-        const NONE: usize = 1;
-        if self.session == 0 {
+    /// The session of the stream's pending batches, one without any, or a new one.
+    fn session_for(&mut self, stream: usize) -> Result<usize, Why> {
+        if self.library.is_none() {
             self.library = Library::look_up();
-            let mut session = 0;
-            let create = self.library.as_ref().map(|library| library.create);
-            // DOORBELL_BESIDE_CUDA, on GPU 0.
-            let options =
-                Options { size: size_of::<Options>(), kind: 1, rest: [0; 3], pointers: [0; 3], lanes: [0; 2] };
-            // SAFETY: options of that size, and a place for the session.
-            let opened =
-                create.is_some_and(|create| unsafe { create((&raw const options).cast(), &raw mut session) } == OK);
-            self.session = if opened && session > NONE { session } else { NONE };
         }
-        if self.session == NONE { Err(Why::Library) } else { Ok(()) }
+        let library = self.library.as_ref().filter(|_| !self.failed).ok_or(Why::Library)?;
+        let is_idle = |session: &Session| {
+            let mut done = false;
+            // SAFETY: the session's ticket, and a place for the answer.
+            session.ticket == 0
+                || unsafe { (library.poll)(session.handle, session.ticket, &raw mut done) } != OK
+                || done
+        };
+        let open = self.sessions.iter().take_while(|session| session.handle != 0).count();
+        let opened = self.sessions.get(..open).unwrap_or(&[]);
+        let own = opened.iter().position(|session| session.stream == stream);
+        if let Some(at) = own.or_else(|| opened.iter().position(is_idle)) {
+            return Ok(at);
+        }
+        let room = self.sessions.get_mut(open).ok_or(Why::Busy)?;
+        // DOORBELL_BESIDE_CUDA, on GPU 0.
+        let options = Options { size: size_of::<Options>(), kind: 1, rest: [0; 3], pointers: [0; 3], lanes: [1; 2] };
+        // SAFETY: options of that size, and a place for the session.
+        if unsafe { (library.create)((&raw const options).cast(), &raw mut room.handle) } != OK || room.handle == 0 {
+            room.handle = 0;
+            // (Another one may still be refused for lack of channels.)
+            self.failed = open == 0;
+            return Err(if open == 0 { Why::Library } else { Why::Busy });
+        }
+        Ok(open)
     }
 
+    fn make_room(&mut self, count: usize) -> Result<(), Why> {
+        if count <= self.room {
+            return Ok(());
+        }
+        let room = count.next_power_of_two().max(4096);
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let bytes = room.checked_mul(size_of::<Piece>()).ok_or(Why::Full)?;
+        // SAFETY: a new mapping; the old one is this state's own.
+        unsafe {
+            let list = sys::mmap(sys::AWAY, bytes, protection, flags, -1, 0).ok_or(Why::Full)?;
+            if self.list != 0 {
+                sys::munmap(self.list, self.room * size_of::<Piece>());
+            }
+            (self.list, self.room) = (list, room);
+        }
+        Ok(())
+    }
+}
+
+impl Session {
     /// The buffer of a byte range, and its offset there.
     fn find(&self, at: usize, bytes: usize) -> Option<(Range, u64)> {
         let holds =
@@ -252,7 +307,7 @@ impl State {
     }
 
     /// Makes the allocation around an address known to libdoorbell.
-    fn register(&mut self, d: &Driver, at: usize) -> Result<(), Why> {
+    fn register(&mut self, library: &Library, d: &Driver, at: usize) -> Result<(), Why> {
         let Some(known) = Known::at(d, at) else { return Err(Why::NotPinned) };
         let on_device = known.is_on_device();
         if !on_device && !known.is_pinned() {
@@ -267,9 +322,8 @@ impl State {
         } {
             return Err(Why::Range);
         }
-        let Some(library) = &self.library else { return Err(Why::Library) };
         // SAFETY: an allocation of CUDA's, and a place for the handle.
-        match unsafe { (library.register)(self.session, first, bytes as u64, &raw mut buffer) } {
+        match unsafe { (library.register)(self.handle, first, bytes as u64, &raw mut buffer) } {
             OK => {}
             NOT_PINNABLE | UNAVAILABLE => return Err(Why::NotPinned),
             _ => return Err(Why::Full),
@@ -280,12 +334,18 @@ impl State {
         Ok(())
     }
 
-    fn buffer(&mut self, d: &Driver, last: &mut Range, at: usize, bytes: usize) -> Result<u64, Why> {
+    fn buffer(
+        &mut self,
+        (library, d): (&Library, &Driver),
+        last: &mut Range,
+        at: usize,
+        bytes: usize,
+    ) -> Result<u64, Why> {
         if at >= last.first && bytes <= last.bytes && at - last.first <= last.bytes - bytes {
             return Ok((at - last.first) as u64);
         }
         if self.find(at, bytes).is_none() {
-            self.register(d, at)?;
+            self.register(library, d, at)?;
         }
         let (range, offset) = self.find(at, bytes).ok_or(Why::Range)?;
         *last = range;
@@ -295,23 +355,9 @@ impl State {
     /// Writes the list. The number of its bytes.
     ///
     /// # Safety
-    /// As [`batch`].
-    unsafe fn put(&mut self, d: &Driver, b: &Batch) -> Result<u64, Why> {
-        if b.count > self.room {
-            let room = b.count.next_power_of_two().max(4096);
-            let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            // SAFETY: a new mapping; the old one is this state's own.
-            unsafe {
-                let bytes = room.checked_mul(size_of::<Piece>()).ok_or(Why::Full)?;
-                let list = sys::mmap(sys::AWAY, bytes, protection, flags, -1, 0).ok_or(Why::Full)?;
-                if self.list != 0 {
-                    sys::munmap(self.list, self.room * size_of::<Piece>());
-                }
-                (self.list, self.room) = (list, room);
-            }
-        }
-        let none = Range { first: 0, bytes: 0, buffer: 0, on_device: false };
-        let (mut to_range, mut from_range, mut total) = (none, none, 0u64);
+    /// As [`batch`], and room for the pieces.
+    unsafe fn put(&mut self, library: &Library, d: &Driver, b: &Batch, list: *mut Piece) -> Result<u64, Why> {
+        let (mut to_range, mut from_range, mut total) = (Range::NONE, Range::NONE, 0u64);
         for n in 0..b.count {
             // SAFETY: the caller's arrays of `count` elements.
             let (to, from, bytes) = unsafe {
@@ -320,33 +366,40 @@ impl State {
             if bytes == 0 {
                 return Err(Why::Flags);
             }
-            let to_at = self.buffer(d, &mut to_range, to, bytes)?;
-            let from_at = self.buffer(d, &mut from_range, from, bytes)?;
+            let to_at = self.buffer((library, d), &mut to_range, to, bytes)?;
+            let from_at = self.buffer((library, d), &mut from_range, from, bytes)?;
             if to_range.on_device == from_range.on_device {
                 return Err(Why::NotPinned);
             }
             total += bytes as u64;
             let piece = Piece { to: to_range.buffer, to_at, from: from_range.buffer, from_at, bytes: bytes as u64 };
             // SAFETY: within the list.
-            unsafe { (self.list as *mut Piece).add(n).write(piece) };
+            unsafe { list.add(n).write(piece) };
         }
         Ok(total)
     }
 
-    fn submit(&mut self, count: &Count, b: &Batch, total: u64) -> Result<i32, Why> {
-        let Some(library) = &self.library else { return Err(Why::Library) };
+    fn submit(
+        &mut self,
+        library: &Library,
+        count: &Count,
+        b: &Batch,
+        (list, total): (*const Piece, u64),
+    ) -> Result<i32, Why> {
         let order =
             Order { size: size_of::<Order>(), flags: IN_STREAM, tickets: 0, after: 0, stream: b.stream, rest: [0; 6] };
         let mut ticket = 0;
         // SAFETY: the list that was written, and a stream of the caller's.
         let mut code = unsafe {
-            let list = self.list as *const Piece;
-            (library.batch)(self.session, list, b.count, size_of::<Piece>(), &raw const order, &raw mut ticket)
+            (library.batch)(self.handle, list, b.count, size_of::<Piece>(), &raw const order, &raw mut ticket)
         };
         if code != OK && ticket != 0 {
             // (It was submitted, but the stream does not wait for it.)
             // SAFETY: the session's ticket.
-            code = unsafe { (library.wait)(self.session, ticket, u64::MAX) };
+            code = unsafe { (library.wait)(self.handle, ticket, u64::MAX) };
+        }
+        if ticket != 0 {
+            (self.stream, self.ticket) = (b.stream, ticket);
         }
         match code {
             OK => {
@@ -354,7 +407,7 @@ impl State {
                 Ok(SUCCESS)
             }
             FREED => {
-                self.forget();
+                self.forget(library);
                 Err(Why::Range)
             }
             BUSY | FULL => Err(Why::Busy),
@@ -363,11 +416,10 @@ impl State {
     }
 
     /// Some memory has ended: what is still there is made known again.
-    fn forget(&mut self) {
-        let Some(library) = &self.library else { return };
+    fn forget(&mut self, library: &Library) {
         for range in self.ranges.iter().take(self.n) {
             // SAFETY: a handle of the session's.
-            unsafe { (library.free)(self.session, range.buffer) };
+            unsafe { (library.free)(self.handle, range.buffer) };
         }
         self.n = 0;
     }
