@@ -24,6 +24,8 @@ import data_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WAYS = ["nothing", "cuMemcpyBatchAsync", "loop", "kernel 4", "kernel 16", "kernel 132", "one pinned copy", "doorbell list", "doorbell numbers"]
+# What the fields of a way begin with, in files that have a row for each cell.
+FIELDS = dict(zip([*WAYS[1:], "CUDA", "fixed"], ["batch", "loop", "kernel_4", "kernel_16", "kernel_132", "copy", "list", "numbers", "cuda", "fixed"]))
 # Of each part: what it measures, and its runs with their time limits. `alone` has 104 cells: some end early, the largest take longer than their time.
 PARTS = {
     "alone": ("Batches of scattered pages in several ways", [(["alone", "1"], 260)]),
@@ -89,10 +91,22 @@ def fixed(programs, doorbell, environment):
     for turn, (n, way) in enumerate(turns):
         before = [doorbell, "run", "--fix=pages", "--report", "--"] if way == "fixed" else []
         more, well = measured([*before, *programs[n], CELL_S], 75, environment)
-        rows += [{"program": PROGRAMS[n], "way": way, "turn": turn, **row} for row in more]
+        nth = sum((n, way) == other for other in turns[:turn])
+        rows += [{"program": PROGRAMS[n], "way": way, "turn": nth, **row} for row in more]
         failed = failed or not well
-    rows.sort(key=lambda row: (row["program"], row["direction"], row["page_bytes"], row["pages"], row["way"], row["turn"]))
+    rows.sort(key=lambda row: (row["program"], row["direction"], row["page_bytes"], row["pages"], row["turn"], row["way"]))
     return rows, failed
+
+
+def cells(rows):
+    """A row for each cell and turn, with the figures of all ways."""
+    keys, found = ("program", "turn", "kernel_us", "direction", "page_bytes", "pages"), {}
+    for row in rows:
+        cell = {key: row[key] for key in keys if key in row}
+        into = found.setdefault(tuple(cell.values()), cell)
+        into.update({f"{FIELDS[row['way']]}_{name}": row[name] for name in row if name.endswith("_us") and name not in keys})
+        into.update({f"{FIELDS[row['way']]}_batches": row["batches"], "wrong": into.get("wrong", 0) + row["wrong"]})
+    return list(found.values())
 
 
 def print_table(part, rows):
@@ -112,11 +126,11 @@ def print_table(part, rows):
         return
     ways = [way for way in WAYS if any(row["way"] == way for row in rows)]
     print("pages, p50 in us:", ", ".join(ways))
-    cells = {}
+    table = {}
     for row in rows:
         if part == "order" or row["pages"] in (1, 64, 1000, 10000):
-            cells.setdefault((row["direction"], row["page_bytes"], row["pages"], row.get("kernel_us", "")), {})[row["way"]] = row["p50_us"]
-    for (direction, page, pages, kernel), of in cells.items():
+            table.setdefault((row["direction"], row["page_bytes"], row["pages"], row.get("kernel_us", "")), {})[row["way"]] = row["p50_us"]
+    for (direction, page, pages, kernel), of in table.items():
         print(f"{direction.split()[-1]:5}{page:8}{pages:6}{kernel:4}" + "".join(f"{of[way]:9.1f}" if way in of else "        -" for way in ways))
 
 
@@ -137,7 +151,7 @@ def run(include, library, folder, part=None):
                 rows.sort(key=lambda row: (row["beside"], row["asked_gb_s"] or 0, WAYS.index(row["way"]), row["round"]))
             wrong = sum(row["wrong"] for row in rows)
             failed = failed or wrong != 0 or not rows
-            data_file.write(folder, f"pages-{name}", about, ["docs/results/pages.py", "run", *([part] if part else [])], rows,
+            data_file.write(folder, f"pages-{name}", about, ["docs/results/pages.py", "run", *([part] if part else [])], rows if name == "beside" else cells(rows),
                             stored="percentiles and maximum of the batches" + (" of each round" if name == "beside" else ""))
             print_table(name, rows)
             print(f"wrong words: {wrong}", flush=True)

@@ -257,7 +257,10 @@ fn a_program_that_doorbell_does_not_start_can_have_a_fix() {
         assert_eq!(text(&fixed.stdout), text(&bare.stdout), "{what}");
     }
     let wrong = run("pin", "forks");
-    assert!(wrong.status.success() && text(&wrong.stderr).contains("the fixes are pins, copies and pages"), "{wrong:?}");
+    assert!(
+        wrong.status.success() && text(&wrong.stderr).contains("the fixes are pins, copies and pages"),
+        "{wrong:?}"
+    );
     measured(|| {
         let longest =
             |fix| text(&run(fix, "hot-pins").stderr).split_whitespace().find_map(|word| word.parse::<f64>().ok());

@@ -106,7 +106,8 @@ impl Session {
     /// Whether a copy is from host memory into video memory.
     #[inline]
     pub(crate) fn is_to_video(&self, now: Now, (to, from): (Buffer, Buffer)) -> bool {
-        let place = |buffer: Buffer| BUFFER.decode(now.opening(), buffer.0).map(|(place, _)| self.buffers.is_video(place));
+        let place =
+            |buffer: Buffer| BUFFER.decode(now.opening(), buffer.0).map(|(place, _)| self.buffers.is_video(place));
         matches!((place(to), place(from)), (Ok(true), Ok(false)))
     }
 

@@ -54,7 +54,10 @@ impl Session {
         if half == LANES && !waits && self.wide.busy.load(Ordering::Relaxed) {
             half = self.beside_lists(now);
         }
-        if pieces >= FROM && self.is_to_video(now, buffers) && let Some(lane) = self.wide_lane(now)? {
+        if pieces >= FROM
+            && self.is_to_video(now, buffers)
+            && let Some(lane) = self.wide_lane(now)?
+        {
             return Ok(lane);
         }
         self.any_lane(half, now)

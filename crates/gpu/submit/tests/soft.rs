@@ -171,7 +171,7 @@ fn a_list_that_waits_for_room_holds_up_no_free_and_no_close() {
         rig.bytes(gate)[..4].copy_from_slice(&1u32.to_le_bytes());
         s.wait(list.join().unwrap().unwrap(), LIMIT).unwrap();
     });
-    first.map(|first| s.wait(first, LIMIT).unwrap());
+    first.iter().for_each(|first| s.wait(*first, LIMIT).unwrap());
     // The same, and the session is closed.
     rig.bytes(gate)[..4].fill(0);
     both();
