@@ -35,7 +35,7 @@ use terminal::number;
     .list("Fixes:", &[
         ("pins", "cuMemHostAlloc and cuMemAllocHost from 2 MiB on: like memory, made without the lock that launches need. cuMemHostRegister: its pages are made before the lock is taken"),
         ("copies", "copies of pageable memory of more than 2 MiB, through pinned pieces in the same stream. Work that another thread puts into the same or the default stream may run in the middle of a copy"),
-        ("pages", "cuMemcpyBatchAsync of 16 pieces or more between pinned memory and a GPU's: by libdoorbell's copy engines, in the stream's order"),
+        ("pages", "cuMemcpyBatchAsync and cuMemcpy3DBatchAsync of 16 copies or more between pinned memory and a GPU's: by libdoorbell's copy engines, in the stream's order"),
         ("locks", "the policies pi and phase-fair"),
     ])
     .list("Policies:", &[

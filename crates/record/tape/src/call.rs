@@ -313,6 +313,10 @@ pub enum Answer {
     Batch {
         stream: u8,
     },
+    /// cuMemcpy3DBatchAsync
+    Batch3d {
+        stream: u8,
+    },
     /// Passed on. libdoorbell observes CUDA from before this call.
     Initialises,
     /// A question about pinned memory.
@@ -360,7 +364,7 @@ impl Answer {
             Answer::None | Answer::BeginsCapture | Answer::EndsCapture => 0,
             Answer::HostAlloc | Answer::AllocHost | Answer::FreeHost | Answer::Register | Answer::Tells(_) => fix::PINS,
             Answer::Copy { .. } => fix::COPIES,
-            Answer::Batch { .. } | Answer::Initialises => fix::PAGES,
+            Answer::Batch { .. } | Answer::Batch3d { .. } | Answer::Initialises => fix::PAGES,
         }
     }
 
@@ -380,6 +384,7 @@ impl Answer {
             Answer::Copy { .. } => (2, 2 << 20),
             // With fewer pieces CUDA is as fast.
             Answer::Batch { .. } => (3, 16),
+            Answer::Batch3d { .. } => (0, 16),
         }
     }
 }

@@ -44,6 +44,31 @@ unsafe fn batch((to, from, bytes): (*const u64, *const u64, *const usize), count
     copies.max().unwrap_or(SUCCESS)
 }
 
+/// Copies of `CUDA_MEMCPY3D_BATCH_OP`, 112 bytes each: two operands of 40 (a type, which is 1 for an address, the address, a row's bytes, a layer's rows), three
+/// lengths. Of rows, one after the other.
+unsafe fn batch_3d(count: usize, operations: *const u64, stream: *mut c_void) -> c_int {
+    if count == 0 || operations.is_null() {
+        return INVALID_VALUE;
+    }
+    let mut result = SUCCESS;
+    for n in 0..count {
+        // SAFETY: the caller's.
+        let of = unsafe { std::slice::from_raw_parts(operations.add(n * 14), 14) };
+        let [width, height, depth] = [of[10], of[11], of[12]];
+        if of[0] as u32 != 1 || of[5] as u32 != 1 {
+            return INVALID_VALUE;
+        }
+        for (layer, row) in (0..depth).flat_map(|layer| (0..height).map(move |row| (layer, row))) {
+            let at = |operand: usize| {
+                let or = |given: u64, own: u64| if given == 0 { own } else { given };
+                of[operand + 1] + (layer * or(of[operand + 3], height) + row) * or(of[operand + 2], width)
+            };
+            result = result.max(node(stream, Node::Copy { to: at(5), from: at(0), bytes: width as usize }));
+        }
+    }
+    result
+}
+
 fn host_alloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) -> c_int {
     in_context(|| {
         if flags > 7 {
@@ -328,6 +353,14 @@ calls! {
     ) {
         // SAFETY: the caller's.
         unsafe { batch((to, from, bytes), count, stream) }
+    }
+    cuMemcpy3DBatchAsync(count: usize, operations: *const u64, _failed: *mut usize, _flags: u64, stream: *mut c_void) {
+        // SAFETY: the caller's.
+        unsafe { batch_3d(count, operations, stream) }
+    }
+    cuMemcpy3DBatchAsync_v2(count: usize, operations: *const u64, _flags: u64, stream: *mut c_void) {
+        // SAFETY: the caller's.
+        unsafe { batch_3d(count, operations, stream) }
     }
     cuMemsetD8Async(to: u64, value: u8, count: usize, stream: *mut c_void) {
         node(stream, Node::Fill { to, value: value.into(), size: 1, count })

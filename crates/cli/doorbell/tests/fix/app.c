@@ -198,6 +198,29 @@ static void batches(void) {
     *(volatile unsigned *)word = 1;
     ok("cuStreamSynchronize", CALL(cuStreamSynchronize, stream));
     printf("two streams: wrong %d\n", !!memcmp(host, (char *)host + 500 * PAGE, 500 * PAGE));
+    /* Rows of a plane into another, in each of 20 copies; then the same back in rows of another distance. */
+    typedef struct { unsigned type; u64 address; size_t row, layer; unsigned hint[2]; } operand;
+    struct { operand from, to; size_t width, height, depth; unsigned order, flags; } planes[20];
+    for (unsigned back = 0; back < 2; back++) {
+        for (unsigned k = 0; k < 20; k++) {
+            operand in_host = {1, (u64)(back ? (char *)out : (char *)host) + k * 40000, 1000, 12, {0}}, in_gpu = {1, gpu + k * 30000, back ? 300 : 0, 0, {0}};
+            planes[k].from = back ? in_gpu : in_host;
+            planes[k].to = back ? in_host : in_gpu;
+            planes[k].width = 300, planes[k].height = 10, planes[k].depth = 3, planes[k].order = 1 + 2 * (k & 1), planes[k].flags = 0;
+        }
+        if (back) memset(out, 0, 40000 * 20);
+        ok("cuMemcpy3DBatchAsync", CALL(cuMemcpy3DBatchAsync_v2, (size_t)20, planes, 0ull, stream));
+        ok("cuStreamSynchronize", CALL(cuStreamSynchronize, stream));
+    }
+    unsigned rows = 0, others = 0;
+    for (unsigned k = 0; k < 20; k++)
+        for (unsigned y = 0; y < 36; y++) {
+            char *there = (char *)out + k * 40000 + y * 1000, *here = (char *)host + k * 40000 + y * 1000;
+            int copied = y % 12 < 10;
+            rows += copied && !memcmp(there, here, 300);
+            for (unsigned x = copied ? 300 : 0; x < 1000; x++) others += !!there[x];
+        }
+    printf("planes: rows %u, other bytes %u\n", rows, others);
     /* What is passed on, or refused. */
     attributes during = {2, {0}, 0}, unknown = {1, {0}, 64};
     printf("batch: read during the call %d", CALL(cuMemcpyBatchAsync_v2, to, from, bytes, (size_t)100, &during, &at, (size_t)1, stream));

@@ -6,6 +6,7 @@
 //! Invariant: the program gets the result that CUDA's function would give. If a step of an answer fails, the call is passed on: CUDA
 //! then gives the error, or makes the whole copy again. A copy whose step has a result that it should not have turns the fix off.
 
+mod batch;
 mod bytes;
 mod copies;
 mod driver;
@@ -21,6 +22,7 @@ mod told;
 
 use crate::process::wiped::{self, goes_on, live};
 use crate::process::{environment, locked, sys};
+use batch::Batch;
 use copies::Copy;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use driver::Driver;
@@ -103,21 +105,19 @@ pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<u
                 pins::populate(count, first, second, third as u32);
                 None
             }
-            Answer::Copy { .. } | Answer::Batch { .. } if is_capturing => Some(Err(Why::Capture)),
+            Answer::Copy { .. } | Answer::Batch { .. } | Answer::Batch3d { .. } if is_capturing => {
+                Some(Err(Why::Capture))
+            }
             Answer::Batch { stream } => {
                 let [to, from, bytes, count_of, attributes, attributes_at, attributes_count, ..] = *a;
-                let stream = a.get(usize::from(stream)).copied().unwrap_or(0);
-                let batch = pages::Batch {
-                    to,
-                    from,
-                    bytes,
-                    count: count_of,
-                    attributes,
-                    attributes_at,
-                    attributes_count,
-                    stream,
-                };
-                Some(pages::batch(count, &batch))
+                let batch =
+                    Batch::Copies { to, from, bytes, count: count_of, attributes, attributes_at, attributes_count };
+                Some(pages::batch(count, &batch, a.get(usize::from(stream)).copied().unwrap_or(0)))
+            }
+            Answer::Batch3d { stream } => {
+                // (Flags are the word before the stream.)
+                let [flags, stream] = [stream - 1, stream].map(|n| a.get(usize::from(n)).copied().unwrap_or(0));
+                Some(pages::batch(count, &Batch::Operations { at: second, count: first, flags: flags as u64 }, stream))
             }
             Answer::Copy { direction, waits } => {
                 let stream = match if waits { 0 } else { fourth } {

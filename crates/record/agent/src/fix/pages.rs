@@ -7,6 +7,7 @@
 //!
 //! Each stream with pending batches has a session of its own, with one lane: what waits on a lane for its stream must not hold up another stream's batch.
 
+use super::batch::Batch;
 use super::driver::{self, Driver, SUCCESS};
 use super::known::Known;
 use super::{table, turn_off};
@@ -56,16 +57,6 @@ struct Order {
 
 /// DOORBELL_ORDER_STREAM and DOORBELL_ORDER_STREAM_WAITS
 const IN_STREAM: u32 = 3;
-
-/// `CUmemcpyAttributes`
-#[repr(C)]
-struct Attributes {
-    /// 1: the source is read in the stream's order; 3: at any time.
-    order: u32,
-    hints: [u32; 4],
-    /// 1: CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE
-    flags: u32,
-}
 
 /// An allocation that libdoorbell knows.
 #[derive(Clone, Copy)]
@@ -190,59 +181,28 @@ pub fn observe() {
     }
 }
 
-/// A batch, in either form of cuMemcpyBatchAsync.
-pub struct Batch {
-    pub to: usize,
-    pub from: usize,
-    pub bytes: usize,
-    pub count: usize,
-    pub attributes: usize,
-    pub attributes_at: usize,
-    pub attributes_count: usize,
-    pub stream: usize,
-}
-
 /// # Safety
-/// The arguments are a caller's of cuMemcpyBatchAsync.
-pub unsafe fn batch(count: &Count, b: &Batch) -> Result<i32, Why> {
+/// The arguments are a caller's of a function that copies a batch in a stream.
+pub unsafe fn batch(count: &Count, b: &Batch, stream: usize) -> Result<i32, Why> {
     let d = super::driver(count)?;
-    if b.stream <= driver::PER_THREAD {
+    if stream <= driver::PER_THREAD {
         return Err(Why::DefaultStream);
     }
     let mut capturing = 0;
     // SAFETY: a place for the result.
-    if unsafe { (d.is_capturing)(b.stream, &raw mut capturing) } != SUCCESS || capturing != 0 {
+    if unsafe { (d.is_capturing)(stream, &raw mut capturing) } != SUCCESS || capturing != 0 {
         return Err(Why::Capture);
     }
-    // SAFETY: the caller's.
-    if !unsafe { are_usual(b) } {
-        return Err(Why::Flags);
-    }
+    // SAFETY: the caller's arrays.
+    let pieces = unsafe { b.count()? };
     let mut taken = Taken::try_new().ok_or(Why::Busy)?;
     let state = taken.state();
-    state.make_room(b.count)?;
-    let (at, list) = (state.session_for(b.stream)?, state.list);
+    state.make_room(pieces)?;
+    let (at, list) = (state.session_for(stream)?, state.list);
     let (Some(library), Some(session)) = (&state.library, state.sessions.get_mut(at)) else { return Err(Why::Library) };
     // SAFETY: the caller's arrays, and room for as many pieces.
-    let total = unsafe { session.put(library, &d, b, list as *mut Piece)? };
-    session.submit(library, count, b, (list as *const Piece, total))
-}
-
-/// All pieces are read in the stream's order, or at any time.
-///
-/// # Safety
-/// As [`batch`].
-unsafe fn are_usual(b: &Batch) -> bool {
-    if b.attributes == 0 || b.attributes_at == 0 || b.attributes_count == 0 || [b.to, b.from, b.bytes].contains(&0) {
-        return false;
-    }
-    // SAFETY: the caller's arrays.
-    let is_usual = |n: usize| unsafe {
-        let of = (b.attributes as *const Attributes).add(n);
-        [1, 3].contains(&(*of).order) && (*of).flags & !1 == 0
-    };
-    // SAFETY: as above.
-    (unsafe { *(b.attributes_at as *const usize) }) == 0 && (0..b.attributes_count).all(is_usual)
+    let (pieces, total) = unsafe { session.put(library, &d, b, (list as *mut Piece, pieces))? };
+    session.submit(library, count, stream, (list as *const Piece, pieces, total))
 }
 
 impl State {
@@ -352,46 +312,55 @@ impl Session {
         Ok(offset)
     }
 
-    /// Writes the list. The number of its bytes.
+    /// Writes the list. The number of its pieces, and of their bytes.
     ///
     /// # Safety
-    /// As [`batch`], and room for the pieces.
-    unsafe fn put(&mut self, library: &Library, d: &Driver, b: &Batch, list: *mut Piece) -> Result<u64, Why> {
-        let (mut to_range, mut from_range, mut total) = (Range::NONE, Range::NONE, 0u64);
-        for n in 0..b.count {
-            // SAFETY: the caller's arrays of `count` elements.
-            let (to, from, bytes) = unsafe {
-                (*(b.to as *const usize).add(n), *(b.from as *const usize).add(n), *(b.bytes as *const usize).add(n))
-            };
-            if bytes == 0 {
-                return Err(Why::Flags);
-            }
-            let to_at = self.buffer((library, d), &mut to_range, to, bytes)?;
-            let from_at = self.buffer((library, d), &mut from_range, from, bytes)?;
-            if to_range.on_device == from_range.on_device {
-                return Err(Why::NotPinned);
-            }
-            total += bytes as u64;
-            let piece = Piece { to: to_range.buffer, to_at, from: from_range.buffer, from_at, bytes: bytes as u64 };
-            // SAFETY: within the list.
-            unsafe { list.add(n).write(piece) };
+    /// As [`batch`], and room for that many pieces.
+    unsafe fn put(
+        &mut self,
+        library: &Library,
+        d: &Driver,
+        b: &Batch,
+        (list, room): (*mut Piece, usize),
+    ) -> Result<(usize, u64), Why> {
+        let (mut to_range, mut from_range, mut total, mut n) = (Range::NONE, Range::NONE, 0u64, 0);
+        // SAFETY: the caller's arrays.
+        unsafe {
+            b.each(|of| {
+                if of.bytes == 0 {
+                    return Err(Why::Flags);
+                }
+                // (Another thread has changed the arrays meanwhile.)
+                if n == room {
+                    return Err(Why::Full);
+                }
+                let to_at = self.buffer((library, d), &mut to_range, of.to, of.bytes)?;
+                let from_at = self.buffer((library, d), &mut from_range, of.from, of.bytes)?;
+                if to_range.on_device == from_range.on_device {
+                    return Err(Why::NotPinned);
+                }
+                let bytes = of.bytes as u64;
+                let piece = Piece { to: to_range.buffer, to_at, from: from_range.buffer, from_at, bytes };
+                list.add(n).write(piece);
+                (n, total) = (n + 1, total + bytes);
+                Ok(())
+            })?;
         }
-        Ok(total)
+        Ok((n, total))
     }
 
     fn submit(
         &mut self,
         library: &Library,
         count: &Count,
-        b: &Batch,
-        (list, total): (*const Piece, u64),
+        stream: usize,
+        (list, pieces, total): (*const Piece, usize, u64),
     ) -> Result<i32, Why> {
-        let order =
-            Order { size: size_of::<Order>(), flags: IN_STREAM, tickets: 0, after: 0, stream: b.stream, rest: [0; 6] };
+        let order = Order { size: size_of::<Order>(), flags: IN_STREAM, tickets: 0, after: 0, stream, rest: [0; 6] };
         let mut ticket = 0;
         // SAFETY: the list that was written, and a stream of the caller's.
         let mut code = unsafe {
-            (library.batch)(self.handle, list, b.count, size_of::<Piece>(), &raw const order, &raw mut ticket)
+            (library.batch)(self.handle, list, pieces, size_of::<Piece>(), &raw const order, &raw mut ticket)
         };
         if code != OK && ticket != 0 {
             // (It was submitted, but the stream does not wait for it.)
@@ -399,7 +368,7 @@ impl Session {
             code = unsafe { (library.wait)(self.handle, ticket, u64::MAX) };
         }
         if ticket != 0 {
-            (self.stream, self.ticket) = (b.stream, ticket);
+            (self.stream, self.ticket) = (stream, ticket);
         }
         match code {
             OK => {

@@ -181,8 +181,8 @@ pub const FUNCTIONS: &[Function] = &[
     // CUDA 12.8's form has a place for the number of the copy that failed.
     f(96, "cuMemcpyBatchAsync", SZ, CopyAsync, 9).batch(Copies(0, 1, 2, 3)).stream(8).answered(Answer::Batch { stream: 8 }),
     f(96, "cuMemcpyBatchAsync", V2_SZ, CopyAsync, 8).since(13000).batch(Copies(0, 1, 2, 3)).stream(7).answered(Answer::Batch { stream: 7 }),
-    f(97, "cuMemcpy3DBatchAsync", SZ, CopyAsync, 5).batch(Copies3d(1, 0)).stream(4),
-    f(97, "cuMemcpy3DBatchAsync", V2_SZ, CopyAsync, 4).since(13000).batch(Copies3d(1, 0)).stream(3),
+    f(97, "cuMemcpy3DBatchAsync", SZ, CopyAsync, 5).batch(Copies3d(1, 0)).stream(4).answered(Answer::Batch3d { stream: 4 }),
+    f(97, "cuMemcpy3DBatchAsync", V2_SZ, CopyAsync, 4).since(13000).batch(Copies3d(1, 0)).stream(3).answered(Answer::Batch3d { stream: 3 }),
     // Seen by fixes alone: whether a stream is being captured, and what is asked of pinned memory.
     f(98, "cuStreamBeginCapture", &["", "_v2", "_ptsz", "_v2_ptsz"], Create, 2).answered(BeginsCapture),
     f(99, "cuStreamBeginCaptureToGraph", SZ, Create, 6).answered(BeginsCapture),
