@@ -224,6 +224,7 @@ calls! {
         SUCCESS
     }
     cuCtxGetCurrent(context: *mut *mut c_void) { give(context, CURRENT.get()) }
+    cuCtxGetDevice(device: *mut c_int) { in_context(|| give(device, 0)) }
     cuCtxPushCurrent_v2(context: *mut c_void) {
         PUSHED.with_borrow_mut(|pushed| pushed.push(CURRENT.replace(context)));
         SUCCESS

@@ -94,6 +94,7 @@ functions! {
     count b"cuDeviceGetCount" (*mut i32);
     attribute b"cuDeviceGetAttribute" (*mut i32, i32, i32);
     current b"cuCtxGetCurrent" (*mut usize);
+    current_device b"cuCtxGetDevice" (*mut i32);
     synchronize_context b"cuCtxSynchronize" ();
     id b"cuCtxGetId" (usize, *mut u64);
     push b"cuCtxPushCurrent_v2" (usize);

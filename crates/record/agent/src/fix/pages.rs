@@ -39,9 +39,13 @@ struct Piece {
 struct Options {
     size: usize,
     kind: u32,
-    rest: [u32; 3],
-    pointers: [usize; 3],
-    lanes: [u32; 2],
+    gpu: u32,
+    lanes: u32,
+    flags: u32,
+    log: usize,
+    log_user: usize,
+    profile: *const core::ffi::c_char,
+    launch_lanes: u32,
 }
 
 /// `doorbell_order_t`
@@ -49,8 +53,8 @@ struct Options {
 struct Order {
     size: usize,
     flags: u32,
-    tickets: u32,
-    after: usize,
+    ticket_count: u32,
+    tickets: usize,
     stream: usize,
     rest: [u64; 6],
 }
@@ -89,6 +93,8 @@ struct State {
 /// A session of libdoorbell's, or 0 if it was not opened yet.
 struct Session {
     handle: usize,
+    /// CUDA's number.
+    gpu: i32,
     /// The stream of the last batch, and its ticket.
     stream: usize,
     ticket: u64,
@@ -112,7 +118,8 @@ unsafe impl Sync for One {}
 static STATE: One = One(core::cell::UnsafeCell::new(State {
     library: None,
     failed: false,
-    sessions: [const { Session { handle: 0, stream: 0, ticket: 0, ranges: [Range::NONE; RANGES], n: 0 } }; STREAMS],
+    sessions: [const { Session { handle: 0, gpu: 0, stream: 0, ticket: 0, ranges: [Range::NONE; RANGES], n: 0 } };
+        STREAMS],
     list: 0,
     room: 0,
 }));
@@ -198,7 +205,12 @@ pub unsafe fn batch(count: &Count, b: &Batch, stream: usize) -> Result<i32, Why>
     let mut taken = Taken::try_new().ok_or(Why::Busy)?;
     let state = taken.state();
     state.make_room(pieces)?;
-    let (at, list) = (state.session_for(stream)?, state.list);
+    let mut gpu = 0;
+    // SAFETY: a place for the result.
+    if unsafe { (d.current_device)(&raw mut gpu) } != SUCCESS {
+        return Err(Why::Context);
+    }
+    let (at, list) = (state.session_for(stream, gpu)?, state.list);
     let (Some(library), Some(session)) = (&state.library, state.sessions.get_mut(at)) else { return Err(Why::Library) };
     // SAFETY: the caller's arrays, and room for as many pieces.
     let (pieces, total) = unsafe { session.put(library, &d, b, (list as *mut Piece, pieces))? };
@@ -207,7 +219,7 @@ pub unsafe fn batch(count: &Count, b: &Batch, stream: usize) -> Result<i32, Why>
 
 impl State {
     /// The session of the stream's pending batches, one without any, or a new one.
-    fn session_for(&mut self, stream: usize) -> Result<usize, Why> {
+    fn session_for(&mut self, stream: usize, gpu: i32) -> Result<usize, Why> {
         if self.library.is_none() {
             self.library = Library::look_up();
         }
@@ -215,19 +227,29 @@ impl State {
         let is_idle = |session: &Session| {
             let mut done = false;
             // SAFETY: the session's ticket, and a place for the answer.
-            session.ticket == 0
-                || unsafe { (library.poll)(session.handle, session.ticket, &raw mut done) } != OK
-                || done
+            let mut has_ended =
+                || unsafe { (library.poll)(session.handle, session.ticket, &raw mut done) } != OK || done;
+            session.gpu == gpu && (session.ticket == 0 || has_ended())
         };
         let open = self.sessions.iter().take_while(|session| session.handle != 0).count();
         let opened = self.sessions.get(..open).unwrap_or(&[]);
-        let own = opened.iter().position(|session| session.stream == stream);
+        let own = opened.iter().position(|session| (session.stream, session.gpu) == (stream, gpu));
         if let Some(at) = own.or_else(|| opened.iter().position(is_idle)) {
             return Ok(at);
         }
         let room = self.sessions.get_mut(open).ok_or(Why::Busy)?;
-        // DOORBELL_BESIDE_CUDA, on GPU 0.
-        let options = Options { size: size_of::<Options>(), kind: 1, rest: [0; 3], pointers: [0; 3], lanes: [1; 2] };
+        // DOORBELL_BESIDE_CUDA. Copies that wait for a stream are engines': without a profile.
+        let options = Options {
+            size: size_of::<Options>(),
+            kind: 1,
+            gpu: gpu as u32,
+            lanes: 1,
+            flags: 0,
+            log: 0,
+            log_user: 0,
+            profile: c"".as_ptr(),
+            launch_lanes: 1,
+        };
         // SAFETY: options of that size, and a place for the session.
         if unsafe { (library.create)((&raw const options).cast(), &raw mut room.handle) } != OK || room.handle == 0 {
             room.handle = 0;
@@ -235,6 +257,7 @@ impl State {
             self.failed = open == 0;
             return Err(if open == 0 { Why::Library } else { Why::Busy });
         }
+        room.gpu = gpu;
         Ok(open)
     }
 
@@ -356,7 +379,8 @@ impl Session {
         stream: usize,
         (list, pieces, total): (*const Piece, usize, u64),
     ) -> Result<i32, Why> {
-        let order = Order { size: size_of::<Order>(), flags: IN_STREAM, tickets: 0, after: 0, stream, rest: [0; 6] };
+        let order =
+            Order { size: size_of::<Order>(), flags: IN_STREAM, ticket_count: 0, tickets: 0, stream, rest: [0; 6] };
         let mut ticket = 0;
         // SAFETY: the list that was written, and a stream of the caller's.
         let mut code = unsafe {
@@ -391,5 +415,36 @@ impl Session {
             unsafe { (library.free)(self.handle, range.buffer) };
         }
         self.n = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+
+    #[test]
+    fn structs_are_as_in_libdoorbells_header() {
+        let header = include_str!("../../../../gpu/libdoorbell/include/abi.txt");
+        let places = |name: &str| {
+            let of = header.lines().skip_while(|line| line.split(' ').next() != Some(name));
+            let fields = of.skip(1).take_while(|line| line.starts_with("  "));
+            fields
+                .map(|line| {
+                    let mut words = line.split_whitespace();
+                    (words.next().unwrap(), words.next().unwrap().parse::<usize>().unwrap())
+                })
+                .collect::<Vec<_>>()
+        };
+        macro_rules! of {
+            ($of:ty, $name:literal, $($field:ident)*) => {
+                let all = places($name);
+                $(assert!(all.contains(&(stringify!($field), offset_of!($of, $field))), "{} {}", $name, stringify!($field));)*
+            };
+        }
+        of!(Options, "doorbell_options_t", size kind gpu lanes flags log log_user profile launch_lanes);
+        of!(Order, "doorbell_order_t", size flags ticket_count tickets stream);
+        assert_eq!(size_of::<Order>(), 80);
+        assert!(size_of::<Piece>() == 40 && places("doorbell_piece_t").contains(&("bytes", offset_of!(Piece, bytes))));
     }
 }
