@@ -329,8 +329,8 @@ int32_t doorbell_buffer_free(doorbell_t *doorbell,
 // doorbell_copy_explain: the CPU loads the bytes. The copy is done when the submission returns.
 #define DOORBELL_BY_LOADS 3
 
-// doorbell_pages_t.flags: a number that is in `to_index` twice is an error, before anything is copied. The check allocates up to
-// 8 bytes for each number.
+// doorbell_pages_t.flags: a number that is in `to_index` twice is an error, before anything is copied, and so are parts whose
+// pages overlap in their destination. The check allocates up to 8 bytes for each number.
 #define DOORBELL_PAGES_DISTINCT 1
 
 // One piece of a batch.
@@ -405,7 +405,8 @@ int32_t doorbell_copy_async(doorbell_t *doorbell,
 
 // Submits many copies with one ticket. `piece_size` is sizeof(doorbell_piece_t). The copies may overtake one another, so no copy
 // may need another's result. The first one's direction, to the GPU or from it, selects the copy engine. Copies in the other
-// direction may follow on the same engine. With an `order`, `count` may be 0: the submission then only waits and signals.
+// direction may follow on the same engine. 128 or more to the GPU use the engine with the most physical engines, if no copy from
+// the GPU is pending or prepared. With an `order`, `count` may be 0: the submission then only waits and signals.
 // Cost: that of doorbell_copy_async(), and the words of each piece. A list of more than 256 pieces is submitted in parts. If there
 // is no room for one, the call waits until the GPU has copied earlier ones: with an idle lane from some 7,000 pieces on. Threads: any.
 // Errors: as doorbell_copy_async(), and DOORBELL_LIMIT for more than 16,777,216 pieces, or more than 4,096 that wait for a word. After

@@ -98,7 +98,8 @@ pub unsafe extern "C" fn doorbell_copy_async(
 
 /// Submits many copies with one ticket. `piece_size` is sizeof(doorbell_piece_t). The copies may overtake one another, so no copy
 /// may need another's result. The first one's direction, to the GPU or from it, selects the copy engine. Copies in the other
-/// direction may follow on the same engine. With an `order`, `count` may be 0: the submission then only waits and signals.
+/// direction may follow on the same engine. 128 or more to the GPU use the engine with the most physical engines, if no copy from
+/// the GPU is pending or prepared. With an `order`, `count` may be 0: the submission then only waits and signals.
 /// Cost: that of doorbell_copy_async(), and the words of each piece. A list of more than 256 pieces is submitted in parts. If there
 /// is no room for one, the call waits until the GPU has copied earlier ones: with an idle lane from some 7,000 pieces on. Threads: any.
 /// Errors: as doorbell_copy_async(), and DOORBELL_LIMIT for more than 16,777,216 pieces, or more than 4,096 that wait for a word. After
@@ -143,8 +144,8 @@ unsafe impl Growing for doorbell_part_t {
 const _: () =
     assert!(size_of::<Part>() == size_of::<doorbell_part_t>() && align_of::<Part>() == align_of::<doorbell_part_t>());
 
-/// doorbell_pages_t.flags: a number that is in `to_index` twice is an error, before anything is copied. The check allocates up to
-/// 8 bytes for each number.
+/// doorbell_pages_t.flags: a number that is in `to_index` twice is an error, before anything is copied, and so are parts whose
+/// pages overlap in their destination. The check allocates up to 8 bytes for each number.
 pub const DOORBELL_PAGES_DISTINCT: u32 = 1;
 
 /// Which pages are copied, in each part: the one with the number `from_index[n]` becomes the one with the number `to_index[n]`. Set

@@ -36,6 +36,7 @@ mod chains;
 mod choose;
 mod copied;
 mod copying;
+mod distinct;
 mod error;
 mod explain;
 mod follow;

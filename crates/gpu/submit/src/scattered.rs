@@ -4,6 +4,7 @@
 
 use crate::buffers::Entry;
 use crate::copying::Piece;
+use crate::distinct;
 use crate::error::Error;
 use crate::handle::{Buffer, Copy};
 use crate::in_order::InOrder;
@@ -41,7 +42,7 @@ pub enum Index<'a> {
 
 impl Index<'_> {
     #[inline]
-    fn at(&self, n: usize) -> u64 {
+    pub(crate) fn at(&self, n: usize) -> u64 {
         match self {
             Index::Whole => n as u64,
             Index::U32(index) => index.get(n).map_or(u64::MAX, |n| (*n).into()),
@@ -60,33 +61,8 @@ pub struct Pages<'a> {
     pub to_index: Index<'a>,
     pub from_index: Index<'a>,
     pub count: usize,
-    /// A destination that is named twice is an error. The check allocates.
+    /// A destination that is named twice, and parts whose destinations overlap, are errors. The check allocates.
     pub distinct: bool,
-}
-
-impl Pages<'_> {
-    /// Whether a number of the destination is there twice.
-    fn is_twice(&self) -> bool {
-        let all = || (0..self.count).map(|n| self.to_index.at(n));
-        if matches!(self.to_index, Index::Whole) {
-            return false;
-        }
-        // A bit for each page, or the numbers in order if those are less.
-        let most = all().max().unwrap_or(0);
-        if most / 64 > self.count as u64 + 64 {
-            let mut all: Vec<u64> = all().collect();
-            all.sort_unstable();
-            return all.windows(2).any(|two| two[0] == two[1]);
-        }
-        let mut seen = vec![0u64; (most / 64) as usize + 1];
-        all().any(|number| {
-            // (Another thread may have changed the numbers since.)
-            seen.get_mut((number / 64) as usize).is_some_and(|word| {
-                let bit = 1 << (number % 64);
-                std::mem::replace(word, *word | bit) & bit != 0
-            })
-        })
-    }
 }
 
 /// What is to be copied.
@@ -158,21 +134,6 @@ impl List<'_> {
             }
         }
     }
-}
-
-/// Looks at what `pages` forbids.
-fn check_distinct(list: &List<'_>) -> Result<(), Error> {
-    let List::Pages(_, pages) = list else { return Ok(()) };
-    if !pages.distinct {
-        return Ok(());
-    }
-    if pages.to_stride < pages.bytes {
-        return Err(Error::Argument("pages of the destination overlap: their stride is less than their bytes"));
-    }
-    if pages.is_twice() {
-        return Err(Error::Argument("a page of the destination is named twice"));
-    }
-    Ok(())
 }
 
 /// Looks at each piece, at its memory and at the signal, so that what is wrong is an error before the first part is submitted.
@@ -259,7 +220,9 @@ impl Session {
         {
             // Looks at no buffer, and may take long.
             let _blind = self.lanes[lane].blind();
-            check_distinct(list)?;
+            if let List::Pages(parts, pages) = list {
+                distinct::check(parts, pages)?;
+            }
         }
         if !is_one {
             check(list, count, order, (copies, channel), &find)?;

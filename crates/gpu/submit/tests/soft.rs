@@ -261,6 +261,27 @@ fn pages_go_by_their_numbers() {
         let result = s.copy_pages(&parts, &wrong, &InOrder::default());
         assert!(matches!(result, Err(Error::Outside { .. } | Error::Argument(_) | Error::Limit(_))), "{result:?}");
     }
+    // Parts that overlap: by some bytes, by a page whose number the other one has less 7, not at all.
+    let at = |to_at| Part { to_at, ..parts[0] };
+    let few = [3u32, 10, 40];
+    for (to_at, index, overlaps) in [
+        (0, Index::Whole, true),
+        (95, Index::Whole, true),
+        (299 * PAGE + 95, Index::Whole, true),
+        (300 * PAGE, Index::Whole, false),
+        (7 * PAGE, Index::U32(&few), true),
+        (7 * PAGE + 1, Index::U32(&few), true),
+        (6 * PAGE, Index::U32(&few), false),
+        (37 * PAGE - 1, Index::U32(&few), true),
+        (38 * PAGE, Index::U32(&few), false),
+    ] {
+        let count = if matches!(index, Index::Whole) { 300 } else { 3 };
+        let pages = Pages { to_index: index, from_index: Index::Whole, count, ..pages };
+        // (Without a byte copied: the second part's source is outside.)
+        let wrong = Part { from_at: 1 << 20, ..at(to_at) };
+        let result = s.copy_pages(&[at(0), wrong], &pages, &InOrder::default());
+        assert_eq!(matches!(result, Err(Error::Argument(_))), overlaps, "{to_at}: {result:?}");
+    }
     assert!(rig.bytes(video).iter().all(|byte| *byte == 0));
     s.wait(s.copy_pages(&parts[..1], &whole, &InOrder::default()).unwrap(), LIMIT).unwrap();
     assert!((0..300).all(|n| rig.bytes(video)[n * 96..][..96] == rig.bytes(host)[8 + n * 128..][..96]));
