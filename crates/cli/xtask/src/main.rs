@@ -1,8 +1,9 @@
 //! Tasks of a checkout that need more than cargo: `cargo xtask dist` makes the packages of a release, `cargo xtask pictures`
-//! draws pictures of the pages again.
+//! draws pictures of the pages again, `cargo xtask calls` writes rows of the driver's functions from CUDA's headers.
 //!
 //! The invariant: no package and no picture is written before all contents were checked.
 
+mod calls;
 mod dist;
 mod pictures;
 
@@ -13,12 +14,14 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Task {
+    Calls(calls::Args),
     Dist(dist::Args),
     Pictures(pictures::Args),
 }
 
 fn main() -> ExitCode {
     let done = match Task::parse() {
+        Task::Calls(args) => args.run(),
         Task::Dist(args) => args.run(),
         Task::Pictures(args) => args.run(),
     };

@@ -231,6 +231,24 @@ pub unsafe fn end<const F: usize>(t: &Thread, row: &CallRow, a: &Words, ended: u
     t.busy.set(false);
 }
 
+/// As [`end`], of a function of which only the time, the result and the stream are kept.
+pub fn end_plain(t: &Thread, row: &CallRow, function: u16, ended: u64, result: i32) {
+    forget(t, row);
+    if t.busy.replace(true) {
+        return lost();
+    }
+    compiler_fence(Ordering::SeqCst);
+    end_with_gap(t, &body(t, row, result), function, ended);
+    compiler_fence(Ordering::SeqCst);
+    t.busy.set(false);
+}
+
+/// The call has returned, and is not written.
+pub fn forget(t: &Thread, row: &CallRow) {
+    t.call_stack.set(0);
+    row.function.store(0, Ordering::Relaxed);
+}
+
 #[inline(always)]
 fn body(t: &Thread, row: &CallRow, result: i32) -> CallBody {
     CallBody {

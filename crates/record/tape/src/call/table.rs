@@ -59,7 +59,7 @@ impl Function {
         self
     }
 
-    const fn since(mut self, version: u16) -> Function {
+    pub(super) const fn since(mut self, version: u16) -> Function {
         self.since = version;
         self
     }
@@ -69,7 +69,7 @@ impl Function {
         self.size(copies)
     }
 
-    const fn stream(mut self, word: u8) -> Function {
+    pub(super) const fn stream(mut self, word: u8) -> Function {
         self.stream = Stream::Word(word);
         self
     }
@@ -111,9 +111,14 @@ impl Function {
     }
 }
 
+/// A function of which only the time, the result and the stream are kept.
+pub(super) const fn o(number: u16, name: &'static str, suffixes: &'static [&'static str], words: u8) -> Function {
+    f(number, name, suffixes, Other, words)
+}
+
 /// In the order of their numbers.
 #[rustfmt::skip]
-pub const FUNCTIONS: &[Function] = &[
+pub(super) const ROWS: &[Function] = &[
     f(1, "cuLaunchKernel", SZ, Launch, 11).size(Grid(1)).stream(8).of(Kernel, 0),
     f(2, "cuLaunchKernelEx", SZ, Launch, 4).config(0).of(Kernel, 1),
     f(3, "cuLaunchCooperativeKernel", SZ, Launch, 10).size(Grid(1)).stream(8).of(Kernel, 0),
@@ -183,10 +188,10 @@ pub const FUNCTIONS: &[Function] = &[
     f(96, "cuMemcpyBatchAsync", V2_SZ, CopyAsync, 8).since(13000).batch(Copies(0, 1, 2, 3)).stream(7).answered(Answer::Batch { stream: 7 }),
     f(97, "cuMemcpy3DBatchAsync", SZ, CopyAsync, 5).batch(Copies3d(1, 0)).stream(4).answered(Answer::Batch3d { stream: 4 }),
     f(97, "cuMemcpy3DBatchAsync", V2_SZ, CopyAsync, 4).since(13000).batch(Copies3d(1, 0)).stream(3).answered(Answer::Batch3d { stream: 3 }),
-    // Seen by fixes alone: whether a stream is being captured, and what is asked of pinned memory.
-    f(98, "cuStreamBeginCapture", &["", "_v2", "_ptsz", "_v2_ptsz"], Create, 2).answered(BeginsCapture),
-    f(99, "cuStreamBeginCaptureToGraph", SZ, Create, 6).answered(BeginsCapture),
-    f(100, "cuStreamEndCapture", SZ, Destroy, 2).answered(EndsCapture),
+    // What fixes look at: whether a stream is being captured, and what is asked of pinned memory.
+    f(98, "cuStreamBeginCapture", &["", "_v2", "_ptsz", "_v2_ptsz"], Create, 2).stream(0).answered(BeginsCapture),
+    f(99, "cuStreamBeginCaptureToGraph", SZ, Create, 6).stream(0).answered(BeginsCapture),
+    f(100, "cuStreamEndCapture", SZ, Destroy, 2).stream(0).answered(EndsCapture),
     f(101, "cuMemHostGetFlags", PLAIN, Query, 2).answered(Tells(Told::Flags)),
     f(102, "cuMemRetainAllocationHandle", PLAIN, Query, 2).answered(Tells(Told::Handle)),
     f(103, "cuMemGetAddressRange", V2, Query, 3).answered(Tells(Told::Range)),

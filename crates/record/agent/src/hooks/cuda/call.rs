@@ -1,7 +1,7 @@
 //! The body of an entry: one call, and its event.
 
 use super::slots::Slot;
-use super::{names, slots, stamps};
+use super::{names, others, slots, stamps};
 use crate::fix;
 use crate::policy::{Me, guard};
 use crate::process::sys;
@@ -155,6 +155,10 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
         unsafe { answered::<F>(e, at, a) }
     });
     let ended = sys::rdtsc();
+    if const { FUNCTIONS[F].is_brief() } && others::is_short(row, ended, r as i32) {
+        trace::forget(t, row);
+        return r;
+    }
     // SAFETY: the caller's arguments, and this is its call.
     unsafe { end::<F>(t, row, a, ended, r as i32) };
     r
@@ -230,7 +234,7 @@ extern "C" fn left_guarded(outermost: *mut c_void) {
 }
 
 /// The thread leaves a call by a jump, or ends in it: later calls are not inside it.
-extern "C" fn left(t: *mut c_void) {
+pub(super) extern "C" fn left(t: *mut c_void) {
     // SAFETY: `leaving::run` was given the thread's own data.
     trace::left(unsafe { &*t.cast::<Thread>() });
 }

@@ -4,8 +4,9 @@
 //! number, the caller's return address, and the caller's arguments on the stack.
 
 use super::slots::{self, COUNT, EXPORT_TABLE, LOOKUP, STEP, WAYS};
-use super::{call, export_table, proc_address};
+use super::{call, export_table, others, proc_address};
 use core::arch::naked_asm;
+use tape::call::ROWS;
 
 macro_rules! entries {
     ($name:ident, $to:path) => {
@@ -37,11 +38,12 @@ macro_rules! entries {
 }
 
 entries!(calls, call::call::<F>);
+entries!(rarer, others::call);
 entries!(lookups, proc_address::call::<F>);
 entries!(export_tables, export_table::call::<F>);
 
 /// Number of functions that fit into [`FIRST`]: 2 to the power of the number of letters below.
-const ROOM: usize = 1 << 9;
+const ROOM: usize = 1 << 10;
 const _: () = assert!(COUNT <= ROOM, "one letter more");
 
 type Code = extern "C" fn();
@@ -52,7 +54,8 @@ macro_rules! pairs {
         match $n {
             EXPORT_TABLE => export_tables::<EXPORT_TABLE> as Code,
             LOOKUP.. => lookups::<LOOKUP> as Code,
-            _ => calls::<{ if $n < LOOKUP { $n } else { 0 } }> as Code,
+            ROWS.. => rarer::<{ if $n < LOOKUP { $n } else { 0 } }> as Code,
+            _ => calls::<{ if $n < ROWS { $n } else { 0 } }> as Code,
         }
     };
     ($n:expr; $level:ident $($rest:ident)*) => {
@@ -63,7 +66,7 @@ macro_rules! pairs {
 /// The code of each function's entries, from the next multiple of [`STEP`] on. cuGetProcAddress is after the last
 /// function.
 // SAFETY: nested arrays have the same layout as one array.
-static FIRST: [Code; ROOM] = unsafe { core::mem::transmute(pairs!(0; a b c d e f g h i)) };
+static FIRST: [Code; ROOM] = unsafe { core::mem::transmute(pairs!(0; a b c d e f g h i j)) };
 
 /// Stores the addresses of the entries.
 pub fn place() {

@@ -22,7 +22,7 @@ const MARKER_SYMBOLS: [&[u8]; 2] = [b"cuDriverGetVersion", b"cudaRuntimeGetVersi
 
 const PAGE: usize = 4096;
 /// Maximum number of real functions with an entry.
-const KNOWN: usize = 1024;
+const KNOWN: usize = 4096;
 
 struct State {
     /// Counts of loaded and unloaded libraries at the last look.
@@ -133,11 +133,7 @@ pub fn given(name: &[u8], real: usize, version: c_int, per_thread: bool) -> usiz
 
 /// In a program that is neither recorded nor guarded, only calls that a fix answers have entries: others take no time.
 fn is_wanted(f: usize) -> bool {
-    FUNCTIONS.get(f).is_none_or(|f| match f.answer {
-        Answer::None => !fix::is_alone(),
-        answer if answer.is_for_fixes_alone() => fix::on(),
-        _ => true,
-    })
+    FUNCTIONS.get(f).is_none_or(|f| !matches!(f.answer, Answer::None) || !fix::is_alone())
 }
 
 /// An entry, under this number, for one of the program's own functions: for measuring the cost of an entry. 0 if there is
@@ -218,9 +214,11 @@ impl State {
                     self.replace(l, i, &[f.name.as_bytes(), suffix.as_bytes()], flags);
                 }
             }
-            names::found(l.functions(names::SYMBOLS));
-            stamps::found(l.functions(stamps::SYMBOLS));
-            fix::found(l.functions(fix::SYMBOLS).map(|at| slots::real(at).unwrap_or(at)));
+            // (The agent's own calls are not the program's.)
+            let real = |at: usize| slots::real(at).unwrap_or(at);
+            names::found(l.functions(names::SYMBOLS).map(real));
+            stamps::found(l.functions(stamps::SYMBOLS).map(real));
+            fix::found(l.functions(fix::SYMBOLS).map(real));
             self.replace(l, EXPORT_TABLE, &[b"cuGetExportTable", b""], 0);
             for suffix in ["", "_v2"] {
                 self.replace(l, LOOKUP, &[b"cuGetProcAddress", suffix.as_bytes()], 0);

@@ -22,6 +22,7 @@ mod export_table;
 mod find;
 mod lookups;
 mod names;
+mod others;
 mod proc_address;
 mod slots;
 pub mod stamps;

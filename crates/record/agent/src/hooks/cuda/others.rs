@@ -1,0 +1,85 @@
+//! The driver's other functions: one body for all of them.
+//!
+//! Programs ask for contexts, attributes and addresses by the thousand, in tens of nanoseconds each. Such a call is not written: it is one without a stream that
+//! succeeds, in less than [`SHORT`].
+
+use super::call::left;
+use super::slots::{self, WAYS};
+use crate::process::sys;
+use crate::process::thread;
+use crate::trace::call::{self as trace, Words, arrive, begin, frames, live, stack_pointer};
+use crate::trace::code;
+use core::sync::atomic::Ordering;
+use locks::leaving;
+use tape::call::{FUNCTIONS, Stream};
+use tape::region::CallRow;
+
+/// Ticks of the time stamp counter: 7 to 33 us at 1 to 5 GHz.
+const SHORT: u64 = 1 << 15;
+
+/// Whether a call is not worth an event.
+pub fn is_short(row: &CallRow, ended: u64, result: i32) -> bool {
+    result == 0 && ended.wrapping_sub(row.began.load(Ordering::Relaxed)) < SHORT
+}
+
+type W = usize;
+type Real = unsafe extern "C" fn(W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W) -> W;
+
+/// Replaces a function of the driver that has no row of its own in the table: see [`super::entry`]. The caller's address and the further arguments are on the stack.
+#[allow(clippy::too_many_arguments)]
+pub unsafe extern "C" fn call(
+    a0: W,
+    a1: W,
+    a2: W,
+    a3: W,
+    a4: W,
+    a5: W,
+    number: W,
+    site: W,
+    a6: W,
+    a7: W,
+    a8: W,
+    a9: W,
+    a10: W,
+    a11: W,
+    a12: W,
+    a13: W,
+    a14: W,
+    a15: W,
+) -> W {
+    // SAFETY: an entry's number.
+    let e = unsafe { slots::slot(number) };
+    // SAFETY: the function of this entry takes no more words than these, which are the caller's own.
+    let real = || unsafe {
+        let real: Real = core::mem::transmute(e.real.load(Ordering::Relaxed));
+        real(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15)
+    };
+    let (t, stack) = (thread::here(), stack_pointer());
+    let Some(f) = FUNCTIONS.get(number / WAYS) else { return real() };
+    // Inside another call of this thread, or not recorded.
+    if stack < t.call_stack.get() || !live() {
+        return real();
+    }
+    let is_known = !t.call.get().is_null() && code::is_known(site);
+    if !is_known && !arrive(t, site) {
+        return real();
+    }
+    // SAFETY: a thread that has arrived has a ring, and its row is in a page that is never unmapped.
+    let row = unsafe { &*t.call.get() };
+    let a = Words([a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10]);
+    // SAFETY: the caller's arguments, which the function also reads.
+    unsafe { begin(row, f, e.flags.load(Ordering::Relaxed), site, &a) };
+    row.kernel.store(0, Ordering::Relaxed);
+    t.calls_inside.set(0);
+    t.call_stack.set(stack);
+    row.began.store(sys::rdtsc(), Ordering::Relaxed);
+    let r = leaving::run(t, left, real);
+    let ended = sys::rdtsc();
+    if f.stream == Stream::None && is_short(row, ended, r as i32) {
+        trace::forget(t, row);
+    } else {
+        frames(row);
+        trace::end_plain(t, row, f.number, ended, r as i32);
+    }
+    r
+}
