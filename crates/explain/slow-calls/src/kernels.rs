@@ -35,7 +35,7 @@ pub fn stream(handle: u64, tid: i32) -> u64 {
     match handle {
         // The legacy default stream's other handle.
         1 => 0,
-        2 => 2 | u64::from(tid as u32) << 32,
+        2 => tape::call::of_thread(tid),
         handle => handle,
     }
 }

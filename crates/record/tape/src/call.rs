@@ -67,8 +67,8 @@ pub struct CallBody {
     pub began: u64,
     /// Return address of the call.
     pub site: u64,
-    /// The stream handle that the caller passed: 0 default (see [`flag::PER_THREAD`]), 1 legacy, 2 per-thread; else a
-    /// pointer. 0 where the function takes none.
+    /// The stream handle that the caller passed: 0 default, 1 legacy, [`of_thread`] for a thread's own default stream (older tapes: 2,
+    /// or 0 with [`flag::PER_THREAD`]), else a pointer. 0 where the function takes none.
     pub stream: u64,
     /// Its object, of the kind [`Function::object`]: a kernel function, a graph, an event, an address.
     pub object: u64,
@@ -125,6 +125,19 @@ impl CallBody {
     pub const fn words_with_copies(self) -> [u64; 9] {
         let [a, b, c, d, e, f, g, h] = self.words_with_source();
         [a, b, c, d, e, f, g, h, self.copies as u64]
+    }
+}
+
+/// The handle of a thread's own default stream. It is no pointer: its lower half is 2.
+pub const fn of_thread(tid: i32) -> u64 {
+    2 | (tid as u32 as u64) << 32
+}
+
+/// The thread whose own default stream this is; `None` for other streams, and for 2 on older tapes.
+pub const fn thread_of(stream: u64) -> Option<u32> {
+    match (stream as u32, (stream >> 32) as u32) {
+        (2, tid) if tid != 0 => Some(tid),
+        _ => None,
     }
 }
 

@@ -63,7 +63,10 @@ pub fn stream(handle: Option<u64>) -> String {
         Some(0) => "default".into(),
         Some(1) => "legacy default".into(),
         Some(2) => "default of the thread".into(),
-        Some(handle) => format!("{handle:#x}"),
+        Some(handle) => match tape::call::thread_of(handle) {
+            Some(tid) => format!("default of {tid}"),
+            None => format!("{handle:#x}"),
+        },
     }
 }
 

@@ -1,6 +1,6 @@
 //! Each time that a kernel ran.
 
-use crate::cell::time;
+use crate::cell::{stream, time};
 use crate::foreign::{Plain, plain};
 use crate::number::nanoseconds;
 use crate::rows::{self, List};
@@ -74,7 +74,7 @@ fn cells(k: &KernelRun) -> Vec<String> {
         Start::Bounded => "bounded",
         Start::Stored => "stored",
     };
-    let stream = k.when.call.as_ref().map_or("-".into(), |call| format!("{:#x}", call.stream));
+    let stream = stream(k.when.call.as_ref().map(|call| call.stream));
     let name = k.name.as_deref().map_or(format!("{:#x}", k.code), plain);
     let graph = if k.in_graph { " (in a graph)" } else { "" };
     vec![

@@ -4,13 +4,13 @@ use super::{batch, code, holds, python};
 use crate::process::region;
 use crate::process::session::wanted;
 use crate::process::sys;
-use crate::process::thread::Thread;
+use crate::process::thread::{self, Thread};
 use crate::process::wiped::{goes_on, live as which};
 use crate::record;
 use core::arch::asm;
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, compiler_fence};
-use tape::call::{CallBody, FUNCTIONS, Function, Size, Stream, flag, kind};
+use tape::call::{CallBody, FUNCTIONS, of_thread, Function, Size, Stream, flag, kind};
 use tape::event::RingBody;
 use tape::region::{CallRow, contents};
 
@@ -54,7 +54,10 @@ pub unsafe fn begin(row: &CallRow, f: &Function, mut flags: u32, site: usize, a:
     }
     let mut object = if matches!(f.object, tape::call::Object::None) { 0 } else { a.at(f.object_at) as u64 };
     // SAFETY: the caller's.
-    let (mut size, stream) = unsafe { (size(f.size, a), stream(f.stream, a)) };
+    let (mut size, mut stream) = unsafe { (size(f.size, a), stream(f.stream, a)) };
+    if stream <= 2 && f.stream != Stream::None {
+        stream = own_stream(stream, flags);
+    }
     if f.is_batch() {
         // SAFETY: the caller's.
         let (first, bytes) = unsafe { (batch::first(f.size, a), batch::bytes(f.size, a)) };
@@ -68,6 +71,16 @@ pub unsafe fn begin(row: &CallRow, f: &Function, mut flags: u32, site: usize, a:
     row.flags.store(flags, Ordering::Relaxed);
     row.seq.store(row.seq.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     row.function.store(u32::from(f.number), Ordering::Relaxed);
+}
+
+/// A default stream that each thread has of its own gets that thread's number.
+#[inline(always)]
+fn own_stream(stream: u64, flags: u32) -> u64 {
+    if stream == 2 || stream == 0 && flags & u32::from(flag::PER_THREAD) != 0 {
+        of_thread(thread::here().id())
+    } else {
+        stream
+    }
 }
 
 /// Finds the Python frames that make the call. (Before the call's function is stored, because this may write events.)

@@ -68,7 +68,10 @@ pub fn stream_name(handle: u64) -> String {
         0 => "default stream".into(),
         1 => "legacy default stream".into(),
         2 => "default stream of each thread".into(),
-        handle => format!("stream {handle:#x}"),
+        handle => match tape::call::thread_of(handle) {
+            Some(tid) => format!("default stream of thread {tid}"),
+            None => format!("stream {handle:#x}"),
+        },
     }
 }
 
