@@ -304,12 +304,8 @@ fn lists_to_the_gpu_use_the_widest_engine_while_it_is_free() {
     let back = [Piece { to: host, to_at: 1 << 15, from: video, from_at: 0, bytes: 64 }];
     let waits = |value| InOrder { word: Some((word, 0, value)), ..InOrder::default() };
     let go = |value: u8| rig.bytes(word)[0] = value;
-    for (lane, expected) in [
-        (s.copy_batch(&list(127)), 0..BACK),
-        (s.copy_batch(&list(128)), WIDE..WIDE + 1),
-        (s.copy_batch(&back), BACK..2 * BACK),
-    ] {
-        let copy = lane.unwrap();
+    for (pieces, expected) in [(list(127), 0..BACK), (list(128), WIDE..WIDE + 1), (back.to_vec(), BACK..2 * BACK)] {
+        let copy = s.copy_batch(&pieces).unwrap();
         s.wait(copy, LIMIT).unwrap();
         assert!(expected.contains(&of(copy)), "{expected:?}: {}", of(copy));
     }
