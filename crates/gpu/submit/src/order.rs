@@ -61,9 +61,8 @@ impl Session {
     pub fn stream_wait(&self, Stream(stream): Stream, copy: Copy) -> Result<(), Error> {
         let (setup, now) = (self.setup()?, self.now()?);
         let (lane, _) = self.lane_of(now, copy)?;
-        // Checks that it is a submission.
-        self.query(copy)?;
-        if lane == DONE {
+        // (Another list may have the lane by now, and wait.)
+        if self.query(copy)? == 0 || lane == DONE {
             return Ok(());
         }
         // A launch lane waits for the copy lane next to it, in each chain.
@@ -73,13 +72,16 @@ impl Session {
         order.promises.start()?;
         let taken = order.take()?;
         let promise = |channel: &gpu::Channel| Promise { lane: channel.observer(), index: taken.0, value: taken.1 };
-        let write = || -> Result<Promise, Error> {
+        let write = || -> Result<Option<Promise>, Error> {
             let mut claim = self.claim(lane, now)?;
+            if self.query(copy)? == 0 {
+                return Ok(None);
+            }
             let Inner { copies, channel, word, .. } = claim.as_mut().ok_or(Error::Closed)?;
             if has_launches(lane) {
                 let region = order.for_launches(channel.space())?;
                 channel.write_word((region, 4 * taken.0 as u64), taken.1)?;
-                return Ok(promise(channel));
+                return Ok(Some(promise(channel)));
             }
             let (buffer, at, value) = order.place(taken);
             // SAFETY: the claim outlives this entry.
@@ -88,7 +90,7 @@ impl Session {
                 let mut written = copies.begin(channel)?;
                 written.release((&entry.region, at), value)?;
                 written.submit()?;
-                return Ok(promise(channel));
+                return Ok(Some(promise(channel)));
             }
             // The graphics engine writes it inline, after the barrier that ended the copy.
             if word.is_none() {
@@ -97,13 +99,13 @@ impl Session {
             let word = word.as_mut().ok_or(Error::Closed)?;
             word.aim(entry.region.va() + at, None)?;
             word.submit_data(channel, &value.to_le_bytes())?;
-            Ok(promise(channel))
+            Ok(Some(promise(channel)))
         };
         match write() {
-            Ok(promise) => order.promises.add(promise),
-            Err(error) => {
+            Ok(Some(promise)) => order.promises.add(promise),
+            result => {
                 order.give_up(taken);
-                return Err(error);
+                return result.map(|_| ());
             }
         }
         // SAFETY: the caller that made the handle guarantees that it is a stream; the words live as long as the session, whose close waits
