@@ -330,7 +330,7 @@ int32_t doorbell_buffer_free(doorbell_t *doorbell,
 #define DOORBELL_BY_LOADS 3
 
 // doorbell_pages_t.flags: a number that is in `to_index` twice is an error, before anything is copied, and so are parts whose
-// pages overlap in their destination. The check allocates up to 8 bytes for each number.
+// pages overlap in one buffer. The check allocates up to 8 bytes for each number.
 #define DOORBELL_PAGES_DISTINCT 1
 
 // One piece of a batch.
