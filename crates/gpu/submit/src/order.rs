@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, Copy};
 use crate::in_order::Stream;
 use crate::lane::Inner;
-use crate::numbering::{has_launches, launches_of};
+use crate::numbering::{WIDE, has_launches, launches_of};
 use crate::open::Setup;
 use crate::promises::{Promise, Promises};
 use crate::session::{Now, Session};
@@ -61,20 +61,26 @@ impl Session {
     pub fn stream_wait(&self, Stream(stream): Stream, copy: Copy) -> Result<(), Error> {
         let (setup, now) = (self.setup()?, self.now()?);
         let (lane, _) = self.lane_of(now, copy)?;
-        // (Another list may have the lane by now, and wait.)
-        if self.query(copy)? == 0 || lane == DONE {
+        // Checks that it is a submission.
+        self.query(copy)?;
+        if lane == DONE {
             return Ok(());
         }
         // A launch lane waits for the copy lane next to it, in each chain.
         let lane = launches_of(lane.into()).unwrap_or(lane.into());
         let _context = setup.enter()?;
         let order = self.order(&setup, now)?;
+        // Another list may have the lane by now, and wait.
+        let is_over = || Ok::<_, Error>(lane == WIDE && self.query(copy)? == 0);
+        if is_over()? {
+            return Ok(());
+        }
         order.promises.start()?;
         let taken = order.take()?;
         let promise = |channel: &gpu::Channel| Promise { lane: channel.observer(), index: taken.0, value: taken.1 };
         let write = || -> Result<Option<Promise>, Error> {
             let mut claim = self.claim(lane, now)?;
-            if self.query(copy)? == 0 {
+            if is_over()? {
                 return Ok(None);
             }
             let Inner { copies, channel, word, .. } = claim.as_mut().ok_or(Error::Closed)?;
