@@ -262,6 +262,25 @@ static void batches(void) {
     from[50] = malloc(PAGE);
     printf(", pageable %d\n", CALL(cuMemcpyBatchAsync_v2, to, from, bytes, (size_t)100, &during, &at, (size_t)1, stream));
     ok("cuStreamSynchronize", CALL(cuStreamSynchronize, stream));
+    static char kept[100 * PAGE];
+    for (unsigned k = 0; k < 100; k++) bytes[k] = PAGE;
+    /* The device is reset: all of it is gone, and made again. */
+    ok("reset", CALL(cuDevicePrimaryCtxReset_v2, 0));
+    usleep(300000);
+    ok("cuDevicePrimaryCtxRetain", CALL(cuDevicePrimaryCtxRetain, &context, 0));
+    begin();
+    ok("cuStreamCreate", CALL(cuStreamCreate, &stream, 1));
+    ok("cuMemHostAlloc", CALL(cuMemHostAlloc, &host, (size_t)100 * PAGE, 0));
+    ok("cuMemAlloc", CALL(cuMemAlloc_v2, &gpu, (size_t)100 * PAGE));
+    fill(host, 100 * PAGE, 99);
+    memcpy(kept, host, 100 * PAGE);
+    for (unsigned back = 0; back < 2; back++) {
+        for (unsigned k = 0; k < 100; k++) to[k] = (void *)(gpu + k * PAGE), from[k] = (char *)host + k * PAGE;
+        ok("batch", CALL(cuMemcpyBatchAsync_v2, back ? from : to, back ? to : from, bytes, (size_t)100, &how, &at, (size_t)1, stream));
+        ok("cuStreamSynchronize", CALL(cuStreamSynchronize, stream));
+        if (!back) memset(host, 0, 100 * PAGE);
+    }
+    printf("after a reset: wrong %d\n", !!memcmp(host, kept, 100 * PAGE));
     ok("cuMemFree", CALL(cuMemFree_v2, gpu));
     ok("cuMemFreeHost", CALL(cuMemFreeHost, host));
 }
