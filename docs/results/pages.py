@@ -23,9 +23,9 @@ import time
 import data_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-WAYS = ["nothing", "cuMemcpyBatchAsync", "loop", "kernel 4", "kernel 16", "kernel 132", "one pinned copy", "doorbell list", "doorbell numbers", "doorbell, other engine"]
+WAYS = ["nothing", "cuMemcpyBatchAsync", "loop", "kernel 4", "kernel 16", "kernel 132", "one pinned copy", "doorbell list", "doorbell numbers", "doorbell, sparing"]
 # What the fields of a way begin with, in files that have a row for each cell.
-FIELDS = dict(zip([*WAYS[1:], "CUDA", "fixed"], ["batch", "loop", "kernel_4", "kernel_16", "kernel_132", "copy", "list", "numbers", "cuda", "fixed"]))
+FIELDS = dict(zip([*WAYS[1:], "CUDA", "fixed"], ["batch", "loop", "kernel_4", "kernel_16", "kernel_132", "copy", "list", "numbers", "sparing", "cuda", "fixed"]))
 # Of each part: what it measures, and its runs with their time limits. `alone` has 104 cells: some end early, the largest take longer than their time.
 PARTS = {
     "alone": ("Batches of scattered pages in several ways", [(["alone", "1"], 260)]),

@@ -30,7 +30,7 @@ constexpr uint64_t GIB = 1ull << 30, PATTERN = 0xA5C3A5C3A5C3A5C3, SLOW_NS = 200
 enum Fill { SOURCE, CLEARED, WEIGHTS };
 enum Way { BATCH, LOOP, KERNEL_4, KERNEL_16, KERNEL_132, LIST, NUMBERS, NARROW, ONE, NOTHING, WAYS };
 const char *const NAMES[] = {"cuMemcpyBatchAsync", "loop", "kernel 4", "kernel 16", "kernel 132", "doorbell list",
-                             "doorbell numbers", "doorbell, other engine", "one pinned copy", "nothing"};
+                             "doorbell numbers", "doorbell, sparing", "one pinned copy", "nothing"};
 
 [[noreturn]] static void fail(int line, const char *call, const char *text, const char *detail) {
     fflush(stdout);
@@ -151,8 +151,8 @@ struct Times { uint64_t began = now_ns(), called = began, returned = 0, ended = 
 static std::mt19937 random_numbers(7);
 static doorbell_t *doorbell;
 static doorbell_buffer_t host_buffer, gpu_buffer;
-// A session whose lists leave the widest engine alone, because a copy from the GPU is prepared. Only `beside` opens it.
-static struct { doorbell_t *doorbell; doorbell_buffer_t host, gpu; doorbell_transfer_t kept; } narrow;
+// A session with DOORBELL_SPARE_KERNELS. Only `beside` opens it.
+static struct { doorbell_t *doorbell; doorbell_buffer_t host, gpu; } narrow;
 static doorbell_ticket_t ticket;
 static cudaStream_t stream;
 static uint64_t pool;
@@ -454,10 +454,11 @@ static void beside(bool gemm, double seconds) {
     const int rounds = 12;
     const Cell cell{true, 16 * KIB, 4000};
     vector<Way> ways = {BATCH, KERNEL_4, KERNEL_16, KERNEL_132, NUMBERS, NARROW, ONE, NOTHING};
-    CHECK(doorbell_create(NULL, &narrow.doorbell));
+    doorbell_options_t options = {};
+    options.size = sizeof options, options.flags = DOORBELL_SPARE_KERNELS;
+    CHECK(doorbell_create(&options, &narrow.doorbell));
     CHECK(doorbell_buffer_register(narrow.doorbell, host, pool, &narrow.host));
     CHECK(doorbell_buffer_register(narrow.doorbell, gpu, pool, &narrow.gpu));
-    CHECK(doorbell_transfer_create(narrow.doorbell, narrow.host, 0, narrow.gpu, 0, 4 * KIB, &narrow.kept));
     const vector<Numbers> scattered = four_numbers(cell), in_a_row = {{counting(cell.count), counting(cell.count)}};
     auto numbers = [&](Way way) -> const vector<Numbers> & { return way == ONE ? in_a_row : scattered; };
     auto wrong = [&](Way way) { return way == NOTHING ? 0 : checked_copy(way, cell, numbers(way)[0]); };

@@ -185,7 +185,8 @@ impl Session {
                 halves.try_for_each(|(half, engine)| make_lane(&self.lanes[half + lane], made, engine))
             })?;
             // (Lists have other lanes, too.)
-            has_wide = made.between && make_lane(&self.lanes[WIDE], made, made.engines[1]).is_ok();
+            has_wide =
+                made.between && !options.spare_kernels && make_lane(&self.lanes[WIDE], made, made.engines[1]).is_ok();
             Ok(())
         };
         let made = make(options).and_then(|made| match lanes(&made) {
