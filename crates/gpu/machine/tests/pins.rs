@@ -63,7 +63,7 @@ fn pins_end_where_the_allocation_ends_and_not_where_its_pages_do() {
     let watched: &'static Watched = Box::leak(Box::default());
     let theirs = AddressSpace::new(&Device::open(Arc::new(Watching(driver, watched)), 0).unwrap()).unwrap();
     let from = theirs.clone();
-    *poison::ignore(fake::SOURCE.lock()) = Some(Box::new(move |kind, bytes| {
+    *poison::ignore(fake::SOURCE.lock()) = Some(Box::new(move |kind, _, bytes| {
         let memory = match kind {
             fake::Kind::Device { .. } => from.alloc_video(bytes as u64),
             _ => from.alloc_host(bytes as u64),

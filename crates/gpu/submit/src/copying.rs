@@ -81,9 +81,17 @@ impl Session {
         let Some(Inner { copies: Some(copies), channel, .. }) = &mut *claim else { return Err(Error::Closed) };
         // SAFETY: the claim outlives these entries.
         let find = |buffer: Buffer| unsafe { self.buffers.find(BUFFER.decode(now.opening(), buffer.0)?) };
-        self.put_waits(channel, now, at, order, queued)?;
-        let ticket = self.submit_list((copies, channel), (now, at), list, order, find)?;
-        Ok(self.submitted(now, at, ticket))
+        let waits = self.put_waits(channel, now, at, order, queued);
+        match waits.and_then(|()| self.submit_list((copies, channel), (now, at), list, order, find)) {
+            Ok(ticket) => Ok(self.submitted(now, at, ticket)),
+            Err(error) => {
+                if !order.is_free() {
+                    // What the lane now waits for is seen by those that look for an idle one.
+                    let _ = channel.release();
+                }
+                Err(error)
+            }
+        }
     }
 
     pub(crate) fn submitted(&self, now: Now, lane: usize, ticket: gpu::Ticket) -> Copy {

@@ -79,9 +79,13 @@ impl Pages<'_> {
             distance <= numbers.most()
                 && (0..self.count).any(|n| of(n).checked_add(distance).is_some_and(|n| numbers.has(n)))
         };
+        let mut parts: Vec<&Part> = parts.iter().collect();
+        parts.sort_unstable_by_key(|part| (part.to.0, part.to_at));
+        let extent = numbers.most().saturating_mul(self.to_stride).saturating_add(self.bytes);
         parts.iter().enumerate().any(|(n, a)| {
-            parts[n + 1..].iter().filter(|b| b.to == a.to).any(|b| {
-                let between = a.to_at.abs_diff(b.to_at);
+            let near = parts[n + 1..].iter().take_while(|b| b.to == a.to && b.to_at - a.to_at < extent);
+            near.into_iter().any(|b| {
+                let between = b.to_at - a.to_at;
                 let whole = between / self.to_stride;
                 // The page of the one part with a number, and of the other one with a number that much less.
                 [whole, whole + 1].into_iter().any(|distance| {

@@ -42,6 +42,9 @@ pub struct Options {
     pub launch_lanes: usize,
     /// Each submission checks with CUDA whether the memory is still the allocation that was pinned: 1 us or more, and CUDA's locks.
     pub check_each_submission: bool,
+    /// Lists to the GPU leave the engine with the most physical engines alone. On an H200, 16 KiB pages move at 29 GB/s instead of 53, and matrix products next
+    /// to them lose 0.4 % of their speed instead of 3.4 %.
+    pub spare_kernels: bool,
     /// The profile of this machine; without one, copy engines make all copies.
     pub profile: Follow,
     /// Called with the session's steps when it is opened and closed. Submissions never call it.
@@ -56,6 +59,7 @@ impl Default for Options {
             lanes: 8,
             launch_lanes: 1,
             check_each_submission: false,
+            spare_kernels: false,
             profile: Follow::Variable,
             log: None,
         }

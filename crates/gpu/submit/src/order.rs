@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, Copy};
 use crate::in_order::Stream;
 use crate::lane::Inner;
-use crate::numbering::{has_launches, launches_of};
+use crate::numbering::{WIDE, has_launches, launches_of};
 use crate::open::Setup;
 use crate::promises::{Promise, Promises};
 use crate::session::{Now, Session};
@@ -70,16 +70,24 @@ impl Session {
         let lane = launches_of(lane.into()).unwrap_or(lane.into());
         let _context = setup.enter()?;
         let order = self.order(&setup, now)?;
+        // Another list may have the lane by now, and wait.
+        let is_over = || Ok::<_, Error>(lane == WIDE && self.query(copy)? == 0);
+        if is_over()? {
+            return Ok(());
+        }
         order.promises.start()?;
         let taken = order.take()?;
         let promise = |channel: &gpu::Channel| Promise { lane: channel.observer(), index: taken.0, value: taken.1 };
-        let write = || -> Result<Promise, Error> {
+        let write = || -> Result<Option<Promise>, Error> {
             let mut claim = self.claim(lane, now)?;
+            if is_over()? {
+                return Ok(None);
+            }
             let Inner { copies, channel, word, .. } = claim.as_mut().ok_or(Error::Closed)?;
             if has_launches(lane) {
                 let region = order.for_launches(channel.space())?;
                 channel.write_word((region, 4 * taken.0 as u64), taken.1)?;
-                return Ok(promise(channel));
+                return Ok(Some(promise(channel)));
             }
             let (buffer, at, value) = order.place(taken);
             // SAFETY: the claim outlives this entry.
@@ -88,7 +96,7 @@ impl Session {
                 let mut written = copies.begin(channel)?;
                 written.release((&entry.region, at), value)?;
                 written.submit()?;
-                return Ok(promise(channel));
+                return Ok(Some(promise(channel)));
             }
             // The graphics engine writes it inline, after the barrier that ended the copy.
             if word.is_none() {
@@ -97,13 +105,13 @@ impl Session {
             let word = word.as_mut().ok_or(Error::Closed)?;
             word.aim(entry.region.va() + at, None)?;
             word.submit_data(channel, &value.to_le_bytes())?;
-            Ok(promise(channel))
+            Ok(Some(promise(channel)))
         };
         match write() {
-            Ok(promise) => order.promises.add(promise),
-            Err(error) => {
+            Ok(Some(promise)) => order.promises.add(promise),
+            result => {
                 order.give_up(taken);
-                return Err(error);
+                return result.map(|_| ());
             }
         }
         // SAFETY: the caller that made the handle guarantees that it is a stream; the words live as long as the session, whose close waits

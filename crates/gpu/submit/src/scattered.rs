@@ -61,7 +61,7 @@ pub struct Pages<'a> {
     pub to_index: Index<'a>,
     pub from_index: Index<'a>,
     pub count: usize,
-    /// A destination that is named twice, and parts whose destinations overlap, are errors. The check allocates.
+    /// A destination that is named twice, and parts whose pages overlap in one buffer, are errors. The check allocates.
     pub distinct: bool,
 }
 
@@ -231,7 +231,8 @@ impl Session {
         loop {
             let most = if next == 0 { FIRST } else { NEXT };
             let part = next..if is_one || count - next <= 2 * most { count } else { next + most };
-            let releases = part.end == count || part.end - released > RELEASED;
+            // (Where CUDA is asked between two parts, the one before must end without the next.)
+            let releases = part.end == count || part.end - released > RELEASED || now.asks();
             let mut patience = Patience::new();
             let submitted = loop {
                 let asked = if now.asks() { ask(list, part.clone(), &find) } else { Ok(()) };
@@ -278,16 +279,17 @@ impl Session {
                 Ok(observer.error().is_none() && !observer.is_stopped() && !observer.dies_with_others())
             })
         };
+        let is_open = || self.now().is_ok_and(|still| still == now);
         let _blind = self.lanes[lane].blind();
         // What the parts do not release.
         let ticket = loop {
             match channel.release() {
-                Err(gpu::Error::RingFull(_)) if matches!(lives(), Ok(true)) => patience.pause(),
+                Err(gpu::Error::RingFull(_)) if matches!(lives(), Ok(true)) && is_open() => patience.pause(),
                 Err(_) => return,
                 Ok(ticket) => break ticket,
             }
         };
-        while !channel.done(ticket) && matches!(lives(), Ok(true)) && self.now().is_ok_and(|still| still == now) {
+        while !channel.done(ticket) && matches!(lives(), Ok(true)) && is_open() {
             patience.pause();
             channel.check_doorbell();
         }

@@ -178,12 +178,16 @@ impl Session {
         for lane in &self.lanes {
             lane.before.fetch_max(openings::numbers(), Ordering::SeqCst);
         }
-        let lanes = |made: &Setup| {
+        let mut has_wide = false;
+        let mut lanes = |made: &Setup| {
             (0..options.lanes).try_for_each(|lane| {
                 let mut halves = [0, LANES].into_iter().zip(made.engines);
                 halves.try_for_each(|(half, engine)| make_lane(&self.lanes[half + lane], made, engine))
             })?;
-            if made.between { make_lane(&self.lanes[WIDE], made, made.engines[1]) } else { Ok(()) }
+            // (Lists have other lanes, too.)
+            has_wide =
+                made.between && !options.spare_kernels && make_lane(&self.lanes[WIDE], made, made.engines[1]).is_ok();
+            Ok(())
         };
         let made = make(options).and_then(|made| match lanes(&made) {
             Ok(()) => Ok(made),
@@ -194,7 +198,7 @@ impl Session {
         });
         let made = made.inspect_err(|_| openings::give_back(opening))?;
         openings::opened();
-        self.wide.opened();
+        self.wide.opened(has_wide);
         let asks = u64::from(options.check_each_submission) << 1;
         let lanes = (options.lanes as u64) << 8 | (options.launch_lanes as u64 - 1) << 2 | u64::from(made.between) << 6;
         self.state.store(opening << 16 | lanes | asks | 1, Ordering::SeqCst);

@@ -2,7 +2,7 @@
 //!
 //! On an H200 that engine has 12, and the one for copies to the GPU 2: 1,000 pages of 4 KiB take 91 us and 128 us. It is also the engine of the copies from the
 //! GPU, and two channels on one engine wait for each other's time slices of 1 ms. So one list at a time has a lane there, if no copy from the GPU is pending.
-//! Until it is done, copies from the GPU use the other engine. A session with prepared copies from the GPU, or with chains, keeps its lists off that engine.
+//! Until it is done, copies from the GPU that wait for nothing use the other engine, if that is idle. A session with prepared copies from the GPU, or with chains, keeps its lists off that engine.
 
 use crate::error::Error;
 use crate::handle::Buffer;
@@ -30,9 +30,9 @@ impl Wide {
         Wide { taken: AtomicBool::new(false), busy: AtomicBool::new(false) }
     }
 
-    /// Nothing is prepared any more: the session was opened.
-    pub fn opened(&self) {
-        self.taken.store(false, Ordering::Relaxed);
+    /// The session was opened, so nothing is prepared.
+    pub fn opened(&self, has_lane: bool) {
+        self.taken.store(!has_lane, Ordering::Relaxed);
     }
 
     /// From now on lists leave the engine alone.

@@ -158,13 +158,23 @@ fn a_list_that_waits_for_room_holds_up_no_free_and_no_close() {
         .collect();
     let behind = InOrder { word: Some((gate, 0, 1)), ..InOrder::default() };
     assert!(matches!(s.copy_in(&pieces, &behind), Err(Error::Limit(_))), "the word may be written after the call");
+    // What that left is soon done, and the widest engine is free again.
+    loop {
+        let copy = s.copy_batch(&pieces[..200]).unwrap();
+        s.wait(copy, LIMIT).unwrap();
+        if lane_of(copy) == WIDE {
+            break;
+        }
+    }
     // Both lanes that a list could use.
     let both = || [200, 100].map(|count| s.copy_in(&pieces[..count], &behind).unwrap());
     let first = both();
     std::thread::scope(|scope| {
         let list = scope.spawn(|| s.copy_batch(&pieces));
         std::thread::sleep(Duration::from_millis(100));
-        assert!(!list.is_finished(), "there was room for it");
+        if list.is_finished() {
+            panic!("it ended: {:?}", list.join());
+        }
         let began = Instant::now();
         s.unpin(other).unwrap();
         assert!(began.elapsed() < Duration::from_secs(2), "a free waited for {:?}", began.elapsed());
@@ -287,14 +297,20 @@ fn pages_go_by_their_numbers() {
     assert!((0..300).all(|n| rig.bytes(video)[n * 96..][..96] == rig.bytes(host)[8 + n * 128..][..96]));
 }
 
+/// The lane of that engine.
+const WIDE: u64 = 161;
+
+fn lane_of(copy: submit::Copy) -> u64 {
+    copy.raw() >> 44 & 0xff
+}
+
 /// The engine with the most physical engines takes lists to the GPU while it has nothing else to do. Nothing waits for another direction's copies.
 #[test]
 fn lists_to_the_gpu_use_the_widest_engine_while_it_is_free() {
     const BACK: u64 = 64;
-    const WIDE: u64 = 161;
     let rig = rig();
     let s = &rig.session;
-    let of = |copy: submit::Copy| copy.raw() >> 44 & 0xff;
+    let of = lane_of;
     let (host, video, word) =
         (s.allocate(1 << 16, false).unwrap(), s.allocate(1 << 16, true).unwrap(), s.allocate(64, false).unwrap());
     noise(rig.bytes(host), 6);
@@ -304,12 +320,8 @@ fn lists_to_the_gpu_use_the_widest_engine_while_it_is_free() {
     let back = [Piece { to: host, to_at: 1 << 15, from: video, from_at: 0, bytes: 64 }];
     let waits = |value| InOrder { word: Some((word, 0, value)), ..InOrder::default() };
     let go = |value: u8| rig.bytes(word)[0] = value;
-    for (lane, expected) in [
-        (s.copy_batch(&list(127)), 0..BACK),
-        (s.copy_batch(&list(128)), WIDE..WIDE + 1),
-        (s.copy_batch(&back), BACK..2 * BACK),
-    ] {
-        let copy = lane.unwrap();
+    for (pieces, expected) in [(list(127), 0..BACK), (list(128), WIDE..WIDE + 1), (back.to_vec(), BACK..2 * BACK)] {
+        let copy = s.copy_batch(&pieces).unwrap();
         s.wait(copy, LIMIT).unwrap();
         assert!(expected.contains(&of(copy)), "{expected:?}: {}", of(copy));
     }
@@ -333,6 +345,15 @@ fn lists_to_the_gpu_use_the_widest_engine_while_it_is_free() {
     assert!(of(list_beside) < BACK);
     s.wait(list_beside, LIMIT).unwrap();
     assert!((0..256).all(|n| rig.bytes(video)[n * 128..][..64] == rig.bytes(host)[n * 64..][..64]));
+    drop(rig);
+    let rig = rig_with(&Options { spare_kernels: true, ..Options::default() });
+    let s = &rig.session;
+    let (host, video) = (s.allocate(1 << 16, false).unwrap(), s.allocate(1 << 16, true).unwrap());
+    let pieces: Vec<_> =
+        (0..256).map(|n| Piece { to: video, to_at: n * 128, from: host, from_at: n * 64, bytes: 64 }).collect();
+    let spared = s.copy_batch(&pieces).unwrap();
+    assert!(of(spared) < BACK);
+    s.wait(spared, LIMIT).unwrap();
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
 
 /// An allocation.
 pub(crate) struct Block {
@@ -147,6 +148,15 @@ pub(crate) unsafe fn register(at: *mut u8, bytes: usize) -> bool {
     true
 }
 
+/// As CUDA's frees, which wait for the work of streams: a while, as this may be such work.
+fn wait_for_others(memory: Arc<Memory>) {
+    let (others, until) = (Arc::downgrade(&memory), Instant::now() + Duration::from_secs(1));
+    drop(memory);
+    while others.strong_count() > 0 && Instant::now() < until {
+        std::thread::yield_now();
+    }
+}
+
 pub(crate) fn free(at: u64, video: bool) -> bool {
     let taken = {
         let mut blocks = blocks();
@@ -159,7 +169,7 @@ pub(crate) fn free(at: u64, video: bool) -> bool {
     let Some(block) = taken else { return false };
     match block.memory {
         // Not while the lock is held: this waits for running copies.
-        Some(memory) => drop(memory),
+        Some(memory) => wait_for_others(memory),
         None => {
             if let Some(soft) = soft() {
                 poison::ignore(soft.small.lock()).insert(at);

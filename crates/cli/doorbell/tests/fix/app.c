@@ -198,6 +198,40 @@ static void batches(void) {
     *(volatile unsigned *)word = 1;
     ok("cuStreamSynchronize", CALL(cuStreamSynchronize, stream));
     printf("two streams: wrong %d\n", !!memcmp(host, (char *)host + 500 * PAGE, 500 * PAGE));
+    /* More than there is room for, behind a stream that stands still; the thread that lets it go on is this one. */
+    *(volatile unsigned *)word = 0;
+    ok("cuStreamWaitValue32", CALL(cuStreamWaitValue32_v2, stream, (u64)word, 1u, 0u));
+    for (unsigned k = 0; k < 80; k++)
+        ok("batch", CALL(cuMemcpyBatchAsync_v2, to, from, bytes, (size_t)(k % 3 ? 100 : 20), &how, &at, (size_t)1, stream));
+    *(volatile unsigned *)word = 1;
+    ok("cuStreamSynchronize", CALL(cuStreamSynchronize, stream));
+    /* Memory that was made again has a batch, while another one is pending; then one in the other stream. */
+    for (unsigned k = 0; k < 100; k++) to[k] = (char *)out + k * PAGE, from[k] = (void *)(filled + k * PAGE);
+    ok("batch", CALL(cuMemcpyBatchAsync_v2, to, from, bytes, (size_t)100, &how, &at, (size_t)1, stream));
+    ok("cuStreamSynchronize", CALL(cuStreamSynchronize, stream));
+    ok("cuMemFree", CALL(cuMemFree_v2, filled));
+    ok("cuMemAlloc", CALL(cuMemAlloc_v2, &filled, (size_t)PLACES * PAGE));
+    fill(host, PLACES * PAGE, 77);
+    ok("cuMemcpyHtoD", CALL(cuMemcpyHtoD_v2, filled, host, (size_t)PLACES * PAGE));
+    memset(out, 0, PLACES * PAGE);
+    *(volatile unsigned *)word = 0;
+    ok("cuStreamWaitValue32", CALL(cuStreamWaitValue32_v2, stream, (u64)word, 1u, 0u));
+    for (unsigned k = 0; k < 100; k++) to[k] = (void *)(gpu + k * PAGE), from[k] = (char *)host + k * PAGE;
+    ok("batch", CALL(cuMemcpyBatchAsync_v2, to, from, bytes, (size_t)100, &how, &at, (size_t)1, stream));
+    for (unsigned k = 0; k < 100; k++) to[k] = (char *)out + k * PAGE, from[k] = (void *)(filled + k * PAGE);
+    ok("batch", CALL(cuMemcpyBatchAsync_v2, to, from, bytes, (size_t)100, &how, &at, (size_t)1, stream));
+    for (unsigned k = 0; k < 100; k++) to[k] = (char *)out + (200 + k) * PAGE, from[k] = (void *)(filled + (200 + k) * PAGE);
+    ok("batch", CALL(cuMemcpyBatchAsync_v2, to, from, bytes, (size_t)100, &how, &at, (size_t)1, other));
+    ok("the other stream", CALL(cuStreamSynchronize, other));
+    usleep(1500000);
+    *(volatile unsigned *)word = 1;
+    ok("after", CALL(cuMemcpyDtoHAsync_v2, (char *)out + 400 * PAGE, gpu, (size_t)100 * PAGE, stream));
+    ok("cuStreamSynchronize", CALL(cuStreamSynchronize, stream));
+    unsigned missing = 0;
+    for (unsigned k = 0; k < 100; k++)
+        missing += !!memcmp((char *)out + k * PAGE, (char *)host + k * PAGE, PAGE) + !!memcmp((char *)out + (200 + k) * PAGE, (char *)host + (200 + k) * PAGE, PAGE)
+                 + !!memcmp((char *)out + (400 + k) * PAGE, (char *)host + k * PAGE, PAGE);
+    printf("memory made again: wrong %u\n", missing);
     /* Rows of a plane into another, in each of 20 copies; then the same back in rows of another distance. */
     typedef struct { unsigned type; u64 address; size_t row, layer; unsigned hint[2]; } operand;
     struct { operand from, to; size_t width, height, depth; unsigned order, flags; } planes[20];
@@ -228,6 +262,25 @@ static void batches(void) {
     from[50] = malloc(PAGE);
     printf(", pageable %d\n", CALL(cuMemcpyBatchAsync_v2, to, from, bytes, (size_t)100, &during, &at, (size_t)1, stream));
     ok("cuStreamSynchronize", CALL(cuStreamSynchronize, stream));
+    static char kept[100 * PAGE];
+    for (unsigned k = 0; k < 100; k++) bytes[k] = PAGE;
+    /* The device is reset: all of it is gone, and made again. */
+    ok("reset", CALL(cuDevicePrimaryCtxReset_v2, 0));
+    usleep(300000);
+    ok("cuDevicePrimaryCtxRetain", CALL(cuDevicePrimaryCtxRetain, &context, 0));
+    begin();
+    ok("cuStreamCreate", CALL(cuStreamCreate, &stream, 1));
+    ok("cuMemHostAlloc", CALL(cuMemHostAlloc, &host, (size_t)100 * PAGE, 0));
+    ok("cuMemAlloc", CALL(cuMemAlloc_v2, &gpu, (size_t)100 * PAGE));
+    fill(host, 100 * PAGE, 99);
+    memcpy(kept, host, 100 * PAGE);
+    for (unsigned back = 0; back < 2; back++) {
+        for (unsigned k = 0; k < 100; k++) to[k] = (void *)(gpu + k * PAGE), from[k] = (char *)host + k * PAGE;
+        ok("batch", CALL(cuMemcpyBatchAsync_v2, back ? from : to, back ? to : from, bytes, (size_t)100, &how, &at, (size_t)1, stream));
+        ok("cuStreamSynchronize", CALL(cuStreamSynchronize, stream));
+        if (!back) memset(host, 0, 100 * PAGE);
+    }
+    printf("after a reset: wrong %d\n", !!memcmp(host, kept, 100 * PAGE));
     ok("cuMemFree", CALL(cuMemFree_v2, gpu));
     ok("cuMemFreeHost", CALL(cuMemFreeHost, host));
 }

@@ -416,7 +416,7 @@ impl Channel {
         self.ring();
     }
 
-    /// Pushes several entries of one submission; the last one's words release the ticket.
+    /// Pushes several entries of one submission. The last one's words release the ticket, or those of a later submission do.
     ///
     /// # Errors
     /// [`Error::RingFull`]: no entry was pushed.

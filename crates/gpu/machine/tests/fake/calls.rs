@@ -1,7 +1,7 @@
 //! The functions of libcuda.
 
 use super::kernels::answer;
-use super::memory::{Block, Keep};
+use super::memory::{Block, SOURCE};
 use super::{
     ANSWER_LAUNCHES, ANSWER_LIMIT, ANSWER_RUNS, CACHED, CALLS, COUNT, CURRENT, DEVICES, EAGER, Fake, INVALID_CONTEXT,
     INVALID_HANDLE, INVALID_VALUE, Inside, KERNELS, Kind, LOADS, NO_WRITES, NOT_FOUND, NOT_READY, NOT_SUPPORTED, OLD,
@@ -220,7 +220,11 @@ driver! {
         if flags != 3 { return INVALID_VALUE; }
         let register = |fake: &mut Fake| {
             fake.numbers += 1;
-            let (number, keep): (u64, Keep) = (fake.numbers, Box::new(()));
+            let mut source = poison::ignore(SOURCE.lock());
+            // (Parts of pages are the tests' own affair.)
+            let whole = (pointer as usize | bytes).is_multiple_of(4096);
+            let mapped = source.as_mut().filter(|_| whole).map(|source| source(Kind::Registered, pointer as u64, bytes).1);
+            let (number, keep) = (fake.numbers, mapped.unwrap_or_else(|| Box::new(())));
             fake.memory.insert(pointer as u64, Block { kind: Kind::Registered, bytes, number, _keep: keep })
         };
         with(register).map_or(SUCCESS, |_| INVALID_VALUE)

@@ -180,7 +180,7 @@ impl Fake {
     fn allocate(&mut self, kind: Kind, bytes: usize) -> u64 {
         let mut source = poison::ignore(SOURCE.lock());
         let (address, keep) = match source.as_mut() {
-            Some(source) => source(kind, bytes),
+            Some(source) => source(kind, 0, bytes),
             None => {
                 let words = vec![0xa5a5_a5a5_a5a5_a5a5_u64; bytes.div_ceil(8)];
                 (words.as_ptr() as u64, Box::new(words) as Keep)

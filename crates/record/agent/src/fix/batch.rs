@@ -50,6 +50,7 @@ struct Operand {
 
 /// `CUDA_MEMCPY3D_BATCH_OP`
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Operation {
     from: Operand,
     to: Operand,
@@ -64,8 +65,10 @@ const _: () = assert!(size_of::<Attributes>() == 24 && size_of::<Operation>() ==
 
 /// CU_MEMCPY_OPERAND_TYPE_POINTER
 const POINTER: u32 = 1;
-/// As many pieces as an answer may have, of all copies together.
+/// Pieces of a batch.
 const MOST: usize = 1 << 24;
+/// Rows of all planes: CUDA needs no more room for a plane of many rows, so the call must not wait for room.
+const MOST_ROWS: usize = 4000;
 
 /// CU_MEMCPY_SRC_ACCESS_ORDER_STREAM and _ANY, with at most CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE.
 fn is_usual(order: u32, flags: u32) -> bool {
@@ -139,9 +142,9 @@ impl Batch {
                 let mut all = 0usize;
                 for n in 0..count {
                     // SAFETY: the caller's array.
-                    let of = unsafe { &*(at as *const Operation).add(n) };
+                    let of = unsafe { (at as *const Operation).add(n).read() };
                     let (rows, _) = of.rows().filter(|_| is_usual(of.order, of.flags)).ok_or(Why::Flags)?;
-                    all = all.checked_add(rows).filter(|all| *all <= MOST).ok_or(Why::Full)?;
+                    all = all.checked_add(rows).filter(|all| *all <= MOST_ROWS).ok_or(Why::Full)?;
                 }
                 Ok(all)
             }
@@ -167,7 +170,7 @@ impl Batch {
             Batch::Operations { at, count, .. } => {
                 for n in 0..count {
                     // SAFETY: the caller's array.
-                    let of = unsafe { &*(at as *const Operation).add(n) };
+                    let of = unsafe { (at as *const Operation).add(n).read() };
                     let (rows, bytes) = of.rows().ok_or(Why::Flags)?;
                     for row in 0..rows {
                         put(Piece { to: of.address(&of.to, row), from: of.address(&of.from, row), bytes })?;
@@ -235,7 +238,7 @@ mod tests {
             |of: &mut Operation| of.to.layer = 1,
             |of: &mut Operation| of.height = usize::MAX,
             |of: &mut Operation| of.to.address = usize::MAX - 3,
-            |of: &mut Operation| (of.height, of.from.row) = (MOST + 1, 8),
+            |of: &mut Operation| (of.height, of.from.row) = (MOST_ROWS + 1, 8),
         ] {
             let mut wrong = good();
             change(&mut wrong);

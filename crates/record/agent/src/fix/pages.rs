@@ -76,13 +76,15 @@ impl Range {
 }
 
 const RANGES: usize = 256;
+/// What a session's lane has room for, in slots of some 80 pieces. A batch that waits for its stream takes its place there until the stream goes on.
+const ROOM: usize = 110;
 /// As many streams as CUDA has channels for by default. The others' batches are passed on.
 const STREAMS: usize = 8;
 
 /// What one thread at a time has.
 struct State {
     library: Option<Library>,
-    /// No session could be opened.
+    /// No session can be opened, or no other one.
     failed: bool,
     sessions: [Session; STREAMS],
     /// Room for pieces.
@@ -95,12 +97,19 @@ struct Session {
     handle: usize,
     /// CUDA's number.
     gpu: i32,
-    /// The stream of the last batch, and its ticket.
+    /// The stream of the last batch, and its ticket; [`UNKNOWN`] if it failed: the lane may wait for the stream.
     stream: usize,
     ticket: u64,
+    /// Slots of batches that may be pending.
+    used: usize,
     ranges: [Range; RANGES],
     n: usize,
+    /// Buffers that pending batches may name, to be freed.
+    leaving: [u64; RANGES],
+    leaving_n: usize,
 }
+
+const UNKNOWN: u64 = u64::MAX;
 
 struct Library {
     create: unsafe extern "C" fn(*const c_void, *mut usize) -> i32,
@@ -118,8 +127,7 @@ unsafe impl Sync for One {}
 static STATE: One = One(core::cell::UnsafeCell::new(State {
     library: None,
     failed: false,
-    sessions: [const { Session { handle: 0, gpu: 0, stream: 0, ticket: 0, ranges: [Range::NONE; RANGES], n: 0 } };
-        STREAMS],
+    sessions: [const { Session::NONE }; STREAMS],
     list: 0,
     room: 0,
 }));
@@ -202,6 +210,7 @@ pub unsafe fn batch(count: &Count, b: &Batch, stream: usize) -> Result<i32, Why>
     }
     // SAFETY: the caller's arrays.
     let pieces = unsafe { b.count()? };
+    let slots = 3 + pieces / 40;
     let mut taken = Taken::try_new().ok_or(Why::Busy)?;
     let state = taken.state();
     state.make_room(pieces)?;
@@ -212,30 +221,35 @@ pub unsafe fn batch(count: &Count, b: &Batch, stream: usize) -> Result<i32, Why>
     }
     let (at, list) = (state.session_for(stream, gpu)?, state.list);
     let (Some(library), Some(session)) = (&state.library, state.sessions.get_mut(at)) else { return Err(Why::Library) };
+    if session.is_idle(library) {
+        session.settle(library);
+    } else if session.used + slots > ROOM || session.n == RANGES {
+        // (The call would wait for its stream, which may wait for this thread.)
+        return Err(Why::Busy);
+    }
     // SAFETY: the caller's arrays, and room for as many pieces.
     let (pieces, total) = unsafe { session.put(library, &d, b, (list as *mut Piece, pieces))? };
+    session.used += slots;
     session.submit(library, count, stream, (list as *const Piece, pieces, total))
 }
 
 impl State {
     /// The session of the stream's pending batches, one without any, or a new one.
     fn session_for(&mut self, stream: usize, gpu: i32) -> Result<usize, Why> {
-        if self.library.is_none() {
+        if self.library.is_none() && !self.failed {
             self.library = Library::look_up();
+            self.failed = self.library.is_none();
         }
-        let library = self.library.as_ref().filter(|_| !self.failed).ok_or(Why::Library)?;
-        let is_idle = |session: &Session| {
-            let mut done = false;
-            // SAFETY: the session's ticket, and a place for the answer.
-            let mut has_ended =
-                || unsafe { (library.poll)(session.handle, session.ticket, &raw mut done) } != OK || done;
-            session.gpu == gpu && (session.ticket == 0 || has_ended())
-        };
+        let library = self.library.as_ref().ok_or(Why::Library)?;
         let open = self.sessions.iter().take_while(|session| session.handle != 0).count();
         let opened = self.sessions.get(..open).unwrap_or(&[]);
         let own = opened.iter().position(|session| (session.stream, session.gpu) == (stream, gpu));
-        if let Some(at) = own.or_else(|| opened.iter().position(is_idle)) {
+        let idle = || opened.iter().position(|session| session.gpu == gpu && session.is_idle(library));
+        if let Some(at) = own.or_else(idle) {
             return Ok(at);
+        }
+        if self.failed {
+            return Err(if open == 0 { Why::Library } else { Why::Busy });
         }
         let room = self.sessions.get_mut(open).ok_or(Why::Busy)?;
         // DOORBELL_BESIDE_CUDA. Copies that wait for a stream are engines': without a profile.
@@ -253,8 +267,7 @@ impl State {
         // SAFETY: options of that size, and a place for the session.
         if unsafe { (library.create)((&raw const options).cast(), &raw mut room.handle) } != OK || room.handle == 0 {
             room.handle = 0;
-            // (Another one may still be refused for lack of channels.)
-            self.failed = open == 0;
+            self.failed = true;
             return Err(if open == 0 { Why::Library } else { Why::Busy });
         }
         room.gpu = gpu;
@@ -281,6 +294,46 @@ impl State {
 }
 
 impl Session {
+    const NONE: Session = Session {
+        handle: 0,
+        gpu: 0,
+        stream: 0,
+        ticket: 0,
+        used: 0,
+        ranges: [Range::NONE; RANGES],
+        n: 0,
+        leaving: [0; RANGES],
+        leaving_n: 0,
+    };
+
+    /// Whether no batch is pending.
+    fn is_idle(&self, library: &Library) -> bool {
+        if self.ticket == 0 || self.ticket == UNKNOWN {
+            return self.ticket == 0;
+        }
+        let mut done = false;
+        // SAFETY: the session's ticket, and a place for the answer.
+        unsafe { (library.poll)(self.handle, self.ticket, &raw mut done) != OK || done }
+    }
+
+    /// No batch is pending: buffers that leave are freed, and all if there is room for no more.
+    fn settle(&mut self, library: &Library) {
+        self.used = 0;
+        self.free(library);
+        if self.n == RANGES {
+            self.forget();
+            self.free(library);
+        }
+    }
+
+    fn free(&mut self, library: &Library) {
+        for buffer in self.leaving.iter().take(self.leaving_n) {
+            // SAFETY: a handle of the session's.
+            unsafe { (library.free)(self.handle, *buffer) };
+        }
+        self.leaving_n = 0;
+    }
+
     /// The buffer of a byte range, and its offset there.
     fn find(&self, at: usize, bytes: usize) -> Option<(Range, u64)> {
         let holds =
@@ -290,7 +343,7 @@ impl Session {
     }
 
     /// Makes the allocation around an address known to libdoorbell.
-    fn register(&mut self, library: &Library, d: &Driver, at: usize) -> Result<(), Why> {
+    fn register(&mut self, library: &Library, d: &Driver, at: usize, piece: usize) -> Result<(), Why> {
         let Some(known) = Known::at(d, at) else { return Err(Why::NotPinned) };
         let on_device = known.is_on_device();
         if !on_device && !known.is_pinned() {
@@ -305,13 +358,16 @@ impl Session {
         } {
             return Err(Why::Range);
         }
+        if piece > bytes || at - first > bytes - piece {
+            return Err(Why::Range);
+        }
+        let room = self.ranges.get_mut(self.n).ok_or(Why::Full)?;
         // SAFETY: an allocation of CUDA's, and a place for the handle.
         match unsafe { (library.register)(self.handle, first, bytes as u64, &raw mut buffer) } {
             OK => {}
             NOT_PINNABLE | UNAVAILABLE => return Err(Why::NotPinned),
             _ => return Err(Why::Full),
         }
-        let room = self.ranges.get_mut(self.n).ok_or(Why::Full)?;
         *room = Range { first, bytes, buffer, on_device };
         self.n += 1;
         Ok(())
@@ -328,7 +384,7 @@ impl Session {
             return Ok((at - last.first) as u64);
         }
         if self.find(at, bytes).is_none() {
-            self.register(library, d, at)?;
+            self.register(library, d, at, bytes)?;
         }
         let (range, offset) = self.find(at, bytes).ok_or(Why::Range)?;
         *last = range;
@@ -350,7 +406,9 @@ impl Session {
         // SAFETY: the caller's arrays.
         unsafe {
             b.each(|of| {
-                if of.bytes == 0 {
+                /// libdoorbell's pieces of long lists.
+                const LONGEST: usize = 1 << 30;
+                if of.bytes == 0 || of.bytes > LONGEST {
                     return Err(Why::Flags);
                 }
                 // (Another thread has changed the arrays meanwhile.)
@@ -391,16 +449,14 @@ impl Session {
             // SAFETY: the session's ticket.
             code = unsafe { (library.wait)(self.handle, ticket, u64::MAX) };
         }
-        if ticket != 0 {
-            (self.stream, self.ticket) = (stream, ticket);
-        }
+        (self.stream, self.ticket) = (stream, if ticket == 0 { UNKNOWN } else { ticket });
         match code {
             OK => {
                 count.answered(total);
                 Ok(SUCCESS)
             }
             FREED => {
-                self.forget(library);
+                self.forget();
                 Err(Why::Range)
             }
             BUSY | FULL => Err(Why::Busy),
@@ -408,11 +464,13 @@ impl Session {
         }
     }
 
-    /// Some memory has ended: what is still there is made known again.
-    fn forget(&mut self, library: &Library) {
+    /// Some memory has ended: what is still there is made known again. (A free waits for pending batches, and would stop them.)
+    fn forget(&mut self) {
         for range in self.ranges.iter().take(self.n) {
-            // SAFETY: a handle of the session's.
-            unsafe { (library.free)(self.handle, range.buffer) };
+            if let Some(to) = self.leaving.get_mut(self.leaving_n) {
+                *to = range.buffer;
+                self.leaving_n += 1;
+            }
         }
         self.n = 0;
     }
