@@ -34,7 +34,7 @@ fn rig(entry: Entry) -> Rig {
     let watched: &'static Watched = Box::leak(Box::default());
     let theirs = AddressSpace::new(&Device::open(Arc::new(Watching(driver, watched)), 0).unwrap()).unwrap();
     let from = theirs.clone();
-    *fake::SOURCE.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(Box::new(move |kind, bytes| {
+    *fake::SOURCE.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(Box::new(move |kind, _, bytes| {
         let memory = match kind {
             fake::Kind::Device { .. } => from.alloc_video(bytes as u64),
             _ => from.alloc_host(bytes as u64),
