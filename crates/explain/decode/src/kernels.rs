@@ -1,7 +1,7 @@
 //! Which kernels ran, and how often: by themselves and in graphs.
 //!
 //! A graph's kernels are in the stream once, when it is uploaded, and each launch of it runs them all. So what an upload starts is counted
-//! with the graph, and so is what starts a QMD that was not written since.
+//! with the graph, and so is what starts a QMD that was not written since. A graph that was launched once is known by its call alone.
 
 use crate::graphs::{self, Graph};
 use crate::histogram::Sparse;
@@ -18,6 +18,7 @@ use schema::kernels::{CallCount, GpuTimes, KernelRow, Kernels};
 use schema::operations::{GpuTime, LaunchRow, Shape, Start};
 use schema::python::FrameRow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use tape::call::Class;
 
 /// Kernels that are told apart, at most.
 const MOST: usize = 1 << 17;
@@ -33,7 +34,7 @@ pub fn kernels(r: &Recording, filter: &Filter) -> Result<Kernels, InsightError> 
     let graphs = if whole { graphs::graphs(r)? } else { Vec::new() };
     let uploads = graphs.iter().filter(|g| g.recipe.is_ok()).flat_map(|g| g.uploads.iter().copied()).collect();
     let streams = (whole && filter.kernel.is_none()).then(Streams::default);
-    let mut tally = Tally { clock: rows::clock(r), filter, uploads, of: HashMap::new(), without_qmd: 0, streams };
+    let mut tally = Tally { clock: rows::clock(r), filter, uploads, of: HashMap::new(), without_qmd: 0, whole, streams };
     let outcome = walk(r, &mut tally)?;
     let streams = tally.streams.take().map_or_else(Vec::new, |streams| streams.rows(&outcome.channels));
     let unknown = tally.graphs(&graphs);
@@ -127,6 +128,8 @@ struct Tally<'f> {
     uploads: BTreeSet<u64>,
     of: HashMap<Key, One>,
     without_qmd: u64,
+    /// The filter wants everything.
+    whole: bool,
     /// `None` where rows were chosen.
     streams: Option<Streams>,
 }
@@ -157,7 +160,10 @@ impl Sink for Tally<'_> {
         match row.shape {
             None => self.without_qmd += u64::from(self.filter.kernel.is_none()),
             Some(shape) if !row.empty && !row.again && self.filter.wants_kernel(row.name.as_deref()) => {
-                self.launch(row, shape)
+                // (Of a graph that is launched once, nothing but the call says that it is one.)
+                let called = at.submission.ring.and_then(|ring| ring.called());
+                let in_graph = self.whole && called.is_some_and(|f| f.class == Class::GraphLaunch);
+                self.launch(row, shape, in_graph)
             }
             Some(_) => {}
         }
@@ -194,10 +200,10 @@ impl Tally<'_> {
         Some(self.of.entry(key).or_insert_with(|| One { name: name(), code, ..One::default() }))
     }
 
-    fn launch(&mut self, row: LaunchRow, shape: Shape) {
+    fn launch(&mut self, row: LaunchRow, shape: Shape, in_graph: bool) {
         let kernel = row.symbol.as_deref().zip(row.name.as_deref());
         let Some(one) = self.one(row.when.process, shape.code(), kernel) else { return };
-        one.launches += 1;
+        *(if in_graph { &mut one.in_graphs } else { &mut one.launches }) += 1;
         one.shapes.add(shape);
         if one.threads.len() < FEW {
             one.threads.insert((row.when.process, row.when.tid));

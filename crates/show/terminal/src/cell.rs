@@ -64,7 +64,7 @@ pub fn stream(handle: Option<u64>) -> String {
         Some(1) => "legacy default".into(),
         Some(2) => "default of the thread".into(),
         Some(handle) => match tape::call::thread_of(handle) {
-            Some(tid) => format!("default of {tid}"),
+            Some(tid) => format!("default of thread {tid}"),
             None => format!("{handle:#x}"),
         },
     }

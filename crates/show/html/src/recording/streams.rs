@@ -64,15 +64,8 @@ fn on(row: &StreamRow) -> String {
 
 /// A stream in words.
 pub fn stream_name(handle: u64) -> String {
-    match handle {
-        0 => "default stream".into(),
-        1 => "legacy default stream".into(),
-        2 => "default stream of each thread".into(),
-        handle => match tape::call::thread_of(handle) {
-            Some(tid) => format!("default stream of thread {tid}"),
-            None => format!("stream {handle:#x}"),
-        },
-    }
+    let name = cell::stream(Some(handle));
+    if name.starts_with("0x") { format!("stream {name}") } else { name.replacen("default", "default stream", 1) }
 }
 
 /// Of its time.
