@@ -239,7 +239,7 @@ static void on_device() {
     kernel_node(graph, {}, (void *)starter, {&counters});
     cudaGraphExec_t outside = instance(graph, cudaGraphInstantiateFlagDeviceLaunch);
     OK(cudaGraphUpload(outside, stream));
-    for (int n = 0; n < 20; n++) OK(cudaGraphLaunch(outside, stream)), OK(cudaStreamSynchronize(stream));
+    for (int n = 0; n < 20; n++) launch(outside, 1);
     OK(cudaDeviceSynchronize());
 }
 
