@@ -31,7 +31,9 @@ fn every_function_of_the_headers_is_recorded_with_its_result_and_its_stream() {
     let dir = tempfile::tempdir().unwrap();
     let all = symbols();
     let mut library = String::from("int cuDriverGetVersion(int *v) { return *v = 13000, 0; }\n");
-    let mut app = String::from("#include <dlfcn.h>\n#include <stdio.h>\nint main(void) {\n  void *l = dlopen(\"libcuda.so.1\", RTLD_NOW); int n = 0, r;\n");
+    let mut app = String::from(
+        "#include <dlfcn.h>\n#include <stdio.h>\nint main(void) {\n  void *l = dlopen(\"libcuda.so.1\", RTLD_NOW); int n = 0, r;\n",
+    );
     for (n, (symbol, f, result)) in all.iter().enumerate() {
         let parameters = if f.words == 0 { "void".into() } else { list(f.words, |n| format!("long a{n}")) };
         let right = (0..f.words).map(|w| format!(" && a{w} == {}", word(n, w))).collect::<String>();

@@ -178,7 +178,8 @@ impl Found {
                         match known {
                             Some((_, suffixes)) => suffixes.push(suffix),
                             None => {
-                                let since = if forms.is_empty() && suffix.is_empty() { 0 } else { self.since(name, *form)? };
+                                let since =
+                                    if forms.is_empty() && suffix.is_empty() { 0 } else { self.since(name, *form)? };
                                 forms.insert(since, (*form, vec![*suffix]));
                             }
                         }

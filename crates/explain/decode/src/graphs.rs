@@ -13,7 +13,7 @@ mod rows;
 
 pub use rows::graph as row;
 
-use crate::kernel::Codes;
+use crate::kernel::{Codes, Kernel};
 use crate::recording::{InsightError, Recording};
 use crate::walk::{At, Segment, Sink, walk};
 use cuda_graph::{FillCall, FillMacro, Recipe, Refused, Segment as Words};
@@ -22,10 +22,28 @@ use pushbuf::decode::Item;
 use pushbuf::encode::offset;
 use pushbuf::ops::{Op, What};
 use schema::Clock;
+use schema::operations::Shape;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 use tape::call::Class;
+
+impl Graph {
+    /// The kernels that each launch runs, with their names; `None` if they are not known.
+    pub fn kernels(&self) -> Option<impl Iterator<Item = (Shape, Option<&Rc<Kernel>>)>> {
+        let of_nodes = |recipe: &Recipe| {
+            recipe.nodes.iter().filter_map(|n| n.work.kernel()).map(|k| rows::shape(&k.qmd)).collect()
+        };
+        let all: Vec<Shape> = self.recipe.as_ref().map_or_else(|_| self.kernels.clone(), of_nodes);
+        let named = |shape: Shape| (shape, self.codes.at(shape.code(), self.last));
+        (!all.is_empty()).then(|| all.into_iter().filter(|shape| !shape.is_empty()).map(named))
+    }
+
+    /// Whether it is known which kernels its launches run: then its uploads start none for themselves.
+    pub fn is_known(&self) -> bool {
+        self.recipe.is_ok() || !self.kernels.is_empty()
+    }
+}
 
 /// A graph that was launched more than once.
 #[derive(Debug)]
@@ -48,6 +66,8 @@ pub struct Graph {
     pub upload: Option<Sent>,
     pub launch: Sent,
     pub recipe: Result<Recipe, Refused>,
+    /// Its kernels, if it has no recipe and they are known.
+    pub kernels: Vec<Shape>,
     /// Names of its process's kernels, as far as launches outside of graphs give them. `last` is its last launch, at which its kernels' code was loaded.
     pub codes: Rc<Codes>,
     pub last: u64,
@@ -428,6 +448,8 @@ impl Found {
         let again: Vec<Vec<cuda_graph::Segment<'_>>> = self.samples.iter().map(|s| segments(&used, s.iter())).collect();
         let again: Vec<&[cuda_graph::Segment<'_>]> = again.iter().map(Vec::as_slice).collect();
         let upload = segments(&used, uploads.iter());
+        let recipe = cuda_graph::learn_with(fills, &own, &upload, &again);
+        let kernels = if recipe.is_err() { cuda_graph::kernels(&own, &upload) } else { Vec::new() };
         Graph {
             process: self.process,
             pid: self.first.pid,
@@ -441,7 +463,8 @@ impl Found {
             launches: self.launches,
             upload: (!uploads.is_empty()).then(|| Sent::of(&uploads)),
             launch: self.samples.first().map_or(Sent::of(&[]), |first| Sent::of(first)),
-            recipe: cuda_graph::learn_with(fills, &own, &upload, &again),
+            recipe,
+            kernels: kernels.iter().map(rows::shape).collect(),
             codes,
             last: self.last,
         }

@@ -43,6 +43,8 @@ type Named = (u64, Option<Rc<Kernel>>);
 pub struct Codes {
     /// The latest one is last.
     of: HashMap<u64, Vec<Named>>,
+    /// What the driver's objects for kernels name. Only of use where a launch has the same address and no handle.
+    objects: HashMap<u64, Rc<Kernel>>,
     names: usize,
 }
 
@@ -51,6 +53,7 @@ impl Snapshot for Codes {
         let named = |(from, kernel): &Named| (*from, kernel.as_ref().map(|kernel| kernel.symbol.clone()));
         let all = self.of.iter().map(|(code, all)| (*code, all.iter().map(named).collect::<Vec<_>>()));
         all.collect::<Vec<_>>().save(to);
+        self.objects.iter().map(|(at, kernel)| (*at, kernel.symbol.clone())).collect::<Vec<_>>().save(to);
     }
 
     fn load(from: &mut &[u8]) -> Option<Codes> {
@@ -62,6 +65,8 @@ impl Snapshot for Codes {
             let kernel = |symbol: String| Rc::new(Kernel::new(symbol.as_bytes()));
             codes.of.insert(code, all.into_iter().map(|(from, symbol)| (from, symbol.map(kernel))).collect());
         }
+        let objects: Vec<(u64, String)> = Snapshot::load(from)?;
+        codes.objects = objects.into_iter().map(|(at, symbol)| (at, Rc::new(Kernel::new(symbol.as_bytes())))).collect();
         Some(codes)
     }
 }
@@ -76,14 +81,23 @@ impl Codes {
         self.of.entry(code).or_default().push((submission, kernel.cloned()));
     }
 
+    /// One of these words may be the address of the kernel's code.
+    pub fn may_be_at(&mut self, words: impl Iterator<Item = u64>, kernel: &Rc<Kernel>) {
+        for word in words {
+            if self.objects.len() < MOST || self.objects.contains_key(&word) {
+                self.objects.insert(word, Rc::clone(kernel));
+            }
+        }
+    }
+
     /// The kernel under its latest name.
     pub fn latest(&self, code: u64) -> Option<&Rc<Kernel>> {
-        self.of.get(&code)?.last()?.1.as_ref()
+        self.of.get(&code).map_or_else(|| self.objects.get(&code), |all| all.last()?.1.as_ref())
     }
 
     /// The kernel under its name at a submission.
     pub fn at(&self, code: u64, submission: u64) -> Option<&Rc<Kernel>> {
-        let all = self.of.get(&code)?;
+        let Some(all) = self.of.get(&code) else { return self.objects.get(&code) };
         let known = all.partition_point(|(from, _)| *from <= submission);
         all.get(known.checked_sub(1)?)?.1.as_ref()
     }

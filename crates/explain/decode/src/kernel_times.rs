@@ -4,7 +4,7 @@
 //! no count explains are reported as not known: the reasons always add up to the number of kernels without a time.
 
 use crate::gpu_times::Times;
-use crate::graphs::{self, Finder, Graph};
+use crate::graphs::{Finder, Graph};
 use crate::recording::{InsightError, Recording};
 use crate::stored::stored;
 use crate::walk::{At, GraphKernel, Outcome, Segment, Sink, walk};
@@ -110,7 +110,7 @@ impl Counter {
     }
 
     fn found(&mut self, graphs: Vec<Graph>) {
-        self.uploads = graphs.iter().filter(|g| g.recipe.is_ok()).flat_map(|g| g.uploads.iter().copied()).collect();
+        self.uploads = graphs.iter().filter(|g| g.is_known()).flat_map(|g| g.uploads.iter().copied()).collect();
         self.graphs = graphs;
     }
 
@@ -137,11 +137,11 @@ impl Counter {
         }
         for g in &self.graphs {
             let c = self.of.entry(g.process).or_default();
-            match graphs::row(g).recipe {
-                None => c.not_understood = c.not_understood.saturating_add(g.launches),
-                Some(recipe) => {
-                    let runs = recipe.nodes.iter().filter(|n| n.shape.is_some_and(|shape| !shape.is_empty())).count();
-                    c.in_graphs = c.in_graphs.saturating_add(g.launches.saturating_mul(runs as u64));
+            match g.kernels() {
+                None if g.recipe.is_err() => c.not_understood = c.not_understood.saturating_add(g.launches),
+                None => {}
+                Some(kernels) => {
+                    c.in_graphs = c.in_graphs.saturating_add(g.launches.saturating_mul(kernels.count() as u64));
                 }
             }
         }

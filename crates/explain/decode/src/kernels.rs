@@ -32,12 +32,15 @@ const FEW: usize = 1 << 12;
 pub fn kernels(r: &Recording, filter: &Filter) -> Result<Kernels, InsightError> {
     let whole = *filter == Filter { limit: filter.limit, kernel: filter.kernel.clone(), ..Filter::default() };
     let graphs = if whole { graphs::graphs(r)? } else { Vec::new() };
-    let uploads = graphs.iter().filter(|g| g.recipe.is_ok()).flat_map(|g| g.uploads.iter().copied()).collect();
+    let uploads = graphs.iter().filter(|g| g.is_known()).flat_map(|g| g.uploads.iter().copied()).collect();
     let streams = (whole && filter.kernel.is_none()).then(Streams::default);
-    let mut tally = Tally { clock: rows::clock(r), filter, uploads, of: HashMap::new(), without_qmd: 0, whole, streams };
+    let mut tally =
+        Tally { clock: rows::clock(r), filter, uploads, of: HashMap::new(), without_qmd: 0, whole, streams };
     let outcome = walk(r, &mut tally)?;
     let streams = tally.streams.take().map_or_else(Vec::new, |streams| streams.rows(&outcome.channels));
     let unknown = tally.graphs(&graphs);
+    // (Bodies of conditional nodes, and graphs that are not known: what has a time has run.)
+    tally.of.values_mut().for_each(|k| k.in_graphs = k.in_graphs.max(k.timed_in_graphs));
     let total: u64 = tally.of.values().map(|k| k.launches + k.in_graphs).sum();
     let mut kernels: Vec<KernelRow> = tally.of.into_iter().filter_map(|(key, k)| k.row(key, total, whole)).collect();
     kernels.sort_by(|a, b| {
@@ -70,6 +73,8 @@ struct One {
     code: u64,
     launches: u64,
     in_graphs: u64,
+    /// Runs in graphs that have a time.
+    timed_in_graphs: u64,
     shapes: Commonest<Shape>,
     threads: HashSet<(u32, i32)>,
     streams: HashSet<(u32, u64)>,
@@ -177,6 +182,7 @@ impl Sink for Tally<'_> {
         }
         if let Some(one) = self.one(at.channel.process, k.shape.code(), name) {
             one.shapes.add_many(k.shape, 0);
+            one.timed_in_graphs += 1;
             one.ran(&k.gpu);
         }
     }
@@ -230,15 +236,13 @@ impl Tally<'_> {
     fn graphs(&mut self, graphs: &[Graph]) -> u64 {
         let mut unknown = 0u64;
         for g in graphs {
-            let row = graphs::row(g);
-            let Some(recipe) = row.recipe else {
-                unknown = unknown.saturating_add(g.launches);
+            let Some(kernels) = g.kernels() else {
+                unknown = unknown.saturating_add(u64::from(g.recipe.is_err()) * g.launches);
                 continue;
             };
-            for node in recipe.nodes {
-                let Some(shape) = node.shape.filter(|shape| !shape.is_empty()) else { continue };
-                let kernel = node.symbol.as_deref().zip(node.name.as_deref());
-                if !self.filter.wants_kernel(node.name.as_deref()) {
+            for (shape, kernel) in kernels {
+                let kernel = kernel.map(|kernel| (kernel.symbol.as_str(), kernel.name.as_str()));
+                if !self.filter.wants_kernel(kernel.map(|(_, name)| name)) {
                     continue;
                 }
                 let Some(one) = self.one(g.process, shape.code(), kernel) else { continue };

@@ -112,6 +112,14 @@ impl State {
         }
     }
 
+    /// A kernel's code may be at one of these words.
+    pub fn object(&mut self, handle: u64, words: &[u8]) {
+        if let Some(kernel) = self.kernels.get(&handle) {
+            let words = words.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+            self.codes.may_be_at(words, kernel);
+        }
+    }
+
     /// Passes a call to the graph.
     pub fn learn(&mut self, call: &Call<'_>) {
         self.calls += 1;

@@ -10,7 +10,7 @@ use decode::walk::{Filter, Pattern};
 use graph_words::Graph as ByHand;
 use pushbuf::qmd::{DependentAction, PcasAction};
 use std::path::PathBuf;
-use tape::call::{NameBody, kind};
+use tape::call::{NameBody, ObjectBody, kind};
 use tape::event::RingBody;
 use tape::python::{self, CodeBody, StackBody};
 
@@ -232,6 +232,58 @@ fn kernels_are_counted_by_themselves_and_in_graphs() {
     assert_eq!(kernels(&r, &named("^add")).unwrap().kernels, [named_row(&all, 1.0)]);
     assert!(kernels(&r, &named("^mul")).unwrap().kernels.is_empty());
     assert!(Pattern::new("(").unwrap_err().contains("no regular expression"));
+}
+
+/// By hand: a graph's launches, in calls of cudaGraphLaunch, after a kernel's name and what the driver's object for it holds.
+fn launched(of: &[&[u32]], words: [u64; 2]) -> (schema::kernels::Kernels, Vec<Graph>) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("launched.doorbell");
+    let mut tape = synthetic::Tape::new();
+    tape.context(7);
+    tape.channel(7, 0, 0x5c00_0020, 1, 1024);
+    tape.event(7, kind::NAME, 0, &NameBody { handle: 0xf1, name: 8, pad: 0 }, b"_Z3addPi", &[]);
+    let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    tape.event(7, kind::OBJECT, 0, &ObjectBody { handle: 0xf1, words: 2, pad: 0 }, &words, &[]);
+    for (call, words) in (1..).zip(of) {
+        tape.call = RingBody { function: 260, call, ..RingBody::default() };
+        tape.submit(7, 0, &[words]);
+    }
+    tape.write(&path);
+    let r = Recording::open(&path).unwrap();
+    (kernels(&r, &Filter::default()).unwrap(), graphs(&r).unwrap())
+}
+
+/// The code of one of its kernels.
+fn code_of(graph: &ByHand) -> u64 {
+    let of =
+        |node: &cuda_graph::Node| if let Work::Kernel(k) = &node.work { Some(k.qmd.program_address()) } else { None };
+    learnt(graph).nodes.iter().find_map(of).unwrap()
+}
+
+#[test]
+fn kernels_of_a_graph_that_is_refused_are_counted_and_have_the_names_of_their_objects() {
+    let one = ByHand::chain(3);
+    let more = graph_words::words(|w| graph_words::fill(w, 0x7f00_3000_0000, 64, [1, 15]).unwrap());
+    let (all, graphs) =
+        launched(&[&one.upload(), &one.again(1), &[one.again(2), more].concat()], [0x7f00_0000_1080, code_of(&one)]);
+    assert!(graphs[0].recipe.is_err() && graphs[0].launches == 3, "{graphs:?}");
+    let count = |of: fn(&schema::kernels::KernelRow) -> u64| all.kernels.iter().map(of).sum::<u64>();
+    assert_eq!(
+        (count(|k| k.in_graphs.unwrap()), count(|k| k.launches), all.unknown_graph_launches),
+        (9, 0, 0),
+        "{all:?}"
+    );
+    assert!(all.kernels.iter().any(|k| k.name.as_deref() == Some("add(int*)") && k.in_graphs.unwrap() % 3 == 0));
+}
+
+#[test]
+fn kernels_of_a_graph_that_is_launched_once_are_in_a_graph() {
+    let one = ByHand::chain(3);
+    let (all, graphs) = launched(&[&one.upload()], [code_of(&one), 0]);
+    let ran =
+        all.kernels.iter().map(|k| (k.in_graphs.unwrap(), k.launches)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+    assert_eq!((ran, graphs.len()), ((3, 0), 0), "{all:?}");
+    assert!(all.kernels.iter().any(|k| k.name.as_deref() == Some("add(int*)")));
 }
 
 /// The named row, with its share.

@@ -123,6 +123,7 @@ pub fn rewrite(clean: &[u8], names: &mut Names, calls: &mut DriverCalls, out: &m
             | Body::Switch(_)
             | Body::SwitchesLost(_)
             | Body::Deadline(_)
+            | Body::Object(..)
             | Body::Faults(_, _)
             | Body::FaultsLost(_)
             | Body::Stolen(_)

@@ -22,7 +22,7 @@ mod kept;
 mod stream;
 
 use stream::Stream;
-use tape::call::{CallBody, ExportTableBody, NameBody};
+use tape::call::{CallBody, ExportTableBody, NameBody, ObjectBody};
 use tape::event::{Body, EntryBody, Event, RingBody, entry_flags, ring_flags};
 use tape::nvtx::{RangeBody, TextBody, range_flags};
 use tape::python::{CodeBody, PythonBody, StackBody};
@@ -171,6 +171,7 @@ impl Scrubber {
             Body::Call(_) | Body::InCall(_) => size_of::<CallBody>(),
             Body::Hold(_) => 48,
             Body::Name(_, name) => size_of::<NameBody>() + name.len(),
+            Body::Object(_, words) => size_of::<ObjectBody>() + words.len(),
             Body::Python(_, version) => size_of::<PythonBody>() + version.len(),
             Body::PythonStack(_, frames) => size_of::<StackBody>() + frames.len(),
             Body::PythonCode(_, file, name, lines) => {

@@ -48,6 +48,8 @@ pub mod kind {
     /// The driver gave a table of functions without names: [`ExportTableBody`](super::ExportTableBody). Calls through it are not
     /// recorded.
     pub const EXPORT_TABLE: u16 = 55;
+    /// Where a kernel's code may be: [`ObjectBody`](super::ObjectBody). After its name, when a graph with kernels was made.
+    pub const OBJECT: u16 = 63;
 }
 
 /// Calls are tapped from here on. Before any other event here.
@@ -149,6 +151,18 @@ pub struct NameBody {
     pub handle: u64,
     /// Bytes of the name that follow.
     pub name: u32,
+    pub pad: u32,
+}
+
+/// Words of the driver's object for a kernel, each of 8 bytes, follow: those that could be addresses of code. On driver 580 the word at 0x68 is the address of
+/// the kernel's code. Readers take a word for that only where a QMD has the same address.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectBody {
+    /// As in its name's event.
+    pub handle: u64,
+    /// Words that follow.
+    pub words: u32,
     pub pad: u32,
 }
 
@@ -313,6 +327,8 @@ pub enum Effect {
     LoadsCode,
     /// Handles of kernels end with it.
     UnloadsCode,
+    /// A graph that can be launched is made by it.
+    MakesGraph,
     /// A graph that can be launched is changed by it.
     ChangesGraph,
     StartsProfilers,
@@ -477,6 +493,23 @@ impl Function {
 pub fn function(number: u16) -> Option<&'static Function> {
     // The table is in the order of its numbers, see the test.
     FUNCTIONS.get(FUNCTIONS.partition_point(|f| f.number < number)).filter(|f| f.number == number)
+}
+
+/// The number of a function; 0 for one that the table lacks.
+pub const fn number(name: &str) -> u16 {
+    let (name, mut i) = (name.as_bytes(), 0);
+    while i < FUNCTIONS.len() {
+        let of = FUNCTIONS[i].name.as_bytes();
+        let mut same = 0;
+        while same < of.len() && same < name.len() && of[same] == name[same] {
+            same += 1;
+        }
+        if same == of.len() && same == name.len() {
+            return FUNCTIONS[i].number;
+        }
+        i += 1;
+    }
+    0
 }
 
 /// The function by its number in a doorbell ([`crate::event::RingBody`]); `None` for 0 and for numbers of a newer table.

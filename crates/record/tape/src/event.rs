@@ -440,7 +440,7 @@ plain! {
     lock::SchedBody = 64, lock::MappingBody = 32, switch::SwitchesBody = 16, switch::SwitchBody = 16, switch::LostBody = 8,
     switch::TaskBody = 40, switch::DeadlineBody = 32,
     fault::WatchedBody = 16, fault::FaultsBody = 8, fault::Fault = 8, fault::StolenBody = 8,
-    call::CallsBody = 8, call::CallBody = 72, call::NameBody = 16, call::ExportTableBody = 16,
+    call::CallsBody = 8, call::CallBody = 72, call::NameBody = 16, call::ObjectBody = 16, call::ExportTableBody = 16,
     python::PythonBody = 16, python::CodeBody = 24, python::StackBody = 8, python::Frame = 8,
     nvtx::NvtxBody = 8, nvtx::TextBody = 24, nvtx::RangeBody = 40, nvtx::EndBody = 16,
     stamp::StampsBody = 24, stamp::ClockBody = 24, stamp::EndsBody = 16, stamp::End = 16, stamp::LaunchedBody = 24, stamp::Run = 16,
@@ -529,6 +529,8 @@ pub enum Body<'a> {
     ExportTable(call::ExportTableBody),
     /// name bytes
     Name(call::NameBody, &'a [u8]),
+    /// words
+    Object(call::ObjectBody, &'a [u8]),
     /// version
     Python(python::PythonBody, &'a [u8]),
     /// name of the file, of the function, line table
@@ -650,6 +652,10 @@ impl<'a> Event<'a> {
             call::kind::NAME => {
                 let n: call::NameBody = read(b, 16)?;
                 Body::Name(n, tail(16, n.name)?)
+            }
+            call::kind::OBJECT => {
+                let o: call::ObjectBody = read(b, 16)?;
+                Body::Object(o, tail(16, o.words.checked_mul(8)?)?)
             }
             python::kind::PYTHON => {
                 let p: python::PythonBody = read(b, 16)?;

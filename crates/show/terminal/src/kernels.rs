@@ -96,7 +96,7 @@ fn write(out: &mut dyn Write, style: &Style, k: &Kernels) -> io::Result<()> {
     if k.kernels.iter().any(|row| row.name.is_none()) {
         writeln!(
             out,
-            "An address is that of a kernel's code: calls were not recorded (`record --calls`), or the kernel ran in graphs alone, or CUDA launched it for itself"
+            "An address is that of a kernel's code: calls were not recorded (`record --calls`), or CUDA launched it for itself"
         )?;
     }
     if k.streams.is_empty() { Ok(()) } else { write_streams(out, style, &k.streams) }

@@ -26,6 +26,8 @@ mod reference;
 mod refused;
 mod step;
 
+use crate::kernels::Kernels;
+use ::pushbuf::qmd::Qmd;
 pub use copy_macro::{CopyCall, CopyMacro};
 pub use fill_macro::{Argument, CountIn, FillCall, FillMacro};
 pub use own::{Count, Own, Parameters, Touched};
@@ -66,6 +68,13 @@ pub fn learn_held(
     again: &[&[Segment<'_>]],
 ) -> Result<Recipe, Refused> {
     learn_all(macros, Some(before), channels, upload, again)
+}
+
+/// The QMDs of the kernels that an upload starts, directly and one by another, where the graph as a whole is refused: which kernels run, and not in which order.
+/// Kernels that other kernels start (the bodies of conditional nodes) are not among them. None if its words are not understood.
+pub fn kernels(channels: &[Channel], upload: &[Segment<'_>]) -> Vec<Qmd> {
+    let of = || Kernels::of(channels, &read::launch(Macros::default(), channels, upload)?, &[]);
+    of().map_or(Vec::new(), |all| all.iter().map(|(_, qmd)| qmd.clone()).filter(|qmd| !qmd::is_empty(qmd)).collect())
 }
 
 fn learn_all(

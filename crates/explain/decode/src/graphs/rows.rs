@@ -1,7 +1,8 @@
 //! Schema rows of graphs.
 
 use super::{Graph, Sent};
-use cuda_graph::{Form, How, Kernel, Node, Recipe, Step, Target, Wait, Work};
+use cuda_graph::{Form, How, Node, Recipe, Step, Target, Wait, Work};
+use pushbuf::qmd::Qmd;
 use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, SentRow, StartRow};
 use schema::operations::Shape;
 
@@ -61,7 +62,7 @@ fn node(g: &Graph, r: &Recipe, n: &Node) -> NodeRow {
     match &n.work {
         Work::Kernel(k) | Work::Order(k) => {
             let bank = k.bank.and_then(|b| r.banks.get(b.0));
-            let shape = shape(k);
+            let shape = shape(&k.qmd);
             let kernel = g.codes.at(shape.code(), g.last).filter(|_| !shape.is_empty());
             NodeRow {
                 symbol: kernel.map(|kernel| kernel.symbol.clone()),
@@ -80,14 +81,14 @@ fn node(g: &Graph, r: &Recipe, n: &Node) -> NodeRow {
     }
 }
 
-fn shape(k: &Kernel) -> Shape {
+pub(super) fn shape(qmd: &Qmd) -> Shape {
     Shape {
-        grid: k.qmd.grid(),
-        block: k.qmd.block(),
-        cluster: k.qmd.cluster(),
-        registers: k.qmd.registers(),
-        shared_memory: k.qmd.shared_memory(),
-        program: k.qmd.program_address(),
+        grid: qmd.grid(),
+        block: qmd.block(),
+        cluster: qmd.cluster(),
+        registers: qmd.registers(),
+        shared_memory: qmd.shared_memory(),
+        program: qmd.program_address(),
         kernel: None,
     }
 }

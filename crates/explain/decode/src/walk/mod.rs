@@ -256,6 +256,7 @@ impl<'r> Walk<'r> {
                 return;
             }
             Body::Name(n, name) => return self.state(process).name(n.handle, name),
+            Body::Object(o, words) => return self.state(process).object(o.handle, words),
             // The walk itself has no use for them.
             Body::Call(_)
             | Body::InCall(_)

@@ -12,8 +12,8 @@ use pushbuf::header::{Header, Kind};
 use tape::region::{Control, SEGMENTS_BYTES};
 use tape::stamp::SLOTS;
 
-/// Maximum number of copies in use.
-const COPIES: usize = 1 << 12;
+/// Maximum number of copies in use: more than [`MARGIN`] of copies that store one end each, which are some 200 bytes.
+const COPIES: usize = 1 << 14;
 /// Number of younger ends that must have arrived before a copy is overwritten.
 const MARGIN: u64 = 1 << 12;
 

@@ -10,7 +10,7 @@ use crate::record;
 use core::arch::asm;
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, compiler_fence};
-use tape::call::{CallBody, FUNCTIONS, of_thread, Function, Size, Stream, flag, kind};
+use tape::call::{CallBody, FUNCTIONS, Function, Size, Stream, flag, kind, of_thread};
 use tape::event::RingBody;
 use tape::region::{CallRow, contents};
 

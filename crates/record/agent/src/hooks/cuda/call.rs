@@ -98,6 +98,9 @@ pub unsafe extern "C" fn call<const F: usize>(
     let outermost = stack >= t.call_stack.get();
     // SAFETY: the caller's.
     let r = unsafe { one::<F>(t, stack, site, e, at, &a) };
+    if matches!(effect, Effect::MakesGraph | Effect::ChangesGraph) && r as i32 == 0 && live() {
+        names::objects();
+    }
     if effect == Effect::StopsProfilers && outermost {
         pauses::profiler(true);
     }

@@ -4,6 +4,7 @@
 //! succeeds, in less than [`SHORT`].
 
 use super::call::left;
+use super::names;
 use super::slots::{self, WAYS};
 use crate::process::sys;
 use crate::process::thread;
@@ -11,7 +12,7 @@ use crate::trace::call::{self as trace, Words, arrive, begin, frames, live, stac
 use crate::trace::code;
 use core::sync::atomic::Ordering;
 use locks::leaving;
-use tape::call::{FUNCTIONS, Stream};
+use tape::call::{FUNCTIONS, Function, Stream, number};
 use tape::region::CallRow;
 
 /// Ticks of the time stamp counter: 7 to 33 us at 1 to 5 GHz.
@@ -20,6 +21,42 @@ const SHORT: u64 = 1 << 15;
 /// Whether a call is not worth an event.
 pub fn is_short(row: &CallRow, ended: u64, result: i32) -> bool {
     result == 0 && ended.wrapping_sub(row.began.load(Ordering::Relaxed)) < SHORT
+}
+
+/// The kernels of a graph that a call has added to or changed.
+#[inline(always)]
+fn kernels(f: &Function, a: &[usize; 6]) {
+    const ADD_KERNEL: u16 = number("cuGraphAddKernelNode");
+    const ADD: u16 = number("cuGraphAddNode");
+    const KERNEL_PARAMS: u16 = number("cuGraphKernelNodeSetParams");
+    const PARAMS: u16 = number("cuGraphNodeSetParams");
+    const EXEC_KERNEL_PARAMS: u16 = number("cuGraphExecKernelNodeSetParams");
+    const EXEC_PARAMS: u16 = number("cuGraphExecNodeSetParams");
+    const INSTANTIATE: u16 = number("cuGraphInstantiate");
+    // The word that is the node's parameters, and whether they are a CUgraphNodeParams.
+    let (word, is_any) = match f.number {
+        ADD_KERNEL => (4, false),
+        ADD => (usize::from(f.words) - 1, true),
+        KERNEL_PARAMS => (1, false),
+        PARAMS => (1, true),
+        EXEC_KERNEL_PARAMS => (2, false),
+        EXEC_PARAMS => (2, true),
+        INSTANTIATE => return names::objects(),
+        _ => return,
+    };
+    /// CU_GRAPH_NODE_TYPE_KERNEL, and where the kernel's parameters are in a CUgraphNodeParams.
+    const KERNEL: i32 = 0;
+    const OF_KERNEL: usize = 16;
+    let at = a.get(word).copied().unwrap_or(0);
+    // SAFETY: the arguments of a call that has succeeded.
+    unsafe {
+        if at != 0 && (!is_any || *(at as *const i32) == KERNEL) {
+            names::node(if is_any { at + OF_KERNEL } else { at });
+        }
+    }
+    if [EXEC_KERNEL_PARAMS, EXEC_PARAMS].contains(&f.number) {
+        names::objects();
+    }
 }
 
 type W = usize;
@@ -56,6 +93,13 @@ pub unsafe extern "C" fn call(
     };
     let (t, stack) = (thread::here(), stack_pointer());
     let Some(f) = FUNCTIONS.get(number / WAYS) else { return real() };
+    let real = || {
+        let r = real();
+        if r as i32 == 0 && live() {
+            kernels(f, &[a0, a1, a2, a3, a4, a5]);
+        }
+        r
+    };
     // Inside another call of this thread, or not recorded.
     if stack < t.call_stack.get() || !live() {
         return real();
