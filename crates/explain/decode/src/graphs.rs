@@ -28,15 +28,28 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 use tape::call::Class;
 
+/// A kernel of a graph.
+#[derive(Debug, Clone, Copy)]
+pub struct Ran<'a> {
+    pub shape: Shape,
+    /// Each launch runs it. Otherwise a conditional node decides on the GPU.
+    pub always: bool,
+    pub kernel: Option<&'a Rc<Kernel>>,
+}
+
 impl Graph {
-    /// The kernels that each launch runs, with their names; `None` if they are not known.
-    pub fn kernels(&self) -> Option<impl Iterator<Item = (Shape, Option<&Rc<Kernel>>)>> {
+    /// Its kernels; `None` if they are not known.
+    pub fn kernels(&self) -> Option<impl Iterator<Item = Ran<'_>>> {
         let of_nodes = |recipe: &Recipe| {
-            recipe.nodes.iter().filter_map(|n| n.work.kernel()).map(|k| rows::shape(&k.qmd)).collect()
+            recipe.nodes.iter().filter_map(|n| n.work.kernel()).map(|k| (rows::shape(&k.qmd), true)).collect()
         };
-        let all: Vec<Shape> = self.recipe.as_ref().map_or_else(|_| self.kernels.clone(), of_nodes);
-        let named = |shape: Shape| (shape, self.codes.at(shape.code(), self.last));
-        (!all.is_empty()).then(|| all.into_iter().filter(|shape| !shape.is_empty()).map(named))
+        let all: Vec<(Shape, bool)> = self.recipe.as_ref().map_or_else(|_| self.kernels.clone(), of_nodes);
+        let named = |(shape, always): (Shape, bool)| Ran {
+            shape,
+            always: always || !self.codes.conditional,
+            kernel: self.codes.at(shape.code(), self.last),
+        };
+        (!all.is_empty()).then(|| all.into_iter().filter(|(shape, _)| !shape.is_empty()).map(named))
     }
 
     /// Whether it is known which kernels its launches run: then its uploads start none for themselves.
@@ -66,8 +79,8 @@ pub struct Graph {
     pub upload: Option<Sent>,
     pub launch: Sent,
     pub recipe: Result<Recipe, Refused>,
-    /// Its kernels, if it has no recipe and they are known.
-    pub kernels: Vec<Shape>,
+    /// Its kernels, if it has no recipe and they are known, and whether each launch runs them. (Otherwise a conditional node decides.)
+    pub kernels: Vec<(Shape, bool)>,
     /// Names of its process's kernels, as far as launches outside of graphs give them. `last` is its last launch, at which its kernels' code was loaded.
     pub codes: Rc<Codes>,
     pub last: u64,
@@ -94,7 +107,7 @@ pub fn graphs(r: &Recording) -> Result<Vec<Graph>, InsightError> {
 }
 
 /// Bytes that are written for a QMD of versions 3 and 4.
-const QMD_BYTES: u64 = 0x180;
+pub(crate) const QMD_BYTES: u64 = 0x180;
 /// Maximum number of words kept for uploads that are not overwritten yet: 256 MiB.
 const KEPT: usize = 64 << 20;
 
@@ -449,7 +462,10 @@ impl Found {
         let again: Vec<&[cuda_graph::Segment<'_>]> = again.iter().map(Vec::as_slice).collect();
         let upload = segments(&used, uploads.iter());
         let recipe = cuda_graph::learn_with(fills, &own, &upload, &again);
-        let kernels = if recipe.is_err() { cuda_graph::kernels(&own, &upload) } else { Vec::new() };
+        let kernels = match again.first().filter(|_| recipe.is_err()) {
+            Some(again) => cuda_graph::kernels(&own, &upload, again),
+            None => Vec::new(),
+        };
         Graph {
             process: self.process,
             pid: self.first.pid,
@@ -464,7 +480,7 @@ impl Found {
             upload: (!uploads.is_empty()).then(|| Sent::of(&uploads)),
             launch: self.samples.first().map_or(Sent::of(&[]), |first| Sent::of(first)),
             recipe,
-            kernels: kernels.iter().map(rows::shape).collect(),
+            kernels: kernels.iter().map(|(qmd, always)| (rows::shape(qmd), *always)).collect(),
             codes,
             last: self.last,
         }

@@ -46,6 +46,8 @@ pub struct Codes {
     /// What the driver's objects for kernels name. Only of use where a launch has the same address and no handle.
     objects: HashMap<u64, Rc<Kernel>>,
     names: usize,
+    /// The process has made conditional nodes for graphs.
+    pub conditional: bool,
 }
 
 impl Snapshot for Codes {
@@ -54,6 +56,7 @@ impl Snapshot for Codes {
         let all = self.of.iter().map(|(code, all)| (*code, all.iter().map(named).collect::<Vec<_>>()));
         all.collect::<Vec<_>>().save(to);
         self.objects.iter().map(|(at, kernel)| (*at, kernel.symbol.clone())).collect::<Vec<_>>().save(to);
+        self.conditional.save(to);
     }
 
     fn load(from: &mut &[u8]) -> Option<Codes> {
@@ -66,6 +69,7 @@ impl Snapshot for Codes {
             codes.of.insert(code, all.into_iter().map(|(from, symbol)| (from, symbol.map(kernel))).collect());
         }
         let objects: Vec<(u64, String)> = Snapshot::load(from)?;
+        codes.conditional = Snapshot::load(from)?;
         codes.objects = objects.into_iter().map(|(at, symbol)| (at, Rc::new(Kernel::new(symbol.as_bytes())))).collect();
         Some(codes)
     }

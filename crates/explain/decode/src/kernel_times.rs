@@ -141,7 +141,8 @@ impl Counter {
                 None if g.recipe.is_err() => c.not_understood = c.not_understood.saturating_add(g.launches),
                 None => {}
                 Some(kernels) => {
-                    c.in_graphs = c.in_graphs.saturating_add(g.launches.saturating_mul(kernels.count() as u64));
+                    let runs = kernels.filter(|ran| ran.always).count() as u64;
+                    c.in_graphs = c.in_graphs.saturating_add(g.launches.saturating_mul(runs));
                 }
             }
         }

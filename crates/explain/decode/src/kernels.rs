@@ -34,8 +34,17 @@ pub fn kernels(r: &Recording, filter: &Filter) -> Result<Kernels, InsightError> 
     let graphs = if whole { graphs::graphs(r)? } else { Vec::new() };
     let uploads = graphs.iter().filter(|g| g.is_known()).flat_map(|g| g.uploads.iter().copied()).collect();
     let streams = (whole && filter.kernel.is_none()).then(Streams::default);
-    let mut tally =
-        Tally { clock: rows::clock(r), filter, uploads, of: HashMap::new(), without_qmd: 0, whole, streams };
+    let mut tally = Tally {
+        clock: rows::clock(r),
+        filter,
+        uploads,
+        of: HashMap::new(),
+        without_qmd: 0,
+        writes: false,
+        started: HashSet::new(),
+        whole,
+        streams,
+    };
     let outcome = walk(r, &mut tally)?;
     let streams = tally.streams.take().map_or_else(Vec::new, |streams| streams.rows(&outcome.channels));
     let unknown = tally.graphs(&graphs);
@@ -73,6 +82,8 @@ struct One {
     code: u64,
     launches: u64,
     in_graphs: u64,
+    /// Launches of graphs with a conditional node that decides whether it runs.
+    undecided: u64,
     /// Runs in graphs that have a time.
     timed_in_graphs: u64,
     shapes: Commonest<Shape>,
@@ -98,6 +109,7 @@ impl One {
             code: self.code,
             launches: self.launches,
             in_graphs: whole.then_some(self.in_graphs),
+            conditional: self.undecided > 0 && self.timed_in_graphs < self.undecided,
             share: (self.launches + self.in_graphs) as f64 / total.max(1) as f64,
             shape,
             shape_launches,
@@ -133,6 +145,10 @@ struct Tally<'f> {
     uploads: BTreeSet<u64>,
     of: HashMap<Key, One>,
     without_qmd: u64,
+    /// The submission writes a QMD.
+    writes: bool,
+    /// The QMDs that it has started so far.
+    started: HashSet<u64>,
     /// The filter wants everything.
     whole: bool,
     /// `None` where rows were chosen.
@@ -152,7 +168,13 @@ impl Sink for Tally<'_> {
         Some(self.filter)
     }
 
+    fn submission(&mut self, _: &At<'_>) {
+        self.writes = false;
+        self.started.clear();
+    }
+
     fn op(&mut self, at: &At<'_>, op: &Op) {
+        self.writes |= matches!(&op.what, What::Inline(inline) if inline.bytes() == graphs::QMD_BYTES);
         if let (What::Launch(_), Some(time)) = (&op.what, at.gpu_time()) {
             self.ran(at, &time);
         }
@@ -162,12 +184,18 @@ impl Sink for Tally<'_> {
             return;
         }
         let Some(row) = rows::launch(at, op, &self.clock) else { return };
+        let is_first = matches!(&op.what, What::Launch(l) if self.started.insert(l.qmd_address));
+        // (Of a graph that is launched once, nothing but the call says that it is one.)
+        let called = at.submission.ring.and_then(|ring| ring.called());
+        let in_graph = self.whole && called.is_some_and(|f| f.class == Class::GraphLaunch);
         match row.shape {
             None => self.without_qmd += u64::from(self.filter.kernel.is_none()),
-            Some(shape) if !row.empty && !row.again && self.filter.wants_kernel(row.name.as_deref()) => {
-                // (Of a graph that is launched once, nothing but the call says that it is one.)
-                let called = at.submission.ring.and_then(|ring| ring.called());
-                let in_graph = self.whole && called.is_some_and(|f| f.class == Class::GraphLaunch);
+            // (A launch of a graph that was updated since writes some of its QMDs, and starts others.)
+            Some(shape)
+                if !row.empty
+                    && (!row.again || self.writes && in_graph && is_first)
+                    && self.filter.wants_kernel(row.name.as_deref()) =>
+            {
                 self.launch(row, shape, in_graph)
             }
             Some(_) => {}
@@ -240,13 +268,13 @@ impl Tally<'_> {
                 unknown = unknown.saturating_add(u64::from(g.recipe.is_err()) * g.launches);
                 continue;
             };
-            for (shape, kernel) in kernels {
+            for graphs::Ran { shape, always, kernel } in kernels {
                 let kernel = kernel.map(|kernel| (kernel.symbol.as_str(), kernel.name.as_str()));
                 if !self.filter.wants_kernel(kernel.map(|(_, name)| name)) {
                     continue;
                 }
                 let Some(one) = self.one(g.process, shape.code(), kernel) else { continue };
-                one.in_graphs = one.in_graphs.saturating_add(g.launches);
+                *(if always { &mut one.in_graphs } else { &mut one.undecided }) += g.launches;
                 one.shapes.add_many(shape, g.launches);
             }
         }

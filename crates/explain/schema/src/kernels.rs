@@ -38,6 +38,8 @@ pub struct KernelRow {
     /// How often graphs ran it; null where rows were chosen (`--thread`, `--between`, ...): graphs are of the whole
     /// recording.
     pub in_graphs: Option<u64>,
+    /// Whether conditional nodes of graphs decide on the GPU how often it runs: then `in_graphs` is the minimum
+    pub conditional: bool,
     /// Its share of all kernel runs, from 0 to 1.
     pub share: f64,
     /// Its most frequent shape, how many launches had that shape, and the number of shapes.

@@ -599,6 +599,7 @@ mod tests {
             let has = |part: &str| f.name.contains(part);
             let effect = match f.class {
                 Class::Create if has("ModuleLoad") || has("LibraryLoad") => Effect::LoadsCode,
+                Class::Create if f.api() == Api::Driver && has("GraphInstantiate") => Effect::MakesGraph,
                 Class::Create if has("ExecUpdate") => Effect::ChangesGraph,
                 Class::Destroy if has("Unload") => Effect::UnloadsCode,
                 Class::Profiler if has("Start") => Effect::StartsProfilers,

@@ -46,7 +46,7 @@ fn write(out: &mut dyn Write, style: &Style, k: &Kernels) -> io::Result<()> {
         let mut cells = if k.gpu_times { gpu_times(row.gpu.as_ref()) } else { Vec::new() };
         cells.extend([
             count(row.launches),
-            row.in_graphs.map_or("-".into(), count),
+            row.in_graphs.map_or("-".into(), |n| format!("{}{}", if row.conditional { ">= " } else { "" }, count(n))),
             format!("{:.1} %", 100.0 * row.share),
             extent(row.shape.grid),
             extent(row.shape.block),
@@ -79,6 +79,9 @@ fn write(out: &mut dyn Write, style: &Style, k: &Kernels) -> io::Result<()> {
             out,
             "{n} more of graphs that are not understood: it is unknown which kernels they ran (`show --graphs` says why)"
         )?;
+    }
+    if k.kernels.iter().any(|row| row.conditional) {
+        writeln!(out, ">=: a conditional node decides on the GPU how often it runs; runs with a time are counted")?;
     }
     if k.gpu_times {
         let (timed, bounded) =

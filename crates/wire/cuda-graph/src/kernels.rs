@@ -53,6 +53,21 @@ impl Kernels {
         Ok(Kernels { all, order })
     }
 
+    /// The QMDs that a launch starts, directly and one by another.
+    pub fn started_by(&self, launch: &[Placed]) -> HashSet<u64> {
+        let pcas = |placed: &Placed| if let Step::Pcas { qmd, .. } = placed.step { Some(qmd) } else { None };
+        let mut wanted: Vec<u64> = launch.iter().filter_map(pcas).collect();
+        let mut started = HashSet::new();
+        while let Some(address) = wanted.pop() {
+            if started.insert(address)
+                && let Some(qmd) = self.all.get(&address)
+            {
+                wanted.extend(qmd.dependents().map(|(_, d)| d.address));
+            }
+        }
+        started
+    }
+
     /// In the order of the upload.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Qmd)> {
         self.order.iter().filter_map(|address| Some((*address, self.all.get(address)?)))

@@ -70,11 +70,17 @@ pub fn learn_held(
     learn_all(macros, Some(before), channels, upload, again)
 }
 
-/// The QMDs of the kernels that an upload starts, directly and one by another, where the graph as a whole is refused: which kernels run, and not in which order.
-/// Kernels that other kernels start (the bodies of conditional nodes) are not among them. None if its words are not understood.
-pub fn kernels(channels: &[Channel], upload: &[Segment<'_>]) -> Vec<Qmd> {
-    let of = || Kernels::of(channels, &read::launch(Macros::default(), channels, upload)?, &[]);
-    of().map_or(Vec::new(), |all| all.iter().map(|(_, qmd)| qmd.clone()).filter(|qmd| !qmd::is_empty(qmd)).collect())
+/// The QMDs of the kernels that an upload writes, where the graph as a whole is refused, and whether the words of a later launch start each of them, directly or one
+/// by another. If not, the driver's kernels on the GPU decide (conditional nodes). None if the words are not understood.
+pub fn kernels(channels: &[Channel], upload: &[Segment<'_>], again: &[Segment<'_>]) -> Vec<(Qmd, bool)> {
+    let steps = |launch| read::launch(Macros::default(), channels, launch);
+    let of = || {
+        let again = steps(again)?;
+        Ok::<_, Refused>((Kernels::of(channels, &steps(upload)?, &again)?, again))
+    };
+    let Ok((all, again)) = of() else { return Vec::new() };
+    let started = all.started_by(&again);
+    all.iter().filter(|(_, qmd)| !qmd::is_empty(qmd)).map(|(at, qmd)| (*qmd, started.contains(&at))).collect()
 }
 
 fn learn_all(

@@ -55,6 +55,9 @@ struct Walk<'r> {
     decoders: Vec<usize>,
 }
 
+/// A graph with a conditional node needs this call.
+const CONDITIONAL: u16 = tape::call::number("cuGraphConditionalHandleCreate");
+
 /// Goes through the whole tape, or from where the sink wants it on.
 pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, InsightError> {
     walk_to(recording, sink, &mut Nowhere)
@@ -172,6 +175,9 @@ impl<'r> Walk<'r> {
     fn event(&mut self, source: Source, e: &Event<'_>, sink: &mut impl Sink) {
         let tsc = e.head.tsc;
         let process = source.process;
+        if matches!(e.body, Body::Call(_)) && e.head.flags == CONDITIONAL {
+            self.state(process).codes.conditional = true;
+        }
         let call = match &e.body {
             Body::Ioctl(..)
             | Body::Mmap(_)

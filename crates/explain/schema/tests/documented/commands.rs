@@ -188,6 +188,7 @@ pub fn kernels() -> Kernels {
         code: 1,
         launches: 1,
         in_graphs: Some(1),
+        conditional: false,
         share: 1.0,
         shape: shape(),
         shape_launches: 1,

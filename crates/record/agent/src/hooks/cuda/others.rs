@@ -119,7 +119,9 @@ pub unsafe extern "C" fn call(
     row.began.store(sys::rdtsc(), Ordering::Relaxed);
     let r = leaving::run(t, left, real);
     let ended = sys::rdtsc();
-    if f.stream == Stream::None && is_short(row, ended, r as i32) {
+    // (Graphs with conditional nodes are counted otherwise.)
+    const CONDITIONAL: u16 = tape::call::number("cuGraphConditionalHandleCreate");
+    if f.stream == Stream::None && f.number != CONDITIONAL && is_short(row, ended, r as i32) {
         trace::forget(t, row);
     } else {
         frames(row);
