@@ -21,6 +21,7 @@ pub mod names;
 pub mod ops;
 mod pattern;
 mod python;
+mod range_work;
 mod ranges;
 pub mod remedy;
 mod rows;

@@ -4,9 +4,10 @@
 //! process those of all its threads.
 
 use crate::facts::Held;
+use crate::range_work::Works;
 use decode::histogram::Histogram;
 use decode::ranges::{Key, Open, Range, Style, watched};
-use decode::walk::{At, Filter, Sink, walk};
+use decode::walk::{At, Filter, GraphKernel, Sink, walk};
 use decode::{InsightError, LaunchWrites, Recording, Source, rows};
 use pushbuf::ops::{Op, What};
 use schema::Clock;
@@ -24,7 +25,13 @@ const THREADS: usize = 1 << 12;
 /// # Errors
 /// The recording cannot be read, or its ranges are of another layout.
 pub fn ranges(r: &Recording, filter: &Filter) -> Result<Ranges, InsightError> {
-    let mut tally = Tally { own: LaunchWrites::of(r)?, rows: HashMap::new(), around: HashMap::new(), left_out: 0 };
+    let mut tally = Tally {
+        own: LaunchWrites::of(r)?,
+        rows: HashMap::new(),
+        around: HashMap::new(),
+        works: Works::default(),
+        left_out: 0,
+    };
     let out = walk(r, &mut tally)?;
     if let Some((found, _)) = out.nvtx.filter(|(layout, _)| *layout != LAYOUT) {
         return Err(InsightError::Layout { path: r.path().into(), what: "ranges", found, known: LAYOUT });
@@ -43,7 +50,11 @@ pub fn ranges(r: &Recording, filter: &Filter) -> Result<Ranges, InsightError> {
             continue;
         }
         let around = tally.around.get(&(style, key)).copied().unwrap_or_default();
+        let work = if r.header().gpu_times { tally.works.of((style, key)) } else { None };
+        let [work, all_threads] = work.filter(|_| style != Style::Mark).map_or([None; 2], |both| both.map(Some));
         let named = RangeRow {
+            work,
+            all_threads,
             domain: out.texts.domain(key),
             text: out.texts.text(key),
             cut: out.texts.is_cut(key),
@@ -132,6 +143,7 @@ struct Tally {
     own: LaunchWrites,
     rows: HashMap<Row, Own>,
     around: HashMap<Row, Around>,
+    works: Works,
     left_out: u64,
 }
 
@@ -154,6 +166,7 @@ impl Sink for Tally {
     }
 
     fn range(&mut self, r: &Range, _: &decode::ranges::Texts) {
+        self.works.range(r);
         if self.rows.len() >= ROWS && !self.rows.contains_key(&(r.style, r.key)) {
             self.left_out += 1;
             return;
@@ -206,7 +219,14 @@ impl Sink for Tally {
         self.around(at.submission.ranges.as_deref(), |a| a.submissions += 1);
     }
 
+    fn graph_kernel(&mut self, at: &At<'_>, kernel: &GraphKernel) {
+        self.works.graph_kernel(at, kernel);
+    }
+
     fn op(&mut self, at: &At<'_>, op: &Op) {
+        if let Some(time) = at.gpu_time() {
+            self.works.ran(at, &time);
+        }
         let Some(open) = at.submission.ranges.as_deref() else { return };
         if let What::Launch(_) = &op.what {
             if !at.started().and_then(|s| s.shape).is_some_and(|s| s.is_empty()) {

@@ -28,6 +28,17 @@ pub struct Watched {
     pub seen: u64,
 }
 
+/// Kernels and copies that have a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RangeWork {
+    /// How many.
+    pub runs: u64,
+    /// Their times, added up.
+    pub ns: u64,
+    /// Time in which at least one of them ran, on each GPU.
+    pub busy_ns: u64,
+}
+
 /// Ranges of one domain, text and style.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RangeRow {
@@ -78,6 +89,11 @@ pub struct RangeRow {
     pub lock_waits: Option<u64>,
     /// Time in those.
     pub lock_wait_ns: Option<u64>,
+    /// The GPU's work that their threads submitted in them, and what any thread of the process submitted while they were open (autograd's has no range of its
+    /// own). Work during two ranges of a row counts for both. `None` without `record --gpu-times`, and if it is too much to keep.
+    pub work: Option<RangeWork>,
+    /// The same of all threads.
+    pub all_threads: Option<RangeWork>,
     /// Values of the first range that had them: `#rrggbb`, and a number that the program chose.
     pub color: Option<String>,
     /// Category of the first that had one.

@@ -5,7 +5,7 @@ use crate::table::{Style, text_to_stdout, write as write_table};
 use crate::{ReportError, json};
 use decode::Recording;
 use decode::walk::Filter;
-use schema::ranges::{RangeRow, Ranges};
+use schema::ranges::{RangeRow, RangeWork, Ranges};
 use std::io::{self, Write};
 
 /// Shows the ranges on standard output, those with the most time first.
@@ -19,6 +19,7 @@ pub fn print(r: &Recording, filter: &Filter, style: Style, as_json: bool) -> Res
 
 fn write(out: &mut dyn Write, style: &Style, r: &Ranges) -> io::Result<()> {
     let has_locks = r.ranges.iter().any(|row| row.lock_waits.is_some());
+    let has_work = r.ranges.iter().any(|row| row.work.is_some());
     let mut heads = vec![
         ">count",
         ">total",
@@ -35,6 +36,9 @@ fn write(out: &mut dyn Write, style: &Style, r: &Ranges) -> io::Result<()> {
     if has_locks {
         heads.push(">waited");
     }
+    if has_work {
+        heads.extend([">GPU busy", ">all threads"]);
+    }
     heads.push("!range");
     let mut table = style.table(&heads);
     for row in &r.ranges {
@@ -50,6 +54,10 @@ fn write(out: &mut dyn Write, style: &Style, r: &Ranges) -> io::Result<()> {
         if has_locks {
             cells.push(row.lock_wait_ns.map_or_else(|| "?".into(), |ns| if ns == 0 { "-".into() } else { time(ns) }));
         }
+        if has_work {
+            let busy = |of: Option<RangeWork>| of.map_or_else(|| "-".into(), |work| nanoseconds(work.busy_ns));
+            cells.extend([busy(row.work), busy(row.all_threads)]);
+        }
         cells.push(name(row));
         table.add_row(cells);
     }
@@ -60,6 +68,12 @@ fn write(out: &mut dyn Write, style: &Style, r: &Ranges) -> io::Result<()> {
     }
     if r.watched.missed && r.watched.connected {
         writeln!(out, "not all ranges: a part of the program has its own injection library (`show --summary`)")?;
+    }
+    if has_work {
+        writeln!(
+            out,
+            "GPU busy: with what the ranges' threads submitted in them. all threads: with what any thread submitted while they were open"
+        )?;
     }
     if r.ranges.iter().any(|row| row.unfinished > 0) {
         writeln!(out, "+: ranges whose end is not in the recording; no time includes them")?;

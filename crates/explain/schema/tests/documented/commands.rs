@@ -10,7 +10,7 @@ use schema::kernels::{CallCount, GpuTimes, KernelRow, Kernels, StreamRow};
 use schema::objects::{MappingRow, ObjectRow, Objects};
 use schema::operations::{CopyRow, GpuTime, InCall, LaunchRow, Mode, Ran, Shape, Start, When};
 use schema::python::{FrameRow, FunctionRow, InterpreterRow, LineRow, MainLine, Python};
-use schema::ranges::{RangeRow, Ranges, Watched};
+use schema::ranges::{RangeRow, RangeWork, Ranges, Watched};
 use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
 
 pub fn shape() -> Shape {
@@ -380,6 +380,8 @@ pub fn ranges() -> Ranges {
             calls_ns: Some(1),
             lock_waits: Some(1),
             lock_wait_ns: Some(1),
+            work: Some(RangeWork { runs: 1, ns: 1, busy_ns: 1 }),
+            all_threads: Some(RangeWork { runs: 1, ns: 1, busy_ns: 1 }),
             color: Some("x".into()),
             category: Some(1),
         }],
