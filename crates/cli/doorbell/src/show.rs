@@ -2,9 +2,9 @@
 
 use crate::failure::{self, Failure};
 use crate::progress::Progress;
-use decode::Recording;
 use decode::present::Present;
 use decode::walk::{Filter, Pattern};
+use decode::{During, Recording};
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -83,6 +83,9 @@ pub struct Args {
     /// for example '^forward$'; with --nvtx, those ranges
     #[arg(long, value_name = "REGEX", value_parser = Pattern::new)]
     range: Option<Pattern>,
+    /// With --range: what any thread submitted while such a range was open (autograd runs the backward pass in a thread of its own)
+    #[arg(long, requires = "range")]
+    all_threads: bool,
     /// The largest first, for example bytes; without it, in the order of time
     #[arg(long, value_name = "KEY")]
     sort: Option<String>,
@@ -268,7 +271,7 @@ impl Args {
     fn check(&self) -> Result<(), Failure> {
         let at = self.view.applies();
         type Filter = (&'static str, bool, fn(&Applies) -> bool);
-        let filters: [Filter; 10] = [
+        let filters: [Filter; 11] = [
             ("--channel", self.channel.is_some(), |a| a.channel),
             ("--engine", self.engine.is_some(), |a| a.channel),
             ("--thread", self.thread.is_some(), |a| a.submission),
@@ -277,6 +280,7 @@ impl Args {
             ("--stream", self.stream.is_some(), |a| a.submission),
             ("--kernel", self.kernel.is_some(), |a| a.kernel),
             ("--range", self.range.is_some(), |a| a.range),
+            ("--all-threads", self.all_threads, |a| a.submission),
             (failure::typed("--limit", "--top"), self.limit.is_some(), |a| a.limit),
             ("--sort", self.sort.is_some(), |a| !a.sorts.is_empty()),
         ];
@@ -308,7 +312,13 @@ impl Args {
             call: self.call.clone(),
             stream: self.stream,
             kernel: self.kernel.clone(),
-            range: self.range.clone(),
+            range: self.range.clone().filter(|_| !self.all_threads),
+            during: self
+                .range
+                .as_ref()
+                .filter(|_| self.all_threads)
+                .map(|of| During::of(&recording, of))
+                .transpose()?,
             limit: self.limit,
         };
         if !self.view.nvtx
@@ -380,6 +390,10 @@ fn nothing_matches(file: &Path, filter: &Filter, present: &Present) -> Failure {
             let calls = present.calls.iter().map(|name| (*name).to_owned()).collect();
             format!("submissions in {}; streams: {}", listed(calls), listed(streams))
         });
+    }
+    if filter.during.is_some() {
+        asked.push("--range with --all-threads".into());
+        has.push(format!("submissions in ranges: {}", listed(present.ranges.iter().cloned().collect())));
     }
     if let Some(range) = &filter.range {
         asked.push(format!("--range {range}"));

@@ -1,5 +1,6 @@
 //! Which submissions a reader wants.
 
+use crate::during::During;
 use regex_lite::Regex;
 use schema::Clock;
 use schema::channel::Channel;
@@ -21,6 +22,8 @@ pub struct Filter {
     pub kernel: Option<Pattern>,
     /// Only what was submitted in ranges of NVTX with such a name.
     pub range: Option<Pattern>,
+    /// Only what any thread submitted while a range was open.
+    pub during: Option<During>,
     /// At most so many of whatever is listed.
     pub limit: Option<u64>,
 }

@@ -14,6 +14,7 @@ mod clock_error;
 pub mod complete;
 pub mod driver_call_counts;
 mod driver_calls;
+mod during;
 mod event_time;
 pub mod events;
 mod filter;
@@ -50,6 +51,7 @@ pub mod walk;
 
 pub use clock_error::clock_error_ns;
 pub use driver_calls::driver_call;
+pub use during::During;
 pub use inline_writes::LaunchWrites;
 pub use kernel::{Codes, Kernel, short_name};
 pub use largest::Largest;

@@ -31,7 +31,8 @@ pub fn unmatched(r: &Recording, filter: &Filter) -> Result<Option<Present>, Insi
         || filter.between.is_some()
         || filter.call.is_some()
         || filter.stream.is_some()
-        || filter.range.is_some();
+        || filter.range.is_some()
+        || filter.during.is_some();
     let clock = rows::clock(r);
     if filter.between.is_some() || r.checkpoints().next().is_some() {
         // (What there is instead is looked for where this finds nothing.)

@@ -77,7 +77,7 @@ impl Span {
 
     /// Whether a submission that the filter wants may be among these.
     pub fn may_have(&self, filter: &Filter) -> bool {
-        let Filter { channel, engine, thread, between: _, call, stream, kernel, range, limit: _ } = filter;
+        let Filter { channel, engine, thread, between: _, call, stream, kernel, range, during: _, limit: _ } = filter;
         let is_in = |(slot, generation, of): &(u32, u32, String)| {
             channel.is_none_or(|(wanted, of)| wanted == *slot && of.is_none_or(|of| of == *generation))
                 && engine.as_ref().is_none_or(|engine| engine.eq_ignore_ascii_case(of))

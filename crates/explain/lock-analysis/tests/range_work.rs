@@ -3,8 +3,9 @@
 #[path = "../../decode/tests/synthetic/mod.rs"]
 mod synthetic;
 
-use decode::Recording;
-use decode::walk::Filter;
+use decode::kernels::kernels;
+use decode::walk::{Filter, Pattern};
+use decode::{During, Recording};
 use schema::ranges::RangeWork;
 use tape::nvtx::{self, EndBody, NvtxBody, RangeBody, TextBody, names, state};
 
@@ -37,11 +38,18 @@ fn a_range_has_the_work_of_its_thread_and_that_of_all_threads() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ranges.doorbell");
     t.write(&path);
-    let all = lock_analysis::ranges(&Recording::open(&path).unwrap(), &Filter::default()).unwrap();
+    let r = Recording::open(&path).unwrap();
+    let all = lock_analysis::ranges(&r, &Filter::default()).unwrap();
     let of = |text: &str| all.ranges.iter().find(|row| row.text == text).unwrap();
     // One kernel of stream 0x52, and three of a graph.
     let (own, both) = (of("step").work.unwrap(), of("step").all_threads.unwrap());
     assert_eq!((own, both.runs), (RangeWork::default(), 4), "{all:?}");
     assert!(both.busy_ns > 0 && both.busy_ns < both.ns, "{both:?}");
     assert_eq!((of("request").work, of("request").all_threads), (Some(both), Some(both)));
+    // The kernels of all threads, and of the range's own.
+    let pattern = Pattern::new("^step$").unwrap();
+    let launches = |filter: Filter| kernels(&r, &filter).unwrap().kernels.iter().map(|k| k.launches).sum::<u64>();
+    let during = Some(During::of(&r, &pattern).unwrap());
+    assert_eq!(launches(Filter { during, ..Filter::default() }), 4);
+    assert_eq!(launches(Filter { range: Some(pattern), ..Filter::default() }), 0);
 }

@@ -15,6 +15,7 @@ impl Filter {
             && self.thread.is_none_or(|t| at.submission.tid == t)
             && self.between.as_ref().is_none_or(inside)
             && self.wants_call(at)
+            && self.during.as_ref().is_none_or(|during| during.holds(at.channel.process, at.submission.tsc))
             && self.range.as_ref().is_none_or(|pattern| at.ranges().any(|label| pattern.matches(&label)))
     }
 
