@@ -71,16 +71,16 @@ pub fn learn_held(
 }
 
 /// The QMDs of the kernels that an upload writes, where the graph as a whole is refused, and whether the words of a later launch start each of them, directly or one
-/// by another. If not, the driver's kernels on the GPU decide (conditional nodes). None if the words are not understood.
+/// by another. If not, the driver's kernels on the GPU decide (conditional nodes). None if the upload's words are not understood.
 pub fn kernels(channels: &[Channel], upload: &[Segment<'_>], again: &[Segment<'_>]) -> Vec<(Qmd, bool)> {
     let steps = |launch| read::launch(Macros::default(), channels, launch);
-    let of = || {
-        let again = steps(again)?;
-        Ok::<_, Refused>((Kernels::of(channels, &steps(upload)?, &again)?, again))
-    };
-    let Ok((all, again)) = of() else { return Vec::new() };
-    let started = all.started_by(&again);
-    all.iter().filter(|(_, qmd)| !qmd::is_empty(qmd)).map(|(at, qmd)| (*qmd, started.contains(&at))).collect()
+    // (If only the later launch's words are not understood, it is taken to start all.)
+    let again = steps(again).ok();
+    let of = || Kernels::of(channels, &steps(upload)?, again.as_deref().unwrap_or(&[]));
+    let Ok(all) = of() else { return Vec::new() };
+    let started = again.map(|again| all.started_by(&again));
+    let is_started = |at: &u64| started.as_ref().is_none_or(|started| started.contains(at));
+    all.iter().filter(|(_, qmd)| !qmd::is_empty(qmd)).map(|(at, qmd)| (*qmd, is_started(&at))).collect()
 }
 
 fn learn_all(
