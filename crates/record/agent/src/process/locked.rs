@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 static COUNTED: AtomicBool = AtomicBool::new(false);
 
 /// Addresses and lengths of what [`zeroed`] has mapped; 0 where free.
-static ZEROED: [[AtomicUsize; 2]; 4] = [const { [const { AtomicUsize::new(0) }; 2] }; 4];
+static ZEROED: [[AtomicUsize; 2]; 5] = [const { [const { AtomicUsize::new(0) }; 2] }; 5];
 
 /// The program's mlockall with these flags has succeeded.
 #[cold]

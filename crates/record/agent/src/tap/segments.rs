@@ -5,8 +5,8 @@
 //! has given up one end, no segment is copied any more.
 
 use super::stamps;
-use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, Ordering};
+use crate::process::locked;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use pushbuf::gpfifo::Raw;
 use pushbuf::header::{Header, Kind};
 use tape::region::{Control, SEGMENTS_BYTES};
@@ -32,21 +32,27 @@ struct Area {
     n: usize,
 }
 
-const NONE: CopyOf = CopyOf { from: 0, number: 0 };
-
-/// On separate cache lines: launches read the data that the linker may put next to it.
+/// On a separate cache line: launches read the data that the linker may put next to it.
 #[repr(align(128))]
 struct Shared {
     busy: AtomicBool,
-    area: UnsafeCell<Area>,
+    /// 256 KiB, mapped when the first kernel is stamped. Null until then.
+    area: AtomicPtr<Area>,
 }
 
-// SAFETY: only the one thread that `busy` admits accesses it.
-unsafe impl Sync for Shared {}
-static SHARED: Shared = Shared {
-    busy: AtomicBool::new(false),
-    area: UnsafeCell::new(Area { at: 0, copies: [NONE; COPIES], first: 0, n: 0 }),
-};
+static SHARED: Shared = Shared { busy: AtomicBool::new(false), area: AtomicPtr::new(core::ptr::null_mut()) };
+
+/// Before the first stamp.
+pub fn begin() {
+    if !SHARED.area.load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    // All zero is an Area: integers and arrays of them.
+    let at = locked::zeroed(size_of::<Area>());
+    if let Some(at) = at.filter(|_| SHARED.area.load(Ordering::Relaxed).is_null()) {
+        SHARED.area.store(at as *mut Area, Ordering::Release);
+    }
+}
 
 /// Writes a copy of a segment that stores `ends` ends, and returns the GPFIFO entry for it. `write` gets the number of
 /// the first end and writes at most `words` words. `None` if there is no room, or if another thread makes a copy: the GPU
@@ -67,9 +73,9 @@ pub fn copy(gp: Raw, words: usize, ends: u64, c: &Control, write: impl FnOnce(&m
     if SHARED.busy.swap(true, Ordering::Acquire) {
         return None;
     }
-    // SAFETY: `busy` admits one thread.
-    let area = unsafe { &mut *SHARED.area.get() };
-    let copied = area.room(words, settled).and_then(|from| {
+    // SAFETY: null, or the mapping that `begin` made and that is never unmapped. `busy` admits one thread.
+    let area = unsafe { SHARED.area.load(Ordering::Acquire).as_mut() };
+    let copied = area.and_then(|area| Some((area.room(words, settled)?, area))).and_then(|(from, area)| {
         let number = c.stamped.fetch_add(ends, Ordering::Relaxed);
         area.use_for(from, number + ends);
         let mut to = Words { at: (memory.cpu + from as u64) as *mut u32, n: 0, room: words };
@@ -138,9 +144,8 @@ impl Words {
 /// In a forked child: the copies are the parent's.
 pub fn renew() {
     SHARED.busy.store(false, Ordering::Relaxed);
-    // SAFETY: a forked child has one thread.
-    let area = unsafe { &mut *SHARED.area.get() };
-    if area.n != 0 {
+    // SAFETY: null, or the mapping that `begin` made. A forked child has one thread.
+    if let Some(area) = unsafe { SHARED.area.load(Ordering::Relaxed).as_mut() }.filter(|area| area.n != 0) {
         area.n = 0;
     }
 }
@@ -154,7 +159,7 @@ mod tests {
         /// A copy is overwritten only after its ends, and many younger ones, have arrived.
         #[test]
         fn copies_in_use_stay(steps in prop::collection::vec((1..200_000usize, 0..9000u64), 1..300)) {
-            let mut area = Box::new(Area { at: 0, copies: [NONE; COPIES], first: 0, n: 0 });
+            let mut area = Box::new(Area { at: 0, copies: [CopyOf { from: 0, number: 0 }; COPIES], first: 0, n: 0 });
             let (mut live, mut number, mut settled) = (Vec::<(usize, usize, u64)>::new(), 0, 0);
             for (words, ended) in steps {
                 settled = (settled + ended).min(number);

@@ -7,7 +7,7 @@
 //! the scheduler. They are changed only before the GPU sees the segment. Without a shadow of the ring the program has
 //! already written GP_PUT, so nothing is stamped.
 
-use super::{channel, graphs, page};
+use super::{channel, graphs, page, segments};
 use crate::process::wiped::{goes_on, live};
 use crate::process::{region, sys};
 use crate::record;
@@ -88,6 +88,7 @@ pub fn is_divided() -> bool {
 /// Starts to stamp. `area` and `cpu`: the addresses of slot 0 for the GPU and the CPU. The calling thread is about to launch on that GPU.
 pub fn begin(area: u64, cpu: u64) {
     graphs::begin();
+    segments::begin();
     CPU.store(cpu, Ordering::Relaxed);
     DEVICE.store(0, Ordering::Relaxed);
     OWNER.store(record::tid() as u32, Ordering::Relaxed);

@@ -31,8 +31,8 @@ const ROOM_BITS: u32 = 14;
 const ROOM: usize = 1 << ROOM_BITS;
 /// Handles that were looked up.
 static SEEN: [AtomicUsize; ROOM] = [const { AtomicUsize::new(0) }; ROOM];
-/// Those of them whose objects are on the tape.
-static OBJECTS: [AtomicUsize; ROOM] = [const { AtomicUsize::new(0) }; ROOM];
+/// The lowest bit of a handle in [`SEEN`] whose object is on the tape. (Handles are addresses of objects.)
+const ON_TAPE: usize = 1;
 /// Handles that were looked up since the last look at objects.
 static NEW: AtomicU32 = AtomicU32::new(0);
 /// Bytes of an object that are read: on driver 580 objects have 0x4a0 bytes, and the address is at 0x68.
@@ -60,7 +60,7 @@ static ALL: [&AtomicUsize; 4] = [&FUNCTION, &KERNEL, &KERNELS_FUNCTION, &CAPTURE
 /// Handles may be reused: code was unloaded.
 #[cold]
 pub fn forget() {
-    SEEN.iter().chain(&OBJECTS).for_each(|seen| seen.store(0, Ordering::Relaxed));
+    SEEN.iter().for_each(|seen| seen.store(0, Ordering::Relaxed));
 }
 
 /// The thread is about to launch this kernel.
@@ -69,7 +69,7 @@ pub fn launched(handle: usize) {
     // Handles are addresses of objects of some hundred bytes.
     let first = (handle >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - ROOM_BITS);
     if let Some(seen) = SEEN.get(first)
-        && seen.load(Ordering::Relaxed) != handle
+        && seen.load(Ordering::Relaxed) & !ON_TAPE != handle
     {
         look(handle, first);
     }
@@ -88,7 +88,7 @@ fn look(handle: usize, first: usize) {
                 NEW.fetch_add(1, Ordering::Relaxed);
                 return ask(handle);
             }
-            Err(other) if other == handle => return,
+            Err(other) if other & !ON_TAPE == handle => return,
             Err(_) => {}
         }
     }
@@ -103,9 +103,13 @@ pub fn objects() {
         return;
     }
     let _keep = sys::Errno::keep();
-    for (seen, object) in SEEN.iter().zip(&OBJECTS) {
+    for seen in &SEEN {
         let handle = seen.load(Ordering::Relaxed);
-        if handle != object.swap(handle, Ordering::Relaxed) {
+        let on_tape = handle | ON_TAPE;
+        if handle != 0
+            && handle != on_tape
+            && seen.compare_exchange(handle, on_tape, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
             write_object(handle);
         }
     }
