@@ -16,7 +16,6 @@ static STEPS: Steps = Steps {
     renewed: &[
         (live::RECORDING, record::renew),
         (live::RECORDING, tap::renew),
-        (live::RECORDING, |_| hooks::cuda::stamps::renew()),
         (live::RECORDING, driver::renew),
         (live::RECORDING, trace::renew),
         (live::RECORDING, trace::ranges::renew),

@@ -19,9 +19,32 @@ use tape::stamp::{ClockBody, LAYOUT, OWN_GPU, SLOTS, StampsBody, kind, payload, 
 
 /// The GPU's address of slot 0; 0 while nothing is stamped.
 static AREA: AtomicU64 = AtomicU64::new(0);
-/// The device whose channels are stamped; 0 until the first doorbell of the thread that had the area mapped.
-static DEVICE: AtomicU32 = AtomicU32::new(0);
+/// The devices whose channels are stamped: CUDA has mapped the area for their GPUs, at one address. 0: a free place.
+static DEVICES: [AtomicU32; 16] = [const { AtomicU32::new(0) }; 16];
+/// The thread that is about to launch on such a GPU. Its next doorbell of a device that is not known is one of that GPU. 0: none.
 static OWNER: AtomicU32 = AtomicU32::new(0);
+/// What a launch asks CUDA before: [`ask`].
+static ASKS: AtomicU32 = AtomicU32::new(ask::AREA);
+/// How often it may still ask because of another device.
+static LEFT: AtomicU32 = AtomicU32::new(1 << 12);
+
+pub mod ask {
+    /// To map the area.
+    pub const AREA: u32 = 0;
+    pub const NOTHING: u32 = 1;
+    /// Whether the area is mapped for its GPU: a device that is not known has rung.
+    pub const DEVICE: u32 = 2;
+}
+
+#[inline(always)]
+pub fn asks() -> u32 {
+    ASKS.load(Ordering::Relaxed)
+}
+
+/// What was asked before. Later launches ask `next`.
+pub fn asked(next: u32) -> u32 {
+    ASKS.swap(next, Ordering::AcqRel)
+}
 /// Slots kept free, because several threads may take one at the same time.
 pub const SPARE: u64 = 1024;
 
@@ -90,10 +113,20 @@ pub fn begin(area: u64, cpu: u64) {
     graphs::begin();
     segments::begin();
     CPU.store(cpu, Ordering::Relaxed);
-    DEVICE.store(0, Ordering::Relaxed);
-    OWNER.store(record::tid() as u32, Ordering::Relaxed);
+    DEVICES.iter().for_each(|device| device.store(0, Ordering::Relaxed));
+    is_mapped();
     // ORDERING: Release: the other fields before the address that makes them valid.
     AREA.store(area, Ordering::Release);
+}
+
+/// The calling thread is about to launch on a GPU for which the area is mapped.
+pub fn is_mapped() {
+    OWNER.store(record::tid() as u32, Ordering::Relaxed);
+}
+
+/// The CPU's address of slot 0.
+pub fn cpu() -> u64 {
+    CPU.load(Ordering::Relaxed)
 }
 
 /// The area, if kernels are stamped now.
@@ -128,20 +161,39 @@ pub fn segments() -> Option<Segments> {
     (area() != 0).then(|| Segments { gpu: at(area()), cpu: at(CPU.load(Ordering::Relaxed)) })
 }
 
-/// Whether the channel of slot `i` belongs to the device that has the area.
+/// Whether the channel of slot `i` belongs to a device whose GPU has the area.
 #[inline]
 pub fn is_for(i: usize) -> bool {
     if area() == 0 || steps_back() {
         return steps_back();
     }
     let device = channel::device(i);
-    match DEVICE.load(Ordering::Acquire) {
-        0 if OWNER.load(Ordering::Relaxed) == record::tid() as u32 => {
-            DEVICE.store(device, Ordering::Release);
-            true
-        }
-        known => known == device && known != 0,
+    has(device) || is_new(device)
+}
+
+#[inline(always)]
+fn has(device: u32) -> bool {
+    device != 0
+        && DEVICES
+            .iter()
+            .take_while(|at| at.load(Ordering::Acquire) != 0)
+            .any(|at| at.load(Ordering::Acquire) == device)
+}
+
+/// Whether it is the device of a launch that has asked. Otherwise a later launch asks.
+#[cold]
+fn is_new(device: u32) -> bool {
+    let me = record::tid() as u32;
+    if device != 0 && OWNER.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        let take = |at: &AtomicU32| at.compare_exchange(0, device, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        return DEVICES.iter().any(take);
     }
+    if asks() == ask::NOTHING
+        && LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    {
+        let _ = ASKS.compare_exchange(ask::NOTHING, ask::DEVICE, Ordering::Relaxed, Ordering::Relaxed);
+    }
+    false
 }
 
 /// True for the address of a slot.
@@ -223,7 +275,7 @@ pub unsafe fn stamp(at: u64, words: usize, hidden: bool, c: &Control) -> bool {
 pub fn read_clocks(p: usize, tsc: u64) {
     let last = CLOCK_READ.load(Ordering::Relaxed);
     // (The page of another GPU has another clock.)
-    if last == NO_CLOCK || page::device(p) != DEVICE.load(Ordering::Relaxed) {
+    if last == NO_CLOCK || page::device(p) != DEVICES[0].load(Ordering::Relaxed) {
         return;
     }
     if tsc.wrapping_sub(last) > CLOCK_EVERY
@@ -266,4 +318,5 @@ const READINGS: u32 = 4;
 /// In a forked child: the area is the parent's, and so are its contexts.
 pub fn renew() {
     AREA.store(0, Ordering::Relaxed);
+    ASKS.store(ask::AREA, Ordering::Relaxed);
 }

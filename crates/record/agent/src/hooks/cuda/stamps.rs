@@ -6,17 +6,17 @@ use crate::fix;
 use crate::process::wiped::{goes_on, live};
 use crate::process::{region, symbol, sys, thread};
 use crate::record;
-use crate::tap::stamps;
+use crate::tap::stamps::{self, ask};
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tape::region::{SEGMENTS_BYTES, STAMPS_AT, STAMPS_BYTES};
 use tape::stamp::{LAYOUT, StampsBody, kind, state};
 
 /// `CUresult cuMemHostRegister(void *, size_t, unsigned flags)`, `cuMemHostGetDevicePointer(CUdeviceptr *, void *, unsigned)` and
 /// `cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *)`.
-pub const SYMBOLS: [&[u8]; 3] =
-    [b"cuMemHostRegister_v2", b"cuMemHostGetDevicePointer_v2", b"cuThreadExchangeStreamCaptureMode"];
-static FUNCTIONS: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+pub const SYMBOLS: [&[u8]; 4] =
+    [b"cuMemHostRegister_v2", b"cuMemHostGetDevicePointer_v2", b"cuThreadExchangeStreamCaptureMode", b"cuCtxGetDevice"];
+static FUNCTIONS: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 
 /// CU_MEMHOSTREGISTER_PORTABLE and _DEVICEMAP: for all contexts of the process.
 const PORTABLE_AND_MAPPED: u32 = 1 | 2;
@@ -28,11 +28,11 @@ const LOW: usize = 0xa0_0000_0000;
 const LOW_STEP: usize = 1 << 30;
 const LOW_TRIES: usize = 64;
 
-/// 1 after the first attempt.
-static ASKED: AtomicU32 = AtomicU32::new(0);
+/// CUDA's numbers of the devices for which it has given the area's address, as bits.
+static ORDINALS: AtomicU64 = AtomicU64::new(0);
 
 /// A library that defines CUDA's calls has these of [`SYMBOLS`]; 0 for one that it lacks.
-pub fn found(at: [usize; 3]) {
+pub fn found(at: [usize; 4]) {
     symbol::found(&FUNCTIONS, at);
 }
 
@@ -45,7 +45,7 @@ pub fn unloaded() {
 #[inline(always)]
 pub fn launches() {
     // (While CUPTI is active, the program's trace would contain a call that the program did not make.)
-    if goes_on(live::GPU_TIMES) && ASKED.load(Ordering::Relaxed) == 0 && !stamps::steps_back() {
+    if goes_on(live::GPU_TIMES) && stamps::asks() != ask::NOTHING && !stamps::steps_back() {
         ask();
     }
 }
@@ -53,16 +53,48 @@ pub fn launches() {
 #[cold]
 #[inline(never)]
 fn ask() {
-    if ASKED.swap(1, Ordering::AcqRel) != 0 {
+    let asks = stamps::asked(ask::NOTHING);
+    if asks == ask::NOTHING {
         return;
     }
     let _keep = sys::Errno::keep();
     // (The program has not made these calls.)
     let inside = &thread::here().calls_inside;
     let of_the_program = inside.get();
-    let (state, area, cpu, result) = map();
+    match asks {
+        ask::AREA => {
+            let (state, area, cpu, result) = map();
+            answered(state, area, cpu, result);
+        }
+        _ => another_gpu(),
+    }
     inside.set(of_the_program);
-    answered(state, area, cpu, result);
+}
+
+/// A device rang whose GPU is not known to have the area. If the current context is of a GPU that has not been looked at: whether CUDA maps the area there.
+fn another_gpu() {
+    let [_, pointer, capture, device] = FUNCTIONS.each_ref().map(|f| f.load(Ordering::Relaxed));
+    if [pointer, capture, device].contains(&0) || stamps::area() == 0 {
+        return;
+    }
+    // SAFETY: functions of these types, with places for the results.
+    unsafe {
+        let pointer: unsafe extern "C" fn(*mut u64, *mut c_void, u32) -> u32 = core::mem::transmute(pointer);
+        let capture: unsafe extern "C" fn(*mut i32) -> i32 = core::mem::transmute(capture);
+        let device: unsafe extern "C" fn(*mut i32) -> u32 = core::mem::transmute(device);
+        let mut ordinal = -1;
+        if device(&raw mut ordinal) != 0 || !(0..64).contains(&ordinal) {
+            return;
+        }
+        if ORDINALS.fetch_or(1 << ordinal, Ordering::Relaxed) & 1 << ordinal != 0 {
+            return;
+        }
+        let mut area = 0;
+        let result = fix::relaxed(capture, || pointer(&raw mut area, stamps::cpu() as *mut c_void, 0));
+        if result == 0 && area == stamps::area() {
+            stamps::is_mapped();
+        }
+    }
 }
 
 fn answered(state: u32, area: u64, cpu: u64, result: u32) {
@@ -81,7 +113,7 @@ fn map() -> (u32, u64, u64, u32) {
     if confidential::is_on() {
         return (state::CONFIDENTIAL, 0, 0, 0);
     }
-    let [register, pointer, capture] = FUNCTIONS.each_ref().map(|f| f.load(Ordering::Relaxed));
+    let [register, pointer, capture, device] = FUNCTIONS.each_ref().map(|f| f.load(Ordering::Relaxed));
     if [register, pointer, capture].contains(&0) {
         return (state::NO_FUNCTION, 0, 0, 0);
     }
@@ -96,6 +128,11 @@ fn map() -> (u32, u64, u64, u32) {
             0 => pointer(&raw mut area, at as *mut c_void, 0),
             failed => failed,
         });
+        let mut ordinal = -1;
+        if device != 0 {
+            core::mem::transmute::<usize, unsafe extern "C" fn(*mut i32) -> u32>(device)(&raw mut ordinal);
+        }
+        ORDINALS.store(if (0..64).contains(&ordinal) { 1 << ordinal } else { 0 }, Ordering::Relaxed);
         if result == 0 { (state::ON, area, at as u64, 0) } else { (state::REFUSED, 0, 0, result) }
     }
 }
@@ -115,7 +152,7 @@ fn place() -> Option<usize> {
 /// Maps the area for a program that makes it reachable for the GPU without CUDA, if times are requested. Returns its
 /// address, or 0.
 pub fn for_measuring() -> usize {
-    if !goes_on(live::GPU_TIMES) || ASKED.swap(1, Ordering::AcqRel) != 0 {
+    if !goes_on(live::GPU_TIMES) || stamps::asked(ask::NOTHING) != ask::AREA {
         return 0;
     }
     place().unwrap_or(0)
@@ -124,9 +161,4 @@ pub fn for_measuring() -> usize {
 /// The GPU now reaches the area at the same address.
 pub fn is_reached(area: u64) {
     answered(state::ON, area, area, 0);
-}
-
-/// In a forked child: the area is not mapped.
-pub fn renew() {
-    ASKED.store(0, Ordering::Relaxed);
 }
