@@ -463,7 +463,7 @@ impl Found {
         let upload = segments(&used, uploads.iter());
         let recipe = cuda_graph::learn_with(fills, &own, &upload, &again);
         let kernels = match again.first().filter(|_| recipe.is_err()) {
-            Some(again) => cuda_graph::kernels(&own, &upload, again),
+            Some(again) => cuda_graph::kernels(fills, &own, &upload, again),
             None => Vec::new(),
         };
         Graph {

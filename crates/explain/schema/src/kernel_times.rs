@@ -124,7 +124,9 @@ impl Reason {
             Reason::OtherVersion => "the GPU describes kernels in a version that doorbell does not know",
             Reason::SlotsFull => "more than 260,000 kernels were in flight",
             Reason::NoShadow => "their channel has no shadow, so the GPU might have been reading their words already",
-            Reason::OtherGpu => "they ran on another GPU: only the first one that a process uses has times",
+            Reason::OtherGpu => {
+                "they ran on another GPU, before doorbell knew that its memory is mapped there, or where it is not"
+            }
             Reason::NoClock => "the GPU's clock was not read",
             Reason::Refused => "CUDA did not map doorbell's memory for the GPU",
             Reason::NoFunction => "the program's CUDA has no function that maps doorbell's memory for the GPU",
@@ -149,7 +151,7 @@ impl Reason {
             Reason::OtherVersion => "record on an H100 or H200",
             Reason::SlotsFull => "wait for the GPU more often, or record a part of the program (`record --capture`)",
             Reason::NoShadow => "record without `--tap trap`, from the program's start",
-            Reason::OtherGpu => "use one process for each GPU",
+            Reason::OtherGpu => "use one process for each GPU, if more than the first kernel of a GPU has no time",
             Reason::NoClock => "record as a user who may open /dev/nvidiactl and the GPU's device file",
             Reason::Refused => "raise the limit of locked memory (`ulimit -l`)",
             Reason::NoFunction => "use the CUDA of a driver of branch 418 or later",

@@ -72,8 +72,14 @@ pub fn learn_held(
 
 /// The QMDs of the kernels that an upload writes, where the graph as a whole is refused, and whether the words of a later launch start each of them, directly or one
 /// by another. If not, the driver's kernels on the GPU decide (conditional nodes). None if the upload's words are not understood.
-pub fn kernels(channels: &[Channel], upload: &[Segment<'_>], again: &[Segment<'_>]) -> Vec<(Qmd, bool)> {
-    let steps = |launch| read::launch(Macros::default(), channels, launch);
+pub fn kernels(
+    macros: impl Into<Macros>,
+    channels: &[Channel],
+    upload: &[Segment<'_>],
+    again: &[Segment<'_>],
+) -> Vec<(Qmd, bool)> {
+    let macros = macros.into();
+    let steps = |launch| read::launch(macros, channels, launch);
     // (If only the later launch's words are not understood, it is taken to start all.)
     let again = steps(again).ok();
     let of = || Kernels::of(channels, &steps(upload)?, again.as_deref().unwrap_or(&[]));
