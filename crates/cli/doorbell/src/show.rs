@@ -2,9 +2,9 @@
 
 use crate::failure::{self, Failure};
 use crate::progress::Progress;
+use decode::Recording;
 use decode::present::Present;
 use decode::walk::{Filter, Pattern};
-use decode::{During, Recording};
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -317,7 +317,7 @@ impl Args {
                 .range
                 .as_ref()
                 .filter(|_| self.all_threads)
-                .map(|of| During::of(&recording, of))
+                .map(|of| decode::during(&recording, of))
                 .transpose()?,
             limit: self.limit,
         };

@@ -14,6 +14,7 @@ mod rows;
 pub use rows::graph as row;
 
 use crate::kernel::{Codes, Kernel};
+use crate::qmds;
 use crate::recording::{InsightError, Recording};
 use crate::walk::{At, Segment, Sink, walk};
 use cuda_graph::{FillCall, FillMacro, Recipe, Refused, Segment as Words};
@@ -24,7 +25,7 @@ use pushbuf::ops::{Op, What};
 use schema::Clock;
 use schema::operations::Shape;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use tape::call::Class;
 
@@ -41,7 +42,7 @@ impl Graph {
     /// Its kernels; `None` if they are not known.
     pub fn kernels(&self) -> Option<impl Iterator<Item = Ran<'_>>> {
         let of_nodes = |recipe: &Recipe| {
-            recipe.nodes.iter().filter_map(|n| n.work.kernel()).map(|k| (rows::shape(&k.qmd), true)).collect()
+            recipe.nodes.iter().filter_map(|n| n.work.kernel()).map(|k| (qmds::shape(&k.qmd), true)).collect()
         };
         let all: Vec<(Shape, bool)> = self.recipe.as_ref().map_or_else(|_| self.kernels.clone(), of_nodes);
         let named = |(shape, always): (Shape, bool)| Ran {
@@ -104,6 +105,11 @@ pub fn graphs(r: &Recording) -> Result<Vec<Graph>, InsightError> {
     let mut finder = Finder::new(r);
     let codes = walk(r, &mut finder)?.codes;
     Ok(finder.finish(codes.into_iter().map(|(p, all)| (p, Rc::new(all))).collect()))
+}
+
+/// The submissions that upload graphs whose kernels are known.
+pub(crate) fn uploads(graphs: &[Graph]) -> BTreeSet<u64> {
+    graphs.iter().filter(|g| g.is_known()).flat_map(|g| g.uploads.iter().copied()).collect()
 }
 
 /// Bytes that are written for a QMD of versions 3 and 4.
@@ -480,7 +486,7 @@ impl Found {
             upload: (!uploads.is_empty()).then(|| Sent::of(&uploads)),
             launch: self.samples.first().map_or(Sent::of(&[]), |first| Sent::of(first)),
             recipe,
-            kernels: kernels.iter().map(|(qmd, always)| (rows::shape(qmd), *always)).collect(),
+            kernels: kernels.iter().map(|(qmd, always)| (qmds::shape(qmd), *always)).collect(),
             codes,
             last: self.last,
         }

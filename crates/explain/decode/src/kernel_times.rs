@@ -4,7 +4,7 @@
 //! no count explains are reported as not known: the reasons always add up to the number of kernels without a time.
 
 use crate::gpu_times::Times;
-use crate::graphs::{Finder, Graph};
+use crate::graphs::{self, Finder, Graph};
 use crate::recording::{InsightError, Recording};
 use crate::stored::stored;
 use crate::walk::{At, GraphKernel, Outcome, Segment, Sink, walk};
@@ -110,7 +110,7 @@ impl Counter {
     }
 
     fn found(&mut self, graphs: Vec<Graph>) {
-        self.uploads = graphs.iter().filter(|g| g.is_known()).flat_map(|g| g.uploads.iter().copied()).collect();
+        self.uploads = graphs::uploads(&graphs);
         self.graphs = graphs;
     }
 

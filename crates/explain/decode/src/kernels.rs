@@ -32,7 +32,7 @@ const FEW: usize = 1 << 12;
 pub fn kernels(r: &Recording, filter: &Filter) -> Result<Kernels, InsightError> {
     let whole = *filter == Filter { limit: filter.limit, kernel: filter.kernel.clone(), ..Filter::default() };
     let graphs = if whole { graphs::graphs(r)? } else { Vec::new() };
-    let uploads = graphs.iter().filter(|g| g.is_known()).flat_map(|g| g.uploads.iter().copied()).collect();
+    let uploads = graphs::uploads(&graphs);
     let streams = (whole && filter.kernel.is_none()).then(Streams::default);
     let mut tally = Tally {
         clock: rows::clock(r),
@@ -185,7 +185,7 @@ impl Sink for Tally<'_> {
         }
         let Some(row) = rows::launch(at, op, &self.clock) else { return };
         let is_first = matches!(&op.what, What::Launch(l) if self.started.insert(l.qmd_address));
-        // (Of a graph that is launched once, nothing but the call says that it is one.)
+        // (A graph that is launched once is known by its call alone.)
         let called = at.submission.ring.and_then(|ring| ring.called());
         let in_graph = self.whole && called.is_some_and(|f| f.class == Class::GraphLaunch);
         match row.shape {

@@ -6,21 +6,27 @@
 
 use kernel_clock::Order;
 use pushbuf::ops::{At, How, Launch};
+use pushbuf::qmd::Qmd;
 use pushbuf::snapshot::Snapshot;
 use schema::operations::Shape;
 use std::collections::HashMap;
 
 fn shape_of(l: &Launch) -> Option<Shape> {
     let q = l.qmd.as_ref()?;
-    Some(Shape {
+    Some(Shape { kernel: l.kernel.filter(|k| *k != q.program_address()), ..shape(q) })
+}
+
+/// What a QMD starts.
+pub(crate) fn shape(q: &Qmd) -> Shape {
+    Shape {
         grid: q.grid(),
         block: q.block(),
         cluster: q.cluster(),
         registers: q.registers(),
         shared_memory: q.shared_memory(),
         program: q.program_address(),
-        kernel: l.kernel.filter(|k| *k != q.program_address()),
-    })
+        kernel: None,
+    }
 }
 
 /// One launch, with its remembered QMD.

@@ -3,7 +3,7 @@
 //! Autograd runs the backward pass in a thread that has no range, so only the second has it.
 
 use decode::ranges::{Key, Open, Range, Style};
-use decode::walk::{At, GraphKernel};
+use decode::walk::At;
 use schema::operations::GpuTime;
 use schema::ranges::RangeWork;
 use std::collections::{BTreeMap, HashMap};
@@ -39,6 +39,8 @@ pub struct Works {
     ranges: HashMap<Row, Vec<One>>,
     runs: usize,
     instances: usize,
+    /// `of_process` is in the order of submission.
+    sorted: bool,
 }
 
 impl Works {
@@ -69,22 +71,18 @@ impl Works {
         }
     }
 
-    pub fn graph_kernel(&mut self, at: &At<'_>, kernel: &GraphKernel) {
-        self.ran(at, &kernel.gpu);
-    }
-
-    /// The work of a row's threads, and of all threads; `None` if there was too much to keep.
+    /// After the walk: the work of a row's threads, and of all threads; `None` if there was too much to keep.
     pub fn of(&mut self, row: Row) -> Option<[RangeWork; 2]> {
         if self.runs > RUNS || self.instances > RANGES {
             return None;
         }
+        if !std::mem::replace(&mut self.sorted, true) {
+            self.of_process.values_mut().for_each(|runs| runs.sort_by_key(|run| run.submitted));
+        }
         let own = work(self.own.remove(&row).unwrap_or_default());
         let mut all = Vec::new();
         for one in self.ranges.remove(&row).unwrap_or_default() {
-            let Some(runs) = self.of_process.get_mut(&one.process) else { continue };
-            if !runs.is_sorted_by_key(|run| run.submitted) {
-                runs.sort_by_key(|run| run.submitted);
-            }
+            let Some(runs) = self.of_process.get(&one.process) else { continue };
             let first = runs.partition_point(|run| run.submitted < one.began);
             let end = runs.partition_point(|run| run.submitted <= one.ended);
             all.extend_from_slice(runs.get(first..end).unwrap_or(&[]));

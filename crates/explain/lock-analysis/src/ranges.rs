@@ -220,7 +220,7 @@ impl Sink for Tally {
     }
 
     fn graph_kernel(&mut self, at: &At<'_>, kernel: &GraphKernel) {
-        self.works.graph_kernel(at, kernel);
+        self.works.ran(at, &kernel.gpu);
     }
 
     fn op(&mut self, at: &At<'_>, op: &Op) {

@@ -3,9 +3,9 @@
 #[path = "../../decode/tests/synthetic/mod.rs"]
 mod synthetic;
 
+use decode::Recording;
 use decode::kernels::kernels;
 use decode::walk::{Filter, Pattern};
-use decode::{During, Recording};
 use schema::ranges::RangeWork;
 use tape::nvtx::{self, EndBody, NvtxBody, RangeBody, TextBody, names, state};
 
@@ -49,7 +49,7 @@ fn a_range_has_the_work_of_its_thread_and_that_of_all_threads() {
     // The kernels of all threads, and of the range's own.
     let pattern = Pattern::new("^step$").unwrap();
     let launches = |filter: Filter| kernels(&r, &filter).unwrap().kernels.iter().map(|k| k.launches).sum::<u64>();
-    let during = Some(During::of(&r, &pattern).unwrap());
+    let during = Some(decode::during(&r, &pattern).unwrap());
     assert_eq!(launches(Filter { during, ..Filter::default() }), 4);
     assert_eq!(launches(Filter { range: Some(pattern), ..Filter::default() }), 0);
 }

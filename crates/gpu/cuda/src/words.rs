@@ -33,6 +33,11 @@ unsafe impl Send for Words {}
 // SAFETY: as above.
 unsafe impl Sync for Words {}
 
+/// Bytes of the mapping of so many words.
+fn bytes(count: usize) -> usize {
+    (4 * count).next_multiple_of(PAGE)
+}
+
 impl Words {
     /// In the current context, which must outlive this.
     ///
@@ -45,7 +50,7 @@ impl Words {
                 return Err(Error::Missing { call });
             }
         }
-        let bytes = (4 * count).next_multiple_of(PAGE);
+        let bytes = bytes(count);
         let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping, shared: a fork's child gets no copy, which could move this process's pages away from the GPU's.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, flags, -1, 0) };
@@ -134,10 +139,10 @@ impl Drop for Words {
                 let _ = self.cuda.cuStreamDestroy_v2(stream as *mut c_void);
             }
         }
-        // SAFETY: as above. The call fails only if the context has ended, and then nothing of CUDA's uses the words.
+        // SAFETY: as above. The call fails only if the context has ended: then CUDA does not use the words.
         unsafe {
             let _ = self.cuda.cuMemHostUnregister(self.at.cast());
-            libc::munmap(self.at.cast(), (4 * self.count).next_multiple_of(PAGE));
+            libc::munmap(self.at.cast(), bytes(self.count));
         }
     }
 }

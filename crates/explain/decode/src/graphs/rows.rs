@@ -1,10 +1,9 @@
 //! Schema rows of graphs.
 
 use super::{Graph, Sent};
+use crate::qmds;
 use cuda_graph::{Form, How, Node, Recipe, Step, Target, Wait, Work};
-use pushbuf::qmd::Qmd;
 use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, SentRow, StartRow};
-use schema::operations::Shape;
 
 /// The row of a graph.
 pub fn graph(g: &Graph) -> GraphRow {
@@ -62,7 +61,7 @@ fn node(g: &Graph, r: &Recipe, n: &Node) -> NodeRow {
     match &n.work {
         Work::Kernel(k) | Work::Order(k) => {
             let bank = k.bank.and_then(|b| r.banks.get(b.0));
-            let shape = shape(&k.qmd);
+            let shape = qmds::shape(&k.qmd);
             let kernel = g.codes.at(shape.code(), g.last).filter(|_| !shape.is_empty());
             NodeRow {
                 symbol: kernel.map(|kernel| kernel.symbol.clone()),
@@ -78,18 +77,6 @@ fn node(g: &Graph, r: &Recipe, n: &Node) -> NodeRow {
         Work::Fill(f) => row(f.dst, Some(f.bytes())),
         Work::Copy(c) => row(c.dst, Some(c.bytes())),
         Work::Write { address, bytes } => row(*address, Some((*bytes).into())),
-    }
-}
-
-pub(super) fn shape(qmd: &Qmd) -> Shape {
-    Shape {
-        grid: qmd.grid(),
-        block: qmd.block(),
-        cluster: qmd.cluster(),
-        registers: qmd.registers(),
-        shared_memory: qmd.shared_memory(),
-        program: qmd.program_address(),
-        kernel: None,
     }
 }
 

@@ -173,11 +173,8 @@ pub fn is_for(i: usize) -> bool {
 
 #[inline(always)]
 fn has(device: u32) -> bool {
-    device != 0
-        && DEVICES
-            .iter()
-            .take_while(|at| at.load(Ordering::Acquire) != 0)
-            .any(|at| at.load(Ordering::Acquire) == device)
+    let mut known = DEVICES.iter().map(|at| at.load(Ordering::Acquire)).take_while(|known| *known != 0);
+    device != 0 && known.any(|known| known == device)
 }
 
 /// Whether it is the device of a launch that has asked. Otherwise a later launch asks.
