@@ -8,6 +8,8 @@
 //! already written GP_PUT, so nothing is stamped.
 
 use super::{channel, graphs, page, segments};
+use crate::process::restrictions::{may, need};
+use crate::process::thread::{self, Thread};
 use crate::process::wiped::{goes_on, live};
 use crate::process::{region, sys};
 use crate::record;
@@ -21,8 +23,6 @@ use tape::stamp::{ClockBody, LAYOUT, OWN_GPU, SLOTS, StampsBody, kind, payload, 
 static AREA: AtomicU64 = AtomicU64::new(0);
 /// The devices whose channels are stamped: CUDA has mapped the area for their GPUs, at one address. 0: a free place.
 static DEVICES: [AtomicU32; 16] = [const { AtomicU32::new(0) }; 16];
-/// The thread that is about to launch on such a GPU. Its next doorbell of a device that is not known is one of that GPU. 0: none.
-static OWNER: AtomicU32 = AtomicU32::new(0);
 /// What a launch asks CUDA before: [`ask`].
 static ASKS: AtomicU32 = AtomicU32::new(ask::AREA);
 /// How often it may still ask because of another device.
@@ -34,16 +34,36 @@ pub mod ask {
     pub const NOTHING: u32 = 1;
     /// Whether the area is mapped for its GPU: a device that is not known has rung.
     pub const DEVICE: u32 = 2;
+    /// Another thread is asking to map the area.
+    pub const BUSY: u32 = 3;
 }
+
+/// How long a launch waits for the thread that is asking. (CUDA's own lock delays it about as long: a kernel that is launched meanwhile would have no time.)
+const WAIT_MS: u32 = 50;
 
 #[inline(always)]
 pub fn asks() -> u32 {
     ASKS.load(Ordering::Relaxed)
 }
 
-/// What was asked before. Later launches ask `next`.
-pub fn asked(next: u32) -> u32 {
-    ASKS.swap(next, Ordering::AcqRel)
+/// Later launches ask `to`, if they asked `from`.
+pub fn asks_after(from: u32, to: u32) -> bool {
+    ASKS.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+/// The thread that asked has its answer.
+pub fn is_answered() {
+    if asks_after(ask::BUSY, ask::NOTHING) && may(need::FUTEX) {
+        sys::futex_wake(&ASKS);
+    }
+}
+
+/// Waits for that, but not for long: the thread may have ended, or be stopped.
+pub fn wait_for_answer() {
+    if may(need::FUTEX) {
+        sys::futex_wait(&ASKS, ask::BUSY, WAIT_MS);
+    }
+    is_answered();
 }
 /// Slots kept free, because several threads may take one at the same time.
 pub const SPARE: u64 = 1024;
@@ -119,9 +139,20 @@ pub fn begin(area: u64, cpu: u64) {
     AREA.store(area, Ordering::Release);
 }
 
-/// The calling thread is about to launch on a GPU for which the area is mapped.
+/// The calling thread is about to launch on a GPU for which the area is mapped: if its call rings for a device that is not known, that is this GPU's.
 pub fn is_mapped() {
-    OWNER.store(record::tid() as u32, Ordering::Relaxed);
+    let t = thread::here();
+    t.on_mapped.set(current_call(t).unwrap_or(OUTSIDE));
+}
+
+/// [`thread::Thread::on_mapped`] of a program that launches without CUDA.
+const OUTSIDE: u32 = u32::MAX;
+
+/// The number of the thread's call; `None` outside of one.
+fn current_call(t: &Thread) -> Option<u32> {
+    // SAFETY: null or a row in a page that is never unmapped.
+    let row = unsafe { t.call.get().as_ref() }?;
+    (row.function.load(Ordering::Relaxed) != 0).then(|| row.seq.load(Ordering::Relaxed))
 }
 
 /// The CPU's address of slot 0.
@@ -180,8 +211,9 @@ fn has(device: u32) -> bool {
 /// Whether it is the device of a launch that has asked. Otherwise a later launch asks.
 #[cold]
 fn is_new(device: u32) -> bool {
-    let me = record::tid() as u32;
-    if device != 0 && OWNER.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+    let t = thread::here();
+    let is_mapped = t.on_mapped.replace(0);
+    if device != 0 && is_mapped != 0 && is_mapped == current_call(t).unwrap_or(OUTSIDE) {
         let take = |at: &AtomicU32| at.compare_exchange(0, device, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         return DEVICES.iter().any(take);
     }

@@ -28,8 +28,9 @@ const LOW: usize = 0xa0_0000_0000;
 const LOW_STEP: usize = 1 << 30;
 const LOW_TRIES: usize = 64;
 
-/// CUDA's numbers of the devices for which it has given the area's address, as bits.
-static ORDINALS: AtomicU64 = AtomicU64::new(0);
+/// CUDA's numbers of the devices that were looked at, and of those for which the area is mapped, as bits.
+static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
+static MAPPED: AtomicU64 = AtomicU64::new(0);
 
 /// A library that defines CUDA's calls has these of [`SYMBOLS`]; 0 for one that it lacks.
 pub fn found(at: [usize; 4]) {
@@ -53,25 +54,24 @@ pub fn launches() {
 #[cold]
 #[inline(never)]
 fn ask() {
-    let asks = stamps::asked(ask::NOTHING);
-    if asks == ask::NOTHING {
-        return;
-    }
     let _keep = sys::Errno::keep();
     // (The program has not made these calls.)
     let inside = &thread::here().calls_inside;
     let of_the_program = inside.get();
-    match asks {
-        ask::AREA => {
-            let (state, area, cpu, result) = map();
-            answered(state, area, cpu, result);
-        }
-        _ => another_gpu(),
+    if stamps::asks_after(ask::AREA, ask::BUSY) {
+        let (state, area, cpu, result) = map();
+        answered(state, area, cpu, result);
+        stamps::is_answered();
+    } else if stamps::asks() == ask::BUSY {
+        stamps::wait_for_answer();
+        another_gpu();
+    } else if stamps::asks_after(ask::DEVICE, ask::NOTHING) {
+        another_gpu();
     }
     inside.set(of_the_program);
 }
 
-/// A device rang whose GPU is not known to have the area. If the current context is of a GPU that has not been looked at: whether CUDA maps the area there.
+/// A device rang whose GPU is not known to have the area. Whether CUDA maps the area for the current context's GPU.
 fn another_gpu() {
     let [_, pointer, capture, device] = FUNCTIONS.each_ref().map(|f| f.load(Ordering::Relaxed));
     if [pointer, capture, device].contains(&0) || stamps::area() == 0 {
@@ -86,12 +86,14 @@ fn another_gpu() {
         if device(&raw mut ordinal) != 0 || !(0..64).contains(&ordinal) {
             return;
         }
-        if ORDINALS.fetch_or(1 << ordinal, Ordering::Relaxed) & 1 << ordinal != 0 {
-            return;
+        if LOOKED_AT.fetch_or(1 << ordinal, Ordering::Relaxed) & 1 << ordinal == 0 {
+            let mut area = 0;
+            let result = fix::relaxed(capture, || pointer(&raw mut area, stamps::cpu() as *mut c_void, 0));
+            if result == 0 && area == stamps::area() {
+                MAPPED.fetch_or(1 << ordinal, Ordering::Relaxed);
+            }
         }
-        let mut area = 0;
-        let result = fix::relaxed(capture, || pointer(&raw mut area, stamps::cpu() as *mut c_void, 0));
-        if result == 0 && area == stamps::area() {
+        if MAPPED.load(Ordering::Relaxed) & 1 << ordinal != 0 {
             stamps::is_mapped();
         }
     }
@@ -132,7 +134,8 @@ fn map() -> (u32, u64, u64, u32) {
         if device != 0 {
             core::mem::transmute::<usize, unsafe extern "C" fn(*mut i32) -> u32>(device)(&raw mut ordinal);
         }
-        ORDINALS.store(if (0..64).contains(&ordinal) { 1 << ordinal } else { 0 }, Ordering::Relaxed);
+        let own = if result == 0 && (0..64).contains(&ordinal) { 1 << ordinal } else { 0 };
+        [&LOOKED_AT, &MAPPED].into_iter().for_each(|all| all.store(own, Ordering::Relaxed));
         if result == 0 { (state::ON, area, at as u64, 0) } else { (state::REFUSED, 0, 0, result) }
     }
 }
@@ -152,7 +155,7 @@ fn place() -> Option<usize> {
 /// Maps the area for a program that makes it reachable for the GPU without CUDA, if times are requested. Returns its
 /// address, or 0.
 pub fn for_measuring() -> usize {
-    if !goes_on(live::GPU_TIMES) || stamps::asked(ask::NOTHING) != ask::AREA {
+    if !goes_on(live::GPU_TIMES) || !stamps::asks_after(ask::AREA, ask::NOTHING) {
         return 0;
     }
     place().unwrap_or(0)
