@@ -34,6 +34,9 @@ pub fn short_name(name: &str) -> String {
 /// Maximum number of names kept.
 pub const MOST: usize = 1 << 17;
 
+/// A thread's call, by its number.
+type Call = (i32, u32);
+
 /// The kernel at an address, from a submission on.
 type Named = (u64, Option<Rc<Kernel>>);
 
@@ -46,6 +49,8 @@ pub struct Codes {
     /// What the driver's objects for kernels name. Only of use where a launch has the same address and no handle.
     objects: HashMap<u64, Rc<Kernel>>,
     names: usize,
+    /// The code that was named last, and by which submission and call.
+    newest: Option<(u64, u64, Call)>,
     /// The process has made conditional nodes for graphs.
     pub conditional: bool,
 }
@@ -57,6 +62,7 @@ impl Snapshot for Codes {
         all.collect::<Vec<_>>().save(to);
         self.objects.iter().map(|(at, kernel)| (*at, kernel.symbol.clone())).collect::<Vec<_>>().save(to);
         self.conditional.save(to);
+        self.newest.save(to);
     }
 
     fn load(from: &mut &[u8]) -> Option<Codes> {
@@ -70,19 +76,28 @@ impl Snapshot for Codes {
         }
         let objects: Vec<(u64, String)> = Snapshot::load(from)?;
         codes.conditional = Snapshot::load(from)?;
+        codes.newest = Snapshot::load(from)?;
         codes.objects = objects.into_iter().map(|(at, symbol)| (at, Rc::new(Kernel::new(symbol.as_bytes())))).collect();
         Some(codes)
     }
 }
 
 impl Codes {
-    /// Notes that this submission started the code under a handle of this kernel; `None`: of no known name.
-    pub fn name(&mut self, code: u64, submission: u64, kernel: Option<&Rc<Kernel>>) {
+    /// Notes that this submission of a call started the code under a handle of this kernel; `None`: of no known name.
+    ///
+    /// Of several submissions of one call the last one starts the kernel. Those before it start kernels of CUDA's, which prepare it.
+    pub fn name(&mut self, code: u64, submission: u64, call: Option<Call>, kernel: Option<&Rc<Kernel>>) {
         if self.latest(code) == kernel || self.names >= MOST {
             return;
         }
         self.names += 1;
         self.of.entry(code).or_default().push((submission, kernel.cloned()));
+        let named = call.filter(|_| kernel.is_some()).map(|call| (code, submission, call));
+        let Some((before, by, of)) = std::mem::replace(&mut self.newest, named) else { return };
+        if Some(of) == call && by != submission && before != code {
+            self.names += 1;
+            self.of.entry(before).or_default().push((submission, None));
+        }
     }
 
     /// One of these words may be the address of the kernel's code.
@@ -131,10 +146,15 @@ mod tests {
         let (add, mul) = (kernel("_Z3addPi"), kernel("mul"));
         let mut codes = Codes::default();
         for (submission, now) in [(5, Some(&add)), (6, Some(&add)), (9, Some(&mul)), (12, None)] {
-            codes.name(0x1000, submission, now);
+            codes.name(0x1000, submission, None, now);
         }
         let names: Vec<_> = [4, 5, 8, 9, 11, 12].map(|n| codes.at(0x1000, n).map(|k| k.name.as_str())).into();
         assert_eq!(names, [None, Some("add(int*)"), Some("add(int*)"), Some("mul"), Some("mul"), None]);
         assert!(codes.latest(0x1000).is_none() && codes.at(0x2000, 9).is_none());
+        // The first launch of a kernel, which CUDA prepares by one of its own; then another call.
+        codes.name(0x3000, 20, Some((7, 1)), Some(&add));
+        codes.name(0x4000, 21, Some((7, 1)), Some(&add));
+        codes.name(0x5000, 22, Some((7, 2)), Some(&mul));
+        assert_eq!([0x3000, 0x4000, 0x5000].map(|code| codes.latest(code)), [None, Some(&add), Some(&mul)]);
     }
 }

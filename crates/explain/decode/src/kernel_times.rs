@@ -68,6 +68,8 @@ struct Counted {
     /// Launches of single kernels, by GPU.
     own: BTreeMap<Option<u32>, u64>,
     own_timed: u64,
+    /// Those without a time before the first with a time, by GPU.
+    early: BTreeMap<Option<u32>, u64>,
     in_graphs: u64,
     graph_timed: u64,
     /// GPUs whose kernels have times.
@@ -81,6 +83,9 @@ impl Counted {
         self.not_understood += u64::from(not_understood);
         if own > 0 {
             *self.own.entry(gpu).or_default() += u64::from(own);
+        }
+        if own > own_timed && !self.gpus.contains(&gpu) {
+            *self.early.entry(gpu).or_default() += u64::from(own - own_timed);
         }
         if own_timed > 0 {
             self.own_timed += u64::from(own_timed);
@@ -264,6 +269,7 @@ fn row(
     if matches!(state, State::On | State::ContextGone | State::Cupti) {
         put(Reason::GraphAgain, c.in_graphs.saturating_sub(c.graph_timed));
     }
+    put(Reason::NotMapped, c.early.iter().filter(|(gpu, _)| c.gpus.contains(gpu)).map(|(_, n)| n).sum());
     put(state.reason().unwrap_or(Reason::NotKnown), u64::MAX);
     let stamped = ends.map(|ends| ends.stamped);
     Some(KernelTimes { process, pid, state, cuda_result: result, kernels, timed, stamped, ends: on_tape, lacking })

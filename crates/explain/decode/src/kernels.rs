@@ -42,11 +42,16 @@ pub fn kernels(r: &Recording, filter: &Filter) -> Result<Kernels, InsightError> 
         without_qmd: 0,
         writes: false,
         started: HashSet::new(),
+        first: HashMap::new(),
+        launched: HashSet::new(),
         whole,
         streams,
     };
     let outcome = walk(r, &mut tally)?;
     let streams = tally.streams.take().map_or_else(Vec::new, |streams| streams.rows(&outcome.channels));
+    for (row, shape) in std::mem::take(&mut tally.first).into_values() {
+        tally.launch(row, shape, false);
+    }
     let unknown = tally.graphs(&graphs);
     // (Bodies of conditional nodes, and graphs that are not known: what has a time has run.)
     tally.of.values_mut().for_each(|k| k.in_graphs = k.in_graphs.max(k.timed_in_graphs));
@@ -149,6 +154,11 @@ struct Tally<'f> {
     writes: bool,
     /// The QMDs that it has started so far.
     started: HashSet<u64>,
+    /// Kernels that were launched for the first time, by process and thread. What the same call submits after it is the kernel itself: then this one was
+    /// CUDA's own, which prepared it.
+    first: HashMap<(u32, i32), (LaunchRow, Shape)>,
+    /// Symbols of kernels that were launched by their handle.
+    launched: HashSet<String>,
     /// The filter wants everything.
     whole: bool,
     /// `None` where rows were chosen.
@@ -196,7 +206,11 @@ impl Sink for Tally<'_> {
                     && (!row.again || self.writes && in_graph && is_first)
                     && self.filter.wants_kernel(row.name.as_deref()) =>
             {
-                self.launch(row, shape, in_graph)
+                if by_handle {
+                    self.launch_by_handle(row, shape);
+                } else {
+                    self.launch(row, shape, in_graph);
+                }
             }
             Some(_) => {}
         }
@@ -232,6 +246,29 @@ impl Tally<'_> {
         }
         let name = || kernel.map(|(_, name)| name.to_owned());
         Some(self.of.entry(key).or_insert_with(|| One { name: name(), code, ..One::default() }))
+    }
+
+    fn launch_by_handle(&mut self, row: LaunchRow, shape: Shape) {
+        let (thread, submission) = ((row.when.process, row.when.tid), row.when.submission);
+        let call = |row: &LaunchRow| row.when.call.as_ref().map(|call| call.number);
+        if !self.first.is_empty()
+            && let Some((mut first, of_first)) = self.first.remove(&thread)
+        {
+            if call(&first).is_some() && call(&first) == call(&row) && first.when.submission != submission {
+                (first.symbol, first.name) = (None, None);
+            }
+            if self.filter.wants_kernel(first.name.as_deref()) {
+                self.launch(first, of_first, false);
+            }
+        }
+        let new = row.symbol.as_ref().filter(|symbol| !self.launched.contains(*symbol)).cloned();
+        match new.filter(|_| self.first.len() < FEW && self.launched.len() < MOST) {
+            Some(symbol) => {
+                self.launched.insert(symbol);
+                self.first.insert(thread, (row, shape));
+            }
+            None => self.launch(row, shape, false),
+        }
     }
 
     fn launch(&mut self, row: LaunchRow, shape: Shape, in_graph: bool) {

@@ -101,6 +101,7 @@ pub enum Reason {
     SlotsFull,
     NoShadow,
     OtherGpu,
+    NotMapped,
     NoClock,
     Refused,
     NoFunction,
@@ -127,6 +128,7 @@ impl Reason {
             Reason::OtherGpu => {
                 "they ran on another GPU, before doorbell knew that its memory is mapped there, or where it is not"
             }
+            Reason::NotMapped => "their GPU's first kernels, launched before CUDA had mapped doorbell's memory there",
             Reason::NoClock => "the GPU's clock was not read",
             Reason::Refused => "CUDA did not map doorbell's memory for the GPU",
             Reason::NoFunction => "the program's CUDA has no function that maps doorbell's memory for the GPU",
@@ -152,6 +154,7 @@ impl Reason {
             Reason::SlotsFull => "wait for the GPU more often, or record a part of the program (`record --capture`)",
             Reason::NoShadow => "record without `--tap trap`, from the program's start",
             Reason::OtherGpu => "use one process for each GPU, if more than the first kernel of a GPU has no time",
+            Reason::NotMapped => "launch a kernel on each GPU before the part that matters",
             Reason::NoClock => "record as a user who may open /dev/nvidiactl and the GPU's device file",
             Reason::Refused => "raise the limit of locked memory (`ulimit -l`)",
             Reason::NoFunction => "use the CUDA of a driver of branch 418 or later",

@@ -48,6 +48,7 @@ impl Walk<'_> {
             codes: &mut state.codes,
             running: &mut state.running,
             handle: handle.map(|handle| state.kernels.get(&handle)),
+            prepares: handle.map_or(0, |_| Timing::prepares(s)),
             stamps: Vec::new(),
             launches: 0,
         };

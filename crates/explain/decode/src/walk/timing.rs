@@ -6,14 +6,19 @@
 use super::sink::OfOp;
 use super::{At, GraphKernel, Sink};
 use crate::gpu_times::{Ran, Running, gpu_time};
+use crate::graphs::QMD_BYTES;
 use crate::kernel::{Codes, Kernel};
+use crate::merge::Submission;
 use crate::qmds::Qmds;
 use kernel_clock::{Node, Stream};
 use pushbuf::ops::{Launch, Op, Purpose, What};
 use pushbuf::qmd::Qmd;
+use pushbuf::qmd::end_time::{self, Found};
 use schema::operations::GpuTime;
 use std::ops::Range;
 use std::rc::Rc;
+
+const QMD_WORDS: usize = QMD_BYTES as usize / 4;
 
 /// What is known of an image's launches, for one submission.
 pub struct Timing<'a> {
@@ -22,6 +27,8 @@ pub struct Timing<'a> {
     pub running: &'a mut Running,
     /// Whether a kernel's handle was being launched, and the kernel if it has a name.
     pub handle: Option<Option<&'a Rc<Kernel>>>,
+    /// So many kernels before it are CUDA's own: they prepare its launch.
+    pub prepares: usize,
     /// Numbers of the kernels of the segments so far, by the addresses of their QMDs.
     pub stamps: Vec<(u64, u64)>,
     /// Launches given so far.
@@ -53,6 +60,16 @@ impl<'a> Timing<'a> {
         if let Some(times) = at.times {
             times.take_stamps(words, |qmd, number| self.stamps.push((qmd, number)));
         }
+    }
+
+    /// The number of kernels that a submission of one kernel's launch runs before it.
+    pub fn prepares(s: &Submission) -> usize {
+        let mut kernels = 0usize;
+        for words in s.entries.iter().map(|e| s.words(e)).filter(|_| s.word_count() >= 2 * QMD_WORDS) {
+            let word = |i: usize| words.get(i).copied().unwrap_or(0);
+            end_time::find(words.len(), word, |found| kernels += usize::from(!matches!(found, Found::Order(_))));
+        }
+        kernels.saturating_sub(1)
     }
 
     /// Begins the segment of a GPFIFO entry; `None`: there are operations between two segments.
@@ -90,15 +107,23 @@ impl InSegment<'_, '_> {
         self.launches = true;
         let launch = self.of.launches;
         self.of.launches = launch.saturating_add(1);
-        let started = self.of.qmds.start(at.channel.number, l);
-        let Some(shape) = started.shape.filter(|shape| !shape.is_empty()) else {
+        let mut started = self.of.qmds.start(at.channel.number, l);
+        let Some(shape) = started.shape.as_mut().filter(|shape| !shape.is_empty()) else {
             return OfOp { started: Some(started), launch, ..OfOp::default() };
         };
         let gpu_time = self.time(at, l);
-        let Timing { codes, handle, .. } = &mut *self.of;
+        let Timing { codes, handle, prepares, .. } = &mut *self.of;
+        let is_own = *prepares == 0;
+        *prepares = prepares.saturating_sub(1);
+        if !is_own {
+            // (What prepares a launch has the kernel's own address among its constants.)
+            shape.kernel = None;
+        }
         // The code's name is for launches without a handle (a graph's). (What was there before is not there any more.)
-        if let Some(kernel) = *handle {
-            codes.name(shape.code(), at.number, kernel);
+        let handle = handle.map(|kernel| kernel.filter(|_| is_own));
+        if let Some(kernel) = handle {
+            let call = at.submission.ring.map(|ring| (at.submission.tid, ring.call));
+            codes.name(shape.code(), at.number, call, kernel);
         }
         let kernel = handle.unwrap_or_else(|| codes.latest(shape.code()));
         OfOp { started: Some(started), launch, kernel, gpu_time }
