@@ -74,7 +74,7 @@ pub struct Graph {
     /// The first submission of the first launch after the upload, and its time.
     pub submission: u64,
     pub seconds: Option<f64>,
-    /// Launches on the tape, the upload among them.
+    /// Launches on the tape. The upload is among them, unless a call of its own made it.
     pub launches: u64,
     /// The words of the upload, if they are on the tape, and those of the first launch after it.
     pub upload: Option<Sent>,
@@ -134,6 +134,8 @@ struct Submission {
     seconds: Option<f64>,
     /// The call that launches a graph and made this submission: its thread, and its number.
     call: Option<(i32, u32)>,
+    /// A call that launches nothing has made it.
+    apart: bool,
     /// Index of its channel.
     channel: usize,
     /// The number of words sent, whether the tape has them or not.
@@ -246,6 +248,7 @@ impl Sink for Finder {
             set: std::mem::take(&mut now.set),
             ..Submission::default()
         };
+        let called = at.submission.ring.and_then(|ring| ring.called());
         self.now = Submission {
             number: at.number,
             pid: at.channel.pid,
@@ -258,6 +261,7 @@ impl Sink for Finder {
                 .ring
                 .filter(|ring| ring.called().is_some_and(|f| f.class == Class::GraphLaunch))
                 .map(|ring| (at.submission.tid, ring.call)),
+            apart: called.is_some_and(|f| f.class != Class::GraphLaunch),
             channel,
             ..memory
         };
@@ -426,12 +430,14 @@ impl Finder {
         let Some((launch, uploads)) = self.processes.get_mut(&process).and_then(|p| p.launch.take()) else { return };
         let Some(first) = launch.submissions.first() else { return };
         let upload = uploads.keys().next().copied();
+        let launches = |u: &Upload| u.borrow().submissions.iter().any(|s| !s.apart);
+        let is_launch = uploads.values().next().is_some_and(launches);
         let key = (process, upload, first.started.first().copied().unwrap_or(0));
         let found = self.graphs.entry(key).or_insert_with(|| Found {
             process,
             first: Rc::clone(first),
             uploads,
-            launches: u64::from(upload.is_some()),
+            launches: u64::from(is_launch),
             last: 0,
             samples: Vec::new(),
         });

@@ -51,8 +51,10 @@ pub struct Codes {
     names: usize,
     /// The code that was named last, and by which submission and call.
     newest: Option<(u64, u64, Call)>,
-    /// The process has made conditional nodes for graphs.
+    /// Not every launch of a graph runs all of its kernels: the process has made conditional nodes, or has disabled nodes.
     pub conditional: bool,
+    /// Graphs that kernels may launch.
+    pub device_graphs: u64,
 }
 
 impl Snapshot for Codes {
@@ -63,6 +65,7 @@ impl Snapshot for Codes {
         self.objects.iter().map(|(at, kernel)| (*at, kernel.symbol.clone())).collect::<Vec<_>>().save(to);
         self.conditional.save(to);
         self.newest.save(to);
+        self.device_graphs.save(to);
     }
 
     fn load(from: &mut &[u8]) -> Option<Codes> {
@@ -77,6 +80,7 @@ impl Snapshot for Codes {
         let objects: Vec<(u64, String)> = Snapshot::load(from)?;
         codes.conditional = Snapshot::load(from)?;
         codes.newest = Snapshot::load(from)?;
+        codes.device_graphs = Snapshot::load(from)?;
         codes.objects = objects.into_iter().map(|(at, symbol)| (at, Rc::new(Kernel::new(symbol.as_bytes())))).collect();
         Some(codes)
     }

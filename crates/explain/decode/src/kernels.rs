@@ -20,6 +20,9 @@ use schema::python::FrameRow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use tape::call::Class;
 
+/// Writes a graph's kernels for later launches.
+const UPLOADS: u16 = tape::call::number("cuGraphUpload");
+
 /// Kernels that are told apart, at most.
 const MOST: usize = 1 << 17;
 /// Threads, streams and lines of Python of one kernel that are told apart, at most.
@@ -44,6 +47,7 @@ pub fn kernels(r: &Recording, filter: &Filter) -> Result<Kernels, InsightError> 
         started: HashSet::new(),
         first: HashMap::new(),
         launched: HashSet::new(),
+        device_parents: 0,
         whole,
         streams,
     };
@@ -52,6 +56,11 @@ pub fn kernels(r: &Recording, filter: &Filter) -> Result<Kernels, InsightError> 
     for (row, shape) in std::mem::take(&mut tally.first).into_values() {
         tally.launch(row, shape, false);
     }
+    let device_graphs = outcome.codes.values().map(|codes| codes.device_graphs).sum();
+    if device_graphs == 0 {
+        tally.of.values_mut().for_each(|one| one.from_gpu = false);
+    }
+    let device_parents = tally.device_parents;
     let unknown = tally.graphs(&graphs);
     // (Bodies of conditional nodes, and graphs that are not known: what has a time has run.)
     tally.of.values_mut().for_each(|k| k.in_graphs = k.in_graphs.max(k.timed_in_graphs));
@@ -68,6 +77,8 @@ pub fn kernels(r: &Recording, filter: &Filter) -> Result<Kernels, InsightError> 
         kernels,
         without_qmd,
         unknown_graph_launches: unknown,
+        device_graphs,
+        device_parents,
         gpu_times,
         kernel_times: kernel_times(r)?,
         streams,
@@ -89,6 +100,8 @@ struct One {
     in_graphs: u64,
     /// Launches of graphs with a conditional node that decides whether it runs.
     undecided: u64,
+    /// It is in a graph that was uploaded, and kernels may launch that graph.
+    from_gpu: bool,
     /// Runs in graphs that have a time.
     timed_in_graphs: u64,
     shapes: Commonest<Shape>,
@@ -114,7 +127,7 @@ impl One {
             code: self.code,
             launches: self.launches,
             in_graphs: whole.then_some(self.in_graphs),
-            conditional: self.undecided > 0 && self.timed_in_graphs < self.undecided,
+            conditional: self.from_gpu || self.undecided > 0 && self.timed_in_graphs < self.undecided,
             share: (self.launches + self.in_graphs) as f64 / total.max(1) as f64,
             shape,
             shape_launches,
@@ -159,6 +172,7 @@ struct Tally<'f> {
     first: HashMap<(u32, i32), (LaunchRow, Shape)>,
     /// Symbols of kernels that were launched by their handle.
     launched: HashSet<String>,
+    device_parents: u64,
     /// The filter wants everything.
     whole: bool,
     /// `None` where rows were chosen.
@@ -198,12 +212,18 @@ impl Sink for Tally<'_> {
         // (A graph that is launched once is known by its call alone.)
         let called = at.submission.ring.and_then(|ring| ring.called());
         let in_graph = self.whole && called.is_some_and(|f| f.class == Class::GraphLaunch);
+        let apart = self.whole && called.is_some_and(|f| f.number == UPLOADS);
         match row.shape {
+            // (What is uploaded apart is launched later: by the host, or by kernels, which is not seen. CUDA's own kernels have no name.)
+            Some(shape) if apart && row.name.is_some() => {
+                let kernel = row.symbol.as_deref().zip(row.name.as_deref());
+                self.one(row.when.process, shape.code(), kernel).into_iter().for_each(|one| one.from_gpu = true);
+            }
             None => self.without_qmd += u64::from(self.filter.kernel.is_none()),
             // (A launch of a graph that was updated since writes some of its QMDs, and starts others.)
             Some(shape)
                 if !row.empty
-                    && (!row.again || self.writes && in_graph && is_first)
+                    && (if in_graph { self.writes && is_first } else { !row.again })
                     && self.filter.wants_kernel(row.name.as_deref()) =>
             {
                 if by_handle {
@@ -272,6 +292,7 @@ impl Tally<'_> {
     }
 
     fn launch(&mut self, row: LaunchRow, shape: Shape, in_graph: bool) {
+        self.device_parents += u64::from(shape.kernel.is_some());
         let kernel = row.symbol.as_deref().zip(row.name.as_deref());
         let Some(one) = self.one(row.when.process, shape.code(), kernel) else { return };
         *(if in_graph { &mut one.in_graphs } else { &mut one.launches }) += 1;

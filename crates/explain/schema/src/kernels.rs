@@ -15,6 +15,9 @@ pub struct Kernels {
     pub without_qmd: u64,
     /// Launches of graphs that are not understood, and of graphs that were uploaded before the recording: which kernels they ran is not known.
     pub unknown_graph_launches: u64,
+    /// Graphs that kernels may launch, and launches of kernels that may launch others (CUDA's device runtime). What the GPU launches itself is not counted.
+    pub device_graphs: u64,
+    pub device_parents: u64,
     /// Whether the GPU's times were recorded (`record --gpu-times`).
     pub gpu_times: bool,
     /// For the whole recording, even if rows were filtered; `None` if times were not requested.
@@ -38,7 +41,7 @@ pub struct KernelRow {
     /// How often graphs ran it; null where rows were chosen (`--thread`, `--between`, ...): graphs are of the whole
     /// recording.
     pub in_graphs: Option<u64>,
-    /// Whether conditional nodes of graphs decide on the GPU how often it runs: then `in_graphs` is the minimum
+    /// Whether not each launch of its graphs runs it (conditional nodes, disabled nodes, launches by the GPU): then `in_graphs` is the minimum
     pub conditional: bool,
     /// Its share of all kernel runs, from 0 to 1.
     pub share: f64,

@@ -380,11 +380,11 @@ mod tests {
             let mut t = Tape::new();
             let body = StampsBody { state: state::ON, area: SLOTS_AT, ..StampsBody::default() };
             t.event(100, stamp::kind::STAMPS, 0, &body, &[], &[]);
-            let clock = ClockBody { after: 1000, gpu_ns: GPU_ZERO + 1000, gpu: OWN_GPU, pad: 0 };
+            let clock = ClockBody { after: 1000, gpu_ns: GPU_ZERO + 1000, gpu: OWN_GPU, slot_at: 28 };
             t.event_at(100, 1000, stamp::kind::CLOCK, 0, &clock, &[], &[]);
             t.context(100);
             t.channel(100, 0, 0x5c00_1000, 1, 1024);
-            let name = tape::call::NameBody { handle: 0xf1, name: 8, pad: 0 };
+            let name = tape::call::NameBody { handle: 0xf1, name: 8, slot_at: 28 };
             t.event(100, tape::call::kind::NAME, 0, &name, b"_Z3addPi", &[]);
             let mut r = Recorded { tape: t, watch: KernelWatch::new(1e9), seen: Vec::new() };
             r.pass();
@@ -498,7 +498,7 @@ mod tests {
         r.end(&[(0, 200_000), (1, 210_000), (2, 220_000)], 3);
         assert_eq!(r.times(), (vec![10_000 - NODE, 20_000 - NODE], 1));
         let body = LaunchedBody { entry: 1, number: 3, slot: 0, runs: 1 };
-        let run = Run { qmd: at(0), count: 3, pad: 0 };
+        let run = Run { qmd: at(0), count: 3, slot_at: 28 };
         let tsc = 500_000;
         r.tape.event_at(100, tsc, stamp::kind::LAUNCHED, 0, &body, tape::event::bytes_of(&run), &[]);
         r.launch(tsc, &launch(at(0), [1, 1, 1]), 0);

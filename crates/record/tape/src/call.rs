@@ -284,6 +284,8 @@ pub enum Object {
     Address,
     /// The host function's address.
     Code,
+    /// None: the flags that the function was passed.
+    Flags,
 }
 
 /// How [`CallBody::size`] is read. Arguments are counted in words of 8 bytes as the x86-64 psABI passes them, from 0.

@@ -150,7 +150,8 @@ pub struct Run {
     /// The first one's address.
     pub qmd: u64,
     pub count: u32,
-    pub pad: u32,
+    /// The word of each QMD at which it stores its end. (0 on tapes of before.)
+    pub slot_at: u32,
 }
 
 /// Bytes from one QMD of a run to the next: CUDA 13 has those of a graph so (seen on an H200).

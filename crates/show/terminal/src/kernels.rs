@@ -81,7 +81,16 @@ fn write(out: &mut dyn Write, style: &Style, k: &Kernels) -> io::Result<()> {
         )?;
     }
     if k.kernels.iter().any(|row| row.conditional) {
-        writeln!(out, ">=: a conditional node decides on the GPU how often it runs; runs with a time are counted")?;
+        writeln!(
+            out,
+            ">=: not each launch of its graph runs it, or the GPU launches it; runs with a time are counted"
+        )?;
+    }
+    if k.device_graphs > 0 {
+        writeln!(out, "not seen: launches of {} that kernels may launch", of(k.device_graphs, "graph"))?;
+    }
+    if k.device_parents > 0 {
+        writeln!(out, "not seen: what {} of kernels launched that may launch others", of(k.device_parents, "launch"))?;
     }
     if k.gpu_times {
         let (timed, bounded) =

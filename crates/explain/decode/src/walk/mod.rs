@@ -55,8 +55,12 @@ struct Walk<'r> {
     decoders: Vec<usize>,
 }
 
-/// A graph with a conditional node needs this call.
-const CONDITIONAL: u16 = tape::call::number("cuGraphConditionalHandleCreate");
+/// A graph with a conditional node needs the first call. The second says whether launches of a graph run a kernel.
+const CONDITIONAL: [u16; 2] =
+    [tape::call::number("cuGraphConditionalHandleCreate"), tape::call::number("cuGraphNodeSetEnabled")];
+/// Makes a graph. CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH: one that kernels may launch.
+const INSTANTIATES: u16 = tape::call::number("cuGraphInstantiateWithFlags");
+const DEVICE_LAUNCH: u64 = 4;
 
 /// Goes through the whole tape, or from where the sink wants it on.
 pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, InsightError> {
@@ -175,8 +179,12 @@ impl<'r> Walk<'r> {
     fn event(&mut self, source: Source, e: &Event<'_>, sink: &mut impl Sink) {
         let tsc = e.head.tsc;
         let process = source.process;
-        if matches!(e.body, Body::Call(_)) && e.head.flags == CONDITIONAL {
-            self.state(process).codes.conditional = true;
+        if let Body::Call(c) = &e.body {
+            if CONDITIONAL.contains(&e.head.flags) {
+                self.state(process).codes.conditional = true;
+            } else if e.head.flags == INSTANTIATES && c.object & DEVICE_LAUNCH != 0 && c.result == 0 {
+                self.state(process).codes.device_graphs += 1;
+            }
         }
         let call = match &e.body {
             Body::Ioctl(..)

@@ -91,12 +91,12 @@ pub fn begin() {
     }
 }
 
-/// Remembers which QMDs of an uploaded graph start one another.
+/// Remembers which QMDs of an uploaded graph start one another. `call`: the thread's call, which uploads it; 0 if it is not known.
 #[cold]
 #[inline(never)]
-pub fn uploaded(length: usize, word: impl Fn(usize) -> u32) {
+pub fn uploaded(length: usize, call: u64, word: impl Fn(usize) -> u32) {
     alone(|s| {
-        s.upload(|to| end_time::nodes(length, &word, stamps::is_slot, |node| to.put(node)));
+        s.upload(|to| end_time::nodes(length, &word, stamps::is_slot, |node| to.put(Node { call, ..node })));
     });
 }
 
@@ -205,25 +205,27 @@ impl State {
             }
             self.remember(node.address, index);
             group.kernels += u32::from(node.is_kernel);
-            if !node.is_stamped {
-                continue;
-            }
-            let last = (group.n as usize).checked_sub(1).and_then(|last| group.runs.get_mut(last));
-            match last {
-                Some(run) if run.qmd + STRIDE * u64::from(run.count) == node.address => run.count += 1,
-                _ => match group.runs.get_mut(group.n as usize) {
-                    Some(run) => {
-                        *run = Run { qmd: node.address, count: 1, pad: 0 };
-                        group.n += 1;
-                    }
-                    // Too scattered: its ends remain unknown.
-                    None => return,
-                },
+            // Too scattered: its ends remain unknown.
+            if node.slot_at != 0 && !put(&mut group.runs, &mut group.n, node.address, node.slot_at) {
+                return;
             }
         }
         if let Some(to) = self.groups.get_mut(index as usize) {
             *to = group;
         }
+    }
+
+    /// The kernels of a group that another call has written; all where there is no `call`. False if they are too scattered.
+    fn runs_of(&self, group: &Group, call: Option<u64>, to: &mut [Run; RUNS], n: &mut u32) -> bool {
+        let nodes = self.upload.get(..self.n).unwrap_or(&[]);
+        let is_before = |qmd: u64| match call {
+            None => true,
+            Some(call) => find(nodes, qmd).and_then(|i| nodes.get(i)).is_some_and(|node| node.call != call),
+        };
+        group.runs.iter().take(group.n as usize).all(|run| {
+            let qmds = (0..run.count).map(|i| run.qmd + STRIDE * u64::from(i));
+            qmds.filter(|qmd| is_before(*qmd)).all(|qmd| put(to, n, qmd, run.slot_at))
+        })
     }
 
     fn place(&self, qmd: u64) -> usize {
@@ -246,9 +248,24 @@ impl State {
     }
 }
 
+/// Adds a kernel to runs. False if there are too many.
+fn put(runs: &mut [Run; RUNS], n: &mut u32, qmd: u64, slot_at: u32) -> bool {
+    let last = (*n as usize).checked_sub(1).and_then(|last| runs.get_mut(last));
+    match last {
+        Some(run) if run.qmd + STRIDE * u64::from(run.count) == qmd && run.slot_at == slot_at => run.count += 1,
+        _ => {
+            let Some(run) = runs.get_mut(*n as usize) else { return false };
+            *run = Run { qmd, count: 1, slot_at };
+            *n += 1;
+        }
+    }
+    true
+}
+
 /// If a segment launches graphs that were uploaded before: the GPFIFO entry of a copy that has their ends stored.
 ///
-/// `entry`: the channel's slot, and the entry's number. `can_copy`: whether the GPU may be given a copy.
+/// `entry`: the channel's slot, and the entry's number. `can_copy`: whether the GPU may be given a copy. `call`: the segment also writes QMDs of a graph, in
+/// this call; only what earlier calls wrote gets slots.
 #[inline(never)]
 pub fn launch(
     length: usize,
@@ -257,8 +274,9 @@ pub fn launch(
     entry: (u32, u64),
     c: &Control,
     can_copy: bool,
+    call: Option<u64>,
 ) -> Option<Raw> {
-    if length > SHORT {
+    if length > SHORT || call == Some(0) {
         return None;
     }
     let mut first = None;
@@ -266,7 +284,8 @@ pub fn launch(
         first.get_or_insert(handed);
     });
     let first = first?;
-    alone(|s| s.copy(length, &word, gp, entry, first, c, can_copy)).flatten()
+    let can_copy = can_copy && (call.is_none() || end_time::may_write_at(first.at, length, &word));
+    alone(|s| s.copy(length, &word, gp, entry, first, c, can_copy, call)).flatten()
 }
 
 impl State {
@@ -280,6 +299,7 @@ impl State {
         Handed { at: start, subchannel, .. }: Handed,
         c: &Control,
         can_copy: bool,
+        call: Option<u64>,
     ) -> Option<Raw> {
         let mut groups = [0u32; RUNS];
         let mut n = 0;
@@ -293,18 +313,17 @@ impl State {
             }
         });
         let mut runs = [Run::default(); RUNS];
-        let mut used = 0;
+        let mut used = 0u32;
         for group in groups.get(..n)? {
             let group = self.groups.get(*group as usize)?;
             if stamps::steps_back() {
                 c.by_cupti.fetch_add(group.kernels.into(), Ordering::Relaxed);
             }
-            for run in group.runs.get(..group.n as usize)? {
-                *runs.get_mut(used)? = *run;
-                used += 1;
+            if !self.runs_of(group, call, &mut runs, &mut used) {
+                return None;
             }
         }
-        let runs = runs.get(..used).filter(|runs| !runs.is_empty())?;
+        let runs = runs.get(..used as usize).filter(|runs| !runs.is_empty())?;
         let kernels: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
         let data = RELEASE * kernels as usize;
         let whole = length + runs.len() * WRITE + data;
@@ -334,7 +353,7 @@ impl State {
 impl Words {
     /// An inline write of the next slots into the QMDs of a run.
     fn write_slots(&mut self, subchannel: u8, run: &Run, next: &mut u64) {
-        let first = run.qmd + 4 * end_time::LAST_RELEASE as u64;
+        let first = run.qmd + 4 * u64::from(run.slot_at);
         let count = run.count;
         let bytes = 4 * RELEASE as u32;
         self.header(subchannel, Kind::Inc, end_time::LINE_LENGTH_IN, 5);
@@ -364,15 +383,21 @@ mod tests {
         unsafe { Box::<State>::new_zeroed().assume_init() }
     }
 
+    const SLOT_AT: u32 = 28;
+
+    fn run(qmd: u64, count: u32) -> Run {
+        Run { qmd, count, slot_at: SLOT_AT }
+    }
+
     fn upload(s: &mut State, nodes: &[(u64, bool, [u64; 2])]) {
         s.upload(|to| {
             for (address, is_kernel, starts) in nodes {
                 to.put(Node {
                     address: *address,
                     is_kernel: *is_kernel,
-                    is_stamped: *is_kernel,
+                    slot_at: if *is_kernel { SLOT_AT } else { 0 },
                     starts: *starts,
-                    group: 0,
+                    ..Node::NONE
                 });
             }
         });
@@ -394,7 +419,7 @@ mod tests {
         let group = s.find(at(0)).unwrap();
         assert!((1..40).all(|i| s.find(at(i)) == Some(group)));
         let of = &s.groups[group as usize];
-        assert_eq!((of.n, of.kernels, of.runs[0]), (1, 40, Run { qmd: at(0), count: 40, pad: 0 }));
+        assert_eq!((of.n, of.kernels, of.runs[0]), (1, 40, run(at(0), 40)));
         // Another graph at some of its addresses: the rest is removed.
         upload(&mut s, &chain(5..8, 7));
         let other = s.find(at(5)).unwrap();
@@ -427,7 +452,7 @@ mod tests {
         let group = s.find(at(0)).unwrap();
         assert!((1..4).all(|i| s.find(at(i)) == Some(group)));
         let runs = &s.groups[group as usize];
-        assert_eq!((runs.n, runs.runs[0]), (1, Run { qmd: at(1), count: 3, pad: 0 }));
+        assert_eq!((runs.n, runs.runs[0]), (1, run(at(1), 3)));
         let other = s.find(at(9)).unwrap();
         assert!(other != group && s.groups[other as usize].runs[0].qmd == at(9));
         assert_eq!(s.find(at(4)), None);

@@ -16,6 +16,7 @@ use crate::record;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use pushbuf::qmd::end_time::{self, Found};
 use rm::abi::usermode::{TIME_0, TIME_1};
+use tape::call::{Class, of_ring};
 use tape::region::{Control, STAMPS_BYTES};
 use tape::stamp::{ClockBody, LAYOUT, OWN_GPU, SLOTS, StampsBody, kind, payload, state};
 
@@ -250,11 +251,27 @@ pub fn ask_for_number() {
     }
 }
 
-/// Stamps the kernels of a segment, or only counts them if it is not `hidden` from the GPU. True if it writes QMDs.
+fn launches_a_graph() -> bool {
+    // SAFETY: null or a row in a page that is never unmapped.
+    let row = unsafe { thread::here().call.get().as_ref() };
+    let function = row.and_then(|row| of_ring(row.function.load(Ordering::Relaxed)));
+    function.is_some_and(|f| f.class == Class::GraphLaunch)
+}
+
+/// The QMDs that a segment writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Writes {
+    Nothing,
+    Kernels,
+    /// Those of a graph, in this call ([`graphs::launch`]).
+    Graph(u64),
+}
+
+/// Stamps the kernels of a segment, or only counts them if it is not `hidden` from the GPU.
 ///
 /// # Safety
 /// `at` has `words` words of the program, which no other thread writes before the doorbell.
-pub unsafe fn stamp(at: u64, words: usize, hidden: bool, c: &Control) -> bool {
+pub unsafe fn stamp(at: u64, words: usize, hidden: bool, c: &Control) -> Writes {
     let at = at as *mut u32;
     // SAFETY: the caller's promise, and `find` reads below `words`.
     let word = |i: usize| unsafe { at.add(i).read_volatile() };
@@ -263,7 +280,11 @@ pub unsafe fn stamp(at: u64, words: usize, hidden: bool, c: &Control) -> bool {
         writes = true;
         let qmd = match found {
             Found::Kernel(qmd) => qmd,
-            Found::Order(_) => return,
+            // (A kernel of a graph that the program has disabled, among others.)
+            Found::Order(_) => {
+                of_graph |= hidden && launches_a_graph();
+                return;
+            }
             Found::OtherVersion(_) => {
                 c.other_version.fetch_add(1, Ordering::Relaxed);
                 return;
@@ -294,9 +315,12 @@ pub unsafe fn stamp(at: u64, words: usize, hidden: bool, c: &Control) -> bool {
         end_time::store_at(qmd.at, slot(number), payload(number), word, set);
     });
     if of_graph {
-        graphs::uploaded(words, word);
+        let t = thread::here();
+        let call = current_call(t).map_or(0, |call| (t.id() as u64) << 32 | u64::from(call));
+        graphs::uploaded(words, call, word);
+        return Writes::Graph(call);
     }
-    writes
+    if writes { Writes::Kernels } else { Writes::Nothing }
 }
 
 /// Reads both clocks, if the last reading was [`CLOCK_EVERY`] before `tsc`.

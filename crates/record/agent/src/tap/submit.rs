@@ -15,6 +15,7 @@
 //! runs again.
 
 use super::channel::{self, Channel, GP_PUT};
+use super::stamps::Writes;
 use super::{copies, graphs, page, ranges, shadow, stamps};
 use crate::driver::channels;
 use crate::process::{region, sys};
@@ -440,17 +441,19 @@ fn stamp(c: &mut Channel, i: usize, from: u32, n: u32, first: u64) {
         let Some(segment) = locate(c, gp.address(base), words as u64 * 4).filter(|s| !s.video) else { continue };
         let has_shadow = c.watch == watch::SHADOW;
         // SAFETY: the whole segment is mapped; the program has written it and now rings, so it no longer writes it.
-        if unsafe { stamps::stamp(segment.at, words, has_shadow, control) } {
-            continue;
-        }
+        let call = match unsafe { stamps::stamp(segment.at, words, has_shadow, control) } {
+            Writes::Kernels => continue,
+            Writes::Graph(call) => Some(call),
+            Writes::Nothing => None,
+        };
         let word = |i: usize| {
             // SAFETY: as above.
             unsafe { (segment.at as *const u32).add(i).read_volatile() }
         };
         let entry = (i as u32, first + u64::from(k));
         let can_copy = has_shadow && base == 0 && !stamps::steps_back();
-        let copy = graphs::launch(words, word, gp, entry, control, can_copy);
-        let timed = || can_copy.then(|| copies::timed(words, word, gp, entry, control)).flatten();
+        let copy = graphs::launch(words, word, gp, entry, control, can_copy, call);
+        let timed = || (can_copy && call.is_none()).then(|| copies::timed(words, word, gp, entry, control)).flatten();
         if let Some(copy) = copy.or_else(timed) {
             hand_on_one(c, index, copy);
         }

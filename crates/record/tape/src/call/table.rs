@@ -20,7 +20,7 @@ use super::{Answer, Class, Direction, Effect, Function, Object, Size, Stream, To
 use Answer::{AllocHost, BeginsCapture, EndsCapture, FreeHost, HostAlloc, Register, Tells};
 use Direction::{Either, FromGpu, ToGpu};
 use Effect::{ChangesGraph, LoadsCode, MakesGraph, StartsProfilers, StopsProfilers, UnloadsCode};
-use Object::{Address, Code, Event, Graph, Kernel};
+use Object::{Address, Code, Event, Flags, Graph, Kernel};
 use Size::{At2, At3, Config, Copies, Copies3d, Dim3, Grid, Product, Times, Word};
 
 const PLAIN: &[&str] = &[""];
@@ -171,7 +171,7 @@ pub(super) const ROWS: &[Function] = &[
     f(82, "cuStreamDestroy", V1_V2, Destroy, 1).stream(0),
     f(83, "cuEventCreate", PLAIN, Create, 2),
     f(84, "cuEventDestroy", V1_V2, Destroy, 1).of(Event, 0),
-    f(85, "cuGraphInstantiateWithFlags", PLAIN, Create, 3).does(MakesGraph),
+    f(85, "cuGraphInstantiateWithFlags", PLAIN, Create, 3).of(Flags, 2).does(MakesGraph),
     f(86, "cuGraphInstantiateWithParams", SZ, Create, 3).does(MakesGraph),
     f(87, "cuGraphExecDestroy", PLAIN, Destroy, 1).of(Graph, 0),
     f(88, "cuModuleLoadData", PLAIN, Create, 2).does(LoadsCode),

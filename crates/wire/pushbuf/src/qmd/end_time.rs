@@ -29,9 +29,6 @@ impl Release {
 /// RELEASE_SEMAPHOREi_ADDR_UPPER has 25 bits.
 const UPPER: u64 = 0x1ff_ffff;
 
-/// The word of the last release's address; its payload is the third from there.
-pub const LAST_RELEASE: usize = RELEASES[0].at;
-
 struct Release {
     word: usize,
     shift: u32,
@@ -46,6 +43,8 @@ const OFFSET_OUT: u16 = 0x18c;
 pub const LAUNCH_DMA: u16 = 0x1b0;
 pub const LOAD_INLINE_DATA: u16 = 0x1b4;
 pub const SEND_PCAS_A: u16 = 0x2b4;
+/// CALL_MME_MACRO(0) and all after it.
+const MACROS: u16 = 0x3800;
 
 /// Maximum number of QMDs of one segment that are written but not yet handed to the scheduler. CUDA hands over each QMD right after its write.
 const WAITING: usize = 4;
@@ -196,16 +195,17 @@ pub struct Node {
     pub address: u64,
     /// It runs a kernel.
     pub is_kernel: bool,
-    /// It stores the kernel's end by its last release.
-    pub is_stamped: bool,
+    /// The word of the address at which it stores the kernel's end; the payload is the third from there. 0: it stores none.
+    pub slot_at: u32,
     /// The QMDs that it acts on when it is done; 0 for none.
     pub starts: [u64; 2],
-    /// For the caller, who groups nodes.
+    /// For the caller, who groups nodes, and knows in which call each was written.
     pub group: u32,
+    pub call: u64,
 }
 
 impl Node {
-    pub const NONE: Node = Node { address: 0, is_kernel: false, is_stamped: false, starts: [0; 2], group: 0 };
+    pub const NONE: Node = Node { address: 0, is_kernel: false, slot_at: 0, starts: [0; 2], group: 0, call: 0 };
 }
 
 /// RELEASE_REDUCTION_ENABLE(0), which CUDA 13 sets in the QMDs of graphs, and only there (seen on an H200).
@@ -228,9 +228,9 @@ pub fn nodes(length: usize, word: impl Fn(usize) -> u32, is_slot: impl Fn(u64) -
             Found::OtherVersion(_) => return,
         };
         let starts = starts(w.at, &word);
-        let [last, _] = &RELEASES;
-        let is_stamped = is_kernel && last.is_enabled(w.at, &word) && is_slot(last.slot(w.at, &word));
-        node(Node { address: w.address, is_kernel, is_stamped, starts, group: 0 });
+        let stored = |r: &&Release| is_kernel && r.is_enabled(w.at, &word) && is_slot(r.slot(w.at, &word));
+        let slot_at = RELEASES.iter().find(stored).map_or(0, |r| r.at as u32);
+        node(Node { address: w.address, is_kernel, slot_at, starts, ..Node::NONE });
     });
 }
 
@@ -283,6 +283,36 @@ pub fn handed(length: usize, word: impl Fn(usize) -> u32, mut found: impl FnMut(
             _ => i += 1,
         }
     }
+}
+
+/// True if a write of inline data, put in at word `at` of a segment, changes nothing for the program's writes that follow: the first of them sets all that
+/// the write has set, each has one line, and no macro of the engine is called, which may rely on more.
+pub fn may_write_at(at: usize, length: usize, word: impl Fn(usize) -> u32) -> bool {
+    const SET: [u16; 4] = [LINE_LENGTH_IN, LINE_COUNT, OFFSET_OUT_UPPER, OFFSET_OUT];
+    let (mut is_set, mut may, mut i) = ([false; SET.len()], true, at);
+    let mut method = |address: usize, value: u32| {
+        SET.iter().zip(&mut is_set).for_each(|(of, set)| *set |= address == usize::from(*of));
+        may &= address < MACROS.into()
+            && (address != LINE_COUNT.into() || value == 1)
+            && (address != LAUNCH_DMA.into() || is_set == [true; SET.len()]);
+    };
+    while i < length {
+        let header = Header::parse(word(i));
+        i += 1;
+        match header {
+            Header::Methods { kind, address, count, .. } => {
+                for k in 0..usize::from(count).min(length - i) {
+                    let step = if matches!(kind, Kind::Inc) { 4 * k } else { 0 };
+                    method(usize::from(address) + step, word(i + k));
+                }
+                i += usize::from(count);
+            }
+            Header::Immediate { address, value, .. } => method(address.into(), value.into()),
+            Header::EndSegment { .. } => break,
+            _ => {}
+        }
+    }
+    may
 }
 
 #[cfg(test)]
@@ -405,22 +435,39 @@ mod tests {
         let all = all.into_inner();
         assert_eq!((all.len(), all[0].address, all[0].is_kernel, all[0].starts), (1, AT, true, [AT + 0x200, 0]));
         let [Found::Kernel(w)] = found(&words)[..] else { panic!() };
-        assert!(is_of_a_graph(w.at, |i| words[i]) && !all[0].is_stamped);
+        assert!(is_of_a_graph(w.at, |i| words[i]) && all[0].slot_at == 0);
         // Stamped by its last release; and by another one, because its program uses the last.
-        let is_stamped = |words: &[u32]| {
-            let mut stamped = None;
-            nodes(words.len(), |i| words[i], |slot| slot == 0x1230, |node| stamped = Some(node.is_stamped));
-            stamped.unwrap()
+        let slot_at = |words: &[u32]| {
+            let mut at = None;
+            nodes(words.len(), |i| words[i], |slot| slot == 0x1230, |node| at = Some(node.slot_at));
+            at.unwrap()
         };
         let mut ours = words.clone();
-        assert!(stored(&mut ours, w.at, 0x1230, 77) && is_stamped(&ours));
+        assert!(stored(&mut ours, w.at, 0x1230, 77) && slot_at(&ours) == 28);
         let mut theirs = q;
         theirs.set_element("RELEASE_ENABLE", 2, 1).unwrap();
         let mut theirs = segment(theirs.words(), AT, AT);
-        assert!(stored(&mut theirs, w.at, 0x1230, 77) && !is_stamped(&theirs));
+        assert!(stored(&mut theirs, w.at, 0x1230, 77) && slot_at(&theirs) == 24);
         let mut all = Vec::new();
         handed(words.len(), |i| words[i], |h| all.push(h));
         assert_eq!(all, [Handed { qmd: AT, at: words.len() - 2, subchannel: COMPUTE }]);
+    }
+
+    #[test]
+    fn a_write_is_put_in_where_the_next_one_sets_all_that_it_sets() {
+        let whole = segment(qmd(8).words(), AT, AT);
+        let handed = whole.len() - 2;
+        let may = |words: &[u32], at| may_write_at(at, words.len(), |i| words[i]);
+        // Before its own write, after it, and before another one.
+        assert!(may(&whole, 0) && may(&whole, handed));
+        assert!(may(&[&whole[..], &whole].concat(), handed));
+        // The next write relies on what this one has set; it has several lines; a macro.
+        assert!(!may(&[&whole[..], &whole[5..]].concat(), handed));
+        let mut lines = whole.clone();
+        lines[2] = 2;
+        assert!(!may(&[&whole[..], &lines].concat(), handed));
+        let call = Header::Methods { kind: Kind::OneInc, subch: COMPUTE, address: 0x3880, count: 1 };
+        assert!(!may(&[&whole[..], &[call.encode(), 0]].concat(), handed));
     }
 
     proptest! {
@@ -432,6 +479,7 @@ mod tests {
             let _ = found(&words);
             nodes(words.len(), |i| words[i], |_| true, |_| ());
             handed(words.len(), |i| words[i], |_| ());
+            may_write_at(0, words.len(), |i| words[i]);
         }
     }
 }

@@ -71,7 +71,7 @@ pub unsafe extern "C" fn call(
     a3: W,
     a4: W,
     a5: W,
-    number: W,
+    entry: W,
     site: W,
     a6: W,
     a7: W,
@@ -85,14 +85,14 @@ pub unsafe extern "C" fn call(
     a15: W,
 ) -> W {
     // SAFETY: an entry's number.
-    let e = unsafe { slots::slot(number) };
+    let e = unsafe { slots::slot(entry) };
     // SAFETY: the function of this entry takes no more words than these, which are the caller's own.
     let real = || unsafe {
         let real: Real = core::mem::transmute(e.real.load(Ordering::Relaxed));
         real(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15)
     };
     let (t, stack) = (thread::here(), stack_pointer());
-    let Some(f) = FUNCTIONS.get(number / WAYS) else { return real() };
+    let Some(f) = FUNCTIONS.get(entry / WAYS) else { return real() };
     let real = || {
         let r = real();
         if r as i32 == 0 && live() {
@@ -119,9 +119,9 @@ pub unsafe extern "C" fn call(
     row.began.store(sys::rdtsc(), Ordering::Relaxed);
     let r = leaving::run(t, left, real);
     let ended = sys::rdtsc();
-    // (Graphs with conditional nodes are counted otherwise.)
-    const CONDITIONAL: u16 = tape::call::number("cuGraphConditionalHandleCreate");
-    if f.stream == Stream::None && f.number != CONDITIONAL && is_short(row, ended, r as i32) {
+    // (Kernels that not each launch of a graph runs are counted otherwise.)
+    const CHANGES: [u16; 2] = [number("cuGraphConditionalHandleCreate"), number("cuGraphNodeSetEnabled")];
+    if f.stream == Stream::None && !CHANGES.contains(&f.number) && is_short(row, ended, r as i32) {
         trace::forget(t, row);
     } else {
         frames(row);
