@@ -1,9 +1,11 @@
-//! Launches of each chip, whose words are typed by hand from the class references, are read as what they are.
+//! Launches of each chip, whose words are typed by hand from the class references, are read as what they are; and nothing is written into the QMDs
+//! of a chip other than Hopper.
 
 mod words;
 
 use pushbuf::decode::Decoder;
 use pushbuf::ops::{Engine, How, Launch, What};
+use pushbuf::qmd::end_time::{self, Found};
 use pushbuf::qmd::{ConstantBuffer, Dependent, DependentAction, Qmd, Release};
 use words::{CHIPS, Chip, KERNEL, Kernel, Layout, in_methods, pcas, pcas2, write};
 
@@ -119,4 +121,44 @@ fn clusters_are_counted_by_the_grid() {
     words[4] = 3 << 23;
     let qmd = Qmd::parse_for(0xcdc0, &words).unwrap();
     assert_eq!((qmd.cluster(), qmd.grid()), (None, KERNEL.grid));
+}
+
+fn found(words: &[u32]) -> Vec<Found> {
+    let mut all = Vec::new();
+    end_time::find(words.len(), |i| words[i], |f| all.push(f));
+    all
+}
+
+/// `record --gpu-times` writes only into what is found as a kernel; another version is counted and printed as such.
+#[test]
+fn only_hoppers_kernels_may_store_their_ends() {
+    each(&LINKED, |_, version, name, words| {
+        for (stream, how) in sent(words) {
+            let all = found(&stream);
+            match all[..] {
+                [Found::Kernel(qmd)] => {
+                    assert!(version == (4, 0) && how != How::InlineQmd, "{name} {how:?}");
+                    assert_eq!(qmd.address, QMD);
+                }
+                [Found::OtherVersion(qmd)] => {
+                    assert!(version != (4, 0) || how == How::InlineQmd, "{name} {how:?}");
+                    assert_eq!((qmd.address, &stream[qmd.at..][..words.len()]), (QMD, words), "{name} {how:?}");
+                }
+                _ => panic!("{name} {how:?}: {all:?}"),
+            }
+        }
+    });
+}
+
+/// In version 5, word 18 is the upper half of a release's payload, which may look like version 4.0. QMD_TYPE is then the hardware's own word.
+#[test]
+fn a_payload_that_looks_like_a_version_makes_no_kernel_of_hopper() {
+    for layout in [words::v5_0, words::v5_1] {
+        let mut words = layout(&LINKED);
+        words[9] |= 1 << 12; // RELEASE_PAYLOAD64B(0) 300:300
+        words[18] = 0x40; // RELEASE_SEMAPHORE0_PAYLOAD_UPPER 607:576
+        let stream = [write(QMD, &words), pcas2(QMD)].concat();
+        assert!(!found(&stream).iter().any(|f| matches!(f, Found::Kernel(_))));
+        assert_eq!(Qmd::parse_for(0xcdc0, &words).unwrap().layout().major, 5);
+    }
 }
