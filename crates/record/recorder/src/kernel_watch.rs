@@ -380,11 +380,11 @@ mod tests {
             let mut t = Tape::new();
             let body = StampsBody { state: state::ON, area: SLOTS_AT, ..StampsBody::default() };
             t.event(100, stamp::kind::STAMPS, 0, &body, &[], &[]);
-            let clock = ClockBody { after: 1000, gpu_ns: GPU_ZERO + 1000, gpu: OWN_GPU, slot_at: 28 };
+            let clock = ClockBody { after: 1000, gpu_ns: GPU_ZERO + 1000, gpu: OWN_GPU, pad: 0 };
             t.event_at(100, 1000, stamp::kind::CLOCK, 0, &clock, &[], &[]);
             t.context(100);
             t.channel(100, 0, 0x5c00_1000, 1, 1024);
-            let name = tape::call::NameBody { handle: 0xf1, name: 8, slot_at: 28 };
+            let name = tape::call::NameBody { handle: 0xf1, name: 8, pad: 0 };
             t.event(100, tape::call::kind::NAME, 0, &name, b"_Z3addPi", &[]);
             let mut r = Recorded { tape: t, watch: KernelWatch::new(1e9), seen: Vec::new() };
             r.pass();

@@ -16,9 +16,17 @@ pub(crate) struct Kernels {
     order: Vec<u64>,
 }
 
+/// Reads the QMD of a compute class at an address from its words.
+type Read = fn(u32, u64, &[u32]) -> Result<Qmd, Refused>;
+
 impl Kernels {
     /// Follows PCAS and dependents to every QMD; each must stand in the upload.
     pub fn of(channels: &[Channel], upload: &[Placed], relaunch: &[Placed]) -> Result<Kernels, Refused> {
+        Kernels::with(qmd::parse, channels, upload, relaunch)
+    }
+
+    /// With this reader of QMDs.
+    pub fn with(read: Read, channels: &[Channel], upload: &[Placed], relaunch: &[Placed]) -> Result<Kernels, Refused> {
         let mut written: HashMap<u64, (&[u32], usize)> = HashMap::new();
         for placed in upload {
             if let Step::Write { address, data, .. } = &placed.step {
@@ -37,7 +45,7 @@ impl Kernels {
                 continue;
             }
             let (words, channel) = *written.get(&address).ok_or(Refused::QmdNotWritten { qmd: address })?;
-            let qmd = qmd::parse(compute_class(channels, channel), address, words)?;
+            let qmd = read(compute_class(channels, channel), address, words)?;
             wanted.extend(qmd.dependents().map(|(_, d)| d.address));
             all.insert(address, qmd);
         }

@@ -82,7 +82,7 @@ pub fn kernels(
     let steps = |launch| read::launch(macros, channels, launch);
     // (If only the later launch's words are not understood, it is taken to start all.)
     let again = steps(again).ok();
-    let of = || Kernels::of(channels, &steps(upload)?, again.as_deref().unwrap_or(&[]));
+    let of = || Kernels::with(qmd::read, channels, &steps(upload)?, again.as_deref().unwrap_or(&[]));
     let Ok(all) = of() else { return Vec::new() };
     let started = again.map(|again| all.started_by(&again));
     let is_started = |at: &u64| started.as_ref().is_none_or(|started| started.contains(at));

@@ -57,6 +57,14 @@ const REFUSED: &[&str] = &["RELEASE_TRAP_TYPE", "RELEASE_PAYLOAD64B", "RELEASE_R
 /// Fields of queues, by which kernels launch kernels.
 const OF_QUEUES: &[&str] = &["CIRCULAR_QUEUE_", "QUEUE_ENTRIES_PER_CTA", "COALESCE_WAITING_PERIOD"];
 
+/// Reads a QMD to say which kernel it runs: also one of a version that cannot be learnt.
+pub(crate) fn read(class: u32, address: u64, words: &[u32]) -> Result<Qmd, Refused> {
+    parse(class, address, words).or_else(|refused| match refused {
+        Refused::QmdVersion { .. } => Qmd::parse_for(class, words).ok_or(refused),
+        _ => Err(refused),
+    })
+}
+
 /// Reads a QMD; refuses it if any part is not understood.
 pub(crate) fn parse(class: u32, address: u64, words: &[u32]) -> Result<Qmd, Refused> {
     let qmd = Qmd::parse_for(class, words).filter(|q| (q.layout().major, q.layout().minor) == (4, 0));

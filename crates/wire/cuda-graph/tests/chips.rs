@@ -1,7 +1,12 @@
-//! The documentation page about other chips agrees with the class tables.
+//! The documentation page about other chips agrees with the class tables, and their graphs are refused by name.
 
+#[path = "../../pushbuf/tests/chips/words.rs"]
+mod words;
+
+use cuda_graph::{Channel, Refused, Segment, learn};
 use pushbuf::class;
 use pushbuf::qmd::Layout;
+use words::{KERNEL, Kernel};
 
 const PAGE: &str = include_str!("../../../../docs/reference/launch-chips.md");
 const VERSIONS: [(u8, u8); 4] = [(2, 4), (3, 0), (4, 0), (5, 0)];
@@ -46,4 +51,38 @@ fn all_chips_have_the_methods_that_the_page_names() {
     let calls = |id: &u32| class::by_id(*id).unwrap().method_named("CALL_MME_MACRO").is_some();
     assert_eq!(CLASSES.iter().map(calls).collect::<Vec<_>>(), [false, true, true, true, true, true]);
     assert!(Layout::of(2, 3).is_none_or(|layout| layout.field("DEPENDENCE_COUNTER").is_none()));
+}
+
+/// Two kernels, of which one starts the other, on each chip and with each version: a graph of another version than 4.0 is refused by that, and its
+/// kernels are known nevertheless.
+#[test]
+fn graphs_of_other_chips_are_refused_by_their_version() {
+    const FIRST: u64 = 0x2_0480_0400;
+    const SECOND: u64 = 0x2_0480_0800;
+    for chip in &words::CHIPS {
+        let [class, compute, copy] = chip.classes;
+        let channels = [Channel { class, engines: vec![compute, copy], group: None }];
+        for (major, minor, layout) in chip.qmds {
+            let second = Kernel { grid: [7, 1, 1], ..KERNEL };
+            let again = words::pcas2(FIRST);
+            let upload = [
+                words::write(SECOND, &layout(&second)),
+                words::write(FIRST, &layout(&Kernel { next: Some(SECOND), ..KERNEL })),
+                again.clone(),
+            ]
+            .concat();
+            let name = format!("{} {major}.{minor}", chip.name);
+            let (upload, again) = ([Segment { channel: 0, words: &upload }], [Segment { channel: 0, words: &again }]);
+            let refused = learn(&channels, &upload, &[&again]).unwrap_err();
+            if (*major, *minor) == (4, 0) {
+                assert!(!matches!(refused, Refused::QmdVersion { .. }), "{name}: {refused}");
+            } else {
+                let text = format!("has version {major}.{minor}; only version 4.0 is understood");
+                assert!(refused.to_string().ends_with(&text), "{name}: {refused}");
+            }
+            let kernels = cuda_graph::kernels(None, &channels, &upload, &again);
+            let kernels: Vec<_> = kernels.iter().map(|(qmd, always)| (qmd.grid(), *always)).collect();
+            assert_eq!(kernels, [(second.grid, true), (KERNEL.grid, true)], "{name}");
+        }
+    }
 }

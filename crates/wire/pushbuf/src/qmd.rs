@@ -173,12 +173,17 @@ impl Qmd {
         Qmd::with_versions(words, [4, 5])
     }
 
-    /// As [`Qmd::parse`], with the QMD's compute class, which decides between two possible versions.
+    /// As [`Qmd::parse`], with the QMD's compute class (0 if unknown), which decides between two possible versions.
     pub fn parse_for(class: u32, words: &[u32]) -> Option<Qmd> {
-        Qmd::with_versions(words, if class >= 0xcdc0 { [5, 4] } else { [4, 5] })
+        match class {
+            0 => Qmd::parse(words),
+            // (Before Blackwell the bits of version 5 are a dependent's address.)
+            1..0xcdc0 => Qmd::with_versions(words, [4]),
+            _ => Qmd::with_versions(words, [5, 4]),
+        }
     }
 
-    fn with_versions(words: &[u32], order: [u8; 2]) -> Option<Qmd> {
+    fn with_versions<const N: usize>(words: &[u32], order: [u8; N]) -> Option<Qmd> {
         let (old, new) = (words.get(18)?, words.get(14)?);
         let version = |word: u32, shift: u32| ((word >> (shift + 4) & 15) as u8, (word >> shift & 15) as u8);
         let layout = order.iter().find_map(|&first| {
@@ -307,14 +312,16 @@ impl Qmd {
 
     /// Blocks of a cluster in x, y, z; `None` if the launch has no clusters (QMD_TYPE) or the version does not support them.
     pub fn cluster(&self) -> Option<[u32; 3]> {
-        // QMD_TYPE: GRID_GPC_CGA or GRID_GPU_GPC_CGA.
+        // QMD_TYPE: GRID_GPC_CGA or GRID_GPU_GPC_CGA. (5.1 has the type, but no sizes: `clcdc0qmd.h`, `clcec0qmd.h`.)
+        self.field("GPC_CGA_WIDTH")?;
         matches!(self.field("QMD_TYPE")?, 3 | 5)
             .then(|| self.three([["GPC_CGA_WIDTH", "", ""], ["GPC_CGA_HEIGHT", "", ""], ["GPC_CGA_DEPTH", "", ""]]))
     }
 
     /// Registers of a thread.
     pub fn registers(&self) -> u32 {
-        self.first_of(&["REGISTER_COUNT", "REGISTER_COUNT_V", "SUB_TASK_REGISTER_COUNT"]).unwrap_or(0) as u32
+        // (2.2 and 2.3 have both of the first two: REGISTER_COUNT is where Pascal has it.)
+        self.first_of(&["REGISTER_COUNT_V", "REGISTER_COUNT", "SUB_TASK_REGISTER_COUNT"]).unwrap_or(0) as u32
     }
 
     /// Shared memory of a block, in bytes.
@@ -479,7 +486,7 @@ mod tests {
             set(&["CTA_THREAD_DIMENSION0", "SUB_TASK_CTA_THREAD_DIMENSION0"], 256);
             set(&["CTA_THREAD_DIMENSION1", "SUB_TASK_CTA_THREAD_DIMENSION1"], 2);
             set(&["CTA_THREAD_DIMENSION2", "SUB_TASK_CTA_THREAD_DIMENSION2"], 1);
-            set(&["REGISTER_COUNT", "REGISTER_COUNT_V", "SUB_TASK_REGISTER_COUNT"], 40);
+            set(&["REGISTER_COUNT_V", "REGISTER_COUNT", "SUB_TASK_REGISTER_COUNT"], 40);
             let shared = if layout.major == 5 { 4 } else { 512 };
             set(&["SHARED_MEMORY_SIZE", "SHARED_MEMORY_SIZE_SHIFTED7", "SUB_TASK_SHARED_MEMORY_SIZE_SHIFTED7"], shared);
             let shift = if layout.major == 5 { 4 } else { 0 };

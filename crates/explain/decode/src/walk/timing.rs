@@ -6,7 +6,6 @@
 use super::sink::OfOp;
 use super::{At, GraphKernel, Sink};
 use crate::gpu_times::{Ran, Running, gpu_time};
-use crate::graphs::QMD_BYTES;
 use crate::kernel::{Codes, Kernel};
 use crate::merge::Submission;
 use crate::qmds::Qmds;
@@ -18,7 +17,8 @@ use schema::operations::GpuTime;
 use std::ops::Range;
 use std::rc::Rc;
 
-const QMD_WORDS: usize = QMD_BYTES as usize / 4;
+/// No QMD has fewer words.
+const QMD_WORDS: usize = 64;
 
 /// What is known of an image's launches, for one submission.
 pub struct Timing<'a> {

@@ -59,6 +59,8 @@ pub struct Tape {
     pub end: Option<End>,
     /// The process of the next events.
     pub process: u32,
+    /// Classes of the next channels: host, compute, copy engine. Hopper's unless changed.
+    pub classes: [u32; 3],
     pub processes: Vec<Process>,
     pub process_ends: Vec<ProcessEnd>,
     pub unwatched: Vec<Unwatched>,
@@ -85,7 +87,8 @@ impl Tape {
         };
         let end =
             End { how: "exited 0".into(), pid: 4242, exit_code: Some(0), seconds: 1.5, agent: true, ..End::default() };
-        Tape { header, end: Some(end), tsc: 1000, next_fd: 10, without_uvm: false, ..Tape::default() }
+        let classes = [class::HOPPER_CHANNEL_GPFIFO_A, class::HOPPER_COMPUTE_A, class::HOPPER_DMA_COPY_A];
+        Tape { header, end: Some(end), tsc: 1000, next_fd: 10, without_uvm: false, classes, ..Tape::default() }
     }
 
     /// Appends an event to a thread, ten ticks after the last one.
@@ -246,7 +249,7 @@ impl Tape {
             slot,
             client: CLIENT,
             handle,
-            class: class::HOPPER_CHANNEL_GPFIFO_A,
+            class: self.classes[0],
             gpfifo: RINGS_AT,
             entries: ring,
             watch: watch::SHADOW,
@@ -258,10 +261,10 @@ impl Tape {
     pub fn engines(&mut self, tid: i32, handle: u32, engine: u32) {
         let copy = abi::CopyAlloc { version: 1, engine_type: engine };
         if engine == 1 {
-            self.alloc(tid, handle, handle + 0x10_0000, class::HOPPER_COMPUTE_A, &[]);
+            self.alloc(tid, handle, handle + 0x10_0000, self.classes[1], &[]);
             self.alloc(tid, handle, handle + 0x20_0000, class::KEPLER_INLINE_TO_MEMORY_B, &[]);
         }
-        self.alloc(tid, handle, handle + 0x30_0000, class::HOPPER_DMA_COPY_A, copy.as_bytes());
+        self.alloc(tid, handle, handle + 0x30_0000, self.classes[2], copy.as_bytes());
     }
 
     /// The driver's calls that make a channel and its group.
@@ -273,7 +276,7 @@ impl Tape {
         (c.client.gpfifo, c.client.entries, c.client.engine_type) = (RINGS_AT, ring, engine);
         (c.client.userd_memory[0], c.client.userd_offset[0]) = (0x5c00_0100, 0x2000);
         let params = abi::Branch::usual().layouts.channel_alloc.bytes(&c);
-        self.alloc(tid, group, handle, class::HOPPER_CHANNEL_GPFIFO_A, &params);
+        self.alloc(tid, group, handle, self.classes[0], &params);
     }
 
     /// A channel of which the tape has only the rings.

@@ -223,6 +223,8 @@ pub fn kernels() -> Kernels {
     Kernels {
         kernels: vec![row],
         without_qmd: 1,
+        device_graphs: 1,
+        device_parents: 50,
         unknown_graph_launches: 1,
         gpu_times: true,
         kernel_times: Some(vec![kernel_times()]),

@@ -7,6 +7,8 @@ use crate::header::{self, Header, Kind};
 
 /// Words of a QMD of version 4.0, and the word that holds the version.
 const WORDS: usize = super::MAX_WORDS;
+/// Words of a QMD before version 4.
+const OLD_WORDS: usize = 64;
 const VERSION_AT: usize = 18;
 const VERSION: u32 = 0x40;
 /// QMD_TYPE 25:23: 0 is a queue, 1 has no blocks, 2 to 5 are grids.
@@ -45,6 +47,9 @@ pub const LOAD_INLINE_DATA: u16 = 0x1b4;
 pub const SEND_PCAS_A: u16 = 0x2b4;
 /// CALL_MME_MACRO(0) and all after it.
 const MACROS: u16 = 0x3800;
+const INLINE_QMD_ADDRESS_A: u16 = 0x318;
+const INLINE_QMD_ADDRESS_B: u16 = 0x31c;
+const LOAD_INLINE_QMD_DATA: u16 = 0x320;
 
 /// Maximum number of QMDs of one segment that are written but not yet handed to the scheduler. CUDA hands over each QMD right after its write.
 const WAITING: usize = 4;
@@ -56,7 +61,7 @@ pub enum Found {
     Kernel(Written),
     /// Version 4.0, without blocks: it only orders or starts others.
     Order(Written),
-    /// Another version, which this code does not know.
+    /// Another version, or a QMD in methods (LOAD_INLINE_QMD_DATA): never changed.
     OtherVersion(Written),
 }
 
@@ -74,7 +79,9 @@ pub struct Written {
 pub fn find(length: usize, mut word: impl FnMut(usize) -> u32, mut found: impl FnMut(Found)) {
     // Their addresses, and where they begin in the segment (0: none); a new one overwrites the oldest.
     let (mut addresses, mut places, mut next) = ([0u64; WAITING], [0usize; WAITING], 0usize);
+    let mut lengths = [0usize; WAITING];
     let (mut upper, mut lower, mut bytes, mut lines) = (0u32, 0u32, 0u32, 0u32);
+    let (mut qmd_upper, mut qmd_lower) = (0u32, 0u32);
     let mut i = 0;
     while i < length {
         let header = Header::parse(word(i));
@@ -96,11 +103,23 @@ pub fn find(length: usize, mut word: impl FnMut(usize) -> u32, mut found: impl F
             return;
         }
         if address == LOAD_INLINE_DATA {
-            if kind != Kind::Inc && count == WORDS && bytes as usize == 4 * WORDS && lines == 1 {
+            if kind != Kind::Inc && [OLD_WORDS, WORDS].contains(&count) && bytes as usize == 4 * count && lines == 1 {
                 let n = next % WAITING;
                 addresses[n] = u64::from(upper) << 32 | u64::from(lower);
-                places[n] = i;
+                (places[n], lengths[n]) = (i, count);
                 next += 1;
+            }
+        } else if matches!(kind, Kind::Inc) && (INLINE_QMD_ADDRESS_A..=LOAD_INLINE_QMD_DATA).contains(&address) {
+            for k in 0..count.min(3) {
+                match address + 4 * k as u16 {
+                    INLINE_QMD_ADDRESS_A => qmd_upper = word(i + k),
+                    INLINE_QMD_ADDRESS_B => qmd_lower = word(i + k),
+                    LOAD_INLINE_QMD_DATA if count - k >= OLD_WORDS => {
+                        let address = (u64::from(qmd_upper & 0x1ff) << 32 | u64::from(qmd_lower)) << 8;
+                        found(Found::OtherVersion(Written { address, at: i + k }));
+                    }
+                    _ => {}
+                }
             }
         } else if matches!(kind, Kind::Inc) && address <= SEND_PCAS_A {
             for k in 0..count {
@@ -117,7 +136,7 @@ pub fn find(length: usize, mut word: impl FnMut(usize) -> u32, mut found: impl F
                                 continue;
                             }
                             let written = Written { address: scheduled, at: core::mem::take(&mut places[n]) };
-                            if word(written.at + VERSION_AT) & 0xff != VERSION {
+                            if lengths[n] != WORDS || word(written.at + VERSION_AT) & 0xff != VERSION {
                                 found(Found::OtherVersion(written));
                             } else if has_blocks(written.at, &mut word) {
                                 found(Found::Kernel(written));

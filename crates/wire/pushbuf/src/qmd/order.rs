@@ -1,7 +1,7 @@
 //! How QMDs order each other: what one QMD does to others when it is done, what the host does to a QMD, and setting a QMD's pointers.
 //!
 //! Fields and values as in NVIDIA's class references (open-gpu-doc: `clc6c0qmd.h` to `clcec0qmd.h`, `clcbc0.h`); their bits are in
-//! `classes/*qmd.tsv`. Versions 2 to 4 have one or two dependents; for version 5 only the fields in its table are read.
+//! `classes/*qmd.tsv`. Versions 2.2 and 2.3 have one dependent, which they schedule; later ones have two.
 
 use super::{Error, Qmd};
 use crate::semaphore::Reduction;
@@ -123,11 +123,14 @@ const POINTER: [&str; 2] = ["DEPENDENT_QMD0_POINTER", "DEPENDENT_QMD1_POINTER"];
 impl Qmd {
     /// The version that words say for a compute class, `(major, minor)`, whether it has a table or not. 0 where words are missing.
     pub fn version_of(class: u32, words: &[u32]) -> (u8, u8) {
+        if let Some(Qmd { layout, .. }) = Qmd::parse_for(class, words) {
+            return (layout.major, layout.minor);
+        }
         let (word, shift) = if class >= 0xcdc0 { (14, 16) } else { (18, 0) };
         words.get(word).map_or((0, 0), |w| ((w >> (shift + 4) & 15) as u8, (w >> shift & 15) as u8))
     }
 
-    /// Element `i` of an array of version 4, or the field that earlier versions number.
+    /// Element `i` of an array of version 4 or 5, or the field that earlier versions number.
     fn numbered(&self, array: &str, names: [&str; 2], i: u32) -> Option<u64> {
         self.element(array, i).or_else(|| self.field(names.get(i as usize)?))
     }
@@ -135,11 +138,16 @@ impl Qmd {
     /// The QMDs that this one acts on when it is done, by their number: up to two.
     pub fn dependents(&self) -> impl Iterator<Item = (u32, Dependent)> + '_ {
         (0..2).filter_map(move |i| {
-            if self.numbered("DEPENDENT_QMD_ENABLE", ENABLE, i)? == 0 {
+            // Versions 2.2 and 2.3 have one dependent, and no action: they schedule it.
+            let only = |name| self.field(name).filter(|_| i == 0);
+            let enabled = self.numbered("DEPENDENT_QMD_ENABLE", ENABLE, i);
+            if enabled.or_else(|| only("DEPENDENT_QMD_SCHEDULE_ENABLE"))? == 0 {
                 return None;
             }
-            let address = self.field(POINTER.get(i as usize)?)? << 8;
-            let action = self.numbered("DEPENDENT_QMD_ACTION", ACTION, i).unwrap_or(0);
+            let pointer = self.field(POINTER.get(i as usize)?);
+            let address = pointer.or_else(|| only("DEPENDENT_QMD_POINTER"))? << 8;
+            let action = self.numbered("DEPENDENT_QMD_ACTION", ACTION, i);
+            let action = action.unwrap_or(DependentAction::Schedule.code().into());
             let prefetch = self.numbered("DEPENDENT_QMD_PREFETCH", PREFETCH, i).unwrap_or(0) != 0;
             Some((i, Dependent { address, action: DependentAction::from_code(action as u32), prefetch }))
         })
