@@ -47,7 +47,7 @@ impl Graph {
         let all: Vec<(Shape, bool)> = self.recipe.as_ref().map_or_else(|_| self.kernels.clone(), of_nodes);
         let named = |(shape, always): (Shape, bool)| Ran {
             shape,
-            always: always || !self.codes.conditional,
+            always: !self.codes.switched && (always || !self.codes.conditional),
             kernel: self.codes.at(shape.code(), self.last),
         };
         (!all.is_empty()).then(|| all.into_iter().filter(|(shape, _)| !shape.is_empty()).map(named))

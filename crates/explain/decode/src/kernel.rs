@@ -51,8 +51,10 @@ pub struct Codes {
     names: usize,
     /// The code that was named last, and by which submission and call.
     newest: Option<(u64, u64, Call)>,
-    /// Not every launch of a graph runs all of its kernels: the process has made conditional nodes, or has disabled nodes.
+    /// The process has made conditional nodes for graphs.
     pub conditional: bool,
+    /// The process has enabled or disabled nodes of graphs: not each launch of a graph runs the same kernels.
+    pub switched: bool,
     /// Graphs that kernels may launch.
     pub device_graphs: u64,
 }
@@ -63,7 +65,7 @@ impl Snapshot for Codes {
         let all = self.of.iter().map(|(code, all)| (*code, all.iter().map(named).collect::<Vec<_>>()));
         all.collect::<Vec<_>>().save(to);
         self.objects.iter().map(|(at, kernel)| (*at, kernel.symbol.clone())).collect::<Vec<_>>().save(to);
-        self.conditional.save(to);
+        (self.conditional, self.switched).save(to);
         self.newest.save(to);
         self.device_graphs.save(to);
     }
@@ -78,7 +80,7 @@ impl Snapshot for Codes {
             codes.of.insert(code, all.into_iter().map(|(from, symbol)| (from, symbol.map(kernel))).collect());
         }
         let objects: Vec<(u64, String)> = Snapshot::load(from)?;
-        codes.conditional = Snapshot::load(from)?;
+        (codes.conditional, codes.switched) = Snapshot::load(from)?;
         codes.newest = Snapshot::load(from)?;
         codes.device_graphs = Snapshot::load(from)?;
         codes.objects = objects.into_iter().map(|(at, symbol)| (at, Rc::new(Kernel::new(symbol.as_bytes())))).collect();

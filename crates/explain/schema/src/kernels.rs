@@ -15,8 +15,9 @@ pub struct Kernels {
     pub without_qmd: u64,
     /// Launches of graphs that are not understood, and of graphs that were uploaded before the recording: which kernels they ran is not known.
     pub unknown_graph_launches: u64,
-    /// Graphs that kernels may launch, and launches of kernels that may launch others (CUDA's device runtime). What the GPU launches itself is not counted.
+    /// Graphs that kernels may launch. What the GPU launches itself is not counted.
     pub device_graphs: u64,
+    /// Launches of kernels that may launch others (CUDA's device runtime).
     pub device_parents: u64,
     /// Whether the GPU's times were recorded (`record --gpu-times`).
     pub gpu_times: bool,

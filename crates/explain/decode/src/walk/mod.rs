@@ -31,6 +31,7 @@ use schema::channel::{Accounted, Channel};
 pub use sink::{At, GraphKernel, Outcome, Segment, Sink};
 use std::collections::BTreeMap;
 use stream::Stream;
+use tape::call::number;
 use tape::event::{Body, ChannelBody, ChannelEndBody, Event, LeftOutBody, NO_SLOT, TokenBody};
 use tape::file::EndChannel;
 use tape::region::SLOTS;
@@ -55,11 +56,12 @@ struct Walk<'r> {
     decoders: Vec<usize>,
 }
 
-/// A graph with a conditional node needs the first call. The second says whether launches of a graph run a kernel.
-const CONDITIONAL: [u16; 2] =
-    [tape::call::number("cuGraphConditionalHandleCreate"), tape::call::number("cuGraphNodeSetEnabled")];
+/// A graph with a conditional node needs this call.
+const CONDITIONAL: u16 = number("cuGraphConditionalHandleCreate");
+/// Decides whether later launches of a graph run a kernel.
+const SWITCHES: u16 = number("cuGraphNodeSetEnabled");
 /// Makes a graph. CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH: one that kernels may launch.
-const INSTANTIATES: u16 = tape::call::number("cuGraphInstantiateWithFlags");
+const INSTANTIATES: u16 = number("cuGraphInstantiateWithFlags");
 const DEVICE_LAUNCH: u64 = 4;
 
 /// Goes through the whole tape, or from where the sink wants it on.
@@ -180,10 +182,14 @@ impl<'r> Walk<'r> {
         let tsc = e.head.tsc;
         let process = source.process;
         if let Body::Call(c) = &e.body {
-            if CONDITIONAL.contains(&e.head.flags) {
-                self.state(process).codes.conditional = true;
-            } else if e.head.flags == INSTANTIATES && c.object & DEVICE_LAUNCH != 0 && c.result == 0 {
-                self.state(process).codes.device_graphs += 1;
+            match e.head.flags {
+                CONDITIONAL => self.state(process).codes.conditional = true,
+                // (Without times there is nothing better than what the graph was made of.)
+                SWITCHES => self.state(process).codes.switched = self.recording.header().gpu_times,
+                INSTANTIATES if c.object & DEVICE_LAUNCH != 0 && c.result == 0 => {
+                    self.state(process).codes.device_graphs += 1;
+                }
+                _ => {}
             }
         }
         let call = match &e.body {

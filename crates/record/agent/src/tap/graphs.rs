@@ -36,6 +36,8 @@ struct Place {
     qmd: u64,
     group: u32,
     uploaded: u32,
+    /// The call that wrote it.
+    call: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -203,7 +205,7 @@ impl State {
             if node.group != first as u32 {
                 continue;
             }
-            self.remember(node.address, index);
+            self.remember(&node, index);
             group.kernels += u32::from(node.is_kernel);
             // Too scattered: its ends remain unknown.
             if node.slot_at != 0 && !put(&mut group.runs, &mut group.n, node.address, node.slot_at) {
@@ -217,11 +219,7 @@ impl State {
 
     /// The kernels of a group that another call has written; all where there is no `call`. False if they are too scattered.
     fn runs_of(&self, group: &Group, call: Option<u64>, to: &mut [Run; RUNS], n: &mut u32) -> bool {
-        let nodes = self.upload.get(..self.n).unwrap_or(&[]);
-        let is_before = |qmd: u64| match call {
-            None => true,
-            Some(call) => find(nodes, qmd).and_then(|i| nodes.get(i)).is_some_and(|node| node.call != call),
-        };
+        let is_before = |qmd: u64| call.is_none() || self.known(qmd).is_some_and(|place| Some(place.call) != call);
         group.runs.iter().take(group.n as usize).all(|run| {
             let qmds = (0..run.count).map(|i| run.qmd + STRIDE * u64::from(i));
             qmds.filter(|qmd| is_before(*qmd)).all(|qmd| put(to, n, qmd, run.slot_at))
@@ -232,17 +230,22 @@ impl State {
         ((qmd >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49) as usize % NODES
     }
 
-    fn remember(&mut self, qmd: u64, group: u32) {
+    fn remember(&mut self, node: &Node, group: u32) {
+        let (qmd, call) = (node.address, node.call);
         let (first, uploaded) = (self.place(qmd), self.uploads);
         let place = (0..NEAR).map(|i| (first + i) % NODES).find(|i| [0, qmd].contains(&self.nodes[*i].qmd));
         if let Some(i) = place {
-            self.nodes[i] = Place { qmd, group, uploaded };
+            self.nodes[i] = Place { qmd, group, uploaded, call };
         }
     }
 
-    fn find(&self, qmd: u64) -> Option<u32> {
+    fn known(&self, qmd: u64) -> Option<&Place> {
         let first = self.place(qmd);
-        let found = (0..NEAR).map(|i| &self.nodes[(first + i) % NODES]).find(|p| p.qmd == qmd)?;
+        (0..NEAR).map(|i| &self.nodes[(first + i) % NODES]).find(|p| p.qmd == qmd)
+    }
+
+    fn find(&self, qmd: u64) -> Option<u32> {
+        let found = self.known(qmd)?;
         let group = self.groups.get(found.group as usize)?;
         (group.uploaded == found.uploaded && group.kernels > 0).then_some(found.group)
     }
@@ -390,6 +393,10 @@ mod tests {
     }
 
     fn upload(s: &mut State, nodes: &[(u64, bool, [u64; 2])]) {
+        upload_in(s, 0, nodes);
+    }
+
+    fn upload_in(s: &mut State, call: u64, nodes: &[(u64, bool, [u64; 2])]) {
         s.upload(|to| {
             for (address, is_kernel, starts) in nodes {
                 to.put(Node {
@@ -397,6 +404,7 @@ mod tests {
                     is_kernel: *is_kernel,
                     slot_at: if *is_kernel { SLOT_AT } else { 0 },
                     starts: *starts,
+                    call,
                     ..Node::NONE
                 });
             }
@@ -459,6 +467,29 @@ mod tests {
         // Uploaded again, as another graph.
         upload(&mut s, &[(at(1), true, [0, 0])]);
         assert_ne!(s.find(at(1)), Some(group));
+    }
+
+    /// Four kernels in a row, and a call that writes some of them again and launches the graph.
+    #[test]
+    fn an_updated_graph_gives_slots_to_what_it_does_not_write_again() {
+        let at = |i: u64| 0x2_0000_0000 + STRIDE * i;
+        let chain: Vec<_> = (0..4).map(|i| (at(i), true, [if i == 3 { 0 } else { at(i + 1) }, 0])).collect();
+        let slots = |s: &State, call| {
+            let (mut runs, mut n) = ([Run::default(); RUNS], 0);
+            let group = &s.groups[s.find(at(0)).unwrap() as usize];
+            assert!(s.runs_of(group, call, &mut runs, &mut n));
+            runs[..n as usize].to_vec()
+        };
+        for (again, expected) in [(3..4, vec![run(at(0), 3)]), (1..2, vec![run(at(0), 1), run(at(2), 2)])] {
+            let mut s = state();
+            upload_in(&mut s, 1, &chain);
+            assert_eq!(slots(&s, Some(1)), []);
+            for call in 2..5 {
+                upload_in(&mut s, call, &chain[again.clone()]);
+                assert_eq!(slots(&s, Some(call)), expected);
+                assert_eq!(slots(&s, None), [run(at(0), 4)]);
+            }
+        }
     }
 
     #[test]
