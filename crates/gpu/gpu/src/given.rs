@@ -112,7 +112,8 @@ impl Watched {
                 }
                 continue;
             };
-            let segments = ring.since(&graph, since.uuid, marked)?;
+            let mut segments = ring.since(&graph, since.uuid, marked)?;
+            segments.iter_mut().for_each(|words| take_stamps(words));
             if !segments.is_empty() {
                 given.channels.push(GivenChannel {
                     handle: channel.handle,
@@ -124,6 +125,17 @@ impl Watched {
             }
         }
         Ok(given)
+    }
+}
+
+/// Under `doorbell record --gpu-times` kernels store their ends, by words that the recorder's agent has written into CUDA's: takes them out again.
+fn take_stamps(words: &mut [u32]) {
+    type Takes = unsafe extern "C" fn(*mut u32, usize);
+    // SAFETY: a name.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"doorbell_agent_take_stamps".as_ptr()) };
+    if !found.is_null() {
+        // SAFETY: the agent's function has this type, and writes only these words.
+        unsafe { std::mem::transmute::<*mut libc::c_void, Takes>(found)(words.as_mut_ptr(), words.len()) };
     }
 }
 

@@ -251,6 +251,26 @@ pub fn ask_for_number() {
     }
 }
 
+/// Takes the stamps out of a copy of a segment's words. libdoorbell looks this name up: it learns graphs from what CUDA wrote.
+///
+/// # Safety
+/// `words` are `length` words of the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_agent_take_stamps(words: *mut u32, length: usize) {
+    if words.is_null() || area() == 0 {
+        return;
+    }
+    // SAFETY: the caller's promise, and `find` and `take` stay below `length`.
+    let word = |i: usize| unsafe { words.add(i).read() };
+    // SAFETY: as above.
+    let set = |i: usize, value: u32| unsafe { words.add(i).write(value) };
+    end_time::find(length, word, |found| {
+        if let Found::Kernel(qmd) = found {
+            end_time::take(qmd.at, is_slot, word, set);
+        }
+    });
+}
+
 fn launches_a_graph() -> bool {
     // SAFETY: null or a row in a page that is never unmapped.
     let row = unsafe { thread::here().call.get().as_ref() };
