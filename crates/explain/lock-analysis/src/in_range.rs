@@ -81,7 +81,7 @@ pub trait Keep {
 /// # Errors
 /// The recording cannot be read, or its ranges are of another layout.
 pub fn walk_ranges<K: Keep>(r: &Recording, keep: K) -> Result<(K, Outcome), InsightError> {
-    let mut all = All { own: LaunchWrites::of(r)?, keep };
+    let mut all = All { own: LaunchWrites::of(r)?, gpu_times: r.header().gpu_times, keep };
     let out = walk(r, &mut all)?;
     if let Some((found, _)) = out.nvtx.filter(|(layout, _)| *layout != LAYOUT) {
         return Err(InsightError::Layout { path: r.path().into(), what: "ranges", found, known: LAYOUT });
@@ -93,6 +93,7 @@ pub fn walk_ranges<K: Keep>(r: &Recording, keep: K) -> Result<(K, Outcome), Insi
 struct All<K> {
     /// Inline writes that are no copies.
     own: LaunchWrites,
+    gpu_times: bool,
     keep: K,
 }
 
@@ -131,7 +132,9 @@ impl<K: Keep> Sink for All<K> {
     }
 
     fn op(&mut self, at: &At<'_>, op: &Op) {
-        self.keep.works().op(at, op);
+        if self.gpu_times {
+            self.keep.works().op(at, op);
+        }
         if let What::Launch(_) = &op.what {
             if !at.started().and_then(|s| s.shape).is_some_and(|s| s.is_empty()) {
                 self.sent(at, Did::Launch);

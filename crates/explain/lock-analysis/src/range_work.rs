@@ -15,7 +15,15 @@ use std::collections::BTreeMap;
 const RUNS: usize = 1 << 22;
 const VISITS: usize = 1 << 26;
 
-/// A kernel or a copy with a time.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Kernel,
+    Copy,
+    /// Either of them: it is not known when it ran, so it has its doorbell's time.
+    WithoutTime,
+}
+
+/// A kernel or a copy.
 #[derive(Clone, Copy)]
 struct Run {
     /// When its doorbell was rung, and when it ran. In this order: an error of the clocks must not make it start before its doorbell.
@@ -26,7 +34,7 @@ struct Run {
     ns: u64,
     gpu: Option<u32>,
     tid: i32,
-    is_copy: bool,
+    kind: Kind,
 }
 
 /// A range that has ended.
@@ -65,22 +73,23 @@ pub struct Work<'w> {
 }
 
 impl Works {
-    pub fn ran(&mut self, at: &At<'_>, time: &GpuTime, is_copy: bool) {
-        let (Some(start), Some(end)) = (at.tsc_at(time.start_ns), at.tsc_at(time.end_ns)) else { return };
+    fn ran(&mut self, at: &At<'_>, time: Option<GpuTime>, kind: Kind) {
         self.runs += 1;
         if self.runs > RUNS {
             return;
         }
         let submitted = at.submission.tsc;
+        let ran = time.and_then(|time| Some((at.tsc_at(time.start_ns)?, at.tsc_at(time.end_ns)?)));
+        let (start, end) = ran.unwrap_or_default();
         let start = start.max(submitted);
         self.of_process.entry(at.channel.process).or_default().push(Run {
             submitted,
             start,
             end: end.max(start),
-            ns: time.duration_ns(),
+            ns: time.map_or(0, |time| time.duration_ns()),
             gpu: at.channel.gpu,
             tid: at.submission.tid,
-            is_copy,
+            kind: if ran.is_some() { kind } else { Kind::WithoutTime },
         });
     }
 
@@ -133,9 +142,13 @@ fn work<'w>(r: &Recording, span: Span, runs: impl Iterator<Item = &'w Run>) -> R
     let mut sum = RangeWork::default();
     let (mut on_gpu, mut queued, mut end) = (Vec::new(), Vec::new(), span.ended);
     for run in runs {
+        if run.kind == Kind::WithoutTime {
+            sum.without_time += 1;
+            continue;
+        }
         sum.runs += 1;
         sum.ns = sum.ns.saturating_add(run.ns);
-        if run.is_copy {
+        if run.kind == Kind::Copy {
             sum.copies += 1;
             sum.copies_ns = sum.copies_ns.saturating_add(run.ns);
         }
@@ -195,12 +208,15 @@ impl<'r> RangeWorks<'r> {
 
 impl Sink for Works {
     fn graph_kernel(&mut self, at: &At<'_>, kernel: &GraphKernel) {
-        self.ran(at, &kernel.gpu, false);
+        self.ran(at, Some(kernel.gpu), Kind::Kernel);
     }
 
     fn op(&mut self, at: &At<'_>, op: &Op) {
-        if let Some(time) = at.gpu_time() {
-            self.ran(at, &time, !matches!(op.what, What::Launch(_)));
+        match op.what {
+            What::Launch(_) if at.started().and_then(|s| s.shape).is_some_and(|s| s.is_empty()) => {}
+            What::Launch(_) => self.ran(at, at.gpu_time(), Kind::Kernel),
+            What::Copy(_) | What::Fill(_) => self.ran(at, at.gpu_time(), Kind::Copy),
+            _ => {}
         }
     }
 }

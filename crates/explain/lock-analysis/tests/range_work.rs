@@ -65,7 +65,7 @@ enum Act {
     /// The text's number; a range of the process has an even one.
     Begin(u64),
     End(u64),
-    /// A copy is submitted, which runs from and to these times.
+    /// A copy is submitted, which runs from and to these times; to 0: that is not recorded.
     Copy(u64, u64),
     /// It has a lock that it waited for since this time.
     Wait(u64),
@@ -135,7 +135,9 @@ fn found(acts: &[(usize, u64, Act)], change: impl FnOnce(&mut Tape)) -> Found {
             }
             Act::Copy(start, end) => {
                 t.submit_timed(tid, tsc, 1, &synthetic::copy(HOST_AT, DEVICE_AT, 4096), number);
-                ends.extend([number, GPU_ZERO + ZERO + start, number + 1, GPU_ZERO + ZERO + end]);
+                if end > 0 {
+                    ends.extend([number, GPU_ZERO + ZERO + start, number + 1, GPU_ZERO + ZERO + end]);
+                }
                 number += 2;
             }
             Act::Wait(since) => {
@@ -145,7 +147,7 @@ fn found(acts: &[(usize, u64, Act)], change: impl FnOnce(&mut Tape)) -> Found {
         }
     }
     let ends: Vec<u8> = ends.into_iter().flat_map(u64::to_le_bytes).collect();
-    let body = EndsBody { count: number as u32, pad: 0, settled: 0 };
+    let body = EndsBody { count: (ends.len() / 16) as u32, pad: 0, settled: 0 };
     t.event_at(stamp::WRITER, 100_050_000, stamp::kind::ENDS, 0, &body, &ends, &[]);
     t.tsc = 101_000_000;
     change(&mut t);
@@ -190,6 +192,7 @@ fn parts_of_a_range_do_not_overlap_and_work_may_end_after_it() {
         copies_ns: 14_000,
         queued_ns: 2_000 + 2_000,
         idle_ns: 25_000 - 14_000,
+        without_time: 0,
     };
     let both = RangeWork {
         runs: 3,
@@ -199,6 +202,7 @@ fn parts_of_a_range_do_not_overlap_and_work_may_end_after_it() {
         copies_ns: 18_000,
         queued_ns: 4_000 + 2_000,
         idle_ns: 25_000 - 17_000,
+        without_time: 0,
     };
     assert_eq!((request.work, request.range.all_threads), (Some(own), Some(both)));
     assert_eq!((request.counts.copies, request.counts.copy_bytes), (2, 8192));
@@ -225,6 +229,19 @@ fn a_range_without_work_is_idle_and_one_without_end_has_no_time() {
     // The longest first.
     let order: Vec<&str> = all.each.ranges.iter().map(|row| row.range.text.as_str()).collect();
     assert_eq!(order, ["range 2", "range 1", "range 3", "range 5"]);
+}
+
+#[test]
+fn what_has_no_time_is_counted_and_neither_busy_nor_queued() {
+    let acts = [
+        (0, 0, Act::Begin(1)),
+        (0, 1_000, Act::Copy(2_000, 3_000)),
+        (0, 4_000, Act::Copy(5_000, 0)),
+        (0, 10_000, Act::End(1)),
+    ];
+    let work = found(&acts, |_| ()).one(1).work.unwrap();
+    assert_eq!((work.runs, work.copies, work.without_time), (1, 1, 1));
+    assert_eq!((work.busy_ns, work.queued_ns, work.idle_ns), (1_000, 1_000, 9_000));
 }
 
 #[test]

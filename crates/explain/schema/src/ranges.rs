@@ -46,11 +46,13 @@ pub struct RangeWork {
     pub queued_ns: u64,
     /// Time in which none of them ran on any GPU, from the range's begin to its end, or to the end of its last work if that is later.
     pub idle_ns: u64,
+    /// Launches, and copies and fills of copy engines, that have no time: where they ran, `idle_ns` is too long. Kernels of graphs without a time are not counted.
+    pub without_time: u64,
 }
 
 impl std::ops::AddAssign for RangeWork {
     fn add_assign(&mut self, other: RangeWork) {
-        let RangeWork { runs, ns, busy_ns, copies, copies_ns, queued_ns, idle_ns } = other;
+        let RangeWork { runs, ns, busy_ns, copies, copies_ns, queued_ns, idle_ns, without_time } = other;
         for (sum, more) in [
             (&mut self.runs, runs),
             (&mut self.ns, ns),
@@ -59,6 +61,7 @@ impl std::ops::AddAssign for RangeWork {
             (&mut self.copies_ns, copies_ns),
             (&mut self.queued_ns, queued_ns),
             (&mut self.idle_ns, idle_ns),
+            (&mut self.without_time, without_time),
         ] {
             *sum = sum.saturating_add(more);
         }

@@ -404,6 +404,7 @@ impl Trace<'_> {
         if let Some(work) = &r.all_threads {
             let times = [("gpu_busy_ms", work.busy_ns), ("queued_ms", work.queued_ns), ("idle_ms", work.idle_ns)];
             times.iter().for_each(|(name, ns)| args[*name] = json!(*ns as f64 / 1e6));
+            args["without_time"] = json!(work.without_time);
         }
         let e = self.event((&pid, r.tid), "user_annotation", &r.text, r.tsc);
         let e = match r.ns {

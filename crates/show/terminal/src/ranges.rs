@@ -83,6 +83,7 @@ pub fn write(out: &mut dyn Write, style: &Style, r: &Ranges) -> io::Result<()> {
     not_all(out, &r.watched)?;
     if has_work {
         writeln!(out, "GPU busy: what the ranges' threads submitted in them. all threads: {MEANINGS}")?;
+        without_time(out, r.ranges.iter().map(|row| row.all_threads))?;
     }
     if r.ranges.iter().any(|row| row.unfinished > 0) {
         writeln!(out, "+: ranges whose end is not in the recording; no time includes them")?;
@@ -96,6 +97,17 @@ pub fn write(out: &mut dyn Write, style: &Style, r: &Ranges) -> io::Result<()> {
     ];
     for (n, noun, what) in odd.iter().filter(|(n, ..)| *n > 0) {
         writeln!(out, "{} {what}", of(*n, noun))?;
+    }
+    Ok(())
+}
+
+/// If some of the work has no time.
+fn without_time(out: &mut dyn Write, mut works: impl Iterator<Item = Option<RangeWork>>) -> io::Result<()> {
+    if works.any(|work| work.is_some_and(|work| work.without_time > 0)) {
+        writeln!(
+            out,
+            "not all launches and copies have a time (`show --gpu-times`): where the others ran, ranges seem idle"
+        )?;
     }
     Ok(())
 }
@@ -148,6 +160,7 @@ pub fn write_each(out: &mut dyn Write, style: &Style, r: &EachRange) -> io::Resu
     not_all(out, &r.watched)?;
     if has_work {
         writeln!(out, "GPU busy: {MEANINGS}")?;
+        without_time(out, r.ranges.iter().map(|row| row.range.all_threads))?;
     }
     if r.ranges.iter().any(|row| row.counts.calls.is_none()) {
         writeln!(out, "{NOT_RECORDED}")?;
@@ -181,7 +194,14 @@ fn sentence(row: &EachRow) -> Option<String> {
         0 => String::new(),
         ns => format!("; its last work ended {} later", nanoseconds(ns)),
     };
-    Some(format!("took {}: {}{after}", nanoseconds(row.range.ns?), texts.join(", ")))
+    let without = match row.range.all_threads.map_or(0, |work| work.without_time) {
+        0 => String::new(),
+        n => format!(
+            "; {} no time",
+            if n == 1 { "1 launch or copy has".into() } else { format!("{} launches or copies have", count(n)) }
+        ),
+    };
+    Some(format!("took {}: {}{after}{without}", nanoseconds(row.range.ns?), texts.join(", ")))
 }
 
 fn of_work(work: Option<RangeWork>, ns: fn(RangeWork) -> u64) -> String {

@@ -353,7 +353,7 @@ pub fn driver_call_count() -> DriverCallCount {
 }
 
 pub fn range_work() -> RangeWork {
-    RangeWork { runs: 1, ns: 1, busy_ns: 1, copies: 1, copies_ns: 1, queued_ns: 1, idle_ns: 1 }
+    RangeWork { runs: 1, ns: 1, busy_ns: 1, copies: 1, copies_ns: 1, queued_ns: 1, idle_ns: 1, without_time: 1 }
 }
 
 fn range_counts() -> RangeCounts {

@@ -298,6 +298,7 @@ impl Tables {
             out.uint("all_threads_busy_ns", work(|w| w.busy_ns)).uint("all_threads_copies", work(|w| w.copies));
             out.uint("all_threads_copies_ns", work(|w| w.copies_ns));
             out.uint("all_threads_queued_ns", work(|w| w.queued_ns)).uint("all_threads_idle_ns", work(|w| w.idle_ns));
+            out.uint("all_threads_without_time", work(|w| w.without_time));
         })
     }
 

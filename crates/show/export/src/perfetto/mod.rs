@@ -403,7 +403,7 @@ impl Trace<'_> {
             if let Some(work) = &r.all_threads {
                 let ms = |ns: u64| ns as f64 / 1e6;
                 e.double("gpu_busy_ms", ms(work.busy_ns)).double("queued_ms", ms(work.queued_ns));
-                e.double("idle_ms", ms(work.idle_ns));
+                e.double("idle_ms", ms(work.idle_ns)).uint("without_time", work.without_time);
             }
         };
         if r.style == "mark" {
