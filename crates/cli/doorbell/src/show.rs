@@ -33,6 +33,7 @@ Examples:
   doorbell show app.doorbell --calls --top 3                CUDA's calls, which locks they take and share
   doorbell show app.doorbell --driver-calls                 what the driver was asked for, as `strace -c` counts it
   doorbell show app.doorbell --nvtx                         ranges of NVTX: how long, and what was done in them
+  doorbell show app.doorbell --nvtx --each --range request --limit 20
   doorbell show job.rank3.doorbell --rank                   what a rank did from one collective to the next
   doorbell show app.doorbell --launches --range '^forward$' what was launched in such ranges
   doorbell show app.doorbell --calls --json | jq '.totals.launch.mean_ns'
@@ -86,6 +87,9 @@ pub struct Args {
     /// With --range: what any thread submitted while such a range was open (autograd runs the backward pass in a thread of its own)
     #[arg(long, requires = "range")]
     all_threads: bool,
+    /// With --nvtx: each range, the longest first, and where its time was spent (with record --gpu-times)
+    #[arg(long, requires = "nvtx")]
+    each: bool,
     /// The largest first, for example bytes; without it, in the order of time
     #[arg(long, value_name = "KEY")]
     sort: Option<String>,
@@ -208,7 +212,7 @@ impl Applies {
 /// | `--objects` | `objects` | `decode::rows` | `objects` |
 /// | `--locks` | `locks` | `lock_analysis::locks` | `locks` |
 /// | `--calls` | `cuda_calls` | `lock_analysis`, `calls.rs` | `calls` |
-/// | `--nvtx` | `ranges` | `lock_analysis::ranges` | `ranges` |
+/// | `--nvtx`, `--each` | `ranges` | `lock_analysis::ranges`, `lock_analysis::each_range` | `ranges` |
 /// | `--rank` | `rank` | `slow_calls::rank` | `rank` |
 /// | `--driver-calls` | `driver_calls` | `decode::driver_call_counts` | `driver_calls` |
 const VIEWS: [Applies; 15] = [
@@ -347,6 +351,7 @@ impl Args {
             v if v.driver_calls => terminal::driver_calls::print(r, self.limit, style, json)?,
             v if v.calls => terminal::calls::print(r, self.limit, style, json)?,
             v if v.python => terminal::python::print(r, self.limit, style, json)?,
+            v if v.nvtx && self.each => terminal::ranges::print_each(r, &filter, style, json)?,
             v if v.nvtx => terminal::ranges::print(r, &filter, style, json)?,
             v if v.rank => terminal::rank::print(r, self.kernel.as_ref(), self.limit, style, json)?,
             v if v.objects => terminal::objects::print(r, filter, style, json)?,

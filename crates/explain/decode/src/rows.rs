@@ -284,6 +284,7 @@ pub fn range(r: &Recording, range: &Range, texts: &Texts, clock: &Clock) -> OneR
         payload: payload_text(flags & range_flags::PAYLOAD, body.payload),
         color: (flags & range_flags::COLOR != 0).then(|| color(body.color)),
         category: (flags & range_flags::CATEGORY != 0).then_some(body.category),
+        all_threads: None,
     }
 }
 

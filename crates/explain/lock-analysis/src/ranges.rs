@@ -3,74 +3,57 @@
 //! An event in a range counts for it and for those around it. A range of a thread counts that thread's events, a range of the
 //! process those of all its threads.
 
-use crate::facts::Held;
-use crate::range_work::Works;
+use crate::in_range::{Counts, Did, Keep, walk_ranges};
+use crate::range_work::{Span, Works};
 use decode::histogram::Histogram;
-use decode::ranges::{Key, Open, Range, Style, watched};
-use decode::walk::{At, Filter, GraphKernel, Sink, walk};
-use decode::{InsightError, LaunchWrites, Recording, Source, rows};
-use pushbuf::ops::{Op, What};
+use decode::ranges::{Key, Open, Range, Style, Texts, watched};
+use decode::walk::{Filter, Outcome};
+use decode::{InsightError, Recording, Source, rows};
 use schema::Clock;
-use schema::ranges::{RangeRow, Ranges};
+use schema::ranges::{RangeRow, RangeWork, Ranges};
 use std::collections::{HashMap, HashSet};
-use tape::event::{Body, Event};
-use tape::nvtx::{LAYOUT, range_flags};
+use tape::nvtx::range_flags;
 
-/// Maximum numbers of separate rows, and of threads of one.
+/// Maximum numbers of separate rows, of threads of one, and of ranges whose work is added up. (Beyond that, no row has work.)
 const ROWS: usize = 1 << 16;
 const THREADS: usize = 1 << 12;
+const RANGES: usize = 1 << 20;
 
 /// All ranges; those that the filter wants, by their name.
 ///
 /// # Errors
 /// The recording cannot be read, or its ranges are of another layout.
 pub fn ranges(r: &Recording, filter: &Filter) -> Result<Ranges, InsightError> {
-    let mut tally = Tally {
-        own: LaunchWrites::of(r)?,
-        rows: HashMap::new(),
-        around: HashMap::new(),
-        works: Works::default(),
-        left_out: 0,
-    };
-    let out = walk(r, &mut tally)?;
-    if let Some((found, _)) = out.nvtx.filter(|(layout, _)| *layout != LAYOUT) {
-        return Err(InsightError::Layout { path: r.path().into(), what: "ranges", found, known: LAYOUT });
-    }
-    let to = Told {
-        recording: r,
-        clock: rows::clock(r),
-        calls: out.call_layout.is_some(),
-        locks: out.lock_layout.is_some(),
-    };
+    let (mut tally, out) = walk_ranges(r, Tally::default())?;
+    let to = Told { recording: r, clock: rows::clock(r), out: &out };
     let seen = tally.left_out + tally.rows.values().map(|own| own.count + own.unfinished).sum::<u64>();
-    let mut all: Vec<RangeRow> = Vec::new();
-    for ((style, key), own) in tally.rows {
+    let mut all: Vec<(Row, RangeRow)> = Vec::new();
+    for ((style, key), own) in std::mem::take(&mut tally.rows) {
         let label = out.texts.label(key);
         if !filter.range.as_ref().is_none_or(|pattern| pattern.matches(&label)) {
             continue;
         }
         let around = tally.around.get(&(style, key)).copied().unwrap_or_default();
-        let work = if r.header().gpu_times { tally.works.of((style, key)) } else { None };
-        let [work, all_threads] = work.filter(|_| style != Style::Mark).map_or([None; 2], |both| both.map(Some));
         let named = RangeRow {
-            work,
-            all_threads,
             domain: out.texts.domain(key),
             text: out.texts.text(key),
             cut: out.texts.is_cut(key),
             style: style.name(),
             ..RangeRow::default()
         };
-        all.push(to.row(named, own, around));
+        all.push(((style, key), to.row(named, own, around)));
     }
-    all.sort_by(|a, b| {
+    all.sort_by(|(_, a), (_, b)| {
         let rank = |r: &RangeRow| (r.style == Style::Mark.name(), std::cmp::Reverse((r.ns, r.count + r.unfinished)));
         rank(a).cmp(&rank(b)).then_with(|| (&a.domain, &a.text, a.style).cmp(&(&b.domain, &b.text, b.style)))
     });
     all.truncate(filter.limit.unwrap_or(u64::MAX).try_into().unwrap_or(usize::MAX));
+    for (key, row) in &mut all {
+        [row.work, row.all_threads] = tally.work(r, *key).map_or([None; 2], |both| both.map(Some));
+    }
     Ok(Ranges {
         watched: watched(out.nvtx, seen),
-        ranges: all,
+        ranges: all.into_iter().map(|(_, row)| row).collect(),
         stray_ends: out.range_oddities.strays,
         left_out: out.range_oddities.left_out + tally.left_out,
     })
@@ -123,50 +106,47 @@ impl Times {
     }
 }
 
-/// Counts of the events in them.
-#[derive(Clone, Copy, Default)]
-struct Around {
-    submissions: u64,
-    launches: u64,
-    copies: u64,
-    copy_bytes: u64,
-    calls: u64,
-    call_ticks: u64,
-    waits: u64,
-    wait_ticks: u64,
-}
-
 type Row = (Style, Key);
 
+#[derive(Default)]
 struct Tally {
-    /// Inline writes that are no copies.
-    own: LaunchWrites,
     rows: HashMap<Row, Own>,
-    around: HashMap<Row, Around>,
+    around: HashMap<Row, Counts>,
     works: Works,
+    spans: HashMap<Row, Vec<Span>>,
+    /// In `spans`.
+    ranges: usize,
     left_out: u64,
 }
 
 impl Tally {
-    fn around(&mut self, open: Option<&Open>, add: impl Fn(&mut Around)) {
-        let Some(open) = open else { return };
-        let mut one = |style, key: &Key| {
-            if self.around.len() < ROWS || self.around.contains_key(&(style, *key)) {
-                add(self.around.entry((style, *key)).or_default());
-            }
-        };
-        open.of_thread.iter().for_each(|key| one(Style::Thread, key));
-        open.process.iter().for_each(|key| one(Style::Process, key));
+    /// The work of a row's threads, and of all threads; `None` for marks, if no times were recorded, and if there was too much to keep.
+    fn work(&mut self, r: &Recording, row: Row) -> Option<[RangeWork; 2]> {
+        if row.0 == Style::Mark || !r.header().gpu_times || self.ranges > RANGES {
+            return None;
+        }
+        let mut sum = [RangeWork::default(); 2];
+        for span in self.spans.remove(&row).unwrap_or_default() {
+            let work = self.works.of(r, span)?;
+            sum[0] += work.own;
+            sum[1] += work.all_threads;
+        }
+        Some(sum)
     }
 }
 
-impl Sink for Tally {
-    fn wants_events(&self) -> bool {
-        true
+impl Keep for Tally {
+    fn works(&mut self) -> &mut Works {
+        &mut self.works
     }
 
-    fn range(&mut self, r: &Range, _: &decode::ranges::Texts) {
-        self.works.range(r);
+    fn range(&mut self, r: &Range, _: &Texts) {
+        if let Some(span) = Span::of(r) {
+            self.ranges += 1;
+            if self.ranges <= RANGES {
+                self.spans.entry((r.style, r.key)).or_default().push(span);
+            }
+        }
         if self.rows.len() >= ROWS && !self.rows.contains_key(&(r.style, r.key)) {
             self.left_out += 1;
             return;
@@ -195,51 +175,15 @@ impl Sink for Tally {
         }
     }
 
-    fn event(&mut self, _: Source, e: &Event<'_>, open: Option<&Open>) {
-        let wait = match &e.body {
-            Body::Call(c) => {
-                let ticks = e.head.tsc.saturating_sub(c.began);
-                return self.around(open, |a| {
-                    a.calls += 1;
-                    a.call_ticks = a.call_ticks.saturating_add(ticks);
-                });
+    fn did(&mut self, _: Source, _: u64, open: Option<&Open>, did: Did) {
+        let Some(open) = open else { return };
+        let mut one = |style, key: &Key| {
+            if self.around.len() < ROWS || self.around.contains_key(&(style, *key)) {
+                self.around.entry((style, *key)).or_default().add(did);
             }
-            Body::Op(o) => o.wait,
-            _ => Held::of(e).map_or(0, |h| h.wait),
         };
-        if wait > 0 {
-            self.around(open, |a| {
-                a.waits += 1;
-                a.wait_ticks = a.wait_ticks.saturating_add(wait);
-            });
-        }
-    }
-
-    fn submission(&mut self, at: &At<'_>) {
-        self.around(at.submission.ranges.as_deref(), |a| a.submissions += 1);
-    }
-
-    fn graph_kernel(&mut self, at: &At<'_>, kernel: &GraphKernel) {
-        self.works.ran(at, &kernel.gpu);
-    }
-
-    fn op(&mut self, at: &At<'_>, op: &Op) {
-        if let Some(time) = at.gpu_time() {
-            self.works.ran(at, &time);
-        }
-        let Some(open) = at.submission.ranges.as_deref() else { return };
-        if let What::Launch(_) = &op.what {
-            if !at.started().and_then(|s| s.shape).is_some_and(|s| s.is_empty()) {
-                self.around(Some(open), |a| a.launches += 1);
-            }
-        } else if let Some(row) = rows::copy(at, op, &Clock::new(0, 1e9))
-            && !self.own.holds(at, op)
-        {
-            self.around(Some(open), |a| {
-                a.copies += 1;
-                a.copy_bytes = a.copy_bytes.saturating_add(row.bytes);
-            });
-        }
+        open.of_thread.iter().for_each(|key| one(Style::Thread, key));
+        open.process.iter().for_each(|key| one(Style::Process, key));
     }
 }
 
@@ -247,8 +191,7 @@ impl Sink for Tally {
 struct Told<'r> {
     recording: &'r Recording,
     clock: Clock,
-    calls: bool,
-    locks: bool,
+    out: &'r Outcome,
 }
 
 impl Told<'_> {
@@ -256,7 +199,7 @@ impl Told<'_> {
         self.recording.ns(ticks)
     }
 
-    fn row(&self, named: RangeRow, mut own: Own, a: Around) -> RangeRow {
+    fn row(&self, named: RangeRow, mut own: Own, counts: Counts) -> RangeRow {
         RangeRow {
             count: own.count,
             unfinished: own.unfinished,
@@ -271,14 +214,7 @@ impl Told<'_> {
             max_process: own.max.2.process,
             max_tid: own.max.2.tid,
             threads: own.threads.len() as u64,
-            submissions: a.submissions,
-            launches: a.launches,
-            copies: a.copies,
-            copy_bytes: a.copy_bytes,
-            calls: self.calls.then_some(a.calls),
-            calls_ns: self.calls.then(|| self.ns(a.call_ticks)),
-            lock_waits: self.locks.then_some(a.waits),
-            lock_wait_ns: self.locks.then(|| self.ns(a.wait_ticks)),
+            counts: counts.row(self.recording, self.out),
             color: own.color.map(rows::color),
             category: own.category,
             ..named

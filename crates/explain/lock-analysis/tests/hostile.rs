@@ -312,6 +312,7 @@ fn plays_the_reader() {
         "locks" => drop(lock_analysis::locks(&r, 20)),
         "python" => drop(lock_analysis::python(&r)),
         "ranges" => drop(lock_analysis::ranges(&r, &decode::walk::Filter::default())),
+        "each range" => drop(lock_analysis::each_range(&r, &decode::walk::Filter::default())),
         _ => drop(decode::summary(&r)),
     }
 }
@@ -353,7 +354,13 @@ fn all(bytes: u64, seconds: f64, memory: u64) {
     for (name, shape) in SHAPES.iter().filter(|s| s.0.contains(&only)) {
         make(&path, *shape, bytes);
         let has_ranges = name.contains("ranges") || *name == "anything";
-        let views = [("summary", true), ("locks", true), ("ranges", has_ranges), ("python", name.contains("Python"))];
+        let views = [
+            ("summary", true),
+            ("locks", true),
+            ("ranges", has_ranges),
+            ("each range", has_ranges),
+            ("python", name.contains("Python")),
+        ];
         for (what, _) in views.into_iter().filter(|view| view.1) {
             let (took, most) = read(&path, what, Duration::from_secs_f64(4.0 * seconds));
             let line = format!("{name}, {what}: {:.2} s, {} MiB", took.as_secs_f64(), most >> 20);

@@ -1,6 +1,7 @@
 //! One CUDA call, one context switch, one NVTX range.
 
 use crate::python::FrameRow;
+use crate::ranges::RangeWork;
 use serde::Serialize;
 
 /// A CUDA call.
@@ -111,6 +112,10 @@ pub struct OneRange {
     /// Absent where it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub category: Option<u32>,
+    /// The GPU's work that any thread of the process submitted in it. Absent without `record --gpu-times`, for marks, if its end is not on the tape, and
+    /// if it is too much to keep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub all_threads: Option<RangeWork>,
 }
 
 impl OneRange {

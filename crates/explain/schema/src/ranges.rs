@@ -1,5 +1,6 @@
-//! One row for each NVTX range.
+//! One row for each text of NVTX ranges, or for each range.
 
+use crate::happened::OneRange;
 use serde::{Deserialize, Serialize};
 
 /// The NVTX ranges in a recording.
@@ -28,7 +29,7 @@ pub struct Watched {
     pub seen: u64,
 }
 
-/// Kernels and copies that have a time.
+/// The GPU's work in ranges that ended: kernels and copies that have a time. Of several ranges, all figures are added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RangeWork {
     /// How many.
@@ -37,6 +38,54 @@ pub struct RangeWork {
     pub ns: u64,
     /// Time in which at least one of them ran, on each GPU.
     pub busy_ns: u64,
+    /// Those of `runs` that are copies and fills.
+    pub copies: u64,
+    /// Times of these copies, added up.
+    pub copies_ns: u64,
+    /// Time in which at least one of them was between its doorbell and its start, whether others ran or not.
+    pub queued_ns: u64,
+    /// Time in which none of them ran on any GPU, from the range's begin to its end, or to the end of its last work if that is later.
+    pub idle_ns: u64,
+    /// Launches, and copies and fills of copy engines, that have no time: where they ran, `idle_ns` is too long. Kernels of graphs without a time are not counted.
+    pub without_time: u64,
+}
+
+impl std::ops::AddAssign for RangeWork {
+    fn add_assign(&mut self, other: RangeWork) {
+        let RangeWork { runs, ns, busy_ns, copies, copies_ns, queued_ns, idle_ns, without_time } = other;
+        for (sum, more) in [
+            (&mut self.runs, runs),
+            (&mut self.ns, ns),
+            (&mut self.busy_ns, busy_ns),
+            (&mut self.copies, copies),
+            (&mut self.copies_ns, copies_ns),
+            (&mut self.queued_ns, queued_ns),
+            (&mut self.idle_ns, idle_ns),
+            (&mut self.without_time, without_time),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+    }
+}
+
+/// What happened in ranges, also in nested ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RangeCounts {
+    /// Doorbells. As all counts, also in nested ranges.
+    pub submissions: u64,
+    /// Launches of kernels that are in the stream.
+    pub launches: u64,
+    pub copies: u64,
+    /// Their bytes.
+    pub copy_bytes: u64,
+    /// CUDA calls; `None` if calls were not recorded.
+    pub calls: Option<u64>,
+    /// Time in those.
+    pub calls_ns: Option<u64>,
+    /// Waits for mutexes and rwlocks; `None` if locks were not recorded.
+    pub lock_waits: Option<u64>,
+    /// Time in those.
+    pub lock_wait_ns: Option<u64>,
 }
 
 /// Ranges of one domain, text and style.
@@ -74,21 +123,8 @@ pub struct RangeRow {
     pub max_tid: i32,
     /// Threads in which they began.
     pub threads: u64,
-    /// Work done in them, also in nested ranges: doorbells, launches of kernels that are in the stream, copies and
-    /// their bytes.
-    pub submissions: u64,
-    pub launches: u64,
-    pub copies: u64,
-    /// Their bytes.
-    pub copy_bytes: u64,
-    /// CUDA calls, and the time in them; `None` if calls were not recorded.
-    pub calls: Option<u64>,
-    /// Time in those.
-    pub calls_ns: Option<u64>,
-    /// Waits for mutexes and rwlocks; `None` if locks were not recorded.
-    pub lock_waits: Option<u64>,
-    /// Time in those.
-    pub lock_wait_ns: Option<u64>,
+    #[serde(flatten)]
+    pub counts: RangeCounts,
     /// The GPU's work that their threads submitted in them, and what any thread of the process submitted while they were open (autograd's has no range of its
     /// own). Work during two ranges of a row counts for both. `None` without `record --gpu-times`, and if it is too much to keep.
     pub work: Option<RangeWork>,
@@ -98,4 +134,47 @@ pub struct RangeRow {
     pub color: Option<String>,
     /// Category of the first that had one.
     pub category: Option<u32>,
+}
+
+/// The NVTX ranges in a recording, one by one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct EachRange {
+    pub watched: Watched,
+    /// Those whose end is on the tape, the longest first.
+    pub ranges: Vec<EachRow>,
+    /// Ranges whose end is not on the tape.
+    pub unfinished: u64,
+    /// Ranges that have no row: more than 262,144 have one, or too many were open at the same time.
+    pub left_out: u64,
+    /// Submissions, operations, calls and waits after the first four million: the counts of later ranges lack them.
+    pub not_counted: u64,
+}
+
+/// A range, and what happened in it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EachRow {
+    #[serde(flatten)]
+    pub range: OneRange,
+    #[serde(flatten)]
+    pub counts: RangeCounts,
+    /// The GPU's work that its thread submitted in it, or all threads of the process for `start_end`. `None` without `record --gpu-times`, and if it is too
+    /// much to keep.
+    pub work: Option<RangeWork>,
+    /// Where its time was spent; `None` in the same cases.
+    pub parts: Option<RangeParts>,
+}
+
+/// Where a range's time was spent. These times do not overlap: each moment belongs to the first of them. Without `after_ns`, their sum is the range's `ns`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RangeParts {
+    /// Work that any thread of the process submitted in it ran on a GPU.
+    pub gpu_ns: u64,
+    /// Its thread, or for `start_end` any thread of the process, waited for a mutex or a rwlock.
+    pub lock_ns: u64,
+    /// Such work was between its doorbell and its start.
+    pub queued_ns: u64,
+    /// None of these.
+    pub other_ns: u64,
+    /// From its end to the end of its last work, 0 if that was before.
+    pub after_ns: u64,
 }

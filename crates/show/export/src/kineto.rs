@@ -400,7 +400,12 @@ impl Trace<'_> {
             return Ok(());
         }
         let pid = json!(r.pid);
-        let args = json!({ "domain": r.domain, "payload": r.payload, "color": r.color, "category": r.category });
+        let mut args = json!({ "domain": r.domain, "payload": r.payload, "color": r.color, "category": r.category });
+        if let Some(work) = &r.all_threads {
+            let times = [("gpu_busy_ms", work.busy_ns), ("queued_ms", work.queued_ns), ("idle_ms", work.idle_ns)];
+            times.iter().for_each(|(name, ns)| args[*name] = json!(*ns as f64 / 1e6));
+            args["without_time"] = json!(work.without_time);
+        }
         let e = self.event((&pid, r.tid), "user_annotation", &r.text, r.tsc);
         let e = match r.ns {
             Some(ns) => Event { ph: "X", dur: Some(ns as f64 / 1e3), s: None, args, ..e },

@@ -1,6 +1,7 @@
 //! Recordings for other programs: one walk makes the rows, a writer for each format writes them.
 //!
-//! A writer gets one row at a time and keeps none: memory does not grow with the recording.
+//! A writer gets one row at a time and keeps none: memory does not grow with the recording. (With ranges and times of the GPU's work, those times are kept,
+//! to a limit.)
 
 mod about;
 mod jsonl;
@@ -32,6 +33,11 @@ pub enum ExportError {
 pub trait Writer {
     /// Whether rows of submissions have their decoded commands, and rows of symbols follow at the end: those need a look into each mapped file.
     fn wants_details(&self) -> bool {
+        true
+    }
+
+    /// Whether rows of ranges have the GPU's work in them: that takes another walk.
+    fn wants_range_work(&self) -> bool {
         true
     }
 

@@ -7,9 +7,10 @@ use decode::ranges::{Range, Texts};
 use decode::rows::{self, Collector};
 use decode::walk::{At, Call, GraphKernel, Segment, Sink, walk};
 use decode::{LaunchWrites, Recording, Source};
-use lock_analysis::Happened;
+use lock_analysis::{Happened, RangeWorks};
 use pushbuf::decode::Item;
 use pushbuf::ops::Op;
+use schema::happened::OneRange;
 use schema::kernel_runs::KernelRun;
 use schema::lines::Line;
 use schema::operations::{CopyRow, LaunchRow};
@@ -20,12 +21,14 @@ use schema::{Clock, Document};
 pub fn each(r: &Recording, about: &About, writer: &mut dyn Writer) -> Result<(), ExportError> {
     writer.row(&Line::Header(Document::of(r.header())))?;
     writer.row(&Line::Recording(&about.row))?;
+    let works = if writer.wants_range_work() { RangeWorks::of(r)? } else { None };
     let mut walked = Walked {
         recording: r,
         writer,
         clock: rows::clock(r),
         collector: Collector::default(),
         own: LaunchWrites::of(r)?,
+        works,
         ops: Vec::new(),
         outcome: Ok(()),
     };
@@ -61,6 +64,8 @@ struct Walked<'a> {
     collector: Collector,
     /// Inline writes that are no copies.
     own: LaunchWrites,
+    /// The GPU's work, for ranges.
+    works: Option<RangeWorks<'a>>,
     /// Copies, launches and runs of the submission at hand; they follow it.
     ops: Vec<OpRow>,
     outcome: Result<(), ExportError>,
@@ -125,7 +130,9 @@ impl Sink for Walked<'_> {
     }
 
     fn range(&mut self, range: &Range, texts: &Texts) {
-        self.row(&Line::Range(&rows::range(self.recording, range, texts, &self.clock)));
+        let all_threads = self.works.as_mut().and_then(|works| works.all_threads(range));
+        let row = rows::range(self.recording, range, texts, &self.clock);
+        self.row(&Line::Range(&OneRange { all_threads, ..row }));
     }
 
     fn submission_end(&mut self, _: &At<'_>) {

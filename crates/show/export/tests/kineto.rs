@@ -126,7 +126,13 @@ fn the_rank_is_where_tools_look_for_it() {
 
 #[test]
 fn copies_that_ran_have_durations_bytes_and_their_call() {
-    let t = exported(synthetic::copy_times());
+    let mut tape = synthetic::copy_times();
+    tape.range(200, 199_000, 203_000, "step");
+    let t = exported(tape);
+    let step = &events(&t, "X", "user_annotation")[0]["args"];
+    let (busy, idle) = (step["gpu_busy_ms"].as_f64().unwrap(), step["idle_ms"].as_f64().unwrap());
+    // From 199 to 450 us; the clocks are read with an error.
+    assert!((0.19..=0.24).contains(&busy) && (busy + idle - 0.251).abs() < 1e-3, "{step}");
     let us = |e: &Value, key: &str| e[key].as_f64().unwrap().round();
     let found = |cat: &str| {
         let all = events(&t, "X", cat).into_iter();

@@ -75,6 +75,29 @@ fn every_row_is_an_event() {
     assert_eq!(Some(of_events), of_rows.map(|r| r["bytes"].as_u64()).sum::<Option<u64>>());
 }
 
+/// [`synthetic::copy_times`] has 4 MiB from 210 to 400 us, submitted at 200, then work of two streams until 692 us.
+#[test]
+fn a_range_has_the_times_of_the_gpus_work_in_it() {
+    let mut tape = synthetic::copy_times();
+    tape.range(200, 199_000, 203_000, "step");
+    let (t, all) = exported(tape);
+    let begin = t.of("nvtx").find(|e| e.kind == Kind::Begin).unwrap();
+    let work = &rows(&all, "range").next().unwrap()["all_threads"];
+    assert_eq!((&work["runs"], &work["copies"]), (&2.into(), &1.into()));
+    for name in ["gpu_busy", "queued", "idle"] {
+        let short = name.trim_start_matches("gpu_");
+        let ns = work[format!("{short}_ns")].as_u64().unwrap();
+        assert!(ns > 0 && begin.double(&format!("{name}_ms")) == ns as f64 / 1e6, "{name}: {work}");
+    }
+    // Without times there is nothing of them.
+    let mut tape = synthetic::calls_and_locks();
+    tape.range(200, 100_000, 203_000, "step");
+    let (t, all) = exported(tape);
+    assert!(
+        t.of("nvtx").all(|e| e.arguments.is_empty()) && rows(&all, "range").all(|row| row["all_threads"].is_null())
+    );
+}
+
 #[test]
 fn arrows_lead_from_calls_to_what_they_sent_and_from_waiters_to_holders() {
     let (t, _) = exported(synthetic::calls_and_locks());
@@ -196,6 +219,7 @@ fn perfetto_s_own_package_reads_the_same_events() {
         let ours = t.events.iter().map(|e| {
             let arguments = e.arguments.iter().map(|(name, value)| match value {
                 trace::Value::Number(n) => serde_json::json!([name, n]),
+                trace::Value::Double(v) => serde_json::json!([name, v]),
                 trace::Value::Text(text) => serde_json::json!([name, text]),
             });
             let (parent, track) = &t.tracks[&e.track];

@@ -1,9 +1,10 @@
-//! Pages of a recording: why its calls were slow, a timeline, waits for locks with their holders, totals, CUDA's calls, channels, graphs.
+//! Pages of a recording: why its calls were slow, a timeline, waits for locks with their holders, totals, CUDA's calls, ranges, channels, graphs.
 
 mod calls;
 mod gpu_tracks;
 mod graphs;
 mod locks;
+mod ranges;
 mod streams;
 mod summary;
 mod timeline;
@@ -35,6 +36,7 @@ pub fn document(r: &Recording) -> Result<Document, Error> {
     let timeline = timeline::section(r, &locks.waits, answer.lost(&s))?;
     sections.splice(0..0, std::iter::once(answer.section(&s.incomplete_because)).chain(timeline));
     sections.extend(calls::section(&locks));
+    sections.extend(ranges::section(r)?);
     sections.extend(summary::channels(&s));
     sections.extend(graphs::section(&rows));
     sections.extend(summary::surroundings(&s));

@@ -137,3 +137,19 @@ fn a_page_has_the_mark_of_doorbells_pages() {
         assert!(!html::is_page(other.as_bytes()), "{other:.60}");
     }
 }
+
+#[test]
+fn ranges_of_nvtx_have_a_table_with_the_gpus_work() {
+    assert!(page(synthetic::copy_times()).tables().all(|t| t.name != "ranges"));
+    let mut tape = synthetic::copy_times();
+    for n in 0..20 {
+        tape.range(200 + n, 199_000, 203_000 + n as u64, &format!("step {n}"));
+    }
+    let document = page(tape);
+    let ranges = table(&document, "ranges");
+    let heads: Vec<&str> = ranges.columns.iter().map(|c| c.head.as_str()).collect();
+    for head in ["range", "GPU busy", "queued", "idle"] {
+        assert!(heads.contains(&head), "{heads:?}");
+    }
+    assert_eq!((ranges.rows.len(), texts(ranges, 0)[0]), (12, "step 19"));
+}

@@ -1,24 +1,38 @@
-//! NVTX ranges: how often, how long, and the work in them.
+//! NVTX ranges: how often, how long, and the work in them; or each of them, and where its time was spent.
 
+use crate::cell::time;
+use crate::foreign::plain;
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{Style, text_to_stdout, write as write_table};
 use crate::{ReportError, json};
 use decode::Recording;
 use decode::walk::Filter;
-use schema::ranges::{RangeRow, RangeWork, Ranges};
+use schema::ranges::{EachRange, EachRow, RangeWork, Ranges, Watched};
+use std::collections::HashSet;
 use std::io::{self, Write};
 
 /// Shows the ranges on standard output, those with the most time first.
 pub fn print(r: &Recording, filter: &Filter, style: Style, as_json: bool) -> Result<(), ReportError> {
     let ranges = lock_analysis::ranges(r, filter)?;
-    if !ranges.watched.asked {
-        return Err(ReportError::NotRecorded { path: r.path().into(), what: "ranges of NVTX" });
-    }
+    must_be_asked(r, &ranges.watched)?;
     if as_json { json::print(&ranges) } else { text_to_stdout(style, |out| Ok(write(out, &style, &ranges)?)) }
 }
 
-fn write(out: &mut dyn Write, style: &Style, r: &Ranges) -> io::Result<()> {
-    let has_locks = r.ranges.iter().any(|row| row.lock_waits.is_some());
+/// Shows each range on standard output, the longest first.
+pub fn print_each(r: &Recording, filter: &Filter, style: Style, as_json: bool) -> Result<(), ReportError> {
+    let ranges = lock_analysis::each_range(r, filter)?;
+    must_be_asked(r, &ranges.watched)?;
+    if as_json { json::print(&ranges) } else { text_to_stdout(style, |out| Ok(write_each(out, &style, &ranges)?)) }
+}
+
+fn must_be_asked(r: &Recording, watched: &Watched) -> Result<(), ReportError> {
+    let missing = || ReportError::NotRecorded { path: r.path().into(), what: "ranges of NVTX" };
+    watched.asked.then_some(()).ok_or_else(missing)
+}
+
+/// Writes a row for each name.
+pub fn write(out: &mut dyn Write, style: &Style, r: &Ranges) -> io::Result<()> {
+    let has_locks = r.ranges.iter().any(|row| row.counts.lock_waits.is_some());
     let has_work = r.ranges.iter().any(|row| row.work.is_some());
     let mut heads = vec![
         ">count",
@@ -37,7 +51,7 @@ fn write(out: &mut dyn Write, style: &Style, r: &Ranges) -> io::Result<()> {
         heads.push(">waited");
     }
     if has_work {
-        heads.extend([">GPU busy", ">all threads"]);
+        heads.extend([">GPU busy", ">all threads", ">queued", ">idle"]);
     }
     heads.push("!range");
     let mut table = style.table(&heads);
@@ -48,38 +62,34 @@ fn write(out: &mut dyn Write, style: &Style, r: &Ranges) -> io::Result<()> {
         let unfinished = if row.unfinished > 0 { format!(" + {}", count(row.unfinished)) } else { String::new() };
         let mut cells = vec![format!("{}{unfinished}", count(row.count))];
         cells.extend([row.ns, row.mean_ns, row.p50_ns, row.p99_ns, row.max_ns].map(time));
-        cells.push(row.calls.map_or_else(|| "?".into(), done));
-        cells.extend([row.submissions, row.launches, row.copies].map(done));
-        cells.push(if marks { "-".into() } else { bytes(row.copy_bytes) });
+        cells.push(row.counts.calls.map_or_else(|| "?".into(), done));
+        cells.extend([row.counts.submissions, row.counts.launches, row.counts.copies].map(done));
+        cells.push(if marks { "-".into() } else { bytes(row.counts.copy_bytes) });
         if has_locks {
-            cells.push(row.lock_wait_ns.map_or_else(|| "?".into(), |ns| if ns == 0 { "-".into() } else { time(ns) }));
+            cells.push(waited(row.counts.lock_wait_ns));
         }
         if has_work {
-            let busy = |of: Option<RangeWork>| of.map_or_else(|| "-".into(), |work| nanoseconds(work.busy_ns));
-            cells.extend([busy(row.work), busy(row.all_threads)]);
+            cells.push(of_work(row.work, |work| work.busy_ns));
+            cells.extend(on_gpu(row.all_threads));
         }
-        cells.push(name(row));
+        cells.push(name(row.domain.as_deref(), &row.text, row.cut, row.style));
         table.add_row(cells);
     }
     if r.ranges.is_empty() {
-        writeln!(out, "{}", nothing(r))?;
+        writeln!(out, "{}", nothing(&r.watched))?;
     } else {
         write_table(out, &table, 0)?;
     }
-    if r.watched.missed && r.watched.connected {
-        writeln!(out, "not all ranges: a part of the program has its own injection library (`show --summary`)")?;
-    }
+    not_all(out, &r.watched)?;
     if has_work {
-        writeln!(
-            out,
-            "GPU busy: with what the ranges' threads submitted in them. all threads: with what any thread submitted while they were open"
-        )?;
+        writeln!(out, "GPU busy: what the ranges' threads submitted in them. all threads: {MEANINGS}")?;
+        without_time(out, r.ranges.iter().map(|row| row.all_threads))?;
     }
     if r.ranges.iter().any(|row| row.unfinished > 0) {
         writeln!(out, "+: ranges whose end is not in the recording; no time includes them")?;
     }
-    if r.ranges.iter().any(|row| row.calls.is_none()) {
-        writeln!(out, "?: not recorded (`record --calls`, `record --locks`)")?;
+    if r.ranges.iter().any(|row| row.counts.calls.is_none()) {
+        writeln!(out, "{NOT_RECORDED}")?;
     }
     let odd = [
         (r.stray_ends, "end", "of ranges that began when nothing was recorded, or never"),
@@ -91,19 +101,147 @@ fn write(out: &mut dyn Write, style: &Style, r: &Ranges) -> io::Result<()> {
     Ok(())
 }
 
-fn name(row: &RangeRow) -> String {
-    let cut = if row.cut { "..." } else { "" };
-    let domain = row.domain.as_ref().map_or(String::new(), |d| format!("{d}:"));
-    let style = match row.style {
+/// If some of the work has no time.
+fn without_time(out: &mut dyn Write, mut works: impl Iterator<Item = Option<RangeWork>>) -> io::Result<()> {
+    if works.any(|work| work.is_some_and(|work| work.without_time > 0)) {
+        writeln!(
+            out,
+            "not all launches and copies have a time (`show --gpu-times`): where the others ran, ranges seem idle"
+        )?;
+    }
+    Ok(())
+}
+
+/// Of the columns of all threads.
+const MEANINGS: &str = "what any thread submitted while they were open; queued: at least one of these waited for its start, also while others ran; idle: none ran";
+const NOT_RECORDED: &str = "?: not recorded (`record --calls`, `record --locks`)";
+
+/// A sentence for the longest of each name, then a row for each range.
+pub fn write_each(out: &mut dyn Write, style: &Style, r: &EachRange) -> io::Result<()> {
+    let has_locks = r.ranges.iter().any(|row| row.counts.lock_waits.is_some());
+    let has_work = r.ranges.iter().any(|row| row.parts.is_some());
+    let mut heads = vec![">at", ">took"];
+    if has_work {
+        heads.extend([">GPU busy", ">queued", ">idle"]);
+    }
+    heads.extend([">copies", ">copied", ">calls"]);
+    if has_locks {
+        heads.push(">waited");
+    }
+    heads.extend([">thread", "!range"]);
+    let mut table = style.table(&heads);
+    let mut names = HashSet::new();
+    for row in &r.ranges {
+        let (range, counts) = (&row.range, &row.counts);
+        let name = name(range.domain.as_deref(), &range.text, false, range.style);
+        let mut cells = vec![time(Some(range.at)), nanoseconds(range.ns.unwrap_or(0))];
+        if has_work {
+            cells.extend(on_gpu(range.all_threads));
+        }
+        cells.extend([count(counts.copies), bytes(counts.copy_bytes)]);
+        cells.push(counts.calls_ns.map_or_else(|| "?".into(), nanoseconds));
+        if has_locks {
+            cells.push(waited(counts.lock_wait_ns));
+        }
+        cells.extend([range.tid.to_string(), name.clone()]);
+        table.add_row(cells);
+        if names.len() < NAMES
+            && let Some(sentence) = sentence(row)
+            && names.insert(name.clone())
+        {
+            writeln!(out, "{}: the longest {sentence}", plain(&name))?;
+        }
+    }
+    if r.ranges.is_empty() {
+        writeln!(out, "{}", nothing(&r.watched))?;
+    } else {
+        write_table(out, &table, 0)?;
+    }
+    not_all(out, &r.watched)?;
+    if has_work {
+        writeln!(out, "GPU busy: {MEANINGS}")?;
+        without_time(out, r.ranges.iter().map(|row| row.range.all_threads))?;
+    }
+    if r.ranges.iter().any(|row| row.counts.calls.is_none()) {
+        writeln!(out, "{NOT_RECORDED}")?;
+    }
+    let odd = [
+        (r.unfinished, "range", "not shown: their end is not in the recording"),
+        (r.left_out, "range", "left out: too many"),
+        (r.not_counted, "event", "not counted: the later ranges did more than they show"),
+    ];
+    for (n, noun, what) in odd.iter().filter(|(n, ..)| *n > 0) {
+        writeln!(out, "{} {what}", of(*n, noun))?;
+    }
+    Ok(())
+}
+
+/// Names that get a sentence.
+const NAMES: usize = 12;
+
+/// `took 41.0 ms: 30.1 ms on the GPU, 4.00 ms waiting for locks, 6.00 ms queued, 900 us other`. The parts do not overlap.
+fn sentence(row: &EachRow) -> Option<String> {
+    let parts = row.parts?;
+    let all = [
+        (parts.gpu_ns, "on the GPU"),
+        (parts.lock_ns, "waiting for locks"),
+        (parts.queued_ns, "queued"),
+        (parts.other_ns, "other"),
+    ];
+    let texts: Vec<String> =
+        all.iter().filter(|(ns, _)| *ns > 0).map(|(ns, what)| format!("{} {what}", nanoseconds(*ns))).collect();
+    let after = match parts.after_ns {
+        0 => String::new(),
+        ns => format!("; its last work ended {} later", nanoseconds(ns)),
+    };
+    let without = match row.range.all_threads.map_or(0, |work| work.without_time) {
+        0 => String::new(),
+        n => format!(
+            "; {} no time",
+            if n == 1 { "1 launch or copy has".into() } else { format!("{} launches or copies have", count(n)) }
+        ),
+    };
+    Some(format!("took {}: {}{after}{without}", nanoseconds(row.range.ns?), texts.join(", ")))
+}
+
+fn of_work(work: Option<RangeWork>, ns: fn(RangeWork) -> u64) -> String {
+    work.map_or_else(|| "-".into(), |work| nanoseconds(ns(work)))
+}
+
+/// Busy, queued and idle.
+fn on_gpu(work: Option<RangeWork>) -> [String; 3] {
+    let each: [fn(RangeWork) -> u64; 3] = [|work| work.busy_ns, |work| work.queued_ns, |work| work.idle_ns];
+    each.map(|ns| of_work(work, ns))
+}
+
+fn waited(ns: Option<u64>) -> String {
+    match ns {
+        None => "?".into(),
+        Some(0) => "-".into(),
+        Some(ns) => nanoseconds(ns),
+    }
+}
+
+fn name(domain: Option<&str>, text: &str, cut: bool, style: &str) -> String {
+    let cut = if cut { "..." } else { "" };
+    let domain = domain.map_or(String::new(), |d| format!("{d}:"));
+    let style = match style {
         "start_end" => " (of the process)",
         "mark" => " (mark)",
         _ => "",
     };
-    format!("{domain}{}{cut}{style}", row.text)
+    format!("{domain}{text}{cut}{style}")
 }
 
-fn nothing(r: &Ranges) -> &'static str {
-    match (r.watched.missed, r.watched.connected) {
+fn not_all(out: &mut dyn Write, watched: &Watched) -> io::Result<()> {
+    if watched.missed && watched.connected {
+        writeln!(out, "not all ranges: a part of the program has its own injection library (`show --summary`)")?;
+    }
+    Ok(())
+}
+
+fn nothing(watched: &Watched) -> &'static str {
+    match (watched.missed, watched.connected) {
         (true, false) => {
             "ranges were not watched: the program has its own injection library, or an unknown version of NVTX"
         }

@@ -7,7 +7,7 @@ use decode::Recording;
 use decode::walk::Filter;
 use std::io::Write;
 use terminal::table::Style;
-use terminal::{ReportError, channels, copies, launches, objects, submissions, summary};
+use terminal::{ReportError, channels, copies, launches, objects, ranges, submissions, summary};
 
 fn tape() -> (tempfile::TempDir, Recording) {
     let dir = tempfile::tempdir().unwrap();
@@ -188,4 +188,27 @@ fn a_recording_with_kernel_times_lists_kernels_without_times() {
         "               9 without: CUDA did not map doorbell's memory for the GPU (CUresult 2). Raise the limit of locked memory (`ulimit -l`)",
     ];
     assert_eq!(shown(state::REFUSED, KernelEnds::default()), expected);
+}
+
+#[test]
+fn ranges_of_nvtx() {
+    let text_of = |mut t: synthetic::Tape| {
+        let dir = tempfile::tempdir().unwrap();
+        t.range(200, 199_000, 700_000, "request");
+        t.range(201, 201_000, 230_000, "step");
+        t.write(&dir.path().join("t"));
+        let r = Recording::open(&dir.path().join("t")).unwrap();
+        let all = lock_analysis::ranges(&r, &Filter::default()).unwrap();
+        let each = lock_analysis::each_range(&r, &Filter::default()).unwrap();
+        text(|out| {
+            ranges::write(out, &PLAIN, &all)?;
+            writeln!(out)?;
+            Ok(ranges::write_each(out, &PLAIN, &each)?)
+        })
+    };
+    insta::assert_snapshot!(text_of(synthetic::copy_times()));
+    // Without times of the GPU: what there was before.
+    let mut tape = synthetic::copy_times();
+    tape.header.gpu_times = false;
+    insta::assert_snapshot!(text_of(tape));
 }

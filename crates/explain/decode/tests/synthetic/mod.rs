@@ -730,7 +730,7 @@ pub fn kernel_launches(kernels: u64, begin: impl FnOnce(&mut Tape)) -> Tape {
 
 impl Tape {
     /// Calls and times on the GPU are recorded.
-    fn with_times() -> Tape {
+    pub fn with_times() -> Tape {
         use tape::call::{self, CallsBody};
         use tape::stamp::{self, StampsBody, state};
         let mut t = Tape::new();
@@ -750,10 +750,22 @@ impl Tape {
     }
 
     /// A reading of both clocks.
-    fn clocks(&mut self, tsc: u64, gpu_ns: u64) {
+    pub fn clocks(&mut self, tsc: u64, gpu_ns: u64) {
         use tape::stamp::{self, ClockBody};
         let body = ClockBody { after: tsc + 100, gpu_ns: GPU_ZERO + gpu_ns + 50, gpu: stamp::OWN_GPU, pad: 0 };
         self.event_at(stamp::WRITER, tsc, stamp::kind::CLOCK, 0, &body, &[], &[]);
+    }
+
+    /// A range of NVTX that a thread pushes and pops. The thread has no later events.
+    pub fn range(&mut self, tid: i32, began: u64, ended: u64, text: &str) {
+        use tape::nvtx::{self, EndBody, NvtxBody, RangeBody, TextBody, kind, names, state};
+        let id = nvtx::text(text.as_bytes());
+        let connected = NvtxBody { layout: nvtx::LAYOUT, state: state::CONNECTED };
+        self.event_at(tid, began, kind::NVTX, 0, &connected, &[], &[]);
+        let body = TextBody { id, bytes: text.len() as u32, names: names::TEXT, ..TextBody::default() };
+        self.event_at(tid, began, kind::TEXT, 0, &body, text.as_bytes(), &[]);
+        self.event_at(tid, began, kind::PUSH, 0, &RangeBody { text: id, ..RangeBody::default() }, &[], &[]);
+        self.event_at(tid, ended, kind::POP, 0, &EndBody::default(), &[], &[]);
     }
 
     /// The first kernels ended, so many microseconds after 300,000 ns; the GPU counts a nanosecond a tick.

@@ -1,5 +1,6 @@
 //! A value for each field: submissions, and the driver's objects.
 
+use crate::locks::one_range;
 use schema::Place;
 use schema::driver_calls::{DriverCallCount, DriverCallRow, WithinCount};
 use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, SentRow, StartRow};
@@ -10,7 +11,7 @@ use schema::kernels::{CallCount, GpuTimes, KernelRow, Kernels, StreamRow};
 use schema::objects::{MappingRow, ObjectRow, Objects};
 use schema::operations::{CopyRow, GpuTime, InCall, LaunchRow, Mode, Ran, Shape, Start, When};
 use schema::python::{FrameRow, FunctionRow, InterpreterRow, LineRow, MainLine, Python};
-use schema::ranges::{RangeRow, RangeWork, Ranges, Watched};
+use schema::ranges::{EachRange, EachRow, RangeCounts, RangeParts, RangeRow, RangeWork, Ranges, Watched};
 use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
 
 pub fn shape() -> Shape {
@@ -353,6 +354,38 @@ pub fn driver_call_count() -> DriverCallCount {
     }
 }
 
+pub fn range_work() -> RangeWork {
+    RangeWork { runs: 1, ns: 1, busy_ns: 1, copies: 1, copies_ns: 1, queued_ns: 1, idle_ns: 1, without_time: 1 }
+}
+
+fn range_counts() -> RangeCounts {
+    RangeCounts {
+        submissions: 1,
+        launches: 1,
+        copies: 1,
+        copy_bytes: 1,
+        calls: Some(1),
+        calls_ns: Some(1),
+        lock_waits: Some(1),
+        lock_wait_ns: Some(1),
+    }
+}
+
+pub fn each_range() -> EachRange {
+    EachRange {
+        watched: Watched { asked: true, connected: true, missed: true, seen: 1 },
+        ranges: vec![EachRow {
+            range: one_range(),
+            counts: range_counts(),
+            work: Some(range_work()),
+            parts: Some(RangeParts { gpu_ns: 1, lock_ns: 1, queued_ns: 1, other_ns: 1, after_ns: 1 }),
+        }],
+        unfinished: 1,
+        left_out: 1,
+        not_counted: 1,
+    }
+}
+
 pub fn ranges() -> Ranges {
     Ranges {
         watched: Watched { asked: true, connected: true, missed: true, seen: 1 },
@@ -374,16 +407,9 @@ pub fn ranges() -> Ranges {
             max_process: 1,
             max_tid: 1,
             threads: 1,
-            submissions: 1,
-            launches: 1,
-            copies: 1,
-            copy_bytes: 1,
-            calls: Some(1),
-            calls_ns: Some(1),
-            lock_waits: Some(1),
-            lock_wait_ns: Some(1),
-            work: Some(RangeWork { runs: 1, ns: 1, busy_ns: 1 }),
-            all_threads: Some(RangeWork { runs: 1, ns: 1, busy_ns: 1 }),
+            counts: range_counts(),
+            work: Some(range_work()),
+            all_threads: Some(range_work()),
             color: Some("x".into()),
             category: Some(1),
         }],

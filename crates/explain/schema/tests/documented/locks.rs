@@ -1,5 +1,6 @@
 //! A value for each field: locks, CUDA calls, and differences between two recordings.
 
+use crate::commands::range_work;
 use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, ShareRow, SharedRow, Total};
 use schema::diff::{CallDiff, Change, Diff, LockDiff, OrderDiff, Tolerance};
 use schema::happened::{OneCall, OneRange, OneSwitch};
@@ -377,5 +378,6 @@ pub fn one_range() -> OneRange {
         payload: Some("1".into()),
         color: Some("x".into()),
         category: Some(1),
+        all_threads: Some(range_work()),
     }
 }

@@ -11,8 +11,8 @@ mod slow_calls;
 mod summary;
 
 use commands::{
-    copy_row, driver_call_count, driver_call_row, graph_row, kernel_run, kernel_times, kernels, launch_row, objects,
-    python, ranges, submission_row,
+    copy_row, driver_call_count, driver_call_row, each_range, graph_row, kernel_run, kernel_times, kernels, launch_row,
+    objects, python, ranges, submission_row,
 };
 use declared::Sources;
 use locks::{calls, diff, locks, one_call, one_range, one_switch, symbol_row, use_row, wait_row};
@@ -98,6 +98,7 @@ const SECTIONS: &[Section] = &[
         "A CUDA graph that was launched more than once: an element of `show --graphs --json`.",
     ),
     section("ranges", ("ranges", "Ranges"), "`show --nvtx --json`."),
+    section("each range", ("ranges", "EachRange"), "`show --nvtx --each --json`."),
     section("channel", ("channel", "Channel"), "An element of `show --channels --json`, and a line of an export."),
     section("objects", ("objects", "Objects"), "`show --objects --json`, schema `doorbell.objects/2`."),
     section("locks", ("locks", "Locks"), "`show --locks --json`, schema `doorbell.locks/2`."),
@@ -212,6 +213,7 @@ fn documented_keys_are_the_printed_ones() {
     same("driver calls", &driver_call_count());
     same("python", &python());
     same("ranges", &ranges());
+    same("each range", &each_range());
     same("graph", &graph_row());
     same("channel", &channel());
     document("objects", &objects());

@@ -18,6 +18,7 @@ use schema::lines::Line;
 use schema::lock_uses::UseRow;
 use schema::operations::{CopyRow, GpuTime, InCall, LaunchRow, Mode, Shape, When};
 use schema::processes::ProcessRow;
+use schema::ranges::RangeWork;
 use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
 use schema::symbols::SymbolRow;
 use std::io;
@@ -292,6 +293,12 @@ impl Tables {
             out.uint("ns", r.ns).int("end_tid", r.end_tid.map(i64::from)).uint("level", r.level);
             out.text("payload", r.payload.as_deref()).text("color", r.color.as_deref());
             out.uint("category", r.category.map(u64::from));
+            let work = |ns: fn(&RangeWork) -> u64| r.all_threads.as_ref().map(ns);
+            out.uint("all_threads_runs", work(|w| w.runs)).uint("all_threads_ns", work(|w| w.ns));
+            out.uint("all_threads_busy_ns", work(|w| w.busy_ns)).uint("all_threads_copies", work(|w| w.copies));
+            out.uint("all_threads_copies_ns", work(|w| w.copies_ns));
+            out.uint("all_threads_queued_ns", work(|w| w.queued_ns)).uint("all_threads_idle_ns", work(|w| w.idle_ns));
+            out.uint("all_threads_without_time", work(|w| w.without_time));
         })
     }
 

@@ -400,6 +400,11 @@ impl Trace<'_> {
             r.color.as_deref().map(|color| e.text("color", color));
             r.category.map(|category| e.uint("category", category.into()));
             r.end_tid.filter(|tid| *tid != r.tid).map(|tid| e.int("end_tid", tid.into()));
+            if let Some(work) = &r.all_threads {
+                let ms = |ns: u64| ns as f64 / 1e6;
+                e.double("gpu_busy_ms", ms(work.busy_ns)).double("queued_ms", ms(work.queued_ns));
+                e.double("idle_ms", ms(work.idle_ns)).uint("without_time", work.without_time);
+            }
         };
         if r.style == "mark" {
             let track = self.tracks.below(thread, Below::Ranges, &mut self.packets)?;

@@ -186,6 +186,10 @@ impl Event<'_, '_> {
         self.argument(name, |m| m.int(debug_annotation::INT_VALUE, value))
     }
 
+    pub fn double(&mut self, name: &'static str, value: f64) -> &mut Self {
+        self.argument(name, |m| m.fixed64(debug_annotation::DOUBLE_VALUE, value.to_bits()))
+    }
+
     pub fn flag(&mut self, name: &'static str, value: bool) -> &mut Self {
         self.argument(name, |m| m.varint(debug_annotation::BOOL_VALUE, value.into()))
     }

@@ -149,6 +149,7 @@ pub mod debug_annotation {
     pub const BOOL_VALUE: u32 = 2;
     pub const UINT_VALUE: u32 = 3;
     pub const INT_VALUE: u32 = 4;
+    pub const DOUBLE_VALUE: u32 = 5;
     pub const POINTER_VALUE: u32 = 7;
     pub const STRING_VALUE: u32 = 6;
     pub const STRING_VALUE_IID: u32 = 17;

@@ -38,7 +38,7 @@ pub fn fields<'a>(message: &str, mut bytes: &'a [u8]) -> Vec<(&'static str, Fiel
         let is = declared(message, tag >> 3);
         let wire = match is.kind {
             "uint64" | "int64" | "uint32" | "int32" | "bool" => 0,
-            "fixed64" => 1,
+            "fixed64" | "double" => 1,
             kind if is_enum(kind) => 0,
             _ => 2,
         };
@@ -107,6 +107,7 @@ fn varint(bytes: &mut &[u8]) -> u64 {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Number(u64),
+    Double(f64),
     Text(String),
 }
 
@@ -132,6 +133,13 @@ impl Event {
     pub fn number(&self, name: &str) -> u64 {
         match self.argument(name) {
             Value::Number(n) => *n,
+            v => panic!("{name}: {v:?}"),
+        }
+    }
+
+    pub fn double(&self, name: &str) -> f64 {
+        match self.argument(name) {
+            Value::Double(v) => *v,
             v => panic!("{name}: {v:?}"),
         }
     }
@@ -250,6 +258,7 @@ impl Trace {
                     let is = match value {
                         ("string_value_iid", number) => Value::Text(name("debug_annotation_string_values", number)),
                         ("string_value", text) => Value::Text(text.text()),
+                        ("double_value", bits) => Value::Double(f64::from_bits(bits.number())),
                         (_, number) => Value::Number(number.number()),
                     };
                     let argument = name("debug_annotation_names", number);

@@ -41,7 +41,7 @@ for packet in trace.packet:
             value = getattr(argument, kind)
             if kind == "string_value_iid":
                 value = texts["debug_annotation_string_values", value]
-            elif kind != "string_value":
+            elif kind not in ("string_value", "double_value"):
                 value = int(value) % 2**64
             arguments.append([texts["debug_annotation_names", argument.name_iid], value])
         events.append(

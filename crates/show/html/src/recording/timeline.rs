@@ -171,6 +171,10 @@ impl Writer for Collected<'_> {
         false
     }
 
+    fn wants_range_work(&self) -> bool {
+        false
+    }
+
     fn row(&mut self, row: &Line<'_>) -> Result<(), ExportError> {
         let about = self.about;
         let at = |tsc: u64| about.ns(tsc);
