@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What doorbell says of the GPU's work in ranges of NVTX, next to torch.profiler.
 
-    ranges.py run DOORBELL FOLDER        each program recorded and profiled in turns, three times; FOLDER/ranges.json
-    ranges.py program NAME [TRACE]       one program; TRACE: by torch.profiler, whose trace is projected on the ranges
+    ranges.py run DOORBELL FOLDER        ten programs recorded and profiled in turns, three times; FOLDER/ranges.json
+    ranges.py programs [TRACES]          the programs; TRACES: a folder for torch.profiler's traces
 
 For each range, of the calling thread and of all threads: kernels, copies and fills, and the time in which at least one of them ran, per instance. The
 status is 1 if a time differs from the profiler's by more than 1 % and more than 1 us a kernel (medians of the three).
@@ -35,13 +35,14 @@ def programs():
     import torch
     from torch import nn
 
-    device, measured = torch.device("cuda"), [False]
+    device, measured, program = torch.device("cuda"), [False], [""]
 
     @contextlib.contextmanager
     def in_range(name):
         if not measured[0]:
             yield
             return
+        name = f"{program[0]}: {name}"
         with torch.profiler.record_function(name):
             torch.cuda.nvtx.range_push(name)
             try:
@@ -192,23 +193,31 @@ def programs():
         [thread.start() for thread in all]
         [thread.join() for thread in all]
 
-    return {f.__name__: f for f in (training, convolutions, transformer, decoding, copies, graph, small, fills, streams, threads)}
+    for run in (training, convolutions, transformer, decoding, copies, graph, small, fills, streams, threads):
+        program[0] = run.__name__
+        torch.manual_seed(1)
+        yield run
 
 
-def program(name, trace=None):
-    import torch
-
-    run = programs()[name]
-    torch.manual_seed(1)
-    if not trace:
-        return run()
-    from torch.profiler import ProfilerActivity, profile
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
-        run()
-    profiled.export_chrome_trace(trace)
+def all_programs(traces=None):
+    for run in programs():
+        if not traces:
+            run()
+            continue
+        from torch.profiler import ProfilerActivity, profile
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+            run()
+        profiled.export_chrome_trace(os.path.join(traces, f"{run.__name__}.json"))
 
 
-def projected(trace):
+def projected(traces):
+    found = {}
+    for trace in os.listdir(traces):
+        found.update(projected_one(os.path.join(traces, trace)))
+    return found
+
+
+def projected_one(trace):
     """Of each range: kernels, copies and fills, and busy microseconds, of its thread and of all threads; and of the whole."""
     with open(trace) as f:
         events = [e for e in json.load(f)["traceEvents"] if e.get("ph") == "X"]
@@ -242,27 +251,25 @@ def recorded(doorbell, file):
 
 
 def run(doorbell, folder):
-    os.makedirs(folder, exist_ok=True)
-    names, all, rows, wrong = list(programs()), collections.defaultdict(list), [], 0
-    for round in range(ROUNDS):
-        for name in names:
-            file, trace = os.path.join(folder, f"{name}.doorbell"), os.path.join(folder, "trace.json")
-            subprocess.run([doorbell, "record", "--gpu-times", "--nvtx", "-q", "--force", "-o", file, "--", sys.executable, HERE, "program", name], check=True)
-            subprocess.run([sys.executable, HERE, "program", name, trace], check=True, stderr=subprocess.DEVNULL)
-            all[name].append((recorded(doorbell, file), projected(trace)))
-    for name, rounds in all.items():
-        for text in rounds[0][1]:
-            for who in ("work", "all_threads"):
-                ours, theirs = ([r[i].get(text, {}).get(who, {"runs": 0, "busy_us": 0}) for r in rounds] for i in (0, 1))
-                mid = lambda of, key: statistics.median(one[key] for one in of)
-                row = {"program": name, "range": text, "threads": "own" if who == "work" else "all", "instances": rounds[0][1][text]["instances"],
-                       "profiler_runs": mid(theirs, "runs"), "runs": mid(ours, "runs"), "profiler_busy_us": mid(theirs, "busy_us"), "busy_us": mid(ours, "busy_us")}
-                apart = abs(row["busy_us"] - row["profiler_busy_us"])
-                row["same"] = apart <= max(0.01 * row["profiler_busy_us"], row["profiler_runs"])
-                wrong += not row["same"]
-                rows.append(row)
-                print(f"{'same  ' if row['same'] else 'DIFFER'} {name:12} {text:10} {row['threads']:3} {row['profiler_runs']:7.1f} {row['runs']:7.1f} runs"
-                      f" {row['profiler_busy_us']:9.1f} {row['busy_us']:9.1f} us  {row['busy_us'] / max(row['profiler_busy_us'], 1e-9):.4f}", flush=True)
+    file, traces = os.path.join(folder, "ranges.doorbell"), os.path.join(folder, "traces")
+    os.makedirs(traces, exist_ok=True)
+    rounds, rows, wrong = [], [], 0
+    for _ in range(ROUNDS):
+        subprocess.run([doorbell, "record", "--gpu-times", "--nvtx", "-q", "--force", "-o", file, "--", sys.executable, HERE, "programs"], check=True)
+        subprocess.run([sys.executable, HERE, "programs", traces], check=True, stderr=subprocess.DEVNULL)
+        rounds.append((recorded(doorbell, file), projected(traces)))
+    for text in rounds[0][1]:
+        for who in ("work", "all_threads"):
+            ours, theirs = ([r[i].get(text, {}).get(who, {"runs": 0, "busy_us": 0}) for r in rounds] for i in (0, 1))
+            mid = lambda of, key: statistics.median(one[key] for one in of)
+            row = {"range": text, "threads": "own" if who == "work" else "all", "instances": rounds[0][1][text]["instances"],
+                   "profiler_runs": mid(theirs, "runs"), "runs": mid(ours, "runs"), "profiler_busy_us": mid(theirs, "busy_us"), "busy_us": mid(ours, "busy_us")}
+            apart = abs(row["busy_us"] - row["profiler_busy_us"])
+            row["same"] = apart <= max(0.01 * row["profiler_busy_us"], row["profiler_runs"])
+            wrong += not row["same"]
+            rows.append(row)
+            print(f"{'same  ' if row['same'] else 'DIFFER'} {text:24} {row['threads']:3} {row['profiler_runs']:7.1f} {row['runs']:7.1f} runs"
+                  f" {row['profiler_busy_us']:9.1f} {row['busy_us']:9.1f} us  {row['busy_us'] / max(row['profiler_busy_us'], 1e-9):.4f}", flush=True)
     data_file.write(folder, "ranges", "The GPU's work in ranges of NVTX: doorbell and torch.profiler", "ranges.py run", rows,
                     stored=f"Medians of {ROUNDS} runs of each kind, in turns; per instance of a range. busy_us: at least one kernel, copy or fill of it ran.")
     print(f"{len(rows)} figures, {wrong} differ")
@@ -273,7 +280,7 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["run", doorbell, folder]:
             sys.exit(run(doorbell, folder))
-        case ["program", name, *trace]:
-            program(name, *trace)
+        case ["programs", *traces]:
+            all_programs(*traces)
         case _:
             raise SystemExit(__doc__)

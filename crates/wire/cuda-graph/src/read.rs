@@ -51,6 +51,8 @@ const COMPUTE: &[&str] = &[
     "SET_REPORT_SEMAPHORE_D",
 ];
 const COPY: &[&str] = &[
+    // CUDA begins some segments with it.
+    "NOP",
     "OFFSET_IN_UPPER",
     "OFFSET_IN_LOWER",
     "OFFSET_OUT_UPPER",
