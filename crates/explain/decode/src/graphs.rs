@@ -21,7 +21,7 @@ use cuda_graph::{FillCall, FillMacro, Recipe, Refused, Segment as Words};
 use pushbuf::class::Family;
 use pushbuf::decode::Item;
 use pushbuf::encode::offset;
-use pushbuf::ops::{Inline, Op, What};
+use pushbuf::ops::{Op, What};
 use schema::Clock;
 use schema::operations::Shape;
 use std::cell::RefCell;
@@ -112,9 +112,9 @@ pub(crate) fn uploads(graphs: &[Graph]) -> BTreeSet<u64> {
     graphs.iter().filter(|g| g.is_known()).flat_map(|g| g.uploads.iter().copied()).collect()
 }
 
-/// Whether an inline write has the size of its chip's QMDs: 64 words from Volta on, 96 from Hopper on.
-pub(crate) fn is_qmd_sized(op: &Op, inline: &Inline) -> bool {
-    inline.bytes() == if (0xc3c0..0xcbc0).contains(&op.class_id) { 0x100 } else { 0x180 }
+/// Bytes of the chip's QMDs: 64 words from Volta on, 96 from Hopper on.
+pub(crate) fn qmd_bytes(op: &Op) -> u64 {
+    if (0xc3c0..0xcbc0).contains(&op.class_id) { 0x100 } else { 0x180 }
 }
 
 /// Maximum number of words kept for uploads that are not overwritten yet: 256 MiB.
@@ -296,7 +296,7 @@ impl Sink for Finder {
             What::Inline(inline) if inline.bytes() == 4 => self.now.set.push(inline.dst),
             What::Inline(inline) => {
                 self.now.written.push(inline.dst);
-                self.now.sized |= is_qmd_sized(op, inline);
+                self.now.sized |= inline.bytes() == qmd_bytes(op);
             }
             What::Semaphore(s) if s.operation.is_acquire() => self.now.acquired.push(s.address),
             _ => {}

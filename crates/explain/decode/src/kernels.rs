@@ -198,7 +198,8 @@ impl Sink for Tally<'_> {
     }
 
     fn op(&mut self, at: &At<'_>, op: &Op) {
-        self.writes |= matches!(&op.what, What::Inline(inline) if graphs::is_qmd_sized(op, inline));
+        // (Constants may be in the same write.)
+        self.writes |= matches!(&op.what, What::Inline(inline) if inline.bytes() >= graphs::qmd_bytes(op));
         if let (What::Launch(_), Some(time)) = (&op.what, at.gpu_time()) {
             self.ran(at, &time);
         }

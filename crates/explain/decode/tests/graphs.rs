@@ -8,6 +8,7 @@ use decode::graphs::{Graph, Sent, graphs};
 use decode::kernels::kernels;
 use decode::walk::{Filter, Pattern};
 use graph_words::Graph as ByHand;
+use pushbuf::encode::Words;
 use pushbuf::qmd::{DependentAction, PcasAction};
 use std::path::PathBuf;
 use tape::call::{NameBody, ObjectBody, kind};
@@ -284,6 +285,94 @@ fn kernels_of_a_graph_that_is_launched_once_are_in_a_graph() {
         all.kernels.iter().map(|k| (k.in_graphs.unwrap(), k.launches)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
     assert_eq!((ran, graphs.len()), ((3, 0), 0), "{all:?}");
     assert!(all.kernels.iter().any(|k| k.name.as_deref() == Some("add(int*)")));
+}
+
+/// What CUDA starts in the call of a launch before the kernel itself: in the same submission, in each launch; and in an earlier one, in the first launch.
+#[test]
+fn what_prepares_a_kernel_is_not_the_kernel() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("prepared.doorbell");
+    let mut tape = synthetic::Tape::new();
+    tape.context(7);
+    tape.channel(7, 0, 0x5c00_0020, 1, 1024);
+    for (handle, name) in [(0xf1, b"_Z6parentv"), (0xf2, b"_Z6griddyv")] {
+        tape.event(7, kind::NAME, 0, &NameBody { handle, name: name.len() as u32, pad: 0 }, name, &[]);
+    }
+    let kernel = |n: u64| {
+        let mut qmd = synthetic::qmd([n, 1, 1]);
+        qmd.set("PROGRAM_ADDRESS_LOWER", 0x1000_0000 + 0x1000 * n).unwrap();
+        let bytes: Vec<u8> = qmd.words().iter().flat_map(|w| w.to_le_bytes()).collect();
+        let at = synthetic::QMD_AT + 0x1000 * n;
+        let mut start = vec![0; 100];
+        let mut w = Words::new(&mut start);
+        w.launch(1, at).unwrap();
+        [&synthetic::inline(at, &bytes), w.as_slice()].concat()
+    };
+    for call in 1..4 {
+        tape.call = RingBody { function: 1, call, stream: 0x51, kernel: 0xf1, ..RingBody::default() };
+        tape.submit(7, 0, &[&[kernel(1), kernel(2)].concat()]);
+    }
+    for call in 4..7 {
+        tape.call = RingBody { function: 1, call, stream: 0x51, kernel: 0xf2, ..RingBody::default() };
+        if call == 4 {
+            tape.submit(7, 0, &[&kernel(3)]);
+        }
+        tape.submit(7, 0, &[&kernel(4)]);
+    }
+    // The kernel of CUDA's again, in a graph: it has not got the other's name.
+    tape.call = RingBody { function: 260, call: 7, ..RingBody::default() };
+    tape.submit(7, 0, &[&kernel(3)]);
+    tape.write(&path);
+    let r = Recording::open(&path).unwrap();
+    let all = kernels(&r, &Filter::default()).unwrap();
+    let mut rows: Vec<_> =
+        all.kernels.iter().map(|k| (k.shape.grid[0], k.name.as_deref(), k.launches, k.in_graphs, k.shapes)).collect();
+    rows.sort_unstable();
+    let expected = [
+        (1, None, 3, Some(0), 1),
+        (2, Some("parent()"), 3, Some(0), 1),
+        (3, None, 1, Some(1), 1),
+        (4, Some("griddy()"), 3, Some(0), 1),
+    ];
+    assert_eq!(rows, expected);
+    let chosen = Filter { kernel: Some(Pattern::new("griddy").unwrap()), ..Filter::default() };
+    assert_eq!(kernels(&r, &chosen).unwrap().kernels.iter().map(|k| k.launches).collect::<Vec<_>>(), [3]);
+}
+
+/// An upload by a call of its own is no launch. Kernels may launch the graph, if it was made for that.
+#[test]
+fn what_the_gpu_launches_is_said() {
+    let graph = ByHand::chain(3);
+    let upload_call = tape::call::number("cuGraphUpload").into();
+    let launches = |flags: u64, launched: bool| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("device.doorbell");
+        let mut tape = synthetic::Tape::new();
+        tape.context(7);
+        tape.channel(7, 0, 0x5c00_0020, 1, 1024);
+        tape.event(7, kind::NAME, 0, &NameBody { handle: 0xf1, name: 8, pad: 0 }, b"_Z3addPi", &[]);
+        let words: Vec<u8> = code_of(&graph).to_le_bytes().into();
+        tape.event(7, kind::OBJECT, 0, &ObjectBody { handle: 0xf1, words: 1, pad: 0 }, &words, &[]);
+        let made = tape::call::CallBody { object: flags, ..Default::default() };
+        tape.event(7, kind::CALL, tape::call::number("cuGraphInstantiateWithFlags"), &made, &[], &[]);
+        tape.call = RingBody { function: upload_call, call: 1, ..RingBody::default() };
+        tape.submit(7, 0, &[&graph.upload()]);
+        for call in (2..6).filter(|_| launched) {
+            tape.call = RingBody { function: 260, call, ..RingBody::default() };
+            tape.submit(7, 0, &[&graph.again(i64::from(call) - 1)]);
+        }
+        tape.write(&path);
+        let r = Recording::open(&path).unwrap();
+        let all = kernels(&r, &Filter::default()).unwrap();
+        let runs =
+            all.kernels.iter().filter(|k| k.name.is_some()).map(|k| k.launches + k.in_graphs.unwrap()).sum::<u64>();
+        (all.device_graphs, runs, graphs(&r).unwrap().first().map_or(0, |g| g.launches))
+    };
+    let (none, of_one_launch) = ((0, 0, 0), launches(0, true));
+    assert_eq!((of_one_launch.0, of_one_launch.2), (0, 4));
+    assert!(of_one_launch.1 > 0 && of_one_launch.1 % 4 == 0, "{of_one_launch:?}");
+    assert_eq!(launches(0, false), none);
+    assert_eq!(launches(4, false), (1, 0, 0));
 }
 
 /// The named row, with its share.

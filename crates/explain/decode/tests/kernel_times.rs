@@ -126,6 +126,23 @@ fn without_the_counts_what_lacks_a_time_is_not_known() {
     assert_eq!((k.stamped, k.timed, reasons(&k)), (None, 3, vec![(Reason::NotKnown, 6)]));
 }
 
+/// Another thread had the memory mapped meanwhile.
+#[test]
+fn the_first_kernels_may_be_launched_before_the_memory_is_mapped() {
+    let mut t = Tape::new();
+    t.header.gpu_times = true;
+    t.context(100);
+    t.channel(100, 0, 0x5c00_1000, 1, 1024);
+    t.call = RingBody { function: 1, call: 1, stream: 0x51, kernel: 0xf1, ..RingBody::default() };
+    (0..2).for_each(|n| t.submit(100, 0, &[&synthetic::launch(synthetic::QMD_AT + 0x200 * n, [1, 1, 1])]));
+    stamps(&mut t, state::ON, 0);
+    t.submit(100, 0, &[&synthetic::stamped(synthetic::QMD_AT, 0, &[])]);
+    t.submit(100, 0, &[&synthetic::launch(synthetic::QMD_AT, [1, 1, 1])]);
+    t.ends(&[5]);
+    let k = one(ended(t, KernelEnds { stamped: 1, ends: 1, ..KernelEnds::default() }));
+    assert_eq!((k.kernels, k.timed, reasons(&k)), (4, 1, vec![(Reason::NotMapped, 2), (Reason::NotKnown, 1)]));
+}
+
 #[test]
 fn kernels_of_a_second_gpu_have_none() {
     let mut t = Tape::new();

@@ -9,6 +9,7 @@ use decode::{InsightError, LaunchWrites, Recording, Source, rows};
 use pushbuf::ops::{Op, What};
 use schema::Clock;
 use schema::ranges::RangeCounts;
+use tape::call::Class;
 use tape::event::{Body, Event};
 use tape::nvtx::LAYOUT;
 
@@ -140,12 +141,19 @@ impl<K: Keep> Sink for All<K> {
                 self.sent(at, Did::Launch);
             }
         } else if at.submission.ranges.is_some()
+            // (A launch writes counters of the driver's.)
+            && !(matches!(op.what, What::Inline(_)) && is_launch(at))
             && let Some(row) = rows::copy(at, op, &Clock::new(0, 1e9))
             && !self.own.holds(at, op)
         {
             self.sent(at, Did::Copy(row.bytes));
         }
     }
+}
+
+fn is_launch(at: &At<'_>) -> bool {
+    let called = at.submission.ring.and_then(|ring| ring.called());
+    called.is_some_and(|f| matches!(f.class, Class::Launch | Class::GraphLaunch))
 }
 
 /// When a thread began to wait for a mutex or a rwlock, and when it had it or gave up.

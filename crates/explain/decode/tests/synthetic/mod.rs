@@ -477,7 +477,7 @@ pub fn launch(qmd_at: u64, grid: [u64; 3]) -> Vec<u32> {
 }
 
 /// The QMD of the launch.
-fn qmd(grid: [u64; 3]) -> Qmd {
+pub fn qmd(grid: [u64; 3]) -> Qmd {
     let mut qmd = Qmd::new(Layout::of(4, 0).unwrap());
     for (name, value) in [
         ("QMD_TYPE", 2),
