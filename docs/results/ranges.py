@@ -270,8 +270,8 @@ def run(doorbell, folder):
             rows.append(row)
             print(f"{'same  ' if row['same'] else 'DIFFER'} {text:24} {row['threads']:3} {row['profiler_runs']:7.1f} {row['runs']:7.1f} runs"
                   f" {row['profiler_busy_us']:9.1f} {row['busy_us']:9.1f} us  {row['busy_us'] / max(row['profiler_busy_us'], 1e-9):.4f}", flush=True)
-    data_file.write(folder, "ranges", "The GPU's work in ranges of NVTX: doorbell and torch.profiler", "ranges.py run", rows,
-                    stored=f"Medians of {ROUNDS} runs of each kind, in turns; per instance of a range. busy_us: at least one kernel, copy or fill of it ran.")
+    data_file.write(folder, "ranges", "The GPU's work in ranges of NVTX: doorbell and torch.profiler", ["ranges.py", "run"], rows,
+                    stored=f"medians of {ROUNDS} runs of each kind, in turns, per instance of a range; busy_us: at least one kernel, copy or fill of it ran")
     print(f"{len(rows)} figures, {wrong} differ")
     return int(wrong > 0)
 
