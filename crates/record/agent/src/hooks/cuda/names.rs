@@ -69,10 +69,16 @@ pub fn launched(handle: usize) {
     // Handles are addresses of objects of some hundred bytes.
     let first = (handle >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - ROOM_BITS);
     if let Some(seen) = SEEN.get(first)
-        && seen.load(Ordering::Relaxed) & !ON_TAPE != handle
+        && !is_of(seen.load(Ordering::Relaxed), handle)
     {
         look(handle, first);
     }
+}
+
+/// Whether a place in [`SEEN`] is this handle's.
+#[inline(always)]
+fn is_of(seen: usize, handle: usize) -> bool {
+    (seen ^ handle) & !ON_TAPE == 0
 }
 
 #[cold]
@@ -88,7 +94,7 @@ fn look(handle: usize, first: usize) {
                 NEW.fetch_add(1, Ordering::Relaxed);
                 return ask(handle);
             }
-            Err(other) if other & !ON_TAPE == handle => return,
+            Err(other) if is_of(other, handle) => return,
             Err(_) => {}
         }
     }
