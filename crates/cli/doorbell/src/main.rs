@@ -41,6 +41,7 @@ mod needs_x86_64 {
     pub mod attach;
     pub mod bench;
     pub mod calibrate;
+    pub mod compiler;
     pub mod demo;
     pub mod doctor;
     pub mod files;
@@ -135,6 +136,13 @@ enum Command {
     Selfbench(selfbench::Args),
     Man(man::Args),
     Completions(completions::Args),
+    /// Compile for `run --fix=code`
+    #[cfg(target_arch = "x86_64")]
+    #[command(hide = true)]
+    Compiler {
+        #[arg(long)]
+        soft: bool,
+    },
 }
 
 impl Command {
@@ -203,6 +211,8 @@ fn command() -> ExitCode {
         Command::Selfbench(a) => a.run(),
         Command::Man(a) => a.run(),
         Command::Completions(a) => a.run(command_line()),
+        #[cfg(target_arch = "x86_64")]
+        Command::Compiler { soft } => compiler::run(soft),
     };
     done.unwrap_or_else(|e| {
         failure::print(&e);

@@ -374,6 +374,10 @@ impl Args {
             let text = format!("--fix {list}: batches of a recorded program stay CUDA's");
             return Err(Failure::new(text, "record with pins or copies; `doorbell run --fix=pages` makes them").into());
         }
+        if plan.fixes & tape::fix::CODE != 0 {
+            let text = format!("--fix {list}: code of a recorded program is compiled by its own calls");
+            return Err(Failure::new(text, "record with pins or copies; `doorbell run --fix=code` compiles it").into());
+        }
         Ok(plan.fixes)
     }
 

@@ -1,5 +1,6 @@
 //! `doorbell run`: runs a program whose calls of CUDA's are answered in ways that hold nobody up, or whose locks follow other protocols.
 
+use crate::compiler::Compiler;
 use crate::failure::Failure;
 use crate::help::Page;
 use crate::record::{Gpu, after_failure, another_name, status_of};
@@ -170,16 +171,22 @@ impl Args {
             soft: (self.gpu == Gpu::Soft).then_some(preload::SOFTGPU),
             beside: if plan.fixes & tape::fix::PAGES == 0 { None } else { Some(libdoorbell()?) },
         };
+        let compiles = plan.fixes & tape::fix::CODE != 0;
+        let compiler = compiles.then(|| Compiler::new(self.gpu == Gpu::Soft)).transpose()?;
         let mut text = String::new();
         let status = run_with_policies(
             &options,
-            |b| plan.write(b),
+            |b| {
+                plan.write(b);
+                b.fixes.compiler = compiler.as_ref().map_or(0, |compiler| compiler.number);
+            },
             |b| {
                 let asked = self.lock_policy.is_some() || !plan.leaves_locks_alone();
                 let locks = if asked { lock_plan::outcome::text(b) } else { String::new() };
                 text = foreign::lines(&(lock_plan::fixes::text(&b.fixes) + &locks + &not_reached(&b.starts)));
             },
         )?;
+        drop(compiler);
         if let Some(file) = &mut file {
             let written = file.write(|to| to.write_all(text.as_bytes()));
             if let Err(e) = written.map_err(|e: io::Error| anyhow::anyhow!("{}: {e}", file.path().display())) {

@@ -32,10 +32,13 @@ impl App {
         Ok(App { dir, program, softgpu })
     }
 
-    /// doorbell, whose program finds CUDA in software.
+    /// doorbell, whose program finds CUDA in software, with an empty cache.
     fn doorbell(&self) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-        command.env("LD_LIBRARY_PATH", self.dir.path());
+        let cache = self.dir.path().join("cache");
+        let _ = std::fs::remove_dir_all(&cache);
+        std::fs::create_dir(&cache).unwrap();
+        command.env("LD_LIBRARY_PATH", self.dir.path()).env("CUDA_CACHE_PATH", cache);
         command
     }
 
@@ -176,6 +179,35 @@ fn a_launch_waits_for_no_set_up_call() {
     });
 }
 
+/// Another process compiles: the program gets CUDA's results, and its launches wait for no compilation.
+#[test]
+fn code_is_compiled_by_another_process() {
+    let app = needs!(App::new());
+    let (bare, _) = app.run("--lock-policy=stock", &["code"]);
+    let (fixed, report) = app.run("--fix=code", &["code"]);
+    assert_eq!(text(&fixed.stdout), text(&bare.stdout));
+    assert!(text(&bare.stdout).contains("text 3: 218 0, with options 218 0"), "{}", text(&bare.stdout));
+    // Three texts that are right, twice by each call, but not with options that are pointers.
+    assert_eq!(answered(&report, "code"), 3 * 2 * 2, "{report}");
+    assert!(report.contains("code that CUDA does not compile") && report.contains("with arguments that"), "{report}");
+    measured(|| {
+        let (bare, fixed) =
+            (app.longest("--lock-policy=stock", &["hot-code"]), app.longest("--fix=code", &["hot-code"]));
+        if fixed > bare / 3.0 {
+            return Err(format!("{bare} ms without the fix, {fixed} ms with it"));
+        }
+        Ok(())
+    });
+    // Without a cache the program compiles by itself.
+    let report = app.dir.path().join("report");
+    let mut command = app.doorbell();
+    command.env("CUDA_CACHE_DISABLE", "1").args(["run", "--fix=code", "--gpu", "soft", "--force", "--out"]);
+    let out = finished(command.arg(&report).arg("--").arg(&app.program).arg("code"), "without a cache");
+    assert_eq!(text(&out.stdout), text(&bare.stdout));
+    let report = std::fs::read_to_string(report).unwrap();
+    assert!(report.contains("CUDA's cache did not take the code"), "{report}");
+}
+
 #[test]
 fn one_fix_alone_and_the_switch_in_the_environment() {
     let app = needs!(App::new());
@@ -258,7 +290,7 @@ fn a_program_that_doorbell_does_not_start_can_have_a_fix() {
     }
     let wrong = run("pin", "forks");
     assert!(
-        wrong.status.success() && text(&wrong.stderr).contains("the fixes are pins, copies and pages"),
+        wrong.status.success() && text(&wrong.stderr).contains("the fixes are pins, copies, pages and code"),
         "{wrong:?}"
     );
     measured(|| {

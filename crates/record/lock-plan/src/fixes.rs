@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tape::fix::{self, Fixes, Why};
 use tape::policy::protocol;
 
-pub const HINT: &str = "fixes: pins, copies, pages, locks (mutexes with priority inheritance, rwlocks in phases); --fix alone means pins; \
+pub const HINT: &str = "fixes: pins, copies, pages, code, locks (mutexes with priority inheritance, rwlocks in phases); --fix alone means pins; \
                         or a plan: a file that ends in .toml";
 
 /// The bits of fixes by their names; or the name that is none.

@@ -366,6 +366,12 @@ pub enum Answer {
     Batch3d {
         stream: u8,
     },
+    /// Passed on, after another process has compiled it. Words: the number of options, they and their values; 0: there are none.
+    Compiles {
+        options: u8,
+        names: u8,
+        values: u8,
+    },
     /// Passed on. libdoorbell observes CUDA from before this call.
     Initialises,
     /// A question about pinned memory.
@@ -409,6 +415,7 @@ impl Answer {
             Answer::HostAlloc | Answer::AllocHost | Answer::FreeHost | Answer::Register | Answer::Tells(_) => fix::PINS,
             Answer::Copy { .. } => fix::COPIES,
             Answer::Batch { .. } | Answer::Batch3d { .. } | Answer::Initialises => fix::PAGES,
+            Answer::Compiles { .. } => fix::CODE,
         }
     }
 
@@ -419,6 +426,7 @@ impl Answer {
             Answer::None
             | Answer::FreeHost
             | Answer::Initialises
+            | Answer::Compiles { .. }
             | Answer::Tells(_)
             | Answer::BeginsCapture
             | Answer::EndsCapture => (0, 0),

@@ -13,10 +13,12 @@ pub const PINS: u32 = 1;
 pub const COPIES: u32 = 2;
 /// Batches of copies are made by libdoorbell.
 pub const PAGES: u32 = 4;
-pub const COUNT: usize = 3;
+/// Code is compiled by another process first, which fills CUDA's cache.
+pub const CODE: u32 = 8;
+pub const COUNT: usize = 4;
 
 /// As users write them, in the order of the bits.
-pub const NAMES: [&str; COUNT] = ["pins", "copies", "pages"];
+pub const NAMES: [&str; COUNT] = ["pins", "copies", "pages", "code"];
 
 /// The number of the fix that answers a function, by the driver's or the runtime's name for it. (Not registrations, which keep the lock
 /// for a part of the time.)
@@ -52,10 +54,13 @@ pub enum Why {
     DefaultStream,
     NotPinned,
     Library,
+    NoText,
+    NoCompiler,
+    NoCache,
 }
 
 impl Why {
-    pub const COUNT: usize = 17;
+    pub const COUNT: usize = 20;
     pub const TEXT: [&str; Why::COUNT] = [
         "rounding to 2 MiB would add more than 12 %",
         "write-combined, or with arguments that doorbell does not know",
@@ -74,6 +79,9 @@ impl Why {
         "in the default stream, which CUDA refuses",
         "not between pinned memory and a GPU's",
         "no libdoorbell was loaded, or it has no channels here",
+        "code that CUDA does not compile",
+        "no compiler: doorbell's process is gone, or CUDA could not start there",
+        "CUDA's cache did not take the code",
     ];
 }
 
@@ -83,7 +91,8 @@ impl Why {
 pub struct Fixes {
     /// Their bits.
     pub wanted: u32,
-    pub pad: u32,
+    /// The number of the compiler's socket ([`crate::compile::name`]); 0: there is none.
+    pub compiler: u32,
     /// In the order of the bits.
     pub counts: [Count; COUNT],
 }
@@ -112,7 +121,7 @@ impl Fixes {
             turned_off: AtomicU32::new(of.turned_off.load(Ordering::Relaxed)),
             pad: 0,
         };
-        Fixes { wanted: self.wanted, pad: 0, counts: self.counts.each_ref().map(count) }
+        Fixes { wanted: self.wanted, compiler: self.compiler, counts: self.counts.each_ref().map(count) }
     }
 
     /// The bits of fixes by their names, with commas between them; or the name that is none.

@@ -8,6 +8,7 @@
 #![cfg_attr(not(feature = "file"), no_std)]
 
 pub mod call;
+pub mod compile;
 pub mod event;
 pub mod fault;
 #[cfg(feature = "file")]

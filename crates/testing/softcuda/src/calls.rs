@@ -3,6 +3,7 @@
 use crate::context::{self, CURRENT, PUSHED};
 use crate::event::Event;
 use crate::host_memory;
+use crate::jit;
 use crate::kernels;
 use crate::lock::{launching, pinning, staging};
 use crate::memory::{self, allocate, copy, find, free, register, soft};
@@ -435,7 +436,22 @@ calls! {
     }
 
     cuModuleLoadData(module: *mut *mut c_void, image: *const c_void) {
-        if image.is_null() { INVALID_VALUE } else { give(module, image.cast_mut()) }
+        if image.is_null() { return INVALID_VALUE; }
+        // SAFETY: the caller's code.
+        if unsafe { jit::load(image.cast(), &[]) } { give(module, image.cast_mut()) } else { INVALID_PTX }
+    }
+    cuModuleLoadDataEx(
+        module: *mut *mut c_void, image: *const c_void,
+        count: c_uint, options: *const c_int, values: *const *mut c_void
+    ) {
+        if image.is_null() || count > 0 && (options.is_null() || values.is_null()) { return INVALID_VALUE; }
+        // SAFETY: the caller's code and options.
+        let is_right = unsafe {
+            let settings: Vec<u64> =
+                (0..count as usize).flat_map(|i| [*options.add(i) as u64, *values.add(i) as u64]).collect();
+            jit::load(image.cast(), &settings)
+        };
+        if is_right { give(module, image.cast_mut()) } else { INVALID_PTX }
     }
     cuModuleUnload(_module: *mut c_void) { SUCCESS }
     cuModuleGetFunction(function: *mut *mut c_void, _module: *mut c_void, name: *const c_char) {

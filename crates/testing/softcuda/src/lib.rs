@@ -22,6 +22,7 @@ mod graph;
 mod graph_calls;
 mod host_memory;
 mod injection;
+mod jit;
 mod kernels;
 mod lock;
 mod memory;

@@ -46,7 +46,7 @@ pub(crate) fn staging<T>(bytes: usize, then: impl FnOnce() -> T) -> T {
     exclusive(if kib >= 64 { KIB * kib } else { Duration::ZERO }, then)
 }
 
-fn exclusive<T>(time: Duration, then: impl FnOnce() -> T) -> T {
+pub(crate) fn exclusive<T>(time: Duration, then: impl FnOnce() -> T) -> T {
     // SAFETY: a static, initialised lock.
     unsafe { libc::pthread_rwlock_wrlock(LOCK.0.get()) };
     let _held = Unlocked;

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 pub(crate) const SUCCESS: c_int = 0;
 pub(crate) const INVALID_VALUE: c_int = 1;
+pub(crate) const INVALID_PTX: c_int = 218;
 pub(crate) const OUT_OF_MEMORY: c_int = 2;
 pub(crate) const NO_DEVICE: c_int = 100;
 pub(crate) const INVALID_CONTEXT: c_int = 201;

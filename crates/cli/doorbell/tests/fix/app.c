@@ -343,9 +343,43 @@ static void entries(void) {
         printf("%s is CUDA's own: %d\n", names[i], file && strstr(file, "cuda"));
     }
 }
+/* PTX with so many kernels. */
+static char *kernels(int n, int salt) {
+    char *text = malloc(100 + 120 * n), *at = text;
+    at += sprintf(at, ".version 8.0\n.target sm_90\n.address_size 64\n");
+    for (int i = 0; i < n; i++) at += sprintf(at, ".visible .entry k%d(.param .u64 p){ .reg .b32 w; mov.u32 w, %d; ret; }\n", i, salt);
+    return text;
+}
+/* Code of several kinds, by both calls: results, and whether a module came. */
+static void code(void) {
+    int names[] = {0, 7, 5, 6}, pointers[] = {17};
+    char log[64];
+    void *values[] = {(void *)32, (void *)3, log, (void *)sizeof log};
+    char *texts[] = {kernels(1, 0), kernels(20, 1), kernels(60, 2), "wrong", "// wrong text", "\x7f" "ELF\2\1\1", ""};
+    for (unsigned i = 0; i < sizeof texts / sizeof *texts; i++)
+        for (int again = 0; again < 2; again++) {
+            void *module = 0;
+            int r = CALL(cuModuleLoadData, &module, texts[i]);
+            printf("text %u: %d %d", i, r, module != 0);
+            module = 0;
+            r = CALL(cuModuleLoadDataEx, &module, texts[i], 4, names, values);
+            printf(", with options %d %d", r, module != 0);
+            module = 0;
+            r = CALL(cuModuleLoadDataEx, &module, texts[i], 1, pointers, values);
+            printf(", with names %d %d\n", r, module != 0);
+        }
+    void *module;
+    printf("null: %d\n", CALL(cuModuleLoadData, &module, (void *)0));
+}
 static volatile int over;
 static void *neighbour(void *copies) {
     begin();
+    for (int i = 0; (size_t)copies == 2 && i < 4; i++) {
+        void *module;
+        ok("code", CALL(cuModuleLoadData, &module, kernels(60, 100 + i)));
+        usleep(5000);
+    }
+    if ((size_t)copies == 2) return over = 1, (void *)0;
     size_t n = 64 << 20;
     u64 gpu;
     char *page = malloc(n);
@@ -403,5 +437,7 @@ int main(int count, char **word) {
     if (!strcmp(word[1], "threads")) threads(atoi(word[2]));
     if (!strcmp(word[1], "hot-pins")) hot(0);
     if (!strcmp(word[1], "hot-copies")) hot(1);
+    if (!strcmp(word[1], "hot-code")) hot(2);
+    if (!strcmp(word[1], "code")) code();
     return 0;
 }

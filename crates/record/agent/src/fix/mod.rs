@@ -8,6 +8,7 @@
 
 mod batch;
 mod bytes;
+mod code;
 mod copies;
 mod driver;
 mod known;
@@ -130,6 +131,12 @@ pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<u
             Answer::Initialises => {
                 pages::observe();
                 None
+            }
+            Answer::Compiles { options, names, values } => {
+                let [count_of, names, values] =
+                    [options, names, values].map(|n| a.get(usize::from(n)).copied().unwrap_or(0));
+                let options = code::Options { count: if options == 0 { 0 } else { count_of }, names, values };
+                code::compile(count, fixes.compiler, second, &options).err().map(Err)
             }
             Answer::None | Answer::Register | Answer::BeginsCapture | Answer::EndsCapture => None,
         }

@@ -30,11 +30,13 @@ pub mod need {
     pub const RESERVE: u32 = 256;
     /// The NUMA node of a thread's new pages. Without it no pinned memory is made.
     pub const NODE: u32 = 512;
-    pub const EVERYTHING: u32 = ALL | LOCKED | PEEK | RESERVE | NODE;
+    /// A socket to doorbell's compiler. Without it code is compiled by the program's own call.
+    pub const SOCKET: u32 = 1024;
+    pub const EVERYTHING: u32 = ALL | LOCKED | PEEK | RESERVE | NODE | SOCKET;
 }
 
 /// The system calls of each need.
-const CALLS: [(u32, &[i64]); 10] = [
+const CALLS: [(u32, &[i64]); 11] = [
     (need::MEMORY, &[libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_mprotect]),
     (need::FILES, &[libc::SYS_openat, libc::SYS_read, libc::SYS_readlink, libc::SYS_close]),
     (
@@ -56,6 +58,7 @@ const CALLS: [(u32, &[i64]); 10] = [
     (need::PEEK, &[libc::SYS_process_vm_readv]),
     (need::RESERVE, &[libc::SYS_fallocate]),
     (need::NODE, &[libc::SYS_get_mempolicy, libc::SYS_getcpu]),
+    (need::SOCKET, &[libc::SYS_socket, libc::SYS_connect, libc::SYS_sendto, libc::SYS_recvfrom, libc::SYS_close]),
 ];
 
 static FORBIDDEN: AtomicU32 = AtomicU32::new(0);

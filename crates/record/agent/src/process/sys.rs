@@ -2,6 +2,7 @@
 
 use core::arch::asm;
 use core::ffi::CStr;
+use tape::compile::{self, Answer};
 
 /// Hint for the address of the agent's large mappings. It is far from the program's libraries, whose neighbourhood is
 /// kept for stubs, and from the low addresses that CUDA prefers.
@@ -203,6 +204,48 @@ pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     let (at, op) = (word.as_ptr() as usize, libc::FUTEX_WAKE as usize);
     // SAFETY: a word that outlives the call.
     unsafe { syscall6(libc::SYS_futex, at, op, i32::MAX as usize, 0, 0, 0) };
+}
+
+/// Sends pieces to the socket of this name (unix(7), abstract), and waits for the answer. `None`: nobody listens there, or it has ended.
+pub fn ask(name: &[u8; compile::NAME], pieces: &[&[u8]]) -> Option<Answer> {
+    let mut address = [0u8; 3 + compile::NAME];
+    address[0] = libc::AF_UNIX as u8;
+    address[3..].copy_from_slice(name);
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    // SAFETY: the calls get an address and buffers with their lengths.
+    unsafe {
+        let fd = syscall6(libc::SYS_socket, libc::AF_UNIX as usize, kind as usize, 0, 0, 0, 0);
+        let fd = usize::try_from(fd).ok()?;
+        let sent = syscall6(libc::SYS_connect, fd, address.as_ptr() as usize, address.len(), 0, 0, 0) == 0
+            && pieces.iter().all(|piece| {
+                whole(piece.len(), |done| {
+                    let at = piece.as_ptr() as usize + done;
+                    syscall6(libc::SYS_sendto, fd, at, piece.len() - done, libc::MSG_NOSIGNAL as usize, 0, 0)
+                })
+            });
+        let mut answer = Answer::default();
+        let length = size_of::<Answer>();
+        let came = sent
+            && whole(length, |done| {
+                let at = (&raw mut answer) as usize + done;
+                syscall6(libc::SYS_recvfrom, fd, at, length - done, 0, 0, 0)
+            });
+        close(fd as i32);
+        came.then_some(answer)
+    }
+}
+
+/// Repeats a call until it has moved all bytes. False after an error or an end.
+fn whole(bytes: usize, mut some: impl FnMut(usize) -> isize) -> bool {
+    let mut done = 0;
+    while done < bytes {
+        match some(done) {
+            n if n == -(libc::EINTR as isize) => {}
+            n if n <= 0 => return false,
+            n => done += n as usize,
+        }
+    }
+    true
 }
 
 /// A number as text, at the end of `room`.

@@ -17,7 +17,7 @@
 
 use super::Class::*;
 use super::{Answer, Class, Direction, Effect, Function, Object, Size, Stream, Told};
-use Answer::{AllocHost, BeginsCapture, EndsCapture, FreeHost, HostAlloc, Register, Tells};
+use Answer::{AllocHost, BeginsCapture, Compiles, EndsCapture, FreeHost, HostAlloc, Register, Tells};
 use Direction::{Either, FromGpu, ToGpu};
 use Effect::{ChangesGraph, LoadsCode, MakesGraph, StartsProfilers, StopsProfilers, UnloadsCode};
 use Object::{Address, Code, Event, Flags, Graph, Kernel};
@@ -174,9 +174,9 @@ pub(super) const ROWS: &[Function] = &[
     f(85, "cuGraphInstantiateWithFlags", PLAIN, Create, 3).of(Flags, 2).does(MakesGraph),
     f(86, "cuGraphInstantiateWithParams", SZ, Create, 3).does(MakesGraph),
     f(87, "cuGraphExecDestroy", PLAIN, Destroy, 1).of(Graph, 0),
-    f(88, "cuModuleLoadData", PLAIN, Create, 2).does(LoadsCode),
-    f(89, "cuModuleLoadDataEx", PLAIN, Create, 5).does(LoadsCode),
-    f(90, "cuLibraryLoadData", PLAIN, Create, 8).does(LoadsCode),
+    f(88, "cuModuleLoadData", PLAIN, Create, 2).does(LoadsCode).answered(Compiles { options: 0, names: 0, values: 0 }),
+    f(89, "cuModuleLoadDataEx", PLAIN, Create, 5).does(LoadsCode).answered(Compiles { options: 2, names: 3, values: 4 }),
+    f(90, "cuLibraryLoadData", PLAIN, Create, 8).does(LoadsCode).answered(Compiles { options: 4, names: 2, values: 3 }),
     f(91, "cuModuleUnload", PLAIN, Destroy, 1).does(UnloadsCode),
     f(92, "cuLibraryUnload", PLAIN, Destroy, 1).does(UnloadsCode),
     f(93, "cuProfilerStart", PLAIN, Profiler, 0).does(StartsProfilers),

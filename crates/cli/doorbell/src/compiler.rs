@@ -1,0 +1,239 @@
+//! Loads code before a program does, so that CUDA's cache has it (`run --fix=code`).
+//!
+//! [`Compiler`] listens on the socket of [`tape::compile`]. At the first request it starts this program again (`doorbell compiler`), which gets the socket as its
+//! standard input, answers, and ends when nothing was asked for a while: until then it has a context on the GPU.
+
+use crate::sample::with_softgpu;
+use anyhow::Context;
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tape::compile::{self, Answer, MOST, OPTIONS, Request, Setting, state};
+use tape::event::{Plain, bytes_of};
+
+/// How long the compiler waits for a request before it ends.
+const IDLE: Duration = Duration::from_secs(10);
+/// A load that takes less says nothing about the cache.
+const SHORT: Duration = Duration::from_millis(20);
+/// Numbers of sockets that are tried.
+const TRIES: u32 = 16;
+
+/// A compiler that is started when it is needed; killed when dropped.
+pub struct Compiler {
+    pub number: u32,
+    child: Arc<Mutex<Option<Child>>>,
+    ends: Arc<AtomicBool>,
+}
+
+impl Compiler {
+    /// `soft`: its CUDA uses the software GPU.
+    pub fn new(soft: bool) -> anyhow::Result<Compiler> {
+        let (number, listener) = listen().context("--fix=code: a socket for the compiler")?;
+        let (child, ends) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
+        let (its, over) = (Arc::clone(&child), Arc::clone(&ends));
+        let start = move || {
+            while wait(&listener, None) && !over.load(Ordering::SeqCst) {
+                let Ok(input) = listener.try_clone() else { return };
+                let mut command = Command::new("/proc/self/exe");
+                command
+                    .arg0("doorbell")
+                    .arg("compiler")
+                    .args(soft.then_some("--soft"))
+                    .stdin(OwnedFd::from(input))
+                    .stdout(Stdio::null());
+                // Kernels are compiled when their module is loaded, not when they are first used.
+                command.env("CUDA_MODULE_LOADING", "EAGER").stderr(Stdio::null());
+                // SAFETY: one system call between fork and exec.
+                unsafe {
+                    command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+                        0 => Ok(()),
+                        _ => Err(io::Error::last_os_error()),
+                    });
+                }
+                let Ok(started) = command.spawn() else { return };
+                *lock(&its) = Some(started);
+                // (Its place must not be held while it is waited for: it may be killed.)
+                while !lock(&its).as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None))) {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        };
+        std::thread::Builder::new().name("compiler".into()).spawn(start).context("--fix=code: a thread")?;
+        Ok(Compiler { number, child, ends })
+    }
+}
+
+impl Drop for Compiler {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::SeqCst);
+        if let Some(child) = lock(&self.child).as_mut() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn listen() -> io::Result<(u32, UnixListener)> {
+    let mut tries = 0;
+    loop {
+        let number = fastrand::u32(1..1 << 31);
+        match UnixListener::bind_addr(&SocketAddr::from_abstract_name(compile::name(number))?) {
+            Ok(listener) => return Ok((number, listener)),
+            Err(e) if tries == TRIES => return Err(e),
+            Err(_) => tries += 1,
+        }
+    }
+}
+
+/// Waits for a request; false after that time without one.
+fn wait(listener: &UnixListener, at_most: Option<Duration>) -> bool {
+    let mut poll = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let ms = at_most.map_or(-1, |time| time.as_millis() as c_int);
+    loop {
+        // SAFETY: one entry.
+        match unsafe { libc::poll(&raw mut poll, 1, ms) } {
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            n => return n > 0,
+        }
+    }
+}
+
+/// The process that compiles. Its standard input is the socket.
+pub fn run(soft: bool) -> anyhow::Result<ExitCode> {
+    if soft {
+        with_softgpu()?;
+    }
+    // SAFETY: the caller's socket, which nothing else here uses.
+    let listener = unsafe { UnixListener::from_raw_fd(0) };
+    let driver = Driver::load().map(Arc::new);
+    let busy = Arc::new(AtomicUsize::new(0));
+    while wait(&listener, Some(IDLE)) || busy.load(Ordering::SeqCst) > 0 {
+        let Ok((stream, _)) = listener.accept() else { continue };
+        if !is_own(&stream) {
+            continue;
+        }
+        let (driver, its) = (driver.clone(), Arc::clone(&busy));
+        busy.fetch_add(1, Ordering::SeqCst);
+        std::thread::spawn(move || {
+            let _ = serve(stream, driver.as_deref());
+            its.fetch_sub(1, Ordering::SeqCst);
+        });
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether this user, or root, is at the other end.
+fn is_own(stream: &UnixStream) -> bool {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as u32;
+    // SAFETY: a place of that length.
+    let result = unsafe {
+        let to = (&raw mut peer).cast::<c_void>();
+        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut length)
+    };
+    // SAFETY: needs nothing.
+    result == 0 && (peer.uid == 0 || peer.uid == unsafe { libc::geteuid() })
+}
+
+fn read<T: Plain + Default>(stream: &mut UnixStream) -> io::Result<T> {
+    let mut value = T::default();
+    // SAFETY: Plain: any bytes are a value, and it has no padding.
+    let bytes = unsafe { std::slice::from_raw_parts_mut((&raw mut value).cast::<u8>(), size_of::<T>()) };
+    stream.read_exact(bytes)?;
+    Ok(value)
+}
+
+fn serve(mut stream: UnixStream, driver: Option<&Driver>) -> io::Result<()> {
+    let request: Request = read(&mut stream)?;
+    if request.options as usize > OPTIONS || request.bytes > MOST as u64 {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let settings = (0..request.options).map(|_| read(&mut stream)).collect::<io::Result<Vec<Setting>>>()?;
+    let mut code = Vec::new();
+    Read::by_ref(&mut stream).take(request.bytes).read_to_end(&mut code)?;
+    code.push(0);
+    let none = Answer { state: state::NO_CUDA, ..Answer::default() };
+    let answer = driver.and_then(|driver| driver.load_twice(request.device, &settings, &code)).unwrap_or(none);
+    stream.write_all(bytes_of(&answer))
+}
+
+type Module = *mut c_void;
+
+/// What is needed of libcuda.
+struct Driver {
+    retain: unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int,
+    set_current: unsafe extern "C" fn(*mut c_void) -> c_int,
+    load: unsafe extern "C" fn(*mut Module, *const c_void, u32, *const c_int, *const *mut c_void) -> c_int,
+    unload: unsafe extern "C" fn(Module) -> c_int,
+    contexts: Mutex<HashMap<c_int, usize>>,
+}
+
+impl Driver {
+    fn load() -> Option<Driver> {
+        // SAFETY: names; each function has its type by the reference of CUDA's driver API. The library is never closed.
+        unsafe {
+            let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL);
+            if library.is_null() {
+                return None;
+            }
+            let find =
+                |name: &CStr| Some(libc::dlsym(library, name.as_ptr().cast::<c_char>())).filter(|at| !at.is_null());
+            let init: unsafe extern "C" fn(u32) -> c_int = std::mem::transmute(find(c"cuInit")?);
+            let driver = Driver {
+                retain: std::mem::transmute::<*mut c_void, _>(find(c"cuDevicePrimaryCtxRetain")?),
+                set_current: std::mem::transmute::<*mut c_void, _>(find(c"cuCtxSetCurrent")?),
+                load: std::mem::transmute::<*mut c_void, _>(find(c"cuModuleLoadDataEx")?),
+                unload: std::mem::transmute::<*mut c_void, _>(find(c"cuModuleUnload")?),
+                contexts: Mutex::new(HashMap::new()),
+            };
+            (init(0) == 0).then_some(driver)
+        }
+    }
+
+    /// Loads code on a device, and once more. `None`: there is no context.
+    fn load_twice(&self, device: c_int, settings: &[Setting], code: &[u8]) -> Option<Answer> {
+        let mut contexts = lock(&self.contexts);
+        let mut context = contexts.get(&device).map_or(std::ptr::null_mut(), |at| *at as *mut c_void);
+        // SAFETY: a place for the context, which stays.
+        if context.is_null() && unsafe { (self.retain)(&raw mut context, device) } != 0 {
+            return None;
+        }
+        contexts.insert(device, context as usize);
+        drop(contexts);
+        // SAFETY: a context.
+        if unsafe { (self.set_current)(context) } != 0 {
+            return None;
+        }
+        let names: Vec<c_int> = settings.iter().map(|s| s.option as c_int).collect();
+        let values: Vec<*mut c_void> = settings.iter().map(|s| s.value as *mut c_void).collect();
+        let load = || {
+            let (mut module, began) = (std::ptr::null_mut(), Instant::now());
+            // SAFETY: code with a NUL after it, and options of kinds whose values are no pointers, as many as are said.
+            let result = unsafe {
+                (self.load)(&raw mut module, code.as_ptr().cast(), names.len() as u32, names.as_ptr(), values.as_ptr())
+            };
+            let took = began.elapsed();
+            if result == 0 {
+                // SAFETY: the module, which nobody else has.
+                unsafe { (self.unload)(module) };
+            }
+            (result, took)
+        };
+        let (result, first) = load();
+        let again = if result == 0 { load().1 } else { Duration::ZERO };
+        let state = if first > SHORT && again > first / 2 { state::NO_CACHE } else { state::CACHED };
+        Some(Answer { result, state, first_ns: first.as_nanos() as u64, again_ns: again.as_nanos() as u64 })
+    }
+}
