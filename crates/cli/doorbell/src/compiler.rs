@@ -7,14 +7,16 @@ use crate::sample::with_softgpu;
 use anyhow::Context;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tape::compile::{self, Answer, MOST, OPTIONS, Request, Setting, state};
 use tape::event::{Plain, bytes_of};
@@ -23,6 +25,8 @@ use tape::event::{Plain, bytes_of};
 const IDLE: Duration = Duration::from_secs(10);
 /// A load that takes less says nothing about the cache.
 const SHORT: Duration = Duration::from_millis(20);
+/// The most files that say what CUDA's cache has. Beyond that, all are removed.
+const REMEMBERED: usize = 1 << 12;
 /// Numbers of sockets that are tried.
 const TRIES: u32 = 16;
 
@@ -117,17 +121,18 @@ pub fn run(soft: bool) -> anyhow::Result<ExitCode> {
     }
     // SAFETY: the caller's socket, which nothing else here uses.
     let listener = unsafe { UnixListener::from_raw_fd(0) };
-    let driver = Driver::load().map(Arc::new);
+    // (What was compiled before needs no CUDA, whose start takes half a second.)
+    let driver = Arc::new(LazyLock::new(Driver::load as fn() -> Option<Driver>));
     let busy = Arc::new(AtomicUsize::new(0));
     while wait(&listener, Some(IDLE)) || busy.load(Ordering::SeqCst) > 0 {
         let Ok((stream, _)) = listener.accept() else { continue };
         if !is_own(&stream) {
             continue;
         }
-        let (driver, its) = (driver.clone(), Arc::clone(&busy));
+        let (driver, its) = (Arc::clone(&driver), Arc::clone(&busy));
         busy.fetch_add(1, Ordering::SeqCst);
         std::thread::spawn(move || {
-            let _ = serve(stream, driver.as_deref());
+            let _ = serve(stream, || (**driver).as_ref());
             its.fetch_sub(1, Ordering::SeqCst);
         });
     }
@@ -155,7 +160,7 @@ fn read<T: Plain + Default>(stream: &mut UnixStream) -> io::Result<T> {
     Ok(value)
 }
 
-fn serve(mut stream: UnixStream, driver: Option<&Driver>) -> io::Result<()> {
+fn serve<'d>(mut stream: UnixStream, driver: impl FnOnce() -> Option<&'d Driver>) -> io::Result<()> {
     let request: Request = read(&mut stream)?;
     if request.options as usize > OPTIONS || request.bytes > MOST as u64 {
         return Err(io::ErrorKind::InvalidData.into());
@@ -165,8 +170,51 @@ fn serve(mut stream: UnixStream, driver: Option<&Driver>) -> io::Result<()> {
     Read::by_ref(&mut stream).take(request.bytes).read_to_end(&mut code)?;
     code.push(0);
     let none = Answer { state: state::NO_CUDA, ..Answer::default() };
-    let answer = driver.and_then(|driver| driver.load_twice(request.device, &settings, &code)).unwrap_or(none);
+    let known = known(request.device, &settings, &code);
+    if known.as_ref().is_some_and(|file| file.exists()) {
+        return stream.write_all(bytes_of(&Answer::default()));
+    }
+    let answer = driver().and_then(|driver| driver.load_twice(request.device, &settings, &code)).unwrap_or(none);
+    if let Some(file) = known.filter(|_| (answer.result, answer.state) == (0, state::CACHED)) {
+        // (If it cannot be written, the code is loaded once more next time.)
+        let _ = remember(&file);
+    }
     stream.write_all(bytes_of(&answer))
+}
+
+/// The file that says that CUDA's cache has this code: in `doorbell/code` among the user's caches. `None`: there is no such place, or no cache of CUDA's.
+fn known(device: i32, settings: &[Setting], code: &[u8]) -> Option<PathBuf> {
+    let folder = |name: &str, otherwise: &str| {
+        let named = std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+        named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(otherwise)))
+    };
+    let cache = folder("CUDA_CACHE_PATH", ".nv/ComputeCache")?;
+    if !cache.is_dir() || std::env::var_os("CUDA_CACHE_DISABLE").is_some_and(|off| off == "1") {
+        return None;
+    }
+    let about = (
+        device,
+        settings.iter().map(|s| (s.option, s.value)).collect::<Vec<_>>(),
+        cache,
+        std::env::var_os("CUDA_VISIBLE_DEVICES"),
+        std::fs::read("/proc/driver/nvidia/version").unwrap_or_default(),
+    );
+    let half = |salt: u64| {
+        let mut hash = DefaultHasher::new();
+        (salt, &about, code).hash(&mut hash);
+        hash.finish()
+    };
+    Some(folder("XDG_CACHE_HOME", ".cache")?.join("doorbell/code").join(format!("{:016x}{:016x}", half(1), half(2))))
+}
+
+fn remember(file: &Path) -> io::Result<()> {
+    let Some(folder) = file.parent() else { return Ok(()) };
+    std::fs::create_dir_all(folder)?;
+    if std::fs::read_dir(folder)?.count() >= REMEMBERED {
+        std::fs::remove_dir_all(folder)?;
+        std::fs::create_dir_all(folder)?;
+    }
+    std::fs::write(file, [])
 }
 
 type Module = *mut c_void;

@@ -25,7 +25,7 @@ use terminal::number;
     override_usage = "doorbell run --fix [OPTIONS] <PROGRAM>...\n       doorbell run --lock-policy <POLICY|PLAN>\n                    [OPTIONS] <PROGRAM>...\n       doorbell run --library <FILE>",
     after_help = Page::examples(&[
         ("doorbell run --fix --report ./server", "pinned allocations hold no other thread up; print at the end what was answered"),
-        ("doorbell run --fix=pins,copies ./server", "pageable copies neither"),
+        ("doorbell run --fix=pins,copies,code ./server", "nor do pageable copies, and code that CUDA compiles"),
         ("doorbell run --fix=fix.toml ./server", "what `doorbell plan` found in a recording"),
         ("doorbell run --library fix.so", "for a container that is not started by doorbell: LD_PRELOAD=./fix.so DOORBELL_FIX=pins ./server"),
         ("doorbell run --lock-policy plan.toml ./app", "its locks alone, lock by lock"),

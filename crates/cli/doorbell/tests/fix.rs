@@ -39,6 +39,7 @@ impl App {
         let _ = std::fs::remove_dir_all(&cache);
         std::fs::create_dir(&cache).unwrap();
         command.env("LD_LIBRARY_PATH", self.dir.path()).env("CUDA_CACHE_PATH", cache);
+        command.env("XDG_CACHE_HOME", self.dir.path().join("cache"));
         command
     }
 
