@@ -16,6 +16,9 @@ static size_t size;
 /* Why the turn failed: a call with its result, or the reason for which it is skipped. */
 static struct { const char *call; int result; } failure;
 
+/* The last call of `clean` that failed. */
+static const char *not_ended;
+
 /* A call that starts GPU work before it waits sets this to the time after that. */
 static int64_t measured_from;
 
@@ -24,7 +27,7 @@ static struct {
     char *page, *fresh, *text, *salt;
     void *stream, *other_stream, *event, *other_event, *pinned, *registered, *module, *function, *library, *link, *cubin, *graph, *other_graph, *exec, *pool, *array, *second, *peer;
     size_t limit[2];
-    int limited[2], capturing, peered;
+    int limited[2], capturing, mapped, peered;
 } s;
 
 static int failed(const char *call, int result)
@@ -42,12 +45,12 @@ static int failed(const char *call, int result)
         if (try_result) return failed(#name, try_result);                                         \
     } while (0)
 
-/* A call that ends something: its result is of no use any more. */
-#define END(what, name, ...)                                   \
-    do {                                                       \
-        driver_call end_call = (driver_call)dlsym(lib, #name); \
-        if (what && end_call) end_call(__VA_ARGS__);           \
-        what = 0;                                              \
+/* A call that ends what there is. The turns after this one go on if it fails. */
+#define END(what, name, ...)                                             \
+    do {                                                                 \
+        driver_call end_call = (driver_call)dlsym(lib, #name);           \
+        if (what && (!end_call || end_call(__VA_ARGS__))) not_ended = #name; \
+        what = 0;                                                        \
     } while (0)
 
 #define NONE ((void *)0)
@@ -98,10 +101,11 @@ static int map_on_gpu(int i)
     static const struct access readable = {{1, 0}, 3};
     TRY(cuMemCreate, &s.handle, size, &on_gpu, (uint64_t)0);
     TRY(cuMemMap, s.range, size, (size_t)0, s.handle, (uint64_t)0);
+    s.mapped = 1;
     TRY(cuMemSetAccess, s.range, size, &readable, (size_t)1);
     return 0;
 }
-static int unmap_on_gpu(int i) { (void)i; TRY(cuMemUnmap, s.range, size); TRY(cuMemRelease, s.handle); s.handle = 0; return 0; }
+static int unmap_on_gpu(int i) { (void)i; TRY(cuMemUnmap, s.range, size); s.mapped = 0; TRY(cuMemRelease, s.handle); s.handle = 0; return 0; }
 
 static int with_gpu_memory(void) { TRY(cuMemAlloc_v2, &s.gpu, size); return 0; }
 static int with_pages(void)
@@ -473,7 +477,7 @@ static const struct kind { const char *name; int (*before)(void); struct step st
 /* In the neighbour's thread: a stream for what needs one. */
 static int prepare(const struct kind *kind)
 {
-    failure.call = 0;
+    failure.call = not_ended = 0;
     TRY(cuStreamCreate, &s.stream, 1);
     return kind->before && kind->before();
 }
@@ -496,10 +500,7 @@ static void clean(void)
     END(s.pinned, cuMemFreeHost, s.pinned);
     END(s.registered, cuMemHostUnregister, s.registered);
     if (s.fresh) munmap(s.fresh, size);
-    if (s.handle) {
-        uint64_t mapped = s.range;
-        END(mapped, cuMemUnmap, s.range, size);
-    }
+    END(s.mapped, cuMemUnmap, s.range, size);
     END(s.handle, cuMemRelease, s.handle);
     END(s.range, cuMemAddressFree, s.range, size);
     END(s.module, cuModuleUnload, s.module);

@@ -1,7 +1,7 @@
 /* A thread with a frame each 500 us (hot.h), next to a thread that makes one kind of call of calls.h: how long is the first held up?
  *
  *     holds SECONDS KIND:SIZE:CALLS...     SIZE: bytes, kernels or nodes, as the kind has it; 0 where it has none
- *     holds                                prints the kinds
+ *     holds                                prints the kinds with their calls
  *
  * Turns follow each other in one process. A turn ends after CALLS calls, or after SECONDS. It prints one line of JSON, with nanoseconds since its beginning:
  * each frame (when it was due, when it ended, and how long its longest copy, its launch and its wait took), and each call with its step (when it began, when
@@ -127,6 +127,7 @@ static void turn(const char *word)
     printf("{\"turn\":\"%s\",\"wrong\":%d,", word, wrong);
     if (failure.call) print_failure();
     if (left) printf("\"gpu_kib_more\":%lld,", ((long long)left - (long long)gpu_memory_left()) / 1024);
+    if (not_ended) printf("\"not_ended\":\"%s\",", not_ended);
     printf("\"host_kib_more\":%ld,\"steps\":[", resident_kib() - resident);
     for (int k = 0; k < 4 && kind->steps[k].make; k++)
         kind->steps[k].name ? printf("%s\"%s\"", k ? "," : "", kind->steps[k].name) : printf("%snull", k ? "," : "");
@@ -161,7 +162,12 @@ int main(int count, char **word)
 {
     char *end;
     if (count == 1) {
-        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) puts(kinds[k].name);
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+            printf("%s:", kinds[k].name);
+            for (int i = 0; i < 4; i++)
+                if (kinds[k].steps[i].name) printf(" %s", kinds[k].steps[i].name);
+            printf("\n");
+        }
         return 0;
     }
     double seconds = strtod(word[1], &end);
