@@ -3,7 +3,7 @@
 
     holds.py run [FOLDER] [--only PATTERN] [--seconds S] [--minutes M]
 
-Builds fix/holds.c with cc, makes each turn twice and "nothing" six times, in random order, in one process (nine minutes at most, one GPU), and prints a table.
+Builds fix/holds.c with cc, makes each turn twice and "nothing" six times, in random order, in one process (about seven minutes, one GPU), and prints a table.
 With a FOLDER, holds.json goes there.
 
     --only PATTERN   only the calls with this regular expression (and "nothing"), for example 'cuMemAlloc$|cuGraph'
@@ -182,7 +182,8 @@ def rows_of(found, number):
     """A row for each measured step of a turn. What failed has a row that says why."""
     kind, size, _ = found["turn"].split(":")
     suffix, in_mib, _ = KINDS.get(kind, ("", False, []))
-    of = {"kind": kind, "mib": int(size) // MIB if in_mib else None, "turn": number, **({"error": found["failed"].replace("_v2:", ":")} if "failed" in found else {})}
+    of = {"kind": kind, "mib": int(size) // MIB if in_mib else None, "turn": number,
+          "error": found["failed"].replace("_v2:", ":") if "failed" in found else None}
     if found.get("wrong"):
         of["error"] = f"{found['wrong']} wrong results of frames"
     rows = []
@@ -207,7 +208,7 @@ def judged(rows, frames):
             row["more_max_us"] = round(max(0, row["held_max_us"] - usual), 1)
             row["holds"] = "yes" if highest[row["call"], row["mib"]] > longest + MARKED_US else "no"
         else:
-            row.setdefault("error", "no call was made")
+            row["error"] = row["error"] or "no call was made"
             row["holds"] = "not measured"
     print(f"\nWithout a neighbour: {len(lengths):,} frames, p99.9 {usual} us, longest {longest} us. *: the longest is more than {MARKED_US} us above that. "
           "By (us): a call's longest frame above that p99.9, median and maximum of the calls. Copy, launch, wait: the median of the calls' longest.")
@@ -218,7 +219,7 @@ def print_table(rows):
     for row in rows:
         if "calls" in row:
             groups.setdefault((row["call"], row["mib"]), []).append(row)
-        if "error" in row:
+        if row["error"]:
             failed.setdefault((row["call"], row["mib"], row["error"]), []).append(row["turn"])
     heads = ["call", "MiB", "calls", "own p50", "max", "frames", "late", "p99.9", "longest", "by, p50", "max", "copy", "launch", "wait"]
     lines = [heads]

@@ -25,8 +25,8 @@ static int64_t measured_from;
 static struct {
     uint64_t gpu, made, made_async, range, handle, texture, surface;
     char *page, *fresh, *text, *salt;
-    void *stream, *other_stream, *event, *other_event, *pinned, *registered, *module, *function, *library, *link, *cubin, *graph, *other_graph, *exec, *pool, *array, *second, *peer;
-    size_t limit[2];
+    void *stream, *other_stream, *event, *other_event, *pinned, *registered, *module, *function, *library, *link, *cubin, *graph, *other_graph, *exec, *pool, *array, *second, *peer, *linked;
+    size_t limit[2], linked_bytes;
     int limited[2], capturing, mapped, peered;
 } s;
 
@@ -221,23 +221,18 @@ static int with_cached_text(void)
 static int link_new(int i)
 {
     (void)i;
-    size_t n;
-    void *cubin;
     salt();
     TRY(cuLinkCreate_v2, 0, NONE, NONE, &s.link);
     TRY(cuLinkAddData_v2, s.link, 1, s.text, strlen(s.text) + 1, "kernels", 0, NONE, NONE);
-    TRY(cuLinkComplete, s.link, &cubin, &n);
+    TRY(cuLinkComplete, s.link, &s.linked, &s.linked_bytes);
     return 0;
 }
 static int unlinked(int i) { (void)i; TRY(cuLinkDestroy, s.link); s.link = 0; return 0; }
 static int with_cubin(void)
 {
-    size_t n;
-    void *cubin;
     if (with_text() || link_new(0)) return 1;
-    TRY(cuLinkComplete, s.link, &cubin, &n);
-    if (!(s.cubin = malloc(n))) return failed("no memory", SKIPPED);
-    memcpy(s.cubin, cubin, n);
+    if (!(s.cubin = malloc(s.linked_bytes))) return failed("no memory", SKIPPED);
+    memcpy(s.cubin, s.linked, s.linked_bytes);
     return unlinked(0);
 }
 static int load_cubin(int i) { (void)i; TRY(cuModuleLoadData, &s.module, s.cubin); return 0; }

@@ -13,7 +13,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-enum { WARM = 200, MOST_FRAMES = 1 << 17, MOST_CALLS = 1 << 12, NS_PER_US = 1000, NS_PER_MS = 1000000 };
+enum { WARM = 200, MOST_FRAMES = 1 << 17, MOST_CALLS = 1 << 12, MOST_SECONDS = 60, NS_PER_US = 1000, NS_PER_MS = 1000000 };
 
 /* Between two calls' beginnings, of quick calls and of others; and at least between the end of a call and the next. */
 enum { QUICK_NS = 10 * NS_PER_MS, PAUSE_QUICK_NS = 40 * NS_PER_MS, PAUSE_NS = 100 * NS_PER_MS, REST_NS = 40 * NS_PER_MS };
@@ -172,6 +172,8 @@ int main(int count, char **word)
     }
     double seconds = strtod(word[1], &end);
     if (*end || !(seconds > 0) || count < 3) return fprintf(stderr, "holds SECONDS KIND:SIZE:CALLS...\n"), 2;
+    /* (There is room for so many frames.) */
+    if (seconds > MOST_SECONDS) return fprintf(stderr, "SECONDS is at most %d\n", MOST_SECONDS), 2;
     longest_turn = seconds * 1e9;
     for (int i = 2; i < count; i++)
         if (!read_turn(word[i])) return 2;
