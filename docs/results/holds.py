@@ -182,14 +182,15 @@ def rows_of(found, number):
     """A row for each measured step of a turn. What failed has a row that says why."""
     kind, size, _ = found["turn"].split(":")
     suffix, in_mib, _ = KINDS.get(kind, ("", False, []))
-    of = {"kind": kind, "mib": int(size) // MIB if in_mib else None, "turn": number,
+    of = {"kind": kind, "mib": int(size) // MIB if in_mib else None, "count": int(size) if "{" in suffix else None, "turn": number,
           "error": found["failed"].replace("_v2:", ":") if "failed" in found else None}
     if found.get("wrong"):
         of["error"] = f"{found['wrong']} wrong results of frames"
     rows = []
     for step, name in enumerate(found.get("steps", [kind])):
         if name:
-            call = name if kind == "nothing" else ", ".join(f"`{one}`" for one in name.split(", ")) + suffix.format(int(size)).replace(", 1 kernels", ", 1 kernel")
+            call = name if kind == "nothing" else ", ".join(f"`{one}`" for one in name.split(", ")) + suffix.format(int(size))
+            call = call.replace(" 1 kernels", " 1 kernel")
             rows.append({"call": call, **of, **(figures(found, step) or {} if "calls" in found else {})})
     return rows
 
@@ -277,7 +278,8 @@ def main():
         raise SystemExit("holds: no turn without a neighbour was made, so there is nothing to compare with")
     order = ["nothing", *KINDS]
     judged(rows, quiet)
-    rows.sort(key=lambda row: (order.index(row["kind"]), row["mib"] or 0))
+    # (A table has sizes in the order in which the file first has them.)
+    rows.sort(key=lambda row: (row["mib"] or 0, order.index(row["kind"]), row["count"] or 0))
     print_table(rows)
     if given.folder:
         data_file.write(given.folder, "holds", "How long calls hold other threads up", ["docs/results/holds.py", "run"], rows,

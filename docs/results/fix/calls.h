@@ -13,6 +13,9 @@ typedef int (*driver_call)();
 /* Bytes, kernels or nodes: see `unit` of the kind. */
 static size_t size;
 
+/* How many times the turn has made its steps. */
+static int cycle;
+
 /* Why the turn failed: a call with its result, or the reason for which it is skipped. */
 static struct { const char *call; int result; } failure;
 
@@ -57,46 +60,43 @@ static int failed(const char *call, int result)
 
 /* ---- memory ---- */
 
-static int nothing(int i) { (void)i; return 0; }
+static int nothing(void) { return 0; }
 
-static int alloc(int i) { (void)i; TRY(cuMemAlloc_v2, &s.made, size); return 0; }
-static int alloc_pitch(int i) { (void)i; size_t pitch; TRY(cuMemAllocPitch_v2, &s.made, &pitch, (size_t)MIB, size / MIB, 16); return 0; }
-static int alloc_managed(int i)
+static int alloc(void) { TRY(cuMemAlloc_v2, &s.made, size); return 0; }
+static int alloc_pitch(void) { size_t pitch; TRY(cuMemAllocPitch_v2, &s.made, &pitch, (size_t)MIB, size / MIB, 16); return 0; }
+static int alloc_managed(void)
 {
-    (void)i;
     /* (Much of it can hang a GPU.) */
     if (size > MANAGED_MOST) return failed("more managed memory than 4 MiB", SKIPPED);
     TRY(cuMemAllocManaged, &s.made, size, 1);
     return 0;
 }
-static int unalloc(int i) { (void)i; TRY(cuMemFree_v2, s.made); s.made = 0; return 0; }
+static int unalloc(void) { TRY(cuMemFree_v2, s.made); s.made = 0; return 0; }
 
-static int alloc_async(int i) { (void)i; TRY(cuMemAllocAsync, &s.made_async, size, s.stream); return 0; }
-static int unalloc_async(int i) { (void)i; TRY(cuMemFreeAsync, s.made_async, s.stream); s.made_async = 0; return 0; }
+static int alloc_async(void) { TRY(cuMemAllocAsync, &s.made_async, size, s.stream); return 0; }
+static int unalloc_async(void) { TRY(cuMemFreeAsync, s.made_async, s.stream); s.made_async = 0; return 0; }
 
-static int pin(int i) { (void)i; TRY(cuMemHostAlloc, &s.pinned, size, 0); return 0; }
-static int unpin(int i) { (void)i; TRY(cuMemFreeHost, s.pinned); s.pinned = 0; return 0; }
+static int pin(void) { TRY(cuMemHostAlloc, &s.pinned, size, 0); return 0; }
+static int unpin(void) { TRY(cuMemFreeHost, s.pinned); s.pinned = 0; return 0; }
 
-static int map(int i)
+static int map(void)
 {
-    (void)i;
     s.fresh = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (s.fresh == MAP_FAILED) return s.fresh = 0, failed("no memory", SKIPPED);
     return 0;
 }
-static int map_touched(int i) { if (map(i)) return 1; memset(s.fresh, 1, size); return 0; }
-static int unmap(int i) { (void)i; munmap(s.fresh, size); s.fresh = 0; return 0; }
-static int pin_pages(int i) { (void)i; TRY(cuMemHostRegister_v2, s.fresh, size, 0); s.registered = s.fresh; return 0; }
-static int unpin_pages(int i) { (void)i; TRY(cuMemHostUnregister, s.registered); s.registered = 0; return 0; }
+static int map_touched(void) { if (map()) return 1; memset(s.fresh, 1, size); return 0; }
+static int unmap(void) { munmap(s.fresh, size); s.fresh = 0; return 0; }
+static int pin_pages(void) { TRY(cuMemHostRegister_v2, s.fresh, size, 0); s.registered = s.fresh; return 0; }
+static int unpin_pages(void) { TRY(cuMemHostUnregister, s.registered); s.registered = 0; return 0; }
 
 struct location { uint32_t kind; int32_t id; };
 struct access { struct location at; uint32_t flags; };
 struct wanted { uint32_t kind, handles; struct location at; void *windows; uint8_t flags[8]; };
 
 static int with_range(void) { TRY(cuMemAddressReserve, &s.range, size, (size_t)0, (uint64_t)0, (uint64_t)0); return 0; }
-static int map_on_gpu(int i)
+static int map_on_gpu(void)
 {
-    (void)i;
     static const struct wanted on_gpu = {.kind = 1, .at = {1, 0}};
     static const struct access readable = {{1, 0}, 3};
     TRY(cuMemCreate, &s.handle, size, &on_gpu, (uint64_t)0);
@@ -105,7 +105,7 @@ static int map_on_gpu(int i)
     TRY(cuMemSetAccess, s.range, size, &readable, (size_t)1);
     return 0;
 }
-static int unmap_on_gpu(int i) { (void)i; TRY(cuMemUnmap, s.range, size); s.mapped = 0; TRY(cuMemRelease, s.handle); s.handle = 0; return 0; }
+static int unmap_on_gpu(void) { TRY(cuMemUnmap, s.range, size); s.mapped = 0; TRY(cuMemRelease, s.handle); s.handle = 0; return 0; }
 
 static int with_gpu_memory(void) { TRY(cuMemAlloc_v2, &s.gpu, size); return 0; }
 static int with_pages(void)
@@ -114,44 +114,42 @@ static int with_pages(void)
     memset(s.page, 1, size);
     return with_gpu_memory();
 }
-static int to_gpu(int i) { (void)i; TRY(cuMemcpyHtoD_v2, s.gpu, s.page, size); return 0; }
-static int from_gpu(int i) { (void)i; TRY(cuMemcpyDtoH_v2, s.page, s.gpu, size); return 0; }
-static int set_bytes(int i) { TRY(cuMemsetD8_v2, s.gpu, i & 255, size); return 0; }
+static int to_gpu(void) { TRY(cuMemcpyHtoD_v2, s.gpu, s.page, size); return 0; }
+static int from_gpu(void) { TRY(cuMemcpyDtoH_v2, s.page, s.gpu, size); return 0; }
+static int set_bytes(void) { TRY(cuMemsetD8_v2, s.gpu, cycle & 255, size); return 0; }
 
-static int memory_left(int i) { (void)i; size_t left, all; TRY(cuMemGetInfo_v2, &left, &all); return 0; }
-static int pointer(int i)
+static int memory_left(void) { size_t left, all; TRY(cuMemGetInfo_v2, &left, &all); return 0; }
+static int pointer(void)
 {
-    (void)i;
     uint32_t which[] = {2, 3}, type = 0;
     uint64_t at = 0;
     void *to[] = {&type, &at};
     TRY(cuPointerGetAttributes, 2, which, to, s.gpu);
     return 0;
 }
-static int share(int i) { (void)i; char handle[64]; TRY(cuIpcGetMemHandle, handle, s.gpu); return 0; }
+static int share(void) { char handle[64]; TRY(cuIpcGetMemHandle, handle, s.gpu); return 0; }
 
 struct pool_wanted { uint32_t kind, handles; struct location at; void *windows; size_t most; uint16_t usage; uint8_t rest[54]; };
 
-static int pool(int i) { (void)i; static const struct pool_wanted on_gpu = {.kind = 1, .at = {1, 0}}; TRY(cuMemPoolCreate, &s.pool, &on_gpu); return 0; }
-static int unpool(int i) { (void)i; TRY(cuMemPoolDestroy, s.pool); s.pool = 0; return 0; }
+static int pool(void) { static const struct pool_wanted on_gpu = {.kind = 1, .at = {1, 0}}; TRY(cuMemPoolCreate, &s.pool, &on_gpu); return 0; }
+static int unpool(void) { TRY(cuMemPoolDestroy, s.pool); s.pool = 0; return 0; }
 static int with_pool(void)
 {
     /* It keeps what is freed, until it is trimmed. */
     uint64_t all = UINT64_MAX;
-    if (pool(0)) return 1;
+    if (pool()) return 1;
     TRY(cuMemPoolSetAttribute, s.pool, 4, &all);
     return 0;
 }
-static int fill_pool(int i)
+static int fill_pool(void)
 {
-    (void)i;
     TRY(cuMemAllocFromPoolAsync, &s.made_async, size, s.pool, s.stream);
     TRY(cuMemFreeAsync, s.made_async, s.stream);
     s.made_async = 0;
     TRY(cuStreamSynchronize, s.stream);
     return 0;
 }
-static int trim(int i) { (void)i; TRY(cuMemPoolTrimTo, s.pool, (size_t)0); return 0; }
+static int trim(void) { TRY(cuMemPoolTrimTo, s.pool, (size_t)0); return 0; }
 
 struct array_wanted { size_t width, height; uint32_t format, channels; };
 struct array_3d_wanted { size_t width, height, depth; uint32_t format, channels, flags; };
@@ -159,8 +157,8 @@ struct resource { uint32_t type; void *array; char rest[120]; uint32_t flags; };
 struct texture { uint32_t address[3], filter, flags, anisotropy, mipmaps; float bias, least, most, border[4]; int rest[12]; };
 
 /* Rows of 1,024 floats. */
-static int array(int i) { (void)i; struct array_wanted floats = {1024, size / 4096, 0x20, 1}; TRY(cuArrayCreate_v2, &s.array, &floats); return 0; }
-static int unarray(int i) { (void)i; TRY(cuArrayDestroy, s.array); s.array = 0; return 0; }
+static int array(void) { struct array_wanted floats = {1024, size / 4096, 0x20, 1}; TRY(cuArrayCreate_v2, &s.array, &floats); return 0; }
+static int unarray(void) { TRY(cuArrayDestroy, s.array); s.array = 0; return 0; }
 static int with_array(void)
 {
     /* (The flag: for surfaces.) */
@@ -168,17 +166,16 @@ static int with_array(void)
     TRY(cuArray3DCreate_v2, &s.array, &floats);
     return 0;
 }
-static int texture(int i)
+static int texture(void)
 {
-    (void)i;
     struct resource of = {.array = s.array};
     struct texture how = {.address = {1, 1, 1}};
     TRY(cuTexObjectCreate, &s.texture, &of, &how, NONE);
     return 0;
 }
-static int untexture(int i) { (void)i; TRY(cuTexObjectDestroy, s.texture); s.texture = 0; return 0; }
-static int surface(int i) { (void)i; struct resource of = {.array = s.array}; TRY(cuSurfObjectCreate, &s.surface, &of); return 0; }
-static int unsurface(int i) { (void)i; TRY(cuSurfObjectDestroy, s.surface); s.surface = 0; return 0; }
+static int untexture(void) { TRY(cuTexObjectDestroy, s.texture); s.texture = 0; return 0; }
+static int surface(void) { struct resource of = {.array = s.array}; TRY(cuSurfObjectCreate, &s.surface, &of); return 0; }
+static int unsurface(void) { TRY(cuSurfObjectDestroy, s.surface); s.surface = 0; return 0; }
 
 /* ---- code ---- */
 
@@ -208,39 +205,37 @@ static void salt(void)
     memcpy(s.salt, digits, 8);
 }
 
-static int load_text(int i) { (void)i; TRY(cuModuleLoadData, &s.module, s.text); return 0; }
-static int load_new(int i) { salt(); return load_text(i); }
-static int unload(int i) { (void)i; TRY(cuModuleUnload, s.module); s.module = 0; return 0; }
+static int load_text(void) { TRY(cuModuleLoadData, &s.module, s.text); return 0; }
+static int load_new(void) { salt(); return load_text(); }
+static int unload(void) { TRY(cuModuleUnload, s.module); s.module = 0; return 0; }
 static int with_cached_text(void)
 {
     if (with_text()) return 1;
     salt();
-    return load_text(0) || unload(0);
+    return load_text() || unload();
 }
 
-static int link_new(int i)
+static int link_new(void)
 {
-    (void)i;
     salt();
     TRY(cuLinkCreate_v2, 0, NONE, NONE, &s.link);
     TRY(cuLinkAddData_v2, s.link, 1, s.text, strlen(s.text) + 1, "kernels", 0, NONE, NONE);
     TRY(cuLinkComplete, s.link, &s.linked, &s.linked_bytes);
     return 0;
 }
-static int unlinked(int i) { (void)i; TRY(cuLinkDestroy, s.link); s.link = 0; return 0; }
+static int unlinked(void) { TRY(cuLinkDestroy, s.link); s.link = 0; return 0; }
 static int with_cubin(void)
 {
-    if (with_text() || link_new(0)) return 1;
+    if (with_text() || link_new()) return 1;
     if (!(s.cubin = malloc(s.linked_bytes))) return failed("no memory", SKIPPED);
     memcpy(s.cubin, s.linked, s.linked_bytes);
-    return unlinked(0);
+    return unlinked();
 }
-static int load_cubin(int i) { (void)i; TRY(cuModuleLoadData, &s.module, s.cubin); return 0; }
-static int with_module(void) { return with_cubin() || load_cubin(0); }
+static int load_cubin(void) { TRY(cuModuleLoadData, &s.module, s.cubin); return 0; }
+static int with_module(void) { return with_cubin() || load_cubin(); }
 
-static int load_library(int i)
+static int load_library(void)
 {
-    (void)i;
     TRY(cuLibraryLoadData, &s.library, s.cubin, NONE, NONE, 0, NONE, NONE, 0);
     for (size_t k = 0; k < size; k++) {
         char name[24];
@@ -252,12 +247,12 @@ static int load_library(int i)
     }
     return 0;
 }
-static int unload_library(int i) { (void)i; TRY(cuLibraryUnload, s.library); s.library = 0; return 0; }
+static int unload_library(void) { TRY(cuLibraryUnload, s.library); s.library = 0; return 0; }
 
-static int get_function(int i)
+static int get_function(void)
 {
     char name[24];
-    snprintf(name, sizeof name, "k%zu", (size_t)i % size);
+    snprintf(name, sizeof name, "k%zu", (size_t)cycle % size);
     TRY(cuModuleGetFunction, &s.function, s.module, name);
     return 0;
 }
@@ -284,16 +279,16 @@ static int with_spin(void)
     TRY(cuEventCreate, &s.event, 2);
     return with_kernel(code, "spin");
 }
-static int set_attribute(int i) { TRY(cuFuncSetAttribute, s.function, 8, i & 1 ? 65536 : 49152); return 0; }
-static int occupancy(int i) { (void)i; int blocks; TRY(cuOccupancyMaxActiveBlocksPerMultiprocessor, &blocks, s.function, 128, (size_t)0); return 0; }
+static int set_attribute(void) { TRY(cuFuncSetAttribute, s.function, 8, cycle & 1 ? 65536 : 49152); return 0; }
+static int occupancy(void) { int blocks; TRY(cuOccupancyMaxActiveBlocksPerMultiprocessor, &blocks, s.function, 128, (size_t)0); return 0; }
 
 /* ---- streams, events, waits ---- */
 
-static int stream(int i) { (void)i; TRY(cuStreamCreate, &s.other_stream, 1); return 0; }
-static int stream_with_priority(int i) { (void)i; TRY(cuStreamCreateWithPriority, &s.other_stream, 1, -1); return 0; }
-static int unstream(int i) { (void)i; TRY(cuStreamDestroy_v2, s.other_stream); s.other_stream = 0; return 0; }
-static int event(int i) { (void)i; TRY(cuEventCreate, &s.other_event, 2); return 0; }
-static int unevent(int i) { (void)i; TRY(cuEventDestroy_v2, s.other_event); s.other_event = 0; return 0; }
+static int stream(void) { TRY(cuStreamCreate, &s.other_stream, 1); return 0; }
+static int stream_with_priority(void) { TRY(cuStreamCreateWithPriority, &s.other_stream, 1, -1); return 0; }
+static int unstream(void) { TRY(cuStreamDestroy_v2, s.other_stream); s.other_stream = 0; return 0; }
+static int event(void) { TRY(cuEventCreate, &s.other_event, 2); return 0; }
+static int unevent(void) { TRY(cuEventDestroy_v2, s.other_event); s.other_event = 0; return 0; }
 
 static int with_done_event(void)
 {
@@ -302,8 +297,8 @@ static int with_done_event(void)
     TRY(cuEventSynchronize, s.event);
     return 0;
 }
-static int query(int i) { (void)i; TRY(cuEventQuery, s.event); return 0; }
-static int wait_event(int i) { (void)i; TRY(cuStreamWaitEvent, s.stream, s.event, 0); return 0; }
+static int query(void) { TRY(cuEventQuery, s.event); return 0; }
+static int wait_event(void) { TRY(cuStreamWaitEvent, s.stream, s.event, 0); return 0; }
 
 static int spin(void)
 {
@@ -312,12 +307,12 @@ static int spin(void)
     measured_from = now_ns();
     return 0;
 }
-static int sync_event(int i) { (void)i; if (spin()) return 1; TRY(cuEventSynchronize, s.event); return 0; }
-static int sync_stream(int i) { (void)i; if (spin()) return 1; TRY(cuStreamSynchronize, s.stream); return 0; }
-static int sync_context(int i) { (void)i; if (spin()) return 1; TRY(cuCtxSynchronize); return 0; }
+static int sync_event(void) { if (spin()) return 1; TRY(cuEventSynchronize, s.event); return 0; }
+static int sync_stream(void) { if (spin()) return 1; TRY(cuStreamSynchronize, s.stream); return 0; }
+static int sync_context(void) { if (spin()) return 1; TRY(cuCtxSynchronize); return 0; }
 
 static void on_host(void *of) { (void)of; }
-static int host_function(int i) { (void)i; TRY(cuLaunchHostFunc, s.stream, on_host, NONE); return 0; }
+static int host_function(void) { TRY(cuLaunchHostFunc, s.stream, on_host, NONE); return 0; }
 
 /* ---- graphs ---- */
 
@@ -336,15 +331,15 @@ static int chain(void **graph)
     }
     return 0;
 }
-static int graph(int i) { (void)i; return chain(&s.graph); }
-static int ungraph(int i) { (void)i; TRY(cuGraphDestroy, s.graph); s.graph = 0; return 0; }
-static int with_graph(void) { return with_adder() || graph(0); }
-static int instantiate(int i) { (void)i; TRY(cuGraphInstantiateWithFlags, &s.exec, s.graph, (uint64_t)0); return 0; }
-static int uninstantiate(int i) { (void)i; TRY(cuGraphExecDestroy, s.exec); s.exec = 0; return 0; }
-static int with_exec(void) { return with_graph() || instantiate(0); }
-static int upload(int i) { (void)i; TRY(cuGraphUpload, s.exec, s.stream); return 0; }
-static int launch_graph(int i) { (void)i; TRY(cuGraphLaunch, s.exec, s.stream); return 0; }
-static int wait_for_stream(int i) { (void)i; TRY(cuStreamSynchronize, s.stream); return 0; }
+static int graph(void) { return chain(&s.graph); }
+static int ungraph(void) { TRY(cuGraphDestroy, s.graph); s.graph = 0; return 0; }
+static int with_graph(void) { return with_adder() || graph(); }
+static int instantiate(void) { TRY(cuGraphInstantiateWithFlags, &s.exec, s.graph, (uint64_t)0); return 0; }
+static int uninstantiate(void) { TRY(cuGraphExecDestroy, s.exec); s.exec = 0; return 0; }
+static int with_exec(void) { return with_graph() || instantiate(); }
+static int upload(void) { TRY(cuGraphUpload, s.exec, s.stream); return 0; }
+static int launch_graph(void) { TRY(cuGraphLaunch, s.exec, s.stream); return 0; }
+static int wait_for_stream(void) { TRY(cuStreamSynchronize, s.stream); return 0; }
 static int with_two_graphs(void)
 {
     if (with_exec()) return 1;
@@ -354,15 +349,14 @@ static int with_two_graphs(void)
     s.gpu -= 2048;
     return result;
 }
-static int update(int i)
+static int update(void)
 {
     struct { uint32_t result; void *node, *from; } found = {0};
-    TRY(cuGraphExecUpdate_v2, s.exec, i & 1 ? s.graph : s.other_graph, &found);
+    TRY(cuGraphExecUpdate_v2, s.exec, cycle & 1 ? s.graph : s.other_graph, &found);
     return 0;
 }
-static int capture(int i)
+static int capture(void)
 {
-    (void)i;
     void *arguments[] = {&s.gpu};
     /* (Of this thread: a global capture makes calls of the others fail.) */
     TRY(cuStreamBeginCapture_v2, s.stream, 1);
@@ -375,25 +369,23 @@ static int capture(int i)
 
 /* ---- contexts, devices ---- */
 
-static int second_context(int i)
+static int second_context(void)
 {
-    (void)i;
     void *none;
     TRY(cuCtxCreate_v2, &s.second, 0, 0);
     TRY(cuCtxPopCurrent_v2, &none);
     return 0;
 }
-static int no_second_context(int i) { (void)i; TRY(cuCtxDestroy_v2, s.second); s.second = 0; return 0; }
+static int no_second_context(void) { TRY(cuCtxDestroy_v2, s.second); s.second = 0; return 0; }
 
 static int with_limit(int which) { TRY(cuCtxGetLimit, &s.limit[which], which); s.limited[which] = 1; return 0; }
 static int with_stack(void) { return with_limit(0); }
 static int with_printf(void) { return with_limit(1); }
-static int limit_stack(int i) { TRY(cuCtxSetLimit, 0, i & 1 ? s.limit[0] : 2 * s.limit[0]); return 0; }
-static int limit_printf(int i) { TRY(cuCtxSetLimit, 1, i & 1 ? s.limit[1] : 2 * s.limit[1]); return 0; }
+static int limit_stack(void) { TRY(cuCtxSetLimit, 0, cycle & 1 ? s.limit[0] : 2 * s.limit[0]); return 0; }
+static int limit_printf(void) { TRY(cuCtxSetLimit, 1, cycle & 1 ? s.limit[1] : 2 * s.limit[1]); return 0; }
 
-static int facts(int i)
+static int facts(void)
 {
-    (void)i;
     char uuid[16];
     int value;
     TRY(cuDeviceGetUuid_v2, uuid, 0);
@@ -411,12 +403,12 @@ static int with_peer(void)
     TRY(cuDevicePrimaryCtxRetain, &s.peer, 1);
     return 0;
 }
-static int peer(int i) { (void)i; TRY(cuCtxEnablePeerAccess, s.peer, 0); s.peered = 1; return 0; }
-static int unpeer(int i) { (void)i; TRY(cuCtxDisablePeerAccess, s.peer); s.peered = 0; return 0; }
+static int peer(void) { TRY(cuCtxEnablePeerAccess, s.peer, 0); s.peered = 1; return 0; }
+static int unpeer(void) { TRY(cuCtxDisablePeerAccess, s.peer); s.peered = 0; return 0; }
 
 /* ---- all ---- */
 
-struct step { const char *name; int (*make)(int); };
+struct step { const char *name; int (*make)(void); };
 
 static const struct kind { const char *name; int (*before)(void); struct step steps[4]; } kinds[] = {
     {"nothing", 0, {{"nothing", nothing}}},

@@ -51,13 +51,13 @@ static void *neighbour(void *unused)
     SET(ready, 1);
     while (!GET(begun)) usleep(100);
     int64_t first = now_ns(), next = first;
-    for (int i = 0; !bad && i < wanted && now_ns() - first < longest_turn; i++) {
+    for (cycle = 0; !bad && cycle < wanted && now_ns() - first < longest_turn; cycle++) {
         for (const struct step *step = kind->steps; !bad && step < kind->steps + 4 && step->make && calls < MOST_CALLS; step++) {
             sleep_until(next);
             into_a_frame();
             measured_from = 0;
             int64_t began = now_ns();
-            bad = step->make(i);
+            bad = step->make();
             int64_t ended = now_ns();
             if (bad) break;
             if (measured_from) began = measured_from;
