@@ -5,7 +5,7 @@
  *
  * Turns follow each other in one process. A turn ends after CALLS calls, or after SECONDS. It prints one line of JSON, with nanoseconds since its beginning:
  * each frame (when it was due, when it ended, and how long its longest copy, its launch and its wait took), and each call with its step (when it began, when
- * it ended). Calls begin while a frame runs, at a random time of it: of a call that takes 1 us, one that begins at any time would meet a frame in fifty.
+ * it ended). Calls begin while a frame runs, up to 20 us after its beginning: a call of 1 us that begins at any time would seldom meet one.
  *
  *     cc -O2 -o holds holds.c -pthread -ldl
  */
