@@ -9,7 +9,7 @@ template <int N> __global__ void arithmetic(float *p, int n) { int i = AT; if (i
 // An array that does not fit into registers.
 template <int N> __global__ void spill(float *p, int n) {
     float a[N];
-    for (int i = 0; i < N; i++) a[i] = p[(AT + i * 7) % n];
+    for (int i = 0; i < N; i++) a[i] = p[AT % n] * (i + 1);
     for (int r = 0; r < 3; r++) for (int i = 0; i < N; i++) a[i] = fmaf(a[(i * 13 + r) % N], 0.5f, a[(i + 1) % N]);
     float sum = 0;
     for (int i = 0; i < N; i++) sum += a[i];
@@ -17,12 +17,12 @@ template <int N> __global__ void spill(float *p, int n) {
 }
 // Shared memory and barriers.
 template <int N> __global__ void shared(float *p, int n) {
-    __shared__ float tile[N][33];
-    int x = threadIdx.x % 32, y = threadIdx.x / 32 % N;
+    __shared__ float tile[8][33 + N];
+    int x = threadIdx.x % 32, y = threadIdx.x / 32;
     tile[y][x] = p[AT % n];
     __syncthreads();
     float sum = 0;
-    for (int i = 0; i < N; i++) sum += tile[i][(x + i) % 32];
+    for (int i = 0; i < N; i++) sum += tile[i % 8][(x + i) % 32];
     __syncthreads();
     if (AT < n) p[AT] = sum;
 }

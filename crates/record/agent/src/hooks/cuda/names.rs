@@ -31,8 +31,8 @@ const ROOM_BITS: u32 = 14;
 const ROOM: usize = 1 << ROOM_BITS;
 /// Handles that were looked up.
 static SEEN: [AtomicUsize; ROOM] = [const { AtomicUsize::new(0) }; ROOM];
-/// The lowest bit of a handle in [`SEEN`] whose object is on the tape. (Handles are addresses of objects.)
-const ON_TAPE: usize = 1;
+/// The highest bit of a handle in [`SEEN`] whose object is on the tape. (Handles are addresses of objects, which do not have it.)
+const ON_TAPE: usize = 1 << 63;
 /// Handles that were looked up since the last look at objects.
 static NEW: AtomicU32 = AtomicU32::new(0);
 /// Bytes of an object that are read: on driver 580 objects have 0x4a0 bytes, and the address is at 0x68.
@@ -78,7 +78,7 @@ pub fn launched(handle: usize) {
 /// Whether a place in [`SEEN`] is this handle's.
 #[inline(always)]
 fn is_of(seen: usize, handle: usize) -> bool {
-    (seen ^ handle) & !ON_TAPE == 0
+    seen & !ON_TAPE == handle
 }
 
 #[cold]
