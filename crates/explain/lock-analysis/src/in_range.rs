@@ -142,7 +142,7 @@ impl<K: Keep> Sink for All<K> {
             }
         } else if at.submission.ranges.is_some()
             // (A launch writes counters of the driver's.)
-            && !(matches!(op.what, What::Inline(_)) && is_launch(at))
+            && !(matches!(&op.what, What::Inline(inline) if inline.bytes() <= COUNTER) && is_launch(at))
             && let Some(row) = rows::copy(at, op, &Clock::new(0, 1e9))
             && !self.own.holds(at, op)
         {
@@ -150,6 +150,9 @@ impl<K: Keep> Sink for All<K> {
         }
     }
 }
+
+/// Bytes of the driver's counters.
+const COUNTER: u64 = 8;
 
 fn is_launch(at: &At<'_>) -> bool {
     let called = at.submission.ring.and_then(|ring| ring.called());

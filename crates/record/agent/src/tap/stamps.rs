@@ -213,8 +213,8 @@ fn has(device: u32) -> bool {
 #[cold]
 fn is_new(device: u32) -> bool {
     let t = thread::here();
-    let is_mapped = t.on_mapped.replace(0);
-    if device != 0 && is_mapped != 0 && is_mapped == current_call(t).unwrap_or(OUTSIDE) {
+    let is_mapped = if device == 0 { 0 } else { t.on_mapped.replace(0) };
+    if is_mapped != 0 && is_mapped == current_call(t).unwrap_or(OUTSIDE) {
         let take = |at: &AtomicU32| at.compare_exchange(0, device, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         return DEVICES.iter().any(take);
     }
