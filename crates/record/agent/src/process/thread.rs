@@ -41,8 +41,8 @@ pub struct Thread {
     pub calls: Cell<u32>,
     /// Tapped calls inside its current call.
     pub calls_inside: Cell<u16>,
-    /// The number of its call that launches on a GPU for which the slots are mapped, if that was found in this call; 0: none.
-    pub on_mapped: Cell<u32>,
+    /// It is about to launch on a GPU for which the slots are mapped, and has not rung since.
+    pub on_mapped: Cell<bool>,
     /// NVTX ranges that it is in.
     pub ranges: Depths,
     /// Its own range for which recording is on: the domain, and its depth in that domain with this range; 0 for none.

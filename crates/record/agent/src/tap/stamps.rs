@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use pushbuf::qmd::end_time::{self, Found};
 use rm::abi::usermode::{TIME_0, TIME_1};
 use tape::call::{Class, of_ring};
-use tape::region::{Control, STAMPS_BYTES};
+use tape::region::{CallRow, Control, STAMPS_BYTES};
 use tape::stamp::{ClockBody, LAYOUT, OWN_GPU, SLOTS, StampsBody, kind, payload, state};
 
 /// The GPU's address of slot 0; 0 while nothing is stamped.
@@ -140,20 +140,19 @@ pub fn begin(area: u64, cpu: u64) {
     AREA.store(area, Ordering::Release);
 }
 
-/// The calling thread is about to launch on a GPU for which the area is mapped: if its call rings for a device that is not known, that is this GPU's.
+/// The calling thread is about to launch on a GPU for which the area is mapped: the next device that it rings for, and that is not known, is that GPU's.
 pub fn is_mapped() {
-    let t = thread::here();
-    t.on_mapped.set(current_call(t).unwrap_or(OUTSIDE));
+    thread::here().on_mapped.set(true);
 }
 
-/// [`thread::Thread::on_mapped`] of a program that launches without CUDA.
-const OUTSIDE: u32 = u32::MAX;
-
-/// The number of the thread's call; `None` outside of one.
-fn current_call(t: &Thread) -> Option<u32> {
+/// The thread's latest call.
+fn row(t: &Thread) -> Option<&CallRow> {
     // SAFETY: null or a row in a page that is never unmapped.
-    let row = unsafe { t.call.get().as_ref() }?;
-    (row.function.load(Ordering::Relaxed) != 0).then(|| row.seq.load(Ordering::Relaxed))
+    unsafe { t.call.get().as_ref() }
+}
+
+fn number_of(row: &CallRow) -> u32 {
+    row.seq.load(Ordering::Relaxed)
 }
 
 /// The CPU's address of slot 0.
@@ -212,9 +211,7 @@ fn has(device: u32) -> bool {
 /// Whether it is the device of a launch that has asked. Otherwise a later launch asks.
 #[cold]
 fn is_new(device: u32) -> bool {
-    let t = thread::here();
-    let is_mapped = if device == 0 { 0 } else { t.on_mapped.replace(0) };
-    if is_mapped != 0 && is_mapped == current_call(t).unwrap_or(OUTSIDE) {
+    if device != 0 && thread::here().on_mapped.replace(false) {
         let take = |at: &AtomicU32| at.compare_exchange(0, device, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         return DEVICES.iter().any(take);
     }
@@ -272,9 +269,7 @@ pub unsafe extern "C" fn doorbell_agent_take_stamps(words: *mut u32, length: usi
 }
 
 fn launches_a_graph() -> bool {
-    // SAFETY: null or a row in a page that is never unmapped.
-    let row = unsafe { thread::here().call.get().as_ref() };
-    let function = row.and_then(|row| of_ring(row.function.load(Ordering::Relaxed)));
+    let function = row(thread::here()).and_then(|row| of_ring(row.function.load(Ordering::Relaxed)));
     function.is_some_and(|f| f.class == Class::GraphLaunch)
 }
 
@@ -336,7 +331,7 @@ pub unsafe fn stamp(at: u64, words: usize, hidden: bool, c: &Control) -> Writes 
     });
     if of_graph {
         let t = thread::here();
-        let call = current_call(t).map_or(0, |call| (t.id() as u64) << 32 | u64::from(call));
+        let call = row(t).map_or(0, |row| (t.id() as u64) << 32 | u64::from(number_of(row)));
         graphs::uploaded(words, call, word);
         return Writes::Graph(call);
     }
