@@ -33,8 +33,8 @@ CALLS, SLOW = 25, 13
 LATE_NS = PERIOD_NS = 500_000
 # A call's frames: those that overlap it, and those of two periods after it.
 AFTER_NS = 2 * PERIOD_NS
-# A longest frame that is so much above that of "nothing" is marked.
-MARKED_US = 200
+# A call that lengthens the median of its longest frames by so much holds others up. One that takes less than SHORT_US itself is not looked at.
+MARKED_US, SHORT_US = 200, 100
 # Each kind of fix/calls.h: what follows the name of the call, and sizes: MiB where `in_mib`, otherwise kernels or nodes.
 KINDS = {kind: (suffix, in_mib, sizes) for kind, suffix, in_mib, *sizes in [
     ("alloc", "", True, 2, 64, 2048),
@@ -199,19 +199,20 @@ def judged(rows, frames):
     """Each row next to the frames without a neighbour: by how much the frames near a call were longer than 99.9 % of those."""
     lengths = sorted(end - due for due, end, *_ in frames)
     usual, longest = us(at(lengths, .999)), us(lengths[-1])
-    highest = {}
-    for row in rows:
-        key = row["call"], row["mib"]
-        highest[key] = max(highest.get(key, 0), row.get("max_us", 0))
+    turns = {}
     for row in rows:
         if "calls" in row:
             row["more_p50_us"] = round(max(0, row["held_p50_us"] - usual), 1)
             row["more_max_us"] = round(max(0, row["held_max_us"] - usual), 1)
-            row["holds"] = "yes" if highest[row["call"], row["mib"]] > longest + MARKED_US else "no"
+            turns.setdefault((row["call"], row["mib"]), []).append(row)
+    for row in rows:
+        if "calls" in row:
+            more, own = (statistics.median(turn[field] for turn in turns[row["call"], row["mib"]]) for field in ("more_p50_us", "own_p50_us"))
+            row["holds"] = "yes" if more > MARKED_US else "short" if own < SHORT_US else "no"
         else:
             row["error"] = row["error"] or "no call was made"
             row["holds"] = "not measured"
-    print(f"\nWithout a neighbour: {len(lengths):,} frames, p99.9 {usual} us, longest {longest} us. *: the longest is more than {MARKED_US} us above that. "
+    print(f"\nWithout a neighbour: {len(lengths):,} frames, p99.9 {usual} us, longest {longest} us. *: by more than {MARKED_US} us, in the median. "
           "By (us): a call's longest frame above that p99.9, median and maximum of the calls. Copy, launch, wait: the median of the calls' longest.")
 
 
