@@ -218,13 +218,17 @@ fn remember(file: &Path) -> io::Result<()> {
 }
 
 type Module = *mut c_void;
+type Retain = unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int;
+type SetCurrent = unsafe extern "C" fn(*mut c_void) -> c_int;
+type Load = unsafe extern "C" fn(*mut Module, *const c_void, u32, *const c_int, *const *mut c_void) -> c_int;
+type Unload = unsafe extern "C" fn(Module) -> c_int;
 
 /// What is needed of libcuda.
 struct Driver {
-    retain: unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int,
-    set_current: unsafe extern "C" fn(*mut c_void) -> c_int,
-    load: unsafe extern "C" fn(*mut Module, *const c_void, u32, *const c_int, *const *mut c_void) -> c_int,
-    unload: unsafe extern "C" fn(Module) -> c_int,
+    retain: Retain,
+    set_current: SetCurrent,
+    load: Load,
+    unload: Unload,
     contexts: Mutex<HashMap<c_int, usize>>,
 }
 
@@ -238,12 +242,12 @@ impl Driver {
             }
             let find =
                 |name: &CStr| Some(libc::dlsym(library, name.as_ptr().cast::<c_char>())).filter(|at| !at.is_null());
-            let init: unsafe extern "C" fn(u32) -> c_int = std::mem::transmute(find(c"cuInit")?);
+            let init = std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u32) -> c_int>(find(c"cuInit")?);
             let driver = Driver {
-                retain: std::mem::transmute::<*mut c_void, _>(find(c"cuDevicePrimaryCtxRetain")?),
-                set_current: std::mem::transmute::<*mut c_void, _>(find(c"cuCtxSetCurrent")?),
-                load: std::mem::transmute::<*mut c_void, _>(find(c"cuModuleLoadDataEx")?),
-                unload: std::mem::transmute::<*mut c_void, _>(find(c"cuModuleUnload")?),
+                retain: std::mem::transmute::<*mut c_void, Retain>(find(c"cuDevicePrimaryCtxRetain")?),
+                set_current: std::mem::transmute::<*mut c_void, SetCurrent>(find(c"cuCtxSetCurrent")?),
+                load: std::mem::transmute::<*mut c_void, Load>(find(c"cuModuleLoadDataEx")?),
+                unload: std::mem::transmute::<*mut c_void, Unload>(find(c"cuModuleUnload")?),
                 contexts: Mutex::new(HashMap::new()),
             };
             (init(0) == 0).then_some(driver)
