@@ -55,8 +55,8 @@ pub unsafe fn begin(row: &CallRow, f: &Function, mut flags: u32, site: usize, a:
     let mut object = if matches!(f.object, tape::call::Object::None) { 0 } else { a.at(f.object_at) as u64 };
     // SAFETY: the caller's.
     let (mut size, mut stream) = unsafe { (size(f.size, a), stream(f.stream, a)) };
-    if stream <= 2 && f.stream != Stream::None {
-        stream = own_stream(stream, flags);
+    if !matches!(f.stream, Stream::None) && is_own(stream, flags) {
+        stream = own_stream();
     }
     if f.is_batch() {
         // SAFETY: the caller's.
@@ -73,14 +73,17 @@ pub unsafe fn begin(row: &CallRow, f: &Function, mut flags: u32, site: usize, a:
     row.function.store(u32::from(f.number), Ordering::Relaxed);
 }
 
-/// A default stream that each thread has of its own gets that thread's number.
+/// A default stream that each thread has of its own.
 #[inline(always)]
-fn own_stream(stream: u64, flags: u32) -> u64 {
-    if stream == 2 || stream == 0 && flags & u32::from(flag::PER_THREAD) != 0 {
-        of_thread(thread::here().id())
-    } else {
-        stream
-    }
+fn is_own(stream: u64, flags: u32) -> bool {
+    stream == 2 || stream == 0 && flags & u32::from(flag::PER_THREAD) != 0
+}
+
+/// It gets the thread's number.
+#[cold]
+#[inline(never)]
+fn own_stream() -> u64 {
+    of_thread(thread::here().id())
 }
 
 /// Finds the Python frames that make the call. (Before the call's function is stored, because this may write events.)
@@ -212,7 +215,7 @@ pub fn around(t: &Thread, ring: RingBody) -> RingBody {
 /// The arguments are a caller's of this function, which has not returned to it yet.
 #[inline(always)]
 pub unsafe fn end<const F: usize>(t: &Thread, row: &CallRow, a: &Words, ended: u64, result: i32) {
-    let f = const { &FUNCTIONS[F] };
+    let f = &const { FUNCTIONS[F] };
     let function = f.number;
     t.call_stack.set(0);
     row.function.store(0, Ordering::Relaxed);

@@ -113,7 +113,7 @@ pub unsafe extern "C" fn call<const F: usize>(
 /// As the function at `at`.
 #[inline(always)]
 unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: &Slot, at: usize, a: &Words) -> usize {
-    let f = const { &FUNCTIONS[F] };
+    let f = &const { FUNCTIONS[F] };
     if stack < t.call_stack.get() {
         // Inside another call of this thread.
         t.calls_inside.set(t.calls_inside.get().saturating_add(1));
@@ -182,7 +182,7 @@ fn launches(row: &CallRow, f: &Function, a: &Words) {
 /// As the function at `at`.
 #[inline(always)]
 unsafe fn unrecorded<const F: usize>(t: &Thread, stack: usize, site: usize, e: &Slot, at: usize, a: &Words) -> usize {
-    let f = const { &FUNCTIONS[F] };
+    let f = &const { FUNCTIONS[F] };
     if guard::on() {
         // SAFETY: the caller's.
         return unsafe { guarded::<F>(t, e, at, stack, a) };
