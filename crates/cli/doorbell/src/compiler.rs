@@ -11,6 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -23,10 +24,14 @@ use tape::event::{Plain, bytes_of};
 
 /// How long the compiler waits for a request before it ends.
 const IDLE: Duration = Duration::from_secs(10);
+/// Between two looks whether it has ended.
+const LOOK: Duration = Duration::from_millis(20);
 /// A load that takes less says nothing about the cache.
 const SHORT: Duration = Duration::from_millis(20);
 /// The most files that say what CUDA's cache has. Beyond that, all are removed.
 const REMEMBERED: usize = 1 << 12;
+/// How long such a file counts.
+const STAYS: Duration = Duration::from_secs(3 * 24 * 3600);
 /// Numbers of sockets that are tried.
 const TRIES: u32 = 16;
 
@@ -52,7 +57,8 @@ impl Compiler {
                     .arg("compiler")
                     .args(soft.then_some("--soft"))
                     .stdin(OwnedFd::from(input))
-                    .stdout(Stdio::null());
+                    .stdout(Stdio::null())
+                    .process_group(0);
                 // Kernels are compiled when their module is loaded, not when they are first used.
                 command.env("CUDA_MODULE_LOADING", "EAGER").stderr(Stdio::null());
                 // SAFETY: one system call between fork and exec.
@@ -65,9 +71,10 @@ impl Compiler {
                 let Ok(started) = command.spawn() else { return };
                 *lock(&its) = Some(started);
                 // (Its place must not be held while it is waited for: it may be killed.)
-                while !lock(&its).as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None))) {
-                    std::thread::sleep(Duration::from_millis(20));
+                while lock(&its).as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
+                    std::thread::sleep(LOOK);
                 }
+                *lock(&its) = None;
             }
         };
         std::thread::Builder::new().name("compiler".into()).spawn(start).context("--fix=code: a thread")?;
@@ -80,7 +87,13 @@ impl Drop for Compiler {
         self.ends.store(true, Ordering::SeqCst);
         if let Some(child) = lock(&self.child).as_mut() {
             let _ = child.kill();
-            let _ = child.wait();
+            // (In a call of the driver it may not end: the program's end does not wait for it.)
+            for _ in 0..5 {
+                if !matches!(child.try_wait(), Ok(None)) {
+                    break;
+                }
+                std::thread::sleep(LOOK);
+            }
         }
     }
 }
@@ -124,19 +137,42 @@ pub fn run(soft: bool) -> anyhow::Result<ExitCode> {
     // (What was compiled before needs no CUDA, whose start takes half a second.)
     let driver = Arc::new(LazyLock::new(Driver::load as fn() -> Option<Driver>));
     let busy = Arc::new(AtomicUsize::new(0));
-    while wait(&listener, Some(IDLE)) || busy.load(Ordering::SeqCst) > 0 {
-        let Ok((stream, _)) = listener.accept() else { continue };
+    loop {
+        if !wait(&listener, Some(IDLE)) {
+            if busy.load(Ordering::SeqCst) == 0 {
+                return Ok(ExitCode::SUCCESS);
+            }
+            continue;
+        }
+        let Ok((stream, _)) = listener.accept() else {
+            std::thread::sleep(LOOK);
+            continue;
+        };
         if !is_own(&stream) {
             continue;
         }
-        let (driver, its) = (Arc::clone(&driver), Arc::clone(&busy));
-        busy.fetch_add(1, Ordering::SeqCst);
+        let (driver, its) = (Arc::clone(&driver), Busy::begin(&busy));
         std::thread::spawn(move || {
+            let _its = its;
             let _ = serve(stream, || (**driver).as_ref());
-            its.fetch_sub(1, Ordering::SeqCst);
         });
     }
-    Ok(ExitCode::SUCCESS)
+}
+
+/// A request in progress.
+struct Busy(Arc<AtomicUsize>);
+
+impl Busy {
+    fn begin(of: &Arc<AtomicUsize>) -> Busy {
+        of.fetch_add(1, Ordering::SeqCst);
+        Busy(Arc::clone(of))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// Whether this user, or root, is at the other end.
@@ -162,19 +198,22 @@ fn read<T: Plain + Default>(stream: &mut UnixStream) -> io::Result<T> {
 
 fn serve<'d>(mut stream: UnixStream, driver: impl FnOnce() -> Option<&'d Driver>) -> io::Result<()> {
     let request: Request = read(&mut stream)?;
-    if request.options as usize > OPTIONS || request.bytes > MOST as u64 {
+    if request.options > OPTIONS as u64 || request.bytes > MOST as u64 {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let settings = (0..request.options).map(|_| read(&mut stream)).collect::<io::Result<Vec<Setting>>>()?;
     let mut code = Vec::new();
     Read::by_ref(&mut stream).take(request.bytes).read_to_end(&mut code)?;
+    if code.len() as u64 != request.bytes {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
     code.push(0);
     let none = Answer { state: state::NO_CUDA, ..Answer::default() };
-    let known = known(request.device, &settings, &code);
-    if known.as_ref().is_some_and(|file| file.exists()) {
+    let known = known(&request.uuid, &settings, &code);
+    if known.as_ref().is_some_and(|file| is_recent(file)) {
         return stream.write_all(bytes_of(&Answer::default()));
     }
-    let answer = driver().and_then(|driver| driver.load_twice(request.device, &settings, &code)).unwrap_or(none);
+    let answer = driver().and_then(|driver| driver.load_twice(&request.uuid, &settings, &code)).unwrap_or(none);
     if let Some(file) = known.filter(|_| (answer.result, answer.state) == (0, state::CACHED)) {
         // (If it cannot be written, the code is loaded once more next time.)
         let _ = remember(&file);
@@ -183,20 +222,19 @@ fn serve<'d>(mut stream: UnixStream, driver: impl FnOnce() -> Option<&'d Driver>
 }
 
 /// The file that says that CUDA's cache has this code: in `doorbell/code` among the user's caches. `None`: there is no such place, or no cache of CUDA's.
-fn known(device: i32, settings: &[Setting], code: &[u8]) -> Option<PathBuf> {
+fn known(uuid: &[u8; 16], settings: &[Setting], code: &[u8]) -> Option<PathBuf> {
     let folder = |name: &str, otherwise: &str| {
         let named = std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
         named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(otherwise)))
     };
     let cache = folder("CUDA_CACHE_PATH", ".nv/ComputeCache")?;
-    if !cache.is_dir() || std::env::var_os("CUDA_CACHE_DISABLE").is_some_and(|off| off == "1") {
+    if std::env::var_os("CUDA_CACHE_DISABLE").is_some_and(|off| off == "1") {
         return None;
     }
     let about = (
-        device,
+        uuid,
         settings.iter().map(|s| (s.option, s.value)).collect::<Vec<_>>(),
-        cache,
-        std::env::var_os("CUDA_VISIBLE_DEVICES"),
+        std::fs::metadata(cache).ok().filter(|cache| cache.is_dir())?.ino(),
         std::fs::read("/proc/driver/nvidia/version").unwrap_or_default(),
     );
     let half = |salt: u64| {
@@ -205,6 +243,12 @@ fn known(device: i32, settings: &[Setting], code: &[u8]) -> Option<PathBuf> {
         hash.finish()
     };
     Some(folder("XDG_CACHE_HOME", ".cache")?.join("doorbell/code").join(format!("{:016x}{:016x}", half(1), half(2))))
+}
+
+/// (CUDA drops old code from a full cache.)
+fn is_recent(file: &Path) -> bool {
+    let age = file.metadata().and_then(|file| file.modified()).ok().and_then(|made| made.elapsed().ok());
+    age.is_some_and(|age| age < STAYS)
 }
 
 fn remember(file: &Path) -> io::Result<()> {
@@ -221,6 +265,8 @@ type Module = *mut c_void;
 type Retain = unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int;
 type SetCurrent = unsafe extern "C" fn(*mut c_void) -> c_int;
 type Load = unsafe extern "C" fn(*mut Module, *const c_void, u32, *const c_int, *const *mut c_void) -> c_int;
+type Count = unsafe extern "C" fn(*mut c_int) -> c_int;
+type Uuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_int;
 type Unload = unsafe extern "C" fn(Module) -> c_int;
 
 /// What is needed of libcuda.
@@ -229,7 +275,9 @@ struct Driver {
     set_current: SetCurrent,
     load: Load,
     unload: Unload,
-    contexts: Mutex<HashMap<c_int, usize>>,
+    count: Count,
+    uuid: Uuid,
+    contexts: Mutex<HashMap<[u8; 16], usize>>,
 }
 
 impl Driver {
@@ -248,21 +296,37 @@ impl Driver {
                 set_current: std::mem::transmute::<*mut c_void, SetCurrent>(find(c"cuCtxSetCurrent")?),
                 load: std::mem::transmute::<*mut c_void, Load>(find(c"cuModuleLoadDataEx")?),
                 unload: std::mem::transmute::<*mut c_void, Unload>(find(c"cuModuleUnload")?),
+                count: std::mem::transmute::<*mut c_void, Count>(find(c"cuDeviceGetCount")?),
+                uuid: std::mem::transmute::<*mut c_void, Uuid>(find(c"cuDeviceGetUuid")?),
                 contexts: Mutex::new(HashMap::new()),
             };
             (init(0) == 0).then_some(driver)
         }
     }
 
-    /// Loads code on a device, and once more. `None`: there is no context.
-    fn load_twice(&self, device: c_int, settings: &[Setting], code: &[u8]) -> Option<Answer> {
-        let mut contexts = lock(&self.contexts);
-        let mut context = contexts.get(&device).map_or(std::ptr::null_mut(), |at| *at as *mut c_void);
-        // SAFETY: a place for the context, which stays.
-        if context.is_null() && unsafe { (self.retain)(&raw mut context, device) } != 0 {
+    /// This process's number of a GPU. (The program may have chosen others.)
+    fn device(&self, uuid: &[u8; 16]) -> Option<c_int> {
+        let mut count = 0;
+        // SAFETY: a place for the number.
+        if unsafe { (self.count)(&raw mut count) } != 0 {
             return None;
         }
-        contexts.insert(device, context as usize);
+        (0..count).find(|device| {
+            let mut of = [0; 16];
+            // SAFETY: a place for the UUID.
+            unsafe { (self.uuid)(&raw mut of, *device) == 0 && of == *uuid }
+        })
+    }
+
+    /// Loads code on a device, and once more. `None`: there is no context.
+    fn load_twice(&self, uuid: &[u8; 16], settings: &[Setting], code: &[u8]) -> Option<Answer> {
+        let mut contexts = lock(&self.contexts);
+        let mut context = contexts.get(uuid).map_or(std::ptr::null_mut(), |at| *at as *mut c_void);
+        // SAFETY: a place for the context, which stays.
+        if context.is_null() && unsafe { (self.retain)(&raw mut context, self.device(uuid)?) } != 0 {
+            return None;
+        }
+        contexts.insert(*uuid, context as usize);
         drop(contexts);
         // SAFETY: a context.
         if unsafe { (self.set_current)(context) } != 0 {

@@ -13,10 +13,10 @@ pub const OPTIONS: usize = 32;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// CUDA's number of the device.
-    pub device: i32,
+    /// The GPU's, as cuDeviceGetUuid has it.
+    pub uuid: [u8; 16],
     /// How many [`Setting`]s follow.
-    pub options: u32,
+    pub options: u64,
     /// Bytes of code that follow them: a text without its NUL, or a fat binary.
     pub bytes: u64,
 }

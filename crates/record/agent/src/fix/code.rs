@@ -27,24 +27,26 @@ pub unsafe fn compile(count: &Count, socket: u32, image: usize, options: &Option
     if image == 0 {
         return Err(Why::NoText);
     }
+    if socket == 0 || !may(need::SOCKET) {
+        return Err(Why::NoCompiler);
+    }
     // SAFETY: the caller's.
     let code = unsafe { text(image).or_else(|| fat_binary(image)) }.ok_or(Why::NoText)?;
     let mut settings = [Setting::default(); OPTIONS];
     // SAFETY: the caller's.
     let n = unsafe { known(options, &mut settings) }.ok_or(Why::Flags)?;
-    let mut device = -1;
-    // SAFETY: a place for the number.
-    if unsafe { (d.current_device)(&raw mut device) } != SUCCESS {
+    let (mut device, mut uuid) = (-1, [0; 16]);
+    // SAFETY: places for the number and the UUID.
+    if unsafe { (d.current_device)(&raw mut device) != SUCCESS || (d.uuid)(&raw mut uuid, device) != SUCCESS } {
         return Err(Why::Driver);
     }
-    if socket == 0 || !may(need::SOCKET) {
-        return Err(Why::NoCompiler);
-    }
-    let request = Request { device, options: n as u32, bytes: code.len() as u64 };
+    let request = Request { uuid, options: n as u64, bytes: code.len() as u64 };
     let settings = settings.get(..n).unwrap_or(&[]);
     // SAFETY: Setting is Plain.
     let words = unsafe { core::slice::from_raw_parts(settings.as_ptr().cast::<u8>(), size_of_val(settings)) };
-    let answer = sys::ask(&compile::name(socket), &[bytes_of(&request), words, code]).ok_or(Why::NoCompiler)?;
+    let answer = sys::ask(&compile::name(socket), &[bytes_of(&request), words, code]);
+    // (Whoever waited in vain does not wait again.)
+    let answer = answer.ok_or_else(|| super::turn_off(count, super::driver::NOT_READY)).map_err(|_| Why::NoCompiler)?;
     match answer.state {
         state::CACHED if answer.result != SUCCESS => Err(Why::NoText),
         state::CACHED => {
@@ -130,9 +132,13 @@ unsafe fn fat_binary<'a>(image: usize) -> Option<&'a [u8]> {
 /// # Safety
 /// As CUDA reads them.
 unsafe fn known(options: &Options, to: &mut [Setting; OPTIONS]) -> Option<usize> {
-    let mut n = 0;
     // (The number is a word of 32 bits.)
-    for i in 0..options.count as u32 as usize {
+    let count = options.count as u32 as usize;
+    if count > 0 && (options.names == 0 || options.values == 0) || count > 2 * OPTIONS {
+        return None;
+    }
+    let mut n = 0;
+    for i in 0..count {
         // SAFETY: the caller's.
         let (option, value) = unsafe {
             let option = (options.names as *const u32).add(i).read_unaligned();

@@ -94,14 +94,19 @@ pub fn forbid_tsc() {
 /// The [`need`]s for which a filter (`struct sock_filter`s) does not allow every call.
 pub fn forbidden_by(filter: &[libc::sock_filter]) -> u32 {
     let allows = |call: i64| {
-        let action = evaluate(filter, call as u32).map(|answer| answer & libc::SECCOMP_RET_ACTION_FULL);
+        // (Filters look at the family of a socket.)
+        let arguments = if call == libc::SYS_socket { SOCKET } else { [0; 2] };
+        let action = evaluate(filter, call as u32, arguments).map(|answer| answer & libc::SECCOMP_RET_ACTION_FULL);
         matches!(action, Some(libc::SECCOMP_RET_ALLOW | libc::SECCOMP_RET_LOG))
     };
     CALLS.iter().filter(|(_, calls)| !calls.iter().all(|&c| allows(c))).fold(0, |all, (bit, _)| all | bit)
 }
 
-/// The filter's answer to a call whose arguments are 0. `None`: the kernel would reject the filter.
-fn evaluate(filter: &[libc::sock_filter], call: u32) -> Option<u32> {
+/// Family and kind of the socket that the agent makes.
+pub const SOCKET: [u32; 2] = [libc::AF_UNIX as u32, (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as u32];
+
+/// The filter's answer to a call with these first arguments; the others are 0. `None`: the kernel would reject the filter.
+fn evaluate(filter: &[libc::sock_filter], call: u32, [first, second]: [u32; 2]) -> Option<u32> {
     /// AUDIT_ARCH_X86_64
     const ARCH: u32 = 0xc000_003e;
     /// `struct seccomp_data`: number, architecture, instruction pointer, six arguments.
@@ -109,6 +114,8 @@ fn evaluate(filter: &[libc::sock_filter], call: u32) -> Option<u32> {
     let data = |at: u32| match at {
         0 => Some(call),
         4 => Some(ARCH),
+        16 => Some(first),
+        24 => Some(second),
         8..BYTES if at.is_multiple_of(4) => Some(0),
         _ => None,
     };
@@ -197,7 +204,16 @@ mod tests {
     #[test]
     fn a_filter_forbids_what_it_does_not_allow() {
         let (allow, kill) = (libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_KILL_PROCESS);
-        assert_eq!(forbidden_by(&one(libc::SYS_socket, kill, allow)), 0);
+        assert_eq!(forbidden_by(&one(libc::SYS_getcwd, kill, allow)), 0);
+        assert_eq!(forbidden_by(&one(libc::SYS_socket, kill, allow)), need::SOCKET);
+        // Sockets of one family: the first argument is looked at, too.
+        let family = |of: i32| {
+            let other = rule(EQUAL, 0, 3, libc::SYS_socket as u32);
+            let is = rule(EQUAL, 0, 1, of as u32);
+            [rule(LOAD, 0, 0, 0), other, rule(LOAD, 0, 0, 16), is, rule(ANSWER, 0, 0, kill), rule(ANSWER, 0, 0, allow)]
+        };
+        assert_eq!(forbidden_by(&family(libc::AF_UNIX)), need::SOCKET);
+        assert_eq!(forbidden_by(&family(libc::AF_INET)), 0);
         assert_eq!(forbidden_by(&one(libc::SYS_gettid, kill, allow)), need::NUMBERS);
         assert_eq!(forbidden_by(&one(libc::SYS_mremap, kill, allow)), need::MEMORY);
         assert_eq!(forbidden_by(&one(libc::SYS_futex, libc::SECCOMP_RET_ERRNO | 1, allow)), need::FUTEX);

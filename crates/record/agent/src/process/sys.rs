@@ -1,5 +1,6 @@
 //! System calls without libc: no PLT (so the agent's own interposers are not entered), no errno, no cancellation point.
 
+use crate::process::restrictions::SOCKET;
 use core::arch::asm;
 use core::ffi::CStr;
 use tape::compile::{self, Answer};
@@ -206,31 +207,57 @@ pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     unsafe { syscall6(libc::SYS_futex, at, op, i32::MAX as usize, 0, 0, 0) };
 }
 
-/// Sends pieces to the socket of this name (unix(7), abstract), and waits for the answer. `None`: nobody listens there, or it has ended.
+/// How long the agent waits for each part of an answer, in seconds.
+const PATIENCE: i64 = 60;
+
+/// Sends pieces to the socket of this name (unix(7), abstract), and waits for the answer. `None`: no process of this user's or root's listens there, it has
+/// ended, or it does not answer.
 pub fn ask(name: &[u8; compile::NAME], pieces: &[&[u8]]) -> Option<Answer> {
+    let [family, kind] = SOCKET.map(|word| word as usize);
+    // SAFETY: no memory is passed.
+    let fd = usize::try_from(unsafe { syscall6(libc::SYS_socket, family, kind, 0, 0, 0, 0) }).ok()?;
+    // (A program without standard files may write to their numbers.)
+    let answer = if fd > 2 { asked(fd, name, pieces) } else { None };
+    // SAFETY: the descriptor that was just made.
+    unsafe { close(fd as i32) };
+    answer
+}
+
+fn asked(fd: usize, name: &[u8; compile::NAME], pieces: &[&[u8]]) -> Option<Answer> {
     let mut address = [0u8; 3 + compile::NAME];
     address[0] = libc::AF_UNIX as u8;
     address[3..].copy_from_slice(name);
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-    // SAFETY: the calls get an address and buffers with their lengths.
+    let limit = [PATIENCE, 0];
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as u32;
+    let mut answer = Answer::default();
+    let (at, of) = ((&raw mut answer) as usize, size_of::<Answer>());
+    // SAFETY: the calls get buffers with their lengths, which outlive them.
     unsafe {
-        let fd = syscall6(libc::SYS_socket, libc::AF_UNIX as usize, kind as usize, 0, 0, 0, 0);
-        let fd = usize::try_from(fd).ok()?;
-        let sent = syscall6(libc::SYS_connect, fd, address.as_ptr() as usize, address.len(), 0, 0, 0) == 0
-            && pieces.iter().all(|piece| {
-                whole(piece.len(), |done| {
-                    let at = piece.as_ptr() as usize + done;
-                    syscall6(libc::SYS_sendto, fd, at, piece.len() - done, libc::MSG_NOSIGNAL as usize, 0, 0)
-                })
-            });
-        let mut answer = Answer::default();
-        let length = size_of::<Answer>();
-        let came = sent
-            && whole(length, |done| {
-                let at = (&raw mut answer) as usize + done;
-                syscall6(libc::SYS_recvfrom, fd, at, length - done, 0, 0, 0)
-            });
-        close(fd as i32);
+        let set = |which: i32| {
+            let (at, bytes) = (limit.as_ptr() as usize, size_of_val(&limit));
+            syscall6(libc::SYS_setsockopt, fd, libc::SOL_SOCKET as usize, which as usize, at, bytes, 0) == 0
+        };
+        if !set(libc::SO_RCVTIMEO) || !set(libc::SO_SNDTIMEO) {
+            return None;
+        }
+        if syscall6(libc::SYS_connect, fd, address.as_ptr() as usize, address.len(), 0, 0, 0) != 0 {
+            return None;
+        }
+        let (to, bytes) = ((&raw mut peer) as usize, (&raw mut length) as usize);
+        let (level, which) = (libc::SOL_SOCKET as usize, libc::SO_PEERCRED as usize);
+        let known = syscall6(libc::SYS_getsockopt, fd, level, which, to, bytes, 0) == 0;
+        let own = syscall6(libc::SYS_geteuid, 0, 0, 0, 0, 0, 0) as u32;
+        if !known || peer.uid != own && peer.uid != 0 {
+            return None;
+        }
+        let sent = pieces.iter().all(|piece| {
+            whole(piece.len(), |done| {
+                let at = piece.as_ptr() as usize + done;
+                syscall6(libc::SYS_sendto, fd, at, piece.len() - done, libc::MSG_NOSIGNAL as usize, 0, 0)
+            })
+        });
+        let came = sent && whole(of, |done| syscall6(libc::SYS_recvfrom, fd, at + done, of - done, 0, 0, 0));
         came.then_some(answer)
     }
 }

@@ -305,8 +305,9 @@ impl State {
         call: Option<u64>,
     ) -> Option<Raw> {
         let mut groups = [0u32; RUNS];
-        let mut n = 0;
+        let (mut n, mut hands_older) = (0, false);
         end_time::handed(length, &word, |handed| {
+            hands_older |= self.known(handed.qmd).is_some_and(|place| Some(place.call) != call);
             if let Some(group) = self.find(handed.qmd)
                 && !groups.get(..n).is_some_and(|known| known.contains(&group))
                 && let Some(to) = groups.get_mut(n)
@@ -315,11 +316,16 @@ impl State {
                 n += 1;
             }
         });
+        // (One of several segments of an upload: none of its kernels has run.)
+        if call.is_some() && !hands_older {
+            return None;
+        }
         let mut runs = [Run::default(); RUNS];
         let mut used = 0u32;
         for group in groups.get(..n)? {
             let group = self.groups.get(*group as usize)?;
-            if stamps::steps_back() {
+            // (Those that the segment writes were counted.)
+            if stamps::steps_back() && call.is_none() {
                 c.by_cupti.fetch_add(group.kernels.into(), Ordering::Relaxed);
             }
             if !self.runs_of(group, call, &mut runs, &mut used) {

@@ -199,7 +199,11 @@ pub fn is_for(i: usize) -> bool {
         return steps_back();
     }
     let device = channel::device(i);
-    has(device) || is_new(device)
+    if has(device) {
+        thread::here().on_mapped.set(false);
+        return true;
+    }
+    is_new(device)
 }
 
 #[inline(always)]
@@ -333,7 +337,8 @@ pub unsafe fn stamp(at: u64, words: usize, hidden: bool, c: &Control) -> Writes 
         let t = thread::here();
         let call = row(t).map_or(0, |row| (t.id() as u64) << 32 | u64::from(number_of(row)));
         graphs::uploaded(words, call, word);
-        return Writes::Graph(call);
+        // (What is only uploaded does not run.)
+        return if launches_a_graph() { Writes::Graph(call) } else { Writes::Kernels };
     }
     if writes { Writes::Kernels } else { Writes::Nothing }
 }
