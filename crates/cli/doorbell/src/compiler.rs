@@ -297,7 +297,7 @@ impl Driver {
                 load: std::mem::transmute::<*mut c_void, Load>(find(c"cuModuleLoadDataEx")?),
                 unload: std::mem::transmute::<*mut c_void, Unload>(find(c"cuModuleUnload")?),
                 count: std::mem::transmute::<*mut c_void, Count>(find(c"cuDeviceGetCount")?),
-                uuid: std::mem::transmute::<*mut c_void, Uuid>(find(c"cuDeviceGetUuid")?),
+                uuid: std::mem::transmute::<*mut c_void, Uuid>(find(c"cuDeviceGetUuid_v2")?),
                 contexts: Mutex::new(HashMap::new()),
             };
             (init(0) == 0).then_some(driver)

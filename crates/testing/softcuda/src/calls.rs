@@ -203,9 +203,6 @@ calls! {
         // Compute capability 9.0, memory of the driver's on a node of the host; 0 for other attributes.
         give(value, match attribute { 75 => 9, 141 => 1, _ => 0 })
     }
-    cuDeviceGetUuid(uuid: *mut [u8; 16], _device: c_int) {
-        soft().map_or(NO_DEVICE, |soft| give(uuid, soft.device.uuid()))
-    }
     cuDeviceGetUuid_v2(uuid: *mut [u8; 16], _device: c_int) {
         soft().map_or(NO_DEVICE, |soft| give(uuid, soft.device.uuid()))
     }

@@ -95,7 +95,7 @@ functions! {
     attribute b"cuDeviceGetAttribute" (*mut i32, i32, i32);
     current b"cuCtxGetCurrent" (*mut usize);
     current_device b"cuCtxGetDevice" (*mut i32);
-    uuid b"cuDeviceGetUuid" (*mut [u8; 16], i32);
+    uuid b"cuDeviceGetUuid_v2" (*mut [u8; 16], i32);
     synchronize_context b"cuCtxSynchronize" ();
     id b"cuCtxGetId" (usize, *mut u64);
     push b"cuCtxPushCurrent_v2" (usize);
