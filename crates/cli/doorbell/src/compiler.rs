@@ -1,10 +1,12 @@
 //! Loads code before a program does, so that CUDA's cache has it (`run --fix=code`).
 //!
-//! [`Compiler`] listens on the socket of [`tape::compile`]. At the first request it starts this program again (`doorbell compiler`), which gets the socket as its
-//! standard input, answers, and ends when nothing was asked for a while: until then it has a context on the GPU.
+//! [`Compiler`] listens on the socket of [`tape::compile`]. At the first request it starts this program again (`doorbell compiler`), with the socket as standard
+//! input. That process answers, has a context on the GPU, and ends [`IDLE`] after the last request.
 
 use crate::sample::with_softgpu;
 use anyhow::Context;
+use poison::ignore;
+use recorder::control::who;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,7 +19,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 use tape::compile::{self, Answer, MOST, OPTIONS, Request, Setting, state};
 use tape::event::{Plain, bytes_of};
@@ -69,12 +71,12 @@ impl Compiler {
                     });
                 }
                 let Ok(started) = command.spawn() else { return };
-                *lock(&its) = Some(started);
+                *ignore(its.lock()) = Some(started);
                 // (Its place must not be held while it is waited for: it may be killed.)
-                while lock(&its).as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
+                while ignore(its.lock()).as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
                     std::thread::sleep(LOOK);
                 }
-                *lock(&its) = None;
+                *ignore(its.lock()) = None;
             }
         };
         std::thread::Builder::new().name("compiler".into()).spawn(start).context("--fix=code: a thread")?;
@@ -85,7 +87,7 @@ impl Compiler {
 impl Drop for Compiler {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::SeqCst);
-        if let Some(child) = lock(&self.child).as_mut() {
+        if let Some(child) = ignore(self.child.lock()).as_mut() {
             let _ = child.kill();
             // (In a call of the driver it may not end: the program's end does not wait for it.)
             for _ in 0..5 {
@@ -96,10 +98,6 @@ impl Drop for Compiler {
             }
         }
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn listen() -> io::Result<(u32, UnixListener)> {
@@ -177,15 +175,9 @@ impl Drop for Busy {
 
 /// Whether this user, or root, is at the other end.
 fn is_own(stream: &UnixStream) -> bool {
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
-    let mut length = size_of::<libc::ucred>() as u32;
-    // SAFETY: a place of that length.
-    let result = unsafe {
-        let to = (&raw mut peer).cast::<c_void>();
-        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut length)
-    };
     // SAFETY: needs nothing.
-    result == 0 && (peer.uid == 0 || peer.uid == unsafe { libc::geteuid() })
+    let own = unsafe { libc::geteuid() };
+    who(stream).is_ok_and(|(uid, _)| uid == 0 || uid == own)
 }
 
 fn read<T: Plain + Default>(stream: &mut UnixStream) -> io::Result<T> {
@@ -237,12 +229,9 @@ fn known(uuid: &[u8; 16], settings: &[Setting], code: &[u8]) -> Option<PathBuf> 
         std::fs::metadata(cache).ok().filter(|cache| cache.is_dir())?.ino(),
         std::fs::read("/proc/driver/nvidia/version").unwrap_or_default(),
     );
-    let half = |salt: u64| {
-        let mut hash = DefaultHasher::new();
-        (salt, &about, code).hash(&mut hash);
-        hash.finish()
-    };
-    Some(folder("XDG_CACHE_HOME", ".cache")?.join("doorbell/code").join(format!("{:016x}{:016x}", half(1), half(2))))
+    let mut hash = DefaultHasher::new();
+    (about, code).hash(&mut hash);
+    Some(folder("XDG_CACHE_HOME", ".cache")?.join("doorbell/code").join(format!("{:016x}", hash.finish())))
 }
 
 /// (CUDA drops old code from a full cache.)
@@ -282,7 +271,7 @@ struct Driver {
 
 impl Driver {
     fn load() -> Option<Driver> {
-        // SAFETY: names; each function has its type by the reference of CUDA's driver API. The library is never closed.
+        // SAFETY: each function has the type in the reference of CUDA's driver API. The library is never closed.
         unsafe {
             let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL);
             if library.is_null() {
@@ -320,7 +309,7 @@ impl Driver {
 
     /// Loads code on a device, and once more. `None`: there is no context.
     fn load_twice(&self, uuid: &[u8; 16], settings: &[Setting], code: &[u8]) -> Option<Answer> {
-        let mut contexts = lock(&self.contexts);
+        let mut contexts = ignore(self.contexts.lock());
         let mut context = contexts.get(uuid).map_or(std::ptr::null_mut(), |at| *at as *mut c_void);
         // SAFETY: a place for the context, which stays.
         if context.is_null() && unsafe { (self.retain)(&raw mut context, self.device(uuid)?) } != 0 {

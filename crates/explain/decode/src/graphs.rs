@@ -251,7 +251,9 @@ impl Sink for Finder {
             set: std::mem::take(&mut now.set),
             ..Submission::default()
         };
-        let called = at.submission.ring.and_then(|ring| ring.called());
+        let ring = at.submission.ring;
+        // (Outside of a call it is not known.)
+        let launches = ring.and_then(|ring| ring.called()).map(|f| f.class == Class::GraphLaunch);
         self.now = Submission {
             number: at.number,
             pid: at.channel.pid,
@@ -259,12 +261,8 @@ impl Sink for Finder {
             slot: at.channel.slot,
             generation: at.channel.generation,
             seconds: self.clock.seconds(at.submission.tsc),
-            call: at
-                .submission
-                .ring
-                .filter(|ring| ring.called().is_some_and(|f| f.class == Class::GraphLaunch))
-                .map(|ring| (at.submission.tid, ring.call)),
-            apart: called.is_some_and(|f| f.class != Class::GraphLaunch),
+            call: ring.filter(|_| launches == Some(true)).map(|ring| (at.submission.tid, ring.call)),
+            apart: launches == Some(false),
             channel,
             ..memory
         };

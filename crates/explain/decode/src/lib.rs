@@ -56,7 +56,7 @@ pub use during::During;
 pub use inline_writes::LaunchWrites;
 pub use kernel::{Codes, Kernel, short_name};
 pub use largest::Largest;
-pub use opened::during;
+pub use opened::{RangeNames, during};
 pub use recording::{Image, InsightError, Recording, Source};
 pub use stored::{store_summary, store_summary_and_places, store_summary_unless};
 pub use summary::{summary, summary_of_walk};

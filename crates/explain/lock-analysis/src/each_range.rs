@@ -2,18 +2,18 @@
 
 use crate::in_range::{Counts, Did, Keep, walk_ranges};
 use crate::range_work::{Span, Works};
-use decode::ranges::{Key, Open, Range, Style, Texts, watched};
+use decode::ranges::{Open, Range, Style, Texts, watched};
 use decode::walk::{Filter, Outcome};
-use decode::{InsightError, Recording, Source, rows};
+use decode::{InsightError, RangeNames, Recording, Source, rows};
 use schema::Clock;
 use schema::happened::OneRange;
 use schema::ranges::{EachRange, EachRow};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-/// Ranges that have a row, and names whose match is remembered.
+/// Ranges that have a row, and the minimum that are kept beyond it until they are sorted.
 const RANGES: usize = 1 << 18;
-const NAMES: usize = 1 << 16;
+const MORE: usize = 1 << 16;
 /// What threads did that is kept, and how much of it is looked at for all ranges together. (Beyond that, ranges have no row.)
 const DID: usize = 1 << 22;
 const VISITS: usize = 1 << 26;
@@ -43,8 +43,7 @@ pub fn each_range(r: &Recording, filter: &Filter) -> Result<EachRange, InsightEr
 }
 
 struct Each<'f> {
-    filter: &'f Filter,
-    wanted: HashMap<Key, bool>,
+    names: RangeNames<'f>,
     most: usize,
     ranges: Vec<Range>,
     seen: u64,
@@ -65,8 +64,7 @@ fn ticks(r: &Range) -> u64 {
 impl<'f> Each<'f> {
     fn new(filter: &'f Filter, most: usize) -> Each<'f> {
         Each {
-            filter,
-            wanted: HashMap::new(),
+            names: RangeNames::new(filter.range.as_ref()),
             most,
             ranges: Vec::new(),
             seen: 0,
@@ -125,12 +123,7 @@ impl Keep for Each<'_> {
 
     fn range(&mut self, r: &Range, texts: &Texts) {
         self.seen += 1;
-        if self.wanted.len() >= NAMES {
-            self.wanted.clear();
-        }
-        let pattern = self.filter.range.as_ref();
-        let matches = || pattern.is_none_or(|pattern| pattern.matches(&texts.label(r.key)));
-        if r.style == Style::Mark || !*self.wanted.entry(r.key).or_insert_with(matches) {
+        if r.style == Style::Mark || !self.names.has(r, texts) {
             return;
         }
         if r.ended.is_none() {
@@ -139,7 +132,7 @@ impl Keep for Each<'_> {
         }
         self.ended += 1;
         self.ranges.push(*r);
-        if self.ranges.len() > 2 * self.most.max(NAMES) {
+        if self.ranges.len() > 2 * self.most.max(MORE) {
             self.longest();
         }
     }

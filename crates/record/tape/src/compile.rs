@@ -1,4 +1,4 @@
-//! What the agent asks of doorbell's compiler (`run --fix=code`): a process that loads code before the program does, so that CUDA's cache has it.
+//! Requests to doorbell's compiler (`run --fix=code`), a process that loads code before the program does, so that CUDA's cache has it.
 //!
 //! A request is a [`Request`], its options and the code; the answer is an [`Answer`]. They go through a socket with a name of [`name`].
 

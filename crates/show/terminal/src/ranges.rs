@@ -3,11 +3,11 @@
 use crate::cell::time;
 use crate::foreign::plain;
 use crate::number::{bytes, count, nanoseconds, of};
-use crate::table::{Style, text_to_stdout, write as write_table};
+use crate::table::{Style, Table, text_to_stdout, write as write_table};
 use crate::{ReportError, json};
 use decode::Recording;
 use decode::walk::Filter;
-use schema::ranges::{EachRange, EachRow, RangeWork, Ranges, Watched};
+use schema::ranges::{EachRange, EachRow, RangeCounts, RangeWork, Ranges, Watched};
 use std::collections::HashSet;
 use std::io::{self, Write};
 
@@ -75,12 +75,7 @@ pub fn write(out: &mut dyn Write, style: &Style, r: &Ranges) -> io::Result<()> {
         cells.push(name(row.domain.as_deref(), &row.text, row.cut, row.style));
         table.add_row(cells);
     }
-    if r.ranges.is_empty() {
-        writeln!(out, "{}", nothing(&r.watched))?;
-    } else {
-        write_table(out, &table, 0)?;
-    }
-    not_all(out, &r.watched)?;
+    write_rows(out, &table, &r.watched)?;
     if has_work {
         writeln!(out, "GPU busy: what the ranges' threads submitted in them. all threads: {MEANINGS}")?;
         without_time(out, r.ranges.iter().map(|row| row.all_threads))?;
@@ -88,13 +83,32 @@ pub fn write(out: &mut dyn Write, style: &Style, r: &Ranges) -> io::Result<()> {
     if r.ranges.iter().any(|row| row.unfinished > 0) {
         writeln!(out, "+: ranges whose end is not in the recording; no time includes them")?;
     }
-    if r.ranges.iter().any(|row| row.counts.calls.is_none()) {
-        writeln!(out, "{NOT_RECORDED}")?;
-    }
     let odd = [
         (r.stray_ends, "end", "of ranges that began when nothing was recorded, or never"),
         (r.left_out, "range", "left out: too many at a time"),
     ];
+    write_lacks(out, r.ranges.iter().map(|row| &row.counts), &odd)
+}
+
+/// The rows, and whether they are all.
+fn write_rows(out: &mut dyn Write, table: &Table, watched: &Watched) -> io::Result<()> {
+    if table.is_empty() {
+        writeln!(out, "{}", nothing(watched))?;
+    } else {
+        write_table(out, table, 0)?;
+    }
+    not_all(out, watched)
+}
+
+/// What was not recorded, and what the rows do not have: how often, a noun, and a text.
+fn write_lacks<'c>(
+    out: &mut dyn Write,
+    mut counts: impl Iterator<Item = &'c RangeCounts>,
+    odd: &[(u64, &str, &str)],
+) -> io::Result<()> {
+    if counts.any(|counts| counts.calls.is_none()) {
+        writeln!(out, "?: not recorded (`record --calls`, `record --locks`)")?;
+    }
     for (n, noun, what) in odd.iter().filter(|(n, ..)| *n > 0) {
         writeln!(out, "{} {what}", of(*n, noun))?;
     }
@@ -114,7 +128,6 @@ fn without_time(out: &mut dyn Write, mut works: impl Iterator<Item = Option<Rang
 
 /// Of the columns of all threads.
 const MEANINGS: &str = "what any thread submitted while they were open; queued: at least one of these waited for its start, also while others ran; idle: none ran";
-const NOT_RECORDED: &str = "?: not recorded (`record --calls`, `record --locks`)";
 
 /// A sentence for the longest of each name, then a row for each range.
 pub fn write_each(out: &mut dyn Write, style: &Style, r: &EachRange) -> io::Result<()> {
@@ -152,28 +165,17 @@ pub fn write_each(out: &mut dyn Write, style: &Style, r: &EachRange) -> io::Resu
             writeln!(out, "{}: the longest {sentence}", plain(&name))?;
         }
     }
-    if r.ranges.is_empty() {
-        writeln!(out, "{}", nothing(&r.watched))?;
-    } else {
-        write_table(out, &table, 0)?;
-    }
-    not_all(out, &r.watched)?;
+    write_rows(out, &table, &r.watched)?;
     if has_work {
         writeln!(out, "GPU busy: {MEANINGS}")?;
         without_time(out, r.ranges.iter().map(|row| row.range.all_threads))?;
-    }
-    if r.ranges.iter().any(|row| row.counts.calls.is_none()) {
-        writeln!(out, "{NOT_RECORDED}")?;
     }
     let odd = [
         (r.unfinished, "range", "not shown: their end is not in the recording"),
         (r.left_out, "range", "left out: too many"),
         (r.not_counted, "event", "not counted: the later ranges did more than they show"),
     ];
-    for (n, noun, what) in odd.iter().filter(|(n, ..)| *n > 0) {
-        writeln!(out, "{} {what}", of(*n, noun))?;
-    }
-    Ok(())
+    write_lacks(out, r.ranges.iter().map(|row| &row.counts), &odd)
 }
 
 /// Names that get a sentence.

@@ -64,8 +64,11 @@ impl<'a> Timing<'a> {
 
     /// The number of kernels that a submission of one kernel's launch runs before it.
     pub fn prepares(s: &Submission) -> usize {
+        if s.word_count() < 2 * QMD_WORDS {
+            return 0;
+        }
         let mut kernels = 0usize;
-        for words in s.entries.iter().map(|e| s.words(e)).filter(|_| s.word_count() >= 2 * QMD_WORDS) {
+        for words in s.entries.iter().map(|e| s.words(e)) {
             let word = |i: usize| words.get(i).copied().unwrap_or(0);
             end_time::find(words.len(), word, |found| kernels += usize::from(!matches!(found, Found::Order(_))));
         }

@@ -12,7 +12,7 @@ pub mod messages;
 mod server;
 mod socket;
 
-pub use server::Ask;
+pub use server::{Ask, who};
 
 use server::{Asks, Bell, Server};
 use socket::Socket;
