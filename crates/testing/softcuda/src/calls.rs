@@ -11,7 +11,8 @@ use crate::node::Node;
 use crate::status::*;
 use crate::stream::Stream;
 use crate::wait::Ended;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// `CU_LIMIT_STACK_SIZE`, which no kernel here needs.
@@ -452,6 +453,19 @@ calls! {
             jit::load(image.cast(), &settings)
         };
         if is_right { give(module, image.cast_mut()) } else { INVALID_PTX }
+    }
+    cuModuleLoadFatBinary(module: *mut *mut c_void, image: *const c_void) {
+        // SAFETY: the caller's.
+        unsafe { cuModuleLoadData(module, image) }
+    }
+    cuModuleLoad(module: *mut *mut c_void, path: *const c_char) {
+        if path.is_null() { return INVALID_VALUE; }
+        // SAFETY: the caller's name.
+        let path = OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
+        let Ok(mut code) = std::fs::read(path) else { return FILE_NOT_FOUND };
+        code.resize(code.len() + 4, 0);
+        // SAFETY: code with zeros after it.
+        if unsafe { jit::load(code.as_ptr().cast(), &[]) } { give(module, module.cast()) } else { INVALID_PTX }
     }
     cuModuleUnload(_module: *mut c_void) { SUCCESS }
     cuModuleGetFunction(function: *mut *mut c_void, _module: *mut c_void, name: *const c_char) {

@@ -10,6 +10,7 @@ pub(crate) const NO_DEVICE: c_int = 100;
 pub(crate) const INVALID_CONTEXT: c_int = 201;
 pub(crate) const INVALID_HANDLE: c_int = 400;
 pub(crate) const ILLEGAL_STATE: c_int = 401;
+pub(crate) const FILE_NOT_FOUND: c_int = 301;
 pub(crate) const NOT_FOUND: c_int = 500;
 pub(crate) const NOT_READY: c_int = 600;
 pub(crate) const CONTEXT_IS_DESTROYED: c_int = 709;

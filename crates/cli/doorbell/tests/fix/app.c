@@ -370,6 +370,22 @@ static void code(void) {
         }
     void *module;
     printf("null: %d\n", CALL(cuModuleLoadData, &module, (void *)0));
+    for (unsigned i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char path[] = "/tmp/doorbell-code-XXXXXX";
+        int file = mkstemp(path);
+        ok("write", write(file, texts[i], strlen(texts[i])) < 0);
+        printf("file %u: %d", i, CALL(cuModuleLoad, &module, path));
+        unlink(path);
+        printf(", gone %d, fat binary %d\n", CALL(cuModuleLoad, &module, path), CALL(cuModuleLoadFatBinary, &module, texts[i]));
+        close(file);
+    }
+    /* A text alone, one with code for another chip, one with code for this chip. */
+    int chips[] = {0, 80, 90};
+    for (unsigned i = 0; i < 3; i++) {
+        unsigned char fat[16 + 2 * 80] = {0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 80 * (1 + (i > 0))};
+        for (unsigned n = 0; n < 1 + (i > 0); n++) fat[16 + 80 * n] = 1 + n, fat[16 + 80 * n + 4] = 64, fat[16 + 80 * n + 8] = 16, fat[16 + 80 * n + 28] = chips[i];
+        printf("entries %u: %d\n", i, CALL(cuModuleLoadFatBinary, &module, fat));
+    }
 }
 static volatile int over;
 static void *neighbour(void *copies) {

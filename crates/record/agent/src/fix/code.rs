@@ -3,10 +3,11 @@
 //! cuModuleLoadData holds the lock for which launches wait while it compiles: a second for 400 kernels on an H200. From the cache
 //! it takes 3 ms, and their cubin 1. The program's own call follows in any case, so its result, its errors and its logs are CUDA's.
 
-use super::driver::{NOT_READY, SUCCESS};
+use super::driver::{Driver, NOT_READY, SUCCESS};
 use super::{driver, turn_off};
 use crate::process::restrictions::{may, need};
 use crate::process::sys;
+use core::ffi::{CStr, c_char};
 use tape::compile::{self, Kind, MOST, OPTIONS, Request, Setting, state};
 use tape::event::bytes_of;
 use tape::fix::{Count, Why};
@@ -18,11 +19,11 @@ pub struct Options {
     pub values: usize,
 }
 
-/// Has the compiler load the code at `image`.
+/// Has the compiler load the code at `image`, or in the file of that name.
 ///
 /// # Safety
-/// As CUDA reads the code and the options of its call.
-pub unsafe fn compile(count: &Count, socket: u32, image: usize, options: &Options) -> Result<(), Why> {
+/// As CUDA reads the code, or the name, and the options of its call.
+pub unsafe fn compile(count: &Count, socket: u32, image: usize, is_file: bool, options: &Options) -> Result<(), Why> {
     let d = driver(count)?;
     if image == 0 {
         return Err(Why::NoText);
@@ -30,18 +31,33 @@ pub unsafe fn compile(count: &Count, socket: u32, image: usize, options: &Option
     if socket == 0 || !may(need::SOCKET) {
         return Err(Why::NoCompiler);
     }
-    // SAFETY: the caller's.
-    let code = unsafe { text(image).or_else(|| fat_binary(image)) }.ok_or(Why::NoText)?;
     let mut settings = [Setting::default(); OPTIONS];
     // SAFETY: the caller's.
     let n = unsafe { known(options, &mut settings) }.ok_or(Why::Flags)?;
+    let settings = settings.get(..n).unwrap_or(&[]);
+    if !is_file {
+        // SAFETY: the caller's.
+        return unsafe { sent(count, &d, socket, image, settings) };
+    }
+    // SAFETY: the caller's name.
+    let file = File::read(unsafe { CStr::from_ptr(image as *const c_char) }).ok_or(Why::NoText)?;
+    // SAFETY: a file's bytes with a NUL after them. (A fat binary's lengths are checked against the file's.)
+    unsafe { if file.holds_its_lengths() { sent(count, &d, socket, file.at, settings) } else { Err(Why::NoText) } }
+}
+
+/// Sends the code to the compiler, and waits until it has loaded it.
+///
+/// # Safety
+/// As [`compile`].
+unsafe fn sent(count: &Count, d: &Driver, socket: u32, image: usize, settings: &[Setting]) -> Result<(), Why> {
     let (mut device, mut uuid) = (-1, [0; 16]);
     // SAFETY: places for the number and the UUID.
     if unsafe { (d.current_device)(&raw mut device) != SUCCESS || (d.uuid)(&raw mut uuid, device) != SUCCESS } {
         return Err(Why::Driver);
     }
-    let request = Request { uuid, options: n as u64, bytes: code.len() as u64 };
-    let settings = settings.get(..n).unwrap_or(&[]);
+    // SAFETY: the caller's.
+    let code = unsafe { text(image).or_else(|| fat_binary(image, chip(d, device)?)) }.ok_or(Why::NoText)?;
+    let request = Request { uuid, options: settings.len() as u64, bytes: code.len() as u64 };
     // SAFETY: Setting is Plain.
     let words = unsafe { core::slice::from_raw_parts(settings.as_ptr().cast::<u8>(), size_of_val(settings)) };
     let Some(answer) = sys::ask(&compile::name(socket), &[bytes_of(&request), words, code]) else {
@@ -57,6 +73,64 @@ pub unsafe fn compile(count: &Count, socket: u32, image: usize, options: &Option
         }
         state::NO_CACHE => Err(Why::NoCache),
         _ => Err(Why::NoCompiler),
+    }
+}
+
+/// A GPU's compute capability, as code for it says it: 90 for 9.0.
+fn chip(d: &Driver, device: i32) -> Option<u32> {
+    /// CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
+    const CAPABILITY: [i32; 2] = [75, 76];
+    let mut of = [0; 2];
+    for (which, to) in CAPABILITY.into_iter().zip(&mut of) {
+        // SAFETY: a place for the number.
+        if unsafe { (d.attribute)(to, which, device) } != SUCCESS {
+            return None;
+        }
+    }
+    Some((of[0] * 10 + of[1]) as u32)
+}
+
+/// A copy of a file, with zeros after it. (Another process may shorten the file itself.)
+struct File {
+    at: usize,
+    bytes: usize,
+}
+
+impl File {
+    fn read(path: &CStr) -> Option<File> {
+        if !may(need::FILES | need::MEMORY | need::NUMBERS) {
+            return None;
+        }
+        let status = sys::status(path).filter(|of| of.st_mode & libc::S_IFMT == libc::S_IFREG)?;
+        let bytes = usize::try_from(status.st_size).ok().filter(|bytes| (16..=MOST).contains(bytes))?;
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping, one byte longer than the file.
+        let at = unsafe { sys::mmap(sys::AWAY, bytes + 1, protection, flags, -1, 0) }?;
+        let file = File { at, bytes };
+        // SAFETY: that mapping.
+        let room = unsafe { core::slice::from_raw_parts_mut(at as *mut u8, bytes) };
+        (sys::read_file(path, room)?.len() == bytes).then_some(file)
+    }
+
+    /// True unless this is a fat binary that is longer than the file. (Its data stands in the file itself.)
+    fn holds_its_lengths(&self) -> bool {
+        // SAFETY: the mapping, of 17 bytes at least.
+        let [first, header, data] = unsafe {
+            let at = self.at as *const u8;
+            [
+                u64::from(at.cast::<u32>().read_unaligned()),
+                u64::from(at.add(6).cast::<u16>().read_unaligned()),
+                at.add(8).cast::<u64>().read_unaligned(),
+            ]
+        };
+        first != u64::from(CONTROL) && (first != u64::from(DATA) || header.saturating_add(data) <= self.bytes as u64)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: the mapping of `read`, which nobody uses any more.
+        unsafe { sys::munmap(self.at, self.bytes + 1) };
     }
 }
 
@@ -83,14 +157,17 @@ unsafe fn text<'a>(image: usize) -> Option<&'a [u8]> {
     }
 }
 
-/// A fat binary without a cubin: `fatBinaryCtl` (magic, version, the address of the data) or the data itself (magic, version, bytes of the
-/// header, bytes after it). Entries: kind (1: PTX, 2: cubin), .., bytes of the header at 4, bytes after it at 8.
+/// `fatBinaryCtl`: magic, version, the address of the data.
+const CONTROL: u32 = 0x4662_43b1;
+/// A fat binary's data: magic, version, bytes of the header, bytes after it.
+const DATA: u32 = 0xba55_ed50;
+
+/// A fat binary that CUDA compiles: one with PTX, and without a cubin for the chip. Entries: kind (1: PTX, 2: cubin), .., bytes of the header at 4, bytes
+/// after it at 8, chip at 28.
 ///
 /// # Safety
 /// As for [`text`].
-unsafe fn fat_binary<'a>(image: usize) -> Option<&'a [u8]> {
-    const CONTROL: u32 = 0x4662_43b1;
-    const DATA: u32 = 0xba55_ed50;
+unsafe fn fat_binary<'a>(image: usize, chip: u32) -> Option<&'a [u8]> {
     const PTX: u16 = 1;
     const CUBIN: u16 = 2;
     // SAFETY: the caller's, and the data's own lengths.
@@ -114,8 +191,13 @@ unsafe fn fat_binary<'a>(image: usize) -> Option<&'a [u8]> {
         let (mut entry, mut has_text) = (header, false);
         while entry < length {
             match half(entry)? {
-                // (CUDA takes a cubin that fits, and compiles only if none does. Which one fits is not looked at.)
-                CUBIN => return None,
+                // (A cubin runs on chips of its generation, from its own on.)
+                CUBIN => {
+                    let of = word(entry + 28)?;
+                    if of / 10 == chip / 10 && of <= chip {
+                        return None;
+                    }
+                }
                 PTX => has_text = true,
                 _ => {}
             }

@@ -132,11 +132,11 @@ pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<u
                 pages::observe();
                 None
             }
-            Answer::Compiles { options, names, values } => {
+            Answer::Compiles { is_file, options, names, values } => {
                 let [count_of, names, values] =
                     [options, names, values].map(|n| a.get(usize::from(n)).copied().unwrap_or(0));
                 let options = code::Options { count: if options == 0 { 0 } else { count_of }, names, values };
-                code::compile(count, fixes.compiler, second, &options).err().map(Err)
+                code::compile(count, fixes.compiler, second, is_file, &options).err().map(Err)
             }
             Answer::None | Answer::Register | Answer::BeginsCapture | Answer::EndsCapture => None,
         }

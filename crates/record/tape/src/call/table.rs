@@ -116,6 +116,8 @@ pub(super) const fn o(number: u16, name: &'static str, suffixes: &'static [&'sta
     f(number, name, suffixes, Other, words)
 }
 
+const COMPILES: Answer = Compiles { is_file: false, options: 0, names: 0, values: 0 };
+
 /// In the order of their numbers.
 #[rustfmt::skip]
 pub(super) const ROWS: &[Function] = &[
@@ -174,9 +176,9 @@ pub(super) const ROWS: &[Function] = &[
     f(85, "cuGraphInstantiateWithFlags", PLAIN, Create, 3).of(Flags, 2).does(MakesGraph),
     f(86, "cuGraphInstantiateWithParams", SZ, Create, 3).does(MakesGraph),
     f(87, "cuGraphExecDestroy", PLAIN, Destroy, 1).of(Graph, 0),
-    f(88, "cuModuleLoadData", PLAIN, Create, 2).does(LoadsCode).answered(Compiles { options: 0, names: 0, values: 0 }),
-    f(89, "cuModuleLoadDataEx", PLAIN, Create, 5).does(LoadsCode).answered(Compiles { options: 2, names: 3, values: 4 }),
-    f(90, "cuLibraryLoadData", PLAIN, Create, 8).does(LoadsCode).answered(Compiles { options: 4, names: 2, values: 3 }),
+    f(88, "cuModuleLoadData", PLAIN, Create, 2).does(LoadsCode).answered(COMPILES),
+    f(89, "cuModuleLoadDataEx", PLAIN, Create, 5).does(LoadsCode).answered(Compiles { is_file: false, options: 2, names: 3, values: 4 }),
+    f(90, "cuLibraryLoadData", PLAIN, Create, 8).does(LoadsCode).answered(Compiles { is_file: false, options: 4, names: 2, values: 3 }),
     f(91, "cuModuleUnload", PLAIN, Destroy, 1).does(UnloadsCode),
     f(92, "cuLibraryUnload", PLAIN, Destroy, 1).does(UnloadsCode),
     f(93, "cuProfilerStart", PLAIN, Profiler, 0).does(StartsProfilers),
@@ -198,6 +200,9 @@ pub(super) const ROWS: &[Function] = &[
     f(104, "cuPointerGetAttribute", PLAIN, Query, 3).answered(Tells(Told::Attribute)),
     f(105, "cuPointerGetAttributes", PLAIN, Query, 4).answered(Tells(Told::Attributes)),
     f(106, "cuInit", PLAIN, Create, 1).answered(Answer::Initialises),
+    f(107, "cuModuleLoad", PLAIN, Create, 2).does(LoadsCode).answered(Compiles { is_file: true, options: 0, names: 0, values: 0 }),
+    f(108, "cuModuleLoadFatBinary", PLAIN, Create, 2).does(LoadsCode).answered(COMPILES),
+    f(109, "cuLibraryLoadFromFile", PLAIN, Create, 8).does(LoadsCode).answered(Compiles { is_file: true, options: 4, names: 2, values: 3 }),
 
     f(257, "cudaLaunchKernel", SZ, Launch, 8).size(Dim3(1)).stream(7).of(Kernel, 0),
     f(258, "cudaLaunchKernelExC", SZ, Launch, 3).config(0).of(Kernel, 1),
