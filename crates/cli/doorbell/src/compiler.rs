@@ -45,8 +45,12 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// `soft`: its CUDA uses the software GPU.
-    pub fn new(soft: bool) -> anyhow::Result<Compiler> {
+    /// One if these fixes need it. `soft`: its CUDA uses the software GPU.
+    pub fn for_fixes(fixes: u32, soft: bool) -> anyhow::Result<Option<Compiler>> {
+        (fixes & tape::fix::CODE != 0).then(|| Compiler::new(soft)).transpose()
+    }
+
+    fn new(soft: bool) -> anyhow::Result<Compiler> {
         let (number, listener) = listen().context("--fix=code: a socket for the compiler")?;
         let (child, ends) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
         let (its, over) = (Arc::clone(&child), Arc::clone(&ends));

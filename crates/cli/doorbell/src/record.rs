@@ -1,5 +1,6 @@
 //! `doorbell record`: runs a program and writes its submissions to a tape.
 
+use crate::compiler::Compiler;
 use crate::failure::Failure;
 use crate::help::Page;
 use crate::{failure, flight, preload, result, signals, units};
@@ -366,17 +367,17 @@ impl Args {
         let plan = Plan::read_fixes(list).map_err(|e| Failure::new(e.to_string(), e.hint()))?;
         if !plan.leaves_locks_alone() {
             let text = format!("--fix {list}: a recorded program's locks keep their own protocol");
-            return Err(
-                Failure::new(text, "record with pins or copies; `doorbell run --fix` changes locks, too").into()
-            );
+            return Err(Failure::new(
+                text,
+                "record with pins, copies or code; `doorbell run --fix` changes locks, too",
+            )
+            .into());
         }
         if plan.fixes & tape::fix::PAGES != 0 {
             let text = format!("--fix {list}: batches of a recorded program stay CUDA's");
-            return Err(Failure::new(text, "record with pins or copies; `doorbell run --fix=pages` makes them").into());
-        }
-        if plan.fixes & tape::fix::CODE != 0 {
-            let text = format!("--fix {list}: code of a recorded program is compiled by its own calls");
-            return Err(Failure::new(text, "record with pins or copies; `doorbell run --fix=code` compiles it").into());
+            return Err(
+                Failure::new(text, "record with pins, copies or code; `doorbell run --fix=pages` makes them").into()
+            );
         }
         Ok(plan.fixes)
     }
@@ -414,6 +415,8 @@ impl Args {
             result::is_file("--out", out, "give a file: what is kept is written to files")?;
             output::claim_next(out, MODE)?.give_up();
         }
+        let fixes = self.fixes()?;
+        let compiler = Compiler::for_fixes(fixes, self.gpu == Gpu::Soft)?;
         Ok(recorder::record(&Options {
             command: self.command.clone(),
             out: out.into(),
@@ -433,7 +436,8 @@ impl Args {
             python: self.python,
             gpu_times: self.gpu_times,
             nvtx: self.has_nvtx(),
-            fixes: self.fixes()?,
+            fixes,
+            compiler: compiler.as_ref().map_or(0, |compiler| compiler.number),
             ring_bytes: self.ring as usize,
             memory: self.memory,
             // The file was claimed already, see `claim`.

@@ -171,8 +171,7 @@ impl Args {
             soft: (self.gpu == Gpu::Soft).then_some(preload::SOFTGPU),
             beside: if plan.fixes & tape::fix::PAGES == 0 { None } else { Some(libdoorbell()?) },
         };
-        let compiles = plan.fixes & tape::fix::CODE != 0;
-        let compiler = compiles.then(|| Compiler::new(self.gpu == Gpu::Soft)).transpose()?;
+        let compiler = Compiler::for_fixes(plan.fixes, self.gpu == Gpu::Soft)?;
         let mut text = String::new();
         let status = run_with_policies(
             &options,

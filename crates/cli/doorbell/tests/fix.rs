@@ -119,20 +119,23 @@ fn a_plan_predicts_what_a_fix_saves() {
         let out = finished(command.args(words), "doorbell");
         assert!(out.status.success(), "{} {}", text(&out.stdout), text(&out.stderr));
     };
-    measured(|| {
-        let record = ["record", "--locks", "--gpu", "soft", "--force", "-o"].map(std::ffi::OsStr::new);
-        doorbell(&[&record[..], &[recording.as_ref(), app.program.as_ref(), "hot-pins".as_ref()]].concat());
-        doorbell(&["plan".as_ref(), recording.as_ref(), "--force".as_ref(), "-o".as_ref(), plan.as_ref()]);
-        let written = std::fs::read_to_string(&plan).unwrap();
-        assert!(written.contains("fixes = \"pins\""), "{written}");
-        let line = written.lines().find(|line| line.starts_with("# pins: saves up to ")).expect("a line of the fix");
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let predicted: f64 = words[words.iter().position(|w| *w == "calls,").expect("calls") + 1].parse().unwrap();
-        let fix = format!("--fix={}", plan.display());
-        let saved = app.longest("--lock-policy=stock", &["hot-pins"]) - app.longest(&fix, &["hot-pins"]);
-        let said = format!("{predicted} ms predicted, {saved} ms saved");
-        if predicted < 2.0 * saved && saved < 2.0 * predicted { Ok(()) } else { Err(said) }
-    });
+    for (hot, name) in [("hot-pins", "pins"), ("hot-code", "code")] {
+        measured(|| {
+            let record = ["record", "--locks", "--gpu", "soft", "--force", "-o"].map(std::ffi::OsStr::new);
+            doorbell(&[&record[..], &[recording.as_ref(), app.program.as_ref(), hot.as_ref()]].concat());
+            doorbell(&["plan".as_ref(), recording.as_ref(), "--force".as_ref(), "-o".as_ref(), plan.as_ref()]);
+            let written = std::fs::read_to_string(&plan).unwrap();
+            assert!(written.contains(&format!("fixes = \"{name}\"")), "{written}");
+            let begin = format!("# {name}: saves up to ");
+            let line = written.lines().find(|line| line.starts_with(&begin)).expect("a line of the fix");
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let predicted: f64 = words[words.iter().position(|w| *w == "calls,").expect("calls") + 1].parse().unwrap();
+            let fix = format!("--fix={}", plan.display());
+            let saved = app.longest("--lock-policy=stock", &[hot]) - app.longest(&fix, &[hot]);
+            let said = format!("{name}: {predicted} ms predicted, {saved} ms saved");
+            if predicted < 2.0 * saved && saved < 2.0 * predicted { Ok(()) } else { Err(said) }
+        });
+    }
 }
 
 #[test]
@@ -250,22 +253,25 @@ fn a_forked_child_and_a_killed_program_are_as_without() {
 fn a_recorded_program_has_fixes_too() {
     let app = needs!(App::new());
     let recording = app.dir.path().join("a.doorbell");
-    let record = |words: &[&str]| {
+    let record = |words: &[&str], what: &str| {
         let mut command = app.doorbell();
         command.arg("record").args(words).args(["--gpu", "soft", "--force", "-o"]).arg(&recording);
-        command.arg("--").arg(&app.program).arg("copies");
+        command.arg("--").arg(&app.program).arg(what);
         finished(&mut command, &format!("{words:?}"))
     };
     let (bare, _) = app.run("--lock-policy=stock", &["copies"]);
     for with in [&[][..], &["--calls"], &["--locks"]] {
-        let out = record(&[with, &["--fix=pins,copies"]].concat());
+        let out = record(&[with, &["--fix=pins,copies"]].concat(), "copies");
         assert!(out.status.success() && out.stdout == bare.stdout, "{with:?}: {}", text(&out.stderr));
         assert_eq!(answered(&text(&out.stderr), "copies"), 3 * 4 * 2, "{with:?}: {}", text(&out.stderr));
         let mut show = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
         let out = finished(show.args(["show", "--calls"]).arg(&recording), "show");
         assert_eq!(text(&out.stdout).contains("cuMemcpyHtoD"), !with.is_empty(), "{with:?}: {}", text(&out.stdout));
     }
-    let out = record(&["--fix=locks"]);
+    let out = record(&["--calls", "--fix=code"], "code");
+    assert_eq!(text(&out.stdout), text(&app.run("--lock-policy=stock", &["code"]).0.stdout));
+    assert!(answered(&text(&out.stderr), "code") > 0, "{}", text(&out.stderr));
+    let out = record(&["--fix=locks"], "copies");
     assert_eq!(out.status.code(), Some(125));
     assert!(text(&out.stderr).contains("keep their own protocol"), "{}", text(&out.stderr));
 }

@@ -3,13 +3,17 @@
 use schema::slow_calls::{Cause, FixRow, LinkRow, PartRow, SlowCall};
 use tape::fix;
 
+/// A load that holds a lock for so long compiles: CUDA compiles one kernel in 10 ms, and loads 400 compiled ones in 3 (docs/results/holds.md).
+const COMPILES_NS: u64 = 5_000_000;
+
 /// The threads that held the locks that a call waited for, if they were in a call that a fix answers, and that fix.
 fn held(part: &PartRow) -> impl Iterator<Item = (usize, &LinkRow)> {
     let rows = part.of.iter().filter(|_| part.cause == Cause::Lock);
     rows.filter_map(|row| {
         // (The others in the chain wait for the last one.)
         let link = row.because.iter().rev().find(|link| link.how == "held")?;
-        Some((fix::of_call(link.call.as_deref()?)?, link))
+        let number = fix::of_call(link.call.as_deref()?)?;
+        (1 << number != fix::CODE || link.ns >= COMPILES_NS).then_some((number, link))
     })
 }
 
@@ -18,7 +22,11 @@ pub(crate) fn advice(parts: &[PartRow], cause: Option<Cause>) -> Option<(String,
     let (number, link) =
         parts.iter().filter(|part| Some(part.cause) == cause).flat_map(held).max_by_key(|(_, link)| link.ns)?;
     let (name, call) = (fix::NAMES.get(number)?, link.call.as_deref()?);
-    let text = format!("`doorbell run --fix={name}` answers {call} without that lock, in the unchanged program");
+    let does = match 1 << number {
+        fix::CODE => format!("has the code of {call} compiled by another process first"),
+        _ => format!("answers {call} without that lock"),
+    };
+    let text = format!("`doorbell run --fix={name}` {does}, in the unchanged program");
     Some((text, link.ns))
 }
 

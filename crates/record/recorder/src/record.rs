@@ -157,6 +157,8 @@ pub struct Options<'a> {
     pub nvtx: bool,
     /// Fixes that are wanted: [`tape::fix::Fixes::wanted`].
     pub fixes: u32,
+    /// The number of a compiler's socket: [`tape::fix::Fixes::compiler`].
+    pub compiler: u32,
     /// Bytes of the ring of a thread that records much; rounded up to a power of two.
     pub ring_bytes: usize,
     /// Bytes of all rings together; `None`: [`RINGS_MEMORY`], or one in eight of the control group's memory if that is less.
@@ -371,6 +373,7 @@ fn settings(o: &Options) -> Settings {
         capture: o.capture.code(),
         range: o.capture.range(),
         fixes: o.fixes,
+        compiler: o.compiler,
         geometry: Geometry { small: SMALL_BYTES.min(large), large },
     }
 }

@@ -28,6 +28,8 @@ pub struct Settings {
     pub range: (u64, u64),
     /// [`tape::fix::Fixes::wanted`]
     pub fixes: u32,
+    /// [`tape::fix::Fixes::compiler`]
+    pub compiler: u32,
     pub geometry: Geometry,
 }
 
@@ -292,7 +294,8 @@ mod tests {
     #[test]
     fn a_large_rings_pages_are_there_before_its_thread_comes() {
         let geometry = Geometry { small: 256 << 10, large: 8 << 20 };
-        let settings = Settings { tap: 0, on_full: 0, contents: 0, capture: 0, range: (0, 0), fixes: 0, geometry };
+        let settings =
+            Settings { tap: 0, on_full: 0, contents: 0, capture: 0, range: (0, 0), fixes: 0, compiler: 0, geometry };
         let session = SharedSession::new(&Place::memory(), settings, 1 << 30).unwrap();
         let mut region = session.region(0).unwrap();
         let i = region.table().claim(session.page(), 1, Size::Large, |_| true).unwrap();

@@ -45,6 +45,7 @@ impl SharedSession {
             (&raw mut (*s).range).write(settings.range.0);
             (&raw mut (*s).range_domain).write(settings.range.1);
             (&raw mut (*s).fixes.wanted).write(settings.fixes);
+            (&raw mut (*s).fixes.compiler).write(settings.compiler);
             (&raw mut (*s).reserve).write(u32::from(slab.reserve));
             let paused = match settings.capture {
                 capture::ALWAYS => paused::NO,

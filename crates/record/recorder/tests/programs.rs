@@ -71,6 +71,7 @@ fn options(command: Vec<OsString>, out: &Path) -> Options<'static> {
         gpu_times: false,
         nvtx: false,
         fixes: 0,
+        compiler: 0,
         ring_bytes: 1 << 20,
         memory: Some(256 << 20),
         force: false,

@@ -29,6 +29,12 @@ pub fn of_call(name: &str) -> Option<usize> {
         }
         "cuMemcpy" | "cuMemcpyAsync" | "cuMemcpyHtoD" | "cuMemcpyHtoDAsync" | "cuMemcpyDtoH" | "cuMemcpyDtoHAsync"
         | "cudaMemcpy" | "cudaMemcpyAsync" => Some(1),
+        "cuModuleLoad"
+        | "cuModuleLoadData"
+        | "cuModuleLoadDataEx"
+        | "cuModuleLoadFatBinary"
+        | "cuLibraryLoadData"
+        | "cuLibraryLoadFromFile" => Some(3),
         _ => None,
     }
 }

@@ -333,6 +333,7 @@ pub fn options(command: Vec<OsString>, out: &Path) -> recorder::Options<'static>
         gpu_times: false,
         nvtx: false,
         fixes: 0,
+        compiler: 0,
         ring_bytes: 1 << 20,
         memory: Some(256 << 20),
         force: false,
