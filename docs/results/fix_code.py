@@ -108,6 +108,18 @@ def started(command, cache, doorbell=None):
     return took, [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done.stderr
 
 
+def files(cache):
+    """What CUDA's cache has: its files, by a hash of their bytes. (Without its index, which has times.)"""
+    found = {}
+    for at, folders, names in os.walk(cache):
+        folders[:] = [folder for folder in folders if folder != "doorbell"]
+        for name in names:
+            if name != "index":
+                with open(os.path.join(at, name), "rb") as f:
+                    found[name] = hashlib.sha256(f.read()).hexdigest()
+    return found
+
+
 def emptied(folder):
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
@@ -123,10 +135,11 @@ def run(doorbell, folder):
         check, caches = [sys.executable, os.path.abspath(__file__), "kernels", ptx], {way: os.path.join(made, way) for way in ("bare", "fixed")}
         ways = {"bare": None, "fixed": doorbell}
         for round in range(2):
-            out = {}
+            out, cached = {}, {}
             for way in ways if round % 2 else reversed(ways):
                 cache = emptied(caches[way])
                 first, out[way], report = started(check, cache, ways[way])
+                cached[way] = files(cache)
                 second, again, _ = started(check, cache, ways[way])
                 loads = [sum(line["load_ms"] for line in lines if "load_ms" in line) for lines in (out[way], again)]
                 rows.append({"what": "start", "way": way, "round": round, "first_s": first, "second_s": second, "first_loads_ms": loads[0], "second_loads_ms": loads[1]})
@@ -136,8 +149,9 @@ def run(doorbell, folder):
             differ = [key for key, line in kernels["bare"].items() if same(line) != same(kernels["fixed"][key])]
             errors = {way: [line for line in lines if "wrong" in line] for way, lines in out.items()}
             ratios = [kernels["fixed"][key]["us"] / line["us"] for key, line in kernels["bare"].items()]
-            wrong += len(differ) + (errors["bare"] != errors["fixed"])
-            rows.append({"what": "kernels", "round": round, "kernels": len(ratios), "differ": len(differ), "same_error": errors["bare"] == errors["fixed"],
+            files_differ = len(set(cached["bare"].items()) ^ set(cached["fixed"].items()))
+            wrong += len(differ) + (errors["bare"] != errors["fixed"]) + files_differ
+            rows.append({"what": "kernels", "round": round, "kernels": len(ratios), "differ": len(differ), "files": len(cached["bare"]), "files_differ": files_differ, "same_error": errors["bare"] == errors["fixed"],
                          **{f"ratio_{key}": value for key, value in data_file.median_interval(ratios).items()}})
             print(rows[-1], errors["bare"], flush=True)
         turns = ["12", "nothing:0:40", "load-cubin:400:13", "load-new:400:6", "load-new:50:13"]

@@ -64,14 +64,14 @@ def reported(path):
     text = open(path).read() if os.path.exists(path) else ""
     units = {"KiB": 1 / 1024, "MiB": 1, "GiB": 1024, "TiB": 1024 * 1024}
     answered = {fix: (int(calls.replace(",", "")), float(n.replace(",", "")) * units.get(unit, 1 / (1 << 20)))
-                for fix, calls, n, unit in re.findall(r"^doorbell: (pins|copies): ([\d,]+) calls? answered, ([\d.,]+) (\w+)", text, re.M)}
+                for fix, calls, n, unit in re.findall(r"^doorbell: (pins|copies|code|memory): ([\d,]+) calls? answered, ([\d.,]+) (\w+)", text, re.M)}
     passed = {why: int(calls.replace(",", "")) for calls, why in re.findall(r"^doorbell: \w+: ([\d,]+) passed on: (.*)", text, re.M)}
-    return {"pins": answered.get("pins", (0, 0))[0], "copies": answered.get("copies", (0, 0))[0], "mib": round(sum(mib for _, mib in answered.values()), 1),
-            "passed": passed, "off": len(answered) != 2 or "turned itself off" in text}
+    calls = {fix: answered.get(fix, (0, 0))[0] for fix in ("pins", "copies", "code", "memory")}
+    return {**calls, "mib": round(sum(mib for _, mib in answered.values()), 1), "passed": passed, "off": len(answered) < 2 or "turned itself off" in text}
 
 
-def fixed_way(doorbell, report, command):
-    return [doorbell, "run", "--fix=pins,copies", "--out", report, "--force", "--", *command]
+def fixed_way(doorbell, report, command, fixes="pins,copies"):
+    return [doorbell, "run", f"--fix={fixes}", "--out", report, "--force", "--", *command]
 
 
 def seen(text, known=False):
@@ -214,15 +214,15 @@ def run(doorbell, folder, app=None):
 
 
 def random_sequences(app, seconds, doorbell):
-    """A sequence is a step of a thread in app.c: memory made or freed, a copy to the GPU, a copy back, each checked."""
-    ends, differ, sums, runs, sequences = time.monotonic() + float(seconds), 0, {"pins": 0, "copies": 0, "mib": 0}, 0, 0
+    """A sequence is a step of a thread in app.c: memory made or freed, a copy to the GPU, a copy back, at times code and a large block, each checked."""
+    ends, differ, sums, runs, sequences = time.monotonic() + float(seconds), 0, {"pins": 0, "copies": 0, "code": 0, "memory": 0, "mib": 0}, 0, 0
     with tempfile.TemporaryDirectory() as work:
         while time.monotonic() < ends:
             threads = (1, 8, 32)[runs % 3]
             steps = random.randint(50, 150) * 8 // max(4, threads)
             # (The last word is for an app.c that takes a seed.)
             command, report = [os.path.abspath(app), "threads", str(threads), str(steps), str(random.randrange(1 << 30))], f"{work}/report"
-            ways = [("bare", command), ("fixed", fixed_way(doorbell, report, command))]
+            ways = [("bare", command), ("fixed", fixed_way(doorbell, report, command, "pins,copies,code,memory"))]
             random.shuffle(ways)
             found = {way: once(words, work, LIMIT) for way, words in ways}
             counted, runs, sequences = reported(report), runs + 1, sequences + threads * steps
@@ -231,7 +231,7 @@ def random_sequences(app, seconds, doorbell):
             differ += not right
             if not right:
                 print(json.dumps({"command": command, **found, "report": counted}), flush=True)
-    print(json.dumps({"runs": runs, "sequences": sequences, "answered_pins": sums["pins"], "answered_copies": sums["copies"], "answered_mib": sums["mib"],
+    print(json.dumps({"runs": runs, "sequences": sequences, **{f"answered_{key}": value for key, value in sums.items()},
                       "runs_that_differ": differ, "all_same": differ == 0 and runs > 0}))
     return differ != 0 or runs == 0
 

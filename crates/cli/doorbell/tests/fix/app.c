@@ -284,6 +284,13 @@ static void batches(void) {
     ok("cuMemFree", CALL(cuMemFree_v2, gpu));
     ok("cuMemFreeHost", CALL(cuMemFreeHost, host));
 }
+/* PTX with so many kernels. */
+static char *kernels(int n, int salt) {
+    char *text = malloc(100 + 120 * n), *at = text;
+    at += sprintf(at, ".version 8.0\n.target sm_90\n.address_size 64\n");
+    for (int i = 0; i < n; i++) at += sprintf(at, ".visible .entry k%d(.param .u64 p){ .reg .b32 w; mov.u32 w, %d; ret; }\n", i, salt);
+    return text;
+}
 /* Many threads make, use and free; each thread's results do not depend on the others. */
 static int steps;
 static unsigned salt;
@@ -318,6 +325,25 @@ static void *one(void *number) {
         ok("back", r & 32 && r & 64 ? CALL(cuMemcpyDtoH_v2, page, gpu, m) : CALL(cuMemcpyDtoHAsync_v2, page, gpu, m, stream));
         ok("sync", CALL(cuStreamSynchronize, stream));
         bad += wrong(page, m, r);
+        if (r % 16 == 3) {
+            void *module;
+            char *text = kernels(1 + r % 3, rand_r(&seed) & 0x7fffffff);
+            ok("code", CALL(cuModuleLoadData, &module, text));
+            ok("cuModuleUnload", CALL(cuModuleUnload, module));
+            bad += CALL(cuModuleLoadData, &module, "wrong") != 218;
+            free(text);
+        }
+        if (r % 16 == 5) {
+            /* The last bytes of a large block. */
+            u64 large;
+            ok("large", CALL(cuMemAlloc_v2, &large, ((size_t)256 << 20) + m));
+            fill(page, m, r);
+            ok("to", CALL(cuMemcpyHtoD_v2, large + ((size_t)256 << 20), page, m));
+            memset(page, 0, m);
+            ok("back", CALL(cuMemcpyDtoH_v2, page, large + ((size_t)256 << 20), m));
+            bad += wrong(page, m, r);
+            ok("cuMemFree", CALL(cuMemFree_v2, large));
+        }
     }
     for (int k = 0; k < 4; k++)
         if (kept[k]) ok("cuMemFreeHost", CALL(cuMemFreeHost, kept[k]));
@@ -342,13 +368,6 @@ static void entries(void) {
         const char *file = dladdr(dlsym(lib, names[i]), &at) ? strrchr(at.dli_fname, '/') : 0;
         printf("%s is CUDA's own: %d\n", names[i], file && strstr(file, "cuda"));
     }
-}
-/* PTX with so many kernels. */
-static char *kernels(int n, int salt) {
-    char *text = malloc(100 + 120 * n), *at = text;
-    at += sprintf(at, ".version 8.0\n.target sm_90\n.address_size 64\n");
-    for (int i = 0; i < n; i++) at += sprintf(at, ".visible .entry k%d(.param .u64 p){ .reg .b32 w; mov.u32 w, %d; ret; }\n", i, salt);
-    return text;
 }
 /* Code of several kinds, by both calls: results, and whether a module came. */
 static void code(void) {
