@@ -48,6 +48,10 @@ pub fn text(fixes: &Fixes) -> String {
         }
         match count.turned_off.load(Ordering::Relaxed) {
             0 => {}
+            // (The agent has no other result for it: NOT_READY.)
+            601 if 1 << i == fix::CODE => {
+                let _ = writeln!(out, "doorbell: {name} turned itself off: doorbell's compiler gave no answer");
+            }
             result => {
                 let _ = writeln!(out, "doorbell: {name} turned itself off: a step had the result {}", result - 1);
             }
