@@ -3,7 +3,7 @@
 //! All other answers are the same: docs/results/fix/pinned.py.
 
 use super::driver::{Driver, INVALID_VALUE, SUCCESS};
-use super::table::{self, Row};
+use super::table::{self, Kind, Row};
 use tape::call::Told;
 
 /// CU_POINTER_ATTRIBUTE_CONTEXT, RANGE_SIZE
@@ -43,7 +43,8 @@ pub unsafe fn tell(what: Told, a: &[usize; 11]) -> Option<i32> {
         };
         match what {
             Told::Flags if first != 0 => {
-                (first as *mut u32).write_unaligned(row.flags | DEVICEMAP);
+                let Kind::Pinned { flags } = row.kind;
+                (first as *mut u32).write_unaligned(flags | DEVICEMAP);
                 Some(SUCCESS)
             }
             // (It has none.)
