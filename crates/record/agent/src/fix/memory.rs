@@ -48,7 +48,17 @@ fn access(d: &Driver, node: i32) -> Option<([Access; DEVICES + 1], usize)> {
 /// Pinned memory of at least so many bytes on this node of the host, for the CPU and all GPUs; or the driver's answer to the step that failed.
 pub fn on_host(d: &Driver, bytes: usize, node: i32) -> Result<Memory, i32> {
     let (access, n) = access(d, node).ok_or(SUCCESS)?;
-    make(d, bytes, &Wanted::pinned(Location::node(node)), access.get(..n).unwrap_or_default())
+    make(d, bytes, &Wanted::pinned(Location::node(node), false), access.get(..n).unwrap_or_default())
+}
+
+/// Memory of at least so many bytes on this GPU, which alone may use it, as with cuMemAlloc's.
+pub fn on_gpu(d: &Driver, bytes: usize, device: i32) -> Result<Memory, i32> {
+    /// CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
+    const RDMA: i32 = 110;
+    let (place, mut has) = (Location::device(device), 0);
+    // SAFETY: a place for the number.
+    let is_for_rdma = unsafe { (d.attribute)(&raw mut has, RDMA, device) } == SUCCESS && has != 0;
+    make(d, bytes, &Wanted::pinned(place, is_for_rdma), &[Access::all(place)])
 }
 
 /// `access`: who may use it.

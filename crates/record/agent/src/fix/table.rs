@@ -55,6 +55,17 @@ pub struct Row {
 pub enum Kind {
     /// Of the host's, with the flags of cuMemHostAlloc.
     Pinned { flags: u32 },
+    /// Of a GPU's, with a block of CUDA's.
+    OnGpu { block: usize },
+}
+
+impl Kind {
+    pub fn block(self) -> Option<usize> {
+        match self {
+            Kind::Pinned { .. } => None,
+            Kind::OnGpu { block } => Some(block),
+        }
+    }
 }
 
 pub struct Table {
