@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """How long does each of the driver's calls hold other threads' launches, copies and waits up? The figures of holds.md.
 
-    holds.py run [FOLDER] [--only PATTERN] [--seconds S] [--minutes M]
+    holds.py run [FOLDER] [--only PATTERN] [--fix DOORBELL] [--seconds S] [--minutes M]
 
 Builds fix/holds.c with cc, makes each turn twice and "nothing" six times, in random order, in one process (about seven minutes, one GPU), and prints a table.
-With a FOLDER, holds.json goes there.
+With a FOLDER, holds.json goes there, or with --fix holds-memory.json.
 
     --only PATTERN   only the calls with this regular expression (and "nothing"), for example 'cuMemAlloc$|cuGraph'
+    --fix DOORBELL   under `DOORBELL run --fix=memory`, for example with --only '^alloc$'
     --seconds S      a turn makes no more calls after this time [default: 12]
     --minutes M      after this time no turn is made any more: what is left has rows that say so [default: 9]
 """
@@ -108,7 +109,7 @@ def chosen(program, pattern):
     return kinds
 
 
-def made(program, plan, seconds, until):
+def made(command, plan, seconds, until):
     """Yields what fix/holds.c printed of each turn. If it ends early, the next turn has a new process."""
     with tempfile.TemporaryDirectory() as cache:
         # (An empty cache of CUDA's own: its state is known, and nothing stays.)
@@ -116,7 +117,7 @@ def made(program, plan, seconds, until):
         left, any_made = list(plan), False
         while left and time.monotonic() < until:
             with tempfile.TemporaryFile("w+") as said:
-                process = subprocess.Popen([program, str(seconds), *left], stdout=subprocess.PIPE, stderr=said, text=True, env=place)
+                process = subprocess.Popen([*command, str(seconds), *left], stdout=subprocess.PIPE, stderr=said, text=True, env=place)
                 while left and time.monotonic() < until:
                     limit = seconds + 60
                     timer = threading.Timer(limit, process.kill)
@@ -251,11 +252,13 @@ def main():
     words.add_argument("run", choices=["run"])
     words.add_argument("folder", nargs="?")
     words.add_argument("--only", default="")
+    words.add_argument("--fix")
     words.add_argument("--seconds", type=positive, default=12)
     words.add_argument("--minutes", type=positive, default=9)
     given = words.parse_args()
     program = built("holds")
     kinds = chosen(program, given.only)
+    command = [given.fix, "run", "--fix=memory", "--", program] if given.fix else [program]
     until = time.monotonic() + 60 * given.minutes
     plan = []
     for _ in range(ROUNDS):
@@ -263,7 +266,7 @@ def main():
         random.shuffle(turns)
         plan += turns
     rows, quiet, seen = [], [], {}
-    for found in made(program, plan, given.seconds, until):
+    for found in made(command, plan, given.seconds, until):
         number = seen[found["turn"]] = seen.get(found["turn"], -1) + 1
         if found["turn"] == name_of("nothing", 0):
             quiet += found.get("frames", [])
@@ -283,7 +286,8 @@ def main():
     rows.sort(key=lambda row: (row["mib"] or 0, order.index(row["kind"]), row["count"] or 0))
     print_table(rows)
     if given.folder:
-        data_file.write(given.folder, "holds", "How long calls hold other threads up", ["docs/results/holds.py", "run"], rows,
+        name, title = ("holds-memory", "The same under `run --fix=memory`") if given.fix else ("holds", "How long calls hold other threads up")
+        data_file.write(given.folder, name, title, ["docs/results/holds.py", "run"], rows,
                         stored="percentiles and maximum of each turn")
     return 0
 

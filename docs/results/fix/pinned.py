@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""What a program can see of pinned memory, by default of 64 MiB: pinned.py [BYTES]. Lines that begin with `known:` are known to differ under `run --fix`."""
+"""What a program can see of pinned memory, by default of 64 MiB: pinned.py [BYTES]. Or of a GPU's: pinned.py BYTES gpu.
+
+Lines that begin with `known:` are known to differ under `run --fix`, or `run --fix=memory`.
+"""
 
 import ctypes
 import errno
@@ -10,6 +13,7 @@ import random
 import sys
 import tempfile
 
+OF_GPU = sys.argv[2:] == ["gpu"]
 SIZE, PAGE, PART = int(sys.argv[1]) if len(sys.argv) > 1 else 64 << 20, 4096, 1 << 20
 # CU_POINTER_ATTRIBUTE_.. from 1 on.
 NAMES = """CONTEXT MEMORY_TYPE DEVICE_POINTER HOST_POINTER P2P_TOKENS SYNC_MEMOPS BUFFER_ID IS_MANAGED DEVICE_ORDINAL IS_LEGACY_CUDA_IPC_CAPABLE
@@ -64,7 +68,8 @@ def attributes(offset):
             shown = "some" if value[0] else 0
         else:
             shown = place(value[0]) if name in ADDRESSES else "" if name == "P2P_TOKENS" else value[0]
-        print(name, "at", offset, "result", result, shown)
+        is_known = OF_GPU and name in ("P2P_TOKENS", "IS_LEGACY_CUDA_IPC_CAPABLE")
+        print(*["known:"] * is_known, name, "at", offset, "result", result, shown)
 
 
 def driver():
@@ -75,7 +80,7 @@ def driver():
     print("flags", call("cuMemHostGetFlags", ref(flags), memory), flags.value)
     print("device pointer", call("cuMemHostGetDevicePointer_v2", ref(base), memory, 0), place(base.value))
     print("registered over it", call("cuMemHostRegister_v2", memory, size(PART), 0), call("cuMemHostUnregister", memory))
-    print("IPC handle", call("cuIpcGetMemHandle", words, u64(begin)))
+    print(*["known:"] * OF_GPU, "IPC handle", call("cuIpcGetMemHandle", words, u64(begin)))
     held = call("cuMemRetainAllocationHandle", ref(handle), memory)
     print("allocation handle", held, call("cuMemRelease", handle) if held == 0 else "")
 
@@ -113,8 +118,14 @@ CUDA, LIBC = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(None, use_errno=True)
 context, memory, device = pointer(), pointer(), ctypes.c_int()
 print("context", call("cuInit", 0), call("cuDeviceGet", ref(device), 0), call("cuDevicePrimaryCtxRetain", ref(context), device))
 print("current", call("cuCtxSetCurrent", context))
-print("made", call("cuMemHostAlloc", ref(memory), size(SIZE), 0))
+print("made", call("cuMemAlloc_v2", ref(memory), size(SIZE)) if OF_GPU else call("cuMemHostAlloc", ref(memory), size(SIZE), 0))
 begin = memory.value
+if OF_GPU:
+    print("aligned", begin % (2 << 20) == 0)
+    driver()
+    print("known: synchronous copies", call("cuPointerSetAttribute", ref(ctypes.c_uint(1)), 6, u64(begin)))
+    print("frees", [call("cuMemFree_v2", u64(begin + more)) for more in (64, 0, 0)], "then", call("cuPointerGetAttribute", ref(u64()), 2, u64(begin)))
+    sys.exit()
 view = memoryview((ctypes.c_ubyte * SIZE).from_address(begin)).cast("B")
 print("aligned", begin % PAGE == 0, "fresh", hashlib.sha256(view).hexdigest()[:16])
 driver()

@@ -18,7 +18,8 @@ use std::process::ExitCode;
         ("doorbell run --fix=fix.toml ./app", "run with them"),
     ])
     .text("A fix is in the plan where calls waited for locks that other threads held in calls that the fix answers, with the \
-           time that they waited. That is what it saves at most.")
+           time that they waited. That is what it saves at most. `memory` is not, if the program calls what such memory would answer \
+           differently: IPC, RDMA, SYNC_MEMOPS, peers.")
     .list("A lock gets a rule where the recording shows a wait that the policy shortens:", &[
         ("pi", "a real-time thread waited for a holder of lower priority, and priority inheritance would have helped"),
         ("ticket", "a mutex: a wait longer than four times the longest hold, so others overtook the waiter. Not where the \

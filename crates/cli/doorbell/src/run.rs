@@ -37,6 +37,8 @@ use terminal::number;
         ("pins", "cuMemHostAlloc and cuMemAllocHost from 2 MiB on: like memory, made without the lock that launches need. cuMemHostRegister: its pages are made before the lock is taken"),
         ("copies", "copies of pageable memory of more than 2 MiB, through pinned pieces in the same stream. Work that another thread puts into the same or the default stream may run in the middle of a copy"),
         ("pages", "cuMemcpyBatchAsync and cuMemcpy3DBatchAsync of 16 copies or more between pinned memory and a GPU's: by libdoorbell's copy engines, in the stream's order"),
+        ("memory", "cuMemAlloc from 256 MiB on, and its cuMemFree: like memory, made without the lock that launches need. CUDA refuses to share it with other processes \
+                    and network cards; the first attempt turns the fix off. One GPU"),
         ("locks", "the policies pi and phase-fair"),
     ])
     .list("Policies:", &[

@@ -60,8 +60,12 @@ impl App {
 
     /// Asserts that the output is the same with and without the fixes. Returns the report.
     fn same(&self, words: &[&str]) -> String {
+        self.same_with("--fix=pins,copies", words)
+    }
+
+    fn same_with(&self, fix: &str, words: &[&str]) -> String {
         let (bare, _) = self.run("--lock-policy=stock", words);
-        let (fixed, report) = self.run("--fix=pins,copies", words);
+        let (fixed, report) = self.run(fix, words);
         assert_eq!(text(&fixed.stdout), text(&bare.stdout), "{words:?}");
         report
     }
@@ -100,6 +104,61 @@ fn memory_ends_with_its_context() {
     let app = needs!(App::new());
     let report = app.same(&["contexts"]);
     assert_eq!(answered(&report, "pins"), 6, "{report}");
+}
+
+#[test]
+fn memory_of_the_gpu_has_the_results_of_cudas() {
+    let app = needs!(App::new());
+    let report = app.same_with("--fix=memory", &["memory"]);
+    // Two of each of three sizes, one each for two frees, two captures and a reset.
+    assert_eq!(answered(&report, "memory"), 2 * 3 + 2 + 2 + 1, "{report}");
+    assert!(report.contains("memory: 2 passed on: while a stream is being captured"), "{report}");
+    assert!(!report.contains("turned itself off"), "{report}");
+    let (bare, _) = app.run("--lock-policy=stock", &["memory"]);
+    let bare = text(&bare.stdout);
+    assert!(bare.matches("waited 1").count() == 2 && bare.contains("1 used, 1 left after a reset"), "{bare}");
+    // Only who asks for it has it.
+    let (_, report) = app.run("--fix", &["memory"]);
+    assert!(!report.contains("memory:"), "{report}");
+}
+
+/// CUDA refuses to share the memory. The program gets the error once, and later memory is CUDA's.
+#[test]
+fn memory_that_is_shared_turns_its_fix_off() {
+    let app = needs!(App::new());
+    for (how, bare, fixed) in [("IPC", "0", "1"), ("synchronous", "0", "801"), ("asked", "0 1", "0 0")] {
+        let (out, _) = app.run("--lock-policy=stock", &["shares", how]);
+        assert_eq!(text(&out.stdout), format!("shared {bare}\nthen 0\n"));
+        let (out, report) = app.run("--fix=memory", &["shares", how]);
+        assert_eq!(text(&out.stdout), format!("shared {fixed}\nthen 0\n"));
+        let said = ["memory: 1 call answered", "memory: 1 passed on: IPC", "1 passed on: the fix turned itself off"];
+        assert!(said.iter().all(|said| report.contains(said)), "{report}");
+        assert!(report.contains("memory turned itself off: the program shares such memory"), "{report}");
+    }
+}
+
+/// A plan has the fix where threads waited for such memory, unless the program shares memory.
+#[test]
+fn a_plan_has_memory_unless_the_program_shares_it() {
+    let app = needs!(App::new());
+    let (recording, plan) = (app.dir.path().join("a.doorbell"), app.dir.path().join("fix.toml"));
+    let planned = |words: &[&str]| {
+        let mut record = app.doorbell();
+        record.args(["record", "--locks", "--gpu", "soft", "--force", "-o"]).arg(&recording);
+        assert!(finished(record.arg("--").arg(&app.program).args(words), "record").status.success());
+        let mut make = app.doorbell();
+        make.arg("plan").arg(&recording).args(["--force", "-o"]).arg(&plan);
+        assert!(finished(&mut make, "plan").status.success());
+        std::fs::read_to_string(&plan).unwrap()
+    };
+    measured(|| {
+        let (with, without) = (planned(&["hot-memory"]), planned(&["hot-memory", "shared"]));
+        let is_right = with.contains("fixes = \"memory\"") && !without.contains("fixes =");
+        let refused = without.lines().any(|line| {
+            line.starts_with("# memory: would save up to ") && line.ends_with("but not with cuIpcGetMemHandle")
+        });
+        if is_right && refused { Ok(()) } else { Err(format!("{with}\n{without}")) }
+    });
 }
 
 #[test]
@@ -150,8 +209,8 @@ fn pageable_copies_have_the_results_of_cudas() {
 fn what_threads_get_does_not_depend_on_the_others() {
     let app = needs!(App::new());
     for threads in ["1", "3", "16"] {
-        let report = app.same(&["threads", threads]);
-        assert!(answered(&report, "pins") > 0 && answered(&report, "copies") > 0, "{report}");
+        let report = app.same_with("--fix=pins,copies,memory", &["threads", threads]);
+        assert!(["pins", "copies", "memory"].iter().all(|fix| answered(&report, fix) > 0), "{report}");
         assert!(!report.contains("turned itself off"), "{report}");
     }
 }
@@ -162,8 +221,8 @@ fn what_threads_get_does_not_depend_on_the_others() {
 fn ten_thousand_random_sequences_have_the_results_of_cudas() {
     let app = needs!(App::new());
     for (threads, steps) in [("1", "2000"), ("8", "500"), ("32", "125")] {
-        let report = app.same(&["threads", threads, steps]);
-        assert!(answered(&report, "pins") > 100 && answered(&report, "copies") > 100, "{report}");
+        let report = app.same_with("--fix=pins,copies,memory", &["threads", threads, steps]);
+        assert!(["pins", "copies", "memory"].iter().all(|fix| answered(&report, fix) > 100), "{report}");
         assert!(!report.contains("turned itself off"), "{report}");
     }
 }
@@ -172,9 +231,9 @@ fn ten_thousand_random_sequences_have_the_results_of_cudas() {
 fn a_launch_waits_for_no_set_up_call() {
     let app = needs!(App::new());
     measured(|| {
-        for what in ["hot-pins", "hot-copies"] {
+        for what in ["hot-pins", "hot-copies", "hot-memory"] {
             let (bare, fixed) =
-                (app.longest("--lock-policy=stock", &[what]), app.longest("--fix=pins,copies", &[what]));
+                (app.longest("--lock-policy=stock", &[what]), app.longest("--fix=pins,copies,memory", &[what]));
             if fixed > bare / 3.0 {
                 return Err(format!("{what}: {bare} ms without the fixes, {fixed} ms with them"));
             }
@@ -220,11 +279,13 @@ fn one_fix_alone_and_the_switch_in_the_environment() {
     assert!(answered(&report, "pins") > 0 && !report.contains("copies"), "{report}");
     let mut command = app.doorbell();
     command
-        .args(["run", "--fix=pins,copies", "--report", "--gpu", "soft", "--"])
+        .args(["run", "--fix=pins,copies,memory", "--report", "--gpu", "soft", "--"])
         .arg(&app.program)
         .args(["threads", "2"]);
     let out = command.env("DOORBELL_FIX", "off").output().unwrap();
-    assert!(text(&out.stderr).contains("pins: 0 calls answered"), "{}", text(&out.stderr));
+    for fix in ["pins", "memory"] {
+        assert_eq!(answered(&text(&out.stderr), fix), 0, "{}", text(&out.stderr));
+    }
     let wrong =
         Command::new(assert_cmd::cargo::cargo_bin!("doorbell")).args(["run", "--fix=pin", "true"]).output().unwrap();
     assert_eq!(wrong.status.code(), Some(125), "{}", text(&wrong.stderr));
@@ -298,7 +359,7 @@ fn a_program_that_doorbell_does_not_start_can_have_a_fix() {
     }
     let wrong = run("pin", "forks");
     assert!(
-        wrong.status.success() && text(&wrong.stderr).contains("the fixes are pins, copies, pages and code"),
+        wrong.status.success() && text(&wrong.stderr).contains("the fixes are pins, copies, pages, code and memory"),
         "{wrong:?}"
     );
     measured(|| {

@@ -186,7 +186,7 @@ pub struct PageableRow {
 /// Waits for locks that other threads held in calls that a fix answers without them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FixRow {
-    /// `pins` or `copies`.
+    /// `pins`, `copies` or `memory`.
     pub fix: &'static str,
     /// Number of waits.
     pub calls: u64,
@@ -194,6 +194,8 @@ pub struct FixRow {
     pub longest_ns: u64,
     /// The calls in which the locks were held.
     pub answers: Vec<String>,
+    /// Other calls of the program, which would have other results with this fix. `doorbell plan` proposes it only if there are none.
+    pub not_with: Vec<String>,
 }
 
 /// A call that had not returned.

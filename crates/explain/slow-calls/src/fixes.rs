@@ -1,6 +1,8 @@
 //! What `run --fix` would have saved: the time for which calls waited for locks that a thread held in a call that a fix answers.
 
+use lock_analysis::labels::function_name;
 use schema::slow_calls::{Cause, FixRow, LinkRow, PartRow, SlowCall};
+use std::collections::BTreeSet;
 use tape::fix;
 
 /// A load that holds a lock for so long compiles: CUDA compiles one kernel in 10 ms, and loads 400 compiled ones in 3 (docs/results/holds.md).
@@ -17,10 +19,17 @@ fn held(part: &PartRow) -> impl Iterator<Item = (usize, &LinkRow)> {
     })
 }
 
+/// The calls of `shares` that would have other results with this fix.
+fn not_with(fix: usize, shares: &BTreeSet<u16>) -> Vec<String> {
+    let is_memory = fix::MEMORY == 1u32 << fix;
+    shares.iter().filter(|_| is_memory).map(|function| function_name(*function)).collect()
+}
+
 /// What to do about a call that lost most of its time to such a lock, and how long that was, in nanoseconds.
-pub(crate) fn advice(parts: &[PartRow], cause: Option<Cause>) -> Option<(String, u64)> {
-    let (number, link) =
-        parts.iter().filter(|part| Some(part.cause) == cause).flat_map(held).max_by_key(|(_, link)| link.ns)?;
+pub(crate) fn advice(parts: &[PartRow], cause: Option<Cause>, shares: &BTreeSet<u16>) -> Option<(String, u64)> {
+    let its = parts.iter().filter(|part| Some(part.cause) == cause);
+    let helps = |(number, _): &(usize, &LinkRow)| not_with(*number, shares).is_empty();
+    let (number, link) = its.flat_map(held).filter(helps).max_by_key(|(_, link)| link.ns)?;
     let (name, call) = (fix::NAMES.get(number)?, link.call.as_deref()?);
     let does = match 1 << number {
         fix::CODE => format!("has the code of {call} compiled by another process first"),
@@ -31,9 +40,16 @@ pub(crate) fn advice(parts: &[PartRow], cause: Option<Cause>) -> Option<(String,
 }
 
 /// What each fix would have saved of these calls.
-pub(crate) fn savings(calls: &[SlowCall]) -> Vec<FixRow> {
-    let row = |name| FixRow { fix: name, calls: 0, ns: 0, longest_ns: 0, answers: Vec::new() };
-    let mut all = fix::NAMES.map(row);
+pub(crate) fn savings(calls: &[SlowCall], shares: &BTreeSet<u16>) -> Vec<FixRow> {
+    let row = |number| FixRow {
+        fix: fix::NAMES[number],
+        calls: 0,
+        ns: 0,
+        longest_ns: 0,
+        answers: Vec::new(),
+        not_with: not_with(number, shares),
+    };
+    let mut all: [FixRow; fix::COUNT] = std::array::from_fn(row);
     for (number, link) in calls.iter().flat_map(|call| &call.parts).flat_map(held) {
         let Some(row) = all.get_mut(number) else { continue };
         row.calls += 1;

@@ -23,8 +23,8 @@ use pushbuf::ops::Op;
 use rm::abi::Branch;
 use schema::slow_calls::Cause;
 use std::cmp::Reverse;
-use std::collections::HashSet;
-use tape::call::{self, CallBody, Class, Effect, Function};
+use std::collections::{BTreeSet, HashSet};
+use tape::call::{self, Answer, CallBody, Class, Effect, Function};
 use tape::event::{Body, Event};
 use tape::lock::left;
 
@@ -107,6 +107,8 @@ pub struct Gathered {
     /// Waits for Python's lock between calls, and the longest of them.
     pub between: Between,
     pub gaps: Vec<Gap>,
+    /// Functions that were called, for which memory of a fix differs from CUDA's.
+    pub shares: BTreeSet<u16>,
 }
 
 /// A thread since its last call.
@@ -218,6 +220,7 @@ impl<'a> Gather<'a> {
                 first_unfinished: Vec::new(),
                 between: Between::default(),
                 gaps: Vec::new(),
+                shares: BTreeSet::new(),
             },
         }
     }
@@ -261,6 +264,9 @@ impl<'a> Gather<'a> {
         let mut cut = std::mem::take(&mut t.cut) || !faults_are_whole;
         let function = call::function(number);
         let class = function.map(|f| f.class);
+        if function.is_some_and(|f| matches!(f.answer, Answer::Shares { .. })) {
+            self.out.shares.insert(number);
+        }
         let ended = ended.max(c.began);
         let pageable_bytes = if is_pageable(function, c, &moved) { c.size } else { 0 };
         let wait = function.and_then(|f| self.wait(thread, f, c, pageable_bytes > 0));

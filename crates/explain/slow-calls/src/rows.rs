@@ -133,7 +133,7 @@ pub fn why(
         unfinished: g.unfinished,
         first_unfinished: g.first_unfinished.iter().map(|u| unfinished(labels, u)).collect(),
         between: between(labels, &g, seen),
-        fixes: fixes::savings(&worst),
+        fixes: fixes::savings(&worst, &g.shares),
         worst,
         long_waits: g.long_waits,
         waits: g
@@ -171,7 +171,7 @@ fn slow_call(labels: &Labels<'_>, c: &Chosen, chains: &Chains<'_>, g: &Gathered,
     rows.sort_by_key(|p| std::cmp::Reverse(p.ns));
     let lost = c.parts.lost();
     let saving = waits::saving(labels, c, runs).map(|(advice, ticks)| (advice, labels.ns(ticks)));
-    let (advice, saves_ns) = saving.or_else(|| fixes::advice(&rows, cause)).map_or_else(
+    let (advice, saves_ns) = saving.or_else(|| fixes::advice(&rows, cause, &g.shares)).map_or_else(
         || (cause.and_then(parts::advice).map(str::to_owned), None),
         |(advice, ns)| (Some(advice), Some(ns)),
     );

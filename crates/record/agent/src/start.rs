@@ -105,9 +105,11 @@ pub fn begin() {
                 }
                 // (A program that its user has set up wrongly.)
                 Err(list) => {
-                    for part in
-                        [&b"doorbell: DOORBELL_FIX="[..], list, b": the fixes are pins, copies, pages and code\n"]
-                    {
+                    for part in [
+                        &b"doorbell: DOORBELL_FIX="[..],
+                        list,
+                        b": the fixes are pins, copies, pages, code and memory\n",
+                    ] {
                         // SAFETY: bytes with their length.
                         unsafe { sys::syscall6(libc::SYS_write, 2, part.as_ptr() as usize, part.len(), 0, 0, 0) };
                     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tape::fix::{self, Fixes, Why};
 use tape::policy::protocol;
 
-pub const HINT: &str = "fixes: pins, copies, pages, code, locks (mutexes with priority inheritance, rwlocks in phases); --fix alone means pins; \
+pub const HINT: &str = "fixes: pins, copies, pages, code, memory, locks (mutexes with priority inheritance, rwlocks in phases); --fix alone means pins; \
                         or a plan: a file that ends in .toml";
 
 /// The bits of fixes by their names; or the name that is none.
@@ -51,6 +51,12 @@ pub fn text(fixes: &Fixes) -> String {
             // (The agent has no other result for it: NOT_READY.)
             601 if 1 << i == fix::CODE => {
                 let _ = writeln!(out, "doorbell: {name} turned itself off: doorbell's compiler gave no answer");
+            }
+            fix::SHARED => {
+                let _ = writeln!(
+                    out,
+                    "doorbell: {name} turned itself off: the program shares such memory, so start it without --fix={name}"
+                );
             }
             result => {
                 let _ = writeln!(out, "doorbell: {name} turned itself off: a step had the result {}", result - 1);

@@ -19,11 +19,24 @@ static ALL: [Function; ROWS + others::OTHERS.len()] = {
     let mut all = [table::ROWS[0]; ROWS + others::OTHERS.len()];
     let mut n = 1;
     while n < all.len() {
-        all[n] = if n < ROWS { table::ROWS[n] } else { others::OTHERS[n - ROWS] };
+        all[n] = if n < ROWS { table::ROWS[n] } else { answered(others::OTHERS[n - ROWS]) };
         n += 1;
     }
     all
 };
+
+/// The answer of a function without a row.
+const fn answered(mut f: Function) -> Function {
+    let all = table::ANSWERS_OF_OTHERS;
+    let mut n = 0;
+    while n < all.len() {
+        if is_same(all[n].0, f.name) {
+            f.answer = all[n].1;
+        }
+        n += 1;
+    }
+    f
+}
 
 /// All functions, in the order of their numbers.
 pub const FUNCTIONS: &[Function] = &ALL;
@@ -376,14 +389,24 @@ pub enum Answer {
     },
     /// Passed on. libdoorbell observes CUDA from before this call.
     Initialises,
-    /// A question about pinned memory.
+    /// cuMemAlloc
+    Alloc,
+    /// cuMemFree
+    Free,
+    /// A question about memory of the agent's.
     Tells(Told),
+    /// Passed on, but memory of the agent's at the address in this word ([`Function::NOT_SAID`]: there is none) has another answer than CUDA's.
+    Shares {
+        address: u8,
+    },
+    /// Passed on. Memory ends with its context.
+    EndsContext,
     /// Passed on. While a stream is being captured, copies are passed on, too.
     BeginsCapture,
     EndsCapture,
 }
 
-/// What a program may ask of pinned memory.
+/// What a program may ask of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// cuMemHostGetFlags
@@ -410,14 +433,27 @@ impl Told {
 }
 
 impl Answer {
-    /// The bit of the fix that gives it; 0 for none.
-    pub const fn fix(self) -> u32 {
+    /// The bits of the fixes that give it; 0 for none.
+    pub const fn fixes(self) -> u32 {
         match self {
-            Answer::None | Answer::BeginsCapture | Answer::EndsCapture => 0,
-            Answer::HostAlloc | Answer::AllocHost | Answer::FreeHost | Answer::Register | Answer::Tells(_) => fix::PINS,
+            Answer::None | Answer::Shares { address: Function::NOT_SAID } => 0,
+            Answer::BeginsCapture | Answer::EndsCapture => fix::ALL,
+            Answer::HostAlloc | Answer::AllocHost | Answer::FreeHost | Answer::Register => fix::PINS,
+            Answer::Tells(_) => fix::PINS | fix::MEMORY,
+            Answer::Alloc | Answer::Free | Answer::Shares { .. } | Answer::EndsContext => fix::MEMORY,
             Answer::Copy { .. } => fix::COPIES,
             Answer::Batch { .. } | Answer::Batch3d { .. } | Answer::Initialises => fix::PAGES,
             Answer::Compiles { .. } => fix::CODE,
+        }
+    }
+
+    /// The word that is the address of memory, where only memory of the agent's is looked at.
+    pub const fn address(self) -> Option<u8> {
+        match self {
+            Answer::FreeHost | Answer::Free => Some(0),
+            Answer::Tells(what) => Some(what.address() as u8),
+            Answer::Shares { address } => Some(address),
+            _ => None,
         }
     }
 
@@ -429,10 +465,15 @@ impl Answer {
             | Answer::FreeHost
             | Answer::Initialises
             | Answer::Compiles { .. }
+            | Answer::Free
             | Answer::Tells(_)
+            | Answer::Shares { .. }
+            | Answer::EndsContext
             | Answer::BeginsCapture
             | Answer::EndsCapture => (0, 0),
             Answer::HostAlloc | Answer::AllocHost | Answer::Register => (1, 2 << 20),
+            // 64 MiB hold others up for 0.2 ms at most, 2 GiB for 1 ms.
+            Answer::Alloc => (1, 256 << 20),
             // Up to 2 MiB, CUDA's call returns even if its stream stands still, and an answer takes longer.
             Answer::Copy { direction: Direction::ToGpu | Direction::Either, .. } => (2, (2 << 20) + 1),
             Answer::Copy { .. } => (2, 2 << 20),
@@ -513,19 +554,23 @@ pub fn function(number: u16) -> Option<&'static Function> {
 
 /// The number of a function; 0 for one that the table lacks.
 pub const fn number(name: &str) -> u16 {
-    let (name, mut i) = (name.as_bytes(), 0);
+    let mut i = 0;
     while i < FUNCTIONS.len() {
-        let of = FUNCTIONS[i].name.as_bytes();
-        let mut same = 0;
-        while same < of.len() && same < name.len() && of[same] == name[same] {
-            same += 1;
-        }
-        if same == of.len() && same == name.len() {
+        if is_same(FUNCTIONS[i].name, name) {
             return FUNCTIONS[i].number;
         }
         i += 1;
     }
     0
+}
+
+const fn is_same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut same = 0;
+    while same < a.len() && same < b.len() && a[same] == b[same] {
+        same += 1;
+    }
+    same == a.len() && same == b.len()
 }
 
 /// The function by its number in a doorbell ([`crate::event::RingBody`]); `None` for 0 and for numbers of a newer table.

@@ -15,10 +15,13 @@ pub const COPIES: u32 = 2;
 pub const PAGES: u32 = 4;
 /// Code is compiled by another process first, which fills CUDA's cache.
 pub const CODE: u32 = 8;
-pub const COUNT: usize = 4;
+/// Large memory of the GPU is made by the driver's functions for virtual memory.
+pub const MEMORY: u32 = 16;
+pub const ALL: u32 = PINS | COPIES | PAGES | CODE | MEMORY;
+pub const COUNT: usize = 5;
 
 /// As users write them, in the order of the bits.
-pub const NAMES: [&str; COUNT] = ["pins", "copies", "pages", "code"];
+pub const NAMES: [&str; COUNT] = ["pins", "copies", "pages", "code", "memory"];
 
 /// The number of the fix that answers a function, by the driver's or the runtime's name for it. (Not registrations, which keep the lock
 /// for a part of the time.)
@@ -35,6 +38,7 @@ pub fn of_call(name: &str) -> Option<usize> {
         | "cuModuleLoadFatBinary"
         | "cuLibraryLoadData"
         | "cuLibraryLoadFromFile" => Some(3),
+        "cuMemAlloc" | "cuMemFree" | "cudaMalloc" | "cudaFree" => Some(4),
         _ => None,
     }
 }
@@ -63,10 +67,12 @@ pub enum Why {
     NoText,
     NoCompiler,
     NoCache,
+    Gpus,
+    Shared,
 }
 
 impl Why {
-    pub const COUNT: usize = 20;
+    pub const COUNT: usize = 22;
     pub const TEXT: [&str; Why::COUNT] = [
         "rounding to 2 MiB would add more than 12 %",
         "write-combined, or with arguments that doorbell does not know",
@@ -88,8 +94,13 @@ impl Why {
         "code that CUDA does not compile",
         "no compiler: doorbell's process is gone, or CUDA could not start there",
         "CUDA's cache did not take the code",
+        "more than one GPU: doorbell cannot see which copies between them need CUDA's own memory",
+        "IPC, RDMA or synchronous copies (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) of memory that doorbell had made: CUDA refuses them",
     ];
 }
+
+/// [`Count::turned_off`]: the program shares memory ([`Why::Shared`]).
+pub const SHARED: u32 = u32::MAX;
 
 /// The fixes that are wanted, and what became of their calls.
 #[derive(Debug)]
@@ -111,7 +122,7 @@ pub struct Count {
     pub bytes: AtomicU64,
     /// By [`Why`].
     pub passed_on: [AtomicU64; Why::COUNT],
-    /// The `CUresult` for which the fix turned itself off, plus 1; 0 while it is on.
+    /// The `CUresult` for which the fix turned itself off, plus 1; [`SHARED`]; 0 while it is on.
     pub turned_off: AtomicU32,
     pub pad: u32,
 }

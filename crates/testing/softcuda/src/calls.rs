@@ -2,14 +2,14 @@
 
 use crate::context::{self, CURRENT, PUSHED};
 use crate::event::Event;
-use crate::host_memory;
 use crate::jit;
 use crate::kernels;
-use crate::lock::{launching, pinning, staging};
+use crate::lock::{launching, on_device, pinning, staging};
 use crate::memory::{self, allocate, copy, find, free, register, soft};
 use crate::node::Node;
 use crate::status::*;
 use crate::stream::Stream;
+use crate::virtual_memory;
 use crate::wait::Ended;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -252,9 +252,43 @@ calls! {
     cuDeviceCanAccessPeer(can: *mut c_int, _device: c_int, _peer: c_int) { give(can, 0) }
 
     cuMemAlloc_v2(address: *mut u64, bytes: usize) {
-        in_context(|| allocate(bytes, true).map_or(OUT_OF_MEMORY, |at| give(address, at)))
+        in_context(|| match bytes {
+            0 => INVALID_VALUE,
+            // More than any GPU has.
+            _ if bytes >> 42 != 0 => OUT_OF_MEMORY,
+            _ => on_device(bytes as u64, || allocate(bytes, true)).map_or(OUT_OF_MEMORY, |at| give(address, at)),
+        })
     }
-    cuMemFree_v2(address: u64) { status(free(address, true), INVALID_VALUE) }
+    cuMemFree_v2(address: u64) {
+        if context::id().is_none() { return CONTEXT_IS_DESTROYED; }
+        match find(address, |base, block| (base, block.bytes, block.video)) {
+            Some((base, bytes, true)) if base == address => {
+                // It waits for all work of the context.
+                Stream::all().iter().for_each(|stream| stream.synchronize());
+                status(on_device(bytes, || free(address, true)), INVALID_VALUE)
+            }
+            _ => INVALID_VALUE,
+        }
+    }
+    cuMemGetInfo_v2(left: *mut usize, all: *mut usize) {
+        in_context(|| give(all, memory::VIDEO).max(give(left, memory::VIDEO - memory::used())))
+    }
+    cuIpcGetMemHandle(handle: *mut [u8; 64], address: u64) {
+        match find(address, |base, block| (base, block.outlives)) {
+            Some((base, false)) => {
+                let mut bytes = [0; 64];
+                bytes[..8].copy_from_slice(&base.to_le_bytes());
+                give(handle, bytes)
+            }
+            _ => INVALID_VALUE,
+        }
+    }
+    cuPointerSetAttribute(_value: *const c_uint, attribute: c_int, address: u64) {
+        match find(address, |_, block| block.outlives) {
+            None => INVALID_VALUE,
+            Some(is_virtual) => status(attribute == 6 && !is_virtual, NOT_SUPPORTED),
+        }
+    }
     cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) { host_alloc(pointer, bytes, flags) }
     cuMemAllocHost_v2(pointer: *mut *mut c_void, bytes: usize) { host_alloc(pointer, bytes, 0) }
     cuMemFreeHost(pointer: *mut c_void) {
@@ -263,23 +297,26 @@ calls! {
         status(free(pointer as u64, false), INVALID_VALUE)
     }
     cuMemAddressReserve(at: *mut u64, bytes: usize, _alignment: usize, _wanted: u64, _flags: u64) {
-        host_memory::reserve(bytes).map_or(OUT_OF_MEMORY, |to| give(at, to))
+        if bytes >> 42 != 0 { return OUT_OF_MEMORY; }
+        virtual_memory::reserve(bytes).map_or(OUT_OF_MEMORY, |to| give(at, to))
     }
-    cuMemAddressFree(at: u64, bytes: usize) { status(host_memory::unreserve(at, bytes), INVALID_VALUE) }
+    cuMemAddressFree(at: u64, bytes: usize) { status(virtual_memory::unreserve(at, bytes), INVALID_VALUE) }
     cuMemCreate(handle: *mut u64, bytes: usize, wanted: *const [c_uint; 4], _flags: u64) {
         // SAFETY: null or the caller's `CUmemAllocationProp`, which begins with these words.
         let Some(wanted) = (unsafe { wanted.as_ref() }) else { return INVALID_VALUE };
-        // Pinned memory on node 0 of the host.
-        if [wanted[0], wanted[2], wanted[3]] != [1, 3, 0] || !bytes.is_multiple_of(2 << 20) { return INVALID_VALUE; }
-        give(handle, host_memory::create(bytes))
+        // Pinned memory on the device, or on node 0 of the host.
+        let is_known = [[1, 1, 0], [1, 3, 0]].contains(&[wanted[0], wanted[2], wanted[3]]);
+        if !is_known || !bytes.is_multiple_of(2 << 20) { return INVALID_VALUE; }
+        if bytes >> 42 != 0 { return OUT_OF_MEMORY; }
+        give(handle, virtual_memory::create(bytes, wanted[2] == 1))
     }
-    cuMemRelease(handle: u64) { status(host_memory::release(handle), INVALID_VALUE) }
+    cuMemRelease(handle: u64) { status(virtual_memory::release(handle), INVALID_VALUE) }
     cuMemMap(at: u64, bytes: usize, offset: usize, handle: u64, _flags: u64) {
-        status(offset == 0 && host_memory::map(at, bytes, handle), INVALID_VALUE)
+        status(offset == 0 && virtual_memory::map(at, bytes, handle), INVALID_VALUE)
     }
-    cuMemUnmap(at: u64, bytes: usize) { status(host_memory::unmap(at, bytes), INVALID_VALUE) }
+    cuMemUnmap(at: u64, bytes: usize) { status(virtual_memory::unmap(at, bytes), INVALID_VALUE) }
     cuMemSetAccess(at: u64, bytes: usize, wanted: *const c_void, count: usize) {
-        status(!wanted.is_null() && count != 0 && host_memory::give_access(at, bytes), INVALID_VALUE)
+        status(!wanted.is_null() && count != 0 && virtual_memory::give_access(at, bytes), INVALID_VALUE)
     }
     cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, _flags: c_uint) {
         // SAFETY: the caller's: its memory, which stays until it is unregistered.

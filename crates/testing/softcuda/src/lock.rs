@@ -1,5 +1,5 @@
-//! A libcuda lock. Launches take it for reading; calls that pin host memory, and copies of pageable memory, take it for writing until
-//! they return. Other calls take none here.
+//! A libcuda lock. Launches take it for reading; calls that pin host memory or make much of the device's, and copies of pageable memory, take it for writing
+//! until they return. Other calls take none here.
 
 use std::cell::UnsafeCell;
 use std::time::Duration;
@@ -17,6 +17,9 @@ const PAGE: Duration = Duration::from_nanos(600);
 
 /// To copy a KiB of pageable memory takes 120 ns, which is what 64 MiB in 8 ms make. (Fewer than 64 KiB take no time.)
 const KIB: Duration = Duration::from_nanos(120);
+
+/// 2 GiB take 8 ms, here for their allocation and their free. (An H200's take up to 1 and 1.7, which other delays of a busy machine would hide.)
+const MIB: Duration = Duration::from_micros(4);
 
 struct Unlocked;
 
@@ -44,6 +47,12 @@ pub(crate) fn pinning<T>(bytes: usize, then: impl FnOnce() -> T) -> T {
 pub(crate) fn staging<T>(bytes: usize, then: impl FnOnce() -> T) -> T {
     let kib = u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
     exclusive(if kib >= 64 { KIB * kib } else { Duration::ZERO }, then)
+}
+
+/// Makes or frees so many bytes of the device's memory. (Fewer than 256 MiB take no lock.)
+pub(crate) fn on_device<T>(bytes: u64, then: impl FnOnce() -> T) -> T {
+    let mib = u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
+    if mib >= 256 { exclusive(MIB * mib, then) } else { then() }
 }
 
 pub(crate) fn exclusive<T>(time: Duration, then: impl FnOnce() -> T) -> T {

@@ -91,6 +91,14 @@ fn blocks() -> MutexGuard<'static, (u64, BTreeMap<u64, Block>)> {
     poison::ignore(BLOCKS.lock())
 }
 
+/// Bytes of the device's memory, as cuMemGetInfo has them.
+pub(crate) const VIDEO: usize = 80 << 30;
+
+/// Those of its allocations.
+pub(crate) fn used() -> usize {
+    blocks().1.values().filter(|block| block.video).map(|block| block.bytes as usize).sum()
+}
+
 pub(crate) fn allocate(bytes: usize, video: bool) -> Option<u64> {
     let Soft { space, small, .. } = soft()?;
     let small = || poison::ignore(small.lock()).pop_first();
@@ -125,8 +133,8 @@ pub(crate) fn flags(at: u64) -> Option<u32> {
 }
 
 /// Memory that was made elsewhere is an allocation from here on.
-pub(crate) fn show(at: u64, bytes: usize, memory: Arc<Memory>) {
-    remember(at, bytes, false, Some(memory), true);
+pub(crate) fn show(at: u64, bytes: usize, video: bool, memory: Arc<Memory>) {
+    remember(at, bytes, video, Some(memory), true);
 }
 
 /// It is none any more.
@@ -202,6 +210,7 @@ pub(crate) fn attribute(to: *mut c_void, attribute: c_int, address: u64) -> Opti
         2 => give(to.cast(), if block.video { 2u32 } else { 1 }),
         7 => give(to.cast(), block.number),
         8 | 9 => give(to.cast(), 0u32),
+        10 => give(to.cast(), u32::from(block.video && !block.outlives)),
         11 => give(to.cast(), base),
         12 => give(to.cast(), block.bytes),
         _ => NOT_SUPPORTED,

@@ -95,6 +95,105 @@ static void contexts(void) {
         ok("cuMemHostAlloc", CALL(cuMemHostAlloc, &p[1], (size_t)8 << 20, 0));
     }
 }
+static size_t memory_left(void) {
+    size_t left, all;
+    ok("cuMemGetInfo", CALL(cuMemGetInfo_v2, &left, &all));
+    return left >> 20;
+}
+static volatile int *word, is_set;
+static void *sets(void *unused) {
+    usleep(300000);
+    is_set = *word = 1;
+    return unused;
+}
+/* Memory of the GPU: what can be seen of it, errors, its free, and its end with the context. */
+static void memory(void) {
+    static const size_t sizes[] = {0, 4096, (256 << 20) - 1, 256 << 20, (256 << 20) + 5, 600 << 20};
+    enum { PAGE = 4096 };
+    unsigned char page[PAGE];
+    u64 p = 0, other = 0, ids[2] = {0};
+    void *stream, *graph;
+    pthread_t t;
+    ok("cuStreamCreate", CALL(cuStreamCreate, &stream, 1));
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        size_t n = sizes[i], bad = 0;
+        int r = CALL(cuMemAlloc_v2, &p, n);
+        if (n == 0) { printf("memory 0: %d\n", r); continue; }
+        ok("cuMemAlloc", r);
+        ok("cuMemAlloc", CALL(cuMemAlloc_v2, &other, n));
+        ok("number", CALL(cuPointerGetAttribute, &ids[0], 7, p + n - 1));
+        ok("number", CALL(cuPointerGetAttribute, &ids[1], 7, other));
+        for (int end = 0; end < 2; end++) {
+            u64 at = end ? p + n - PAGE : p;
+            fill(page, PAGE, i + end);
+            ok("to the GPU", CALL(cuMemcpyHtoD_v2, at, page, (size_t)PAGE));
+            memset(page, 0, PAGE);
+            ok("to the host", CALL(cuMemcpyDtoH_v2, page, at, (size_t)PAGE));
+            bad += wrong(page, PAGE, i + end);
+        }
+        printf("memory %zu: aligned %d wrong %zu, numbers %d", n, p % (n > PAGE ? 2 << 20 : 512) == 0, bad, ids[0] && ids[1] && ids[0] != ids[1]);
+        asked((char *)p, n);
+        int inner = CALL(cuMemFree_v2, p + 512), pinned = CALL(cuMemFreeHost, (void *)p), first = CALL(cuMemFree_v2, p), second = CALL(cuMemFree_v2, p);
+        printf(" frees %d %d %d %d\n", inner, pinned, first, second);
+        ok("cuMemFree", CALL(cuMemFree_v2, other));
+    }
+    printf("memory: no place %d, huge %d, nothing %d\n", CALL(cuMemAlloc_v2, (void *)0, (size_t)256 << 20), CALL(cuMemAlloc_v2, &p, (size_t)1 << 50), CALL(cuMemFree_v2, 0ull));
+    ok("no context", CALL(cuCtxSetCurrent, (void *)0));
+    printf("memory: no context %d\n", CALL(cuMemAlloc_v2, &p, (size_t)256 << 20));
+    begin();
+    /* A free waits for all work of the context, and needs no current context. */
+    ok("cuMemHostAlloc", CALL(cuMemHostAlloc, &word, (size_t)4096, 0));
+    for (int without = 0; without < 2; without++) {
+        ok("cuMemAlloc", CALL(cuMemAlloc_v2, &p, (size_t)256 << 20));
+        is_set = *word = 0;
+        ok("cuStreamWaitValue32", CALL(cuStreamWaitValue32_v2, stream, (u64)word, 1u, 0u));
+        pthread_create(&t, 0, sets, 0);
+        if (without) ok("no context", CALL(cuCtxSetCurrent, (void *)0));
+        int r = CALL(cuMemFree_v2, p);
+        printf("memory: free %d, waited %d\n", r, is_set);
+        pthread_join(t, 0);
+        begin();
+        ok("cuStreamSynchronize", CALL(cuStreamSynchronize, stream));
+    }
+    /* While a stream is captured, in the modes global and relaxed. */
+    for (int relaxed = 0; relaxed < 2; relaxed++) {
+        int mode = 2;
+        ok("cuMemAlloc", CALL(cuMemAlloc_v2, &p, (size_t)256 << 20));
+        ok("cuStreamBeginCapture", CALL(cuStreamBeginCapture_v2, stream, 0));
+        if (relaxed) ok("mode", CALL(cuThreadExchangeStreamCaptureMode, &mode));
+        int r = CALL(cuMemAlloc_v2, &other, (size_t)256 << 20), first = CALL(cuMemFree_v2, p);
+        if (relaxed) ok("mode", CALL(cuThreadExchangeStreamCaptureMode, &mode));
+        int end = CALL(cuStreamEndCapture, stream, &graph);
+        printf("memory: captured %d, free %d, end %d, again %d\n", r, first, end, CALL(cuMemFree_v2, p));
+        if (!r) ok("cuMemFree", CALL(cuMemFree_v2, other));
+    }
+    /* A reset ends it. */
+    size_t before = memory_left();
+    ok("cuMemAlloc", CALL(cuMemAlloc_v2, &p, (size_t)1 << 30));
+    size_t between = memory_left();
+    ok("reset", CALL(cuDevicePrimaryCtxReset_v2, 0));
+    printf("memory: freed while there is no context %d\n", CALL(cuMemFree_v2, p));
+    ok("cuDevicePrimaryCtxRetain", CALL(cuDevicePrimaryCtxRetain, &context, 0));
+    begin();
+    printf("memory: %d used, %d left after a reset, freed %d\n", between + 1000 < before, memory_left() + 100 > before, CALL(cuMemFree_v2, p));
+}
+/* Another process is to use it: CUDA refuses that for memory that doorbell made. */
+static void shares(const char *how) {
+    u64 p, q;
+    char handle[64];
+    unsigned value = 1;
+    ok("cuMemAlloc", CALL(cuMemAlloc_v2, &p, (size_t)256 << 20));
+    if (!strcmp(how, "IPC")) printf("shared %d\n", CALL(cuIpcGetMemHandle, handle, p));
+    if (!strcmp(how, "synchronous")) printf("shared %d\n", CALL(cuPointerSetAttribute, &value, 6, p));
+    if (!strcmp(how, "asked")) {
+        int r = CALL(cuPointerGetAttribute, &value, 10, p);
+        printf("shared %d %d\n", r, value & 1);
+    }
+    ok("cuMemAlloc", CALL(cuMemAlloc_v2, &q, (size_t)256 << 20));
+    printf("then %d\n", CALL(cuIpcGetMemHandle, handle, q));
+    ok("cuMemFree", CALL(cuMemFree_v2, q));
+    ok("cuMemFree", CALL(cuMemFree_v2, p));
+}
 static void copies(void) {
     static const size_t sizes[] = {1, 65536, (2 << 20) - 1, 2 << 20, (2 << 20) + 1, (5 << 20) + 77, 20 << 20};
     void *stream;
@@ -301,7 +400,7 @@ static void *one(void *number) {
     size_t length[4] = {0};
     begin();
     ok("cuStreamCreate", CALL(cuStreamCreate, &stream, 1));
-    u64 gpu;
+    u64 gpu, large = 0;
     ok("cuMemAlloc", CALL(cuMemAlloc_v2, &gpu, (size_t)8 << 20));
     unsigned char *page = malloc(4 << 20);
     for (int i = 0; i < steps; i++) {
@@ -315,14 +414,19 @@ static void *one(void *number) {
             ok("cuMemHostAlloc", CALL(cuMemHostAlloc, &kept[k], n, 0));
             fill(kept[k], length[k] = n, k);
         }
+        if (r >> 20 & 1) {
+            if (large) ok("cuMemFree", CALL(cuMemFree_v2, large)), large = 0;
+            else ok("cuMemAlloc", CALL(cuMemAlloc_v2, &large, (size_t)256 << 20));
+        }
+        u64 to = large ? large + ((u64)(r >> 24 & 63) << 22) : gpu;
         size_t m = (r >> 8) % (4 << 20);
         fill(page, m, r);
         /* CUDA may read an asynchronous copy's source, and write a synchronous one's destination, after it has returned. */
-        ok("to", r & 64 ? CALL(cuMemcpyHtoD_v2, gpu, page, m) : CALL(cuMemcpyHtoDAsync_v2, gpu, page, m, stream));
+        ok("to", r & 64 ? CALL(cuMemcpyHtoD_v2, to, page, m) : CALL(cuMemcpyHtoDAsync_v2, to, page, m, stream));
         if (!(r & 64)) ok("sync", CALL(cuStreamSynchronize, stream));
         memset(page, 0, m);
         if (r & 64) ok("sync", CALL(cuStreamSynchronize, (void *)0));
-        ok("back", r & 32 && r & 64 ? CALL(cuMemcpyDtoH_v2, page, gpu, m) : CALL(cuMemcpyDtoHAsync_v2, page, gpu, m, stream));
+        ok("back", r & 32 && r & 64 ? CALL(cuMemcpyDtoH_v2, page, to, m) : CALL(cuMemcpyDtoHAsync_v2, page, to, m, stream));
         ok("sync", CALL(cuStreamSynchronize, stream));
         bad += wrong(page, m, r);
         if (r % 16 == 3) {
@@ -347,6 +451,7 @@ static void *one(void *number) {
     }
     for (int k = 0; k < 4; k++)
         if (kept[k]) ok("cuMemFreeHost", CALL(cuMemFreeHost, kept[k]));
+    if (large) ok("cuMemFree", CALL(cuMemFree_v2, large));
     return (void *)bad;
 }
 static void threads(int n) {
@@ -422,20 +527,23 @@ static void *neighbour(void *copies) {
     ok("cuMemAlloc", CALL(cuMemAlloc_v2, &gpu, n));
     for (int i = 0; i < 10; i++) {
         void *p;
-        if (copies) ok("copy", i & 1 ? CALL(cuMemcpyDtoH_v2, page, gpu, n) : CALL(cuMemcpyHtoD_v2, gpu, page, n));
+        if ((size_t)copies == 3) ok("memory", CALL(cuMemAlloc_v2, &p, (size_t)2 << 30)), usleep(2000), ok("free", CALL(cuMemFree_v2, p));
+        else if (copies) ok("copy", i & 1 ? CALL(cuMemcpyDtoH_v2, page, gpu, n) : CALL(cuMemcpyHtoD_v2, gpu, page, n));
         else ok("pin", CALL(cuMemHostAlloc, &p, n, 0)), ok("free", CALL(cuMemFreeHost, p));
         usleep(5000);
     }
     over = 1;
     return 0;
 }
-static void hot(int copies) {
+static void hot(int copies, int shared) {
     void *module, *function, *stream;
     u64 word;
     unsigned value = 7;
     void *arguments[] = {&word, &value};
     pthread_t t;
+    char handle[64];
     ok("word", CALL(cuMemAlloc_v2, &word, (size_t)4096));
+    if (shared) ok("cuIpcGetMemHandle", CALL(cuIpcGetMemHandle, handle, word));
     ok("module", CALL(cuModuleLoadData, &module, ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry mark(.param .u64 p, .param .u32 v){ .reg .b64 a; .reg .b32 w; ld.param.u64 a,[p]; ld.param.u32 w,[v]; st.global.u32 [a],w; ret; }"));
     ok("function", CALL(cuModuleGetFunction, &function, module, "mark"));
     ok("stream", CALL(cuStreamCreate, &stream, 1));
@@ -453,7 +561,7 @@ static void hot(int copies) {
     fprintf(stderr, "longest %.3f ms\n", longest);
 }
 
-int main(int count, char **word) {
+int main(int count, char **argument) {
     lib = dlopen("libcuda.so.1", RTLD_NOW);
     if (!lib) return puts("no libcuda"), 1;
     int device;
@@ -461,18 +569,21 @@ int main(int count, char **word) {
     ok("cuDeviceGet", CALL(cuDeviceGet, &device, 0));
     ok("cuDevicePrimaryCtxRetain", CALL(cuDevicePrimaryCtxRetain, &context, device));
     begin();
-    if (!strcmp(word[1], "pins")) pins();
-    if (!strcmp(word[1], "contexts")) contexts();
-    if (!strcmp(word[1], "entries")) entries();
-    if (!strcmp(word[1], "copies")) copies();
-    if (!strcmp(word[1], "batches")) batches();
-    if (!strcmp(word[1], "forks")) forks(count > 2 ? atoi(word[2]) : 0);
-    steps = count > 3 ? atoi(word[3]) : 40;
-    salt = count > 4 ? atoi(word[4]) : 0;
-    if (!strcmp(word[1], "threads")) threads(atoi(word[2]));
-    if (!strcmp(word[1], "hot-pins")) hot(0);
-    if (!strcmp(word[1], "hot-copies")) hot(1);
-    if (!strcmp(word[1], "hot-code")) hot(2);
-    if (!strcmp(word[1], "code")) code();
+    if (!strcmp(argument[1], "pins")) pins();
+    if (!strcmp(argument[1], "contexts")) contexts();
+    if (!strcmp(argument[1], "entries")) entries();
+    if (!strcmp(argument[1], "copies")) copies();
+    if (!strcmp(argument[1], "batches")) batches();
+    if (!strcmp(argument[1], "forks")) forks(count > 2 ? atoi(argument[2]) : 0);
+    steps = count > 3 ? atoi(argument[3]) : 40;
+    salt = count > 4 ? atoi(argument[4]) : 0;
+    if (!strcmp(argument[1], "threads")) threads(atoi(argument[2]));
+    if (!strcmp(argument[1], "hot-pins")) hot(0, 0);
+    if (!strcmp(argument[1], "hot-copies")) hot(1, 0);
+    if (!strcmp(argument[1], "hot-code")) hot(2, 0);
+    if (!strcmp(argument[1], "hot-memory")) hot(3, count > 2);
+    if (!strcmp(argument[1], "memory")) memory();
+    if (!strcmp(argument[1], "shares")) shares(argument[2]);
+    if (!strcmp(argument[1], "code")) code();
     return 0;
 }

@@ -11,7 +11,7 @@
 use super::driver::{Driver, NOT_READY, SUCCESS};
 use super::known::Known;
 use super::ring::{Piece, Pieces};
-use super::{bytes, driver, turn_off};
+use super::{bytes, driver, told, turn_off};
 use crate::process::restrictions::{may, need};
 use crate::process::sys;
 use tape::call::Direction;
@@ -56,13 +56,10 @@ pub unsafe fn copy(count: &Count, c: &Copy) -> Result<i32, Why> {
     if !c.waits && is_non_blocking(&d, c.stream) {
         return Err(Why::OwnStream);
     }
-    let (mut base, mut length) = (0, 0);
-    // SAFETY: places for the results.
-    unsafe {
-        // What CUDA refuses is refused whole, and by CUDA.
-        if (d.range)(&raw mut base, &raw mut length, gpu) != SUCCESS || c.bytes > length - (gpu - base) {
-            return Err(Why::Range);
-        }
+    // What CUDA refuses is refused whole, and by CUDA.
+    let (base, length) = told::range(&d, gpu).ok_or(Why::Range)?;
+    if c.bytes > length - (gpu - base) {
+        return Err(Why::Range);
     }
     let at_a_time = if to_gpu { TO_GPU } else { FROM_GPU };
     let Some(pieces) = Pieces::take(&d, c.bytes, at_a_time) else { return Err(Why::Busy) };

@@ -41,12 +41,15 @@ pub struct Wanted {
     handles: u32,
     location: Location,
     win32: usize,
-    flags: [u8; 8],
+    compression: u8,
+    /// Other devices may be given its physical addresses (`gpuDirectRDMACapable`).
+    is_for_rdma: u8,
+    rest: [u8; 6],
 }
 
 impl Wanted {
-    pub const fn pinned(location: Location) -> Wanted {
-        Wanted { kind: 1, handles: 0, location, win32: 0, flags: [0; 8] }
+    pub const fn pinned(location: Location, is_for_rdma: bool) -> Wanted {
+        Wanted { kind: 1, handles: 0, location, win32: 0, compression: 0, is_for_rdma: is_for_rdma as u8, rest: [0; 6] }
     }
 }
 
@@ -102,6 +105,8 @@ functions! {
     pop b"cuCtxPopCurrent_v2" (*mut usize);
     host_alloc b"cuMemHostAlloc" (*mut usize, usize, u32);
     free_host b"cuMemFreeHost" (usize);
+    alloc b"cuMemAlloc_v2" (*mut usize, usize);
+    free b"cuMemFree_v2" (usize);
     reserve b"cuMemAddressReserve" (*mut usize, usize, usize, usize, u64);
     unreserve b"cuMemAddressFree" (usize, usize);
     create b"cuMemCreate" (*mut u64, usize, *const Wanted, u64);

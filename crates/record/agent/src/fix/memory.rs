@@ -1,4 +1,4 @@
-//! Pinned host memory of the driver's functions for virtual memory, which make and free it without the lock that launches need.
+//! Memory of the driver's functions for virtual memory, which make and free it without the lock that launches need.
 
 use super::driver::{Access, Driver, Location, SUCCESS, Wanted};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ pub const GRANULE: usize = 2 << 20;
 const HOST_MEMORY: i32 = 141;
 const DEVICES: usize = 32;
 
-/// Memory of the driver's, mapped for the CPU and all GPUs.
+/// Memory of the driver's, and where it is mapped.
 #[derive(Clone, Copy)]
 pub struct Memory {
     pub at: usize,
@@ -45,23 +45,37 @@ fn access(d: &Driver, node: i32) -> Option<([Access; DEVICES + 1], usize)> {
     Some((core::array::from_fn(of), n + 1))
 }
 
-/// Memory of at least so many bytes on this node, or the driver's answer to the step that failed.
-pub fn make(d: &Driver, bytes: usize, node: i32) -> Result<Memory, i32> {
-    let bytes = bytes.next_multiple_of(GRANULE);
+/// Pinned memory of at least so many bytes on this node of the host, for the CPU and all GPUs; or the driver's answer to the step that failed.
+pub fn on_host(d: &Driver, bytes: usize, node: i32) -> Result<Memory, i32> {
     let (access, n) = access(d, node).ok_or(SUCCESS)?;
+    make(d, bytes, &Wanted::pinned(Location::node(node), false), access.get(..n).unwrap_or_default())
+}
+
+/// Memory of at least so many bytes on this GPU, which alone may use it, as with cuMemAlloc's.
+pub fn on_gpu(d: &Driver, bytes: usize, device: i32) -> Result<Memory, i32> {
+    /// CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
+    const RDMA: i32 = 110;
+    let (place, mut has) = (Location::device(device), 0);
+    // SAFETY: a place for the number.
+    let is_for_rdma = unsafe { (d.attribute)(&raw mut has, RDMA, device) } == SUCCESS && has != 0;
+    make(d, bytes, &Wanted::pinned(place, is_for_rdma), &[Access::all(place)])
+}
+
+/// `access`: who may use it.
+fn make(d: &Driver, bytes: usize, wanted: &Wanted, access: &[Access]) -> Result<Memory, i32> {
+    let bytes = bytes.next_multiple_of(GRANULE);
     let (mut at, mut handle) = (0, 0);
     // SAFETY: places for the results; the steps are in the order of the driver's reference, and are undone in the reverse one.
     unsafe {
-        let wanted = Wanted::pinned(Location::node(node));
         let reserved = (d.reserve)(&raw mut at, bytes, 0, 0, 0);
         if reserved != SUCCESS {
             return Err(reserved);
         }
-        let mut failed = (d.create)(&raw mut handle, bytes, &raw const wanted, 0);
+        let mut failed = (d.create)(&raw mut handle, bytes, wanted, 0);
         if failed == SUCCESS {
             failed = (d.map)(at, bytes, 0, handle, 0);
             if failed == SUCCESS {
-                failed = (d.set_access)(at, bytes, access.as_ptr(), n);
+                failed = (d.set_access)(at, bytes, access.as_ptr(), access.len());
                 if failed == SUCCESS {
                     return Ok(Memory { at, bytes, handle });
                 }

@@ -11,6 +11,7 @@ mod bytes;
 mod code;
 mod copies;
 mod driver;
+mod gpu_memory;
 mod known;
 mod memory;
 mod node;
@@ -37,7 +38,8 @@ static IS_ALONE: AtomicBool = AtomicBool::new(false);
 
 /// Begins, if a fix is wanted. Called by the constructor. `alone`: no call has an entry for another reason.
 pub fn begin(fixes: &'static Fixes, alone: bool) {
-    if fixes.wanted == 0 || environment::fixes_off() || (fixes.wanted & fix::PINS != 0 && !table::begin()) {
+    let has_table = fixes.wanted & (fix::PINS | fix::MEMORY) != 0;
+    if fixes.wanted == 0 || environment::fixes_off() || (has_table && !table::begin()) {
         return;
     }
     IS_ALONE.store(alone, Ordering::Relaxed);
@@ -62,9 +64,9 @@ fn fixes() -> Option<&'static Fixes> {
     unsafe { FIXES.load(Ordering::Acquire).as_ref() }
 }
 
-/// True if calls are only answered, and not followed or guarded.
-pub fn is_alone() -> bool {
-    IS_ALONE.load(Ordering::Relaxed)
+/// True if a call needs an entry: if calls are only answered, and not followed or guarded, those that a wanted fix looks at.
+pub fn needs(answer: Answer) -> bool {
+    !IS_ALONE.load(Ordering::Relaxed) || fixes().is_some_and(|fixes| fixes.wanted & answer.fixes() != 0)
 }
 
 /// True if calls are answered in this process. A forked child cannot use its parent's CUDA, so its calls are passed on.
@@ -81,14 +83,11 @@ pub fn on() -> bool {
 #[inline(never)]
 pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<usize> {
     // (Programs ask of any memory, and often.)
-    if matches!(how, Answer::Tells(what) if !table::may_contain(a[what.address()])) {
+    if how.address().is_some_and(|word| !a.get(usize::from(word)).is_some_and(|&at| table::may_contain(at))) {
         return None;
     }
-    let which = how.fix();
     let fixes = fixes()?;
-    if fixes.wanted & which == 0 {
-        return None;
-    }
+    let which = fixes.wanted & how.fixes();
     let count = fixes.counts.get(which.trailing_zeros() as usize)?;
     let _errno = sys::Errno::keep();
     // (A thread that is cancelled between the driver's calls would lose its pieces.)
@@ -101,7 +100,14 @@ pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<u
             Answer::HostAlloc => Some(pins::alloc(count, first, second, third as u32)),
             Answer::AllocHost => Some(pins::alloc(count, first, second, 0)),
             Answer::FreeHost => pins::free(first).map(Ok),
+            Answer::Alloc if is_capturing => Some(Err(Why::Capture)),
+            Answer::Alloc => Some(gpu_memory::alloc(count, first, second)),
+            Answer::Free => gpu_memory::free(first).map(Ok),
             Answer::Tells(what) => told::tell(what, a).map(Ok),
+            Answer::Shares { address } => {
+                gpu_memory::shared(a.get(usize::from(address)).copied().unwrap_or(0));
+                None
+            }
             Answer::Register if !is_capturing => {
                 pins::populate(count, first, second, third as u32);
                 None
@@ -138,7 +144,7 @@ pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<u
                 let options = code::Options { count: if options == 0 { 0 } else { count_of }, names, values };
                 code::compile(count, fixes.compiler, second, is_file, &options).err().map(Err)
             }
-            Answer::None | Answer::Register | Answer::BeginsCapture | Answer::EndsCapture => None,
+            Answer::None | Answer::Register | Answer::EndsContext | Answer::BeginsCapture | Answer::EndsCapture => None,
         }
     };
     cancelled.put_back();
@@ -170,6 +176,17 @@ pub fn captures(how: Answer, call: impl FnOnce() -> usize) -> usize {
         let _ = CAPTURES.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
     }
     result
+}
+
+/// After a call that may have ended a context.
+#[cold]
+pub fn ends_contexts() {
+    if let Some(d) = Driver::here().filter(|_| fixes().is_some_and(|fixes| fixes.wanted & fix::MEMORY != 0)) {
+        let _errno = sys::Errno::keep();
+        let cancelled = cancel::defer();
+        table::end_with_contexts(&d);
+        cancelled.put_back();
+    }
 }
 
 /// The driver, unless the fix has turned itself off.

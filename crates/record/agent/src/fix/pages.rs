@@ -10,7 +10,7 @@
 use super::batch::Batch;
 use super::driver::{self, Driver, SUCCESS};
 use super::known::Known;
-use super::{table, turn_off};
+use super::{told, turn_off};
 use crate::process::{symbol, sys};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -349,16 +349,9 @@ impl Session {
         if !on_device && !known.is_pinned() {
             return Err(Why::NotPinned);
         }
-        let (mut first, mut bytes, mut buffer) = (0, 0, 0);
-        if let Some(row) = table::lock().and_then(|table| table.containing(at)) {
-            (first, bytes) = (row.memory.at, row.bytes);
-        } else if unsafe {
-            // SAFETY: places for the results.
-            (d.range)(&raw mut first, &raw mut bytes, at) != SUCCESS || first == 0 || bytes == 0
-        } {
-            return Err(Why::Range);
-        }
-        if piece > bytes || at - first > bytes - piece {
+        let mut buffer = 0;
+        let (first, bytes) = told::range(d, at).ok_or(Why::Range)?;
+        if first == 0 || piece > bytes || at - first > bytes - piece {
             return Err(Why::Range);
         }
         let room = self.ranges.get_mut(self.n).ok_or(Why::Full)?;

@@ -8,7 +8,7 @@
 
 use super::driver::{Driver, OUT_OF_MEMORY, SUCCESS};
 use super::memory::{self, GRANULE};
-use super::table::{self, Context, Row};
+use super::table::{self, Context, Kind, Row};
 use super::{driver, node};
 use crate::process::restrictions::{may, need};
 use crate::process::sys;
@@ -40,14 +40,10 @@ pub unsafe fn alloc(count: &Count, to: usize, bytes: usize, flags: u32) -> Resul
         return Ok(checked);
     }
     let context = Context::current(&d).ok_or(Why::Driver)?;
-    end_with_contexts(&d);
+    table::end_with_contexts(&d);
     begin_context(&d, context)?;
-    let memory = memory::make(&d, rounded, node).map_err(|_| Why::Driver)?;
-    if table::lock().is_none_or(|mut table| !table.put(Row { memory, context, bytes, flags })) {
-        // SAFETY: nobody has seen it.
-        unsafe { memory::free(&d, memory) };
-        return Err(Why::Full);
-    }
+    let memory = memory::on_host(&d, rounded, node).map_err(|_| Why::Driver)?;
+    table::keep(&d, Row { memory, context, bytes, kind: Kind::Pinned { flags } })?;
     // SAFETY: the caller's.
     unsafe { (to as *mut usize).write_unaligned(memory.at) };
     count.answered(bytes as u64);
@@ -57,35 +53,16 @@ pub unsafe fn alloc(count: &Count, to: usize, bytes: usize, flags: u32) -> Resul
 /// At the first memory of a context: a block that stays, so that [`wait`] finds pinned memory to cut its block from. (Without it, a block
 /// takes 695 us instead of 4.)
 fn begin_context(d: &Driver, context: Context) -> Result<(), Why> {
-    let mut table = table::lock().ok_or(Why::Full)?;
-    if !table.has_room() {
-        return Err(Why::Full);
-    }
-    let is_known = table.knows(context).ok_or(Why::Full)?;
-    drop(table);
+    let has_block = core::mem::replace(table::lock().ok_or(Why::Full)?.begin_context(context)?, true);
     let mut block = 0;
     // SAFETY: a place for the block.
-    if is_known || unsafe { (d.host_alloc)(&raw mut block, BLOCK, 0) } == SUCCESS {
+    if has_block || unsafe { (d.host_alloc)(&raw mut block, BLOCK, 0) } == SUCCESS {
         return Ok(());
     }
     if let Some(mut table) = table::lock() {
-        table.forget(context);
+        *table.begin_context(context)? = false;
     }
     Err(Why::Driver)
-}
-
-/// CUDA's memory ends with its context.
-fn end_with_contexts(d: &Driver) {
-    let Some(contexts) = table::lock().map(|table| table.contexts()) else { return };
-    for ended in contexts.into_iter().flatten().filter(|context| context.has_ended(d)) {
-        while let Some(row) = table::lock().and_then(|mut table| table.take(|row| row.context == ended)) {
-            // SAFETY: this thread took the row; the context's work has ended with it.
-            unsafe { memory::free(d, row.memory) };
-        }
-        if let Some(mut table) = table::lock() {
-            table.forget(ended);
-        }
-    }
 }
 
 /// cuMemFreeHost. `None`: it is not the agent's memory.
@@ -94,18 +71,9 @@ fn end_with_contexts(d: &Driver) {
 /// As that function.
 pub unsafe fn free(at: usize) -> Option<i32> {
     let d = Driver::here()?;
-    let row = table::lock()?.find(at)?;
-    let is_there = !row.context.has_ended(&d);
-    // (CUDA does not free this memory. It returns the error: the context has ended, or the address is unknown.)
+    let row = table::take(|row| row.memory.at == at && matches!(row.kind, Kind::Pinned { .. }))?;
     // SAFETY: the caller's.
-    let result = if is_there { wait(&d, row.context) } else { unsafe { (d.free_host)(at) } };
-    if is_there && result != SUCCESS {
-        return Some(result);
-    }
-    let row = table::lock()?.take(|row| row.memory.at == at)?;
-    // SAFETY: this thread took the row, and the work that could use the memory has ended.
-    unsafe { memory::free(&d, row.memory) };
-    Some(result)
+    Some(unsafe { table::free(&d, row, d.free_host, || wait(&d, row.context)) })
 }
 
 /// CUDA's free waits until all work of the memory's context has ended, and refuses while a stream is being captured. To free

@@ -52,7 +52,7 @@ fn first(d: &Driver) -> Option<usize> {
     }
     let at = FIRST.load(Ordering::Relaxed);
     let made =
-        if at == 0 { d.relaxed(|| memory::make(d, PIECES * PIECE + 4096, node::of_thread()?).ok()) } else { None };
+        if at == 0 { d.relaxed(|| memory::on_host(d, PIECES * PIECE + 4096, node::of_thread()?).ok()) } else { None };
     if let Some(Memory { at, .. }) = made {
         FIRST.store(at, Ordering::Release);
     }

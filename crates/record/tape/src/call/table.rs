@@ -17,7 +17,9 @@
 
 use super::Class::*;
 use super::{Answer, Class, Direction, Effect, Function, Object, Size, Stream, Told};
-use Answer::{AllocHost, BeginsCapture, Compiles, EndsCapture, FreeHost, HostAlloc, Register, Tells};
+use Answer::{
+    AllocHost, BeginsCapture, Compiles, EndsCapture, EndsContext, FreeHost, HostAlloc, Register, Shares, Tells,
+};
 use Direction::{Either, FromGpu, ToGpu};
 use Effect::{ChangesGraph, LoadsCode, MakesGraph, StartsProfilers, StopsProfilers, UnloadsCode};
 use Object::{Address, Code, Event, Flags, Graph, Kernel};
@@ -117,6 +119,22 @@ pub(super) const fn o(number: u16, name: &'static str, suffixes: &'static [&'sta
 }
 
 const COMPILES: Answer = Compiles { is_file: false, options: 0, names: 0, values: 0 };
+/// Memory of several GPUs: no address of it is looked at.
+const OF_PEERS: Answer = Shares { address: Function::NOT_SAID };
+
+/// What fixes look at in functions that have no row here.
+pub(super) const ANSWERS_OF_OTHERS: &[(&str, Answer)] = &[
+    ("cuIpcGetMemHandle", Shares { address: 1 }),
+    ("cuMemGetHandleForAddressRange", Shares { address: 1 }),
+    // (SYNC_MEMOPS, the only one that can be set.)
+    ("cuPointerSetAttribute", Shares { address: 2 }),
+    ("cuCtxEnablePeerAccess", OF_PEERS),
+    ("cuMemcpy3DPeer", OF_PEERS),
+    ("cuMemcpy3DPeerAsync", OF_PEERS),
+    ("cuCtxDestroy", EndsContext),
+    ("cuDevicePrimaryCtxReset", EndsContext),
+    ("cuDevicePrimaryCtxRelease", EndsContext),
+];
 
 /// In the order of their numbers.
 #[rustfmt::skip]
@@ -134,8 +152,8 @@ pub(super) const ROWS: &[Function] = &[
     f(15, "cuMemcpyDtoHAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1).copies(FromGpu, false),
     f(16, "cuMemcpyDtoD", V2_DS, Copy, 3).size(Word(2)).of(Address, 0).from(1),
     f(17, "cuMemcpyDtoDAsync", V2_SZ, CopyAsync, 4).size(Word(2)).stream(3).of(Address, 0).from(1),
-    f(18, "cuMemcpyPeer", DS, Copy, 5).size(Word(4)).of(Address, 0).from(2),
-    f(19, "cuMemcpyPeerAsync", SZ, CopyAsync, 6).size(Word(4)).stream(5).of(Address, 0).from(2),
+    f(18, "cuMemcpyPeer", DS, Copy, 5).size(Word(4)).of(Address, 0).from(2).answered(OF_PEERS),
+    f(19, "cuMemcpyPeerAsync", SZ, CopyAsync, 6).size(Word(4)).stream(5).of(Address, 0).from(2).answered(OF_PEERS),
     f(20, "cuMemcpy2D", V2_DS, Copy, 1).size(At2(0, 112)),
     f(21, "cuMemcpy2DUnaligned", V2_DS, Copy, 1).size(At2(0, 112)),
     f(22, "cuMemcpy2DAsync", V2_SZ, CopyAsync, 2).size(At2(0, 112)).stream(1),
@@ -159,8 +177,8 @@ pub(super) const ROWS: &[Function] = &[
     f(60, "cuEventSynchronize", PLAIN, Synchronize, 1).of(Event, 0),
     f(61, "cuStreamSynchronize", SZ, Synchronize, 1).stream(0),
     f(62, "cuCtxSynchronize", &["", "_v2"], Synchronize, 1),
-    f(70, "cuMemAlloc", V2, Alloc, 2).size(Word(1)),
-    f(71, "cuMemFree", V2, Free, 1).of(Address, 0),
+    f(70, "cuMemAlloc", V2, Alloc, 2).size(Word(1)).answered(Answer::Alloc),
+    f(71, "cuMemFree", V2, Free, 1).of(Address, 0).answered(Answer::Free),
     f(72, "cuMemAllocAsync", SZ, Alloc, 3).size(Word(1)).stream(2),
     f(73, "cuMemFreeAsync", SZ, Free, 2).stream(1).of(Address, 0),
     f(74, "cuMemAllocHost", V2, Alloc, 2).size(Word(1)).answered(AllocHost),
@@ -190,7 +208,7 @@ pub(super) const ROWS: &[Function] = &[
     f(96, "cuMemcpyBatchAsync", V2_SZ, CopyAsync, 8).since(13000).batch(Copies(0, 1, 2, 3)).stream(7).answered(Answer::Batch { stream: 7 }),
     f(97, "cuMemcpy3DBatchAsync", SZ, CopyAsync, 5).batch(Copies3d(1, 0)).stream(4).answered(Answer::Batch3d { stream: 4 }),
     f(97, "cuMemcpy3DBatchAsync", V2_SZ, CopyAsync, 4).since(13000).batch(Copies3d(1, 0)).stream(3).answered(Answer::Batch3d { stream: 3 }),
-    // What fixes look at: whether a stream is being captured, and what is asked of pinned memory.
+    // What fixes look at: whether a stream is being captured, and what is asked of memory.
     f(98, "cuStreamBeginCapture", &["", "_v2", "_ptsz", "_v2_ptsz"], Create, 2).stream(0).answered(BeginsCapture),
     f(99, "cuStreamBeginCaptureToGraph", SZ, Create, 6).stream(0).answered(BeginsCapture),
     f(100, "cuStreamEndCapture", SZ, Destroy, 2).stream(0).answered(EndsCapture),
@@ -213,8 +231,8 @@ pub(super) const ROWS: &[Function] = &[
     f(262, "__cudaLaunchKernel", SZ, Launch, 8).size(Dim3(1)).stream(7).of(Kernel, 0),
     f(266, "cudaMemcpy", DS, Copy, 4).size(Word(2)).of(Address, 0).from(1).direction(3),
     f(267, "cudaMemcpyAsync", SZ, CopyAsync, 5).size(Word(2)).stream(4).of(Address, 0).from(1).direction(3),
-    f(268, "cudaMemcpyPeer", PLAIN, Copy, 5).size(Word(4)).of(Address, 0).from(2),
-    f(269, "cudaMemcpyPeerAsync", PLAIN, CopyAsync, 6).size(Word(4)).stream(5).of(Address, 0).from(2),
+    f(268, "cudaMemcpyPeer", PLAIN, Copy, 5).size(Word(4)).of(Address, 0).from(2).answered(OF_PEERS),
+    f(269, "cudaMemcpyPeerAsync", PLAIN, CopyAsync, 6).size(Word(4)).stream(5).of(Address, 0).from(2).answered(OF_PEERS),
     f(270, "cudaMemcpy2D", DS, Copy, 7).size(Product(4, 5, 1)).of(Address, 0).direction(6),
     f(271, "cudaMemcpy2DAsync", SZ, CopyAsync, 8).size(Product(4, 5, 1)).stream(7).of(Address, 0).direction(6),
     f(272, "cudaMemcpy3D", DS, Copy, 1).size(At3(0, 128)),

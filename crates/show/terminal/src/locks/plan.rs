@@ -37,10 +37,15 @@ pub fn plan(locks: &Locks, fixes: &[FixRow]) -> String {
     for f in fixes {
         let (waits, answers) = (of(f.calls, "call"), f.answers.join(", "));
         let (ns, longest) = (ms(f.ns), ms(f.longest_ns));
-        let _ = writeln!(out, "# {}: saves up to {ns} of {waits}, {longest} of one; answers {answers}", f.fix);
+        let _ = match f.not_with.join(", ") {
+            calls if calls.is_empty() => {
+                writeln!(out, "# {}: saves up to {ns} of {waits}, {longest} of one; answers {answers}", f.fix)
+            }
+            calls => writeln!(out, "# {}: would save up to {ns} of {waits}, but not with {calls}", f.fix),
+        };
     }
-    if !fixes.is_empty() {
-        let names: Vec<&str> = fixes.iter().map(|f| f.fix).collect();
+    let names: Vec<&str> = fixes.iter().filter(|f| f.not_with.is_empty()).map(|f| f.fix).collect();
+    if !names.is_empty() {
         let _ = writeln!(out, "fixes = \"{}\"", names.join(","));
     }
     if !locks.real_time {
@@ -156,12 +161,20 @@ mod tests {
             inversions: vec![inversion("a+0x1/mutex#2"), inversion("a+0x7/mutex")],
             ..Locks::default()
         };
-        let saved =
-            FixRow { fix: "pins", calls: 12, ns: 450_000_000, longest_ns: 48_000_000, answers: vec!["a".into()] };
-        let text = super::plan(&locks, &[saved]);
+        let saved = |fix, not_with| FixRow {
+            fix,
+            calls: 12,
+            ns: 450_000_000,
+            longest_ns: 48_000_000,
+            answers: vec!["a".into()],
+            not_with,
+        };
+        let text = super::plan(&locks, &[saved("pins", vec![]), saved("memory", vec!["cuIpcGetMemHandle".into()])]);
         let read = lock_plan::Plan::parse(&text).unwrap();
         assert_eq!(read.fixes, tape::fix::PINS);
         assert!(text.contains("# pins: saves up to 450.000 ms of 12 calls, 48.000 ms of one"), "{text}");
+        let refused = "# memory: would save up to 450.000 ms of 12 calls, but not with cuIpcGetMemHandle\n";
+        assert!(text.contains(refused), "{text}");
         let rules: Vec<_> = read.rules.iter().map(|r| (r.module.as_str(), r.offset.unwrap(), r.protocol)).collect();
         use tape::policy::protocol;
         let expected = [("a", 1, protocol::PI), ("a", 2, protocol::TICKET), ("a", 3, protocol::PHASE_FAIR)];

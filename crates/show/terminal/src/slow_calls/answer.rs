@@ -27,7 +27,7 @@ pub fn answer(why: &Why, named: Named<'_>) -> Vec<String> {
         }
         (None, None) => all.push(format!("No CUDA call lost {} or more.", nanoseconds(why.slow_from_ns))),
     }
-    all.extend(why.fixes.iter().map(fix));
+    all.extend(why.fixes.iter().filter(|f| f.not_with.is_empty()).map(fix));
     all
 }
 

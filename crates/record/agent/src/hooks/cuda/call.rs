@@ -52,7 +52,7 @@ unsafe fn answered<const F: usize>(e: &Slot, at: usize, a: &Words) -> usize {
         // SAFETY: the caller's.
         return fix::captures(answer, || unsafe { real(at, const { FUNCTIONS[F].words }, a) });
     }
-    if !matches!(answer, Answer::None) && a.0[word] >= least && fix::on() {
+    if const { FUNCTIONS[F].answer.fixes() != 0 } && a.0[word] >= least && fix::on() {
         let per_thread = e.flags.load(Ordering::Relaxed) & u32::from(flag::PER_THREAD) != 0;
         // SAFETY: the caller's.
         if let Some(result) = unsafe { fix::answer(answer, &a.0, per_thread) } {

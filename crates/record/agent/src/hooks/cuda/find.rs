@@ -14,7 +14,7 @@ use crate::process::{region, sys, thread};
 use crate::trace::python;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
-use tape::call::{Answer, FUNCTIONS, flag};
+use tape::call::{FUNCTIONS, flag};
 use tape::region::{contents, trouble};
 
 /// A library that defines one of these is one of CUDA's.
@@ -133,7 +133,7 @@ pub fn given(name: &[u8], real: usize, version: c_int, per_thread: bool) -> usiz
 
 /// In a program that is neither recorded nor guarded, only calls that a fix answers have entries: others take no time.
 fn is_wanted(f: usize) -> bool {
-    FUNCTIONS.get(f).is_none_or(|f| !matches!(f.answer, Answer::None) || !fix::is_alone())
+    FUNCTIONS.get(f).is_none_or(|f| fix::needs(f.answer))
 }
 
 /// An entry, under this number, for one of the program's own functions: for measuring the cost of an entry. 0 if there is

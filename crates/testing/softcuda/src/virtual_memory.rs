@@ -1,6 +1,6 @@
-//! Memory of the driver's functions for virtual memory, on the host. It takes no lock, as in CUDA.
+//! Memory of the driver's functions for virtual memory, on the host or the device. It takes no lock, as in CUDA.
 //!
-//! The software GPU chooses an address when it makes memory. So the memory is made with the address, before its handle.
+//! All of it is the host's. The software GPU chooses an address when it makes memory. So the memory is made with the address, before its handle.
 
 use crate::memory::{hide, show, soft};
 use gpu::Memory;
@@ -16,8 +16,8 @@ struct Range {
 #[derive(Default)]
 struct State {
     ranges: BTreeMap<u64, Range>,
-    /// Bytes of each handle.
-    handles: BTreeMap<u64, usize>,
+    /// Bytes of each handle, and whether they are the device's.
+    handles: BTreeMap<u64, (usize, bool)>,
     last: u64,
 }
 
@@ -45,10 +45,10 @@ pub(crate) fn unreserve(at: u64, bytes: usize) -> bool {
     gone.is_some()
 }
 
-pub(crate) fn create(bytes: usize) -> u64 {
+pub(crate) fn create(bytes: usize, video: bool) -> u64 {
     with(|s| {
         s.last += 1;
-        s.handles.insert(s.last, bytes);
+        s.handles.insert(s.last, (bytes, video));
         s.last
     })
 }
@@ -59,7 +59,7 @@ pub(crate) fn release(handle: u64) -> bool {
 
 pub(crate) fn map(at: u64, bytes: usize, handle: u64) -> bool {
     with(|s| {
-        let fits = s.handles.get(&handle) == Some(&bytes);
+        let fits = s.handles.get(&handle).is_some_and(|(its, _)| *its == bytes);
         match s.ranges.get_mut(&at) {
             Some(range) if fits && range.handle.is_none() && range.memory.length() == bytes as u64 => {
                 range.handle = Some(handle);
@@ -72,8 +72,9 @@ pub(crate) fn map(at: u64, bytes: usize, handle: u64) -> bool {
 
 pub(crate) fn give_access(at: u64, bytes: usize) -> bool {
     with(|s| match s.ranges.get(&at) {
-        Some(range) if range.handle.is_some() && range.memory.length() == bytes as u64 => {
-            show(at, bytes, range.memory.clone());
+        Some(Range { memory, handle: Some(handle) }) if memory.length() == bytes as u64 => {
+            let video = s.handles.get(handle).is_some_and(|(_, video)| *video);
+            show(at, bytes, video, memory.clone());
             true
         }
         _ => false,
