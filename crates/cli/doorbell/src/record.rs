@@ -378,6 +378,12 @@ impl Args {
             let text = format!("--fix {list}: code of a recorded program is compiled by its own calls");
             return Err(Failure::new(text, "record with pins or copies; `doorbell run --fix=code` compiles it").into());
         }
+        if plan.fixes & tape::fix::KERNELS != 0 {
+            let text = format!("--fix {list}: a recorded program's kernels are loaded by its own calls");
+            return Err(
+                Failure::new(text, "record with pins or copies; `doorbell run --fix` loads kernels early").into()
+            );
+        }
         Ok(plan.fixes)
     }
 

@@ -24,6 +24,7 @@ mod host_memory;
 mod injection;
 mod jit;
 mod kernels;
+mod library;
 mod lock;
 mod memory;
 mod node;

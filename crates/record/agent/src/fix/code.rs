@@ -4,6 +4,7 @@
 //! it takes 3 ms, and their cubin 1. The program's own call follows in any case, so its result, its errors and its logs are CUDA's.
 
 use super::driver::{NOT_READY, SUCCESS};
+use super::image::{CONTROL, DATA};
 use super::{driver, turn_off};
 use crate::process::restrictions::{may, need};
 use crate::process::sys;
@@ -83,14 +84,11 @@ unsafe fn text<'a>(image: usize) -> Option<&'a [u8]> {
     }
 }
 
-/// A fat binary without a cubin: `fatBinaryCtl` (magic, version, the address of the data) or the data itself (magic, version, bytes of the
-/// header, bytes after it). Entries: kind (1: PTX, 2: cubin), .., bytes of the header at 4, bytes after it at 8.
+/// A fat binary without a cubin: its control or its data ([`super::image`]). Entries: kind (1: PTX, 2: cubin), .., bytes of the header at 4, bytes after it at 8.
 ///
 /// # Safety
 /// As for [`text`].
 unsafe fn fat_binary<'a>(image: usize) -> Option<&'a [u8]> {
-    const CONTROL: u32 = 0x4662_43b1;
-    const DATA: u32 = 0xba55_ed50;
     const PTX: u16 = 1;
     const CUBIN: u16 = 2;
     // SAFETY: the caller's, and the data's own lengths.
