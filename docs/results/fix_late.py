@@ -31,7 +31,7 @@ def run(doorbell, folder):
     nvcc, rows, late = shutil.which("nvcc", path=os.environ.get("PATH", "") + ":/usr/local/cuda/bin"), [], 0
     with tempfile.TemporaryDirectory() as made:
         app, recording, plan = (os.path.join(made, name) for name in ("late", "late.doorbell", "fix.toml"))
-        done(nvcc, "-O2", "-std=c++17", "-o", app, os.path.join(HERE, "fix", "late.cu"))
+        done(nvcc, "-O2", "-std=c++17", "-arch=native", "-o", app, os.path.join(HERE, "fix", "late.cu"))
         done(doorbell, "record", "--locks", "-o", recording, "--", app)
         done(doorbell, "plan", recording, "-o", plan)
         with open(plan) as f:

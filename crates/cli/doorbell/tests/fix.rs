@@ -226,9 +226,9 @@ fn late_kernels_are_loaded_with_their_library() {
     for name in ["add1", "count", "mark", "store"] {
         assert!(written.contains(&format!("name = \"{name}\"\n")), "{name}: {written}");
     }
-    assert_eq!(written.matches("library = \"program\"\n").count(), 4, "{written}");
+    assert_eq!(written.matches("library = \"app\"\n").count(), 4, "{written}");
     let fix = format!("--fix={}", plan.display());
-    for how in ["", "before", "again"] {
+    for how in ["", "before", "again", "capture"] {
         let (bare, _) = app.run("--lock-policy=stock", &["late", how]);
         let (fixed, report) = app.run(&fix, &["late", how]);
         assert_eq!(text(&fixed.stdout), text(&bare.stdout), "{how}");
@@ -245,7 +245,7 @@ fn late_kernels_are_loaded_with_their_library() {
     assert!(report.contains("kernels: 0 of 4 loaded early"), "{report}");
     let changed =
         report.lines().find(|line| line.contains("the binary has changed")).unwrap_or_else(|| panic!("{report}"));
-    for word in ["4 of program", "add1", "count", "mark", "store"] {
+    for word in ["4 of app", "add1", "count", "mark", "store"] {
         assert!(changed.contains(word), "{word}: {changed}");
     }
 }

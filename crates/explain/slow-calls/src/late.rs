@@ -1,7 +1,7 @@
 //! Kernels that CUDA loaded at their first launch, which took longer for that (`run --fix` with a plan loads them early).
 //!
-//! A kernel's name is recorded by the thread that launches it first, just before that launch. A launch by the runtime includes that; one by the
-//! driver's function begins after it, so the time that CUDA took for the name is added: it may have loaded the kernel.
+//! A kernel's name is recorded by the thread that launches it first, just before that launch. To ask CUDA for the name may load the kernel. A launch by the
+//! runtime includes that time. A launch by the driver's function begins after it, so the time is added.
 
 use decode::histogram::Sparse;
 use decode::{InsightError, Recording, Source, events};
@@ -10,8 +10,8 @@ use lock_analysis::fast_map::FastMap;
 use tape::call::{self, Api, CallBody, Class, NAME_TICKS, OriginBody};
 use tape::event::{Body, Event};
 
-/// A first launch is late if it takes more than this many times what is usual, and so many nanoseconds more. (Launches take 2 to 5 us. A load takes 90 us at
-/// least, with the rest of its library 1.3 ms: docs/results/holds.md.)
+/// A first launch is late above this multiple of the usual time, and with so many nanoseconds more. (Launches take 2 to 5 us. Loading a kernel takes 90 us or
+/// more; loading its library with it takes 1.3 ms: docs/results/holds.md.)
 const TIMES: u64 = 2;
 const MORE_NS: u64 = 50_000;
 /// From so many other launches on their median is the usual time, otherwise that of all of the process.

@@ -159,7 +159,7 @@ impl Plan {
         }
         if !kernels::fit(plan.kernels.iter().map(|k| k.name.as_str())) {
             let what = format!("{} kernels", plan.kernels.len());
-            return Err(TextError { line: 1, what, hint: "a plan has up to 1024 kernels, with 256 KiB of names" });
+            return Err(TextError { line: 1, what, hint: "a plan has up to 1024 kernels, with 128 KiB of names" });
         }
         if plan.rules.len() > RULES {
             let what = format!("{} rules", plan.rules.len());

@@ -187,7 +187,7 @@ pub mod loaded {
 impl Kernels {
     pub const MOST: usize = 1024;
     /// Bytes of all names.
-    pub const NAMES: usize = 256 << 10;
+    pub const NAMES: usize = 128 << 10;
 
     /// Those of this code, each with its name and the NUL after it. (The program may have written anything here.)
     pub fn of(&self, hash: u64) -> impl Iterator<Item = (&Kernel, &core::ffi::CStr)> {

@@ -419,7 +419,7 @@ static void hot(int copies) {
 }
 
 /* A kernel more every tenth turn, from a library. Prints what they did, and the longest first launch to standard error. `how`: the library is loaded while no
-   context is current (before), it is another one (changed), or it is unloaded and loaded again (again). */
+   context is current (before), or a stream is being captured (capture), it is another one (changed), or it is unloaded and loaded again (again). */
 static void late(const char *how) {
     static const char *names[] = {"add1", "count", "mark", "store"};
     static const char text[] = "// a library of four kernels";
@@ -430,6 +430,7 @@ static void late(const char *how) {
     ok("word", CALL(cuMemAlloc_v2, &word, (size_t)4096));
     ok("zero", CALL(cuMemcpyHtoD_v2, word, words, sizeof words));
     ok("stream", CALL(cuStreamCreate, &stream, 1));
+    if (!strcmp(how, "capture")) ok("capture", CALL(cuStreamBeginCapture_v2, stream, 0));
     if (is_before || is_again) CALL(cuCtxSetCurrent, none);
     for (int i = 0; i <= is_again; i++) {
         if (i) ok("unload", CALL(cuLibraryUnload, library));
@@ -439,6 +440,11 @@ static void late(const char *how) {
         CALL(cuCtxGetCurrent, &none);
         printf("context before: %d\n", none != 0);
         begin();
+    }
+    if (!strcmp(how, "capture")) {
+        void *graph = 0;
+        printf("capture: %d", CALL(cuStreamEndCapture, stream, &graph));
+        printf(" %d\n", graph != 0);
     }
     CALL(cuCtxGetCurrent, &none);
     printf("its own context: %d, no such kernel: %d\n", none == context, CALL(cuLibraryGetKernel, &none, library, "none"));

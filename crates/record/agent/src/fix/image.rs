@@ -12,10 +12,10 @@ pub const DATA: u32 = 0xba55_ed50;
 const ELF: u32 = u32::from_le_bytes(*b"\x7fELF");
 
 const PIECE: usize = 4096;
-/// Of larger code as many pieces at equal distances are read: hashing takes 0.3 ms at most, and little of it is read from disk.
-const PIECES: usize = 256;
+/// In larger code the pieces that are read have equal distances. So hashing takes 0.3 ms (measured in a virtual machine on an EPYC; 0.57 with twice as many), and little is read from disk.
+const PIECES: usize = 128;
 
-/// Of a fat binary, a cubin or a text. `None` if it is none of them, or cannot be read.
+/// The hash of a fat binary, a cubin or a text. `None` for other bytes, and for memory that cannot be read.
 pub fn hash(image: usize) -> Option<u64> {
     if image == 0 || !may(need::PEEK) {
         return None;
@@ -111,20 +111,22 @@ mod tests {
         data[..4].copy_from_slice(&DATA.to_le_bytes());
         data[6..8].copy_from_slice(&16u16.to_le_bytes());
         data[8..16].copy_from_slice(&(bytes as u64).to_le_bytes());
-        differs_at.map(|at| data[16 + at] = 8);
+        if let Some(at) = differs_at {
+            data[16 + at] = 8;
+        }
         data
     }
 
     #[test]
     fn the_same_code_has_the_same_hash_and_other_code_another() {
-        for bytes in [1, 4095, 100_000, (1 << 20) - 16] {
+        for bytes in [1, 4095, 100_000, (512 << 10) - 16] {
             let first = of(&fat_binary(bytes, None));
             assert!(first.is_some() && first == of(&fat_binary(bytes, None)));
             for at in [0, bytes / 2, bytes - 1] {
                 assert_ne!(of(&fat_binary(bytes, Some(at))), first, "{bytes} {at}");
             }
         }
-        // Of large code the begin and the length count, and not each byte.
+        // Large code is not read as a whole: its length and its first bytes are in the hash.
         let large = of(&fat_binary(64 << 20, None));
         assert!(large.is_some() && large != of(&fat_binary((64 << 20) + 8, None)));
         assert_ne!(large, of(&fat_binary(64 << 20, Some(0))));

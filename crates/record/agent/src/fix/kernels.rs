@@ -1,5 +1,5 @@
-//! Kernels that a plan names are loaded as soon as their code is, so that no launch has to: CUDA loads a kernel at its first launch, which
-//! takes milliseconds then and holds other threads up.
+//! Kernels that a plan names are loaded as soon as their code is. Otherwise CUDA loads a kernel at its first launch, which takes milliseconds
+//! then and holds other threads up.
 //!
 //! The thread that has loaded a library loads its kernels, before its call returns. Without a current context it cannot, so the library is kept for the next
 //! call after which a thread has one ([`looks_at`]).
@@ -70,8 +70,11 @@ pub fn after_load(handle: usize, hash: u64, is_library: bool) {
     set(kernels, hash, if is_kept || !is_library { loaded::NO_MOMENT } else { loaded::NOT_POSSIBLE });
 }
 
+/// (Not of kernels that were loaded early before: from another library with the same code, or in another process.)
 fn set(kernels: &Kernels, hash: u64, state: u32) {
-    kernels.of(hash).for_each(|(kernel, _)| kernel.state.store(state, Ordering::Relaxed));
+    for (kernel, _) in kernels.of(hash).filter(|(kernel, _)| kernel.state.load(Ordering::Relaxed) != loaded::EARLY) {
+        kernel.state.store(state, Ordering::Relaxed);
+    }
 }
 
 /// False if there is no place.
@@ -181,4 +184,29 @@ fn load(kernels: &Kernels, handle: usize, hash: u64, is_library: bool) -> bool {
     }
     cancelled.put_back();
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_unloaded_waits_no_longer_and_not_before_its_load_is_over() {
+        let place = || WAITING.iter().find(|w| w.library.load(Ordering::Relaxed) != 0);
+        assert!(keep(0x1000, 7) && !keep(0x1001, 7));
+        forget(0x2000);
+        assert_eq!((COUNT.load(Ordering::Relaxed), place().is_some()), (1, true));
+        forget(0x1000);
+        assert_eq!((COUNT.load(Ordering::Relaxed), place().is_some()), (0, false));
+        assert!(keep(0x3000, 7));
+        let place = place().expect("it waits");
+        place.library.store(0x3000 | BUSY, Ordering::Relaxed);
+        let unload = std::thread::spawn(|| forget(0x3000));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!unload.is_finished());
+        COUNT.fetch_sub(1, Ordering::Relaxed);
+        place.library.store(0, Ordering::Release);
+        unload.join().unwrap();
+        assert_eq!(COUNT.load(Ordering::Relaxed), 0);
+    }
 }
