@@ -1,4 +1,4 @@
-//! `doorbell plan`: makes a plan for `run --fix` from the waits and locks in a recording.
+//! `doorbell plan`: makes a plan for `run --fix` from the waits, locks and first launches in a recording.
 
 use crate::help::Page;
 use crate::result;
@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Write a plan for `run --fix` from what a recording says of calls that waited for locks
+/// Write a plan for `run --fix` from what a recording says of calls that waited for locks, and of kernels that were loaded late
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = Page::examples(&[
@@ -26,6 +26,8 @@ use std::process::ExitCode;
                     usual wait is shorter than 10 us, the time of a hand-over to a sleeping thread"),
         ("phase-fair", "a rwlock: a wait longer than four times the longest hold, or of many holds none of which is half of it"),
     ])
+    .text("A kernel is in the plan if its first launch took more than twice the median of its other launches (of fewer than three: of all of the process's), \
+           and 50 us more: CUDA loaded it then. `run` loads it with its library.")
     .text("All other locks keep their own protocol. Those that were waited for are listed as comments, with the reason.")
 )]
 pub struct Args {
@@ -53,7 +55,7 @@ impl Args {
         terminal::symbols::look_up_variables(&mut locks);
         let wanted = Wanted { worst: CALLS, starting: true, ..Wanted::default() };
         let fixes = slow_calls::why(&recording, &wanted)?.map_or_else(Vec::new, |(why, _)| why.fixes);
-        let plan = terminal::locks::plan(&locks, &fixes);
+        let plan = terminal::locks::plan(&locks, &fixes, &slow_calls::late_kernels(&recording)?);
         match &self.out {
             None if std::io::stdout().is_terminal() => {
                 terminal::table::to_stdout(|out| Ok(out.write_all(plan.as_bytes())?))?

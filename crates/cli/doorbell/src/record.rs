@@ -379,6 +379,12 @@ impl Args {
                 Failure::new(text, "record with pins, copies or code; `doorbell run --fix=pages` makes them").into()
             );
         }
+        if plan.fixes & tape::fix::KERNELS != 0 {
+            let text = format!("--fix {list}: a recorded program's kernels are loaded by its own calls");
+            return Err(
+                Failure::new(text, "record with pins or copies; `doorbell run --fix` loads kernels early").into()
+            );
+        }
         Ok(plan.fixes)
     }
 

@@ -41,6 +41,8 @@ use terminal::number;
                     and network cards; the first attempt turns the fix off. One GPU"),
         ("locks", "the policies pi and phase-fair"),
     ])
+    .text("Only a plan names kernels ([[kernel]]). Each is loaded as soon as its library or module is, before that call returns, and not at its first launch. \
+           It is found again by the hash of its code; with --report, kernels of a binary that has changed are listed.")
     .list("Policies:", &[
         ("pi", "mutexes: the holder runs at the priority of the highest waiter"),
         ("ticket", "mutexes: first come, first served"),
@@ -63,6 +65,11 @@ use terminal::number;
         "# all its rwlocks",
         "module = \"libcuda\"",
         "policy = \"phase-fair\"",
+        "[[kernel]]",
+        "# as `doorbell plan` finds it",
+        "library = \"libfoo\"",
+        "name = \"_Z4stepPf\"",
+        "hash = \"9f0c6a1b2d3e4f50\"",
     ])
     .text("Locks shared between processes and robust mutexes keep their own protocol. DOORBELL_LOCK_POLICY=off in the \
            environment leaves all locks alone, DOORBELL_FIX=off all calls.")
@@ -146,8 +153,12 @@ impl Args {
         let locks = self.lock_policy.as_deref().map(Plan::read).transpose().map_err(wrong)?;
         let plan = match (fixes, locks) {
             (Some(fixes), None) => fixes,
-            (None, locks) => Plan { fixes: 0, ..locks.map_or_else(|| Plan::read("stock").map_err(wrong), Ok)? },
-            (Some(fixes), Some(locks)) if fixes.leaves_locks_alone() => Plan { fixes: fixes.fixes, ..locks },
+            (None, locks) => {
+                Plan { fixes: 0, kernels: Vec::new(), ..locks.map_or_else(|| Plan::read("stock").map_err(wrong), Ok)? }
+            }
+            (Some(fixes), Some(locks)) if fixes.leaves_locks_alone() => {
+                Plan { fixes: fixes.fixes, kernels: fixes.kernels, ..locks }
+            }
             (Some(_), Some(_)) => {
                 let text = "--fix and --lock-policy both say which protocols locks follow";
                 return Err(Failure::new(text, "give one of them").into());
@@ -184,7 +195,9 @@ impl Args {
             |b| {
                 let asked = self.lock_policy.is_some() || !plan.leaves_locks_alone();
                 let locks = if asked { lock_plan::outcome::text(b) } else { String::new() };
-                text = foreign::lines(&(lock_plan::fixes::text(&b.fixes) + &locks + &not_reached(&b.starts)));
+                let kernels = lock_plan::kernels::text(&plan.kernels, &b.kernels);
+                let fixes = lock_plan::fixes::text(&b.fixes) + &kernels;
+                text = foreign::lines(&(fixes + &locks + &not_reached(&b.starts)));
             },
         )?;
         drop(compiler);

@@ -272,6 +272,47 @@ fn code_is_compiled_by_another_process() {
     assert!(report.contains("CUDA's cache did not take the code"), "{report}");
 }
 
+/// Kernels that a recording shows to be loaded late are loaded with their library: no launch waits for it.
+#[test]
+fn late_kernels_are_loaded_with_their_library() {
+    let app = needs!(App::new());
+    let (recording, plan) = (app.dir.path().join("a.doorbell"), app.dir.path().join("fix.toml"));
+    let doorbell = |words: &[&std::ffi::OsStr]| {
+        let mut command = app.doorbell();
+        let out = finished(command.args(words), "doorbell");
+        assert!(out.status.success(), "{} {}", text(&out.stdout), text(&out.stderr));
+    };
+    let record = ["record", "--locks", "--gpu", "soft", "-o"].map(std::ffi::OsStr::new);
+    doorbell(&[&record[..], &[recording.as_ref(), app.program.as_ref(), "late".as_ref()]].concat());
+    doorbell(&["plan".as_ref(), recording.as_ref(), "-o".as_ref(), plan.as_ref()]);
+    let written = std::fs::read_to_string(&plan).unwrap();
+    for name in ["add1", "count", "mark", "store"] {
+        assert!(written.contains(&format!("name = \"{name}\"\n")), "{name}: {written}");
+    }
+    assert_eq!(written.matches("library = \"app\"\n").count(), 4, "{written}");
+    let fix = format!("--fix={}", plan.display());
+    for how in ["", "before", "again", "capture"] {
+        let (bare, _) = app.run("--lock-policy=stock", &["late", how]);
+        let (fixed, report) = app.run(&fix, &["late", how]);
+        assert_eq!(text(&fixed.stdout), text(&bare.stdout), "{how}");
+        assert!(report.contains("kernels: 4 of 4 loaded early"), "{how}: {report}");
+        measured(|| {
+            let (bare, fixed) = (app.longest("--lock-policy=stock", &["late", how]), app.longest(&fix, &["late", how]));
+            if bare < 3.0 || fixed > 1.0 {
+                return Err(format!("{how}: {bare} ms without the fix, {fixed} ms with it"));
+            }
+            Ok(())
+        });
+    }
+    let (_, report) = app.run(&fix, &["late", "changed"]);
+    assert!(report.contains("kernels: 0 of 4 loaded early"), "{report}");
+    let changed =
+        report.lines().find(|line| line.contains("the binary has changed")).unwrap_or_else(|| panic!("{report}"));
+    for word in ["4 of app", "add1", "count", "mark", "store"] {
+        assert!(changed.contains(word), "{word}: {changed}");
+    }
+}
+
 #[test]
 fn one_fix_alone_and_the_switch_in_the_environment() {
     let app = needs!(App::new());

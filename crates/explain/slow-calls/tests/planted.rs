@@ -126,6 +126,7 @@ fn told_with(threads: &[(i32, Vec<u8>)], wanted: &Wanted) -> Option<Why> {
             |steps: &Steps| steps.list.iter().all(|step| step.ns.is_empty() || step.ns.len() == steps.of.len());
         assert!(rank.steps.iter().all(events), "{:?}", rank.steps);
     }
+    let _ = slow_calls::late_kernels(&r);
     let why = slow_calls::why(&r, wanted).ok()??.0;
     assert_eq!(why.causes.iter().fold(0u64, |all, c| all.saturating_add(c.ns)), why.ns, "{why:?}");
     for call in &why.worst {

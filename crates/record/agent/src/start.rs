@@ -90,6 +90,7 @@ pub fn begin() {
             }
             if let Some(board) = policy::board() {
                 fix::begin(&board.fixes, board.guard == 0);
+                fix::kernels::begin(&board.fixes, &board.kernels);
             }
             if policy::guard::on() || fix::on() {
                 hooks::cuda::look_for_cuda();

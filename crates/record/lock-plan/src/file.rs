@@ -1,6 +1,6 @@
 //! A plan in a TOML file.
 
-use crate::{GUARD, HINT, Plan, Rule, TextError, class_name, fixes, number, suits};
+use crate::{GUARD, HINT, Kernel, Plan, Rule, TextError, class_name, fixes, kernels, number, suits};
 use serde::Deserialize;
 use tape::policy::{NAME, RULES, class, protocol};
 use toml::Spanned;
@@ -14,6 +14,8 @@ struct PlanFile {
     fixes: Option<Spanned<String>>,
     #[serde(default)]
     lock: Vec<RuleText>,
+    #[serde(default)]
+    kernel: Vec<KernelText>,
 }
 
 #[derive(Deserialize)]
@@ -23,6 +25,14 @@ struct RuleText {
     module: Option<Spanned<String>>,
     kind: Option<Spanned<String>>,
     policy: Spanned<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KernelText {
+    library: Option<String>,
+    name: Spanned<String>,
+    hash: Spanned<String>,
 }
 
 /// The hint for a rule that names no lock.
@@ -111,6 +121,19 @@ impl Text<'_> {
     }
 }
 
+impl Text<'_> {
+    fn kernel(&self, kernel: &KernelText) -> Result<Kernel, TextError> {
+        const HINT: &str = "name = \"_Z4stepPf\" and hash = \"9f0c6a1b2d3e4f50\", as `doorbell plan` writes them";
+        let (name, hash) = (kernel.name.get_ref(), kernel.hash.get_ref());
+        if name.is_empty() || name.contains('\0') {
+            return Err(self.wrong(&kernel.name, format!("`{name}` is no kernel's name"), HINT));
+        }
+        let number = u64::from_str_radix(hash, 16).ok().filter(|hash| *hash != 0);
+        let number = number.ok_or_else(|| self.wrong(&kernel.hash, format!("`{hash}` is no hash"), HINT))?;
+        Ok(Kernel { library: kernel.library.clone(), name: name.clone(), hash: number })
+    }
+}
+
 impl Plan {
     /// Reads a plan's text.
     ///
@@ -123,13 +146,21 @@ impl Plan {
             what: e.message().to_owned(),
             hint: "see `doorbell run --help` for what a plan looks like",
         })?;
-        let plan = Plan {
+        let mut plan = Plan {
             mutex: t.fallback(&file.mutexes, class::MUTEX)?,
             rwlock: t.fallback(&file.rwlocks, class::RWLOCK)?,
             guard: t.guard(&file.calls)?,
             fixes: t.fixes(&file.fixes)?,
             rules: file.lock.iter().map(|r| t.rule(r)).collect::<Result<_, _>>()?,
+            kernels: file.kernel.iter().map(|k| t.kernel(k)).collect::<Result<_, _>>()?,
         };
+        if !plan.kernels.is_empty() {
+            plan.fixes |= tape::fix::KERNELS;
+        }
+        if !kernels::fit(plan.kernels.iter().map(|k| k.name.as_str())) {
+            let what = format!("{} kernels", plan.kernels.len());
+            return Err(TextError { line: 1, what, hint: "a plan has up to 1024 kernels, with 128 KiB of names" });
+        }
         if plan.rules.len() > RULES {
             let what = format!("{} rules", plan.rules.len());
             return Err(TextError { line: 1, what, hint: "a plan has up to 1024 rules" });
@@ -164,6 +195,9 @@ mod tests {
             "fixes",
             "\"pins,copies\"",
             "[[lock]]",
+            "[[kernel]]",
+            "hash",
+            "\"9f\"",
             "[lock]",
             "name",
             "module",
@@ -240,6 +274,9 @@ mod tests {
             ("[[lock]]\nmodule = \"a\"\nname = \"a+0x1\"\npolicy = \"pi\"\n", "5: a rule has a name or a module"),
             ("[[lock]]\nmodule = \"a\"\nkind = \"cond\"\npolicy = \"pi\"\n", "5: `cond` is no kind of lock"),
             ("[[lock]]\nmodule = \"a\"\n", "3: missing field `policy`"),
+            ("[[kernel]]\nname = \"k\"\n", "3: missing field `hash`"),
+            ("[[kernel]]\nname = \"k\"\nhash = \"0\"\n", "5: `0` is no hash"),
+            ("[[kernel]]\nname = \"\"\nhash = \"1\"\n", "4: `` is no kernel's name"),
         ] {
             let e = Plan::parse(&format!("{first}{rest}")).unwrap_err().to_string();
             assert!(e.starts_with(expected), "{rest:?}: {e:?}, expected {expected:?}");

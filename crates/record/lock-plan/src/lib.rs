@@ -7,6 +7,7 @@
 
 mod file;
 pub mod fixes;
+pub mod kernels;
 mod names;
 pub mod outcome;
 
@@ -25,6 +26,18 @@ pub struct Plan {
     pub guard: bool,
     /// [`tape::fix`]
     pub fixes: u32,
+    /// With [`tape::fix::KERNELS`]: those that are loaded with their code.
+    pub kernels: Vec<Kernel>,
+}
+
+/// A kernel that is loaded with its code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// The module that has the code, for readers of the report.
+    pub library: Option<String>,
+    pub name: String,
+    /// [`tape::fix::Kernel::hash`]
+    pub hash: u64,
 }
 
 /// The protocol of one lock, or of all locks of a module.
@@ -143,6 +156,7 @@ impl Plan {
         b.rwlock = self.rwlock;
         b.guard = u8::from(self.guard);
         b.fixes.wanted = self.fixes;
+        kernels::write(&self.kernels, &mut b.kernels);
         b.rules = self.rules.len() as u32;
         for (to, rule) in b.rule.iter_mut().zip(&self.rules) {
             let mut name = [0; NAME];

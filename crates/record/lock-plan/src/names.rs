@@ -10,7 +10,7 @@ impl Plan {
     /// An unknown name, or one that no lock is left for.
     pub fn of_names(list: &str) -> Result<Plan, Error> {
         let wrong = |what: String| Error::Names { list: list.into(), what };
-        let mut plan = Plan { mutex: 0, rwlock: 0, rules: Vec::new(), guard: false, fixes: 0 };
+        let mut plan = Plan { mutex: 0, rwlock: 0, rules: Vec::new(), guard: false, fixes: 0, kernels: Vec::new() };
         let lower = list.to_ascii_lowercase();
         let mut names: Vec<&str> = lower.split(',').map(str::trim).collect();
         // A policy for both classes takes the class that the others leave.

@@ -104,7 +104,7 @@ impl Key {
 
     /// Its loss costs a name or a place in a file. Readers continue without it.
     fn is_a_name(&self) -> bool {
-        const NAMES: [u16; 12] = [
+        const NAMES: [u16; 13] = [
             kind::NOTE,
             kind::SITE,
             kind::THREAD,
@@ -114,6 +114,7 @@ impl Key {
             lock::kind::SCHED,
             call::kind::NAME,
             call::kind::OBJECT,
+            call::kind::ORIGIN,
             python::kind::CODE,
             python::kind::STACK,
             switch::kind::TASK,
@@ -162,6 +163,7 @@ impl Lasting {
             Body::ExportTable(t) => of_thread(call::kind::EXPORT_TABLE, t.id[0], t.id[1]),
             Body::Name(n, _) => latest(call::kind::NAME, n.handle, 0),
             Body::Object(o, _) => latest(call::kind::OBJECT, o.handle, 0),
+            Body::Origin(o) => latest(call::kind::ORIGIN, o.handle, 0),
             Body::Python(p, _) => latest(python::kind::PYTHON, p.state.into(), 0),
             // (Numbers from `UNKEPT` on are used once, immediately.)
             Body::PythonCode(c, ..) if c.number < UNKEPT => latest(python::kind::CODE, c.number.into(), 0),

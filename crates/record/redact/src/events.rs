@@ -124,6 +124,7 @@ pub fn rewrite(clean: &[u8], names: &mut Names, calls: &mut DriverCalls, out: &m
             | Body::SwitchesLost(_)
             | Body::Deadline(_)
             | Body::Object(..)
+            | Body::Origin(_)
             | Body::Faults(_, _)
             | Body::FaultsLost(_)
             | Body::Stolen(_)

@@ -22,7 +22,7 @@ mod kept;
 mod stream;
 
 use stream::Stream;
-use tape::call::{CallBody, ExportTableBody, NameBody, ObjectBody};
+use tape::call::{CallBody, ExportTableBody, NameBody, ObjectBody, OriginBody};
 use tape::event::{Body, EntryBody, Event, RingBody, entry_flags, ring_flags};
 use tape::nvtx::{RangeBody, TextBody, range_flags};
 use tape::python::{CodeBody, PythonBody, StackBody};
@@ -182,6 +182,7 @@ impl Scrubber {
             Body::Mmap(_) | Body::Op(_) | Body::Held(_) | Body::Task(_) => 40,
             Body::Mremap(_) | Body::Page(_) | Body::Deadline(_) => 32,
             Body::ChannelEnd(_) | Body::Gap(_) | Body::Thread(_) | Body::Pair(_) => 24,
+            Body::Origin(_) => size_of::<OriginBody>(),
             Body::Stamps(_) | Body::GpuClock(_) | Body::Copied(_) => 24,
             Body::ExportTable(_) => size_of::<ExportTableBody>(),
             Body::Pop(_) | Body::End(_) | Body::Munmap(_) | Body::Close(_) | Body::Dup(_) | Body::Switch(_) => 16,

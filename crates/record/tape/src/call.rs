@@ -63,6 +63,8 @@ pub mod kind {
     pub const EXPORT_TABLE: u16 = 55;
     /// Where a kernel's code may be: [`ObjectBody`](super::ObjectBody). After its name, when a graph with kernels was made.
     pub const OBJECT: u16 = 63;
+    /// What a handle was made of: [`OriginBody`](super::OriginBody). After the call that gave the handle.
+    pub const ORIGIN: u16 = 69;
 }
 
 /// Calls are tapped from here on. Before any other event here.
@@ -156,7 +158,8 @@ pub const fn thread_of(stream: u64) -> Option<u32> {
     }
 }
 
-/// The name of a handle's kernel follows: its symbol, as the compiler made it.
+/// The name of a handle's kernel follows: its symbol, as the compiler made it. The head's flags are the time that CUDA took to give it, in [`NAME_TICKS`] (0 on
+/// older tapes). It is before the begin of a launch by the driver's function, and may have loaded the kernel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NameBody {
@@ -166,6 +169,9 @@ pub struct NameBody {
     pub name: u32,
     pub pad: u32,
 }
+
+/// Ticks in a unit of a name's time: up to 20 ms can be said.
+pub const NAME_TICKS: u64 = 1024;
 
 /// Words of the driver's object for a kernel, each of 8 bytes, follow: those that could be addresses of code. On driver 580 the word at 0x68 is the address of
 /// the kernel's code. Readers take a word for that only where a QMD has the same address.
@@ -177,6 +183,18 @@ pub struct ObjectBody {
     /// Words that follow.
     pub words: u32,
     pub pad: u32,
+}
+
+/// A library, a module or a kernel: what the driver made it of.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OriginBody {
+    /// `CUlibrary`, `CUmodule`, `CUkernel` or `CUfunction`.
+    pub handle: u64,
+    /// The handle that it was got from; with a hash the address of the code that was loaded.
+    pub from: u64,
+    /// The hash of that code ([`crate::fix::Kernel::hash`]); 0 for what was got from a handle.
+    pub hash: u64,
 }
 
 /// cuGetExportTable has returned a table, in any call and in a pause, too.

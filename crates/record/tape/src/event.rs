@@ -441,6 +441,7 @@ plain! {
     switch::TaskBody = 40, switch::DeadlineBody = 32,
     fault::WatchedBody = 16, fault::FaultsBody = 8, fault::Fault = 8, fault::StolenBody = 8,
     call::CallsBody = 8, call::CallBody = 72, call::NameBody = 16, call::ObjectBody = 16, call::ExportTableBody = 16,
+    call::OriginBody = 24,
     python::PythonBody = 16, python::CodeBody = 24, python::StackBody = 8, python::Frame = 8,
     nvtx::NvtxBody = 8, nvtx::TextBody = 24, nvtx::RangeBody = 40, nvtx::EndBody = 16,
     stamp::StampsBody = 24, stamp::ClockBody = 24, stamp::EndsBody = 16, stamp::End = 16, stamp::LaunchedBody = 24, stamp::Run = 16,
@@ -531,6 +532,7 @@ pub enum Body<'a> {
     Name(call::NameBody, &'a [u8]),
     /// words
     Object(call::ObjectBody, &'a [u8]),
+    Origin(call::OriginBody),
     /// version
     Python(python::PythonBody, &'a [u8]),
     /// name of the file, of the function, line table
@@ -657,6 +659,7 @@ impl<'a> Event<'a> {
                 let o: call::ObjectBody = read(b, 16)?;
                 Body::Object(o, tail(16, o.words.checked_mul(8)?)?)
             }
+            call::kind::ORIGIN => Body::Origin(read(b, 16)?),
             python::kind::PYTHON => {
                 let p: python::PythonBody = read(b, 16)?;
                 Body::Python(p, tail(16, p.text)?)

@@ -19,6 +19,8 @@ pub const CODE: u32 = 8;
 pub const MEMORY: u32 = 16;
 pub const ALL: u32 = PINS | COPIES | PAGES | CODE | MEMORY;
 pub const COUNT: usize = 5;
+/// The kernels of a plan are loaded with their library ([`Kernels`]). It has no name: only a plan has kernels.
+pub const KERNELS: u32 = 32;
 
 /// As users write them, in the order of the bits.
 pub const NAMES: [&str; COUNT] = ["pins", "copies", "pages", "code", "memory"];
@@ -163,5 +165,53 @@ impl Count {
         if let Some(count) = self.passed_on.get(why as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+/// Kernels that are loaded as soon as their code is (`[[kernel]]` in a plan). A part of the [`Board`](crate::policy::Board).
+#[repr(C)]
+pub struct Kernels {
+    pub count: u32,
+    pub pad: u32,
+    pub kernels: [Kernel; Kernels::MOST],
+    pub names: [u8; Kernels::NAMES],
+}
+
+/// A kernel, and what became of it.
+#[repr(C)]
+pub struct Kernel {
+    /// Of the code that was passed to CUDA: a fat binary, a cubin or a text. Of large code it has a part. Never 0.
+    pub hash: u64,
+    /// Where its name begins in the names; a NUL ends it.
+    pub name: u32,
+    /// One of [`loaded`].
+    pub state: AtomicU32,
+}
+
+/// [`Kernel::state`].
+pub mod loaded {
+    /// No code with this hash was loaded.
+    pub const NOT_SEEN: u32 = 0;
+    pub const EARLY: u32 = 1;
+    /// The code was loaded, but no context was current, or a stream was being captured.
+    pub const NO_MOMENT: u32 = 2;
+    /// The driver lacks a function for it, or there were more libraries without a moment than doorbell keeps.
+    pub const NOT_POSSIBLE: u32 = 3;
+    /// And the `CUresult` of a step.
+    pub const FAILED: u32 = 0x1_0000;
+}
+
+impl Kernels {
+    pub const MOST: usize = 1024;
+    /// Bytes of all names.
+    pub const NAMES: usize = 128 << 10;
+
+    /// Those of this code, each with its name and the NUL after it. (The program may have written anything here.)
+    pub fn of(&self, hash: u64) -> impl Iterator<Item = (&Kernel, &core::ffi::CStr)> {
+        let all = self.kernels.get(..self.count as usize).unwrap_or(&[]);
+        all.iter().filter(move |kernel| kernel.hash == hash).filter_map(|kernel| {
+            let name = self.names.get(kernel.name as usize..)?;
+            Some((kernel, core::ffi::CStr::from_bytes_until_nul(name).ok()?))
+        })
     }
 }

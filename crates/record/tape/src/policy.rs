@@ -3,12 +3,12 @@
 //!
 //! Invariant: the program may have written anything over it, so both sides check the numbers that they read.
 
-use crate::fix::Fixes;
+use crate::fix::{Fixes, Kernels};
 use crate::starts::Starts;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dbpolicy");
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Rules of a plan, at most.
 pub const RULES: usize = 1024;
 /// Maximum number of events with details; all are counted.
@@ -146,6 +146,7 @@ pub struct Board {
     pub events: [Event; EVENTS],
     /// Programs that are started with the agent.
     pub starts: Starts,
+    pub kernels: Kernels,
 }
 
 const _: () = assert!(size_of::<Rule>() == 72 && size_of::<Event>() == 80);

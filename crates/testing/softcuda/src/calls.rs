@@ -4,6 +4,7 @@ use crate::context::{self, CURRENT, PUSHED};
 use crate::event::Event;
 use crate::jit;
 use crate::kernels;
+use crate::library;
 use crate::lock::{launching, on_device, pinning, staging};
 use crate::memory::{self, allocate, copy, find, free, register, soft};
 use crate::node::Node;
@@ -507,9 +508,28 @@ calls! {
     cuModuleUnload(_module: *mut c_void) { SUCCESS }
     cuModuleGetFunction(function: *mut *mut c_void, _module: *mut c_void, name: *const c_char) {
         // SAFETY: the caller's text.
-        let name = unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("");
-        kernels::find(name).map_or(NOT_FOUND, |found| give(function, found as *mut c_void))
+        let name = unsafe { CStr::from_ptr(name) };
+        kernels::named(name).map_or(NOT_FOUND, |(found, _)| give(function, found as *mut c_void))
     }
+    cuLibraryLoadData(
+        to: *mut u64, image: *const c_void,
+        _options: *const c_int, _values: *const *mut c_void, _count: c_uint,
+        _library_options: *const c_int, _library_values: *const *mut c_void, _library_count: c_uint
+    ) {
+        // SAFETY: the caller's code.
+        let is_right = !image.is_null() && unsafe { jit::load(image.cast(), &[]) };
+        if is_right { give(to, library::create()) } else { INVALID_PTX }
+    }
+    cuLibraryUnload(_library: u64) { SUCCESS }
+    cuLibraryGetKernel(kernel: *mut u64, of: u64, name: *const c_char) {
+        // SAFETY: the caller's text.
+        library::kernel(of, unsafe { CStr::from_ptr(name) }).map_or(NOT_FOUND, |found| give(kernel, found))
+    }
+    cuKernelGetFunction(function: *mut u64, kernel: u64) { in_context(|| give(function, kernel)) }
+    cuKernelGetName(name: *mut *const c_char, kernel: u64) {
+        library::name(kernel).map_or(INVALID_HANDLE, |text| give(name, text.as_ptr()))
+    }
+    cuFuncLoad(function: u64) { in_context(|| library::load(function).err().unwrap_or(SUCCESS)) }
     cuLaunchKernel(
         function: *mut c_void,
         grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
@@ -519,7 +539,7 @@ calls! {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         if grid.contains(&0) || block.contains(&0) { return INVALID_VALUE; }
         // SAFETY: the caller's.
-        match unsafe { kernels::launch(function as u64, (grid, block), arguments) } {
+        match unsafe { kernels::launch(library::function(function as u64), (grid, block), arguments) } {
             Some(launch) => launching(|| node(stream, Node::Kernel(launch))),
             None => INVALID_HANDLE,
         }

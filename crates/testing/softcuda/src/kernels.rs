@@ -1,12 +1,12 @@
 //! The kernels in modules, by name: those of the examples and tests, which have them as PTX text.
 
 use crate::wait::Ended;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A kernel.
 pub(crate) struct Kernel {
-    name: &'static str,
+    name: &'static CStr,
     /// Bytes of each argument.
     arguments: &'static [usize],
     /// The equivalent operation of the software GPU; `None` for kernels that wait for the program, or that no operation replaces.
@@ -15,17 +15,17 @@ pub(crate) struct Kernel {
 }
 
 static KERNELS: [Kernel; 11] = [
-    Kernel { name: "step", arguments: &[8, 4, 4, 4, 4, 8], operation: Some(5), run: step },
-    Kernel { name: "gate", arguments: &[8, 8, 8, 4], operation: None, run: gate },
-    Kernel { name: "mark", arguments: &[8, 4], operation: Some(2), run: store },
-    Kernel { name: "serve", arguments: &[8, 8], operation: None, run: serve },
-    Kernel { name: "count", arguments: &[8], operation: Some(1), run: add },
-    Kernel { name: "count_and_tell", arguments: &[8, 8], operation: Some(6), run: count_and_tell },
-    Kernel { name: "add1", arguments: &[8], operation: Some(1), run: add },
-    Kernel { name: "store", arguments: &[8, 4], operation: Some(2), run: store },
-    Kernel { name: "log", arguments: &[8, 4], operation: Some(3), run: log },
-    Kernel { name: "copy", arguments: &[8, 8, 4], operation: Some(4), run: copy },
-    Kernel { name: "stream_memory", arguments: &[8, 4, 4], operation: None, run: stream_memory },
+    Kernel { name: c"step", arguments: &[8, 4, 4, 4, 4, 8], operation: Some(5), run: step },
+    Kernel { name: c"gate", arguments: &[8, 8, 8, 4], operation: None, run: gate },
+    Kernel { name: c"mark", arguments: &[8, 4], operation: Some(2), run: store },
+    Kernel { name: c"serve", arguments: &[8, 8], operation: None, run: serve },
+    Kernel { name: c"count", arguments: &[8], operation: Some(1), run: add },
+    Kernel { name: c"count_and_tell", arguments: &[8, 8], operation: Some(6), run: count_and_tell },
+    Kernel { name: c"add1", arguments: &[8], operation: Some(1), run: add },
+    Kernel { name: c"store", arguments: &[8, 4], operation: Some(2), run: store },
+    Kernel { name: c"log", arguments: &[8, 4], operation: Some(3), run: log },
+    Kernel { name: c"copy", arguments: &[8, 8, 4], operation: Some(4), run: copy },
+    Kernel { name: c"stream_memory", arguments: &[8, 4, 4], operation: None, run: stream_memory },
 ];
 
 /// A kernel with its launch parameters. Its arguments name memory that lives until it has run, as the program promises.
@@ -38,9 +38,10 @@ pub(crate) struct Launch {
     pub arguments: Vec<u8>,
 }
 
-/// A function's handle.
-pub(crate) fn find(name: &str) -> Option<u64> {
-    KERNELS.iter().position(|known| known.name == name).map(|at| at as u64 + 1)
+/// A function's handle, and its name.
+pub(crate) fn named(name: &CStr) -> Option<(u64, &'static CStr)> {
+    let at = KERNELS.iter().position(|known| known.name == name)?;
+    Some((at as u64 + 1, KERNELS[at].name))
 }
 
 /// A launch; its arguments are read now.

@@ -23,6 +23,7 @@ mod graph_calls;
 mod injection;
 mod jit;
 mod kernels;
+mod library;
 mod lock;
 mod memory;
 mod node;

@@ -561,6 +561,54 @@ static void hot(int copies, int shared) {
     fprintf(stderr, "longest %.3f ms\n", longest);
 }
 
+/* A kernel more every tenth turn, from a library. Prints what they did, and the longest first launch to standard error. `how`: the library is loaded while no
+   context is current (before), or a stream is being captured (capture), it is another one (changed), or it is unloaded and loaded again (again). */
+static void late(const char *how) {
+    static const char *names[] = {"add1", "count", "mark", "store"};
+    static const char text[] = "// a library of four kernels";
+    void *library, *kernel[4], *stream, *none = 0;
+    u64 word, at[4];
+    unsigned value = 7, words[4] = {0};
+    int is_before = !strcmp(how, "before"), is_again = !strcmp(how, "again");
+    ok("word", CALL(cuMemAlloc_v2, &word, (size_t)4096));
+    ok("zero", CALL(cuMemcpyHtoD_v2, word, words, sizeof words));
+    ok("stream", CALL(cuStreamCreate, &stream, 1));
+    if (!strcmp(how, "capture")) ok("capture", CALL(cuStreamBeginCapture_v2, stream, 0));
+    if (is_before || is_again) CALL(cuCtxSetCurrent, none);
+    for (int i = 0; i <= is_again; i++) {
+        if (i) ok("unload", CALL(cuLibraryUnload, library));
+        ok("library", CALL(cuLibraryLoadData, &library, strcmp(how, "changed") ? text : "// another library", none, none, 0, none, none, 0));
+    }
+    if (is_before || is_again) {
+        CALL(cuCtxGetCurrent, &none);
+        printf("context before: %d\n", none != 0);
+        begin();
+    }
+    if (!strcmp(how, "capture")) {
+        void *graph = 0;
+        printf("capture: %d", CALL(cuStreamEndCapture, stream, &graph));
+        printf(" %d\n", graph != 0);
+    }
+    CALL(cuCtxGetCurrent, &none);
+    printf("its own context: %d, no such kernel: %d\n", none == context, CALL(cuLibraryGetKernel, &none, library, "none"));
+    double first = 0;
+    for (int turn = 0; turn < 60; turn++)
+        for (int k = 0; k < 4 && k <= turn / 10; k++) {
+            void *arguments[] = {&at[k], &value};
+            at[k] = word + 4 * k;
+            if (turn == 10 * k) ok("kernel", CALL(cuLibraryGetKernel, &kernel[k], library, names[k]));
+            double began = now();
+            ok("launch", CALL(cuLaunchKernel, kernel[k], 1, 1, 1, 1, 1, 1, 0, stream, arguments, (void *)0));
+            double took = now() - began;
+            if (turn == 10 * k && took > first) first = took;
+            usleep(50);
+        }
+    ok("sync", CALL(cuStreamSynchronize, stream));
+    ok("words", CALL(cuMemcpyDtoH_v2, words, word, sizeof words));
+    for (int k = 0; k < 4; k++) printf("%s: %u\n", names[k], words[k]);
+    fprintf(stderr, "longest first launch %.3f ms\n", first);
+}
+
 int main(int count, char **argument) {
     lib = dlopen("libcuda.so.1", RTLD_NOW);
     if (!lib) return puts("no libcuda"), 1;
@@ -585,5 +633,6 @@ int main(int count, char **argument) {
     if (!strcmp(argument[1], "memory")) memory();
     if (!strcmp(argument[1], "shares")) shares(argument[2]);
     if (!strcmp(argument[1], "code")) code();
+    if (!strcmp(argument[1], "late")) late(count > 2 ? argument[2] : "");
     return 0;
 }

@@ -280,6 +280,7 @@ impl<'r> Walk<'r> {
             // The walk itself has no use for them.
             Body::Call(_)
             | Body::InCall(_)
+            | Body::Origin(_)
             | Body::ExportTable(_)
             | Body::Pair(_)
             | Body::Hold(_)

@@ -4,6 +4,7 @@
 //! it takes 3 ms, and their cubin 1. The program's own call follows in any case, so its result, its errors and its logs are CUDA's.
 
 use super::driver::{Driver, NOT_READY, SUCCESS};
+use super::image::{CONTROL, DATA};
 use super::{driver, turn_off};
 use crate::process::restrictions::{may, need};
 use crate::process::sys;
@@ -157,13 +158,8 @@ unsafe fn text<'a>(image: usize) -> Option<&'a [u8]> {
     }
 }
 
-/// `fatBinaryCtl`: magic, version, the address of the data.
-const CONTROL: u32 = 0x4662_43b1;
-/// A fat binary's data: magic, version, bytes of the header, bytes after it.
-const DATA: u32 = 0xba55_ed50;
-
-/// A fat binary that CUDA compiles: one with PTX, and without a cubin for the chip. Entries: kind (1: PTX, 2: cubin), .., bytes of the header at 4, bytes
-/// after it at 8, chip at 28.
+/// A fat binary that CUDA compiles: one with PTX, and without a cubin for the chip; its control or its data ([`super::image`]). Entries: kind (1: PTX,
+/// 2: cubin), .., bytes of the header at 4, bytes after it at 8, chip at 28.
 ///
 /// # Safety
 /// As for [`text`].

@@ -1,6 +1,7 @@
 //! The driver's own functions, of which answers are made.
 
 use crate::process::symbol;
+use core::ffi::c_char;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// `CUstream` values with a meaning of their own (cuda.h: CU_STREAM_LEGACY, CU_STREAM_PER_THREAD).
@@ -69,31 +70,51 @@ impl Access {
 }
 
 macro_rules! functions {
-    ($($name:ident $symbol:literal ($($argument:ty),*);)*) => {
+    ($driver:ident: $($name:ident $symbol:literal ($($argument:ty),*);)*) => {
         /// As libcuda exports them.
-        pub struct Driver {
+        pub struct $driver {
             $(pub $name: unsafe extern "C" fn($($argument),*) -> i32,)*
         }
 
-        const COUNT: usize = [$($symbol as &[u8]),*].len();
-        pub const SYMBOLS: [&[u8]; COUNT] = [$($symbol),*];
-        static AT: [AtomicUsize; COUNT] = [const { AtomicUsize::new(0) }; COUNT];
+        impl $driver {
+            const COUNT: usize = [$($symbol as &[u8]),*].len();
+            pub const SYMBOLS: [&[u8]; $driver::COUNT] = [$($symbol),*];
 
-        impl Driver {
+            fn at() -> &'static [AtomicUsize; $driver::COUNT] {
+                static AT: [AtomicUsize; $driver::COUNT] = [const { AtomicUsize::new(0) }; $driver::COUNT];
+                &AT
+            }
+
+            /// A library that defines CUDA's calls has these of the symbols, behind any entry of the agent's; 0 for one that it lacks. (They stay when a
+            /// library is unloaded: only calls of CUDA's use them, and a free must find them at any time.)
+            pub fn found(at: [usize; $driver::COUNT]) {
+                symbol::found($driver::at(), at);
+            }
+
             /// `None` if a library that is loaded lacks one.
-            pub fn here() -> Option<Driver> {
-                let mut at = AT.iter().map(|at| at.load(Ordering::Relaxed));
+            pub fn here() -> Option<$driver> {
+                let mut at = $driver::at().iter().map(|at| at.load(Ordering::Relaxed));
                 // SAFETY: addresses of functions of these types, in the order of the symbols; each is checked for 0.
                 unsafe {
                     $(let $name = at.next().filter(|&at| at != 0)?;)*
-                    Some(Driver { $($name: core::mem::transmute::<usize, unsafe extern "C" fn($($argument),*) -> i32>($name),)* })
+                    Some($driver { $($name: core::mem::transmute::<usize, unsafe extern "C" fn($($argument),*) -> i32>($name),)* })
                 }
             }
         }
     };
 }
 
-functions! {
+// Since CUDA 12.4.
+functions! { Loading:
+    current b"cuCtxGetCurrent" (*mut usize);
+    library_kernel b"cuLibraryGetKernel" (*mut usize, usize, *const c_char);
+    kernel_function b"cuKernelGetFunction" (*mut usize, usize);
+    module_function b"cuModuleGetFunction" (*mut usize, usize, *const c_char);
+    load b"cuFuncLoad" (usize);
+    capture_mode b"cuThreadExchangeStreamCaptureMode" (*mut i32);
+}
+
+functions! { Driver:
     count b"cuDeviceGetCount" (*mut i32);
     attribute b"cuDeviceGetAttribute" (*mut i32, i32, i32);
     current b"cuCtxGetCurrent" (*mut usize);
@@ -124,12 +145,6 @@ functions! {
     query b"cuStreamQuery" (usize);
     is_capturing b"cuStreamIsCapturing" (usize, *mut i32);
     capture_mode b"cuThreadExchangeStreamCaptureMode" (*mut i32);
-}
-
-/// A library that defines CUDA's calls has these of [`SYMBOLS`], behind any entry of the agent's; 0 for one that it lacks. (They
-/// stay when a library is unloaded: only calls of CUDA's use them, and a free must find them at any time.)
-pub fn found(at: [usize; COUNT]) {
-    symbol::found(&AT, at);
 }
 
 /// Makes calls that are legal while a stream is being captured in any mode, and that leave the capture valid.

@@ -12,6 +12,8 @@ mod code;
 mod copies;
 mod driver;
 mod gpu_memory;
+pub mod image;
+pub mod kernels;
 mod known;
 mod memory;
 mod node;
@@ -27,8 +29,7 @@ use crate::process::{environment, locked, sys};
 use batch::Batch;
 use copies::Copy;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use driver::Driver;
-pub use driver::{SYMBOLS, found, relaxed};
+pub use driver::{Driver, Loading, relaxed};
 use locks::cancel;
 use tape::call::Answer;
 use tape::fix::{self, Count, Fixes, Why};
@@ -93,7 +94,7 @@ pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<u
     // (A thread that is cancelled between the driver's calls would lose its pieces.)
     let cancelled = cancel::defer();
     let [first, second, third, fourth, ..] = *a;
-    let is_capturing = CAPTURES.load(Ordering::SeqCst) != 0;
+    let is_capturing = is_capturing();
     // SAFETY: the caller's.
     let result = unsafe {
         match how {
@@ -159,6 +160,10 @@ pub unsafe fn answer(how: Answer, a: &[usize; 11], per_thread: bool) -> Option<u
 
 /// Streams that are being captured. Then CUDA refuses some calls, and an answer made of other calls would not.
 static CAPTURES: AtomicU32 = AtomicU32::new(0);
+
+fn is_capturing() -> bool {
+    CAPTURES.load(Ordering::SeqCst) != 0
+}
 
 /// Counts a call that begins or ends a capture.
 pub fn captures(how: Answer, call: impl FnOnce() -> usize) -> usize {

@@ -1,4 +1,4 @@
-//! The plan for `run --fix` from a recording: the fixes that would have saved something, and for each lock a rule if the recording shows that the policy helps, otherwise a comment with the
+//! The plan for `run --fix` from a recording: the fixes that would have saved something, the kernels that were loaded late, and for each lock a rule if the recording shows that the policy helps, otherwise a comment with the
 //! reason. Crate `lock-plan` can read what is written here.
 
 use crate::locks::reason;
@@ -7,7 +7,9 @@ use crate::symbols::variable_of;
 use lock_analysis::remedy::{Policy, Remedy, remedy};
 use schema::locks::{LockRow, Locks};
 use schema::slow_calls::FixRow;
+use slow_calls::LateKernel;
 use std::fmt::Write;
+use tape::fix::Kernels;
 
 fn ms(ns: u64) -> String {
     format!("{:.3} ms", ns as f64 / 1e6)
@@ -32,7 +34,7 @@ fn waits(row: &LockRow) -> String {
 }
 
 /// The text of a plan.
-pub fn plan(locks: &Locks, fixes: &[FixRow]) -> String {
+pub fn plan(locks: &Locks, fixes: &[FixRow], late: &[LateKernel]) -> String {
     let mut out = String::from("# For `doorbell run --fix=FILE`. Locks that no rule names keep their own protocol.\n");
     for f in fixes {
         let (waits, answers) = (of(f.calls, "call"), f.answers.join(", "));
@@ -63,7 +65,35 @@ pub fn plan(locks: &Locks, fixes: &[FixRow]) -> String {
             }
         };
     }
+    kernels(late, &mut out);
     out
+}
+
+/// Those that lost most, as many as a plan has room for.
+fn kernels(late: &[LateKernel], out: &mut String) {
+    let (mut named, mut others) = (0, 0);
+    let mut bytes = 0;
+    for k in late {
+        let Some(hash) = k.hash else {
+            others += 1;
+            continue;
+        };
+        bytes += k.name.len() + 1;
+        if named == Kernels::MOST || bytes > Kernels::NAMES {
+            break;
+        }
+        named += 1;
+        let (first, usual, launches) = (ms(k.first_ns), ms(k.usual_ns), of(k.launches, "time"));
+        let _ =
+            writeln!(out, "\n# its first launch took {first}, {usual} is usual; launched {launches} more\n[[kernel]]");
+        if let Some(library) = &k.library {
+            let _ = writeln!(out, "library = {library:?}");
+        }
+        let _ = writeln!(out, "name = {:?}\nhash = \"{hash:016x}\"", k.name);
+    }
+    if others > 0 {
+        let _ = writeln!(out, "\n# {} loaded late, of code whose load the recording lacks", of(others, "more kernel"));
+    }
 }
 
 #[cfg(test)]
@@ -106,7 +136,7 @@ mod tests {
     fn a_writer_that_many_short_holds_overtook_is_starved_despite_a_long_one() {
         let policy = |lock: &str, waits: Vec<WaitRow>| {
             let locks = vec![row(lock, 9_000_000, 3_000_000)];
-            let text = super::plan(&Locks { recorded: true, locks, waits, ..Locks::default() }, &[]);
+            let text = super::plan(&Locks { recorded: true, locks, waits, ..Locks::default() }, &[], &[]);
             lock_plan::Plan::parse(&text).unwrap().rules.first().map(|r| r.protocol)
         };
         use tape::policy::protocol::PHASE_FAIR;
@@ -169,9 +199,26 @@ mod tests {
             answers: vec!["a".into()],
             not_with,
         };
-        let text = super::plan(&locks, &[saved("pins", vec![]), saved("memory", vec!["cuIpcGetMemHandle".into()])]);
+        let late = |library: &str, name: &str, hash| LateKernel {
+            name: name.into(),
+            library: Some(library.into()),
+            hash,
+            first_ns: 2_300_000,
+            usual_ns: 4_000,
+            launches: 49,
+        };
+        let late = [late("lib\"a", "_Z1kIPcEvT_", Some(0xab)), late("b", "c", None)];
+        let fixes = [saved("pins", vec![]), saved("memory", vec!["cuIpcGetMemHandle".into()])];
+        let text = super::plan(&locks, &fixes, &late);
         let read = lock_plan::Plan::parse(&text).unwrap();
-        assert_eq!(read.fixes, tape::fix::PINS);
+        assert_eq!(read.fixes, tape::fix::PINS | tape::fix::KERNELS);
+        let kernel = lock_plan::Kernel { library: Some("lib\"a".into()), name: "_Z1kIPcEvT_".into(), hash: 0xab };
+        assert_eq!(read.kernels, [kernel]);
+        assert!(
+            text.contains("# its first launch took 2.300 ms, 0.004 ms is usual; launched 49 times more\n[[kernel]]"),
+            "{text}"
+        );
+        assert!(text.contains("# 1 more kernel loaded late"), "{text}");
         assert!(text.contains("# pins: saves up to 450.000 ms of 12 calls, 48.000 ms of one"), "{text}");
         let refused = "# memory: would save up to 450.000 ms of 12 calls, but not with cuIpcGetMemHandle\n";
         assert!(text.contains(refused), "{text}");

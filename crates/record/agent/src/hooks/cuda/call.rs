@@ -1,7 +1,7 @@
 //! The body of an entry: one call, and its event.
 
 use super::slots::Slot;
-use super::{names, others, slots, stamps};
+use super::{names, origins, others, slots, stamps};
 use crate::fix;
 use crate::policy::{Me, guard};
 use crate::process::sys;
@@ -92,14 +92,22 @@ pub unsafe extern "C" fn call<const F: usize>(
         pauses::profiler(false);
     }
     // In a pause, too: after it, the handle may belong to another kernel.
-    if effect == Effect::UnloadsCode && are_followed() {
-        names::forget();
+    if effect == Effect::UnloadsCode {
+        fix::kernels::unloads(a0);
+        if are_followed() {
+            names::forget();
+        }
     }
     let outermost = stack >= t.call_stack.get();
     // SAFETY: the caller's.
     let r = unsafe { one::<F>(t, stack, site, e, at, &a) };
     if matches!(effect, Effect::MakesGraph | Effect::ChangesGraph) && r as i32 == 0 && live() {
         names::objects();
+    }
+    // (A file's code is not looked at.)
+    if const { matches!(FUNCTIONS[F].answer, Answer::Compiles { is_file: false, .. }) } && r as i32 == 0 {
+        // SAFETY: the arguments of a call that has succeeded.
+        unsafe { origins::loaded(const { FUNCTIONS[F].number }, a0, a1) };
     }
     if effect == Effect::StopsProfilers && outermost {
         pauses::profiler(true);

@@ -14,7 +14,7 @@ use crate::process::{region, sys, thread};
 use crate::trace::python;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
-use tape::call::{FUNCTIONS, flag};
+use tape::call::{FUNCTIONS, Function, flag};
 use tape::region::{contents, trouble};
 
 /// A library that defines one of these is one of CUDA's.
@@ -131,9 +131,10 @@ pub fn given(name: &[u8], real: usize, version: c_int, per_thread: bool) -> usiz
     })
 }
 
-/// In a program that is neither recorded nor guarded, only calls that a fix answers have entries: others take no time.
+/// In a program that is neither recorded nor guarded, only calls that a fix answers or looks at have entries: others take no time.
 fn is_wanted(f: usize) -> bool {
-    FUNCTIONS.get(f).is_none_or(|f| fix::needs(f.answer))
+    let concerns_fixes = |f: &Function| fix::needs(f.answer) || fix::kernels::looks_at(f);
+    FUNCTIONS.get(f).is_none_or(concerns_fixes)
 }
 
 /// An entry, under this number, for one of the program's own functions: for measuring the cost of an entry. 0 if there is
@@ -218,7 +219,8 @@ impl State {
             let real = |at: usize| slots::real(at).unwrap_or(at);
             names::found(l.functions(names::SYMBOLS).map(real));
             stamps::found(l.functions(stamps::SYMBOLS).map(real));
-            fix::found(l.functions(fix::SYMBOLS).map(real));
+            fix::Driver::found(l.functions(fix::Driver::SYMBOLS).map(real));
+            fix::Loading::found(l.functions(fix::Loading::SYMBOLS).map(real));
             self.replace(l, EXPORT_TABLE, &[b"cuGetExportTable", b""], 0);
             for suffix in ["", "_v2"] {
                 self.replace(l, LOOKUP, &[b"cuGetProcAddress", suffix.as_bytes()], 0);

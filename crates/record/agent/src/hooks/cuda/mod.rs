@@ -22,6 +22,7 @@ mod export_table;
 mod find;
 mod lookups;
 mod names;
+mod origins;
 mod others;
 mod proc_address;
 mod slots;

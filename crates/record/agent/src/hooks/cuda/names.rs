@@ -13,7 +13,7 @@ use crate::process::{region, symbol, sys};
 use crate::record;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use tape::call::{NameBody, ObjectBody, kind};
+use tape::call::{NAME_TICKS, NameBody, ObjectBody, kind};
 use tape::region::trouble;
 
 /// `CUresult cuFuncGetName(const char **name, CUfunction)` and `cuKernelGetName(const char **name, CUkernel)`, since CUDA 12.3.
@@ -178,6 +178,7 @@ pub unsafe fn node(at: usize) {
 
 fn ask(handle: usize) {
     let _keep = sys::Errno::keep();
+    let began = sys::tsc();
     for f in [&FUNCTION, &KERNEL].map(|f| f.load(Ordering::Relaxed)) {
         if f == 0 {
             continue;
@@ -192,7 +193,9 @@ fn ask(handle: usize) {
             let name = CStr::from_ptr(name).to_bytes();
             let name = name.get(..LONGEST).unwrap_or(name);
             let body = NameBody { handle: handle as u64, name: name.len() as u32, pad: 0 };
-            return record::event(kind::NAME, 0, sys::tsc(), &body, name, &[]);
+            let now = sys::tsc();
+            let ticks = (now.saturating_sub(began) / NAME_TICKS).min(u64::from(u16::MAX)) as u16;
+            return record::event(kind::NAME, ticks, now, &body, name, &[]);
         }
     }
 }

@@ -4,8 +4,8 @@
 //! succeeds, in less than [`SHORT`].
 
 use super::call::left;
-use super::names;
 use super::slots::{self, WAYS};
+use super::{names, origins};
 use crate::fix;
 use crate::process::sys;
 use crate::process::thread;
@@ -24,9 +24,15 @@ pub fn is_short(row: &CallRow, ended: u64, result: i32) -> bool {
     result == 0 && ended.wrapping_sub(row.began.load(Ordering::Relaxed)) < SHORT
 }
 
-/// The kernels of a graph that a call has added to or changed.
+/// The kernels that a call has given, or of a graph that it has added to or changed.
 #[inline(always)]
 fn kernels(f: &Function, a: &[usize; 11]) {
+    const GIVEN: [u16; 4] = [
+        number("cuLibraryGetKernel"),
+        number("cuKernelGetFunction"),
+        number("cuLibraryGetModule"),
+        number("cuModuleGetFunction"),
+    ];
     const ADD_KERNEL: u16 = number("cuGraphAddKernelNode");
     const ADD: u16 = number("cuGraphAddNode");
     const KERNEL_PARAMS: u16 = number("cuGraphKernelNodeSetParams");
@@ -43,6 +49,8 @@ fn kernels(f: &Function, a: &[usize; 11]) {
         EXEC_KERNEL_PARAMS => (2, false),
         EXEC_PARAMS => (2, true),
         INSTANTIATE => return names::objects(),
+        // SAFETY: the arguments of a call that has succeeded.
+        given if GIVEN.contains(&given) => return unsafe { origins::given(a[0], a[1]) },
         _ => return,
     };
     /// CU_GRAPH_NODE_TYPE_KERNEL, and where the kernel's parameters are in a CUgraphNodeParams.
@@ -105,8 +113,11 @@ pub unsafe extern "C" fn call(
         if is_looked_at && f.answer == Answer::EndsContext {
             fix::ends_contexts();
         }
-        if r as i32 == 0 && live() {
-            kernels(f, &a.0);
+        if r as i32 == 0 {
+            fix::kernels::moment();
+            if live() {
+                kernels(f, &a.0);
+            }
         }
         r
     };
