@@ -5,20 +5,27 @@ use schema::slow_calls::{Cause, FixRow, LinkRow, PartRow, SlowCall};
 use std::collections::BTreeSet;
 use tape::fix;
 
+/// Less memory of the GPU than is answered holds others up for no longer than this on an H200, in nanoseconds.
+const OF_LITTLE_MEMORY: u64 = 200_000;
+
+fn is_memory(fix: usize) -> bool {
+    fix::MEMORY == 1u32 << fix
+}
+
 /// The threads that held the locks that a call waited for, if they were in a call that a fix answers, and that fix.
 fn held(part: &PartRow) -> impl Iterator<Item = (usize, &LinkRow)> {
     let rows = part.of.iter().filter(|_| part.cause == Cause::Lock);
     rows.filter_map(|row| {
         // (The others in the chain wait for the last one.)
         let link = row.because.iter().rev().find(|link| link.how == "held")?;
-        Some((fix::of_call(link.call.as_deref()?)?, link))
+        let number = fix::of_call(link.call.as_deref()?)?;
+        (!is_memory(number) || link.ns > OF_LITTLE_MEMORY).then_some((number, link))
     })
 }
 
 /// The calls of `shares` that would have other results with this fix.
 fn not_with(fix: usize, shares: &BTreeSet<u16>) -> Vec<String> {
-    let is_memory = fix::MEMORY == 1u32 << fix;
-    shares.iter().filter(|_| is_memory).map(|function| function_name(*function)).collect()
+    shares.iter().filter(|_| is_memory(fix)).map(|function| function_name(*function)).collect()
 }
 
 /// What to do about a call that lost most of its time to such a lock, and how long that was, in nanoseconds.
