@@ -5,8 +5,15 @@ use schema::slow_calls::{Cause, FixRow, LinkRow, PartRow, SlowCall};
 use std::collections::BTreeSet;
 use tape::fix;
 
-/// A load that holds a lock for so long compiles: CUDA compiles one kernel in 10 ms, and loads 400 compiled ones in 3 (docs/results/holds.md).
-const COMPILES_NS: u64 = 5_000_000;
+/// The shortest time, in nanoseconds, for which a call holds others up that a fix answers. A load that takes less loads compiled code: CUDA compiles one kernel in
+/// 10 ms, and loads 400 compiled ones in 3. Less memory of the GPU than is answered holds others up for 0.2 ms at most (an H200, docs/results/holds.md).
+fn least_ns(number: usize) -> u64 {
+    match 1 << number {
+        fix::CODE => 5_000_000,
+        fix::MEMORY => 200_000,
+        _ => 0,
+    }
+}
 
 /// The threads that held the locks that a call waited for, if they were in a call that a fix answers, and that fix.
 fn held(part: &PartRow) -> impl Iterator<Item = (usize, &LinkRow)> {
@@ -15,14 +22,13 @@ fn held(part: &PartRow) -> impl Iterator<Item = (usize, &LinkRow)> {
         // (The others in the chain wait for the last one.)
         let link = row.because.iter().rev().find(|link| link.how == "held")?;
         let number = fix::of_call(link.call.as_deref()?)?;
-        (1 << number != fix::CODE || link.ns >= COMPILES_NS).then_some((number, link))
+        (link.ns > least_ns(number)).then_some((number, link))
     })
 }
 
 /// The calls of `shares` that would have other results with this fix.
-fn not_with(fix: usize, shares: &BTreeSet<u16>) -> Vec<String> {
-    let is_memory = fix::MEMORY == 1u32 << fix;
-    shares.iter().filter(|_| is_memory).map(|function| function_name(*function)).collect()
+fn not_with(number: usize, shares: &BTreeSet<u16>) -> Vec<String> {
+    shares.iter().filter(|_| 1 << number == fix::MEMORY).map(|function| function_name(*function)).collect()
 }
 
 /// What to do about a call that lost most of its time to such a lock, and how long that was, in nanoseconds.

@@ -97,7 +97,7 @@ impl Why {
         "no compiler: doorbell's process is gone, or CUDA could not start there",
         "CUDA's cache did not take the code",
         "more than one GPU: doorbell cannot see which copies between them need CUDA's own memory",
-        "IPC, RDMA or synchronous copies (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) of memory that doorbell had made: CUDA refuses them",
+        "IPC, RDMA or synchronous copies (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) asked for memory that doorbell had made: CUDA may refuse them",
     ];
 }
 
