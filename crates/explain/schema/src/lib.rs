@@ -29,6 +29,7 @@ pub mod python;
 pub mod ranges;
 pub mod rank;
 pub mod slow_calls;
+pub mod streams;
 pub mod submissions;
 pub mod summary;
 pub mod symbols;

@@ -20,6 +20,7 @@ mod event;
 mod fills;
 mod graph;
 mod graph_calls;
+mod green;
 mod host_memory;
 mod injection;
 mod jit;

@@ -4,7 +4,7 @@
 //! Everything here runs while no other thread loads, unloads or binds a library: see [`super::lookups`].
 
 use super::slots::{self, EXPORT_TABLE, LOOKUP};
-use super::{cupti, names, stamps};
+use super::{cupti, names, stamps, streams};
 use crate::fix;
 use crate::process::own_lock::OwnLock;
 use crate::process::session::wanted;
@@ -68,6 +68,7 @@ pub unsafe fn look() {
         (s.looked, s.n) = (0, 0);
         names::unloaded();
         stamps::unloaded();
+        streams::unloaded();
     }
     s.seen = now;
     let mut i = 0;
@@ -218,6 +219,7 @@ impl State {
             let real = |at: usize| slots::real(at).unwrap_or(at);
             names::found(l.functions(names::SYMBOLS).map(real));
             stamps::found(l.functions(stamps::SYMBOLS).map(real));
+            streams::found(l.functions(streams::SYMBOLS).map(real));
             fix::found(l.functions(fix::SYMBOLS).map(real));
             self.replace(l, EXPORT_TABLE, &[b"cuGetExportTable", b""], 0);
             for suffix in ["", "_v2"] {

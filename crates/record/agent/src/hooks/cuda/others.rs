@@ -4,15 +4,15 @@
 //! succeeds, in less than [`SHORT`].
 
 use super::call::left;
-use super::names;
 use super::slots::{self, WAYS};
+use super::{names, streams};
 use crate::process::sys;
 use crate::process::thread;
 use crate::trace::call::{self as trace, Words, arrive, begin, frames, live, stack_pointer};
 use crate::trace::code;
 use core::sync::atomic::Ordering;
 use locks::leaving;
-use tape::call::{FUNCTIONS, Function, Stream, number};
+use tape::call::{Effect, FUNCTIONS, Function, Stream, number};
 use tape::region::CallRow;
 
 /// Ticks of the time stamp counter: 7 to 33 us at 1 to 5 GHz.
@@ -121,7 +121,13 @@ pub unsafe extern "C" fn call(
     let ended = sys::rdtsc();
     // (Kernels that not each launch of a graph runs are counted otherwise.)
     const CHANGES: [u16; 2] = [number("cuGraphConditionalHandleCreate"), number("cuGraphNodeSetEnabled")];
-    if f.stream == Stream::None && !CHANGES.contains(&f.number) && is_short(row, ended, r as i32) {
+    let makes_stream = f.effect == Effect::MakesStream;
+    if makes_stream && r as i32 == 0 {
+        // SAFETY: the arguments of a call that has succeeded.
+        leaving::run(t, left, || unsafe { streams::made(row, a0) });
+    }
+    let is_kept = makes_stream || f.stream != Stream::None || CHANGES.contains(&f.number);
+    if !is_kept && is_short(row, ended, r as i32) {
         trace::forget(t, row);
     } else {
         frames(row);
