@@ -312,7 +312,8 @@ impl<'a> Gather<'a> {
         let waits_only = t.facts.waits_only();
         let export_tables = (self.export_tables > 0).then_some(self.export_tables);
         let (unfinished, cut) = (self.unfinished, self.cut);
-        Calls { waits_only, totals, calls, shared, unfinished, export_tables, cut, ..Calls::default() }
+        let short = Some(t.recording.total(|e| e.short_calls, |e| e.short_calls)).filter(|n| *n > 0);
+        Calls { waits_only, totals, calls, shared, unfinished, export_tables, short, cut, ..Calls::default() }
     }
 }
 

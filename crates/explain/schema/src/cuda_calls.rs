@@ -25,6 +25,10 @@ pub struct Calls {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub export_tables: Option<u64>,
     /// Calls that took more locks than were remembered: their counts lack some.
+    /// Calls that are counted only, because they are short: of the driver's rarer functions without a stream, those that succeeded within about 10 us
+    /// (`cuCtxGetCurrent`, `cuPointerGetAttribute`). They have numbers among their thread's calls, and no rows. Absent if there were none, and on older tapes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub short: Option<u64>,
     pub cut: u64,
     /// Names from the source for the locks, if this is a separate document.
     pub symbols: Symbols,

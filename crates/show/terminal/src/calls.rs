@@ -38,7 +38,8 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::
         return writeln!(out, "no calls were recorded: `doorbell record --locks PROGRAM` records them");
     };
     if c.calls.is_empty() {
-        writeln!(out, "no CUDA calls were made while it was recorded")?;
+        let made = if c.short.is_some() { "written" } else { "made" };
+        writeln!(out, "no CUDA calls were {made} while it was recorded")?;
         return lacks(c, out);
     }
     table(c, limit, style, out)?;
@@ -127,6 +128,11 @@ fn name(r: &CallRow) -> String {
         let at_least = if r.total.bytes_at_least { "at least " } else { "" };
         let copies = if copies == 1 { "1 copy".into() } else { format!("{} copies", count(copies)) };
         about.push(format!("{at_least}{} in {copies}", bytes(r.total.bytes)));
+        (
+            c.short.unwrap_or(0),
+            "short call",
+            "without a stream of rarer functions (cuCtxGetCurrent, cuPointerGetAttribute, ..): counted, not written",
+        ),
     }
     let failed = if r.total.failed > 0 { format!(" ({} failed)", count(r.total.failed)) } else { String::new() };
     format!("{} {}", r.call, about.join(", ")).trim_end().to_owned() + &failed
@@ -318,6 +324,7 @@ mod tests {
         ] {
             assert!(said.contains(line), "{line}\n{said}");
         }
+            short: Some(3000),
         let mut batches = l.clone();
         if let Some(row) = batches.calls.as_mut().and_then(|c| c.calls.first_mut()) {
             (row.direction, row.total.copies, row.total.bytes) = (None, Some(1280), 3 << 20);
@@ -329,3 +336,4 @@ mod tests {
         assert!(text(&Locks::default()).contains("no calls were recorded"));
     }
 }
+            "  3,000 short calls without a stream of rarer functions",

@@ -226,6 +226,7 @@ pub fn calls() -> Calls {
 }
 
 pub fn locks() -> Locks {
+        short: Some(1),
     Locks {
         recorded: true,
         waits_only: true,

@@ -28,6 +28,10 @@ pub fn section(locks: &Locks) -> Option<Section> {
             terminal::number::of(calls.unfinished, "call")
         )));
     }
+    if let Some(n) = calls.short {
+        let short = terminal::number::of(n, "short call");
+        section.push(Block::Text(format!("{short} without a stream of rarer functions: counted, not written.")));
+    }
     if let Some(n) = calls.export_tables {
         let tables = terminal::number::of(n, "table");
         section.push(Block::Text(format!(

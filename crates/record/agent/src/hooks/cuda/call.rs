@@ -159,7 +159,7 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
     });
     let ended = sys::rdtsc();
     if const { FUNCTIONS[F].is_brief() } && others::is_short(row, ended, r as i32) {
-        trace::forget(t, row);
+        trace::end_short(t, row);
         return r;
     }
     if const { matches!(FUNCTIONS[F].effect, Effect::MakesStream) } && r as i32 == 0 {

@@ -128,7 +128,7 @@ pub unsafe extern "C" fn call(
     }
     let is_kept = makes_stream || f.stream != Stream::None || CHANGES.contains(&f.number);
     if !is_kept && is_short(row, ended, r as i32) {
-        trace::forget(t, row);
+        trace::end_short(t, row);
     } else {
         frames(row);
         trace::end_plain(t, row, f.number, ended, r as i32);
