@@ -297,6 +297,21 @@ fn without_shadow_rings_nothing_is_stamped_and_the_reason_is_said() {
 }
 
 #[test]
+fn launches_by_libdoorbell_have_their_own_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let what = ["graphs", "--only", "chain-2", "--launcher", "doorbell", "--count", "20"];
+    let (_, bare) = sample(dir.path(), &[], &what);
+    let (file, printed) = sample(dir.path(), &["--gpu-times"], &what);
+    assert_eq!(printed, bare);
+    let (kernels, timed, lacking) = times(&file);
+    // (CUDA launches three times; an upload is stamped.)
+    assert_eq!(lacking, [("past_cuda".to_owned(), kernels - timed)]);
+    assert!(kernels - timed >= 2 * 16, "{kernels}, {timed}");
+    let text = String::from_utf8(doorbell(&["show", "--kernels", &file]).stdout).unwrap();
+    assert!(text.contains("by libdoorbell") && !text.contains("--tap trap"), "{text}");
+}
+
+#[test]
 fn a_recording_without_them_has_no_times() {
     let dir = tempfile::tempdir().unwrap();
     let (file, _) = recorded(dir.path(), &["--calls"], "chain-2");
