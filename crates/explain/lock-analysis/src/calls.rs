@@ -6,6 +6,7 @@
 use crate::call_kind::CallKind;
 use crate::facts::{Addresses, Held};
 use crate::fast_map::FastMap;
+use crate::holds;
 use crate::labels::{Labels, function_name};
 use crate::ops::{self, Class};
 use crate::pattern::{Mode, Patterns, Taken};
@@ -289,6 +290,7 @@ impl<'a> Gather<'a> {
                 call: function_name(key.function),
                 kind,
                 direction: key.direction(),
+                holds_others: holds::of_call(&function_name(key.function), key.direction(), key.size()),
                 size: key.size(),
                 total,
                 p50_ns: t.ns(g.latency.percentile(50.0)),

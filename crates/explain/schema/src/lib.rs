@@ -15,6 +15,7 @@ pub mod driver_calls;
 pub mod graphs;
 pub mod happened;
 pub mod histogram;
+pub mod holds;
 pub mod kernel_runs;
 pub mod kernel_times;
 pub mod kernels;
