@@ -14,6 +14,7 @@ int cuModuleGetFunction(ptr *, ptr, const char *);
 int cuMemAlloc_v2(unsigned long long *, size_t);
 int cuMemFree_v2(unsigned long long);
 int cuStreamCreate(ptr *, unsigned);
+int cuStreamCreateWithPriority(ptr *, unsigned, int);
 int cuStreamDestroy_v2(ptr);
 int cuStreamSynchronize(ptr);
 int cuStreamBeginCapture_v2(ptr, int);

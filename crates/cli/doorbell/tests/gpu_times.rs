@@ -167,6 +167,60 @@ fn timeline(dir: &Path, file: &str) -> Value {
 }
 
 #[test]
+fn streams_have_their_priority_and_their_green_context() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/streams.c");
+    let compiled = test_support::link_softcuda(dir.path()).and_then(|library| {
+        let flags = [library.to_str().unwrap(), "-Wl,--allow-shlib-undefined"];
+        test_support::Source { file: &source, compiler: "cc", flags: &flags }.compile(dir.path())
+    });
+    let program = match compiled {
+        Ok(program) => program,
+        Err(why) => test_support::skip!("{why}"),
+    };
+    let file = dir.path().join("a.doorbell").to_str().unwrap().to_owned();
+    let mut record = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    record.args(["record", "--quiet", "--gpu", "soft", "--gpu-times", "-o", &file, "--"]).arg(&program);
+    let out = record.env("LD_LIBRARY_PATH", dir.path()).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let printed = String::from_utf8(out.stdout).unwrap();
+    let handles: Vec<String> = printed.lines().map(|line| format!("0x{line}")).collect();
+    let kinds = [(0, Value::Null), (-3, Value::Null), (-5, 16.into()), (0, 16.into())];
+    let streams = rows(&file, "--kernels")["streams"].as_array().unwrap().clone();
+    for (handle, (priority, sms)) in handles.iter().zip(&kinds) {
+        let row =
+            streams.iter().find(|row| row["stream"] == **handle).unwrap_or_else(|| panic!("{handle}: {streams:?}"));
+        let kind = &row["kind"];
+        if (*priority, sms) == (0, &Value::Null) {
+            assert!(kind.is_null(), "{row}");
+        } else {
+            assert_eq!(
+                (&kind["priority"], &kind["sms"], &kind["green"]),
+                (&(*priority).into(), sms, &(!sms.is_null()).into())
+            );
+        }
+    }
+    assert_eq!(handles.len(), kinds.len());
+    assert_eq!(rows(&file, "--summary")["streams"].as_array().unwrap().len(), 3);
+    let table = String::from_utf8(doorbell(&["show", "--kernels", &file]).stdout).unwrap();
+    let heads = table.lines().find(|line| line.contains("busy")).unwrap();
+    assert!(heads.contains("priority") && heads.contains("green context") && table.contains("16 SMs"), "{table}");
+    let title = "(priority -5, green context with 16 SMs)";
+    let titles = timeline(dir.path(), &file)["gpu"]["tracks"].to_string();
+    assert!(titles.contains(title), "{titles}");
+    for format in ["kineto", "perfetto"] {
+        let to = dir.path().join(format).to_str().unwrap().to_owned();
+        doorbell(&["export", &format!("--{format}"), &file, "-o", &to]);
+        let bytes = std::fs::read(&to).unwrap();
+        assert!(bytes.windows(title.len()).any(|part| part == title.as_bytes()), "{format}");
+    }
+    // (Other recordings have no such columns.)
+    let (plain, _) = recorded(dir.path(), &["--gpu-times"], "chain-2");
+    let table = String::from_utf8(doorbell(&["show", "--kernels", &plain]).stdout).unwrap();
+    assert!(table.contains("busy") && !table.contains("priority") && !table.contains("green"), "{table}");
+}
+
+#[test]
 fn every_export_has_each_run() {
     let dir = tempfile::tempdir().unwrap();
     let (file, _) = recorded(dir.path(), &["--gpu-times"], "chain-2,chain-10");
@@ -240,6 +294,21 @@ fn without_shadow_rings_nothing_is_stamped_and_the_reason_is_said() {
         let text = String::from_utf8(doorbell(&["show", &file, view]).stdout).unwrap();
         assert!(text.contains("--tap trap"), "{text}");
     }
+}
+
+#[test]
+fn launches_by_libdoorbell_have_their_own_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let what = ["graphs", "--only", "chain-2", "--launcher", "doorbell", "--count", "20"];
+    let (_, bare) = sample(dir.path(), &[], &what);
+    let (file, printed) = sample(dir.path(), &["--gpu-times"], &what);
+    assert_eq!(printed, bare);
+    let (kernels, timed, lacking) = times(&file);
+    // (CUDA launches three times; an upload is stamped.)
+    assert_eq!(lacking, [("past_cuda".to_owned(), kernels - timed)]);
+    assert!(kernels - timed >= 2 * 16, "{kernels}, {timed}");
+    let text = String::from_utf8(doorbell(&["show", "--kernels", &file]).stdout).unwrap();
+    assert!(text.contains("by libdoorbell") && !text.contains("--tap trap"), "{text}");
 }
 
 #[test]

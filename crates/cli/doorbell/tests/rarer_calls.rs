@@ -61,11 +61,13 @@ fn every_function_of_the_headers_is_recorded_with_its_result_and_its_stream() {
     let said = String::from_utf8_lossy(&out.stdout);
     assert_eq!((said.as_ref(), out.status.code()), (format!("{} calls\n", all.len()).as_str(), Some(0)));
     let mut found: BTreeMap<(&str, i32), u64> = BTreeMap::new();
+    let mut written = 0;
     let mut reader = Reader::open(&tape).unwrap();
     while let Some(item) = reader.item().unwrap() {
         let Item::Events { bytes, .. } = item else { continue };
         for e in Events::new(&bytes) {
             if let Body::Call(body) = e.body {
+                written += u64::from(body.result == 0);
                 found.insert((function(e.head.flags).unwrap().name, body.result), body.stream);
             }
         }
@@ -80,6 +82,12 @@ fn every_function_of_the_headers_is_recorded_with_its_result_and_its_stream() {
         let got = found.get(&(f.name, *result));
         assert!(got == expected || *result == 0, "{symbol}: {got:?}, {expected:?}");
     }
-    let short = found.keys().filter(|(_, result)| *result == 0).count();
-    assert!(short < 10, "calls of less than 10 us are written");
+    assert!(written < 10, "calls of less than 10 us are written");
+    let mut show = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let out = show.args(["show", "--calls", "--json"]).arg(&tape).output().unwrap();
+    let calls: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(calls["short"], 10 - written, "each of the others is counted");
+    let mut show = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let text = String::from_utf8(show.args(["show", "--calls"]).arg(&tape).output().unwrap().stdout).unwrap();
+    assert!(text.contains(&format!("{} short calls", 10 - written)), "{text}");
 }

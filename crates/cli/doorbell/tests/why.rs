@@ -67,7 +67,8 @@ fn a_launch_behind_an_allocation_is_put_down_to_the_lock_and_its_holder() {
     // As text, in which the lock has its variable's name, and one call by its number.
     let number = launch["number"].to_string();
     let one = text(&["why", "--number", &number, "--thread", &launch["tid"].to_string(), &file]);
-    for part in ["where the time went", "saves up to", "inside cuMemAlloc", "lock/mutex"] {
+    let measured = "cuMemAlloc holds others up for 438 us at 2 GiB";
+    for part in ["where the time went", "saves up to", "inside cuMemAlloc", "lock/mutex", measured] {
         assert!(one.contains(part), "{part:?} is not in\n{one}");
     }
 }

@@ -1,6 +1,6 @@
 //! The rows of the driver's functions that `tape::call` has no row of its own for, from CUDA's headers.
 //!
-//! A row is a name, the suffixes of its symbols, how many words its arguments are, and which of them is a stream. Numbers are on tapes: a name keeps the one that it has.
+//! A row is a name, the suffixes of its symbols, how many words its arguments are, which of them is a stream, and whether it makes one. Numbers are on tapes: a name keeps the one that it has.
 
 use crate::dist::Workspace;
 use anyhow::{Context, bail};
@@ -203,13 +203,16 @@ impl Found {
         }
         let mut text = format!(
             "//! Made by `cargo xtask calls` from the headers of CUDA {cuda}. Driver functions without a row in `table.rs`.\n\n\
-             use super::Function;\nuse super::table::o;\n\n#[rustfmt::skip]\npub(super) const OTHERS: &[Function] = &[\n"
+             use super::Effect::MakesStream;\nuse super::Function;\nuse super::table::o;\n\n#[rustfmt::skip]\npub(super) const OTHERS: &[Function] = &[\n"
         );
         for ((number, since), (name, suffixes, form)) in &rows {
             let suffixes: Vec<String> = suffixes.iter().map(|suffix| format!("\"{suffix}\"")).collect();
             write!(text, "    o({number}, \"{name}\", &[{}], {})", suffixes.join(", "), form.words)?;
             if let Some(stream) = form.stream {
                 write!(text, ".stream({stream})")?;
+            }
+            if name.contains("StreamCreate") {
+                text += ".does(MakesStream)";
             }
             if *since > 0 {
                 write!(text, ".since({since})")?;
@@ -243,6 +246,7 @@ CUresult CUDAAPI cuOne(int *a, CUstream hStream);
 __CUDA_DEPRECATED CUresult CUDAAPI cuTwo(const unsigned int a,
     CUdevice *b, size_t c);
 CUresult CUDAAPI cuThree(void *a, CUmemLocation b, unsigned long long c, CUstream d);
+CUresult CUDAAPI cuStreamCreate(CUstream *a);
 CUresult CUDAAPI cuFloat(float a);
 CUresult CUDAAPI cuKnown(void);
 #if defined(__CUDA_API_VERSION_INTERNAL)
@@ -260,15 +264,17 @@ typedef CUresult (CUDAAPI *PFN_cuOne_v4000)(int *a, CUstream hStream);";
         found.types(TYPES);
         let written = "    f(1, \"cuKnown\", PLAIN, Create, 0),";
         let (text, rows, left_out) = found.rows("13.0", &BTreeMap::from([("cuTwo", 1030)]), &names(written)).unwrap();
-        assert_eq!((rows, left_out), (4, vec!["cuFloat (a floating-point argument)".to_owned()]));
+        assert_eq!((rows, left_out), (5, vec!["cuFloat (a floating-point argument)".to_owned()]));
         for row in [
             "o(1031, \"cuOne\", &[\"\"], 2).stream(1),",
-            "o(1032, \"cuThree\", &[\"\", \"_ptsz\"], 4).stream(3),",
+            "o(1032, \"cuStreamCreate\", &[\"\"], 1).does(MakesStream),",
+            "o(1033, \"cuThree\", &[\"\", \"_ptsz\"], 4).stream(3),",
             "o(1030, \"cuTwo\", &[\"\"], 2),",
             "o(1030, \"cuTwo\", &[\"_v2\"], 3).since(12000),",
         ] {
             assert!(text.contains(row), "{row}\n{text}");
         }
-        assert_eq!(numbers(&text), BTreeMap::from([("cuOne", 1031), ("cuThree", 1032), ("cuTwo", 1030)]));
+        let expected = [("cuOne", 1031), ("cuStreamCreate", 1032), ("cuThree", 1033), ("cuTwo", 1030)];
+        assert_eq!(numbers(&text), BTreeMap::from(expected));
     }
 }

@@ -76,6 +76,8 @@ pub struct Graph {
     pub seconds: Option<f64>,
     /// Launches on the tape. The upload is among them, unless a call of its own made it.
     pub launches: u64,
+    /// Those of them after the upload, on a channel that no call of CUDA's has used: libdoorbell's, or another library's.
+    pub past_cuda: u64,
     /// The words of the upload, if they are on the tape, and those of the first launch after it.
     pub upload: Option<Sent>,
     pub launch: Sent,
@@ -205,6 +207,8 @@ struct Found {
     first: Rc<Submission>,
     uploads: BTreeMap<u64, Upload>,
     launches: u64,
+    /// Those of them that are not the upload.
+    again: u64,
     /// The first submission of the latest launch.
     last: u64,
     /// The first two launches after the upload.
@@ -220,6 +224,8 @@ pub(crate) struct Finder {
     /// Channels by their number in the recording.
     channels: Vec<cuda_graph::Channel>,
     numbers: HashMap<usize, usize>,
+    /// Those that CUDA's calls have used, as indices of `channels`.
+    by_calls: HashSet<usize>,
     /// Calls of the fill macro, by process.
     fills: BTreeMap<u32, HashSet<FillCall>>,
     now: Submission,
@@ -254,6 +260,9 @@ impl Sink for Finder {
         let ring = at.submission.ring;
         // (Outside of a call it is not known.)
         let launches = ring.and_then(|ring| ring.called()).map(|f| f.class == Class::GraphLaunch);
+        if launches.is_some() {
+            self.by_calls.insert(channel);
+        }
         self.now = Submission {
             number: at.number,
             pid: at.channel.pid,
@@ -329,6 +338,7 @@ impl Finder {
             graphs: BTreeMap::new(),
             channels: Vec::new(),
             numbers: HashMap::new(),
+            by_calls: HashSet::new(),
             fills: BTreeMap::new(),
             now: Submission::default(),
             spare: Vec::new(),
@@ -347,7 +357,8 @@ impl Finder {
         let learn = |found: Found| {
             let fills = fills.get(&found.process).copied();
             let codes = codes.get(&found.process).cloned().unwrap_or_default();
-            found.learn(&self.channels, fills, codes)
+            let past_cuda = if self.by_calls.contains(&found.first.channel) { 0 } else { found.again };
+            Graph { past_cuda, ..found.learn(&self.channels, fills, codes) }
         };
         found.into_iter().map(learn).collect()
     }
@@ -439,10 +450,12 @@ impl Finder {
             first: Rc::clone(first),
             uploads,
             launches: u64::from(is_launch),
+            again: 0,
             last: 0,
             samples: Vec::new(),
         });
         found.launches += 1;
+        found.again += 1;
         found.last = first.number;
         if found.samples.len() < 2 {
             found.samples.push(launch.submissions);
@@ -490,6 +503,7 @@ impl Found {
             submission: self.first.number,
             seconds: self.first.seconds,
             launches: self.launches,
+            past_cuda: 0,
             upload: (!uploads.is_empty()).then(|| Sent::of(&uploads)),
             launch: self.samples.first().map_or(Sent::of(&[]), |first| Sent::of(first)),
             recipe,

@@ -71,6 +71,8 @@ struct Counted {
     /// Those without a time before the first with a time, by GPU.
     early: BTreeMap<Option<u32>, u64>,
     in_graphs: u64,
+    /// Of launches past CUDA.
+    past_cuda: u64,
     graph_timed: u64,
     /// GPUs whose kernels have times.
     gpus: BTreeSet<Option<u32>>,
@@ -148,6 +150,7 @@ impl Counter {
                 Some(kernels) => {
                     let runs = kernels.filter(|ran| ran.always).count() as u64;
                     c.in_graphs = c.in_graphs.saturating_add(g.launches.saturating_mul(runs));
+                    c.past_cuda = c.past_cuda.saturating_add(g.past_cuda.saturating_mul(runs));
                 }
             }
         }
@@ -267,7 +270,9 @@ fn row(
     put(Reason::GivenUp, given_up);
     put(Reason::NotEnded, never - given_up);
     if matches!(state, State::On | State::ContextGone | State::Cupti) {
-        put(Reason::GraphAgain, c.in_graphs.saturating_sub(c.graph_timed));
+        let again = c.in_graphs.saturating_sub(c.graph_timed);
+        put(Reason::PastCuda, c.past_cuda.min(again));
+        put(Reason::GraphAgain, again.saturating_sub(c.past_cuda));
     }
     put(Reason::NotMapped, c.early.iter().filter(|(gpu, _)| c.gpus.contains(gpu)).map(|(_, n)| n).sum());
     put(state.reason().unwrap_or(Reason::NotKnown), u64::MAX);

@@ -52,7 +52,8 @@ pub fn kernels(r: &Recording, filter: &Filter) -> Result<Kernels, InsightError> 
         streams,
     };
     let outcome = walk(r, &mut tally)?;
-    let streams = tally.streams.take().map_or_else(Vec::new, |streams| streams.rows(&outcome.channels));
+    let streams =
+        tally.streams.take().map_or_else(Vec::new, |streams| streams.rows(&outcome.channels, outcome.streams.values()));
     for (row, shape) in std::mem::take(&mut tally.first).into_values() {
         tally.launch(row, shape, false);
     }

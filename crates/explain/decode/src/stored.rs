@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tape::file::{Header, Writer};
 
 /// Of what is stored. To be raised where a summary gets other fields, or a walk finds something else.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 /// The doorbell that stored it.
 const DOORBELL: &str = env!("CARGO_PKG_VERSION");
 

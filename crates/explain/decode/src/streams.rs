@@ -3,7 +3,9 @@
 use schema::channel::Channel;
 use schema::kernels::StreamRow;
 use schema::operations::{GpuTime, Start, When};
-use std::collections::{HashMap, VecDeque};
+use schema::streams::StreamKind;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use tape::call::{CallBody, SMS_NOT_KNOWN, stream_is};
 
 /// Minimum length of a gap that is counted, in nanoseconds: below this, one kernel follows the other.
 pub const GAP: u64 = 10_000;
@@ -31,6 +33,26 @@ impl Stream {
     /// As traces show it: events outside of any call are in the default stream.
     pub fn or_default(self) -> Stream {
         Stream { handle: Some(self.handle.unwrap_or(0)), ..self }
+    }
+
+    /// `stream 0x51 (priority -5)`. `kinds`: those of the recording.
+    pub fn title(&self, kinds: &[StreamKind]) -> String {
+        let handle = self.handle.unwrap_or(0);
+        let kind = kinds.iter().find(|kind| (kind.process, kind.stream) == (self.process, handle));
+        let words = kind.map_or(String::new(), |kind| format!(" ({})", kind.words()));
+        format!("stream {handle:#x}{words}")
+    }
+}
+
+/// A call has made a stream.
+pub(crate) fn made(kinds: &mut BTreeMap<(u32, u64), StreamKind>, process: u32, c: &CallBody) {
+    let at = (process, c.stream);
+    let (priority, sms) = stream_is(c.object);
+    if (priority, sms) == (0, 0) {
+        kinds.remove(&at);
+    } else if kinds.len() < MOST || kinds.contains_key(&at) {
+        let (green, sms) = (sms != 0, (sms != 0 && sms != SMS_NOT_KNOWN).then_some(sms));
+        kinds.insert(at, StreamKind { process, stream: c.stream, priority, green, sms });
     }
 }
 
@@ -122,13 +144,17 @@ impl Streams {
         one.apart.add(time.start_ns, time.end_ns, |from, to| one.busy.add(from, to));
     }
 
-    /// A row for each stream, the busiest first. `channels`: those of the recording.
-    pub fn rows(self, channels: &[Channel]) -> Vec<StreamRow> {
+    /// A row for each stream, the busiest first. `channels` and `kinds`: those of the recording.
+    pub fn rows<'k>(self, channels: &[Channel], kinds: impl IntoIterator<Item = &'k StreamKind>) -> Vec<StreamRow> {
+        let kinds: HashMap<_, StreamKind> = kinds.into_iter().map(|k| ((k.process, k.stream), *k)).collect();
         let by: HashMap<_, &Channel> = channels.iter().map(|c| ((c.process, c.slot, c.generation), c)).collect();
         let mut all: Vec<(Stream, StreamRow)> = self
             .0
             .into_iter()
-            .map(|(s, one)| (s, one.row(s, by.get(&(s.process, s.slot, s.generation)).copied())))
+            .map(|(s, one)| {
+                let kind = s.handle.and_then(|handle| kinds.get(&(s.process, handle)).copied());
+                (s, StreamRow { kind, ..one.row(s, by.get(&(s.process, s.slot, s.generation)).copied()) })
+            })
             .collect();
         all.sort_by(|(a, x), (b, y)| y.busy_ns.cmp(&x.busy_ns).then_with(|| a.cmp(b)));
         all.into_iter().map(|(_, row)| row).collect()
@@ -148,6 +174,7 @@ impl One {
             gpu: channel.and_then(|c| c.gpu),
             engine: channel.map_or_else(String::new, |c| c.engine.clone()),
             stream: s.handle,
+            kind: None,
             runs: self.runs,
             bounded: self.bounded,
             span_ns,
@@ -175,7 +202,7 @@ mod tests {
                 GpuTime { end_ns: to, start_ns: from, earliest_ns: from, start, queued_ns: 7, clock_error_ns: 0 };
             streams.add(STREAM, &time);
         }
-        streams.rows(&[]).remove(0)
+        streams.rows(&[], []).remove(0)
     }
 
     #[test]
@@ -220,7 +247,9 @@ mod tests {
             GpuTime { end_ns: 9, start_ns: 9, earliest_ns: 9, start: Start::Bounded, queued_ns: 0, clock_error_ns: 0 };
         streams.add(STREAM, &time);
         let channel = Channel { slot: 1, pid: 12, gpu: Some(3), engine: "GRAPHICS".into(), ..Channel::default() };
-        let row = &streams.rows(&[Channel::default(), channel])[0];
+        let kind = StreamKind { process: 0, stream: 0x51, priority: -5, green: true, sms: Some(16) };
+        let row = &streams.rows(&[Channel::default(), channel], &[StreamKind { stream: 0x52, ..kind }, kind])[0];
+        assert_eq!(row.kind, Some(kind));
         assert_eq!((row.pid, row.gpu, row.engine.as_str(), row.stream), (12, Some(3), "GRAPHICS", Some(0x51)));
         assert_eq!((row.runs, row.busy_ns, row.share), (1, 0, 0.0));
     }

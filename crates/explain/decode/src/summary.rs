@@ -462,6 +462,7 @@ impl Tally {
                 .collect(),
             channels: out.channels.len() as u64,
             channel_list: out.channels,
+            streams: out.streams.into_values().collect(),
             problems,
             sites,
             pages: self.pages,

@@ -58,7 +58,7 @@ fn changed(path: &Path) -> u64 {
     s.submissions += 1000;
     // (Layout and doorbell as in `stored.rs`.)
     let value = serde_json::json!({
-        "layout": 1, "doorbell": env!("CARGO_PKG_VERSION"), "chunks": 2, "summary": s,
+        "layout": 2, "doorbell": env!("CARGO_PKG_VERSION"), "chunks": 2, "summary": s,
     });
     assert!(tape::file::Writer::add_summary(path, &serde_json::to_vec(&value).unwrap(), std::iter::empty()).unwrap());
     s.submissions
@@ -72,13 +72,13 @@ fn one_of_another_layout_or_doorbell_is_made_anew() {
     let taken = changed(&path);
     assert_eq!(of(&path), taken);
     for (what, value) in
-        [("layout", 2.into()), ("doorbell", "0.0.1".into()), ("chunks", 3.into()), ("summary", 7.into())]
+        [("layout", 1.into()), ("doorbell", "0.0.1".into()), ("chunks", 3.into()), ("summary", 7.into())]
     {
         let mut t = synthetic::one_of_everything();
         t.write(&path);
         let s = summary_of_walk(&Recording::open(&path).unwrap()).unwrap();
         let mut stored = serde_json::json!({
-            "layout": 1, "doorbell": env!("CARGO_PKG_VERSION"), "chunks": 2, "summary": s,
+            "layout": 2, "doorbell": env!("CARGO_PKG_VERSION"), "chunks": 2, "summary": s,
         });
         stored["summary"]["submissions"] = taken.into();
         stored[what] = value;

@@ -6,6 +6,7 @@
 use crate::call_kind::CallKind;
 use crate::facts::{Addresses, Held};
 use crate::fast_map::FastMap;
+use crate::holds;
 use crate::labels::{Labels, function_name};
 use crate::ops::{self, Class};
 use crate::pattern::{Mode, Patterns, Taken};
@@ -289,6 +290,7 @@ impl<'a> Gather<'a> {
                 call: function_name(key.function),
                 kind,
                 direction: key.direction(),
+                holds_others: holds::of_call(&function_name(key.function), key.direction(), key.size()),
                 size: key.size(),
                 total,
                 p50_ns: t.ns(g.latency.percentile(50.0)),
@@ -312,7 +314,8 @@ impl<'a> Gather<'a> {
         let waits_only = t.facts.waits_only();
         let export_tables = (self.export_tables > 0).then_some(self.export_tables);
         let (unfinished, cut) = (self.unfinished, self.cut);
-        Calls { waits_only, totals, calls, shared, unfinished, export_tables, cut, ..Calls::default() }
+        let short = Some(t.recording.total(|e| e.short_calls, |e| e.short_calls)).filter(|n| *n > 0);
+        Calls { waits_only, totals, calls, shared, unfinished, export_tables, short, cut, ..Calls::default() }
     }
 }
 

@@ -304,6 +304,7 @@ mod tests {
                 max_process: 0,
                 max_tid: 1,
                 python: None,
+                holds_others: None,
                 patterns: vec![pattern],
                 other_patterns: 0,
             }

@@ -16,6 +16,7 @@ pub mod fast_map;
 pub mod graph;
 mod happened;
 mod holders;
+pub mod holds;
 mod in_range;
 pub mod labels;
 mod looked;

@@ -1,6 +1,7 @@
 //! CUDA calls and the locks that they take.
 
 use crate::histogram::Step;
+use crate::holds::HoldsOthers;
 use crate::python::MainLine;
 use crate::symbols::Symbols;
 use serde::Serialize;
@@ -24,6 +25,10 @@ pub struct Calls {
     /// tables are not recorded. Absent if it never did, and on older tapes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub export_tables: Option<u64>,
+    /// Calls that are counted only, because they are short: of the driver's rarer functions without a stream, those that succeeded within about 10 us
+    /// (`cuCtxGetCurrent`, `cuPointerGetAttribute`). They have numbers among their thread's calls, and no rows. Absent if there were none, and on older tapes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub short: Option<u64>,
     /// Calls that took more locks than were remembered: their counts lack some.
     pub cut: u64,
     /// Names from the source for the locks, if this is a separate document.
@@ -91,6 +96,8 @@ pub struct CallRow {
     pub max_tid: i32,
     /// The line of Python that makes it most often; absent if none was recorded.
     pub python: Option<MainLine>,
+    /// For how long the function was measured to hold other threads up; null if it was not, or for less than 0.2 ms.
+    pub holds_others: Option<HoldsOthers>,
     /// The most frequent patterns first.
     pub patterns: Vec<PatternRow>,
     /// Calls that follow other patterns.

@@ -110,6 +110,7 @@ pub enum Reason {
     GivenUp,
     NotEnded,
     GraphAgain,
+    PastCuda,
     UploadedBefore,
     NotKnown,
     Cupti,
@@ -137,6 +138,9 @@ impl Reason {
             Reason::GivenUp => "their end did not arrive, but those of 130,000 later ones did",
             Reason::NotEnded => "their end had not arrived when the recording ended",
             Reason::GraphAgain => "launches of a graph whose kernels could not each be told to store their end",
+            Reason::PastCuda => {
+                "launches of a graph by libdoorbell, or another library with its own channels: only launches by CUDA's calls get stamps"
+            }
             Reason::UploadedBefore => "launches whose kernels were written before this part of the recording",
             Reason::NotKnown => "it is not known why",
             Reason::Cupti => "CUPTI was active: the program or its profiler had CUPTI take times",
@@ -163,6 +167,7 @@ impl Reason {
             Reason::GivenUp => return None,
             Reason::NotEnded => "wait for the GPU (`cudaDeviceSynchronize`) before the program ends",
             Reason::GraphAgain => "record without `--tap trap`",
+            Reason::PastCuda => "launch the graph by CUDA (`cudaGraphLaunch`) where its times matter",
             Reason::UploadedBefore => "give `--last` more: a graph is uploaded by its first launch",
             Reason::NotKnown => return None,
             Reason::Cupti => "record without torch.profiler, nsys or another user of CUPTI",

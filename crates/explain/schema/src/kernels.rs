@@ -4,6 +4,7 @@ use crate::histogram::Step;
 use crate::kernel_times::KernelTimes;
 use crate::operations::Shape;
 use crate::python::MainLine;
+use crate::streams::StreamKind;
 use serde::Serialize;
 
 /// The kernels.
@@ -107,6 +108,8 @@ pub struct StreamRow {
     /// The handle that was passed (0 default, 1 legacy, 2 per thread); `None` outside of any call.
     #[serde(serialize_with = "crate::wide::hex_if_any")]
     pub stream: Option<u64>,
+    /// Its priority and green context; null if it was created without them, or if its creation was not recorded.
+    pub kind: Option<StreamKind>,
     /// Kernels, and those among them with known bounds only: with these the stream may have been less busy.
     pub runs: u64,
     /// Those of them of which only bounds are known: with these the stream may have been less busy.

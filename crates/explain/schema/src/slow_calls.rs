@@ -1,5 +1,6 @@
 //! Why CUDA calls took long.
 
+use crate::holds::HoldsOthers;
 use crate::symbols::Symbols;
 use serde::Serialize;
 
@@ -304,6 +305,8 @@ pub struct LinkRow {
     pub times: u64,
     /// The CUDA call that it was in.
     pub call: Option<String>,
+    /// For how long that function was measured to hold other threads up, if the thread held a lock; null if it was not measured, or for less than 0.2 ms.
+    pub holds_others: Option<HoldsOthers>,
     /// Its activity for most of that time; of several turns, in the longest.
     pub doing: Cause,
     /// Which lock, which driver calls, which thread had the CPU.

@@ -6,6 +6,7 @@ use crate::operations::Shape;
 use crate::place::Place;
 use crate::processes::{HowEnded, ProcessRow, UnwatchedRow};
 use crate::ranges::Watched;
+use crate::streams::StreamKind;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use tape::file::RecorderUse;
@@ -84,6 +85,8 @@ pub struct Summary {
     pub launch_shapes: Vec<LaunchShape>,
     pub channels: u64,
     pub channel_list: Vec<Channel>,
+    /// Streams that were created with a priority, or in a green context.
+    pub streams: Vec<StreamKind>,
     pub problems: Problems,
     /// Instructions that ring doorbells.
     pub sites: Vec<Site>,

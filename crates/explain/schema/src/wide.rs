@@ -18,6 +18,12 @@ pub fn hex<S: Serializer>(v: &u64, s: S) -> Result<S::Ok, S::Error> {
     s.collect_str(&format_args!("{v:#x}"))
 }
 
+/// What [`hex`] writes.
+pub fn read_hex<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
+    let text = String::deserialize(d)?;
+    u64::from_str_radix(text.trim_start_matches("0x"), 16).map_err(serde::de::Error::custom)
+}
+
 /// As [`hex`]; null if there is none.
 pub fn hex_if_any<S: Serializer>(v: &Option<u64>, s: S) -> Result<S::Ok, S::Error> {
     match v {

@@ -3,6 +3,7 @@
 use crate::activity::{self, Span, What};
 use crate::windows::{Hold, Seen, Window};
 use decode::Source;
+use lock_analysis::holds::of_call;
 use lock_analysis::labels::{Labels, function_name};
 use schema::slow_calls::{Cause, LinkRow};
 use std::collections::BTreeMap;
@@ -101,6 +102,7 @@ impl Chains<'_> {
             what: self.labels.name(lock as usize),
             ns: self.labels.ns(ticks),
             times,
+            holds_others: call.as_deref().filter(|_| how == "held").and_then(|call| of_call(call, None, None)),
             call,
             doing: most.map_or(Cause::Unknown, cause),
             doing_what: most.zip(pieces.first()).and_then(|(k, p)| self.named(thread, k, p.of, p.from)),
@@ -184,6 +186,7 @@ impl Chains<'_> {
             ns: self.labels.ns(ticks),
             times: 1,
             call: self.call(other, from, to),
+            holds_others: None,
             doing: Cause::DriverCall,
             doing_what: None,
             doing_ns: self.labels.ns(ticks),

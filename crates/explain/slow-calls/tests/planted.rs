@@ -209,6 +209,8 @@ fn a_holder_whose_hold_began_at_an_unknown_time_is_named_with_its_call() {
         let why = told(threads);
         let call = why.worst.iter().find(|w| w.tid == 1).unwrap();
         let lock = &call.parts.iter().find(|p| p.cause == Cause::Lock).unwrap().of[0];
+        // (1 GiB of fresh pages, on an H200.)
+        assert!(lock.because.iter().all(|l| l.holds_others.is_some_and(|h| h.p50_ns / 1_000_000 == 368)), "{lock:?}");
         lock.because.iter().map(|l| (l.tid, l.how, l.doing, l.call.clone())).collect::<Vec<_>>()
     };
     let named = |tid| vec![(tid, "held", Cause::DriverCall, Some("cuMemHostRegister".to_owned()))];

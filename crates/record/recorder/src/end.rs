@@ -87,6 +87,7 @@ impl Totals {
         t.gap_entries = t.gap_entries.saturating_add(e.gap_entries);
         t.gap_bytes = t.gap_bytes.saturating_add(e.gap_bytes);
         t.paused_doorbells = t.paused_doorbells.saturating_add(e.paused_doorbells);
+        t.short_calls = t.short_calls.saturating_add(e.short_calls);
         for text in e.trouble {
             if t.trouble.len() < REASONS && !t.trouble.contains(&text) {
                 t.trouble.push(text);
@@ -247,6 +248,7 @@ pub fn of_image(image: &Image, ending: &Ending, stopped: Option<&str>) -> Proces
         gap_entries: gaps.entries,
         gap_bytes: gaps.bytes,
         paused_doorbells: count(&c.paused_rings),
+        short_calls: image.short_calls(),
         trouble: trouble(&image.region).map(|t| t.1.to_owned()).chain(refused_python(&image.region)).collect(),
         python: c.python.load(Ordering::Relaxed),
         kernel_ends: (c.contents & region::contents::GPU_TIMES != 0).then(|| kernel_ends(image)),

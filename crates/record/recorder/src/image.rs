@@ -444,6 +444,12 @@ impl Image {
         })
     }
 
+    /// Calls that its threads made and did not write.
+    pub fn short_calls(&self) -> u64 {
+        let rings = self.region.mapped().filter_map(|i| self.region.ring(i));
+        rings.map(|r| counter(&r.head().short_calls).unwrap_or(0)).fold(0, u64::saturating_add)
+    }
+
     /// True if counters of losses have values that no program reaches.
     pub fn has_wild_counters(&self) -> bool {
         let of_ring = |h: &RingHead| [&h.gap_events, &h.gap_entries, &h.gap_bytes].iter().any(|n| counter(n).is_none());

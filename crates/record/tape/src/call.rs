@@ -85,9 +85,11 @@ pub struct CallBody {
     /// Return address of the call.
     pub site: u64,
     /// The stream handle that the caller passed: 0 default, 1 legacy, [`of_thread`] for a thread's own default stream (older tapes: 2,
-    /// or 0 with [`flag::PER_THREAD`]), else a pointer. 0 where the function takes none.
+    /// or 0 with [`flag::PER_THREAD`]), else a pointer. 0 where the function takes none. The stream that a call has made
+    /// ([`Effect::MakesStream`]; 0 on older tapes).
     pub stream: u64,
-    /// Its object, of the kind [`Function::object`]: a kernel function, a graph, an event, an address.
+    /// Its object, of the kind [`Function::object`]: a kernel function, a graph, an event, an address. Of a call that has made a
+    /// stream: [`of_stream`].
     pub object: u64,
     /// Bytes that were copied, set or allocated; blocks of the grid for a launch of a kernel; else 0.
     pub size: u64,
@@ -156,6 +158,19 @@ pub const fn thread_of(stream: u64) -> Option<u32> {
         (2, tid) if tid != 0 => Some(tid),
         _ => None,
     }
+}
+
+/// [`of_stream`] of a stream in a green context whose SMs could not be asked.
+pub const SMS_NOT_KNOWN: u32 = u32::MAX;
+
+/// What a stream is like: its priority, and how many SMs its green context has, 0 without one.
+pub const fn of_stream(priority: i32, sms: u32) -> u64 {
+    priority as u32 as u64 | (sms as u64) << 32
+}
+
+/// The priority and the SMs of [`of_stream`].
+pub const fn stream_is(object: u64) -> (i32, u32) {
+    (object as u32 as i32, (object >> 32) as u32)
 }
 
 /// The name of a handle's kernel follows: its symbol, as the compiler made it. The head's flags are the time that CUDA took to give it, in [`NAME_TICKS`] (0 on
@@ -364,6 +379,8 @@ pub enum Effect {
     MakesGraph,
     /// A graph that can be launched is changed by it.
     ChangesGraph,
+    /// A stream is made by it. The first argument is where its handle goes.
+    MakesStream,
     StartsProfilers,
     StopsProfilers,
 }
@@ -680,6 +697,7 @@ mod tests {
                 Class::Create if has("ModuleLoad") || has("LibraryLoad") => Effect::LoadsCode,
                 Class::Create if f.api() == Api::Driver && has("GraphInstantiate") => Effect::MakesGraph,
                 Class::Create if has("ExecUpdate") => Effect::ChangesGraph,
+                _ if has("StreamCreate") => Effect::MakesStream,
                 Class::Destroy if has("Unload") => Effect::UnloadsCode,
                 Class::Profiler if has("Start") => Effect::StartsProfilers,
                 Class::Profiler => Effect::StopsProfilers,

@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 /// "DRBLRGN1"
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLRGN1");
 /// Changes whenever a layout here or in `event` changes; agent and recorder must agree.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// x86-64's page: agent and recorder run only there. The file of a recording has no pages and its reader does not map it, so machines
 /// with any page size read it.
@@ -335,6 +335,8 @@ pub struct RingHead {
     pub ordinal: AtomicU32,
     /// The process, by its own number. Agent.
     pub pid: AtomicI32,
+    /// Calls that were too short to be written ([`crate::call::Function::is_brief`]), of all its owners. Agent.
+    pub short_calls: AtomicU64,
 }
 
 /// Where in a ring's first page its [`LockTable`] is.

@@ -81,6 +81,14 @@ impl Writer {
         Writer { head, data, bytes, at, end: at, prepared: u64::MAX, prepare: None, gap: None, growable: false }
     }
 
+    /// Counts a call that is too short to be written.
+    pub fn count_short_call(&mut self) {
+        // SAFETY: mapped, as `new` was promised.
+        let n = unsafe { &(*self.head).short_calls };
+        // (One thread writes it.)
+        n.store(n.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
     /// Makes the memory resident piece by piece during the first pass over the ring, instead of all of it in advance. Call it
     /// before the first push.
     pub fn prepare_with(&mut self, f: Prepare) {

@@ -367,9 +367,8 @@ impl Trace<'_> {
 
     /// The number of its stream, and the row that it is drawn in.
     fn row_of_run(&mut self, w: &When, channel: &Row, (from, to): (i64, i64)) -> io::Result<(usize, usize)> {
-        let stream = Stream::of(w).or_default();
-        let runs = self.streams.entry(stream).or_default();
-        let handle = stream.handle.unwrap_or(0);
+        let of = Stream::of(w).or_default();
+        let runs = self.streams.entry(of).or_default();
         // (As numbers without sign, in the same order.)
         let lane = runs.lanes.place_apart(from as u64 ^ 1 << 63, to as u64 ^ 1 << 63);
         if let (Some(stream), Some(row)) = (runs.rows.first(), runs.rows.get(lane)) {
@@ -379,7 +378,7 @@ impl Trace<'_> {
         runs.rows.push(self.last_row);
         let (stream, row) = (runs.rows.first().copied().unwrap_or(self.last_row), self.last_row);
         let beside = if lane == 0 { String::new() } else { format!(" ({})", lane + 1) };
-        let title = format!("stream {handle:#x}{beside}, {}", channel.title);
+        let title = format!("{}{beside}, {}", of.title(&self.about.summary.streams), channel.title);
         self.json(&name("thread_name", &channel.pid, row as i64, json!({ "name": title })))?;
         Ok((stream, row))
     }

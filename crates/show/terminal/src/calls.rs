@@ -7,6 +7,7 @@ use crate::table::{self, Style, text_to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
 use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, SharedRow, Total};
+use schema::holds::HoldsOthers;
 use schema::locks::Locks;
 use std::io::{self, Write};
 
@@ -38,7 +39,8 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::
         return writeln!(out, "no calls were recorded: `doorbell record --locks PROGRAM` records them");
     };
     if c.calls.is_empty() {
-        writeln!(out, "no CUDA calls were made while it was recorded")?;
+        let made = if c.short.is_some() { "written" } else { "made" };
+        writeln!(out, "no CUDA calls were {made} while it was recorded")?;
         return lacks(c, out);
     }
     table(c, limit, style, out)?;
@@ -71,6 +73,10 @@ pub fn table(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::
         ">locks a call",
     ];
     let has_lines = c.calls.iter().any(|r| r.python.is_some());
+    let have_figures = c.calls.iter().take(limit).any(|r| r.holds_others.is_some());
+    if have_figures {
+        heads.push("holds others up");
+    }
     if has_lines {
         heads.push("line of Python");
     }
@@ -90,6 +96,9 @@ pub fn table(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::
             if c.waits_only { "?".into() } else { part(r.total.held_ns) },
             if c.waits_only { "?".into() } else { locks_a_call(&r.total) },
         ];
+        if have_figures {
+            cells.push(r.holds_others.as_ref().map_or("-".into(), holds_others));
+        }
         if has_lines {
             cells.push(main_line(r.python.as_ref()));
         }
@@ -97,7 +106,21 @@ pub fn table(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::
     }
     table::write(out, &t, 2)?;
     table::more(out, c.calls.len(), limit, 2)?;
-    writeln!(out, "  (waited: for mutexes and rwlocks; off CPU: but for that; holding: at least one of them)")
+    writeln!(out, "  (waited: for mutexes and rwlocks; off CPU: but for that; holding: at least one of them)")?;
+    match c.calls.iter().take(limit).find_map(|r| r.holds_others) {
+        Some(HoldsOthers { gpu, .. }) => writeln!(
+            out,
+            "  (holds others up: the function's longest median on an {gpu}, not in this recording; docs/results/holds.md)"
+        ),
+        None => Ok(()),
+    }
+}
+
+/// `455 ms at 1 GiB`, `851 ms (PTX, 400 kernels)`
+pub fn holds_others(h: &HoldsOthers) -> String {
+    let size = h.bytes.map_or(String::new(), |n| format!(" at {}", bytes(n)));
+    let with = if h.with.is_empty() { String::new() } else { format!(" ({})", h.with) };
+    format!("{}{size}{with}", nanoseconds(h.p50_ns))
 }
 
 fn lacks(c: &Calls, out: &mut dyn Write) -> io::Result<()> {
@@ -105,6 +128,11 @@ fn lacks(c: &Calls, out: &mut dyn Write) -> io::Result<()> {
     let lacks = [
         (c.unfinished, "call", "had not returned when the recording ended"),
         (c.cut, "call", "took more locks than are remembered: counts of those lack some"),
+        (
+            c.short.unwrap_or(0),
+            "short call",
+            "without a stream of rarer functions (cuCtxGetCurrent, cuPointerGetAttribute, ..): counted, not written",
+        ),
         (tables, "table", "of functions without names, from cuGetExportTable: calls through them are not recorded"),
     ];
     for (n, noun, what) in lacks.iter().filter(|(n, ..)| *n > 0) {
@@ -271,6 +299,7 @@ mod tests {
             max_process: 0,
             max_tid: 7,
             python: None,
+            holds_others: None,
             patterns: vec![PatternRow {
                 calls: 98,
                 mean_ns: 4950,
@@ -295,6 +324,7 @@ mod tests {
             shared: vec![SharedRow { lock: "libcuda+0x1/rwlock".into(), wait_ns: 2_000_000, by }],
             unfinished: 1,
             export_tables: Some(2),
+            short: Some(3000),
             ..Calls::default()
         };
         let text = |l: &Locks| {
@@ -307,6 +337,7 @@ mod tests {
         for line in [
             "calls 100: async copy 100",
             "1 call had not returned",
+            "  3,000 short calls without a stream of rarer functions",
             "  2 tables of functions without names, from cuGetExportTable: calls through them are not recorded",
             "  cudaMemcpyAsync host to device, to 4 KiB  100  5.00 us  4.90 us  9.00 us  12.0 us        200    10 %        -",
             "3.0 mutex, 1.0 read",
@@ -318,6 +349,14 @@ mod tests {
         ] {
             assert!(said.contains(line), "{line}\n{said}");
         }
+        assert!(!said.contains("holds others up"), "{said}");
+        let mut measured = l.clone();
+        if let Some(row) = measured.calls.as_mut().and_then(|c| c.calls.first_mut()) {
+            let (bytes, with) = (Some(1 << 30), "fresh pages");
+            row.holds_others = Some(HoldsOthers { p50_ns: 368_630_500, max_ns: 1, bytes, with, gpu: "NVIDIA H200" });
+        }
+        let said = text(&measured);
+        assert!(said.contains("369 ms at 1 GiB (fresh pages)") && said.contains("on an NVIDIA H200"), "{said}");
         let mut batches = l.clone();
         if let Some(row) = batches.calls.as_mut().and_then(|c| c.calls.first_mut()) {
             (row.direction, row.total.copies, row.total.bytes) = (None, Some(1280), 3 << 20);

@@ -5,6 +5,7 @@ use crate::number::count;
 use schema::Place;
 use schema::operations::{InCall, Shape};
 use schema::python::{FrameRow, MainLine};
+use schema::streams::StreamKind;
 
 /// `GPU`, and which one if there are several: `GPU 1`.
 pub fn place_name(p: Place, gpu: Option<u32>) -> String {
@@ -53,6 +54,14 @@ pub fn main_line(line: Option<&MainLine>) -> String {
         None => "-".into(),
         Some(l) if l.others == 0 => line_of(&l.at),
         Some(l) => format!("{} and {} more", line_of(&l.at), count(l.others)),
+    }
+}
+
+/// A stream's green context: `16 SMs`.
+pub fn green(kind: &StreamKind) -> String {
+    match kind.sms {
+        Some(sms) => format!("{sms} SMs"),
+        None => (if kind.green { "yes" } else { "-" }).into(),
     }
 }
 

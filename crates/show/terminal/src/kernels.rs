@@ -1,6 +1,6 @@
 //! Which kernels ran, and how often.
 
-use crate::cell::{channel, extent, main_line, stream};
+use crate::cell::{channel, extent, green, main_line, stream};
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{Style, text_to_stdout, write as write_table};
 use crate::{ReportError, json, kernel_times};
@@ -119,6 +119,14 @@ fn write_streams(out: &mut dyn Write, style: &Style, streams: &[StreamRow]) -> i
     let many = streams.iter().any(|s| s.pid != streams[0].pid);
     let mut heads = vec![">busy", ">GPU time", ">kernels", ">queued", ">gaps", ">in gaps", ">longest gap"];
     heads.extend(["!stream", "channel", "engine", "GPU"]);
+    let kinds = || streams.iter().filter_map(|s| s.kind.as_ref());
+    let (priorities, greens) = (kinds().any(|kind| kind.priority != 0), kinds().any(|kind| kind.green));
+    if priorities {
+        heads.push(">priority");
+    }
+    if greens {
+        heads.push(">green context");
+    }
     if many {
         heads.push(">process");
     }
@@ -138,6 +146,12 @@ fn write_streams(out: &mut dyn Write, style: &Style, streams: &[StreamRow]) -> i
             s.engine.clone(),
             s.gpu.map_or("-".into(), |gpu| gpu.to_string()),
         ];
+        if priorities {
+            cells.push(s.kind.map_or("-".into(), |kind| kind.priority.to_string()));
+        }
+        if greens {
+            cells.push(s.kind.as_ref().map_or("-".into(), green));
+        }
         if many {
             cells.push(s.pid.to_string());
         }

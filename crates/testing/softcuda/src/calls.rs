@@ -2,6 +2,7 @@
 
 use crate::context::{self, CURRENT, PUSHED};
 use crate::event::Event;
+use crate::green;
 use crate::jit;
 use crate::kernels;
 use crate::library;
@@ -9,7 +10,7 @@ use crate::lock::{launching, on_device, pinning, staging};
 use crate::memory::{self, allocate, copy, find, free, register, soft};
 use crate::node::Node;
 use crate::status::*;
-use crate::stream::Stream;
+use crate::stream::{Kind, Stream};
 use crate::virtual_memory;
 use crate::wait::Ended;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
@@ -169,6 +170,16 @@ fn work(stream: *mut c_void, work: impl FnOnce(&Ended) + Send + 'static) -> c_in
 /// An error of the GPU is the answer of every call that waits, as CUDA has it.
 fn unless_failed(otherwise: c_int) -> c_int {
     if soft().is_some_and(|soft| soft.channel.has_failed()) { LAUNCH_FAILED } else { otherwise }
+}
+
+fn create(stream: *mut *mut c_void, kind: Kind) -> c_int {
+    in_context(|| give(stream, Stream::create(kind) as *mut c_void))
+}
+
+/// A stream belongs to the green context that is current.
+fn current_kind() -> Kind {
+    let current = CURRENT.get() as usize;
+    Kind { green: if green::sms(current).is_some() { current } else { 0 }, ..Kind::default() }
 }
 
 macro_rules! refused {
@@ -413,16 +424,50 @@ calls! {
         node(stream, Node::Fill { to, value, size: 4, count })
     }
 
-    cuStreamCreate(stream: *mut *mut c_void, flags: c_uint) {
-        in_context(|| give(stream, Stream::create(flags) as *mut c_void))
-    }
+    cuStreamCreate(stream: *mut *mut c_void, flags: c_uint) { create(stream, Kind { flags, ..current_kind() }) }
     cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) {
         in_context(|| match give(least, 0) { SUCCESS => give(greatest, -5), wrong => wrong })
     }
-    cuStreamGetFlags(stream: *mut c_void, flags: *mut c_uint) { on(stream, |its| give(flags, its.flags())) }
+    cuStreamGetFlags(stream: *mut c_void, flags: *mut c_uint) { on(stream, |its| give(flags, its.kind().flags)) }
     cuStreamCreateWithPriority(stream: *mut *mut c_void, flags: c_uint, priority: c_int) {
         if !(-5..=0).contains(&priority) { return INVALID_VALUE; }
-        in_context(|| give(stream, Stream::create(flags) as *mut c_void))
+        create(stream, Kind { flags, priority, ..current_kind() })
+    }
+    cuStreamGetPriority(stream: *mut c_void, priority: *mut c_int) {
+        on(stream, |its| give(priority, its.kind().priority))
+    }
+    cuStreamGetGreenCtx(stream: *mut c_void, green: *mut usize) { on(stream, |its| give(green, its.kind().green)) }
+    cuDeviceGetDevResource(_device: c_int, resource: *mut green::Resource, kind: c_int) {
+        if kind == green::SM { give(resource, green::Resource::of(green::ALL)) } else { INVALID_VALUE }
+    }
+    cuDevSmResourceSplitByCount(
+        result: *mut green::Resource, groups: *mut c_uint, _input: *const c_void, _rest: *mut c_void,
+        _flags: c_uint, sms: c_uint
+    ) {
+        give(result, green::Resource::of(sms)).max(give(groups, 1))
+    }
+    cuDevResourceGenerateDesc(description: *mut usize, resources: *const green::Resource, count: c_uint) {
+        // SAFETY: null or the caller's resource.
+        match unsafe { resources.as_ref() } {
+            Some(it) if count == 1 => give(description, green::handle(it.sms())),
+            _ => INVALID_VALUE,
+        }
+    }
+    cuGreenCtxCreate(green: *mut usize, description: usize, _device: c_int, flags: c_uint) {
+        if flags == 1 && green::sms(description).is_some() { give(green, description) } else { INVALID_VALUE }
+    }
+    cuCtxFromGreenCtx(context: *mut usize, green: usize) {
+        if green::sms(green).is_some() { give(context, green) } else { INVALID_CONTEXT }
+    }
+    cuGreenCtxGetDevResource(green: usize, resource: *mut green::Resource, kind: c_int) {
+        match green::sms(green) {
+            Some(sms) if kind == green::SM => give(resource, green::Resource::of(sms)),
+            _ => INVALID_VALUE,
+        }
+    }
+    cuGreenCtxStreamCreate(stream: *mut *mut c_void, green: usize, flags: c_uint, priority: c_int) {
+        if green::sms(green).is_none() || !(-5..=0).contains(&priority) { return INVALID_VALUE; }
+        create(stream, Kind { flags, priority, green })
     }
     cuStreamDestroy_v2(stream: *mut c_void) { status(Stream::destroy(stream as u64), INVALID_HANDLE) }
     cuStreamSynchronize(stream: *mut c_void) {

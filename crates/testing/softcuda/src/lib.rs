@@ -20,6 +20,7 @@ mod event;
 mod fills;
 mod graph;
 mod graph_calls;
+mod green;
 mod injection;
 mod jit;
 mod kernels;

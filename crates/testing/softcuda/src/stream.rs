@@ -5,7 +5,6 @@ use crate::status::{CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, ILLEGAL_STATE, SUC
 use crate::wait::Ended;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
 /// It can find out that the stream has ended.
@@ -25,10 +24,18 @@ struct Capture {
     invalid: bool,
 }
 
+/// What a stream is created with.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Kind {
+    pub flags: u32,
+    pub priority: c_int,
+    /// Handle of its green context; 0 without one.
+    pub green: usize,
+}
+
 #[derive(Default)]
 pub(crate) struct Stream {
-    /// As it was created with.
-    flags: AtomicU32,
+    kind: Kind,
     capture: Mutex<Option<Capture>>,
     queue: Mutex<Queue>,
     changed: Condvar,
@@ -38,31 +45,30 @@ pub(crate) struct Stream {
 static STREAMS: Mutex<BTreeMap<u64, Arc<Stream>>> = Mutex::new(BTreeMap::new());
 
 impl Stream {
-    fn start() -> Arc<Stream> {
-        let stream = Arc::new(Stream::default());
+    fn start(kind: Kind) -> Arc<Stream> {
+        let stream = Arc::new(Stream { kind, ..Stream::default() });
         let its = stream.clone();
         std::thread::spawn(move || its.run());
         stream
     }
 
     /// Creates a stream and returns its handle.
-    pub fn create(flags: u32) -> u64 {
-        let stream = Stream::start();
-        stream.flags.store(flags, Ordering::Relaxed);
+    pub fn create(kind: Kind) -> u64 {
+        let stream = Stream::start(kind);
         let handle = Arc::as_ptr(&stream) as u64;
         poison::ignore(STREAMS.lock()).insert(handle, stream);
         handle
     }
 
-    pub fn flags(&self) -> u32 {
-        self.flags.load(Ordering::Relaxed)
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// By its handle; 0, 1 (legacy) and 2 (per thread) are the default stream.
     pub fn find(handle: u64) -> Option<Arc<Stream>> {
         static DEFAULT: OnceLock<Arc<Stream>> = OnceLock::new();
         if handle <= 2 {
-            return Some(DEFAULT.get_or_init(Stream::start).clone());
+            return Some(DEFAULT.get_or_init(|| Stream::start(Kind::default())).clone());
         }
         poison::ignore(STREAMS.lock()).get(&handle).cloned()
     }

@@ -25,6 +25,7 @@ use crate::ranges::{Oddities, Texts};
 use crate::recording::{InsightError, Recording, Source};
 pub use crate::state::Call;
 use crate::state::State;
+use crate::streams;
 pub(crate) use checkpoint::Places;
 use checkpoint::{Nowhere, call_of};
 use schema::channel::{Accounted, Channel};
@@ -63,6 +64,14 @@ const SWITCHES: u16 = number("cuGraphNodeSetEnabled");
 /// Makes a graph. CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH: one that kernels may launch.
 const INSTANTIATES: u16 = number("cuGraphInstantiateWithFlags");
 const DEVICE_LAUNCH: u64 = 4;
+const MAKE_STREAMS: [u16; 6] = [
+    number("cuStreamCreate"),
+    number("cuStreamCreateWithPriority"),
+    number("cuGreenCtxStreamCreate"),
+    number("cudaStreamCreate"),
+    number("cudaStreamCreateWithFlags"),
+    number("cudaStreamCreateWithPriority"),
+];
 
 /// Goes through the whole tape, or from where the sink wants it on.
 pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, InsightError> {
@@ -141,6 +150,7 @@ impl<'r> Walk<'r> {
             times: GpuTimes::of_recording(recording),
             out: Outcome {
                 channels: Vec::new(),
+                streams: BTreeMap::new(),
                 graphs: BTreeMap::new(),
                 codes: BTreeMap::new(),
                 doorbells_of: BTreeMap::new(),
@@ -188,6 +198,9 @@ impl<'r> Walk<'r> {
                 SWITCHES => self.state(process).codes.switched = self.recording.header().gpu_times,
                 INSTANTIATES if c.object & DEVICE_LAUNCH != 0 && c.result == 0 => {
                     self.state(process).codes.device_graphs += 1;
+                }
+                f if MAKE_STREAMS.contains(&f) && c.result == 0 && c.stream != 0 => {
+                    streams::made(&mut self.out.streams, process, c)
                 }
                 _ => {}
             }

@@ -20,6 +20,7 @@ use rm::graph::ObjectGraph;
 use schema::Place;
 use schema::channel::Channel;
 use schema::operations::{GpuTime, Shape};
+use schema::streams::StreamKind;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use tape::event::{Event, PageBody, SiteBody};
@@ -167,6 +168,8 @@ pub struct Segment<'a> {
 pub struct Outcome {
     /// All channels in the order in which they began, their accounts settled.
     pub channels: Vec<Channel>,
+    /// By process and handle: streams with a priority, or of a green context.
+    pub streams: BTreeMap<(u32, u64), StreamKind>,
     /// The driver's objects of each process image, as they stood at its end.
     pub graphs: BTreeMap<u32, ObjectGraph>,
     /// Names of each image's kernels.

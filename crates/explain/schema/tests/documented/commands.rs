@@ -1,6 +1,7 @@
 //! A value for each field: submissions, and the driver's objects.
 
 use crate::locks::one_range;
+use crate::summary::stream_kind;
 use schema::Place;
 use schema::driver_calls::{DriverCallCount, DriverCallRow, WithinCount};
 use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, SentRow, StartRow};
@@ -211,6 +212,7 @@ pub fn kernels() -> Kernels {
         gpu: Some(1),
         engine: "x".into(),
         stream: Some(1),
+        kind: Some(stream_kind()),
         runs: 1,
         bounded: 1,
         span_ns: 1,

@@ -5,6 +5,7 @@ use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, ShareRow, Share
 use schema::diff::{CallDiff, Change, Diff, LockDiff, OrderDiff, Tolerance};
 use schema::happened::{OneCall, OneRange, OneSwitch};
 use schema::histogram::Step;
+use schema::holds::HoldsOthers;
 use schema::lock_uses::UseRow;
 use schema::locks::{
     BehindRow, Cycle, HolderRow, Inversion, LeftRow, LockRow, Locks, OffCpu, OrderRow, SwitchesRow, ThreadRow, WaitRow,
@@ -183,6 +184,10 @@ pub fn pattern_row() -> PatternRow {
     PatternRow { calls: 1, mean_ns: 1, locks: vec![element_row()] }
 }
 
+pub fn holds_others() -> HoldsOthers {
+    HoldsOthers { p50_ns: 1, max_ns: 1, bytes: Some(1), with: "x", gpu: "x" }
+}
+
 pub fn call_row() -> CallRow {
     CallRow {
         call: "x".into(),
@@ -199,6 +204,7 @@ pub fn call_row() -> CallRow {
         max_process: 1,
         max_tid: 1,
         python: Some(crate::commands::main_line()),
+        holds_others: Some(holds_others()),
         patterns: vec![pattern_row()],
         other_patterns: 1,
     }
@@ -220,6 +226,7 @@ pub fn calls() -> Calls {
         shared: vec![shared_row()],
         unfinished: 1,
         export_tables: Some(1),
+        short: Some(1),
         cut: 1,
         symbols: symbols(),
     }

@@ -1,6 +1,6 @@
 //! A value for each field: why calls were slow.
 
-use crate::locks::symbol_row;
+use crate::locks::{holds_others, symbol_row};
 use schema::slow_calls::{
     Between, Cause, CauseRow, FixRow, GapRow, LinkRow, OfRow, PageFaults, PageableRow, PartRow, SlowCall,
     UnfinishedRow, Why,
@@ -17,6 +17,7 @@ fn link() -> LinkRow {
         ns: 1,
         times: 1,
         call: Some("x".into()),
+        holds_others: Some(holds_others()),
         doing: Cause::Lock,
         doing_what: Some("x".into()),
         doing_ns: 1,

@@ -6,6 +6,7 @@ use schema::channel::{Accounted, Channel, Watch};
 use schema::lines::RecordingRow;
 use schema::processes::{HowEnded, ProcessRow, RankRow, UnwatchedRow};
 use schema::ranges::Watched;
+use schema::streams::StreamKind;
 use schema::summary::{
     Bucket, Copies, Direction, FirstClock, LaunchShape, Launches, Lost, Page, Pauses, Problems, Program, RecordedBy,
     Saved, Semaphores, Site, SizeCount, Summary, Tap, Transfers, UnknownMethod,
@@ -37,6 +38,10 @@ pub fn top() -> Top {
 
 pub fn program() -> Program {
     Program { exe: "x".into(), args: Some(vec!["x".into()]), pid: 1, started: "x".into() }
+}
+
+pub fn stream_kind() -> StreamKind {
+    StreamKind { process: 1, stream: 1, priority: 1, green: true, sms: Some(1) }
 }
 
 pub fn tap() -> Tap {
@@ -289,6 +294,7 @@ pub fn summary() -> Summary {
         launch_shapes: vec![launch_shape()],
         channels: 1,
         channel_list: vec![channel()],
+        streams: vec![stream_kind()],
         problems: problems(),
         sites: vec![site()],
         pages: vec![page()],

@@ -259,8 +259,21 @@ pub fn end_plain(t: &Thread, row: &CallRow, function: u16, ended: u64, result: i
     t.busy.set(false);
 }
 
-/// The call has returned, and is not written.
-pub fn forget(t: &Thread, row: &CallRow) {
+/// The call has returned, and is only counted.
+pub fn end_short(t: &Thread, row: &CallRow) {
+    forget(t, row);
+    if t.busy.replace(true) {
+        return lost();
+    }
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: as in `end`.
+    unsafe { &mut *t.writer.get() }.count_short_call();
+    compiler_fence(Ordering::SeqCst);
+    t.busy.set(false);
+}
+
+/// The call has returned.
+fn forget(t: &Thread, row: &CallRow) {
     t.call_stack.set(0);
     row.function.store(0, Ordering::Relaxed);
 }

@@ -1,5 +1,6 @@
 //! Made by `cargo xtask calls` from the headers of CUDA 12.8 and 13.0. Driver functions without a row in `table.rs`.
 
+use super::Effect::MakesStream;
 use super::Function;
 use super::table::o;
 
@@ -197,7 +198,7 @@ pub(super) const OTHERS: &[Function] = &[
     o(1205, "cuGreenCtxGetDevResource", &[""], 3),
     o(1206, "cuGreenCtxGetId", &[""], 2),
     o(1207, "cuGreenCtxRecordEvent", &[""], 2),
-    o(1208, "cuGreenCtxStreamCreate", &[""], 4),
+    o(1208, "cuGreenCtxStreamCreate", &[""], 4).does(MakesStream),
     o(1209, "cuGreenCtxWaitEvent", &[""], 2),
     o(1210, "cuImportExternalMemory", &[""], 2),
     o(1211, "cuImportExternalSemaphore", &[""], 2),

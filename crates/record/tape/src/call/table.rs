@@ -21,7 +21,7 @@ use Answer::{
     AllocHost, BeginsCapture, Compiles, EndsCapture, EndsContext, FreeHost, HostAlloc, Register, Shares, Tells,
 };
 use Direction::{Either, FromGpu, ToGpu};
-use Effect::{ChangesGraph, LoadsCode, MakesGraph, StartsProfilers, StopsProfilers, UnloadsCode};
+use Effect::{ChangesGraph, LoadsCode, MakesGraph, MakesStream, StartsProfilers, StopsProfilers, UnloadsCode};
 use Object::{Address, Code, Event, Flags, Graph, Kernel};
 use Size::{At2, At3, Config, Copies, Copies3d, Dim3, Grid, Product, Times, Word};
 
@@ -93,7 +93,7 @@ impl Function {
         self
     }
 
-    const fn does(mut self, effect: Effect) -> Function {
+    pub(super) const fn does(mut self, effect: Effect) -> Function {
         self.effect = effect;
         self
     }
@@ -186,8 +186,8 @@ pub(super) const ROWS: &[Function] = &[
     f(76, "cuMemFreeHost", PLAIN, Free, 1).of(Address, 0).answered(FreeHost),
     f(77, "cuMemHostRegister", V2, Alloc, 3).size(Word(1)).of(Address, 0).answered(Register),
     f(78, "cuMemHostUnregister", PLAIN, Free, 1).of(Address, 0),
-    f(80, "cuStreamCreate", PLAIN, Create, 2),
-    f(81, "cuStreamCreateWithPriority", PLAIN, Create, 3),
+    f(80, "cuStreamCreate", PLAIN, Create, 2).does(MakesStream),
+    f(81, "cuStreamCreateWithPriority", PLAIN, Create, 3).does(MakesStream),
     f(82, "cuStreamDestroy", V1_V2, Destroy, 1).stream(0),
     f(83, "cuEventCreate", PLAIN, Create, 2),
     f(84, "cuEventDestroy", V1_V2, Destroy, 1).of(Event, 0),
@@ -262,9 +262,9 @@ pub(super) const ROWS: &[Function] = &[
     f(332, "cudaFreeHost", PLAIN, Free, 1).of(Address, 0),
     f(333, "cudaHostRegister", PLAIN, Alloc, 3).size(Word(1)).of(Address, 0),
     f(334, "cudaHostUnregister", PLAIN, Free, 1).of(Address, 0),
-    f(336, "cudaStreamCreate", PLAIN, Create, 1),
-    f(337, "cudaStreamCreateWithFlags", PLAIN, Create, 2),
-    f(338, "cudaStreamCreateWithPriority", PLAIN, Create, 3),
+    f(336, "cudaStreamCreate", PLAIN, Create, 1).does(MakesStream),
+    f(337, "cudaStreamCreateWithFlags", PLAIN, Create, 2).does(MakesStream),
+    f(338, "cudaStreamCreateWithPriority", PLAIN, Create, 3).does(MakesStream),
     f(339, "cudaStreamDestroy", PLAIN, Destroy, 1).stream(0),
     f(340, "cudaEventCreate", PLAIN, Create, 1),
     f(341, "cudaEventCreateWithFlags", PLAIN, Create, 2),

@@ -147,6 +147,8 @@ pub struct ProcessEnd {
     pub gap_bytes: u64,
     /// Doorbells that went by in pauses.
     pub paused_doorbells: u64,
+    /// Calls that were too short to be written. 0 on older tapes.
+    pub short_calls: u64,
     /// The state of Python frames, if they were requested: one of [`crate::python::state`].
     pub python: u32,
     /// Counts of its kernels' ends, if they were requested.
@@ -222,6 +224,8 @@ pub struct End {
     pub gap_bytes: u64,
     /// Doorbells that went by in pauses.
     pub paused_doorbells: u64,
+    /// Calls that were too short to be written. 0 on older tapes.
+    pub short_calls: u64,
     /// The agents' troubles, in words.
     pub trouble: Vec<String>,
     /// The image's, if there is just one; else see each [`ProcessEnd`].
@@ -286,6 +290,7 @@ impl End {
             gap_entries: e.gap_entries,
             gap_bytes: e.gap_bytes,
             paused_doorbells: e.paused_doorbells,
+            short_calls: e.short_calls,
             python: 0,
             kernel_ends: None,
             trouble: e.trouble,

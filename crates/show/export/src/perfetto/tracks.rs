@@ -7,6 +7,7 @@ use crate::lanes::Lanes;
 use decode::streams::Stream;
 use schema::channel::Channel;
 use schema::operations::When;
+use schema::streams::StreamKind;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
@@ -64,6 +65,7 @@ pub struct Tracks {
     gpus: HashMap<Option<u32>, u64>,
     /// The tracks of the kernels that ran in a channel's stream.
     streams: HashMap<Stream, Runs>,
+    kinds: Vec<StreamKind>,
     /// Threads that are off CPU.
     off: HashMap<Thread, u64>,
 }
@@ -81,6 +83,7 @@ impl Tracks {
             channels: HashMap::new(),
             gpus: HashMap::new(),
             streams: HashMap::new(),
+            kinds: about.summary.streams.clone(),
             off: HashMap::new(),
         };
         let title = if about.row.complete { "doorbell: complete recording" } else { "doorbell: INCOMPLETE recording" };
@@ -166,10 +169,11 @@ impl Tracks {
         }
         runs.tracks.push(next);
         self.last = next;
+        let title = stream.title(&self.kinds);
         out.track(|m| {
             m.varint(track_descriptor::UUID, next);
             m.varint(track_descriptor::PARENT_UUID, parent);
-            m.text(track_descriptor::NAME, &format!("work of stream {:#x}", stream.handle.unwrap_or(0)));
+            m.text(track_descriptor::NAME, &format!("work of {title}"));
         })?;
         Ok(next)
     }

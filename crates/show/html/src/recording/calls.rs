@@ -28,6 +28,10 @@ pub fn section(locks: &Locks) -> Option<Section> {
             terminal::number::of(calls.unfinished, "call")
         )));
     }
+    if let Some(n) = calls.short {
+        let short = terminal::number::of(n, "short call");
+        section.push(Block::Text(format!("{short} without a stream of rarer functions: counted, not written.")));
+    }
     if let Some(n) = calls.export_tables {
         let tables = terminal::number::of(n, "table");
         section.push(Block::Text(format!(
@@ -55,6 +59,7 @@ fn all(calls: &Calls) -> Table {
         number("had to wait", ""),
         number("waited", "ns"),
         number("off CPU", "ns"),
+        text("holds others up, as measured on an H200"),
     ];
     let mut table = Table::new("calls", "By function, what took the most time in all first", columns);
     for c in &calls.calls {
@@ -82,6 +87,7 @@ fn call(c: &CallRow, waits_only: bool) -> Vec<Cell> {
         count(t.contended),
         ns(t.wait_ns),
         ns_or_none(t.off_cpu_ns),
+        c.holds_others.as_ref().map_or_else(Cell::none, |h| Cell::text(terminal::calls::holds_others(h))),
     ]
 }
 

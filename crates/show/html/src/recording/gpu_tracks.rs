@@ -7,7 +7,7 @@ use crate::recording::streams::{copies_title, stream_name, title};
 use decode::streams::{Apart, Stream, Streams};
 use decode::{Largest, short_name};
 use export::About;
-use schema::channel::Channel;
+use schema::Summary;
 use schema::happened::OneCall;
 use schema::kernel_runs::KernelRun;
 use schema::kernels::StreamRow;
@@ -192,11 +192,11 @@ impl Kind {
     /// Its tracks by process, channel and stream, with their titles; all others are the last. And how busy each stream was.
     fn tracks(
         &mut self,
-        channels: &[Channel],
+        summary: &Summary,
         title: impl Fn(&StreamRow) -> String,
         others: &str,
     ) -> (Vec<(usize, String)>, Vec<StreamRow>) {
-        let rows = std::mem::take(&mut self.streams).rows(channels);
+        let rows = std::mem::take(&mut self.streams).rows(&summary.channel_list, &summary.streams);
         let of_row =
             |r: &StreamRow| Stream { process: r.process, slot: r.slot, generation: r.generation, handle: r.stream };
         let by: HashMap<Stream, &StreamRow> = rows.iter().map(|row| (of_row(row), row)).collect();
@@ -387,11 +387,11 @@ impl GpuTracks {
             std::mem::take(apart).finish().for_each(|(from, to)| spread(busy, end, from, to));
         }
         let bars = self.bars();
-        let (channels, many) = (&about.summary.channel_list, about.summary.processes.len() > 1);
+        let (summary, many) = (&about.summary, about.summary.processes.len() > 1);
         let [kernels, copies] = &mut self.kinds;
-        let (mut tracks, streams) = kernels.tracks(channels, |row| title(row, many), "kernels of all other streams");
+        let (mut tracks, streams) = kernels.tracks(summary, |row| title(row, many), "kernels of all other streams");
         let of_kernels = tracks.len();
-        tracks.extend(copies.tracks(channels, |row| copies_title(row, many), "copies of all other channels").0);
+        tracks.extend(copies.tracks(summary, |row| copies_title(row, many), "copies of all other channels").0);
         let mut place = vec![0; self.tracks.len()];
         tracks.iter().enumerate().for_each(|(n, (track, _))| place[*track] = n);
         let step = if tracks.len() * BINS > ALL_BINS { 5 } else { 1 };

@@ -14,6 +14,8 @@ pub fn table(rows: &[StreamRow]) -> Table {
         head("stream"),
         text("on"),
         text("process"),
+        number("priority", ""),
+        text("green context"),
         number("kernels", ""),
         number("busy", ""),
         number("kernels ran", "ns"),
@@ -31,6 +33,8 @@ pub fn table(rows: &[StreamRow]) -> Table {
             s.stream.map_or("kernels that no call launched".into(), stream_name).into(),
             on(s).trim_start_matches("engine ").into(),
             if many { Cell::text(s.pid.to_string()) } else { Cell::none() },
+            priority(s),
+            green(s),
             count(s.runs),
             Cell::number(busy(s), s.share),
             ns(s.busy_ns),
@@ -43,11 +47,22 @@ pub fn table(rows: &[StreamRow]) -> Table {
     table.without_empty().folded_above(OPEN)
 }
 
+/// (A column without any is left out.)
+fn priority(s: &StreamRow) -> Cell {
+    let priority = s.kind.map(|kind| kind.priority).filter(|priority| *priority != 0);
+    priority.map_or(Cell::none(), |priority| Cell::number(priority.to_string(), priority.into()))
+}
+
+fn green(s: &StreamRow) -> Cell {
+    s.kind.as_ref().filter(|kind| kind.green).map_or(Cell::none(), |kind| Cell::text(cell::green(kind)))
+}
+
 /// A stream, its engine and channel, and how busy it was.
 pub fn title(row: &StreamRow, with_process: bool) -> String {
     let process = if with_process { format!(", pid {}", row.pid) } else { String::new() };
     let stream = row.stream.map_or("kernels that no call launched".into(), stream_name);
-    format!("{stream} on {}{process}: busy {}", on(row), busy(row))
+    let kind = row.kind.map_or(String::new(), |kind| format!(" ({})", kind.words()));
+    format!("{stream}{kind} on {}{process}: busy {}", on(row), busy(row))
 }
 
 /// A channel that copies, and how busy it was.

@@ -173,6 +173,7 @@ mod tests {
             ns: 1,
             times: 1,
             call: Some("cuMemFree".into()),
+            holds_others: None,
             doing: Cause::Unknown,
             doing_what: None,
             doing_ns: 1,

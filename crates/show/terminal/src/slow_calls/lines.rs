@@ -1,5 +1,6 @@
 //! Why one call was slow, line by line: for `why`, and for a page.
 
+use crate::calls::holds_others;
 use crate::number::{count, nanoseconds, of};
 use crate::symbols::Named;
 use schema::slow_calls::{Cause, LinkRow, OfRow, PartRow, SlowCall};
@@ -54,6 +55,10 @@ pub fn of_part(p: &PartRow, tid: i32, named: Named<'_>) -> Vec<Line> {
         }
         for (i, link) in row.because.iter().enumerate() {
             all.push(remark(2, because(link, named)));
+            if let (Some(call), Some(holds)) = (&link.call, &link.holds_others) {
+                let held = holds_others(holds);
+                all.push(remark(2, format!("measured on an {}: {call} holds others up for {held}", holds.gpu)));
+            }
             let earlier = row.because.iter().take(i).map(|l| l.tid);
             if std::iter::once(tid).chain(earlier).any(|t| t == link.tid) {
                 all.push(remark(2, format!("a cycle: thread {} waits for a thread that waits for it", link.tid)));

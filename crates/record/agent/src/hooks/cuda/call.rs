@@ -1,7 +1,7 @@
 //! The body of an entry: one call, and its event.
 
 use super::slots::Slot;
-use super::{names, origins, others, slots, stamps};
+use super::{names, origins, others, slots, stamps, streams};
 use crate::fix;
 use crate::policy::{Me, guard};
 use crate::process::sys;
@@ -167,8 +167,12 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
     });
     let ended = sys::rdtsc();
     if const { FUNCTIONS[F].is_brief() } && others::is_short(row, ended, r as i32) {
-        trace::forget(t, row);
+        trace::end_short(t, row);
         return r;
+    }
+    if const { matches!(FUNCTIONS[F].effect, Effect::MakesStream) } && r as i32 == 0 {
+        // SAFETY: the arguments of a call that has succeeded.
+        leaving::run(t, left, || unsafe { streams::made(row, a.0[0]) });
     }
     // SAFETY: the caller's arguments, and this is its call.
     unsafe { end::<F>(t, row, a, ended, r as i32) };

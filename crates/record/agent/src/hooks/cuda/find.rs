@@ -4,7 +4,7 @@
 //! Everything here runs while no other thread loads, unloads or binds a library: see [`super::lookups`].
 
 use super::slots::{self, EXPORT_TABLE, LOOKUP};
-use super::{cupti, names, stamps};
+use super::{cupti, names, stamps, streams};
 use crate::fix;
 use crate::process::own_lock::OwnLock;
 use crate::process::session::wanted;
@@ -68,6 +68,7 @@ pub unsafe fn look() {
         (s.looked, s.n) = (0, 0);
         names::unloaded();
         stamps::unloaded();
+        streams::unloaded();
     }
     s.seen = now;
     let mut i = 0;
@@ -221,6 +222,7 @@ impl State {
             stamps::found(l.functions(stamps::SYMBOLS).map(real));
             fix::Driver::found(l.functions(fix::Driver::SYMBOLS).map(real));
             fix::Loading::found(l.functions(fix::Loading::SYMBOLS).map(real));
+            streams::found(l.functions(streams::SYMBOLS).map(real));
             self.replace(l, EXPORT_TABLE, &[b"cuGetExportTable", b""], 0);
             for suffix in ["", "_v2"] {
                 self.replace(l, LOOKUP, &[b"cuGetProcAddress", suffix.as_bytes()], 0);

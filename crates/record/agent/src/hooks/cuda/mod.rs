@@ -27,6 +27,7 @@ mod others;
 mod proc_address;
 mod slots;
 pub mod stamps;
+mod streams;
 
 use crate::policy::guard;
 use crate::process::wiped::{self, live};

@@ -5,7 +5,7 @@
 
 use super::call::left;
 use super::slots::{self, WAYS};
-use super::{names, origins};
+use super::{names, origins, streams};
 use crate::fix;
 use crate::process::sys;
 use crate::process::thread;
@@ -13,7 +13,7 @@ use crate::trace::call::{self as trace, Words, arrive, begin, frames, live, stac
 use crate::trace::code;
 use core::sync::atomic::Ordering;
 use locks::leaving;
-use tape::call::{Answer, FUNCTIONS, Function, Stream, number};
+use tape::call::{Answer, Effect, FUNCTIONS, Function, Stream, number};
 use tape::region::CallRow;
 
 /// Ticks of the time stamp counter: 7 to 33 us at 1 to 5 GHz.
@@ -141,10 +141,16 @@ pub unsafe extern "C" fn call(
     let ended = sys::rdtsc();
     // (Kernels that not each launch of a graph runs are counted otherwise.)
     const CHANGES: [u16; 2] = [number("cuGraphConditionalHandleCreate"), number("cuGraphNodeSetEnabled")];
+    let makes_stream = f.effect == Effect::MakesStream;
+    if makes_stream && r as i32 == 0 {
+        // SAFETY: the arguments of a call that has succeeded.
+        leaving::run(t, left, || unsafe { streams::made(row, a0) });
+    }
     // (`doorbell plan` must see what a fix would look at.)
     let is_seen = CHANGES.contains(&f.number) || matches!(f.answer, Answer::Shares { .. });
-    if f.stream == Stream::None && !is_seen && is_short(row, ended, r as i32) {
-        trace::forget(t, row);
+    let is_kept = makes_stream || is_seen || f.stream != Stream::None;
+    if !is_kept && is_short(row, ended, r as i32) {
+        trace::end_short(t, row);
     } else {
         frames(row);
         trace::end_plain(t, row, f.number, ended, r as i32);
