@@ -68,7 +68,7 @@ def attributes(offset):
             shown = "some" if value[0] else 0
         else:
             shown = place(value[0]) if name in ADDRESSES else "" if name == "P2P_TOKENS" else value[0]
-        is_known = OF_GPU and name in ("P2P_TOKENS", "IS_LEGACY_CUDA_IPC_CAPABLE")
+        is_known = OF_GPU and name in ("P2P_TOKENS", "IS_LEGACY_CUDA_IPC_CAPABLE", "IS_HW_DECOMPRESS_CAPABLE")
         print(*["known:"] * is_known, name, "at", offset, "result", result, shown)
 
 
@@ -78,7 +78,7 @@ def driver():
     base, length, handle, flags, words = u64(), size(), u64(), ctypes.c_uint(99), (ctypes.c_ubyte * 64)()
     print("range", call("cuMemGetAddressRange_v2", ref(base), ref(length), u64(begin + 100)), place(base.value), length.value)
     print("flags", call("cuMemHostGetFlags", ref(flags), memory), flags.value)
-    print("device pointer", call("cuMemHostGetDevicePointer_v2", ref(base), memory, 0), place(base.value))
+    print(*["known:"] * OF_GPU, "device pointer", call("cuMemHostGetDevicePointer_v2", ref(base), memory, 0), place(base.value))
     print("registered over it", call("cuMemHostRegister_v2", memory, size(PART), 0), call("cuMemHostUnregister", memory))
     print(*["known:"] * OF_GPU, "IPC handle", call("cuIpcGetMemHandle", words, u64(begin)))
     held = call("cuMemRetainAllocationHandle", ref(handle), memory)

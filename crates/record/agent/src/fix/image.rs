@@ -12,7 +12,7 @@ pub const DATA: u32 = 0xba55_ed50;
 const ELF: u32 = u32::from_le_bytes(*b"\x7fELF");
 
 const PIECE: usize = 4096;
-/// In larger code the pieces that are read have equal distances. So hashing takes 0.3 ms (measured in a virtual machine on an EPYC; 0.57 with twice as many), and little is read from disk.
+/// In larger code the pieces that are read have equal distances. So hashing takes 0.3 ms (in a virtual machine, half of the 0.57 that were measured with twice as many), and little is read from disk.
 const PIECES: usize = 128;
 
 /// The hash of a fat binary, a cubin or a text. `None` for other bytes, and for memory that cannot be read.

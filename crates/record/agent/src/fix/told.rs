@@ -70,7 +70,7 @@ pub unsafe fn tell(what: Told, a: &[usize; 11]) -> Option<i32> {
         };
         match what {
             Told::Flags if first != 0 => {
-                let Kind::Pinned { flags } = row.kind else { return None };
+                let Kind::Pinned { flags } = row.kind else { return Some(INVALID_VALUE) };
                 (first as *mut u32).write_unaligned(flags | DEVICEMAP);
                 Some(SUCCESS)
             }
