@@ -128,8 +128,9 @@ pub(crate) fn set_flags(at: u64, flags: u32) {
     }
 }
 
+/// (Memory of the GPU has none, but virtual memory on it does.)
 pub(crate) fn flags(at: u64) -> Option<u32> {
-    find(at, |_, block| block.flags)
+    find(at, |_, block| (!block.video || block.outlives).then_some(block.flags))?
 }
 
 /// Memory that was made elsewhere is an allocation from here on.
