@@ -1,6 +1,6 @@
 //! `doorbell why --now`: who waits for whom in a recorded program at this moment.
 //!
-//! Invariant: an answer or an error comes within 2 s, whatever the program and its recorder do.
+//! Invariant: with a PID, an answer or an error comes within 2 s, also if the program or a recorder is stopped.
 
 use crate::attach::failure;
 use crate::failure::Failure;
@@ -19,21 +19,23 @@ use terminal::table::Style;
 
 /// Time between the two looks.
 const APART: Duration = Duration::from_millis(100);
-/// The time for the recorder's answers, and for a reading of a process's mappings.
+/// The time to find the recorder, until its last answer, and for a reading of a process's mappings.
+const FOUND_WITHIN: Duration = Duration::from_millis(600);
 const WITHIN: Duration = Duration::from_millis(1600);
 const MAPS_WITHIN: Duration = Duration::from_millis(200);
 /// Programs in the hint of an error.
 const LISTED: usize = 8;
 
 pub fn run(pid: Option<i32>, json: bool) -> anyhow::Result<ExitCode> {
+    let begun = Instant::now();
     let mut client = match pid {
-        Some(pid) => Client::of(pid).map_err(not_found)?,
+        Some(pid) => client_of(pid).map_err(not_found)?,
         None => match top::only_one(json, "why --now")? {
             Some(client) => client,
             None => return Ok(ExitCode::SUCCESS),
         },
     };
-    let begun = Instant::now();
+    let begun = if pid.is_some() { begun } else { Instant::now() };
     let mut ask = |request: &Request| {
         client.within(WITHIN.saturating_sub(begun.elapsed()));
         client.ask(request).map_err(failure)
@@ -51,6 +53,13 @@ pub fn run(pid: Option<i32>, json: bool) -> anyhow::Result<ExitCode> {
     (now.pid, now.program) = (status.pid, status.program);
     terminal::now::print(&now, Style::of_stdout(), json)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The recorder of a process. (Other recorders may have to be asked for it, and one of them may be stopped.)
+fn client_of(pid: i32) -> Result<Client, ClientError> {
+    let (tell, told) = channel();
+    std::thread::spawn(move || tell.send(Client::of(pid)));
+    told.recv_timeout(FOUND_WITHIN).unwrap_or(Err(ClientError::Silent { pid }))
 }
 
 /// The error, with the programs that are recorded.

@@ -103,29 +103,20 @@ pub fn only_one(json: bool, command: &str) -> anyhow::Result<Option<Client>> {
         .collect();
     match all.len() {
         0 => {
-            Err(Failure::new("no program of this user is being recorded", "`doorbell record ./app` records one")
-                .into())
+            Err(Failure::new("no program of this user is being recorded", "`doorbell record ./app` records one").into())
         }
         1 => Ok(all.pop().map(|(client, _)| client)),
         n if json => {
             let pids: Vec<String> = all.iter().map(|(_, s)| s.pid.to_string()).collect();
-            Err(Failure::new(
-                format!("{n} programs are being recorded: {}", pids.join(", ")),
-                "give the PID of one",
-            )
-            .into())
+            Err(Failure::new(format!("{n} programs are being recorded: {}", pids.join(", ")), "give the PID of one")
+                .into())
         }
         _ => {
             let mut out = io::stdout().lock();
             writeln!(out, "{:>8}  {:<9}  {:>9}  PROGRAM", "PID", "STATE", "FOR")?;
             for (_, s) in &all {
-                let line = format!(
-                    "{:>8}  {:<9}  {:>9}  {}",
-                    s.pid,
-                    s.state,
-                    number::seconds(s.seconds.floor()),
-                    s.program
-                );
+                let line =
+                    format!("{:>8}  {:<9}  {:>9}  {}", s.pid, s.state, number::seconds(s.seconds.floor()), s.program);
                 writeln!(out, "{}", fitted(&line))?;
             }
             writeln!(out, "\n`doorbell {command} PID` shows one")?;

@@ -53,7 +53,7 @@ pub struct NowThread {
     pub tid: i32,
     /// The thread's name.
     pub thread: String,
-    /// `running`, `sleeping`, `uninterruptible`, `stopped`, `traced`, `ended`; `unknown` if the looks differ.
+    /// `running` (in one of the looks), `sleeping`, `uninterruptible`, `stopped`, `traced`, `ended`; `unknown` if the looks differ otherwise.
     pub state: String,
     /// The system call that it sleeps in. Absent if the looks differ, or if it cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -83,7 +83,8 @@ pub fn gap(
 fn is_gil(labels: &Labels<'_>, lock: u64) -> bool {
     let lock = lock as usize;
     let is_condition = labels.facts.locks.get(lock).is_some_and(|l| l.class == Class::Cond);
-    is_condition && labels.names.get(lock).is_some_and(|(name, by)| *by == "static" && lock_analysis::names::is_of_python(name))
+    is_condition
+        && labels.names.get(lock).is_some_and(|(name, by)| *by == "static" && lock_analysis::names::is_of_python(name))
 }
 
 #[cfg(test)]

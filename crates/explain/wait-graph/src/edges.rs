@@ -13,7 +13,7 @@ use tape::lock::{attr, op};
 pub struct Thread<'a> {
     pub process: &'a LiveProcess,
     pub row: &'a LiveThread,
-    /// The state that both looks have; `unknown` if they differ.
+    /// The state that both looks have; if they differ, `running` if one of them has that, else `unknown`.
     pub state: &'a str,
     pub system_call: Option<&'a str>,
     /// A call that both looks have.
@@ -67,9 +67,9 @@ pub enum How {
 /// The threads of both looks, and their waits.
 pub struct Threads<'a> {
     pub all: Vec<Thread<'a>>,
-    /// Waits for a mutex or a rwlock that only the second look has, or that began anew between the looks.
+    /// Waits for a mutex or a rwlock that only the second look has, or that began again between the looks.
     pub short: Vec<(usize, LiveHold)>,
-    /// Waits for a condition that both looks have, but that began anew between them.
+    /// Waits for a condition that both looks have, but that began again between them.
     pub renewed: Vec<(usize, LiveHold)>,
 }
 
@@ -86,7 +86,6 @@ impl<'a> Threads<'a> {
                 let Some(was) = rows.get(&row.tid) else { continue };
                 let n = all.len();
                 index.insert((process.pid, row.tid), n);
-                let same = was.state == row.state;
                 let is_live = row.state != state::ENDED;
                 // (A waiting thread that the kernel runs has got its lock, and did not yet get so far as to write that down.)
                 let runs = [was, row].iter().any(|t| t.state == state::RUNNING);
@@ -100,7 +99,11 @@ impl<'a> Threads<'a> {
                 all.push(Thread {
                     process,
                     row,
-                    state: if same { &row.state } else { state::UNKNOWN },
+                    state: match was.state == row.state {
+                        true => &row.state,
+                        false if runs => state::RUNNING,
+                        false => state::UNKNOWN,
+                    },
                     system_call: row.system_call.as_deref().filter(|s| was.system_call.as_deref() == Some(*s)),
                     call: row.call.as_ref().filter(|c| is_live && was.call.as_ref() == Some(*c)),
                     waits: None,
@@ -191,7 +194,8 @@ impl Looks<'_, '_> {
             _ if !writes(lock) && writers().is_empty() => Holder::Changes,
             _ if !writes(lock) => Holder::Threads(writers()),
             (readers, _) => {
-                let mut all: Vec<Held> = self.rows(p, lock.address).into_iter().filter(|h| h.how == How::Reads).collect();
+                let mut all: Vec<Held> =
+                    self.rows(p, lock.address).into_iter().filter(|h| h.how == How::Reads).collect();
                 if all.is_empty() {
                     return Holder::Unknown;
                 }

@@ -54,7 +54,8 @@ pub fn cycles(edges: &[Vec<usize>]) -> Vec<(Vec<usize>, Vec<usize>)> {
         .into_iter()
         .filter(is_cycle)
         .map(|component| {
-            let shortest = component.iter().filter_map(|n| back_to(edges, *n)).min_by_key(|c| (c.len(), c.iter().min().copied()));
+            let shortest =
+                component.iter().filter_map(|n| back_to(edges, *n)).min_by_key(|c| (c.len(), c.iter().min().copied()));
             let mut cycle = shortest.unwrap_or_default();
             let first = (0..cycle.len()).min_by_key(|i| cycle[*i]).unwrap_or(0);
             cycle.rotate_left(first);

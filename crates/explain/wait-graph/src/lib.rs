@@ -188,7 +188,9 @@ fn answer(now: &Now, words: &Words, chains: &[Chain]) -> Vec<String> {
     if signal > 0 {
         let of = numbers::of(signal as u64, "thread");
         let verb = if signal == 1 { "waits" } else { "wait" };
-        lines.push(format!("{of} {verb} for a condition or a semaphore, maybe on purpose: who will signal it is not known"));
+        lines.push(format!(
+            "{of} {verb} for a condition or a semaphore, maybe on purpose: who will signal it is not known"
+        ));
     }
     if now.python_lock_waits > 0 {
         let of = numbers::of(now.python_lock_waits as u64, "thread");

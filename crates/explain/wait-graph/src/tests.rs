@@ -33,8 +33,18 @@ fn thread(tid: i32, waits: Option<LiveHold>, holds: &[LiveHold]) -> LiveThread {
 }
 
 fn look(tsc: u64, threads: Vec<LiveThread>, locks: &[(u64, i32, u32)]) -> Live {
-    let locks = locks.iter().map(|(address, holder, readers)| LiveLock { address: *address, holder: *holder, readers: *readers });
-    let p = LiveProcess { pid: 7, state: state::SLEEPING.into(), threads, locks: locks.collect(), ..LiveProcess::default() };
+    let locks = locks.iter().map(|(address, holder, readers)| LiveLock {
+        address: *address,
+        holder: *holder,
+        readers: *readers,
+    });
+    let p = LiveProcess {
+        pid: 7,
+        state: state::SLEEPING.into(),
+        threads,
+        locks: locks.collect(),
+        ..LiveProcess::default()
+    };
     Live { tsc, hz: 1e9, cut: false, processes: vec![p] }
 }
 
@@ -89,7 +99,12 @@ fn a_rwlock_waits_for_its_readers_and_readers_for_a_writer_that_queues() {
     assert_eq!(found.cycles.len(), 1);
     assert_eq!(found.cycles[0].tids, [1, 2, 3]);
     let text = &found.cycles[0].text;
-    assert!(text.contains("thread 2 waits 2.10 s to read app+0xf0/rwlock, after thread 3 (t3), which waits to write it first"), "{text}");
+    assert!(
+        text.contains(
+            "thread 2 waits 2.10 s to read app+0xf0/rwlock, after thread 3 (t3), which waits to write it first"
+        ),
+        "{text}"
+    );
     assert!(text.contains("which thread 1 (and 1 other) holds to read"), "{text}");
     // Without the writer in the queue the lock is not in its way.
     let threads = vec![thread(1, None, &[r]), thread(2, Some(hold(0xf0, op::RWLOCK_RDLOCK, 90)), &[])];
@@ -118,7 +133,8 @@ fn chains_end_with_what_the_last_thread_does() {
         (found.chains[0].end, found.answer[0].clone())
     };
     let held: &[_] = &[(0xa, 2, 0)];
-    let call = LiveCall { function: "cuStreamSynchronize".into(), began: 100_000_000, stream: 0x10, ..LiveCall::default() };
+    let call =
+        LiveCall { function: "cuStreamSynchronize".into(), began: 100_000_000, stream: 0x10, ..LiveCall::default() };
     let in_call = LiveThread { call: Some(call), ..thread(2, None, &[a]) };
     assert_eq!(
         ends(in_call, held),
@@ -146,7 +162,10 @@ fn who_does_not_wait_for_long_is_in_no_chain() {
     let found = now(&first, &second, &Hex);
     assert!(found.chains.is_empty() && found.short_waits == 1);
     assert!(found.answer[0].starts_with("nobody waits"), "{:?}", found.answer);
-    assert_eq!(found.answer[1], "1 thread waits for a lock for a short time: thread 1 (t1) the longest, 2.00 ms for app+0xa/mutex");
+    assert_eq!(
+        found.answer[1],
+        "1 thread waits for a lock for a short time: thread 1 (t1) the longest, 2.00 ms for app+0xa/mutex"
+    );
     // Python's lock is a condition with a time limit, which is waited for again and again.
     let gil = |tsc, since| look(tsc, vec![thread(1, Some(hold(0x2000, op::COND_TIMEDWAIT, since)), &[])], &[]);
     let found = now(&gil(2_000_000_000, 1_999_000_000), &gil(2_100_000_000, 2_099_000_000), &Hex);

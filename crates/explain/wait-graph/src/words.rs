@@ -70,7 +70,9 @@ impl Words<'_> {
 
     /// `thread 12 (writer) waits 31.2 s for libb+0x4040/mutex, which thread 13 (reader) holds`; `next`: which of the holders is meant.
     fn link(&self, n: usize, next: usize, named: &mut BTreeSet<usize>) -> String {
-        let Some((t, w)) = self.threads.all.get(n).and_then(|t| Some((t, t.waits.as_ref()?))) else { return String::new() };
+        let Some((t, w)) = self.threads.all.get(n).and_then(|t| Some((t, t.waits.as_ref()?))) else {
+            return String::new();
+        };
         let (thread, waits) = (self.thread(n, named), self.waits(t.process.pid, w));
         let all: &[Held] = match &w.holder {
             Holder::Threads(all) => all,
@@ -101,8 +103,7 @@ impl Words<'_> {
     /// `end`: what the last thread does. `waiting`: how many threads have the same end.
     pub fn chain(&self, chain: &[usize], end: &str, waiting: usize) -> String {
         let mut named = BTreeSet::new();
-        let mut parts: Vec<String> =
-            chain.windows(2).map(|pair| self.link(pair[0], pair[1], &mut named)).collect();
+        let mut parts: Vec<String> = chain.windows(2).map(|pair| self.link(pair[0], pair[1], &mut named)).collect();
         if let Some(last) = chain.last() {
             parts.push(format!("{} {end}", self.thread(*last, &mut named)));
         }
@@ -141,13 +142,17 @@ impl Words<'_> {
         };
         let waits = call.map_or_else(String::new, |call| format!("{call}, where it ")) + &self.waits(pid, w);
         match &w.holder {
-            Holder::Signal if w.class == Class::Cond => ("condition", format!("{waits}: who will signal it is not known")),
+            Holder::Signal if w.class == Class::Cond => {
+                ("condition", format!("{waits}: who will signal it is not known"))
+            }
             Holder::Signal => ("semaphore", format!("{waits}: who will post it is not known")),
             Holder::Free => ("free", format!("{waits}, which no thread had in either look")),
             Holder::Changes => ("changes", format!("{waits}, which other threads take and give back meanwhile")),
             Holder::Unknown => ("unknown_holder", format!("{waits}, whose holder is unknown")),
             Holder::Threads(all) => match all.iter().find(|h| h.tid > 0) {
-                Some(h) => ("unknown_holder", format!("{waits}, which thread {} holds, of which no more is known", h.tid)),
+                Some(h) => {
+                    ("unknown_holder", format!("{waits}, which thread {} holds, of which no more is known", h.tid))
+                }
                 None => ("unknown_holder", format!("{waits}, whose holder is unknown")),
             },
         }
@@ -168,8 +173,10 @@ impl Words<'_> {
         let (n, w) = short.iter().min_by_key(|(_, w)| w.since)?;
         let t = self.threads.all.get(*n)?;
         let lock = self.lock(t.process.pid, w.address, Class::of(w.op())?);
-        let (count, verb) = (numbers::of(short.len() as u64, "thread"), if short.len() == 1 { "waits" } else { "wait" });
-        let longest = format!("{} the longest, {} for {lock}", self.thread(*n, &mut BTreeSet::new()), self.since(w.since));
+        let (count, verb) =
+            (numbers::of(short.len() as u64, "thread"), if short.len() == 1 { "waits" } else { "wait" });
+        let longest =
+            format!("{} the longest, {} for {lock}", self.thread(*n, &mut BTreeSet::new()), self.since(w.since));
         Some(format!("{count} {verb} for a lock for a short time: {longest}"))
     }
 }

@@ -35,7 +35,7 @@ pub fn rows(images: &[Image], hz: f64) -> Live {
     let (mut threads, mut holds) = (0, 0);
     for image in images {
         let control = image.region.control();
-        // In a pause no thread notes that it takes or gives back a lock, so what it held before may not be true any more.
+        // In a pause no thread records which locks it takes or releases, so older rows may be wrong.
         let has_paused = control.pauses.load(Ordering::Relaxed) != 0;
         let paused_at = control.paused_at.load(Ordering::Relaxed);
         let mut of: BTreeMap<i32, LiveThread> = BTreeMap::new();
@@ -87,7 +87,8 @@ fn twice<T: PartialEq>(read: impl Fn() -> T) -> Option<T> {
 }
 
 /// The lock that a thread waits for, and those that it holds. Each is read on its own: a thread that takes and releases one lock all
-/// the time may hold another one for long.
+/// the time may hold another one for long. (A thread that the kernel took off its CPU while it wrote a row of a lock that it had just
+/// taken leaves parts of two rows. Such a thread does not wait, so it is in no cycle, and a mutex itself names its holder.)
 fn locks(table: &LockTable) -> (Option<LiveHold>, Vec<LiveHold>) {
     let waits = || {
         // ORDERING: Acquire pairs with the agent's Release: if the word is 1, the row is complete.
@@ -215,8 +216,8 @@ fn wanted(p: &LiveProcess) -> Vec<Wanted> {
     waits.map(|w| (p.pid, w.address, w.op())).collect()
 }
 
-/// What these locks name as their holders. A thread of its own reads it: for a process that hangs in the kernel while it changes
-/// its memory, the kernel never answers.
+/// What these locks name as their holders. Read by a separate thread, because the kernel never answers for a process that hangs in
+/// it while it changes its mappings.
 fn words(wanted: BTreeSet<Wanted>) -> Vec<(i32, LiveLock)> {
     let (tell, told) = channel();
     let read = move || {
@@ -318,4 +319,62 @@ fn system_call(number: i64) -> String {
 /// The program may record names: [`contents::NO_NAMES`].
 pub fn has_names(images: &[Image]) -> bool {
     images.iter().all(|i| i.region.control().contents & contents::NO_NAMES == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+    use tape::region::HELD;
+
+    /// A thread that waits for one lock after the other: what is read is one of its waits, never parts of two.
+    #[test]
+    fn a_wait_that_changes_is_read_whole_or_left_out() {
+        // SAFETY: atomics alone, for which zeros are values.
+        let table: Box<LockTable> = unsafe { Box::new(std::mem::zeroed()) };
+        let (over, seen) = (AtomicBool::new(false), AtomicU64::new(0));
+        let write = |row: &HeldLock, n: u64| {
+            [&row.addr, &row.site, &row.since].iter().for_each(|word| word.store(n, Ordering::Relaxed));
+        };
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                // A lock that is held all the time, below those that come and go.
+                write(&table.held[0], 7);
+                table.n.store(1, Ordering::Release);
+                for n in 100.. {
+                    write(&table.waiting, n);
+                    table.waits.store(1, Ordering::Release);
+                    std::hint::spin_loop();
+                    table.waits.store(0, Ordering::Release);
+                    table.n.store(2, Ordering::Release);
+                    write(&table.held[1], n);
+                    table.n.store(1, Ordering::Release);
+                    if over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+            while table.n.load(Ordering::Acquire) == 0 {}
+            for _ in 0..200_000 {
+                let (waits, held) = locks(&table);
+                if let Some(row) = waits {
+                    assert!(row.address == row.site && row.site == row.since, "{row:?}");
+                    seen.fetch_add(1, Ordering::Relaxed);
+                }
+                assert_eq!(held.first().map(|h| h.address), Some(7));
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        println!("{seen:?} rows");
+        table.n.store(u32::MAX, Ordering::Relaxed);
+        assert!(locks(&table).1.len() <= HELD);
+    }
+
+    #[test]
+    fn states_are_those_of_proc() {
+        assert_eq!(status("/proc/thread-self"), state::RUNNING);
+        assert_eq!(status("/proc/999999999"), state::ENDED);
+        assert_eq!(processes::state(b"12 (a) b) T 1 2"), Some('T'));
+        assert_eq!((system_call(libc::SYS_ioctl), system_call(9999)), ("ioctl".into(), "system call 9999".into()));
+    }
 }

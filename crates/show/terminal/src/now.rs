@@ -33,7 +33,8 @@ fn write(out: &mut dyn Write, now: &Now, style: Style) -> io::Result<()> {
         writeln!(out, "and {} more (--json has all)", of(left as u64, "thread"))?;
     }
     let looks = nanoseconds(now.apart_ns);
-    let who = if now.program.is_empty() { format!("process {}", now.pid) } else { format!("{} ({})", now.program, now.pid) };
+    let who =
+        if now.program.is_empty() { format!("process {}", now.pid) } else { format!("{} ({})", now.program, now.pid) };
     writeln!(out, "\n{who}: {} looked at twice, {looks} apart", of(now.looked_at as u64, "thread"))?;
     now.not_followed.iter().try_for_each(|what| writeln!(out, "not followed: {what}"))
 }
@@ -79,8 +80,15 @@ mod tests {
     #[test]
     fn the_answer_is_first_and_each_holder_is_named() {
         let holder = |tid, how| NowHolder { tid, how, ns: None };
-        let wait = |holders, how| NowWait { lock: "app+0x40/mutex".into(), ns: 2_000_000_000, holders, holder: how, ..NowWait::default() };
-        let thread = |tid, waits| NowThread { tid, thread: "a".into(), state: "sleeping".into(), waits, ..NowThread::default() };
+        let wait = |holders, how| NowWait {
+            lock: "app+0x40/mutex".into(),
+            ns: 2_000_000_000,
+            holders,
+            holder: how,
+            ..NowWait::default()
+        };
+        let thread =
+            |tid, waits| NowThread { tid, thread: "a".into(), state: "sleeping".into(), waits, ..NowThread::default() };
         let call = NowCall { name: "cuStreamSynchronize".into(), ns: 3_000_000_000, ..NowCall::default() };
         let now = Now {
             answer: vec!["cycle: one".into()],
@@ -97,7 +105,13 @@ mod tests {
         write(&mut out, &now, Style::default()).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.starts_with("cycle: one\n\n"), "{text}");
-        for part in ["3 (reads), another reader", "unknown", "cuStreamSynchronize  3.00 s", "sleeping in ioctl", "not followed: locks"] {
+        for part in [
+            "3 (reads), another reader",
+            "unknown",
+            "cuStreamSynchronize  3.00 s",
+            "sleeping in ioctl",
+            "not followed: locks",
+        ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
     }

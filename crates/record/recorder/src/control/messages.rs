@@ -62,10 +62,8 @@ impl Request {
             ("now", "") => Ok(Request::Now),
             ("attach", what) => Ok(Request::Attach(parts::read(what).map_err(|name| format!("no part `{name}`"))?)),
             ("save", reason) => Ok(Request::Save(reason.to_owned())),
-            _ => {
-                Err("requests: status, pause, resume, attach [calls,locks,gpu-times], counters, now, save [REASON]"
-                    .to_owned())
-            }
+            _ => Err("requests: status, pause, resume, attach [calls,locks,gpu-times], counters, now, save [REASON]"
+                .to_owned()),
         }
     }
 
@@ -245,8 +243,7 @@ mod tests {
             holds: vec![LiveHold::default()],
             ..LiveThread::default()
         };
-        let process =
-            LiveProcess { threads: vec![thread], locks: vec![LiveLock::default()], ..LiveProcess::default() };
+        let process = LiveProcess { threads: vec![thread], locks: vec![LiveLock::default()], ..LiveProcess::default() };
         let now = Live { processes: vec![process], ..Live::default() };
         let all = Answer {
             error: Some(String::new()),
