@@ -173,6 +173,21 @@ fn a_thread_that_ended_with_a_lock() {
     }
 }
 
+/// The first thread has a lock, and waits for the end of a thread that waits for it.
+#[test]
+fn a_cycle_through_pthread_join() {
+    let dir = built!();
+    for kind in KINDS {
+        let now = Recorded::start(dir.path(), kind, &["join"]).now();
+        let waits = now["threads"].as_array().unwrap().iter().find(|t| t["thread"] == "waiter").unwrap();
+        if waits["system_call"].is_null() {
+            test_support::skip!("this kernel does not report the system calls of threads");
+        }
+        assert_eq!(len(&now["cycles"]), 1, "{kind:?} {now:#}");
+        assert!(answer(&now)[0].contains("waits for the end of thread "), "{now:#}");
+    }
+}
+
 #[test]
 fn a_stopped_program_and_a_stopped_recorder() {
     let dir = built!();
@@ -228,7 +243,7 @@ fn a_healthy_program_in_which_threads_wait_has_no_cycle() {
     let (mut waited, mut times) = (0, Vec::new());
     for (kind, mode) in KINDS.iter().flat_map(|kind| [(kind, "busy"), (kind, "crosses")]) {
         let r = Recorded::start(dir.path(), kind, &[mode]);
-        for _ in 0..50 {
+        for _ in 0..13 {
             let begun = Instant::now();
             let now = r.now();
             times.push(begun.elapsed());
@@ -240,13 +255,9 @@ fn a_healthy_program_in_which_threads_wait_has_no_cycle() {
         }
     }
     times.sort();
-    println!(
-        "{waited} of {} looks saw a wait; half took {:?} or less, at most {:?}",
-        times.len(),
-        times[200],
-        times[399]
-    );
-    assert!(waited > 200 && times[200] < LIMIT && times[399] < LIMIT * 5);
+    let (half, worst) = (times[times.len() / 2], times[times.len() - 1]);
+    println!("{waited} of {} looks saw a wait; half took {half:?} or less, at most {worst:?}", times.len());
+    assert!(waited > times.len() / 2 && half < LIMIT && worst < LIMIT * 5);
 }
 
 #[test]

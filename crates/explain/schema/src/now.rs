@@ -38,7 +38,7 @@ pub struct NowPath {
     pub text: String,
     /// Numbers of the threads, in order.
     pub tids: Vec<i32>,
-    /// What the last one does: `call`, `stopped`, `traced`, `ended`, `condition`, `semaphore`, `system_call`, `running` or `unknown`; or of the
+    /// What the last one does: `call`, `stopped`, `traced`, `ended`, `condition`, `semaphore`, `join`, `system_call`, `running` or `unknown`; or of the
     /// lock that it waits for: `unknown_holder`, `free` (no thread had it in either look), `changes` (its holder changes). `cycle`: it waits for
     /// the first one, or is in another cycle.
     pub end: &'static str,
@@ -61,6 +61,9 @@ pub struct NowThread {
     /// The lock that it waits for, else absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits: Option<NowWait>,
+    /// The thread for whose end it waits, by pthread_join. Absent if there is none, or if that has recorded nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub joins: Option<i32>,
     /// The CUDA call that it is in, else absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<NowCall>,

@@ -18,6 +18,8 @@ pub struct Thread<'a> {
     pub system_call: Option<&'a str>,
     /// A call that both looks have.
     pub call: Option<&'a LiveCall>,
+    /// The thread for whose end it waits in both looks.
+    pub joins: Option<usize>,
     /// A wait that both looks have.
     pub waits: Option<Wait>,
 }
@@ -106,13 +108,18 @@ impl<'a> Threads<'a> {
                     },
                     system_call: row.system_call.as_deref().filter(|s| was.system_call.as_deref() == Some(*s)),
                     call: row.call.as_ref().filter(|c| is_live && was.call.as_ref() == Some(*c)),
+                    joins: None,
                     waits: None,
                 });
             }
         }
         let look = Looks { index: &index, pairs: &pairs, all: &all };
         let waits: Vec<Option<Wait>> = (0..pairs.len()).map(|n| look.wait(n)).collect();
-        all.iter_mut().zip(waits).for_each(|(t, wait)| t.waits = wait);
+        all.iter_mut().zip(waits).zip(&pairs).for_each(|((t, wait), (_, _, was))| {
+            let joins = t.row.joins.filter(|tid| was.joins == Some(*tid));
+            t.joins = joins.and_then(|tid| index.get(&(t.process.pid, tid)).copied());
+            t.waits = wait;
+        });
         Threads { all, short, renewed }
     }
 
@@ -120,7 +127,7 @@ impl<'a> Threads<'a> {
     pub fn edges(&self) -> Vec<Vec<usize>> {
         let of = |t: &Thread| match t.waits.as_ref().map(|w| &w.holder) {
             Some(Holder::Threads(all)) => all.iter().filter_map(|h| h.thread).collect(),
-            _ => Vec::new(),
+            _ => t.joins.into_iter().collect(),
         };
         self.all.iter().map(of).collect()
     }

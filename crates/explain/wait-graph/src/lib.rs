@@ -154,6 +154,7 @@ fn rows(threads: &Threads, words: &Words, edges: &[Vec<usize>]) -> Vec<NowThread
             state: t.state.into(),
             system_call: t.system_call.map(str::to_owned),
             waits,
+            joins: t.joins.and_then(|n| Some(threads.all.get(n)?.row.tid)),
             call,
             keeps_waiting: keeps[n],
         });
@@ -181,7 +182,7 @@ fn answer(now: &Now, words: &Words, chains: &[Chain]) -> Vec<String> {
     }
     if lines.is_empty() {
         let looks = numbers::nanoseconds(now.apart_ns);
-        lines.push(format!("nobody waits: no thread was in the same CUDA call, or waited for the same lock, in both of two looks {looks} apart"));
+        lines.push(format!("nobody waits for a lock or a CUDA call: no thread waited for the same one in both of two looks {looks} apart"));
     }
     lines.extend(words.short_waits());
     let signal = now.threads.iter().filter(|t| t.waits.as_ref().is_some_and(|w| w.holder == "signal")).count();
@@ -194,7 +195,8 @@ fn answer(now: &Now, words: &Words, chains: &[Chain]) -> Vec<String> {
     }
     if now.python_lock_waits > 0 {
         let of = numbers::of(now.python_lock_waits as u64, "thread");
-        lines.push(format!("{of} in both looks waiting for Python's lock (GIL): who has it is not followed here"));
+        let verb = if now.python_lock_waits == 1 { "waits" } else { "wait" };
+        lines.push(format!("{of} {verb} for Python's lock (GIL) in both looks: who has it is not followed here"));
     }
     lines
 }

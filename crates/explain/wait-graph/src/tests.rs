@@ -28,7 +28,7 @@ fn thread(tid: i32, waits: Option<LiveHold>, holds: &[LiveHold]) -> LiveThread {
         system_call: Some("futex".into()),
         waits,
         holds: holds.to_vec(),
-        call: None,
+        ..LiveThread::default()
     }
 }
 
@@ -153,6 +153,20 @@ fn chains_end_with_what_the_last_thread_does() {
     assert_eq!(ends(thread(2, None, &[]), &[]).0, "unknown_holder");
     assert_eq!(ends(thread(2, None, &[]), &[(0xa, 0, 0)]).0, "free");
     assert!(ends(thread(2, None, &[]), &[(0xa, 9, 0)]).1.ends_with("which thread 9 holds, of which no more is known"));
+}
+
+#[test]
+fn a_thread_that_waits_for_the_end_of_another_that_waits_for_its_lock() {
+    let main = LiveThread { joins: Some(2), ..thread(1, None, &[hold(0xa, M, 50)]) };
+    let threads = || vec![main.clone(), thread(2, Some(hold(0xa, M, 100_000_000)), &[])];
+    let found = twice(threads(), &[(0xa, 1, 0)]);
+    assert_eq!(
+        found.answer[0],
+        "cycle: thread 1 (t1) waits for the end of thread 2 (t2); thread 2 waits 2.00 s for app+0xa/mutex, which thread 1 holds"
+    );
+    // The other thread is not one of those that were seen.
+    let other = vec![LiveThread { joins: Some(9), ..main.clone() }, threads().remove(1)];
+    assert_eq!(twice(other, &[(0xa, 1, 0)]).chains[0].end, "join");
 }
 
 #[test]

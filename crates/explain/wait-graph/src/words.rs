@@ -71,7 +71,7 @@ impl Words<'_> {
     /// `thread 12 (writer) waits 31.2 s for libb+0x4040/mutex, which thread 13 (reader) holds`; `next`: which of the holders is meant.
     fn link(&self, n: usize, next: usize, named: &mut BTreeSet<usize>) -> String {
         let Some((t, w)) = self.threads.all.get(n).and_then(|t| Some((t, t.waits.as_ref()?))) else {
-            return String::new();
+            return format!("{} waits for the end of {}", self.thread(n, named), self.thread(next, named));
         };
         let (thread, waits) = (self.thread(n, named), self.waits(t.process.pid, w));
         let all: &[Held] = match &w.holder {
@@ -134,6 +134,9 @@ impl Words<'_> {
         let Some(w) = &t.waits else {
             return match (call, t.state, t.system_call) {
                 (Some(call), ..) => ("call", call),
+                _ if t.row.joins.is_some() => {
+                    ("join", format!("waits for the end of thread {}", t.row.joins.unwrap_or(0)))
+                }
                 (_, _, Some("futex")) => ("system_call", "sleeps in futex: for what is not followed".into()),
                 (_, _, Some(name)) => ("system_call", format!("sleeps in {name}")),
                 (_, state::RUNNING, _) => ("running", "runs".into()),

@@ -202,8 +202,12 @@ impl Details {
         // (The system call of a thread that runs is not known.)
         if [state::SLEEPING, state::UNINTERRUPTIBLE].contains(&t.state.as_str()) {
             let text = fs::read_to_string(format!("{at}/syscall")).unwrap_or_default();
-            let number = text.split_whitespace().next().and_then(|n| n.parse::<i64>().ok());
+            let mut words = text.split_whitespace();
+            let number = words.next().and_then(|n| n.parse::<i64>().ok());
             t.system_call = number.filter(|n| *n >= 0).map(system_call);
+            if number == Some(libc::SYS_futex) && t.waits.is_none() {
+                t.joins = joined(words).filter(|tid| *tid != t.tid && processes::has_thread(pid, *tid));
+            }
         }
     }
 }
@@ -258,6 +262,16 @@ fn status(folder: &str) -> &'static str {
         Some('Z' | 'X' | 'x') => state::ENDED,
         _ => state::UNKNOWN,
     }
+}
+
+/// The thread that pthread_join waits for, from the arguments of its futex call: the word is the other thread's number until the kernel
+/// clears it at the thread's end. Only that wait is shared between processes (not FUTEX_PRIVATE_FLAG) and has the bare number of a
+/// thread as its value.
+fn joined<'a>(mut arguments: impl Iterator<Item = &'a str>) -> Option<i32> {
+    let hex = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    let (operation, value) = (hex(arguments.nth(1)?)? as i32, hex(arguments.next()?)? as u32);
+    let waits = [libc::FUTEX_WAIT, libc::FUTEX_WAIT_BITSET].contains(&(operation & !libc::FUTEX_CLOCK_REALTIME));
+    i32::try_from(value).ok().filter(|tid| waits && *tid > 0)
 }
 
 /// Names of the system calls in which threads of programs sleep.
@@ -374,6 +388,9 @@ mod tests {
     fn states_are_those_of_proc() {
         assert_eq!(status("/proc/thread-self"), state::RUNNING);
         assert_eq!(status("/proc/999999999"), state::ENDED);
+        assert_eq!(joined("0x7f00 0x109 0x1f 0x0".split(' ')), Some(31));
+        assert_eq!(joined("0x7f00 0x189 0x1f 0x0".split(' ')), None, "a private word");
+        assert_eq!(joined("0x7f00 0x109".split(' ')), None);
         assert_eq!(processes::state(b"12 (a) b) T 1 2"), Some('T'));
         assert_eq!((system_call(libc::SYS_ioctl), system_call(9999)), ("ioctl".into(), "system call 9999".into()));
     }

@@ -48,6 +48,9 @@ pub struct LiveThread {
     /// The system call that it sleeps in, if /proc may be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_call: Option<String>,
+    /// The thread for whose end it waits, by pthread_join.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub joins: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<LiveCall>,
     #[serde(skip_serializing_if = "Option::is_none")]

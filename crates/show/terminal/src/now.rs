@@ -47,7 +47,7 @@ fn row(t: &NowThread) -> [String; 8] {
     [
         t.tid.to_string(),
         if t.thread.is_empty() { none() } else { t.thread.clone() },
-        wait(&|w| w.lock.clone()),
+        t.joins.map_or_else(|| wait(&|w| w.lock.clone()), |tid| format!("end of thread {tid}")),
         wait(&|w| nanoseconds(w.ns)),
         wait(&held_by),
         call.map_or_else(none, |c| c.name.clone()),

@@ -67,6 +67,14 @@ static void *waiter(void *mode) {
     return mode;
 }
 
+static void *prints(void *tid) {
+    until_inside(*(int *)tid, SYS_futex);
+    usleep(200000);
+    puts("ready");
+    fflush(stdout);
+    return 0;
+}
+
 static void *leaves(void *mode) {
     pthread_mutex_lock(&a);
     return mode;
@@ -84,7 +92,7 @@ static void *busy(void *number) {
             pthread_rwlock_wrlock(&table);
         pthread_mutex_lock(first);
         pthread_mutex_lock(&c);
-        usleep(rand_r(&seed) % 50 ? 0 : 150000);
+        usleep(rand_r(&seed) % 50 ? 50 : 150000);
         if (i % 16 == 0) {
             struct timespec soon = {0, 1000000};
             pthread_cond_timedwait(&work, &c, &soon);
@@ -109,6 +117,7 @@ static void *crosses(void *number) {
         soon.tv_nsec += 500000;
         if (soon.tv_nsec < 1000000000 && !pthread_mutex_timedlock(second, &soon)) pthread_mutex_unlock(second);
         pthread_mutex_unlock(first);
+        usleep(50);
     }
     return 0;
 }
@@ -129,6 +138,16 @@ int main(int n, char **arguments) {
         pthread_create(&t, 0, leaves, 0);
         pthread_join(t, 0);
         of[0] = waiter, threads = 1;
+    } else if (!strcmp(mode, "join")) {
+        pthread_t printer;
+        int own = gettid();
+        pthread_mutex_lock(&a);
+        pthread_barrier_init(&all, 0, 1);
+        pthread_create(&t, 0, waiter, mode);
+        while (!count) usleep(1000);
+        until_inside(tids[0], SYS_futex);
+        pthread_create(&printer, 0, prints, &own);
+        pthread_join(t, 0);
     } else if (!strcmp(mode, "busy") || !strcmp(mode, "crosses")) {
         void *(*run)(void *) = *mode == 'b' ? busy : crosses;
         for (size_t i = 0; i < 6; i++) pthread_create(&t, 0, run, (void *)i);

@@ -332,6 +332,7 @@ pub fn now() -> Now {
         state: "sleeping".into(),
         system_call: Some("futex".into()),
         waits: Some(waits),
+        joins: Some(1),
         call: Some(call),
         keeps_waiting: 1,
     };

@@ -238,6 +238,7 @@ mod tests {
         let thread = LiveThread {
             name: "x".into(),
             system_call: some(),
+            joins: Some(1),
             call: Some(LiveCall::default()),
             waits: Some(LiveHold::default()),
             holds: vec![LiveHold::default()],
