@@ -20,7 +20,7 @@ Examples:
   doorbell why app.doorbell --call cudaMalloc    calls of this function
   doorbell why app.doorbell --starting           the time in which a process begins, too
   doorbell why app.doorbell --json | jq '.worst[0].cause'
-  doorbell why --now 1234                        who waits for whom at this moment in a program that is being recorded
+  doorbell why --now 1234                        who waits for whom in a recorded program now
 
 All of a call's time is put down to something. What is usual for calls of its kind, and what a call waits for because that
 is what it is there for, is not lost; the rest is. `unknown`: on a CPU, and nothing was seen in the way.
