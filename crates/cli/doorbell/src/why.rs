@@ -52,7 +52,7 @@ pub struct Args {
     /// Also the calls of the time in which a process begins, its first 1,000 launches and copies
     #[arg(long)]
     starting: bool,
-    /// Who waits for whom at this moment in this process, which is being recorded [without PID: the only one that is]
+    /// Who waits for whom at this moment in this process, for example 1234 [without PID: the only one that is recorded]
     #[arg(long, value_name = "PID", num_args = 0..=1, value_parser = clap::value_parser!(i32).range(1..),
           conflicts_with_all = ["file", "worst", "number", "call", "thread", "process", "above", "starting"])]
     now: Option<Option<i32>>,
