@@ -46,6 +46,7 @@ mod needs_x86_64 {
     pub mod doctor;
     pub mod files;
     pub mod flight;
+    pub mod now;
     pub mod nvme;
     pub mod preload;
     pub mod record;

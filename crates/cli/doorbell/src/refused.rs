@@ -52,6 +52,13 @@ refused! {
     nvme: "driving a controller", "Drive an NVMe controller from user space: its data go to host memory, or to a GPU's without the CPU";
 }
 
+/// `why --now`.
+pub mod now {
+    pub fn run(_: Option<i32>, _: bool) -> anyhow::Result<std::process::ExitCode> {
+        Err(super::refusal("looking at a program that is being recorded"))
+    }
+}
+
 /// What [`crate::failure`] needs from the recorder's errors.
 pub mod recording {
     type Cause<'a> = &'a (dyn std::error::Error + 'static);

@@ -51,7 +51,7 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut client = match self.pid {
             Some(pid) => Client::of(pid).map_err(failure)?,
-            None => match self.only_one()? {
+            None => match only_one(self.json, "top")? {
                 Some(client) => client,
                 None => return Ok(ExitCode::SUCCESS),
             },
@@ -88,48 +88,39 @@ impl Args {
             next = (next + EVERY).max(Instant::now() + EVERY / 2);
         }
     }
+}
 
-    /// The only recorded program. `None`: there are several, and their list was printed.
-    fn only_one(&self) -> anyhow::Result<Option<Client>> {
-        let begun = Instant::now();
-        let mut all: Vec<(Client, Status)> = Client::all()
-            .into_iter()
-            .take_while(|_| begun.elapsed() < WITHIN)
-            .filter_map(|mut client| {
-                let status = client.status().ok()?;
-                Some((client, status))
-            })
-            .collect();
-        match all.len() {
-            0 => {
-                Err(Failure::new("no program of this user is being recorded", "`doorbell record ./app` records one")
-                    .into())
-            }
-            1 => Ok(all.pop().map(|(client, _)| client)),
-            n if self.json => {
-                let pids: Vec<String> = all.iter().map(|(_, s)| s.pid.to_string()).collect();
-                Err(Failure::new(
-                    format!("{n} programs are being recorded: {}", pids.join(", ")),
-                    "give the PID of one",
-                )
+/// The only recorded program. `None`: there are several, and their list was printed. `command`: the one that takes a PID.
+pub fn only_one(json: bool, command: &str) -> anyhow::Result<Option<Client>> {
+    let begun = Instant::now();
+    let mut all: Vec<(Client, Status)> = Client::all()
+        .into_iter()
+        .take_while(|_| begun.elapsed() < WITHIN)
+        .filter_map(|mut client| {
+            let status = client.status().ok()?;
+            Some((client, status))
+        })
+        .collect();
+    match all.len() {
+        0 => {
+            Err(Failure::new("no program of this user is being recorded", "`doorbell record ./app` records one").into())
+        }
+        1 => Ok(all.pop().map(|(client, _)| client)),
+        n if json => {
+            let pids: Vec<String> = all.iter().map(|(_, s)| s.pid.to_string()).collect();
+            Err(Failure::new(format!("{n} programs are being recorded: {}", pids.join(", ")), "give the PID of one")
                 .into())
+        }
+        _ => {
+            let mut out = io::stdout().lock();
+            writeln!(out, "{:>8}  {:<9}  {:>9}  PROGRAM", "PID", "STATE", "FOR")?;
+            for (_, s) in &all {
+                let line =
+                    format!("{:>8}  {:<9}  {:>9}  {}", s.pid, s.state, number::seconds(s.seconds.floor()), s.program);
+                writeln!(out, "{}", fitted(&line))?;
             }
-            _ => {
-                let mut out = io::stdout().lock();
-                writeln!(out, "{:>8}  {:<9}  {:>9}  PROGRAM", "PID", "STATE", "FOR")?;
-                for (_, s) in &all {
-                    let line = format!(
-                        "{:>8}  {:<9}  {:>9}  {}",
-                        s.pid,
-                        s.state,
-                        number::seconds(s.seconds.floor()),
-                        s.program
-                    );
-                    writeln!(out, "{}", fitted(&line))?;
-                }
-                writeln!(out, "\n`doorbell top PID` shows one")?;
-                Ok(None)
-            }
+            writeln!(out, "\n`doorbell {command} PID` shows one")?;
+            Ok(None)
         }
     }
 }

@@ -1,6 +1,6 @@
-//! `doorbell why`: what delayed CUDA calls.
+//! `doorbell why`: what delayed CUDA calls. With `--now`: who waits for whom ([`crate::now`]).
 
-use crate::{show, units};
+use crate::{now, show, units};
 use slow_calls::Wanted;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,9 +20,13 @@ Examples:
   doorbell why app.doorbell --call cudaMalloc    calls of this function
   doorbell why app.doorbell --starting           the time in which a process begins, too
   doorbell why app.doorbell --json | jq '.worst[0].cause'
+  doorbell why --now 1234                        who waits for whom in a recorded program now
 
 All of a call's time is put down to something. What is usual for calls of its kind, and what a call waits for because that
-is what it is there for, is not lost; the rest is. `unknown`: on a CPU, and nothing was seen in the way.")]
+is what it is there for, is not lost; the rest is. `unknown`: on a CPU, and nothing was seen in the way.
+
+--now looks twice at the program, 100 ms apart, and does not stop it. It prints threads that wait for one another in a circle,
+the longest chains of threads that wait, and CUDA calls that have not returned. It needs `record --locks` or `--calls`.")]
 pub struct Args {
     /// The recording, made with `record --locks` or `--calls`; without one, the newest of this folder
     #[arg(value_name = "FILE")]
@@ -48,6 +52,10 @@ pub struct Args {
     /// Also the calls of the time in which a process begins, its first 1,000 launches and copies
     #[arg(long)]
     starting: bool,
+    /// Who waits for whom at this moment in this process, for example 1234 [without PID: the only one that is recorded]
+    #[arg(long, value_name = "PID", num_args = 0..=1, value_parser = clap::value_parser!(i32).range(1..),
+          conflicts_with_all = ["file", "worst", "number", "call", "thread", "process", "above", "starting"])]
+    now: Option<Option<i32>>,
     /// JSON, numbers as numbers
     #[arg(long)]
     json: bool,
@@ -58,6 +66,9 @@ const OF_ONE_NUMBER: usize = 100;
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(pid) = self.now {
+            return now::run(pid, self.json);
+        }
         let file = show::given_or_newest(self.file.as_deref())?;
         let recording = show::open(&file, self.process)?;
         let wanted = Wanted {

@@ -215,9 +215,26 @@ impl Mappings {
     }
 }
 
+/// A place in Python itself: `libpython3.11+0x5a2f0`, and `python3.11+...` where Python is one file.
+pub fn is_of_python(name: &str) -> bool {
+    let module = name.split('+').next().unwrap_or_default();
+    let rest = module.strip_prefix("lib").unwrap_or(module).strip_prefix("python");
+    rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn python_is_known_by_its_file() {
+        for name in ["libpython3.11+0x5a2f0", "python3.9+0x10", "libpython3.13d+0x1"] {
+            assert!(is_of_python(name), "{name}");
+        }
+        for name in ["libpython+0x1", "libcuda+0x1", "python_app+0x1", "libtorch_python+0x7", "0x7f00"] {
+            assert!(!is_of_python(name), "{name}");
+        }
+    }
 
     fn map(start: u64, end: u64, offset: u64, rights: u32) -> MappingBody {
         MappingBody { start, end, offset, rights, path: 0 }

@@ -3,6 +3,7 @@
 use crate::cuda_calls::Calls;
 use crate::diff::Diff;
 use crate::locks::Locks;
+use crate::now::Now;
 use crate::objects::Objects;
 use crate::rank::Ranks;
 use crate::slow_calls::Why;
@@ -37,6 +38,10 @@ impl Kind for Diff {
 
 impl Kind for Why {
     const SCHEMA: &'static str = "doorbell.why/1";
+}
+
+impl Kind for Now {
+    const SCHEMA: &'static str = "doorbell.now/1";
 }
 
 impl Kind for Ranks {

@@ -22,6 +22,7 @@ pub mod kernels;
 pub mod lines;
 pub mod lock_uses;
 pub mod locks;
+pub mod now;
 pub mod objects;
 pub mod operations;
 pub mod place;

@@ -83,29 +83,13 @@ pub fn gap(
 fn is_gil(labels: &Labels<'_>, lock: u64) -> bool {
     let lock = lock as usize;
     let is_condition = labels.facts.locks.get(lock).is_some_and(|l| l.class == Class::Cond);
-    is_condition && labels.names.get(lock).is_some_and(|(name, by)| *by == "static" && is_of_python(name))
-}
-
-/// `libpython3.11+0x5a2f0`, and `python3.11+...` where Python is one file.
-fn is_of_python(name: &str) -> bool {
-    let module = name.split('+').next().unwrap_or_default();
-    let rest = module.strip_prefix("lib").unwrap_or(module).strip_prefix("python");
-    rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    is_condition
+        && labels.names.get(lock).is_some_and(|(name, by)| *by == "static" && lock_analysis::names::is_of_python(name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn python_is_known_by_its_file() {
-        for name in ["libpython3.11+0x5a2f0", "python3.9+0x10", "libpython3.13d+0x1"] {
-            assert!(is_of_python(name), "{name}");
-        }
-        for name in ["libpython+0x1", "libcuda+0x1", "python_app+0x1", "libtorch_python+0x7", "0x7f00"] {
-            assert!(!is_of_python(name), "{name}");
-        }
-    }
 
     #[test]
     fn the_longest_are_kept() {

@@ -94,7 +94,7 @@ struct Words {
 pub struct Counters {
     begun: Instant,
     asked: Option<Instant>,
-    tsc_hz: f64,
+    pub tsc_hz: f64,
     sums: Counts,
     calls: [Longest; PARTS],
     waits: [Longest; PARTS],

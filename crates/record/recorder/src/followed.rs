@@ -13,6 +13,7 @@ use crate::image::Image;
 use crate::last;
 use crate::lateness::Lateness;
 use crate::lineage::Lineage;
+use crate::live;
 use crate::output::Output;
 use crate::parts::Cut;
 use crate::processes::{self, Identity, Stat};
@@ -25,6 +26,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tape::event::pause_by;
 use tape::file::Unwatched;
+use tape::live::Live;
 use tape::region::capture;
 use tape::session::{Noted, environment, paused};
 use tape::stamp;
@@ -207,6 +209,11 @@ impl<'a> Followed<'a> {
     /// The processes that are recorded.
     pub fn pids(&self) -> Vec<i32> {
         self.images.iter().map(|i| i.pid).collect()
+    }
+
+    /// What their threads do now, and whether names may be in it.
+    pub fn live_rows(&self) -> (Live, bool) {
+        (live::rows(&self.images, self.counters.tsc_hz), live::has_names(&self.images))
     }
 
     /// Events that did not fit into the rings of the processes that are recorded now.

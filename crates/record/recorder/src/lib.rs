@@ -30,6 +30,7 @@ mod last;
 mod lateness;
 mod limits;
 mod lineage;
+mod live;
 mod lock_word;
 mod look;
 mod machine;

@@ -3,23 +3,45 @@
 use std::mem::size_of_val;
 use tape::lock::{op, readers};
 
+/// What a lock's words say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    Free,
+    /// The thread that has it alone, by its number in its own namespace.
+    By(i32),
+    /// So many readers, which are only counted.
+    Readers(u32),
+}
+
 /// The thread that holds the lock at `addr`, for which another one waits by the function `of` ([`op`]). `None` if the lock
 /// names none, or if the memory cannot be read.
 pub fn holder(pid: i32, addr: u64, of: u8) -> Option<i32> {
-    let (held, holder) = match of {
+    match held(pid, addr, of)? {
+        Held::By(tid) => Some(tid),
+        Held::Free | Held::Readers(_) => None,
+    }
+}
+
+/// Who holds the lock at `addr`, as [`holder`]. `None`: not known.
+pub fn held(pid: i32, addr: u64, of: u8) -> Option<Held> {
+    let by = |word: u32| i32::try_from(word).ok().filter(|tid| *tid > 0).map(Held::By);
+    match of {
         // `__lock` (+0) is 0 while it is free; `__owner` (+8) of `struct __pthread_mutex_s`, glibc on x86-64.
         op::MUTEX_LOCK..=op::MUTEX_CLOCKLOCK => {
             let [lock, _, owner]: [u32; 3] = read(pid, addr)?;
-            (lock != 0, owner)
+            if lock == 0 { Some(Held::Free) } else { by(owner) }
         }
-        // `__readers` (+0); `__cur_writer` (+24) of `struct __pthread_rwlock_arch_t`. Readers are only counted.
+        // `__readers` (+0); `__cur_writer` (+24) of `struct __pthread_rwlock_arch_t`.
         op::RWLOCK_RDLOCK..=op::RWLOCK_CLOCKWRLOCK => {
             let [word, _, _, _, _, _, writer]: [u32; 7] = read(pid, addr)?;
-            (word & readers::HAS_WRITER != 0, writer)
+            match (word & readers::HAS_WRITER != 0 && writer != 0, word >> readers::SHIFT) {
+                (true, _) => by(writer),
+                (false, 0) => Some(Held::Free),
+                (false, n) => Some(Held::Readers(n)),
+            }
         }
-        _ => return None,
-    };
-    i32::try_from(holder).ok().filter(|tid| held && *tid > 0)
+        _ => None,
+    }
 }
 
 /// Words of another process's memory.

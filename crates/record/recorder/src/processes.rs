@@ -108,6 +108,12 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     Some(Stat { name, zombie, ppid, status, child_faults: count(11), start_stack: count(28) })
 }
 
+/// The letter of the state in the text of a `stat` file.
+pub fn state(text: &[u8]) -> Option<char> {
+    let end = text.iter().rposition(|b| *b == b')')?;
+    text.get(end + 2).map(|b| char::from(*b))
+}
+
 /// Process ids of a process's parents, up to `until` or the first process.
 pub fn parents(pid: i32, until: i32) -> Vec<i32> {
     let mut out = Vec::new();

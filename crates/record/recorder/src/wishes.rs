@@ -3,6 +3,7 @@
 use crate::control::messages::{Answer, Request, Status, parts};
 use crate::control::{Ask, Control};
 use crate::followed::Followed;
+use crate::live::Details;
 use crate::record::{Capture, Locks, Options};
 use crate::signals::Signals;
 use crate::usage;
@@ -85,6 +86,10 @@ impl<'a> Wishes<'a> {
             Request::Counters => {
                 let counters = Some(followed.counters.asked());
                 ask.answer(Answer { counters, ..Answer::ok() });
+            }
+            Request::Now => {
+                let (live, names) = followed.live_rows();
+                Details::answer(live, names, ask);
             }
             Request::Pause => {
                 if ask.reply.is_none() && self.attached.is_none_or(|(peer, _)| peer != ask.peer) {

@@ -14,6 +14,8 @@ pub mod fault;
 #[cfg(feature = "file")]
 pub mod file;
 pub mod fix;
+#[cfg(feature = "file")]
+pub mod live;
 pub mod lock;
 pub mod nvtx;
 pub mod policy;

@@ -25,6 +25,7 @@ pub mod locks_bench;
 pub mod lost;
 #[cfg(target_arch = "x86_64")]
 pub mod noise;
+pub mod now;
 pub mod objects;
 #[cfg(target_arch = "x86_64")]
 pub mod p2p;

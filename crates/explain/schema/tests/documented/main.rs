@@ -23,7 +23,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
-use summary::{channel, recording_row, summary, top};
+use summary::{channel, now, recording_row, summary, top};
 
 /// The environment variable with which this writes the page instead.
 const WRITE: &str = "DOORBELL_WRITE_JSON";
@@ -31,10 +31,10 @@ const WRITE: &str = "DOORBELL_WRITE_JSON";
 const HEAD: &str = "\
 # JSON
 
-What `show --json`, `why --json`, `diff --json` and `export --jsonl` print of a recording, and `top --json` while one is made. This page is generated from the
+What `show --json`, `why --json`, `diff --json` and `export --jsonl` print of a recording, and `top --json` and `why --now --json` while one is made. This page is generated from the
 doc comments of `crates/explain/schema/src`, by `DOORBELL_WRITE_JSON=1 cargo test -p schema --test documented`. The same test checks that it has every key.
 
-- **Schema.** `show --summary`, `--objects`, `--locks`, `--calls` and `--rank`, `why`, `diff` and each line of `top` have the key `schema` with the name of their
+- **Schema.** `show --summary`, `--objects`, `--locks`, `--calls` and `--rank`, `why`, `why --now`, `diff` and each line of `top` have the key `schema` with the name of their
   schema, such as `doorbell.summary/2`. The number rises when a key is removed or changes its meaning. Keys may be added without that. The first line of an
   export, of type `header`, has `doorbell.lines/2`. Other views have no `schema`: their rows are those of an export.
 - **Time.** Seconds (`seconds`, `at`, `since`, `began`, `max_at`) count from the recording's first clock reading. Keys in `_ns`, and `ns`, are durations in
@@ -105,6 +105,11 @@ const SECTIONS: &[Section] = &[
     section("python", ("python", "Python"), "`show --python --json`."),
     section("calls", ("cuda_calls", "Calls"), "`show --calls --json`, schema `doorbell.calls/2`."),
     section("why", ("slow_calls", "Why"), "`why --json`, schema `doorbell.why/1`."),
+    section(
+        "now",
+        ("now", "Now"),
+        "`why --now --json`, schema `doorbell.now/1`: who waits for whom in a program that is being recorded.",
+    ),
     section(
         "rank",
         ("rank", "Ranks"),
@@ -219,6 +224,7 @@ fn documented_keys_are_the_printed_ones() {
     document("objects", &objects());
     document("locks", &locks());
     document("why", &slow_calls::why());
+    document("now", &now());
     document("calls", &calls());
     document("rank", &rank::ranks());
     document("diff", &diff());

@@ -4,6 +4,7 @@ use crate::commands::shape;
 use schema::Place;
 use schema::channel::{Accounted, Channel, Watch};
 use schema::lines::RecordingRow;
+use schema::now::{Now, NowCall, NowHolder, NowPath, NowThread, NowWait};
 use schema::processes::{HowEnded, ProcessRow, RankRow, UnwatchedRow};
 use schema::ranges::Watched;
 use schema::streams::StreamKind;
@@ -315,5 +316,44 @@ pub fn recording_row() -> RecordingRow {
         lost: 1,
         lost_detail: lost(),
         clock_error_ns: Some(1),
+    }
+}
+
+pub fn now() -> Now {
+    let call = NowCall { name: "x".into(), ns: 1, stream: 1, object: 1 };
+    let waits = NowWait {
+        lock: "x".into(),
+        kind: "mutex",
+        site: "x".into(),
+        ns: 1,
+        has_limit: true,
+        holders: vec![NowHolder { tid: 1, how: "holds", ns: Some(1) }],
+        holder: "known",
+    };
+    let path = || NowPath { text: "x".into(), tids: vec![1], end: "call", waiting: 1 };
+    let thread = NowThread {
+        pid: 1,
+        tid: 1,
+        thread: "x".into(),
+        state: "sleeping".into(),
+        system_call: Some("futex".into()),
+        waits: Some(waits),
+        joins: Some(1),
+        call: Some(call),
+        keeps_waiting: 1,
+    };
+    Now {
+        pid: 1,
+        program: "x".into(),
+        apart_ns: 1,
+        answer: vec!["x".into()],
+        cycles: vec![path()],
+        chains: vec![path()],
+        stopped: vec![1],
+        threads: vec![thread],
+        looked_at: 1,
+        short_waits: 1,
+        python_lock_waits: 1,
+        not_followed: vec!["x".into()],
     }
 }

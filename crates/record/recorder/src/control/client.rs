@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 /// A recorder answers within milliseconds. One that is stopped does not.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// Maximum bytes of an answer. (That about a program with thousands of processes has some ten KiB.)
-const LONGEST: usize = 1 << 20;
+/// Maximum bytes of an answer. (To `now`, about a program with thousands of threads, it has one or two MiB.)
+const LONGEST: usize = 8 << 20;
 /// Other users' recorders that root asks: at most so many of each, and no longer than this.
 const MOST_OF_ANOTHER: usize = 64;
 const PATIENCE_WITH_ANOTHER: Duration = Duration::from_secs(1);
@@ -112,6 +112,11 @@ impl Client {
         stream.set_write_timeout(Some(PATIENCE)).map_err(io)?;
         let patience = if uid == folder::own_uid() { PATIENCE } else { PATIENCE_WITH_ANOTHER };
         Ok(Client { pid, uid, stream: BufReader::new(stream), patience })
+    }
+
+    /// Waits no longer than this for an answer.
+    pub fn within(&mut self, patience: Duration) {
+        self.patience = self.patience.min(patience);
     }
 
     /// # Errors

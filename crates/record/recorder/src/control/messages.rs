@@ -3,6 +3,7 @@
 use crate::counters::Counts;
 use serde::{Deserialize, Serialize};
 use tape::file::RecorderUse;
+use tape::live::Live;
 
 /// Maximum bytes of a request, with its newline.
 pub const LINE: usize = 4096;
@@ -20,6 +21,8 @@ pub enum Request {
     Attach(u32),
     /// The sums of counted events: [`Counts`].
     Counters,
+    /// What all threads do at this moment: [`Live`].
+    Now,
     /// Save the events that a flight recorder holds, for this reason.
     Save(String),
 }
@@ -56,12 +59,11 @@ impl Request {
             ("pause", "") => Ok(Request::Pause),
             ("resume", "") => Ok(Request::Resume),
             ("counters", "") => Ok(Request::Counters),
+            ("now", "") => Ok(Request::Now),
             ("attach", what) => Ok(Request::Attach(parts::read(what).map_err(|name| format!("no part `{name}`"))?)),
             ("save", reason) => Ok(Request::Save(reason.to_owned())),
-            _ => {
-                Err("requests: status, pause, resume, attach [calls,locks,gpu-times], counters, save [REASON]"
-                    .to_owned())
-            }
+            _ => Err("requests: status, pause, resume, attach [calls,locks,gpu-times], counters, now, save [REASON]"
+                .to_owned()),
         }
     }
 
@@ -72,6 +74,7 @@ impl Request {
             Request::Pause => "pause\n".into(),
             Request::Resume => "resume\n".into(),
             Request::Counters => "counters\n".into(),
+            Request::Now => "now\n".into(),
             Request::Attach(what) => format!("attach {}\n", parts::names(*what).join(",")),
             Request::Save(reason) => format!("save {}\n", reason.replace('\n', " ")),
         }
@@ -90,6 +93,8 @@ pub struct Answer {
     pub status: Option<Status>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counters: Option<Counts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub now: Option<Live>,
     /// For `pause`: the file holds all events from before it, in this many bytes and chunks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written: Option<Written>,
@@ -188,6 +193,7 @@ pub struct SaveResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tape::live::{LiveCall, LiveHold, LiveLock, LiveProcess, LiveThread};
 
     #[test]
     fn requests_are_read_as_they_are_written() {
@@ -196,6 +202,7 @@ mod tests {
             Request::Pause,
             Request::Resume,
             Request::Counters,
+            Request::Now,
             Request::Attach(0),
             Request::Attach(parts::CALLS | parts::GPU_TIMES),
             Request::Save(String::new()),
@@ -228,6 +235,17 @@ mod tests {
         let some = || Some(String::new());
         let requests = vec![SaveResult { number: 1, file: some(), failure: some() }];
         let saved = SavedSoFar { latest: some(), failure: some(), requests, ..SavedSoFar::default() };
+        let thread = LiveThread {
+            name: "x".into(),
+            system_call: some(),
+            joins: Some(1),
+            call: Some(LiveCall::default()),
+            waits: Some(LiveHold::default()),
+            holds: vec![LiveHold::default()],
+            ..LiveThread::default()
+        };
+        let process = LiveProcess { threads: vec![thread], locks: vec![LiveLock::default()], ..LiveProcess::default() };
+        let now = Live { processes: vec![process], ..Live::default() };
         let all = Answer {
             error: Some(String::new()),
             status: Some(Status {
@@ -237,6 +255,7 @@ mod tests {
                 ..Status::default()
             }),
             counters: Some(Counts { worst_call: worst.clone(), worst_lock_wait: worst, ..Counts::default() }),
+            now: Some(now),
             written: Some(Written::default()),
             save: Some(1),
             ..Answer::ok()
@@ -250,7 +269,7 @@ mod tests {
         documented.sort_unstable();
         assert_eq!(documented, sent);
         let requests = &REFERENCE[..REFERENCE.len() - answers.len()];
-        for verb in ["status", "pause", "resume", "attach", "counters", "save"] {
+        for verb in ["status", "pause", "resume", "attach", "counters", "now", "save"] {
             assert!(requests.contains(&format!("\n| `{verb}")), "{verb}");
         }
     }

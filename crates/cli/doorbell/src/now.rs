@@ -1,0 +1,180 @@
+//! `doorbell why --now`: who waits for whom in a recorded program at this moment.
+//!
+//! Invariant: with a PID, an answer or an error comes within 2 s, also if the program or a recorder is stopped.
+
+use crate::attach::failure;
+use crate::failure::Failure;
+use crate::top;
+use lock_analysis::names;
+use recorder::control::client::{Client, ClientError};
+use recorder::control::messages::{Request, Status};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+use tape::live::{Live, state};
+use tape::lock::MappingBody;
+use terminal::table::Style;
+
+/// Time between the two looks.
+const APART: Duration = Duration::from_millis(100);
+/// The time to find the recorder, until its last answer, and for a reading of a process's mappings.
+const FOUND_WITHIN: Duration = Duration::from_millis(600);
+const WITHIN: Duration = Duration::from_millis(1600);
+const MAPS_WITHIN: Duration = Duration::from_millis(200);
+/// Programs in the hint of an error.
+const LISTED: usize = 8;
+
+pub fn run(pid: Option<i32>, json: bool) -> anyhow::Result<ExitCode> {
+    let begun = Instant::now();
+    let mut client = match pid {
+        Some(pid) => client_of(pid).map_err(not_found)?,
+        None => match top::only_one(json, "why --now")? {
+            Some(client) => client,
+            None => return Ok(ExitCode::SUCCESS),
+        },
+    };
+    let begun = if pid.is_some() { begun } else { Instant::now() };
+    let mut ask = |request: &Request| {
+        client.within(WITHIN.saturating_sub(begun.elapsed()));
+        client.ask(request).map_err(failure)
+    };
+    let status = ask(&Request::Status)?.status.unwrap_or_default();
+    let first = ask(&Request::Now)?.now.unwrap_or_default();
+    std::thread::sleep(APART);
+    let second = ask(&Request::Now)?.now.unwrap_or_default();
+    if second.processes.iter().all(|p| p.state == state::ENDED) {
+        return Err(failure(ClientError::Gone { pid: pid.unwrap_or(status.pid) }));
+    }
+    let maps = Maps::default();
+    let mut now = wait_graph::now(&first, &second, &maps);
+    now.not_followed.extend(not_followed(&status, &second, &maps));
+    (now.pid, now.program) = (status.pid, status.program);
+    terminal::now::print(&now, Style::of_stdout(), json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The recorder of a process. (Other recorders may have to be asked for it, and one of them may be stopped.)
+fn client_of(pid: i32) -> Result<Client, ClientError> {
+    let (tell, told) = channel();
+    std::thread::spawn(move || tell.send(Client::of(pid)));
+    told.recv_timeout(FOUND_WITHIN).unwrap_or(Err(ClientError::Silent { pid }))
+}
+
+/// The error, with the programs that are recorded.
+fn not_found(e: ClientError) -> anyhow::Error {
+    if !matches!(e, ClientError::NotRecorded(_) | ClientError::NoProcess(_)) {
+        return failure(e);
+    }
+    let begun = Instant::now();
+    let status = |mut client: Client| {
+        client.within(MAPS_WITHIN);
+        client.status().ok()
+    };
+    let all: Vec<String> = Client::all()
+        .into_iter()
+        .take_while(|_| begun.elapsed() < Duration::from_secs(1))
+        .filter_map(status)
+        .take(LISTED)
+        .map(|s| format!("{} ({})", s.pid, s.program))
+        .collect();
+    let hint = match all.is_empty() {
+        true => "no program of this user is being recorded; `doorbell record --locks ./app` records one".into(),
+        false => format!("these are being recorded: {}", all.join(", ")),
+    };
+    Failure::new(e.to_string(), hint).into()
+}
+
+fn not_followed(status: &Status, live: &Live, maps: &Maps) -> Vec<String> {
+    let lacks = |part: &str| !status.parts.iter().any(|p| p == part);
+    let mut all = Vec::new();
+    if lacks("locks") {
+        all.push("locks (record --locks)".into());
+    }
+    if lacks("calls") {
+        all.push("CUDA calls (record --calls)".into());
+    }
+    if live.processes.iter().any(|p| maps.has_python(p.pid)) {
+        all.push("who has Python's lock (GIL)".into());
+    }
+    all.push("the GPU: streams, events and kernels".into());
+    all
+}
+
+/// Names of places, by the mappings of the processes. They are read when the first name is needed.
+#[derive(Default)]
+struct Maps {
+    of: RefCell<HashMap<i32, Option<Mapped>>>,
+}
+
+#[derive(Default)]
+struct Mapped {
+    names: names::Names,
+    has_python: bool,
+}
+
+impl Maps {
+    fn with<T>(&self, pid: i32, f: impl FnOnce(&Mapped) -> T) -> Option<T> {
+        let mut of = self.of.borrow_mut();
+        of.entry(pid).or_insert_with(|| read(pid)).as_ref().map(f)
+    }
+
+    fn has_python(&self, pid: i32) -> bool {
+        self.with(pid, |m| m.has_python).unwrap_or(false)
+    }
+}
+
+impl wait_graph::Names for Maps {
+    fn variable(&self, pid: i32, address: u64) -> Option<String> {
+        self.with(pid, |m| m.names.of_static(0, address, 0)).flatten()
+    }
+
+    fn site(&self, pid: i32, address: u64) -> String {
+        self.with(pid, |m| m.names.site(0, address, 0)).unwrap_or_else(|| format!("{address:#x}"))
+    }
+}
+
+/// The mappings of a process; `None` if they cannot be read. (For a process that hangs in the kernel while it changes them, the kernel
+/// does not answer.)
+fn read(pid: i32) -> Option<Mapped> {
+    let (tell, told) = channel();
+    std::thread::spawn(move || tell.send(std::fs::read(format!("/proc/{pid}/maps"))));
+    let text = told.recv_timeout(MAPS_WITHIN).ok()?.ok()?;
+    let mut mapped = Mapped::default();
+    for line in text.split(|b| *b == b'\n') {
+        if let Some((body, path)) = mapping(line) {
+            mapped.names.add(0, 0, &body, path, b"");
+            let file = String::from_utf8_lossy(path.rsplit(|b| *b == b'/').next().unwrap_or_default()).into_owned();
+            mapped.has_python |= names::is_of_python(&file);
+        }
+    }
+    mapped.names.finish();
+    Some(mapped)
+}
+
+/// A line of /proc/PID/maps: `begin-end rights offset device inode path`.
+fn mapping(line: &[u8]) -> Option<(MappingBody, &[u8])> {
+    let mut words = line.splitn(6, |b| *b == b' ');
+    let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
+    let path = words.nth(2).unwrap_or_default().trim_ascii_start();
+    let hex = |b: &[u8]| u64::from_str_radix(std::str::from_utf8(b).ok()?, 16).ok();
+    let (start, end) = (range.split(|b| *b == b'-').next()?, range.rsplit(|b| *b == b'-').next()?);
+    let bits = [(b'r', 1), (b'w', 2), (b'x', 4)];
+    let rights = bits.iter().filter(|(letter, _)| rights.contains(letter)).map(|(_, bit)| bit).sum();
+    Some((MappingBody { start: hex(start)?, end: hex(end)?, offset: hex(offset)?, rights, path: 0 }, path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_maps_are_read() {
+        let (body, path) = mapping(b"55d0c1a00000-55d0c1a02000 r-xp 00001000 fd:01 1234     /tmp/a b").unwrap();
+        assert_eq!((body.start, body.end, body.offset, body.rights), (0x55d0_c1a0_0000, 0x55d0_c1a0_2000, 0x1000, 5));
+        assert_eq!(path, b"/tmp/a b");
+        assert_eq!(mapping(b"7f00-7f01 rw-p 00000000 00:00 0 ").unwrap().1, b"");
+        assert!(mapping(b"").is_none() && mapping(b"x-y r 0").is_none());
+    }
+}

@@ -1,0 +1,116 @@
+//! Who waits for whom in a recorded program at this moment.
+
+use serde::Serialize;
+
+/// Who waits for whom, from two looks at the program.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Now {
+    /// The program that was started.
+    pub pid: i32,
+    /// Empty with `record --no-args`.
+    pub program: String,
+    /// Time between the two looks. A wait counts if both have it: the same thread, the same lock or call, the same begin.
+    pub apart_ns: u64,
+    /// The answer in words, the most important line first.
+    pub answer: Vec<String>,
+    /// Threads that wait for one another in a circle. None of them can go on.
+    pub cycles: Vec<NowPath>,
+    /// Threads that wait for a mutex or a rwlock: the longest chain to each thread at which chains end, the longest first.
+    pub chains: Vec<NowPath>,
+    /// Processes that a signal has stopped.
+    pub stopped: Vec<i32>,
+    /// Threads that wait, that are in a CUDA call, or for which others wait.
+    pub threads: Vec<NowThread>,
+    /// Threads that were looked at.
+    pub looked_at: usize,
+    /// Threads that waited for a mutex or a rwlock in the second look, but not in both for the same one.
+    pub short_waits: usize,
+    /// Threads that wait for Python's lock, the GIL, in both looks. Its holder is not followed.
+    pub python_lock_waits: usize,
+    /// Why there may be more than is shown, in words.
+    pub not_followed: Vec<String>,
+}
+
+/// Threads of which each waits for the next.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct NowPath {
+    /// In words.
+    pub text: String,
+    /// Numbers of the threads, in order.
+    pub tids: Vec<i32>,
+    /// What the last one does: `call`, `stopped`, `traced`, `ended`, `condition`, `semaphore`, `join`, `system_call`, `running` or `unknown`; or of the
+    /// lock that it waits for: `unknown_holder`, `free` (no thread had it in either look), `changes` (its holder changes). `cycle`: it waits for
+    /// the first one, or is in another cycle.
+    pub end: &'static str,
+    /// Threads whose chain has the same end, with those of this one.
+    pub waiting: usize,
+}
+
+/// A thread.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct NowThread {
+    pub pid: i32,
+    pub tid: i32,
+    /// The thread's name.
+    pub thread: String,
+    /// `running` (in one of the looks), `sleeping`, `uninterruptible`, `stopped`, `traced`, `ended`; `unknown` if the looks differ otherwise.
+    pub state: String,
+    /// The system call that it sleeps in. Absent if the looks differ, or if it cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_call: Option<String>,
+    /// The lock that it waits for, else absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits: Option<NowWait>,
+    /// The thread for whose end it waits, by pthread_join. Absent if there is none, or if that has recorded nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub joins: Option<i32>,
+    /// The CUDA call that it is in, else absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call: Option<NowCall>,
+    /// Threads that wait for it, through any number of others.
+    pub keeps_waiting: usize,
+}
+
+/// A lock that a thread waits for.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct NowWait {
+    /// Module and offset, or the address, and the kind of lock.
+    pub lock: String,
+    /// `mutex`, `rwlock`, `cond` or `sem`.
+    pub kind: &'static str,
+    /// Where it is waited for: module and offset.
+    pub site: String,
+    pub ns: u64,
+    /// The wait has a time limit.
+    pub has_limit: bool,
+    /// The threads for which it waits.
+    pub holders: Vec<NowHolder>,
+    /// `known`, `unknown`, `free` (no thread had it in either look), `changes` (its holder changes), or `signal`: a condition or semaphore,
+    /// which any thread may signal.
+    pub holder: &'static str,
+}
+
+/// A thread for which another one waits.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct NowHolder {
+    /// Its number; 0 for a reader that was not seen.
+    pub tid: i32,
+    /// `holds`, `reads`, or `queues`: it waits to write, before readers that come later.
+    pub how: &'static str,
+    /// How long it has had the lock, or waits to write; absent if unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ns: Option<u64>,
+}
+
+/// A CUDA call that has not returned.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct NowCall {
+    pub name: String,
+    pub ns: u64,
+    /// The stream's handle; 0 is the default stream, or none.
+    #[serde(serialize_with = "crate::wide::hex")]
+    pub stream: u64,
+    /// The event, the graph, the kernel or the memory that the call names.
+    #[serde(serialize_with = "crate::wide::hex")]
+    pub object: u64,
+}

@@ -1,0 +1,217 @@
+//! Looks made by hand, and at random.
+
+use super::*;
+use proptest::prelude::*;
+use tape::live::{LiveCall, LiveHold, LiveLock, LiveProcess, LiveThread};
+use tape::lock::op;
+
+struct Hex;
+
+impl Names for Hex {
+    fn variable(&self, _: i32, address: u64) -> Option<String> {
+        Some(format!("{}+{address:#x}", if address < 0x1000 { "app" } else { "python3.11" }))
+    }
+    fn site(&self, _: i32, address: u64) -> String {
+        format!("app+{address:#x}")
+    }
+}
+
+fn hold(address: u64, op: u8, since: u64) -> LiveHold {
+    LiveHold { address, since, flags: u16::from(op) << 8, ..LiveHold::default() }
+}
+
+fn thread(tid: i32, waits: Option<LiveHold>, holds: &[LiveHold]) -> LiveThread {
+    LiveThread {
+        tid,
+        name: format!("t{tid}"),
+        state: state::SLEEPING.into(),
+        system_call: Some("futex".into()),
+        waits,
+        holds: holds.to_vec(),
+        ..LiveThread::default()
+    }
+}
+
+fn look(tsc: u64, threads: Vec<LiveThread>, locks: &[(u64, i32, u32)]) -> Live {
+    let locks = locks.iter().map(|(address, holder, readers)| LiveLock {
+        address: *address,
+        holder: *holder,
+        readers: *readers,
+    });
+    let p = LiveProcess {
+        pid: 7,
+        state: state::SLEEPING.into(),
+        threads,
+        locks: locks.collect(),
+        ..LiveProcess::default()
+    };
+    Live { tsc, hz: 1e9, cut: false, processes: vec![p] }
+}
+
+/// The same in both looks, 100 ms apart.
+fn twice(threads: Vec<LiveThread>, locks: &[(u64, i32, u32)]) -> Now {
+    let second = look(2_100_000_000, threads, locks);
+    now(&Live { tsc: 2_000_000_000, ..second.clone() }, &second, &Hex)
+}
+
+const M: u8 = op::MUTEX_LOCK;
+
+#[test]
+fn two_mutexes_in_two_orders_are_a_cycle() {
+    let (a, b) = (hold(0xa, M, 50), hold(0xb, M, 60));
+    let waits = |address| Some(hold(address, M, 100_000_000));
+    let threads = || vec![thread(1, waits(0xb), &[a]), thread(2, waits(0xa), &[b]), thread(3, waits(0xa), &[])];
+    let found = twice(threads(), &[(0xa, 1, 0), (0xb, 2, 0)]);
+    assert_eq!(
+        found.answer[0],
+        "cycle: thread 1 (t1) waits 2.00 s for app+0xb/mutex, which thread 2 (t2) holds; thread 2 waits 2.00 s for app+0xa/mutex, which thread 1 holds"
+    );
+    assert_eq!((found.cycles.len(), found.chains.len(), found.chains[0].end), (1, 1, "cycle"));
+    assert_eq!(found.threads.iter().map(|t| t.keeps_waiting).max(), Some(2));
+    // From the tables alone, where the locks cannot be read.
+    assert_eq!(twice(threads(), &[]).cycles.len(), 1);
+    // A lock that was given on meanwhile, a wait that began anew, a thread that runs: none of these is a cycle.
+    let both = [(0xa, 1, 0), (0xb, 2, 0)];
+    let first = || look(2_000_000_000, threads(), &both);
+    let second = |change: &dyn Fn(&mut LiveProcess)| {
+        let mut live = look(2_100_000_000, threads(), &both);
+        change(&mut live.processes[0]);
+        now(&first(), &live, &Hex).cycles.len()
+    };
+    assert_eq!(second(&|_| {}), 1);
+    assert_eq!(second(&|p| p.locks[0].holder = 3), 0);
+    assert_eq!(second(&|p| p.threads[0].holds[0].since = 55), 0);
+    assert_eq!(second(&|p| p.threads[1].waits = Some(hold(0xa, M, 2_050_000_000))), 0);
+    assert_eq!(second(&|p| p.threads[1].state = state::RUNNING.into()), 0);
+    assert_eq!(second(&|p| p.state = state::ENDED.into()), 0);
+    assert_eq!(second(&|p| drop(p.threads.remove(1))), 0);
+}
+
+#[test]
+fn a_rwlock_waits_for_its_readers_and_readers_for_a_writer_that_queues() {
+    let (r, m) = (hold(0xf0, op::RWLOCK_RDLOCK, 50), hold(0xa, M, 60));
+    let threads = vec![
+        thread(1, Some(hold(0xa, M, 70)), &[r]),
+        thread(2, Some(hold(0xf0, op::RWLOCK_RDLOCK, 90)), &[m]),
+        thread(3, Some(hold(0xf0, op::RWLOCK_WRLOCK, 80)), &[]),
+    ];
+    let found = twice(threads, &[(0xa, 2, 0), (0xf0, 0, 2)]);
+    assert_eq!(found.cycles.len(), 1);
+    assert_eq!(found.cycles[0].tids, [1, 2, 3]);
+    let text = &found.cycles[0].text;
+    assert!(
+        text.contains(
+            "thread 2 waits 2.10 s to read app+0xf0/rwlock, after thread 3 (t3), which waits to write it first"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("which thread 1 (and 1 other) holds to read"), "{text}");
+    // Without the writer in the queue the lock is not in its way.
+    let threads = vec![thread(1, None, &[r]), thread(2, Some(hold(0xf0, op::RWLOCK_RDLOCK, 90)), &[])];
+    assert_eq!(twice(threads, &[(0xf0, 0, 1)]).chains[0].end, "changes");
+}
+
+#[test]
+fn a_lock_that_its_thread_waits_for_itself() {
+    let a = hold(0xa, M, 50);
+    let itself = |holds: &[LiveHold]| vec![thread(1, Some(hold(0xa, M, 70)), holds)];
+    let found = twice(itself(&[a]), &[(0xa, 1, 0)]);
+    assert!(found.cycles[0].text.ends_with("app+0xa/mutex, which it holds itself"), "{:?}", found.cycles);
+    // In a pause there is no row: it sleeps in the wait, so it has not just got the lock.
+    assert_eq!(twice(itself(&[]), &[(0xa, 1, 0)]).cycles.len(), 1);
+    let mut stopped = itself(&[]);
+    (stopped[0].state, stopped[0].system_call) = (state::STOPPED.into(), None);
+    assert_eq!(twice(stopped, &[(0xa, 1, 0)]).cycles.len(), 0);
+}
+
+#[test]
+fn chains_end_with_what_the_last_thread_does() {
+    let waits = || thread(1, Some(hold(0xa, M, 100_000_000)), &[]);
+    let a = hold(0xa, M, 50);
+    let ends = |last: LiveThread, locks: &[(u64, i32, u32)]| {
+        let found = twice(vec![waits(), last], locks);
+        (found.chains[0].end, found.answer[0].clone())
+    };
+    let held: &[_] = &[(0xa, 2, 0)];
+    let call =
+        LiveCall { function: "cuStreamSynchronize".into(), began: 100_000_000, stream: 0x10, ..LiveCall::default() };
+    let in_call = LiveThread { call: Some(call), ..thread(2, None, &[a]) };
+    assert_eq!(
+        ends(in_call, held),
+        (
+            "call",
+            "chain: thread 1 (t1) waits 2.00 s for app+0xa/mutex, which thread 2 (t2) holds; thread 2 is in cuStreamSynchronize for 2.00 s"
+                .into()
+        )
+    );
+    let reads = LiveThread { system_call: Some("read".into()), ..thread(2, None, &[a]) };
+    assert!(ends(reads, held).1.ends_with("thread 2 sleeps in read"));
+    let ended = LiveThread { state: state::ENDED.into(), ..thread(2, None, &[]) };
+    assert!(ends(ended, held).1.ends_with("thread 2 has ended without giving it back"));
+    let cond = thread(2, Some(hold(0xc, op::COND_WAIT, 100_000_000)), &[a]);
+    assert_eq!(ends(cond, held).0, "condition");
+    assert_eq!(ends(thread(2, None, &[]), &[]).0, "unknown_holder");
+    assert_eq!(ends(thread(2, None, &[]), &[(0xa, 0, 0)]).0, "free");
+    assert!(ends(thread(2, None, &[]), &[(0xa, 9, 0)]).1.ends_with("which thread 9 holds, of which no more is known"));
+}
+
+#[test]
+fn a_thread_that_waits_for_the_end_of_another_that_waits_for_its_lock() {
+    let main = LiveThread { joins: Some(2), ..thread(1, None, &[hold(0xa, M, 50)]) };
+    let threads = || vec![main.clone(), thread(2, Some(hold(0xa, M, 100_000_000)), &[])];
+    let found = twice(threads(), &[(0xa, 1, 0)]);
+    assert_eq!(
+        found.answer[0],
+        "cycle: thread 1 (t1) waits for the end of thread 2 (t2); thread 2 waits 2.00 s for app+0xa/mutex, which thread 1 holds"
+    );
+    // The other thread is not one of those that were seen.
+    let other = vec![LiveThread { joins: Some(9), ..main.clone() }, threads().remove(1)];
+    assert_eq!(twice(other, &[(0xa, 1, 0)]).chains[0].end, "join");
+}
+
+#[test]
+fn who_does_not_wait_for_long_is_in_no_chain() {
+    let first = look(2_000_000_000, vec![thread(1, Some(hold(0xa, M, 1_999_000_000)), &[])], &[(0xa, 2, 0)]);
+    let second = look(2_100_000_000, vec![thread(1, Some(hold(0xa, M, 2_098_000_000)), &[])], &[(0xa, 2, 0)]);
+    let found = now(&first, &second, &Hex);
+    assert!(found.chains.is_empty() && found.short_waits == 1);
+    assert!(found.answer[0].starts_with("nobody waits"), "{:?}", found.answer);
+    assert_eq!(
+        found.answer[1],
+        "1 thread waits for a lock for a short time: thread 1 (t1) the longest, 2.00 ms for app+0xa/mutex"
+    );
+    // Python's lock is a condition with a time limit, which is waited for again and again.
+    let gil = |tsc, since| look(tsc, vec![thread(1, Some(hold(0x2000, op::COND_TIMEDWAIT, since)), &[])], &[]);
+    let found = now(&gil(2_000_000_000, 1_999_000_000), &gil(2_100_000_000, 2_099_000_000), &Hex);
+    assert_eq!(found.python_lock_waits, 1);
+    assert!(found.answer.iter().any(|l| l.contains("(GIL)")), "{:?}", found.answer);
+}
+
+proptest! {
+    /// Each thread holds its own mutex. The cycles are those of the graph of waits, and no rows of any kind make it panic.
+    #[test]
+    fn random_waits(to in prop::collection::vec(0usize..9, 1..9), odd in any::<[u8; 4]>()) {
+        let n = to.len();
+        let row = |(i, to): (usize, &usize)| {
+            let waits = (*to < n).then(|| hold(*to as u64 + 1, M, 5));
+            thread(i as i32 + 1, waits, &[hold(i as u64 + 1, M, 1)])
+        };
+        let threads: Vec<_> = to.iter().enumerate().map(row).collect();
+        let words: Vec<_> = (1..=n).map(|i| (i as u64, i as i32, 0)).collect();
+        let found = twice(threads.clone(), &words);
+        let leads_back = |start: usize| {
+            let mut at = start;
+            (0..n).any(|_| { at = to.get(at).copied().unwrap_or(n); at == start })
+        };
+        for (i, _) in to.iter().enumerate() {
+            let is_in = found.cycles.iter().any(|c| c.tids.contains(&(i as i32 + 1)));
+            prop_assert_eq!(is_in, leads_back(i));
+        }
+        let mut wild = threads;
+        for (t, odd) in wild.iter_mut().zip(odd) {
+            t.waits = Some(LiveHold { flags: u16::from(odd) << 8 | u16::from(odd), since: u64::MAX, ..hold(u64::from(odd % 3), 0, 0) });
+            t.state = ["", "running", "stopped", "ended"][usize::from(odd) % 4].into();
+        }
+        twice(wild, &words);
+    }
+}

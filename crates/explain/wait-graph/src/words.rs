@@ -1,0 +1,185 @@
+//! Sentences about threads that wait.
+
+use crate::edges::{Held, Holder, How, Threads, Wait, has_limit};
+use crate::{Names, ns};
+use lock_analysis::ops::Class;
+use numbers::nanoseconds;
+use std::collections::BTreeSet;
+use tape::live::{Live, state};
+
+pub struct Words<'a> {
+    pub threads: &'a Threads<'a>,
+    /// The second look.
+    pub live: &'a Live,
+    pub names: &'a dyn Names,
+}
+
+/// A holder's kind in JSON.
+pub fn holder(h: &Holder) -> &'static str {
+    match h {
+        Holder::Threads(_) => "known",
+        Holder::Unknown => "unknown",
+        Holder::Free => "free",
+        Holder::Changes => "changes",
+        Holder::Signal => "signal",
+    }
+}
+
+impl Words<'_> {
+    fn since(&self, at: u64) -> String {
+        nanoseconds(ns(self.live, self.live.tsc.saturating_sub(at)))
+    }
+
+    pub fn tids(&self, path: &[usize]) -> Vec<i32> {
+        path.iter().filter_map(|n| Some(self.threads.all.get(*n)?.row.tid)).collect()
+    }
+
+    /// Ticks that a thread has waited.
+    pub fn waited(&self, n: usize) -> u64 {
+        let wait = self.threads.all.get(n).and_then(|t| t.waits.as_ref());
+        wait.map_or(0, |w| self.live.tsc.saturating_sub(w.lock.since))
+    }
+
+    pub fn lock(&self, pid: i32, address: u64, class: Class) -> String {
+        let name = self.names.variable(pid, address).unwrap_or_else(|| format!("{address:#x}"));
+        format!("{name}/{}", class.name())
+    }
+
+    /// A thread; with its name when it is named for the first time.
+    fn thread(&self, n: usize, named: &mut BTreeSet<usize>) -> String {
+        let Some(t) = self.threads.all.get(n) else { return "a thread".into() };
+        let (tid, pid) = (t.row.tid, t.process.pid);
+        if !named.insert(n) {
+            return format!("thread {tid}");
+        }
+        let name = if t.row.name.is_empty() { String::new() } else { format!(" ({})", t.row.name) };
+        let of = if self.live.processes.len() > 1 { format!(" of process {pid}") } else { String::new() };
+        format!("thread {tid}{name}{of}")
+    }
+
+    /// `waits 31.2 s for libb+0x4040/mutex`
+    fn waits(&self, pid: i32, w: &Wait) -> String {
+        let limit = if has_limit(&w.lock) { " (with a time limit)" } else { "" };
+        let to = match w.lock.op() {
+            tape::lock::op::RWLOCK_RDLOCK..=tape::lock::op::RWLOCK_CLOCKRDLOCK => "to read ",
+            tape::lock::op::RWLOCK_WRLOCK..=tape::lock::op::RWLOCK_CLOCKWRLOCK => "to write ",
+            _ => "for ",
+        };
+        format!("waits {}{limit} {to}{}", self.since(w.lock.since), self.lock(pid, w.lock.address, w.class))
+    }
+
+    /// `thread 12 (writer) waits 31.2 s for libb+0x4040/mutex, which thread 13 (reader) holds`; `next`: which of the holders is meant.
+    fn link(&self, n: usize, next: usize, named: &mut BTreeSet<usize>) -> String {
+        let Some((t, w)) = self.threads.all.get(n).and_then(|t| Some((t, t.waits.as_ref()?))) else {
+            return format!("{} waits for the end of {}", self.thread(n, named), self.thread(next, named));
+        };
+        let (thread, waits) = (self.thread(n, named), self.waits(t.process.pid, w));
+        let all: &[Held] = match &w.holder {
+            Holder::Threads(all) => all,
+            _ => &[],
+        };
+        let Some(held) = all.iter().find(|h| h.thread == Some(next)) else { return format!("{thread} {waits}") };
+        let others = match all.len() - 1 {
+            0 => String::new(),
+            n => format!(" (and {})", numbers::of(n as u64, "other")),
+        };
+        match held.how {
+            _ if n == next => format!("{thread} {waits}, which it holds itself{others}"),
+            How::Alone => format!("{thread} {waits}, which {} holds", self.thread(next, named)),
+            How::Reads => format!("{thread} {waits}, which {}{others} holds to read", self.thread(next, named)),
+            How::Queues => {
+                format!("{thread} {waits}, after {}{others}, which waits to write it first", self.thread(next, named))
+            }
+        }
+    }
+
+    pub fn cycle(&self, cycle: &[usize]) -> String {
+        let mut named = BTreeSet::new();
+        let next = cycle.iter().cycle().skip(1);
+        let links: Vec<String> = cycle.iter().zip(next).map(|(n, next)| self.link(*n, *next, &mut named)).collect();
+        links.join("; ")
+    }
+
+    /// `end`: what the last thread does. `waiting`: how many threads have the same end.
+    pub fn chain(&self, chain: &[usize], end: &str, waiting: usize) -> String {
+        let mut named = BTreeSet::new();
+        let mut parts: Vec<String> = chain.windows(2).map(|pair| self.link(pair[0], pair[1], &mut named)).collect();
+        if let Some(last) = chain.last() {
+            parts.push(format!("{} {end}", self.thread(*last, &mut named)));
+        }
+        let links = chain.len() - 1;
+        if links > 0 && waiting > links {
+            parts.push(format!("{} in all wait for it", numbers::of(waiting as u64, "thread")));
+        }
+        parts.join("; ")
+    }
+
+    /// What the last thread of a chain does: its kind in JSON, and in words after the thread's name.
+    pub fn end(&self, n: usize, is_in_cycle: bool) -> (&'static str, String) {
+        let Some(t) = self.threads.all.get(n) else { return ("unknown", "was not seen".into()) };
+        if is_in_cycle {
+            return ("cycle", "is in a cycle".into());
+        }
+        let pid = t.process.pid;
+        match t.state {
+            state::STOPPED if t.process.state == state::STOPPED => {
+                return ("stopped", format!("is stopped: process {pid} is stopped (SIGSTOP)"));
+            }
+            state::STOPPED => return ("stopped", "is stopped (SIGSTOP)".into()),
+            state::TRACED => return ("traced", "is stopped by a debugger".into()),
+            state::ENDED => return ("ended", "has ended without giving it back".into()),
+            _ => {}
+        }
+        let call = t.call.map(|c| format!("is in {} for {}", c.function, self.since(c.began)));
+        let Some(w) = &t.waits else {
+            return match (call, t.state, t.system_call) {
+                (Some(call), ..) => ("call", call),
+                _ if t.row.joins.is_some() => {
+                    ("join", format!("waits for the end of thread {}", t.row.joins.unwrap_or(0)))
+                }
+                (_, _, Some("futex")) => ("system_call", "sleeps in futex: for what is not followed".into()),
+                (_, _, Some(name)) => ("system_call", format!("sleeps in {name}")),
+                (_, state::RUNNING, _) => ("running", "runs".into()),
+                _ => ("unknown", "does what was not seen".into()),
+            };
+        };
+        let waits = call.map_or_else(String::new, |call| format!("{call}, where it ")) + &self.waits(pid, w);
+        match &w.holder {
+            Holder::Signal if w.class == Class::Cond => {
+                ("condition", format!("{waits}: who will signal it is not known"))
+            }
+            Holder::Signal => ("semaphore", format!("{waits}: who will post it is not known")),
+            Holder::Free => ("free", format!("{waits}, which no thread had in either look")),
+            Holder::Changes => ("changes", format!("{waits}, which other threads take and give back meanwhile")),
+            Holder::Unknown => ("unknown_holder", format!("{waits}, whose holder is unknown")),
+            Holder::Threads(all) => match all.iter().find(|h| h.tid > 0) {
+                Some(h) => {
+                    ("unknown_holder", format!("{waits}, which thread {} holds, of which no more is known", h.tid))
+                }
+                None => ("unknown_holder", format!("{waits}, whose holder is unknown")),
+            },
+        }
+    }
+
+    /// The thread whose CUDA call began first of those that have not returned, and that in words.
+    pub fn longest_call(&self) -> Option<(i32, String)> {
+        let calls = self.threads.all.iter().enumerate().filter_map(|(n, t)| Some((n, t, t.call?)));
+        let (n, t, call) = calls.min_by_key(|(.., c)| c.began)?;
+        let stream = if call.stream == 0 { String::new() } else { format!(", stream {:#x}", call.stream) };
+        let thread = self.thread(n, &mut BTreeSet::new());
+        Some((t.row.tid, format!("{thread} is in {} for {}{stream}", call.function, self.since(call.began))))
+    }
+
+    /// Threads that wait for a lock at this moment, but did not wait for it in both looks.
+    pub fn short_waits(&self) -> Option<String> {
+        let short = &self.threads.short;
+        let (n, w) = short.iter().min_by_key(|(_, w)| w.since)?;
+        let t = self.threads.all.get(*n)?;
+        let lock = self.lock(t.process.pid, w.address, Class::of(w.op())?);
+        let (count, verb) =
+            (numbers::of(short.len() as u64, "thread"), if short.len() == 1 { "waits" } else { "wait" });
+        let longest =
+            format!("{} the longest, {} for {lock}", self.thread(*n, &mut BTreeSet::new()), self.since(w.since));
+        Some(format!("{count} {verb} for a lock for a short time: {longest}"))
+    }
+}

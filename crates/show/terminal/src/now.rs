@@ -1,0 +1,118 @@
+//! Who waits for whom at this moment.
+
+use crate::number::{nanoseconds, of};
+use crate::table::{Style, text_to_stdout, write as write_table};
+use crate::{ReportError, json};
+use schema::now::{Now, NowThread, NowWait};
+use std::io::{self, Write};
+
+/// Maximum number of threads in the table.
+const ROWS: usize = 40;
+
+/// Shows it on standard output.
+pub fn print(now: &Now, style: Style, as_json: bool) -> Result<(), ReportError> {
+    if as_json {
+        return json::document(now);
+    }
+    text_to_stdout(style, |out| Ok(write(out, now, style)?))
+}
+
+fn write(out: &mut dyn Write, now: &Now, style: Style) -> io::Result<()> {
+    for line in now.answer.iter().flat_map(|line| style.wrapped(line, 0)) {
+        writeln!(out, "{}", style.bold(&line))?;
+    }
+    let mut table = style.table(&[">thread", "!name", "!waits for", ">for", "held by", "call", ">for", "state"]);
+    for t in now.threads.iter().take(ROWS) {
+        table.add_row(row(t));
+    }
+    if !table.is_empty() {
+        writeln!(out)?;
+        write_table(out, &table, 0)?;
+    }
+    if let left @ 1.. = now.threads.len().saturating_sub(ROWS) {
+        writeln!(out, "and {} more (--json has all)", of(left as u64, "thread"))?;
+    }
+    let looks = nanoseconds(now.apart_ns);
+    let who =
+        if now.program.is_empty() { format!("process {}", now.pid) } else { format!("{} ({})", now.program, now.pid) };
+    writeln!(out, "\n{who}: {} looked at twice, {looks} apart", of(now.looked_at as u64, "thread"))?;
+    now.not_followed.iter().try_for_each(|what| writeln!(out, "not followed: {what}"))
+}
+
+fn row(t: &NowThread) -> [String; 8] {
+    let none = || "-".to_owned();
+    let wait = |f: &dyn Fn(&NowWait) -> String| t.waits.as_ref().map_or_else(none, f);
+    let call = t.call.as_ref();
+    let state = t.system_call.as_ref().map_or_else(|| t.state.clone(), |name| format!("{} in {name}", t.state));
+    [
+        t.tid.to_string(),
+        if t.thread.is_empty() { none() } else { t.thread.clone() },
+        t.joins.map_or_else(|| wait(&|w| w.lock.clone()), |tid| format!("end of thread {tid}")),
+        wait(&|w| nanoseconds(w.ns)),
+        wait(&held_by),
+        call.map_or_else(none, |c| c.name.clone()),
+        call.map_or_else(none, |c| nanoseconds(c.ns)),
+        state,
+    ]
+}
+
+fn held_by(w: &NowWait) -> String {
+    let of = |h: &schema::now::NowHolder| match (h.how, h.tid) {
+        (_, 0) => "another reader".to_owned(),
+        ("queues", tid) => format!("{tid} (waits to write)"),
+        ("reads", tid) => format!("{tid} (reads)"),
+        (_, tid) => tid.to_string(),
+    };
+    match w.holder {
+        "known" => w.holders.iter().map(of).collect::<Vec<_>>().join(", "),
+        "signal" => "-".into(),
+        "free" => "nobody".into(),
+        "changes" => "different threads".into(),
+        other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::now::{NowCall, NowHolder};
+
+    #[test]
+    fn the_answer_is_first_and_each_holder_is_named() {
+        let holder = |tid, how| NowHolder { tid, how, ns: None };
+        let wait = |holders, how| NowWait {
+            lock: "app+0x40/mutex".into(),
+            ns: 2_000_000_000,
+            holders,
+            holder: how,
+            ..NowWait::default()
+        };
+        let thread =
+            |tid, waits| NowThread { tid, thread: "a".into(), state: "sleeping".into(), waits, ..NowThread::default() };
+        let call = NowCall { name: "cuStreamSynchronize".into(), ns: 3_000_000_000, ..NowCall::default() };
+        let now = Now {
+            answer: vec!["cycle: one".into()],
+            threads: vec![
+                thread(1, Some(wait(vec![holder(2, "holds")], "known"))),
+                thread(2, Some(wait(vec![holder(3, "reads"), holder(0, "reads")], "known"))),
+                thread(3, Some(wait(vec![], "unknown"))),
+                NowThread { call: Some(call), system_call: Some("ioctl".into()), ..thread(4, None) },
+            ],
+            not_followed: vec!["locks".into()],
+            ..Now::default()
+        };
+        let mut out = Vec::new();
+        write(&mut out, &now, Style::default()).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with("cycle: one\n\n"), "{text}");
+        for part in [
+            "3 (reads), another reader",
+            "unknown",
+            "cuStreamSynchronize  3.00 s",
+            "sleeping in ioctl",
+            "not followed: locks",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
+}
