@@ -13,7 +13,7 @@ pub struct Now {
     pub apart_ns: u64,
     /// The answer in words, the most important line first.
     pub answer: Vec<String>,
-    /// Threads that wait for one another in a circle. None of them can go on.
+    /// Threads that wait for one another in a circle. None of them can go on, unless a wait has a time limit.
     pub cycles: Vec<NowPath>,
     /// Threads that wait for a mutex or a rwlock: the longest chain to each thread at which chains end, the longest first.
     pub chains: Vec<NowPath>,
