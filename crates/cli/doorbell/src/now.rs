@@ -5,13 +5,16 @@
 use crate::attach::failure;
 use crate::failure::Failure;
 use crate::top;
+use decode::Awaited;
 use lock_analysis::names;
 use recorder::control::client::{Client, ClientError};
 use recorder::control::messages::{Request, Status};
+use schema::now::NowKernel;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use tape::live::{Live, state};
 use tape::lock::MappingBody;
@@ -23,6 +26,8 @@ const APART: Duration = Duration::from_millis(100);
 const FOUND_WITHIN: Duration = Duration::from_millis(600);
 const WITHIN: Duration = Duration::from_millis(1600);
 const MAPS_WITHIN: Duration = Duration::from_millis(200);
+/// A kernel that has not ended so long after its launch is shown.
+const LONG: Duration = Duration::from_millis(500);
 /// Programs in the hint of an error.
 const LISTED: usize = 8;
 
@@ -41,6 +46,7 @@ pub fn run(pid: Option<i32>, json: bool) -> anyhow::Result<ExitCode> {
         client.ask(request).map_err(failure)
     };
     let status = ask(&Request::Status)?.status.unwrap_or_default();
+    let awaited = awaited(&status);
     let first = ask(&Request::Now)?.now.unwrap_or_default();
     std::thread::sleep(APART);
     let second = ask(&Request::Now)?.now.unwrap_or_default();
@@ -48,8 +54,11 @@ pub fn run(pid: Option<i32>, json: bool) -> anyhow::Result<ExitCode> {
         return Err(failure(ClientError::Gone { pid: pid.unwrap_or(status.pid) }));
     }
     let maps = Maps::default();
-    let mut now = wait_graph::now(&first, &second, &maps);
-    now.not_followed.extend(not_followed(&status, &second, &maps));
+    let awaited = awaited.recv_timeout(WITHIN.saturating_sub(begun.elapsed())).ok().flatten();
+    let has_kernels = awaited.is_some();
+    let kernels = kernels(awaited.unwrap_or_default(), &second);
+    let mut now = wait_graph::now(&first, &second, kernels, &maps);
+    now.not_followed.extend(not_followed(&status, &second, &maps, has_kernels));
     (now.pid, now.program) = (status.pid, status.program);
     terminal::now::print(&now, Style::of_stdout(), json)?;
     Ok(ExitCode::SUCCESS)
@@ -86,7 +95,36 @@ fn not_found(e: ClientError) -> anyhow::Error {
     Failure::new(e.to_string(), hint).into()
 }
 
-fn not_followed(status: &Status, live: &Live, maps: &Maps) -> Vec<String> {
+/// Reads which kernels have not ended from the recording so far, in another thread, because a long recording takes long.
+fn awaited(status: &Status) -> Receiver<Option<Vec<Awaited>>> {
+    let (tell, told) = channel();
+    if status.parts.iter().any(|part| part == "gpu-times") {
+        let file = status.file.clone();
+        std::thread::spawn(move || {
+            let read = || decode::awaited(&decode::Recording::open(Path::new(&file)).ok()?).ok()?;
+            tell.send(read())
+        });
+    }
+    told
+}
+
+/// Those that were launched [`LONG`] before the look. (The end of a shorter one may still be on its way to the file.)
+fn kernels(awaited: Vec<Awaited>, live: &Live) -> Vec<NowKernel> {
+    let ns = |a: &Awaited| (live.tsc.saturating_sub(a.tsc) as f64 / live.hz.max(1.0) * 1e9) as u64;
+    let is_live = |a: &Awaited| live.processes.iter().any(|p| p.pid == a.pid && p.state != state::ENDED);
+    let long = awaited.into_iter().filter(|a| is_live(a) && ns(a) >= LONG.as_nanos() as u64);
+    let row = |a: Awaited| NowKernel {
+        pid: a.pid,
+        ns: ns(&a),
+        name: a.name.unwrap_or_else(|| format!("{:#x}", a.code)),
+        stream: a.stream,
+        tid: a.tid,
+        after: a.count.saturating_sub(1),
+    };
+    long.map(row).collect()
+}
+
+fn not_followed(status: &Status, live: &Live, maps: &Maps, has_kernels: bool) -> Vec<String> {
     let lacks = |part: &str| !status.parts.iter().any(|p| p == part);
     let mut all = Vec::new();
     if lacks("locks") {
@@ -98,7 +136,12 @@ fn not_followed(status: &Status, live: &Live, maps: &Maps) -> Vec<String> {
     if live.processes.iter().any(|p| maps.has_python(p.pid)) {
         all.push("who has Python's lock (GIL)".into());
     }
-    all.push("the GPU: streams, events and kernels".into());
+    if !has_kernels {
+        let why =
+            if lacks("gpu-times") { "record --gpu-times" } else { "no file, or one too long to be read in a second" };
+        all.push(format!("kernels that have not ended ({why})"));
+    }
+    all.push("events and semaphores for which streams wait".into());
     all
 }
 

@@ -26,7 +26,8 @@ All of a call's time is put down to something. What is usual for calls of its ki
 is what it is there for, is not lost; the rest is. `unknown`: on a CPU, and nothing was seen in the way.
 
 --now looks twice at the program, 100 ms apart, and does not stop it. It prints threads that wait for one another in a circle,
-the longest chains of threads that wait, and CUDA calls that have not returned. It needs `record --locks` or `--calls`.")]
+the longest chains of threads that wait, CUDA calls that have not returned, and kernels that have not ended. It needs
+`record --locks` or `--calls`, and for kernels `--gpu-times`.")]
 pub struct Args {
     /// The recording, made with `record --locks` or `--calls`; without one, the newest of this folder
     #[arg(value_name = "FILE")]

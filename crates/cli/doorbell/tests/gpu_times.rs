@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn doorbell(arguments: &[&str]) -> Output {
     let out = Command::new(assert_cmd::cargo::cargo_bin!("doorbell")).args(arguments).output().unwrap();
@@ -29,15 +31,19 @@ fn sample_on(gpu: &str, dir: &Path, ways: &[&str], what: &[&str]) -> (String, St
 }
 
 fn run(dir: &Path, ways: &[&str], what: &[&str], set: &[(&str, &str)]) -> (String, Output) {
+    let (file, mut record) = record(dir, ways, what, set);
+    (file, record.output().unwrap())
+}
+
+fn record(dir: &Path, ways: &[&str], what: &[&str], set: &[(&str, &str)]) -> (String, Command) {
     let library = std::env::current_exe().unwrap().with_file_name("libsoftcuda.so");
     let _ = std::os::unix::fs::symlink(library, dir.join("libcuda.so.1"));
     let file = dir.join("a.doorbell").to_str().unwrap().to_owned();
     let command = assert_cmd::cargo::cargo_bin!("doorbell");
     let mut record = Command::new(command);
     record.args(["record", "--quiet", "--force", "--gpu", "soft", "-o", &file]).args(ways).arg("--").arg(command);
-    let set = set.iter().copied();
-    let out = record.arg("sample").args(what).env("LD_LIBRARY_PATH", dir).envs(set).output().unwrap();
-    (file, out)
+    record.arg("sample").args(what).env("LD_LIBRARY_PATH", dir).envs(set.iter().copied());
+    (file, record)
 }
 
 /// How many kernels have a time, and the reasons why the others have none.
@@ -353,6 +359,39 @@ fn a_stamp_that_is_lost_is_counted_and_the_next_kernels_start_is_bounded() {
     // It is no longer known what a kernel waited for.
     let of_the_first: Vec<_> = runs.iter().filter(|run| run["submission"] == runs[0]["submission"]).collect();
     assert!(of_the_first.iter().skip(1).all(|run| run["gpu"]["start"] == "bounded"), "{of_the_first:?}");
+}
+
+/// The GPU takes so many turns for the first kernel that it does not end while the test looks.
+#[test]
+fn a_kernel_that_does_not_end_is_named_while_the_program_waits_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let sockets = dir.path().join("run");
+    std::fs::create_dir(&sockets).unwrap();
+    std::fs::set_permissions(&sockets, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let set = [("DOORBELL_SOFTGPU_FAULT", "slow-kernel:1000000000000"), ("XDG_RUNTIME_DIR", sockets.to_str().unwrap())];
+    let (_, mut record) = record(dir.path(), &["--gpu-times"], &["graphs", "--only", "chain-2", "--count", "1"], &set);
+    let mut recorder = record.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let look = || -> Value {
+        let pid = test_support::children(recorder.id() as i32).first().copied().unwrap_or(1);
+        let mut why = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        why.env("XDG_RUNTIME_DIR", &sockets).args(["why", "--json", "--now", &pid.to_string()]);
+        serde_json::from_slice(&why.output().unwrap().stdout).unwrap_or_default()
+    };
+    let begun = Instant::now();
+    let mut now = look();
+    while now["kernels"].as_array().is_none_or(Vec::is_empty) && begun.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(200));
+        now = look();
+    }
+    let _ = recorder.kill();
+    let _ = recorder.wait();
+    let kernel = &now["kernels"][0];
+    assert!(kernel["ns"].as_u64().is_some_and(|ns| ns >= 500_000_000), "{now}");
+    let name = kernel["name"].as_str().unwrap();
+    let said: Vec<_> = now["answer"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(said.iter().any(|line| line.starts_with(&format!("kernel {name} of "))), "{said:?}");
+    // The program waits for its stream.
+    assert!(said.iter().any(|line| line.ends_with(&format!(", for kernel {name}"))), "{said:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! Invariant: no tape makes this panic, whatever its bytes. Damaged or missing parts are counted and named.
 
 pub mod ahead;
+mod awaited;
 mod channels;
 mod checkpoint;
 mod checkpoints;
@@ -50,6 +51,7 @@ mod summary;
 pub mod tally;
 pub mod walk;
 
+pub use awaited::{Awaited, awaited};
 pub use clock_error::clock_error_ns;
 pub use driver_calls::driver_call;
 pub use during::During;

@@ -85,6 +85,26 @@ fn each_count_of_the_agent_and_the_recorder_is_a_reason() {
     assert_eq!(of(KernelEnds { by_cupti: 2, ..some }), [(Reason::Cupti, 2), (Reason::NotEnded, 4)]);
 }
 
+/// The program still runs: the first kernel of a stream that has not ended is the one that keeps the others waiting.
+#[test]
+fn kernels_that_have_not_ended_are_found_by_stream() {
+    let awaited = |mut t: Tape| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.doorbell");
+        t.write(&path);
+        decode::awaited(&Recording::open(&path).unwrap()).unwrap()
+    };
+    let of = |ends: &[u64]| awaited(launches(|t| stamps(t, state::ON, 0), ends)).unwrap();
+    assert_eq!(of(&ALL), []);
+    let (all, four) = (of(&[]), of(&ALL[..4]));
+    assert_eq!((all.len(), all[0].count, four.len(), four[0].count), (1, 9, 1, 5));
+    assert_eq!((all[0].stream, all[0].code, all[0].tid), (four[0].stream, four[0].code, four[0].tid));
+    assert!(all[0].tsc < four[0].tsc, "the fifth launch");
+    // Nothing stores its end.
+    assert_eq!(awaited(launches(|_| (), &[])), Some(Vec::new()));
+    assert_eq!(awaited(synthetic::one_of_everything()), None);
+}
+
 #[test]
 fn each_state_of_the_agent_is_a_reason() {
     let none = KernelEnds::default();

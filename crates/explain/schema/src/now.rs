@@ -21,6 +21,8 @@ pub struct Now {
     pub stopped: Vec<i32>,
     /// Threads that wait, that are in a CUDA call, or for which others wait.
     pub threads: Vec<NowThread>,
+    /// Streams whose first kernel has not ended half a second after its launch, the longest first. Empty without `record --gpu-times`.
+    pub kernels: Vec<NowKernel>,
     /// Threads that were looked at.
     pub looked_at: usize,
     /// Threads that waited for a mutex or a rwlock in the second look, but not in both for the same one.
@@ -113,4 +115,21 @@ pub struct NowCall {
     /// The event, the graph, the kernel or the memory that the call names.
     #[serde(serialize_with = "crate::wide::hex")]
     pub object: u64,
+}
+
+/// A kernel that has not ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NowKernel {
+    pub pid: i32,
+    /// Its name, or the address of its code.
+    pub name: String,
+    /// The stream's handle; 0 is the default stream, or none.
+    #[serde(serialize_with = "crate::wide::hex")]
+    pub stream: u64,
+    /// The thread that launched it.
+    pub tid: i32,
+    /// Time since its launch.
+    pub ns: u64,
+    /// Kernels that were launched after it in this stream and have not ended.
+    pub after: u64,
 }

@@ -11,7 +11,7 @@ mod words;
 
 use edges::{Holder, How, Threads};
 use lock_analysis::ops::Class;
-use schema::now::{Now, NowCall, NowHolder, NowPath, NowThread, NowWait};
+use schema::now::{Now, NowCall, NowHolder, NowKernel, NowPath, NowThread, NowWait};
 use std::collections::{BTreeMap, BTreeSet};
 use tape::live::{Live, state};
 use words::Words;
@@ -29,10 +29,11 @@ const CHAINS: usize = 20;
 /// Cycles and chains in the answer.
 const IN_ANSWER: usize = 5;
 
-/// What two looks at the same processes show. The caller fills in the program and what is not followed.
-pub fn now(first: &Live, second: &Live, names: &dyn Names) -> Now {
+/// What two looks at the same processes show. `kernels`: those that have not ended. The caller fills in the program and what is not followed.
+pub fn now(first: &Live, second: &Live, mut kernels: Vec<NowKernel>, names: &dyn Names) -> Now {
+    kernels.sort_by_key(|k| std::cmp::Reverse(k.ns));
     let threads = Threads::of(first, second);
-    let words = Words { threads: &threads, live: second, names };
+    let words = Words { threads: &threads, live: second, kernels: &kernels, names };
     let edges = threads.edges();
     let found = graph::cycles(&edges);
     let mut is_in_cycle = vec![false; edges.len()];
@@ -61,6 +62,7 @@ pub fn now(first: &Live, second: &Live, names: &dyn Names) -> Now {
         short_waits: threads.short.len(),
         python_lock_waits: threads.renewed.iter().filter(|(t, w)| is_python(*t, w.address)).count(),
         chains: chains.iter().map(|(path, _)| path.clone()).collect(),
+        kernels: kernels.clone(),
         ..Now::default()
     };
     if second.cut {
@@ -180,6 +182,7 @@ fn answer(now: &Now, words: &Words, chains: &[Chain]) -> Vec<String> {
         lines.push(text);
         told.insert(tid);
     }
+    lines.extend(now.kernels.iter().take(IN_ANSWER).map(|k| words.kernel(k)));
     if lines.is_empty() {
         let looks = numbers::nanoseconds(now.apart_ns);
         lines.push(format!("nobody waits for a lock or a CUDA call: no thread waited for the same one in both of two looks {looks} apart"));

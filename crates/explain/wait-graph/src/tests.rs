@@ -51,7 +51,7 @@ fn look(tsc: u64, threads: Vec<LiveThread>, locks: &[(u64, i32, u32)]) -> Live {
 /// The same in both looks, 100 ms apart.
 fn twice(threads: Vec<LiveThread>, locks: &[(u64, i32, u32)]) -> Now {
     let second = look(2_100_000_000, threads, locks);
-    now(&Live { tsc: 2_000_000_000, ..second.clone() }, &second, &Hex)
+    now(&Live { tsc: 2_000_000_000, ..second.clone() }, &second, Vec::new(), &Hex)
 }
 
 const M: u8 = op::MUTEX_LOCK;
@@ -76,7 +76,7 @@ fn two_mutexes_in_two_orders_are_a_cycle() {
     let second = |change: &dyn Fn(&mut LiveProcess)| {
         let mut live = look(2_100_000_000, threads(), &both);
         change(&mut live.processes[0]);
-        now(&first(), &live, &Hex).cycles.len()
+        now(&first(), &live, Vec::new(), &Hex).cycles.len()
     };
     assert_eq!(second(&|_| {}), 1);
     assert_eq!(second(&|p| p.locks[0].holder = 3), 0);
@@ -173,7 +173,7 @@ fn a_thread_that_waits_for_the_end_of_another_that_waits_for_its_lock() {
 fn who_does_not_wait_for_long_is_in_no_chain() {
     let first = look(2_000_000_000, vec![thread(1, Some(hold(0xa, M, 1_999_000_000)), &[])], &[(0xa, 2, 0)]);
     let second = look(2_100_000_000, vec![thread(1, Some(hold(0xa, M, 2_098_000_000)), &[])], &[(0xa, 2, 0)]);
-    let found = now(&first, &second, &Hex);
+    let found = now(&first, &second, Vec::new(), &Hex);
     assert!(found.chains.is_empty() && found.short_waits == 1);
     assert!(found.answer[0].starts_with("nobody waits"), "{:?}", found.answer);
     assert_eq!(
@@ -182,9 +182,36 @@ fn who_does_not_wait_for_long_is_in_no_chain() {
     );
     // Python's lock is a condition with a time limit, which is waited for again and again.
     let gil = |tsc, since| look(tsc, vec![thread(1, Some(hold(0x2000, op::COND_TIMEDWAIT, since)), &[])], &[]);
-    let found = now(&gil(2_000_000_000, 1_999_000_000), &gil(2_100_000_000, 2_099_000_000), &Hex);
+    let found = now(&gil(2_000_000_000, 1_999_000_000), &gil(2_100_000_000, 2_099_000_000), Vec::new(), &Hex);
     assert_eq!(found.python_lock_waits, 1);
     assert!(found.answer.iter().any(|l| l.contains("(GIL)")), "{:?}", found.answer);
+}
+
+#[test]
+fn a_kernel_that_has_not_ended_is_what_a_call_of_its_stream_waits_for() {
+    let in_call = |function: &str, stream| LiveThread {
+        call: Some(LiveCall { function: function.into(), began: 100_000_000, stream, ..LiveCall::default() }),
+        ..thread(2, None, &[hold(0xa, M, 50)])
+    };
+    let kernel = |name: &str, stream, ns| NowKernel { pid: 7, name: name.into(), stream, tid: 2, ns, after: 3 };
+    let found = |call: LiveThread| {
+        let second = look(2_100_000_000, vec![thread(1, Some(hold(0xa, M, 100_000_000)), &[]), call], &[(0xa, 2, 0)]);
+        let kernels = vec![kernel("short", 0x52, 600_000_000), kernel("spin", 0x51, 2_000_000_000)];
+        now(&Live { tsc: 2_000_000_000, ..second.clone() }, &second, kernels, &Hex)
+    };
+    let now = found(in_call("cuStreamSynchronize", 0x52));
+    assert_eq!(
+        now.answer,
+        [
+            "chain: thread 1 (t1) waits 2.00 s for app+0xa/mutex, which thread 2 (t2) holds; thread 2 is in cuStreamSynchronize for 2.00 s, which waits for kernel short",
+            "kernel spin of stream 0x51 has not ended 2.00 s after its launch by thread 2 (t2); 3 kernels wait after it in the stream",
+            "kernel short of stream 0x52 has not ended 600 ms after its launch by thread 2 (t2); 3 kernels wait after it in the stream",
+        ]
+    );
+    assert_eq!(now.kernels[0].name, "spin");
+    // All streams; one without such a kernel.
+    assert!(found(in_call("cuCtxSynchronize", 0)).answer[0].ends_with("which waits for kernel spin"));
+    assert!(found(in_call("cuStreamSynchronize", 0x53)).answer[0].ends_with("is in cuStreamSynchronize for 2.00 s"));
 }
 
 proptest! {

@@ -4,13 +4,16 @@ use crate::edges::{Held, Holder, How, Threads, Wait, has_limit};
 use crate::{Names, ns};
 use lock_analysis::ops::Class;
 use numbers::nanoseconds;
+use schema::now::NowKernel;
 use std::collections::BTreeSet;
-use tape::live::{Live, state};
+use tape::live::{Live, LiveCall, state};
 
 pub struct Words<'a> {
     pub threads: &'a Threads<'a>,
     /// The second look.
     pub live: &'a Live,
+    /// Kernels that have not ended, the longest first.
+    pub kernels: &'a [NowKernel],
     pub names: &'a dyn Names,
 }
 
@@ -130,7 +133,11 @@ impl Words<'_> {
             state::ENDED => return ("ended", "has ended without giving it back".into()),
             _ => {}
         }
-        let call = t.call.map(|c| format!("is in {} for {}", c.function, self.since(c.began)));
+        let call = t.call.map(|c| {
+            let kernel =
+                self.awaited(pid, c).map_or_else(String::new, |k| format!(", which waits for kernel {}", k.name));
+            format!("is in {} for {}{kernel}", c.function, self.since(c.began))
+        });
         let Some(w) = &t.waits else {
             return match (call, t.state, t.system_call) {
                 (Some(call), ..) => ("call", call),
@@ -167,7 +174,29 @@ impl Words<'_> {
         let (n, t, call) = calls.min_by_key(|(.., c)| c.began)?;
         let stream = if call.stream == 0 { String::new() } else { format!(", stream {:#x}", call.stream) };
         let thread = self.thread(n, &mut BTreeSet::new());
-        Some((t.row.tid, format!("{thread} is in {} for {}{stream}", call.function, self.since(call.began))))
+        let kernel = self.awaited(t.process.pid, call).map_or_else(String::new, |k| format!(", for kernel {}", k.name));
+        Some((t.row.tid, format!("{thread} is in {} for {}{stream}{kernel}", call.function, self.since(call.began))))
+    }
+
+    /// The kernel for which a call waits: the first one of its stream, or for calls that wait for all streams the one that was launched first.
+    fn awaited(&self, pid: i32, call: &LiveCall) -> Option<&NowKernel> {
+        let waits_for_all = ["cuCtxSynchronize", "cudaDeviceSynchronize"].contains(&call.function.as_str());
+        let is_waited_for =
+            |k: &&NowKernel| k.pid == pid && (waits_for_all || call.stream != 0 && k.stream == call.stream);
+        self.kernels.iter().find(is_waited_for)
+    }
+
+    /// `kernel spin of stream 0x55d0 has not ended 31.2 s after its launch by thread 12 (server); 3 kernels wait after it in the stream`
+    pub fn kernel(&self, k: &NowKernel) -> String {
+        let launcher = self.threads.all.iter().position(|t| t.process.pid == k.pid && t.row.tid == k.tid);
+        let thread = launcher.map_or_else(|| format!("thread {}", k.tid), |n| self.thread(n, &mut BTreeSet::new()));
+        let stream = if k.stream == 0 { "the default stream".into() } else { format!("stream {:#x}", k.stream) };
+        let after = match k.after {
+            0 => String::new(),
+            1 => "; 1 kernel waits after it in the stream".into(),
+            n => format!("; {} wait after it in the stream", numbers::of(n, "kernel")),
+        };
+        format!("kernel {} of {stream} has not ended {} after its launch by {thread}{after}", k.name, nanoseconds(k.ns))
     }
 
     /// Threads that wait for a lock at this moment, but did not wait for it in both looks.

@@ -60,6 +60,8 @@ pub trait Sink {
     fn op(&mut self, _at: &At<'_>, _op: &Op) {}
     /// A kernel of a graph ran that the submission has launched (recorded with the GPU's times).
     fn graph_kernel(&mut self, _at: &At<'_>, _kernel: &GraphKernel) {}
+    /// A kernel that stores its end was launched, and the end is not on the tape: after its operation, a graph's after those of its kernels that ended.
+    fn awaited(&mut self, _at: &At<'_>, _code: u64, _kernel: Option<&Rc<Kernel>>) {}
     fn submission_end(&mut self, _at: &At<'_>) {}
     /// A range of NVTX is over, or nothing more comes of it; or a mark.
     fn range(&mut self, _range: &Range, _texts: &Texts) {}
@@ -104,6 +106,8 @@ pub(super) struct OfOp<'a> {
     pub launch: u32,
     pub kernel: Option<&'a Rc<Kernel>>,
     pub gpu_time: Option<GpuTime>,
+    /// It is a kernel that stores its end, which is not on the tape.
+    pub is_awaited: bool,
 }
 
 impl At<'_> {

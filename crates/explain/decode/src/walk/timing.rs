@@ -103,7 +103,11 @@ impl InSegment<'_, '_> {
                 OfOp::default()
             }
         };
-        sink.op(&At { of_op, ..*at }, op);
+        let at = At { of_op, ..*at };
+        sink.op(&at, op);
+        if let Some(shape) = at.started().and_then(|started| started.shape).filter(|_| of_op.is_awaited) {
+            sink.awaited(&at, shape.code(), of_op.kernel);
+        }
     }
 
     fn launch(&mut self, at: &At<'_>, l: &Launch) -> OfOp<'_> {
@@ -114,7 +118,7 @@ impl InSegment<'_, '_> {
         let Some(shape) = started.shape.as_mut().filter(|shape| !shape.is_empty()) else {
             return OfOp { started: Some(started), launch, ..OfOp::default() };
         };
-        let gpu_time = self.time(at, l);
+        let (gpu_time, is_awaited) = self.time(at, l);
         let Timing { codes, handle, prepares, .. } = &mut *self.of;
         let is_own = *prepares == 0;
         *prepares = prepares.saturating_sub(1);
@@ -129,17 +133,17 @@ impl InSegment<'_, '_> {
             codes.name(shape.code(), at.number, call, kernel);
         }
         let kernel = handle.unwrap_or_else(|| codes.latest(shape.code()));
-        OfOp { started: Some(started), launch, kernel, gpu_time }
+        OfOp { started: Some(started), launch, kernel, gpu_time, is_awaited }
     }
 
-    /// When a kernel ran that was launched by its handle. One that was not is a graph's, or CUDA's own, and follows at the segment's end.
-    fn time(&mut self, at: &At<'_>, l: &Launch) -> Option<GpuTime> {
-        let times = at.times?;
+    /// When a kernel ran that was launched by its handle, and whether it is awaited. One that was not is a graph's, or CUDA's own, and follows at the segment's end.
+    fn time(&mut self, at: &At<'_>, l: &Launch) -> (Option<GpuTime>, bool) {
+        let Some(times) = at.times else { return (None, false) };
         let of = &mut *self.of;
         let number = of.stamps.iter().rev().find(|(qmd, _)| *qmd == l.qmd_address).map(|(_, number)| *number);
         if of.handle.is_none() {
             self.uploaded.extend(number.map(|number| Ran { qmd: l.qmd_address, number }));
-            return None;
+            return (None, false);
         }
         let (stream, kernels) = (stream(at), &mut of.running.kernels);
         for (_, release) in l.qmd.iter().flat_map(|qmd| qmd.releases()) {
@@ -149,7 +153,7 @@ impl InSegment<'_, '_> {
         let rung = end.and_then(|_| times.gpu_ns(at.channel.gpu, at.submission.tsc));
         let is_early = l.qmd.as_ref().is_some_and(Qmd::waits_on_latch);
         let launch = kernels.launch(stream, at.channel.gpu, rung, is_early);
-        kernels.kernel(&launch, end).map(gpu_time)
+        (kernels.kernel(&launch, end).map(gpu_time), number.is_some() && end.is_none())
     }
 
     fn transfer(&mut self, at: &At<'_>) -> Option<GpuTime> {
@@ -189,6 +193,11 @@ impl InSegment<'_, '_> {
             };
             let kernel = codes.latest(shape.code()).cloned();
             sink.graph_kernel(at, &GraphKernel { qmd, shape, kernel, gpu: gpu_time(run) });
+        }
+        for ran in all.iter().filter(|ran| times.ended(ran.number).is_none()) {
+            if let Some(shape) = qmds.shape(ran.qmd) {
+                sink.awaited(at, shape.code(), codes.latest(shape.code()));
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::commands::shape;
 use schema::Place;
 use schema::channel::{Accounted, Channel, Watch};
 use schema::lines::RecordingRow;
-use schema::now::{Now, NowCall, NowHolder, NowPath, NowThread, NowWait};
+use schema::now::{Now, NowCall, NowHolder, NowKernel, NowPath, NowThread, NowWait};
 use schema::processes::{HowEnded, ProcessRow, RankRow, UnwatchedRow};
 use schema::ranges::Watched;
 use schema::streams::StreamKind;
@@ -342,7 +342,9 @@ pub fn now() -> Now {
         call: Some(call),
         keeps_waiting: 1,
     };
+    let kernel = NowKernel { pid: 1, name: "spin".into(), stream: 0x51, tid: 1, ns: 600_000_000, after: 3 };
     Now {
+        kernels: vec![kernel],
         pid: 1,
         program: "x".into(),
         apart_ns: 1,
