@@ -371,10 +371,10 @@ fn a_kernel_that_does_not_end_is_named_while_the_program_waits_for_it() {
     let set = [("DOORBELL_SOFTGPU_FAULT", "slow-kernel:1000000000000"), ("XDG_RUNTIME_DIR", sockets.to_str().unwrap())];
     let (_, mut record) = record(dir.path(), &["--gpu-times"], &["graphs", "--only", "chain-2", "--count", "1"], &set);
     let mut recorder = record.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let program = || test_support::children(recorder.id() as i32).first().copied();
     let look = || -> Value {
-        let pid = test_support::children(recorder.id() as i32).first().copied().unwrap_or(1);
         let mut why = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-        why.env("XDG_RUNTIME_DIR", &sockets).args(["why", "--json", "--now", &pid.to_string()]);
+        why.env("XDG_RUNTIME_DIR", &sockets).args(["why", "--json", "--now", &program().unwrap_or(1).to_string()]);
         serde_json::from_slice(&why.output().unwrap().stdout).unwrap_or_default()
     };
     let begun = Instant::now();
@@ -383,7 +383,11 @@ fn a_kernel_that_does_not_end_is_named_while_the_program_waits_for_it() {
         std::thread::sleep(Duration::from_millis(200));
         now = look();
     }
-    let _ = recorder.kill();
+    // (The program does not end by itself. Its recorder ends with it.)
+    if let Some(pid) = program() {
+        // SAFETY: a child of a child of this test.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+    }
     let _ = recorder.wait();
     let kernel = &now["kernels"][0];
     assert!(kernel["ns"].as_u64().is_some_and(|ns| ns >= 500_000_000), "{now}");
