@@ -70,6 +70,22 @@ impl App {
         report
     }
 
+    /// Records the program with these arguments and makes a plan: its file, and what is in it.
+    fn planned(&self, words: &[&str]) -> (PathBuf, String) {
+        let (recording, plan) = (self.dir.path().join("a.doorbell"), self.dir.path().join("fix.toml"));
+        let mut record = self.doorbell();
+        record.args(["record", "--locks", "--gpu", "soft", "--force", "-o"]).arg(&recording);
+        record.arg("--").arg(&self.program).args(words);
+        let mut make = self.doorbell();
+        make.arg("plan").arg(&recording).args(["--force", "-o"]).arg(&plan);
+        for (mut command, what) in [(record, "record"), (make, "plan")] {
+            let out = finished(&mut command, what);
+            assert!(out.status.success(), "{what}: {} {}", text(&out.stdout), text(&out.stderr));
+        }
+        let written = std::fs::read_to_string(&plan).unwrap();
+        (plan, written)
+    }
+
     /// The longest launch, in milliseconds.
     fn longest(&self, fix: &str, words: &[&str]) -> f64 {
         let (out, _) = self.run(fix, words);
@@ -141,18 +157,8 @@ fn memory_that_is_shared_turns_its_fix_off() {
 #[test]
 fn a_plan_has_memory_unless_the_program_shares_it() {
     let app = needs!(App::new());
-    let (recording, plan) = (app.dir.path().join("a.doorbell"), app.dir.path().join("fix.toml"));
-    let planned = |words: &[&str]| {
-        let mut record = app.doorbell();
-        record.args(["record", "--locks", "--gpu", "soft", "--force", "-o"]).arg(&recording);
-        assert!(finished(record.arg("--").arg(&app.program).args(words), "record").status.success());
-        let mut make = app.doorbell();
-        make.arg("plan").arg(&recording).args(["--force", "-o"]).arg(&plan);
-        assert!(finished(&mut make, "plan").status.success());
-        std::fs::read_to_string(&plan).unwrap()
-    };
     measured(|| {
-        let (with, without) = (planned(&["hot-memory"]), planned(&["hot-memory", "shared"]));
+        let (with, without) = (app.planned(&["hot-memory"]).1, app.planned(&["hot-memory", "shared"]).1);
         let is_right = with.contains("fixes = \"memory\"") && !without.contains("fixes =");
         let refused = without.lines().any(|line| {
             line.starts_with("# memory: would save up to ") && line.ends_with("but not with cuIpcGetMemHandle")
@@ -172,18 +178,9 @@ fn a_launch_is_cudas_own_function_and_costs_nothing() {
 #[test]
 fn a_plan_predicts_what_a_fix_saves() {
     let app = needs!(App::new());
-    let (recording, plan) = (app.dir.path().join("a.doorbell"), app.dir.path().join("fix.toml"));
-    let doorbell = |words: &[&std::ffi::OsStr]| {
-        let mut command = app.doorbell();
-        let out = finished(command.args(words), "doorbell");
-        assert!(out.status.success(), "{} {}", text(&out.stdout), text(&out.stderr));
-    };
     for (hot, name) in [("hot-pins", "pins"), ("hot-code", "code")] {
         measured(|| {
-            let record = ["record", "--locks", "--gpu", "soft", "--force", "-o"].map(std::ffi::OsStr::new);
-            doorbell(&[&record[..], &[recording.as_ref(), app.program.as_ref(), hot.as_ref()]].concat());
-            doorbell(&["plan".as_ref(), recording.as_ref(), "--force".as_ref(), "-o".as_ref(), plan.as_ref()]);
-            let written = std::fs::read_to_string(&plan).unwrap();
+            let (plan, written) = app.planned(&[hot]);
             assert!(written.contains(&format!("fixes = \"{name}\"")), "{written}");
             let begin = format!("# {name}: saves up to ");
             let line = written.lines().find(|line| line.starts_with(&begin)).expect("a line of the fix");
@@ -276,16 +273,7 @@ fn code_is_compiled_by_another_process() {
 #[test]
 fn late_kernels_are_loaded_with_their_library() {
     let app = needs!(App::new());
-    let (recording, plan) = (app.dir.path().join("a.doorbell"), app.dir.path().join("fix.toml"));
-    let doorbell = |words: &[&std::ffi::OsStr]| {
-        let mut command = app.doorbell();
-        let out = finished(command.args(words), "doorbell");
-        assert!(out.status.success(), "{} {}", text(&out.stdout), text(&out.stderr));
-    };
-    let record = ["record", "--locks", "--gpu", "soft", "-o"].map(std::ffi::OsStr::new);
-    doorbell(&[&record[..], &[recording.as_ref(), app.program.as_ref(), "late".as_ref()]].concat());
-    doorbell(&["plan".as_ref(), recording.as_ref(), "-o".as_ref(), plan.as_ref()]);
-    let written = std::fs::read_to_string(&plan).unwrap();
+    let (plan, written) = app.planned(&["late"]);
     for name in ["add1", "count", "mark", "store"] {
         assert!(written.contains(&format!("name = \"{name}\"\n")), "{name}: {written}");
     }
