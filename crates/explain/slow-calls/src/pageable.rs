@@ -1,7 +1,7 @@
 //! Whether the memory that a call moved is pageable, inferred from the engine's commands.
 
 use pushbuf::ops::{Op, Purpose, What as Did};
-use tape::call::{CallBody, Function};
+use tape::call::{CallBody, Class, Function};
 
 /// CUDA moves up to this many bytes from pinned memory in its commands (docs/results/act.md): below, pinned and
 /// pageable memory look alike.
@@ -29,7 +29,8 @@ impl Moved {
 /// Whether the bytes were moved through CUDA's own memory, because the program's is not pinned. False if that is not
 /// known.
 pub fn is_pageable(function: Option<&Function>, c: &CallBody, moved: &[Moved]) -> bool {
-    let moves_between_addresses = function.is_some_and(|f| f.source_at != Function::NOT_SAID);
+    let moves_between_addresses = function
+        .is_some_and(|f| matches!(f.class, Class::Copy | Class::CopyAsync) && f.source_at != Function::NOT_SAID);
     if !moves_between_addresses || c.source == 0 || c.size <= INLINE {
         return false;
     }

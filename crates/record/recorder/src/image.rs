@@ -9,6 +9,7 @@ use crate::ends::Ends;
 use crate::output::{Dropped, Output};
 use crate::processes::{self, Handle, Stat};
 use crate::region::{Region, Ring};
+use crate::stream_work::StreamWork;
 use crate::{lock_word, sched};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,6 +62,7 @@ pub struct Image {
     /// The process's name, as last seen.
     name: Vec<u8>,
     looked: Instant,
+    pub work: StreamWork,
 }
 
 impl Image {
@@ -81,6 +83,7 @@ impl Image {
             resumed: 0,
             name: Vec::new(),
             looked: Instant::now(),
+            work: StreamWork::default(),
         }
     }
 
@@ -276,6 +279,9 @@ impl Image {
             // Before the chunk is written: a slow disk must not keep the ring full.
             ring.reader.take(n);
             counters.pass(self.pid, tid, &rest[..n]);
+            if self.region.control().contents & contents::CALLS != 0 {
+                self.work.pass(tid, &rest[..n]);
+            }
             threads.push((tid, n));
             at += n;
         }

@@ -56,6 +56,7 @@ mod scrubbing;
 mod shared_session;
 mod signals;
 mod steal;
+mod stream_work;
 mod switches;
 #[cfg(test)]
 #[path = "../../../explain/decode/tests/synthetic/mod.rs"]

@@ -10,7 +10,7 @@ use crate::control::Ask;
 use crate::control::messages::Answer;
 use crate::image::Image;
 use crate::lock_word::{self, Held};
-use crate::{processes, sched};
+use crate::{processes, sched, stream_work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::atomic::{Ordering, fence};
@@ -59,12 +59,15 @@ pub fn rows(images: &[Image], hz: f64) -> Live {
             t.waits = t.waits.or(waits);
             t.holds.extend(held);
         }
+        let (streams, polls) = image.work.live(control.contents & contents::NO_NAMES == 0);
         live.processes.push(LiveProcess {
             pid: image.pid,
             paused: image.is_paused(),
             state: if image.has_ended() { state::ENDED } else { state::UNKNOWN }.into(),
             other_numbers: control.pid.load(Ordering::Relaxed) != image.pid,
             threads: of.into_values().collect(),
+            streams,
+            polls,
             locks: Vec::new(),
         });
     }
@@ -153,6 +156,7 @@ impl Details {
                 p.locks.push(lock);
             }
         }
+        stream_work::read_words(&mut live.processes, PATIENCE);
         for p in &mut live.processes {
             self.holders(p);
             for t in &mut p.threads {

@@ -91,7 +91,7 @@ pub struct CallBody {
     /// Its object, of the kind [`Function::object`]: a kernel function, a graph, an event, an address. Of a call that has made a
     /// stream: [`of_stream`].
     pub object: u64,
-    /// Bytes that were copied, set or allocated; blocks of the grid for a launch of a kernel; else 0.
+    /// Bytes that were copied, set or allocated; blocks of the grid for a launch of a kernel; how a stream compares a value; else 0.
     pub size: u64,
     /// Its result: `CUresult`, for the runtime `cudaError_t`. 0 is success, 600 'not ready' (a query).
     pub result: i32,
@@ -105,7 +105,7 @@ pub struct CallBody {
     /// The Python stack that made it: [`crate::python::StackBody::number`]. 0 if there was none, or if stacks were not
     /// requested; [`crate::python::LOST`] if it could not be written.
     pub python: u32,
-    /// Where a copy reads from ([`Function::source_at`]). On the tape with such functions and batches alone, else 0.
+    /// Where a copy reads from, or the value that a stream waits for or writes ([`Function::source_at`]). On the tape with such functions and batches alone, else 0.
     pub source: u64,
     /// Copies of a batch that has returned ([`Size::Copies`]), of which `object` and `source` are the first one's addresses.
     /// On the tape with batches alone, else 0.
@@ -264,6 +264,8 @@ pub enum Class {
     Query,
     /// Makes a stream wait; does not wait itself.
     StreamWait,
+    /// Makes a stream write a word for which others may wait.
+    StreamWrite,
     /// Waits for an event, a stream, a context or a device.
     Synchronize,
     Alloc,
@@ -295,6 +297,7 @@ impl Class {
             Class::EventRecord => "event record",
             Class::Query => "query",
             Class::StreamWait => "stream wait",
+            Class::StreamWrite => "stream write",
             Class::Synchronize => "synchronize",
             Class::Alloc => "alloc",
             Class::Free => "free",
@@ -353,6 +356,8 @@ pub enum Size {
     Dim3(u8),
     /// A pointer to three of 32 bits: a launch configuration's grid.
     Config(u8),
+    /// How a stream compares a word, 0 to 3 (CU_STREAM_WAIT_VALUE_GEQ to _NOR), without the flag that asks for a flush.
+    Compare(u8),
     /// A batch of copies. Pointers to its destinations, sources and sizes, and how many there are.
     Copies(u8, u8, u8, u8),
     /// A batch of copies. A pointer to its `CUDA_MEMCPY3D_BATCH_OP`s, and how many there are.
@@ -538,7 +543,7 @@ pub struct Function {
     pub object: Object,
     /// The word that is the object. (That of a batch is its first copy's destination.)
     pub object_at: u8,
-    /// The word that is a copy's source, where the object is its destination; [`Function::NOT_SAID`] for other calls.
+    /// The word that is a copy's source, or the value of a word, where the object is the address; [`Function::NOT_SAID`] for other calls.
     pub source_at: u8,
     /// The word that is a `cudaMemcpyKind`; [`Function::NOT_SAID`] if none is.
     pub direction_at: u8,
@@ -578,7 +583,8 @@ impl Function {
 }
 
 /// Numbers that functions had before they got a row that is written by hand.
-const EARLIER: [(u16, u16); 3] = [(1306, 107), (1307, 108), (1233, 109)];
+const EARLIER: [(u16, u16); 7] =
+    [(1306, 107), (1307, 108), (1233, 109), (1342, 110), (1343, 111), (1344, 112), (1345, 113)];
 
 /// The function with this number, in its first form; `None` for one of a newer doorbell.
 pub fn function(number: u16) -> Option<&'static Function> {
@@ -671,6 +677,7 @@ mod tests {
             let last = match f.size {
                 Size::None => 0,
                 Size::Word(a) | Size::Times(a, _) | Size::At2(a, _) | Size::At3(a, _) | Size::Config(a) => a,
+                Size::Compare(a) => a,
                 Size::Product(a, b, _) => a.max(b),
                 Size::Grid(a) => a + 2,
                 Size::Dim3(a) => a + 1,
@@ -707,7 +714,8 @@ mod tests {
             // Rows, boxes, symbols and batches are no two addresses.
             let is_copy = matches!(f.class, Class::Copy | Class::CopyAsync);
             let is_plain = is_copy && !["2D", "3D", "Symbol", "Batch"].into_iter().any(has);
-            assert_eq!(f.source_at != Function::NOT_SAID, is_plain, "{}: source", f.name);
+            let has_source = is_plain || has("WaitValue") || has("WriteValue");
+            assert_eq!(f.source_at != Function::NOT_SAID, has_source, "{}: source", f.name);
             assert!(f.class == Class::Other || f.is_batch() == has("Batch"), "{}", f.name);
             assert!(!is_plain || f.object == Object::Address && f.object_at == 0, "{}: destination", f.name);
         }

@@ -1,8 +1,7 @@
 //! What the threads of recorded processes do at one moment, as the recorder reads it from the shared memory and from /proc. Two such
 //! looks show who waits for whom (`wait-graph`).
 //!
-//! Times are ticks of the time stamp counter, so that two looks can be compared exactly. (Streams, semaphores and kernels of the GPU
-//! will be lists of [`LiveProcess`], next to its threads.)
+//! Times are ticks of the time stamp counter, so that two looks can be compared exactly.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +32,12 @@ pub struct LiveProcess {
     pub threads: Vec<LiveThread>,
     /// The locks that its threads wait for, as the program's memory has them.
     pub locks: Vec<LiveLock>,
+    /// What its streams have to do, if calls are recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<LiveStream>,
+    /// Threads that ask for the same thing again and again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub polls: Vec<LivePoll>,
 }
 
 /// A thread: one that has recorded something, or that a lock names as its holder.
@@ -70,6 +75,59 @@ pub struct LiveCall {
     pub stream: u64,
     pub object: u64,
     pub kernel: u64,
+}
+
+/// What a stream has to do: the calls whose work is not known to be done, in their order. (Work is known to be done when a call that
+/// waits for it, or asks for it, has returned success. So work that is here may be done, too.)
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LiveStream {
+    /// As in [`LiveCall::stream`].
+    pub stream: u64,
+    pub work: Vec<LiveWork>,
+    /// Older work was forgotten: there was too much.
+    pub cut: bool,
+}
+
+/// A call that gave a stream something to do.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LiveWork {
+    /// [`crate::call::Function::number`]
+    pub function: u16,
+    /// When the call returned.
+    pub tsc: u64,
+    pub tid: i32,
+    /// As in [`crate::call::CallBody::object`]; of a kernel the handle that the driver got, if that is known.
+    pub object: u64,
+    /// The value that the stream waits for or writes, and how it compares: [`crate::call::Size::Compare`].
+    #[serde(skip_serializing_if = "is_zero")]
+    pub value: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub how: u64,
+    /// The word that it waits for has this value now; `None` where the program's memory does not have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub there: Option<u64>,
+    /// The kernel's symbol. Empty with `--no-args`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+/// A thread whose last calls all asked for the same thing, which was not ready.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LivePoll {
+    pub tid: i32,
+    pub function: u16,
+    pub stream: u64,
+    pub object: u64,
+    /// When it asked first, and last.
+    pub since: u64,
+    pub last: u64,
 }
 
 /// A lock that a thread waits for or holds: [`crate::region::HeldLock`].

@@ -160,6 +160,7 @@ unsafe fn size(from: Size, a: &Words) -> u64 {
             // (Batches: see `begin`.)
             Size::None | Size::Copies(..) | Size::Copies3d(..) => 0,
             Size::Word(i) => word(i),
+            Size::Compare(i) => word(i) & 3,
             Size::Times(i, n) => word(i).wrapping_mul(u64::from(n)),
             Size::Product(i, j, n) => word(i).wrapping_mul(word(j)).wrapping_mul(u64::from(n)),
             Size::At2(i, at) => {

@@ -23,7 +23,7 @@ use Answer::{
 use Direction::{Either, FromGpu, ToGpu};
 use Effect::{ChangesGraph, LoadsCode, MakesGraph, MakesStream, StartsProfilers, StopsProfilers, UnloadsCode};
 use Object::{Address, Code, Event, Flags, Graph, Kernel};
-use Size::{At2, At3, Config, Copies, Copies3d, Dim3, Grid, Product, Times, Word};
+use Size::{At2, At3, Compare, Config, Copies, Copies3d, Dim3, Grid, Product, Times, Word};
 
 const PLAIN: &[&str] = &[""];
 /// Stream 0 may be the thread's own: functions of streams, and functions without one.
@@ -33,6 +33,7 @@ const DS: &[&str] = &["", "_ptds"];
 const V2: &[&str] = &["_v2"];
 /// Both versions take the same arguments.
 const V1_V2: &[&str] = &["", "_v2"];
+const V1_V2_SZ: &[&str] = &["", "_v2", "_ptsz", "_v2_ptsz"];
 const V2_SZ: &[&str] = &["_v2", "_v2_ptsz"];
 const V2_DS: &[&str] = &["_v2", "_v2_ptds"];
 
@@ -209,7 +210,7 @@ pub(super) const ROWS: &[Function] = &[
     f(97, "cuMemcpy3DBatchAsync", SZ, CopyAsync, 5).batch(Copies3d(1, 0)).stream(4).answered(Answer::Batch3d { stream: 4 }),
     f(97, "cuMemcpy3DBatchAsync", V2_SZ, CopyAsync, 4).since(13000).batch(Copies3d(1, 0)).stream(3).answered(Answer::Batch3d { stream: 3 }),
     // What fixes look at: whether a stream is being captured, and what is asked of memory.
-    f(98, "cuStreamBeginCapture", &["", "_v2", "_ptsz", "_v2_ptsz"], Create, 2).stream(0).answered(BeginsCapture),
+    f(98, "cuStreamBeginCapture", V1_V2_SZ, Create, 2).stream(0).answered(BeginsCapture),
     f(99, "cuStreamBeginCaptureToGraph", SZ, Create, 6).stream(0).answered(BeginsCapture),
     f(100, "cuStreamEndCapture", SZ, Destroy, 2).stream(0).answered(EndsCapture),
     f(101, "cuMemHostGetFlags", PLAIN, Query, 2).answered(Tells(Told::Flags)),
@@ -221,6 +222,11 @@ pub(super) const ROWS: &[Function] = &[
     f(107, "cuModuleLoad", PLAIN, Create, 2).does(LoadsCode).answered(Compiles { is_file: true, options: 0, names: 0, values: 0 }),
     f(108, "cuModuleLoadFatBinary", PLAIN, Create, 2).does(LoadsCode).answered(COMPILES),
     f(109, "cuLibraryLoadFromFile", PLAIN, Create, 8).does(LoadsCode).answered(Compiles { is_file: true, options: 4, names: 2, values: 3 }),
+    // The source is the value.
+    f(110, "cuStreamWaitValue32", V1_V2_SZ, StreamWait, 4).size(Compare(3)).stream(0).of(Address, 1).from(2),
+    f(111, "cuStreamWaitValue64", V1_V2_SZ, StreamWait, 4).size(Compare(3)).stream(0).of(Address, 1).from(2),
+    f(112, "cuStreamWriteValue32", V1_V2_SZ, StreamWrite, 4).stream(0).of(Address, 1).from(2),
+    f(113, "cuStreamWriteValue64", V1_V2_SZ, StreamWrite, 4).stream(0).of(Address, 1).from(2),
 
     f(257, "cudaLaunchKernel", SZ, Launch, 8).size(Dim3(1)).stream(7).of(Kernel, 0),
     f(258, "cudaLaunchKernelExC", SZ, Launch, 3).config(0).of(Kernel, 1),

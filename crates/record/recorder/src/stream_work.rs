@@ -1,0 +1,403 @@
+//! What the streams of a process have to do, from its CUDA calls: kept while it is recorded, for `why --now`.
+//!
+//! Each call that gives a stream work adds it. A call that waits for work, or asks for it, and returns success takes away what was before
+//! it. So the front of a stream is its oldest work that may not be done.
+//!
+//! Invariant: the memory is bounded, whatever a program does. What is forgotten is oldest, and said.
+
+use crate::lock_word;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+use tape::call::{CallBody, Class, Effect, Object, flag, function, number, of_thread};
+use tape::event::{Body, Event, Head, kind};
+use tape::live::{LivePoll, LiveProcess, LiveStream, LiveWork};
+
+/// Maximum number of a process's streams, of the calls of each, of threads and events, and of names of kernels.
+const STREAMS: usize = 1 << 10;
+const CALLS: usize = 1 << 8;
+const THREADS: usize = 1 << 10;
+const EVENTS: usize = 1 << 14;
+const NAMES: usize = 1 << 12;
+const LONGEST_NAME: usize = 256;
+/// Maximum number of streams in an answer.
+const SHOWN: usize = 64;
+/// `CUDA_ERROR_NOT_READY`
+const NOT_READY: i32 = 600;
+
+#[derive(Default)]
+pub struct StreamWork {
+    streams: HashMap<u64, Stream>,
+    threads: HashMap<i32, Thread>,
+    /// Where each event was recorded last, and when.
+    events: HashMap<u64, (u64, u64)>,
+    /// Events that were recorded in a stream that is captured: the capture's first stream.
+    captured: HashMap<u64, u64>,
+    names: HashMap<u64, Box<str>>,
+    /// There were more streams.
+    cut: bool,
+}
+
+#[derive(Default)]
+struct Stream {
+    work: VecDeque<LiveWork>,
+    cut: bool,
+    /// While its calls become a graph instead of work: the capture's first stream.
+    captured: Option<u64>,
+}
+
+#[derive(Default)]
+struct Thread {
+    /// The kernel that a call launches: the call's number, and the handle.
+    kernel: (u32, u64),
+    poll: Option<LivePoll>,
+}
+
+impl StreamWork {
+    /// Takes events of a thread.
+    pub fn pass(&mut self, tid: i32, mut events: &[u8]) {
+        while let Some(head) = Head::parse(events) {
+            let (one, later) = events.split_at(head.len as usize);
+            events = later;
+            // (Most events are others, which are not read.)
+            if !matches!(head.kind, kind::RING | tape::call::kind::CALL | tape::call::kind::NAME) {
+                continue;
+            }
+            match Event::parse(one).map(|(e, _)| e.body) {
+                Some(Body::Call(c)) => self.call(tid, head.flags, head.tsc, &c),
+                Some(Body::Ring(r)) if r.kernel != 0 && r.call != 0 => self.thread(tid).kernel = (r.call, r.kernel),
+                Some(Body::Name(n, text)) => self.name(n.handle, text),
+                _ => {}
+            }
+        }
+    }
+
+    fn thread(&mut self, tid: i32) -> &mut Thread {
+        if self.threads.len() >= THREADS && !self.threads.contains_key(&tid) {
+            self.threads.clear();
+        }
+        self.threads.entry(tid).or_default()
+    }
+
+    fn name(&mut self, handle: u64, text: &[u8]) {
+        if self.names.len() >= NAMES {
+            self.names.clear();
+        }
+        let text = String::from_utf8_lossy(text.get(..LONGEST_NAME).unwrap_or(text));
+        self.names.insert(handle, text.into());
+    }
+
+    fn call(&mut self, tid: i32, f: u16, ended: u64, c: &CallBody) {
+        let Some(row) = function(f) else { return };
+        let has_stream = row.stream != tape::call::Stream::None;
+        let own = c.flags & flag::PER_THREAD != 0 && !has_stream;
+        let stream = if own { of_thread(tid) } else { c.stream };
+        self.poll(tid, row.class, ended, f, c);
+        if c.result != 0 {
+            return;
+        }
+        match row.class {
+            Class::Synchronize | Class::Query if row.object == Object::Event => {
+                if let Some(&(stream, recorded)) = self.events.get(&c.object) {
+                    self.done(stream, recorded);
+                }
+            }
+            Class::Synchronize | Class::Query if has_stream => self.done(stream, c.began),
+            // (Of all streams. A process with several GPUs may have more to do on the others.)
+            Class::Synchronize => self.streams.values_mut().for_each(|s| s.done(c.began)),
+            // It has waited for what was before it.
+            Class::Copy => self.done(stream, c.began),
+            Class::EventRecord => {
+                match self.streams.get(&stream).and_then(|s| s.captured) {
+                    Some(origin) => self.captured.insert(c.object, origin),
+                    None => self.captured.remove(&c.object),
+                };
+                if self.events.len() >= EVENTS {
+                    self.events.clear();
+                }
+                self.events.insert(c.object, (stream, ended));
+                self.add(stream, f, ended, tid, c);
+            }
+            Class::StreamWait if row.object == Object::Event => {
+                if let Some(origin) = self.captured.get(&c.object).copied() {
+                    self.capture(stream, origin);
+                }
+                self.add(stream, f, ended, tid, c);
+            }
+            Class::Launch
+            | Class::GraphLaunch
+            | Class::CopyAsync
+            | Class::Memset
+            | Class::HostFunction
+            | Class::StreamWait
+            | Class::StreamWrite => self.add(stream, f, ended, tid, c),
+            Class::Destroy if row.object == Object::Event => {
+                self.events.remove(&c.object);
+                self.captured.remove(&c.object);
+            }
+            _ if f == const { number("cuStreamBatchMemOp") } => self.add(stream, f, ended, tid, c),
+            _ if [const { number("cuStreamBeginCapture") }, const { number("cuStreamBeginCaptureToGraph") }]
+                .contains(&f) =>
+            {
+                self.capture(stream, stream);
+            }
+            _ if f == const { number("cuStreamEndCapture") } => {
+                self.streams.values_mut().filter(|s| s.captured == Some(stream)).for_each(|s| s.captured = None);
+            }
+            Class::Destroy if has_stream => {
+                self.streams.remove(&stream);
+            }
+            // (An old handle may have been given again.)
+            Class::Create if row.effect == Effect::MakesStream => {
+                self.streams.remove(&stream);
+            }
+            _ => {}
+        }
+    }
+
+    /// A thread that asks again for what was not ready continues to wait.
+    fn poll(&mut self, tid: i32, class: Class, ended: u64, function: u16, c: &CallBody) {
+        let t = self.thread(tid);
+        if class != Class::Query || c.result != NOT_READY {
+            t.poll = None;
+            return;
+        }
+        let (stream, object) = (c.stream, c.object);
+        match &mut t.poll {
+            Some(p) if (p.function, p.stream, p.object) == (function, stream, object) => p.last = ended,
+            poll => *poll = Some(LivePoll { tid, function, stream, object, since: c.began, last: ended }),
+        }
+    }
+
+    /// The stream; `None` if too many others have something to do.
+    fn stream(&mut self, stream: u64) -> Option<&mut Stream> {
+        if self.streams.len() >= STREAMS && !self.streams.contains_key(&stream) {
+            self.streams.retain(|_, s| !s.work.is_empty() || s.captured.is_some());
+            if self.streams.len() >= STREAMS {
+                self.cut = true;
+                return None;
+            }
+        }
+        Some(self.streams.entry(stream).or_default())
+    }
+
+    fn capture(&mut self, stream: u64, origin: u64) {
+        if let Some(s) = self.stream(stream) {
+            s.captured = Some(origin);
+        }
+    }
+
+    fn done(&mut self, stream: u64, until: u64) {
+        if let Some(s) = self.streams.get_mut(&stream) {
+            s.done(until);
+        }
+    }
+
+    fn add(&mut self, stream: u64, function: u16, ended: u64, tid: i32, c: &CallBody) {
+        let kernel = self.threads.get(&tid).map_or((0, 0), |t| t.kernel);
+        let is_launch = kernel.1 != 0 && kernel.0 == c.seq;
+        let object = if is_launch { kernel.1 } else { c.object };
+        let Some(s) = self.stream(stream).filter(|s| s.captured.is_none()) else { return };
+        if s.work.len() == CALLS {
+            s.work.pop_front();
+            s.cut = true;
+        }
+        let has_value = tape::call::function(function)
+            .is_some_and(|f| matches!(f.class, Class::StreamWait | Class::StreamWrite) && f.object == Object::Address);
+        let (value, how) = if has_value { (c.source, c.size) } else { (0, 0) };
+        let work = LiveWork { function, tsc: ended, tid, object, value, how, ..LiveWork::default() };
+        // (Two threads' events may arrive in another order.)
+        let later = s.work.iter().rev().take_while(|w| w.tsc > ended).count();
+        s.work.insert(s.work.len() - later, work);
+    }
+
+    /// The streams that have something to do, the one first that has had it longest. `names`: kernels' names may be said.
+    pub fn live(&self, names: bool) -> (Vec<LiveStream>, Vec<LivePoll>) {
+        let mut all: Vec<_> = self.streams.iter().filter(|(_, s)| !s.work.is_empty()).collect();
+        all.sort_by_key(|(stream, s)| (s.work.front().map(|w| w.tsc), **stream));
+        let shown = |(stream, s): (&u64, &Stream)| {
+            let name = |w: &LiveWork| self.names.get(&w.object).filter(|_| names).map(|n| String::from(&**n));
+            let named = |w: &LiveWork| LiveWork { name: name(w).unwrap_or_default(), ..w.clone() };
+            LiveStream { stream: *stream, work: s.work.iter().map(named).collect(), cut: s.cut || self.cut }
+        };
+        let streams = all.into_iter().take(SHOWN).map(shown).collect();
+        (streams, self.threads.values().filter_map(|t| t.poll.clone()).collect())
+    }
+}
+
+impl Stream {
+    /// What was given to it before this time is done.
+    fn done(&mut self, until: u64) {
+        while self.work.front().is_some_and(|w| w.tsc <= until) {
+            self.work.pop_front();
+            // (What was forgotten before it is done, too.)
+            self.cut = false;
+        }
+    }
+}
+
+/// Reads the words for which streams wait, in another thread: the kernel may not answer for a process that hangs in it. (Those in the
+/// GPU's memory cannot be read from here.)
+pub fn read_words(processes: &mut [LiveProcess], patience: Duration) {
+    let (number_64, number_32) = const { (number("cuStreamWaitValue64"), number("cuStreamWaitValue32")) };
+    let work = |p: &LiveProcess| p.streams.iter().flat_map(|s| &s.work).cloned().collect::<Vec<_>>();
+    let is_word = |w: &LiveWork| [number_64, number_32].contains(&w.function);
+    let of = |p: &LiveProcess| {
+        work(p).into_iter().filter(is_word).map(|w| (p.pid, w.object, w.function)).collect::<Vec<_>>()
+    };
+    let wanted: BTreeSet<(i32, u64, u16)> = processes.iter().filter(|p| p.pid > 0).flat_map(of).collect();
+    if wanted.is_empty() {
+        return;
+    }
+    let (tell, told) = channel();
+    let read = move |(pid, address, function): (i32, u64, u16)| {
+        let there = match function == number_64 {
+            true => lock_word::read(pid, address).map(|[low, high]: [u32; 2]| u64::from(low) | u64::from(high) << 32),
+            false => lock_word::read(pid, address).map(|[word]: [u32; 1]| word.into()),
+        };
+        Some(((pid, address, function), there?))
+    };
+    let read = move || tell.send(wanted.into_iter().filter_map(read).collect::<HashMap<_, _>>());
+    let thread = std::thread::Builder::new().name("words".into()).spawn(read);
+    let there = thread.ok().and_then(|_| told.recv_timeout(patience).ok()).unwrap_or_default();
+    for p in processes {
+        for w in p.streams.iter_mut().flat_map(|s| &mut s.work) {
+            w.there = there.get(&(p.pid, w.object, w.function)).copied();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tape::event::{Plain, bytes_of};
+
+    fn event<B: Plain>(kind: u16, flags: u16, tsc: u64, body: &B) -> Vec<u8> {
+        let len = (size_of::<Head>() + size_of::<B>()) as u32;
+        [bytes_of(&Head { kind, flags, len, tsc }), bytes_of(body)].concat()
+    }
+
+    #[derive(Default)]
+    struct Made {
+        work: StreamWork,
+        now: u64,
+    }
+
+    impl Made {
+        /// A call that returns at once, in thread `tid`.
+        fn call(&mut self, tid: i32, name: &str, stream: u64, object: u64, result: i32) {
+            self.now += 10;
+            let c = CallBody { began: self.now - 5, stream, object, result, source: 7, size: 1, ..CallBody::default() };
+            self.work.pass(tid, &event(tape::call::kind::CALL, number(name), self.now, &c));
+        }
+
+        fn ok(&mut self, name: &str, stream: u64, object: u64) {
+            self.call(1, name, stream, object, 0);
+        }
+
+        fn names(&self, stream: u64) -> Vec<(&'static str, u64)> {
+            let all = self.work.live(true).0;
+            let of = all.into_iter().find(|s| s.stream == stream).unwrap_or_default();
+            of.work.iter().map(|w| (function(w.function).unwrap().name, w.object)).collect()
+        }
+    }
+
+    #[test]
+    fn work_stays_until_a_call_shows_that_it_is_done() {
+        let mut m = Made::default();
+        m.ok("cuLaunchKernel", 8, 1);
+        m.ok("cuEventRecord", 8, 100);
+        m.ok("cuLaunchKernel", 8, 2);
+        m.ok("cuStreamWaitEvent", 9, 100);
+        m.ok("cuStreamWaitValue32", 9, 0x1000);
+        m.call(1, "cuLaunchKernel", 9, 3, 1);
+        assert_eq!(m.names(8).len(), 3);
+        assert_eq!(
+            m.names(9),
+            [("cuStreamWaitEvent", 100), ("cuStreamWaitValue32", 0x1000)],
+            "without the call that failed"
+        );
+        let wait = m.work.live(true).0.into_iter().find(|s| s.stream == 9).unwrap().work[1].clone();
+        assert_eq!((wait.value, wait.how), (7, 1));
+        m.call(2, "cuEventQuery", 0, 100, NOT_READY);
+        assert_eq!(m.names(8).len(), 3);
+        m.call(2, "cuEventQuery", 0, 100, 0);
+        assert_eq!(m.names(8), [("cuLaunchKernel", 2)], "what was before the event");
+        m.ok("cuStreamSynchronize", 9, 0);
+        assert!(m.names(9).is_empty());
+        m.ok("cuLaunchKernel", 0, 4);
+        m.ok("cuMemcpyDtoH", 0, 0x2000);
+        assert!(m.names(0).is_empty());
+        m.ok("cuCtxSynchronize", 0, 0);
+        assert!(m.work.live(true).0.is_empty());
+    }
+
+    #[test]
+    fn a_stream_that_is_captured_has_nothing_to_do() {
+        let mut m = Made::default();
+        m.ok("cuStreamBeginCapture", 8, 0);
+        m.ok("cuLaunchKernel", 8, 1);
+        m.ok("cuEventRecord", 8, 100);
+        m.ok("cuStreamWaitEvent", 9, 100);
+        m.ok("cuLaunchKernel", 9, 2);
+        m.ok("cuLaunchKernel", 10, 3);
+        m.ok("cuStreamEndCapture", 8, 0);
+        m.ok("cuGraphLaunch", 9, 5);
+        assert_eq!((m.names(8), m.names(10)), (vec![], vec![("cuLaunchKernel", 3)]));
+        assert_eq!(m.names(9), [("cuGraphLaunch", 5)]);
+    }
+
+    #[test]
+    fn a_thread_that_asks_again_and_again_waits() {
+        let mut m = Made::default();
+        (0..3).for_each(|_| m.call(5, "cuEventQuery", 0, 100, NOT_READY));
+        let polls = m.work.live(true).1;
+        assert_eq!(polls.iter().map(|p| (p.tid, p.object, p.since, p.last)).collect::<Vec<_>>(), [(5, 100, 5, 30)]);
+        m.call(5, "cuEventQuery", 0, 101, NOT_READY);
+        assert_eq!(m.work.live(true).1[0].since, 35);
+        m.call(5, "cuEventQuery", 0, 101, 0);
+        assert!(m.work.live(true).1.is_empty());
+    }
+
+    #[test]
+    fn kernels_have_names_and_order_and_the_memory_has_an_end() {
+        let mut m = Made::default();
+        let ring = tape::event::RingBody { call: 4, kernel: 0x77, ..Default::default() };
+        let name = tape::call::NameBody { handle: 0x77, name: 0, pad: 0 };
+        m.work.pass(1, &event(tape::call::kind::NAME, 0, 1, &name));
+        m.work.name(0x77, b"gate");
+        m.work.pass(1, &event(kind::RING, 0, 1, &ring));
+        let launch = |tsc: u64| CallBody { began: tsc - 1, stream: 8, object: 0x400, seq: 4, ..CallBody::default() };
+        let cuda_launch = number("cudaLaunchKernel");
+        m.work.pass(1, &event(tape::call::kind::CALL, cuda_launch, 50, &launch(50)));
+        m.work.pass(2, &event(tape::call::kind::CALL, cuda_launch, 40, &launch(40)));
+        let work = &m.work.live(true).0[0].work;
+        assert_eq!(work.iter().map(|w| (w.tsc, w.name.as_str())).collect::<Vec<_>>(), [(40, ""), (50, "gate")]);
+        assert_eq!(m.work.live(false).0[0].work[1].name, "");
+        m.now = 100;
+        (0..2 * CALLS as u64).for_each(|n| m.ok("cuLaunchKernel", 8, n));
+        let s = &m.work.live(true).0[0];
+        assert_eq!((s.work.len(), s.cut, s.work[0].object), (CALLS, true, CALLS as u64));
+        (0..3 * STREAMS as u64).for_each(|n| m.ok("cuLaunchKernel", 1000 + n, n));
+        assert_eq!((m.work.streams.len(), m.work.live(true).0.len(), m.names(8).len()), (STREAMS, SHOWN, CALLS));
+        assert!(m.work.live(true).0[1].cut);
+        m.ok("cuCtxSynchronize", 0, 0);
+        m.ok("cuLaunchKernel", 9, 1);
+        assert_eq!(m.names(9), [("cuLaunchKernel", 1)]);
+    }
+
+    #[test]
+    fn no_bytes_panic() {
+        let mut m = Made::default();
+        m.ok("cuStreamWaitValue32", 8, 1);
+        let mut bytes = event(tape::call::kind::CALL, number("cuEventRecord"), 9, &CallBody::default());
+        for i in 0..bytes.len() {
+            for b in [0, 1, 0x7f, 0xff] {
+                let kept = std::mem::replace(&mut bytes[i], b);
+                m.work.pass(1, &bytes);
+                m.work.pass(1, &bytes[..i]);
+                bytes[i] = kept;
+            }
+        }
+    }
+}
