@@ -13,14 +13,19 @@ pub struct Now {
     pub apart_ns: u64,
     /// The answer in words, the most important line first.
     pub answer: Vec<String>,
-    /// Threads that wait for one another in a circle. None of them can go on, unless a wait has a time limit.
+    /// Threads and streams that wait for one another in a circle. None of them can go on, unless a wait has a time limit.
     pub cycles: Vec<NowPath>,
-    /// Threads that wait for a mutex or a rwlock: the longest chain to each thread at which chains end, the longest first.
+    /// Threads that wait for a mutex, a rwlock or a stream: the longest chain to each thread or stream at which chains end, the longest
+    /// first.
     pub chains: Vec<NowPath>,
+    /// Every wait that is in both looks, as one row: who waits, in what, for what, and who must act first.
+    pub waits: Vec<NowEdge>,
     /// Processes that a signal has stopped.
     pub stopped: Vec<i32>,
     /// Threads that wait, that are in a CUDA call, or for which others wait.
     pub threads: Vec<NowThread>,
+    /// Streams for which a thread waits, as far as CUDA's calls are recorded.
+    pub streams: Vec<NowStream>,
     /// Streams whose first kernel has not ended half a second after its launch, the longest first. Empty without `record --gpu-times`.
     pub kernels: Vec<NowKernel>,
     /// Threads that were looked at.
@@ -33,19 +38,40 @@ pub struct Now {
     pub not_followed: Vec<String>,
 }
 
-/// Threads of which each waits for the next.
+/// Threads and streams of which each waits for the next.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct NowPath {
+    /// Of a cycle what it is made of: `locks`, `python_lock` (the GIL) or `streams`. Absent for chains.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub kind: &'static str,
     /// In words.
     pub text: String,
     /// Numbers of the threads, in order.
     pub tids: Vec<i32>,
-    /// What the last one does: `call`, `stopped`, `traced`, `ended`, `condition`, `semaphore`, `join`, `system_call`, `running` or `unknown`; or of the
+    /// Handles of the streams, in order.
+    #[serde(serialize_with = "crate::wide::hexes")]
+    pub streams: Vec<u64>,
+    /// What the last one does: of a stream `kernel`, `work` (a copy, a graph: not ended), `word` (it waits for a word), `event` or
+    /// `host_function`; of a thread `call`, `stopped`, `traced`, `ended`, `condition`, `semaphore`, `join`, `system_call`, `running` or `unknown`; or of the
     /// lock that it waits for: `unknown_holder`, `free` (no thread had it in either look), `changes` (its holder changes). `cycle`: it waits for
     /// the first one, or is in another cycle.
     pub end: &'static str,
     /// Threads whose chain has the same end, with those of this one.
     pub waiting: usize,
+}
+
+/// A wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NowEdge {
+    /// A thread with its name, a stream, or a kernel.
+    pub waiter: String,
+    /// The function or the system call in which it waits, or the CUDA call that made the stream wait.
+    pub call: String,
+    /// The lock, the stream, the event, the word.
+    pub on: String,
+    /// Who must act first: a thread, a stream, a kernel, a process. Empty if nobody is known.
+    pub holder: String,
+    pub ns: u64,
 }
 
 /// A thread.
@@ -115,6 +141,43 @@ pub struct NowCall {
     /// The event, the graph, the kernel or the memory that the call names.
     #[serde(serialize_with = "crate::wide::hex")]
     pub object: u64,
+}
+
+/// A stream for which a thread waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NowStream {
+    pub pid: i32,
+    /// The stream's handle; 0 is the default stream.
+    #[serde(serialize_with = "crate::wide::hex")]
+    pub stream: u64,
+    /// What it has not done: `kernel` (has a name), `work` (another kernel, a copy, a graph), `word` (it waits for a value in memory), `event`
+    /// (of another stream) or `host_function`.
+    pub waits_for: &'static str,
+    /// The CUDA call that gave it this work, by which thread, and how long ago.
+    pub call: &'static str,
+    pub tid: i32,
+    pub ns: u64,
+    /// The kernel's handle, the event, the word's address, or the host function's.
+    #[serde(serialize_with = "crate::wide::hex")]
+    pub object: u64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kernel: String,
+    /// The word's value; absent if it is not a word, or cannot be read.
+    #[serde(serialize_with = "crate::wide::hex_if_any", skip_serializing_if = "Option::is_none")]
+    pub there: Option<u64>,
+    /// The value that it waits for.
+    #[serde(serialize_with = "crate::wide::hex_if_any", skip_serializing_if = "Option::is_none")]
+    pub wanted: Option<u64>,
+    /// The streams for which it waits: that record the event, or are to write the word.
+    #[serde(serialize_with = "crate::wide::hexes")]
+    pub streams: Vec<u64>,
+    /// The threads for which it waits: in its host function.
+    pub tids: Vec<i32>,
+    /// Known to be what is not done. Else it is the oldest of `others` + 1 calls that may be it.
+    pub is_certain: bool,
+    pub others: usize,
+    /// Threads that wait for it, through any number of others.
+    pub keeps_waiting: usize,
 }
 
 /// A kernel that has not ended.

@@ -24,6 +24,11 @@ pub fn read_hex<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
     u64::from_str_radix(text.trim_start_matches("0x"), 16).map_err(serde::de::Error::custom)
 }
 
+/// A list of what [`hex`] writes.
+pub fn hexes<S: Serializer>(all: &[u64], s: S) -> Result<S::Ok, S::Error> {
+    s.collect_seq(all.iter().map(|v| format!("{v:#x}")))
+}
+
 /// As [`hex`]; null if there is none.
 pub fn hex_if_any<S: Serializer>(v: &Option<u64>, s: S) -> Result<S::Ok, S::Error> {
     match v {

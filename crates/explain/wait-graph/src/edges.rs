@@ -24,6 +24,13 @@ pub struct Thread<'a> {
     pub waits: Option<Wait>,
 }
 
+impl Thread<'_> {
+    /// CUDA called a function of the program in it.
+    pub fn is_in_host_function(&self) -> bool {
+        false
+    }
+}
+
 /// What a thread waits for.
 pub struct Wait {
     pub lock: LiveHold,
@@ -69,6 +76,8 @@ pub enum How {
 /// The threads of both looks, and their waits.
 pub struct Threads<'a> {
     pub all: Vec<Thread<'a>>,
+    /// By process and number.
+    index: HashMap<(i32, i32), usize>,
     /// Waits for a mutex or a rwlock that only the second look has, or that began again between the looks.
     pub short: Vec<(usize, LiveHold)>,
     /// Waits for a condition that both looks have, but that began again between them.
@@ -120,16 +129,11 @@ impl<'a> Threads<'a> {
             t.joins = joins.and_then(|tid| index.get(&(t.process.pid, tid)).copied());
             t.waits = wait;
         });
-        Threads { all, short, renewed }
+        Threads { all, index, short, renewed }
     }
 
-    /// For each thread those that it waits for.
-    pub fn edges(&self) -> Vec<Vec<usize>> {
-        let of = |t: &Thread| match t.waits.as_ref().map(|w| &w.holder) {
-            Some(Holder::Threads(all)) => all.iter().filter_map(|h| h.thread).collect(),
-            _ => t.joins.into_iter().collect(),
-        };
-        self.all.iter().map(of).collect()
+    pub fn position(&self, pid: i32, tid: i32) -> Option<usize> {
+        self.index.get(&(pid, tid)).copied()
     }
 }
 

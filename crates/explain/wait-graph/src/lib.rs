@@ -1,18 +1,25 @@
 //! Who waits for whom in a program at one moment: cycles and chains of threads, in words.
 //!
-//! [`edges`] compares two looks at the program, [`graph`] finds cycles and longest chains, [`words`] makes sentences of them. Whoever
-//! makes the looks (`doorbell why --now`) gives the names of places.
+//! [`edges`] compares two looks at the program's threads, [`streams`] those at its streams. [`graph`] finds cycles and longest chains of
+//! both ([`nodes`]), [`words`] and [`stream_words`] make sentences of them. Whoever makes the looks (`doorbell why --now`) gives the names
+//! of places.
 //!
 //! Invariant: nothing is read here but the two looks. No looks make this panic, whatever is in them.
 
 mod edges;
 mod graph;
+mod nodes;
+mod stream_words;
+mod streams;
+mod wait_rows;
 mod words;
 
 use edges::{Holder, How, Threads};
 use lock_analysis::ops::Class;
-use schema::now::{Now, NowCall, NowHolder, NowKernel, NowPath, NowThread, NowWait};
+use nodes::{Node, Nodes};
+use schema::now::{Now, NowCall, NowHolder, NowKernel, NowPath, NowStream, NowThread, NowWait};
 use std::collections::{BTreeMap, BTreeSet};
+use streams::{On, Streams};
 use tape::live::{Live, state};
 use words::Words;
 
@@ -33,8 +40,11 @@ const IN_ANSWER: usize = 5;
 pub fn now(first: &Live, second: &Live, mut kernels: Vec<NowKernel>, names: &dyn Names) -> Now {
     kernels.sort_by_key(|k| std::cmp::Reverse(k.ns));
     let threads = Threads::of(first, second);
-    let words = Words { threads: &threads, live: second, kernels: &kernels, names };
-    let edges = threads.edges();
+    let streams = Streams::of(first, second, &threads, &kernels);
+    let nodes = Nodes { threads, streams };
+    let threads = &nodes.threads;
+    let words = Words { nodes: &nodes, live: second, kernels: &kernels, names };
+    let edges = nodes.edges();
     let found = graph::cycles(&edges);
     let mut is_in_cycle = vec![false; edges.len()];
     found.iter().flat_map(|(_, component)| component).for_each(|n| is_in_cycle[*n] = true);
@@ -42,12 +52,14 @@ pub fn now(first: &Live, second: &Live, mut kernels: Vec<NowKernel>, names: &dyn
         .iter()
         .map(|(cycle, component)| NowPath {
             text: words.cycle(cycle),
+            kind: words.kind(cycle),
             tids: words.tids(cycle),
+            streams: words.streams(cycle),
             end: "cycle",
             waiting: component.len(),
         })
         .collect();
-    let chains = chains(&threads, &words, &edges, &is_in_cycle);
+    let chains = chains(&words, &edges, &is_in_cycle);
     let is_python = |t: usize, address: u64| {
         let pid = threads.all.get(t).map_or(0, |t| t.process.pid);
         names.variable(pid, address).is_some_and(|name| lock_analysis::names::is_of_python(&name))
@@ -57,7 +69,9 @@ pub fn now(first: &Live, second: &Live, mut kernels: Vec<NowKernel>, names: &dyn
         apart_ns: ns(second, second.tsc.saturating_sub(first.tsc)),
         cycles,
         stopped,
-        threads: rows(&threads, &words, &edges),
+        threads: rows(&words, &edges),
+        streams: stream_rows(&words, &edges),
+        waits: words.rows(&edges),
         looked_at: threads.all.len(),
         short_waits: threads.short.len(),
         python_lock_waits: threads.renewed.iter().filter(|(t, w)| is_python(*t, w.address)).count(),
@@ -83,17 +97,21 @@ fn ns(live: &Live, ticks: u64) -> u64 {
 /// A chain, and its threads.
 type Chain = (NowPath, Vec<usize>);
 
-/// The longest chain to each thread at which chains end.
-fn chains(threads: &Threads, words: &Words, edges: &[Vec<usize>], is_in_cycle: &[bool]) -> Vec<Chain> {
-    let is_lock = |n: &usize| {
-        let wait = threads.all.get(*n).and_then(|t| t.waits.as_ref());
-        wait.is_some_and(|w| matches!(w.class, Class::Mutex | Class::Rwlock)) && !is_in_cycle[*n]
+/// The longest chain to each node at which chains end.
+fn chains(words: &Words, edges: &[Vec<usize>], is_in_cycle: &[bool]) -> Vec<Chain> {
+    let threads = &words.nodes.threads.all;
+    let waits = |n: &usize| {
+        let lock = threads.get(*n).and_then(|t| t.waits.as_ref());
+        let is_lock = lock.is_some_and(|w| matches!(w.class, Class::Mutex | Class::Rwlock));
+        let is_for_stream = edges[*n].iter().any(|to| matches!(words.nodes.node(*to), Node::Stream(_)));
+        let is_in_driver = threads[*n].call.is_some() && threads[*n].system_call == Some("ioctl");
+        (is_lock || is_for_stream || is_in_driver) && !is_in_cycle[*n]
     };
     let longest = graph::Chains::of(edges, is_in_cycle);
     let rank = |n: usize| (longest.length[n], words.waited(n));
     // By the last thread of the chain: the first one of the best, and how many have the same end.
     let mut of: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
-    for n in (0..edges.len()).filter(is_lock) {
+    for n in (0..threads.len()).filter(waits) {
         let (best, waiting) = of.entry(longest.from(n).last().unwrap_or(n)).or_insert((n, 0));
         *waiting += 1;
         if rank(n) > rank(*best) {
@@ -106,13 +124,14 @@ fn chains(threads: &Threads, words: &Words, edges: &[Vec<usize>], is_in_cycle: &
         let chain: Vec<usize> = longest.from(first).collect();
         let (end, end_text) = words.end(last, is_in_cycle[last]);
         let text = words.chain(&chain, &end_text, waiting);
-        (NowPath { text, tids: words.tids(&chain), end, waiting }, chain)
+        (NowPath { kind: "", text, tids: words.tids(&chain), streams: words.streams(&chain), end, waiting }, chain)
     };
     all.into_iter().take(CHAINS).map(path).collect()
 }
 
-fn rows(threads: &Threads, words: &Words, edges: &[Vec<usize>]) -> Vec<NowThread> {
-    let keeps = graph::lead_to(edges);
+fn rows(words: &Words, edges: &[Vec<usize>]) -> Vec<NowThread> {
+    let threads = &words.nodes.threads;
+    let keeps = graph::lead_to(edges, threads.all.len());
     let mut all = Vec::new();
     for (n, t) in threads.all.iter().enumerate() {
         if t.waits.is_none() && t.call.is_none() && keeps[n] == 0 {
@@ -170,9 +189,47 @@ fn rows(threads: &Threads, words: &Words, edges: &[Vec<usize>]) -> Vec<NowThread
     all
 }
 
+/// The streams for which somebody waits.
+fn stream_rows(words: &Words, edges: &[Vec<usize>]) -> Vec<NowStream> {
+    let threads = words.nodes.threads.all.len();
+    let keeps = graph::lead_to(edges, threads);
+    let row = |(n, s): (usize, &streams::Stream<'_>)| {
+        let head = s.head.as_ref()?;
+        let w = head.work;
+        let on = match &head.on {
+            On::Word(_) => "word",
+            On::Event(_) => "event",
+            On::HostFunction(_) => "host_function",
+            On::Work if !w.name.is_empty() => "kernel",
+            On::Work => "work",
+        };
+        let is_word = matches!(head.on, On::Word(_));
+        Some(NowStream {
+            pid: s.pid,
+            stream: s.handle,
+            ns: ns(words.live, words.live.tsc.saturating_sub(w.tsc)),
+            waits_for: on,
+            call: tape::call::function(w.function).map_or("", |f| f.name),
+            tid: w.tid,
+            object: w.object,
+            kernel: w.name.clone(),
+            there: w.there,
+            wanted: is_word.then_some(w.value),
+            streams: words.streams(&edges[threads + n]),
+            tids: words.tids(&edges[threads + n]),
+            is_certain: head.is_certain,
+            others: head.others.len(),
+            keeps_waiting: keeps[threads + n],
+        })
+    };
+    words.nodes.streams.all.iter().enumerate().filter_map(row).collect()
+}
+
 fn answer(now: &Now, words: &Words, chains: &[Chain]) -> Vec<String> {
     let mut lines: Vec<String> = now.cycles.iter().take(IN_ANSWER).map(|c| format!("cycle: {}", c.text)).collect();
     lines.extend(now.stopped.iter().map(|pid| format!("process {pid} is stopped (SIGSTOP)")));
+    let in_chains =
+        |k: &&NowKernel| now.chains.iter().all(|c| c.end != "kernel" || c.streams.last() != Some(&k.stream));
     let mut told: BTreeSet<i32> = now.cycles.iter().flat_map(|c| c.tids.iter().copied()).collect();
     for (chain, _) in chains.iter().take(IN_ANSWER) {
         lines.push(format!("chain: {}", chain.text));
@@ -182,7 +239,7 @@ fn answer(now: &Now, words: &Words, chains: &[Chain]) -> Vec<String> {
         lines.push(text);
         told.insert(tid);
     }
-    lines.extend(now.kernels.iter().take(IN_ANSWER).map(|k| words.kernel(k)));
+    lines.extend(now.kernels.iter().filter(in_chains).take(IN_ANSWER).map(|k| words.kernel(k)));
     if lines.is_empty() {
         let looks = numbers::nanoseconds(now.apart_ns);
         lines.push(format!("nobody waits for a lock or a CUDA call: no thread waited for the same one in both of two looks {looks} apart"));

@@ -1,6 +1,8 @@
 //! Sentences about threads that wait.
 
-use crate::edges::{Held, Holder, How, Threads, Wait, has_limit};
+use crate::edges::{Held, Holder, How, Thread, Wait, has_limit};
+use crate::nodes::{Node, Nodes};
+use crate::stream_words;
 use crate::{Names, ns};
 use lock_analysis::ops::Class;
 use numbers::nanoseconds;
@@ -9,7 +11,7 @@ use std::collections::BTreeSet;
 use tape::live::{Live, LiveCall, state};
 
 pub struct Words<'a> {
-    pub threads: &'a Threads<'a>,
+    pub nodes: &'a Nodes<'a>,
     /// The second look.
     pub live: &'a Live,
     /// Kernels that have not ended, the longest first.
@@ -33,14 +35,29 @@ impl Words<'_> {
         nanoseconds(ns(self.live, self.live.tsc.saturating_sub(at)))
     }
 
-    pub fn tids(&self, path: &[usize]) -> Vec<i32> {
-        path.iter().filter_map(|n| Some(self.threads.all.get(*n)?.row.tid)).collect()
+    fn at(&self, n: usize) -> Option<&Thread<'_>> {
+        self.nodes.threads.all.get(n)
     }
 
-    /// Ticks that a thread has waited.
+    pub fn tids(&self, path: &[usize]) -> Vec<i32> {
+        path.iter().filter_map(|n| Some(self.at(*n)?.row.tid)).collect()
+    }
+
+    /// Handles of the streams in a path.
+    pub fn streams(&self, path: &[usize]) -> Vec<u64> {
+        let handle = |n: &usize| match self.nodes.node(*n) {
+            Node::Stream(s) => Some(self.nodes.streams.all.get(s)?.handle),
+            Node::Thread(_) => None,
+        };
+        path.iter().filter_map(handle).collect()
+    }
+
+    /// Ticks that a thread has waited, or been in a call.
     pub fn waited(&self, n: usize) -> u64 {
-        let wait = self.threads.all.get(n).and_then(|t| t.waits.as_ref());
-        wait.map_or(0, |w| self.live.tsc.saturating_sub(w.lock.since))
+        let Some(t) = self.at(n) else { return 0 };
+        let poll = self.nodes.streams.polls.get(&n).map(|p| p.since);
+        let since = t.waits.as_ref().map(|w| w.lock.since).or(t.call.map(|c| c.began)).or(poll);
+        since.map_or(0, |since| self.live.tsc.saturating_sub(since))
     }
 
     pub fn lock(&self, pid: i32, address: u64, class: Class) -> String {
@@ -48,9 +65,16 @@ impl Words<'_> {
         format!("{name}/{}", class.name())
     }
 
+    pub fn node(&self, n: usize, named: &mut BTreeSet<usize>) -> String {
+        match self.nodes.node(n) {
+            Node::Thread(_) => self.thread(n, named),
+            Node::Stream(s) => self.stream(s),
+        }
+    }
+
     /// A thread; with its name when it is named for the first time.
-    fn thread(&self, n: usize, named: &mut BTreeSet<usize>) -> String {
-        let Some(t) = self.threads.all.get(n) else { return "a thread".into() };
+    pub fn thread(&self, n: usize, named: &mut BTreeSet<usize>) -> String {
+        let Some(t) = self.at(n) else { return "a thread".into() };
         let (tid, pid) = (t.row.tid, t.process.pid);
         if !named.insert(n) {
             return format!("thread {tid}");
@@ -73,7 +97,14 @@ impl Words<'_> {
 
     /// `thread 12 (writer) waits 31.2 s for libb+0x4040/mutex, which thread 13 (reader) holds`; `next`: which of the holders is meant.
     fn link(&self, n: usize, next: usize, named: &mut BTreeSet<usize>) -> String {
-        let Some((t, w)) = self.threads.all.get(n).and_then(|t| Some((t, t.waits.as_ref()?))) else {
+        if let Node::Stream(s) = self.nodes.node(n) {
+            return self.stream_link(s, next, named);
+        }
+        if let (Some(t), Node::Stream(_)) = (self.at(n), self.nodes.node(next)) {
+            let does = self.does(n, t).unwrap_or_else(|| "waits".into());
+            return format!("{} {does}, for {}", self.thread(n, named), self.node(next, named));
+        }
+        let Some((t, w)) = self.at(n).and_then(|t| Some((t, t.waits.as_ref()?))) else {
             return format!("{} waits for the end of {}", self.thread(n, named), self.thread(next, named));
         };
         let (thread, waits) = (self.thread(n, named), self.waits(t.process.pid, w));
@@ -96,6 +127,11 @@ impl Words<'_> {
         }
     }
 
+    /// What a cycle is made of, in JSON.
+    pub fn kind(&self, cycle: &[usize]) -> &'static str {
+        if cycle.iter().any(|n| matches!(self.nodes.node(*n), Node::Stream(_))) { "streams" } else { "locks" }
+    }
+
     pub fn cycle(&self, cycle: &[usize]) -> String {
         let mut named = BTreeSet::new();
         let next = cycle.iter().cycle().skip(1);
@@ -108,21 +144,37 @@ impl Words<'_> {
         let mut named = BTreeSet::new();
         let mut parts: Vec<String> = chain.windows(2).map(|pair| self.link(pair[0], pair[1], &mut named)).collect();
         if let Some(last) = chain.last() {
-            parts.push(format!("{} {end}", self.thread(*last, &mut named)));
+            parts.push(format!("{} {end}", self.node(*last, &mut named)));
         }
         let links = chain.len() - 1;
+        let threads = chain.iter().filter(|n| self.at(**n).is_some()).count();
+        let links = links.min(threads);
         if links > 0 && waiting > links {
             parts.push(format!("{} in all wait for it", numbers::of(waiting as u64, "thread")));
         }
         parts.join("; ")
     }
 
-    /// What the last thread of a chain does: its kind in JSON, and in words after the thread's name.
+    /// `is in cuStreamSynchronize for 31.2 s`
+    fn does(&self, n: usize, t: &Thread<'_>) -> Option<String> {
+        let poll = |p: &&tape::live::LivePoll| {
+            let name = tape::call::function(p.function).map_or("a call", |f| f.name);
+            let object = if p.object == 0 { String::new() } else { format!(" for event {:#x}", p.object) };
+            format!("asks again and again ({name}{object}, since {})", self.since(p.since))
+        };
+        let call = t.call.map(|c| format!("is in {} for {}", c.function, self.since(c.began)));
+        call.or_else(|| self.nodes.streams.polls.get(&n).map(poll))
+    }
+
+    /// What the last node of a chain does: its kind in JSON, and in words after its name.
     pub fn end(&self, n: usize, is_in_cycle: bool) -> (&'static str, String) {
-        let Some(t) = self.threads.all.get(n) else { return ("unknown", "was not seen".into()) };
         if is_in_cycle {
             return ("cycle", "is in a cycle".into());
         }
+        if let Node::Stream(s) = self.nodes.node(n) {
+            return self.stream_end(s);
+        }
+        let Some(t) = self.at(n) else { return ("unknown", "was not seen".into()) };
         let pid = t.process.pid;
         match t.state {
             state::STOPPED if t.process.state == state::STOPPED => {
@@ -136,10 +188,13 @@ impl Words<'_> {
         let call = t.call.map(|c| {
             let kernel =
                 self.awaited(pid, c).map_or_else(String::new, |k| format!(", which waits for kernel {}", k.name));
-            format!("is in {} for {}{kernel}", c.function, self.since(c.began))
+            self.does(n, t).unwrap_or_default() + &kernel
         });
         let Some(w) = &t.waits else {
             return match (call, t.state, t.system_call) {
+                (Some(call), _, Some("ioctl")) => {
+                    ("ioctl", format!("{call}, in an ioctl of the driver that has not returned"))
+                }
                 (Some(call), ..) => ("call", call),
                 _ if t.row.joins.is_some() => {
                     ("join", format!("waits for the end of thread {}", t.row.joins.unwrap_or(0)))
@@ -170,9 +225,9 @@ impl Words<'_> {
 
     /// The thread whose CUDA call began first of those that have not returned, and that in words.
     pub fn longest_call(&self) -> Option<(i32, String)> {
-        let calls = self.threads.all.iter().enumerate().filter_map(|(n, t)| Some((n, t, t.call?)));
+        let calls = self.nodes.threads.all.iter().enumerate().filter_map(|(n, t)| Some((n, t, t.call?)));
         let (n, t, call) = calls.min_by_key(|(.., c)| c.began)?;
-        let stream = if call.stream == 0 { String::new() } else { format!(", stream {:#x}", call.stream) };
+        let stream = if call.stream == 0 { String::new() } else { format!(", {}", stream_words::stream(call.stream)) };
         let thread = self.thread(n, &mut BTreeSet::new());
         let kernel = self.awaited(t.process.pid, call).map_or_else(String::new, |k| format!(", for kernel {}", k.name));
         Some((t.row.tid, format!("{thread} is in {} for {}{stream}{kernel}", call.function, self.since(call.began))))
@@ -188,9 +243,9 @@ impl Words<'_> {
 
     /// `kernel spin of stream 0x55d0 has not ended 31.2 s after its launch by thread 12 (server); 3 kernels wait after it in the stream`
     pub fn kernel(&self, k: &NowKernel) -> String {
-        let launcher = self.threads.all.iter().position(|t| t.process.pid == k.pid && t.row.tid == k.tid);
+        let launcher = self.nodes.threads.position(k.pid, k.tid);
         let thread = launcher.map_or_else(|| format!("thread {}", k.tid), |n| self.thread(n, &mut BTreeSet::new()));
-        let stream = if k.stream == 0 { "the default stream".into() } else { format!("stream {:#x}", k.stream) };
+        let stream = stream_words::stream(k.stream);
         let after = match k.after {
             0 => String::new(),
             1 => "; 1 kernel waits after it in the stream".into(),
@@ -201,9 +256,9 @@ impl Words<'_> {
 
     /// Threads that wait for a lock at this moment, but did not wait for it in both looks.
     pub fn short_waits(&self) -> Option<String> {
-        let short = &self.threads.short;
+        let short = &self.nodes.threads.short;
         let (n, w) = short.iter().min_by_key(|(_, w)| w.since)?;
-        let t = self.threads.all.get(*n)?;
+        let t = self.at(*n)?;
         let lock = self.lock(t.process.pid, w.address, Class::of(w.op())?);
         let (count, verb) =
             (numbers::of(short.len() as u64, "thread"), if short.len() == 1 { "waits" } else { "wait" });

@@ -17,9 +17,9 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use tape::call;
-use tape::live::{Live, LiveCall, LiveHold, LiveLock, LiveProcess, LiveThread, state};
+use tape::live::{Live, LiveCall, LiveChannel, LiveHold, LiveLock, LiveProcess, LiveThread, state};
 use tape::lock::attr;
-use tape::region::{CallRow, HeldLock, LockTable, contents};
+use tape::region::{CallRow, HeldLock, LockTable, Slot, contents};
 
 /// Maximum number of threads, and of locks that they hold, in an answer.
 const THREADS: usize = 4000;
@@ -68,10 +68,26 @@ pub fn rows(images: &[Image], hz: f64) -> Live {
             threads: of.into_values().collect(),
             streams,
             polls,
+            channels: channels(image),
             locks: Vec::new(),
         });
     }
     live
+}
+
+/// Its channels that are in use, with what the program gave them. (What the GPU has read of it is read later.)
+fn channels(image: &Image) -> Vec<LiveChannel> {
+    let of = |(n, s): (usize, &Slot)| {
+        let userd = s.real_userd.load(Ordering::Relaxed);
+        (s.state.load(Ordering::Acquire) == 1 && userd != 0).then(|| LiveChannel {
+            channel: n as u32,
+            put: s.put.load(Ordering::Relaxed),
+            get: 0,
+            stream: image.work.stream_of(n),
+            userd,
+        })
+    };
+    image.region.slots().iter().enumerate().filter_map(of).collect()
 }
 
 /// Reads something until two readings in a row are the same. Otherwise `None`.

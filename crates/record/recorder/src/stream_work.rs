@@ -11,7 +11,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 use tape::call::{CallBody, Class, Effect, Object, flag, function, number, of_thread};
 use tape::event::{Body, Event, Head, kind};
-use tape::live::{LivePoll, LiveProcess, LiveStream, LiveWork};
+use tape::live::{LiveChannel, LivePoll, LiveProcess, LiveStream, LiveWork};
+use tape::region::SLOTS;
 
 /// Maximum number of a process's streams, of the calls of each, of threads and events, and of names of kernels.
 const STREAMS: usize = 1 << 10;
@@ -22,10 +23,11 @@ const NAMES: usize = 1 << 12;
 const LONGEST_NAME: usize = 256;
 /// Maximum number of streams in an answer.
 const SHOWN: usize = 64;
+/// In a channel's USERD.
+const GP_GET: u64 = 0x88;
 /// `CUDA_ERROR_NOT_READY`
 const NOT_READY: i32 = 600;
 
-#[derive(Default)]
 pub struct StreamWork {
     streams: HashMap<u64, Stream>,
     threads: HashMap<i32, Thread>,
@@ -34,6 +36,8 @@ pub struct StreamWork {
     /// Events that were recorded in a stream that is captured: the capture's first stream.
     captured: HashMap<u64, u64>,
     names: HashMap<u64, Box<str>>,
+    /// By channel the stream whose call rang last.
+    rung: Vec<u64>,
     /// There were more streams.
     cut: bool,
 }
@@ -53,7 +57,19 @@ struct Thread {
     poll: Option<LivePoll>,
 }
 
+impl Default for StreamWork {
+    fn default() -> StreamWork {
+        let (streams, threads, events, captured, names) = Default::default();
+        StreamWork { streams, threads, events, captured, names, rung: vec![0; SLOTS], cut: false }
+    }
+}
+
 impl StreamWork {
+    /// The stream whose call rang a channel last.
+    pub fn stream_of(&self, channel: usize) -> u64 {
+        self.rung.get(channel).copied().unwrap_or(0)
+    }
+
     /// Takes events of a thread.
     pub fn pass(&mut self, tid: i32, mut events: &[u8]) {
         while let Some(head) = Head::parse(events) {
@@ -65,7 +81,14 @@ impl StreamWork {
             }
             match Event::parse(one).map(|(e, _)| e.body) {
                 Some(Body::Call(c)) => self.call(tid, head.flags, head.tsc, &c),
-                Some(Body::Ring(r)) if r.kernel != 0 && r.call != 0 => self.thread(tid).kernel = (r.call, r.kernel),
+                Some(Body::Ring(r)) => {
+                    if let Some(of) = self.rung.get_mut(r.slot as usize) {
+                        *of = r.stream;
+                    }
+                    if r.kernel != 0 && r.call != 0 {
+                        self.thread(tid).kernel = (r.call, r.kernel);
+                    }
+                }
                 Some(Body::Name(n, text)) => self.name(n.handle, text),
                 _ => {}
             }
@@ -197,14 +220,18 @@ impl StreamWork {
         let kernel = self.threads.get(&tid).map_or((0, 0), |t| t.kernel);
         let is_launch = kernel.1 != 0 && kernel.0 == c.seq;
         let object = if is_launch { kernel.1 } else { c.object };
+        let recorded = self.events.get(&c.object).copied();
         let Some(s) = self.stream(stream).filter(|s| s.captured.is_none()) else { return };
         if s.work.len() == CALLS {
             s.work.pop_front();
             s.cut = true;
         }
-        let has_value = tape::call::function(function)
-            .is_some_and(|f| matches!(f.class, Class::StreamWait | Class::StreamWrite) && f.object == Object::Address);
-        let (value, how) = if has_value { (c.source, c.size) } else { (0, 0) };
+        let row = tape::call::function(function).map(|f| (f.class, f.object));
+        let (value, how) = match row {
+            Some((Class::StreamWait, Object::Event)) => recorded.map_or((0, 0), |(stream, at)| (at, stream)),
+            Some((Class::StreamWait | Class::StreamWrite, _)) => (c.source, c.size),
+            _ => (0, 0),
+        };
         let work = LiveWork { function, tsc: ended, tid, object, value, how, ..LiveWork::default() };
         // (Two threads' events may arrive in another order.)
         let later = s.work.iter().rev().take_while(|w| w.tsc > ended).count();
@@ -246,9 +273,11 @@ pub fn read_words(processes: &mut [LiveProcess], patience: Duration) {
         work(p).into_iter().filter(is_word).map(|w| (p.pid, w.object, w.function)).collect::<Vec<_>>()
     };
     let wanted: BTreeSet<(i32, u64, u16)> = processes.iter().filter(|p| p.pid > 0).flat_map(of).collect();
-    if wanted.is_empty() {
+    if wanted.is_empty() && processes.iter().all(|p| p.channels.is_empty()) {
         return;
     }
+    let userds: Vec<(i32, LiveChannel)> =
+        processes.iter().flat_map(|p| p.channels.iter().map(|c| (p.pid, c.clone()))).collect();
     let (tell, told) = channel();
     let read = move |(pid, address, function): (i32, u64, u16)| {
         let there = match function == number_64 {
@@ -257,10 +286,20 @@ pub fn read_words(processes: &mut [LiveProcess], patience: Duration) {
         };
         Some(((pid, address, function), there?))
     };
-    let read = move || tell.send(wanted.into_iter().filter_map(read).collect::<HashMap<_, _>>());
+    let get = |(pid, c): &(i32, LiveChannel)| {
+        let [get]: [u32; 1] = lock_word::read(*pid, c.userd + GP_GET)?;
+        Some(((*pid, c.channel), get))
+    };
+    let read = move || {
+        let words: HashMap<_, _> = wanted.into_iter().filter_map(read).collect();
+        tell.send((words, userds.iter().filter_map(get).collect::<HashMap<_, _>>()))
+    };
     let thread = std::thread::Builder::new().name("words".into()).spawn(read);
-    let there = thread.ok().and_then(|_| told.recv_timeout(patience).ok()).unwrap_or_default();
+    let (there, gets) = thread.ok().and_then(|_| told.recv_timeout(patience).ok()).unwrap_or_default();
     for p in processes {
+        // (A channel of which nothing is known is not said to wait.)
+        p.channels.iter_mut().for_each(|c| c.get = gets.get(&(p.pid, c.channel)).copied().unwrap_or(c.put));
+        p.channels.retain(|c| c.get != c.put);
         for w in p.streams.iter_mut().flat_map(|s| &mut s.work) {
             w.there = there.get(&(p.pid, w.object, w.function)).copied();
         }

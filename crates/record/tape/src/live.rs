@@ -35,6 +35,9 @@ pub struct LiveProcess {
     /// What its streams have to do, if calls are recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<LiveStream>,
+    /// Channels whose last commands the GPU has not read, where that can be seen.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub channels: Vec<LiveChannel>,
     /// Threads that ask for the same thing again and again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub polls: Vec<LivePoll>,
@@ -100,7 +103,8 @@ pub struct LiveWork {
     pub tid: i32,
     /// As in [`crate::call::CallBody::object`]; of a kernel the handle that the driver got, if that is known.
     pub object: u64,
-    /// The value that the stream waits for or writes, and how it compares: [`crate::call::Size::Compare`].
+    /// The value that the stream waits for or writes, and how it compares: [`crate::call::Size::Compare`]. Of a wait for an event: when that
+    /// was recorded last, and in which stream; 0 if that is not known.
     #[serde(skip_serializing_if = "is_zero")]
     pub value: u64,
     #[serde(skip_serializing_if = "is_zero")]
@@ -115,6 +119,22 @@ pub struct LiveWork {
 
 fn is_zero(n: &u64) -> bool {
     *n == 0
+}
+
+/// A channel with commands that the GPU has not read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LiveChannel {
+    /// Its number on the tape.
+    pub channel: u32,
+    /// GP_PUT, as the program's last doorbell gave it, and GP_GET, up to which the GPU has read.
+    pub put: u32,
+    pub get: u32,
+    /// The stream whose call rang last.
+    pub stream: u64,
+    /// Where its USERD is in the process.
+    #[serde(skip)]
+    pub userd: u64,
 }
 
 /// A thread whose last calls all asked for the same thing, which was not ready.

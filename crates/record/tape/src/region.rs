@@ -292,6 +292,8 @@ pub struct Slot {
     pub lost: AtomicU64,
     /// Offset of this channel's shadow USERD page in the region, 0 if it has none. GP_PUT is there at +0x8C.
     pub shadow_userd: AtomicU64,
+    /// With a shadow: where the process maps the USERD that the GPU reads, else 0. GP_GET is there at +0x88.
+    pub real_userd: AtomicU64,
     /// Counts the uses of this slot.
     pub generation: AtomicU32,
     pub entries: AtomicU32,

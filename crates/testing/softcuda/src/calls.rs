@@ -574,6 +574,9 @@ calls! {
     cuKernelGetName(name: *mut *const c_char, kernel: u64) {
         library::name(kernel).map_or(INVALID_HANDLE, |text| give(name, text.as_ptr()))
     }
+    cuFuncGetName(name: *mut *const c_char, function: u64) {
+        kernels::name(function).map_or(INVALID_HANDLE, |text| give(name, text.as_ptr()))
+    }
     cuFuncLoad(function: u64) { in_context(|| library::load(function).err().unwrap_or(SUCCESS)) }
     cuLaunchKernel(
         function: *mut c_void,

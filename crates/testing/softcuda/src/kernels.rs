@@ -44,6 +44,11 @@ pub(crate) fn named(name: &CStr) -> Option<(u64, &'static CStr)> {
     Some((at as u64 + 1, KERNELS[at].name))
 }
 
+/// The name of a function's handle.
+pub(crate) fn name(function: u64) -> Option<&'static CStr> {
+    Some(KERNELS.get((function as usize).checked_sub(1)?)?.name)
+}
+
 /// A launch; its arguments are read now.
 ///
 /// # Safety

@@ -72,7 +72,9 @@ pub fn begin(client: u32, handle: u32, class: u32, p: &ChannelAlloc) {
     channel::begins(i);
     channel::set_device(i, device);
     slot.claim.store(1, Ordering::Relaxed);
-    for zero in [&slot.entries_total, &slot.rings_total, &slot.trapped_total, &slot.lost, &slot.shadow_userd] {
+    for zero in
+        [&slot.entries_total, &slot.rings_total, &slot.trapped_total, &slot.lost, &slot.shadow_userd, &slot.real_userd]
+    {
         zero.store(0, Ordering::Relaxed);
     }
     slot.put.store(0, Ordering::Relaxed);

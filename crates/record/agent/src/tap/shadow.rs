@@ -136,6 +136,7 @@ pub fn put_under(c: &mut Channel, slot: usize) -> bool {
     c.ring_bytes = bytes;
     if let Some(s) = region::slot(slot) {
         s.shadow_userd.store((at + bytes) as u64, Ordering::Relaxed);
+        s.real_userd.store(c.real_userd, Ordering::Relaxed);
     }
     if let Some(u) = USERDS.get(slot) {
         u.store(c.userd, Ordering::Release);
@@ -192,6 +193,7 @@ pub fn take_away(c: &mut Channel, slot: usize, still_mapped: bool) {
     give_up(c.shadow_at, (c.alias_userd as usize).wrapping_sub(bytes), pages);
     if let Some(s) = region::slot(slot) {
         s.shadow_userd.store(0, Ordering::Relaxed);
+        s.real_userd.store(0, Ordering::Relaxed);
     }
     c.shadow_at = 0;
 }

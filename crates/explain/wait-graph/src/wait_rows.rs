@@ -1,0 +1,108 @@
+//! Every wait as one row.
+
+use crate::nodes::Node;
+use crate::ns;
+use crate::stream_words::{either, word, work};
+use crate::streams::On;
+use crate::words::Words;
+use lock_analysis::ops;
+use schema::now::NowEdge;
+use std::collections::BTreeSet;
+use tape::call::function;
+
+impl Words<'_> {
+    pub fn rows(&self, edges: &[Vec<usize>]) -> Vec<NowEdge> {
+        let mut all = Vec::new();
+        for (n, to) in edges.iter().enumerate() {
+            let Some(row) = self.row(n) else { continue };
+            let work = self.work_row(n, &row);
+            let holder = |to: &usize| NowEdge { holder: self.holder(*to), ..row.clone() };
+            match to.is_empty() {
+                true => all.push(row),
+                false => all.extend(to.iter().map(holder)),
+            }
+            all.extend(work);
+        }
+        all
+    }
+
+    /// Node `n` as a waiter; `None` if it waits for nothing that is known.
+    fn row(&self, n: usize) -> Option<NowEdge> {
+        let waiter = self.full(n);
+        let row = |call: &str, on: String, since: u64| {
+            let ns = ns(self.live, self.live.tsc.saturating_sub(since));
+            Some(NowEdge { waiter: waiter.clone(), call: call.into(), on, holder: String::new(), ns })
+        };
+        match self.nodes.node(n) {
+            Node::Thread(_) => {
+                let t = self.nodes.threads.all.get(n)?;
+                if let Some(w) = &t.waits {
+                    return row(
+                        &full_name(w.lock.op()),
+                        self.lock(t.process.pid, w.lock.address, w.class),
+                        w.lock.since,
+                    );
+                }
+                if let Some(c) = t.call {
+                    return row(&c.function, self.object(n, c.stream, c.object), c.began);
+                }
+                let p = self.nodes.streams.polls.get(&n)?;
+                row(function(p.function)?.name, self.object(n, p.stream, p.object), p.since)
+            }
+            Node::Stream(s) => {
+                let head = self.nodes.streams.all.get(s)?.head.as_ref()?;
+                let w = head.work;
+                let on = match head.on {
+                    On::Word(_) => word(w),
+                    On::Event(_) => format!("event {:#x}", w.object),
+                    On::HostFunction(_) => format!("host function {:#x}", w.object),
+                    On::Work => work(w),
+                };
+                row(function(w.function)?.name, on, w.tsc)
+            }
+        }
+    }
+
+    /// What more is known of a stream's work: that the GPU does not read it, or the kernel.
+    fn work_row(&self, n: usize, row: &NowEdge) -> Option<NowEdge> {
+        let Node::Stream(s) = self.nodes.node(n) else { return None };
+        if let Some(c) = self.nodes.streams.channel_of(s) {
+            let on = format!("channel {} (GP_PUT {}, GP_GET {})", c.channel, c.put, c.get);
+            return Some(NowEdge { call: "doorbell".into(), on, ..row.clone() });
+        }
+        let head = self.nodes.streams.all.get(s)?.head.as_ref()?;
+        let on = format!("its end, in {}", self.stream(s));
+        (head.on == On::Work).then(|| NowEdge { waiter: either(head), on, ..row.clone() })
+    }
+
+    /// With its name, each time.
+    fn full(&self, n: usize) -> String {
+        self.node(n, &mut BTreeSet::new())
+    }
+
+    /// As the one who must act first: a stream with what it has not done.
+    fn holder(&self, n: usize) -> String {
+        let Node::Stream(s) = self.nodes.node(n) else { return self.full(n) };
+        let head = self.nodes.streams.all.get(s).and_then(|s| s.head.as_ref());
+        let of = head.filter(|h| h.on == On::Work).map_or_else(String::new, |h| format!(" ({})", either(h)));
+        self.stream(s) + &of
+    }
+
+    /// What a call is about: its event and the stream.
+    fn object(&self, n: usize, stream: u64, object: u64) -> String {
+        let streams = self.nodes.streams.of_threads.get(n).into_iter().flatten().map(|s| self.stream(*s));
+        let streams: Vec<String> = streams.collect();
+        match (object, streams.is_empty()) {
+            (0, true) if stream == 0 => String::new(),
+            (0, true) => crate::stream_words::stream(stream),
+            (0, false) => streams.join(", "),
+            (_, true) => format!("{object:#x}"),
+            (_, false) => format!("{object:#x} of {}", streams.join(", ")),
+        }
+    }
+}
+
+fn full_name(op: u8) -> String {
+    let name = ops::name(op);
+    if name.starts_with("sem_") { name.into() } else { format!("pthread_{name}") }
+}
