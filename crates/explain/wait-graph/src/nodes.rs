@@ -1,6 +1,7 @@
 //! Threads and streams as the nodes of one graph.
 
 use crate::edges::{Holder, Threads};
+use crate::graph;
 use crate::streams::Streams;
 
 /// What waits, or is waited for.
@@ -26,7 +27,7 @@ impl Nodes<'_> {
         self.threads.all.len() + s
     }
 
-    /// For each node those that it waits for. Threads come first.
+    /// For each node those that it waits for. Threads come first. No cycle is a guess.
     pub fn edges(&self) -> Vec<Vec<usize>> {
         let of_thread = |n: usize| -> Vec<usize> {
             let t = &self.threads.all[n];
@@ -44,6 +45,21 @@ impl Nodes<'_> {
             streams.chain(self.streams.threads_of(s).iter().copied()).collect()
         };
         let threads = (0..self.threads.all.len()).map(of_thread);
-        threads.chain((0..self.streams.all.len()).map(of_stream)).collect()
+        let mut edges: Vec<Vec<usize>> = threads.chain((0..self.streams.all.len()).map(of_stream)).collect();
+        self.cut(&mut edges);
+        edges
+    }
+
+    /// Takes away the waits of streams that are not certain, where they would make a cycle.
+    fn cut(&self, edges: &mut [Vec<usize>]) {
+        loop {
+            let maybe = |n: &usize| match self.node(*n) {
+                Node::Stream(s) => self.streams.all[s].head.as_ref().is_some_and(|head| !head.is_certain),
+                Node::Thread(_) => false,
+            };
+            let found = graph::cycles(edges);
+            let Some(n) = found.iter().flat_map(|(_, component)| component).copied().find(maybe) else { return };
+            edges[n].clear();
+        }
     }
 }

@@ -21,6 +21,8 @@ pub struct Stream<'a> {
     pub pid: i32,
     pub handle: u64,
     pub work: Vec<&'a LiveWork>,
+    /// When its waits began whose words changed between the looks.
+    changing: Vec<u64>,
     /// Older work was forgotten.
     pub is_cut: bool,
     /// Set if somebody waits for it.
@@ -74,9 +76,15 @@ impl<'a> Streams<'a> {
             let earlier: HashMap<u64, &LiveStream> = before.streams.iter().map(|s| (s.stream, s)).collect();
             for s in &p.streams {
                 let Some(was) = earlier.get(&s.stream) else { continue };
-                let work: Vec<&LiveWork> = s.work.iter().filter(|w| was.work.contains(w)).collect();
+                let before: HashMap<u64, &LiveWork> = was.work.iter().map(|w| (w.tsc, w)).collect();
+                let same = |w: &&LiveWork| {
+                    before.get(&w.tsc).is_some_and(|b| (b.function, b.tid, b.object) == (w.function, w.tid, w.object))
+                };
+                let work: Vec<&LiveWork> = s.work.iter().filter(same).collect();
+                let changes = |w: &&&LiveWork| before.get(&w.tsc).is_some_and(|b| b.there != w.there);
+                let changing = work.iter().filter(changes).map(|w| w.tsc).collect();
                 if !work.is_empty() {
-                    all.push(Stream { pid: p.pid, handle: s.stream, work, is_cut: s.cut, head: None });
+                    all.push(Stream { pid: p.pid, handle: s.stream, work, changing, is_cut: s.cut, head: None });
                 }
             }
             channels.extend(p.channels.iter().filter(|c| before.channels.contains(c)).map(|c| (p.pid, c)));
@@ -199,7 +207,10 @@ impl<'a> Streams<'a> {
                 }
                 (Class::StreamWait, _) => match (is_satisfied(work), work.there) {
                     (true, Some(_)) => continue,
-                    (_, there) => (On::Word(self.writers(stream.pid, work)), there.is_some()),
+                    (_, there) => {
+                        let is_steady = there.is_some() && !stream.changing.contains(&work.tsc);
+                        (On::Word(self.writers(stream.pid, work)), is_steady)
+                    }
                 },
                 (Class::HostFunction, _) => {
                     let threads = self.threads_in_host_functions.get(&stream.pid).cloned().unwrap_or_default();
@@ -242,9 +253,14 @@ impl<'a> Streams<'a> {
     /// The channel of a stream that the GPU does not read.
     pub fn channel_of(&self, s: usize) -> Option<&LiveChannel> {
         let of = self.all.get(s)?;
-        let is_work = of.head.as_ref().is_some_and(|head| head.on == On::Work);
-        let is_its = |(pid, c): &&(i32, &LiveChannel)| *pid == of.pid && c.stream == of.handle;
-        self.channels.iter().find(is_its).filter(|_| is_work).map(|(_, c)| *c)
+        let works = |s: &&Stream<'_>| s.pid == of.pid && s.head.as_ref().is_some_and(|head| head.on == On::Work);
+        let mut working = self.all.iter().filter(works);
+        works(&of).then_some(())?;
+        let mine = self.channels.iter().find(|(pid, c)| *pid == of.pid && c.stream == of.handle);
+        // (Another thread may have rung, in no call.)
+        let of_no_stream = || self.channels.iter().find(|(pid, c)| *pid == of.pid && c.stream == 0);
+        let alone = working.next().is_some() && working.next().is_none();
+        mine.or_else(|| of_no_stream().filter(|_| alone)).map(|(_, c)| *c)
     }
 
     /// The threads for which a stream waits.

@@ -2,7 +2,8 @@
 
 use super::*;
 use proptest::prelude::*;
-use tape::live::{LiveCall, LiveHold, LiveLock, LiveProcess, LiveThread};
+use tape::call::number;
+use tape::live::{LiveCall, LiveHold, LiveLock, LivePoll, LiveProcess, LiveStream, LiveThread, LiveWork};
 use tape::lock::op;
 
 struct Hex;
@@ -240,5 +241,133 @@ proptest! {
             t.state = ["", "running", "stopped", "ended"][usize::from(odd) % 4].into();
         }
         twice(wild, &words);
+    }
+}
+
+/// Work that a stream was given at this time.
+fn work(name: &str, tsc: u64, object: u64) -> LiveWork {
+    LiveWork { function: number(name), tsc, tid: 1, object, ..LiveWork::default() }
+}
+
+fn word(address: u64, tsc: u64, value: u64, there: Option<u64>) -> LiveWork {
+    LiveWork { value, there, ..work("cuStreamWaitValue32", tsc, address) }
+}
+
+fn in_call(tid: i32, name: &str, stream: u64, object: u64) -> LiveThread {
+    let call = LiveCall { function: name.into(), began: 1_000_000_000, stream, object, ..LiveCall::default() };
+    LiveThread { call: Some(call), system_call: None, ..thread(tid, None, &[]) }
+}
+
+fn with_streams(threads: Vec<LiveThread>, streams: &[(u64, &[LiveWork])]) -> Live {
+    let stream = |(stream, work): &(u64, &[LiveWork])| LiveStream { stream: *stream, work: work.to_vec(), cut: false };
+    let mut live = look(2_100_000_000, threads, &[]);
+    live.processes[0].streams = streams.iter().map(stream).collect();
+    live
+}
+
+fn answer_of(second: &Live) -> Now {
+    now(&Live { tsc: 2_000_000_000, ..second.clone() }, second, Vec::new(), &Hex)
+}
+
+#[test]
+fn two_streams_that_wait_for_words_of_each_other_are_a_cycle() {
+    let a = [word(0x10, 100, 1, Some(0)), work("cuStreamWriteValue32", 200, 0x20)];
+    let b = [word(0x20, 110, 1, Some(0)), work("cuStreamWriteValue32", 210, 0x10)];
+    let sync = || vec![in_call(5, "cuStreamSynchronize", 0xa0, 0)];
+    let found = answer_of(&with_streams(sync(), &[(0xa0, &a), (0xb0, &b)]));
+    assert_eq!(
+        found.answer[0],
+        "cycle: stream 0xa0 waits for word 0x10 (0 there, 1 or more wanted), which stream 0xb0 is to write; stream 0xb0 waits for word 0x20 (0 there, 1 or more wanted), which stream 0xa0 is to write"
+    );
+    assert_eq!((found.cycles[0].kind, found.cycles[0].streams.as_slice()), ("streams", [0xa0, 0xb0].as_slice()));
+    assert_eq!(found.chains[0].end, "cycle");
+    // A thread that waits for no stream does not say that anything is not done.
+    assert!(answer_of(&with_streams(vec![thread(5, None, &[])], &[(0xa0, &a), (0xb0, &b)])).cycles.is_empty());
+    // A word that has the value, that changes, that was written before its stream stood still, or that cannot be read.
+    for first in [word(0x10, 100, 1, Some(1)), word(0x10, 100, 1, None)] {
+        let a = [first, a[1].clone()];
+        // (If something else may be what is not done.)
+        let a = [&a[..], &[work("cuLaunchKernel", 300, 1)]].concat();
+        let found = answer_of(&with_streams(sync(), &[(0xa0, &a), (0xb0, &b)]));
+        assert!(found.cycles.is_empty(), "{:#?}", found.answer);
+    }
+    let early = [work("cuStreamWriteValue32", 90, 0x10), b[0].clone()];
+    assert!(answer_of(&with_streams(sync(), &[(0xa0, &a), (0xb0, &early)])).cycles.is_empty());
+}
+
+#[test]
+fn a_chain_goes_from_a_thread_through_events_to_what_has_not_ended() {
+    let kernel = LiveWork { name: "spin".into(), ..work("cuLaunchKernel", 100, 0x77) };
+    let a = [kernel, work("cuEventRecord", 200, 0xe1), work("cuLaunchKernel", 900, 0x78)];
+    let wait = LiveWork { value: 200, how: 0xa0, ..work("cuStreamWaitEvent", 300, 0xe1) };
+    let b = [wait, work("cuEventRecord", 400, 0xe2)];
+    let found = answer_of(&with_streams(vec![in_call(5, "cuEventSynchronize", 0, 0xe2)], &[(0xa0, &a), (0xb0, &b)]));
+    let text = &found.chains[0].text;
+    assert!(text.contains("thread 5 (t5) is in cuEventSynchronize for 1.10 s, for stream 0xb0"), "{text}");
+    assert!(
+        text.contains("stream 0xb0 waits for event 0xe1, which stream 0xa0 has recorded and not reached"),
+        "{text}"
+    );
+    assert!(text.contains("stream 0xa0 has not ended kernel spin, launched 2.10 s ago by thread 1"), "{text}");
+    assert_eq!((found.chains[0].end, found.chains[0].streams.as_slice()), ("kernel", [0xb0, 0xa0].as_slice()));
+    let rows: Vec<_> = found.waits.iter().map(|w| (w.waiter.as_str(), w.call.as_str(), w.holder.as_str())).collect();
+    assert!(rows.contains(&("thread 5 (t5)", "cuEventSynchronize", "stream 0xb0")), "{rows:?}");
+    assert!(rows.contains(&("stream 0xb0", "cuStreamWaitEvent", "stream 0xa0 (kernel spin)")), "{rows:?}");
+    // Which of several it is is not known, unless the GPU stored their ends.
+    let several = [a[0].clone(), work("cuLaunchKernel", 150, 0x79)];
+    let live = with_streams(vec![in_call(5, "cuStreamSynchronize", 0xa0, 0)], &[(0xa0, &several)]);
+    let found = answer_of(&live);
+    assert_eq!((found.streams[0].is_certain, found.streams[0].others), (false, 1));
+    assert!(found.answer[0].contains("kernel spin, or kernel 0x79"), "{:?}", found.answer);
+    let known = NowKernel { pid: 7, stream: 0xa0, name: "spin".into(), ..NowKernel::default() };
+    let found = now(&Live { tsc: 2_000_000_000, ..live.clone() }, &live, vec![known], &Hex);
+    assert!(found.streams[0].is_certain && found.answer.len() == 1, "{:?}", found.answer);
+}
+
+#[test]
+fn a_thread_that_asks_again_and_again_waits() {
+    let a = [word(0x10, 100, 5, Some(4)), work("cuEventRecord", 200, 0xe1)];
+    let mut live = with_streams(vec![thread(5, None, &[])], &[(0xa0, &a)]);
+    let poll = |last| LivePoll { tid: 5, function: number("cuEventQuery"), stream: 0, object: 0xe1, since: 300, last };
+    live.processes[0].polls = vec![poll(2_099_000_000)];
+    let found = answer_of(&live);
+    assert!(
+        found.answer[0].contains("asks again and again (cuEventQuery for event 0xe1, since 2.10 s)"),
+        "{:?}",
+        found.answer
+    );
+    assert!(found.answer[0].contains("waits for word 0x10 (4 there, 5 or more wanted), which no stream is to write"));
+    assert_eq!(found.chains[0].end, "word");
+    // One that has stopped to ask.
+    live.processes[0].polls = vec![poll(1_000_000_000)];
+    assert!(answer_of(&live).chains.is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Streams with any work: no panic, and every cycle is a path of waits.
+    #[test]
+    fn no_work_of_streams_panics(
+        works in prop::collection::vec(prop::collection::vec((0usize..8, 0u64..6, 0u64..3), 0..12), 1..5),
+        calls in prop::collection::vec((0usize..4, 0u64..5), 1..4),
+    ) {
+        const NAMES: [&str; 8] = ["cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent", "cuStreamWaitValue32", "cuStreamWriteValue32",
+            "cuLaunchHostFunc", "cuMemcpyAsync", "cuGraphLaunch"];
+        let made: Vec<Vec<LiveWork>> = works.iter().enumerate().map(|(s, all)| {
+            all.iter().enumerate().map(|(n, (name, object, value))| LiveWork {
+                value: if NAMES[*name] == "cuStreamWaitEvent" { (n as u64) * 10 } else { *value },
+                how: if NAMES[*name] == "cuStreamWaitEvent" { 100 + value } else { 0 },
+                there: (*value > 0).then_some(*object),
+                ..work(NAMES[*name], (n * 10 + s) as u64 + 1, *object)
+            }).collect()
+        }).collect();
+        let streams: Vec<(u64, &[LiveWork])> = made.iter().enumerate().map(|(s, all)| (100 + s as u64, all.as_slice())).collect();
+        const CALLS: [&str; 4] = ["cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize", "cuMemcpyDtoH"];
+        let threads = calls.iter().enumerate().map(|(n, (name, of))| in_call(n as i32 + 1, CALLS[*name], 100 + of, *of)).collect();
+        let found = answer_of(&with_streams(threads, &streams));
+        for cycle in &found.cycles {
+            prop_assert!(!cycle.streams.is_empty(), "threads wait for streams alone");
+        }
     }
 }

@@ -43,6 +43,10 @@ impl Words<'_> {
                         w.lock.since,
                     );
                 }
+                if let (Some(c), Some("ioctl")) = (t.call, t.system_call) {
+                    let in_driver = row(&c.function, "an ioctl that has not returned".into(), c.began)?;
+                    return Some(NowEdge { holder: "the driver".into(), ..in_driver });
+                }
                 if let Some(c) = t.call {
                     return row(&c.function, self.object(n, c.stream, c.object), c.began);
                 }
