@@ -50,6 +50,7 @@ pub struct Followed<'a> {
     claims: Claims<'a>,
     lineage: Lineage,
     images: Vec<Image>,
+    ended: live::Ended,
     switches: Option<Switches>,
     /// The GPUs' clocks, if ends of kernels are recorded.
     clocks: Option<GpuClocks>,
@@ -83,6 +84,7 @@ impl<'a> Followed<'a> {
             claims: Claims::new(session),
             lineage: Lineage::new(named),
             images: Vec::new(),
+            ended: live::Ended::default(),
             switches,
             clocks,
             totals: Totals::default(),
@@ -213,7 +215,7 @@ impl<'a> Followed<'a> {
 
     /// What their threads do now, and whether names may be in it.
     pub fn live_rows(&self) -> (Live, bool) {
-        (live::rows(&self.images, self.counters.tsc_hz), live::has_names(&self.images))
+        (live::rows(&self.images, &self.ended, self.counters.tsc_hz), live::has_names(&self.images))
     }
 
     /// Events that did not fit into the rings of the processes that are recorded now.
@@ -264,6 +266,7 @@ impl<'a> Followed<'a> {
             s.follow(pid, same_numbers);
         }
         let mut image = Image::new(index, entry, pid, handle, region);
+        (image.parent, image.start_tsc) = (ppid, tsc);
         // The process may have claimed its region just before the user began or ended a pause.
         if matches!(image.region.control().capture, capture::SIGNAL | capture::ATTACH) || self.said_by.is_some() {
             let by = self.said_by.unwrap_or(pause_by::START);
@@ -324,6 +327,7 @@ impl<'a> Followed<'a> {
         }
         image.dropped = self.out.dropped(image.index);
         let end = end::of_image(&image, &ending, self.out.progress.stopped());
+        self.ended.add(&image, &ending);
         self.out.beside(Beside::ProcessEnd(end.clone()));
         self.totals.add(end);
         // (A process that still runs has the region's memory, so no other process may get it.)

@@ -7,11 +7,18 @@
 //! Invariant: a row that changes while it is read is read again, or left out.
 
 mod details;
+mod ended;
+mod others;
 mod proc;
+mod readers;
+mod waiting;
+mod waits;
 
 pub use details::Details;
+pub use ended::Ended;
 
 use crate::image::Image;
+use details::end;
 use std::collections::BTreeMap;
 use std::sync::atomic::{Ordering, fence};
 use tape::call;
@@ -24,8 +31,8 @@ const HOLDS: usize = 8000;
 /// How often rows that change are read again.
 const READINGS: u32 = 8;
 
-/// What the threads' rows have now. `hz`: ticks per second.
-pub fn rows(images: &[Image], hz: f64) -> Live {
+/// What the threads' rows have now, and the processes that have ended. `hz`: ticks per second.
+pub fn rows(images: &[Image], ended: &Ended, hz: f64) -> Live {
     let mut live = Live { tsc: crate::clock::tsc(), hz, ..Live::default() };
     let (mut threads, mut holds) = (0, 0);
     for image in images {
@@ -54,15 +61,20 @@ pub fn rows(images: &[Image], hz: f64) -> Live {
             t.waits = t.waits.or(waits);
             t.holds.extend(held);
         }
+        let has_ended = image.has_ended();
         live.processes.push(LiveProcess {
             pid: image.pid,
+            parent: image.parent,
+            began: image.start_tsc,
             paused: image.is_paused(),
-            state: if image.has_ended() { state::ENDED } else { state::UNKNOWN }.into(),
+            state: if has_ended { state::ENDED } else { state::UNKNOWN }.into(),
+            ended: has_ended.then(|| end(false, image.handle.status())),
             other_numbers: control.pid.load(Ordering::Relaxed) != image.pid,
             threads: of.into_values().collect(),
-            locks: Vec::new(),
+            ..LiveProcess::default()
         });
     }
+    live.processes.extend(ended.all(images));
     live
 }
 

@@ -45,7 +45,7 @@ pub fn held(pid: i32, addr: u64, of: u8) -> Option<Held> {
 }
 
 /// Words of another process's memory.
-fn read<const N: usize>(pid: i32, addr: u64) -> Option<[u32; N]> {
+pub fn read<const N: usize>(pid: i32, addr: u64) -> Option<[u32; N]> {
     let mut words = [0; N];
     let len = size_of_val(&words);
     let here = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: len };
