@@ -46,6 +46,8 @@ pub struct Image {
     pub parent: i32,
     /// When it was started, in ticks; 0 if unknown.
     pub start_tsc: u64,
+    /// One more than the number of its children that were looked at; 0 if it was not looked at.
+    pub started: u64,
     pub region: Region,
     pub begun: Instant,
     /// When its kernels ended.
@@ -76,6 +78,7 @@ impl Image {
             handle,
             parent: 0,
             start_tsc: 0,
+            started: 0,
             region,
             begun: Instant::now(),
             ends: Ends::default(),

@@ -8,6 +8,7 @@
 
 mod details;
 mod ended;
+mod kin;
 mod others;
 mod proc;
 mod readers;
@@ -16,6 +17,7 @@ mod waits;
 
 pub use details::Details;
 pub use ended::Ended;
+pub use kin::Kin;
 
 use crate::image::Image;
 use details::end;

@@ -19,7 +19,7 @@ pub struct Live {
     pub processes: Vec<LiveProcess>,
 }
 
-/// A recorded process, or an unrecorded child of one that has ended and for which nobody has waited.
+/// A recorded process, or one that it has started and that has recorded nothing. Also some that have ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LiveProcess {
@@ -29,9 +29,9 @@ pub struct LiveProcess {
     pub name: String,
     /// 0 if unknown.
     pub parent: i32,
-    /// When its recording began; 0 if unknown.
+    /// When it was started, or first seen; 0 if unknown.
     pub began: u64,
-    /// It was never recorded.
+    /// It has recorded nothing, or could not be recorded.
     pub unrecorded: bool,
     /// How it ended, if it has.
     #[serde(skip_serializing_if = "Option::is_none")]

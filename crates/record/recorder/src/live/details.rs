@@ -4,6 +4,7 @@
 //! out.
 
 use super::THREADS;
+use super::kin::Relatives;
 use super::proc::{self, Sleep, children, joined, numbers, sleep, status, system_call};
 use super::waiting;
 use crate::control::Ask;
@@ -19,13 +20,15 @@ use tape::live::{Live, LiveEnd, LiveProcess, LiveThread, how, state};
 /// The time of a look. /proc is read for threads until [`THREADS_WITHIN`].
 pub const PATIENCE: Duration = Duration::from_millis(480);
 const THREADS_WITHIN: Duration = Duration::from_millis(200);
-/// Maximum number of unrecorded children that have ended.
-const ZOMBIES: usize = 64;
+/// Maximum number of processes, and of those that are known from before and were never recorded.
+const PROCESSES: usize = 512;
+const UNRECORDED: usize = 64;
 
 pub struct Details {
     pub begun: Instant,
     /// Names may be in the answer.
     pub names: bool,
+    relatives: Relatives,
 }
 
 /// A thread that sleeps in a system call: the indexes of its process and of itself.
@@ -36,10 +39,14 @@ pub struct Sleeper {
 }
 
 impl Details {
+    pub fn new(names: bool, relatives: Relatives) -> Details {
+        Details { begun: Instant::now(), names, relatives }
+    }
+
     /// Answers from another thread.
-    pub fn answer(live: Live, names: bool, ask: Ask) {
+    pub fn answer(self, live: Live, ask: Ask) {
         let finish = move || {
-            let live = Details { begun: Instant::now(), names }.add(live);
+            let live = self.add(live);
             ask.answer(Answer { now: Some(live), ..Answer::ok() });
         };
         // (If there can be no thread, the peer hears after some seconds that the recorder is busy.)
@@ -48,28 +55,50 @@ impl Details {
 
     pub fn add(&self, mut live: Live) -> Live {
         let mut room = THREADS.saturating_sub(live.processes.iter().map(|p| p.threads.len()).sum());
-        let (mut sleepers, mut zombies) = (Vec::new(), BTreeSet::new());
-        for (n, p) in live.processes.iter_mut().enumerate() {
+        let mut sleepers = Vec::new();
+        self.relatives(&mut live);
+        let mut known: BTreeSet<i32> = live.processes.iter().map(|p| p.pid).collect();
+        let mut n = 0;
+        while let Some(p) = live.processes.get_mut(n) {
+            let mut started = Vec::new();
             if p.state == state::ENDED {
                 self.ended(p);
-                continue;
+            } else {
+                live.cut |= !self.list(p, &mut room);
+                for (i, t) in p.threads.iter_mut().enumerate() {
+                    t.state = state::UNKNOWN.into();
+                    if p.pid > 0 && !p.other_numbers && self.begun.elapsed() < THREADS_WITHIN {
+                        let sleep = self.thread(p.pid, t);
+                        sleepers.extend(sleep.map(|sleep| Sleeper { process: n, thread: i, sleep }));
+                        started.extend(children(p.pid, t.tid));
+                    }
+                }
+                self.process(p);
             }
-            live.cut |= !self.list(p, &mut room);
-            for (i, t) in p.threads.iter_mut().enumerate() {
-                t.state = state::UNKNOWN.into();
-                if p.pid > 0 && !p.other_numbers && self.begun.elapsed() < THREADS_WITHIN {
-                    let sleep = self.thread(p.pid, t);
-                    sleepers.extend(sleep.map(|sleep| Sleeper { process: n, thread: i, sleep }));
-                    zombies.extend(children(p.pid, t.tid));
+            for pid in started {
+                if known.len() < PROCESSES && known.insert(pid) {
+                    live.processes.push(LiveProcess { pid, unrecorded: true, ..LiveProcess::default() });
                 }
             }
-            self.process(p);
+            n += 1;
         }
-        let known: BTreeSet<i32> = live.processes.iter().map(|p| p.pid).collect();
-        let zombies = zombies.into_iter().filter(|pid| !known.contains(pid)).filter_map(|pid| self.zombie(pid));
-        live.processes.extend(zombies.take(ZOMBIES));
         waiting::add(self, &mut live, &sleepers);
         live
+    }
+
+    /// Adds what is known of processes that were looked at before: what those had that have ended, and those that were never recorded.
+    fn relatives(&self, live: &mut Live) {
+        let mut new = Vec::new();
+        for known in self.relatives.all() {
+            match live.processes.iter_mut().find(|p| p.pid == known.pid) {
+                Some(p) if p.state == state::ENDED => (p.shares, p.pipes) = (known.shares, known.pipes),
+                Some(_) => {}
+                None if known.state == state::ENDED => new.push(known),
+                None => new.push(LiveProcess { shares: Vec::new(), pipes: Vec::new(), state: String::new(), ..known }),
+            }
+        }
+        let from = new.len().saturating_sub(UNRECORDED);
+        live.processes.extend(new.into_iter().skip(from));
     }
 
     /// Adds the threads that have recorded nothing. False: there was no room for all.
@@ -109,6 +138,9 @@ impl Details {
             p.state = now.into();
             p.ended = (now == state::ENDED).then(|| end(false, None));
         }
+        if p.unrecorded && p.state == state::ENDED {
+            p.threads.clear();
+        }
         if p.state == state::TRACED || p.threads.iter().any(|t| t.state == state::TRACED) {
             let tracer = proc::tracer(&folder);
             p.tracer = (tracer > 0).then(|| proc::other(tracer, how::TRACES, self.names));
@@ -123,20 +155,6 @@ impl Details {
         if !self.names {
             p.name.clear();
         }
-    }
-
-    /// A child of a recorded process, if it has ended and nobody has waited for it.
-    fn zombie(&self, pid: i32) -> Option<LiveProcess> {
-        let s = processes::stat(pid).filter(|s| s.zombie)?;
-        Some(LiveProcess {
-            pid,
-            name: if self.names { proc::name(&s) } else { String::new() },
-            parent: s.ppid,
-            unrecorded: true,
-            state: state::ENDED.into(),
-            ended: Some(end(true, Some(s.status))),
-            ..LiveProcess::default()
-        })
     }
 
     /// The system call in which the thread sleeps is also returned.

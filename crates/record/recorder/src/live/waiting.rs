@@ -198,6 +198,18 @@ fn search(details: &Details, live: &Live, waits: &mut [Wait]) {
             Want::File { .. } if w.on.kind != on::FILE => {
                 let of = open.iter().filter(|(link, ..)| *link == w.on.name);
                 all.extend(of.map(|(_, pid, how)| with(*pid, how, Vec::new())));
+                // What those had that have ended.
+                for q in &live.processes {
+                    let had = q.pipes.iter().filter(|had| had.name == w.on.name);
+                    let (pid, name, state) = (q.pid, q.name.clone(), q.state.clone());
+                    all.extend(had.map(|had| LiveOther {
+                        pid,
+                        name: name.clone(),
+                        state: state.clone(),
+                        how: had.how.clone(),
+                        tids: Vec::new(),
+                    }));
+                }
             }
             Want::FileLock { fd } => {
                 let of =

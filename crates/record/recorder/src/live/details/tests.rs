@@ -1,6 +1,6 @@
 //! Looks at real processes.
 
-use super::Details;
+use super::{Details, Relatives};
 use std::io::{Read, pipe};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ fn shared<T>() -> *mut T {
 
 fn look(pids: &[i32]) -> Live {
     let processes = pids.iter().map(|pid| LiveProcess { pid: *pid, ..LiveProcess::default() }).collect();
-    Details { begun: Instant::now(), names: true }.add(Live { processes, ..Live::default() })
+    Details::new(true, Relatives::default()).add(Live { processes, ..Live::default() })
 }
 
 /// Looks until the first thread of the first process waits as wanted.
