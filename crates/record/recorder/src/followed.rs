@@ -13,7 +13,7 @@ use crate::image::Image;
 use crate::last;
 use crate::lateness::Lateness;
 use crate::lineage::Lineage;
-use crate::live;
+use crate::live::{self, Details};
 use crate::output::Output;
 use crate::parts::Cut;
 use crate::processes::{self, Identity, Stat};
@@ -50,6 +50,8 @@ pub struct Followed<'a> {
     claims: Claims<'a>,
     lineage: Lineage,
     images: Vec<Image>,
+    ended: live::Ended,
+    kin: live::Kin,
     switches: Option<Switches>,
     /// The GPUs' clocks, if ends of kernels are recorded.
     clocks: Option<GpuClocks>,
@@ -83,6 +85,8 @@ impl<'a> Followed<'a> {
             claims: Claims::new(session),
             lineage: Lineage::new(named),
             images: Vec::new(),
+            ended: live::Ended::default(),
+            kin: live::Kin::default(),
             switches,
             clocks,
             totals: Totals::default(),
@@ -116,6 +120,7 @@ impl<'a> Followed<'a> {
         self.lateness.ends(lost, progress.held_up.take(), progress.longest_write.take());
         self.look_at_switches();
         self.read_gpu_clocks();
+        self.look_at_children();
         self.free_dead_rings();
         self.end_those_that_ended();
         if let Some(due) = self.flight.as_mut().and_then(|flight| flight.look(&self.images)) {
@@ -138,6 +143,16 @@ impl<'a> Followed<'a> {
         let held = self.images.iter().flat_map(|i| i.held().into_iter().map(|(tid, bytes)| (i.index, tid, bytes)));
         let (held, clock, end) = (held.collect(), Some(crate::clock::near()), totals.so_far(self.lineage.first));
         self.out.send(Piece::Save(Box::new(Request { why, number, ends, held, until, clock, end })));
+    }
+
+    /// Has children looked at that were started since the last round.
+    fn look_at_children(&mut self) {
+        for image in &mut self.images {
+            let started = image.region.control().children.load(Ordering::Relaxed) + 1;
+            if started != image.started && self.kin.ask(image.pid) {
+                image.started = started;
+            }
+        }
     }
 
     fn free_dead_rings(&mut self) {
@@ -211,9 +226,10 @@ impl<'a> Followed<'a> {
         self.images.iter().map(|i| i.pid).collect()
     }
 
-    /// What their threads do now, and whether names may be in it.
-    pub fn live_rows(&self) -> (Live, bool) {
-        (live::rows(&self.images, self.counters.tsc_hz), live::has_names(&self.images))
+    /// What their threads do now, and what completes that.
+    pub fn live_rows(&self) -> (Live, Details) {
+        let names = live::has_names(&self.images);
+        (live::rows(&self.images, &self.ended, self.counters.tsc_hz), Details::new(names, self.kin.known()))
     }
 
     /// Events that did not fit into the rings of the processes that are recorded now.
@@ -264,6 +280,7 @@ impl<'a> Followed<'a> {
             s.follow(pid, same_numbers);
         }
         let mut image = Image::new(index, entry, pid, handle, region);
+        (image.parent, image.start_tsc) = (ppid, tsc);
         // The process may have claimed its region just before the user began or ended a pause.
         if matches!(image.region.control().capture, capture::SIGNAL | capture::ATTACH) || self.said_by.is_some() {
             let by = self.said_by.unwrap_or(pause_by::START);
@@ -324,6 +341,7 @@ impl<'a> Followed<'a> {
         }
         image.dropped = self.out.dropped(image.index);
         let end = end::of_image(&image, &ending, self.out.progress.stopped());
+        self.ended.add(&image, &ending);
         self.out.beside(Beside::ProcessEnd(end.clone()));
         self.totals.add(end);
         // (A process that still runs has the region's memory, so no other process may get it.)

@@ -43,6 +43,12 @@ pub struct Image {
     /// The recorder's number of the process; negative if the process is in another pid namespace and was not found.
     pub pid: i32,
     pub handle: Handle,
+    /// Its parent; 0 if unknown.
+    pub parent: i32,
+    /// When it was started, in ticks; 0 if unknown.
+    pub start_tsc: u64,
+    /// One more than the number of its children that were looked at; 0 if it was not looked at.
+    pub started: u64,
     pub region: Region,
     pub begun: Instant,
     /// When its kernels ended.
@@ -72,6 +78,9 @@ impl Image {
             entry,
             pid,
             handle,
+            parent: 0,
+            start_tsc: 0,
+            started: 0,
             region,
             begun: Instant::now(),
             ends: Ends::default(),
@@ -120,6 +129,11 @@ impl Image {
         } else if !s.zombie && !began_as.is_empty() {
             self.name.clone_from(&s.name);
         }
+    }
+
+    /// The process's name, as last seen.
+    pub fn name(&self) -> &[u8] {
+        &self.name
     }
 
     /// Its process has ended. If the process was not found, only its agent can report the end.

@@ -1,24 +1,30 @@
 //! The answer to `now`: what the threads of all recorded processes do at this moment.
 //!
 //! The thread that drains the rings only copies the rows of the threads, which are in the shared memory ([`rows`]). Another thread
-//! then reads /proc and the words of locks ([`Details::add`]), so the rings wait for neither. The program is not stopped, and executes
+//! then reads /proc and the words of locks ([`Details`]), so the rings wait for neither. The program is not stopped, and executes
 //! nothing for it.
 //!
 //! Invariant: a row that changes while it is read is read again, or left out.
 
-use crate::control::Ask;
-use crate::control::messages::Answer;
+mod details;
+mod ended;
+mod kin;
+mod others;
+mod proc;
+mod readers;
+mod waiting;
+mod waits;
+
+pub use details::Details;
+pub use ended::Ended;
+pub use kin::Kin;
+
 use crate::image::Image;
-use crate::lock_word::{self, Held};
-use crate::{processes, sched, stream_work};
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use details::end;
+use std::collections::BTreeMap;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
 use tape::call;
-use tape::live::{Live, LiveCall, LiveChannel, LiveHold, LiveLock, LiveProcess, LiveThread, state};
-use tape::lock::attr;
+use tape::live::{Live, LiveCall, LiveChannel, LiveHold, LiveProcess, LiveThread, state};
 use tape::region::{CallRow, HeldLock, LockTable, Slot, contents};
 
 /// Maximum number of threads, and of locks that they hold, in an answer.
@@ -26,11 +32,9 @@ const THREADS: usize = 4000;
 const HOLDS: usize = 8000;
 /// How often rows that change are read again.
 const READINGS: u32 = 8;
-/// /proc is read for this long. Threads that are left get no state.
-const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What the threads' rows have now. `hz`: ticks per second.
-pub fn rows(images: &[Image], hz: f64) -> Live {
+/// What the threads' rows have now, and the processes that have ended. `hz`: ticks per second.
+pub fn rows(images: &[Image], ended: &Ended, hz: f64) -> Live {
     let mut live = Live { tsc: crate::clock::tsc(), hz, ..Live::default() };
     let (mut threads, mut holds) = (0, 0);
     for image in images {
@@ -59,19 +63,24 @@ pub fn rows(images: &[Image], hz: f64) -> Live {
             t.waits = t.waits.or(waits);
             t.holds.extend(held);
         }
+        let has_ended = image.has_ended();
         let (streams, polls) = image.work.live(control.contents & contents::NO_NAMES == 0);
         live.processes.push(LiveProcess {
             pid: image.pid,
+            parent: image.parent,
+            began: image.start_tsc,
             paused: image.is_paused(),
-            state: if image.has_ended() { state::ENDED } else { state::UNKNOWN }.into(),
+            state: if has_ended { state::ENDED } else { state::UNKNOWN }.into(),
+            ended: has_ended.then(|| end(false, image.handle.status())),
             other_numbers: control.pid.load(Ordering::Relaxed) != image.pid,
             threads: of.into_values().collect(),
             streams,
             polls,
             channels: channels(image),
-            locks: Vec::new(),
+            ..LiveProcess::default()
         });
     }
+    live.processes.extend(ended.all(images));
     live
 }
 
@@ -148,213 +157,10 @@ fn call(row: &CallRow) -> Option<LiveCall> {
     Some(LiveCall { function, began, number, stream, object, kernel })
 }
 
-/// What /proc and the program's memory have in addition.
-pub struct Details {
-    begun: Instant,
-    names: bool,
-}
-
-impl Details {
-    /// Answers from another thread.
-    pub fn answer(live: Live, names: bool, ask: Ask) {
-        let finish = move || {
-            let live = Details { begun: Instant::now(), names }.add(live);
-            ask.answer(Answer { now: Some(live), ..Answer::ok() });
-        };
-        // (If there can be no thread, the peer hears after some seconds that the recorder is busy.)
-        let _ = std::thread::Builder::new().name("now".into()).spawn(finish);
-    }
-
-    fn add(&self, mut live: Live) -> Live {
-        let wanted: BTreeSet<Wanted> = live.processes.iter().filter(|p| p.pid > 0).flat_map(wanted).collect();
-        for (pid, lock) in words(wanted) {
-            if let Some(p) = live.processes.iter_mut().find(|p| p.pid == pid) {
-                p.locks.push(lock);
-            }
-        }
-        stream_work::read_words(&mut live.processes, PATIENCE);
-        for p in &mut live.processes {
-            self.holders(p);
-            for t in &mut p.threads {
-                t.state = state::UNKNOWN.into();
-                if p.pid > 0 && !p.other_numbers && self.begun.elapsed() < PATIENCE {
-                    self.thread(p.pid, t);
-                }
-            }
-            if p.pid > 0 && p.state != state::ENDED {
-                // (The first thread may have ended before the others.)
-                let of_others = p.threads.iter().map(|t| &t.state).find(|s| *s != state::ENDED && *s != state::UNKNOWN);
-                p.state = match status(&format!("/proc/{}", p.pid)) {
-                    state::ENDED => of_others.cloned().unwrap_or_else(|| state::ENDED.into()),
-                    of_first => of_first.into(),
-                };
-            }
-        }
-        live
-    }
-
-    /// Adds the threads that locks name as their holders and that have recorded nothing. (The number in a lock that processes share
-    /// may be another process's thread.)
-    fn holders(&self, p: &mut LiveProcess) {
-        let is_shared = |l: &LiveLock| {
-            let waits = p.threads.iter().filter_map(|t| t.waits.as_ref());
-            waits.filter(|w| w.address == l.address).any(|w| w.flags as u8 & attr::SHARED != 0)
-        };
-        let named: BTreeSet<i32> = p
-            .locks
-            .iter()
-            .filter(|l| l.holder > 0 && !is_shared(l) && p.threads.iter().all(|t| t.tid != l.holder))
-            .map(|l| l.holder)
-            .collect();
-        p.threads.extend(named.into_iter().map(|tid| LiveThread { tid, ..LiveThread::default() }));
-    }
-
-    fn thread(&self, pid: i32, t: &mut LiveThread) {
-        let at = format!("/proc/{pid}/task/{}", t.tid);
-        t.state = status(&at).into();
-        if t.state == state::ENDED {
-            return;
-        }
-        if self.names {
-            let name = sched::name(pid, t.tid);
-            t.name = String::from_utf8_lossy(name.split(|b| *b == 0).next().unwrap_or_default()).into_owned();
-        }
-        // (The system call of a thread that runs is not known.)
-        if [state::SLEEPING, state::UNINTERRUPTIBLE].contains(&t.state.as_str()) {
-            let text = fs::read_to_string(format!("{at}/syscall")).unwrap_or_default();
-            let mut words = text.split_whitespace();
-            let number = words.next().and_then(|n| n.parse::<i64>().ok());
-            t.system_call = number.filter(|n| *n >= 0).map(system_call);
-            if number == Some(libc::SYS_futex) && t.waits.is_none() {
-                t.joins = joined(words).filter(|tid| *tid != t.tid && processes::has_thread(pid, *tid));
-            }
-        }
-    }
-}
-
-/// A lock that a thread waits for: process, address, and the operation.
-type Wanted = (i32, u64, u8);
-
-fn wanted(p: &LiveProcess) -> Vec<Wanted> {
-    let waits = p.threads.iter().filter_map(|t| t.waits.as_ref());
-    waits.map(|w| (p.pid, w.address, w.op())).collect()
-}
-
-/// What these locks name as their holders. Read by a separate thread, because the kernel never answers for a process that hangs in
-/// it while it changes its mappings.
-fn words(wanted: BTreeSet<Wanted>) -> Vec<(i32, LiveLock)> {
-    let (tell, told) = channel();
-    let read = move || {
-        let mut locks = Vec::new();
-        for (pid, address, op) in wanted {
-            let lock = match lock_word::held(pid, address, op) {
-                Some(Held::Free) => LiveLock { address, ..LiveLock::default() },
-                Some(Held::By(holder)) => LiveLock { address, holder, readers: 0 },
-                Some(Held::Readers(readers)) => LiveLock { address, holder: 0, readers },
-                None => continue,
-            };
-            // (A rwlock may be waited for by several operations.)
-            if locks.last() != Some(&(pid, lock)) {
-                locks.push((pid, lock));
-            }
-        }
-        let _ = tell.send(locks);
-    };
-    let thread = std::thread::Builder::new().name("lock words".into()).spawn(read);
-    thread.ok().and_then(|_| told.recv_timeout(PATIENCE).ok()).unwrap_or_default()
-}
-
-/// The state of a process or of one of its threads, which has this folder in /proc.
-fn status(folder: &str) -> &'static str {
-    let text = match fs::read(format!("{folder}/stat")) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound || e.raw_os_error() == Some(libc::ESRCH) => {
-            return state::ENDED;
-        }
-        Err(_) => return state::UNKNOWN,
-    };
-    match processes::state(&text) {
-        Some('R') => state::RUNNING,
-        Some('S' | 'I') => state::SLEEPING,
-        Some('D') => state::UNINTERRUPTIBLE,
-        Some('T') => state::STOPPED,
-        Some('t') => state::TRACED,
-        Some('Z' | 'X' | 'x') => state::ENDED,
-        _ => state::UNKNOWN,
-    }
-}
-
-/// The thread that pthread_join waits for, from the arguments of its futex call: the word is the other thread's number until the kernel
-/// clears it at the thread's end. Only that wait is shared between processes (not FUTEX_PRIVATE_FLAG) and has the bare number of a
-/// thread as its value.
-fn joined<'a>(mut arguments: impl Iterator<Item = &'a str>) -> Option<i32> {
-    let hex = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
-    let (operation, value) = (hex(arguments.nth(1)?)? as i32, hex(arguments.next()?)? as u32);
-    let waits = [libc::FUTEX_WAIT, libc::FUTEX_WAIT_BITSET].contains(&(operation & !libc::FUTEX_CLOCK_REALTIME));
-    i32::try_from(value).ok().filter(|tid| waits && *tid > 0)
-}
-
-/// Names of the system calls in which threads of programs sleep.
-fn system_call(number: i64) -> String {
-    const NAMES: [(i64, &str); 48] = [
-        (libc::SYS_accept, "accept"),
-        (libc::SYS_accept4, "accept4"),
-        (libc::SYS_clock_nanosleep, "clock_nanosleep"),
-        (libc::SYS_close, "close"),
-        (libc::SYS_connect, "connect"),
-        (libc::SYS_epoll_pwait, "epoll_pwait"),
-        (libc::SYS_epoll_wait, "epoll_wait"),
-        (libc::SYS_execve, "execve"),
-        (libc::SYS_exit_group, "exit_group"),
-        (libc::SYS_fallocate, "fallocate"),
-        (libc::SYS_fcntl, "fcntl"),
-        (libc::SYS_fdatasync, "fdatasync"),
-        (libc::SYS_flock, "flock"),
-        (libc::SYS_fsync, "fsync"),
-        (libc::SYS_futex, "futex"),
-        (libc::SYS_io_getevents, "io_getevents"),
-        (libc::SYS_io_uring_enter, "io_uring_enter"),
-        (libc::SYS_ioctl, "ioctl"),
-        (libc::SYS_madvise, "madvise"),
-        (libc::SYS_mmap, "mmap"),
-        (libc::SYS_mprotect, "mprotect"),
-        (libc::SYS_mq_timedreceive, "mq_timedreceive"),
-        (libc::SYS_msgrcv, "msgrcv"),
-        (libc::SYS_munmap, "munmap"),
-        (libc::SYS_nanosleep, "nanosleep"),
-        (libc::SYS_open, "open"),
-        (libc::SYS_openat, "openat"),
-        (libc::SYS_pause, "pause"),
-        (libc::SYS_poll, "poll"),
-        (libc::SYS_ppoll, "ppoll"),
-        (libc::SYS_pread64, "pread64"),
-        (libc::SYS_pselect6, "pselect6"),
-        (libc::SYS_pwrite64, "pwrite64"),
-        (libc::SYS_read, "read"),
-        (libc::SYS_readv, "readv"),
-        (libc::SYS_recvfrom, "recvfrom"),
-        (libc::SYS_recvmsg, "recvmsg"),
-        (libc::SYS_rt_sigsuspend, "rt_sigsuspend"),
-        (libc::SYS_rt_sigtimedwait, "rt_sigtimedwait"),
-        (libc::SYS_select, "select"),
-        (libc::SYS_semop, "semop"),
-        (libc::SYS_semtimedop, "semtimedop"),
-        (libc::SYS_sendmsg, "sendmsg"),
-        (libc::SYS_sendto, "sendto"),
-        (libc::SYS_wait4, "wait4"),
-        (libc::SYS_waitid, "waitid"),
-        (libc::SYS_write, "write"),
-        (libc::SYS_writev, "writev"),
-    ];
-    let name = NAMES.iter().find(|(n, _)| *n == number);
-    name.map_or_else(|| format!("system call {number}"), |(_, name)| (*name).into())
-}
-
 /// The program may record names: [`contents::NO_NAMES`].
 pub fn has_names(images: &[Image]) -> bool {
     images.iter().all(|i| i.region.control().contents & contents::NO_NAMES == 0)
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -402,16 +208,5 @@ mod tests {
         println!("{seen:?} rows");
         table.n.store(u32::MAX, Ordering::Relaxed);
         assert!(locks(&table).1.len() <= HELD);
-    }
-
-    #[test]
-    fn states_are_those_of_proc() {
-        assert_eq!(status("/proc/thread-self"), state::RUNNING);
-        assert_eq!(status("/proc/999999999"), state::ENDED);
-        assert_eq!(joined("0x7f00 0x109 0x1f 0x0".split(' ')), Some(31));
-        assert_eq!(joined("0x7f00 0x189 0x1f 0x0".split(' ')), None, "a private word");
-        assert_eq!(joined("0x7f00 0x109".split(' ')), None);
-        assert_eq!(processes::state(b"12 (a) b) T 1 2"), Some('T'));
-        assert_eq!((system_call(libc::SYS_ioctl), system_call(9999)), ("ioctl".into(), "system call 9999".into()));
     }
 }

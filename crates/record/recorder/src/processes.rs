@@ -97,7 +97,7 @@ pub fn stat(pid: i32) -> Option<Stat> {
 }
 
 /// `pid (name) state ppid ... exit_code`, where the name may hold anything (proc_pid_stat(5)).
-fn parse_stat(text: &[u8]) -> Option<Stat> {
+pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     let (begin, end) = (text.iter().position(|b| *b == b'(')?, text.iter().rposition(|b| *b == b')')?);
     let (name, after) = (text.get(begin + 1..end)?.to_vec(), text.get(end + 1..)?);
     let fields: Vec<&str> = std::str::from_utf8(after).ok()?.split_whitespace().collect();

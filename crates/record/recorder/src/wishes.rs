@@ -3,7 +3,6 @@
 use crate::control::messages::{Answer, Request, Status, parts};
 use crate::control::{Ask, Control};
 use crate::followed::Followed;
-use crate::live::Details;
 use crate::record::{Capture, Locks, Options};
 use crate::signals::Signals;
 use crate::usage;
@@ -88,8 +87,8 @@ impl<'a> Wishes<'a> {
                 ask.answer(Answer { counters, ..Answer::ok() });
             }
             Request::Now => {
-                let (live, names) = followed.live_rows();
-                Details::answer(live, names, ask);
+                let (live, details) = followed.live_rows();
+                details.answer(live, ask);
             }
             Request::Pause => {
                 if ask.reply.is_none() && self.attached.is_none_or(|(peer, _)| peer != ask.peer) {

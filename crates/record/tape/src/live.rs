@@ -18,11 +18,26 @@ pub struct Live {
     pub processes: Vec<LiveProcess>,
 }
 
-/// A recorded process.
+/// A recorded process, or one that it has started and that has recorded nothing. Also some that have ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LiveProcess {
     pub pid: i32,
+    /// Empty with `--no-args`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// 0 if unknown.
+    pub parent: i32,
+    /// When it was started, or first seen; 0 if unknown.
+    pub began: u64,
+    /// It has recorded nothing, or could not be recorded.
+    pub unrecorded: bool,
+    /// How it ended, if it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<LiveEnd>,
+    /// The process that traces it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tracer: Option<LiveOther>,
     /// Only driver calls are recorded: calls are not known, and holders only from the locks themselves.
     pub paused: bool,
     /// One of [`state`].
@@ -41,9 +56,78 @@ pub struct LiveProcess {
     /// Threads that ask for the same thing again and again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub polls: Vec<LivePoll>,
+    /// Memory that it shares with others. Only read if a thread waits in such memory, or if a process has ended or is stopped. Of an
+    /// ended process: what it had when its recording began.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<LiveShared>,
+    /// Pipes and sockets that an ended process had when its recording began.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pipes: Vec<LivePipe>,
 }
 
-/// A thread: one that has recorded something, or that a lock names as its holder.
+impl LiveProcess {
+    /// Where an address is in memory that processes share. Addresses of several processes with the same place are the same memory.
+    pub fn place(&self, address: u64) -> Option<LivePlace> {
+        let of = |s: &LiveShared| {
+            let offset = s.offset + (address - s.begin);
+            LivePlace { device: s.device.clone(), inode: s.inode, offset, path: s.path.clone() }
+        };
+        self.shares.iter().find(|s| (s.begin..s.end).contains(&address)).map(of)
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LiveEnd {
+    /// `exited 0`, `killed by signal 9`; `ended` if that is not known.
+    pub how: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// When the recorder saw that; 0 if unknown.
+    pub at: u64,
+    /// Nobody has waited for it.
+    pub zombie: bool,
+}
+
+/// A mapping of memory that other processes may have, too.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LiveShared {
+    pub begin: u64,
+    pub end: u64,
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// The file, as /proc names it: `00:01`.
+    pub device: String,
+    pub inode: u64,
+    /// Empty with `--no-args`.
+    pub path: String,
+}
+
+/// A pipe, a fifo or a socket that a process has open.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LivePipe {
+    /// `pipe:[123]`
+    pub name: String,
+    /// One of [`how`].
+    pub how: String,
+}
+
+/// A place in memory that processes share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LivePlace {
+    pub device: String,
+    pub inode: u64,
+    pub offset: u64,
+    pub path: String,
+}
+
+/// A thread: each of a process that /proc has, and those that a lock names as its holder.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LiveThread {
@@ -59,12 +143,88 @@ pub struct LiveThread {
     /// The thread for whose end it waits, by pthread_join.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub joins: Option<i32>,
+    /// What it waits for in that system call. (Of poll: for one of these.)
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub on: Vec<LiveOn>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<LiveCall>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits: Option<LiveHold>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<LiveHold>,
+}
+
+/// What a thread waits for in a system call.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LiveOn {
+    /// One of [`on`].
+    pub kind: String,
+    /// The file or descriptor: a path, `pipe:[123]`, `socket:[123]`. Empty if there is none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// `read` or `write`: what the thread wants to do.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub to: String,
+    /// The word in memory that a futex call waits for; its value, and the value that the call expects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<u32>,
+    /// Where the word is, if processes share it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<LivePlace>,
+    /// The word is in a barrier, by its form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub barrier: Option<LiveBarrier>,
+    /// The number of an ioctl's request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<u64>,
+    /// The kernel's function in which it sleeps, for an ioctl, and for a sleep that no signal interrupts.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub wchan: String,
+    /// Processes that have it, too, and may end the wait. Those first that can.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<LiveOther>,
+    /// The search for others ended before it was through.
+    pub cut: bool,
+}
+
+impl LiveOn {
+    /// It is the same wait for the same thing. (States of other processes may differ.)
+    pub fn is_same_wait(&self, other: &LiveOn) -> bool {
+        let key = |o: &LiveOn| LiveOn { others: Vec::new(), cut: false, ..o.clone() };
+        key(self) == key(other)
+    }
+}
+
+/// A pthread barrier of glibc.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LiveBarrier {
+    /// Threads that wait in it.
+    pub arrived: u32,
+    /// Threads for which they wait, with them.
+    pub count: u32,
+}
+
+/// A process that has what a thread waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LiveOther {
+    pub pid: i32,
+    /// Empty with `--no-args`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// One of [`state`].
+    pub state: String,
+    /// One of [`how`].
+    pub how: String,
+    /// Its threads that wait in a futex call for a word at the same place.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tids: Vec<i32>,
 }
 
 /// The CUDA call that a thread is in.
@@ -195,4 +355,43 @@ pub mod state {
     pub const ENDED: &str = "ended";
     /// /proc does not have it, or may not be read.
     pub const UNKNOWN: &str = "unknown";
+}
+
+/// What a thread waits for.
+pub mod on {
+    pub const PIPE: &str = "pipe";
+    pub const SOCKET: &str = "socket";
+    pub const FILE: &str = "file";
+    /// A file in /dev.
+    pub const DEVICE: &str = "device";
+    /// An eventfd, a timerfd or the like.
+    pub const DESCRIPTOR: &str = "descriptor";
+    /// flock, or fcntl with a lock.
+    pub const FILE_LOCK: &str = "file_lock";
+    pub const FUTEX: &str = "futex";
+    /// The end of a child.
+    pub const CHILD: &str = "child";
+    pub const IOCTL: &str = "ioctl";
+    /// epoll, or a poll whose descriptors were not read.
+    pub const EVENTS: &str = "events";
+    pub const SIGNAL: &str = "signal";
+    /// The end of a time.
+    pub const TIME: &str = "time";
+}
+
+/// How another process has what a thread waits for.
+pub mod how {
+    /// It can read from the pipe, write to it, or do both.
+    pub const READ: &str = "read";
+    pub const WRITE: &str = "write";
+    pub const BOTH: &str = "both";
+    /// It has the file's lock.
+    pub const HOLDS: &str = "holds";
+    /// It maps the same memory.
+    pub const MAPS: &str = "maps";
+    /// The child that is waited for.
+    pub const CHILD: &str = "child";
+    /// The other end of a socket.
+    pub const PEER: &str = "peer";
+    pub const TRACES: &str = "traces";
 }

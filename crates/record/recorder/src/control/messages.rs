@@ -193,7 +193,7 @@ pub struct SaveResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tape::live::{LiveCall, LiveHold, LiveLock, LiveProcess, LiveThread};
+    use tape::live::*;
 
     #[test]
     fn requests_are_read_as_they_are_written() {
@@ -235,16 +235,40 @@ mod tests {
         let some = || Some(String::new());
         let requests = vec![SaveResult { number: 1, file: some(), failure: some() }];
         let saved = SavedSoFar { latest: some(), failure: some(), requests, ..SavedSoFar::default() };
+        let other = LiveOther { name: "x".into(), tids: vec![1], ..LiveOther::default() };
+        let on = LiveOn {
+            name: "x".into(),
+            to: "x".into(),
+            address: Some(1),
+            value: Some(1),
+            expected: Some(1),
+            place: Some(LivePlace::default()),
+            barrier: Some(LiveBarrier::default()),
+            request: Some(1),
+            wchan: "x".into(),
+            others: vec![other.clone()],
+            ..LiveOn::default()
+        };
         let thread = LiveThread {
             name: "x".into(),
             system_call: some(),
             joins: Some(1),
+            on: vec![on],
             call: Some(LiveCall::default()),
             waits: Some(LiveHold::default()),
             holds: vec![LiveHold::default()],
             ..LiveThread::default()
         };
-        let process = LiveProcess { threads: vec![thread], locks: vec![LiveLock::default()], ..LiveProcess::default() };
+        let process = LiveProcess {
+            name: "x".into(),
+            ended: Some(LiveEnd { exit_code: Some(1), signal: Some(1), ..LiveEnd::default() }),
+            tracer: Some(other),
+            threads: vec![thread],
+            locks: vec![LiveLock::default()],
+            shares: vec![LiveShared::default()],
+            pipes: vec![LivePipe::default()],
+            ..LiveProcess::default()
+        };
         let now = Live { processes: vec![process], ..Live::default() };
         let all = Answer {
             error: Some(String::new()),

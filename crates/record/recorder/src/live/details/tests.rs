@@ -1,0 +1,236 @@
+//! Looks at real processes.
+
+use super::{Details, Relatives};
+use std::io::{Read, pipe};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+use tape::live::{Live, LiveOn, LiveOther, LiveProcess, how, on, state};
+
+/// A child of this test that runs `f` until it is killed.
+struct Child(i32);
+
+impl Child {
+    /// `f` may only do what a signal handler may, because other threads of this process may have held locks.
+    fn new<T>(f: impl FnOnce() -> T) -> Child {
+        // SAFETY: the child calls `f`, which is as above, and then waits to be killed.
+        unsafe {
+            match libc::fork() {
+                0 => {
+                    libc::alarm(20);
+                    let _ = f();
+                    loop {
+                        libc::pause();
+                    }
+                }
+                pid => Child(pid),
+            }
+        }
+    }
+
+    fn kill(&self, signal: i32) {
+        // SAFETY: a child that was not waited for.
+        unsafe { libc::kill(self.0, signal) };
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill(libc::SIGKILL);
+        // SAFETY: as above.
+        unsafe { libc::waitpid(self.0, std::ptr::null_mut(), 0) };
+    }
+}
+
+/// Memory that children share with this process.
+fn shared<T>() -> *mut T {
+    let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping, which stays until the test's end.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), 4096, rights, flags, -1, 0) };
+    assert_ne!(at, libc::MAP_FAILED);
+    at.cast()
+}
+
+fn look(pids: &[i32]) -> Live {
+    let processes = pids.iter().map(|pid| LiveProcess { pid: *pid, ..LiveProcess::default() }).collect();
+    Details::new(true, Relatives::default()).add(Live { processes, ..Live::default() })
+}
+
+/// Looks until the first thread of the first process waits as wanted.
+fn look_until(pids: &[i32], is_so: impl Fn(&LiveOn) -> bool) -> (Live, LiveOn) {
+    let begun = Instant::now();
+    loop {
+        let live = look(pids);
+        if let Some(on) = live.processes[0].threads[0].on.iter().find(|on| is_so(on)) {
+            let on = on.clone();
+            return (live, on);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{live:#?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn of(on: &LiveOn, child: &Child) -> Option<(String, String)> {
+    on.others.iter().find(|o| o.pid == child.0).map(|o: &LiveOther| (o.how.clone(), o.state.clone()))
+}
+
+fn is(how: &str, state: &str) -> Option<(String, String)> {
+    Some((how.into(), state.into()))
+}
+
+macro_rules! system_calls {
+    () => {
+        if std::fs::read_to_string("/proc/self/syscall").is_err() {
+            test_support::skip!("this kernel does not report the system calls of threads");
+        }
+    };
+}
+
+#[test]
+fn a_pipe_whose_writer_is_stopped() {
+    system_calls!();
+    let (reader, writer) = pipe().unwrap();
+    let (read, write) = (reader.as_raw_fd(), writer.as_raw_fd());
+    // SAFETY: descriptors of the children's own.
+    let peer = Child::new(|| unsafe { libc::close(read) });
+    // SAFETY: as above.
+    let waiter = Child::new(|| unsafe {
+        libc::close(write);
+        libc::read(read, [0u8; 1].as_mut_ptr().cast(), 1);
+    });
+    drop((reader, writer));
+    peer.kill(libc::SIGSTOP);
+    let is_so = |o: &LiveOn| o.kind == on::PIPE && of(o, &peer) == is(how::WRITE, state::STOPPED);
+    let (live, on) = look_until(&[waiter.0, peer.0], is_so);
+    assert!(on.name.starts_with("pipe:[") && on.to == "read" && !on.cut, "{on:?}");
+    assert_eq!(of(&on, &waiter), is(how::READ, state::SLEEPING));
+    assert_eq!(on.others[0].pid, peer.0, "first those that can: {on:?}");
+    assert_eq!(
+        (live.processes[0].parent, live.processes[1].state.as_str()),
+        (std::process::id() as i32, state::STOPPED)
+    );
+    assert!(!live.processes[0].name.is_empty());
+    // The same wait, in another look.
+    assert!(look(&[waiter.0]).processes[0].threads[0].on[0].is_same_wait(&on));
+}
+
+#[test]
+fn a_semaphore_in_shared_memory_whose_peer_was_killed() {
+    system_calls!();
+    let sem: *mut libc::sem_t = shared();
+    // SAFETY: memory of this test, for processes.
+    assert_eq!(unsafe { libc::sem_init(sem, 1, 0) }, 0);
+    let peer = Child::new(|| {});
+    // SAFETY: as above.
+    let waiter = Child::new(|| unsafe { libc::sem_wait(sem) });
+    peer.kill(libc::SIGKILL);
+    // SAFETY: zeroed is a siginfo; the child is not reaped.
+    unsafe { libc::waitid(libc::P_PID, peer.0 as u32, &mut std::mem::zeroed(), libc::WEXITED | libc::WNOWAIT) };
+    let is_so = |o: &LiveOn| o.kind == on::FUTEX && o.place.is_some();
+    let (live, on) = look_until(&[waiter.0, peer.0], is_so);
+    assert_eq!((on.value, on.expected, on.barrier, on.address), (Some(0), Some(0), None, Some(sem as u64)));
+    assert!(on.place.as_ref().is_some_and(|p| p.inode != 0 && p.offset == 0), "{on:?}");
+    // (This process maps it, too. It is not recorded.)
+    assert!(on.others.iter().any(|o| o.pid == std::process::id() as i32 && o.how == how::MAPS), "{on:?}");
+    let ended = &live.processes[1];
+    let end = ended.ended.as_ref().unwrap();
+    assert_eq!((end.how.as_str(), end.signal, end.zombie), ("killed by signal 9", Some(9), true));
+    assert_eq!(ended.state, state::ENDED);
+    let place = live.processes[0].place(sem as u64 + 8).unwrap();
+    assert_eq!((place.offset, live.processes[0].place(16)), (8, None));
+}
+
+#[test]
+fn a_barrier_that_one_rank_never_enters() {
+    system_calls!();
+    let barrier: *mut libc::pthread_barrier_t = shared();
+    // SAFETY: memory of this test; the attributes are set before use.
+    unsafe {
+        let mut a: libc::pthread_barrierattr_t = std::mem::zeroed();
+        libc::pthread_barrierattr_init(&mut a);
+        libc::pthread_barrierattr_setpshared(&mut a, libc::PTHREAD_PROCESS_SHARED);
+        assert_eq!(libc::pthread_barrier_init(barrier, &a, 3), 0);
+    }
+    let absent = Child::new(|| {});
+    // SAFETY: as above.
+    let ranks = [0, 1].map(|_| Child::new(|| unsafe { libc::pthread_barrier_wait(barrier) }));
+    let all = [ranks[0].0, ranks[1].0, absent.0];
+    let is_so = |o: &LiveOn| o.barrier.is_some_and(|b| (b.arrived, b.count) == (2, 3));
+    let (_, on) = look_until(&all, is_so);
+    let tids = |child: &Child| on.others.iter().find(|o| o.pid == child.0).map(|o| o.tids.clone());
+    assert_eq!((tids(&ranks[1]), tids(&absent)), (Some(vec![ranks[1].0]), Some(vec![])), "{on:?}");
+    // Recorded or not, a process that waits there, too, has a thread that does.
+    let (_, on) = look_until(&all[..1], is_so);
+    assert_eq!(
+        on.others.iter().find(|o| o.pid == ranks[1].0).map(|o| o.tids.clone()),
+        Some(vec![ranks[1].0]),
+        "{on:?}"
+    );
+}
+
+#[test]
+fn a_file_lock_and_who_has_it() {
+    system_calls!();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = std::ffi::CString::new(file.path().to_str().unwrap()).unwrap();
+    let (mut reader, writer) = pipe().unwrap();
+    let fd = writer.as_raw_fd();
+    // SAFETY: descriptors of the children's own.
+    let holder = Child::new(|| unsafe {
+        let file = libc::open(path.as_ptr(), libc::O_RDWR);
+        libc::flock(file, libc::LOCK_EX);
+        libc::write(fd, b"x".as_ptr().cast(), 1);
+    });
+    reader.read_exact(&mut [0]).unwrap();
+    // SAFETY: as above.
+    let waiter = Child::new(|| unsafe {
+        libc::flock(libc::open(path.as_ptr(), libc::O_RDWR), libc::LOCK_EX);
+    });
+    let (_, on) = look_until(&[waiter.0], |o| o.kind == on::FILE_LOCK);
+    assert_eq!((on.name.as_str(), on.others.len()), (file.path().to_str().unwrap(), 1), "{on:?}");
+    assert_eq!(of(&on, &holder), is(how::HOLDS, state::SLEEPING));
+}
+
+#[test]
+fn a_child_that_is_waited_for() {
+    system_calls!();
+    // SAFETY: a child of the child, which the kernel ends with it.
+    let parent = Child::new(|| unsafe {
+        if libc::fork() == 0 {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            libc::alarm(20);
+            loop {
+                libc::pause();
+            }
+        }
+        libc::waitpid(-1, std::ptr::null_mut(), 0);
+    });
+    let (_, on) = look_until(&[parent.0], |o| o.kind == on::CHILD && !o.others.is_empty());
+    assert_eq!((on.others.len(), on.others[0].how.as_str()), (1, how::CHILD));
+}
+
+/// 64 processes of 8 threads at one semaphore, and this process's 256 threads.
+#[test]
+fn a_look_at_many_threads_is_short() {
+    system_calls!();
+    let sem: *mut libc::sem_t = shared();
+    // SAFETY: memory of this test, for processes.
+    assert_eq!(unsafe { libc::sem_init(sem, 1, 0) }, 0);
+    // SAFETY: as above.
+    let peers: Vec<Child> = (0..64).map(|_| Child::new(|| unsafe { libc::sem_wait(sem) })).collect();
+    let barrier = std::sync::Barrier::new(257);
+    std::thread::scope(|s| {
+        (0..256).for_each(|_| drop(s.spawn(|| barrier.wait())));
+        let mut pids = vec![peers[0].0, std::process::id() as i32];
+        pids.extend(peers[1..].iter().map(|p| p.0));
+        let (live, on) = look_until(&pids, |o| o.place.is_some());
+        assert!(live.processes[1].threads.len() > 256);
+        assert!(on.others.len() == 64, "{}", on.others.len());
+        let took = test_support::measured(|| {
+            let begun = Instant::now();
+            look(&pids);
+            Some(begun.elapsed()).filter(|took| *took < Duration::from_millis(500)).ok_or("too slow".into())
+        });
+        println!("{took:?} for 320 threads of 65 processes");
+        barrier.wait();
+    });
+}

@@ -1,0 +1,189 @@
+//! Threads that read /proc and the memory of programs. The kernel may never answer for a process that hangs in it while it changes
+//! its mappings, so nobody waits for these threads for longer than a given time.
+
+use super::waits::POLLED;
+use crate::lock_word::{self, Held};
+use std::collections::{BTreeSet, VecDeque};
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use tape::live::{LiveBarrier, LiveLock, LiveShared};
+
+/// Threads of one reading, and those of all that have not ended. (One that the kernel does not answer stays.)
+const THREADS: usize = 16;
+const ALL_THREADS: usize = 64;
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+/// Maximum number of mappings of a process in an answer.
+const SHARED: usize = 64;
+
+pub type Job<T> = Box<dyn FnOnce(&Sender<T>) + Send>;
+
+/// Runs the jobs in other threads, and takes what they send until all have ended, or until a time.
+pub fn run<T: Send + 'static>(jobs: Vec<Job<T>>, until: Instant, mut take: impl FnMut(T)) {
+    let (send, received) = channel();
+    let threads = jobs.len().min(THREADS).min(ALL_THREADS.saturating_sub(RUNNING.load(Ordering::Relaxed)));
+    let jobs = Arc::new(Mutex::new(VecDeque::from(jobs)));
+    for _ in 0..threads {
+        let (jobs, send) = (jobs.clone(), send.clone());
+        let work = move || {
+            RUNNING.fetch_add(1, Ordering::Relaxed);
+            let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            while let Some(job) = next().filter(|_| Instant::now() < until) {
+                job(&send);
+            }
+            RUNNING.fetch_sub(1, Ordering::Relaxed);
+        };
+        let _ = std::thread::Builder::new().name("now reads".into()).spawn(work);
+    }
+    drop(send);
+    while let Ok(found) = received.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        take(found);
+    }
+}
+
+/// What is wanted of a process's memory.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Locks: address and operation.
+    pub locks: BTreeSet<(u64, u8)>,
+    /// Words of futexes.
+    pub words: BTreeSet<u64>,
+    /// Arrays of poll: address and length.
+    pub polls: BTreeSet<(u64, usize)>,
+}
+
+impl Wanted {
+    pub fn is_empty(&self) -> bool {
+        self.locks.is_empty() && self.words.is_empty() && self.polls.is_empty()
+    }
+}
+
+/// What was read of a process.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Read {
+    Lock(LiveLock),
+    /// A word, and the barrier that it is in.
+    Word(u64, u32, Option<LiveBarrier>),
+    /// The descriptors of an array of poll, and whether they are to be written to.
+    Poll(u64, Vec<(i32, bool)>),
+    Shares(Vec<LiveShared>),
+}
+
+pub fn memory(pid: i32, wanted: &Wanted, mut to: impl FnMut(Read)) {
+    let mut last = None;
+    for (address, op) in &wanted.locks {
+        let (address, of) = (*address, lock_word::held(pid, *address, *op));
+        let lock = match of {
+            Some(Held::Free) => LiveLock { address, ..LiveLock::default() },
+            Some(Held::By(holder)) => LiveLock { address, holder, readers: 0 },
+            Some(Held::Readers(readers)) => LiveLock { address, holder: 0, readers },
+            None => continue,
+        };
+        // (A rwlock may be waited for by several operations.)
+        if last.replace(lock) != Some(lock) {
+            to(Read::Lock(lock));
+        }
+    }
+    for address in &wanted.words {
+        let around = lock_word::read::<5>(pid, address.wrapping_sub(4));
+        let alone = || lock_word::read::<1>(pid, *address).map(|[word]| (word, None));
+        if let Some((word, barrier)) = around.map(|words| (words[1], barrier(words))).or_else(alone) {
+            to(Read::Word(*address, word, barrier));
+        }
+    }
+    for (address, count) in &wanted.polls {
+        // `struct pollfd`: the descriptor, and the events in the low half of the next word.
+        let pairs = (0..*count.min(&POLLED) as u64).filter_map(|i| lock_word::read::<2>(pid, address + 8 * i));
+        let wants =
+            pairs.map(|[fd, events]| (fd as i32, events as i16 & (libc::POLLIN | libc::POLLOUT) == libc::POLLOUT));
+        to(Read::Poll(*address, wants.filter(|(fd, _)| *fd >= 0).collect()));
+    }
+}
+
+/// The barrier whose second word this is: `in`, `current_round`, `count`, `shared`, `out` of glibc's `struct pthread_barrier` (since
+/// 2.25). Its threads wait for a change of `current_round`. `None` if the words cannot be those of a barrier in which threads wait.
+fn barrier([entered, round, count, shared, out]: [u32; 5]) -> Option<LiveBarrier> {
+    let arrived = entered.wrapping_sub(round);
+    let is_one = (1..count).contains(&arrived) && count <= 1 << 20 && [0, 128].contains(&shared) && out <= round;
+    is_one.then_some(LiveBarrier { arrived, count })
+}
+
+/// The memory that a process shares with others, except files of programs and of doorbell.
+pub fn shares(pid: i32) -> Vec<LiveShared> {
+    let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let lines = text.split(|b| *b == b'\n').filter_map(|line| shared(std::str::from_utf8(line).ok()?));
+    lines.take(SHARED).collect()
+}
+
+/// A line of /proc/PID/maps, if processes can share data there: `begin-end rights offset device inode path`.
+fn shared(line: &str) -> Option<LiveShared> {
+    let mut words = line.splitn(6, ' ');
+    let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
+    let (device, inode) = (words.next()?, words.next()?.parse().ok().filter(|n| *n != 0)?);
+    let path = words.next().unwrap_or_default().trim_start();
+    let is_memory = ["/dev/shm/", "/dev/zero", "/memfd:", "/SYSV"].iter().any(|p| path.starts_with(p));
+    // (All processes map a device, but each has another part of it.)
+    let is_device = path.starts_with("/dev/") && !is_memory;
+    let is_writable = rights.as_bytes().get(1) == Some(&b'w');
+    let is_shared = rights.ends_with('s') && (is_memory || is_writable) && !is_device;
+    let is_own = path.contains("doorbell-region");
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (begin, end) = range.split_once('-')?;
+    (is_shared && !is_own).then_some(LiveShared {
+        begin: hex(begin)?,
+        end: hex(end)?,
+        offset: hex(offset)?,
+        device: device.into(),
+        inode,
+        path: path.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn jobs_that_hang_are_not_waited_for() {
+        let (begun, mut got) = (Instant::now(), Vec::new());
+        let hangs: Job<i32> = Box::new(|_| std::thread::sleep(Duration::from_millis(400)));
+        let mut jobs = vec![hangs];
+        jobs.extend((0..40).map(|n| -> Job<i32> { Box::new(move |send| send.send(n).unwrap_or_default()) }));
+        run(jobs, begun + Duration::from_millis(100), |n| got.push(n));
+        assert!(begun.elapsed() < Duration::from_millis(350), "{:?}", begun.elapsed());
+        got.sort_unstable();
+        assert_eq!(got, (0..40).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn barriers_are_known_by_their_form() {
+        assert_eq!(barrier([3, 0, 4, 128, 0]), Some(LiveBarrier { arrived: 3, count: 4 }));
+        assert_eq!(barrier([9, 8, 4, 0, 8]), Some(LiveBarrier { arrived: 1, count: 4 }));
+        // A semaphore, a mutex, a barrier in which nobody waits.
+        for words in [[0, 0, 1, 128, 0], [0, 2, 0, 77, 1], [8, 8, 4, 0, 8], [3, 0, 4, 1, 0]] {
+            assert_eq!(barrier(words), None, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn shared_memory_is_found_in_maps() {
+        let of = |line: &str| shared(line).map(|s| s.inode);
+        assert_eq!(of("7f00-7f01 rw-s 00001000 00:01 1028      /dev/zero (deleted)"), Some(1028));
+        assert_eq!(of("7f00-7f01 r--s 00001000 00:19 7         /dev/shm/a b"), Some(7));
+        assert_eq!(shared("7f00-7f01 rw-s 00001000 00:01 1028  /memfd:a").unwrap().offset, 0x1000);
+        for line in [
+            "7f00-7f01 r--s 00000000 fd:01 12 /usr/lib/gconv/gconv-modules.cache",
+            "7f00-7f01 rw-s 00000000 00:06 12 /dev/nvidia0",
+            "7f00-7f01 rw-p 00000000 fd:01 12 /tmp/a",
+            "7f00-7f01 rw-s 00000000 00:01 12 /memfd:doorbell-region (deleted)",
+            "7f00-7f01 rw-p 00000000 00:00 0 ",
+            "",
+        ] {
+            assert_eq!(of(line), None, "{line}");
+        }
+    }
+}
