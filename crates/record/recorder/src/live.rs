@@ -65,7 +65,7 @@ pub fn rows(images: &[Image], hz: f64) -> Live {
             state: if image.has_ended() { state::ENDED } else { state::UNKNOWN }.into(),
             other_numbers: control.pid.load(Ordering::Relaxed) != image.pid,
             threads: of.into_values().collect(),
-            locks: Vec::new(),
+            ..LiveProcess::default()
         });
     }
     live
@@ -153,6 +153,7 @@ impl Details {
                 p.locks.push(lock);
             }
         }
+        crate::inspect::gil::add(&mut live.processes);
         for p in &mut live.processes {
             self.holders(p);
             for t in &mut p.threads {
@@ -180,13 +181,8 @@ impl Details {
             let waits = p.threads.iter().filter_map(|t| t.waits.as_ref());
             waits.filter(|w| w.address == l.address).any(|w| w.flags as u8 & attr::SHARED != 0)
         };
-        let named: BTreeSet<i32> = p
-            .locks
-            .iter()
-            .filter(|l| l.holder > 0 && !is_shared(l) && p.threads.iter().all(|t| t.tid != l.holder))
-            .map(|l| l.holder)
-            .collect();
-        p.threads.extend(named.into_iter().map(|tid| LiveThread { tid, ..LiveThread::default() }));
+        let named: BTreeSet<i32> = p.locks.iter().filter(|l| !is_shared(l)).map(|l| l.holder).collect();
+        named.into_iter().for_each(|tid| p.add_thread(tid));
     }
 
     fn thread(&self, pid: i32, t: &mut LiveThread) {
