@@ -34,13 +34,17 @@ impl Program {
         let dir = tempfile::tempdir().unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/now_python");
         let (c, script) = (source.join("hold.c"), source.join("gil.py"));
-        let library = Source { file: &c, compiler: "cc", flags: &[] }.compile_library(dir.path(), "libhold.so")?;
+        let cuda = source.join("libcuda.c");
+        let cuda = Source { file: &cuda, compiler: "cc", flags: &["-O2", "-pthread"] };
+        let cuda = cuda.compile_library(dir.path(), "libcuda.so.1")?;
+        let library = Source { file: &c, compiler: "cc", flags: &["-O2", cuda.to_str().unwrap()] };
+        let library = library.compile_library(dir.path(), "libhold.so")?;
         let run = dir.path().join("run");
         std::fs::create_dir(&run).unwrap();
         std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o700)).unwrap();
         std::fs::write(dir.path().join("shared"), [0; 4096]).unwrap();
         let mut record = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-        record.current_dir(dir.path()).env("XDG_RUNTIME_DIR", &run);
+        record.current_dir(dir.path()).env("XDG_RUNTIME_DIR", &run).env("LD_LIBRARY_PATH", dir.path());
         record.args(["record", "--quiet", "--force", "--tap", "off", "-o", "a.doorbell"]).args(options);
         record.arg("--").arg(python).arg(script).arg(mode).arg(library).arg("shared");
         let mut recorder = record.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -51,12 +55,17 @@ impl Program {
         if line == "ready\n" { Ok(program) } else { Err(format!("{} does not run", python.display())) }
     }
 
-    /// The thread that has the lock for as long as the number of its turn is the same.
-    fn holder(&self) -> Option<(u64, i32)> {
-        let mut words = [[0; 8]; 2];
+    /// What the program has written.
+    fn shared(&self) -> [u64; 5] {
+        let mut words = [[0; 8]; 5];
         let file = std::fs::File::open(self.dir.path().join("shared")).unwrap();
         file.read_exact_at(words.as_flattened_mut(), 0).unwrap();
-        let [turn, tid] = words.map(u64::from_le_bytes);
+        words.map(u64::from_le_bytes)
+    }
+
+    /// The thread that has the lock for as long as the number of its turn is the same.
+    fn holder(&self) -> Option<(u64, i32)> {
+        let [turn, tid, ..] = self.shared();
         (turn % 4 == 2).then_some((turn, tid as i32))
     }
 
@@ -135,5 +144,44 @@ fn in_a_healthy_program_no_other_thread_is_named() {
         }
         println!("{python:?}: {named} of 200 looks named a holder, in {free} it was free, {exact} could be compared");
         assert!(named > 20 && exact > 10, "{python:?}: {named} named, {exact} compared");
+    }
+}
+
+/// One host function needs the lock, which the thread that launched it keeps; one sleeps; one has returned.
+#[test]
+fn threads_in_host_functions_are_named() {
+    for python in pythons() {
+        for options in [&["--locks", "--calls"][..], &["--calls"]] {
+            let program = match Program::start(&python, "host", options) {
+                Ok(program) => program,
+                Err(why) => test_support::skip!("{why}"),
+            };
+            let begun = Instant::now();
+            let in_functions = |p: &LiveProcess| -> Vec<(i32, u64)> {
+                p.threads.iter().filter_map(|t| Some((t.tid, t.host_function?))).collect()
+            };
+            loop {
+                let [_, holder, sleeps, sleeper, idle] = program.shared();
+                let p = program.look();
+                let of = in_functions(&p);
+                assert!(of.iter().all(|(tid, _)| *tid != idle as i32 || idle == 0), "it has returned: {p:#?}");
+                if [holder, sleeper, idle].contains(&0) || of.len() < 2 {
+                    assert!(begun.elapsed() < Duration::from_secs(10), "{python:?} {options:?} {p:#?}");
+                    continue;
+                }
+                assert!(of.contains(&(sleeper as i32, sleeps)) && of.len() == 2, "{of:x?} {p:#?}");
+                let waiter = of.iter().find(|(tid, _)| *tid != sleeper as i32).unwrap().0;
+                assert_ne!(waiter, holder as i32);
+                if let Some(gil) = p.python.first().filter(|g| g.holder != 0) {
+                    assert_eq!(gil.holder, holder as i32, "{p:#?}");
+                    let waits = p.threads.iter().find(|t| t.tid == waiter).and_then(|t| t.waits);
+                    assert!(waits.is_none_or(|w| w.address == gil.condition), "{p:#?}");
+                    break;
+                } else if options.len() == 1 {
+                    break;
+                }
+                assert!(begun.elapsed() < Duration::from_secs(10), "{python:?} {options:?} {p:#?}");
+            }
+        }
     }
 }

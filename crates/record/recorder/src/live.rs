@@ -154,6 +154,7 @@ impl Details {
             }
         }
         crate::inspect::gil::add(&mut live.processes);
+        crate::inspect::host_function::add(&mut live.processes);
         for p in &mut live.processes {
             self.holders(p);
             for t in &mut p.threads {

@@ -54,6 +54,10 @@ pub struct LiveThread {
     /// The thread for whose end it waits, by pthread_join.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub joins: Option<i32>,
+    /// It is a thread of CUDA's driver, and sleeps in a function of the program that the driver has called: the host function of a
+    /// stream. Where that function begins, or an address in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_function: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<LiveCall>,
     #[serde(skip_serializing_if = "Option::is_none")]

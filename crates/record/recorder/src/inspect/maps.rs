@@ -32,6 +32,23 @@ impl Maps {
         self.0.get(i).filter(|m| m.body.start <= address)
     }
 
+    pub fn files(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().map(Mapping::file)
+    }
+
+    pub fn is_code(&self, address: u64) -> bool {
+        self.at(address).is_some_and(|m| m.body.rights & 4 != 0)
+    }
+
+    /// Where the first mapping of the file begins that has this address.
+    pub fn first_of_file(&self, address: u64) -> Option<u64> {
+        let i = self.0.partition_point(|m| m.body.end <= address);
+        let here = self.0.get(i).filter(|m| m.body.start <= address && !m.path.is_empty())?;
+        let before = self.0.get(..=i)?.iter().rev();
+        let mut of_file = before.take_while(|m| m.path == here.path || m.path.is_empty());
+        of_file.find(|m| m.path == here.path && m.body.offset == 0).map(|m| m.body.start)
+    }
+
     /// The file to which an address belongs, also for variables that the file does not store: these are in the mapping without a
     /// file that follows its last one.
     pub fn file(&self, address: u64) -> Option<&[u8]> {
