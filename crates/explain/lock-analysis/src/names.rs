@@ -217,9 +217,7 @@ impl Mappings {
 
 /// A place in Python itself: `libpython3.11+0x5a2f0`, and `python3.11+...` where Python is one file.
 pub fn is_of_python(name: &str) -> bool {
-    let module = name.split('+').next().unwrap_or_default();
-    let rest = module.strip_prefix("lib").unwrap_or(module).strip_prefix("python");
-    rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    tape::live::is_of_python(name.split('+').next().unwrap_or_default())
 }
 
 #[cfg(test)]

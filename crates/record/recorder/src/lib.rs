@@ -24,6 +24,7 @@ mod flight;
 mod followed;
 mod gpu_clock;
 mod image;
+mod inspect;
 mod kept;
 mod kernel_watch;
 mod last;

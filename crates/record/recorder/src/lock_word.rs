@@ -1,6 +1,6 @@
 //! The thread that a lock names as its holder, read from the memory of a running program.
 
-use std::mem::size_of_val;
+use crate::inspect::memory;
 use tape::lock::{op, readers};
 
 /// What a lock's words say.
@@ -46,13 +46,9 @@ pub fn held(pid: i32, addr: u64, of: u8) -> Option<Held> {
 
 /// Words of another process's memory.
 pub fn read<const N: usize>(pid: i32, addr: u64) -> Option<[u32; N]> {
-    let mut words = [0; N];
-    let len = size_of_val(&words);
-    let here = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: len };
-    let there = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len };
-    // SAFETY: the kernel writes into `words`, no further than its length, or refuses.
-    let n = unsafe { libc::process_vm_readv(pid, &here, 1, &there, 1, 0) };
-    (n == len as isize).then_some(words)
+    let mut bytes = [[0; 4]; N];
+    memory::fill(pid, addr, bytes.as_flattened_mut())?;
+    Some(bytes.map(u32::from_le_bytes))
 }
 
 #[cfg(test)]

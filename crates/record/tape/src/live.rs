@@ -63,6 +63,9 @@ pub struct LiveProcess {
     /// Pipes and sockets that an ended process had when its recording began.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pipes: Vec<LivePipe>,
+    /// Python's locks for which its threads wait.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub python: Vec<LiveGil>,
 }
 
 impl LiveProcess {
@@ -146,6 +149,10 @@ pub struct LiveThread {
     /// What it waits for in that system call. (Of poll: for one of these.)
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<LiveOn>,
+    /// It is a thread of CUDA's driver, and sleeps in a function of the program that the driver has called: the host function of a
+    /// stream. Where that function begins, or an address in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_function: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<LiveCall>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -333,6 +340,35 @@ pub struct LiveLock {
     pub holder: i32,
     /// Readers that have it.
     pub readers: u32,
+}
+
+/// Python's lock (GIL), as the program's memory has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LiveGil {
+    /// The condition for which threads wait that need it: [`LiveHold::address`] of their waits, which begin again every 5 ms.
+    pub condition: u64,
+    pub is_locked: bool,
+    /// The thread that has it; 0 if it is free, or if that is not known.
+    pub holder: i32,
+    /// How often another thread got it than the one that had it before. If two looks have the same holder and number, no other thread
+    /// had it between them.
+    pub switches: u64,
+}
+
+/// A file is Python itself: `libpython3.11.so.1.0`, and `python3.11` where Python is one file.
+pub fn is_of_python(name: &str) -> bool {
+    let rest = name.strip_prefix("lib").unwrap_or(name).strip_prefix("python");
+    rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+impl LiveProcess {
+    /// Adds a thread that another one's lock names as its holder. (0: none.)
+    pub fn add_thread(&mut self, tid: i32) {
+        if tid > 0 && self.threads.iter().all(|t| t.tid != tid) {
+            self.threads.push(LiveThread { tid, ..LiveThread::default() });
+        }
+    }
 }
 
 impl LiveHold {

@@ -10,7 +10,7 @@ use super::waiting;
 use crate::control::Ask;
 use crate::control::messages::Answer;
 use crate::end::how_it_ended;
-use crate::{processes, stream_work};
+use crate::{inspect, processes, stream_work};
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -20,6 +20,7 @@ use tape::live::{Live, LiveEnd, LiveProcess, LiveThread, how, state};
 /// The time of a look. /proc is read for threads until [`THREADS_WITHIN`].
 pub const PATIENCE: Duration = Duration::from_millis(480);
 const THREADS_WITHIN: Duration = Duration::from_millis(200);
+const WORDS_WITHIN: Duration = Duration::from_millis(100);
 /// Maximum number of processes, and of those that are known from before and were never recorded.
 const PROCESSES: usize = 512;
 const UNRECORDED: usize = 64;
@@ -57,6 +58,8 @@ impl Details {
         let mut room = THREADS.saturating_sub(live.processes.iter().map(|p| p.threads.len()).sum());
         let mut sleepers = Vec::new();
         self.relatives(&mut live);
+        inspect::gil::add(&mut live.processes);
+        inspect::host_function::add(&mut live.processes);
         let mut known: BTreeSet<i32> = live.processes.iter().map(|p| p.pid).collect();
         let mut n = 0;
         while let Some(p) = live.processes.get_mut(n) {
@@ -82,7 +85,7 @@ impl Details {
             }
             n += 1;
         }
-        stream_work::read_words(&mut live.processes, THREADS_WITHIN);
+        stream_work::read_words(&mut live.processes, WORDS_WITHIN);
         waiting::add(self, &mut live, &sleepers);
         live
     }

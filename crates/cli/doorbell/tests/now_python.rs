@@ -1,0 +1,187 @@
+//! What the recorder's answer to `now` has of Python programs: who has Python's lock, compared with what the program itself writes
+//! into shared memory while it has it.
+
+use recorder::control::messages::{Answer, Request};
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tape::live::{LiveGil, LiveProcess};
+use test_support::Source;
+
+/// The programs that `python3` and `python3.N` in the path stand for.
+fn pythons() -> BTreeSet<PathBuf> {
+    let ask = ["-c", "import sys; print(sys.executable)"];
+    let names = std::iter::once("python3".to_owned()).chain((7..20).map(|n| format!("python3.{n}")));
+    let of = |name: String| {
+        let out = Command::new(name).args(ask).output().ok().filter(|out| out.status.success())?;
+        std::fs::canonicalize(String::from_utf8(out.stdout).ok()?.trim()).ok()
+    };
+    names.filter_map(of).collect()
+}
+
+struct Program {
+    dir: tempfile::TempDir,
+    recorder: Child,
+    pid: i32,
+}
+
+impl Program {
+    fn start(python: &Path, mode: &str, options: &[&str]) -> Result<Program, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/now_python");
+        let (c, script) = (source.join("hold.c"), source.join("gil.py"));
+        let cuda = source.join("libcuda.c");
+        let cuda = Source { file: &cuda, compiler: "cc", flags: &["-O2", "-pthread"] };
+        let cuda = cuda.compile_library(dir.path(), "libcuda.so.1")?;
+        let library = Source { file: &c, compiler: "cc", flags: &["-O2", cuda.to_str().unwrap()] };
+        let library = library.compile_library(dir.path(), "libhold.so")?;
+        let run = dir.path().join("run");
+        std::fs::create_dir(&run).unwrap();
+        std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o700)).unwrap();
+        std::fs::write(dir.path().join("shared"), [0; 4096]).unwrap();
+        let mut record = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        record.current_dir(dir.path()).env("XDG_RUNTIME_DIR", &run).env("LD_LIBRARY_PATH", dir.path());
+        record.args(["record", "--quiet", "--force", "--tap", "off", "-o", "a.doorbell"]).args(options);
+        record.arg("--").arg(python).arg(script).arg(mode).arg(library).arg("shared");
+        let mut recorder = record.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(recorder.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let pid = test_support::children(recorder.id() as i32).first().copied().unwrap_or(0);
+        let program = Program { dir, recorder, pid };
+        if line == "ready\n" { Ok(program) } else { Err(format!("{} does not run", python.display())) }
+    }
+
+    /// What the program has written.
+    fn shared(&self) -> [u64; 5] {
+        let mut words = [[0; 8]; 5];
+        let file = std::fs::File::open(self.dir.path().join("shared")).unwrap();
+        file.read_exact_at(words.as_flattened_mut(), 0).unwrap();
+        words.map(u64::from_le_bytes)
+    }
+
+    /// The thread that has the lock for as long as the number of its turn is the same.
+    fn holder(&self) -> Option<(u64, i32)> {
+        let [turn, tid, ..] = self.shared();
+        (turn % 4 == 2).then_some((turn, tid as i32))
+    }
+
+    fn look(&self) -> LiveProcess {
+        let socket = self.dir.path().join(format!("run/doorbell/{}.sock", self.pid));
+        let mut stream = UnixStream::connect(socket).unwrap();
+        stream.write_all(Request::Now.line().as_bytes()).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        let answer: Answer = serde_json::from_str(&line).unwrap();
+        let mut all = answer.now.unwrap_or_else(|| panic!("{line}")).processes;
+        all.retain(|p| p.pid == self.pid);
+        all.pop().unwrap_or_default()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        test_support::kill_tree(self.recorder.id() as i32);
+        let _ = self.recorder.wait();
+    }
+}
+
+fn waiters(p: &LiveProcess, gil: &LiveGil) -> usize {
+    p.threads.iter().filter_map(|t| t.waits).filter(|w| w.address == gil.condition).count()
+}
+
+#[test]
+fn the_thread_that_keeps_pythons_lock_is_named() {
+    for python in pythons() {
+        for options in [&["--locks"][..], &["--locks=waits", "--calls", "--last", "5s"]] {
+            let program = match Program::start(&python, "hang", options) {
+                Ok(program) => program,
+                Err(why) => test_support::skip!("{why}"),
+            };
+            let begun = Instant::now();
+            // (Each wait ends after 5 ms, and the next begins. A look between two of them has one waiter less.)
+            let (p, gil) = loop {
+                let held = program.holder().is_some();
+                let p = program.look();
+                match p.python.first().copied().filter(|_| held) {
+                    Some(gil) if gil.holder != 0 && waiters(&p, &gil) >= 3 => break (p, gil),
+                    _ if begun.elapsed() > Duration::from_secs(10) => panic!("{python:?} {options:?} {p:#?}"),
+                    _ => {}
+                }
+            };
+            let (_, tid) = program.holder().unwrap();
+            assert_eq!((p.python.len(), gil.holder, gil.is_locked), (1, tid, true), "{python:?} {p:#?}");
+            assert!(p.threads.iter().any(|t| t.tid == tid), "{p:#?}");
+            let again = program.look();
+            assert_eq!(again.python, [gil], "{python:?}: it did not change hands");
+        }
+    }
+}
+
+#[test]
+fn in_a_healthy_program_no_other_thread_is_named() {
+    for python in pythons() {
+        let program = match Program::start(&python, "busy", &["--locks"]) {
+            Ok(program) => program,
+            Err(why) => test_support::skip!("{why}"),
+        };
+        let (mut exact, mut named, mut free) = (0, 0, 0);
+        for _ in 0..200 {
+            let before = program.holder();
+            let p = program.look();
+            let after = program.holder();
+            let Some(gil) = p.python.first() else { continue };
+            named += usize::from(gil.holder != 0);
+            free += usize::from(!gil.is_locked);
+            assert!(gil.is_locked || gil.holder == 0, "{p:#?}");
+            if let Some((_, tid)) = before.filter(|_| before == after) {
+                exact += 1;
+                assert!(gil.is_locked && [tid, 0].contains(&gil.holder), "{tid}: {p:#?}");
+            }
+        }
+        println!("{python:?}: {named} of 200 looks named a holder, in {free} it was free, {exact} could be compared");
+        assert!(named > 20 && exact > 10, "{python:?}: {named} named, {exact} compared");
+    }
+}
+
+/// One host function needs the lock, which the thread that launched it keeps; one sleeps; one has returned.
+#[test]
+fn threads_in_host_functions_are_named() {
+    for python in pythons() {
+        for options in [&["--locks", "--calls"][..], &["--calls"]] {
+            let program = match Program::start(&python, "host", options) {
+                Ok(program) => program,
+                Err(why) => test_support::skip!("{why}"),
+            };
+            let begun = Instant::now();
+            let in_functions = |p: &LiveProcess| -> Vec<(i32, u64)> {
+                p.threads.iter().filter_map(|t| Some((t.tid, t.host_function?))).collect()
+            };
+            loop {
+                let [_, holder, sleeps, sleeper, idle] = program.shared();
+                let p = program.look();
+                let of = in_functions(&p);
+                assert!(of.iter().all(|(tid, _)| *tid != idle as i32 || idle == 0), "it has returned: {p:#?}");
+                if [holder, sleeper, idle].contains(&0) || of.len() < 2 {
+                    assert!(begun.elapsed() < Duration::from_secs(10), "{python:?} {options:?} {p:#?}");
+                    continue;
+                }
+                assert!(of.contains(&(sleeper as i32, sleeps)) && of.len() == 2, "{of:x?} {p:#?}");
+                let waiter = of.iter().find(|(tid, _)| *tid != sleeper as i32).unwrap().0;
+                assert_ne!(waiter, holder as i32);
+                if let Some(gil) = p.python.first().filter(|g| g.holder != 0) {
+                    assert_eq!(gil.holder, holder as i32, "{p:#?}");
+                    let waits = p.threads.iter().find(|t| t.tid == waiter).and_then(|t| t.waits);
+                    assert!(waits.is_none_or(|w| w.address == gil.condition), "{p:#?}");
+                    break;
+                } else if options.len() == 1 {
+                    break;
+                }
+                assert!(begun.elapsed() < Duration::from_secs(10), "{python:?} {options:?} {p:#?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What is read from outside of a running program: its memory, its mappings, the stacks of its threads.
+//!
+//! Invariant: no thread of the program is stopped or woken for it. What changes while it is read is read again, or left out.
+
+pub mod gil;
+pub mod host_function;
+pub mod maps;
+pub mod memory;
+pub mod unwind;
+
+use std::fs;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// What `read` returns. `None` if it takes longer than `patience`: the kernel never answers for a process that hangs in it while it
+/// changes its mappings.
+pub fn within<T: Send + 'static>(patience: Duration, read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (tell, told) = channel();
+    let thread = std::thread::Builder::new().name("inspect".into()).spawn(move || tell.send(read()));
+    thread.ok().and_then(|_| told.recv_timeout(patience).ok())
+}
+
+/// A thread that sleeps: in which system call with which arguments, its stack pointer, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sleep {
+    text: String,
+    pub sp: u64,
+    pub pc: u64,
+}
+
+impl Sleep {
+    /// `None` if it runs, or if /proc may not be read.
+    pub fn of(pid: i32, tid: i32) -> Option<Sleep> {
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+        let mut last = text.split_whitespace().rev();
+        let mut hex = || u64::from_str_radix(last.next()?.strip_prefix("0x")?, 16).ok();
+        let (pc, sp) = (hex()?, hex()?);
+        Some(Sleep { text, sp, pc })
+    }
+}
