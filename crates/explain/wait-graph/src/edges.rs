@@ -27,7 +27,7 @@ pub struct Thread<'a> {
 impl Thread<'_> {
     /// CUDA called a function of the program in it.
     pub fn is_in_host_function(&self) -> bool {
-        false
+        self.row.host_function.is_some()
     }
 }
 
@@ -36,6 +36,8 @@ pub struct Wait {
     pub lock: LiveHold,
     pub class: Class,
     pub holder: Holder,
+    /// It is Python's lock, the GIL. (Its wait begins again every 5 ms.)
+    pub is_python: bool,
 }
 
 /// Who must act before the wait ends. (A kernel, a stream or another process will be others.)
@@ -129,12 +131,34 @@ impl<'a> Threads<'a> {
             t.joins = joins.and_then(|tid| index.get(&(t.process.pid, tid)).copied());
             t.waits = wait;
         });
+        for (n, lock) in &renewed {
+            let gil = python_lock(&all, &index, *n, lock, &pairs);
+            all[*n].waits = gil;
+        }
         Threads { all, index, short, renewed }
     }
 
     pub fn position(&self, pid: i32, tid: i32) -> Option<usize> {
         self.index.get(&(pid, tid)).copied()
     }
+}
+
+/// The wait for Python's lock of a thread whose wait began again between the looks; `None` if it waits for something else, or if the lock
+/// was given on.
+fn python_lock(
+    all: &[Thread<'_>],
+    index: &HashMap<(i32, i32), usize>,
+    n: usize,
+    lock: &LiveHold,
+    pairs: &[Pair<'_>],
+) -> Option<Wait> {
+    let (is, was) = (all.get(n)?.process, pairs.get(n)?.0);
+    let of = |p: &LiveProcess| p.python.iter().find(|g| g.condition == lock.address).copied();
+    let gil = of(is).filter(|gil| gil.is_locked && gil.holder > 0 && of(was) == Some(*gil))?;
+    let thread = index.get(&(is.pid, gil.holder)).copied();
+    let held = Held { thread, tid: gil.holder, how: How::Alone, since: None };
+    let holder = Holder::Threads(vec![held]);
+    Some(Wait { lock: *lock, class: Class::Cond, holder, is_python: true })
 }
 
 fn is_lock(w: &LiveHold) -> bool {
@@ -184,7 +208,7 @@ impl Looks<'_, '_> {
                 self.holder(n, process, &lock, [word(earlier), word(process)])
             }
         };
-        Some(Wait { lock, class, holder })
+        Some(Wait { lock, class, holder, is_python: false })
     }
 
     fn holder(&self, waiter: usize, p: &LiveProcess, lock: &LiveHold, words: [Option<LiveLock>; 2]) -> Holder {

@@ -1,7 +1,7 @@
 //! Who waits for whom in a program at one moment: cycles and chains of threads, in words.
 //!
-//! [`edges`] compares two looks at the program's threads, [`streams`] those at its streams. [`graph`] finds cycles and longest chains of
-//! both ([`nodes`]), [`words`] and [`stream_words`] make sentences of them. Whoever makes the looks (`doorbell why --now`) gives the names
+//! [`edges`] compares two looks at the program's threads, [`streams`] those at its streams, [`peers`] those at other processes. [`graph`] finds cycles and longest chains of
+//! both ([`nodes`]), [`words`], [`stream_words`] and [`peer_words`] make sentences of them. Whoever makes the looks (`doorbell why --now`) gives the names
 //! of places.
 //!
 //! Invariant: nothing is read here but the two looks. No looks make this panic, whatever is in them.
@@ -9,6 +9,8 @@
 mod edges;
 mod graph;
 mod nodes;
+mod peer_words;
+mod peers;
 mod stream_words;
 mod streams;
 mod wait_rows;
@@ -17,6 +19,7 @@ mod words;
 use edges::{Holder, How, Threads};
 use lock_analysis::ops::Class;
 use nodes::{Node, Nodes};
+use peers::Peers;
 use schema::now::{Now, NowCall, NowHolder, NowKernel, NowPath, NowStream, NowThread, NowWait};
 use std::collections::{BTreeMap, BTreeSet};
 use streams::{On, Streams};
@@ -41,7 +44,8 @@ pub fn now(first: &Live, second: &Live, mut kernels: Vec<NowKernel>, names: &dyn
     kernels.sort_by_key(|k| std::cmp::Reverse(k.ns));
     let threads = Threads::of(first, second);
     let streams = Streams::of(first, second, &threads, &kernels);
-    let nodes = Nodes { threads, streams };
+    let peers = Peers::of(first, second, &threads);
+    let nodes = Nodes { threads, streams, peers };
     let threads = &nodes.threads;
     let words = Words { nodes: &nodes, live: second, kernels: &kernels, names };
     let edges = nodes.edges();
@@ -74,7 +78,11 @@ pub fn now(first: &Live, second: &Live, mut kernels: Vec<NowKernel>, names: &dyn
         waits: words.rows(&edges),
         looked_at: threads.all.len(),
         short_waits: threads.short.len(),
-        python_lock_waits: threads.renewed.iter().filter(|(t, w)| is_python(*t, w.address)).count(),
+        python_lock_waits: threads
+            .renewed
+            .iter()
+            .filter(|(t, w)| threads.all[*t].waits.is_none() && is_python(*t, w.address))
+            .count(),
         chains: chains.iter().map(|(path, _)| path.clone()).collect(),
         kernels: kernels.clone(),
         ..Now::default()
@@ -103,7 +111,8 @@ fn chains(words: &Words, edges: &[Vec<usize>], is_in_cycle: &[bool]) -> Vec<Chai
     let waits = |n: &usize| {
         let lock = threads.get(*n).and_then(|t| t.waits.as_ref());
         let is_lock = lock.is_some_and(|w| matches!(w.class, Class::Mutex | Class::Rwlock));
-        let is_for_stream = edges[*n].iter().any(|to| matches!(words.nodes.node(*to), Node::Stream(_)));
+        let is_outside = edges[*n].iter().any(|to| !matches!(words.nodes.node(*to), Node::Thread(_)));
+        let is_for_stream = is_outside || lock.is_some_and(|w| w.is_python) || words.nodes.peers.of.contains_key(n);
         let is_in_driver = threads[*n].call.is_some() && threads[*n].system_call == Some("ioctl");
         (is_lock || is_for_stream || is_in_driver) && !is_in_cycle[*n]
     };
@@ -153,8 +162,8 @@ fn rows(words: &Words, edges: &[Vec<usize>]) -> Vec<NowThread> {
                 ns: h.since.map(since),
             };
             NowWait {
-                lock: words.lock(t.process.pid, w.lock.address, w.class),
-                kind: w.class.name(),
+                lock: words.of_wait(t.process.pid, w),
+                kind: if w.is_python { "python_lock" } else { w.class.name() },
                 site: words.names.site(t.process.pid, w.lock.site),
                 ns: since(w.lock.since),
                 has_limit: edges::has_limit(&w.lock),
@@ -256,7 +265,9 @@ fn answer(now: &Now, words: &Words, chains: &[Chain]) -> Vec<String> {
     if now.python_lock_waits > 0 {
         let of = numbers::of(now.python_lock_waits as u64, "thread");
         let verb = if now.python_lock_waits == 1 { "waits" } else { "wait" };
-        lines.push(format!("{of} {verb} for Python's lock (GIL) in both looks: who has it is not followed here"));
+        lines.push(format!(
+            "{of} {verb} for Python's lock (GIL) in both looks: it changes hands, or who has it is not known"
+        ));
     }
     lines
 }

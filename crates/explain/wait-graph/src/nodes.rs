@@ -1,7 +1,8 @@
-//! Threads and streams as the nodes of one graph.
+//! Threads, streams and other processes as the nodes of one graph.
 
 use crate::edges::{Holder, Threads};
 use crate::graph;
+use crate::peers::Peers;
 use crate::streams::Streams;
 
 /// What waits, or is waited for.
@@ -11,16 +12,25 @@ pub enum Node {
     Thread(usize),
     /// By its index in [`Streams::all`].
     Stream(usize),
+    /// Another process, by its index in [`Peers::all`].
+    Process(usize),
 }
 
 pub struct Nodes<'a> {
     pub threads: Threads<'a>,
     pub streams: Streams<'a>,
+    pub peers: Peers<'a>,
 }
 
 impl Nodes<'_> {
     pub fn node(&self, n: usize) -> Node {
-        n.checked_sub(self.threads.all.len()).map_or(Node::Thread(n), Node::Stream)
+        let Some(s) = n.checked_sub(self.threads.all.len()) else { return Node::Thread(n) };
+        s.checked_sub(self.streams.all.len()).map_or(Node::Stream(s), Node::Process)
+    }
+
+    /// A process's only thread counts instead of it.
+    fn of_peer(&self, p: usize) -> usize {
+        self.peers.thread_of(p).unwrap_or(self.threads.all.len() + self.streams.all.len() + p)
     }
 
     fn of_stream(&self, s: usize) -> usize {
@@ -32,30 +42,37 @@ impl Nodes<'_> {
         let of_thread = |n: usize| -> Vec<usize> {
             let t = &self.threads.all[n];
             match t.waits.as_ref().map(|w| &w.holder) {
-                Some(Holder::Threads(all)) => return all.iter().filter_map(|h| h.thread).collect(),
+                Some(Holder::Threads(all)) if all.iter().any(|h| h.thread.is_some()) => {
+                    return all.iter().filter_map(|h| h.thread).collect();
+                }
+                Some(Holder::Free | Holder::Changes) => return Vec::new(),
                 // (In a call it may wait for a condition that the driver signals.)
-                Some(Holder::Signal) | None => {}
-                Some(_) => return Vec::new(),
+                _ => {}
             }
             let joins = t.joins.into_iter();
-            joins.chain(self.streams.of_threads[n].iter().map(|s| self.of_stream(*s))).collect()
+            let streams = self.streams.of_threads[n].iter().map(|s| self.of_stream(*s));
+            let peers = self.peers.of.get(&n).into_iter().flat_map(|of| &of.peers).map(|p| self.of_peer(*p));
+            joins.chain(streams).chain(peers).collect()
         };
         let of_stream = |s: usize| -> Vec<usize> {
             let streams = self.streams.streams_of(s).into_iter().map(|x| self.of_stream(x));
             streams.chain(self.streams.threads_of(s).iter().copied()).collect()
         };
         let threads = (0..self.threads.all.len()).map(of_thread);
-        let mut edges: Vec<Vec<usize>> = threads.chain((0..self.streams.all.len()).map(of_stream)).collect();
+        let streams = (0..self.streams.all.len()).map(of_stream);
+        let mut edges: Vec<Vec<usize>> =
+            threads.chain(streams).chain(self.peers.all.iter().map(|_| Vec::new())).collect();
         self.cut(&mut edges);
         edges
     }
 
-    /// Takes away the waits of streams that are not certain, where they would make a cycle.
+    /// Takes away waits that are not certain, where they would make a cycle.
     fn cut(&self, edges: &mut [Vec<usize>]) {
         loop {
             let maybe = |n: &usize| match self.node(*n) {
                 Node::Stream(s) => self.streams.all[s].head.as_ref().is_some_and(|head| !head.is_certain),
-                Node::Thread(_) => false,
+                Node::Thread(t) => self.peers.of.get(&t).is_some_and(|of| !of.is_certain),
+                Node::Process(_) => false,
             };
             let found = graph::cycles(edges);
             let Some(n) = found.iter().flat_map(|(_, component)| component).copied().find(maybe) else { return };

@@ -2,6 +2,7 @@
 
 use crate::nodes::Node;
 use crate::ns;
+use crate::peers::what;
 use crate::stream_words::{either, word, work};
 use crate::streams::On;
 use crate::words::Words;
@@ -36,12 +37,20 @@ impl Words<'_> {
         match self.nodes.node(n) {
             Node::Thread(_) => {
                 let t = self.nodes.threads.all.get(n)?;
+                let outside = self.nodes.peers.of.get(&n);
+                let place = |class| outside.map(|of| what(of.on, class)).filter(|text| !text.is_empty());
                 if let Some(w) = &t.waits {
-                    return row(
-                        &full_name(w.lock.op()),
-                        self.lock(t.process.pid, w.lock.address, w.class),
-                        w.lock.since,
-                    );
+                    let on = self.of_wait(t.process.pid, w);
+                    let on = place(Some(w.class)).map_or(on.clone(), |place| format!("{on}, {place}"));
+                    let call = if w.is_python { "take_gil".into() } else { full_name(w.lock.op()) };
+                    return row(&call, on, w.lock.since);
+                }
+                if let (Some(of), None) = (outside, t.call) {
+                    let call = match of.on.barrier {
+                        Some(_) => "pthread_barrier_wait",
+                        None => t.system_call.unwrap_or("runs in no call"),
+                    };
+                    return row(call, place(None).unwrap_or_else(|| "shared memory".into()), self.live.tsc);
                 }
                 if let (Some(c), Some("ioctl")) = (t.call, t.system_call) {
                     let in_driver = row(&c.function, "an ioctl that has not returned".into(), c.began)?;
@@ -53,6 +62,7 @@ impl Words<'_> {
                 let p = self.nodes.streams.polls.get(&n)?;
                 row(function(p.function)?.name, self.object(n, p.stream, p.object), p.since)
             }
+            Node::Process(_) => None,
             Node::Stream(s) => {
                 let head = self.nodes.streams.all.get(s)?.head.as_ref()?;
                 let w = head.work;
@@ -86,6 +96,10 @@ impl Words<'_> {
 
     /// As the one who must act first: a stream with what it has not done.
     fn holder(&self, n: usize) -> String {
+        if let Node::Process(p) = self.nodes.node(n) {
+            let state = self.nodes.peers.all.get(p).map_or("", |p| p.state);
+            return format!("{}, {state}", self.full(n));
+        }
         let Node::Stream(s) = self.nodes.node(n) else { return self.full(n) };
         let head = self.nodes.streams.all.get(s).and_then(|s| s.head.as_ref());
         let of = head.filter(|h| h.on == On::Work).map_or_else(String::new, |h| format!(" ({})", either(h)));

@@ -10,6 +10,8 @@ use schema::now::NowKernel;
 use std::collections::BTreeSet;
 use tape::live::{Live, LiveCall, state};
 
+const PYTHON_LOCK: &str = "Python's lock (GIL)";
+
 pub struct Words<'a> {
     pub nodes: &'a Nodes<'a>,
     /// The second look.
@@ -35,7 +37,7 @@ impl Words<'_> {
         nanoseconds(ns(self.live, self.live.tsc.saturating_sub(at)))
     }
 
-    fn at(&self, n: usize) -> Option<&Thread<'_>> {
+    pub fn at(&self, n: usize) -> Option<&Thread<'_>> {
         self.nodes.threads.all.get(n)
     }
 
@@ -47,7 +49,7 @@ impl Words<'_> {
     pub fn streams(&self, path: &[usize]) -> Vec<u64> {
         let handle = |n: &usize| match self.nodes.node(*n) {
             Node::Stream(s) => Some(self.nodes.streams.all.get(s)?.handle),
-            Node::Thread(_) => None,
+            _ => None,
         };
         path.iter().filter_map(handle).collect()
     }
@@ -60,7 +62,12 @@ impl Words<'_> {
         since.map_or(0, |since| self.live.tsc.saturating_sub(since))
     }
 
-    pub fn lock(&self, pid: i32, address: u64, class: Class) -> String {
+    /// A lock that a thread waits for.
+    pub fn of_wait(&self, pid: i32, w: &Wait) -> String {
+        if w.is_python { PYTHON_LOCK.into() } else { self.lock(pid, w.lock.address, w.class) }
+    }
+
+    fn lock(&self, pid: i32, address: u64, class: Class) -> String {
         let name = self.names.variable(pid, address).unwrap_or_else(|| format!("{address:#x}"));
         format!("{name}/{}", class.name())
     }
@@ -69,6 +76,7 @@ impl Words<'_> {
         match self.nodes.node(n) {
             Node::Thread(_) => self.thread(n, named),
             Node::Stream(s) => self.stream(s),
+            Node::Process(p) => self.process(p),
         }
     }
 
@@ -86,6 +94,9 @@ impl Words<'_> {
 
     /// `waits 31.2 s for libb+0x4040/mutex`
     fn waits(&self, pid: i32, w: &Wait) -> String {
+        if w.is_python {
+            return format!("waits for {PYTHON_LOCK}");
+        }
         let limit = if has_limit(&w.lock) { " (with a time limit)" } else { "" };
         let to = match w.lock.op() {
             tape::lock::op::RWLOCK_RDLOCK..=tape::lock::op::RWLOCK_CLOCKRDLOCK => "to read ",
@@ -99,6 +110,13 @@ impl Words<'_> {
     fn link(&self, n: usize, next: usize, named: &mut BTreeSet<usize>) -> String {
         if let Node::Stream(s) = self.nodes.node(n) {
             return self.stream_link(s, next, named);
+        }
+        if let (Some(t), Some(waits)) = (self.at(n), self.waits_outside(n))
+            && t.joins.is_none()
+            && self.nodes.streams.of_threads.get(n).is_none_or(Vec::is_empty)
+        {
+            let call = t.call.map_or_else(String::new, |_| self.does(n, t).unwrap_or_default() + ", where it ");
+            return format!("{} {call}{waits} {}", self.thread(n, named), self.node(next, named));
         }
         if let (Some(t), Node::Stream(_)) = (self.at(n), self.nodes.node(next)) {
             let does = self.does(n, t).unwrap_or_else(|| "waits".into());
@@ -129,7 +147,14 @@ impl Words<'_> {
 
     /// What a cycle is made of, in JSON.
     pub fn kind(&self, cycle: &[usize]) -> &'static str {
-        if cycle.iter().any(|n| matches!(self.nodes.node(*n), Node::Stream(_))) { "streams" } else { "locks" }
+        let any = |f: &dyn Fn(usize) -> bool| cycle.iter().any(|n| f(*n));
+        let is_python = |n: usize| self.at(n).and_then(|t| t.waits.as_ref()).is_some_and(|w| w.is_python);
+        match () {
+            () if any(&is_python) => "python_lock",
+            () if any(&|n| matches!(self.nodes.node(n), Node::Stream(_))) => "streams",
+            () if any(&|n| self.nodes.peers.of.contains_key(&n)) => "processes",
+            () => "locks",
+        }
     }
 
     pub fn cycle(&self, cycle: &[usize]) -> String {
@@ -171,8 +196,10 @@ impl Words<'_> {
         if is_in_cycle {
             return ("cycle", "is in a cycle".into());
         }
-        if let Node::Stream(s) = self.nodes.node(n) {
-            return self.stream_end(s);
+        match self.nodes.node(n) {
+            Node::Stream(s) => return self.stream_end(s),
+            Node::Process(p) => return self.process_end(p),
+            Node::Thread(_) => {}
         }
         let Some(t) = self.at(n) else { return ("unknown", "was not seen".into()) };
         let pid = t.process.pid;
