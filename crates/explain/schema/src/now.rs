@@ -41,7 +41,8 @@ pub struct Now {
 /// Threads and streams of which each waits for the next.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct NowPath {
-    /// Of a cycle what it is made of: `locks`, `python_lock` (the GIL) or `streams`. Absent for chains.
+    /// Of a cycle what it is made of: `locks`, `python_lock` (the GIL), `streams` or `processes`. Of a chain `barrier` if a process has not
+    /// come to one for which others wait, else absent.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub kind: &'static str,
     /// In words.

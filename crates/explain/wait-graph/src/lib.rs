@@ -133,7 +133,8 @@ fn chains(words: &Words, edges: &[Vec<usize>], is_in_cycle: &[bool]) -> Vec<Chai
         let chain: Vec<usize> = longest.from(first).collect();
         let (end, end_text) = words.end(last, is_in_cycle[last]);
         let text = words.chain(&chain, &end_text, waiting);
-        (NowPath { kind: "", text, tids: words.tids(&chain), streams: words.streams(&chain), end, waiting }, chain)
+        let kind = if words.is_missing(&chain) { "barrier" } else { "" };
+        (NowPath { kind, text, tids: words.tids(&chain), streams: words.streams(&chain), end, waiting }, chain)
     };
     all.into_iter().take(CHAINS).map(path).collect()
 }
@@ -254,7 +255,9 @@ fn answer(now: &Now, words: &Words, chains: &[Chain]) -> Vec<String> {
         lines.push(format!("nobody waits for a lock or a CUDA call: no thread waited for the same one in both of two looks {looks} apart"));
     }
     lines.extend(words.short_waits());
-    let signal = now.threads.iter().filter(|t| t.waits.as_ref().is_some_and(|w| w.holder == "signal")).count();
+    let is_for_peer = |t: &&NowThread| words.waits_for_peer(t.pid, t.tid);
+    let is_for_signal = |t: &&NowThread| t.waits.as_ref().is_some_and(|w| w.holder == "signal");
+    let signal = now.threads.iter().filter(is_for_signal).filter(|t| !is_for_peer(t)).count();
     if signal > 0 {
         let of = numbers::of(signal as u64, "thread");
         let verb = if signal == 1 { "waits" } else { "wait" };

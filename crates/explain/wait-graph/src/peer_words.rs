@@ -2,7 +2,7 @@
 
 use crate::peers::what;
 use crate::words::Words;
-use tape::live::{on, state};
+use tape::live::{how, on, state};
 
 impl Words<'_> {
     /// `process 12 (rank2)`
@@ -12,8 +12,8 @@ impl Words<'_> {
         format!("process {}{name}", of.pid)
     }
 
-    /// What a thread waits for in a system call, after its name.
-    pub fn waits_outside(&self, n: usize) -> Option<String> {
+    /// What a thread waits for in a system call, and for whom: after its name. `next`: who must act; empty if nobody is known.
+    pub fn waits_outside(&self, n: usize, next: &str) -> Option<String> {
         let of = self.nodes.peers.of.get(&n)?;
         let t = self.at(n)?;
         let class = t.waits.as_ref().map(|w| w.class);
@@ -21,16 +21,39 @@ impl Words<'_> {
         let thing = what(of.on, class);
         let others = match of.others {
             0 => String::new(),
-            n => format!(" ({} can end it, too)", numbers::of(n as u64, "other process")),
+            n => format!(" ({}, too)", numbers::of(n as u64, "other process")),
         };
-        Some(match of.on.kind.as_str() {
-            "" => "runs in no call, and may wait for memory that it shares with".into(),
-            on::PIPE | on::SOCKET if of.on.to.is_empty() => format!("is in {call} of {thing}{others}, for"),
-            on::PIPE | on::SOCKET => format!("is in {call}, to {} {thing}{others}, for", of.on.to),
-            on::FUTEX if of.on.barrier.is_some() => format!("waits in {thing}{others}, where these are missing:"),
-            on::FUTEX => format!("waits for {thing}{others}, in memory that it shares with"),
-            _ => format!("is in {call}, for {thing}{others}, of"),
+        let kind = of.on.kind.as_str();
+        Some(match (kind, next.is_empty()) {
+            (on::PIPE | on::SOCKET | on::FILE_LOCK, true) => {
+                format!("is in {call}, for {thing}: no other process is known that could end that")
+            }
+            (_, true) => return None,
+            ("", _) => format!(
+                "runs, or sleeps for short times, in no call. It may wait for {next}, with which it shares memory"
+            ),
+            (on::PIPE, _) => {
+                let does = if of.on.to == how::READ { "writes to" } else { "reads from" };
+                format!("is in {call}, for {thing}, which {next}{others} {does}")
+            }
+            (on::SOCKET, _) => format!("is in {call}, for {thing}, of which {next}{others} is the other end"),
+            (on::FILE_LOCK, _) => format!("is in {call}, for {thing}, which {next}{others} has"),
+            (on::CHILD, _) => format!("is in {call}, for the end of {next}"),
+            (on::FUTEX, _) if of.on.barrier.is_some() => format!("waits in {thing}, in which {next} is missing"),
+            (on::FUTEX, _) => format!("waits for {thing}, in memory that it shares with {next}{others}"),
+            _ => format!("is in {call}, for {thing} of {next}{others}"),
         })
+    }
+
+    /// It waits for another process, as far as is known.
+    pub fn waits_for_peer(&self, pid: i32, tid: i32) -> bool {
+        let n = self.nodes.threads.position(pid, tid);
+        n.and_then(|n| self.nodes.peers.of.get(&n)).is_some_and(|of| !of.peers.is_empty())
+    }
+
+    /// Somebody is missing in a barrier for which a thread of the path waits.
+    pub fn is_missing(&self, path: &[usize]) -> bool {
+        path.iter().any(|n| self.nodes.peers.of.get(n).is_some_and(|of| of.on.barrier.is_some()))
     }
 
     /// What a process does at which a chain ends: its kind in JSON, and in words after its name.

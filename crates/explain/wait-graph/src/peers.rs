@@ -41,6 +41,9 @@ pub struct Peers<'a> {
     index: HashMap<i32, usize>,
 }
 
+/// Waits that are shown though nobody is known who could end them.
+const NAMED: [&str; 3] = [on::PIPE, on::SOCKET, on::FILE_LOCK];
+
 /// Nothing more is known of a wait than that it is for a process that has ended.
 static NO_CALL: LiveOn = LiveOn {
     kind: String::new(),
@@ -78,7 +81,8 @@ impl<'a> Peers<'a> {
                 Some(_) => false,
             };
             let outside = if may_wait { peers.outside(first, second, t) } else { None };
-            if let Some(of) = outside.filter(|of| !of.peers.is_empty()) {
+            // (Without a process it says at least what the thread waits for.)
+            if let Some(of) = outside.filter(|of| !of.peers.is_empty() || NAMED.contains(&of.on.kind.as_str())) {
                 peers.of.insert(n, of);
             }
         }
@@ -96,7 +100,11 @@ impl<'a> Peers<'a> {
                 best = Some(found);
             }
         }
-        best.or_else(|| self.polled(second, t))
+        let (known, unknown) = match best {
+            Some(of) if of.peers.is_empty() => (None, Some(of)),
+            of => (of, None),
+        };
+        known.or_else(|| self.polled(second, t)).or(unknown)
     }
 
     /// Who can end a wait.
@@ -215,7 +223,10 @@ fn waits_for_children(live: &Live, pid: i32) -> bool {
 /// `a pipe (pipe:[123])`
 pub fn what(on: &LiveOn, class: Option<Class>) -> String {
     let place = on.place.as_ref().map(|p| {
-        let path = if p.path.is_empty() { "shared memory" } else { p.path.as_str() };
+        let path = match p.path.as_str() {
+            "" | "/dev/zero (deleted)" => "shared memory",
+            path => path,
+        };
         format!("{path}+{:#x}", p.offset)
     });
     match (on.kind.as_str(), place) {

@@ -111,12 +111,14 @@ impl Words<'_> {
         if let Node::Stream(s) = self.nodes.node(n) {
             return self.stream_link(s, next, named);
         }
-        if let (Some(t), Some(waits)) = (self.at(n), self.waits_outside(n))
+        if let Some(t) = self.at(n)
             && t.joins.is_none()
             && self.nodes.streams.of_threads.get(n).is_none_or(Vec::is_empty)
+            && self.nodes.peers.of.contains_key(&n)
         {
             let call = t.call.map_or_else(String::new, |_| self.does(n, t).unwrap_or_default() + ", where it ");
-            return format!("{} {call}{waits} {}", self.thread(n, named), self.node(next, named));
+            let (this, next) = (self.thread(n, named), self.node(next, named));
+            return format!("{this} {call}{}", self.waits_outside(n, &next).unwrap_or_default());
         }
         if let (Some(t), Node::Stream(_)) = (self.at(n), self.nodes.node(next)) {
             let does = self.does(n, t).unwrap_or_else(|| "waits".into());
@@ -226,6 +228,7 @@ impl Words<'_> {
                 _ if t.row.joins.is_some() => {
                     ("join", format!("waits for the end of thread {}", t.row.joins.unwrap_or(0)))
                 }
+                _ if let Some(waits) = self.waits_outside(n, "") => ("system_call", waits),
                 (_, _, Some("futex")) => ("system_call", "sleeps in futex: for what is not followed".into()),
                 (_, _, Some(name)) => ("system_call", format!("sleeps in {name}")),
                 (_, state::RUNNING, _) => ("running", "runs".into()),

@@ -574,6 +574,14 @@ calls! {
     cuKernelGetName(name: *mut *const c_char, kernel: u64) {
         library::name(kernel).map_or(INVALID_HANDLE, |text| give(name, text.as_ptr()))
     }
+    cuLaunchHostFunc(stream: *mut c_void, function: Option<extern "C" fn(*mut c_void)>, data: *mut c_void) {
+        let Some(function) = function else { return INVALID_VALUE };
+        let data = data as usize;
+        on(stream, |stream| stream.unless_captured(|stream| {
+            stream.put(move |_| function(data as *mut c_void));
+            SUCCESS
+        }))
+    }
     cuFuncGetName(name: *mut *const c_char, function: u64) {
         kernels::name(function).map_or(INVALID_HANDLE, |text| give(name, text.as_ptr()))
     }

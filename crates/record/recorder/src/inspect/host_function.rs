@@ -67,7 +67,7 @@ pub fn add(processes: &mut [LiveProcess]) {
 /// The threads that are in a host function, and the function.
 fn of_process(pid: i32, has_same_numbers: bool, begun: Instant) -> Vec<(i32, u64)> {
     let process = Process::of(pid);
-    if !process.maps.files().any(|f| f.starts_with(b"libcuda.so")) {
+    if !process.maps.files().any(|f| f.starts_with(b"libcuda.so") || f.starts_with(b"libsoftcuda.so")) {
         return Vec::new();
     }
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
