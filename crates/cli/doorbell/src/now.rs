@@ -2,6 +2,8 @@
 //!
 //! Invariant: with a PID, an answer or an error comes within 2 s, also if the program or a recorder is stopped.
 
+mod stack;
+
 use crate::attach::failure;
 use crate::failure::Failure;
 use crate::top;
@@ -31,7 +33,7 @@ const LONG: Duration = Duration::from_millis(500);
 /// Programs in the hint of an error.
 const LISTED: usize = 8;
 
-pub fn run(pid: Option<i32>, json: bool) -> anyhow::Result<ExitCode> {
+pub fn run(pid: Option<i32>, stacks: bool, json: bool) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
     let mut client = match pid {
         Some(pid) => client_of(pid).map_err(not_found)?,
@@ -58,6 +60,12 @@ pub fn run(pid: Option<i32>, json: bool) -> anyhow::Result<ExitCode> {
     let has_kernels = awaited.is_some();
     let kernels = kernels(awaited.unwrap_or_default(), &second);
     let mut now = wait_graph::now(&first, &second, kernels, &maps);
+    if stacks {
+        match ask(&Request::Stacks) {
+            Ok(answer) => stack::add(&mut now, &answer.stacks.unwrap_or_default(), &maps),
+            Err(e) => now.not_followed.push(format!("stacks: {e}")),
+        }
+    }
     now.not_followed.extend(not_followed(&status, &second, &maps, has_kernels));
     (now.pid, now.program) = (status.pid, status.program);
     terminal::now::print(&now, Style::of_stdout(), json)?;
@@ -187,7 +195,7 @@ fn read(pid: i32) -> Option<Mapped> {
     let mut mapped = Mapped::default();
     for line in text.split(|b| *b == b'\n') {
         if let Some((body, path)) = mapping(line) {
-            mapped.names.add(0, 0, &body, path, b"");
+            mapped.names.add(0, 0, &body, path, stack::build_id(line, path));
             let file = String::from_utf8_lossy(path.rsplit(|b| *b == b'/').next().unwrap_or_default()).into_owned();
             mapped.has_python |= names::is_of_python(&file);
         }

@@ -159,6 +159,7 @@ fn rows(threads: &Threads, words: &Words, edges: &[Vec<usize>]) -> Vec<NowThread
             joins: t.joins.and_then(|n| Some(threads.all.get(n)?.row.tid)),
             call,
             keeps_waiting: keeps[n],
+            ..NowThread::default()
         });
     }
     // Those that wait for a lock first, then those in a call, each by time.

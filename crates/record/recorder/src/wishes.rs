@@ -91,6 +91,7 @@ impl<'a> Wishes<'a> {
                 let (live, names) = followed.live_rows();
                 Details::answer(live, names, ask);
             }
+            Request::Stacks => crate::inspect::stacks::answer(&followed.live_rows().0, ask),
             Request::Pause => {
                 if ask.reply.is_none() && self.attached.is_none_or(|(peer, _)| peer != ask.peer) {
                     return;
