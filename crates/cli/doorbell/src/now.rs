@@ -2,6 +2,8 @@
 //!
 //! Invariant: with a PID, an answer or an error comes within 2 s, also if the program or a recorder is stopped.
 
+mod stack;
+
 use crate::attach::failure;
 use crate::failure::Failure;
 use crate::top;
@@ -17,7 +19,6 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use tape::live::{Live, state};
-use tape::lock::MappingBody;
 use terminal::table::Style;
 
 /// Time between the two looks.
@@ -31,7 +32,7 @@ const LONG: Duration = Duration::from_millis(500);
 /// Programs in the hint of an error.
 const LISTED: usize = 8;
 
-pub fn run(pid: Option<i32>, json: bool) -> anyhow::Result<ExitCode> {
+pub fn run(pid: Option<i32>, stacks: bool, json: bool) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
     let mut client = match pid {
         Some(pid) => client_of(pid).map_err(not_found)?,
@@ -58,6 +59,12 @@ pub fn run(pid: Option<i32>, json: bool) -> anyhow::Result<ExitCode> {
     let has_kernels = awaited.is_some();
     let kernels = kernels(awaited.unwrap_or_default(), &second);
     let mut now = wait_graph::now(&first, &second, kernels, &maps);
+    if stacks {
+        match ask(&Request::Stacks) {
+            Ok(answer) => stack::add(&mut now, &answer.stacks.unwrap_or_default(), &maps),
+            Err(e) => now.not_followed.push(format!("stacks: {e}")),
+        }
+    }
     now.not_followed.extend(not_followed(&status, &second, &maps, has_kernels));
     (now.pid, now.program) = (status.pid, status.program);
     terminal::now::print(&now, Style::of_stdout(), json)?;
@@ -186,38 +193,12 @@ fn read(pid: i32) -> Option<Mapped> {
     let text = told.recv_timeout(MAPS_WITHIN).ok()?.ok()?;
     let mut mapped = Mapped::default();
     for line in text.split(|b| *b == b'\n') {
-        if let Some((body, path)) = mapping(line) {
-            mapped.names.add(0, 0, &body, path, b"");
+        if let Some((body, path)) = recorder::mapping(line) {
+            mapped.names.add(0, 0, &body, path, stack::build_id(line, path));
             let file = String::from_utf8_lossy(path.rsplit(|b| *b == b'/').next().unwrap_or_default()).into_owned();
             mapped.has_python |= names::is_of_python(&file);
         }
     }
     mapped.names.finish();
     Some(mapped)
-}
-
-/// A line of /proc/PID/maps: `begin-end rights offset device inode path`.
-fn mapping(line: &[u8]) -> Option<(MappingBody, &[u8])> {
-    let mut words = line.splitn(6, |b| *b == b' ');
-    let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
-    let path = words.nth(2).unwrap_or_default().trim_ascii_start();
-    let hex = |b: &[u8]| u64::from_str_radix(std::str::from_utf8(b).ok()?, 16).ok();
-    let (start, end) = (range.split(|b| *b == b'-').next()?, range.rsplit(|b| *b == b'-').next()?);
-    let bits = [(b'r', 1), (b'w', 2), (b'x', 4)];
-    let rights = bits.iter().filter(|(letter, _)| rights.contains(letter)).map(|(_, bit)| bit).sum();
-    Some((MappingBody { start: hex(start)?, end: hex(end)?, offset: hex(offset)?, rights, path: 0 }, path))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_of_maps_are_read() {
-        let (body, path) = mapping(b"55d0c1a00000-55d0c1a02000 r-xp 00001000 fd:01 1234     /tmp/a b").unwrap();
-        assert_eq!((body.start, body.end, body.offset, body.rights), (0x55d0_c1a0_0000, 0x55d0_c1a0_2000, 0x1000, 5));
-        assert_eq!(path, b"/tmp/a b");
-        assert_eq!(mapping(b"7f00-7f01 rw-p 00000000 00:00 0 ").unwrap().1, b"");
-        assert!(mapping(b"").is_none() && mapping(b"x-y r 0").is_none());
-    }
 }

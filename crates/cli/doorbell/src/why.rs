@@ -21,6 +21,7 @@ Examples:
   doorbell why app.doorbell --starting           the time in which a process begins, too
   doorbell why app.doorbell --json | jq '.worst[0].cause'
   doorbell why --now 1234                        who waits for whom in a recorded program now
+  doorbell why --now 1234 --stacks               and the calls in which these threads are
 
 All of a call's time is put down to something. What is usual for calls of its kind, and what a call waits for because that
 is what it is there for, is not lost; the rest is. `unknown`: on a CPU, and nothing was seen in the way.
@@ -57,6 +58,9 @@ pub struct Args {
     #[arg(long, value_name = "PID", num_args = 0..=1, value_parser = clap::value_parser!(i32).range(1..),
           conflicts_with_all = ["file", "worst", "number", "call", "thread", "process", "above", "starting"])]
     now: Option<Option<i32>>,
+    /// With --now: also where each of these threads is, and the calls that led there
+    #[arg(long, requires = "now")]
+    stacks: bool,
     /// JSON, numbers as numbers
     #[arg(long)]
     json: bool,
@@ -68,7 +72,7 @@ const OF_ONE_NUMBER: usize = 100;
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(pid) = self.now {
-            return now::run(pid, self.json);
+            return now::run(pid, self.stacks, self.json);
         }
         let file = show::given_or_newest(self.file.as_deref())?;
         let recording = show::open(&file, self.process)?;

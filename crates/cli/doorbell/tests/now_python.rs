@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tape::live::{LiveGil, LiveProcess};
-use test_support::Source;
+use test_support::{Source, finished};
 
 /// The programs that `python3` and `python3.N` in the path stand for.
 fn pythons() -> BTreeSet<PathBuf> {
@@ -69,14 +69,25 @@ impl Program {
         (turn % 4 == 2).then_some((turn, tid as i32))
     }
 
-    fn look(&self) -> LiveProcess {
+    fn ask(&self, request: &Request) -> Answer {
         let socket = self.dir.path().join(format!("run/doorbell/{}.sock", self.pid));
         let mut stream = UnixStream::connect(socket).unwrap();
-        stream.write_all(Request::Now.line().as_bytes()).unwrap();
+        stream.write_all(request.line().as_bytes()).unwrap();
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).unwrap();
-        let answer: Answer = serde_json::from_str(&line).unwrap();
-        let mut all = answer.now.unwrap_or_else(|| panic!("{line}")).processes;
+        serde_json::from_str(&line).unwrap()
+    }
+
+    fn why(&self, words: &[&str]) -> String {
+        let mut why = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        why.args(["why", "--now", &self.pid.to_string(), "--stacks"]).args(words);
+        let out = finished(why.env("XDG_RUNTIME_DIR", self.dir.path().join("run")), "why --now --stacks");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    }
+
+    fn look(&self) -> LiveProcess {
+        let mut all = self.ask(&Request::Now).now.unwrap().processes;
         all.retain(|p| p.pid == self.pid);
         all.pop().unwrap_or_default()
     }
@@ -184,4 +195,48 @@ fn threads_in_host_functions_are_named() {
             }
         }
     }
+}
+
+#[test]
+fn the_stacks_of_threads_that_wait_are_shown_also_of_a_stopped_program() {
+    let Some(python) = pythons().pop_first() else { test_support::skip!("there is no python3") };
+    let program = match Program::start(&python, "hang", &["--locks"]) {
+        Ok(program) => program,
+        Err(why) => test_support::skip!("{why}"),
+    };
+    let begun = Instant::now();
+    while program.holder().is_none() || waiting(&program.look()) < 3 {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:#?}", program.look());
+    }
+    let (_, holder) = program.holder().unwrap();
+    let check = || {
+        let stacks = program.ask(&Request::Stacks).stacks.unwrap();
+        let is_whole = |s: &tape::live::LiveStack| s.frames.len() > 5 && s.frames.iter().all(|f| f.is_certain);
+        assert!(stacks.iter().filter(|s| is_whole(s)).count() >= 4, "{stacks:#x?}");
+        let of_holder = stacks.iter().find(|s| s.tid == holder).unwrap();
+        assert!(is_whole(of_holder), "{of_holder:x?}");
+        let now: serde_json::Value = serde_json::from_str(&program.why(&["--json"])).unwrap();
+        let threads = now["threads"].as_array().unwrap().iter().filter(|t| t["stack"].is_array());
+        let of_python = |f: &serde_json::Value| tape::live::is_of_python(f["place"].as_str().unwrap());
+        let frames = |t: &serde_json::Value| t["stack"].as_array().unwrap().clone();
+        let right =
+            |t: &&serde_json::Value| frames(t).iter().any(of_python) && frames(t).iter().all(|f| f["certain"] == true);
+        assert!(threads.filter(right).count() >= 1, "{now:#}");
+    };
+    check();
+    let text = program.why(&[]);
+    assert!(text.contains(") is in\n  ") && !text.contains("some may be old"), "{text}");
+    // SAFETY: a process that this test has started and not waited for.
+    unsafe { libc::kill(program.pid, libc::SIGSTOP) };
+    let state = || std::fs::read_to_string(format!("/proc/{}/stat", program.pid)).unwrap();
+    let is_stopped = || state().rsplit(')').next().unwrap().trim().starts_with('T');
+    while !is_stopped() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", state());
+    }
+    (0..5).for_each(|_| check());
+    assert!(is_stopped(), "{}", state());
+}
+
+fn waiting(p: &LiveProcess) -> usize {
+    p.python.first().map_or(0, |gil| waiters(p, gil))
 }

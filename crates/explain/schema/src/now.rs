@@ -98,6 +98,27 @@ pub struct NowThread {
     pub call: Option<NowCall>,
     /// Threads that wait for it, through any number of others.
     pub keeps_waiting: usize,
+    /// With `--stacks`: where it is after the second look, then the calls that led there, the innermost first, at most 16.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stack: Vec<NowFrame>,
+    /// With `--stacks`: why there is no stack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_stack: Option<String>,
+}
+
+/// A place in the program's code.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NowFrame {
+    /// Module and offset, or the address.
+    pub place: String,
+    /// The function, if the file has symbols.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// File and line, if the file has debug information.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// false: a return address that was found on the stack, where no unwind table leads on. It may be of an older call.
+    pub certain: bool,
 }
 
 /// A lock that a thread waits for.

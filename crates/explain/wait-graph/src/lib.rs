@@ -188,6 +188,7 @@ fn rows(words: &Words, edges: &[Vec<usize>]) -> Vec<NowThread> {
             joins: t.joins.and_then(|n| Some(threads.all.get(n)?.row.tid)),
             call,
             keeps_waiting: keeps[n],
+            ..NowThread::default()
         });
     }
     // Those that wait for a lock first, then those in a call, each by time.

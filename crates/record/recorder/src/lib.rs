@@ -67,6 +67,7 @@ mod usage;
 mod wishes;
 mod writing;
 
+pub use inspect::maps::mapping;
 pub use last::{Last, Span};
 pub use machine::{Machine, driver_version, machine};
 pub use medians::KERNELS as KERNELS_WITH_MEDIAN;

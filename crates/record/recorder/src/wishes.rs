@@ -90,6 +90,7 @@ impl<'a> Wishes<'a> {
                 let (live, details) = followed.live_rows();
                 details.answer(live, ask);
             }
+            Request::Stacks => crate::inspect::stacks::answer(&followed.live_rows().0, ask),
             Request::Pause => {
                 if ask.reply.is_none() && self.attached.is_none_or(|(peer, _)| peer != ask.peer) {
                     return;

@@ -356,6 +356,28 @@ pub struct LiveGil {
     pub switches: u64,
 }
 
+/// The calls that led a thread to where it sleeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LiveStack {
+    pub pid: i32,
+    pub tid: i32,
+    /// The innermost first.
+    pub frames: Vec<LiveFrame>,
+    /// Why there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lacks: Option<String>,
+}
+
+/// Where a thread is, or where it continues after a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LiveFrame {
+    pub address: u64,
+    /// false: a return address found on the stack, where no unwind table leads on. It may be of an older call.
+    pub is_certain: bool,
+}
+
 /// A file is Python itself: `libpython3.11.so.1.0`, and `python3.11` where Python is one file.
 pub fn is_of_python(name: &str) -> bool {
     let rest = name.strip_prefix("lib").unwrap_or(name).strip_prefix("python");

@@ -32,11 +32,37 @@ fn write(out: &mut dyn Write, now: &Now, style: Style) -> io::Result<()> {
     if let left @ 1.. = now.threads.len().saturating_sub(ROWS) {
         writeln!(out, "and {} more (--json has all)", of(left as u64, "thread"))?;
     }
+    now.threads.iter().take(ROWS).try_for_each(|t| stack(out, t))?;
     let looks = nanoseconds(now.apart_ns);
     let who =
         if now.program.is_empty() { format!("process {}", now.pid) } else { format!("{} ({})", now.program, now.pid) };
     writeln!(out, "\n{who}: {} looked at twice, {looks} apart", of(now.looked_at as u64, "thread"))?;
     now.not_followed.iter().try_for_each(|what| writeln!(out, "not followed: {what}"))
+}
+
+/// The calls that a thread is in.
+fn stack(out: &mut dyn Write, t: &NowThread) -> io::Result<()> {
+    let name = if t.thread.is_empty() { String::new() } else { format!(" ({})", t.thread) };
+    if let Some(why) = &t.no_stack {
+        return writeln!(out, "\nthread {}{name}: no stack: {why}", t.tid);
+    }
+    if t.stack.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nthread {}{name} is in", t.tid)?;
+    let mut is_certain = true;
+    for f in &t.stack {
+        if is_certain && !f.certain {
+            is_certain = false;
+            writeln!(out, "  from here on calls found on the stack, some may be old:")?;
+        }
+        let named = f.function.as_ref().map_or_else(|| f.place.clone(), |name| format!("{name} ({})", f.place));
+        match &f.source {
+            Some(source) => writeln!(out, "  {named} at {source}")?,
+            None => writeln!(out, "  {named}")?,
+        }
+    }
+    Ok(())
 }
 
 fn row(t: &NowThread) -> [String; 8] {
@@ -75,7 +101,7 @@ fn held_by(w: &NowWait) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use schema::now::{NowCall, NowHolder};
+    use schema::now::{NowCall, NowFrame, NowHolder};
 
     #[test]
     fn the_answer_is_first_and_each_holder_is_named() {
@@ -90,12 +116,17 @@ mod tests {
         let thread =
             |tid, waits| NowThread { tid, thread: "a".into(), state: "sleeping".into(), waits, ..NowThread::default() };
         let call = NowCall { name: "cuStreamSynchronize".into(), ns: 3_000_000_000, ..NowCall::default() };
+        let frame = |place: &str, certain| NowFrame { place: place.into(), certain, ..NowFrame::default() };
+        let named = NowFrame { function: Some("push".into()), source: Some("a.c:4".into()), ..frame("app+0x2", true) };
+        let stack = [frame("libc+0x1", true), named, frame("app+0x3", false)].to_vec();
         let now = Now {
             answer: vec!["cycle: one".into()],
             threads: vec![
                 thread(1, Some(wait(vec![holder(2, "holds")], "known"))),
                 thread(2, Some(wait(vec![holder(3, "reads"), holder(0, "reads")], "known"))),
                 thread(3, Some(wait(vec![], "unknown"))),
+                NowThread { stack: stack.clone(), ..thread(5, None) },
+                NowThread { no_stack: Some("it runs".into()), ..thread(6, None) },
                 NowThread { call: Some(call), system_call: Some("ioctl".into()), ..thread(4, None) },
             ],
             not_followed: vec!["locks".into()],
@@ -111,6 +142,8 @@ mod tests {
             "cuStreamSynchronize  3.00 s",
             "sleeping in ioctl",
             "not followed: locks",
+            "thread 5 (a) is in\n  libc+0x1\n  push (app+0x2) at a.c:4\n  from here on calls found on the stack, some may be old:\n  app+0x3\n",
+            "thread 6 (a): no stack: it runs",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }

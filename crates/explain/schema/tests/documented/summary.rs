@@ -4,7 +4,7 @@ use crate::commands::shape;
 use schema::Place;
 use schema::channel::{Accounted, Channel, Watch};
 use schema::lines::RecordingRow;
-use schema::now::{Now, NowCall, NowHolder, NowKernel, NowPath, NowThread, NowWait};
+use schema::now::{Now, NowCall, NowFrame, NowHolder, NowKernel, NowPath, NowThread, NowWait};
 use schema::processes::{HowEnded, ProcessRow, RankRow, UnwatchedRow};
 use schema::ranges::Watched;
 use schema::streams::StreamKind;
@@ -331,6 +331,8 @@ pub fn now() -> Now {
         holder: "known",
     };
     let path = || NowPath { text: "x".into(), tids: vec![1], end: "call", waiting: 1 };
+    let (function, source) = (Some("x".into()), Some("x.c:1".into()));
+    let frame = NowFrame { place: "x+0x1".into(), function, source, certain: true };
     let thread = NowThread {
         pid: 1,
         tid: 1,
@@ -341,6 +343,8 @@ pub fn now() -> Now {
         joins: Some(1),
         call: Some(call),
         keeps_waiting: 1,
+        stack: vec![frame],
+        no_stack: Some("x".into()),
     };
     let kernel = NowKernel { pid: 1, name: "spin".into(), stream: 0x51, tid: 1, ns: 600_000_000, after: 3 };
     Now {

@@ -3,7 +3,7 @@
 use crate::counters::Counts;
 use serde::{Deserialize, Serialize};
 use tape::file::RecorderUse;
-use tape::live::Live;
+use tape::live::{Live, LiveStack};
 
 /// Maximum bytes of a request, with its newline.
 pub const LINE: usize = 4096;
@@ -23,6 +23,8 @@ pub enum Request {
     Counters,
     /// What all threads do at this moment: [`Live`].
     Now,
+    /// Where all threads are, with the calls that led there: [`LiveStack`].
+    Stacks,
     /// Save the events that a flight recorder holds, for this reason.
     Save(String),
 }
@@ -60,10 +62,13 @@ impl Request {
             ("resume", "") => Ok(Request::Resume),
             ("counters", "") => Ok(Request::Counters),
             ("now", "") => Ok(Request::Now),
+            ("stacks", "") => Ok(Request::Stacks),
             ("attach", what) => Ok(Request::Attach(parts::read(what).map_err(|name| format!("no part `{name}`"))?)),
             ("save", reason) => Ok(Request::Save(reason.to_owned())),
-            _ => Err("requests: status, pause, resume, attach [calls,locks,gpu-times], counters, now, save [REASON]"
-                .to_owned()),
+            _ => Err(
+                "requests: status, pause, resume, attach [calls,locks,gpu-times], counters, now, stacks, save [REASON]"
+                    .to_owned(),
+            ),
         }
     }
 
@@ -75,6 +80,7 @@ impl Request {
             Request::Resume => "resume\n".into(),
             Request::Counters => "counters\n".into(),
             Request::Now => "now\n".into(),
+            Request::Stacks => "stacks\n".into(),
             Request::Attach(what) => format!("attach {}\n", parts::names(*what).join(",")),
             Request::Save(reason) => format!("save {}\n", reason.replace('\n', " ")),
         }
@@ -95,6 +101,8 @@ pub struct Answer {
     pub counters: Option<Counts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub now: Option<Live>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<Vec<LiveStack>>,
     /// For `pause`: the file holds all events from before it, in this many bytes and chunks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written: Option<Written>,
@@ -203,6 +211,7 @@ mod tests {
             Request::Resume,
             Request::Counters,
             Request::Now,
+            Request::Stacks,
             Request::Attach(0),
             Request::Attach(parts::CALLS | parts::GPU_TIMES),
             Request::Save(String::new()),

@@ -78,7 +78,8 @@ fn of_process(pid: i32, has_same_numbers: bool, begun: Instant) -> Vec<(i32, u64
 }
 
 fn of_thread(process: &Process, task: i32) -> Option<(i32, u64)> {
-    let sleep = Sleep::of(process.pid, task)?;
+    let asleep = || Sleep::of(process.pid, task).ok().flatten();
+    let sleep = asleep()?;
     let tid = made_by_driver(process, sleep.sp)?;
     let frames = process.frames(sleep.pc, sleep.sp, FRAMES);
     let owners = frames.iter().map(|f| (f, owner(&process.maps, f.address)));
@@ -89,7 +90,7 @@ fn of_thread(process: &Process, task: i32) -> Option<(i32, u64)> {
             Owner::Driver => {
                 let function: u64 = innermost?;
                 // (It has not moved meanwhile.)
-                return (Sleep::of(process.pid, task)? == sleep).then_some((tid, function));
+                return (asleep()? == sleep).then_some((tid, function));
             }
             Owner::Program => innermost = Some(frame.function.unwrap_or(frame.address)),
             Owner::Between => {}

@@ -95,6 +95,7 @@ mod tests {
         assert!(maps.at(0xfff).is_none() && maps.at(0x3000).is_none() && maps.at(0x5000).is_none());
         assert_eq!(maps.file(0x2fff), Some(b"a b".as_slice()), "variables behind the file's last mapping");
         assert_eq!((maps.file(0x4000), maps.file(0x3800)), (None, None));
+        assert_eq!(mapping(b"7f00-7f01 rw-p 00000000 00:00 0 ").unwrap().1, b"");
         assert!(mapping(b"").is_none() && mapping(b"x-y r 0").is_none());
     }
 }

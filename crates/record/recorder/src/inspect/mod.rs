@@ -6,6 +6,7 @@ pub mod gil;
 pub mod host_function;
 pub mod maps;
 pub mod memory;
+pub mod stacks;
 pub mod unwind;
 
 use std::fs;
@@ -29,12 +30,20 @@ pub struct Sleep {
 }
 
 impl Sleep {
-    /// `None` if it runs, or if /proc may not be read.
-    pub fn of(pid: i32, tid: i32) -> Option<Sleep> {
-        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    /// `None` if it runs.
+    ///
+    /// # Errors
+    /// Why /proc does not have it.
+    pub fn of(pid: i32, tid: i32) -> Result<Option<Sleep>, &'static str> {
+        let text = match fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => return Err("/proc may not be read"),
+            Err(e) if e.raw_os_error() == Some(libc::ESRCH) => return Err("it has ended"),
+            Err(_) => return Err("the kernel does not report system calls of threads, or it has ended"),
+        };
         let mut last = text.split_whitespace().rev();
         let mut hex = || u64::from_str_radix(last.next()?.strip_prefix("0x")?, 16).ok();
-        let (pc, sp) = (hex()?, hex()?);
-        Some(Sleep { text, sp, pc })
+        let both = hex().zip(hex());
+        Ok(both.map(|(pc, sp)| Sleep { text, sp, pc }))
     }
 }

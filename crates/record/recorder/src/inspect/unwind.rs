@@ -83,8 +83,8 @@ impl Process {
             frames.push(Frame { address, function, is_certain });
             let step = entry.as_ref().and_then(|e| e.step(self.pid, lookup, &registers));
             match step {
-                Some(Step::Outermost) => break,
-                Some(Step::To { registers: next, is_signal }) if next[RSP] > Some(sp) => {
+                Some(None) => break,
+                Some(Some((next, is_signal))) if next[RSP] > Some(sp) => {
                     (registers, is_exact) = (next, is_signal);
                 }
                 _ => {
@@ -215,10 +215,8 @@ impl Table {
     }
 }
 
-enum Step {
-    Outermost,
-    To { registers: Registers, is_signal: bool },
-}
+/// The caller's registers, and whether this frame is a signal's. `None`: there is no caller.
+type Step = Option<(Registers, bool)>;
 
 impl Entry {
     fn read(pid: i32, at: u64) -> Option<Entry> {
@@ -265,7 +263,7 @@ impl Entry {
             let mut context = UnwindContext::new();
             let row = entry.unwind_info_for_address(section, bases, &mut context, address).ok()?;
             if matches!(row.register(Register(RETURN as u16)), Some(RegisterRule::Undefined)) {
-                return Some(Step::Outermost);
+                return Some(None);
             }
             let cfa = match row.cfa() {
                 CfaRule::RegisterAndOffset { register, offset } => {
@@ -275,7 +273,7 @@ impl Entry {
             };
             let registers = restored(pid, section, entry.cie().encoding(), row, now, cfa);
             registers[RETURN]?;
-            Some(Step::To { registers, is_signal: entry.is_signal_trampoline() })
+            Some(Some((registers, entry.is_signal_trampoline())))
         })
     }
 
