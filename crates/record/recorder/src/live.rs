@@ -135,12 +135,16 @@ pub struct Details {
     names: bool,
 }
 
+/// Adds what /proc and the program's memory have.
+pub fn complete(live: Live, names: bool) -> Live {
+    Details { begun: Instant::now(), names }.add(live)
+}
+
 impl Details {
     /// Answers from another thread.
     pub fn answer(live: Live, names: bool, ask: Ask) {
         let finish = move || {
-            let live = Details { begun: Instant::now(), names }.add(live);
-            ask.answer(Answer { now: Some(live), ..Answer::ok() });
+            ask.answer(Answer { now: Some(complete(live, names)), ..Answer::ok() });
         };
         // (If there can be no thread, the peer hears after some seconds that the recorder is busy.)
         let _ = std::thread::Builder::new().name("now".into()).spawn(finish);

@@ -5,6 +5,7 @@ use crate::flight::Schedule;
 use crate::kept::{Kept, Pack, plain};
 use crate::last::{Held, Last};
 use crate::look::{Left, Looked, before, look};
+use crate::looks::WITHIN;
 use crate::output::describe;
 use crate::triggers::{KernelCounts, Why};
 use std::fs::Permissions;
@@ -12,9 +13,11 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use tape::file::{Clock, End, Header, Packer, Process, ProcessEnd, Saved, Unwatched, Writer, unpack};
+use tape::live::Looks;
 
 /// Only its owner can read a recording.
 const MODE: u32 = 0o600;
@@ -58,6 +61,8 @@ pub struct Request {
     /// All events before this time have arrived, of all threads. Later ones may be missing.
     pub until: u64,
     pub clock: Option<Clock>,
+    /// Looks at the program, which are still being made.
+    pub looks: Option<Receiver<Looks>>,
     pub end: End,
 }
 
@@ -222,6 +227,9 @@ impl Snapshot {
         self.ended.iter().try_for_each(|(_, e)| w.process_end(e))?;
         self.request.ends.iter().try_for_each(|e| w.process_end(e))?;
         self.request.clock.iter().try_for_each(|c| w.clock(c))?;
+        if let Some(looks) = self.request.looks.and_then(|looks| looks.recv_timeout(WITHIN).ok()) {
+            w.looks(&looks)?;
+        }
         let mut end = self.request.end;
         end.seconds = self.header.saved.as_ref().map_or(end.seconds, |s| s.seconds);
         w.end(&end)?;

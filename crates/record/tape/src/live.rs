@@ -19,6 +19,14 @@ pub struct Live {
     pub processes: Vec<LiveProcess>,
 }
 
+/// Two looks at the program, when a flight recorder saved a file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Looks {
+    pub first: Live,
+    pub second: Live,
+}
+
 /// A recorded process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

@@ -1,0 +1,47 @@
+//! Two looks at the program for each file that a flight recorder saves: which thread waits for what at that moment.
+//!
+//! The thread that drains the rings copies the rows of the threads, and copies them again [`APART`] later. Another thread adds what
+//! /proc and the locks have ([`live::complete`]). The thread that writes the file waits for both, after it has written all else.
+//!
+//! Invariant: neither the rings nor the program wait for a look. A file without looks is complete.
+
+use crate::live;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+use tape::live::{Live, Looks};
+
+const APART: Duration = Duration::from_millis(100);
+/// A file waits for its looks for this long. (Reading /proc takes time while a process hangs in the kernel.)
+pub const WITHIN: Duration = Duration::from_secs(3);
+
+/// Looks of which the second is still to be made.
+#[derive(Default)]
+pub struct Begun(Vec<(Instant, Sender<Live>)>);
+
+impl Begun {
+    /// The first look. Both arrive in the channel, unless the recording ends before. `None`: there could be no thread.
+    pub fn add(&mut self, (first, names): (Live, bool)) -> Option<Receiver<Looks>> {
+        let ((give, second), (tell, told)) = (channel(), channel());
+        let work = move || {
+            let first = live::complete(first, names);
+            if let Ok(second) = second.recv() {
+                // (The file may no longer wait.)
+                let _ = tell.send(Looks { first, second: live::complete(second, names) });
+            }
+        };
+        std::thread::Builder::new().name("looks".into()).spawn(work).ok()?;
+        self.0.push((Instant::now() + APART, give));
+        Some(told)
+    }
+
+    /// Once a round: the second looks that are due.
+    pub fn go_on(&mut self, look: impl FnOnce() -> Live) {
+        let now = Instant::now();
+        if !self.0.iter().any(|(at, _)| *at <= now) {
+            return;
+        }
+        let second = look();
+        // (The thread that waits for it ends at any rate.)
+        self.0.extract_if(.., |(at, _)| *at <= now).for_each(|(_, give)| drop(give.send(second.clone())));
+    }
+}
