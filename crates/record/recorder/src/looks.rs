@@ -1,7 +1,7 @@
 //! Two looks at the program for each file that a flight recorder saves: which thread waits for what at that moment.
 //!
 //! The thread that drains the rings copies the rows of the threads, and copies them again [`APART`] later. Another thread adds what
-//! /proc and the locks have ([`live::complete`]). The thread that writes the file waits for both, after it has written all else.
+//! /proc and the locks have ([`live::complete`]). The thread that writes the file waits for both.
 //!
 //! Invariant: neither the rings nor the program wait for a look. A file without looks is complete.
 

@@ -81,6 +81,6 @@ pub fn keep_from(path: &Path, since: u64, reason: &str) -> io::Result<u64> {
         if let Ok(before) = path.metadata() {
             file.set_permissions(before.permissions())?;
         }
-        s.write(file.try_clone()?, path)
+        s.write(file.try_clone()?, path, None)
     })
 }

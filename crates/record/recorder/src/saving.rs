@@ -139,7 +139,9 @@ fn run(schedule: &Schedule, snapshot: &Mutex<Option<Snapshot>>) {
     schedule.is_saving.store(false, Ordering::Release);
 }
 
-fn save(last: &Last, snapshot: Snapshot) -> Result<(PathBuf, u64), String> {
+fn save(last: &Last, mut snapshot: Snapshot) -> Result<(PathBuf, u64), String> {
+    // (Before its name is taken, by an empty file.)
+    let looks = snapshot.request.looks.take().and_then(|looks| looks.recv_timeout(WITHIN).ok());
     // Only the first file of a recording may replace another.
     let is_other = last.name.symlink_metadata().is_ok_and(|m| !m.is_file());
     let claim = if last.force && snapshot.saved.number == 1 && !is_other {
@@ -151,7 +153,7 @@ fn save(last: &Last, snapshot: Snapshot) -> Result<(PathBuf, u64), String> {
     let path = claim.path().to_owned();
     let written = output::replace(&path, |file| {
         file.set_permissions(Permissions::from_mode(MODE))?;
-        snapshot.write(file.try_clone()?, &path)
+        snapshot.write(file.try_clone()?, &path, looks.as_ref())
     });
     match written {
         Ok(bytes) => Ok((path, bytes)),
@@ -164,7 +166,7 @@ fn save(last: &Last, snapshot: Snapshot) -> Result<(PathBuf, u64), String> {
 
 impl Snapshot {
     /// Writes the file. Returns its size.
-    pub fn write(mut self, file: std::fs::File, path: &Path) -> io::Result<u64> {
+    pub fn write(mut self, file: std::fs::File, path: &Path, looks: Option<&Looks>) -> io::Result<u64> {
         let mut packer = Packer::default();
         let from = self.from;
         // Pieces from before the begin: keep the events that later ones depend on, drop the others.
@@ -227,9 +229,7 @@ impl Snapshot {
         self.ended.iter().try_for_each(|(_, e)| w.process_end(e))?;
         self.request.ends.iter().try_for_each(|e| w.process_end(e))?;
         self.request.clock.iter().try_for_each(|c| w.clock(c))?;
-        if let Some(looks) = self.request.looks.and_then(|looks| looks.recv_timeout(WITHIN).ok()) {
-            w.looks(&looks)?;
-        }
+        looks.map_or(Ok(()), |looks| w.looks(looks))?;
         let mut end = self.request.end;
         end.seconds = self.header.saved.as_ref().map_or(end.seconds, |s| s.seconds);
         w.end(&end)?;
