@@ -344,6 +344,28 @@ fn a_call_that_does_not_return_is_a_hang() {
 }
 
 #[test]
+fn top_shows_the_longest_wait() {
+    let dir = built!();
+    let of = |option: &str, mode: &str| {
+        let r = Recorded::start(dir.path(), &[option], &[mode]);
+        let top = |words: &[&str]| {
+            let mut top = doorbell(dir.path());
+            top.args(["top", &r.pid.to_string(), "--for", "3s"]).args(words);
+            text(&finished(&mut top, "top").stdout)
+        };
+        let json = top(&["--json"]);
+        let last: Value = serde_json::from_str(json.lines().last().unwrap()).unwrap();
+        (last["longest_wait"].clone(), top(&[]))
+    };
+    let (wait, shown) = of("--calls", "call");
+    assert_eq!((&wait["name"], &wait["thread"]), (&"cuLaunchKernel".into(), &"caller".into()), "{wait}");
+    assert!(wait["ms"].as_f64() > Some(1000.0), "{wait}");
+    assert!(shown.contains("longest wait now: thread ") && shown.contains(" s in cuLaunchKernel"), "{shown}");
+    let (wait, _) = of("--locks", "mutexes");
+    assert!(wait["name"].as_str().unwrap().starts_with("mutex 0x"), "{wait}");
+}
+
+#[test]
 fn threads_that_wait_for_one_another_for_short_times_are_no_hang() {
     let dir = built!();
     let mut r =
