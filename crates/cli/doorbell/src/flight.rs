@@ -20,7 +20,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE|TIME", value_parser = span, conflicts_with = "max_size")]
     pub last: Option<Span>,
     /// With --last: write a file when this happens, such as `call > 5ms` (a CUDA call takes longer), `wait > 1ms` (for a lock, with
-    /// --locks), `kernel > 3ms` or `kernel > 2x median` (of its runs before; with --gpu-times), `lost > 0` (events that did not fit into the rings), `exit` (the program ends). May be given more than once
+    /// --locks), `hang > 10s` (a call has not returned, a lock is waited for, or a kernel has not ended, for longer), `kernel > 3ms` or `kernel > 2x median` (of its runs before; with --gpu-times), `lost > 0` (events that did not fit into the rings), `exit` (the program ends). May be given more than once
     #[arg(long, value_name = "EVENT", value_parser = when, requires = "last")]
     pub save_when: Vec<When>,
     /// With --last: the signal to doorbell that writes a file. A signal that the program handles itself is passed on to it instead
@@ -69,7 +69,8 @@ fn span(text: &str) -> Result<Span, String> {
     }
 }
 
-const EVENTS: &str = "examples: 'call > 5ms', 'wait > 1ms', 'kernel > 3ms', 'kernel > 2x median', 'lost > 0', exit";
+const EVENTS: &str =
+    "examples: 'call > 5ms', 'wait > 1ms', 'hang > 10s', 'kernel > 3ms', 'kernel > 2x median', 'lost > 0', exit";
 
 fn when(text: &str) -> Result<When, String> {
     let trigger = trigger(text.trim()).map_err(|e| format!("{e}; {EVENTS}"))?;
@@ -88,6 +89,7 @@ fn trigger(text: &str) -> Result<Trigger, String> {
     match what {
         "call" => time().map(Trigger::Call),
         "wait" => time().map(Trigger::Wait),
+        "hang" => time().map(Trigger::Hang),
         "kernel" => kernel(limit),
         "lost" => limit.parse().map(Trigger::Lost).map_err(|_| format!("`{limit}` is no number of events")),
         _ => Err(format!("`{what}` is nothing that is watched")),
@@ -126,6 +128,7 @@ impl Args {
             let (lacks, option) = match w.trigger {
                 Trigger::Call(_) => (!records.calls, "--calls"),
                 Trigger::Wait(_) => (!records.locks, "--locks"),
+                Trigger::Hang(_) => (!records.calls && !records.locks, "--locks"),
                 Trigger::Kernel(_) | Trigger::KernelMedian(_) => (!records.gpu_times, "--gpu-times"),
                 _ => (false, ""),
             };
@@ -214,6 +217,7 @@ mod tests {
         let ms = Duration::from_millis;
         assert_eq!(when("call > 5ms").unwrap().trigger, Trigger::Call(ms(5)));
         assert_eq!(when(" wait>1ms ").unwrap().trigger, Trigger::Wait(ms(1)));
+        assert_eq!(when("hang > 10s").unwrap().trigger, Trigger::Hang(ms(10_000)));
         assert_eq!(when("lost > 0").unwrap().trigger, Trigger::Lost(0));
         assert_eq!(when("kernel > 3ms").unwrap().trigger, Trigger::Kernel(ms(3)));
         assert_eq!(when("kernel>2.5x  median").unwrap().trigger, Trigger::KernelMedian(250));
@@ -250,6 +254,7 @@ mod tests {
         for (text, needs) in [
             ("call > 5ms", "--calls"),
             ("wait > 5ms", "--locks"),
+            ("hang > 5s", "--locks"),
             ("kernel > 5ms", "--gpu-times"),
             ("kernel > 2x median", "--gpu-times"),
         ] {

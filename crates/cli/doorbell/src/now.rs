@@ -11,7 +11,6 @@ use decode::Awaited;
 use lock_analysis::names;
 use recorder::control::client::{Client, ClientError};
 use recorder::control::messages::{Request, Status};
-use schema::now::NowKernel;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
@@ -27,8 +26,6 @@ const APART: Duration = Duration::from_millis(100);
 const FOUND_WITHIN: Duration = Duration::from_millis(600);
 const WITHIN: Duration = Duration::from_millis(1600);
 const MAPS_WITHIN: Duration = Duration::from_millis(200);
-/// A kernel that has not ended so long after its launch is shown.
-const LONG: Duration = Duration::from_millis(500);
 /// Programs in the hint of an error.
 const LISTED: usize = 8;
 
@@ -57,7 +54,7 @@ pub fn run(pid: Option<i32>, stacks: bool, json: bool) -> anyhow::Result<ExitCod
     let maps = Maps::default();
     let awaited = awaited.recv_timeout(WITHIN.saturating_sub(begun.elapsed())).ok().flatten();
     let has_kernels = awaited.is_some();
-    let kernels = kernels(awaited.unwrap_or_default(), &second);
+    let kernels = slow_calls::kernels(awaited.unwrap_or_default(), &second);
     let mut now = wait_graph::now(&first, &second, kernels, &maps);
     if stacks {
         match ask(&Request::Stacks) {
@@ -113,22 +110,6 @@ fn awaited(status: &Status) -> Receiver<Option<Vec<Awaited>>> {
         });
     }
     told
-}
-
-/// Those that were launched [`LONG`] before the look. (The end of a shorter one may still be on its way to the file.)
-fn kernels(awaited: Vec<Awaited>, live: &Live) -> Vec<NowKernel> {
-    let ns = |a: &Awaited| (live.tsc.saturating_sub(a.tsc) as f64 / live.hz.max(1.0) * 1e9) as u64;
-    let is_live = |a: &Awaited| live.processes.iter().any(|p| p.pid == a.pid && p.state != state::ENDED);
-    let long = awaited.into_iter().filter(|a| is_live(a) && ns(a) >= LONG.as_nanos() as u64);
-    let row = |a: Awaited| NowKernel {
-        pid: a.pid,
-        ns: ns(&a),
-        name: a.name.unwrap_or_else(|| format!("{:#x}", a.code)),
-        stream: a.stream,
-        tid: a.tid,
-        after: a.count.saturating_sub(1),
-    };
-    long.map(row).collect()
 }
 
 fn not_followed(status: &Status, live: &Live, maps: &Maps, has_kernels: bool) -> Vec<String> {

@@ -4,6 +4,7 @@ use crate::attach::failure;
 use crate::failure::Failure;
 use crate::help::Page;
 use crate::{signals, units};
+use lock_analysis::ops::Class;
 use recorder::control::client::{Client, ClientError};
 use recorder::control::messages::{Request, Status};
 use recorder::counters::{Counts, Worst};
@@ -13,6 +14,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tape::live::{Live, LiveHold, state};
 use terminal::foreign::{Plain, plain};
 use terminal::number;
 
@@ -25,7 +27,8 @@ use terminal::number;
         ("doorbell top 1234 --json --for 1m", "a line of JSON each second, for a minute"),
     ])
     .text("It counts what passes the recorder: doorbells, kernel launches, copies, and, where they are recorded, CUDA calls and waits \
-           for locks with the longest of the last second. In a pause nothing passes. How busy the GPU was is not shown: a recording \
+           for locks with the longest of the last second. A call that has not returned for a second, or a lock that is waited for so \
+           long, has a line. In a pause nothing passes. How busy the GPU was is not shown: a recording \
            made with --gpu-times has that (`doorbell show --kernels`).")
     .text("It ends with the program, or at Ctrl-C. Only the program's user and root can look.")
 )]
@@ -46,6 +49,8 @@ const WITHIN: Duration = Duration::from_secs(20);
 const EVERY: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(20);
 const WIDTH: usize = 79;
+/// A wait that has lasted this long is shown.
+const LONG: Duration = Duration::from_secs(1);
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
@@ -129,6 +134,8 @@ pub fn only_one(json: bool, command: &str) -> anyhow::Result<Option<Client>> {
 struct Second {
     status: Status,
     counts: Counts,
+    /// What the threads do. (An older recorder has none.)
+    live: Option<Live>,
     at: Instant,
 }
 
@@ -136,7 +143,8 @@ impl Second {
     fn ask(client: &mut Client) -> Result<Second, ClientError> {
         let counts = client.ask(&Request::Counters)?.counters.unwrap_or_default();
         let at = Instant::now();
-        Ok(Second { status: client.status()?, counts, at })
+        let live = client.ask(&Request::Now).ok().and_then(|answer| answer.now);
+        Ok(Second { status: client.status()?, counts, live, at })
     }
 
     fn since(&self, before: &Second) -> Top {
@@ -165,12 +173,29 @@ impl Second {
             worst_call: c.worst_call.as_ref().filter(|_| c.calls > b.calls).map(worst),
             lock_waits_per_second: has("locks").then(|| rate(c.lock_waits, b.lock_waits)),
             worst_lock_wait: c.worst_lock_wait.as_ref().filter(|_| c.lock_waits > b.lock_waits).map(worst),
+            longest_wait: self.live.as_ref().and_then(longest_wait),
             lost_events: s.lost_events,
             recorder_cpu_percent: (used(s) - used(&before.status)).max(0.0) / took * 100.0,
             recorder_peak_memory_bytes: s.recorder_use.peak_memory_bytes,
             processes: s.processes.len(),
         }
     }
+}
+
+/// The call or the wait for a lock that has lasted the longest, from [`LONG`] on.
+fn longest_wait(live: &Live) -> Option<TopWorst> {
+    let ms = |since: u64| live.tsc.saturating_sub(since) as f64 / live.hz.max(1.0) * 1e3;
+    let threads = live.processes.iter().flat_map(|p| p.threads.iter().map(|t| (p.pid, t)));
+    let waits = threads.filter(|(_, t)| t.state != state::ENDED).filter_map(|(pid, t)| {
+        let lock = |w: LiveHold| {
+            let class = Class::of(w.op()).filter(|c| matches!(c, Class::Mutex | Class::Rwlock))?;
+            Some((format!("{} {:#x}", class.name(), w.address), w.since))
+        };
+        let (name, since) = t.call.as_ref().map(|c| (c.function.clone(), c.began)).or_else(|| lock(t.waits?))?;
+        let thread = Some(plain(&t.name)).filter(|name| !name.is_empty());
+        Some(TopWorst { name, pid, tid: t.tid, thread, ms: ms(since) })
+    });
+    waits.filter(|w| w.ms >= LONG.as_secs_f64() * 1e3).max_by(|a, b| a.ms.total_cmp(&b.ms))
 }
 
 fn worst(w: &Worst) -> TopWorst {
@@ -241,6 +266,10 @@ fn block(top: &Top, status: &Status) -> Vec<String> {
     lines.extend(
         rows.iter().map(|(name, value, rest)| format!("  {name:<12}{value:>14}   {rest}").trim_end().to_owned()),
     );
+    lines.extend(top.longest_wait.as_ref().map(|w| {
+        let thread = w.thread.as_ref().map_or_else(|| w.tid.to_string(), |name| format!("{} ({name})", w.tid));
+        format!("longest wait now: thread {thread} {} in {}", number::seconds(w.ms / 1e3), w.name)
+    }));
     lines.iter().map(|line| fitted(line)).collect()
 }
 
@@ -269,13 +298,14 @@ mod tests {
             worst_call: worst(),
             lock_waits_per_second: Some(1.0),
             worst_lock_wait: worst(),
+            longest_wait: worst(),
             processes: 9,
             ..Top::default()
         };
         let status = Status { stopped: Some(name.clone()), attached: Some(7), ..Status::default() };
         let lines = block(&top, &status);
         assert!(lines.iter().all(|l| l.chars().count() < 80 && !l.chars().any(char::is_control)), "{lines:#?}");
-        assert_eq!(lines.len(), 9);
+        assert_eq!(lines.len(), 10);
     }
 
     #[test]
@@ -287,6 +317,7 @@ mod tests {
                 ..Status::default()
             },
             counts: Counts { seconds, submissions, ..Counts::default() },
+            live: None,
             at: Instant::now(),
         };
         let top = second(12.0, 300, 1.0).since(&second(10.0, 100, 1.0));

@@ -1,4 +1,4 @@
-//! `doorbell why --now`: programs whose threads wait for one another, and programs that only look like that.
+//! `doorbell why --now`, and `why` of recordings: programs whose threads wait for one another, and programs that only look like that.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -258,6 +258,155 @@ fn a_healthy_program_in_which_threads_wait_has_no_cycle() {
     let (half, worst) = (times[times.len() / 2], times[times.len() - 1]);
     println!("{waited} of {} looks saw a wait; half took {half:?} or less, at most {worst:?}", times.len());
     assert!(waited > times.len() / 2 && half < LIMIT && worst < LIMIT * 5);
+}
+
+/// `why` of a saved or whole recording.
+fn why(file: &Path) -> Value {
+    let dir = file.parent().unwrap();
+    let out = finished(doorbell(dir).args(["why", "--json"]).arg(file), "why");
+    assert!(out.status.success(), "{}: {}", file.display(), text(&out.stderr));
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+/// The recordings in the folder, each complete.
+fn files(dir: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned());
+    let mut all: Vec<String> = names.filter(|name| name.contains(".doorbell")).collect();
+    assert!(all.iter().all(|name| name.ends_with(".doorbell")), "{all:?}");
+    all.sort();
+    for name in &all {
+        let out = finished(doorbell(dir).args(["show", "--json"]).arg(name), "show");
+        let shown: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert!(out.status.success() && shown["damage"].is_null() && !shown["end"].is_null(), "{shown:#}");
+    }
+    all
+}
+
+fn until_there_is(file: &Path) {
+    let begun = Instant::now();
+    while !file.metadata().is_ok_and(|m| m.len() > 0) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{} was not saved", file.display());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The only cycle of a recording, whose first answer begins so.
+fn has_cycle(file: &Path, when: &str) {
+    let why = why(file);
+    let now = &why["moment"]["now"];
+    assert_eq!((len(&now["cycles"]), &why["moment"]["when"]), (1, &when.into()), "{why:#}");
+    let mut of = names(now, &now["cycles"][0]);
+    of.sort();
+    assert_eq!(of, ["reader", "writer"]);
+    let out = finished(doorbell(file.parent().unwrap()).arg("why").arg(file), "why");
+    let said = text(&out.stdout).replace('\n', " ");
+    for part in [&format!("{when}: cycle: thread "), "(reader)", "(writer)", "/mutex, which thread "] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+const HANG: [&str; 4] = ["--last", "30s", "--save-when", "hang > 1s"];
+
+#[test]
+fn a_hang_saves_one_file_that_names_the_cycle() {
+    for how in [&["--locks"][..], &["--locks=waits", "--calls"]] {
+        let dir = built!();
+        let file = dir.path().join("a.doorbell");
+        let mut r = Recorded::start(dir.path(), &[how, &HANG].concat(), &["mutexes"]);
+        until_there_is(&file);
+        has_cycle(&file, "at the moment of saving (hang > 1s)");
+        // (Long enough for another file, if it were begun.)
+        std::thread::sleep(Duration::from_secs(12));
+        assert_eq!(files(dir.path()), ["a.doorbell"]);
+        // A request has looks, too. A crash has what the threads did when the program ended.
+        let save = finished(doorbell(dir.path()).args(["save", &r.pid.to_string()]), "save");
+        assert!(save.status.success(), "{}", text(&save.stderr));
+        has_cycle(&dir.path().join("a.2.doorbell"), "at the moment of saving (doorbell save)");
+        kill(r.pid, libc::SIGABRT);
+        r.recorder.wait().unwrap();
+        has_cycle(&dir.path().join("a.3.doorbell"), "when the recording ended");
+        assert_eq!(files(dir.path()).len(), 3);
+    }
+}
+
+#[test]
+fn a_call_that_does_not_return_is_a_hang() {
+    let dir = built!();
+    let _recorded = Recorded::start(dir.path(), &[&["--calls"], &HANG[..]].concat(), &["call"]);
+    let file = dir.path().join("a.doorbell");
+    until_there_is(&file);
+    let why = why(&file);
+    assert!(
+        why["saved_because"].as_str().unwrap().starts_with("hang > 1s: cuLaunchKernel has not returned"),
+        "{why:#}"
+    );
+    assert!(answer(&why["moment"]["now"])[0].contains("(caller) is in cuLaunchKernel for "), "{why:#}");
+}
+
+#[test]
+fn top_shows_the_longest_wait() {
+    let dir = built!();
+    let of = |option: &str, mode: &str| {
+        let r = Recorded::start(dir.path(), &[option], &[mode]);
+        let top = |words: &[&str]| {
+            let mut top = doorbell(dir.path());
+            top.args(["top", &r.pid.to_string(), "--for", "3s"]).args(words);
+            text(&finished(&mut top, "top").stdout)
+        };
+        let json = top(&["--json"]);
+        let last: Value = serde_json::from_str(json.lines().last().unwrap()).unwrap();
+        (last["longest_wait"].clone(), top(&[]))
+    };
+    let (wait, shown) = of("--calls", "call");
+    assert_eq!((&wait["name"], &wait["thread"]), (&"cuLaunchKernel".into(), &"caller".into()), "{wait}");
+    assert!(wait["ms"].as_f64() > Some(1000.0), "{wait}");
+    assert!(shown.contains("longest wait now: thread ") && shown.contains(" s in cuLaunchKernel"), "{shown}");
+    let (wait, _) = of("--locks", "mutexes");
+    assert!(wait["name"].as_str().unwrap().starts_with("mutex 0x"), "{wait}");
+}
+
+#[test]
+fn threads_that_wait_for_one_another_for_short_times_are_no_hang() {
+    let dir = built!();
+    let mut r =
+        Recorded::start(dir.path(), &["--locks", "--last", "30s", "--save-when", "hang > 3s"], &["busy", "5000000"]);
+    r.recorder.wait().unwrap();
+    assert_eq!(files(dir.path()), [""; 0]);
+}
+
+/// The program dies before, between and after the looks.
+#[test]
+fn a_program_that_is_killed_while_its_hang_is_saved_leaves_whole_files() {
+    for ms in [0, 40, 80, 120, 160, 200, 240, 280] {
+        let dir = built!();
+        let mut r =
+            Recorded::start(dir.path(), &["--locks", "--last", "30s", "--save-when", "hang > 600ms"], &["mutexes"]);
+        std::thread::sleep(Duration::from_millis(350 + ms));
+        kill(r.pid, libc::SIGKILL);
+        r.recorder.wait().unwrap();
+        for name in files(dir.path()) {
+            let why = why(&dir.path().join(&name));
+            assert_eq!(len(&why["moment"]["now"]["cycles"]), 1, "{name} {why:#}");
+        }
+    }
+}
+
+#[test]
+fn a_whole_recording_has_the_cycle_in_which_its_program_was_killed() {
+    for kind in [&["--locks"][..], &["--locks=waits", "--calls"]] {
+        let dir = built!();
+        let mut r = Recorded::start(dir.path(), kind, &["mutexes"]);
+        kill(r.pid, libc::SIGKILL);
+        r.recorder.wait().unwrap();
+        has_cycle(&dir.path().join("a.doorbell"), "when the recording ended");
+        // A thread that had ended with a lock, and one that never got it.
+        let mut r = Recorded::start(dir.path(), kind, &["left"]);
+        std::thread::sleep(Duration::from_millis(1500));
+        kill(r.pid, libc::SIGKILL);
+        r.recorder.wait().unwrap();
+        let why = why(&dir.path().join("a.doorbell"));
+        assert_eq!(why["moment"]["now"]["chains"][0]["end"], "ended", "{why:#}");
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use tape::event::Event;
 use tape::file::{Clock, End, Header, Item, Place, Process, ProcessEnd, Reader, TapeError, Unwatched};
+use tape::live::Looks;
 
 #[derive(Debug, thiserror::Error)]
 pub enum InsightError {
@@ -65,6 +66,8 @@ pub struct Recording {
     images: Vec<Image>,
     unwatched: Vec<Unwatched>,
     end: Option<End>,
+    /// What the threads did when a flight recorder saved the file.
+    looks: Option<Box<Looks>>,
     summary: Option<Vec<u8>>,
     /// Where walks can begin.
     checkpoints: Vec<Place>,
@@ -126,6 +129,7 @@ impl Recording {
             images: Vec::new(),
             unwatched: Vec::new(),
             end: None,
+            looks: None,
             summary: None,
             checkpoints: Vec::new(),
             selected: false,
@@ -165,6 +169,7 @@ impl Recording {
                 }
                 Item::Unwatched(u) => self.unwatched.push(*u),
                 Item::End(e) => self.end = Some(*e),
+                Item::Looks(looks) => self.looks = Some(looks),
                 Item::Summary(s) => self.summary = Some(s),
                 Item::Checkpoint => self.checkpoints.push(reader.place()),
                 Item::Unknown(kind) => self.notes.push(format!("a chunk of unknown kind {kind} was left out")),
@@ -253,6 +258,11 @@ impl Recording {
     /// Absent if the recording did not end as it should.
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
+    }
+
+    /// Two looks at the program, made when a flight recorder saved this recording.
+    pub fn looks(&self) -> Option<&Looks> {
+        self.looks.as_deref()
     }
 
     /// The summary stored in the file, in its stored form.

@@ -195,6 +195,7 @@ fn again(from: &Path, to: &Path) {
             FileItem::Process(p) => w.process(&p),
             FileItem::ProcessEnd(e) => w.process_end(&e),
             FileItem::Unwatched(u) => w.unwatched(&u),
+            FileItem::Looks(looks) => w.looks(&looks),
             FileItem::End(e) => w.end(&e),
             other => panic!("{other:?}"),
         }

@@ -2,6 +2,7 @@
 
 use crate::fast_map::FastMap;
 use crate::graph::{Graph, Hold};
+use crate::last_state::LastState;
 use crate::names::Names;
 use crate::ops::{self, Class};
 use crate::threads::Threads;
@@ -340,6 +341,8 @@ pub struct Facts {
     in_calls: FastMap<(Source, u32), u64>,
     /// On a recording of waits only: locks that a thread took while its table was full.
     pub without_room: u64,
+    /// What the threads did at the end.
+    pub last: LastState,
     gaps: GapTotals,
     pub unknown: u64,
     /// Operations on locks after the first [`LOCKS`].
@@ -392,6 +395,7 @@ impl Facts {
 
     pub fn event(&mut self, source: Source, e: &Event<'_>) {
         let process = source.process;
+        self.last.event(source, e);
         match &e.body {
             Body::Locks(l) => self.layout = Some(l.layout),
             Body::Sched(s) => self.threads.add(source, e.head.tsc, s),

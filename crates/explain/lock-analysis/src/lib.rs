@@ -19,6 +19,7 @@ mod holders;
 pub mod holds;
 mod in_range;
 pub mod labels;
+mod last_state;
 mod looked;
 pub mod names;
 pub mod ops;

@@ -1,6 +1,7 @@
 //! Why CUDA calls took long.
 
 use crate::holds::HoldsOthers;
+use crate::now::Now;
 use crate::symbols::Symbols;
 use serde::Serialize;
 
@@ -78,7 +79,7 @@ impl Cause {
 }
 
 /// Where the time of CUDA calls was spent.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Why {
     /// Nothing is missing that is known of.
     pub complete: bool,
@@ -92,6 +93,9 @@ pub struct Why {
     /// Why a flight recorder saved this recording, and what happened; absent from other recordings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_because: Option<String>,
+    /// Who waited for whom at the end. Absent if no thread waited for a lock, was in a call, or waited for a kernel for 100 ms then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moment: Option<Moment>,
     /// Calls of CUDA's.
     pub calls: u64,
     /// From begin to end of each call, total over all calls.
@@ -120,6 +124,15 @@ pub struct Why {
     pub waits: Vec<SlowCall>,
     /// Names from the source for the places in these rows.
     pub symbols: Symbols,
+}
+
+/// Who waited for whom when a flight recorder saved the recording, or when the recording ended.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Moment {
+    /// In words: `at the moment of saving (hang > 10s)`, `when the recording ended`.
+    pub when: String,
+    /// By the two looks in the file, or by what the threads did when they or the recording ended.
+    pub now: Now,
 }
 
 /// Time between two calls of a thread in which it waited for Python's lock (GIL).

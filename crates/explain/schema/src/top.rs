@@ -31,6 +31,9 @@ pub struct Top {
     pub lock_waits_per_second: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worst_lock_wait: Option<TopWorst>,
+    /// The CUDA call that has not returned, or the wait for a mutex or a rwlock, that has lasted the longest. Absent if none has lasted a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub longest_wait: Option<TopWorst>,
     /// Events that did not fit into the rings, since the recording began.
     pub lost_events: u64,
     /// CPU time of the recorder in this second, in percent of one CPU.

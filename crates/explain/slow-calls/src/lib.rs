@@ -15,6 +15,7 @@ mod fixes;
 mod gather;
 mod kernels;
 mod late;
+mod moment;
 mod names;
 mod off_cpu;
 mod pageable;
@@ -33,6 +34,7 @@ use kernels::Runs;
 pub use late::{LateKernel, late_kernels};
 use lock_analysis::facts::Facts;
 use lock_analysis::labels::Labels;
+pub use moment::kernels;
 pub use rank::rank;
 use schema::slow_calls::Why;
 use schema::symbols::Places;
@@ -62,12 +64,17 @@ impl Default for Wanted {
     }
 }
 
-/// The explanation of the calls, and the places that its names refer to. `None` for a recording without calls.
+/// The explanation of the calls, and the places that its names refer to. `None` for a recording without calls in which no thread waits
+/// at the end.
 ///
 /// # Errors
 /// The recording cannot be read.
 pub fn why(r: &Recording, wanted: &Wanted) -> Result<Option<(Why, Places)>, InsightError> {
-    let Some(facts) = Facts::of(r)?.filter(|facts| facts.calls.is_some()) else { return Ok(None) };
+    let Some(facts) = Facts::of(r)? else { return Ok(None) };
+    let moment = moment::moment(r, &facts)?;
+    if facts.calls.is_none() && moment.is_none() {
+        return Ok(None);
+    }
     let labels = Labels::new(r, &facts);
     let runs = Runs::of(r)?;
     let mut gather = Gather::new(&labels, wanted, runs.as_ref());
@@ -78,5 +85,6 @@ pub fn why(r: &Recording, wanted: &Wanted) -> Result<Option<(Why, Places)>, Insi
     let seen = windows.finish();
     let times = decode::kernel_times::kernel_times(r)?;
     let why = rows::why(&labels, wanted, gathered, &seen, runs.as_ref(), &times.unwrap_or_default());
+    let why = Why { moment, ..why };
     Ok(Some((why, lock_analysis::places(r, &facts))))
 }

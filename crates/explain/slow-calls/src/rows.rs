@@ -122,6 +122,7 @@ pub fn why(
             "" => s.reason.clone(),
             what => format!("{}: {what}", s.reason),
         }),
+        moment: None,
         calls: g.calls,
         // (The sum of the rounded parts, so that the printed parts add up to it.)
         ns: causes.iter().fold(0u64, |all, c| all.saturating_add(c.ns)),

@@ -10,7 +10,7 @@ use tape::call::{self, CallBody, CallsBody};
 use tape::event::{ChannelBody, EntryBody, Head, IoctlBody, Plain, RingBody, bytes_of, file};
 use tape::fault::{self, Fault, FaultsBody, StolenBody, WatchedBody};
 use tape::file::{End, Header, Writer};
-use tape::lock::{HoldBody, LAYOUT, LAYOUT_WAITS, LocksBody, MappingBody, OpBody, ended, op};
+use tape::lock::{HeldBody, HoldBody, LAYOUT, LAYOUT_WAITS, LocksBody, MappingBody, OpBody, ended, left, op};
 use tape::switch::{self, SwitchBody, SwitchesBody, switch_flags};
 
 /// One tick is a nanosecond.
@@ -460,7 +460,39 @@ fn a_call_in_which_its_thread_ended_is_named() {
 #[test]
 fn a_recording_without_calls_has_nothing_to_tell() {
     let t = Thread::default().add(tape::lock::kind::LOCKS, 0, 1, &LocksBody { layout: LAYOUT, pid: 7 });
-    assert_eq!(told_with(&[(1, t.bytes)], &Wanted::default()), None);
+    assert!(told_with(&[(1, t.bytes)], &Wanted::default()).is_none());
+}
+
+/// What threads did when they or the recording ended. (A second is 1,000,000 us.)
+#[test]
+fn the_end_of_a_recording_has_the_cycles_and_calls_that_lasted() {
+    let left = |t: Thread, at: u64, addr: u64, since: u64, waiting: u32| {
+        let body = HeldBody { addr, site: 0x2000, since: since * US, waiting, ..HeldBody::default() };
+        t.add(tape::lock::kind::HELD, u16::from(op::MUTEX_LOCK) << 8, at * US, &body)
+    };
+    let call = |t: Thread, at: u64, began: u64| {
+        let body = CallBody { began: began * US, seq: 9, stream: 0x51, ..CallBody::default() };
+        t.add(call::kind::IN_CALL, SYNCHRONIZE, at * US, &body)
+    };
+    let begins = || Thread::default().begins().call(LAUNCH, 0x10, 5 * US);
+    let end = 5_000_000;
+    // Thread 3 ended long before with a lock for which thread 4 waits. Thread 5 was in a call when a pause began, and returned.
+    let stuck = |since: u64| {
+        vec![
+            (1, left(left(begins(), end, 0xa0, 100, left::HELD), end, 0xb0, since, left::WAITING)),
+            (2, left(left(Thread::default(), end, 0xb0, 100, left::HELD), end, 0xa0, since, left::WAITING)),
+            (3, left(Thread::default(), 1_000_000, 0xc0, 100, left::HELD)),
+            (4, left(Thread::default(), end, 0xc0, since, left::WAITING)),
+            (5, call(Thread::default(), 500_000, 100).call(LAUNCH, 0x10, 600_000 * US)),
+            (6, call(Thread::default(), end, since)),
+        ]
+    };
+    let moment = told(stuck(2_000_000)).moment.unwrap();
+    assert_eq!(moment.when, "when the recording ended");
+    let of = |tid| moment.now.threads.iter().find(|t| t.tid == tid);
+    assert_eq!((moment.now.cycles.len(), moment.now.chains[0].end), (1, "ended"), "{:?}", moment.now);
+    assert!(of(5).is_none() && of(6).unwrap().call.as_ref().is_some_and(|c| c.ns == 3_000_000 * US));
+    assert!(told(stuck(end - 50_000)).moment.is_none(), "all of it had begun just before");
 }
 
 proptest! {

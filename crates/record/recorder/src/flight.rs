@@ -2,15 +2,16 @@
 //!
 //! 1. The thread that writes keeps each piece of events in memory and shows each event to the [`Triggers`]
 //!    (`last::Newest::events`). A trigger makes a file due 100 ms later, so that the file has the events after it.
-//! 2. The thread that drains the rings looks once a round ([`Flight::look`]). It looks at calls that have not returned, because
-//!    these are no events yet. It also gets the users' requests, which are due immediately. When a file is due, it waits for the
+//! 2. The thread that drains the rings looks once a round ([`Flight::look`]). It looks at calls that have not returned and at
+//!    other hangs, because these are no events yet. It also gets the users' requests, which are due immediately. When a file is due, it waits for the
 //!    ends of the kernels launched so far. Then it sends a [`Request`] after the events. Only this thread knows the time before
 //!    which all events have arrived, the state of each process, and the locks that threads hold.
 //! 3. The thread that writes answers the request with a snapshot, which shares the packed pieces (`last::Newest::save`).
 //! 4. A separate thread writes the file from the snapshot ([`crate::saving`]), so neither the rings nor the thread that writes wait
-//!    for a disk. It reports to the [`Schedule`], where the next status of the recording finds the result.
+//!    for a disk. It also waits for two looks at the program ([`crate::looks`]). It reports to the [`Schedule`], where the next status of the recording finds the result.
 
 use crate::control::messages::{SaveResult, SavedSoFar};
+use crate::hangs::Hangs;
 use crate::image::Image;
 use crate::last::{self, Last};
 use crate::saving::{Request, SavedFile, Saves, Tell};
@@ -190,6 +191,7 @@ pub struct Flight {
     looked: Instant,
     /// Calls in progress that were already reported: thread, and when the call began.
     told: HashSet<(i32, u64)>,
+    hangs: Hangs,
     waits: Option<Waits>,
 }
 
@@ -203,7 +205,7 @@ struct Waits {
 
 impl Flight {
     pub fn new(schedule: Arc<Schedule>) -> Flight {
-        Flight { schedule, looked: Instant::now(), told: HashSet::new(), waits: None }
+        Flight { schedule, looked: Instant::now(), told: HashSet::new(), hangs: Hangs::new(), waits: None }
     }
 
     /// Requests a file of the newest part. Returns the number of the request.
@@ -219,6 +221,9 @@ impl Flight {
     /// Once a round: a file that is to be begun in it.
     pub fn look(&mut self, images: &[Image]) -> Option<Due> {
         self.look_at_calls(images);
+        for why in self.hangs.look(&self.schedule.triggers, images) {
+            self.schedule.happened(why, Instant::now());
+        }
         if self.waits.is_none() {
             let stamped = |i: &Image| (i.index, i.region.control().stamped.load(Ordering::Acquire));
             self.waits = self.schedule.due(Instant::now()).map(|due| Waits {

@@ -14,6 +14,7 @@ use crate::last;
 use crate::lateness::Lateness;
 use crate::lineage::Lineage;
 use crate::live::{self, Details};
+use crate::looks::Begun;
 use crate::output::Output;
 use crate::parts::Cut;
 use crate::processes::{self, Identity, Stat};
@@ -64,6 +65,8 @@ pub struct Followed<'a> {
     pub lateness: Lateness,
     /// Set if only the newest part is kept.
     pub flight: Option<Flight>,
+    /// Looks at the programs for files of it.
+    looks: Begun,
     /// Set if the recording is in parts.
     pub cut: Option<Cut>,
 }
@@ -95,6 +98,7 @@ impl<'a> Followed<'a> {
             freed: 0,
             lateness: Lateness::new(),
             flight: None,
+            looks: Begun::default(),
             cut: None,
         }
     }
@@ -123,6 +127,7 @@ impl<'a> Followed<'a> {
         self.look_at_children();
         self.free_dead_rings();
         self.end_those_that_ended();
+        self.go_on_with_looks();
         if let Some(due) = self.flight.as_mut().and_then(|flight| flight.look(&self.images)) {
             self.save(due.why, due.request, began);
         }
@@ -142,7 +147,15 @@ impl<'a> Followed<'a> {
         ends.iter().cloned().for_each(|e| totals.add(e));
         let held = self.images.iter().flat_map(|i| i.held().into_iter().map(|(tid, bytes)| (i.index, tid, bytes)));
         let (held, clock, end) = (held.collect(), Some(crate::clock::near()), totals.so_far(self.lineage.first));
-        self.out.send(Piece::Save(Box::new(Request { why, number, ends, held, until, clock, end })));
+        // (Parts of a long recording have none.)
+        let looks = if self.flight.is_some() { self.looks.add(self.live_rows()) } else { None };
+        self.out.send(Piece::Save(Box::new(Request { why, number, ends, held, until, clock, looks, end })));
+    }
+
+    fn go_on_with_looks(&mut self) {
+        let mut looks = std::mem::take(&mut self.looks);
+        looks.go_on(|| self.live_rows());
+        self.looks = looks;
     }
 
     /// Has children looked at that were started since the last round.

@@ -43,6 +43,7 @@ pub fn keep_from(path: &Path, since: u64, reason: &str) -> io::Result<u64> {
             held: Vec::new(),
             until: u64::MAX,
             clock: None,
+            looks: None,
             end: End::default(),
         },
     };
@@ -72,7 +73,7 @@ pub fn keep_from(path: &Path, since: u64, reason: &str) -> io::Result<u64> {
             Item::ProcessEnd(e) => s.ended.push((newest, *e)),
             Item::Unwatched(u) => s.unwatched.push(*u),
             Item::End(end) => s.request.end = *end,
-            Item::Summary(_) | Item::Checkpoint | Item::Unknown(_) => {}
+            Item::Summary(_) | Item::Checkpoint | Item::Looks(_) | Item::Unknown(_) => {}
         }
     }
     s.saved.seconds = newest.saturating_sub(since) as f64 / hz;
@@ -80,6 +81,6 @@ pub fn keep_from(path: &Path, since: u64, reason: &str) -> io::Result<u64> {
         if let Ok(before) = path.metadata() {
             file.set_permissions(before.permissions())?;
         }
-        s.write(file.try_clone()?, path)
+        s.write(file.try_clone()?, path, None)
     })
 }

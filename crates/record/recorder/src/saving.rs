@@ -5,6 +5,7 @@ use crate::flight::Schedule;
 use crate::kept::{Kept, Pack, plain};
 use crate::last::{Held, Last};
 use crate::look::{Left, Looked, before, look};
+use crate::looks::WITHIN;
 use crate::output::describe;
 use crate::triggers::{KernelCounts, Why};
 use std::fs::Permissions;
@@ -12,9 +13,11 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use tape::file::{Clock, End, Header, Packer, Process, ProcessEnd, Saved, Unwatched, Writer, unpack};
+use tape::live::Looks;
 
 /// Only its owner can read a recording.
 const MODE: u32 = 0o600;
@@ -58,6 +61,8 @@ pub struct Request {
     /// All events before this time have arrived, of all threads. Later ones may be missing.
     pub until: u64,
     pub clock: Option<Clock>,
+    /// Looks at the program, which are still being made.
+    pub looks: Option<Receiver<Looks>>,
     pub end: End,
 }
 
@@ -134,7 +139,9 @@ fn run(schedule: &Schedule, snapshot: &Mutex<Option<Snapshot>>) {
     schedule.is_saving.store(false, Ordering::Release);
 }
 
-fn save(last: &Last, snapshot: Snapshot) -> Result<(PathBuf, u64), String> {
+fn save(last: &Last, mut snapshot: Snapshot) -> Result<(PathBuf, u64), String> {
+    // (Before its name is taken, by an empty file.)
+    let looks = snapshot.request.looks.take().and_then(|looks| looks.recv_timeout(WITHIN).ok());
     // Only the first file of a recording may replace another.
     let is_other = last.name.symlink_metadata().is_ok_and(|m| !m.is_file());
     let claim = if last.force && snapshot.saved.number == 1 && !is_other {
@@ -146,7 +153,7 @@ fn save(last: &Last, snapshot: Snapshot) -> Result<(PathBuf, u64), String> {
     let path = claim.path().to_owned();
     let written = output::replace(&path, |file| {
         file.set_permissions(Permissions::from_mode(MODE))?;
-        snapshot.write(file.try_clone()?, &path)
+        snapshot.write(file.try_clone()?, &path, looks.as_ref())
     });
     match written {
         Ok(bytes) => Ok((path, bytes)),
@@ -159,7 +166,7 @@ fn save(last: &Last, snapshot: Snapshot) -> Result<(PathBuf, u64), String> {
 
 impl Snapshot {
     /// Writes the file. Returns its size.
-    pub fn write(mut self, file: std::fs::File, path: &Path) -> io::Result<u64> {
+    pub fn write(mut self, file: std::fs::File, path: &Path, looks: Option<&Looks>) -> io::Result<u64> {
         let mut packer = Packer::default();
         let from = self.from;
         // Pieces from before the begin: keep the events that later ones depend on, drop the others.
@@ -222,6 +229,7 @@ impl Snapshot {
         self.ended.iter().try_for_each(|(_, e)| w.process_end(e))?;
         self.request.ends.iter().try_for_each(|e| w.process_end(e))?;
         self.request.clock.iter().try_for_each(|c| w.clock(c))?;
+        looks.map_or(Ok(()), |looks| w.looks(looks))?;
         let mut end = self.request.end;
         end.seconds = self.header.saved.as_ref().map_or(end.seconds, |s| s.seconds);
         w.end(&end)?;

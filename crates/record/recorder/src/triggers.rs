@@ -15,6 +15,8 @@ pub enum Trigger {
     Call(Duration),
     /// A thread waited longer for a mutex or a rwlock.
     Wait(Duration),
+    /// A CUDA call has not returned, a thread waits for a mutex or a rwlock, or a kernel has not ended, for longer.
+    Hang(Duration),
     /// A kernel took longer.
     Kernel(Duration),
     /// A kernel took longer than its median, by this factor in hundredths.
@@ -53,10 +55,12 @@ struct Watched {
 pub struct Triggers {
     call: Option<Watched>,
     wait: Option<Watched>,
+    hang: Option<Watched>,
     kernel: Option<Watched>,
     median: Option<Watched>,
     lost: Option<Watched>,
-    hz: f64,
+    /// Ticks per second.
+    pub hz: f64,
 }
 
 /// A kernel counts as slower than its median only if it took this many nanoseconds longer, because starts are known within
@@ -126,6 +130,7 @@ impl Triggers {
         Triggers {
             call: least(&|t| if let Trigger::Call(d) = t { Some(ticks(d)) } else { None }),
             wait: least(&|t| if let Trigger::Wait(d) = t { Some(ticks(d)) } else { None }),
+            hang: least(&|t| if let Trigger::Hang(d) = t { Some(ticks(d)) } else { None }),
             kernel: least(&|t| if let Trigger::Kernel(d) = t { u64::try_from(d.as_nanos()).ok() } else { None }),
             median: least(&|t| if let Trigger::KernelMedian(n) = t { Some(n.into()) } else { None }),
             lost: least(&|t| if let Trigger::Lost(n) = t { Some(n) } else { None }),
@@ -169,11 +174,20 @@ impl Triggers {
         })
     }
 
+    /// The limit of the trigger for hangs, if there is one.
+    pub fn hang(&self) -> Option<Duration> {
+        self.hang.as_ref().map(|w| Duration::from_secs_f64(w.limit as f64 / self.hz))
+    }
+
+    /// Whether something that goes on since `began` is a reason to save.
+    pub fn hangs(&self, what: &str, began: u64, now: u64) -> Option<Why> {
+        let (w, took) = (self.hang.as_ref()?, now.saturating_sub(began));
+        (took > w.limit).then(|| self.why(w, format!("{what}, for {} so far", seconds(took as f64 / self.hz)), now))
+    }
+
     fn waited(&self, tid: i32, tsc: u64, flags: u16, wait: u64) -> Option<Why> {
         let w = self.wait.as_ref()?;
-        // (Threads wait for conditions and semaphores on purpose.)
-        let is_lock = matches!((flags >> 8) as u8, op::MUTEX_LOCK..=op::MUTEX_CLOCKLOCK | op::RWLOCK_RDLOCK..=op::RWLOCK_CLOCKWRLOCK);
-        (is_lock && wait > w.limit)
+        (is_lock((flags >> 8) as u8) && wait > w.limit)
             .then(|| self.why(w, format!("thread {tid} waited {} for a lock", seconds(wait as f64 / self.hz)), tsc))
     }
 
@@ -201,4 +215,9 @@ impl Triggers {
     fn why(&self, w: &Watched, what: String, tsc: u64) -> Why {
         Why { reason: w.text.clone(), what, tsc }
     }
+}
+
+/// The operation takes a mutex or a rwlock. (Threads wait for conditions and semaphores on purpose.)
+pub fn is_lock(operation: u8) -> bool {
+    matches!(operation, op::MUTEX_LOCK..=op::MUTEX_CLOCKLOCK | op::RWLOCK_RDLOCK..=op::RWLOCK_CLOCKWRLOCK)
 }

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use tape::file::{End, Header, Item, MAX_CHUNK, Process, ProcessEnd, Rank, Reader, TapeError, Unwatched, Writer};
+use tape::live::Looks;
 use tape::ring::whole_events;
 
 /// What is to be removed.
@@ -104,6 +105,7 @@ impl Redaction {
             Item::Process(p) => to.process(&self.process(*p)),
             Item::ProcessEnd(e) => to.process_end(&self.process_end(*e)),
             Item::Unwatched(u) => to.unwatched(&self.unwatched(*u)),
+            Item::Looks(looks) => to.looks(&self.looks(*looks)),
             Item::End(e) => to.end(&self.end(*e)),
             // The summary has the names and paths of everything before it.
             Item::Summary(_) | Item::Checkpoint => Ok(()),
@@ -181,6 +183,17 @@ impl Redaction {
         let trouble = self.texts(e.trouble);
         let incomplete_because = self.texts(e.incomplete_because);
         ProcessEnd { how: self.names.text(&e.how), trouble, incomplete_because, ..e }
+    }
+
+    fn looks(&mut self, mut looks: Looks) -> Looks {
+        for t in [&mut looks.first, &mut looks.second]
+            .into_iter()
+            .flat_map(|l| &mut l.processes)
+            .flat_map(|p| &mut p.threads)
+        {
+            t.name = String::from_utf8_lossy(&self.names.thread(t.name.as_bytes())).into_owned();
+        }
+        looks
     }
 
     fn end(&mut self, e: End) -> End {

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use synthetic::{CLIENT, CTL, GPU_0, Tape, one_of_everything};
 use tape::event::{FileBody, IoctlBody, NoteBody, SiteBody, file, kind};
 use tape::fault::{self, WatchedBody};
-use tape::file::{Ancestor, Item, Process, Reader, TapeError, Unwatched};
+use tape::file::{Ancestor, End, Header, Item, Process, Reader, TapeError, Unwatched, Writer};
+use tape::live::{Live, LiveProcess, LiveThread, Looks};
 use tape::lock::{self, HoldBody, LocksBody, MappingBody, PairBody, SchedBody};
 use tape::switch::{self, SwitchesBody, TaskBody};
 
@@ -201,6 +202,24 @@ fn what_was_removed_before_is_still_said() {
     let twice = dir.path().join("twice");
     Redaction::open(&once, OPTIONS[1]).unwrap().write(File::create(&twice).unwrap(), &twice).unwrap();
     assert_eq!(Recording::open(&twice).unwrap().header().extra["redacted"], serde_json::json!(["names", "data"]));
+}
+
+#[test]
+fn names_of_threads_in_looks_are_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.doorbell");
+    let thread = |name: &str| LiveThread { name: name.into(), ..LiveThread::default() };
+    let process = LiveProcess { threads: vec![thread("PLANTEDNAME"), thread("")], ..LiveProcess::default() };
+    let live = Live { tsc: 7, processes: vec![process], ..Live::default() };
+    let mut w = Writer::create(&path, &Header::default()).unwrap();
+    w.looks(&Looks { first: live.clone(), second: live }).unwrap();
+    w.end(&End::default()).unwrap();
+    let (redacted, _) = redacted(&path, OPTIONS[1]);
+    let recording = Recording::open(&redacted).unwrap();
+    let names = |live: &Live| live.processes[0].threads.iter().map(|t| t.name.clone()).collect::<Vec<_>>();
+    let looks = recording.looks().unwrap();
+    assert_eq!((names(&looks.first), looks.second.tsc), (vec!["thread-1".into(), String::new()], 7));
+    assert!(!has(&redacted, MARK.as_bytes()));
 }
 
 #[test]

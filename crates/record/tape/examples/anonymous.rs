@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Item::ProcessEnd(e) => w.process_end(&e)?,
             Item::Unwatched(u) => w.unwatched(&tape::file::Unwatched { path: String::new(), ..*u })?,
             Item::End(e) => w.end(&e)?,
-            Item::Summary(_) | Item::Checkpoint => {}
+            Item::Summary(_) | Item::Checkpoint | Item::Looks(_) => {}
             Item::Unknown(k) => return Err(format!("chunk of unknown kind {k}").into()),
         }
     }

@@ -18,6 +18,14 @@ pub struct Live {
     pub processes: Vec<LiveProcess>,
 }
 
+/// Two looks at the program, when a flight recorder saved a file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Looks {
+    pub first: Live,
+    pub second: Live,
+}
+
 /// A recorded process, or one that it has started and that has recorded nothing. Also some that have ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

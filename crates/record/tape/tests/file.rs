@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use tape::file::{Clock, End, Header, Item, Process, ProcessEnd, Reader, TapeError, Unwatched, VERSION, Writer};
+use tape::live::{Live, Looks};
 
 #[derive(Clone, Debug, PartialEq)]
 enum Piece {
@@ -15,6 +16,7 @@ enum Piece {
     Process(u32),
     ProcessEnd(u32),
     Unwatched(String),
+    Looks(u64),
 }
 
 impl Piece {
@@ -26,6 +28,7 @@ impl Piece {
             Piece::Process(index) => w.process(&Process { index: *index, ..Process::default() }),
             Piece::ProcessEnd(index) => w.process_end(&ProcessEnd { index: *index, ..ProcessEnd::default() }),
             Piece::Unwatched(path) => w.unwatched(&Unwatched { path: path.clone(), ..Unwatched::default() }),
+            Piece::Looks(tsc) => w.looks(&Looks { second: Live { tsc: *tsc, ..Live::default() }, ..Looks::default() }),
         }
     }
 
@@ -38,6 +41,7 @@ impl Piece {
             Item::Process(p) => Piece::Process(p.index),
             Item::ProcessEnd(p) => Piece::ProcessEnd(p.index),
             Item::Unwatched(u) => Piece::Unwatched(u.path),
+            Item::Looks(looks) => Piece::Looks(looks.second.tsc),
             Item::End(_) => return None,
             Item::Summary(_) | Item::Checkpoint => panic!("a summary"),
             Item::Unknown(k) => panic!("kind {k}"),
@@ -58,6 +62,7 @@ fn piece() -> impl Strategy<Value = Piece> {
         // (These are packed.)
         2 => (0u32..4, any::<i32>(), any::<u8>(), 256..400usize).prop_map(|(p, t, b, n)| Piece::Events(p, t, vec![b; n])),
         1 => any::<u64>().prop_map(Piece::Clock),
+        1 => any::<u64>().prop_map(Piece::Looks),
         1 => "[a-z ]{0,20}".prop_map(Piece::Note),
         1 => (0u32..4).prop_map(Piece::Process),
         1 => (0u32..4).prop_map(Piece::ProcessEnd),

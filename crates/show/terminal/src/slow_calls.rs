@@ -3,7 +3,7 @@
 mod answer;
 pub mod lines;
 
-pub use answer::{answer, hanging, left_out, slow};
+pub use answer::{answer, left_out, slow};
 
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::symbols::{self, Named};

@@ -1,8 +1,9 @@
 //! A value for each field: why calls were slow.
 
 use crate::locks::{holds_others, symbol_row};
+use crate::summary::now;
 use schema::slow_calls::{
-    Between, Cause, CauseRow, FixRow, GapRow, LinkRow, OfRow, PageFaults, PageableRow, PartRow, SlowCall,
+    Between, Cause, CauseRow, FixRow, GapRow, LinkRow, Moment, OfRow, PageFaults, PageableRow, PartRow, SlowCall,
     UnfinishedRow, Why,
 };
 use schema::symbols::Symbols;
@@ -82,6 +83,7 @@ pub fn why() -> Why {
         not_watched: vec!["x".into()],
         stolen_ns: Some(1),
         saved_because: Some(String::new()),
+        moment: Some(Moment { when: "x".into(), now: now() }),
         calls: 1,
         ns: 1,
         slow_from_ns: 1,

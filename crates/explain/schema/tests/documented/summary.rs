@@ -30,6 +30,7 @@ pub fn top() -> Top {
         worst_call: worst(),
         lock_waits_per_second: Some(1.0),
         worst_lock_wait: worst(),
+        longest_wait: worst(),
         lost_events: 1,
         recorder_cpu_percent: 1.0,
         recorder_peak_memory_bytes: 1,

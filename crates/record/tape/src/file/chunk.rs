@@ -30,6 +30,8 @@ pub enum Chunk {
     /// A place from which the recording can be read without all that is before it. Made with the summary. The head's time is that
     /// of the newest submission before it.
     Checkpoint = 11,
+    /// What the program's threads did when a flight recorder saved the file: [`crate::live::Looks`].
+    Looks = 12,
 }
 
 pub struct ChunkHead {

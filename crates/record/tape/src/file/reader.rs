@@ -4,6 +4,7 @@ use super::chunk::{Chunk, ChunkHead, WHOLE};
 use super::index::{Extent, Index};
 use super::packed;
 use super::{Clock, End, Header, MAGIC, Process, ProcessEnd, TapeError, Unwatched, VERSION};
+use crate::live::Looks;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -32,6 +33,7 @@ pub enum Item {
     Summary(Vec<u8>),
     /// All that is known at a place, for the code that made it ([`Reader::place`] loads it).
     Checkpoint,
+    Looks(Box<Looks>),
     /// A kind that this version lacks.
     Unknown(u32),
 }
@@ -274,6 +276,8 @@ impl Reader {
                 9 => continue,
                 10 => Item::Summary(payload),
                 11 => Item::Checkpoint,
+                // (A look of another version is left out, and damages nothing.)
+                12 => serde_json::from_slice(&payload).map_or(Item::Unknown(12), Item::Looks),
                 k => Item::Unknown(k),
             }));
         }

@@ -5,6 +5,7 @@ use super::index::Index;
 use super::packed::Packer;
 use super::reader::Reader;
 use super::{Clock, End, Header, MAGIC, Process, ProcessEnd, TapeError, Unwatched, VERSION};
+use crate::live::Looks;
 use serde::Serialize;
 use std::fs::{File, Permissions};
 use std::io::{self, Seek, Write};
@@ -165,6 +166,10 @@ impl Writer {
 
     pub fn clock(&mut self, c: &Clock) -> io::Result<()> {
         self.json(Chunk::Clock, WHOLE, c)
+    }
+
+    pub fn looks(&mut self, looks: &Looks) -> io::Result<()> {
+        self.json(Chunk::Looks, WHOLE, looks)
     }
 
     pub fn note(&mut self, text: &str) -> io::Result<()> {

@@ -6,11 +6,11 @@ use crate::numbers::{bytes, count, moment, ns, percent};
 use crate::recording::timeline::Lost;
 use decode::Recording;
 use schema::Summary;
-use schema::slow_calls::{Cause, PageableRow, SlowCall, Why};
+use schema::slow_calls::{Cause, PageableRow, SlowCall, UnfinishedRow, Why};
 use schema::symbols::Places;
 use slow_calls::Wanted;
 use terminal::number::nanoseconds;
-use terminal::slow_calls::{advice_for, answer, called, hanging, left_out, lines, look_up, slow};
+use terminal::slow_calls::{advice_for, answer, called, left_out, lines, look_up, slow};
 use terminal::symbols::Named;
 
 /// How to make a recording that has an answer.
@@ -74,7 +74,11 @@ impl Answer {
             name: c.call.clone(),
             lines: lines::of_call(c, named).into_iter().map(line).collect(),
         };
-        let hung = hanging(why).map(|u| Lost {
+        let most = why.worst.first().map_or(0, |c| c.lost_ns).max(why.slow_from_ns);
+        let is_worst =
+            |u: &UnfinishedRow| why.worst.iter().any(|c| (c.pid, c.tid, c.number) == (u.pid, u.tid, u.number));
+        let longest = why.first_unfinished.iter().max_by_key(|u| u.ns);
+        let hung = longest.filter(|u| u.ns > most && !is_worst(u)).map(|u| Lost {
             process: s.processes.iter().rfind(|p| p.pid == u.pid).map_or(0, |p| p.index),
             tid: u.tid,
             is_call: true,

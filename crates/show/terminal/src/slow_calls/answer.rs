@@ -3,14 +3,16 @@
 use super::lines::{because, thread};
 use crate::number::{nanoseconds, of};
 use crate::symbols::Named;
-use schema::slow_calls::{Cause, FixRow, LinkRow, SlowCall, UnfinishedRow, Why};
+use schema::slow_calls::{Cause, FixRow, LinkRow, Moment, SlowCall, UnfinishedRow, Why};
 
-/// Sentences about the call that hangs, the call that lost the most, and the first one that another thread held up; or that no call is slow.
+/// Who waited for whom at the end; then sentences about the call that lost the most, and the first one that another thread held up; or
+/// that no call is slow.
 pub fn answer(why: &Why, named: Named<'_>) -> Vec<String> {
+    let mut all = at_the_end(why);
     if why.calls == 0 {
-        return vec!["No CUDA call was made while it was recorded.".into()];
+        all.push("No CUDA call was made while it was recorded.".into());
+        return all;
     }
-    let mut all: Vec<String> = hanging(why).map(hung).into_iter().collect();
     match (why.worst.first(), why.between.worst.first()) {
         (Some(c), _) => {
             let other = why.worst.iter().find(|c| is_held_up(c)).filter(|_| !is_held_up(c));
@@ -44,31 +46,21 @@ pub fn slow(why: &Why) -> String {
     format!("{} lost {} or more; the worst first", of(why.slow, "call"), nanoseconds(why.slow_from_ns))
 }
 
-/// The call that had not returned for the longest time, if no slow call lost as much.
-pub fn hanging(why: &Why) -> Option<&UnfinishedRow> {
-    let most = why.worst.first().map_or(0, |c| c.lost_ns).max(why.slow_from_ns);
-    let longest = why.first_unfinished.iter().max_by_key(|u| u.ns).filter(|u| u.ns > most)?;
-    let is_worst = |c: &SlowCall| is(longest, c);
-    (!why.worst.iter().any(is_worst)).then_some(longest)
-}
-
-fn is(u: &UnfinishedRow, c: &SlowCall) -> bool {
-    (u.pid, u.tid, u.number, u.call.as_str()) == (c.pid, c.tid, c.number, c.call.as_str())
+/// `when the recording ended: cycle: ...`
+fn at_the_end(why: &Why) -> Vec<String> {
+    let of = |m: &Moment| m.now.answer.iter().map(|line| format!("{}: {line}", m.when)).collect();
+    why.moment.as_ref().map(of).unwrap_or_default()
 }
 
 fn has_not_returned(why: &Why, c: &SlowCall) -> bool {
-    why.first_unfinished.iter().any(|u| is(u, c))
+    let is = |u: &UnfinishedRow| (u.pid, u.tid, u.number, u.call.as_str()) == (c.pid, c.tid, c.number, c.call.as_str());
+    why.first_unfinished.iter().any(is)
 }
 
 /// Its largest loss is due to a thread that had a lock, or had to act first.
 fn is_held_up(c: &SlowCall) -> bool {
     let part = c.parts.iter().find(|p| Some(p.cause) == c.cause);
     part.and_then(|p| p.of.first()?.because.first()).is_some_and(|link| link.how != "meanwhile")
-}
-
-fn hung(u: &UnfinishedRow) -> String {
-    let (thread, ns) = (thread(u.tid, &u.thread), nanoseconds(u.ns));
-    format!("{} of {thread} had not returned after {ns}, when the thread, or the recording, ended.", u.call)
 }
 
 fn lost(c: &SlowCall, unfinished: bool, named: Named<'_>) -> String {
@@ -133,6 +125,7 @@ fn by(l: &LinkRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use schema::now::Now;
     use schema::slow_calls::{OfRow, PageFaults, PartRow};
     use schema::symbols::{Places, Symbols};
 
@@ -216,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_call_that_did_not_return_is_named_once_and_another_one_only_if_it_lasted_longer() {
+    fn a_slow_call_that_did_not_return_is_known_by_its_number() {
         let unfinished = |number, ns| UnfinishedRow {
             at: 0.0,
             pid: 1,
@@ -232,8 +225,14 @@ mod tests {
         };
         let lost = "cuLaunchKernel (gemm) of thread 7 (main) lost 4.00 ms, 2.00 ms of it to a driver call (RM_ALLOC)";
         assert_eq!(with(3, 4_000_001), [format!("{lost}; it had not returned.")]);
-        assert_eq!(with(4, 4_000_000), [format!("{lost}.")]);
-        let hung = "cuLaunchKernel of thread 7 (main) had not returned after 5.00 ms, when the thread, or the recording, ended.";
-        assert_eq!(with(4, 5_000_000), [hung.to_owned(), format!("{lost}.")]);
+        assert_eq!(with(4, 5_000_000), [format!("{lost}.")]);
+    }
+
+    #[test]
+    fn the_end_comes_first() {
+        let now = Now { answer: vec!["cycle: one".into(), "chain: two".into()], ..Now::default() };
+        let moment = Some(Moment { when: "when the recording ended".into(), now });
+        let all = said(Why { moment, ..Why::default() });
+        assert_eq!(all[..2], ["when the recording ended: cycle: one", "when the recording ended: chain: two"]);
     }
 }
