@@ -102,7 +102,11 @@ impl Words<'_> {
         }
         let Node::Stream(s) = self.nodes.node(n) else { return self.full(n) };
         let head = self.nodes.streams.all.get(s).and_then(|s| s.head.as_ref());
-        let of = head.filter(|h| h.on == On::Work).map_or_else(String::new, |h| format!(" ({})", either(h)));
+        let of = match head.map(|h| (&h.on, h)) {
+            Some((On::Work, h)) => format!(" ({})", either(h)),
+            Some((On::HostFunction(_), h)) => format!(" (host function {:#x})", h.work.object),
+            _ => String::new(),
+        };
         self.stream(s) + &of
     }
 
