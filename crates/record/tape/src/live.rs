@@ -49,10 +49,10 @@ pub struct LiveProcess {
     /// The locks that its threads wait for, as the program's memory has them.
     pub locks: Vec<LiveLock>,
     /// Memory that it shares with others. Only read if a thread waits in such memory, or if a process has ended or is stopped. Of an
-    /// ended process: what it had when its recording began.
+    /// ended process: what it had when it was last looked at, if a process that has not ended has it, too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<LiveShared>,
-    /// Pipes and sockets that an ended process had when its recording began.
+    /// Of an ended process: pipes and sockets that it had when it was last looked at, and for which a thread waits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pipes: Vec<LivePipe>,
 }

@@ -41,10 +41,19 @@ pub fn add(details: &Details, live: &mut Live, sleepers: &[Sleeper]) {
     let mut waits = expand(live, wants, &memory);
     search(details, live, &mut waits);
     let places: BTreeSet<u64> = waits.iter().filter_map(|w| Some(w.on.place.as_ref()?.inode)).collect();
+    let names: BTreeSet<String> = waits.iter().map(|w| w.on.name.clone()).collect();
     for w in waits {
         if let Some(t) = live.processes.get_mut(w.process).and_then(|p| p.threads.get_mut(w.thread)) {
             t.on.push(w.on);
         }
+    }
+    // Of those that have ended, only what others have, too.
+    let is_live = |p: &&LiveProcess| p.state != state::ENDED;
+    let live_shares = live.processes.iter().filter(is_live).flat_map(|p| &p.shares);
+    let inodes: BTreeSet<u64> = live_shares.map(|s| s.inode).collect();
+    for p in live.processes.iter_mut().filter(|p| p.state == state::ENDED) {
+        p.pipes.retain(|had| names.contains(&had.name));
+        p.shares.retain(|s| inodes.contains(&s.inode));
     }
     let mut room = ALL_SHARED;
     for p in &mut live.processes {
