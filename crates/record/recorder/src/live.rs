@@ -12,6 +12,7 @@ mod kin;
 mod others;
 mod proc;
 mod readers;
+mod sockets;
 mod waiting;
 mod waits;
 

@@ -65,10 +65,10 @@ pub struct LiveProcess {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub polls: Vec<LivePoll>,
     /// Memory that it shares with others. Only read if a thread waits in such memory, or if a process has ended or is stopped. Of an
-    /// ended process: what it had when its recording began.
+    /// ended process: what it had when it was last looked at, if a process that has not ended has it, too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<LiveShared>,
-    /// Pipes and sockets that an ended process had when its recording began.
+    /// Of an ended process: pipes and sockets that it had when it was last looked at, and for which a thread waits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pipes: Vec<LivePipe>,
     /// Python's locks for which its threads wait.

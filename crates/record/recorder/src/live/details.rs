@@ -146,8 +146,9 @@ impl Details {
             p.threads.clear();
         }
         if p.state == state::TRACED || p.threads.iter().any(|t| t.state == state::TRACED) {
-            let tracer = proc::tracer(&folder);
-            p.tracer = (tracer > 0).then(|| proc::other(tracer, how::TRACES, self.names));
+            // (The kernel names the thread that traces.)
+            let tracer = proc::process_of(proc::tracer(&folder));
+            p.tracer = tracer.map(|tracer| proc::other(tracer, how::TRACES, self.names));
         }
     }
 

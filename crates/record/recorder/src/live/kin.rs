@@ -16,7 +16,8 @@ use tape::live::{LivePipe, LiveProcess, LiveShared, state};
 
 /// The latest so many processes are kept, those that have ended go first.
 const KEPT: usize = 128;
-/// Pipes and sockets of one.
+/// Mappings, and pipes and sockets, of one.
+const SHARED: usize = 256;
 const PIPES: usize = 64;
 /// Threads of one whose children are looked for.
 const THREADS: usize = 1024;
@@ -25,6 +26,8 @@ const ASKED: usize = 64;
 const REST: u32 = 10;
 /// A child that is started by a hook is there a little later.
 const LATER: Duration = Duration::from_millis(40);
+/// Without another process there is nothing to read again.
+const ALONE: Duration = Duration::from_secs(3600);
 /// The first time that a process is read again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -89,7 +92,12 @@ fn lock(all: &All) -> MutexGuard<'_, VecDeque<Known>> {
 fn learn(asked: &Receiver<i32>, all: &All) {
     let mut later: BTreeSet<i32> = BTreeSet::new();
     loop {
-        let wait = if later.is_empty() { AGAIN } else { LATER };
+        let is_alone = lock(all).len() < 2;
+        let wait = match later.is_empty() {
+            true if is_alone => ALONE,
+            true => AGAIN,
+            false => LATER,
+        };
         let begun = match asked.recv_timeout(wait) {
             Ok(pid) => {
                 let begun = Instant::now();
@@ -188,5 +196,7 @@ fn renew(pid: i32, all: &All) {
 
 fn read(pid: i32) -> (Vec<LiveShared>, Vec<LivePipe>) {
     let is_pipe = |link: &str| link.starts_with("pipe:[") || link.starts_with("socket:[");
-    (shares(pid), pipes_if(pid, is_pipe).into_iter().take(PIPES).collect())
+    let mut shares = shares(pid);
+    shares.truncate(SHARED);
+    (shares, pipes_if(pid, is_pipe).into_iter().take(PIPES).collect())
 }

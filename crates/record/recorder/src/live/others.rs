@@ -2,6 +2,7 @@
 
 use super::proc::{numbers, sleep};
 use super::readers::shares;
+use super::sockets;
 use super::waits::{Want, link, want};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -40,6 +41,7 @@ pub fn candidates(recorded: &[i32]) -> Vec<i32> {
 /// Looks for processes that have these files open: links as /proc names them, each with a process and its descriptor.
 pub fn open(recorded: &[i32], wanted: &BTreeMap<String, (i32, i32)>, to: &Sender<Found>) {
     let (begun, mut links) = (Instant::now(), BTreeSet::new());
+    let mut peers: BTreeMap<String, &String> = BTreeMap::new();
     for (link, (pid, fd)) in wanted {
         if link.starts_with('/') {
             let is_fifo = || fs::metadata(format!("/proc/{pid}/fd/{fd}")).is_ok_and(|m| m.file_type().is_fifo());
@@ -48,13 +50,18 @@ pub fn open(recorded: &[i32], wanted: &BTreeMap<String, (i32, i32)>, to: &Sender
             }
         }
         links.insert(link.as_str());
+        if let Some(peer) = sockets::inode(link).and_then(|inode| sockets::peer(*pid, inode)) {
+            peers.insert(format!("socket:[{peer}]"), link);
+        }
     }
     for pid in candidates(recorded) {
-        let found = pipes_if(pid, |link| links.contains(link));
+        let found = pipes_if(pid, |link| links.contains(link) || peers.contains_key(link));
         for LivePipe { name, how } in found {
             let how =
                 [how::READ, how::WRITE, how::BOTH, how::HOLDS].into_iter().find(|h| *h == how).unwrap_or_default();
-            if to.send(Found::Open { link: name, pid, how }).is_err() {
+            let of_peer = peers.get(&name).map(|link| Found::Open { link: (*link).clone(), pid, how: how::PEER });
+            let own = links.contains(name.as_str()).then_some(Found::Open { link: name, pid, how });
+            if own.into_iter().chain(of_peer).any(|found| to.send(found).is_err()) {
                 return;
             }
         }

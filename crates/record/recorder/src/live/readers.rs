@@ -16,8 +16,8 @@ const THREADS: usize = 16;
 const ALL_THREADS: usize = 64;
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
-/// Maximum number of mappings of a process in an answer.
-const SHARED: usize = 64;
+/// Maximum number of mappings of a process that are looked at.
+const SHARED: usize = 4096;
 
 pub type Job<T> = Box<dyn FnOnce(&Sender<T>) + Send>;
 

@@ -13,8 +13,12 @@ use tape::lock::attr;
 
 /// The memory of programs is read until this time of a look.
 const MEMORY_WITHIN: Duration = Duration::from_millis(320);
-/// Maximum number of other processes of one wait.
+/// Maximum number of other processes of one wait, and of all; of threads of one; and of mappings of a process, and of all.
 const OTHERS: usize = 64;
+const ALL_OTHERS: usize = 8000;
+const TIDS: usize = 64;
+const SHARED: usize = 64;
+const ALL_SHARED: usize = 4000;
 
 /// A wait of a thread.
 struct Wait {
@@ -36,13 +40,28 @@ pub fn add(details: &Details, live: &mut Live, sleepers: &[Sleeper]) {
     let memory = read_memory(details, live, &wants);
     let mut waits = expand(live, wants, &memory);
     search(details, live, &mut waits);
+    let places: BTreeSet<u64> = waits.iter().filter_map(|w| Some(w.on.place.as_ref()?.inode)).collect();
+    let names: BTreeSet<String> = waits.iter().map(|w| w.on.name.clone()).collect();
     for w in waits {
         if let Some(t) = live.processes.get_mut(w.process).and_then(|p| p.threads.get_mut(w.thread)) {
             t.on.push(w.on);
         }
     }
+    // Of those that have ended, only what others have, too.
+    let is_live = |p: &&LiveProcess| p.state != state::ENDED;
+    let live_shares = live.processes.iter().filter(is_live).flat_map(|p| &p.shares);
+    let inodes: BTreeSet<u64> = live_shares.map(|s| s.inode).collect();
+    for p in live.processes.iter_mut().filter(|p| p.state == state::ENDED) {
+        p.pipes.retain(|had| names.contains(&had.name));
+        p.shares.retain(|s| inodes.contains(&s.inode));
+    }
+    let mut room = ALL_SHARED;
     for p in &mut live.processes {
         named_by_locks(details, p);
+        // Those first in which somebody waits.
+        p.shares.sort_by_key(|s| (!places.contains(&s.inode), s.begin));
+        p.shares.truncate(SHARED.min(room));
+        room -= p.shares.len();
         if !details.names {
             p.shares.iter_mut().for_each(|s| s.path.clear());
         }
@@ -187,6 +206,7 @@ fn search(details: &Details, live: &Live, waits: &mut [Wait]) {
         Found::Through => left -= 1,
     });
     let places: Vec<_> = waits.iter().filter_map(|w| Some((w.process, w.thread, w.on.place.clone()?))).collect();
+    let mut room = ALL_OTHERS;
     for w in waits.iter_mut() {
         let Some((p, t)) = thread_of(live, w.process, w.thread) else { continue };
         if fifos.contains(&w.on.name) {
@@ -252,10 +272,13 @@ fn search(details: &Details, live: &Live, waits: &mut [Wait]) {
             how::READ => w.on.to == how::WRITE,
             how::WRITE => w.on.to == how::READ,
             how::MAPS => o.tids.is_empty(),
+            how::BOTH => w.on.kind != on::SOCKET,
             _ => true,
         };
         all.sort_by_key(|o| (!can(o), o.pid == p.pid, o.pid));
-        all.truncate(OTHERS);
+        all.truncate(OTHERS.min(room));
+        room -= all.len();
+        all.iter_mut().for_each(|o| o.tids.truncate(TIDS));
         (w.on.others, w.on.cut) = (all, left > 0 && !matches!(w.want, Want::Child { .. } | Want::Kind(_)));
         if !details.names {
             hide(&mut w.on);

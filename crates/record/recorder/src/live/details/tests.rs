@@ -31,6 +31,14 @@ impl Child {
         // SAFETY: a child that was not waited for.
         unsafe { libc::kill(self.0, signal) };
     }
+
+    /// A signal that ends or stops it: returns when it has.
+    fn kill_and_see(&self, signal: i32) {
+        self.kill(signal);
+        let what = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT;
+        // SAFETY: zeroed is a siginfo; the child is not reaped.
+        unsafe { libc::waitid(libc::P_PID, self.0 as u32, &mut std::mem::zeroed(), what) };
+    }
 }
 
 impl Drop for Child {
@@ -98,7 +106,7 @@ fn a_pipe_whose_writer_is_stopped() {
         libc::read(read, [0u8; 1].as_mut_ptr().cast(), 1);
     });
     drop((reader, writer));
-    peer.kill(libc::SIGSTOP);
+    peer.kill_and_see(libc::SIGSTOP);
     let is_so = |o: &LiveOn| o.kind == on::PIPE && of(o, &peer) == is(how::WRITE, state::STOPPED);
     let (live, on) = look_until(&[waiter.0, peer.0], is_so);
     assert!(on.name.starts_with("pipe:[") && on.to == "read" && !on.cut, "{on:?}");
@@ -122,9 +130,7 @@ fn a_semaphore_in_shared_memory_whose_peer_was_killed() {
     let peer = Child::new(|| {});
     // SAFETY: as above.
     let waiter = Child::new(|| unsafe { libc::sem_wait(sem) });
-    peer.kill(libc::SIGKILL);
-    // SAFETY: zeroed is a siginfo; the child is not reaped.
-    unsafe { libc::waitid(libc::P_PID, peer.0 as u32, &mut std::mem::zeroed(), libc::WEXITED | libc::WNOWAIT) };
+    peer.kill_and_see(libc::SIGKILL);
     let is_so = |o: &LiveOn| o.kind == on::FUTEX && o.place.is_some();
     let (live, on) = look_until(&[waiter.0, peer.0], is_so);
     assert_eq!((on.value, on.expected, on.barrier, on.address), (Some(0), Some(0), None, Some(sem as u64)));
@@ -154,17 +160,16 @@ fn a_barrier_that_one_rank_never_enters() {
     // SAFETY: as above.
     let ranks = [0, 1].map(|_| Child::new(|| unsafe { libc::pthread_barrier_wait(barrier) }));
     let all = [ranks[0].0, ranks[1].0, absent.0];
-    let is_so = |o: &LiveOn| o.barrier.is_some_and(|b| (b.arrived, b.count) == (2, 3));
-    let (_, on) = look_until(&all, is_so);
-    let tids = |child: &Child| on.others.iter().find(|o| o.pid == child.0).map(|o| o.tids.clone());
-    assert_eq!((tids(&ranks[1]), tids(&absent)), (Some(vec![ranks[1].0]), Some(vec![])), "{on:?}");
-    // Recorded or not, a process that waits there, too, has a thread that does.
-    let (_, on) = look_until(&all[..1], is_so);
-    assert_eq!(
-        on.others.iter().find(|o| o.pid == ranks[1].0).map(|o| o.tids.clone()),
-        Some(vec![ranks[1].0]),
-        "{on:?}"
-    );
+    // The other one that waits has a thread that waits there, too. That is so whether the processes are recorded or not.
+    let tids = |on: &LiveOn, child: &Child| on.others.iter().find(|o| o.pid == child.0).map(|o| o.tids.clone());
+    let is_so = |o: &LiveOn| {
+        let all_wait = o.barrier.is_some_and(|b| (b.arrived, b.count) == (2, 3));
+        all_wait && tids(o, &ranks[1]) == Some(vec![ranks[1].0])
+    };
+    for pids in [&all[..], &all[..1]] {
+        let (_, on) = look_until(pids, is_so);
+        assert_eq!(tids(&on, &absent), Some(vec![]), "{on:?}");
+    }
 }
 
 #[test]
@@ -188,6 +193,96 @@ fn a_file_lock_and_who_has_it() {
     let (_, on) = look_until(&[waiter.0], |o| o.kind == on::FILE_LOCK);
     assert_eq!((on.name.as_str(), on.others.len()), (file.path().to_str().unwrap(), 1), "{on:?}");
     assert_eq!(of(&on, &holder), is(how::HOLDS, state::SLEEPING));
+}
+
+/// The locks of fcntl, of which the second kind belongs to no process: who has the file open with it is found.
+#[test]
+fn locks_of_fcntl() {
+    system_calls!();
+    for (try_it, wait) in [(libc::F_SETLK, libc::F_SETLKW), (libc::F_OFD_SETLK, libc::F_OFD_SETLKW)] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = std::ffi::CString::new(file.path().to_str().unwrap()).unwrap();
+        let (mut reader, writer) = pipe().unwrap();
+        let fd = writer.as_raw_fd();
+        // SAFETY: zeroed is a flock, and the descriptors are the children's own.
+        let lock = |by: i32| unsafe {
+            let all = libc::flock { l_type: libc::F_WRLCK as i16, ..std::mem::zeroed() };
+            libc::fcntl(libc::open(path.as_ptr(), libc::O_RDWR), by, &all)
+        };
+        let holder = Child::new(|| {
+            lock(try_it);
+            // SAFETY: as above.
+            unsafe { libc::write(fd, b"x".as_ptr().cast(), 1) }
+        });
+        reader.read_exact(&mut [0]).unwrap();
+        let waiter = Child::new(|| lock(wait));
+        let (_, on) = look_until(&[waiter.0], |o| o.kind == on::FILE_LOCK);
+        assert_eq!((on.others.len(), of(&on, &holder)), (1, is(how::HOLDS, state::SLEEPING)), "{on:?}");
+    }
+}
+
+#[test]
+fn a_socket_whose_other_end_is_stopped() {
+    system_calls!();
+    let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (own, theirs) = (a.as_raw_fd(), b.as_raw_fd());
+    // SAFETY: descriptors of the children's own.
+    let peer = Child::new(|| unsafe { libc::close(own) });
+    // SAFETY: as above.
+    let waiter = Child::new(|| unsafe {
+        libc::close(theirs);
+        let mut one = libc::pollfd { fd: own, events: libc::POLLIN, revents: 0 };
+        libc::poll(&mut one, 1, -1)
+    });
+    drop((a, b));
+    peer.kill_and_see(libc::SIGSTOP);
+    let (_, on) = look_until(&[waiter.0], |o| of(o, &peer) == is(how::PEER, state::STOPPED));
+    assert_eq!((on.kind.as_str(), on.to.as_str(), on.others[0].pid), (on::SOCKET, how::READ, peer.0), "{on:?}");
+    assert_eq!(of(&on, &waiter), is(how::BOTH, state::SLEEPING));
+}
+
+#[test]
+fn a_traced_process_has_its_tracer() {
+    let child = Child::new(|| {});
+    // SAFETY: no memory; the child is this thread's to trace.
+    if unsafe { libc::ptrace(libc::PTRACE_ATTACH, child.0, 0usize, 0usize) } != 0 {
+        test_support::skip!("this machine does not let a process trace its child");
+    }
+    // SAFETY: as above.
+    unsafe { libc::waitpid(child.0, std::ptr::null_mut(), libc::__WALL) };
+    let p = look(&[child.0]).processes.remove(0);
+    let tracer = p.tracer.unwrap();
+    assert_eq!(
+        (p.state.as_str(), tracer.pid, tracer.how.as_str()),
+        (state::TRACED, std::process::id() as i32, how::TRACES)
+    );
+}
+
+/// A peer that was never recorded, has ended, and was waited for.
+#[test]
+fn what_a_process_had_is_known_after_its_end() {
+    let sem: *mut libc::sem_t = shared();
+    let (reader, writer) = pipe().unwrap();
+    let pipe = super::super::waits::link(std::process::id() as i32, writer.as_raw_fd());
+    let read = reader.as_raw_fd();
+    // SAFETY: a descriptor of the child's own.
+    let peer = Child::new(|| unsafe { libc::close(read) });
+    let pid = peer.0;
+    let mut kin = super::super::Kin::default();
+    let begun = Instant::now();
+    let known = |kin: &super::super::Kin| kin.known().all().into_iter().find(|p| p.pid == pid);
+    // (It is read again, after it has closed what it does not use.)
+    let has = |p: &LiveProcess| p.pipes.iter().any(|p| p.name == pipe && p.how == how::WRITE);
+    while !known(&kin).is_some_and(|p| has(&p)) {
+        assert!(kin.ask(pid) && begun.elapsed() < Duration::from_secs(20), "{:?}", known(&kin));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(peer);
+    let p = known(&kin).unwrap();
+    assert!(has(&p) && p.place(sem as u64).is_some(), "{p:?}");
+    assert_eq!((p.state.as_str(), p.ended.as_ref().map(|e| e.zombie)), (state::ENDED, Some(false)));
+    let live = Details::new(true, kin.known()).add(Live::default());
+    assert!(live.processes.iter().any(|p| p.pid == pid && p.unrecorded && p.ended.is_some()), "{live:?}");
 }
 
 #[test]
