@@ -315,6 +315,12 @@ fn a_hang_saves_one_file_that_names_the_cycle() {
         let mut r = Recorded::start(dir.path(), &[how, &HANG].concat(), &["mutexes"]);
         until_there_is(&file);
         has_cycle(&file, "at the moment of saving (hang > 1s)");
+        let report = finished(doorbell(dir.path()).args(["report", "a.doorbell", "-o", "a.html"]), "report");
+        assert!(report.status.success(), "{}", text(&report.stderr));
+        let page = std::fs::read_to_string(dir.path().join("a.html")).unwrap();
+        assert!(
+            page.contains("Who waited for whom at the moment of saving") && page.contains("class=\"l bad strong\"")
+        );
         // (Long enough for another file, if it were begun.)
         std::thread::sleep(Duration::from_secs(12));
         assert_eq!(files(dir.path()), ["a.doorbell"]);

@@ -4,6 +4,7 @@ mod calls;
 mod gpu_tracks;
 mod graphs;
 mod locks;
+mod moment;
 mod ranges;
 mod streams;
 mod summary;

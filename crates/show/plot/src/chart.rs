@@ -29,6 +29,11 @@ impl Frame {
         self.width
     }
 
+    /// Where the panels begin.
+    pub(crate) fn top(self) -> f64 {
+        self.top
+    }
+
     fn is_file(self) -> bool {
         self.ink == Ink::Own
     }

@@ -18,6 +18,7 @@ mod routes;
 pub mod series;
 mod shape;
 mod svg;
+pub mod waits;
 
 pub use axis::Axis;
 pub use chart::{Drawing, Entry, Frame, swatch};

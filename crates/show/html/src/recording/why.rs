@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::document::{Block, Cell, Kind, Notice, Section, Table, head, number, text};
 use crate::numbers::{bytes, count, moment, ns, percent};
+use crate::recording::moment::picture as moment_picture;
 use crate::recording::timeline::Lost;
 use decode::Recording;
 use schema::Summary;
@@ -31,6 +32,8 @@ impl Answer {
         let Some((why, places)) = &self.0 else { return section.with(Block::Answer(NOT_RECORDED.into())) };
         let named = Named { places, symbols: &why.symbols };
         answer(why, named).into_iter().for_each(|text| section.push(Block::Answer(text)));
+        let picture = why.moment.as_ref().and_then(moment_picture);
+        section.blocks.extend(picture.map(|picture| Block::Figure(Box::new(picture))));
         for because in why.incomplete_because.iter().filter(|because| !known.contains(because)) {
             section.push(Block::Notice(Notice { kind: Kind::Warning, text: format!("Not complete: {because}") }));
         }
