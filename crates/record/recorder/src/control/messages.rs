@@ -201,7 +201,7 @@ pub struct SaveResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tape::live::{LiveCall, LiveHold, LiveLock, LiveProcess, LiveThread};
+    use tape::live::{LiveCall, LiveFrame, LiveGil, LiveHold, LiveLock, LiveProcess, LiveThread};
 
     #[test]
     fn requests_are_read_as_they_are_written() {
@@ -248,12 +248,19 @@ mod tests {
             name: "x".into(),
             system_call: some(),
             joins: Some(1),
+            host_function: Some(1),
             call: Some(LiveCall::default()),
             waits: Some(LiveHold::default()),
             holds: vec![LiveHold::default()],
             ..LiveThread::default()
         };
-        let process = LiveProcess { threads: vec![thread], locks: vec![LiveLock::default()], ..LiveProcess::default() };
+        let process = LiveProcess {
+            threads: vec![thread],
+            locks: vec![LiveLock::default()],
+            python: vec![LiveGil::default()],
+            ..LiveProcess::default()
+        };
+        let stack = LiveStack { frames: vec![LiveFrame::default()], lacks: some(), ..LiveStack::default() };
         let now = Live { processes: vec![process], ..Live::default() };
         let all = Answer {
             error: Some(String::new()),
@@ -265,6 +272,7 @@ mod tests {
             }),
             counters: Some(Counts { worst_call: worst.clone(), worst_lock_wait: worst, ..Counts::default() }),
             now: Some(now),
+            stacks: Some(vec![stack]),
             written: Some(Written::default()),
             save: Some(1),
             ..Answer::ok()
@@ -278,7 +286,7 @@ mod tests {
         documented.sort_unstable();
         assert_eq!(documented, sent);
         let requests = &REFERENCE[..REFERENCE.len() - answers.len()];
-        for verb in ["status", "pause", "resume", "attach", "counters", "now", "save"] {
+        for verb in ["status", "pause", "resume", "attach", "counters", "now", "stacks", "save"] {
             assert!(requests.contains(&format!("\n| `{verb}")), "{verb}");
         }
     }
