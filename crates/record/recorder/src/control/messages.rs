@@ -263,21 +263,28 @@ mod tests {
             system_call: some(),
             joins: Some(1),
             on: vec![on],
+            host_function: Some(1),
             call: Some(LiveCall::default()),
             waits: Some(LiveHold::default()),
             holds: vec![LiveHold::default()],
             ..LiveThread::default()
         };
+        let work = LiveWork { value: 1, how: 1, there: Some(1), name: "x".into(), ..LiveWork::default() };
         let process = LiveProcess {
             name: "x".into(),
             ended: Some(LiveEnd { exit_code: Some(1), signal: Some(1), ..LiveEnd::default() }),
             tracer: Some(other),
             threads: vec![thread],
             locks: vec![LiveLock::default()],
+            python: vec![LiveGil::default()],
+            streams: vec![LiveStream { work: vec![work], ..LiveStream::default() }],
+            channels: vec![LiveChannel::default()],
+            polls: vec![LivePoll::default()],
             shares: vec![LiveShared::default()],
             pipes: vec![LivePipe::default()],
             ..LiveProcess::default()
         };
+        let stack = LiveStack { frames: vec![LiveFrame::default()], lacks: some(), ..LiveStack::default() };
         let now = Live { processes: vec![process], ..Live::default() };
         let all = Answer {
             error: Some(String::new()),
@@ -289,6 +296,7 @@ mod tests {
             }),
             counters: Some(Counts { worst_call: worst.clone(), worst_lock_wait: worst, ..Counts::default() }),
             now: Some(now),
+            stacks: Some(vec![stack]),
             written: Some(Written::default()),
             save: Some(1),
             ..Answer::ok()
@@ -302,7 +310,7 @@ mod tests {
         documented.sort_unstable();
         assert_eq!(documented, sent);
         let requests = &REFERENCE[..REFERENCE.len() - answers.len()];
-        for verb in ["status", "pause", "resume", "attach", "counters", "now", "save"] {
+        for verb in ["status", "pause", "resume", "attach", "counters", "now", "stacks", "save"] {
             assert!(requests.contains(&format!("\n| `{verb}")), "{verb}");
         }
     }

@@ -8,7 +8,7 @@
 
 use super::maps::Maps;
 use super::memory;
-use super::unwind::Process;
+use super::unwind::{Process, Start};
 use super::{Sleep, gil};
 use std::fs;
 use std::time::{Duration, Instant};
@@ -81,7 +81,7 @@ fn of_thread(process: &Process, task: i32) -> Option<(i32, u64)> {
     let asleep = || Sleep::of(process.pid, task).ok().flatten();
     let sleep = asleep()?;
     let tid = made_by_driver(process, sleep.sp)?;
-    let frames = process.frames(sleep.pc, sleep.sp, FRAMES);
+    let frames = process.frames(&Start::asleep(sleep.pc, sleep.sp), FRAMES);
     let owners = frames.iter().map(|f| (f, owner(&process.maps, f.address)));
     let mut innermost = None;
     for (frame, owner) in owners.take_while(|(f, _)| f.is_certain) {

@@ -1,11 +1,12 @@
 //! What is read from outside of a running program: its memory, its mappings, the stacks of its threads.
 //!
-//! Invariant: no thread of the program is stopped or woken for it. What changes while it is read is read again, or left out.
+//! Invariant: no thread of the program is stopped or woken for it, and no signal is sent. What changes while it is read is read again, or left out.
 
 pub mod gil;
 pub mod host_function;
 pub mod maps;
 pub mod memory;
+mod sample;
 pub mod stacks;
 pub mod unwind;
 

@@ -1,10 +1,11 @@
 //! The answer to `stacks`: where the threads of all recorded processes are, with the calls that led there.
 //!
-//! Only the stack of a thread that sleeps or is stopped is read. A thread that runs is tried again for a few milliseconds, and is not
-//! stopped for it: that could change what system calls return to the program.
+//! The stack of a thread that sleeps or is stopped is read from the program's memory. Of a thread that runs the kernel takes a sample. No
+//! thread is stopped by a debugger's means: that could change what system calls return to the program.
 
 use super::Sleep;
-use super::unwind::Process;
+use super::sample::Sample;
+use super::unwind::{Frame, Process, Start};
 use crate::control::Ask;
 use crate::control::messages::Answer;
 use std::fs;
@@ -16,9 +17,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Maximum number of threads, and of frames of each.
 const THREADS: usize = 1000;
 const FRAMES: usize = 16;
-/// How often a thread that runs is tried, and the time between.
-const TRIES: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(1);
+/// How often a thread is tried that runs and sleeps in turns.
+const TRIES: u32 = 3;
 
 /// Answers from another thread.
 pub fn answer(live: &Live, ask: Ask) {
@@ -40,24 +40,34 @@ fn of_process(pid: i32, begun: Instant) -> Vec<LiveStack> {
         let without = |why: &str| LiveStack { pid, tid, frames: Vec::new(), lacks: Some(why.into()) };
         match of_thread(&process, tid) {
             Ok(frames) => LiveStack { pid, tid, frames, lacks: None },
-            Err(why) => without(why),
+            Err(why) => without(&why),
         }
     };
     tids.take(THREADS).take_while(|_| begun.elapsed() < PATIENCE).map(of).collect()
 }
 
-fn of_thread(process: &Process, tid: i32) -> Result<Vec<LiveFrame>, &'static str> {
+fn of_thread(process: &Process, tid: i32) -> Result<Vec<LiveFrame>, String> {
+    let rows = |frames: Vec<Frame>| {
+        let row = |f: Frame| LiveFrame { address: f.address, is_certain: f.is_certain };
+        frames.into_iter().map(row).collect()
+    };
     for _ in 0..TRIES {
         let Some(sleep) = Sleep::of(process.pid, tid)? else {
-            std::thread::sleep(PAUSE);
-            continue;
+            match Sample::of(tid) {
+                Ok(Some(s)) => {
+                    let sp = s.registers[7];
+                    let start = Start { registers: s.registers.map(Some), at: sp, copy: &s.stack };
+                    return Ok(rows(process.frames(&start, FRAMES)));
+                }
+                Ok(None) => continue,
+                Err(e) => return Err(format!("it runs, and the kernel gives no sample: {e}")),
+            }
         };
-        let frames = process.frames(sleep.pc, sleep.sp, FRAMES);
+        let frames = process.frames(&Start::asleep(sleep.pc, sleep.sp), FRAMES);
         // (It has not moved meanwhile.)
         if Sleep::of(process.pid, tid)?.is_some_and(|again| again == sleep) {
-            let row = |f: super::unwind::Frame| LiveFrame { address: f.address, is_certain: f.is_certain };
-            return Ok(frames.into_iter().map(row).collect());
+            return Ok(rows(frames));
         }
     }
-    Err("it runs")
+    Err("it runs and sleeps in turns".into())
 }

@@ -8,14 +8,14 @@
 //! Invariant: a frame that is not certain is marked, and so is each one after it. No contents of the memory make this panic.
 
 use super::maps::Maps;
-use super::memory::{self, fill, half, words};
+use super::memory::{fill, half, words};
 use gimli::{BaseAddresses, CfaRule, EhFrame, EndianSlice, EvaluationResult, LittleEndian, Register, RegisterRule};
 use gimli::{UnwindContext, UnwindExpression, UnwindSection, Value};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
 /// Words of the stack that are searched for one return address.
-const SEARCHED: usize = 512;
+const SEARCHED: u64 = 512;
 /// Maximum size of a function's unwind instructions, and steps of an expression.
 const INSTRUCTIONS: usize = 1 << 16;
 const STEPS: u32 = 200;
@@ -26,7 +26,7 @@ const RETURN: usize = 16;
 const KEPT: [usize; 6] = [3, 6, 12, 13, 14, 15];
 
 type Section<'a> = EhFrame<EndianSlice<'a, LittleEndian>>;
-type Registers = [Option<u64>; RETURN + 1];
+pub type Registers = [Option<u64>; RETURN + 1];
 
 /// Where a thread is, or where it continues after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,48 @@ pub struct Frame {
     pub function: Option<u64>,
     /// From the tables alone, or a call of the function of the frame before.
     pub is_certain: bool,
+}
+
+/// A thread's registers, by their numbers in unwind tables, and a copy of its stack from an address on. Other memory is read from the
+/// process.
+#[derive(Default)]
+pub struct Start<'a> {
+    pub registers: Registers,
+    pub at: u64,
+    pub copy: &'a [u8],
+}
+
+impl<'a> Start<'a> {
+    /// A thread that sleeps: where it is, and its stack pointer.
+    pub fn asleep(pc: u64, sp: u64) -> Start<'a> {
+        let mut start = Start::default();
+        (start.registers[RETURN], start.registers[RSP]) = (Some(pc), Some(sp));
+        start
+    }
+}
+
+/// The memory of a process, with a copy of a stack.
+#[derive(Clone, Copy)]
+struct Memory<'a> {
+    pid: i32,
+    at: u64,
+    copy: &'a [u8],
+}
+
+impl Memory<'_> {
+    fn fill(&self, at: u64, to: &mut [u8]) -> Option<()> {
+        match at.checked_sub(self.at).and_then(|n| self.copy.get(n as usize..)?.get(..to.len())) {
+            Some(copied) => to.copy_from_slice(copied),
+            None => fill(self.pid, at, to)?,
+        }
+        Some(())
+    }
+
+    fn word(&self, at: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.fill(at, &mut bytes)?;
+        Some(u64::from_le_bytes(bytes))
+    }
 }
 
 /// A process whose stacks are read.
@@ -67,9 +109,9 @@ impl Process {
     }
 
     /// The frames of a thread, the innermost first.
-    pub fn frames(&self, pc: u64, sp: u64, most: usize) -> Vec<Frame> {
-        let mut registers: Registers = [None; RETURN + 1];
-        (registers[RETURN], registers[RSP]) = (Some(pc), Some(sp));
+    pub fn frames(&self, from: &Start<'_>, most: usize) -> Vec<Frame> {
+        let memory = Memory { pid: self.pid, at: from.at, copy: from.copy };
+        let mut registers = from.registers;
         let mut frames: Vec<Frame> = Vec::new();
         let (mut is_certain, mut is_exact) = (true, true);
         while let (Some(address), Some(sp)) = (registers[RETURN], registers[RSP]) {
@@ -81,20 +123,20 @@ impl Process {
             let entry = self.entry(lookup);
             let function = entry.as_ref().and_then(|e| e.function());
             frames.push(Frame { address, function, is_certain });
-            let step = entry.as_ref().and_then(|e| e.step(self.pid, lookup, &registers));
+            let step = entry.as_ref().and_then(|e| e.step(memory, lookup, &registers));
             match step {
                 Some(None) => break,
                 Some(Some((next, is_signal))) if next[RSP] > Some(sp) => {
                     (registers, is_exact) = (next, is_signal);
                 }
                 _ => {
-                    let Some((slot, is_call)) = self.search(sp, function) else { break };
+                    let Some((slot, is_call)) = self.search(memory, sp, function) else { break };
                     is_certain &= is_call;
                     // (With the place of the return address the rules of the other registers are known again.)
-                    let next = entry.as_ref().and_then(|e| e.registers(self.pid, lookup, &registers, slot + 8));
+                    let next = entry.as_ref().and_then(|e| e.registers(memory, lookup, &registers, slot + 8));
                     registers = next.unwrap_or_else(|| {
                         let mut only: Registers = [None; RETURN + 1];
-                        only[RETURN] = words::<1>(self.pid, slot).map(|[w]| w);
+                        only[RETURN] = memory.word(slot);
                         only[RSP] = Some(slot + 8);
                         only
                     });
@@ -107,13 +149,10 @@ impl Process {
 
     /// The first word of the stack from `sp` on that is a return address, and whether it is one of a call of `function`. One of
     /// those is preferred.
-    fn search(&self, sp: u64, function: Option<u64>) -> Option<(u64, bool)> {
-        let mut bytes = vec![0; SEARCHED * 8];
-        let n = memory::begin(self.pid, sp & !7, &mut bytes);
-        let words = bytes[..n].as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w));
+    fn search(&self, memory: Memory<'_>, sp: u64, function: Option<u64>) -> Option<(u64, bool)> {
         let mut first = None;
-        for (i, word) in words.enumerate() {
-            let slot = (sp & !7) + i as u64 * 8;
+        for slot in (0..SEARCHED).map_while(|i| (sp & !7).checked_add(i * 8)) {
+            let Some(word) = memory.word(slot) else { break };
             match self.call_before(word) {
                 Some(Some(target)) if Some(target) == function => return Some((slot, true)),
                 Some(_) => first = first.or(Some((slot, false))),
@@ -258,7 +297,7 @@ impl Entry {
         self.with(|_, _, entry| Some(entry.initial_address()))
     }
 
-    fn step(&self, pid: i32, address: u64, now: &Registers) -> Option<Step> {
+    fn step(&self, memory: Memory<'_>, address: u64, now: &Registers) -> Option<Step> {
         self.with(|section, bases, entry| {
             let mut context = UnwindContext::new();
             let row = entry.unwind_info_for_address(section, bases, &mut context, address).ok()?;
@@ -269,38 +308,38 @@ impl Entry {
                 CfaRule::RegisterAndOffset { register, offset } => {
                     (*now.get(usize::from(register.0))?)?.wrapping_add_signed(*offset)
                 }
-                CfaRule::Expression(e) => evaluate(pid, section, e, entry.cie().encoding(), now, None)?,
+                CfaRule::Expression(e) => evaluate(memory, section, e, entry.cie().encoding(), now, None)?,
             };
-            let registers = restored(pid, section, entry.cie().encoding(), row, now, cfa);
+            let registers = restored(memory, section, entry.cie().encoding(), row, now, cfa);
             registers[RETURN]?;
             Some(Some((registers, entry.is_signal_trampoline())))
         })
     }
 
     /// The caller's registers, if this frame is known to end at `cfa`.
-    fn registers(&self, pid: i32, address: u64, now: &Registers, cfa: u64) -> Option<Registers> {
+    fn registers(&self, memory: Memory<'_>, address: u64, now: &Registers, cfa: u64) -> Option<Registers> {
         self.with(|section, bases, entry| {
             let mut context = UnwindContext::new();
             let row = entry.unwind_info_for_address(section, bases, &mut context, address).ok()?;
-            let registers = restored(pid, section, entry.cie().encoding(), row, now, cfa);
+            let registers = restored(memory, section, entry.cie().encoding(), row, now, cfa);
             registers[RETURN].map(|_| registers)
         })
     }
 }
 
 fn restored(
-    pid: i32,
+    memory: Memory<'_>,
     section: &Section<'_>,
     encoding: gimli::Encoding,
     row: &gimli::UnwindTableRow<usize>,
     now: &Registers,
     cfa: u64,
 ) -> Registers {
-    let read = |at: u64| words::<1>(pid, at).map(|[word]| word);
+    let read = |at: u64| memory.word(at);
     let mut next: Registers = [None; RETURN + 1];
     next[RSP] = Some(cfa);
     for (n, to) in next.iter_mut().enumerate() {
-        let expression = |e: &UnwindExpression<usize>| evaluate(pid, section, e, encoding, now, Some(cfa));
+        let expression = |e: &UnwindExpression<usize>| evaluate(memory, section, e, encoding, now, Some(cfa));
         match row.register(Register(n as u16)) {
             None if KEPT.contains(&n) => *to = now.get(n).copied().flatten(),
             Some(RegisterRule::SameValue) => *to = now.get(n).copied().flatten(),
@@ -318,7 +357,7 @@ fn restored(
 }
 
 fn evaluate(
-    pid: i32,
+    memory: Memory<'_>,
     section: &Section<'_>,
     expression: &UnwindExpression<usize>,
     encoding: gimli::Encoding,
@@ -340,7 +379,7 @@ fn evaluate(
             }
             EvaluationResult::RequiresMemory { address, size, .. } => {
                 let mut bytes = [0; 8];
-                fill(pid, address, bytes.get_mut(..usize::from(size))?)?;
+                memory.fill(address, bytes.get_mut(..usize::from(size))?)?;
                 evaluation.resume_with_memory(Value::Generic(u64::from_le_bytes(bytes))).ok()?
             }
             _ => return None,
@@ -385,7 +424,7 @@ mod tests {
                 let words: Vec<_> = text.split_whitespace().collect();
                 if words.first() == Some(&libc::SYS_futex.to_string().as_str()) {
                     let hex = |n: usize| u64::from_str_radix(&words[n][2..], 16).unwrap();
-                    break process.frames(hex(8), hex(7), 200);
+                    break process.frames(&Start::asleep(hex(8), hex(7)), 200);
                 }
                 std::thread::yield_now();
             };
@@ -401,7 +440,7 @@ mod tests {
     #[test]
     fn no_memory_makes_it_panic() {
         let process = Process::of(std::process::id() as i32);
-        let mut seed = fastrand_words();
+        let mut seed: Vec<u64> = (1..1024).collect();
         let place = seed.as_ptr() as u64;
         for i in 0..2000 {
             // A stack of words that are addresses of code, of data, and others.
@@ -412,13 +451,53 @@ mod tests {
                     *w = code + *w % 4096;
                 }
             });
-            let frames = process.frames(code + i % 512, place, 64);
+            let frames = process.frames(&Start::asleep(code + i % 512, place), 64);
             assert!(frames.len() <= 64);
         }
-        assert!(process.frames(0, 0, 64).is_empty() && process.frames(u64::MAX, u64::MAX, 64).is_empty());
+        assert!([0, u64::MAX].iter().all(|at| process.frames(&Start::asleep(*at, *at), 64).is_empty()));
     }
 
-    fn fastrand_words() -> Vec<u64> {
-        (1..1024).collect()
+    #[inline(never)]
+    fn spins(depth: u32, over: &std::sync::atomic::AtomicBool) -> u32 {
+        if depth > 0 {
+            return spins(depth - 1, over) + depth;
+        }
+        while !over.load(std::sync::atomic::Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+        1
+    }
+
+    #[test]
+    fn the_frames_of_a_running_thread_are_those_of_its_functions() {
+        use crate::inspect::sample::Sample;
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let (tell, told) = channel();
+        let sample = std::thread::scope(|s| {
+            s.spawn(|| {
+                // SAFETY: no arguments.
+                let _ = tell.send(unsafe { libc::syscall(libc::SYS_gettid) as i32 });
+                spins(20, &over)
+            });
+            let tid = told.recv().unwrap();
+            let begun = std::time::Instant::now();
+            let sample = loop {
+                match Sample::of(tid) {
+                    Ok(None) if begun.elapsed().as_secs() < 10 => {}
+                    other => break other,
+                }
+            };
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            sample
+        });
+        let sample = match sample {
+            Ok(sample) => sample.unwrap(),
+            Err(e) => test_support::skip!("perf_event_open: {e}"),
+        };
+        let start = Start { registers: sample.registers.map(Some), at: sample.registers[RSP], copy: &sample.stack };
+        let frames = Process::of(std::process::id() as i32).frames(&start, 200);
+        let of = |f: &&Frame| f.function == Some(spins as *const () as u64);
+        assert_eq!(frames.iter().filter(of).count(), 21, "{frames:x?}");
+        assert!(frames.iter().all(|f| f.is_certain), "{frames:x?}");
     }
 }
