@@ -22,13 +22,8 @@ pub struct Thread<'a> {
     pub joins: Option<usize>,
     /// A wait that both looks have.
     pub waits: Option<Wait>,
-}
-
-impl Thread<'_> {
-    /// CUDA called a function of the program in it.
-    pub fn is_in_host_function(&self) -> bool {
-        self.row.host_function.is_some()
-    }
+    /// CUDA called a function of the program in it, in both looks.
+    pub is_in_host_function: bool,
 }
 
 /// What a thread waits for.
@@ -121,6 +116,7 @@ impl<'a> Threads<'a> {
                     call: row.call.as_ref().filter(|c| is_live && was.call.as_ref() == Some(*c)),
                     joins: None,
                     waits: None,
+                    is_in_host_function: row.host_function.is_some() && row.host_function == was.host_function,
                 });
             }
         }

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 /// The strongly connected components, each after those that it leads to (Tarjan's algorithm).
-fn components(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
+pub fn components(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
     const NEW: usize = usize::MAX;
     let n = edges.len();
     let (mut number, mut lowest, mut is_open) = (vec![NEW; n], vec![0; n], vec![false; n]);

@@ -44,7 +44,7 @@ pub fn now(first: &Live, second: &Live, mut kernels: Vec<NowKernel>, names: &dyn
     kernels.sort_by_key(|k| std::cmp::Reverse(k.ns));
     let threads = Threads::of(first, second);
     let streams = Streams::of(first, second, &threads, &kernels);
-    let peers = Peers::of(first, second, &threads);
+    let peers = Peers::of(first, second, &threads, &streams);
     let nodes = Nodes { threads, streams, peers };
     let threads = &nodes.threads;
     let words = Words { nodes: &nodes, live: second, kernels: &kernels, names };
@@ -261,9 +261,17 @@ fn answer(now: &Now, words: &Words, chains: &[Chain]) -> Vec<String> {
     let signal = now.threads.iter().filter(is_for_signal).filter(|t| !is_for_peer(t)).count();
     if signal > 0 {
         let of = numbers::of(signal as u64, "thread");
+        let longest = now
+            .threads
+            .iter()
+            .filter(is_for_signal)
+            .filter(|t| !is_for_peer(t))
+            .max_by_key(|t| t.waits.as_ref().map(|w| w.ns));
+        let longest = longest.and_then(|t| Some(format!("; the longest: {}", words.longest_wait(t.pid, t.tid)?)));
+        let longest = longest.unwrap_or_default();
         let verb = if signal == 1 { "waits" } else { "wait" };
         lines.push(format!(
-            "{of} {verb} for a condition or a semaphore, maybe on purpose: who will signal it is not known"
+            "{of} {verb} for a condition or a semaphore, maybe on purpose: who will signal it is not known{longest}"
         ));
     }
     if now.python_lock_waits > 0 {

@@ -4,6 +4,7 @@ use crate::edges::{Holder, Threads};
 use crate::graph;
 use crate::peers::Peers;
 use crate::streams::Streams;
+use std::collections::BTreeSet;
 
 /// What waits, or is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +57,8 @@ impl Nodes<'_> {
         };
         let of_stream = |s: usize| -> Vec<usize> {
             let streams = self.streams.streams_of(s).into_iter().map(|x| self.of_stream(x));
-            streams.chain(self.streams.threads_of(s).iter().copied()).collect()
+            let peers = self.peers.of_streams.get(&s).into_iter().flatten().map(|p| self.of_peer(*p));
+            streams.chain(self.streams.threads_of(s).iter().copied()).chain(peers).collect()
         };
         let threads = (0..self.threads.all.len()).map(of_thread);
         let streams = (0..self.streams.all.len()).map(of_stream);
@@ -66,17 +68,21 @@ impl Nodes<'_> {
         edges
     }
 
-    /// Takes away waits that are not certain, where they would make a cycle.
+    /// Takes away waits that are not certain, where they would make a cycle. (Of several that can end a wait those stay that are not in
+    /// the cycle.)
     fn cut(&self, edges: &mut [Vec<usize>]) {
-        loop {
-            let maybe = |n: &usize| match self.node(*n) {
-                Node::Stream(s) => self.streams.all[s].head.as_ref().is_some_and(|head| !head.is_certain),
-                Node::Thread(t) => self.peers.of.get(&t).is_some_and(|of| !of.is_certain),
-                Node::Process(_) => false,
-            };
-            let found = graph::cycles(edges);
-            let Some(n) = found.iter().flat_map(|(_, component)| component).copied().find(maybe) else { return };
-            edges[n].clear();
+        let is_certain = |n: usize| match self.node(n) {
+            Node::Stream(s) => {
+                let head = self.streams.all[s].head.as_ref();
+                head.is_none_or(|head| head.is_certain) && !self.peers.of_streams.contains_key(&s)
+            }
+            Node::Thread(t) => self.peers.of.get(&t).is_none_or(|of| of.is_certain),
+            Node::Process(_) => true,
+        };
+        for component in graph::components(edges).into_iter().filter(|c| c.len() > 1) {
+            let all: BTreeSet<usize> = component.iter().copied().collect();
+            component.into_iter().filter(|n| !is_certain(*n)).for_each(|n| edges[n].retain(|to| !all.contains(to)));
         }
+        (0..edges.len()).filter(|n| !is_certain(*n)).for_each(|n| edges[n].retain(|to| *to != n));
     }
 }

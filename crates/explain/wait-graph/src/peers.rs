@@ -5,6 +5,7 @@
 //! others. Which one should have ended it is not known, so no line says that one did not do its work.
 
 use crate::edges::{Holder, Thread, Threads};
+use crate::streams::{On, Streams};
 use lock_analysis::ops::Class;
 use std::collections::{BTreeSet, HashMap};
 use tape::live::{Live, LiveEnd, LiveOn, LiveOther, LiveProcess, how, on, state};
@@ -36,6 +37,8 @@ pub struct Peers<'a> {
     pub all: Vec<Peer<'a>>,
     /// By thread.
     pub of: HashMap<usize, Outside<'a>>,
+    /// By stream, of those whose work has not ended: processes that shared memory with it, and that have died or are stopped.
+    pub of_streams: HashMap<usize, Vec<usize>>,
     /// The only thread of a process in the looks.
     only: HashMap<i32, usize>,
     index: HashMap<i32, usize>,
@@ -61,7 +64,7 @@ static NO_CALL: LiveOn = LiveOn {
 };
 
 impl<'a> Peers<'a> {
-    pub fn of(first: &'a Live, second: &'a Live, threads: &Threads<'a>) -> Peers<'a> {
+    pub fn of(first: &'a Live, second: &'a Live, threads: &Threads<'a>, streams: &Streams<'_>) -> Peers<'a> {
         let mut peers = Peers::default();
         for p in second.processes.iter().filter(|p| p.state != state::ENDED) {
             let mut living = threads.all.iter().enumerate().filter(|(_, t)| t.process.pid == p.pid);
@@ -84,6 +87,14 @@ impl<'a> Peers<'a> {
             // (Without a process it says at least what the thread waits for.)
             if let Some(of) = outside.filter(|of| !of.peers.is_empty() || NAMED.contains(&of.on.kind.as_str())) {
                 peers.of.insert(n, of);
+            }
+        }
+        for (s, stream) in streams.all.iter().enumerate() {
+            let is_work = stream.head.as_ref().is_some_and(|head| head.on == On::Work);
+            let process = second.processes.iter().find(|p| p.pid == stream.pid && is_work);
+            let gone = process.map_or_else(Vec::new, |p| peers.gone(second, p));
+            if !gone.is_empty() {
+                peers.of_streams.insert(s, gone);
             }
         }
         peers
@@ -163,25 +174,20 @@ impl<'a> Peers<'a> {
         if t.call.is_some() || t.waits.is_some() || !polls {
             return None;
         }
+        let peers = self.gone(second, t.process);
+        (!peers.is_empty()).then_some(Outside { on: &NO_CALL, peers, others: 0, is_certain: false })
+    }
+
+    /// Processes that shared memory with this one, and that have died or are stopped.
+    fn gone(&mut self, second: &'a Live, process: &LiveProcess) -> Vec<usize> {
         let shared = |p: &&LiveProcess| {
-            p.shares.iter().any(|s| t.process.shares.iter().any(|o| (&o.device, o.inode) == (&s.device, s.inode)))
+            p.shares.iter().any(|s| process.shares.iter().any(|o| (&o.device, o.inode) == (&s.device, s.inode)))
         };
         let died =
-            |p: &&LiveProcess| p.ended.as_ref().is_some_and(|e| e.signal.is_some() || e.exit_code.unwrap_or(0) != 0);
-        let dead: Vec<i32> = second
-            .processes
-            .iter()
-            .filter(|p| p.pid != t.process.pid)
-            .filter(died)
-            .filter(shared)
-            .map(|p| p.pid)
-            .collect();
-        let stops = |p: &&LiveProcess| p.state == state::STOPPED;
-        let stopped =
-            second.processes.iter().filter(|p| p.pid != t.process.pid).filter(stops).filter(shared).map(|p| p.pid);
-        let pids: Vec<i32> = dead.into_iter().chain(stopped).collect();
-        let peers: Vec<usize> = pids.into_iter().map(|pid| self.peer(second, pid, &[])).collect();
-        (!peers.is_empty()).then_some(Outside { on: &NO_CALL, peers, others: 0, is_certain: false })
+            |p: &LiveProcess| p.ended.as_ref().is_some_and(|e| e.signal.is_some() || e.exit_code.unwrap_or(0) != 0);
+        let is_gone = |p: &&LiveProcess| p.pid != process.pid && (died(p) || p.state == state::STOPPED);
+        let pids: Vec<i32> = second.processes.iter().filter(is_gone).filter(shared).map(|p| p.pid).collect();
+        pids.into_iter().map(|pid| self.peer(second, pid, &[])).collect()
     }
 
     fn peer(&mut self, second: &'a Live, pid: i32, others: &[&'a LiveOther]) -> usize {

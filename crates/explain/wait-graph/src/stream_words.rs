@@ -111,6 +111,13 @@ impl Words<'_> {
             (On::HostFunction(_), Node::Thread(_)) => {
                 format!("{this} waits for its host function, in which {} is", self.thread(next, named))
             }
+            (On::Work, _) => {
+                let (_, does) = self.stream_end(s);
+                format!(
+                    "{this} {does}. It may wait for {}, with which its process shares memory",
+                    self.node(next, named)
+                )
+            }
             _ => format!("{this} waits for {}", self.node(next, named)),
         }
     }

@@ -96,7 +96,7 @@ impl<'a> Streams<'a> {
             }
         }
         let mut threads_in_host_functions: HashMap<i32, Vec<usize>> = HashMap::new();
-        for (n, t) in threads.all.iter().enumerate().filter(|(_, t)| t.is_in_host_function()) {
+        for (n, t) in threads.all.iter().enumerate().filter(|(_, t)| t.is_in_host_function) {
             threads_in_host_functions.entry(t.process.pid).or_default().push(n);
         }
         let kernels = kernels.iter().map(|k| (k.pid, k.stream)).collect();

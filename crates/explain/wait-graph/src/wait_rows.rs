@@ -10,6 +10,7 @@ use lock_analysis::ops;
 use schema::now::NowEdge;
 use std::collections::BTreeSet;
 use tape::call::function;
+use tape::live::{LiveProcess, state};
 
 impl Words<'_> {
     pub fn rows(&self, edges: &[Vec<usize>]) -> Vec<NowEdge> {
@@ -24,6 +25,7 @@ impl Words<'_> {
             }
             all.extend(work);
         }
+        all.extend(self.live.processes.iter().filter_map(stopped));
         all
     }
 
@@ -121,6 +123,23 @@ impl Words<'_> {
             (_, true) => format!("{object:#x}"),
             (_, false) => format!("{object:#x} of {}", streams.join(", ")),
         }
+    }
+}
+
+/// A process that a signal or a debugger has stopped.
+fn stopped(p: &LiveProcess) -> Option<NowEdge> {
+    let named = |pid: i32, name: &str| {
+        if name.is_empty() { format!("process {pid}") } else { format!("process {pid} ({name})") }
+    };
+    let row = |call: &str, on: &str, holder| {
+        let (waiter, call, on) = (named(p.pid, &p.name), call.into(), on.into());
+        Some(NowEdge { waiter, call, on, holder, ns: 0 })
+    };
+    let is_traced = || p.threads.iter().any(|t| t.state == state::TRACED);
+    match (&p.tracer, p.state.as_str()) {
+        (_, state::STOPPED) => row("stop", "SIGCONT", String::new()),
+        (Some(t), _) if is_traced() => row("ptrace-stop", "its debugger", named(t.pid, &t.name)),
+        _ => None,
     }
 }
 

@@ -106,6 +106,14 @@ impl Words<'_> {
         format!("waits {}{limit} {to}{}", self.since(w.lock.since), self.lock(pid, w.lock.address, w.class))
     }
 
+    /// `thread 12 (writer), 31.2 s for libb+0x4040/cond`
+    pub fn longest_wait(&self, pid: i32, tid: i32) -> Option<String> {
+        let n = self.nodes.threads.position(pid, tid)?;
+        let w = self.at(n)?.waits.as_ref()?;
+        let thread = self.thread(n, &mut BTreeSet::new());
+        Some(format!("{thread}, {} for {}", self.since(w.lock.since), self.of_wait(pid, w)))
+    }
+
     /// `thread 12 (writer) waits 31.2 s for libb+0x4040/mutex, which thread 13 (reader) holds`; `next`: which of the holders is meant.
     fn link(&self, n: usize, next: usize, named: &mut BTreeSet<usize>) -> String {
         if let Node::Stream(s) = self.nodes.node(n) {
