@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
-use tape::live::{Live, state};
+use tape::live::state;
 use terminal::table::Style;
 
 /// Time between the two looks.
@@ -62,7 +62,7 @@ pub fn run(pid: Option<i32>, stacks: bool, json: bool) -> anyhow::Result<ExitCod
             Err(e) => now.not_followed.push(format!("stacks: {e}")),
         }
     }
-    now.not_followed.extend(not_followed(&status, &second, &maps, has_kernels));
+    now.not_followed.extend(not_followed(&status, has_kernels));
     (now.pid, now.program) = (status.pid, status.program);
     terminal::now::print(&now, Style::of_stdout(), json)?;
     Ok(ExitCode::SUCCESS)
@@ -112,24 +112,20 @@ fn awaited(status: &Status) -> Receiver<Option<Vec<Awaited>>> {
     told
 }
 
-fn not_followed(status: &Status, live: &Live, maps: &Maps, has_kernels: bool) -> Vec<String> {
+fn not_followed(status: &Status, has_kernels: bool) -> Vec<String> {
     let lacks = |part: &str| !status.parts.iter().any(|p| p == part);
     let mut all = Vec::new();
     if lacks("locks") {
-        all.push("locks (record --locks)".into());
+        all.push("locks, and Python's (record --locks)".into());
     }
     if lacks("calls") {
-        all.push("CUDA calls (record --calls)".into());
-    }
-    if live.processes.iter().any(|p| maps.has_python(p.pid)) {
-        all.push("who has Python's lock (GIL)".into());
+        all.push("CUDA calls, and what streams wait for (record --calls)".into());
     }
     if !has_kernels {
         let why =
             if lacks("gpu-times") { "record --gpu-times" } else { "no file, or one too long to be read in a second" };
         all.push(format!("kernels that have not ended ({why})"));
     }
-    all.push("events and semaphores for which streams wait".into());
     all
 }
 
@@ -142,17 +138,12 @@ struct Maps {
 #[derive(Default)]
 struct Mapped {
     names: names::Names,
-    has_python: bool,
 }
 
 impl Maps {
     fn with<T>(&self, pid: i32, f: impl FnOnce(&Mapped) -> T) -> Option<T> {
         let mut of = self.of.borrow_mut();
         of.entry(pid).or_insert_with(|| read(pid)).as_ref().map(f)
-    }
-
-    fn has_python(&self, pid: i32) -> bool {
-        self.with(pid, |m| m.has_python).unwrap_or(false)
     }
 }
 
@@ -176,8 +167,6 @@ fn read(pid: i32) -> Option<Mapped> {
     for line in text.split(|b| *b == b'\n') {
         if let Some((body, path)) = recorder::mapping(line) {
             mapped.names.add(0, 0, &body, path, stack::build_id(line, path));
-            let file = String::from_utf8_lossy(path.rsplit(|b| *b == b'/').next().unwrap_or_default()).into_owned();
-            mapped.has_python |= names::is_of_python(&file);
         }
     }
     mapped.names.finish();

@@ -38,6 +38,12 @@ impl Nodes<'_> {
         self.threads.all.len() + s
     }
 
+    /// The threads are those of several processes.
+    pub fn has_processes(&self) -> bool {
+        let all = &self.threads.all;
+        all.first().is_some_and(|first| all.iter().any(|t| t.process.pid != first.process.pid))
+    }
+
     /// For each node those that it waits for. Threads come first. No cycle is a guess.
     pub fn edges(&self) -> Vec<Vec<usize>> {
         let of_thread = |n: usize| -> Vec<usize> {

@@ -84,7 +84,7 @@ impl Words<'_> {
     /// A stream, with its process if there are several.
     pub fn stream(&self, s: usize) -> String {
         let Some(of) = self.nodes.streams.all.get(s) else { return "a stream".into() };
-        let process = if self.live.processes.len() > 1 { format!(" of process {}", of.pid) } else { String::new() };
+        let process = if self.nodes.has_processes() { format!(" of process {}", of.pid) } else { String::new() };
         stream(of.handle) + &process
     }
 

@@ -88,7 +88,7 @@ impl Words<'_> {
             return format!("thread {tid}");
         }
         let name = if t.row.name.is_empty() { String::new() } else { format!(" ({})", t.row.name) };
-        let of = if self.live.processes.len() > 1 { format!(" of process {pid}") } else { String::new() };
+        let of = if self.nodes.has_processes() { format!(" of process {pid}") } else { String::new() };
         format!("thread {tid}{name}{of}")
     }
 
