@@ -42,7 +42,7 @@ pub struct Now {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct NowPath {
     /// Of a cycle what it is made of: `locks`, `python_lock` (the GIL), `streams` or `processes`. Of a chain `barrier` if a process has not
-    /// come to one for which others wait, else absent.
+    /// come to one in which others wait, `process` if it ends in another process than it begins in, else absent.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub kind: &'static str,
     /// In words.

@@ -48,7 +48,8 @@ pub fn now(first: &Live, second: &Live, mut kernels: Vec<NowKernel>, names: &dyn
     let nodes = Nodes { threads, streams, peers };
     let threads = &nodes.threads;
     let words = Words { nodes: &nodes, live: second, kernels: &kernels, names };
-    let edges = nodes.edges();
+    let all = nodes.edges();
+    let edges = nodes.without_guesses(all.clone());
     let found = graph::cycles(&edges);
     let mut is_in_cycle = vec![false; edges.len()];
     found.iter().flat_map(|(_, component)| component).for_each(|n| is_in_cycle[*n] = true);
@@ -75,7 +76,7 @@ pub fn now(first: &Live, second: &Live, mut kernels: Vec<NowKernel>, names: &dyn
         stopped,
         threads: rows(&words, &edges),
         streams: stream_rows(&words, &edges),
-        waits: words.rows(&edges),
+        waits: words.rows(&all),
         looked_at: threads.all.len(),
         short_waits: threads.short.len(),
         python_lock_waits: threads
@@ -133,7 +134,7 @@ fn chains(words: &Words, edges: &[Vec<usize>], is_in_cycle: &[bool]) -> Vec<Chai
         let chain: Vec<usize> = longest.from(first).collect();
         let (end, end_text) = words.end(last, is_in_cycle[last]);
         let text = words.chain(&chain, &end_text, waiting);
-        let kind = if words.is_missing(&chain) { "barrier" } else { "" };
+        let kind = words.kind_of_chain(&chain);
         (NowPath { kind, text, tids: words.tids(&chain), streams: words.streams(&chain), end, waiting }, chain)
     };
     all.into_iter().take(CHAINS).map(path).collect()

@@ -30,7 +30,7 @@ impl Nodes<'_> {
     }
 
     /// A process's only thread counts instead of it.
-    fn of_peer(&self, p: usize) -> usize {
+    pub fn of_peer(&self, p: usize) -> usize {
         self.peers.thread_of(p).unwrap_or(self.threads.all.len() + self.streams.all.len() + p)
     }
 
@@ -44,7 +44,7 @@ impl Nodes<'_> {
         all.first().is_some_and(|first| all.iter().any(|t| t.process.pid != first.process.pid))
     }
 
-    /// For each node those that it waits for. Threads come first. No cycle is a guess.
+    /// For each node those that it waits for, or may wait for. Threads come first.
     pub fn edges(&self) -> Vec<Vec<usize>> {
         let of_thread = |n: usize| -> Vec<usize> {
             let t = &self.threads.all[n];
@@ -68,15 +68,12 @@ impl Nodes<'_> {
         };
         let threads = (0..self.threads.all.len()).map(of_thread);
         let streams = (0..self.streams.all.len()).map(of_stream);
-        let mut edges: Vec<Vec<usize>> =
-            threads.chain(streams).chain(self.peers.all.iter().map(|_| Vec::new())).collect();
-        self.cut(&mut edges);
-        edges
+        threads.chain(streams).chain(self.peers.all.iter().map(|_| Vec::new())).collect()
     }
 
-    /// Takes away waits that are not certain, where they would make a cycle. (Of several that can end a wait those stay that are not in
-    /// the cycle.)
-    fn cut(&self, edges: &mut [Vec<usize>]) {
+    /// The same without waits that are not certain, where they would make a cycle: no cycle is a guess. (Of several that can end a wait those
+    /// stay that are not in the cycle.)
+    pub fn without_guesses(&self, mut edges: Vec<Vec<usize>>) -> Vec<Vec<usize>> {
         let is_certain = |n: usize| match self.node(n) {
             Node::Stream(s) => {
                 let head = self.streams.all[s].head.as_ref();
@@ -85,10 +82,11 @@ impl Nodes<'_> {
             Node::Thread(t) => self.peers.of.get(&t).is_none_or(|of| of.is_certain),
             Node::Process(_) => true,
         };
-        for component in graph::components(edges).into_iter().filter(|c| c.len() > 1) {
+        for component in graph::components(&edges).into_iter().filter(|c| c.len() > 1) {
             let all: BTreeSet<usize> = component.iter().copied().collect();
             component.into_iter().filter(|n| !is_certain(*n)).for_each(|n| edges[n].retain(|to| !all.contains(to)));
         }
         (0..edges.len()).filter(|n| !is_certain(*n)).for_each(|n| edges[n].retain(|to| *to != n));
+        edges
     }
 }

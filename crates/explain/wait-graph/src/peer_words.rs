@@ -51,9 +51,15 @@ impl Words<'_> {
         n.and_then(|n| self.nodes.peers.of.get(&n)).is_some_and(|of| !of.peers.is_empty())
     }
 
-    /// Somebody is missing in a barrier for which a thread of the path waits.
-    pub fn is_missing(&self, path: &[usize]) -> bool {
-        path.iter().any(|n| self.nodes.peers.of.get(n).is_some_and(|of| of.on.barrier.is_some()))
+    /// What a chain is about, in JSON.
+    pub fn kind_of_chain(&self, chain: &[usize]) -> &'static str {
+        let is_missing = |n: &usize| self.nodes.peers.of.get(n).is_some_and(|of| of.on.barrier.is_some());
+        let pid = |n: &usize| self.at(*n).map(|t| t.process.pid);
+        match (chain.first().and_then(pid), chain.last().and_then(pid)) {
+            _ if chain.iter().any(is_missing) => "barrier",
+            (Some(first), Some(last)) if first != last => "process",
+            _ => "",
+        }
     }
 
     /// What a process does at which a chain ends: its kind in JSON, and in words after its name.

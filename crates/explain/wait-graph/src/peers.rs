@@ -37,7 +37,8 @@ pub struct Peers<'a> {
     pub all: Vec<Peer<'a>>,
     /// By thread.
     pub of: HashMap<usize, Outside<'a>>,
-    /// By stream, of those whose work has not ended: processes that shared memory with it, and that have died or are stopped.
+    /// By stream, of those whose work has not ended: processes with the same memory for which it may wait: that have died or are stopped, else
+    /// that sleep.
     pub of_streams: HashMap<usize, Vec<usize>>,
     /// The only thread of a process in the looks.
     only: HashMap<i32, usize>,
@@ -92,9 +93,12 @@ impl<'a> Peers<'a> {
         for (s, stream) in streams.all.iter().enumerate() {
             let is_work = stream.head.as_ref().is_some_and(|head| head.on == On::Work);
             let process = second.processes.iter().find(|p| p.pid == stream.pid && is_work);
-            let gone = process.map_or_else(Vec::new, |p| peers.gone(second, p));
-            if !gone.is_empty() {
-                peers.of_streams.insert(s, gone);
+            let mut found = process.map_or_else(Vec::new, |p| peers.gone(second, p));
+            if let (true, Some(p)) = (found.is_empty(), process) {
+                found = peers.asleep(second, p, threads);
+            }
+            if !found.is_empty() {
+                peers.of_streams.insert(s, found);
             }
         }
         peers
@@ -180,13 +184,23 @@ impl<'a> Peers<'a> {
 
     /// Processes that shared memory with this one, and that have died or are stopped.
     fn gone(&mut self, second: &'a Live, process: &LiveProcess) -> Vec<usize> {
-        let shared = |p: &&LiveProcess| {
-            p.shares.iter().any(|s| process.shares.iter().any(|o| (&o.device, o.inode) == (&s.device, s.inode)))
-        };
         let died =
             |p: &LiveProcess| p.ended.as_ref().is_some_and(|e| e.signal.is_some() || e.exit_code.unwrap_or(0) != 0);
         let is_gone = |p: &&LiveProcess| p.pid != process.pid && (died(p) || p.state == state::STOPPED);
-        let pids: Vec<i32> = second.processes.iter().filter(is_gone).filter(shared).map(|p| p.pid).collect();
+        let pids: Vec<i32> =
+            second.processes.iter().filter(is_gone).filter(|p| shares(p, process)).map(|p| p.pid).collect();
+        pids.into_iter().map(|pid| self.peer(second, pid, &[])).collect()
+    }
+
+    /// Processes that share memory with this one and of which all threads sleep, in no CUDA call and not for children.
+    fn asleep(&mut self, second: &'a Live, process: &LiveProcess, threads: &Threads<'a>) -> Vec<usize> {
+        let sleeps = |p: &&LiveProcess| {
+            let mut all = threads.all.iter().filter(|t| t.process.pid == p.pid).peekable();
+            all.peek().is_some() && all.all(|t| t.state == state::SLEEPING && t.call.is_none())
+        };
+        let others = second.processes.iter().filter(|p| p.pid != process.pid && p.state != state::ENDED);
+        let idle = others.filter(|p| shares(p, process)).filter(sleeps).filter(|p| !waits_for_children(second, p.pid));
+        let pids: Vec<i32> = idle.map(|p| p.pid).collect();
         pids.into_iter().map(|pid| self.peer(second, pid, &[])).collect()
     }
 
@@ -214,6 +228,11 @@ impl<'a> Peers<'a> {
         let p = self.all.get(peer)?;
         self.only.get(&p.pid).copied().filter(|_| p.ended.is_none())
     }
+}
+
+/// Two processes have the same memory.
+fn shares(a: &LiveProcess, b: &LiveProcess) -> bool {
+    a.shares.iter().any(|s| b.shares.iter().any(|o| (&o.device, o.inode) == (&s.device, s.inode)))
 }
 
 /// All threads of a process wait for its children, or there is one that does and no other.

@@ -88,7 +88,10 @@ impl Words<'_> {
         }
         let head = self.nodes.streams.all.get(s)?.head.as_ref()?;
         let on = format!("its end, in {}", self.stream(s));
-        (head.on == On::Work).then(|| NowEdge { waiter: either(head), on, ..row.clone() })
+        let peers = self.nodes.peers.of_streams.get(&s).into_iter().flatten();
+        let holder: Vec<String> = peers.map(|p| self.holder(self.nodes.of_peer(*p))).collect();
+        let holder = if holder.is_empty() { String::new() } else { format!("maybe {}", holder.join(", or ")) };
+        (head.on == On::Work).then(|| NowEdge { waiter: either(head), on, holder, ..row.clone() })
     }
 
     /// With its name, each time.
