@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use tape::file::{End, Header, Item, MAX_CHUNK, Process, ProcessEnd, Rank, Reader, TapeError, Unwatched, Writer};
-use tape::live::Looks;
+use tape::live::{LiveProcess, Looks};
 use tape::ring::whole_events;
 
 /// What is to be removed.
@@ -186,14 +186,34 @@ impl Redaction {
     }
 
     fn looks(&mut self, mut looks: Looks) -> Looks {
-        for t in [&mut looks.first, &mut looks.second]
-            .into_iter()
-            .flat_map(|l| &mut l.processes)
-            .flat_map(|p| &mut p.threads)
-        {
-            t.name = String::from_utf8_lossy(&self.names.thread(t.name.as_bytes())).into_owned();
+        for p in [&mut looks.first, &mut looks.second].into_iter().flat_map(|l| &mut l.processes) {
+            self.process_of_look(p);
         }
         looks
+    }
+
+    fn process_of_look(&mut self, p: &mut LiveProcess) {
+        self.thread_name(&mut p.name);
+        p.tracer.iter_mut().for_each(|t| self.thread_name(&mut t.name));
+        p.shares.iter_mut().for_each(|s| s.path = self.names.path_text(&s.path));
+        for t in &mut p.threads {
+            self.thread_name(&mut t.name);
+            for on in &mut t.on {
+                // (`pipe:[123]` is no path.)
+                if on.name.starts_with('/') {
+                    on.name = self.names.path_text(&on.name);
+                }
+                on.place.iter_mut().for_each(|place| place.path = self.names.path_text(&place.path));
+                on.others.iter_mut().for_each(|other| self.thread_name(&mut other.name));
+            }
+        }
+        for w in p.streams.iter_mut().flat_map(|s| &mut s.work) {
+            w.name = String::from_utf8_lossy(&self.names.kernel(w.name.as_bytes())).into_owned();
+        }
+    }
+
+    fn thread_name(&mut self, name: &mut String) {
+        *name = String::from_utf8_lossy(&self.names.thread(name.as_bytes())).into_owned();
     }
 
     fn end(&mut self, e: End) -> End {

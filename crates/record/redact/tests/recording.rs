@@ -14,7 +14,7 @@ use synthetic::{CLIENT, CTL, GPU_0, Tape, one_of_everything};
 use tape::event::{FileBody, IoctlBody, NoteBody, SiteBody, file, kind};
 use tape::fault::{self, WatchedBody};
 use tape::file::{Ancestor, End, Header, Item, Process, Reader, TapeError, Unwatched, Writer};
-use tape::live::{Live, LiveProcess, LiveThread, Looks};
+use tape::live::*;
 use tape::lock::{self, HoldBody, LocksBody, MappingBody, PairBody, SchedBody};
 use tape::switch::{self, SwitchesBody, TaskBody};
 
@@ -205,16 +205,29 @@ fn what_was_removed_before_is_still_said() {
 }
 
 #[test]
-fn names_of_threads_in_looks_are_replaced() {
+fn names_in_looks_are_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.doorbell");
     let thread = |name: &str| LiveThread { name: name.into(), ..LiveThread::default() };
-    let process = LiveProcess { threads: vec![thread("PLANTEDNAME"), thread("")], ..LiveProcess::default() };
+    let name = || String::from("PLANTEDNAME");
+    let path_of = || String::from("/home/PLANTEDNAME/file");
+    let other = LiveOther { name: name(), ..LiveOther::default() };
+    let place = LivePlace { path: path_of(), ..LivePlace::default() };
+    let on = LiveOn { name: path_of(), place: Some(place), others: vec![other.clone()], ..LiveOn::default() };
+    let work = LiveWork { name: name(), ..LiveWork::default() };
+    let process = LiveProcess {
+        name: name(),
+        tracer: Some(other),
+        shares: vec![LiveShared { path: path_of(), ..LiveShared::default() }],
+        streams: vec![LiveStream { work: vec![work], ..LiveStream::default() }],
+        threads: vec![LiveThread { on: vec![on], ..thread("PLANTEDNAME") }, thread("")],
+        ..LiveProcess::default()
+    };
     let live = Live { tsc: 7, processes: vec![process], ..Live::default() };
     let mut w = Writer::create(&path, &Header::default()).unwrap();
     w.looks(&Looks { first: live.clone(), second: live }).unwrap();
     w.end(&End::default()).unwrap();
-    let (redacted, _) = redacted(&path, OPTIONS[1]);
+    let (redacted, _) = redacted(&path, What::ALL);
     let recording = Recording::open(&redacted).unwrap();
     let names = |live: &Live| live.processes[0].threads.iter().map(|t| t.name.clone()).collect::<Vec<_>>();
     let looks = recording.looks().unwrap();
