@@ -242,7 +242,9 @@ impl<'a> Followed<'a> {
     /// What their threads do now, and what completes that.
     pub fn live_rows(&self) -> (Live, Details) {
         let names = live::has_names(&self.images);
-        (live::rows(&self.images, &self.ended, self.counters.tsc_hz), Details::new(names, self.kin.known()))
+        let mut live = live::rows(&self.images, &self.ended, self.counters.tsc_hz);
+        live::add_streams(&mut live, &self.images);
+        (live, Details::new(names, self.kin.known()))
     }
 
     /// Events that did not fit into the rings of the processes that are recorded now.

@@ -65,7 +65,6 @@ pub fn rows(images: &[Image], ended: &Ended, hz: f64) -> Live {
             t.holds.extend(held);
         }
         let has_ended = image.has_ended();
-        let (streams, polls) = image.work.live(control.contents & contents::NO_NAMES == 0);
         live.processes.push(LiveProcess {
             pid: image.pid,
             parent: image.parent,
@@ -75,14 +74,21 @@ pub fn rows(images: &[Image], ended: &Ended, hz: f64) -> Live {
             ended: has_ended.then(|| end(false, image.handle.status())),
             other_numbers: control.pid.load(Ordering::Relaxed) != image.pid,
             threads: of.into_values().collect(),
-            streams,
-            polls,
-            channels: channels(image),
             ..LiveProcess::default()
         });
     }
     live.processes.extend(ended.all(images));
     live
+}
+
+/// Adds what the streams have to do, to the rows of the same images.
+pub fn add_streams(live: &mut Live, images: &[Image]) {
+    for image in images {
+        let Some(p) = live.processes.iter_mut().find(|p| p.pid == image.pid) else { continue };
+        let contents = image.region.control().contents;
+        (p.streams, p.polls) = image.work.live(contents & contents::NO_NAMES == 0);
+        p.channels = channels(image);
+    }
 }
 
 /// Its channels that are in use, with what the program gave them. (What the GPU has read of it is read later.)
