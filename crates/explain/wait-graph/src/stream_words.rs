@@ -4,6 +4,7 @@ use crate::nodes::Node;
 use crate::streams::{Head, On};
 use crate::words::Words;
 use numbers::nanoseconds;
+use schema::now::NowKernel;
 use std::collections::BTreeSet;
 use tape::call::{Class, function, number, thread_of};
 use tape::live::LiveWork;
@@ -81,6 +82,20 @@ impl Words<'_> {
         self.nodes.streams.all.get(s)?.head.as_ref()
     }
 
+    fn not_ended(&self, s: usize) -> Option<&NowKernel> {
+        let of = self.nodes.streams.all.get(s)?;
+        self.kernels.iter().find(|k| (k.pid, k.stream) == (of.pid, of.handle))
+    }
+
+    /// What a stream has not done: the kernel whose end the GPU has not stored, else what may be it.
+    pub fn undone(&self, s: usize, head: &Head<'_>) -> String {
+        let Some(k) = self.not_ended(s) else { return either(head) };
+        match function(head.work.function).map(|f| f.class) {
+            Some(Class::GraphLaunch) => format!("kernel {} of {}", k.name, work(head.work)),
+            _ => format!("kernel {}", k.name),
+        }
+    }
+
     /// A stream, with its process if there are several.
     pub fn stream(&self, s: usize) -> String {
         let Some(of) = self.nodes.streams.all.get(s) else { return "a stream".into() };
@@ -140,16 +155,16 @@ impl Words<'_> {
                 "doorbell",
                 format!(
                     "has not ended {}, launched {by}: the GPU does not read channel {} (GP_PUT {}, GP_GET {}): its doorbell was lost, or it does not run",
-                    work(w),
+                    self.undone(s, head),
                     c.channel,
                     c.put,
                     c.get
                 ),
             ),
             On::Work => {
-                let kind =
-                    if function(w.function).is_some_and(|f| f.class == Class::Launch) { "kernel" } else { "work" };
-                (kind, format!("has not ended {}, launched {by}{others}", either(head)))
+                let is_launch = function(w.function).is_some_and(|f| f.class == Class::Launch);
+                let kind = if is_launch || self.not_ended(s).is_some() { "kernel" } else { "work" };
+                (kind, format!("has not ended {}, launched {by}{others}", self.undone(s, head)))
             }
         }
     }

@@ -3,7 +3,7 @@
 use crate::nodes::Node;
 use crate::ns;
 use crate::peers::what;
-use crate::stream_words::{either, word, work};
+use crate::stream_words::{word, work};
 use crate::streams::On;
 use crate::words::Words;
 use lock_analysis::ops;
@@ -91,7 +91,7 @@ impl Words<'_> {
         let peers = self.nodes.peers.of_streams.get(&s).into_iter().flatten();
         let holder: Vec<String> = peers.map(|p| self.holder(self.nodes.of_peer(*p))).collect();
         let holder = if holder.is_empty() { String::new() } else { format!("maybe {}", holder.join(", or ")) };
-        (head.on == On::Work).then(|| NowEdge { waiter: either(head), on, holder, ..row.clone() })
+        (head.on == On::Work).then(|| NowEdge { waiter: self.undone(s, head), on, holder, ..row.clone() })
     }
 
     /// With its name, each time.
@@ -108,7 +108,7 @@ impl Words<'_> {
         let Node::Stream(s) = self.nodes.node(n) else { return self.full(n) };
         let head = self.nodes.streams.all.get(s).and_then(|s| s.head.as_ref());
         let of = match head.map(|h| (&h.on, h)) {
-            Some((On::Work, h)) => format!(" ({})", either(h)),
+            Some((On::Work, h)) => format!(" ({})", self.undone(s, h)),
             Some((On::HostFunction(_), h)) => format!(" (host function {:#x})", h.work.object),
             _ => String::new(),
         };
