@@ -102,7 +102,8 @@ fn not_found(e: ClientError) -> anyhow::Error {
 /// Reads which kernels have not ended from the recording so far, in another thread, because a long recording takes long.
 fn awaited(status: &Status) -> Receiver<Option<Vec<Awaited>>> {
     let (tell, told) = channel();
-    if status.parts.iter().any(|part| part == "gpu-times") {
+    // (The file of a flight recorder is of an earlier moment.)
+    if status.parts.iter().any(|part| part == "gpu-times") && status.saved.is_none() {
         let file = status.file.clone();
         std::thread::spawn(move || {
             let read = || decode::awaited(&decode::Recording::open(Path::new(&file)).ok()?).ok()?;
@@ -116,14 +117,17 @@ fn not_followed(status: &Status, has_kernels: bool) -> Vec<String> {
     let lacks = |part: &str| !status.parts.iter().any(|p| p == part);
     let mut all = Vec::new();
     if lacks("locks") {
-        all.push("locks, and Python's (record --locks)".into());
+        all.push("locks (record --locks)".into());
     }
     if lacks("calls") {
         all.push("CUDA calls, and what streams wait for (record --calls)".into());
     }
     if !has_kernels {
-        let why =
-            if lacks("gpu-times") { "record --gpu-times" } else { "no file, or one too long to be read in a second" };
+        let why = match (lacks("gpu-times"), status.saved.is_some()) {
+            (true, _) => "record --gpu-times",
+            (_, true) => "they are in memory alone, with record --last",
+            _ => "no file, or one too long to be read in a second",
+        };
         all.push(format!("kernels that have not ended ({why})"));
     }
     all

@@ -16,6 +16,7 @@ mod streams;
 mod wait_rows;
 mod words;
 
+use decode::Kernel;
 use edges::{Holder, How, Threads};
 use lock_analysis::ops::Class;
 use nodes::{Node, Nodes};
@@ -224,7 +225,7 @@ fn stream_rows(words: &Words, edges: &[Vec<usize>]) -> Vec<NowStream> {
             call: tape::call::function(w.function).map_or("", |f| f.name),
             tid: w.tid,
             object: w.object,
-            kernel: w.name.clone(),
+            kernel: if w.name.is_empty() { String::new() } else { Kernel::new(w.name.as_bytes()).name },
             there: w.there,
             wanted: is_word.then_some(w.value),
             streams: words.streams(&edges[threads + n]),

@@ -45,8 +45,11 @@ pub struct Peers<'a> {
     index: HashMap<i32, usize>,
 }
 
-/// Waits that are shown though nobody is known who could end them.
-const NAMED: [&str; 3] = [on::PIPE, on::SOCKET, on::FILE_LOCK];
+/// Waits that are shown though nobody is known who could end them. (Threads that wait for several things, or for a time, do so on purpose.)
+fn is_worth_a_line(on: &LiveOn, t: &Thread<'_>) -> bool {
+    let is_for_one = t.row.on.len() == 1 && t.system_call.is_some_and(|s| !s.contains("poll") && !s.contains("select"));
+    is_for_one && [on::PIPE, on::SOCKET, on::FILE_LOCK].contains(&on.kind.as_str())
+}
 
 /// Nothing more is known of a wait than that it is for a process that has ended.
 static NO_CALL: LiveOn = LiveOn {
@@ -86,7 +89,7 @@ impl<'a> Peers<'a> {
             };
             let outside = if may_wait { peers.outside(first, second, t) } else { None };
             // (Without a process it says at least what the thread waits for.)
-            if let Some(of) = outside.filter(|of| !of.peers.is_empty() || NAMED.contains(&of.on.kind.as_str())) {
+            if let Some(of) = outside.filter(|of| !of.peers.is_empty() || is_worth_a_line(of.on, t)) {
                 peers.of.insert(n, of);
             }
         }

@@ -3,6 +3,7 @@
 use crate::nodes::Node;
 use crate::streams::{Head, On};
 use crate::words::Words;
+use decode::{Kernel, short_name};
 use numbers::nanoseconds;
 use schema::now::NowKernel;
 use std::collections::BTreeSet;
@@ -43,7 +44,7 @@ pub fn work(w: &LiveWork) -> String {
     let Some(f) = function(w.function) else { return "work".into() };
     match f.class {
         Class::Launch if w.name.is_empty() => format!("kernel {:#x}", w.object),
-        Class::Launch => format!("kernel {}", w.name),
+        Class::Launch => format!("kernel {}", short_name(&Kernel::new(w.name.as_bytes()).name)),
         Class::GraphLaunch => format!("graph {:#x}", w.object),
         Class::CopyAsync | Class::Copy => format!("a copy ({})", f.name),
         Class::Memset => format!("a fill ({})", f.name),
@@ -91,8 +92,8 @@ impl Words<'_> {
     pub fn undone(&self, s: usize, head: &Head<'_>) -> String {
         let Some(k) = self.not_ended(s) else { return either(head) };
         match function(head.work.function).map(|f| f.class) {
-            Some(Class::GraphLaunch) => format!("kernel {} of {}", k.name, work(head.work)),
-            _ => format!("kernel {}", k.name),
+            Some(Class::GraphLaunch) => format!("kernel {} of {}", short_name(&k.name), work(head.work)),
+            _ => format!("kernel {}", short_name(&k.name)),
         }
     }
 
@@ -141,7 +142,10 @@ impl Words<'_> {
     pub fn stream_end(&self, s: usize) -> (&'static str, String) {
         let Some(head) = self.head(s) else { return ("unknown", "does what was not seen".into()) };
         let w = head.work;
-        let by = format!("{} ago by thread {}", self.ago(w), w.tid);
+        let by = match self.not_ended(s).filter(|_| head.on == On::Work) {
+            Some(k) => format!("{} ago by thread {}", nanoseconds(k.ns), k.tid),
+            None => format!("{} ago by thread {}", self.ago(w), w.tid),
+        };
         let maybe = if head.is_certain { "" } else { "as far as is known " };
         let others = others(head);
         match &head.on {
