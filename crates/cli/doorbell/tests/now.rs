@@ -240,9 +240,10 @@ fn a_dying_program_gives_an_answer_or_an_error() {
 #[test]
 fn a_healthy_program_in_which_threads_wait_has_no_cycle() {
     let dir = built!();
-    let (mut waited, mut times) = (0, Vec::new());
+    let mut times = Vec::new();
     for (kind, mode) in KINDS.iter().flat_map(|kind| [(kind, "busy"), (kind, "crosses")]) {
         let r = Recorded::start(dir.path(), kind, &[mode]);
+        let mut waited = 0;
         for _ in 0..13 {
             let begun = Instant::now();
             let now = r.now();
@@ -253,11 +254,13 @@ fn a_healthy_program_in_which_threads_wait_has_no_cycle() {
             let said = answer(&now);
             assert!(said[0].starts_with("nobody waits") || said[0].starts_with("chain: "), "{now:#}");
         }
+        println!("{kind:?} {mode}: {waited} of 13 looks saw a wait");
+        assert!(waited > 6, "{kind:?} {mode}: {waited}");
     }
     times.sort();
     let (half, worst) = (times[times.len() / 2], times[times.len() - 1]);
-    println!("{waited} of {} looks saw a wait; half took {half:?} or less, at most {worst:?}", times.len());
-    assert!(waited > times.len() / 2 && half < LIMIT && worst < LIMIT * 5);
+    println!("half of {} looks took {half:?} or less, at most {worst:?}", times.len());
+    assert!(half < LIMIT && worst < LIMIT * 5);
 }
 
 /// `why` of a saved or whole recording.

@@ -105,13 +105,15 @@ static void *busy(void *number) {
     return 0;
 }
 
-/* Takes and releases two locks in two orders; in the second it only tries. So threads that it meets wait, and nothing hangs. */
+/* Takes and releases two locks in two orders; in the second it only tries. So threads that it meets wait, and nothing hangs. (It has the
+ * first lock for longer than it has none, and six threads share two: some wait at any time.) */
 static void *crosses(void *number) {
     begins("crosses");
     int swapped = (size_t)number % 2;
     for (;;) {
         pthread_mutex_t *first = swapped ? &b : &a, *second = swapped ? &a : &b;
         pthread_mutex_lock(first);
+        usleep(200);
         struct timespec soon;
         clock_gettime(CLOCK_REALTIME, &soon);
         soon.tv_nsec += 500000;

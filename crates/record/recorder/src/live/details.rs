@@ -111,7 +111,7 @@ impl Details {
             return true;
         }
         let known: BTreeSet<i32> = p.threads.iter().map(|t| t.tid).collect();
-        let mut new = numbers(&format!("/proc/{}/task", p.pid), THREADS);
+        let mut new = numbers(&format!("/proc/{}/task", p.pid), THREADS + 1);
         new.retain(|tid| !known.contains(tid));
         let fits = new.len() <= *room;
         new.truncate(*room);
