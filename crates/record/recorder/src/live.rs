@@ -65,7 +65,8 @@ pub fn rows(images: &[Image], ended: &Ended, hz: f64) -> Live {
             t.holds.extend(held);
         }
         let has_ended = image.has_ended();
-        let (streams, polls) = image.work.live(control.contents & contents::NO_NAMES == 0);
+        let names = control.contents & contents::NO_NAMES == 0;
+        let (streams, polls) = image.work.live(names);
         live.processes.push(LiveProcess {
             pid: image.pid,
             parent: image.parent,
@@ -77,6 +78,8 @@ pub fn rows(images: &[Image], ended: &Ended, hz: f64) -> Live {
             threads: of.into_values().collect(),
             streams,
             polls,
+            collectives: image.work.collectives(names),
+            rank: image.rank.clone(),
             channels: channels(image),
             ..LiveProcess::default()
         });
