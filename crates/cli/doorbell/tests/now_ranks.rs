@@ -103,6 +103,20 @@ impl<'a> Job<'a> {
     }
 }
 
+impl Job<'_> {
+    /// The first answer that is so. (On a busy machine a recorder may answer too late.)
+    fn until(&self, is_so: impl Fn(&[&str]) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let now = self.now();
+            if is_so(&answer(&now)) {
+                return now;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(30), "{now:#}");
+        }
+    }
+}
+
 impl Drop for Job<'_> {
     fn drop(&mut self) {
         for r in &mut self.recorders {
@@ -135,7 +149,7 @@ fn the_rank_that_has_not_launched_a_collective_is_named() {
     assert_eq!(ranks[0]["call"]["name"], "cuStreamSynchronize", "{now:#}");
     let (out, took) = job.look(&[]);
     let shown = text(&out.stdout);
-    assert!(took < LIMIT && shown.starts_with("rank 2 is behind: "), "{took:?} {shown}");
+    assert!(took < LIMIT * 2 && shown.starts_with("rank 2 is behind: "), "{took:?} {shown}");
     assert!(shown.contains("behind by") && shown.contains("4 recorded programs: "), "{shown}");
     // One of them alone.
     let one = finished(doorbell(dir.path()).args(["why", "--now", &job.pids[0].to_string(), "--json"]), "why --now");
@@ -153,7 +167,7 @@ fn all_ranks_in_the_same_collective() {
         answer(&now)[0].starts_with(&format!("all 2 ranks have launched {COLLECTIVE} (number 2 of its stream), ")),
         "{now:#}"
     );
-    assert!(answer(&now)[0].ends_with("no rank is behind"), "{now:#}");
+    assert!(answer(&now)[0].ends_with("none of them is behind"), "{now:#}");
 }
 
 #[test]
@@ -184,25 +198,23 @@ fn a_lock_that_another_recorders_program_has() {
 #[test]
 fn stopped_ranks_and_stopped_recorders_hold_up_nobody() {
     let dir = built!();
-    let job = Job::start(dir.path(), &["--calls"], &["launches2", "late1", "launches2", "launches2"], true);
+    let job =
+        Job::start(dir.path(), &["--calls"], &["launches2", "late1", "launches2", "launches2", "launches2"], true);
     kill(job.pids[1], libc::SIGSTOP);
     kill(job.recorders[2].id() as i32, libc::SIGSTOP);
-    let now = job.now();
+    let now = job.until(|said| said[0].starts_with("rank 1 is behind: ranks 0, 3 and 4 have launched "));
     let said = answer(&now);
-    assert!(said[0].starts_with("rank 1 is behind: ranks 0 and 3 have launched "), "{now:#}");
     assert!(said[1].ends_with(&format!("is stopped (SIGSTOP): process {}", job.pids[1])), "{now:#}");
     let silent = format!("the recorder of process {} does not answer: is it stopped?", job.pids[2]);
     assert!(said.contains(&silent.as_str()), "{now:#}");
-    assert!(said.iter().any(|line| line.starts_with("rank 2 of 4 is not recorded here now")), "{now:#}");
+    assert!(said.iter().any(|line| line.starts_with("rank 2 of 5 is not recorded here now")), "{now:#}");
     let recorder = now["recorders"].as_array().unwrap().iter().find(|r| r["pid"] == job.pids[2]).unwrap();
     assert_eq!(recorder["failure"], silent, "{now:#}");
     let (_, took) = job.look(&[]);
-    assert!(took < LIMIT * 2, "{took:?}");
+    assert!(took < LIMIT * 4, "{took:?}");
     // A rank that is killed leaves its recorder, too.
     kill(job.pids[3], libc::SIGKILL);
-    std::thread::sleep(Duration::from_millis(500));
-    let now = job.now();
-    assert!(answer(&now).iter().any(|line| line.starts_with("ranks 2, 3 of 4 are not recorded here")), "{now:#}");
+    job.until(|said| said.iter().any(|line| line.starts_with("ranks 2, 3 of 5 are not recorded here")));
 }
 
 #[test]
@@ -212,10 +224,15 @@ fn sixty_four_ranks() {
     modes[41] = "late1";
     let job = Job::start(dir.path(), &["--calls"], &modes, true);
     let (out, took) = job.look(&["--json"]);
-    let now: Value = serde_json::from_slice(&out.stdout).unwrap();
-    println!("{took:?}, {} ranks", now["ranks"].as_array().unwrap().len());
-    assert!(answer(&now)[0].starts_with("rank 41 is behind: "), "{now:#}");
-    assert!(took < LIMIT * 2, "{took:?}");
+    println!("{took:?}");
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let now = job.until(|said| said[0].starts_with("rank 41 is behind: "));
+    println!("{} ranks", now["ranks"].as_array().unwrap().len());
+    // (Each has answered, or is named.)
+    let named = now["recorders"].as_array().unwrap().iter().filter(|r| job.pids.iter().any(|pid| r["pid"] == *pid));
+    assert_eq!(named.count(), 64, "{now:#}");
+    // (64 recorders and programs share the machine with it, and the start of a program takes as long as its work.)
+    assert!(took < LIMIT * 4, "{took:?}");
 }
 
 #[test]

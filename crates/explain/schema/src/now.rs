@@ -189,6 +189,7 @@ pub struct NowStream {
     /// The kernel's handle, the event, the word's address, or the host function's.
     #[serde(serialize_with = "crate::wide::hex")]
     pub object: u64,
+    /// The kernel's symbol, if it is known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kernel: String,
     /// The word's value; absent if it is not a word, or cannot be read.
@@ -204,6 +205,7 @@ pub struct NowStream {
     pub tids: Vec<i32>,
     /// Known to be what is not done. Else it is the oldest of `others` + 1 calls that may be it.
     pub is_certain: bool,
+    /// How many other calls may be it.
     pub others: usize,
     /// Threads that wait for it, through any number of others.
     pub keeps_waiting: usize,

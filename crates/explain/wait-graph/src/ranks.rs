@@ -146,7 +146,7 @@ fn compare(ranks: &[Rank], rows: &mut [NowRank], now: &Now, live: &Live) -> Vec<
         if least == most {
             if others.len() == ranks.len() && ago >= LONG {
                 lines.push(format!(
-                    "all {} ranks have launched {what}, the first of them {} ago, and it has not ended: no rank is behind",
+                    "all {} ranks have launched {what}, the first of them {} ago, and it has not ended: none of them is behind",
                     ranks.len(),
                     nanoseconds(ago)
                 ));
@@ -282,4 +282,113 @@ fn missing(ranks: &[Rank], here: &BTreeSet<u32>) -> Option<String> {
         "{noun} {}{more} of {size} {verb} not recorded here now: ended, not recorded, or on another machine",
         shown.join(", ")
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tape::call::number;
+    use tape::file::Rank as Part;
+    use tape::live::{LiveEnd, LiveStream, LiveThread};
+
+    /// A rank that launched so many collectives, the last `open` of which have not ended.
+    fn rank(n: u32, launched: u64, open: u64) -> LiveProcess {
+        let pid = 100 + n as i32;
+        let work = |i: u64| LiveWork {
+            function: number("cuLaunchKernel"),
+            tsc: i * 1_000_000_000,
+            tid: pid,
+            name: "ncclDevKernel_AllReduce(x)".into(),
+            ..LiveWork::default()
+        };
+        let c = LiveCollectives {
+            stream: 7,
+            launched,
+            tid: pid,
+            tsc: launched * 1_000_000_000,
+            ..LiveCollectives::default()
+        };
+        let stream = LiveStream { stream: 7, work: (launched - open + 1..=launched).map(work).collect(), cut: false };
+        let thread = LiveThread {
+            tid: pid,
+            name: "main".into(),
+            state: state::SLEEPING.into(),
+            system_call: Some("read".into()),
+            ..LiveThread::default()
+        };
+        LiveProcess {
+            pid,
+            state: state::SLEEPING.into(),
+            threads: vec![thread],
+            streams: vec![stream],
+            collectives: if launched > 0 { vec![c] } else { Vec::new() },
+            rank: Some(Part { rank: n, world_size: Some(3), ..Part::default() }),
+            ..LiveProcess::default()
+        }
+    }
+
+    fn answer(first: Vec<LiveProcess>, second: Vec<LiveProcess>) -> Now {
+        let look = |tsc, processes| Live { tsc, hz: 1e9, cut: false, processes };
+        let mut now = Now::default();
+        add(&mut now, &look(40_000_000_000, first), &look(40_100_000_000, second), &[]);
+        now
+    }
+
+    fn twice(all: &[LiveProcess]) -> Now {
+        answer(all.to_vec(), all.to_vec())
+    }
+
+    #[test]
+    fn the_rank_that_has_launched_less_is_behind() {
+        let now = twice(&[rank(0, 9, 1), rank(1, 8, 0), rank(2, 10, 2)]);
+        let text = "rank 1 is behind: ranks 0 and 2 have launched ncclDevKernel_AllReduce (number 9 of its stream), 31.1 s ago, and it has not ended";
+        let why = "rank 1, 32.1 s after its last one, has thread 101 (main), which sleeps in read";
+        assert_eq!(now.answer, [text, why]);
+        assert_eq!(now.ranks.iter().map(|r| (r.collectives, r.behind)).collect::<Vec<_>>(), [(9, 1), (8, 2), (10, 0)]);
+        // One that has launched none, and one that has ended.
+        let mut ended = LiveProcess { state: state::ENDED.into(), threads: Vec::new(), ..rank(2, 8, 0) };
+        ended.ended = Some(LiveEnd { how: "killed by signal 9".into(), ..LiveEnd::default() });
+        let now = twice(&[rank(0, 9, 9), rank(1, 0, 0)]);
+        assert!(
+            now.answer[1].starts_with("rank 1, which has launched none before, has thread 101"),
+            "{:?}",
+            now.answer
+        );
+        assert_eq!(now.answer[2], "rank 2 of 3 is not recorded here now: ended, not recorded, or on another machine");
+        let now = twice(&[rank(0, 9, 1), rank(1, 9, 1), ended]);
+        assert!(now.answer[1].ends_with("has ended (killed by signal 9)"), "{:?}", now.answer);
+    }
+
+    #[test]
+    fn nobody_is_behind_if_it_goes_on_or_is_not_known() {
+        // It has ended where it was launched, so the others belong to another group.
+        assert!(twice(&[rank(0, 9, 0), rank(1, 8, 0), rank(2, 9, 0)]).answer.is_empty());
+        // A rank goes on.
+        let (slow, fast) = ([rank(0, 9, 1), rank(1, 8, 0)], [rank(0, 9, 1), rank(1, 9, 1)]);
+        assert!(answer(slow.to_vec(), fast.to_vec()).answer.iter().all(|line| !line.contains("behind")));
+        assert!(answer(fast.to_vec(), slow.to_vec()).answer.iter().all(|line| !line.contains("behind")));
+        // Two jobs.
+        let other = LiveProcess { pid: 300, ..rank(0, 8, 0) };
+        assert!(twice(&[rank(0, 9, 1), rank(1, 9, 1), other]).not_followed[0].contains("several jobs"));
+        // All wait.
+        let now = twice(&[rank(0, 9, 1), rank(1, 9, 2), rank(2, 9, 1)]);
+        assert!(
+            now.answer[0].starts_with("all 3 ranks have launched ncclDevKernel_AllReduce (number 9"),
+            "{:?}",
+            now.answer
+        );
+        assert_eq!(now.ranks[1].collective.as_ref().map(|c| c.number), Some(8));
+        assert!(twice(&[rank(0, 9, 1)]).ranks.is_empty());
+    }
+
+    #[test]
+    fn a_rank_is_the_process_that_launches_not_its_shell_or_its_children() {
+        let plain = |pid, parent, n| LiveProcess { pid, parent, streams: Vec::new(), ..rank(n, 0, 0) };
+        let launcher = LiveProcess { rank: None, ..plain(50, 1, 0) };
+        let mut main = rank(0, 9, 1);
+        main.parent = 60;
+        let all = [launcher, plain(60, 50, 0), main, plain(61, 100, 0), plain(70, 50, 1), plain(71, 70, 1)];
+        let now = twice(&all);
+        assert_eq!(now.ranks.iter().map(|r| (r.rank, r.pid)).collect::<Vec<_>>(), [(Some(0), 100), (Some(1), 70)]);
+    }
 }
