@@ -1,7 +1,8 @@
-//! `doorbell why --now`: who waits for whom in a recorded program at this moment.
+//! `doorbell why --now`: who waits for whom in a recorded program at this moment, or in all that this user's recorders record.
 //!
-//! Invariant: with a PID, an answer or an error comes within 2 s, also if the program or a recorder is stopped.
+//! Invariant: with a PID or `--all`, an answer or an error comes within 2 s, also if the program or a recorder is stopped.
 
+mod recorders;
 mod stack;
 
 use crate::attach::failure;
@@ -9,8 +10,10 @@ use crate::failure::Failure;
 use crate::top;
 use decode::Awaited;
 use lock_analysis::names;
-use recorder::control::client::{Client, ClientError};
-use recorder::control::messages::{Request, Status};
+use recorder::control::client::{Client, ClientError, Place};
+use recorder::control::messages::Status;
+use recorders::Asked;
+use schema::now_ranks::NowRecorder;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
@@ -25,45 +28,100 @@ const APART: Duration = Duration::from_millis(100);
 /// The time to find the recorder, until its last answer, and for a reading of a process's mappings.
 const FOUND_WITHIN: Duration = Duration::from_millis(600);
 const WITHIN: Duration = Duration::from_millis(1600);
+/// The first looks of all recorders are made by then.
+const FIRST_OF_ALL: Duration = Duration::from_millis(850);
 const MAPS_WITHIN: Duration = Duration::from_millis(200);
+/// Names of places that are not read by then are numbers.
+const MAPS_UNTIL: Duration = Duration::from_millis(1750);
 /// Programs in the hint of an error.
 const LISTED: usize = 8;
 
-pub fn run(pid: Option<i32>, stacks: bool, json: bool) -> anyhow::Result<ExitCode> {
-    let begun = Instant::now();
-    let mut client = match pid {
-        Some(pid) => client_of(pid).map_err(not_found)?,
-        None => match top::only_one(json, "why --now")? {
-            Some(client) => client,
-            None => return Ok(ExitCode::SUCCESS),
-        },
-    };
-    let begun = if pid.is_some() { begun } else { Instant::now() };
-    let mut ask = |request: &Request| {
-        client.within(WITHIN.saturating_sub(begun.elapsed()));
-        client.ask(request).map_err(failure)
-    };
-    let status = ask(&Request::Status)?.status.unwrap_or_default();
-    let awaited = awaited(&status);
-    let first = ask(&Request::Now)?.now.unwrap_or_default();
-    std::thread::sleep(APART);
-    let second = ask(&Request::Now)?.now.unwrap_or_default();
-    if second.processes.iter().all(|p| p.state == state::ENDED) {
-        return Err(failure(ClientError::Gone { pid: pid.unwrap_or(status.pid) }));
-    }
-    let maps = Maps::default();
-    let awaited = awaited.recv_timeout(WITHIN.saturating_sub(begun.elapsed())).ok().flatten();
-    let has_kernels = awaited.is_some();
-    let kernels = slow_calls::kernels(awaited.unwrap_or_default(), &second);
-    let mut now = wait_graph::now(&first, &second, kernels, &maps);
-    if stacks {
-        match ask(&Request::Stacks) {
-            Ok(answer) => stack::add(&mut now, &answer.stacks.unwrap_or_default(), &maps),
-            Err(e) => now.not_followed.push(format!("stacks: {e}")),
+/// Which programs are looked at.
+pub enum Whom {
+    /// The only one that is recorded.
+    Only,
+    Pid(i32),
+    /// All programs that recorders of this user record.
+    All,
+}
+
+pub fn run(whom: &Whom, stacks: bool, json: bool) -> anyhow::Result<ExitCode> {
+    let mut begun = Instant::now();
+    let asked = match whom {
+        Whom::Pid(pid) => vec![Asked::Open(client_of(*pid).map_err(not_found)?)],
+        Whom::All => Place::all().into_iter().map(Asked::Place).collect(),
+        Whom::Only => {
+            let Some(client) = top::only_one(json, "why --now")? else { return Ok(ExitCode::SUCCESS) };
+            begun = Instant::now();
+            vec![Asked::Open(client)]
         }
+    };
+    let is_all = matches!(whom, Whom::All);
+    let until = begun + WITHIN;
+    let mut kernels = Vec::new();
+    let first_until = begun + if is_all { FIRST_OF_ALL } else { WITHIN };
+    let mut answers = recorders::looks(asked, first_until, until, |status| kernels.push(awaited(status)));
+    // (A socket that a killed recorder left, or one whose program has just ended.)
+    answers.retain(|(_, answer)| !is_all || !matches!(answer, Err(ClientError::Gone { .. })));
+    let (mut rows, mut failed, mut all) = (Vec::new(), None, Vec::new());
+    for (pid, answer) in answers {
+        let mut row = NowRecorder { pid, ..NowRecorder::default() };
+        match answer {
+            Ok(answer) => {
+                row.program.clone_from(&answer.status.program);
+                all.push(answer);
+            }
+            Err(e) => {
+                row.failure = Some(e.to_string());
+                failed = failed.or(Some(e));
+            }
+        }
+        rows.push(row);
     }
-    now.not_followed.extend(not_followed(&status, has_kernels));
-    (now.pid, now.program) = (status.pid, status.program);
+    if all.is_empty() {
+        let none =
+            || Failure::new("no program of this user is being recorded", "`doorbell record ./app` records one").into();
+        return Err(failed.map_or_else(none, failure));
+    }
+    let (mut clients, mut statuses, mut looks) = (Vec::new(), Vec::new(), Vec::new());
+    for a in all {
+        clients.push(a.client);
+        statuses.push(a.status);
+        looks.push((a.first, a.second));
+    }
+    let (first, second) = wait_graph::joined(looks);
+    let only = statuses.first().map_or(0, |s| s.pid);
+    if second.processes.iter().all(|p| p.state == state::ENDED) {
+        let pid = if let Whom::Pid(pid) = whom { *pid } else { only };
+        return Err(failure(ClientError::Gone { pid }));
+    }
+    let maps = Maps { until: Some(begun + MAPS_UNTIL), ..Maps::default() };
+    let read = |told: Receiver<Option<Vec<Awaited>>>| {
+        told.recv_timeout(until.saturating_duration_since(Instant::now())).ok().flatten()
+    };
+    let awaited: Vec<Option<Vec<Awaited>>> = kernels.into_iter().map(read).collect();
+    let has_kernels = awaited.iter().all(Option::is_some);
+    let kernels = slow_calls::kernels(awaited.into_iter().flatten().flatten().collect(), &second);
+    let mut now = wait_graph::now(&first, &second, kernels, &maps);
+    let programs: Vec<i32> = statuses.iter().map(|s| s.pid).collect();
+    wait_graph::ranks::add(&mut now, &first, &second, &programs);
+    if stacks {
+        let mut found = Vec::new();
+        for answer in recorders::stacks(clients, until) {
+            match answer {
+                Ok(some) => found.extend(some),
+                Err(e) => now.not_followed.push(format!("stacks: {e}")),
+            }
+        }
+        stack::add(&mut now, &found, &maps);
+    }
+    now.not_followed.extend(not_followed(&statuses, has_kernels));
+    if is_all {
+        now.answer.extend(rows.iter().filter_map(|r| r.failure.clone()));
+        now.recorders = rows;
+    } else if let Some(status) = statuses.pop() {
+        (now.pid, now.program) = (status.pid, status.program);
+    }
     terminal::now::print(&now, Style::of_stdout(), json)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -113,8 +171,8 @@ fn awaited(status: &Status) -> Receiver<Option<Vec<Awaited>>> {
     told
 }
 
-fn not_followed(status: &Status, has_kernels: bool) -> Vec<String> {
-    let lacks = |part: &str| !status.parts.iter().any(|p| p == part);
+fn not_followed(statuses: &[Status], has_kernels: bool) -> Vec<String> {
+    let lacks = |part: &str| statuses.iter().any(|s| !s.parts.iter().any(|p| p == part));
     let mut all = Vec::new();
     if lacks("locks") {
         all.push("locks (record --locks)".into());
@@ -123,7 +181,7 @@ fn not_followed(status: &Status, has_kernels: bool) -> Vec<String> {
         all.push("CUDA calls, and what streams wait for (record --calls)".into());
     }
     if !has_kernels {
-        let why = match (lacks("gpu-times"), status.saved.is_some()) {
+        let why = match (lacks("gpu-times"), statuses.iter().any(|s| s.saved.is_some())) {
             (true, _) => "record --gpu-times",
             (_, true) => "they are in memory alone, with record --last",
             _ => "no file, or one too long to be read in a second",
@@ -137,6 +195,7 @@ fn not_followed(status: &Status, has_kernels: bool) -> Vec<String> {
 #[derive(Default)]
 struct Maps {
     of: RefCell<HashMap<i32, Option<Mapped>>>,
+    until: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -147,7 +206,7 @@ struct Mapped {
 impl Maps {
     fn with<T>(&self, pid: i32, f: impl FnOnce(&Mapped) -> T) -> Option<T> {
         let mut of = self.of.borrow_mut();
-        of.entry(pid).or_insert_with(|| read(pid)).as_ref().map(f)
+        of.entry(pid).or_insert_with(|| read(pid, self.until)).as_ref().map(f)
     }
 }
 
@@ -163,10 +222,14 @@ impl wait_graph::Names for Maps {
 
 /// The mappings of a process; `None` if they cannot be read. (For a process that hangs in the kernel while it changes them, the kernel
 /// does not answer.)
-fn read(pid: i32) -> Option<Mapped> {
+fn read(pid: i32, until: Option<Instant>) -> Option<Mapped> {
+    let left = until.map_or(MAPS_WITHIN, |until| until.saturating_duration_since(Instant::now()));
+    if left.is_zero() {
+        return None;
+    }
     let (tell, told) = channel();
     std::thread::spawn(move || tell.send(std::fs::read(format!("/proc/{pid}/maps"))));
-    let text = told.recv_timeout(MAPS_WITHIN).ok()?.ok()?;
+    let text = told.recv_timeout(MAPS_WITHIN.min(left)).ok()?.ok()?;
     let mut mapped = Mapped::default();
     for line in text.split(|b| *b == b'\n') {
         if let Some((body, path)) = recorder::mapping(line) {

@@ -1,5 +1,7 @@
 //! `doorbell why`: what delayed CUDA calls. With `--now`: who waits for whom ([`crate::now`]).
 
+use crate::failure::Failure;
+use crate::now::Whom;
 use crate::{now, show, units};
 use slow_calls::Wanted;
 use std::path::PathBuf;
@@ -22,6 +24,7 @@ Examples:
   doorbell why app.doorbell --json | jq '.worst[0].cause'
   doorbell why --now 1234                        who waits for whom in a recorded program now
   doorbell why --now 1234 --stacks               and the calls in which these threads are
+  doorbell why --now --all                       who waits for whom in all ranks of this machine, and which is behind
 
 All of a call's time is put down to something. What is usual for calls of its kind, and what a call waits for because that
 is what it is there for, is not lost; the rest is. `unknown`: on a CPU, and nothing was seen in the way.
@@ -58,6 +61,9 @@ pub struct Args {
     #[arg(long, value_name = "PID", num_args = 0..=1, value_parser = clap::value_parser!(i32).range(1..),
           conflicts_with_all = ["file", "worst", "number", "call", "thread", "process", "above", "starting"])]
     now: Option<Option<i32>>,
+    /// With --now: all programs that are recorded, as one, and which rank is behind
+    #[arg(long, requires = "now")]
+    all: bool,
     /// With --now: also where each of these threads is, and the calls that led there
     #[arg(long, requires = "now")]
     stacks: bool,
@@ -72,7 +78,15 @@ const OF_ONE_NUMBER: usize = 100;
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(pid) = self.now {
-            return now::run(pid, self.stacks, self.json);
+            let whom = match (pid, self.all) {
+                (Some(_), true) => {
+                    return Err(Failure::new("--all cannot be used with a PID", "give one of them").into());
+                }
+                (Some(pid), _) => Whom::Pid(pid),
+                (None, true) => Whom::All,
+                (None, false) => Whom::Only,
+            };
+            return now::run(&whom, self.stacks, self.json);
         }
         let file = show::given_or_newest(self.file.as_deref())?;
         let recording = show::open(&file, self.process)?;

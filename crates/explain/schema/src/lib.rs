@@ -23,6 +23,7 @@ pub mod lines;
 pub mod lock_uses;
 pub mod locks;
 pub mod now;
+pub mod now_ranks;
 pub mod objects;
 pub mod operations;
 pub mod place;

@@ -1,13 +1,14 @@
 //! Who waits for whom in a recorded program at this moment.
 
+use crate::now_ranks::{NowRank, NowRecorder};
 use serde::Serialize;
 
 /// Who waits for whom, from two looks at the program.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Now {
-    /// The program that was started.
+    /// The program that was started; 0 with `--all`.
     pub pid: i32,
-    /// Empty with `record --no-args`.
+    /// Empty with `record --no-args` and `--all`.
     pub program: String,
     /// Time between the two looks. A wait counts if both have it: the same thread, the same lock or call, the same begin.
     pub apart_ns: u64,
@@ -28,6 +29,12 @@ pub struct Now {
     pub streams: Vec<NowStream>,
     /// Streams whose first kernel has not ended half a second after its launch, the longest first. Empty without `record --gpu-times`.
     pub kernels: Vec<NowKernel>,
+    /// The processes of a job that are recorded here, if there are several. With `--all` and without a job: the programs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<NowRank>,
+    /// With `--all`: the recorders of this user.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recorders: Vec<NowRecorder>,
     /// Threads that were looked at.
     pub looked_at: usize,
     /// Threads that waited for a mutex or a rwlock in the second look, but not in both for the same one.
@@ -182,6 +189,7 @@ pub struct NowStream {
     /// The kernel's handle, the event, the word's address, or the host function's.
     #[serde(serialize_with = "crate::wide::hex")]
     pub object: u64,
+    /// The kernel's symbol, if it is known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kernel: String,
     /// The word's value; absent if it is not a word, or cannot be read.
@@ -197,6 +205,7 @@ pub struct NowStream {
     pub tids: Vec<i32>,
     /// Known to be what is not done. Else it is the oldest of `others` + 1 calls that may be it.
     pub is_certain: bool,
+    /// How many other calls may be it.
     pub others: usize,
     /// Threads that wait for it, through any number of others.
     pub keeps_waiting: usize,

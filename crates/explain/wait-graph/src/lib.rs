@@ -3,18 +3,23 @@
 //! [`edges`] compares two looks at the program's threads, [`streams`] those at its streams, [`peers`] those at other processes. [`graph`] finds cycles and longest chains of
 //! both ([`nodes`]), [`words`], [`stream_words`] and [`peer_words`] make sentences of them. Whoever makes the looks (`doorbell why --now`) gives the names
 //! of places.
+//! [`joined`] makes one pair of looks of several recorders', and [`ranks`] finds the rank for which the others wait.
 //!
 //! Invariant: nothing is read here but the two looks. No looks make this panic, whatever is in them.
 
 mod edges;
 mod graph;
+mod joined;
 mod nodes;
 mod peer_words;
 mod peers;
+pub mod ranks;
 mod stream_words;
 mod streams;
 mod wait_rows;
 mod words;
+
+pub use joined::joined;
 
 use decode::Kernel;
 use edges::{Holder, How, Threads};

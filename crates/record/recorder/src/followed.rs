@@ -289,13 +289,13 @@ impl<'a> Followed<'a> {
         let same_numbers = region.control().pid.load(Ordering::Relaxed) == pid;
         let ppid = if identity.ppid == 0 && same_numbers { said } else { identity.ppid };
         let process = self.lineage.image(pid, ppid, tsc, identity);
-        let index = process.index;
+        let (index, rank) = (process.index, process.rank.clone());
         self.out.beside(Beside::Process(process));
         if let Some(s) = &mut self.switches {
             s.follow(pid, same_numbers);
         }
         let mut image = Image::new(index, entry, pid, handle, region);
-        (image.parent, image.start_tsc) = (ppid, tsc);
+        (image.parent, image.start_tsc, image.rank) = (ppid, tsc, rank);
         // The process may have claimed its region just before the user began or ended a pause.
         if matches!(image.region.control().capture, capture::SIGNAL | capture::ATTACH) || self.said_by.is_some() {
             let by = self.said_by.unwrap_or(pause_by::START);

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tape::call;
 use tape::event::{Body, Event, Head, NO_RING, PauseBody, Plain, ThreadBody, bytes_of, kind};
+use tape::file::Rank;
 use tape::lock::{self, HeldBody, left};
 use tape::region::{CallRow, HeldLock, RingHead, contents};
 use tape::ring::{MAX_EVENT, event_len, events_of_one_thread, gap_left, whole_events};
@@ -47,6 +48,8 @@ pub struct Image {
     pub parent: i32,
     /// When it was started, in ticks; 0 if unknown.
     pub start_tsc: u64,
+    /// Its part in a job.
+    pub rank: Option<Rank>,
     /// One more than the number of its children that were looked at; 0 if it was not looked at.
     pub started: u64,
     pub region: Region,
@@ -80,6 +83,7 @@ impl Image {
             handle,
             parent: 0,
             start_tsc: 0,
+            rank: None,
             started: 0,
             region,
             begun: Instant::now(),

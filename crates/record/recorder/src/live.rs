@@ -85,8 +85,10 @@ pub fn rows(images: &[Image], ended: &Ended, hz: f64) -> Live {
 pub fn add_streams(live: &mut Live, images: &[Image]) {
     for image in images {
         let Some(p) = live.processes.iter_mut().find(|p| p.pid == image.pid) else { continue };
-        let contents = image.region.control().contents;
-        (p.streams, p.polls) = image.work.live(contents & contents::NO_NAMES == 0);
+        let names = image.region.control().contents & contents::NO_NAMES == 0;
+        (p.streams, p.polls) = image.work.live(names);
+        p.collectives = image.work.collectives(names);
+        p.rank.clone_from(&image.rank);
         p.channels = channels(image);
     }
 }

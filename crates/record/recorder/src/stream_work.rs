@@ -11,7 +11,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 use tape::call::{CallBody, Class, Effect, Object, flag, function, number, of_thread};
 use tape::event::{Body, Event, Head, kind};
-use tape::live::{LiveChannel, LivePoll, LiveProcess, LiveStream, LiveWork};
+use tape::live::{LiveChannel, LiveCollectives, LivePoll, LiveProcess, LiveStream, LiveWork, collective};
 use tape::region::SLOTS;
 
 /// Maximum number of a process's streams, of the calls of each, of threads and events, and of names of kernels.
@@ -21,7 +21,7 @@ const THREADS: usize = 1 << 10;
 const EVENTS: usize = 1 << 14;
 const NAMES: usize = 1 << 12;
 const LONGEST_NAME: usize = 256;
-/// Maximum number of streams in an answer.
+/// Maximum number of streams in an answer, and of those whose collectives are counted.
 const SHOWN: usize = 64;
 /// In a channel's USERD.
 const GP_GET: u64 = 0x88;
@@ -36,6 +36,7 @@ pub struct StreamWork {
     /// Events that were recorded in a stream that is captured: the capture's first stream.
     captured: HashMap<u64, u64>,
     names: HashMap<u64, Box<str>>,
+    collectives: Vec<LiveCollectives>,
     /// By channel the stream whose call rang last.
     rung: Vec<u64>,
     /// There were more streams.
@@ -59,8 +60,8 @@ struct Thread {
 
 impl Default for StreamWork {
     fn default() -> StreamWork {
-        let (streams, threads, events, captured, names) = Default::default();
-        StreamWork { streams, threads, events, captured, names, rung: vec![0; SLOTS], cut: false }
+        let (streams, threads, events, captured, names, collectives) = Default::default();
+        StreamWork { streams, threads, events, captured, names, collectives, rung: vec![0; SLOTS], cut: false }
     }
 }
 
@@ -104,10 +105,20 @@ impl StreamWork {
 
     fn name(&mut self, handle: u64, text: &[u8]) {
         if self.names.len() >= NAMES {
-            self.names.clear();
+            // (Collectives are counted by their names, so these stay. A program has at most some hundred.)
+            self.names.retain(|_, name| collective(name).is_some());
+            if self.names.len() >= NAMES {
+                self.names.clear();
+            }
         }
-        let text = String::from_utf8_lossy(text.get(..LONGEST_NAME).unwrap_or(text));
-        self.names.insert(handle, text.into());
+        let text: Box<str> = String::from_utf8_lossy(text.get(..LONGEST_NAME).unwrap_or(text)).into();
+        let is_new = self.names.insert(handle, text.clone()).is_none();
+        if is_new && collective(&text).is_some() {
+            // (Another thread's launches may have arrived before the name.)
+            let work = self.streams.iter().flat_map(|(stream, s)| s.work.iter().map(|w| (*stream, w.clone())));
+            let early: Vec<_> = work.filter(|(_, w)| w.object == handle && launches(w.function)).collect();
+            early.iter().for_each(|(stream, w)| self.count(*stream, &text, w));
+        }
     }
 
     fn call(&mut self, tid: i32, f: u16, ended: u64, c: &CallBody) {
@@ -235,7 +246,32 @@ impl StreamWork {
         let work = LiveWork { function, tsc: ended, tid, object, value, how, ..LiveWork::default() };
         // (Two threads' events may arrive in another order.)
         let later = s.work.iter().rev().take_while(|w| w.tsc > ended).count();
-        s.work.insert(s.work.len() - later, work);
+        s.work.insert(s.work.len() - later, work.clone());
+        let name = self.names.get(&object).filter(|name| launches(function) && collective(name).is_some());
+        if let Some(name) = name.cloned() {
+            self.count(stream, &name, &work);
+        }
+    }
+
+    /// A collective was launched.
+    fn count(&mut self, stream: u64, name: &str, work: &LiveWork) {
+        let n = self.collectives.iter().position(|c| c.stream == stream).unwrap_or(self.collectives.len());
+        if n == self.collectives.len() && n < SHOWN {
+            self.collectives.push(LiveCollectives { stream, ..LiveCollectives::default() });
+        }
+        if let Some(c) = self.collectives.get_mut(n) {
+            c.launched += 1;
+            if work.tsc >= c.tsc {
+                (c.name, c.tid, c.tsc) = (name.into(), work.tid, work.tsc);
+            }
+        }
+    }
+
+    /// By stream what was launched of collectives.
+    pub fn collectives(&self, names: bool) -> Vec<LiveCollectives> {
+        let mut all = self.collectives.clone();
+        all.iter_mut().filter(|_| !names).for_each(|c| c.name.clear());
+        all
     }
 
     /// The streams that have something to do, the one first that has had it longest. `names`: kernels' names may be said.
@@ -250,6 +286,10 @@ impl StreamWork {
         let streams = all.into_iter().take(SHOWN).map(shown).collect();
         (streams, self.threads.values().filter_map(|t| t.poll.clone()).collect())
     }
+}
+
+fn launches(function: u16) -> bool {
+    tape::call::function(function).is_some_and(|f| f.class == Class::Launch)
 }
 
 impl Stream {
@@ -423,6 +463,34 @@ mod tests {
         m.ok("cuCtxSynchronize", 0, 0);
         m.ok("cuLaunchKernel", 9, 1);
         assert_eq!(m.names(9), [("cuLaunchKernel", 1)]);
+    }
+
+    #[test]
+    fn collectives_are_counted_by_stream() {
+        let mut m = Made::default();
+        m.work.name(0x40, b"_Z23ncclDevKernel_AllReduce4args");
+        m.work.name(0x41, b"ncclDevKernel_SendRecv");
+        m.ok("cuLaunchKernel", 9, 0x50);
+        for (stream, kernel) in [(8, 0x40), (8, 0x41), (8, 0x1), (9, 0x40), (8, 0x40), (8, 0x50)] {
+            m.ok("cuLaunchKernel", stream, kernel);
+        }
+        m.call(1, "cuLaunchKernel", 8, 0x40, 1);
+        m.ok("cuLaunchHostFunc", 8, 0x40);
+        // Its first launches arrived before it.
+        m.work.name(0x50, b"ncclKernel_Broadcast");
+        let of = |m: &Made, names| {
+            let all = m.work.collectives(names);
+            all.into_iter().map(|c| (c.stream, c.launched, c.tsc, c.name)).collect::<Vec<_>>()
+        };
+        let (reduce, broadcast) = ("_Z23ncclDevKernel_AllReduce4args".to_owned(), "ncclKernel_Broadcast".to_owned());
+        assert_eq!(of(&m, true), [(8, 3, 70, broadcast), (9, 2, 50, reduce)]);
+        m.ok("cuCtxSynchronize", 0, 0);
+        assert_eq!(of(&m, false), [(8, 3, 70, String::new()), (9, 2, 50, String::new())]);
+        for n in 0..2 * NAMES as u64 {
+            m.work.name(0x1000 + n, b"gemm");
+            m.ok("cuLaunchKernel", 100 + n % 200, 0x40);
+        }
+        assert_eq!((m.work.collectives(true).len(), m.work.names.contains_key(&0x40)), (SHOWN, true));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //!
 //! Times are ticks of the time stamp counter, so that two looks can be compared exactly.
 
+use crate::file::Rank;
 use serde::{Deserialize, Serialize};
 
 /// All recorded processes at one moment.
@@ -58,6 +59,12 @@ pub struct LiveProcess {
     /// What its streams have to do, if calls are recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<LiveStream>,
+    /// The streams in which it launched collectives, in the order of their first ones. Only if calls are recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub collectives: Vec<LiveCollectives>,
+    /// Its part in a job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<Rank>,
     /// Channels whose last commands the GPU has not read, where that can be seen.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub channels: Vec<LiveChannel>,
@@ -292,6 +299,20 @@ pub struct LiveWork {
     pub name: String,
 }
 
+/// The collectives that a process launched in a stream: kernels that run on all ranks of a job together ([`collective`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LiveCollectives {
+    pub stream: u64,
+    /// How many, since the process is recorded. The same number on another rank is the same collective.
+    pub launched: u64,
+    /// The last one: its symbol, the thread that launched it, and when that call returned. The name is empty with `--no-args`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    pub tid: i32,
+    pub tsc: u64,
+}
+
 fn is_zero(n: &u64) -> bool {
     *n == 0
 }
@@ -392,6 +413,18 @@ pub fn is_of_python(name: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
+/// The name of a kernel of NCCL that all ranks run together, from its symbol: `_Z40ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDev...`. (Sends and
+/// receives are between two ranks. Others do not launch them.)
+pub fn collective(symbol: &str) -> Option<&str> {
+    let at = ["ncclDevKernel_", "ncclKernel_"].iter().find_map(|prefix| symbol.find(prefix))?;
+    let (before, name) = symbol.split_at(at);
+    let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(name.len());
+    // (A mangled name begins with its length.)
+    let length = before.rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok());
+    let name = name.get(..length.map_or(end, |n: usize| n.min(end)))?;
+    (!name.contains("SendRecv")).then_some(name)
+}
+
 impl LiveProcess {
     /// Adds a thread that another one's lock names as its holder. (0: none.)
     pub fn add_thread(&mut self, tid: i32) {
@@ -460,4 +493,20 @@ pub mod how {
     /// The other end of a socket.
     pub const PEER: &str = "peer";
     pub const TRACES: &str = "traces";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::collective;
+
+    #[test]
+    fn collectives_are_named_by_their_symbols() {
+        let mangled = "_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE";
+        assert_eq!(collective(mangled), Some("ncclDevKernel_AllReduce_Sum_f32_RING_LL"));
+        assert_eq!(collective("ncclKernel_Broadcast(int)"), Some("ncclKernel_Broadcast"));
+        assert_eq!(collective("_Z99999999999999999999ncclKernel_A\u{e9}"), Some("ncclKernel_A"));
+        assert!(
+            [collective("ncclDevKernel_SendRecv(x)"), collective("gemm"), collective("")].iter().all(Option::is_none)
+        );
+    }
 }

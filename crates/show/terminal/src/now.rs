@@ -4,6 +4,7 @@ use crate::number::{nanoseconds, of};
 use crate::table::{Style, text_to_stdout, write as write_table};
 use crate::{ReportError, json};
 use schema::now::{Now, NowThread, NowWait};
+use schema::now_ranks::NowRank;
 use std::io::{self, Write};
 
 /// Maximum number of threads in the table.
@@ -21,6 +22,7 @@ fn write(out: &mut dyn Write, now: &Now, style: Style) -> io::Result<()> {
     for line in now.answer.iter().flat_map(|line| style.wrapped(line, 0)) {
         writeln!(out, "{}", style.bold(&line))?;
     }
+    ranks(out, &now.ranks, style)?;
     let mut table = style.table(&[">thread", "!name", "!waits for", ">for", "held by", "call", ">for", "state"]);
     for t in now.threads.iter().take(ROWS) {
         table.add_row(row(t));
@@ -34,10 +36,41 @@ fn write(out: &mut dyn Write, now: &Now, style: Style) -> io::Result<()> {
     }
     now.threads.iter().take(ROWS).try_for_each(|t| stack(out, t))?;
     let looks = nanoseconds(now.apart_ns);
-    let who =
-        if now.program.is_empty() { format!("process {}", now.pid) } else { format!("{} ({})", now.program, now.pid) };
+    let who = match (now.recorders.len() as u64, now.program.as_str()) {
+        (n @ 1.., _) => of(n, "recorded program"),
+        (_, "") => format!("process {}", now.pid),
+        (_, program) => format!("{program} ({})", now.pid),
+    };
     writeln!(out, "\n{who}: {} looked at twice, {looks} apart", of(now.looked_at as u64, "thread"))?;
     now.not_followed.iter().try_for_each(|what| writeln!(out, "not followed: {what}"))
+}
+
+/// A line for each rank.
+fn ranks(out: &mut dyn Write, all: &[NowRank], style: Style) -> io::Result<()> {
+    let mut table =
+        style.table(&[">rank", ">process", "!program", ">collectives", "!is in", ">for", ">behind by", "!does"]);
+    for r in all {
+        let call = r.call.as_ref().map(|c| (c.name.clone(), c.ns));
+        let (is_in, ns) = match r.collective.as_ref().map(|c| (c.name.clone(), c.ns)).or(call) {
+            Some((name, ns)) => (name, nanoseconds(ns)),
+            None => ("-".into(), "-".into()),
+        };
+        table.add_row([
+            r.rank.map_or_else(|| "-".into(), |n| n.to_string()),
+            r.pid.to_string(),
+            if r.program.is_empty() { "-".into() } else { r.program.clone() },
+            r.collectives.to_string(),
+            is_in,
+            ns,
+            if r.behind == 0 { "-".into() } else { r.behind.to_string() },
+            r.does.clone(),
+        ]);
+    }
+    if !table.is_empty() {
+        writeln!(out)?;
+        write_table(out, &table, 0)?;
+    }
+    Ok(())
 }
 
 /// The calls that a thread is in.

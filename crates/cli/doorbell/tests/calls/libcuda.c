@@ -23,9 +23,13 @@ static void add(u64 v) {
 }
 
 int cuDriverGetVersion(int *v) { return *v = 13000, 0; }
-/* Handles below 0xf4 are functions, others are kernels, with separate calls for names; 0xf5 has no name. */
+/* Handles below 0xf4 are functions, others are kernels, with separate calls for names; 0xf5 has no name, and
+   0xacc1 is a collective. */
 int cuFuncGetName(const char **name, void *f) { return *name = "_Z3addPiRKf", (u64)f < 0xf4 ? 0 : 400; }
-int cuKernelGetName(const char **name, void *f) { return *name = "triton_mul", (u64)f != 0xf5 ? 0 : 400; }
+int cuKernelGetName(const char **name, void *f) {
+    *name = (u64)f == 0xacc1 ? "_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE" : "triton_mul";
+    return (u64)f != 0xf5 ? 0 : 400;
+}
 int cuInit(u32 flags) { return (int)flags; }
 u64 cuStubSum(void) { return stub_sum; }
 int cuStubMost(void) { return most_in_copy; }

@@ -108,7 +108,7 @@ const SECTIONS: &[Section] = &[
     section(
         "now",
         ("now", "Now"),
-        "`why --now --json`, schema `doorbell.now/1`: who waits for whom in a program that is being recorded.",
+        "`why --now --json`, schema `doorbell.now/1`: who waits for whom in a program that is being recorded, or with `--all` in all of them.",
     ),
     section(
         "rank",

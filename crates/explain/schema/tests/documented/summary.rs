@@ -4,7 +4,8 @@ use crate::commands::shape;
 use schema::Place;
 use schema::channel::{Accounted, Channel, Watch};
 use schema::lines::RecordingRow;
-use schema::now::{Now, NowCall, NowFrame, NowHolder, NowKernel, NowPath, NowThread, NowWait};
+use schema::now::{Now, NowCall, NowEdge, NowFrame, NowHolder, NowKernel, NowPath, NowStream, NowThread, NowWait};
+use schema::now_ranks::{NowCollective, NowRank, NowRecorder};
 use schema::processes::{HowEnded, ProcessRow, RankRow, UnwatchedRow};
 use schema::ranges::Watched;
 use schema::streams::StreamKind;
@@ -331,7 +332,29 @@ pub fn now() -> Now {
         holders: vec![NowHolder { tid: 1, how: "holds", ns: Some(1) }],
         holder: "known",
     };
-    let path = || NowPath { text: "x".into(), tids: vec![1], end: "call", waiting: 1 };
+    let path = || NowPath { kind: "locks", text: "x".into(), tids: vec![1], streams: vec![1], end: "call", waiting: 1 };
+    let collective = NowCollective { name: "x".into(), number: 1, stream: 1, ns: 1 };
+    let rank = NowRank {
+        rank: Some(1),
+        pid: 1,
+        program: "x".into(),
+        state: "sleeping".into(),
+        collectives: 1,
+        behind: 1,
+        collective: Some(collective),
+        call: Some(call.clone()),
+        tid: 1,
+        does: "x".into(),
+    };
+    let recorder = NowRecorder { pid: 1, program: "x".into(), failure: Some("x".into()) };
+    let stream = NowStream {
+        kernel: "x".into(),
+        there: Some(1),
+        wanted: Some(1),
+        streams: vec![1],
+        tids: vec![1],
+        ..NowStream::default()
+    };
     let (function, source) = (Some("x".into()), Some("x.c:1".into()));
     let frame = NowFrame { place: "x+0x1".into(), function, source, certain: true };
     let thread = NowThread {
@@ -358,6 +381,10 @@ pub fn now() -> Now {
         chains: vec![path()],
         stopped: vec![1],
         threads: vec![thread],
+        waits: vec![NowEdge::default()],
+        streams: vec![stream],
+        ranks: vec![rank],
+        recorders: vec![recorder],
         looked_at: 1,
         short_waits: 1,
         python_lock_waits: 1,

@@ -6,6 +6,7 @@ use super::server::who;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A recorder answers within milliseconds. One that is stopped does not.
@@ -85,7 +86,7 @@ impl Client {
 
     /// Every recorder that this user may ask.
     pub fn all() -> Vec<Client> {
-        Folder::all().iter().flat_map(in_folder).collect()
+        Place::all().iter().filter_map(|place| place.connect().ok()).collect()
     }
 
     fn at(f: &Folder, pid: i32) -> Result<Client, ClientError> {
@@ -184,9 +185,38 @@ impl Client {
     }
 }
 
-fn in_folder(f: &Folder) -> Vec<Client> {
+/// A recorder's socket, or one that a killed recorder left.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The program that the recorder started.
+    pub pid: i32,
+    folder: Arc<Folder>,
+}
+
+impl Place {
+    /// Those of all recorders that this user may ask.
+    pub fn all() -> Vec<Place> {
+        let of = |f: Folder| {
+            let folder = Arc::new(f);
+            programs(&folder).map(|pid| Place { pid, folder: folder.clone() }).collect::<Vec<_>>()
+        };
+        Folder::all().into_iter().flat_map(of).collect()
+    }
+
+    /// # Errors
+    /// The recorder is gone, does not answer, or is another user's.
+    pub fn connect(&self) -> Result<Client, ClientError> {
+        Client::at(&self.folder, self.pid)
+    }
+}
+
+fn programs(f: &Folder) -> impl Iterator<Item = i32> + use<> {
     let most = if f.uid == folder::own_uid() { usize::MAX } else { MOST_OF_ANOTHER };
-    f.programs().into_iter().take(most).filter_map(|pid| Client::at(f, pid).ok()).collect()
+    f.programs().into_iter().take(most)
+}
+
+fn in_folder(f: &Folder) -> Vec<Client> {
+    programs(f).filter_map(|pid| Client::at(f, pid).ok()).collect()
 }
 
 #[cfg(test)]

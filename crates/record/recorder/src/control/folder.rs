@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 /// The folder's name in XDG_RUNTIME_DIR. In /tmp the user's number follows.
 const NAME: &str = "doorbell";
 const ENDING: &str = ".sock";
-/// The lock is held for microseconds, or longer if its recorder is stopped just then.
-const LOCK_WITHIN: Duration = Duration::from_millis(500);
+/// The lock is held for microseconds, or longer if its recorder is stopped just then. (64 recorders may begin at once.)
+const LOCK_WITHIN: Duration = Duration::from_secs(2);
 /// Maximum number of leftover sockets that one recorder removes.
 const SWEPT: usize = 256;
 

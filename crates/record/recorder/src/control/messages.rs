@@ -201,6 +201,7 @@ pub struct SaveResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tape::file::Rank;
     use tape::live::*;
 
     #[test]
@@ -278,6 +279,8 @@ mod tests {
             locks: vec![LiveLock::default()],
             python: vec![LiveGil::default()],
             streams: vec![LiveStream { work: vec![work], ..LiveStream::default() }],
+            collectives: vec![LiveCollectives { name: "x".into(), ..LiveCollectives::default() }],
+            rank: Some(Rank::default()),
             channels: vec![LiveChannel::default()],
             polls: vec![LivePoll::default()],
             shares: vec![LiveShared::default()],

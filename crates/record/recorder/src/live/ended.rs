@@ -28,6 +28,8 @@ impl Ended {
             name: String::from_utf8_lossy(image.name()).into_owned(),
             parent: image.parent,
             began: image.start_tsc,
+            rank: image.rank.clone(),
+            collectives: image.work.collectives(false),
             state: state::ENDED.into(),
             ended: Some(LiveEnd { at: crate::clock::tsc(), ..end(false, status) }),
             ..LiveProcess::default()
