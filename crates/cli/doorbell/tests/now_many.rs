@@ -1,5 +1,5 @@
 //! `doorbell why --now` under stress: programs and recorders that die, many looks, many threads, many processes. Each look gives an
-//! answer or a clear error within [`LIMIT`], and leaves nothing behind.
+//! answer or a clear error within [`LIMIT`], and no file, process or thread stays after it.
 
 use recorder::control::messages::{Answer, Request};
 use serde_json::Value;
@@ -392,8 +392,8 @@ fn the_process_that_is_not_in_a_barrier_is_named() {
     }
 }
 
-/// Looks at a program of which one process hangs so that its memory cannot be read: others are seen, and recorded, and what waits for
-/// the process in the recorder does not become more.
+/// Looks at a program with a process whose memory the kernel does not give. The other process is seen and recorded, and the recorder's
+/// threads do not become more with each look.
 fn looks_while_a_process_hangs(ground: &Ground, arguments: &[&str], server: Option<Server>) {
     let r = ground.record(&["--locks", "--calls"], &[&["hangs"], arguments].concat());
     let (mut tally, mut threads) = (Tally::default(), Vec::new());

@@ -474,9 +474,11 @@ mod tests {
         const MIX: [&str; 4] = ["cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent", "cuEventQuery"];
         let one_stream = |n| call("cuLaunchKernel", n * 8);
         let mix = |n: u64| call(MIX[(n % 4) as usize], n / 4);
-        let all: [(&str, &dyn Fn(u64) -> Vec<u8>); 4] = [
+        type Made<'a> = (&'a str, &'a dyn Fn(u64) -> Vec<u8>);
+        let in_all = |n| call("cuLaunchKernel", n);
+        let all: [Made<'_>; 4] = [
             ("launches in a stream", &one_stream),
-            ("launches in 8", &|n| call("cuLaunchKernel", n)),
+            ("launches in 8", &in_all),
             ("with doorbells", &rung),
             ("mix", &mix),
         ];

@@ -43,10 +43,12 @@ pub fn reading<T>(pid: i32, until: Instant, read: impl FnOnce() -> T) -> Option<
 /// Maximum number of mappings of a process that are looked at.
 const SHARED: usize = 4096;
 
+pub type Reads<T> = Box<dyn FnOnce(&Sender<T>) + Send>;
+
 /// What is to be read of a process. (0: of several, each in a [`reading`].)
 pub struct Job<T> {
     pub pid: i32,
-    pub read: Box<dyn FnOnce(&Sender<T>) + Send>,
+    pub read: Reads<T>,
 }
 
 /// Runs the jobs in other threads, and takes what they send until all have ended, or until a time.
