@@ -1,13 +1,16 @@
 //! `doorbell why --now` under stress: programs and recorders that die, many looks, many threads, many processes. Each look gives an
-//! answer or a clear error within [`LIMIT`], and leaves nothing behind.
+//! answer or a clear error within [`LIMIT`], and no file, process or thread stays after it.
 
+use recorder::control::messages::{Answer, Request};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use test_support::{Source, finished};
 
@@ -82,9 +85,11 @@ impl Ground {
         r
     }
 
-    fn look(&self, pid: i32) -> (Output, Duration) {
+    fn look(&self, pid: i32, words: &[&str]) -> (Output, Duration) {
         let begun = Instant::now();
-        let out = finished(self.doorbell().args(["why", "--now", &pid.to_string(), "--json"]), "why --now");
+        let mut why = self.doorbell();
+        why.args(["why", "--now", &pid.to_string(), "--json"]).args(words);
+        let out = finished(&mut why, "why --now");
         (out, begun.elapsed())
     }
 
@@ -127,9 +132,19 @@ impl Recorded<'_> {
     }
 
     fn now(&self) -> (Value, Duration) {
-        let (out, took) = self.ground.look(self.pid);
+        let (out, took) = self.ground.look(self.pid, &[]);
         assert!(out.status.success(), "{}", text(&out.stderr));
         (serde_json::from_slice(&out.stdout).unwrap(), took)
+    }
+
+    /// Calls that were recorded. (They are counted from the first time that this is asked on.)
+    fn calls(&self) -> u64 {
+        let socket = self.ground.0.path().join(format!("run/doorbell/{}.sock", self.pid));
+        let mut stream = UnixStream::connect(socket).unwrap();
+        stream.write_all(Request::Counters.line().as_bytes()).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        serde_json::from_str::<Answer>(&line).unwrap().counters.unwrap().calls
     }
 
     /// The recorder's threads, children and descriptors. (Of these the number above what it has at rest and one for
@@ -139,9 +154,9 @@ impl Recorded<'_> {
         [n("task"), test_support::children(self.recorder.id() as i32).len(), n("fd").saturating_sub(128 + 32)]
     }
 
-    /// The recorder has no more than before, at latest after a few seconds.
+    /// The recorder has no more than before, at latest after a few seconds. (One of its threads begins when a program starts others.)
     fn returns_to(&self, before: [usize; 3]) {
-        let begun = Instant::now();
+        let (begun, before) = (Instant::now(), [before[0] + 1, before[1], before[2]]);
         let is_more = |now: [usize; 3]| now.iter().zip(before).any(|(now, before)| *now > before);
         while is_more(self.has()) {
             assert!(begun.elapsed() < Duration::from_secs(10), "{:?}, before {before:?}", self.has());
@@ -242,7 +257,7 @@ fn looks_at_dying_children(looks: usize) {
                             std::thread::sleep(dies);
                             kill(pid, libc::SIGKILL);
                         });
-                        ground.look(pid)
+                        ground.look(pid, &[])
                     });
                     tally.lock().unwrap().add(&out, took);
                 }
@@ -293,7 +308,7 @@ fn looks_at_dying_recordings(looks: usize) {
                     _ => kill(program, libc::SIGABRT),
                 }
             });
-            ground.look(program)
+            ground.look(program, &[])
         });
         tally.add(&out, took);
         if i % 5 == 3 {
@@ -307,7 +322,7 @@ fn looks_at_dying_recordings(looks: usize) {
             assert_eq!(ground.left(), [""; 0]);
         } else {
             // The program goes on without its recorder. The next recorder removes the socket that is left.
-            let (out, took) = ground.look(program);
+            let (out, took) = ground.look(program, &[]);
             assert!(text(&out.stderr).contains("is gone: "), "{}", text(&out.stderr));
             tally.add(&out, took);
             assert!(ground.left().iter().all(|name| *name == format!("{program}.sock")), "{:?}", ground.left());
@@ -375,4 +390,97 @@ fn the_process_that_is_not_in_a_barrier_is_named() {
         assert!(took < LIMIT, "{took:?}");
         r.returns_to(before);
     }
+}
+
+/// Looks at a program with a process whose memory the kernel does not give. The other process is seen and recorded, and the recorder's
+/// threads do not become more with each look.
+fn looks_while_a_process_hangs(ground: &Ground, arguments: &[&str], server: Option<Server>) {
+    let r = ground.record(&["--locks", "--calls"], &[&["hangs"], arguments].concat());
+    let (mut tally, mut threads) = (Tally::default(), Vec::new());
+    // (It ends before the recording does, which else waits for the process.)
+    let server = server;
+    let before = r.has();
+    for i in 0..12 {
+        let words: &[&str] = if i % 4 == 3 { &["--stacks"] } else { &[] };
+        let (out, took) = ground.look(r.pid, words);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        let now: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let of: Vec<_> = now["cycles"].as_array().unwrap().iter().map(|c| len(&c["tids"])).collect();
+        assert_eq!(of, [2], "{i} {now:#}");
+        tally.times.push(took);
+        threads.push(r.has()[0]);
+    }
+    tally.ends("a process that hangs");
+    println!("threads of the recorder: {threads:?}, before {before:?}");
+    assert!(threads[11] <= threads[3] && threads[11] < before[0] + 12, "{threads:?}");
+    let calls = r.calls();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(r.calls() > calls + 100, "{calls}, {}", r.calls());
+    test_support::children(r.pid).into_iter().for_each(|child| kill(child, libc::SIGKILL));
+    drop(server);
+    r.returns_to(before);
+}
+
+#[test]
+fn a_process_whose_memory_cannot_be_read() {
+    let ground = ground!();
+    looks_while_a_process_hangs(&ground, &[], None);
+}
+
+#[test]
+fn a_process_that_hangs_in_the_kernel_while_it_changes_its_mappings() {
+    let ground = ground!();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/now_many/stalls.c");
+    let program = Source { file: &source, compiler: "cc", flags: &[] }.compile(ground.0.path()).unwrap();
+    let folder = ground.0.path().join("stalls-here");
+    std::fs::create_dir(&folder).unwrap();
+    let mut server = Command::new(program).arg(&folder).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    if !line.starts_with("ready ") {
+        server.wait().unwrap();
+        test_support::skip!("{line}");
+    }
+    let file = format!("/proc/{}/root{}/file", server.id(), folder.display());
+    looks_while_a_process_hangs(&ground, &[&file], Some(Server(server)));
+}
+
+/// The file system. When it ends, what hangs goes on.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Threads that take locks and give two streams work, each of which waits for events of the other: no look shows a cycle.
+#[test]
+fn a_healthy_program_with_locks_and_streams_has_no_cycle() {
+    let ground = ground!();
+    let r = ground.record(&["--locks", "--calls"], &["contended"]);
+    let (before, left, tally) = (r.has(), AtomicUsize::new(200), Mutex::new(Tally::default()));
+    let waited = AtomicUsize::new(0);
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                while left.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)).is_ok() {
+                    let (out, took) = ground.look(r.pid, &[]);
+                    tally.lock().unwrap().add(&out, took);
+                    let now: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
+                    waited.fetch_add(
+                        usize::from(now["short_waits"].as_u64() > Some(0) || len(&now["chains"]) > 0),
+                        Relaxed,
+                    );
+                }
+            });
+        }
+    });
+    let tally = tally.into_inner().unwrap();
+    assert_eq!(tally.count("answers"), 200, "{:?}", tally.of);
+    println!("{waited:?} looks saw a wait");
+    assert!(waited.load(Relaxed) > 150, "{waited:?}");
+    tally.ends("a healthy program");
+    r.returns_to(before);
 }

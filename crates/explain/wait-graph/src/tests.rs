@@ -1,5 +1,7 @@
 //! Looks made by hand, and at random.
 
+mod random;
+
 use super::*;
 use proptest::prelude::*;
 use tape::call::number;

@@ -11,7 +11,7 @@ mod ended;
 mod kin;
 mod others;
 mod proc;
-mod readers;
+pub mod readers;
 mod sockets;
 mod waiting;
 mod waits;

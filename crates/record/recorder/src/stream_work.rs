@@ -5,11 +5,12 @@
 //!
 //! Invariant: the memory is bounded, whatever a program does. What is forgotten is oldest, and said.
 
+use crate::live::readers::{Job, run};
 use crate::lock_word;
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::mpsc::channel;
-use std::time::Duration;
-use tape::call::{CallBody, Class, Effect, Object, flag, function, number, of_thread};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+use tape::call::{CallBody, Class, Effect, Function, Object, flag, function, number, of_thread};
 use tape::event::{Body, Event, Head, kind};
 use tape::live::{LiveChannel, LiveCollectives, LivePoll, LiveProcess, LiveStream, LiveWork, collective};
 use tape::region::SLOTS;
@@ -28,14 +29,18 @@ const GP_GET: u64 = 0x88;
 /// `CUDA_ERROR_NOT_READY`
 const NOT_READY: i32 = 600;
 
+/// Several are looked up for each call. (The standard hash took half of the time.)
+type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+
 pub struct StreamWork {
-    streams: HashMap<u64, Stream>,
-    threads: HashMap<i32, Thread>,
+    streams: Map<u64, Stream>,
+    /// Of threads that are known to launch a kernel, or that ask again and again.
+    threads: Map<i32, Thread>,
     /// Where each event was recorded last, and when.
-    events: HashMap<u64, (u64, u64)>,
+    events: Map<u64, (u64, u64)>,
     /// Events that were recorded in a stream that is captured: the capture's first stream.
-    captured: HashMap<u64, u64>,
-    names: HashMap<u64, Box<str>>,
+    captured: Map<u64, u64>,
+    names: Map<u64, Box<str>>,
     collectives: Vec<LiveCollectives>,
     /// By channel the stream whose call rang last.
     rung: Vec<u64>,
@@ -43,9 +48,20 @@ pub struct StreamWork {
     cut: bool,
 }
 
+/// As in [`LiveWork`].
+#[derive(Clone, Copy)]
+struct Work {
+    function: u16,
+    tid: i32,
+    tsc: u64,
+    object: u64,
+    value: u64,
+    how: u64,
+}
+
 #[derive(Default)]
 struct Stream {
-    work: VecDeque<LiveWork>,
+    work: VecDeque<Work>,
     cut: bool,
     /// While its calls become a graph instead of work: the capture's first stream.
     captured: Option<u64>,
@@ -53,6 +69,7 @@ struct Stream {
 
 #[derive(Default)]
 struct Thread {
+    tid: i32,
     /// The kernel that a call launches: the call's number, and the handle.
     kernel: (u32, u64),
     poll: Option<LivePoll>,
@@ -73,6 +90,8 @@ impl StreamWork {
 
     /// Takes events of a thread.
     pub fn pass(&mut self, tid: i32, mut events: &[u8]) {
+        let mut t = self.threads.remove(&tid).unwrap_or_default();
+        t.tid = tid;
         while let Some(head) = Head::parse(events) {
             let (one, later) = events.split_at(head.len as usize);
             events = later;
@@ -81,26 +100,25 @@ impl StreamWork {
                 continue;
             }
             match Event::parse(one).map(|(e, _)| e.body) {
-                Some(Body::Call(c)) => self.call(tid, head.flags, head.tsc, &c),
+                Some(Body::Call(c)) => self.call(&mut t, head.flags, head.tsc, &c),
                 Some(Body::Ring(r)) => {
                     if let Some(of) = self.rung.get_mut(r.slot as usize) {
                         *of = r.stream;
                     }
                     if r.kernel != 0 && r.call != 0 {
-                        self.thread(tid).kernel = (r.call, r.kernel);
+                        t.kernel = (r.call, r.kernel);
                     }
                 }
                 Some(Body::Name(n, text)) => self.name(n.handle, text),
                 _ => {}
             }
         }
-    }
-
-    fn thread(&mut self, tid: i32) -> &mut Thread {
-        if self.threads.len() >= THREADS && !self.threads.contains_key(&tid) {
-            self.threads.clear();
+        if t.kernel.1 != 0 || t.poll.is_some() {
+            if self.threads.len() >= THREADS {
+                self.threads.clear();
+            }
+            self.threads.insert(tid, t);
         }
-        self.threads.entry(tid).or_default()
     }
 
     fn name(&mut self, handle: u64, text: &[u8]) {
@@ -115,18 +133,19 @@ impl StreamWork {
         let is_new = self.names.insert(handle, text.clone()).is_none();
         if is_new && collective(&text).is_some() {
             // (Another thread's launches may have arrived before the name.)
-            let work = self.streams.iter().flat_map(|(stream, s)| s.work.iter().map(|w| (*stream, w.clone())));
-            let early: Vec<_> = work.filter(|(_, w)| w.object == handle && launches(w.function)).collect();
-            early.iter().for_each(|(stream, w)| self.count(*stream, &text, w));
+            let work = self.streams.iter().flat_map(|(stream, s)| s.work.iter().map(|w| (*stream, w)));
+            let is_its = |w: &Work| w.object == handle && launches(w.function);
+            let early: Vec<_> = work.filter(|(_, w)| is_its(w)).map(|(stream, w)| (stream, w.tsc, w.tid)).collect();
+            early.iter().for_each(|(stream, tsc, tid)| self.count(*stream, &text, *tsc, *tid));
         }
     }
 
-    fn call(&mut self, tid: i32, f: u16, ended: u64, c: &CallBody) {
+    fn call(&mut self, t: &mut Thread, f: u16, ended: u64, c: &CallBody) {
         let Some(row) = function(f) else { return };
         let has_stream = row.stream != tape::call::Stream::None;
         let own = c.flags & flag::PER_THREAD != 0 && !has_stream;
-        let stream = if own { of_thread(tid) } else { c.stream };
-        self.poll(tid, row.class, ended, f, c);
+        let stream = if own { of_thread(t.tid) } else { c.stream };
+        t.poll(row.class, ended, f, c);
         if c.result != 0 {
             return;
         }
@@ -150,13 +169,13 @@ impl StreamWork {
                     self.events.clear();
                 }
                 self.events.insert(c.object, (stream, ended));
-                self.add(stream, f, ended, tid, c);
+                self.add(stream, row, f, ended, t, c);
             }
             Class::StreamWait if row.object == Object::Event => {
                 if let Some(origin) = self.captured.get(&c.object).copied() {
                     self.capture(stream, origin);
                 }
-                self.add(stream, f, ended, tid, c);
+                self.add(stream, row, f, ended, t, c);
             }
             Class::Launch
             | Class::GraphLaunch
@@ -164,12 +183,12 @@ impl StreamWork {
             | Class::Memset
             | Class::HostFunction
             | Class::StreamWait
-            | Class::StreamWrite => self.add(stream, f, ended, tid, c),
+            | Class::StreamWrite => self.add(stream, row, f, ended, t, c),
             Class::Destroy if row.object == Object::Event => {
                 self.events.remove(&c.object);
                 self.captured.remove(&c.object);
             }
-            _ if f == const { number("cuStreamBatchMemOp") } => self.add(stream, f, ended, tid, c),
+            _ if f == const { number("cuStreamBatchMemOp") } => self.add(stream, row, f, ended, t, c),
             _ if [const { number("cuStreamBeginCapture") }, const { number("cuStreamBeginCaptureToGraph") }]
                 .contains(&f) =>
             {
@@ -186,20 +205,6 @@ impl StreamWork {
                 self.streams.remove(&stream);
             }
             _ => {}
-        }
-    }
-
-    /// A thread that asks again for what was not ready continues to wait.
-    fn poll(&mut self, tid: i32, class: Class, ended: u64, function: u16, c: &CallBody) {
-        let t = self.thread(tid);
-        if class != Class::Query || c.result != NOT_READY {
-            t.poll = None;
-            return;
-        }
-        let (stream, object) = (c.stream, c.object);
-        match &mut t.poll {
-            Some(p) if (p.function, p.stream, p.object) == (function, stream, object) => p.last = ended,
-            poll => *poll = Some(LivePoll { tid, function, stream, object, since: c.began, last: ended }),
         }
     }
 
@@ -227,42 +232,44 @@ impl StreamWork {
         }
     }
 
-    fn add(&mut self, stream: u64, function: u16, ended: u64, tid: i32, c: &CallBody) {
-        let kernel = self.threads.get(&tid).map_or((0, 0), |t| t.kernel);
-        let is_launch = kernel.1 != 0 && kernel.0 == c.seq;
-        let object = if is_launch { kernel.1 } else { c.object };
-        let recorded = self.events.get(&c.object).copied();
+    fn add(&mut self, stream: u64, row: &Function, function: u16, ended: u64, t: &Thread, c: &CallBody) {
+        let is_launch = t.kernel.1 != 0 && t.kernel.0 == c.seq;
+        let object = if is_launch { t.kernel.1 } else { c.object };
+        let (value, how) = match (row.class, row.object) {
+            (Class::StreamWait, Object::Event) => {
+                self.events.get(&c.object).map_or((0, 0), |&(stream, at)| (at, stream))
+            }
+            (Class::StreamWait | Class::StreamWrite, _) => (c.source, c.size),
+            _ => (0, 0),
+        };
         let Some(s) = self.stream(stream).filter(|s| s.captured.is_none()) else { return };
         if s.work.len() == CALLS {
             s.work.pop_front();
             s.cut = true;
         }
-        let row = tape::call::function(function).map(|f| (f.class, f.object));
-        let (value, how) = match row {
-            Some((Class::StreamWait, Object::Event)) => recorded.map_or((0, 0), |(stream, at)| (at, stream)),
-            Some((Class::StreamWait | Class::StreamWrite, _)) => (c.source, c.size),
-            _ => (0, 0),
-        };
-        let work = LiveWork { function, tsc: ended, tid, object, value, how, ..LiveWork::default() };
+        let work = Work { function, tsc: ended, tid: t.tid, object, value, how };
         // (Two threads' events may arrive in another order.)
         let later = s.work.iter().rev().take_while(|w| w.tsc > ended).count();
-        s.work.insert(s.work.len() - later, work.clone());
-        let name = self.names.get(&object).filter(|name| launches(function) && collective(name).is_some());
-        if let Some(name) = name.cloned() {
-            self.count(stream, &name, &work);
+        match later {
+            0 => s.work.push_back(work),
+            _ => s.work.insert(s.work.len() - later, work),
+        }
+        let name = if row.class == Class::Launch { self.names.get(&object) } else { None };
+        if let Some(name) = name.filter(|name| collective(name).is_some()).cloned() {
+            self.count(stream, &name, ended, t.tid);
         }
     }
 
     /// A collective was launched.
-    fn count(&mut self, stream: u64, name: &str, work: &LiveWork) {
+    fn count(&mut self, stream: u64, name: &str, tsc: u64, tid: i32) {
         let n = self.collectives.iter().position(|c| c.stream == stream).unwrap_or(self.collectives.len());
         if n == self.collectives.len() && n < SHOWN {
             self.collectives.push(LiveCollectives { stream, ..LiveCollectives::default() });
         }
         if let Some(c) = self.collectives.get_mut(n) {
             c.launched += 1;
-            if work.tsc >= c.tsc {
-                (c.name, c.tid, c.tsc) = (name.into(), work.tid, work.tsc);
+            if tsc >= c.tsc {
+                (c.name, c.tid, c.tsc) = (name.into(), tid, tsc);
             }
         }
     }
@@ -279,8 +286,10 @@ impl StreamWork {
         let mut all: Vec<_> = self.streams.iter().filter(|(_, s)| !s.work.is_empty()).collect();
         all.sort_by_key(|(stream, s)| (s.work.front().map(|w| w.tsc), **stream));
         let shown = |(stream, s): (&u64, &Stream)| {
-            let name = |w: &LiveWork| self.names.get(&w.object).filter(|_| names).map(|n| String::from(&**n));
-            let named = |w: &LiveWork| LiveWork { name: name(w).unwrap_or_default(), ..w.clone() };
+            let named = |&Work { function, tid, tsc, object, value, how }: &Work| {
+                let name = self.names.get(&object).filter(|_| names).map(|n| String::from(&**n)).unwrap_or_default();
+                LiveWork { function, tsc, tid, object, value, how, there: None, name }
+            };
             LiveStream { stream: *stream, work: s.work.iter().map(named).collect(), cut: s.cut || self.cut }
         };
         let streams = all.into_iter().take(SHOWN).map(shown).collect();
@@ -290,6 +299,21 @@ impl StreamWork {
 
 fn launches(function: u16) -> bool {
     tape::call::function(function).is_some_and(|f| f.class == Class::Launch)
+}
+
+impl Thread {
+    /// A thread that asks again for what was not ready continues to wait.
+    fn poll(&mut self, class: Class, ended: u64, function: u16, c: &CallBody) {
+        if class != Class::Query || c.result != NOT_READY {
+            self.poll = None;
+            return;
+        }
+        let (tid, stream, object) = (self.tid, c.stream, c.object);
+        match &mut self.poll {
+            Some(p) if (p.function, p.stream, p.object) == (function, stream, object) => p.last = ended,
+            poll => *poll = Some(LivePoll { tid, function, stream, object, since: c.began, last: ended }),
+        }
+    }
 }
 
 impl Stream {
@@ -303,47 +327,55 @@ impl Stream {
     }
 }
 
-/// Reads the words for which streams wait, in another thread: the kernel may not answer for a process that hangs in it. (Those in the
-/// GPU's memory cannot be read from here.)
+/// What was read of a process: a word for which a stream waits, by the call, or GP_GET of a channel.
+enum Read {
+    Word(u64, u16, u64),
+    Get(u32, u32),
+}
+
+/// Reads the words for which streams wait, and what the GPU has read of channels. (Words in the GPU's memory cannot be read from here.)
 pub fn read_words(processes: &mut [LiveProcess], patience: Duration) {
     let (number_64, number_32) = const { (number("cuStreamWaitValue64"), number("cuStreamWaitValue32")) };
-    let work = |p: &LiveProcess| p.streams.iter().flat_map(|s| &s.work).cloned().collect::<Vec<_>>();
-    let is_word = |w: &LiveWork| [number_64, number_32].contains(&w.function);
-    let of = |p: &LiveProcess| {
-        work(p).into_iter().filter(is_word).map(|w| (p.pid, w.object, w.function)).collect::<Vec<_>>()
-    };
-    let wanted: BTreeSet<(i32, u64, u16)> = processes.iter().filter(|p| p.pid > 0).flat_map(of).collect();
-    if wanted.is_empty() && processes.iter().all(|p| p.channels.is_empty()) {
-        return;
-    }
-    let userds: Vec<(i32, LiveChannel)> =
-        processes.iter().flat_map(|p| p.channels.iter().map(|c| (p.pid, c.clone()))).collect();
-    let (tell, told) = channel();
-    let read = move |(pid, address, function): (i32, u64, u16)| {
-        let there = match function == number_64 {
-            true => lock_word::read(pid, address).map(|[low, high]: [u32; 2]| u64::from(low) | u64::from(high) << 32),
-            false => lock_word::read(pid, address).map(|[word]: [u32; 1]| word.into()),
-        };
-        Some(((pid, address, function), there?))
-    };
-    let get = |(pid, c): &(i32, LiveChannel)| {
-        let [get]: [u32; 1] = lock_word::read(*pid, c.userd + GP_GET)?;
-        Some(((*pid, c.channel), get))
-    };
-    let read = move || {
-        let words: HashMap<_, _> = wanted.into_iter().filter_map(read).collect();
-        tell.send((words, userds.iter().filter_map(get).collect::<HashMap<_, _>>()))
-    };
-    let thread = std::thread::Builder::new().name("words".into()).spawn(read);
-    let (there, gets) = thread.ok().and_then(|_| told.recv_timeout(patience).ok()).unwrap_or_default();
-    for p in processes {
-        // (A channel of which nothing is known is not said to wait.)
-        p.channels.iter_mut().for_each(|c| c.get = gets.get(&(p.pid, c.channel)).copied().unwrap_or(c.put));
-        p.channels.retain(|c| c.get != c.put);
-        for w in p.streams.iter_mut().flat_map(|s| &mut s.work) {
-            w.there = there.get(&(p.pid, w.object, w.function)).copied();
+    let mut jobs = Vec::new();
+    for (n, p) in processes.iter().enumerate().filter(|(_, p)| p.pid > 0) {
+        let work = p.streams.iter().flat_map(|s| &s.work);
+        let words = work.filter(|w| [number_64, number_32].contains(&w.function)).map(|w| (w.object, w.function));
+        let (words, channels, pid): (BTreeSet<_>, _, _) = (words.collect(), p.channels.clone(), p.pid);
+        if words.is_empty() && channels.is_empty() {
+            continue;
         }
+        let read = move |to: &Sender<(usize, Read)>| {
+            let word = |address: u64, function: u16| match function == number_64 {
+                true => {
+                    lock_word::read(pid, address).map(|[low, high]: [u32; 2]| u64::from(low) | u64::from(high) << 32)
+                }
+                false => lock_word::read(pid, address).map(|[word]: [u32; 1]| word.into()),
+            };
+            let there = |(address, function)| Some(Read::Word(address, function, word(address, function)?));
+            words.into_iter().filter_map(there).for_each(|read| drop(to.send((n, read))));
+            let get = |c: &LiveChannel| {
+                let [get]: [u32; 1] = lock_word::read(pid, c.userd + GP_GET)?;
+                Some(Read::Get(c.channel, get))
+            };
+            channels.iter().filter_map(get).for_each(|read| drop(to.send((n, read))));
+        };
+        jobs.push(Job { pid, read: Box::new(read) });
     }
+    // (A channel of which nothing is known is not said to wait.)
+    processes.iter_mut().flat_map(|p| &mut p.channels).for_each(|c| c.get = c.put);
+    run(jobs, Instant::now() + patience, |(n, read)| {
+        let Some(p) = processes.get_mut(n) else { return };
+        match read {
+            Read::Word(address, function, there) => {
+                let work = p.streams.iter_mut().flat_map(|s| &mut s.work);
+                work.filter(|w| (w.object, w.function) == (address, function)).for_each(|w| w.there = Some(there));
+            }
+            Read::Get(channel, get) => {
+                p.channels.iter_mut().filter(|c| c.channel == channel).for_each(|c| c.get = get);
+            }
+        }
+    });
+    processes.iter_mut().for_each(|p| p.channels.retain(|c| c.get != c.put));
 }
 
 #[cfg(test)]
@@ -463,6 +495,50 @@ mod tests {
         m.ok("cuCtxSynchronize", 0, 0);
         m.ok("cuLaunchKernel", 9, 1);
         assert_eq!(m.names(9), [("cuLaunchKernel", 1)]);
+    }
+
+    /// `cargo test --release -p recorder work_costs -- --ignored --nocapture`
+    #[test]
+    #[ignore = "a measurement"]
+    fn work_costs() {
+        // (8 streams with so many calls each, before a wait for all.)
+        const CALLS: u64 = 200;
+        let call = |name: &str, n: u64| {
+            let (stream, object) = (0x7000 + n % 8 * 64, 0x9000 + n % 16 * 64);
+            let c = CallBody { began: n, stream, object, seq: n as u32, ..CallBody::default() };
+            event(tape::call::kind::CALL, number(name), n + 1, &c)
+        };
+        let rung = |n: u64| {
+            let ring = tape::event::RingBody { call: n as u32, kernel: 0x77, ..Default::default() };
+            [event(kind::RING, 0, n, &ring), call("cuLaunchKernel", n)].concat()
+        };
+        const MIX: [&str; 4] = ["cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent", "cuEventQuery"];
+        let one_stream = |n| call("cuLaunchKernel", n * 8);
+        let mix = |n: u64| call(MIX[(n % 4) as usize], n / 4);
+        type Made<'a> = (&'a str, &'a dyn Fn(u64) -> Vec<u8>);
+        let in_all = |n| call("cuLaunchKernel", n);
+        let all: [Made<'_>; 4] = [
+            ("launches in a stream", &one_stream),
+            ("launches in 8", &in_all),
+            ("with doorbells", &rung),
+            ("mix", &mix),
+        ];
+        for (name, of) in all {
+            let mut chunk: Vec<u8> = (1..=CALLS * 8).flat_map(of).collect();
+            chunk.extend(call("cuCtxSynchronize", CALLS * 64 + 2));
+            let ns = |begun: std::time::Instant, n: u64| begun.elapsed().as_secs_f64() * 1e9 / (n * CALLS * 8) as f64;
+            let mut work = StreamWork::default();
+            let pass = |work: &mut StreamWork| {
+                let begun = std::time::Instant::now();
+                (0..50).for_each(|_| work.pass(1, std::hint::black_box(&chunk)));
+                ns(begun, 50)
+            };
+            let took = (0..20).map(|_| pass(&mut work)).fold(f64::MAX, f64::min);
+            let mut packer = tape::file::Packer::default();
+            let begun = std::time::Instant::now();
+            (0..20).for_each(|_| assert!(packer.pack(&chunk).is_some()));
+            println!("{name}: {took:.1} ns a call; packing takes {:.0} ns", ns(begun, 20));
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 /* Calls of CUDA's that return at once, except those that wait. */
 #include <unistd.h>
 
+/* doorbell knows CUDA's library by it. */
+int cuDriverGetVersion(int *version) { return *version = 13000, 0; }
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                    void *stream, void **params, void **extra) {
     return 0;

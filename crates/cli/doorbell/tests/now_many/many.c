@@ -3,6 +3,8 @@
 #include "../inside.h"
 #include <pthread.h>
 #include <string.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -147,6 +149,71 @@ static void launches(void) {
     while (wait(0) > 0) {}
 }
 
+static void *locks_in(void *lock) {
+    pthread_mutex_lock(lock);
+    for (;;) pause();
+}
+
+/* The process's memory cannot be read: whoever reads the lock for which a thread waits there waits, too. */
+static void without_memory(void) {
+    struct uffdio_api api = {.api = UFFD_API};
+    pthread_t t;
+    pthread_mutex_t *lock = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int fd = syscall(SYS_userfaultfd, O_CLOEXEC);
+    pthread_mutex_init(lock, 0);
+    for (int i = 0; i < 2; i++) pthread_create(&t, 0, locks_in, lock), usleep(100000);
+    struct uffdio_register all = {.range = {(size_t)lock, 4096}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+    if (fd < 0 || ioctl(fd, UFFDIO_API, &api) || ioctl(fd, UFFDIO_REGISTER, &all)) _exit(9);
+    madvise(lock, 4096, MADV_DONTNEED);
+}
+
+static const char *path;
+
+static void *reads(void *unused) {
+    char byte;
+    tids[0] = gettid();
+    if (read(open(path, O_RDONLY), &byte, 1) < 0) pause();
+    return unused;
+}
+
+/* The process hangs in the kernel while it changes its mappings. */
+static void in_the_kernel(void) {
+    starts(0, locks_in, (size_t)&locks[0]);
+    starts(0, locks_in, (size_t)&locks[0]);
+    starts(0, reads, 0);
+    while (!tids[0]) usleep(1000);
+    until_inside(tids[0], SYS_read);
+    mmap(0, 4096, PROT_READ, MAP_PRIVATE, open(path, O_RDONLY), 0);
+}
+
+static void *calls(void *unused) {
+    for (;;) {
+        cuLaunchKernel((void *)0xf3, 1, 1, 1, 1, 1, 1, 0, (void *)0x70, 0, 0);
+        cuStreamSynchronize((void *)0x70);
+    }
+    return unused;
+}
+
+/* A process that hangs, and its parent, which makes calls and has two threads in a cycle. */
+static void hangs(void) {
+    int pid = fork();
+    if (!pid) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (path) in_the_kernel();
+        else without_memory();
+        for (;;) pause();
+    }
+    for (int i = 0; i < 2; i++) holds[i] = 1, next[i] = 1 - i;
+    starts(0, calls, 0);
+    usleep(800000);
+    int status;
+    if (waitpid(pid, &status, WNOHANG)) {
+        printf("no hang\n");
+        exit(0);
+    }
+    start_waits(2);
+}
+
 int main(int n, char **arguments) {
     char *mode = arguments[1];
     int number = n > 2 ? atoi(arguments[2]) : 0;
@@ -156,6 +223,8 @@ int main(int n, char **arguments) {
     if (!strcmp(mode, "threads")) threads(number);
     if (!strcmp(mode, "ranks")) ranks();
     if (!strcmp(mode, "launches")) launches();
+    path = n > 2 ? arguments[2] : 0;
+    if (!strcmp(mode, "hangs")) hangs();
     if (!strcmp(mode, "contended")) {
         for (size_t i = 0; i < 6; i++) starts(0, contends, i);
         ready(getpid());

@@ -26,8 +26,6 @@ use std::time::Duration;
 use tape::live::{LiveGil, LiveProcess, is_of_python};
 use tape::lock::op;
 
-/// Time to read the words of all processes.
-const PATIENCE: Duration = Duration::from_millis(100);
 /// Conditions that are looked at in a process.
 const CONDITIONS: usize = 256;
 /// How often words that change are read again, and the time between two readings.
@@ -41,7 +39,7 @@ const TID: u64 = 0x2d0;
 const INTERPRETER: u64 = 1 << 20;
 
 /// A process, what its threads wait for, and the numbers of its threads.
-struct Waits {
+pub struct Waits {
     pid: i32,
     conditions: BTreeSet<u64>,
     tids: BTreeSet<i32>,
@@ -51,23 +49,8 @@ struct Waits {
     waiters: BTreeSet<(u64, i32)>,
 }
 
-/// Adds the GILs for which threads wait, and the threads that have them.
-pub fn add(processes: &mut [LiveProcess]) {
-    let all: Vec<Waits> = processes.iter().map(Waits::of).filter(|w| !w.conditions.is_empty()).collect();
-    if all.is_empty() {
-        return;
-    }
-    let read = move || all.iter().flat_map(|w| w.gils().into_iter().map(|g| (w.pid, g))).collect::<Vec<_>>();
-    for (pid, gil) in super::within(PATIENCE, read).unwrap_or_default() {
-        if let Some(p) = processes.iter_mut().find(|p| p.pid == pid) {
-            p.add_thread(gil.holder);
-            p.python.push(gil);
-        }
-    }
-}
-
 impl Waits {
-    fn of(p: &LiveProcess) -> Waits {
+    pub fn of(p: &LiveProcess) -> Waits {
         let is_timed = |w: &tape::live::LiveHold| matches!(w.op(), op::COND_TIMEDWAIT | op::COND_CLOCKWAIT);
         let of = |t: &tape::live::LiveThread| Some((t.waits.filter(is_timed)?.address, t.tid));
         let waiters: BTreeSet<(u64, i32)> =
@@ -81,7 +64,7 @@ impl Waits {
         }
     }
 
-    fn gils(&self) -> Vec<LiveGil> {
+    pub fn gils(&self) -> Vec<LiveGil> {
         // (The mappings are read if there is something like a GIL.)
         let mut maps = None;
         self.conditions.iter().filter_map(|at| self.gil(*at, &mut maps)).collect()

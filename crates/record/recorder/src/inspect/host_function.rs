@@ -11,11 +11,8 @@ use super::memory;
 use super::unwind::{Process, Start};
 use super::{Sleep, gil};
 use std::fs;
-use std::time::{Duration, Instant};
-use tape::live::LiveProcess;
+use std::time::Instant;
 
-/// Time to look at the threads of all processes.
-const PATIENCE: Duration = Duration::from_millis(100);
 /// Maximum number of threads, and of frames from where a thread sleeps to the driver.
 const THREADS: usize = 2000;
 const FRAMES: usize = 256;
@@ -48,31 +45,15 @@ fn owner(maps: &Maps, address: u64) -> Owner {
     }
 }
 
-/// Adds which threads are in a host function.
-pub fn add(processes: &mut [LiveProcess]) {
-    let all: Vec<(i32, bool)> = processes.iter().filter(|p| p.pid > 0).map(|p| (p.pid, !p.other_numbers)).collect();
-    let begun = Instant::now();
-    let read = move || {
-        let of = |&(pid, same)| of_process(pid, same, begun).into_iter().map(move |found| (pid, found));
-        all.iter().flat_map(of).collect::<Vec<_>>()
-    };
-    for (pid, (tid, function)) in super::within(PATIENCE, read).unwrap_or_default() {
-        let Some(p) = processes.iter_mut().find(|p| p.pid == pid) else { continue };
-        p.add_thread(tid);
-        let thread = p.threads.iter_mut().find(|t| t.tid == tid);
-        thread.into_iter().for_each(|t| t.host_function = Some(function));
-    }
-}
-
 /// The threads that are in a host function, and the function.
-fn of_process(pid: i32, has_same_numbers: bool, begun: Instant) -> Vec<(i32, u64)> {
+pub fn of_process(pid: i32, has_same_numbers: bool, until: Instant) -> Vec<(i32, u64)> {
     let process = Process::of(pid);
     if !process.maps.files().any(|f| f.starts_with(b"libcuda.so") || f.starts_with(b"libsoftcuda.so")) {
         return Vec::new();
     }
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let tids = tasks.flatten().filter_map(|t| t.file_name().to_str()?.parse::<i32>().ok());
-    let in_time = tids.take(THREADS).take_while(|_| begun.elapsed() < PATIENCE / 2);
+    let in_time = tids.take(THREADS).take_while(|_| Instant::now() < until);
     let of = |tid| of_thread(&process, tid).filter(|(named, _)| !has_same_numbers || *named == tid);
     in_time.filter_map(of).collect()
 }

@@ -8,7 +8,9 @@ use super::sample::Sample;
 use super::unwind::{Frame, Process, Start};
 use crate::control::Ask;
 use crate::control::messages::Answer;
+use crate::live::readers::{Job, run};
 use std::fs;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tape::live::{Live, LiveFrame, LiveStack};
 
@@ -25,9 +27,17 @@ pub fn answer(live: &Live, ask: Ask) {
     let pids: Vec<i32> = live.processes.iter().filter(|p| p.pid > 0 && !p.other_numbers).map(|p| p.pid).collect();
     let finish = move || {
         let begun = Instant::now();
-        let read = move || pids.into_iter().flat_map(|pid| of_process(pid, begun)).take(THREADS).collect();
-        let stacks = super::within(PATIENCE * 2, read);
-        ask.answer(Answer { stacks: Some(stacks.unwrap_or_default()), ..Answer::ok() });
+        let job = |pid| Job {
+            pid,
+            read: Box::new(move |to: &Sender<LiveStack>| {
+                of_process(pid, begun).into_iter().for_each(|stack| drop(to.send(stack)));
+            }),
+        };
+        let mut stacks = Vec::new();
+        run(pids.into_iter().map(job).collect(), begun + PATIENCE, |stack| stacks.push(stack));
+        stacks.sort_by_key(|s| (s.pid, s.tid));
+        stacks.truncate(THREADS);
+        ask.answer(Answer { stacks: Some(stacks), ..Answer::ok() });
     };
     let _ = std::thread::Builder::new().name("stacks".into()).spawn(finish);
 }

@@ -58,8 +58,7 @@ impl Details {
         let mut room = THREADS.saturating_sub(live.processes.iter().map(|p| p.threads.len()).sum());
         let mut sleepers = Vec::new();
         self.relatives(&mut live);
-        inspect::gil::add(&mut live.processes);
-        inspect::host_function::add(&mut live.processes);
+        inspect::add(&mut live.processes);
         let mut known: BTreeSet<i32> = live.processes.iter().map(|p| p.pid).collect();
         let mut n = 0;
         while let Some(p) = live.processes.get_mut(n) {

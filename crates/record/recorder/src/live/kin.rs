@@ -6,10 +6,10 @@
 use super::details::end;
 use super::others::pipes_if;
 use super::proc::{self, children, numbers, status};
-use super::readers::shares;
+use super::readers::{Job, run, shares};
 use crate::processes::Handle;
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tape::live::{LivePipe, LiveProcess, LiveShared, state};
@@ -24,6 +24,8 @@ const THREADS: usize = 1024;
 /// Requests that wait.
 const ASKED: usize = 64;
 const REST: u32 = 10;
+/// Time for a reading.
+const PATIENCE: Duration = Duration::from_millis(200);
 /// A child that is started by a hook is there a little later.
 const LATER: Duration = Duration::from_millis(40);
 /// Without another process there is nothing to read again.
@@ -142,7 +144,7 @@ fn add(pid: i32, all: &All, renews: bool) {
 impl Known {
     fn new(pid: i32) -> Option<Known> {
         let handle = Handle::open(pid);
-        let (shares, pipes) = read(pid);
+        let (shares, pipes) = read(pid).unwrap_or_default();
         let (now, stat) = status(&format!("/proc/{pid}"));
         let stat = stat.filter(|_| handle.was_there())?;
         let process = LiveProcess {
@@ -181,7 +183,7 @@ fn read_again(all: &All) {
 }
 
 fn renew(pid: i32, all: &All) {
-    let (shares, pipes) = read(pid);
+    let Some((shares, pipes)) = read(pid) else { return };
     let stat = status(&format!("/proc/{pid}")).1;
     if let Some(k) = lock(all).iter_mut().find(|k| k.process.pid == pid) {
         // (One that ends meanwhile has nothing any more.)
@@ -194,9 +196,15 @@ fn renew(pid: i32, all: &All) {
     }
 }
 
-fn read(pid: i32) -> (Vec<LiveShared>, Vec<LivePipe>) {
-    let is_pipe = |link: &str| link.starts_with("pipe:[") || link.starts_with("socket:[");
-    let mut shares = shares(pid);
-    shares.truncate(SHARED);
-    (shares, pipes_if(pid, is_pipe).into_iter().take(PIPES).collect())
+/// `None`: the kernel does not answer.
+fn read(pid: i32) -> Option<(Vec<LiveShared>, Vec<LivePipe>)> {
+    let read = move |to: &Sender<_>| {
+        let is_pipe = |link: &str| link.starts_with("pipe:[") || link.starts_with("socket:[");
+        let mut shares = shares(pid);
+        shares.truncate(SHARED);
+        let _ = to.send((shares, pipes_if(pid, is_pipe).into_iter().take(PIPES).collect()));
+    };
+    let mut found = None;
+    run(vec![Job { pid, read: Box::new(read) }], Instant::now() + PATIENCE, |read| found = Some(read));
+    found
 }

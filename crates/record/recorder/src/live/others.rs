@@ -1,7 +1,7 @@
 //! Other processes that have what a thread waits for: the same pipe, the same file's lock, the same memory.
 
 use super::proc::{numbers, sleep};
-use super::readers::shares;
+use super::readers::{reading, shares};
 use super::sockets;
 use super::waits::{Want, link, want};
 use std::collections::{BTreeMap, BTreeSet};
@@ -111,7 +111,7 @@ fn information(pid: i32, fd: i32) -> Option<(&'static str, bool)> {
 pub fn mapped(recorded: &[i32], wanted: &BTreeSet<(String, u64)>, to: &Sender<Found>) {
     let begun = Instant::now();
     for pid in candidates(recorded).into_iter().skip(recorded.len()) {
-        let mut shares = shares(pid);
+        let mut shares = reading(pid, begun + WITHIN, || shares(pid)).unwrap_or_default();
         shares.retain(|s| wanted.contains(&(s.device.clone(), s.inode)));
         if !shares.is_empty() {
             let tids = numbers(&format!("/proc/{pid}/task"), OF_ONE).into_iter();

@@ -1,40 +1,71 @@
 //! Threads that read /proc and the memory of programs. The kernel may never answer for a process that hangs in it while it changes
 //! its mappings, so nobody waits for these threads for longer than a given time.
+//!
+//! Invariant: while a reading of a process takes longer than it had time, no other reading of that process begins. So threads that the
+//! kernel does not answer do not become more with each look.
 
 use super::waits::POLLED;
 use crate::lock_word::{self, Held};
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tape::live::{LiveBarrier, LiveLock, LiveShared};
 
-/// Threads of one reading, and those of all that have not ended. (One that the kernel does not answer stays.)
+/// Threads of one reading, and readings of all that have not ended. (One that the kernel does not answer stays.)
 const THREADS: usize = 16;
-const ALL_THREADS: usize = 64;
-static RUNNING: AtomicUsize = AtomicUsize::new(0);
+const ALL: usize = 256;
+/// Readings that have not ended: of which process, and until when they had time.
+static RUNNING: Mutex<Vec<(i32, Instant)>> = Mutex::new(Vec::new());
+
+fn running() -> MutexGuard<'static, Vec<(i32, Instant)>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads something of a process, which has time until then. `None`: the kernel has not answered an earlier reading.
+pub fn reading<T>(pid: i32, until: Instant, read: impl FnOnce() -> T) -> Option<T> {
+    let mut all = running();
+    let now = Instant::now();
+    if all.len() >= ALL || all.iter().any(|(of, until)| *of == pid && *until < now) {
+        return None;
+    }
+    all.push((pid, until));
+    drop(all);
+    let read = read();
+    let mut all = running();
+    if let Some(own) = all.iter().position(|one| *one == (pid, until)) {
+        all.swap_remove(own);
+    }
+    Some(read)
+}
 
 /// Maximum number of mappings of a process that are looked at.
 const SHARED: usize = 4096;
 
-pub type Job<T> = Box<dyn FnOnce(&Sender<T>) + Send>;
+pub type Reads<T> = Box<dyn FnOnce(&Sender<T>) + Send>;
+
+/// What is to be read of a process. (0: of several, each in a [`reading`].)
+pub struct Job<T> {
+    pub pid: i32,
+    pub read: Reads<T>,
+}
 
 /// Runs the jobs in other threads, and takes what they send until all have ended, or until a time.
 pub fn run<T: Send + 'static>(jobs: Vec<Job<T>>, until: Instant, mut take: impl FnMut(T)) {
     let (send, received) = channel();
-    let threads = jobs.len().min(THREADS).min(ALL_THREADS.saturating_sub(RUNNING.load(Ordering::Relaxed)));
+    let threads = jobs.len().min(THREADS);
     let jobs = Arc::new(Mutex::new(VecDeque::from(jobs)));
     for _ in 0..threads {
         let (jobs, send) = (jobs.clone(), send.clone());
         let work = move || {
-            RUNNING.fetch_add(1, Ordering::Relaxed);
             let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-            while let Some(job) = next().filter(|_| Instant::now() < until) {
-                job(&send);
+            while let Some(Job { pid, read }) = next().filter(|_| Instant::now() < until) {
+                match pid {
+                    0 => read(&send),
+                    pid => drop(reading(pid, until, || read(&send))),
+                }
             }
-            RUNNING.fetch_sub(1, Ordering::Relaxed);
         };
         let _ = std::thread::Builder::new().name("now reads".into()).spawn(work);
     }
@@ -150,13 +181,23 @@ mod tests {
     #[test]
     fn jobs_that_hang_are_not_waited_for() {
         let (begun, mut got) = (Instant::now(), Vec::new());
-        let hangs: Job<i32> = Box::new(|_| std::thread::sleep(Duration::from_millis(400)));
-        let mut jobs = vec![hangs];
-        jobs.extend((0..40).map(|n| -> Job<i32> { Box::new(move |send| send.send(n).unwrap_or_default()) }));
+        let hangs = || Job::<i32> { pid: -7, read: Box::new(|_| std::thread::sleep(Duration::from_millis(400))) };
+        let sends = |n: i32| Job::<i32> { pid: -100 - n, read: Box::new(move |send| send.send(n).unwrap_or_default()) };
+        let jobs = std::iter::once(hangs()).chain((0..40).map(sends)).collect();
         run(jobs, begun + Duration::from_millis(100), |n| got.push(n));
         assert!(begun.elapsed() < Duration::from_millis(350), "{:?}", begun.elapsed());
         got.sort_unstable();
         assert_eq!(got, (0..40).collect::<Vec<_>>());
+        // The process that hangs is not read again until the kernel has answered.
+        let soon = || Instant::now() + Duration::from_millis(300);
+        assert_eq!((reading(-7, soon(), || 1), reading(-8, soon(), || 2)), (None, Some(2)));
+        let begun = Instant::now();
+        run(vec![hangs(), sends(1)], soon(), |n| assert_eq!(n, 1));
+        assert!(begun.elapsed() < Duration::from_millis(200), "{:?}", begun.elapsed());
+        while reading(-7, soon(), || ()).is_none() {
+            assert!(begun.elapsed() < Duration::from_secs(10));
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     #[test]

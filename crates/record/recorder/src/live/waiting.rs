@@ -7,6 +7,7 @@ use super::readers::{self, Job, Read, Wanted};
 use super::waits::{Want, kind, link, want};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tape::live::{Live, LiveBarrier, LiveOn, LiveOther, LiveProcess, LiveShared, LiveThread, how, on, state};
 use tape::lock::attr;
@@ -125,12 +126,13 @@ fn read_memory(details: &Details, live: &mut Live, waits: &[Wait]) -> Memory {
         wanted.locks = p.threads.iter().filter_map(|t| t.waits.as_ref()).map(|w| (w.address, w.op())).collect();
         let (pid, is_live) = (p.pid, p.state != state::ENDED);
         if pid > 0 && is_live && (maps || !wanted.is_empty()) {
-            jobs.push(Box::new(move |to| {
+            let read = Box::new(move |to: &Sender<(usize, Read)>| {
                 readers::memory(pid, &wanted, |read| drop(to.send((n, read))));
                 if maps {
                     let _ = to.send((n, Read::Shares(readers::shares(pid))));
                 }
-            }));
+            });
+            jobs.push(Job { pid, read });
         }
     }
     let mut memory = Memory::default();
@@ -191,10 +193,10 @@ fn search(details: &Details, live: &Live, waits: &mut [Wait]) {
     let mut jobs: Vec<Job<Found>> = Vec::new();
     if !links.is_empty() {
         let recorded = recorded.clone();
-        jobs.push(Box::new(move |to| others::open(&recorded, &links, to)));
+        jobs.push(Job { pid: 0, read: Box::new(move |to| others::open(&recorded, &links, to)) });
     }
     if !inodes.is_empty() {
-        jobs.push(Box::new(move |to| others::mapped(&recorded, &inodes, to)));
+        jobs.push(Job { pid: 0, read: Box::new(move |to| others::mapped(&recorded, &inodes, to)) });
     }
     let mut left = jobs.len();
     let (mut open, mut maps, mut fifos) = (Vec::new(), Vec::new(), BTreeSet::new());

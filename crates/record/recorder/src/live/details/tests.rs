@@ -106,6 +106,10 @@ fn a_pipe_whose_writer_is_stopped() {
         libc::read(read, [0u8; 1].as_mut_ptr().cast(), 1);
     });
     drop((reader, writer));
+    // (Stopped earlier, it has both ends.)
+    while std::fs::read_link(format!("/proc/{}/fd/{read}", peer.0)).is_ok() {
+        std::thread::yield_now();
+    }
     peer.kill_and_see(libc::SIGSTOP);
     let is_so = |o: &LiveOn| o.kind == on::PIPE && of(o, &peer) == is(how::WRITE, state::STOPPED);
     let (live, on) = look_until(&[waiter.0, peer.0], is_so);
