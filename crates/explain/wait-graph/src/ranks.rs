@@ -42,7 +42,7 @@ pub fn add(now: &mut Now, first: &Live, second: &Live, programs: &[i32]) {
     }
     let mut rows: Vec<NowRank> = ranks.iter().map(|r| row(r, now, second)).collect();
     let numbers: BTreeSet<u32> = ranks.iter().filter_map(|r| r.number).collect();
-    if numbers.len() > 0 && numbers.len() < ranks.iter().filter(|r| r.number.is_some()).count() {
+    if !numbers.is_empty() && numbers.len() < ranks.iter().filter(|r| r.number.is_some()).count() {
         now.not_followed.push("which rank is behind: several jobs are recorded".into());
     } else {
         let lines = compare(&ranks, &mut rows, now, second);
