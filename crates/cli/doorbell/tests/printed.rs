@@ -40,6 +40,8 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("cargo run --release -- demo", "builds all; .ci/fresh-clone runs it, and its own test the demo (demo)"),
     ("doorbell record python3 train.py", "needs PyTorch and a GPU"),
     ("doorbell why stall.doorbell", "a file of a stall; a test of its own makes some (last)"),
+    ("doorbell why hang.doorbell", "a file of a hang; a test of its own makes some (now)"),
+    ("doorbell why --now", "a program that hangs; its own tests look at some (now, now_ranks)"),
     ("doorbell show --copies --call", "the recording that is there has no calls"),
     ("doorbell record --dormant", "a server; its own test attaches to a program (attach)"),
     ("doorbell record --calls --last 30s", "the same server"),

@@ -4,7 +4,7 @@
 
 use super::APART;
 use recorder::control::client::{Client, ClientError, Place};
-use recorder::control::messages::{Request, Status};
+use recorder::control::messages::{Answer, Request, Status};
 use std::sync::mpsc::channel;
 use std::time::Instant;
 use tape::live::{Live, LiveStack};
@@ -39,8 +39,9 @@ pub struct Answered {
     pub second: Live,
 }
 
-/// The answers, each with the program that the recorder started. The first looks are over when the second ones begin, so what both have was so at one moment. `first_until`: recorders
-/// that have not made the first one by then are left out. `seen`: called with what a recorder says of itself.
+/// The answers, each with the program that the recorder started. The first looks are over when the second ones begin, so what both
+/// have was so at one moment. Recorders that have not made the first one at `first_until` are left out. `seen` gets the status of
+/// each of the others.
 pub fn looks(
     asked: Vec<Asked>,
     first_until: Instant,
@@ -68,19 +69,14 @@ pub fn looks(
 }
 
 /// Where the threads are.
-pub fn stacks(clients: Vec<Client>, until: Instant) -> Vec<Result<Vec<LiveStack>, String>> {
-    let answer =
-        move |mut client: Client| ask(&mut client, &Request::Stacks, until).map(|a| a.stacks.unwrap_or_default());
-    let text =
-        |r: Option<Result<_, ClientError>>| r.unwrap_or(Err(ClientError::Silent { pid: 0 })).map_err(|e| e.to_string());
-    each(clients, until, answer).into_iter().map(text).collect()
+pub fn stacks(clients: Vec<Client>, until: Instant) -> Vec<Result<Vec<LiveStack>, ClientError>> {
+    let pids: Vec<i32> = clients.iter().map(|c| c.pid).collect();
+    let answer = move |mut client: Client| Ok(ask(&mut client, &Request::Stacks, until)?.stacks.unwrap_or_default());
+    let answers = each(clients, until, answer).into_iter().zip(pids);
+    answers.map(|(answer, pid)| answer.unwrap_or(Err(ClientError::Silent { pid }))).collect()
 }
 
-fn ask(
-    client: &mut Client,
-    request: &Request,
-    until: Instant,
-) -> Result<recorder::control::messages::Answer, ClientError> {
+fn ask(client: &mut Client, request: &Request, until: Instant) -> Result<Answer, ClientError> {
     client.within(until.saturating_duration_since(Instant::now()));
     client.ask(request)
 }
