@@ -9,6 +9,8 @@ use std::io::{self, Write};
 
 /// Maximum number of threads in the table.
 const ROWS: usize = 40;
+/// And of those that wait for a condition, and for which nobody waits.
+const IDLE: usize = 5;
 
 /// Shows it on standard output.
 pub fn print(now: &Now, style: Style, as_json: bool) -> Result<(), ReportError> {
@@ -24,17 +26,23 @@ fn write(out: &mut dyn Write, now: &Now, style: Style) -> io::Result<()> {
     }
     ranks(out, &now.ranks, style)?;
     let mut table = style.table(&[">thread", "!name", "!waits for", ">for", "held by", "call", ">for", "state"]);
-    for t in now.threads.iter().take(ROWS) {
+    // (A pool of threads that wait for something to do says little.)
+    let is_idle = |t: &&NowThread| {
+        t.call.is_none() && t.keeps_waiting == 0 && t.waits.as_ref().is_some_and(|w| w.holder == "signal")
+    };
+    let (idle, busy): (Vec<&NowThread>, Vec<&NowThread>) = now.threads.iter().partition(is_idle);
+    let shown: Vec<&NowThread> = busy.into_iter().take(ROWS).chain(idle.into_iter().take(IDLE)).collect();
+    for t in &shown {
         table.add_row(row(t));
     }
     if !table.is_empty() {
         writeln!(out)?;
         write_table(out, &table, 0)?;
     }
-    if let left @ 1.. = now.threads.len().saturating_sub(ROWS) {
+    if let left @ 1.. = now.threads.len() - shown.len() {
         writeln!(out, "and {} more (--json has all)", of(left as u64, "thread"))?;
     }
-    now.threads.iter().take(ROWS).try_for_each(|t| stack(out, t))?;
+    shown.iter().try_for_each(|t| stack(out, t))?;
     let looks = nanoseconds(now.apart_ns);
     let who = match (now.recorders.len() as u64, now.program.as_str()) {
         (n @ 1.., _) => of(n, "recorded program"),
