@@ -82,7 +82,7 @@ def main():
         program.stdin.close()
         program.wait()
     print(f"{o.turns} turns of {o.seconds:g} s of each, on {len(cpus)} CPUs; medians of the turns, in us (`most`: the longest call of all turns)\n")
-    print("| call | while | calls | p50 | p99 | p99.9 | most | p99.9 against nothing |\n|---|---|---:|---:|---:|---:|---:|---:|")
+    print("| call | while | calls | p50 | p99 | p99.9 | most | p99.9 against nothing | calls against nothing |\n|---|---|---:|---:|---:|---:|---:|---:|---:|")
     worst = 0
     for (kind, how), all_of in sorted(turns.items(), key=lambda row: (row[0][0], list(LOOKS).index(row[0][1]))):
         def of(part, turns=all_of):
@@ -90,7 +90,8 @@ def main():
         added = of(0.999) - of(0.999, turns[kind, "nothing"])
         worst = max(worst, added)
         calls, most = sum(sum(c.values()) for c in all_of), max(max(c) for c in all_of) / 1000
-        more = "" if how == "nothing" else f"{added:+.2f}"
+        share = calls / sum(sum(c.values()) for c in turns[kind, "nothing"]) - 1
+        more = " | " if how == "nothing" else f"{added:+.2f} | {share:+.0%}"
         print(f"| {kind} | {how} | {calls:,} | {of(0.5):.3f} | {of(0.99):.3f} | {of(0.999):.2f} | {most:,.0f} | {more} |")
     for how, took in looks.items():
         if took:
