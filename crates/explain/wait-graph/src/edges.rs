@@ -123,7 +123,8 @@ impl<'a> Threads<'a> {
         let look = Looks { index: &index, pairs: &pairs, all: &all };
         let waits: Vec<Option<Wait>> = (0..pairs.len()).map(|n| look.wait(n)).collect();
         all.iter_mut().zip(waits).zip(&pairs).for_each(|((t, wait), (_, _, was))| {
-            let joins = t.row.joins.filter(|tid| was.joins == Some(*tid));
+            // (A thread that runs does not wait.)
+            let joins = t.row.joins.filter(|tid| was.joins == Some(*tid) && t.state != state::RUNNING);
             t.joins = joins.and_then(|tid| index.get(&(t.process.pid, tid)).copied());
             t.waits = wait;
         });
