@@ -5,7 +5,7 @@ mod random;
 use super::*;
 use proptest::prelude::*;
 use tape::call::number;
-use tape::live::{LiveCall, LiveHold, LiveLock, LivePoll, LiveProcess, LiveStream, LiveThread, LiveWork};
+use tape::live::{LiveCall, LiveHold, LiveLock, LivePoll, LiveProcess, LiveSignal, LiveStream, LiveThread, LiveWork};
 use tape::lock::op;
 
 struct Hex;
@@ -343,6 +343,24 @@ fn a_thread_that_asks_again_and_again_waits() {
     // One that has stopped to ask.
     live.processes[0].polls = vec![poll(1_000_000_000)];
     assert!(answer_of(&live).chains.is_empty());
+}
+
+#[test]
+fn who_signalled_a_condition_last_is_named_or_that_nobody_has() {
+    let waits = || vec![thread(1, Some(hold(0xc0, op::COND_WAIT, 100_000_000)), &[]), thread(2, None, &[])];
+    let of = |signals: &[LiveSignal], has_signals| {
+        let mut live = look(2_100_000_000, waits(), &[]);
+        (live.processes[0].signals, live.processes[0].has_signals) = (signals.to_vec(), has_signals);
+        answer_of(&live).answer.last().unwrap().clone()
+    };
+    assert!(
+        of(&[], true).ends_with("app+0xc0/cond, which nobody has signalled in this recording"),
+        "{}",
+        of(&[], true)
+    );
+    assert!(of(&[], false).ends_with("2.00 s for app+0xc0/cond"));
+    let last = LiveSignal { address: 0xc0, tid: 2, tsc: 1_100_000_000 };
+    assert!(of(&[last], true).ends_with("app+0xc0/cond, which thread 2 (t2) signalled last, 1.00 s ago"));
 }
 
 proptest! {

@@ -111,7 +111,22 @@ impl Words<'_> {
         let n = self.nodes.threads.position(pid, tid)?;
         let w = self.at(n)?.waits.as_ref()?;
         let thread = self.thread(n, &mut BTreeSet::new());
-        Some(format!("{thread}, {} for {}", self.since(w.lock.since), self.of_wait(pid, w)))
+        let t = self.at(n)?;
+        Some(format!("{thread}, {} for {}{}", self.since(w.lock.since), self.of_wait(pid, w), self.signalled(t, w)))
+    }
+
+    /// `, which thread 12 (worker) signalled last, 3.20 s ago`
+    pub fn signalled(&self, t: &Thread<'_>, w: &Wait) -> String {
+        let last = t.process.signals.iter().find(|s| s.address == w.lock.address);
+        match last {
+            Some(s) => {
+                let by = self.nodes.threads.position(t.process.pid, s.tid);
+                let by = by.map_or_else(|| format!("thread {}", s.tid), |n| self.thread(n, &mut BTreeSet::new()));
+                format!(", which {by} signalled last, {} ago", self.since(s.tsc))
+            }
+            None if t.process.has_signals => ", which nobody has signalled in this recording".into(),
+            None => String::new(),
+        }
     }
 
     /// `thread 12 (writer) waits 31.2 s for libb+0x4040/mutex, which thread 13 (reader) holds`; `next`: which of the holders is meant.
@@ -246,9 +261,9 @@ impl Words<'_> {
         let waits = call.map_or_else(String::new, |call| format!("{call}, where it ")) + &self.waits(pid, w);
         match &w.holder {
             Holder::Signal if w.class == Class::Cond => {
-                ("condition", format!("{waits}: who will signal it is not known"))
+                ("condition", format!("{waits}: who will signal it is not known{}", self.signalled(t, w)))
             }
-            Holder::Signal => ("semaphore", format!("{waits}: who will post it is not known")),
+            Holder::Signal => ("semaphore", format!("{waits}: who will post it is not known{}", self.signalled(t, w))),
             Holder::Free => ("free", format!("{waits}, which no thread had in either look")),
             Holder::Changes => ("changes", format!("{waits}, which other threads take and give back meanwhile")),
             Holder::Unknown => ("unknown_holder", format!("{waits}, whose holder is unknown")),

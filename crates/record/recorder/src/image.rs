@@ -9,6 +9,7 @@ use crate::ends::Ends;
 use crate::output::{Dropped, Output};
 use crate::processes::{self, Handle, Stat};
 use crate::region::{Region, Ring};
+use crate::signalled::Signalled;
 use crate::stream_work::StreamWork;
 use crate::{lock_word, sched};
 use std::collections::HashSet;
@@ -72,6 +73,7 @@ pub struct Image {
     name: Vec<u8>,
     looked: Instant,
     pub work: StreamWork,
+    pub signalled: Signalled,
 }
 
 impl Image {
@@ -97,6 +99,7 @@ impl Image {
             name: Vec::new(),
             looked: Instant::now(),
             work: StreamWork::default(),
+            signalled: Signalled::default(),
         }
     }
 
@@ -299,6 +302,9 @@ impl Image {
             counters.pass(self.pid, tid, &rest[..n]);
             if self.region.control().contents & contents::CALLS != 0 {
                 self.work.pass(tid, &rest[..n]);
+            }
+            if self.region.control().contents & contents::LOCKS != 0 {
+                self.signalled.pass(tid, &rest[..n]);
             }
             threads.push((tid, n));
             at += n;

@@ -57,6 +57,7 @@ mod saving;
 mod sched;
 mod scrubbing;
 mod shared_session;
+mod signalled;
 mod signals;
 mod steal;
 mod stream_work;

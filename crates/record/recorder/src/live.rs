@@ -22,7 +22,7 @@ pub use kin::Kin;
 
 use crate::image::Image;
 use details::end;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{Ordering, fence};
 use tape::call;
 use tape::live::{Live, LiveCall, LiveChannel, LiveHold, LiveProcess, LiveThread, state};
@@ -81,15 +81,24 @@ pub fn rows(images: &[Image], ended: &Ended, hz: f64) -> Live {
     live
 }
 
-/// Adds what the streams have to do, to the rows of the same images.
+/// Adds what the streams have to do, and who signalled the conditions for which threads wait, to the rows of the same images.
 pub fn add_streams(live: &mut Live, images: &[Image]) {
     for image in images {
         let Some(p) = live.processes.iter_mut().find(|p| p.pid == image.pid) else { continue };
-        let names = image.region.control().contents & contents::NO_NAMES == 0;
+        let contents = image.region.control().contents;
+        let names = contents & contents::NO_NAMES == 0;
         (p.streams, p.polls) = image.work.live(names);
         p.collectives = image.work.collectives(names);
         p.rank.clone_from(&image.rank);
         p.channels = channels(image);
+        let waits = p.threads.iter().filter_map(|t| t.waits.as_ref()).map(|w| w.address);
+        let conditions: BTreeSet<u64> = waits.collect();
+        p.signals = conditions.into_iter().filter_map(|at| image.signalled.last(at)).collect();
+        let (of, has_paused) = (
+            contents & (contents::LOCKS | contents::WAITS),
+            image.region.control().pauses.load(Ordering::Relaxed) != 0,
+        );
+        p.has_signals = of == contents::LOCKS && !has_paused && image.signalled.has_all();
     }
 }
 

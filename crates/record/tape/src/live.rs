@@ -68,6 +68,11 @@ pub struct LiveProcess {
     /// Channels whose last commands the GPU has not read, where that can be seen.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub channels: Vec<LiveChannel>,
+    /// The last signal of each condition, and the last post of each semaphore, for which its threads wait; of those that are recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub signals: Vec<LiveSignal>,
+    /// All signals are recorded: a condition that is not in the list was not signalled since the recording began.
+    pub has_signals: bool,
     /// Threads that ask for the same thing again and again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub polls: Vec<LivePoll>,
@@ -331,6 +336,16 @@ pub struct LiveChannel {
     /// Where its USERD is in the process.
     #[serde(skip)]
     pub userd: u64,
+}
+
+/// The last signal of a condition, or the last post of a semaphore.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LiveSignal {
+    pub address: u64,
+    /// The thread that signalled, and when.
+    pub tid: i32,
+    pub tsc: u64,
 }
 
 /// A thread whose last calls all asked for the same thing, which was not ready.

@@ -283,6 +283,7 @@ mod tests {
             rank: Some(Rank::default()),
             channels: vec![LiveChannel::default()],
             polls: vec![LivePoll::default()],
+            signals: vec![LiveSignal::default()],
             shares: vec![LiveShared::default()],
             pipes: vec![LivePipe::default()],
             ..LiveProcess::default()
