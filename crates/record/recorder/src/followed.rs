@@ -161,7 +161,7 @@ impl<'a> Followed<'a> {
     /// Has children looked at that were started since the last round.
     fn look_at_children(&mut self) {
         for image in &mut self.images {
-            let started = image.region.control().children.load(Ordering::Relaxed) + 1;
+            let started = image.region.control().children.load(Ordering::Relaxed).wrapping_add(1);
             if started != image.started && self.kin.ask(image.pid) {
                 image.started = started;
             }
