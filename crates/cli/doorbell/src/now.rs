@@ -231,10 +231,8 @@ fn read(pid: i32, until: Option<Instant>) -> Option<Mapped> {
     std::thread::spawn(move || tell.send(std::fs::read(format!("/proc/{pid}/maps"))));
     let text = told.recv_timeout(MAPS_WITHIN.min(left)).ok()?.ok()?;
     let mut mapped = Mapped::default();
-    for line in text.split(|b| *b == b'\n') {
-        if let Some((body, path)) = recorder::mapping(line) {
-            mapped.names.add(0, 0, &body, path, stack::build_id(line, path));
-        }
+    for line in recorder::maps::lines(&text) {
+        mapped.names.add(0, 0, &line.body, line.path, stack::build_id(&line));
     }
     mapped.names.finish();
     Some(mapped)

@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use test_support::{Source, finished};
+use test_support::{finished, program_with_cuda};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -40,14 +40,8 @@ fn built() -> Result<tempfile::TempDir, String> {
 
 /// As [`built`], with another program.
 fn built_from(program: &str) -> Result<tempfile::TempDir, String> {
-    let dir = tempfile::tempdir().unwrap();
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let (library, app) = (sources.join("calls/libcuda.c"), sources.join(program));
-    let library = Source { file: &library, compiler: "cc", flags: &[] }.compile_library(dir.path(), "libcuda.so.1")?;
-    Source { file: &app, compiler: "cc", flags: &[library.to_str().unwrap(), "-pthread"] }.compile(dir.path())?;
-    std::fs::create_dir(dir.path().join("run")).unwrap();
-    std::fs::set_permissions(dir.path().join("run"), std::fs::Permissions::from_mode(0o700)).unwrap();
-    Ok(dir)
+    program_with_cuda(&sources.join("calls/libcuda.c"), &sources.join(program))
 }
 
 /// A recorded program.

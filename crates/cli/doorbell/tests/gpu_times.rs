@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -365,9 +364,7 @@ fn a_stamp_that_is_lost_is_counted_and_the_next_kernels_start_is_bounded() {
 #[test]
 fn a_kernel_that_does_not_end_is_named_while_the_program_waits_for_it() {
     let dir = tempfile::tempdir().unwrap();
-    let sockets = dir.path().join("run");
-    std::fs::create_dir(&sockets).unwrap();
-    std::fs::set_permissions(&sockets, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let sockets = test_support::private_folder(dir.path(), "run");
     let set = [("DOORBELL_SOFTGPU_FAULT", "slow-kernel:1000000000000"), ("XDG_RUNTIME_DIR", sockets.to_str().unwrap())];
     let (_, mut record) = record(dir.path(), &["--gpu-times"], &["graphs", "--only", "chain-2", "--count", "1"], &set);
     let mut recorder = record.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

@@ -2,11 +2,10 @@
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use test_support::{Source, finished};
+use test_support::{finished, program_with_cuda};
 
 /// The most that a look may take.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -28,14 +27,8 @@ fn kill(pid: i32, signal: i32) {
 
 /// A folder with the program, a library with CUDA's name, and the folder for sockets. `Err` without a C compiler.
 fn built() -> Result<tempfile::TempDir, String> {
-    let dir = tempfile::tempdir().unwrap();
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let (library, app) = (sources.join("calls/libcuda.c"), sources.join("now/app.c"));
-    let library = Source { file: &library, compiler: "cc", flags: &[] }.compile_library(dir.path(), "libcuda.so.1")?;
-    Source { file: &app, compiler: "cc", flags: &[library.to_str().unwrap(), "-pthread"] }.compile(dir.path())?;
-    std::fs::create_dir(dir.path().join("run")).unwrap();
-    std::fs::set_permissions(dir.path().join("run"), std::fs::Permissions::from_mode(0o700)).unwrap();
-    Ok(dir)
+    program_with_cuda(&sources.join("calls/libcuda.c"), &sources.join("now/app.c"))
 }
 
 macro_rules! built {

@@ -5,14 +5,13 @@ use recorder::control::messages::{Answer, Request};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use test_support::{Source, finished};
+use test_support::{Source, finished, private_folder, program_with_cuda};
 
 /// The most that a look may take, by the clock of the command that makes it. (Its start and end are not doorbell's to hasten.)
 const LIMIT: Duration = Duration::from_secs(2);
@@ -51,16 +50,9 @@ struct Ground(tempfile::TempDir);
 
 impl Ground {
     fn new() -> Result<Ground, String> {
-        let dir = tempfile::tempdir().unwrap();
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/now_many");
-        let (library, program) = (sources.join("libcuda.c"), sources.join("many.c"));
-        let library =
-            Source { file: &library, compiler: "cc", flags: &[] }.compile_library(dir.path(), "libcuda.so.1")?;
-        Source { file: &program, compiler: "cc", flags: &[library.to_str().unwrap()] }.compile(dir.path())?;
-        for folder in ["run", "tmp"] {
-            std::fs::create_dir(dir.path().join(folder)).unwrap();
-            std::fs::set_permissions(dir.path().join(folder), std::fs::Permissions::from_mode(0o700)).unwrap();
-        }
+        let dir = program_with_cuda(&sources.join("libcuda.c"), &sources.join("many.c"))?;
+        private_folder(dir.path(), "tmp");
         Ok(Ground(dir))
     }
 

@@ -4,13 +4,13 @@
 use recorder::control::messages::{Answer, Request};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tape::live::{LiveGil, LiveProcess};
-use test_support::{Source, finished};
+use test_support::{Source, finished, private_folder};
 
 /// The programs that `python3` and `python3.N` in the path stand for.
 fn pythons() -> BTreeSet<PathBuf> {
@@ -39,9 +39,7 @@ impl Program {
         let cuda = cuda.compile_library(dir.path(), "libcuda.so.1")?;
         let library = Source { file: &c, compiler: "cc", flags: &["-O2", cuda.to_str().unwrap()] };
         let library = library.compile_library(dir.path(), "libhold.so")?;
-        let run = dir.path().join("run");
-        std::fs::create_dir(&run).unwrap();
-        std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let run = private_folder(dir.path(), "run");
         std::fs::write(dir.path().join("shared"), [0; 4096]).unwrap();
         let mut record = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
         record.current_dir(dir.path()).env("XDG_RUNTIME_DIR", &run).env("LD_LIBRARY_PATH", dir.path());

@@ -2,10 +2,9 @@
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use test_support::{Source, finished};
+use test_support::{Source, finished, link_softcuda, private_folder};
 
 /// A recorded program that hangs.
 struct Hangs {
@@ -18,13 +17,10 @@ struct Hangs {
 impl Hangs {
     fn start(what: &str) -> Result<Hangs, String> {
         let dir = tempfile::tempdir().unwrap();
-        let library = std::env::current_exe().unwrap().with_file_name("libsoftcuda.so");
-        let cuda = dir.path().join("libcuda.so.1");
-        std::os::unix::fs::symlink(library, &cuda).unwrap();
+        let cuda = link_softcuda(dir.path())?;
         let app = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/now_streams/app.c");
         Source { file: &app, compiler: "cc", flags: &[cuda.to_str().unwrap(), "-pthread"] }.compile(dir.path())?;
-        std::fs::create_dir(dir.path().join("run")).unwrap();
-        std::fs::set_permissions(dir.path().join("run"), std::fs::Permissions::from_mode(0o700)).unwrap();
+        private_folder(dir.path(), "run");
         let mut record = doorbell(dir.path());
         record.args([
             "record",

@@ -71,6 +71,7 @@ pub fn now(first: &Live, second: &Live, mut kernels: Vec<NowKernel>, names: &dyn
         })
         .collect();
     let chains = chains(&words, &edges, &is_in_cycle);
+    let keeps = graph::lead_to(&edges, threads.all.len());
     let is_python = |t: usize, address: u64| {
         let pid = threads.all.get(t).map_or(0, |t| t.process.pid);
         names.variable(pid, address).is_some_and(|name| lock_analysis::names::is_of_python(&name))
@@ -80,8 +81,8 @@ pub fn now(first: &Live, second: &Live, mut kernels: Vec<NowKernel>, names: &dyn
         apart_ns: ns(second, second.tsc.saturating_sub(first.tsc)),
         cycles,
         stopped,
-        threads: rows(&words, &edges),
-        streams: stream_rows(&words, &edges),
+        threads: rows(&words, &keeps),
+        streams: stream_rows(&words, &edges, &keeps),
         waits: words.rows(&all),
         looked_at: threads.all.len(),
         short_waits: threads.short.len(),
@@ -146,9 +147,9 @@ fn chains(words: &Words, edges: &[Vec<usize>], is_in_cycle: &[bool]) -> Vec<Chai
     all.into_iter().take(CHAINS).map(path).collect()
 }
 
-fn rows(words: &Words, edges: &[Vec<usize>]) -> Vec<NowThread> {
+/// `keeps`: how many threads wait for each node.
+fn rows(words: &Words, keeps: &[usize]) -> Vec<NowThread> {
     let threads = &words.nodes.threads;
-    let keeps = graph::lead_to(edges, threads.all.len());
     let mut all = Vec::new();
     for (n, t) in threads.all.iter().enumerate() {
         if t.waits.is_none() && t.call.is_none() && keeps[n] == 0 {
@@ -208,15 +209,14 @@ fn rows(words: &Words, edges: &[Vec<usize>]) -> Vec<NowThread> {
 }
 
 /// The streams for which somebody waits.
-fn stream_rows(words: &Words, edges: &[Vec<usize>]) -> Vec<NowStream> {
+fn stream_rows(words: &Words, edges: &[Vec<usize>], keeps: &[usize]) -> Vec<NowStream> {
     let threads = words.nodes.threads.all.len();
-    let keeps = graph::lead_to(edges, threads);
     let row = |(n, s): (usize, &streams::Stream<'_>)| {
         let head = s.head.as_ref()?;
         let w = head.work;
         let on = match &head.on {
             On::Word(_) => "word",
-            On::Event(_) => "event",
+            On::Event(..) => "event",
             On::HostFunction(_) => "host_function",
             On::Work if !w.name.is_empty() => "kernel",
             On::Work => "work",
@@ -263,20 +263,14 @@ fn answer(now: &Now, words: &Words, chains: &[Chain]) -> Vec<String> {
         lines.push(format!("nobody waits for a lock or a CUDA call: no thread waited for the same one in both of two looks {looks} apart"));
     }
     lines.extend(words.short_waits());
-    let is_for_peer = |t: &&NowThread| words.waits_for_peer(t.pid, t.tid);
-    let is_for_signal = |t: &&NowThread| t.waits.as_ref().is_some_and(|w| w.holder == "signal");
-    let signal = now.threads.iter().filter(is_for_signal).filter(|t| !is_for_peer(t)).count();
-    if signal > 0 {
-        let of = numbers::of(signal as u64, "thread");
-        let longest = now
-            .threads
-            .iter()
-            .filter(is_for_signal)
-            .filter(|t| !is_for_peer(t))
-            .max_by_key(|t| t.waits.as_ref().map(|w| w.ns));
-        let longest = longest.and_then(|t| Some(format!("; the longest: {}", words.longest_wait(t.pid, t.tid)?)));
-        let longest = longest.unwrap_or_default();
-        let verb = if signal == 1 { "waits" } else { "wait" };
+    let waits_for_signal =
+        |t: &&NowThread| t.waits.as_ref().is_some_and(|w| w.holder == "signal") && !words.waits_for_peer(t.pid, t.tid);
+    let signal: Vec<&NowThread> = now.threads.iter().filter(waits_for_signal).collect();
+    if let Some(longest) = signal.iter().max_by_key(|t| t.waits.as_ref().map(|w| w.ns)) {
+        let of = numbers::of(signal.len() as u64, "thread");
+        let longest = words.longest_wait(longest.pid, longest.tid);
+        let longest = longest.map_or_else(String::new, |text| format!("; the longest: {text}"));
+        let verb = if signal.len() == 1 { "waits" } else { "wait" };
         lines.push(format!(
             "{of} {verb} for a condition or a semaphore, maybe on purpose: who will signal it is not known{longest}"
         ));

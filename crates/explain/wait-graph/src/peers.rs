@@ -47,8 +47,12 @@ pub struct Peers<'a> {
 
 /// Waits that are shown though nobody is known who could end them. (Threads that wait for several things, or for a time, do so on purpose.)
 fn is_worth_a_line(on: &LiveOn, t: &Thread<'_>) -> bool {
-    let is_for_one = t.row.on.len() == 1 && t.system_call.is_some_and(|s| !s.contains("poll") && !s.contains("select"));
-    is_for_one && [on::PIPE, on::SOCKET, on::FILE_LOCK].contains(&on.kind.as_str())
+    is_for_one(t) && [on::PIPE, on::SOCKET, on::FILE_LOCK].contains(&on.kind.as_str())
+}
+
+/// Not in poll, which ends with any of its descriptors, or with its time.
+fn is_for_one(t: &Thread<'_>) -> bool {
+    t.row.on.len() == 1 && t.system_call.is_some_and(|s| !s.contains("poll") && !s.contains("select"))
 }
 
 /// Nothing more is known of a wait than that it is for a process that has ended.
@@ -157,9 +161,6 @@ impl<'a> Peers<'a> {
         let others = all.iter().filter(|o| !pids.contains(&o.pid) && o.state != state::ENDED).count();
         let peers = pids.iter().map(|pid| self.peer(second, *pid, &all)).collect();
         let is_alone = t.process.threads.iter().filter(|t| t.state != state::ENDED).count() == 1;
-        // (poll ends with any of its descriptors, or with its time.)
-        let is_read =
-            t.row.on.len() == 1 && t.system_call.is_some_and(|s| !s.contains("poll") && !s.contains("select"));
         let is_certain = !on.cut
             && others == 0
             && match on.kind.as_str() {
@@ -169,7 +170,7 @@ impl<'a> Peers<'a> {
                     Some(b) => pids.len() == b.count.saturating_sub(b.arrived) as usize,
                     None => is_alone && pids.len() == 1,
                 },
-                _ => is_read && is_alone && pids.len() == 1,
+                _ => is_for_one(t) && is_alone && pids.len() == 1,
             };
         Some(Outside { on, peers, others, is_certain })
     }
@@ -238,7 +239,7 @@ fn shares(a: &LiveProcess, b: &LiveProcess) -> bool {
     a.shares.iter().any(|s| b.shares.iter().any(|o| (&o.device, o.inode) == (&s.device, s.inode)))
 }
 
-/// All threads of a process wait for its children, or there is one that does and no other.
+/// All threads of a process wait for its children.
 fn waits_for_children(live: &Live, pid: i32) -> bool {
     let Some(p) = live.processes.iter().find(|p| p.pid == pid) else { return false };
     let mut threads = p.threads.iter().filter(|t| t.state != state::ENDED).peekable();

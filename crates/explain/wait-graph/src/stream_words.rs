@@ -109,7 +109,7 @@ impl Words<'_> {
         let this = self.stream(s);
         let Some(head) = self.head(s) else { return this };
         match (&head.on, self.nodes.node(next)) {
-            (On::Event(_), Node::Stream(x)) => {
+            (On::Event(..), Node::Stream(x)) => {
                 format!(
                     "{this} waits for event {:#x}, which {} has recorded and not reached",
                     head.work.object,
@@ -153,7 +153,7 @@ impl Words<'_> {
                 ("word", format!("waits for {}, which no stream is to write: asked for {by}", word(w)))
             }
             On::Word(_) => ("word", format!("{maybe}waits for {}, asked for {by}{others}", word(w))),
-            On::Event(_) => ("event", format!("{maybe}waits for event {:#x}", w.object)),
+            On::Event(..) => ("event", format!("{maybe}waits for event {:#x}", w.object)),
             On::HostFunction(_) => ("host_function", format!("{maybe}waits for its host function, given {by}{others}")),
             On::Work if let Some(c) = self.nodes.streams.channel_of(s) => (
                 "doorbell",

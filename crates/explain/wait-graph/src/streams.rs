@@ -44,8 +44,8 @@ pub struct Head<'a> {
 pub enum On {
     /// A word in memory. Streams that are to write it, by index.
     Word(Vec<usize>),
-    /// The stream that records an event, by index.
-    Event(usize),
+    /// The stream that recorded an event, by index, and when.
+    Event(usize, u64),
     /// A host function, which these threads execute. (CUDA executes those of one context one after the other.)
     HostFunction(Vec<usize>),
     /// A kernel, a copy, a graph.
@@ -55,7 +55,7 @@ pub enum On {
 /// The streams of both looks.
 pub struct Streams<'a> {
     pub all: Vec<Stream<'a>>,
-    /// For each thread the streams for which it waits, and whether it may wait for others instead.
+    /// For each thread the streams for which it waits.
     pub of_threads: Vec<Vec<usize>>,
     /// The threads that ask for something again and again.
     pub polls: HashMap<usize, &'a LivePoll>,
@@ -131,7 +131,7 @@ impl<'a> Streams<'a> {
                 continue;
             }
             match &head.on {
-                On::Event(x) => wanted.push((*x, head.work.value)),
+                On::Event(x, at) => wanted.push((*x, *at)),
                 On::Word(writers) => wanted.extend(writers.iter().map(|x| (*x, u64::MAX))),
                 On::HostFunction(_) | On::Work => {}
             }
@@ -192,10 +192,11 @@ impl<'a> Streams<'a> {
             let (on, is_certain) = match (class(work)?, function(work.function)?.object) {
                 (Class::EventRecord | Class::StreamWrite, _) => continue,
                 (Class::StreamWait, Object::Event) => {
-                    let known =
-                        self.position(stream.pid, work.how).map(|x| (x, work.value)).filter(|_| work.value != 0);
-                    let recorded =
-                        if work.value == 0 { self.recorded(stream.pid, work.object, work.tsc) } else { known };
+                    // (Another thread's record may have arrived after the wait.)
+                    let recorded = match work.value {
+                        0 => self.recorded(stream.pid, work.object, work.tsc),
+                        at => self.position(stream.pid, work.how).map(|x| (x, at)),
+                    };
                     let Some((x, at)) = recorded else { continue };
                     // (A record that is not among the work is done.)
                     let is_there = self.all[x].work.iter().any(|w| w.tsc == at);
@@ -203,7 +204,7 @@ impl<'a> Streams<'a> {
                     else {
                         continue;
                     };
-                    (On::Event(x), head.is_certain)
+                    (On::Event(x, at), head.is_certain)
                 }
                 (Class::StreamWait, _) => match (is_satisfied(work), work.there) {
                     (true, Some(_)) => continue,
@@ -243,7 +244,7 @@ impl<'a> Streams<'a> {
             of.head.as_ref().zip(last_write(of, head.work.object)).is_some_and(|(first, write)| first.work.tsc < write)
         };
         match &head.on {
-            On::Event(x) => vec![*x],
+            On::Event(x, _) => vec![*x],
             // (One that has nothing to do before its write has written.)
             On::Word(writers) => writers.iter().filter(is_before).copied().collect(),
             On::HostFunction(_) | On::Work => Vec::new(),

@@ -70,7 +70,7 @@ impl Words<'_> {
                 let w = head.work;
                 let on = match head.on {
                     On::Word(_) => word(w),
-                    On::Event(_) => format!("event {:#x}", w.object),
+                    On::Event(..) => format!("event {:#x}", w.object),
                     On::HostFunction(_) => format!("host function {:#x}", w.object),
                     On::Work => work(w),
                 };

@@ -70,7 +70,7 @@ mod usage;
 mod wishes;
 mod writing;
 
-pub use inspect::maps::mapping;
+pub use inspect::maps;
 pub use last::{Last, Span};
 pub use machine::{Machine, driver_version, machine};
 pub use medians::KERNELS as KERNELS_WITH_MEDIAN;

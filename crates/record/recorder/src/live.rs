@@ -10,7 +10,7 @@ mod details;
 mod ended;
 mod kin;
 mod others;
-mod proc;
+pub mod proc;
 pub mod readers;
 mod sockets;
 mod waiting;

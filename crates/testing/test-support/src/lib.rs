@@ -10,5 +10,7 @@ mod program;
 mod skip;
 
 pub use measured::measured;
-pub use program::{Source, children, finished, finished_within, installed, kill_tree, link_softcuda};
+pub use program::{
+    Source, children, finished, finished_within, installed, kill_tree, link_softcuda, private_folder, program_with_cuda,
+};
 pub use skip::{SKIPS, known_defect, note, skipped};

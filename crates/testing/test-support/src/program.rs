@@ -1,5 +1,6 @@
 //! Programs of tests: found, compiled, run, and stopped when they hang.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
@@ -60,6 +61,27 @@ pub fn link_softcuda(dir: &Path) -> Result<PathBuf, String> {
     let name = dir.join("libcuda.so.1");
     std::os::unix::fs::symlink(library, &name).expect("a link");
     Ok(name)
+}
+
+/// A folder in `dir` that only its owner may enter, as doorbell needs it for its sockets.
+pub fn private_folder(dir: &Path, name: &str) -> PathBuf {
+    let folder = dir.join(name);
+    std::fs::create_dir(&folder).expect("a new folder");
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).expect("rights of a new folder");
+    folder
+}
+
+/// A folder with a C program, the library with CUDA's name that it links, and the folder `run` for sockets.
+///
+/// # Errors
+/// A reason for [`skip!`](crate::skip) where there is no C compiler.
+pub fn program_with_cuda(library: &Path, program: &Path) -> Result<tempfile::TempDir, String> {
+    let dir = tempfile::tempdir().expect("a new folder");
+    let library = Source { file: library, compiler: "cc", flags: &[] }.compile_library(dir.path(), "libcuda.so.1")?;
+    let library = library.to_str().expect("a name in UTF-8");
+    Source { file: program, compiler: "cc", flags: &[library, "-pthread"] }.compile(dir.path())?;
+    private_folder(dir.path(), "run");
+    Ok(dir)
 }
 
 /// A C program of a test.

@@ -55,10 +55,9 @@ fn symbols(pid: i32, maps: &Maps) -> Symbols {
 }
 
 /// Of a mapped file whose path leads to another file (it was replaced, or the process is in a container), a build id that no file has.
-/// Otherwise none. The line of /proc/PID/maps has the number of the file.
-pub fn build_id(line: &[u8], path: &[u8]) -> &'static [u8] {
-    let number = line.split(|b| *b == b' ').nth(4).and_then(|n| std::str::from_utf8(n).ok()?.parse::<u64>().ok());
-    let is_same =
-        || std::fs::metadata(Path::new(std::ffi::OsStr::from_bytes(path))).is_ok_and(|m| Some(m.ino()) == number);
-    if path.starts_with(b"/") && !is_same() { b"?" } else { b"" }
+/// Otherwise none.
+pub fn build_id(line: &recorder::maps::Line<'_>) -> &'static [u8] {
+    let path = Path::new(std::ffi::OsStr::from_bytes(line.path));
+    let is_same = || std::fs::metadata(path).is_ok_and(|m| m.ino() == line.inode);
+    if path.is_absolute() && !is_same() { b"?" } else { b"" }
 }

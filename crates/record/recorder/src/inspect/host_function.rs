@@ -6,10 +6,11 @@
 //!
 //! Invariant: a thread is named if all frames from where it sleeps to the driver are certain.
 
+use super::gil;
 use super::maps::Maps;
 use super::memory;
 use super::unwind::{Process, Start};
-use super::{Sleep, gil};
+use crate::live::proc;
 use std::fs;
 use std::time::Instant;
 
@@ -59,7 +60,7 @@ pub fn of_process(pid: i32, has_same_numbers: bool, until: Instant) -> Vec<(i32,
 }
 
 fn of_thread(process: &Process, task: i32) -> Option<(i32, u64)> {
-    let asleep = || Sleep::of(process.pid, task).ok().flatten();
+    let asleep = || proc::asleep(process.pid, task).ok().flatten();
     let sleep = asleep()?;
     let tid = made_by_driver(process, sleep.sp)?;
     let frames = process.frames(&Start::asleep(sleep.pc, sleep.sp), FRAMES);

@@ -3,6 +3,19 @@
 use std::fs;
 use tape::lock::MappingBody;
 
+/// A line of /proc/PID/maps.
+pub struct Line<'a> {
+    /// Its range, its offset in the file, and its rights.
+    pub body: MappingBody,
+    pub is_shared: bool,
+    /// As in the line: `00:01`.
+    pub device: &'a [u8],
+    /// 0 without a file.
+    pub inode: u64,
+    /// Empty without a file.
+    pub path: &'a [u8],
+}
+
 /// A mapping: its range, its offset in the file, its rights, and the file.
 pub struct Mapping {
     pub body: MappingBody,
@@ -65,21 +78,29 @@ impl Maps {
 
 impl From<&[u8]> for Maps {
     fn from(text: &[u8]) -> Maps {
-        let of = |(body, path): (_, &[u8])| Mapping { body, path: path.to_vec() };
-        Maps(text.split(|b| *b == b'\n').filter_map(mapping).map(of).collect())
+        let of = |line: Line<'_>| Mapping { body: line.body, path: line.path.to_vec() };
+        Maps(lines(text).map(of).collect())
     }
 }
 
+pub fn lines(text: &[u8]) -> impl Iterator<Item = Line<'_>> {
+    text.split(|b| *b == b'\n').filter_map(mapping)
+}
+
 /// A line of /proc/PID/maps: `begin-end rights offset device inode path`.
-pub fn mapping(line: &[u8]) -> Option<(MappingBody, &[u8])> {
+pub fn mapping(line: &[u8]) -> Option<Line<'_>> {
     let mut words = line.splitn(6, |b| *b == b' ');
     let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
-    let path = words.nth(2).unwrap_or_default().trim_ascii_start();
+    let (device, inode) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let path = words.next().unwrap_or_default().trim_ascii_start();
     let hex = |b: &[u8]| u64::from_str_radix(std::str::from_utf8(b).ok()?, 16).ok();
     let (start, end) = (range.split(|b| *b == b'-').next()?, range.rsplit(|b| *b == b'-').next()?);
     let bits = [(b'r', 1), (b'w', 2), (b'x', 4)];
+    let is_shared = rights.ends_with(b"s");
     let rights = bits.iter().filter(|(letter, _)| rights.contains(letter)).map(|(_, bit)| bit).sum();
-    Some((MappingBody { start: hex(start)?, end: hex(end)?, offset: hex(offset)?, rights, path: 0 }, path))
+    let inode = std::str::from_utf8(inode).ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let body = MappingBody { start: hex(start)?, end: hex(end)?, offset: hex(offset)?, rights, path: 0 };
+    Some(Line { body, is_shared, device, inode, path })
 }
 
 #[cfg(test)]
@@ -95,7 +116,7 @@ mod tests {
         assert!(maps.at(0xfff).is_none() && maps.at(0x3000).is_none() && maps.at(0x5000).is_none());
         assert_eq!(maps.file(0x2fff), Some(b"a b".as_slice()), "variables behind the file's last mapping");
         assert_eq!((maps.file(0x4000), maps.file(0x3800)), (None, None));
-        assert_eq!(mapping(b"7f00-7f01 rw-p 00000000 00:00 0 ").unwrap().1, b"");
+        assert_eq!(mapping(b"7f00-7f01 rw-p 00000000 00:00 0 ").unwrap().path, b"");
         assert!(mapping(b"").is_none() && mapping(b"x-y r 0").is_none());
     }
 }

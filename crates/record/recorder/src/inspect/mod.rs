@@ -11,7 +11,6 @@ pub mod stacks;
 pub mod unwind;
 
 use crate::live::readers::{Job, run};
-use std::fs;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tape::live::{LiveGil, LiveProcess, state};
@@ -54,31 +53,4 @@ pub fn add(processes: &mut [LiveProcess]) {
             }
         }
     });
-}
-
-/// A thread that sleeps: in which system call with which arguments, its stack pointer, and where it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sleep {
-    text: String,
-    pub sp: u64,
-    pub pc: u64,
-}
-
-impl Sleep {
-    /// `None` if it runs.
-    ///
-    /// # Errors
-    /// Why /proc does not have it.
-    pub fn of(pid: i32, tid: i32) -> Result<Option<Sleep>, &'static str> {
-        let text = match fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
-            Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => return Err("/proc may not be read"),
-            Err(e) if e.raw_os_error() == Some(libc::ESRCH) => return Err("it has ended"),
-            Err(_) => return Err("the kernel does not report system calls of threads, or it has ended"),
-        };
-        let mut last = text.split_whitespace().rev();
-        let mut hex = || u64::from_str_radix(last.next()?.strip_prefix("0x")?, 16).ok();
-        let both = hex().zip(hex());
-        Ok(both.map(|(pc, sp)| Sleep { text, sp, pc }))
-    }
 }

@@ -3,11 +3,11 @@
 //! The stack of a thread that sleeps or is stopped is read from the program's memory. Of a thread that runs the kernel takes a sample. No
 //! thread is stopped by a debugger's means: that could change what system calls return to the program.
 
-use super::Sleep;
 use super::sample::Sample;
 use super::unwind::{Frame, Process, Start};
 use crate::control::Ask;
 use crate::control::messages::Answer;
+use crate::live::proc::asleep;
 use crate::live::readers::{Job, run};
 use std::fs;
 use std::sync::mpsc::Sender;
@@ -62,7 +62,7 @@ fn of_thread(process: &Process, tid: i32) -> Result<Vec<LiveFrame>, String> {
         frames.into_iter().map(row).collect()
     };
     for _ in 0..TRIES {
-        let Some(sleep) = Sleep::of(process.pid, tid)? else {
+        let Some(sleep) = asleep(process.pid, tid)? else {
             match Sample::of(tid) {
                 Ok(Some(s)) => {
                     let sp = s.registers[7];
@@ -75,7 +75,7 @@ fn of_thread(process: &Process, tid: i32) -> Result<Vec<LiveFrame>, String> {
         };
         let frames = process.frames(&Start::asleep(sleep.pc, sleep.sp), FRAMES);
         // (It has not moved meanwhile.)
-        if Sleep::of(process.pid, tid)?.is_some_and(|again| again == sleep) {
+        if asleep(process.pid, tid)?.is_some_and(|again| again == sleep) {
             return Ok(rows(frames));
         }
     }

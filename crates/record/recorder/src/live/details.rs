@@ -54,7 +54,9 @@ impl Details {
         let _ = std::thread::Builder::new().name("now".into()).spawn(finish);
     }
 
-    pub fn add(&self, mut live: Live) -> Live {
+    /// Its time begins now. (It may have waited for the look before it.)
+    pub fn add(mut self, mut live: Live) -> Live {
+        self.begun = Instant::now();
         let mut room = THREADS.saturating_sub(live.processes.iter().map(|p| p.threads.len()).sum());
         let mut sleepers = Vec::new();
         self.relatives(&mut live);
@@ -85,7 +87,7 @@ impl Details {
             n += 1;
         }
         stream_work::read_words(&mut live.processes, WORDS_WITHIN);
-        waiting::add(self, &mut live, &sleepers);
+        waiting::add(&self, &mut live, &sleepers);
         live
     }
 

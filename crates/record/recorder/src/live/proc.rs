@@ -65,11 +65,15 @@ pub fn other(pid: i32, how: &str, names: bool) -> LiveOther {
     LiveOther { pid, name, state: state.into(), how: how.into(), tids: Vec::new() }
 }
 
-/// A system call in which a thread sleeps.
+/// A thread that does not run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sleep {
+    /// The system call that it is in; negative: none.
     pub number: i64,
     pub arguments: [u64; 6],
+    /// Its stack pointer, and where in the program it is.
+    pub sp: u64,
+    pub pc: u64,
 }
 
 /// The system call in which the thread with this folder sleeps. `None`: it runs, or /proc may not be read.
@@ -77,15 +81,35 @@ pub fn sleep(folder: &str) -> Option<Sleep> {
     parse_sleep(&fs::read_to_string(format!("{folder}/syscall")).ok()?)
 }
 
-/// `202 0x7f.. 0x189 ...`: the number, six arguments, the stack pointer and the place in the program.
-fn parse_sleep(text: &str) -> Option<Sleep> {
-    let mut words = text.split_whitespace();
-    let number = words.next()?.parse::<i64>().ok().filter(|n| *n >= 0)?;
-    let mut arguments = [0; 6];
-    for to in &mut arguments {
-        *to = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+/// A thread that sleeps or is stopped, also in no system call. `None`: it runs.
+///
+/// # Errors
+/// Why /proc does not have it.
+pub fn asleep(pid: i32, tid: i32) -> Result<Option<Sleep>, &'static str> {
+    match fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
+        Ok(text) => Ok(parse(&text)),
+        Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => Err("/proc may not be read"),
+        Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Err("it has ended"),
+        Err(_) => Err("the kernel does not report system calls of threads, or it has ended"),
     }
-    Some(Sleep { number, arguments })
+}
+
+fn parse_sleep(text: &str) -> Option<Sleep> {
+    parse(text).filter(|sleep| sleep.number >= 0)
+}
+
+/// `202 0x7f.. 0x189 ...`: the number, six arguments, the stack pointer and the place in the program. `-1` has no arguments.
+fn parse(text: &str) -> Option<Sleep> {
+    let mut words = text.split_whitespace();
+    let number = words.next()?.parse().ok()?;
+    let mut hex = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let mut arguments = [0; 6];
+    if number >= 0 {
+        for to in &mut arguments {
+            *to = hex()?;
+        }
+    }
+    Some(Sleep { number, arguments, sp: hex()?, pc: hex()? })
 }
 
 /// The thread that pthread_join waits for, from the arguments of its futex call: the word is the other thread's number until the kernel

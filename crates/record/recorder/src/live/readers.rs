@@ -5,6 +5,7 @@
 //! kernel does not answer do not become more with each look.
 
 use super::waits::POLLED;
+use crate::inspect::maps::{self, Line};
 use crate::lock_word::{self, Held};
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
@@ -145,30 +146,23 @@ fn barrier([entered, round, count, shared, out]: [u32; 5]) -> Option<LiveBarrier
 /// The memory that a process shares with others, except files of programs and of doorbell.
 pub fn shares(pid: i32) -> Vec<LiveShared> {
     let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
-    let lines = text.split(|b| *b == b'\n').filter_map(|line| shared(std::str::from_utf8(line).ok()?));
-    lines.take(SHARED).collect()
+    maps::lines(&text).filter_map(|line| shared(&line)).take(SHARED).collect()
 }
 
-/// A line of /proc/PID/maps, if processes can share data there: `begin-end rights offset device inode path`.
-fn shared(line: &str) -> Option<LiveShared> {
-    let mut words = line.splitn(6, ' ');
-    let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
-    let (device, inode) = (words.next()?, words.next()?.parse().ok().filter(|n| *n != 0)?);
-    let path = words.next().unwrap_or_default().trim_start();
+/// A mapping, if processes can share data there.
+fn shared(line: &Line<'_>) -> Option<LiveShared> {
+    let path = std::str::from_utf8(line.path).ok().filter(|_| line.is_shared && line.inode != 0)?;
     let is_memory = ["/dev/shm/", "/dev/zero", "/memfd:", "/SYSV"].iter().any(|p| path.starts_with(p));
     // (All processes map a device, but each has another part of it.)
     let is_device = path.starts_with("/dev/") && !is_memory;
-    let is_writable = rights.as_bytes().get(1) == Some(&b'w');
-    let is_shared = rights.ends_with('s') && (is_memory || is_writable) && !is_device;
+    let is_writable = line.body.rights & 2 != 0;
     let is_own = path.contains("doorbell-region");
-    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-    let (begin, end) = range.split_once('-')?;
-    (is_shared && !is_own).then_some(LiveShared {
-        begin: hex(begin)?,
-        end: hex(end)?,
-        offset: hex(offset)?,
-        device: device.into(),
-        inode,
+    ((is_memory || is_writable) && !is_device && !is_own).then(|| LiveShared {
+        begin: line.body.start,
+        end: line.body.end,
+        offset: line.body.offset,
+        device: String::from_utf8_lossy(line.device).into_owned(),
+        inode: line.inode,
         path: path.into(),
     })
 }
@@ -212,6 +206,7 @@ mod tests {
 
     #[test]
     fn shared_memory_is_found_in_maps() {
+        let shared = |line: &str| shared(&maps::mapping(line.as_bytes())?);
         let of = |line: &str| shared(line).map(|s| s.inode);
         assert_eq!(of("7f00-7f01 rw-s 00001000 00:01 1028      /dev/zero (deleted)"), Some(1028));
         assert_eq!(of("7f00-7f01 r--s 00001000 00:19 7         /dev/shm/a b"), Some(7));

@@ -104,7 +104,7 @@ mod tests {
     fn of(number: i64, arguments: &[u64]) -> Option<Want> {
         let mut all = [0; 6];
         all.iter_mut().zip(arguments).for_each(|(to, from)| *to = *from);
-        want(&Sleep { number, arguments: all })
+        want(&Sleep { number, arguments: all, ..Sleep::default() })
     }
 
     #[test]
