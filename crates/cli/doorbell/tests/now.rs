@@ -237,7 +237,7 @@ fn a_healthy_program_in_which_threads_wait_has_no_cycle() {
     for (kind, mode) in KINDS.iter().flat_map(|kind| [(kind, "busy"), (kind, "crosses")]) {
         let r = Recorded::start(dir.path(), kind, &[mode]);
         let mut waited = 0;
-        for _ in 0..13 {
+        for _ in 0..5 {
             let begun = Instant::now();
             let now = r.now();
             times.push(begun.elapsed());
@@ -247,8 +247,8 @@ fn a_healthy_program_in_which_threads_wait_has_no_cycle() {
             let said = answer(&now);
             assert!(said[0].starts_with("nobody waits") || said[0].starts_with("chain: "), "{now:#}");
         }
-        println!("{kind:?} {mode}: {waited} of 13 looks saw a wait");
-        assert!(waited > 6, "{kind:?} {mode}: {waited}");
+        println!("{kind:?} {mode}: {waited} of 5 looks saw a wait");
+        assert!(waited > 2, "{kind:?} {mode}: {waited}");
     }
     times.sort();
     let (half, worst) = (times[times.len() / 2], times[times.len() - 1]);

@@ -8,7 +8,7 @@ use crate::edges::{Holder, Thread, Threads};
 use crate::streams::{On, Streams};
 use lock_analysis::ops::Class;
 use std::collections::{BTreeSet, HashMap};
-use tape::live::{Live, LiveEnd, LiveOn, LiveOther, LiveProcess, how, on, state};
+use tape::live::{Live, LiveEnd, LiveOn, LiveOther, LiveProcess, LiveThread, how, on, state};
 
 /// A process for which a thread waits.
 pub struct Peer<'a> {
@@ -91,7 +91,7 @@ impl<'a> Peers<'a> {
                 Some(Holder::Threads(all)) => all.iter().all(|h| h.thread.is_none()),
                 Some(_) => false,
             };
-            let outside = if may_wait { peers.outside(first, second, t) } else { None };
+            let outside = if may_wait { peers.outside(first, second, t, threads) } else { None };
             // (Without a process it says at least what the thread waits for.)
             if let Some(of) = outside.filter(|of| !of.peers.is_empty() || is_worth_a_line(of.on, t)) {
                 peers.of.insert(n, of);
@@ -111,7 +111,13 @@ impl<'a> Peers<'a> {
         peers
     }
 
-    fn outside(&mut self, first: &'a Live, second: &'a Live, t: &Thread<'a>) -> Option<Outside<'a>> {
+    fn outside(
+        &mut self,
+        first: &'a Live,
+        second: &'a Live,
+        t: &Thread<'a>,
+        threads: &Threads<'a>,
+    ) -> Option<Outside<'a>> {
         let (pid, tid) = (t.process.pid, t.row.tid);
         let was = first.processes.iter().find(|p| p.pid == pid)?.threads.iter().find(|t| t.tid == tid)?;
         let same = |o: &&'a LiveOn| was.on.iter().any(|b| b.is_same_wait(o));
@@ -126,7 +132,7 @@ impl<'a> Peers<'a> {
             Some(of) if of.peers.is_empty() => (None, Some(of)),
             of => (of, None),
         };
-        known.or_else(|| self.polled(second, t)).or(unknown)
+        known.or_else(|| self.polled(second, t, was, threads)).or(unknown)
     }
 
     /// Who can end a wait.
@@ -175,14 +181,25 @@ impl<'a> Peers<'a> {
         Some(Outside { on, peers, others, is_certain })
     }
 
-    /// A thread that runs, or sleeps for a short time again and again, in no call, while a process that shared memory with it has died.
-    fn polled(&mut self, second: &'a Live, t: &Thread<'a>) -> Option<Outside<'a>> {
-        let naps = ["nanosleep", "clock_nanosleep", "sched_yield"];
-        let polls = t.state == state::RUNNING || t.system_call.is_some_and(|name| naps.contains(&name));
-        if t.call.is_some() || t.waits.is_some() || !polls {
+    /// A thread that runs, or sleeps for a short time again and again, in no call. It may poll memory that a process does not write which
+    /// has died or is stopped. A process's first thread that was seen to sleep so, and that others need for nothing, may also poll for a
+    /// process that waits for something itself.
+    fn polled(
+        &mut self,
+        second: &'a Live,
+        t: &Thread<'a>,
+        was: &LiveThread,
+        threads: &Threads<'a>,
+    ) -> Option<Outside<'a>> {
+        let naps = naps(was.system_call.as_deref()) || naps(t.system_call);
+        if t.call.is_some() || t.waits.is_some() || !(naps || t.state == state::RUNNING) {
             return None;
         }
-        let peers = self.gone(second, t.process);
+        let mut peers = self.gone(second, t.process);
+        let is_free = t.row.tid == t.process.pid && t.row.holds.is_empty() && t.process.streams.is_empty();
+        if peers.is_empty() && naps && is_free {
+            peers = self.asleep(second, t.process, threads);
+        }
         (!peers.is_empty()).then_some(Outside { on: &NO_CALL, peers, others: 0, is_certain: false })
     }
 
@@ -200,7 +217,7 @@ impl<'a> Peers<'a> {
     fn asleep(&mut self, second: &'a Live, process: &LiveProcess, threads: &Threads<'a>) -> Vec<usize> {
         let sleeps = |p: &&LiveProcess| {
             let mut all = threads.all.iter().filter(|t| t.process.pid == p.pid).peekable();
-            all.peek().is_some() && all.all(|t| t.state == state::SLEEPING && t.call.is_none())
+            all.peek().is_some() && all.all(|t| t.state == state::SLEEPING && t.call.is_none() && !naps(t.system_call))
         };
         let others = second.processes.iter().filter(|p| p.pid != process.pid && p.state != state::ENDED);
         let idle = others.filter(|p| shares(p, process)).filter(sleeps).filter(|p| !waits_for_children(second, p.pid));
@@ -232,6 +249,11 @@ impl<'a> Peers<'a> {
         let p = self.all.get(peer)?;
         self.only.get(&p.pid).copied().filter(|_| p.ended.is_none())
     }
+}
+
+/// A thread that looks again and again sleeps in these.
+fn naps(system_call: Option<&str>) -> bool {
+    system_call.is_some_and(|name| ["nanosleep", "clock_nanosleep", "sched_yield"].contains(&name))
 }
 
 /// Two processes have the same memory.

@@ -50,7 +50,7 @@ impl Words<'_> {
                 if let (Some(of), None) = (outside, t.call) {
                     let call = match of.on.barrier {
                         Some(_) => "pthread_barrier_wait",
-                        None => t.system_call.unwrap_or("runs in no call"),
+                        None => t.system_call.unwrap_or("polls"),
                     };
                     return row(call, place(None).unwrap_or_else(|| "shared memory".into()), self.live.tsc);
                 }

@@ -47,7 +47,7 @@ fn three_commands_end_a_starvation() {
     assert_eq!(std::fs::read_to_string(dir.path().join("plan.toml")).unwrap(), plan);
 
     let fixed = text(&here(&[&["run", "--lock-policy", "plan.toml"][..], &app("500ms")].concat()));
-    assert!(fact(&fixed, "streams created") > 20, "{fixed}");
+    assert!(fact(&fixed, "streams created") > 20, "{fixed}{plan}");
     let checksum = |said: &str| said.lines().find(|l| l.starts_with("checksum")).unwrap().to_owned();
     assert_eq!(checksum(&fixed), checksum(&starved), "the program computes the same");
 }
