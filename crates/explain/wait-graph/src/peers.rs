@@ -55,6 +55,9 @@ fn is_for_one(t: &Thread<'_>) -> bool {
     t.row.on.len() == 1 && t.system_call.is_some_and(|s| !s.contains("poll") && !s.contains("select"))
 }
 
+/// A thread that sleeps so often between two looks looks at something again and again.
+const OFTEN: u64 = 4;
+
 /// Nothing more is known of a wait than that it is for a process that has ended.
 static NO_CALL: LiveOn = LiveOn {
     kind: String::new(),
@@ -181,8 +184,8 @@ impl<'a> Peers<'a> {
         Some(Outside { on, peers, others, is_certain })
     }
 
-    /// A thread that runs, or sleeps for a short time again and again, in no call. It may poll memory that a process does not write which
-    /// has died or is stopped. A process's first thread that was seen to sleep so, and that others need for nothing, may also poll for a
+    /// A thread that runs, or sleeps for short times, in no call. It may poll memory that a process does not write which has died or is
+    /// stopped. A process's first thread that slept often since the first look, and that others need for nothing, may also poll for a
     /// process that waits for something itself.
     fn polled(
         &mut self,
@@ -191,13 +194,15 @@ impl<'a> Peers<'a> {
         was: &LiveThread,
         threads: &Threads<'a>,
     ) -> Option<Outside<'a>> {
-        let naps = naps(was.system_call.as_deref()) || naps(t.system_call);
-        if t.call.is_some() || t.waits.is_some() || !(naps || t.state == state::RUNNING) {
+        // (Its state and its system call are read one after the other.)
+        let polls =
+            naps(t.system_call) || t.state == state::RUNNING || t.state == state::SLEEPING && t.system_call.is_none();
+        if t.call.is_some() || t.waits.is_some() || !polls {
             return None;
         }
+        let is_free = t.row.holds.is_empty() && t.process.streams.is_empty();
         let mut peers = self.gone(second, t.process);
-        let is_free = t.row.tid == t.process.pid && t.row.holds.is_empty() && t.process.streams.is_empty();
-        if peers.is_empty() && naps && is_free {
+        if peers.is_empty() && is_free && t.row.sleeps.saturating_sub(was.sleeps) >= OFTEN {
             peers = self.asleep(second, t.process, threads);
         }
         (!peers.is_empty()).then_some(Outside { on: &NO_CALL, peers, others: 0, is_certain: false })

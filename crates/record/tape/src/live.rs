@@ -163,6 +163,9 @@ pub struct LiveThread {
     /// The system call that it sleeps in, if /proc may be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_call: Option<String>,
+    /// Of a process's first thread: how often it has gone to sleep by itself. 0 if unknown.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub sleeps: u64,
     /// The thread for whose end it waits, by pthread_join.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub joins: Option<i32>,

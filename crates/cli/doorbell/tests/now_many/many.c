@@ -96,7 +96,7 @@ static void ranks(int polls) {
             alarm(120);
             shared->begun++;
             if (i != 37 && polls)
-                for (shared->entered++; shared->entered < RANKS;) usleep(20000);
+                for (shared->entered++; shared->entered < RANKS;) usleep(10000);
             else if (i != 37) pthread_barrier_wait(&shared->all);
             for (;;) pause();
         }

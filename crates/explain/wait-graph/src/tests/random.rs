@@ -151,6 +151,7 @@ fn thread() -> impl Strategy<Value = LiveThread> {
             name: "t".into(),
             state: state.into(),
             system_call: system_call.map(Into::into),
+            sleeps: tid as u64 % 20,
             joins,
             on,
             call,

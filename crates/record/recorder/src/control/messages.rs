@@ -262,6 +262,7 @@ mod tests {
         let thread = LiveThread {
             name: "x".into(),
             system_call: some(),
+            sleeps: 1,
             joins: Some(1),
             on: vec![on],
             host_function: Some(1),

@@ -171,6 +171,9 @@ impl Details {
         if self.names && now != state::ENDED {
             t.name = stat.as_ref().map(proc::name).unwrap_or_default();
         }
+        if t.tid == pid && t.waits.is_none() && now != state::ENDED {
+            t.sleeps = proc::sleeps(&folder);
+        }
         // (The system call of a thread that runs is not known.)
         let sleep = sleep(&folder).filter(|_| [state::SLEEPING, state::UNINTERRUPTIBLE].contains(&now))?;
         t.system_call = Some(system_call(sleep.number));

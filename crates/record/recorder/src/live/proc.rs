@@ -2,6 +2,7 @@
 
 use crate::processes::{self, Stat};
 use std::fs;
+use std::str::FromStr;
 use tape::live::{LiveOther, state};
 
 /// What the `stat` file of a process or of one of its threads has, which has this folder in /proc: its state, and the rest if it
@@ -47,15 +48,22 @@ pub fn children(pid: i32, tid: i32) -> Vec<i32> {
 
 /// The process that traces a thread; 0 for none.
 pub fn tracer(folder: &str) -> i32 {
-    let text = fs::read_to_string(format!("{folder}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("TracerPid:"));
-    line.and_then(|pid| pid.trim().parse().ok()).unwrap_or(0)
+    field(folder, "TracerPid:").unwrap_or(0)
 }
 
 /// The process of a thread.
 pub fn process_of(tid: i32) -> Option<i32> {
-    let text = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+    field(&format!("/proc/{tid}"), "Tgid:")
+}
+
+/// How often the thread with this folder has gone to sleep by itself.
+pub fn sleeps(folder: &str) -> u64 {
+    field(folder, "voluntary_ctxt_switches:").unwrap_or(0)
+}
+
+fn field<T: FromStr>(folder: &str, name: &str) -> Option<T> {
+    let text = fs::read_to_string(format!("{folder}/status")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
 }
 
 /// A process, as one that another waits for.
