@@ -371,15 +371,15 @@ fn more_threads_than_are_looked_at() {
     r.returns_to(before);
 }
 
-/// 64 processes in a barrier that they share, or that look at a number in a loop, without one.
+/// 64 processes in a barrier that they share, without one.
 #[test]
 fn the_process_that_is_not_in_a_barrier_is_named() {
     let ground = ground!();
-    for (options, meets) in [("--locks", "ranks"), ("--calls", "ranks"), ("--locks", "polling ranks")] {
-        let r = ground.record(&[options], &[meets]);
+    for options in [&["--locks"][..], &["--calls"]] {
+        let r = ground.record(options, &["ranks"]);
         let before = r.has();
         let (now, took) = r.now();
-        println!("{options} {meets}: {took:?}\n{}", answer(&now).join("\n"));
+        println!("{options:?}: {took:?}\n{}", answer(&now).join("\n"));
         let absent = r.named.to_string();
         assert!(answer(&now)[0].contains(&absent), "{absent} {:#}", now["answer"]);
         assert!(took < LIMIT, "{took:?}");

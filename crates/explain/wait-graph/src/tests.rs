@@ -5,7 +5,9 @@ mod random;
 use super::*;
 use proptest::prelude::*;
 use tape::call::number;
-use tape::live::{LiveCall, LiveHold, LiveLock, LivePoll, LiveProcess, LiveSignal, LiveStream, LiveThread, LiveWork};
+use tape::live::{
+    LiveCall, LiveHold, LiveLock, LivePoll, LiveProcess, LiveShared, LiveSignal, LiveStream, LiveThread, LiveWork,
+};
 use tape::lock::op;
 
 struct Hex;
@@ -390,4 +392,29 @@ proptest! {
             prop_assert!(!cycle.streams.is_empty(), "threads wait for streams alone");
         }
     }
+}
+
+#[test]
+fn a_first_thread_that_sleeps_often_may_wait_for_a_process_that_sleeps() {
+    let shares = vec![LiveShared { end: 1, inode: 5, ..LiveShared::default() }];
+    let process = |pid, thread| LiveProcess {
+        pid,
+        state: state::SLEEPING.into(),
+        threads: vec![thread],
+        shares: shares.clone(),
+        ..LiveProcess::default()
+    };
+    let look = |tsc, sleeps, holds: &[LiveHold]| {
+        let polls = LiveThread { state: state::RUNNING.into(), system_call: None, sleeps, ..thread(7, None, holds) };
+        let processes = vec![process(7, polls), process(8, thread(8, None, &[]))];
+        Live { tsc, hz: 1e9, cut: false, processes }
+    };
+    let rows = |slept: u64, holds: &[LiveHold]| {
+        let (first, second) = (look(2_000_000_000, 100, holds), look(2_100_000_000, 100 + slept, holds));
+        let found = now(&first, &second, Vec::new(), &Hex);
+        assert!(found.cycles.is_empty(), "{:?}", found.cycles);
+        found.waits.iter().map(|w| format!("{} {} {}", w.waiter, w.call, w.holder)).collect::<Vec<_>>()
+    };
+    assert_eq!(rows(10, &[]), ["thread 7 (t7) of process 7 polls thread 8 (t8) of process 8"]);
+    assert!(rows(1, &[]).is_empty() && rows(10, &[hold(0xa, M, 50)]).is_empty());
 }

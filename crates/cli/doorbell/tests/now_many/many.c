@@ -75,11 +75,11 @@ static void threads(int n) {
     start_waits(n);
 }
 
-/* Processes that wait in a barrier that they share, without one. `polls`: that look at a number again and again. */
-static void ranks(int polls) {
+/* Processes that wait in a barrier that they share, without one. */
+static void ranks(void) {
     struct {
         pthread_barrier_t all;
-        _Atomic int begun, entered;
+        _Atomic int begun;
     } *shared = mmap(0, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pthread_barrierattr_t how;
     pthread_barrierattr_init(&how);
@@ -95,9 +95,7 @@ static void ranks(int polls) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             alarm(120);
             shared->begun++;
-            if (i != 37 && polls)
-                for (shared->entered++; shared->entered < RANKS;) usleep(10000);
-            else if (i != 37) pthread_barrier_wait(&shared->all);
+            if (i != 37) pthread_barrier_wait(&shared->all);
             for (;;) pause();
         }
         if (i == 37) absent = pid;
@@ -223,8 +221,7 @@ int main(int n, char **arguments) {
     for (int i = 0; i < 3; i++) pthread_mutex_init(&locks[i], 0);
     if (!strcmp(mode, "chains")) chains();
     if (!strcmp(mode, "threads")) threads(number);
-    if (!strcmp(mode, "ranks")) ranks(0);
-    if (!strcmp(mode, "polling ranks")) ranks(1);
+    if (!strcmp(mode, "ranks")) ranks();
     if (!strcmp(mode, "launches")) launches();
     path = n > 2 ? arguments[2] : 0;
     if (!strcmp(mode, "hangs")) hangs();
