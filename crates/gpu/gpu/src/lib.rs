@@ -37,7 +37,6 @@ mod libcuda;
 mod memory;
 pub mod message;
 mod observer;
-mod os_event;
 pub mod pages;
 mod patience;
 mod pin;
@@ -79,7 +78,6 @@ pub use launch::{ChainWords, Counter, Launch, LaunchWords, NewParameters, Source
 pub use libcuda::Libcuda;
 pub use memory::{MAX_LENGTH, Memory};
 pub use observer::Observer;
-pub use os_event::OsEvent;
 pub use patience::Patience;
 pub use pin::Pin;
 pub use pins::Witness;

@@ -376,30 +376,6 @@ pub fn register_fd(driver: &dyn Driver, fd: RawFd, ctl_fd: RawFd) -> Result<(), 
     unsafe { rm(driver, fd, nr::REGISTER_FD, &mut a, "REGISTER_FD", Subject::Fd(fd)) }
 }
 
-/// ALLOC_OS_EVENT, on the file itself: event objects of the client may make it readable.
-pub fn alloc_os_event(driver: &dyn Driver, fd: RawFd, client: u32, device: u32) -> Result<(), RmError> {
-    os_event(driver, fd, client, device, nr::ALLOC_OS_EVENT, "ALLOC_OS_EVENT")
-}
-
-/// FREE_OS_EVENT: not any more.
-pub fn free_os_event(driver: &dyn Driver, fd: RawFd, client: u32, device: u32) -> Result<(), RmError> {
-    os_event(driver, fd, client, device, nr::FREE_OS_EVENT, "FREE_OS_EVENT")
-}
-
-fn os_event(
-    driver: &dyn Driver,
-    fd: RawFd,
-    client: u32,
-    device: u32,
-    nr: u32,
-    operation: &'static str,
-) -> Result<(), RmError> {
-    let mut a = abi::OsEvent { client, device, fd: fd as u32, status: 0 };
-    // SAFETY: the struct holds no pointers.
-    unsafe { rm(driver, fd, nr, &mut a, operation, Subject::Fd(fd))? };
-    check(a.status, operation, Subject::Fd(fd))
-}
-
 /// CARD_INFO: the GPUs that the driver has, at most 32.
 pub fn card_info(driver: &dyn Driver, ctl_fd: RawFd) -> Result<Vec<abi::CardInfo>, RmError> {
     let mut cards = [abi::CardInfo::default(); 32];
