@@ -89,7 +89,7 @@ pub fn run(whom: &Whom, stacks: bool, json: bool) -> anyhow::Result<ExitCode> {
         statuses.push(a.status);
         looks.push((a.first, a.second));
     }
-    let (first, second) = wait_graph::joined(looks);
+    let (first, second) = slow_calls::wait_graph::joined(looks);
     let only = statuses.first().map_or(0, |s| s.pid);
     if second.processes.iter().all(|p| p.state == state::ENDED) {
         let pid = if let Whom::Pid(pid) = whom { *pid } else { only };
@@ -102,9 +102,9 @@ pub fn run(whom: &Whom, stacks: bool, json: bool) -> anyhow::Result<ExitCode> {
     let awaited: Vec<Option<Vec<Awaited>>> = kernels.into_iter().map(read).collect();
     let has_kernels = awaited.iter().all(Option::is_some);
     let kernels = slow_calls::kernels(awaited.into_iter().flatten().flatten().collect(), &second);
-    let mut now = wait_graph::now(&first, &second, kernels, &maps);
+    let mut now = slow_calls::wait_graph::now(&first, &second, kernels, &maps);
     let programs: Vec<i32> = statuses.iter().map(|s| s.pid).collect();
-    wait_graph::ranks::add(&mut now, &first, &second, &programs);
+    slow_calls::wait_graph::ranks::add(&mut now, &first, &second, &programs);
     if stacks {
         let mut found = Vec::new();
         for answer in recorders::stacks(clients, until) {
@@ -210,7 +210,7 @@ impl Maps {
     }
 }
 
-impl wait_graph::Names for Maps {
+impl slow_calls::wait_graph::Names for Maps {
     fn variable(&self, pid: i32, address: u64) -> Option<String> {
         self.with(pid, |m| m.names.of_static(0, address, 0)).flatten()
     }

@@ -7,7 +7,7 @@ use crate::{failure, flight, preload, result, signals, units};
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use lock_plan::Plan;
+use lock_analysis::plan::Plan;
 use output::Claim;
 use recorder::{Capture, Locks, Options, Outcome, PartsWritten, Range, Rotation, Tap, same_file};
 use std::ffi::{OsStr, OsString};
@@ -579,7 +579,7 @@ fn tell_end(out: &Path, o: &Outcome, args: &Args) {
     if stopped {
         let _ = writeln!(err, "{name} {}", e.how);
     }
-    let _ = write!(err, "{}", lock_plan::fixes::text(&o.fixes));
+    let _ = write!(err, "{}", lock_analysis::plan::fixes::text(&o.fixes));
     if e.gap_events > 0 && stopped {
         // (Larger rings would not have helped.)
         let _ = writeln!(err, "{name} {} that came then are not recorded", number::of(e.gap_events, "event"));

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::help::Page;
 use crate::record::{Gpu, after_failure, another_name, status_of};
 use crate::{failure, preload, result};
-use lock_plan::Plan;
+use lock_analysis::plan::Plan;
 use output::WholeFile;
 use recorder::{PolicyOptions, run_with_policies};
 use std::ffi::OsString;
@@ -148,7 +148,7 @@ impl Args {
     }
 
     fn run_with_plan(&self) -> anyhow::Result<ExitCode> {
-        let wrong = |e: lock_plan::Error| Failure::new(e.to_string(), e.hint());
+        let wrong = |e: lock_analysis::plan::Error| Failure::new(e.to_string(), e.hint());
         let fixes = self.fix.as_deref().map(Plan::read_fixes).transpose().map_err(wrong)?;
         let locks = self.lock_policy.as_deref().map(Plan::read).transpose().map_err(wrong)?;
         let plan = match (fixes, locks) {
@@ -194,9 +194,9 @@ impl Args {
             },
             |b| {
                 let asked = self.lock_policy.is_some() || !plan.leaves_locks_alone();
-                let locks = if asked { lock_plan::outcome::text(b) } else { String::new() };
-                let kernels = lock_plan::kernels::text(&plan.kernels, &b.kernels);
-                let fixes = lock_plan::fixes::text(&b.fixes) + &kernels;
+                let locks = if asked { lock_analysis::plan::outcome::text(b) } else { String::new() };
+                let kernels = lock_analysis::plan::kernels::text(&plan.kernels, &b.kernels);
+                let fixes = lock_analysis::plan::fixes::text(&b.fixes) + &kernels;
                 text = foreign::lines(&(fixes + &locks + &not_reached(&b.starts)));
             },
         )?;

@@ -24,6 +24,7 @@ mod looked;
 pub mod names;
 pub mod ops;
 mod pattern;
+pub mod plan;
 mod python;
 mod range_work;
 mod ranges;

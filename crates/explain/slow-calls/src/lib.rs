@@ -25,6 +25,7 @@ mod rings;
 mod rows;
 mod steps;
 mod usual;
+pub mod wait_graph;
 mod waits;
 mod windows;
 

@@ -1,5 +1,5 @@
 //! Who waited for whom when a flight recorder saved the recording, or when the recording ended, by the code that answers for a program
-//! that runs (`wait-graph`).
+//! that runs (`wait_graph`).
 
 use decode::{Awaited, InsightError, Recording};
 use lock_analysis::facts::Facts;
@@ -27,7 +27,8 @@ pub fn moment(r: &Recording, facts: &Facts) -> Result<Option<Moment>, InsightErr
     let live = &looks.second;
     let in_call = live.processes.iter().flat_map(|p| &p.threads).any(|t| t.call.is_some());
     let awaited = if in_call || r.looks().is_some() { decode::awaited(r)?.unwrap_or_default() } else { Vec::new() };
-    let mut now = wait_graph::now(&looks.first, live, kernels(awaited, live), &Places { r, facts, tsc: live.tsc });
+    let mut now =
+        crate::wait_graph::now(&looks.first, live, kernels(awaited, live), &Places { r, facts, tsc: live.tsc });
     (now.pid, now.program) = (r.end().map_or(0, |e| e.pid), r.header().exe.clone());
     let lacks = [(!r.header().locks, "locks (record --locks)"), (facts.calls.is_none(), "CUDA calls (record --calls)")];
     now.not_followed.extend(lacks.into_iter().filter(|(lacks, _)| *lacks).map(|(_, what)| what.to_owned()));
@@ -70,7 +71,7 @@ impl Places<'_> {
     }
 }
 
-impl wait_graph::Names for Places<'_> {
+impl crate::wait_graph::Names for Places<'_> {
     fn variable(&self, pid: i32, address: u64) -> Option<String> {
         self.facts.names.of_static(self.image(pid)?, address, self.tsc)
     }

@@ -1,5 +1,5 @@
 //! What the threads of recorded processes do at one moment, as the recorder reads it from the shared memory and from /proc. Two such
-//! looks show who waits for whom (`wait-graph`).
+//! looks show who waits for whom (`slow_calls::wait_graph`).
 //!
 //! Times are ticks of the time stamp counter, so that two looks can be compared exactly.
 

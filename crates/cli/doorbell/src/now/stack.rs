@@ -3,6 +3,7 @@
 use super::{MAPS_WITHIN, Maps};
 use schema::now::{Now, NowFrame};
 use schema::symbols::{Places, Symbols};
+use slow_calls::wait_graph::Names;
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +11,6 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tape::live::LiveStack;
-use wait_graph::Names;
 
 /// Adds the stacks of the threads that are shown.
 pub fn add(now: &mut Now, stacks: &[LiveStack], maps: &Maps) {

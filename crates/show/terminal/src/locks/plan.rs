@@ -1,5 +1,5 @@
 //! The plan for `run --fix` from a recording: the fixes that would have saved something, the kernels that were loaded late, and for each lock a rule if the recording shows that the policy helps, otherwise a comment with the
-//! reason. Crate `lock-plan` can read what is written here.
+//! reason. `lock_analysis::plan` reads what is written here.
 
 use crate::locks::reason;
 use crate::number::of;
@@ -137,7 +137,7 @@ mod tests {
         let policy = |lock: &str, waits: Vec<WaitRow>| {
             let locks = vec![row(lock, 9_000_000, 3_000_000)];
             let text = super::plan(&Locks { recorded: true, locks, waits, ..Locks::default() }, &[], &[]);
-            lock_plan::Plan::parse(&text).unwrap().rules.first().map(|r| r.protocol)
+            lock_analysis::plan::Plan::parse(&text).unwrap().rules.first().map(|r| r.protocol)
         };
         use tape::policy::protocol::PHASE_FAIR;
         assert_eq!(policy("a+0x1/rwlock", vec![wait("a+0x1/rwlock#3", 400, 3_000_000)]), Some(PHASE_FAIR));
@@ -210,9 +210,10 @@ mod tests {
         let late = [late("lib\"a", "_Z1kIPcEvT_", Some(0xab)), late("b", "c", None)];
         let fixes = [saved("pins", vec![]), saved("memory", vec!["cuIpcGetMemHandle".into()])];
         let text = super::plan(&locks, &fixes, &late);
-        let read = lock_plan::Plan::parse(&text).unwrap();
+        let read = lock_analysis::plan::Plan::parse(&text).unwrap();
         assert_eq!(read.fixes, tape::fix::PINS | tape::fix::KERNELS);
-        let kernel = lock_plan::Kernel { library: Some("lib\"a".into()), name: "_Z1kIPcEvT_".into(), hash: 0xab };
+        let kernel =
+            lock_analysis::plan::Kernel { library: Some("lib\"a".into()), name: "_Z1kIPcEvT_".into(), hash: 0xab };
         assert_eq!(read.kernels, [kernel]);
         assert!(
             text.contains("# its first launch took 2.300 ms, 0.004 ms is usual; launched 49 times more\n[[kernel]]"),

@@ -4,8 +4,8 @@
 //! Several processes may be able to end such a wait. Those that cannot count first: stopped ones, then those that have ended, then the
 //! others. Which one should have ended it is not known, so no line says that one did not do its work.
 
-use crate::edges::{Holder, Thread, Threads};
-use crate::streams::{On, Streams};
+use crate::wait_graph::edges::{Holder, Thread, Threads};
+use crate::wait_graph::streams::{On, Streams};
 use lock_analysis::ops::Class;
 use std::collections::{BTreeSet, HashMap};
 use tape::live::{Live, LiveEnd, LiveOn, LiveOther, LiveProcess, LiveThread, how, on, state};

@@ -1,6 +1,6 @@
 //! A plan of names alone: `pi,phase-fair`.
 
-use crate::{Error, GUARD, Plan, class_name, number, suits};
+use crate::plan::{Error, GUARD, Plan, class_name, number, suits};
 use tape::policy::{class, protocol};
 
 impl Plan {

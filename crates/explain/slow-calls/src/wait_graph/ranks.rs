@@ -6,7 +6,7 @@
 //! Invariant: a rank is behind only if both looks have the same numbers, and if the collective that it has not launched was not
 //! seen to end anywhere.
 
-use crate::ns;
+use crate::wait_graph::ns;
 use numbers::nanoseconds;
 use schema::now::{Now, NowCall, NowPath};
 use schema::now_ranks::{NowCollective, NowRank};

@@ -6,7 +6,7 @@
 //!
 //! Invariant: every step goes back in time, or to a stream that has not been looked at. So nothing here runs forever.
 
-use crate::edges::Threads;
+use crate::wait_graph::edges::Threads;
 use schema::now::NowKernel;
 use std::cell::RefCell;
 use std::collections::HashMap;

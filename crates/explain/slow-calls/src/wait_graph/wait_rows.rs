@@ -1,11 +1,11 @@
 //! Every wait as one row.
 
-use crate::nodes::Node;
-use crate::ns;
-use crate::peers::what;
-use crate::stream_words::{word, work};
-use crate::streams::On;
-use crate::words::Words;
+use crate::wait_graph::nodes::Node;
+use crate::wait_graph::ns;
+use crate::wait_graph::peers::what;
+use crate::wait_graph::stream_words::{word, work};
+use crate::wait_graph::streams::On;
+use crate::wait_graph::words::Words;
 use lock_analysis::ops;
 use schema::now::NowEdge;
 use std::collections::BTreeSet;
@@ -121,7 +121,7 @@ impl Words<'_> {
         let streams: Vec<String> = streams.collect();
         match (object, streams.is_empty()) {
             (0, true) if stream == 0 => String::new(),
-            (0, true) => crate::stream_words::stream(stream),
+            (0, true) => crate::wait_graph::stream_words::stream(stream),
             (0, false) => streams.join(", "),
             (_, true) => format!("{object:#x}"),
             (_, false) => format!("{object:#x} of {}", streams.join(", ")),

@@ -1,6 +1,6 @@
 //! Kernels that are loaded with their code: on the board, and what became of them.
 
-use crate::Kernel;
+use crate::plan::Kernel;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;

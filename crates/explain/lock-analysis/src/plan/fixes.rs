@@ -1,6 +1,6 @@
 //! Fixes by name, and what they did.
 
-use crate::{Error, Plan};
+use crate::plan::{Error, Plan};
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use tape::fix::{self, Fixes, Why};

@@ -1,7 +1,7 @@
 //! Looks at random: processes, what threads wait for outside of their process, Python's lock, joins, ends and stopped processes.
 
 use super::Hex;
-use crate::now;
+use crate::wait_graph::now;
 use proptest::prelude::*;
 use proptest::sample::select;
 use schema::now::Now;

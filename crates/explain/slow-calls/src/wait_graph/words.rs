@@ -1,9 +1,9 @@
 //! Sentences about threads that wait.
 
-use crate::edges::{Held, Holder, How, Thread, Wait, has_limit};
-use crate::nodes::{Node, Nodes};
-use crate::stream_words;
-use crate::{Names, ns};
+use crate::wait_graph::edges::{Held, Holder, How, Thread, Wait, has_limit};
+use crate::wait_graph::nodes::{Node, Nodes};
+use crate::wait_graph::stream_words;
+use crate::wait_graph::{Names, ns};
 use lock_analysis::ops::Class;
 use numbers::nanoseconds;
 use schema::now::NowKernel;

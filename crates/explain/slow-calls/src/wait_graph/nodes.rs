@@ -1,9 +1,9 @@
 //! Threads, streams and other processes as the nodes of one graph.
 
-use crate::edges::{Holder, Threads};
-use crate::graph;
-use crate::peers::Peers;
-use crate::streams::Streams;
+use crate::wait_graph::edges::{Holder, Threads};
+use crate::wait_graph::graph;
+use crate::wait_graph::peers::Peers;
+use crate::wait_graph::streams::Streams;
 use std::collections::BTreeSet;
 
 /// What waits, or is waited for.

@@ -1,7 +1,7 @@
 //! Sentences about other processes.
 
-use crate::peers::what;
-use crate::words::Words;
+use crate::wait_graph::peers::what;
+use crate::wait_graph::words::Words;
 use tape::live::{how, on, state};
 
 impl Words<'_> {

@@ -1,8 +1,8 @@
 //! Sentences about streams.
 
-use crate::nodes::Node;
-use crate::streams::{Head, On};
-use crate::words::Words;
+use crate::wait_graph::nodes::Node;
+use crate::wait_graph::streams::{Head, On};
+use crate::wait_graph::words::Words;
 use decode::{Kernel, short_name};
 use numbers::nanoseconds;
 use schema::now::NowKernel;
@@ -76,7 +76,7 @@ fn others(head: &Head<'_>) -> String {
 
 impl Words<'_> {
     fn ago(&self, w: &LiveWork) -> String {
-        nanoseconds(crate::ns(self.live, self.live.tsc.saturating_sub(w.tsc)))
+        nanoseconds(crate::wait_graph::ns(self.live, self.live.tsc.saturating_sub(w.tsc)))
     }
 
     fn head(&self, s: usize) -> Option<&Head<'_>> {

@@ -1,6 +1,6 @@
 //! A plan in a TOML file.
 
-use crate::{GUARD, HINT, Kernel, Plan, Rule, TextError, class_name, fixes, kernels, number, suits};
+use crate::plan::{GUARD, HINT, Kernel, Plan, Rule, TextError, class_name, fixes, kernels, number, suits};
 use serde::Deserialize;
 use tape::policy::{NAME, RULES, class, protocol};
 use toml::Spanned;
