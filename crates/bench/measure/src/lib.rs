@@ -8,7 +8,7 @@ pub mod counters;
 mod kernel_log;
 mod load;
 mod moment;
-pub mod noise;
+mod noise;
 pub mod process;
 pub mod raw;
 mod seat;

@@ -1,11 +1,9 @@
 //! `doorbell bench`: how long transfers take, every one of them a sample.
 
-mod borders;
 pub mod child;
 mod experiment;
 mod locks;
 pub mod machine;
-mod noise;
 mod p2p;
 mod raw;
 mod saturate;
@@ -50,9 +48,7 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     Raw(Box<raw::Args>),
-    Noise(noise::Args),
     Pthreads(Box<locks::Args>),
-    Borders(borders::Args),
     Saturate(Box<saturate::Args>),
     P2p(p2p::Args),
 }
@@ -62,9 +58,7 @@ impl Args {
         match self.what {
             None => self.experiment.run(),
             Some(What::Raw(r)) => r.run(),
-            Some(What::Noise(n)) => n.run(),
             Some(What::Pthreads(l)) => l.run(),
-            Some(What::Borders(b)) => b.run(),
             Some(What::Saturate(s)) => s.run(),
             Some(What::P2p(p)) => p.run(),
         }

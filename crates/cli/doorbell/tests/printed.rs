@@ -66,7 +66,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("doorbell bench device --variant sweep", "needs a card"),
     ("doorbell bench worst --variant interference", "minutes on a GPU"),
     ("doorbell bench seed-2013", "minutes on a GPU"),
-    ("doorbell bench noise", "60 s"),
+    ("doorbell bench noise", "87 s"),
     ("doorbell bench saturate", "minutes; its own test runs a small plan (saturate)"),
     ("doorbell bench p2p", "needs two GPUs; its own test runs it on the software GPU"),
     ("doorbell calibrate", "minutes on a GPU; its own test runs it on the software GPU"),

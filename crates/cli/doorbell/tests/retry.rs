@@ -48,7 +48,6 @@ fn without_a_gpu_nothing_is_left() {
     }
     twice("bench smoke -o run", 77, &format!("bench smoke -o run {QUICK}"));
     twice("bench crossover --variant thresholds -o run", 77, &format!("bench smoke -o run {QUICK}"));
-    twice("bench borders -o run", 77, "bench --list");
     twice("soak mixed -o run --for 2s", 77, "bench --list");
     twice(
         "bench saturate -o run",
@@ -58,9 +57,7 @@ fn without_a_gpu_nothing_is_left() {
     twice("bench p2p -o run.json", 77, "bench p2p -o run.json --gpu soft --rounds 1 --samples 5 --transfers 1");
     twice("calibrate -o run.toml", 77, "bench --list");
     let dir = tempfile::tempdir().unwrap();
-    for line in
-        ["bench smoke -o run", "bench borders -o run", "soak mixed -o run", "bench saturate -o run", "calibrate -o run"]
-    {
+    for line in ["bench smoke -o run", "soak mixed -o run", "bench saturate -o run", "calibrate -o run"] {
         doorbell(dir.path(), line);
         assert!(dir.path().read_dir().unwrap().next().is_none(), "{line}");
     }

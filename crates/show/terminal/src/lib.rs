@@ -24,7 +24,6 @@ pub mod locks;
 pub mod locks_bench;
 pub mod lost;
 #[cfg(target_arch = "x86_64")]
-pub mod noise;
 pub mod now;
 pub mod objects;
 #[cfg(target_arch = "x86_64")]
