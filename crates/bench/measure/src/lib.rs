@@ -10,7 +10,6 @@ mod load;
 mod moment;
 mod noise;
 pub mod process;
-pub mod raw;
 mod seat;
 pub mod stage;
 mod turn;

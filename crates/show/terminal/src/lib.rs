@@ -21,7 +21,6 @@ pub mod kernels;
 pub mod launches;
 pub mod locks;
 #[cfg(target_arch = "x86_64")]
-pub mod locks_bench;
 pub mod lost;
 #[cfg(target_arch = "x86_64")]
 pub mod now;
@@ -33,7 +32,6 @@ pub mod python;
 pub mod ranges;
 pub mod rank;
 #[cfg(target_arch = "x86_64")]
-pub mod raw;
 pub mod rows;
 pub mod run;
 pub mod saturate;
