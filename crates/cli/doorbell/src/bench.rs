@@ -3,7 +3,6 @@
 pub mod child;
 mod experiment;
 pub mod machine;
-mod p2p;
 mod saturate;
 
 pub use experiment::{read_named, surroundings};
@@ -46,7 +45,6 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     Saturate(Box<saturate::Args>),
-    P2p(p2p::Args),
 }
 
 impl Args {
@@ -54,7 +52,6 @@ impl Args {
         match self.what {
             None => self.experiment.run(),
             Some(What::Saturate(s)) => s.run(),
-            Some(What::P2p(p)) => p.run(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `doorbell bench saturate` and `doorbell bench p2p` as a user sees them, on the software GPU.
+//! `doorbell bench saturate` as a user sees it, on the software GPU.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -93,33 +93,6 @@ fn what_cannot_be_read_or_measured_says_what_helps() {
     let missing = ["saturate", "files", "--gpu", "soft", "--set", "source.file=/none/data.bin"];
     doorbell(&missing).assert().code(2).stderr(contains("/none/data.bin").and(contains("check the path")));
     doorbell(&["saturate", "--list", "--json"]).assert().success().stdout(contains("\"paper\""));
-    doorbell(&["p2p", "--ways", "mail"]).assert().code(2).stderr(contains("ways are ce, sm, cuda and staged"));
-}
-
-#[test]
-#[ignore = "1 s; run by .ci/run"]
-fn two_gpus_are_a_matrix_of_four() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("p2p.json");
-    let words = [
-        "p2p",
-        "--gpu",
-        "soft",
-        "--gpus",
-        "2",
-        "--bytes",
-        "64KiB",
-        "--ways",
-        "ce,staged",
-        "-o",
-        file.to_str().unwrap(),
-    ];
-    let ran =
-        doorbell(&words).assert().success().stdout(contains("P2P off: staged through pinned host memory by doorbell"));
-    no_rates(&String::from_utf8_lossy(&ran.get_output().stdout));
-    let matrix = json(&file);
-    is_of_schema(&matrix, "p2p.schema.json");
-    assert!(matrix["functional"] == true && matrix["cells"].as_array().unwrap().len() == 8);
 }
 
 #[test]

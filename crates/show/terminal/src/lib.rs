@@ -26,7 +26,6 @@ pub mod lost;
 pub mod now;
 pub mod objects;
 #[cfg(target_arch = "x86_64")]
-pub mod p2p;
 mod processes;
 pub mod python;
 pub mod ranges;
