@@ -3,7 +3,6 @@
 pub mod child;
 mod experiment;
 pub mod machine;
-mod saturate;
 
 pub use experiment::{read_named, surroundings};
 
@@ -13,7 +12,6 @@ use std::process::ExitCode;
 /// Run an experiment: every transfer a sample, what is compared takes turns
 #[derive(Debug, clap::Args)]
 #[command(
-    args_conflicts_with_subcommands = true,
     after_help = Page::examples(&[
         ("doorbell bench --list", "the experiments that come with doorbell"),
         ("doorbell bench smoke", "half a minute, on a machine with a GPU"),
@@ -36,22 +34,12 @@ use std::process::ExitCode;
     ])
 )]
 pub struct Args {
-    #[command(subcommand)]
-    what: Option<What>,
     #[command(flatten)]
     experiment: Box<experiment::Args>,
 }
 
-#[derive(Debug, clap::Subcommand)]
-enum What {
-    Saturate(Box<saturate::Args>),
-}
-
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        match self.what {
-            None => self.experiment.run(),
-            Some(What::Saturate(s)) => s.run(),
-        }
+        self.experiment.run()
     }
 }

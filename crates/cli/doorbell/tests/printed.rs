@@ -67,7 +67,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("doorbell bench worst --variant interference", "minutes on a GPU"),
     ("doorbell bench seed-2013", "minutes on a GPU"),
     ("doorbell bench noise", "87 s"),
-    ("doorbell bench saturate", "minutes; its own test runs a small plan (saturate)"),
+    ("doorbell bench bandwidth", "minutes"),
     ("doorbell bench peer", "needs two GPUs"),
     ("doorbell calibrate", "minutes on a GPU; its own test runs it on the software GPU"),
     ("doorbell compare", "needs two runs; its own test makes them (compare)"),

@@ -33,7 +33,6 @@ pub mod rank;
 #[cfg(target_arch = "x86_64")]
 pub mod rows;
 pub mod run;
-pub mod saturate;
 mod saved;
 pub mod slow_calls;
 pub mod soak;
