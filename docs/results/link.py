@@ -24,12 +24,14 @@ def rows(run):
         size = int(ios[1]) * sizes[ios[2]] if ios else cell["bytes"]
         named = {"cell.role": "io" if ios else "peak", "cell.target": "host" if to_host else "gpu", "cell.bytes": size, "cell.batch": int(ios[3] or 1) if ios else 1}
         each, link = cell["per_round"], (cell["metered"] or {}).get("link")
+        depth = cell["arrival"]["closed"]["depth"]
         crossed = link["from_gpu" if to_host else "to_gpu"] if link else None
         for repeat in sorted(set(each["repeat"])):
             of = [n for n, r in enumerate(each["repeat"]) if r == repeat and each["samples"][n]]
             if not of:
                 continue
-            payload = 1e9 * cell["bytes"] / statistics.median(each["p50"][n] for n in of)
+            # So many are in progress at a time.
+            payload = 1e9 * depth * cell["bytes"] / statistics.median(each["p50"][n] for n in of)
             row = {"repeat": repeat, **named, "ios": sum(each["samples"][n] for n in of) * cell["bytes"] // size, "measured.iops": payload / size, "measured.payload": payload}
             if crossed:
                 way = "measured.wire.counters." + ("from_gpu" if to_host else "to_gpu")

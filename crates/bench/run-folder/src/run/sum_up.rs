@@ -473,7 +473,7 @@ fn link_count(a: LinkCount, b: LinkCount) -> LinkCount {
 }
 
 /// The direction of the bytes of a route, or of I/Os: to the GPU or from it. `None` if it is neither.
-fn is_to_gpu(what: &What) -> Option<bool> {
+pub(super) fn is_to_gpu(what: &What) -> Option<bool> {
     let text = match what {
         What::Route(text) => text,
         What::Call(text) => return text.starts_with("ios").then(|| !text.contains("to-host")),
