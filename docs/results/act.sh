@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# What act.md keeps and no experiment measures: docs/results/act.sh OUT [selftest|raw|refused|two_gpus ...]
-# DOORBELL names the binary (default: cargo's release build), CPU the one to measure on. two_gpus needs two GPUs, so it runs only if
-# it is named. The experiments are in measure.sh.
+# What act.md keeps and no experiment measures: docs/results/act.sh OUT [selftest|refused|two_gpus ...]
+# DOORBELL names the binary (default: cargo's release build). two_gpus needs two GPUs, so it runs only if it is named. The experiments
+# are in measure.sh.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:?usage: act.sh OUT [selftest|raw|refused|two_gpus ...]}
 shift
-parts=${*:-selftest raw refused}
+parts=${*:-selftest refused}
 d=${DOORBELL:-$here/../../target/release/doorbell}
-cpu=${CPU:-$(($(nproc) - 1))}
 mkdir -p "$out"
 
 xids() { dmesg 2>/dev/null | grep -c 'NVRM: Xid'; }
@@ -28,7 +27,6 @@ part() {
 
 echo "## Machine"; "$d" --version; "$d" doctor --no-try
 part selftest "$d" selftest --gpu real
-part raw "$d" bench raw --profiler --sizes 4B..16KiB,1KiB..31KiB/1KiB,32KiB..64MiB --cpu "$cpu" --fifo --force -o "$out/raw.json"
 cd "$here/../.." || exit 2
 part refused cargo run --release -q -p machine --example refused
 part two_gpus cargo run --release -q -p copy --example two_gpus

@@ -33,7 +33,7 @@ part() {
 
 echo "## Machine"; "$d" --version; "$d" doctor --no-try
 want costs && { "$d" selfbench locks --json > "$out/costs.json"; part costs selfbench locks; }
-want protocols && part protocols bench pthreads --force -o "$out/protocols.json"
+want protocols && for part in locks blocking; do part "protocols, $part" bench inversion --variant "$part" --force -o "$out/protocols-$part"; done
 
 # Which locks a call waited for, and who held them: experiments whose process is recorded. NAME, then the experiment and its options.
 traced() {

@@ -56,14 +56,11 @@ bench chain chain --set run.duration=40s
 # What recording costs: the same bare and recorded.
 bench budget:done,submit budget --set run.duration=20s
 
-# The link. Options of `doorbell bench` do not fit here, but for the software GPU.
-saturate=()
-case " ${more[*]} " in *" soft "*) saturate=(--set run.gpu=soft --set run.duration=50ms --set run.repeats=2) ;; esac
+# The link: from the folder of the run, the rows of pcie.md.
 began=$SECONDS
-"$doorbell" bench saturate full --set matrix.devices=3 --set matrix.threads=1 --set matrix.batch=[1,128] "${saturate[@]}" -o "$out/link" --force \
-  >"$out/link.txt" 2>&1
+"$doorbell" bench bandwidth --variant link "${more[@]}" -o "$out/link" --force >"$out/link.txt" 2>&1
 said link $?
-digest link
+"$(dirname "$0")/link.py" "$out/link" "$out" || { echo "link: no data file" | tee -a "$out/measure.txt"; failed=1; }
 
 tar -C "$out" -czf "$out/data.tar.gz" measure.txt $(cd "$out" && ls ./*.json.gz)
 ls -l "$out"/*.json.gz "$out/data.tar.gz"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The data files of devices.md, into FOLDER.
 
-    p2p.py matrix FILE FOLDER    p2p.json, from a run of `doorbell bench p2p -o FILE`
+    p2p.py matrix FILE FOLDER    p2p.json, from a run of `doorbell bench peer --variant matrix -o FILE`
     p2p.py peers FILE FOLDER     peers.json, from what examples/c/peers.c printed on this machine
 """
 
@@ -15,16 +15,19 @@ WAYS = {"ce": "copy engine", "sm": "kernel", "cuda": "CUDA", "staged": "staged t
 
 
 def matrix(path, folder):
-    with open(path) as f:
+    with open(f"{path}/run.json") as f:
         run = json.load(f)
-    made = []
-    for cell in (cell for cell in run["cells"] if cell["status"] == "done"):
-        both, ns = cell["both"] and cell["both"]["this"], cell["latency"]["ns"] if cell["latency"] else {}
-        rates = {f"{name}_GBps": of["rate"] / 1e9 for name, of in (("alone", cell["alone"]), ("both", both)) if of}
-        made.append({"way": WAYS[cell["way"]], "from": cell["from"], "to": cell["to"], **rates,
-                     **{f"{key}_us": ns[key] / 1e3 for key in ("p50", "p99", "max") if ns.get(key)}, "samples": ns.get("count", 0)})
-    data_file.write(folder, "p2p", "Copies between two GPUs", ["doorbell", "bench", "p2p"], made,
-                    "p50 of the rates of 20 rounds, and percentiles of the latencies, as `doorbell bench p2p` computed them", run["environment"]["facts"])
+    rows = {}
+    for cell in (cell for cell in run["cells"] if cell["status"] == "measured"):
+        way, start, _, end = cell["subject"].split()
+        row = rows.setdefault(cell["subject"], {"way": WAYS[way], "from": int(start), "to": int(end), "samples": 0})
+        done, alone = cell["figures"]["done"], {"name": "loads", "value": "none"} in cell["point"]
+        if cell["bytes"] > 16:
+            row["alone_GBps" if alone else "both_GBps"] = cell["bytes"] / done["p50"]
+        elif alone:
+            row.update({f"{key}_us": done[key] / 1e3 for key in ("p50", "p99", "max") if done.get(key)}, samples=cell["samples"])
+    data_file.write(folder, "p2p", "Copies between two GPUs", ["doorbell", "bench", "peer", "--variant", "matrix"], list(rows.values()),
+                    "bytes over the p50 of each cell, and percentiles of the latencies, as `doorbell bench` computed them", run["environment"]["facts"])
 
 
 def peers(path, folder):

@@ -29,8 +29,8 @@ for name in ${*:-budget traffic graphs gpudirect thresholds chunks pipeline inte
   what=$name
   case $name in
     gpudirect) what="device --variant gpudirect" ;;
-    thresholds) what=borders ;;
     chunks | interference) what="worst --variant $name" ;;
+    thresholds) what="crossover --variant $name" ;;
   esac
   # shellcheck disable=SC2046,SC2086
   timeout -k 60 -s INT "${LIMIT:-300}" "$d" bench $what $(options "$name") --force -o "$out/$name" > "$out/$name.txt" 2> "$out/$name.err"

@@ -4,7 +4,6 @@
 //! The invariant: a doorbell counts for a call only if the measuring thread rang it between the call and its return. All other doorbells of the
 //! recording are counted by kind, so the sums are those of the recording.
 
-pub mod borders;
 mod calls;
 pub mod delay;
 mod locks;

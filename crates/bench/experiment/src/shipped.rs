@@ -46,6 +46,7 @@ const SHIPPED: &[Shipped] = files![
     "graphs",
     "traffic",
     "budget",
+    "noise",
 ];
 
 /// All of them, in a useful order for reading.

@@ -90,11 +90,11 @@ fn without_intervals(experiment: &Experiment) -> Option<String> {
     is_extreme.then(|| format!("[compare] has the metric {metric}, and an extreme has no interval"))
 }
 
-/// The experiments below a folder; those in `saturate` are of another kind.
+/// The experiments below a folder.
 fn experiments_below(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() && !path.ends_with("experiments/saturate") {
+        if path.is_dir() {
             experiments_below(&path, found);
         } else if path.extension().is_some_and(|e| e == "toml")
             && std::fs::read_to_string(&path).unwrap().lines().any(|line| line == "[run]")

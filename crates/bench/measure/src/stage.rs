@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::kernel_log;
 use crate::load::{self, Running};
 use crate::moment::{Beside, Moment, Scale, Slowest};
-use crate::noise::{Gaps, Looking};
+use crate::noise::noise;
 use crate::seat::{Seat, Seats};
 use crate::turn::{Between, Ended, Live, MOST_DEPTH, Turn, Watch};
 use copy::Unavailable;
@@ -530,10 +530,7 @@ impl Session<'_> {
             return None;
         }
         (self.lab.tell)("the machine's own noise");
-        let mut looking = Looking::new();
-        looking.look(self.lab.clock, duration);
-        let Gaps { readings, p50_ns, p99_ns, max_ns, interruptions, lost_ppm, .. } = looking.gaps(self.lab.clock);
-        Some(Noise { readings, p50_ns, p99_ns, max_ns, interruptions, lost_ppm })
+        Some(noise(self.lab.clock, duration))
     }
 
     fn correlate(&mut self) {

@@ -4,14 +4,12 @@
 //! Its memory is ordinary: a real GPU adds the cost of stores to GPU memory.
 
 use doorbell_softgpu::{Mode, SoftDriver};
-use gpu::{AddressSpace, Device};
-use measure::clock::Clock;
+use gpu::{AddressSpace, Device, Place};
 use saturate::lane::Lane;
-use saturate::source::{Flow, Shape, Source, Submission, Target};
+use saturate::source::{Shape, Source, Target};
 use saturate::sources::engine::Engines;
 use saturate::walk::Walk;
-use saturate::way::{Memory, Mode as Told, Way};
-use statistics::Histogram;
+use saturate::way::Way;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -24,14 +22,13 @@ const BEHIND: Duration = Duration::from_micros(20);
 fn main() {
     let driver = SoftDriver::new(Mode::Poll);
     let space = AddressSpace::new(&Device::open(Arc::new(driver), 0).expect("a device")).expect("an address space");
-    let clock = Clock::new();
     println!("ns of the submitting thread an I/O, median and least of {ROUNDS} rounds");
     println!("{:>8} {:>8} {:>9}   {:>13}  {:>13}  {:>6}", "devices", "batch", "commands", "fill", "reap", "both");
-    for (devices, commands) in [(1, Memory::Video), (3, Memory::Video), (3, Memory::Host)] {
+    for (devices, commands) in [(1, Place::Video), (3, Place::Video), (3, Place::Host)] {
         for batch in [1, 8, 32, 128] {
             let way = Way { commands, ..Way::default() };
-            let [fill, reap] = measured(&driver, &space, &clock, (devices, batch, way));
-            let place = if commands == Memory::Video { "video" } else { "host" };
+            let [fill, reap] = measured(&driver, &space, (devices, batch, way));
+            let place = if commands == Place::Video { "video" } else { "host" };
             let both = fill.0 + reap.0;
             println!(
                 "{devices:>8} {batch:>8} {place:>9}   {:>6.1} {:>6.1}  {:>6.1} {:>6.1}  {both:>6.1}",
@@ -42,15 +39,11 @@ fn main() {
 }
 
 /// Median and minimum of filling and of reaping.
-fn measured(
-    driver: &SoftDriver,
-    space: &Arc<AddressSpace>,
-    clock: &Clock,
-    (devices, batch, way): (u32, u32, Way),
-) -> [(f64, f64); 2] {
-    let mut engines = Engines::new(space, &[], Told::Pipelined).expect("engines");
+fn measured(driver: &SoftDriver, space: &Arc<AddressSpace>, (devices, batch, way): (u32, u32, Way)) -> [(f64, f64); 2] {
+    let mut engines = Engines::new(space, &[]).expect("engines");
     let shape = Shape {
-        flow: Flow { submission: Submission::Doorbell, ..Flow::to(Target::Gpu) },
+        target: Target::Gpu,
+        armed: false,
         devices,
         queues: 1,
         depth: DEPTH,
@@ -65,12 +58,12 @@ fn measured(
     let walk = Walk::new(shape.bytes, shape.part, 3).expect("blocks");
     let queues = opened.queues().into_iter().enumerate();
     let mut lanes: Vec<Lane<'_>> = queues.map(|(n, queue)| Lane::new(queue, n, walk, DEPTH, batch)).collect();
-    let mut latency = Histogram::new();
     let copies = || driver.counters().copies.load(Ordering::Relaxed);
     let (mut fills, mut reaps) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
+        lanes.iter_mut().for_each(|lane| lane.begin(DEPTH.into()));
         let (before, begun) = (copies(), Instant::now());
-        lanes.iter_mut().for_each(|lane| lane.fill(clock).expect("filled"));
+        lanes.iter_mut().for_each(|lane| lane.fill().expect("filled"));
         fills.push(begun.elapsed());
         let ios: usize = lanes.iter().map(Lane::under_way).sum();
         let waits = Instant::now();
@@ -83,7 +76,7 @@ fn measured(
         let begun = Instant::now();
         while lanes.iter().any(|lane| lane.under_way() > 0) {
             for lane in &mut lanes {
-                lane.reap(clock, &mut latency).expect("reaped");
+                lane.reap().expect("reaped");
             }
         }
         reaps.push(begun.elapsed());

@@ -1,10 +1,8 @@
-//! One queue of a thread: free slots are filled, finished I/Os are reaped, and each I/O is one sample.
+//! One queue of a thread: free slots are filled while I/Os are left, and finished I/Os are reaped.
 
 use crate::Error;
 use crate::queue::{Done, Queue};
 use crate::walk::Walk;
-use measure::clock::Clock;
-use statistics::Histogram;
 
 /// A slot without an I/O.
 const FREE: u64 = u64::MAX;
@@ -17,14 +15,16 @@ pub struct Lane<'q> {
     number: usize,
     pub walk: Walk,
     free: Vec<u32>,
-    /// For each slot: the I/O in flight, and the ticks when it, or the first of those with the same doorbell, was begun.
+    /// For each slot: the I/O in flight.
     numbers: Box<[u64]>,
-    started: Box<[u64]>,
     done: [Done; LOOK],
     batch: usize,
     /// I/Os that returned with the place of an I/O and an error status.
     pub refused: u64,
     pub completed: u64,
+    /// I/Os of this burst that are not submitted yet.
+    left: u64,
+    is_finished: bool,
 }
 
 impl<'q> Lane<'q> {
@@ -37,11 +37,12 @@ impl<'q> Lane<'q> {
             // The lowest is taken first.
             free: (0..depth).rev().collect(),
             numbers: vec![FREE; slots].into(),
-            started: vec![0; slots].into(),
             done: [Done::default(); LOOK],
             batch: (batch.max(1) as usize).min(slots),
             refused: 0,
             completed: 0,
+            left: 0,
+            is_finished: true,
         }
     }
 
@@ -57,24 +58,37 @@ impl<'q> Lane<'q> {
         self.numbers.len() - self.free.len()
     }
 
-    /// Submits into free slots. I/Os that share a doorbell are submitted by that doorbell. Their time begins when the first of them is made, so
-    /// each one's time includes waiting for the others.
+    /// The number of I/Os of the next burst.
+    pub fn begin(&mut self, ios: u64) {
+        (self.left, self.is_finished) = (ios, false);
+    }
+
+    /// Whether all I/Os of the burst are complete.
+    pub fn is_done(&self) -> bool {
+        self.is_finished && self.under_way() == 0
+    }
+
+    /// Submits into free slots; I/Os that share a doorbell are submitted by that doorbell. After the last one, I/Os without their own completion get
+    /// one.
     #[inline]
-    pub fn fill(&mut self, clock: &Clock) -> Result<(), Error> {
-        while self.free.len() >= self.batch {
+    pub fn fill(&mut self) -> Result<(), Error> {
+        while self.left > 0 && self.free.len() >= self.batch {
             if self.is_far_ahead() {
-                break;
+                return Ok(());
             }
-            let begun = clock.now();
-            for _ in 0..self.batch {
+            for _ in 0..self.left.min(self.batch as u64) {
                 let Some(slot) = self.free.pop() else { break };
                 self.numbers[slot as usize] = self.walk.taken();
-                self.started[slot as usize] = begun;
+                self.left -= 1;
                 self.queue.submit(slot, self.walk.next())?;
             }
             if self.batch > 1 {
                 self.queue.ring()?;
             }
+        }
+        if self.left == 0 && !self.is_finished {
+            self.is_finished = true;
+            self.queue.finish()?;
         }
         Ok(())
     }
@@ -88,34 +102,17 @@ impl<'q> Lane<'q> {
         begins && self.numbers.iter().any(|number| *number != FREE && number + half <= next)
     }
 
-    /// No I/O is submitted after this.
-    pub fn finish(&mut self) -> Result<(), Error> {
-        self.queue.finish()
-    }
-
     /// Reaps finished I/Os; returns their number.
     #[inline]
-    pub fn reap(&mut self, clock: &Clock, latency: &mut Histogram) -> Result<usize, Error> {
+    pub fn reap(&mut self) -> Result<usize, Error> {
         let reaped = self.queue.reap(&mut self.done)?;
-        if reaped == 0 {
-            return Ok(0);
-        }
-        let now = clock.now();
-        // I/Os that began at the same moment are samples with the same value.
-        let (mut began, mut alike) = (0, 0);
         for Done { slot, status } in &self.done[..reaped] {
             let under_way = self.numbers.get_mut(*slot as usize).filter(|number| **number != FREE);
             let Some(number) = under_way else { return Err(Error::NotUnderWay { queue: self.number, slot: *slot }) };
             *number = FREE;
             self.refused += u64::from(*status != 0);
-            let started = self.started[*slot as usize];
-            if started != began && alike > 0 {
-                latency.record_n(clock.ns(now - began), std::mem::take(&mut alike));
-            }
-            (began, alike) = (started, alike + 1);
             self.free.push(*slot);
         }
-        latency.record_n(clock.ns(now - began), alike);
         self.completed += reaped as u64;
         Ok(reaped)
     }

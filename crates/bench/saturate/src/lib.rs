@@ -1,38 +1,19 @@
-//! How full the link gets. T threads drive D devices with Q queues of N I/Os in flight each, and every I/O is submitted and reaped separately. At
-//! the same time the GPU counts the traffic on its link.
+//! Many I/Os in progress at once: T threads drive D devices with Q queues of N I/Os each, and every I/O is submitted and reaped separately.
 //!
-//! A [`queue::Queue`] takes I/Os, a [`source::Source`] opens queues: copy engines in place of devices, drives, a file ([`sources`]). [`cell`]
-//! measures one cell, [`link`] computes what a link can carry.
+//! A [`queue::Queue`] takes I/Os, a [`source::Source`] opens queues: copy engines in place of devices, drives ([`sources`]). A [`Burst`] is a number
+//! of I/Os through all of them. An experiment measures bursts as the call `ios` (crate `workload`).
 //!
-//! The invariant: the loop that submits and reaps takes no lock, allocates no memory and makes no system call (except to read a file). Every byte
-//! that it moved is compared afterwards (for slots of a file: the last contents).
-//!
-//! Measuring is only supported on x86-64. Elsewhere, existing measurements can be read.
-#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+//! The invariant: the loop that submits and reaps takes no lock, allocates no memory and makes no system call. Every byte that it moved can be
+//! compared afterwards.
 
-pub mod account;
+mod burst;
 mod error;
-pub mod folder;
-pub mod knee;
-pub mod link;
-#[cfg(target_arch = "x86_64")]
-#[path = "."]
-mod measuring {
-    pub mod cell;
-    pub(crate) mod cycles;
-    pub mod lane;
-    pub mod run;
-    pub mod sources;
-    pub mod worker;
-}
-pub mod plan;
+pub mod lane;
 pub mod queue;
 pub mod source;
-pub mod sum_up;
+pub mod sources;
 pub mod walk;
 pub mod way;
-pub mod wire;
 
+pub use burst::Burst;
 pub use error::Error;
-#[cfg(target_arch = "x86_64")]
-pub use measuring::*;

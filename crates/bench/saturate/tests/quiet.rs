@@ -2,16 +2,14 @@
 //! has its own process, because it counts them.
 
 use doorbell_softgpu::{Mode, SoftDriver};
-use gpu::{AddressSpace, Device};
-use measure::clock::Clock;
+use gpu::{AddressSpace, CopyFlush, CopyMode as Told, Device};
 use saturate::Error;
 use saturate::lane::Lane;
 use saturate::queue::{Done, Place, Queue};
-use saturate::source::{Flow, Shape, Source, Submission, Target};
+use saturate::source::{Shape, Source, Target};
 use saturate::sources::engine::Engines;
 use saturate::walk::Walk;
-use saturate::way::{Flush, Mode as Told, Way};
-use statistics::Histogram;
+use saturate::way::Way;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,51 +25,50 @@ static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 fn the_loop_allocates_nothing_and_makes_no_system_call() {
     let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let watched = watch_system_calls();
-    let clock = Clock::new();
     // A polling GPU: the strict one traps doorbells, which makes system calls on this thread.
     let space = AddressSpace::new(&Device::open(Arc::new(SoftDriver::new(Mode::Poll)), 0).unwrap()).unwrap();
-    let (by, armed) = (Submission::Doorbell, Submission::Armed);
     let usual = Way::default();
     let every = |n| Way { completions_every: Some(n), ..usual };
-    for (told, batch, submission, way) in [
-        (Told::Pipelined, 1, by, usual),
-        (Told::Folded, 1, by, usual),
-        (Told::Plain, 8, by, usual),
-        (Told::Pipelined, 32, by, usual),
-        (Told::Pipelined, 1, armed, usual),
-        (Told::Pipelined, 1, by, every(8)),
-        (Told::Plain, 8, by, every(1)),
-        (Told::Folded, 1, by, Way { flush: Flush::None, ..usual }),
+    for (mode, batch, armed, way) in [
+        (Told::Pipelined, 1, false, usual),
+        (Told::Folded, 1, false, usual),
+        (Told::Plain, 8, false, usual),
+        (Told::Pipelined, 32, false, usual),
+        (Told::Pipelined, 1, true, usual),
+        (Told::Pipelined, 1, false, every(8)),
+        (Told::Plain, 8, false, every(1)),
+        (Told::Folded, 1, false, Way { flush: CopyFlush::None, ..usual }),
     ] {
-        let mut engines = Engines::new(&space, &[], told).unwrap();
+        let mut engines = Engines::new(&space, &[]).unwrap();
         let shape = Shape {
-            flow: Flow { submission, ..Flow::to(Target::Gpu) },
+            target: Target::Gpu,
+            armed,
             devices: 2,
             queues: 1,
-            depth: if submission == armed { 4 } else { 40 },
+            depth: if armed { 4 } else { 40 },
             bytes: 512,
             part: 512 << 10,
             batch,
-            way,
+            way: Way { mode, ..way },
             seed: 1,
         };
         let mut opened = engines.open(&shape).unwrap();
         let walk = Walk::new(shape.bytes, shape.part, 3).unwrap();
         let queues = opened.queues().into_iter().enumerate();
         let mut lanes: Vec<Lane<'_>> = queues.map(|(n, queue)| Lane::new(queue, n, walk, shape.depth, batch)).collect();
-        let mut latency = Histogram::new();
+        lanes.iter_mut().for_each(|lane| lane.begin(u64::MAX));
         let begun = Instant::now();
         // Round the rings and more.
         while lanes.iter().any(|lane| lane.completed < 800) && begun.elapsed().as_secs() < 20 {
             let mut failed = false;
             let spent = cost(watched, || {
                 for lane in &mut lanes {
-                    failed |= lane.reap(&clock, &mut latency).is_err() || lane.fill(&clock).is_err();
+                    failed |= lane.reap().is_err() || lane.fill().is_err();
                 }
             });
-            assert_eq!((failed, spent), (false, (0, 0)), "{told}, {batch} a doorbell, {way}");
+            assert_eq!((failed, spent), (false, (0, 0)), "{mode:?}, {batch} a doorbell, {way:?}");
         }
-        assert!(lanes.iter().all(|lane| lane.completed >= 200), "{told}: nothing is done");
+        assert!(lanes.iter().all(|lane| lane.completed >= 200), "{mode:?}: nothing is done");
     }
 }
 
@@ -108,36 +105,36 @@ impl Queue for Fake {
 }
 
 fn lane(fake: Fake, blocks: u64) -> Lane<'static> {
-    Lane::new(Box::new(fake), 0, Walk::new(512, 512 * blocks, 9).unwrap(), 4, 1)
+    let mut lane = Lane::new(Box::new(fake), 0, Walk::new(512, 512 * blocks, 9).unwrap(), 4, 1);
+    lane.begin(u64::MAX);
+    lane
 }
 
 #[test]
 fn an_old_io_holds_back_the_next_one_to_its_place() {
-    let (clock, mut latency) = (Clock::monotonic_raw(), Histogram::new());
     let mut lane = lane(Fake { held: Some((0, 0)), ..Fake::default() }, 8);
     for _ in 0..2000 {
-        lane.fill(&clock).unwrap();
-        lane.reap(&clock, &mut latency).unwrap();
+        lane.fill().unwrap();
+        lane.reap().unwrap();
     }
     // The loop continues, although the same I/O is always the last to complete.
-    assert!(lane.completed > 1000 && latency.count() == lane.completed, "{}", lane.completed);
+    assert!(lane.completed > 1000, "{}", lane.completed);
 }
 
 #[test]
 fn completions_that_are_none_are_errors_and_a_status_is_counted() {
-    let (clock, mut latency) = (Clock::monotonic_raw(), Histogram::new());
     let answers = |answers: &[(u32, u32)]| {
         let answers = answers.iter().rev().map(|(slot, status)| Done { slot: *slot, status: *status }).collect();
         let mut lane = lane(Fake { answers, ..Fake::default() }, 64);
-        lane.fill(&clock).unwrap();
+        lane.fill().unwrap();
         lane
     };
     for wrong in [&[(4, 0)][..], &[(u32::MAX, 0)], &[(1, 0), (1, 0)]] {
         let mut lane = answers(wrong);
-        let mut all = wrong.iter().map(|_| lane.reap(&clock, &mut latency));
+        let mut all = wrong.iter().map(|_| lane.reap());
         assert!(all.any(|reaped| matches!(reaped, Err(Error::NotUnderWay { .. }))), "{wrong:?}");
     }
     let mut lane = answers(&[(2, 0x4080), (0, 0)]);
-    assert_eq!((lane.reap(&clock, &mut latency).unwrap(), lane.reap(&clock, &mut latency).unwrap()), (1, 1));
+    assert_eq!((lane.reap().unwrap(), lane.reap().unwrap()), (1, 1));
     assert_eq!((lane.refused, lane.completed, lane.under_way()), (1, 2, 2));
 }

@@ -30,6 +30,7 @@ const ENTRIES: &[Entry] = &[
     crate::outside::FILE,
     crate::hbm::HBM,
     crate::lock::LOCK,
+    crate::ios::IOS,
     crate::nothing::NOTHING,
     crate::work::KERNELS,
     crate::work::MEMSET,
@@ -125,6 +126,8 @@ mod tests {
             ("churn(small,channels)", "churn(channels,small)"),
             ("graph(priority = high,7)", "graph(7,priority=high)"),
             ("lock", "lock"),
+            ("ios(batch=8, size=512B,to-host)", "ios(to-host,size=512B,batch=8)"),
+            ("ios(drives=0000:04:00.0+0000:05:00.0)", "ios(drives=0000:04:00.0+0000:05:00.0)"),
             ("lock( name = queue, hold=1.5ms , rwlock-read )", "lock(rwlock-read,hold=1.5ms,name=queue)"),
         ] {
             assert_eq!(text::parse(text, ENTRIES).unwrap().0.to_string(), printed);
@@ -160,6 +163,8 @@ mod tests {
             ("lock(mutex,rwlock-read)", 11, "`rwlock-read` besides `mutex`", "mutex or rwlock-read or rwlock-write"),
             ("lock(hold=50)", 5, "`hold=50`", "hold= and a time"),
             ("lock(hold=1us,hold=2us)", 14, "`hold` for the second time", "hold="),
+            ("ios(depth=0)", 4, "`depth=0`", "depth= and a number from 1 on"),
+            ("ios(size=4KB)", 4, "`size=4KB`", "a size, as `4KiB`"),
             ("launch(priority=highest)", 7, "`priority=highest`", "priority= and high or low"),
             ("lock(name=a b)", 5, "`name=a b`", "letters"),
             ("launch(hold=1us)", 7, "`hold=1us`", "polled"),

@@ -31,6 +31,12 @@ pub enum Value {
     Time(&'static str),
     /// Letters, digits, `-` and `_`.
     Name(&'static str),
+    /// From 1 on.
+    Count(&'static str),
+    /// Bytes, as `4KiB`.
+    Size(&'static str),
+    /// Names, numbers or addresses, with `+` between them.
+    List(&'static str),
     /// One of these words.
     Choice(&'static str, &'static [&'static str]),
 }
@@ -39,6 +45,7 @@ impl Value {
     pub fn key(self) -> &'static str {
         match self {
             Value::Time(key) | Value::Name(key) | Value::Choice(key, _) => key,
+            Value::Count(key) | Value::Size(key) | Value::List(key) => key,
         }
     }
 }

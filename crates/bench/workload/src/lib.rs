@@ -10,6 +10,7 @@ mod chain;
 mod entry;
 mod frames;
 mod hbm;
+mod ios;
 mod launch;
 mod library;
 mod lock;

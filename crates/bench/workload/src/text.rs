@@ -22,6 +22,9 @@ fn allowed(entry: &Entry) -> String {
     all.extend(entry.values.iter().map(|value| match value {
         Value::Time(key) => format!("{key}= and a time, as `50us`"),
         Value::Name(key) => format!("{key}= and letters, digits, `-` or `_`"),
+        Value::Count(key) => format!("{key}= and a number from 1 on"),
+        Value::Size(key) => format!("{key}= and a size, as `4KiB`"),
+        Value::List(key) => format!("{key}= and one or several, with `+` between them"),
         Value::Choice(key, words) => format!("{key}= and {}", words.join(" or ")),
     }));
     if all.is_empty() {
@@ -40,6 +43,9 @@ fn value<'t>(entry: &Entry, text: &'t str) -> Option<(&'static str, &'t str)> {
     let fits = match value {
         Value::Time(_) => experiment::time_ns(given).is_ok(),
         Value::Choice(_, words) => words.contains(&given),
+        Value::Count(_) => given.parse::<u32>().is_ok_and(|count| count > 0),
+        Value::Size(_) => settings::sizes::one(given).is_ok_and(|bytes| bytes > 0),
+        Value::List(_) => !given.is_empty() && given.chars().all(|c| plain(c) || "+:.".contains(c)),
         Value::Name(_) => !given.is_empty() && given.len() <= LONGEST_NAME && given.chars().all(plain),
     };
     fits.then_some((value.key(), given))

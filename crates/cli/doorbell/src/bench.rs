@@ -1,14 +1,8 @@
 //! `doorbell bench`: how long transfers take, every one of them a sample.
 
-mod borders;
 pub mod child;
 mod experiment;
-mod locks;
 pub mod machine;
-mod noise;
-mod p2p;
-mod raw;
-mod saturate;
 
 pub use experiment::{read_named, surroundings};
 
@@ -18,7 +12,6 @@ use std::process::ExitCode;
 /// Run an experiment: every transfer a sample, what is compared takes turns
 #[derive(Debug, clap::Args)]
 #[command(
-    args_conflicts_with_subcommands = true,
     after_help = Page::examples(&[
         ("doorbell bench --list", "the experiments that come with doorbell"),
         ("doorbell bench smoke", "half a minute, on a machine with a GPU"),
@@ -41,69 +34,12 @@ use std::process::ExitCode;
     ])
 )]
 pub struct Args {
-    #[command(subcommand)]
-    what: Option<What>,
     #[command(flatten)]
     experiment: Box<experiment::Args>,
 }
 
-#[derive(Debug, clap::Subcommand)]
-enum What {
-    Raw(Box<raw::Args>),
-    Noise(noise::Args),
-    Pthreads(Box<locks::Args>),
-    Borders(borders::Args),
-    Saturate(Box<saturate::Args>),
-    P2p(p2p::Args),
-}
-
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        match self.what {
-            None => self.experiment.run(),
-            Some(What::Raw(r)) => r.run(),
-            Some(What::Noise(n)) => n.run(),
-            Some(What::Pthreads(l)) => l.run(),
-            Some(What::Borders(b)) => b.run(),
-            Some(What::Saturate(s)) => s.run(),
-            Some(What::P2p(p)) => p.run(),
-        }
-    }
-}
-
-// The CPU and the policy of the measuring thread. (As a doc comment it would become the text of the command it is part
-// of.)
-#[derive(Clone, Copy, Debug, clap::Args)]
-struct Where {
-    /// Measure on this CPU, for example 4
-    #[arg(long, value_name = "N")]
-    cpu: Option<usize>,
-    /// Measure under SCHED_FIFO, with priority 80 or the given one, for example --fifo=90
-    #[arg(
-        long,
-        value_name = "PRIORITY",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "80",
-        value_parser = clap::value_parser!(i32).range(1..=99)
-    )]
-    fifo: Option<i32>,
-}
-
-impl Where {
-    fn wish(&self) -> placement::Wish {
-        placement::Wish { cpu: self.cpu, fifo: self.fifo }
-    }
-
-    /// A CPU that does not exist is an error; SCHED_FIFO that is not permitted is only a warning.
-    fn check(&self) -> anyhow::Result<()> {
-        let Some(cpu) = self.cpu else { return Ok(()) };
-        let placed = placement::Placement::take(placement::Wish { cpu: Some(cpu), fifo: None });
-        match placed.notes.first() {
-            None => Ok(()),
-            Some(note) => {
-                Err(crate::failure::Failure::new(note, "`lscpu` lists the CPUs; leave --cpu out for any").into())
-            }
-        }
+        self.experiment.run()
     }
 }

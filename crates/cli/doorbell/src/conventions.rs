@@ -63,7 +63,7 @@ fn every_command_has_a_text_and_an_example() {
     }
 }
 
-/// `doorbell bench raw`: `bench raw`.
+/// `doorbell selfbench tap`: `selfbench tap`.
 fn verb(name: &str) -> &str {
     name.strip_prefix("doorbell").unwrap_or(name).trim_start()
 }

@@ -148,9 +148,6 @@ fn hint(e: &anyhow::Error) -> Option<String> {
         if let Some(e) = c.downcast_ref::<run_folder::Error>() {
             return Some(e.hint());
         }
-        if let Some(e) = c.downcast_ref::<saturate::Error>() {
-            return Some(e.hint());
-        }
         if let Some(e) = c.downcast_ref::<soak::Error>() {
             return Some(e.hint());
         }

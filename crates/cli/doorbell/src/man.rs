@@ -17,7 +17,7 @@ use std::process::ExitCode;
     ("doorbell man -o ~/.local/share/man/man1", "all pages, one file a subcommand"),
 ]))]
 pub struct Args {
-    /// The subcommand, such as `record` or `bench raw` [default: doorbell itself]
+    /// The subcommand, such as `record` or `selfbench tap` [default: doorbell itself]
     #[arg(value_name = "SUBCOMMAND", conflicts_with = "out")]
     subcommand: Vec<String>,
     /// Write all pages into this directory, which is created if need be (for example ~/.local/share/man/man1)

@@ -20,7 +20,6 @@ use terminal::number;
         ("doorbell report app.doorbell", "a recording, to app.html: why calls were slow, a timeline, locks, channels"),
         ("doorbell report crossover", "the folder of a run, to crossover.html"),
         ("doorbell report before after -o both.html", "two runs: ratio, interval and verdict of each cell, both distributions"),
-        ("doorbell report paper", "what `bench saturate` wrote"),
         ("doorbell report crossover --markdown crossover.md", "the same as Markdown"),
         ("doorbell report crossover --svg pictures", "its pictures, each as a file"),
         ("doorbell report crossover --digest crossover.json", "a small data file, from which its figures can be computed again"),
@@ -36,7 +35,7 @@ use terminal::number;
     ])
 )]
 pub struct Args {
-    /// Folders of runs (or their run.json), or one soak, saturated link or recording; for example results/crossover
+    /// Folders of runs (or their run.json), or one soak or recording; for example results/crossover
     #[arg(value_name = "RUN|SOAK|RECORDING", required = true)]
     what: Vec<PathBuf>,
     /// Write the page to this file, for example crossover.html [default: to NAME.html in this folder, if NAME.doorbell or the folder NAME
@@ -102,6 +101,7 @@ impl Args {
         if self.fill || self.check {
             return self.tables();
         }
+        self.what.iter().try_for_each(|path| refuse_saturated(path))?;
         if let Some(path) = &self.digest {
             self.write_digest(path)?;
             if self.out.is_none() && self.markdown.is_none() && self.svg.is_none() {
@@ -168,27 +168,23 @@ impl Args {
             );
         };
         let file = self.open("--digest", path)?;
-        let text = if saturated_in(one) {
-            rows_of(one)?.to_text()?
-        } else {
-            let folder = run_folder::Folder::open(one).map_err(|e| {
-                Failure::new(e.to_string(), "give the folder that `doorbell bench -o` wrote: it has the samples")
-            })?;
-            let run = folder.run().map_err(|e| unfinished(e.into(), one))?;
-            let parts: Vec<_> = self.parts.iter().map(|part| part.observe()).collect();
-            let mut digest = data_file::of_folder(&folder, &run, &parts)?;
-            if self.with_samples {
-                if folder.stages().iter().any(|stage| stage.run.counters_every > 0) {
-                    let hint = "store rounds: --digest without --with-samples";
-                    return Err(
-                        Failure::new("some of its rounds read counters, and are no samples of a figure", hint).into()
-                    );
-                }
-                let to = data_file::samples_folder(path);
-                digest.copy_samples(&folder, &to).with_context(|| format!("copying samples to {}", to.display()))?;
+        let folder = run_folder::Folder::open(one).map_err(|e| {
+            Failure::new(e.to_string(), "give the folder that `doorbell bench -o` wrote: it has the samples")
+        })?;
+        let run = folder.run().map_err(|e| unfinished(e.into(), one))?;
+        let parts: Vec<_> = self.parts.iter().map(|part| part.observe()).collect();
+        let mut digest = data_file::of_folder(&folder, &run, &parts)?;
+        if self.with_samples {
+            if folder.stages().iter().any(|stage| stage.run.counters_every > 0) {
+                let hint = "store rounds: --digest without --with-samples";
+                return Err(
+                    Failure::new("some of its rounds read counters, and are no samples of a figure", hint).into()
+                );
             }
-            digest.to_text()?
-        };
+            let to = data_file::samples_folder(path);
+            digest.copy_samples(&folder, &to).with_context(|| format!("copying samples to {}", to.display()))?;
+        }
+        let text = digest.to_text()?;
         self.write(file, &data_file::to_bytes(path, &text)?)
     }
 
@@ -244,11 +240,6 @@ impl Args {
         {
             return Ok((html::of_soak(&read_soak(&path)?), None));
         }
-        if let [one] = self.what.as_slice()
-            && saturated_in(one)
-        {
-            return Ok((html::of_saturated(&saturate::folder::read_account(one)?), None));
-        }
         let mut loaded = Vec::new();
         for (path, name) in self.what.iter().zip(names(&self.what)) {
             if is_recording(path)? {
@@ -285,29 +276,9 @@ impl Args {
     }
 }
 
-/// Rows of `bench saturate`: one for each cell in each repeat.
-fn rows_of(path: &Path) -> anyhow::Result<data_file::Rows> {
-    let account = saturate::folder::read_account(path)?;
-    let origin = data_file::Origin {
-        name: account.plan.name.clone(),
-        about: account.plan.about.clone(),
-        doorbell: account.doorbell,
-        commit: account.commit,
-        command: account.command,
-        started: account.started,
-        functional: account.functional,
-        complete: account.complete,
-        machine: data_file::Origin::facts(&account.environment),
-        experiment: serde_json::to_string(&account.plan)?,
-    };
-    let parts = saturate::folder::Folder::open(path)?.parts()?;
-    let rows = parts.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
-    Ok(data_file::Rows::of(origin, rows.into_iter(), &["measured.latency"]))
-}
-
 /// A name for what is reported: of `dir/app.doorbell` it is `app`, of a folder or its `run.json` that of the folder.
 fn called(path: &Path) -> Option<OsString> {
-    let accounts = ["run.json", "soak.json", saturate::folder::SATURATED];
+    let accounts = ["run.json", "soak.json"];
     let is_account = path.is_file() && path.file_name().is_some_and(|name| accounts.iter().any(|a| name == *a));
     let of = if is_account { path.parent()? } else { path };
     if of.extension().is_some_and(|e| e == "doorbell") {
@@ -334,10 +305,21 @@ fn soak_in(path: &Path) -> Option<PathBuf> {
     (file.is_file() && file.file_name().is_some_and(|name| name == "soak.json")).then_some(file)
 }
 
-/// Whether this is a result of `bench saturate`: its folder, or the file itself.
-fn saturated_in(path: &Path) -> bool {
-    let name = saturate::folder::SATURATED;
-    if path.is_dir() { path.join(name).is_file() } else { path.file_name().is_some_and(|file| file == name) }
+/// What `bench saturate` wrote, before it was an experiment.
+fn refuse_saturated(path: &Path) -> Result<(), Failure> {
+    let name = "saturate.json";
+    if path.join(name).is_file() || path.file_name().is_some_and(|file| file == name) {
+        let what = format!(
+            "{}: `bench saturate` wrote it, which doorbell {} does not read",
+            path.display(),
+            run_folder::folder::VERSION
+        );
+        return Err(Failure::new(
+            what,
+            "read it with the doorbell that wrote it; now `doorbell bench bandwidth --variant link` measures it",
+        ));
+    }
+    Ok(())
 }
 
 fn read_soak(path: &Path) -> anyhow::Result<soak::Soak> {

@@ -170,45 +170,25 @@ fn write_profile(path: &Path, ways: &[(Option<u64>, &str)]) {
 
 #[test]
 #[ignore = "4 s; run by .ci/run"]
-fn planted_borders_are_found_to_the_byte() {
+fn planted_borders_are_seen_to_the_byte() {
     let dir = tempfile::tempdir().unwrap();
     let profile = dir.path().join("profile.toml");
     let (ce, inline) = ("host->ce2->gpu0", "host->inline->gpu0");
-    // Back and forth: a search that takes the first border for the only one misses two.
     write_profile(&profile, &[(Some(37), ce), (Some(301), inline), (Some(778), ce), (None, "host->ce3->gpu0")]);
-    let text = "[run]\ngpu = \"soft\"\nrecord = \"commands\"\nrounds = 1\nsamples = 2\nnoise = \"0s\"\n[verify]\nevery = 1\n\
-                [[subject]]\nroute = \"host->auto->gpu0\"\nsizes = [\"4B..1KiB\"]\n\
-                [[subject]]\nroute = \"host->ce2->gpu0\"\nsizes = [\"4B\", \"8KiB\"]\n\
-                [[subject]]\nroute = \"host->cuda->gpu0\"\nsizes = [\"4B\", \"8KiB\"]\n";
+    let text = "[run]\ngpu = \"soft\"\nrecord = \"commands\"\nrounds = 1\nsamples = 2\nrepeats = 1\nnoise = \"0s\"\n[verify]\nevery = 1\n\
+                [[subject]]\nroute = \"host->auto->gpu0\"\nsizes = [\"4B\", \"37B..38B/1B\", \"301B..302B/1B\", \"778B..779B/1B\"]\n";
     let file = dir.path().join("borders.toml");
     std::fs::write(&file, text).unwrap();
-    let borders = |more: &[&str]| {
-        let mut command = bench();
-        command.arg("borders").arg(&file).args(more).env(route_choice::VARIABLE, &profile);
-        command.assert().success()
+    let out = dir.path().join("out");
+    bench().arg(&file).arg("-o").arg(&out).env(route_choice::VARIABLE, &profile).assert().success();
+    let run = Folder::open(&out).unwrap().run().unwrap();
+    let by = |cell: &run_folder::run::CellOfRun| {
+        let executors = &cell.commands.as_ref().unwrap().executors;
+        let moved = executors.iter().find(|(_, moved)| moved.bytes.median >= cell.bytes).unwrap();
+        (cell.bytes, moved.0.clone())
     };
-    let found = borders(&["--json"]);
-    let found: serde_json::Value = serde_json::from_slice(&found.get_output().stdout).unwrap();
-    let auto = &found["subjects"][0]["found"];
-    let all: Vec<_> =
-        auto["borders"].as_array().unwrap().iter().map(|b| (b["last"].as_u64(), b["first"].as_u64())).collect();
-    assert_eq!(all, [(37, 38), (301, 302), (778, 779)].map(|(last, first)| (Some(last), Some(first))), "{found:#}");
-    assert!(auto["begins_with"] == "COPY2" && auto["by_size_alone"] == true && auto["irregular"] == false, "{found:#}");
-    assert_eq!(
-        (&auto["borders"][0]["to"], &auto["borders"][2]["to"]),
-        (&"inline".into(), &"COPY3".into()),
-        "{found:#}"
-    );
-    // One route for all sizes, and none at all.
-    assert!(found["subjects"][1]["found"]["borders"].as_array().unwrap().is_empty(), "{found:#}");
-    assert!(found["subjects"][2]["why"].as_str().unwrap().contains("no CUDA"), "{found:#}");
-    // An existing result is not overwritten by accident.
-    let again = bench().arg("borders").arg(&file).arg("-o").arg(dir.path()).assert().code(2);
-    again.stderr(contains("exists").and(contains("--force")));
-}
-
-#[test]
-fn borders_need_an_experiment_that_is_recorded() {
-    let refused = bench().args(["borders", "smoke"]).assert().code(2);
-    refused.stderr(contains("record = \"commands\"").and(contains("hint: ")));
+    let all: Vec<_> = run.cells.iter().map(by).collect();
+    let expected =
+        [(4, "COPY2"), (37, "COPY2"), (38, "inline"), (301, "inline"), (302, "COPY2"), (778, "COPY2"), (779, "COPY3")];
+    assert_eq!(all, expected.map(|(bytes, by)| (bytes, by.to_owned())));
 }

@@ -48,19 +48,10 @@ fn without_a_gpu_nothing_is_left() {
     }
     twice("bench smoke -o run", 77, &format!("bench smoke -o run {QUICK}"));
     twice("bench crossover --variant thresholds -o run", 77, &format!("bench smoke -o run {QUICK}"));
-    twice("bench borders -o run", 77, "bench --list");
     twice("soak mixed -o run --for 2s", 77, "bench --list");
-    twice(
-        "bench saturate -o run",
-        77,
-        "bench saturate small -o run --gpu soft --set run.duration=2ms --set run.repeats=1 --set matrix.bytes=512B --set matrix.devices=1 --set matrix.target=gpu --set run.warm-up=20 --set run.buffer=64KiB --set peak.bytes=16KiB",
-    );
-    twice("bench p2p -o run.json", 77, "bench p2p -o run.json --gpu soft --rounds 1 --samples 5 --transfers 1");
     twice("calibrate -o run.toml", 77, "bench --list");
     let dir = tempfile::tempdir().unwrap();
-    for line in
-        ["bench smoke -o run", "bench borders -o run", "soak mixed -o run", "bench saturate -o run", "calibrate -o run"]
-    {
+    for line in ["bench smoke -o run", "soak mixed -o run", "calibrate -o run"] {
         doorbell(dir.path(), line);
         assert!(dir.path().read_dir().unwrap().next().is_none(), "{line}");
     }

@@ -9,7 +9,6 @@
 mod capture;
 mod clusters;
 mod context;
-pub mod cupti;
 mod error;
 mod fills;
 mod functions;

@@ -1,5 +1,5 @@
-//! Pages for people about a run, several runs, a recording, a soak or a saturated link: one HTML file that needs nothing else, the same as
-//! Markdown, and its pictures as SVG.
+//! Pages for people about a run, several runs, a recording or a soak: one HTML file that needs nothing else, the same as Markdown, and
+//! its pictures as SVG.
 //!
 //! A [`Document`] is made of rows that `run-folder`, `decode` and `lock-analysis` computed; this crate only arranges them on a page. The invariant:
 //! whatever a run or a recording holds, a page requests nothing from any network, runs only its own script, and shows no time of the software GPU.
@@ -11,7 +11,6 @@ mod numbers;
 mod recording;
 mod run;
 mod runs;
-mod saturate;
 mod soak;
 mod two;
 
@@ -68,11 +67,6 @@ pub fn of_recording(recording: &decode::Recording) -> Result<Document, Error> {
 /// Of a soak.
 pub fn of_soak(soak: &::soak::Soak) -> Document {
     soak::document(soak)
-}
-
-/// A document of how full the link was.
-pub fn of_saturated(run: &::saturate::account::Saturated) -> Document {
-    saturate::document(run)
 }
 
 /// Writes each picture of a document to a folder, and returns the files.

@@ -1,5 +1,5 @@
 //! Pictures as SVG. For a run, they are files in its folder `plots`: latency against size, many routes with a name at each line's end, the
-//! distribution with its tail, a histogram, every sample over time. Also [`series`] of numbers and stacked [`bars`], as files or as parts of a
+//! distribution with its tail, a histogram, every sample over time. Also [`series`] of numbers, as files or as parts of a
 //! page.
 //!
 //! The invariant: a picture can be read without colour. Series also differ in dashes and markers, axes have units, the head names the machine and
@@ -7,7 +7,6 @@
 //! library draws an axis of nines.
 
 mod axis;
-pub mod bars;
 mod chart;
 mod colours;
 mod of_cells;

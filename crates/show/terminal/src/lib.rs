@@ -21,23 +21,18 @@ pub mod kernels;
 pub mod launches;
 pub mod locks;
 #[cfg(target_arch = "x86_64")]
-pub mod locks_bench;
 pub mod lost;
 #[cfg(target_arch = "x86_64")]
-pub mod noise;
 pub mod now;
 pub mod objects;
 #[cfg(target_arch = "x86_64")]
-pub mod p2p;
 mod processes;
 pub mod python;
 pub mod ranges;
 pub mod rank;
 #[cfg(target_arch = "x86_64")]
-pub mod raw;
 pub mod rows;
 pub mod run;
-pub mod saturate;
 mod saved;
 pub mod slow_calls;
 pub mod soak;

@@ -4,6 +4,10 @@
 //!
 //! A poll or a wait submits the second half when the first is done. With `staged[sleeps]` the CPU sleeps until the DMA is done
 //! (as under `dma`). For the copy after it the CPU waits as that copy's route does.
+//!
+//! From GPU to GPU it is the way without peer access ([`between`]).
+
+mod between;
 
 use super::dma::{self, Dma};
 use crate::buffer::Buffer;
@@ -22,6 +26,9 @@ const ENGINE: &str = "ce=";
 pub(crate) const WORD: Word = Word { name: "staged", numbered: false, options: &[ENGINE, dma::SLEEPS] };
 
 pub(crate) fn about(machine: &Machine, spec: &Spec) -> String {
+    if let Ok(Some([out, into])) = between::halves(machine, spec) {
+        return format!("without peer access, in pieces through pinned host memory: {out} and {into}");
+    }
     let copy = copier(machine, &spec.executor).unwrap_or_default();
     let sleeps = if spec.executor.has(dma::SLEEPS) { ", for which the CPU sleeps" } else { "" };
     let device = crate::device::about(machine);
@@ -64,12 +71,25 @@ fn half_of(machine: &Machine, spec: &Spec, others: Others) -> Result<Spec, Unava
     (others.parse)(&half(machine, spec)?).map_err(|error| Unavailable::new(error.to_string()))
 }
 
+/// The specs of both halves, if both ends are GPUs.
+fn between(machine: &Machine, spec: &Spec, others: Others) -> Result<Option<[Spec; 2]>, Unavailable> {
+    let Some([out, into]) = between::halves(machine, spec)? else { return Ok(None) };
+    let half = |text: &str| (others.parse)(text).map_err(|error| Unavailable::new(error.to_string()));
+    Ok(Some([half(&out)?, half(&into)?]))
+}
+
 pub(crate) fn check(machine: &Machine, spec: &Spec, others: Others) -> Result<(), Unavailable> {
+    if let Some(halves) = between(machine, spec, others)? {
+        return halves.iter().try_for_each(|half| (others.check)(machine, half));
+    }
     dma::check(machine, spec)?;
     (others.check)(machine, &half_of(machine, spec, others)?)
 }
 
 pub(crate) fn open<'m>(machine: &'m Machine, spec: &Spec, others: Others) -> Found<'m> {
+    if let Some(halves) = between(machine, spec, others)? {
+        return between::open(machine, halves, others);
+    }
     let copy = (others.open)(machine, &half_of(machine, spec, others)?)?;
     Ok(Box::new(Staged {
         dma: Dma::new(machine, 1, spec.executor.has(dma::SLEEPS))?,

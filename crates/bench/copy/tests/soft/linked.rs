@@ -99,6 +99,22 @@ fn what_goes_between_gpus_goes_by_the_engine_of_their_link() {
     assert!(names(&machine).iter().any(|listed| listed.name == "gpu0->ce4->gpu1"));
 }
 
+/// More pieces than fit into host memory at a time.
+#[test]
+#[ignore = "1 s: 12 MiB through the software GPU; run by .ci/run"]
+fn without_peer_access_copies_are_made_in_pieces_and_arrive_completely() {
+    let machine = two(&H200);
+    let bytes = 3 * (4 << 20);
+    let mut route = open(&machine, "gpu0->staged->gpu1", bytes).unwrap();
+    assert_eq!(verify(&mut route, bytes, 3, TIMEOUT).unwrap(), None);
+    assert_eq!(verify(&mut route, 24, 4, TIMEOUT).unwrap(), None);
+    let odd = route.prepare((4 << 20) + 1).map(drop).unwrap_err().to_string();
+    assert!(odd.contains("a multiple"), "{odd}");
+    let refused = |name| open(&machine, name, 4096).map(drop).unwrap_err().to_string();
+    assert!(refused("gpu0->staged->gpu0").contains("within one GPU"));
+    assert!(refused("gpu0->staged[ce=3]->gpu1").contains("no options"));
+}
+
 #[test]
 fn of_several_engines_of_the_link_the_one_with_the_most_physical_engines() {
     let link = ce_caps::NVLINK_P2P;

@@ -1,6 +1,7 @@
 //! The samples of one cell, by rounds, and their figures.
 
 use super::arrivals::{Arrivals, Releases};
+use super::sum_up::is_to_gpu;
 use super::{Cause, Figure, PerRound, Rate, WorstOfRun, budget};
 use crate::part::{EndedBy, Explained, Part, Sample};
 use crate::samples::reads_counters;
@@ -190,8 +191,9 @@ impl Gathered {
                 (many * n as f64 * 1e9 / ns as f64, None)
             }
         };
-        // It is unknown how many of its bytes a call copies.
-        let moves = cell.bytes > 0 && matches!(cell.subject.what, What::Route(_));
+        // It is unknown how many of its bytes another call copies.
+        let what = &cell.subject.what;
+        let moves = cell.bytes > 0 && (matches!(what, What::Route(_)) || is_to_gpu(what).is_some());
         let bytes_per_second = moves.then_some(transfers_per_second * cell.bytes as f64);
         Some(Rate { transfers_per_second, bytes_per_second, interval })
     }

@@ -472,9 +472,12 @@ fn link_count(a: LinkCount, b: LinkCount) -> LinkCount {
     LinkCount { by, looks: a.looks.saturating_add(b.looks), why }
 }
 
-/// The direction of a route's bytes: to the GPU or from it. `None` if it is no route.
-fn is_to_gpu(what: &What) -> Option<bool> {
-    let What::Route(text) = what else { return None };
+/// The direction of the bytes of a route, or of I/Os: to the GPU or from it. `None` if it is neither.
+pub(super) fn is_to_gpu(what: &What) -> Option<bool> {
+    let text = match what {
+        What::Route(text) => text,
+        What::Call(text) => return text.starts_with("ios").then(|| !text.contains("to-host")),
+    };
     // The link that these cross, if any, depends on what serves as the device.
     if text.contains("device") {
         return None;

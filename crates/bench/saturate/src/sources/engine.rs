@@ -8,16 +8,13 @@ mod gathered;
 mod mover;
 mod spaced;
 mod submitter;
-mod way;
 
 use crate::Error;
-use crate::link::{Access, Beside};
 use crate::queue::Queue;
-use crate::source::{Flow, Opened, Operation, Shape, Source, Submission, Target, Traffic, filled};
+use crate::source::{Opened, Shape, Source, Target, filled};
 use crate::walk::IMAGES;
-use crate::way::{Flush, Mode};
 use gathered::{Counted, Gathered};
-use gpu::{AddressSpace, Channel, CopyRelease, Engine, Memory};
+use gpu::{AddressSpace, Channel, ChannelOptions, CopyFlush, CopyRelease, Engine, Memory};
 use mover::Mover;
 use rm::abi::control::ce_caps;
 use spaced::{Completions, Spaced};
@@ -33,7 +30,6 @@ pub struct Engines {
     space: Arc<AddressSpace>,
     /// Engines for I/Os whose target is the GPU, and engines for those whose target is the host; the best first.
     numbers: [Vec<u32>; 2],
-    mode: Mode,
 }
 
 impl Engines {
@@ -42,7 +38,7 @@ impl Engines {
     ///
     /// # Errors
     /// The driver does not list its engines, or there is none of that number.
-    pub fn new(space: &Arc<AddressSpace>, named: &[u32], mode: Mode) -> Result<Engines, Error> {
+    pub fn new(space: &Arc<AddressSpace>, named: &[u32]) -> Result<Engines, Error> {
         let all = space.device().engines().map_err(gpu::Error::from)?;
         if let Some(missing) = named.iter().find(|n| !all.iter().any(|engine| engine.number == **n)) {
             let there: Vec<String> = all.iter().map(|engine| engine.number.to_string()).collect();
@@ -62,7 +58,7 @@ impl Engines {
         if numbers[0].is_empty() {
             return Err(Error::Unavailable("no copy engine of this GPU runs concurrently with kernels".into()));
         }
-        Ok(Engines { space: space.clone(), numbers, mode })
+        Ok(Engines { space: space.clone(), numbers })
     }
 
     fn numbers(&self, target: Target) -> &[u32] {
@@ -74,36 +70,11 @@ impl Source for Engines {
     fn about(&self) -> String {
         let name = |n: &u32| format!("ce{n}");
         let all = |target| self.numbers(target).iter().map(name).collect::<Vec<_>>().join(", ");
-        format!("copy engines {} to the GPU, {} to the host, {}", all(Target::Gpu), all(Target::Host), self.mode)
-    }
-
-    fn devices(&self) -> u32 {
-        self.numbers[0].len() as u32
-    }
-
-    /// The CPU stores the copy's addresses and number, the GPFIFO entry, GP_PUT and the doorbell; each is a packet to the GPU. The engine's release
-    /// is one packet from it. Armed: the addresses, and the line with the gate. Then, for the I/O that is submitted after it: two words of its
-    /// place, its gate's words, two entries, GP_PUT and the doorbell.
-    fn traffic(&self, Flow { target, submission, .. }: Flow) -> Option<Traffic> {
-        let (submission, release) = match submission {
-            Submission::Doorbell => (vec![16, 4, 8, 4, 4], vec![4]),
-            Submission::Armed => (vec![16, 64, 4, 4, 24, 16, 4, 4], vec![4]),
-        };
-        Some(match target {
-            Target::Gpu => Traffic { access: Access::Read, beside: Beside { along: submission, against: release } },
-            Target::Host => Traffic { access: Access::Write, beside: Beside { along: release, against: submission } },
-        })
-    }
-
-    fn is_functional(&self) -> bool {
-        self.space.device().is_soft()
+        format!("copy engines {} to the GPU, {} to the host", all(Target::Gpu), all(Target::Host))
     }
 
     fn open<'s>(&'s mut self, shape: &Shape) -> Result<Box<dyn Opened<'s> + 's>, Error> {
-        if shape.flow.operation == Operation::Write {
-            return Err(Error::Unavailable("copy engines are read: with target \"host\" they write".into()));
-        }
-        let numbers = self.numbers(shape.flow.target);
+        let numbers = self.numbers(shape.target);
         let Some(numbers) = numbers.get(..shape.devices as usize) else {
             let what = format!("{} copy engines are asked for, and {} take I/Os here", shape.devices, numbers.len());
             return Err(Error::Unavailable(what));
@@ -115,7 +86,7 @@ impl Source for Engines {
             seed: shape.seed,
         };
         for number in numbers.iter().flat_map(|number| std::iter::repeat_n(*number, shape.queues as usize)) {
-            open.add(&self.space, number, shape, self.mode)?;
+            open.add(&self.space, number, shape)?;
         }
         Ok(Box::new(open))
     }
@@ -136,34 +107,42 @@ struct Engaged {
 }
 
 impl Engaged {
-    fn add(&mut self, space: &Arc<AddressSpace>, number: u32, shape: &Shape, usual: Mode) -> Result<(), Error> {
+    fn add(&mut self, space: &Arc<AddressSpace>, number: u32, shape: &Shape) -> Result<(), Error> {
         let images = shape.part * IMAGES;
-        let (device, target) = match shape.flow.target {
+        let (device, target) = match shape.target {
             Target::Gpu => (space.alloc_host(images)?, space.alloc_video(shape.part)?),
             Target::Host => (space.alloc_video(images)?, space.alloc_host(shape.part)?),
         };
         let (queue, seed) = (self.memories.len(), self.seed);
         self.mover.fill(&device, images, |at, into| filled(seed, queue, at, into))?;
         let way = shape.way;
-        let mut channel = Channel::new(space, Engine::Copy(number), way::channel(way))?;
+        let options = ChannelOptions {
+            gpfifo: way.commands,
+            pushbuffer: way.commands,
+            tracker: way.completions,
+            ..ChannelOptions::default()
+        };
+        let mut channel = Channel::new(space, Engine::Copy(number), options)?;
         let ends = submitter::Ends { target: target.region(), device: device.region(), bytes: shape.bytes };
         submitter::first(&mut channel, &ends, FIRST)?;
         // GPU memory is read through the GPU only by copy engines.
         let release = CopyRelease::Word;
-        let (mode, words) = (way::mode(way.mode.unwrap_or(usual)), way::place(way.completions));
-        self.queues.push(match (shape.flow.submission, shape.batch) {
-            (Submission::Armed, _) => Box::new(AtGates::new(channel, &ends, shape.depth, (mode, release))?),
-            (Submission::Doorbell, 0 | 1) => match (way.completions_every, way.flush) {
-                (None | Some(0 | 1), Flush::All) => Box::new(Each::new(channel, &ends, shape.depth, (mode, release))?),
-                (Some(every), Flush::All) => {
+        let (mode, words) = (way.mode, way.completions);
+        self.queues.push(match (shape.armed, shape.batch) {
+            (true, _) => Box::new(AtGates::new(channel, &ends, shape.depth, (mode, release))?),
+            (false, 0 | 1) => match (way.completions_every, way.flush) {
+                (None | Some(0 | 1), CopyFlush::All) => {
+                    Box::new(Each::new(channel, &ends, shape.depth, (mode, release))?)
+                }
+                (Some(every), CopyFlush::All) => {
                     Box::new(Spaced::new(channel, &ends, shape.depth, mode, Completions::Every(every))?)
                 }
                 (_, flush) => {
-                    let words = Completions::Words(words, way::flush(flush));
+                    let words = Completions::Words(words, flush);
                     Box::new(Spaced::new(channel, &ends, shape.depth, mode, words)?)
                 }
             },
-            (Submission::Doorbell, batch) => match way.completions_every {
+            (false, batch) => match way.completions_every {
                 Some(1) => Box::new(Counted::new(channel, ends, shape.depth, batch, words)?),
                 _ => Box::new(Gathered::new(channel, &ends, shape.depth, batch, (mode, release))?),
             },

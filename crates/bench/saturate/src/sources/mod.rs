@@ -1,5 +1,4 @@
 //! The kinds of devices.
 
 pub mod engine;
-pub mod files;
 pub mod nvme;

@@ -1,13 +1,12 @@
-//! NVMe drives. An I/O is one read or write command, with its own doorbell and completion entry. An I/O that is longer than the drive's largest
-//! command consists of several, and completes when all have. The data goes directly between the drive and host memory or GPU memory; the queues are
-//! in host memory. A drive is written only with permission ([`nvme::Overwrite`]).
+//! NVMe drives. An I/O is one read command, with its own doorbell and completion entry. An I/O that is longer than the drive's largest command
+//! consists of several, and completes when all have. The data goes directly from the drive to host memory or GPU memory; the queues are in host
+//! memory.
 
 use crate::Error;
-use crate::link::{Access, Beside};
 use crate::queue::{Done, Place, Queue};
-use crate::source::{Flow, Opened, Operation, Placed, Shape, Source, Submission, Target, Traffic, filled};
+use crate::source::{Opened, Shape, Source, Target};
 use crate::walk::IMAGES;
-use nvme::{Controller, Depth, Io, Namespace, Outcome, Overwrite, Piece, Word};
+use nvme::{Controller, Depth, Io, Namespace, Outcome, Piece};
 use pcie::{Memory, Peer};
 use std::time::{Duration, Instant};
 
@@ -15,21 +14,6 @@ use std::time::{Duration, Instant};
 pub struct Drive {
     pub controller: Controller,
     pub namespace: Namespace,
-    /// To be written to.
-    pub leave: Option<Overwrite>,
-}
-
-impl Drive {
-    /// The same check as in `doorbell nvme write`: the permission names this drive, and the drive holds no data that somebody may miss. It is made
-    /// before any I/O of the run, so what the run itself writes is no reason to refuse.
-    ///
-    /// # Errors
-    /// [`nvme::Error::Refused`] with the reason; read errors.
-    pub fn ask(&mut self, word: &Word) -> Result<(), nvme::Error> {
-        let mut queue = self.controller.queue(&Depth { slots: ONE, ..Depth::default() })?;
-        self.leave = Some(Overwrite::ask(&self.controller, &mut queue, &self.namespace, word)?);
-        Ok(())
-    }
 }
 
 /// A GPU's memory as drives access it, and as this program reads it: through the GPU, because loads of the CPU are slow there.
@@ -83,48 +67,24 @@ impl<'g> Source for Drives<'g> {
         format!("NVMe: {}", all.join(", "))
     }
 
-    fn devices(&self) -> u32 {
-        self.all.len() as u32
-    }
-
-    /// The drives write the GPU's memory, or read it; I/Os to the host do not cross the GPU's link. The queues are in host memory.
-    fn traffic(&self, Flow { target, operation, .. }: Flow) -> Option<Traffic> {
-        let access = match operation {
-            Operation::Read => Access::Write,
-            Operation::Write => Access::Read,
-        };
-        (target == Target::Gpu).then(|| Traffic { access, beside: Beside::default() })
-    }
-
-    fn is_functional(&self) -> bool {
-        self.all.iter().any(|drive| drive.controller.is_functional())
-    }
-
     fn open<'s>(&'s mut self, shape: &Shape) -> Result<Box<dyn Opened<'s> + 's>, Error> {
         let Some(drives) = self.all.get(..shape.devices as usize) else {
             let what = format!("{} drives are requested, and there are {}", shape.devices, self.all.len());
             return Err(Error::Unavailable(what));
         };
-        if shape.flow.submission != Submission::Doorbell {
+        if shape.armed {
             return Err(Error::Unavailable("only copy engines have gates".into()));
         }
-        let is_write = shape.flow.operation == Operation::Write;
-        let written = is_write.then_some(Written { seed: shape.seed, part: shape.part });
-        let mut open = Open { queues: Vec::new(), lanes: Vec::new(), gpu: None, written };
+        let mut open = Open { queues: Vec::new(), lanes: Vec::new(), gpu: None };
         let (mut at, deadline) = (0, self.timeout);
         for drive in drives {
-            let reach = match (shape.flow.target, &self.gpu) {
+            let reach = match (shape.target, &self.gpu) {
                 (Target::Host, _) => None,
                 (Target::Gpu, Some(gpu)) => Some(drive.controller.reach(&gpu.peer).map_err(failed)?),
                 (Target::Gpu, None) => {
                     return Err(Error::Unavailable("no GPU was given whose memory can be a target".into()));
                 }
             };
-            let leave = drive.leave.as_ref().filter(|_| is_write);
-            if is_write && leave.is_none() {
-                let address = drive.controller.identity().address;
-                return Err(Error::Unavailable(format!("no option allows the loss of the data on {address}")));
-            }
             let block = drive.namespace.block_bytes();
             let needs = shape.part * IMAGES * u64::from(shape.queues);
             if !shape.bytes.is_multiple_of(block) || needs > drive.namespace.bytes() {
@@ -158,7 +118,6 @@ impl<'g> Source for Drives<'g> {
                 let taken = drive.controller.queue(&depth).map_err(failed)?;
                 let from = queue * IMAGES * shape.part;
                 open.queues.push(Box::new(Commands {
-                    leave: leave.cloned(),
                     queue: taken,
                     namespace: drive.namespace.clone(),
                     target: memory.clone(),
@@ -176,22 +135,13 @@ impl<'g> Source for Drives<'g> {
                 let reader =
                     drive.controller.queue(&Depth { slots: ONE, most_bytes: STEP, deadline }).map_err(failed)?;
                 let staging = drive.controller.allocate(STEP).map_err(failed)?;
-                open.lanes.push(Lane {
-                    reader,
-                    staging,
-                    namespace: drive.namespace.clone(),
-                    leave: leave.cloned(),
-                    from,
-                    memory,
-                    base,
-                });
+                open.lanes.push(Lane { reader, staging, namespace: drive.namespace.clone(), from, memory, base });
                 at += shape.part;
             }
         }
-        if let (Target::Gpu, Some(gpu)) = (shape.flow.target, &mut self.gpu) {
+        if let (Target::Gpu, Some(gpu)) = (shape.target, &mut self.gpu) {
             open.gpu = Some(&mut *gpu.memory);
         }
-        open.fill()?;
         Ok(Box::new(open))
     }
 }
@@ -217,47 +167,19 @@ struct Lane {
     reader: nvme::Queue,
     staging: Memory,
     namespace: Namespace,
-    leave: Option<Overwrite>,
     /// Where its bytes begin on the drive.
     from: u64,
     memory: Memory,
     base: u64,
 }
 
-/// What writes take to the drives: the bytes of the targets, which do not change.
-#[derive(Clone, Copy)]
-struct Written {
-    seed: u64,
-    part: u64,
-}
-
 struct Open<'s, 'g> {
     queues: Vec<Box<dyn Queue>>,
     lanes: Vec<Lane>,
     gpu: Option<&'s mut (dyn Behind + 'g)>,
-    written: Option<Written>,
 }
 
-/// Bytes of a target that are filled in one step.
-const FILL: u64 = 4 << 20;
-
 impl Open<'_, '_> {
-    /// The targets of writes.
-    fn fill(&mut self) -> Result<(), Error> {
-        let Some(Written { seed, part }) = self.written else { return Ok(()) };
-        let mut bytes = Vec::new();
-        for queue in 0..self.lanes.len() {
-            let mut at = 0;
-            while at < part {
-                bytes.resize((part - at).min(FILL) as usize, 0);
-                filled(seed, queue, at, &mut bytes);
-                self.store(queue, at, &bytes)?;
-                at += bytes.len() as u64;
-            }
-        }
-        Ok(())
-    }
-
     fn store(&mut self, queue: usize, at: u64, bytes: &[u8]) -> Result<(), Error> {
         let lane = &self.lanes[queue];
         match &mut self.gpu {
@@ -286,23 +208,6 @@ impl Lane {
         }
         Ok(())
     }
-
-    /// The opposite direction, only with permission.
-    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Error> {
-        let Some(leave) = &self.leave else {
-            return Err(Error::Unavailable("without leave nothing is written".into()));
-        };
-        let block = self.namespace.block_bytes();
-        let step = self.step(block);
-        for (n, part) in bytes.chunks(step as usize).enumerate() {
-            let (first, bytes) = (self.from + at + n as u64 * step, part.len() as u64);
-            self.staging.store(0, part).map_err(on_bus)?;
-            self.reader.prepare(0, &[Piece::new(&self.staging, 0, bytes)]).map_err(failed)?;
-            let io = leave.write(first / block, bytes / block).map_err(failed)?;
-            self.reader.complete(0, &io).map_err(failed)?;
-        }
-        Ok(())
-    }
 }
 
 impl<'s> Opened<'s> for Open<'s, '_> {
@@ -310,32 +215,16 @@ impl<'s> Opened<'s> for Open<'s, '_> {
         std::mem::take(&mut self.queues)
     }
 
-    /// Writes end at the device's place of each.
-    fn placed(&self) -> Placed {
-        if self.written.is_some() { Placed::Apart } else { Placed::Over }
-    }
-
     /// If a drive holds the same bytes everywhere, a comparison finds little.
     fn device_bytes(&mut self, queue: usize, at: u64, into: &mut [u8]) -> Result<(), Error> {
-        let Some(Written { seed, part }) = self.written else { return self.lanes[queue].read(at, into) };
-        // One image follows the other, and a range may have parts of both.
-        let first = ((part - at % part) as usize).min(into.len());
-        let (into, rest) = into.split_at_mut(first);
-        filled(seed, queue, at % part, into);
-        if rest.is_empty() { Ok(()) } else { self.device_bytes(queue, at + first as u64, rest) }
+        self.lanes[queue].read(at, into)
     }
 
     fn write_target(&mut self, queue: usize, at: u64, bytes: &[u8]) -> Result<(), Error> {
-        match self.written {
-            Some(_) => self.lanes[queue].write(at, bytes),
-            None => self.store(queue, at, bytes),
-        }
+        self.store(queue, at, bytes)
     }
 
     fn read_target(&mut self, queue: usize, at: u64, into: &mut [u8]) -> Result<(), Error> {
-        if self.written.is_some() {
-            return self.lanes[queue].read(at, into);
-        }
         let lane = &self.lanes[queue];
         match &mut self.gpu {
             Some(gpu) => gpu.read(lane.base + at, into),
@@ -359,8 +248,6 @@ struct UnderWay {
 }
 
 struct Commands {
-    /// For writes.
-    leave: Option<Overwrite>,
     queue: nvme::Queue,
     namespace: Namespace,
     target: Memory,
@@ -387,11 +274,7 @@ impl Commands {
         let piece = Piece::new(&self.target, self.base + place.target + at, bytes);
         self.queue.prepare(slot, &[piece]).map_err(failed)?;
         let (first, blocks) = (self.block + (place.device + at) / block, bytes / block);
-        let io = match &self.leave {
-            Some(leave) => leave.write(first, blocks),
-            None => self.namespace.read(first, blocks),
-        };
-        let io = io.map_err(failed)?;
+        let io = self.namespace.read(first, blocks).map_err(failed)?;
         if self.batch == 1 {
             return self.queue.submit(slot, &io).map_err(failed);
         }

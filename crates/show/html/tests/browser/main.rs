@@ -8,7 +8,7 @@ mod site;
 mod synthetic;
 
 use devtools::{Browser, Tab};
-use made::{THOUSAND, named, recorded, run, saturated, soak, two};
+use made::{THOUSAND, named, recorded, run, soak, two};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,7 +44,6 @@ fn pages(folder: &Path) -> Vec<PathBuf> {
         ("slow", html::of_recording(&slow).unwrap()),
         ("commands", html::of_runs(&[named(recorded(run(&small)))]).unwrap()),
         ("soak", html::of_soak(&soak())),
-        ("saturated", html::of_saturated(&saturated(false))),
     ];
     let write = |(name, document): (&str, html::Document)| {
         let path = folder.join(format!("{name}.html"));
@@ -97,7 +96,7 @@ fn pages_work_in_a_browser() {
         }
         assert_eq!(tab.complaints(page), Vec::<String>::new(), "{name}");
         // The other pages have the same elements as these.
-        if let Some(axe) = axe.as_ref().ok().filter(|_| !["thousand", "rates", "saturated"].contains(&name.as_str())) {
+        if let Some(axe) = axe.as_ref().ok().filter(|_| !["thousand", "rates"].contains(&name.as_str())) {
             for scheme in ["light", "dark"] {
                 accessible(&mut tab, page, scheme, axe, &name);
             }

@@ -2,10 +2,8 @@
 
 #![allow(dead_code, unused_imports, reason = "each test uses some of it")]
 
-mod full;
 mod long;
 
-pub use full::saturated;
 pub use long::soak;
 
 use experiment::{Arrival, Observe, What};

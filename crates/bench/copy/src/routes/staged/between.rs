@@ -1,33 +1,53 @@
 //! From GPU to GPU without peer access: the bytes are copied to pinned host memory and from there to the other GPU, in pieces, so that both halves
 //! work at the same time.
 
-use copy::spec::{End, Host, Memory};
-use copy::{Buffer, Ends, Error, Executor, Inspect, Machine, Transfer, Unavailable};
+use super::ENGINE;
+use crate::buffer::Buffer;
+use crate::ends::Ends;
+use crate::entry::{Found, Others};
+use crate::error::Error;
+use crate::inspect::Inspect;
+use crate::machine::Machine;
+use crate::route::{Executor, Transfer};
+use crate::routes::dma;
+use crate::spec::{End, Host, Memory, Spec};
+use machine::Unavailable;
 use std::time::{Duration, Instant};
 
 /// Bytes of a piece. Longer transfers are whole pieces.
-pub const PIECE: u64 = 4 << 20;
+const PIECE: u64 = 4 << 20;
 /// Number of pieces in host memory at a time.
 const PIECES: u64 = 2;
 
+/// The routes of the two halves, if both ends are GPUs.
+pub(super) fn halves(machine: &Machine, spec: &Spec) -> Result<Option<[String; 2]>, Unavailable> {
+    let (Memory::Gpu(from), Memory::Gpu(to)) = (spec.source.memory, spec.destination.memory) else { return Ok(None) };
+    if from == to {
+        return Err(Unavailable::new("a copy within one GPU is not staged"));
+    }
+    if spec.executor.numbers(ENGINE).is_some() || spec.executor.has(dma::SLEEPS) {
+        return Err(Unavailable::new(
+            "between GPUs staged takes no options: each GPU's own engine for the host copies",
+        ));
+    }
+    let out = machine.gpu(from)?.engine_for_host(false);
+    let into = machine.gpu(to)?.engine_for_host(true);
+    Ok(Some([format!("gpu{from}->ce{out}->host"), format!("host->ce{into}->gpu{to}")]))
+}
+
+pub(super) fn open<'m>(machine: &'m Machine, halves: [Spec; 2], others: Others) -> Found<'m> {
+    let [out, into] = &halves;
+    let (out, into) = ((others.open)(machine, out)?, (others.open)(machine, into)?);
+    let end = End { memory: Memory::Host(Host::Pinned), offset: 0 };
+    Ok(Box::new(Staged { out, into, host: Buffer::new(machine, end, PIECES * PIECE)? }))
+}
+
 /// Two executors with host memory between them.
-pub struct Staged<'m> {
+struct Staged<'m> {
     // Dropped before the memory that they may use.
     out: Box<dyn Executor + 'm>,
     into: Box<dyn Executor + 'm>,
     host: Buffer<'m>,
-}
-
-impl<'m> Staged<'m> {
-    /// Made from a route from a GPU to the host, and one from the host to a GPU.
-    ///
-    /// # Errors
-    /// If it is unavailable here.
-    pub fn new(machine: &'m Machine, [out, into]: [&str; 2]) -> Result<Staged<'m>, Error> {
-        let (out, into) = (copy::executor(machine, out)?, copy::executor(machine, into)?);
-        let end = End { memory: Memory::Host(Host::Pinned), offset: 0 };
-        Ok(Staged { out, into, host: Buffer::new(machine, end, PIECES * PIECE)? })
-    }
 }
 
 impl Executor for Staged<'_> {
