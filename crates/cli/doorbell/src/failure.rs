@@ -151,12 +151,12 @@ fn hint(e: &anyhow::Error) -> Option<String> {
         if let Some(e) = c.downcast_ref::<saturate::Error>() {
             return Some(e.hint());
         }
-        if let Some(e) = c.downcast_ref::<soak::Error>() {
+        if let Some(e) = c.downcast_ref::<run_folder::soak::Error>() {
             return Some(e.hint());
         }
-        match c.downcast_ref::<runner::Error>() {
-            Some(runner::Error::Results(e)) => return Some(e.hint()),
-            Some(runner::Error::Unwritten { hint, .. }) => return Some(hint.clone()),
+        match c.downcast_ref::<run_folder::runner::Error>() {
+            Some(run_folder::runner::Error::Results(e)) => return Some(e.hint()),
+            Some(run_folder::runner::Error::Unwritten { hint, .. }) => return Some(hint.clone()),
             _ => {}
         }
         if let Some(e) = c.downcast_ref::<output::Error>() {

@@ -10,9 +10,10 @@ use crate::record::Gpu;
 use crate::{signals, units};
 use environment::Severity;
 use experiment::Experiment;
-use soak::folder::Asked;
-use soak::lead::{End, Leader, News};
-use soak::{Folder, Soak};
+use run_folder::soak::folder::Asked;
+use run_folder::soak::lead::{End, Leader, News};
+use run_folder::soak::planted::Planted;
+use run_folder::soak::{self, Folder, Soak};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -93,8 +94,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", hide = true, value_parser = units::time)]
     simulate: Option<Duration>,
     /// A fault in the measuring process
-    #[arg(long, value_name = "FAULT", hide = true, value_parser = soak::planted::Planted::parse)]
-    plant: Vec<soak::planted::Planted>,
+    #[arg(long, value_name = "FAULT", hide = true, value_parser = Planted::parse)]
+    plant: Vec<Planted>,
 }
 
 const EXPERIMENTS: &str =
@@ -189,7 +190,7 @@ impl Args {
 
     /// Further arguments for the measuring process.
     fn more(&self) -> Vec<OsString> {
-        let text = |planted: &soak::planted::Planted| [OsString::from("--plant"), planted.to_string().into()];
+        let text = |planted: &Planted| [OsString::from("--plant"), planted.to_string().into()];
         self.plant.iter().flat_map(text).collect()
     }
 
@@ -292,9 +293,10 @@ impl Args {
 /// Adds to the sample above the bound what the recording shows of that time.
 fn explain(folder: &Folder) -> anyhow::Result<()> {
     let (Some(mut above), Some(tape)) = (folder.above()?, folder.recording()) else { return Ok(()) };
-    let counter = above.counter.as_ref().ok_or(attribution::Error::NoCounter);
-    let found = counter
-        .and_then(|counter| attribution::delay::of_sample(&decode::Recording::open(&tape)?, counter, &above.sample));
+    let counter = above.counter.as_ref().ok_or(comparison::attribution::Error::NoCounter);
+    let found = counter.and_then(|counter| {
+        comparison::attribution::delay::of_sample(&decode::Recording::open(&tape)?, counter, &above.sample)
+    });
     above.recording = tape.exists().then(|| soak::folder::RECORDING.into());
     match found {
         Ok(delay) => above.delay = Some(delay),

@@ -10,8 +10,8 @@ use crate::table::{self, Style};
 use above::above;
 pub use above::lines as delay_lines;
 use numbers::duration;
-use soak::Soak;
-use soak::account::{CellName, Fault, FaultKind, LoadOfPeriod};
+use run_folder::soak::Soak;
+use run_folder::soak::account::{CellName, Fault, FaultKind, LoadOfPeriod};
 use std::io::Write;
 
 /// Faults that are shown, equal ones together; the others are counted.

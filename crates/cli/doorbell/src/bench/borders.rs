@@ -6,10 +6,10 @@ use crate::help::Page;
 use crate::progress::Progress;
 use crate::record::Gpu;
 use crate::signals;
-use attribution::borders::{Border, Borders, Search, executor};
+use comparison::attribution::borders::{Border, Borders, Search, executor};
 use experiment::{Experiment, Record};
+use run_folder::runner::{End, News, Runner};
 use run_folder::{Context, Folder, Run, Status};
-use runner::{End, News, Runner};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicU32;
@@ -263,7 +263,7 @@ fn one_pass(path: &Path, experiment: &Experiment, force: bool, stop: &AtomicU32)
         }
         End::Complete => {}
     }
-    attribution::read_tapes(&folder, &mut |what| progress.show(what))?;
+    comparison::attribution::read_tapes(&folder, &mut |what| progress.show(what))?;
     let run = Run::from_folder(&folder, Context { failed: outcome.lost, ..Context::default() })?;
     folder.write_run(&run)?;
     if let Some(why) = run.missing.first().map(|m| &m.why) {

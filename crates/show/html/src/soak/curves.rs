@@ -3,10 +3,10 @@
 use super::tables::named;
 use crate::document::{Block, Cell, Figure, Section, Table, head, number};
 use crate::numbers::{bytes, slug, times};
-use ::soak::Soak;
-use ::soak::account::{CellName, CellOfPeriod, Period};
 use plot::Axis;
 use plot::series::{Form, Picture, Point, Series, draw};
+use run_folder::soak::Soak;
+use run_folder::soak::account::{CellName, CellOfPeriod, Period};
 use terminal::number::{moment, nanoseconds};
 use terminal::run::three_digits;
 

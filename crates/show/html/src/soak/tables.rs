@@ -2,8 +2,8 @@
 
 use crate::document::{Block, Cell, Column, Kind, Mark, Notice, Section, Table, head, number, text};
 use crate::numbers::{count, moment, ns_of, ns_or_none, percent, seconds, size, times, times_or_none};
-use ::soak::Soak;
-use ::soak::account::{CellName, Total};
+use run_folder::soak::Soak;
+use run_folder::soak::account::{CellName, Total};
 
 /// With its size, and with its stage if there are several.
 pub fn named(soak: &Soak, cell: &CellName) -> String {
@@ -65,8 +65,8 @@ fn bad(n: u64) -> Cell {
 
 fn one_total(t: &Total, has_times: bool) -> Vec<Cell> {
     let direction = match t.direction {
-        Some(::soak::account::Direction::Read) => "read",
-        Some(::soak::account::Direction::Write) => "write",
+        Some(run_folder::soak::account::Direction::Read) => "read",
+        Some(run_folder::soak::account::Direction::Write) => "write",
         None => "-",
     };
     let mut row =

@@ -2,12 +2,12 @@
 
 use run_folder::commands::Counter;
 use run_folder::delay::{CudaCall, Delay, Holder, OffCpu, Waited};
+use run_folder::soak::Folder;
+use run_folder::soak::account::{Above, Held, Soak};
+use run_folder::soak::clock::Simulated;
+use run_folder::soak::folder::{Asked, RECORDING};
+use run_folder::soak::measuring::{Ending, Lap, Measuring, Over, Stop, Then};
 use run_folder::{Compared, Loaded, Part, PartCell, Sample, Status};
-use soak::Folder;
-use soak::account::{Above, Held, Soak};
-use soak::clock::Simulated;
-use soak::folder::{Asked, RECORDING};
-use soak::measuring::{Ending, Lap, Measuring, Over, Stop, Then};
 
 const TEXT: &str = r#"
 name = "night"
