@@ -4,6 +4,7 @@
 //!
 //! The invariant: every file is complete or absent, so a run that was killed at any moment leaves only complete parts, and continues after them.
 
+mod child;
 pub mod commands;
 pub mod data_file;
 pub mod delay;

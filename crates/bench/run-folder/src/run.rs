@@ -35,6 +35,7 @@ pub use lasted::{Lasted, Rested, StageLasted};
 pub use places::Places;
 pub use repaid::{After, Repaid};
 pub use scaling::{Member, Scaling};
+pub(crate) use sum_up::add_load;
 pub use sum_up::{Context, Interrupted};
 
 use crate::commands::{CommandsOfRun, Recorded};

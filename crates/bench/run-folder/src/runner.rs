@@ -7,7 +7,8 @@
 mod process;
 pub mod threads;
 
-use crate::Folder;
+use crate::child::Gone;
+use crate::{Error, Folder};
 use experiment::Stage;
 use process::{End as Ended, Process};
 use std::collections::HashMap;
@@ -15,7 +16,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-pub use process::{PART, PROGRESS, STAGE, UNWRITTEN, policy_command, recorded_command};
+pub use crate::child::{PROGRESS, UNWRITTEN};
+pub use process::{PART, STAGE};
 
 /// Stage and repeat, and why.
 type Lost = HashMap<(u32, u32), String>;
@@ -74,17 +76,6 @@ pub enum End {
     },
     /// No part of it can be measured on this machine, and the reason.
     Impossible(String),
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error(transparent)]
-    Results(#[from] crate::Error),
-    #[error("{what}: {cause}")]
-    Start { what: String, cause: std::io::Error },
-    /// A process could not write its measurement.
-    #[error("{what}")]
-    Unwritten { what: String, hint: String },
 }
 
 impl Runner<'_> {
@@ -156,19 +147,20 @@ impl Runner<'_> {
                 hear(Heard { stage, repeat, done, of, what });
             })?;
             let (costs, why): (Vec<&Stage>, String) = match ended {
-                Ended::Done => (missing, "its process ended without measuring it".into()),
-                Ended::Stopped { at } => {
+                Ended::Stopped(at) => {
                     // The last reported one may be finished: the next had begun then.
                     let from = at.map(|at| missing.iter().skip_while(move |stage| stage.number != at));
                     let under_way = from.and_then(|mut stages| stages.find(|stage| !has_part(stage)));
                     return Ok(End::Stopped { at: under_way.map(|stage| (stage.number, repeat)) });
                 }
-                Ended::Impossible(why) if self.counted().0 == 0 => return Ok(End::Impossible(why)),
-                Ended::Impossible(why) => (missing, why),
-                // It died before its first stage: the next process would fail at the same point.
-                Ended::Died { at: None, why } => (missing, why),
-                Ended::Died { at: Some(at), why } => (missing.into_iter().filter(|s| s.number == at).collect(), why),
-                Ended::Unwritten { what, hint } => return Err(Error::Unwritten { what, hint }),
+                Ended::Gone(at, gone) => match (at, gone) {
+                    (_, Gone::Impossible(why)) if self.counted().0 == 0 => return Ok(End::Impossible(why)),
+                    (_, Gone::Unwritten { what, hint }) => return Err(Error::Unwritten { what, hint }),
+                    (Some(at), Gone::Died(why)) => (missing.into_iter().filter(|s| s.number == at).collect(), why),
+                    // It died before its first stage: the next process would fail at the same point.
+                    (_, Gone::Impossible(why) | Gone::Died(why)) => (missing, why),
+                    (_, Gone::Done | Gone::Interrupted) => (missing, "its process ended without measuring it".into()),
+                },
             };
             for stage in costs.into_iter().filter(|stage| !has_part(stage)) {
                 lost.insert((stage.number, repeat), why.clone());

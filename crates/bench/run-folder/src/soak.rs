@@ -9,7 +9,6 @@ pub mod account;
 mod cell;
 pub mod clock;
 mod delay;
-mod error;
 pub mod folder;
 mod judge;
 pub mod lead;
@@ -18,7 +17,6 @@ pub mod planted;
 mod sum_up;
 
 pub use account::Soak;
-pub use error::Error;
 pub use folder::Folder;
 
 /// Whether an experiment's file, its variant, or a changed setting states how many transfers are compared.
@@ -49,7 +47,7 @@ mod tests {
         assert_eq!(
             std::fs::read_to_string(path).unwrap(),
             text,
-            "DOORBELL_WRITE_SCHEMA=1 cargo test -p soak writes it"
+            "DOORBELL_WRITE_SCHEMA=1 cargo test -p run-folder writes it"
         );
     }
 }

@@ -1,12 +1,12 @@
 //! Twelve hours of invented laps with a simulated clock: the folder's report, whatever happened in that time.
 
+use run_folder::soak::Folder;
 use run_folder::soak::account::{FaultKind, Held, Soak};
-use run_folder::soak::clock::Simulated;
+use run_folder::soak::clock::Clock;
 use run_folder::soak::folder::Asked;
 use run_folder::soak::measuring::{Ending, Lap, Measuring, Over, Stop, Then};
 use run_folder::soak::planted::Planted;
-use run_folder::soak::{Error, Folder};
-use run_folder::{Compared, Loaded, Part, PartCell, Sample, Status};
+use run_folder::{Compared, Error, Loaded, Part, PartCell, Sample, Status};
 use std::path::Path;
 
 const TEXT: &str = r#"
@@ -120,7 +120,7 @@ fn measure_until(
     held: &dyn Fn() -> Held,
     mut change: impl FnMut(u64, &mut Lap) -> Stop,
 ) -> Over {
-    let clock = Simulated::new(1_700_000_000.0 + from_s, LAP_S);
+    let clock = Clock::simulated(1_700_000_000.0 + from_s, LAP_S);
     let mut measuring = Measuring::new(folder, &clock, process, held).unwrap();
     let mut random = fastrand::Rng::with_seed(u64::from(process) + 1);
     for number in 1.. {
@@ -165,9 +165,12 @@ fn twelve_hours_are_72_periods_also_when_they_are_stopped_and_begun_again() {
     assert_eq!((soak.periods.len(), soak.done_s), (73, 12.0 * HOUR));
     assert_eq!(soak.gaps.iter().map(|gap| gap.seconds).collect::<Vec<_>>(), [1200.0]);
     let lock = &soak.cells[0];
-    assert_eq!((lock.count, lock.checked, lock.wrong, lock.periods), (144 * 40, 144 * 40, 0, 73));
+    assert_eq!(
+        (lock.count, lock.checked, lock.wrong, lock.over.as_ref().unwrap().periods),
+        (144 * 40, 144 * 40, 0, 73)
+    );
     assert!((1_990.0..2_110.0).contains(&lock.mean_ns.unwrap()) && lock.worst.len() == 20);
-    let reader = soak.cells[1].speed_up.as_ref().unwrap();
+    let reader = soak.cells[1].over.as_ref().unwrap().speed_up.as_ref().unwrap();
     assert!(reader.over == "lock" && (1.95..2.05).contains(&reader.times) && reader.interval.is_some());
     assert_eq!((soak.thirds.len(), soak.power.unwrap().mean_w), (3, 90.0));
     assert!(soak.periods.iter().all(|period| period.loads[0].held && period.loads[0].wanted == Some(180.0)));
@@ -300,8 +303,8 @@ fn a_folder_is_written_by_one_and_never_replaced_by_accident() {
     let path = dir.path().join("soak");
     let folder = create(&path);
     let experiment = folder.experiment().clone();
-    assert!(matches!(Folder::create(&path, &experiment, asked(), false), Err(Error::Lock(_))));
-    assert!(matches!(Folder::create(&path, &experiment, asked(), true), Err(Error::Lock(_))));
+    assert!(matches!(Folder::create(&path, &experiment, asked(), false), Err(Error::Busy { .. })));
+    assert!(matches!(Folder::create(&path, &experiment, asked(), true), Err(Error::Busy { .. })));
     measure(&folder, 0, 0.0, &steady, |number, _| number == 5);
     drop(folder);
     assert!(matches!(Folder::create(&path, &experiment, asked(), false), Err(Error::Exists(_))));
@@ -332,7 +335,7 @@ fn a_period_that_cannot_be_written_is_an_error_and_the_finished_ones_stay() {
     let periods = dir.path().join("periods");
     let aside = dir.path().join("aside");
     std::fs::rename(&periods, &aside).unwrap();
-    let clock = Simulated::new(0.0, LAP_S);
+    let clock = Clock::simulated(0.0, LAP_S);
     let mut measuring = Measuring::new(&folder, &clock, 1, &steady).unwrap();
     let mut random = fastrand::Rng::with_seed(1);
     let e = (0..2).find_map(|_| measuring.lap(&folder.stages()[0], lap(&mut random), Stop::No).err()).unwrap();

@@ -151,14 +151,6 @@ fn hint(e: &anyhow::Error) -> Option<String> {
         if let Some(e) = c.downcast_ref::<saturate::Error>() {
             return Some(e.hint());
         }
-        if let Some(e) = c.downcast_ref::<run_folder::soak::Error>() {
-            return Some(e.hint());
-        }
-        match c.downcast_ref::<run_folder::runner::Error>() {
-            Some(run_folder::runner::Error::Results(e)) => return Some(e.hint()),
-            Some(run_folder::runner::Error::Unwritten { hint, .. }) => return Some(hint.clone()),
-            _ => {}
-        }
         if let Some(e) = c.downcast_ref::<output::Error>() {
             return Some(e.hint().into());
         }

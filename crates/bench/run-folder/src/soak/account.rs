@@ -51,7 +51,7 @@ pub struct Soak {
     /// Times between the start and the end in which nothing was measured.
     pub gaps: Vec<Gap>,
     /// Over all periods, one line per cell.
-    pub cells: Vec<Total>,
+    pub cells: Vec<CellOfSoak>,
     /// The periods in three parts of equal length.
     pub thirds: Vec<Third>,
     /// Over all periods together.
@@ -138,7 +138,7 @@ pub struct Period {
     pub process: u32,
     /// How often the experiment's stages were measured in it.
     pub laps: u64,
-    pub cells: Vec<CellOfPeriod>,
+    pub cells: Vec<CellOfSoak>,
     pub loads: Vec<LoadOfPeriod>,
     pub machine: Machine,
     /// What the measuring process holds at the end of the period.
@@ -153,10 +153,10 @@ pub struct Period {
     pub faults: Vec<Fault>,
 }
 
-/// A cell in a period. Figures are null without samples.
+/// A cell in a period, or over all periods. Figures are null without samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct CellOfPeriod {
+pub struct CellOfSoak {
     #[serde(flatten)]
     pub cell: CellName,
     /// `read` is to the host or, for a device, from it; `write` is the opposite; null if nothing moves or there is no direction.
@@ -164,6 +164,7 @@ pub struct CellOfPeriod {
     /// Why it is not measured on this machine.
     pub unavailable: Option<String>,
     /// The first reason for which it failed in this period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
     /// Samples. All following figures are those that the subject observes.
     pub count: u64,
@@ -188,13 +189,29 @@ pub struct CellOfPeriod {
     pub relative_fluctuation: Option<f64>,
     /// The rate at the mean time without a pause; null if no bytes move.
     pub bytes_per_second: Option<f64>,
-    /// Only in the period's own file.
+    /// In buckets at most a 64th of their value wide; of a period only in its own file.
     #[cfg_attr(test, schemars(with = "Vec<serde_json::Value>"))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub histogram: Vec<Bucket>,
-    /// The slowest samples, the slowest first; only in the period's own file.
+    /// The slowest samples, the slowest first; of a period only in its own file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<Slow>,
+    /// Only over all periods.
+    #[serde(flatten)]
+    pub over: Option<OverPeriods>,
+}
+
+/// What the periods of a cell show together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct OverPeriods {
+    /// Periods in which it has samples.
+    pub periods: u32,
+    /// Over the means of the periods: the minimum, the maximum, and half their distance over the mean.
+    pub least_mean_ns: Option<f64>,
+    pub largest_mean_ns: Option<f64>,
+    pub fluctuation_of_means: Option<f64>,
+    pub speed_up: Option<SpeedUp>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -292,43 +309,6 @@ pub struct Held {
     pub handles: Option<u64>,
     /// GPU memory in use, by this process if the driver tells processes apart.
     pub gpu_used_bytes: Option<u64>,
-}
-
-/// A cell over all periods.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Total {
-    #[serde(flatten)]
-    pub cell: CellName,
-    pub direction: Option<Direction>,
-    pub unavailable: Option<String>,
-    /// Periods in which it has samples.
-    pub periods: u32,
-    pub count: u64,
-    pub checked: u64,
-    pub wrong: u64,
-    pub lost: u64,
-    pub misses: Option<u64>,
-    pub mean_ns: Option<f64>,
-    pub min_ns: Option<u64>,
-    pub max_ns: Option<u64>,
-    pub p50_ns: Option<u64>,
-    pub p99_ns: Option<u64>,
-    pub p999_ns: Option<u64>,
-    pub stddev_ns: Option<f64>,
-    pub jitter_ns: Option<u64>,
-    pub relative_fluctuation: Option<f64>,
-    /// Over the means of the periods: the minimum, the maximum, and half their distance over the mean.
-    pub least_mean_ns: Option<f64>,
-    pub largest_mean_ns: Option<f64>,
-    pub fluctuation_of_means: Option<f64>,
-    pub bytes_per_second: Option<f64>,
-    pub speed_up: Option<SpeedUp>,
-    /// Over all samples, in buckets at most a 64th of their value wide.
-    #[cfg_attr(test, schemars(with = "Vec<serde_json::Value>"))]
-    pub histogram: Vec<Bucket>,
-    /// The slowest samples of all periods, the slowest first.
-    pub worst: Vec<Slow>,
 }
 
 /// The speed-up of a cell over its baseline: the baseline's mean divided by the cell's, paired by periods.

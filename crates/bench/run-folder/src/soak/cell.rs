@@ -1,10 +1,11 @@
 //! One cell while a period is measured: its summary, its histogram and its slowest samples, in memory of fixed size.
 
-use crate::run::Ends;
-use crate::soak::account::{CellName, CellOfPeriod, Direction, Slow};
+use crate::run::{Ends, observed};
+use crate::samples::reads_counters;
+use crate::soak::account::{CellName, CellOfSoak, Direction, Slow};
 use crate::soak::clock;
 use crate::{Explained, PartCell, Sample, Status};
-use experiment::{Cell, Observe, Stage, What};
+use experiment::{Cell, Stage, What};
 use statistics::{Bucket, Histogram, Percentile, Worst};
 use std::collections::BTreeMap;
 
@@ -14,40 +15,117 @@ const WORST: usize = 10;
 /// Bits of a value that its bucket keeps, besides the first one: buckets are at most a 64th of their value wide.
 const BITS: u32 = 6;
 
+/// Exact figures of samples, of which none is kept: the mean, and the squares of the distances from it (Welford).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moments {
+    pub count: u64,
+    pub mean: f64,
+    squares: f64,
+    pub least: Option<u64>,
+    pub largest: Option<u64>,
+}
+
+impl Moments {
+    fn add(&mut self, value: u64) {
+        let one = Some(value);
+        *self = self.and(&Moments { count: 1, mean: value as f64, squares: 0.0, least: one, largest: one });
+    }
+
+    /// Of a cell in a period.
+    pub fn of(cell: &CellOfSoak) -> Moments {
+        let squares = cell.stddev_ns.unwrap_or(0.0).powi(2) * cell.count.saturating_sub(1) as f64;
+        let mean = cell.mean_ns.unwrap_or(0.0);
+        Moments { count: cell.count, mean, squares, least: cell.min_ns, largest: cell.max_ns }
+    }
+
+    /// Of both together: the squares within the two, and between them (Chan).
+    pub fn and(&self, other: &Moments) -> Moments {
+        let (one, two) = (self.count as f64, other.count as f64);
+        let (part, distance) = (two / (one + two).max(1.0), other.mean - self.mean);
+        Moments {
+            count: self.count + other.count,
+            mean: self.mean + distance * part,
+            squares: self.squares + other.squares + distance * distance * one * part,
+            least: self.least.into_iter().chain(other.least).min(),
+            largest: self.largest.max(other.largest),
+        }
+    }
+
+    fn stddev(&self) -> Option<f64> {
+        (self.count > 1).then(|| (self.squares / (self.count - 1) as f64).sqrt())
+    }
+}
+
+/// Counts of what happened to a cell's transfers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub checked: u64,
+    pub wrong: u64,
+    pub lost: u64,
+    pub misses: u64,
+}
+
+impl CellOfSoak {
+    /// `percentiles`: p50, p99 and p99.9. `functional`: without rates.
+    pub(crate) fn new(
+        (stage, cell): (u32, &Cell),
+        all: &Moments,
+        percentiles: [Option<u64>; 3],
+        counts: Counts,
+        functional: bool,
+    ) -> CellOfSoak {
+        let (mean_ns, stddev_ns) = ((all.count > 0).then_some(all.mean), all.stddev());
+        let [p50_ns, p99_ns, p999_ns] = percentiles;
+        CellOfSoak {
+            cell: CellName { stage, subject: cell.subject.name.clone(), bytes: cell.bytes },
+            direction: direction(&cell.subject.what),
+            unavailable: None,
+            failed: None,
+            count: all.count,
+            checked: counts.checked,
+            wrong: counts.wrong,
+            lost: counts.lost,
+            misses: cell.subject.deadline_ns.map(|_| counts.misses),
+            mean_ns,
+            min_ns: all.least,
+            max_ns: all.largest,
+            p50_ns,
+            p99_ns,
+            p999_ns,
+            stddev_ns,
+            jitter_ns: all.largest.zip(all.least).map(|(max, min)| max - min),
+            relative_fluctuation: over_mean(stddev_ns, mean_ns),
+            bytes_per_second: rate(cell, mean_ns, functional),
+            histogram: Vec::new(),
+            worst: Vec::new(),
+            over: None,
+        }
+    }
+}
+
+/// The percentiles of an account.
+pub(crate) const PERCENTILES: [Percentile; 3] = [Percentile::P50, Percentile::P99, Percentile::P999];
+
 pub(crate) struct OpenCell {
     cell: Cell,
     pub name: CellName,
     histogram: Histogram,
-    /// The mean, and the squares of the distances from it (Welford).
-    mean: f64,
-    squares: f64,
-    least: Option<u64>,
-    largest: Option<u64>,
+    moments: Moments,
     worst: Worst<Slow>,
-    checked: u64,
-    pub wrong: u64,
-    pub lost: u64,
-    misses: u64,
+    pub counts: Counts,
     unavailable: Option<String>,
-    pub failed: Option<String>,
+    failed: Option<String>,
 }
 
 impl OpenCell {
     pub fn new(stage: &Stage, cell: &Cell) -> OpenCell {
-        let name = CellName { stage: stage.number, subject: cell.subject.name.clone(), bytes: cell.bytes };
         OpenCell {
             cell: cell.clone(),
-            name,
+            name: CellName { stage: stage.number, subject: cell.subject.name.clone(), bytes: cell.bytes },
             histogram: Histogram::new(),
-            mean: 0.0,
-            squares: 0.0,
-            least: None,
-            largest: None,
+            moments: Moments::default(),
             worst: Worst::new(WORST),
-            checked: 0,
-            wrong: 0,
-            lost: 0,
-            misses: 0,
+            counts: Counts::default(),
             unavailable: None,
             failed: None,
         }
@@ -60,32 +138,17 @@ impl OpenCell {
             Status::Unavailable(why) => self.unavailable = Some(why.clone()),
             Status::Failed(why) => self.failed = self.failed.take().or_else(|| Some(why.clone())),
         }
-        self.checked += part.compared.whole;
+        self.counts.checked += part.compared.whole;
         let (observe, deadline) = (self.cell.subject.observe, self.cell.subject.deadline_ns);
-        for (index, sample) in samples.iter().enumerate() {
-            if crate::samples::reads_counters(sample.round, counters_every) {
-                continue;
-            }
-            let value = match observe {
-                Observe::Submit => Some(sample.submit()),
-                Observe::Done => Some(sample.done()),
-                Observe::Engine => sample.engine(),
-            };
-            let Some(value) = value else { continue };
+        let counting = samples.iter().enumerate().filter(|(_, s)| !reads_counters(s.round, counters_every));
+        for (index, sample) in counting {
+            let Some(value) = observed(sample, observe) else { continue };
             self.histogram.record(value);
-            self.least = Some(self.least.map_or(value, |least| least.min(value)));
-            self.largest = self.largest.max(Some(value));
-            let distance = value as f64 - self.mean;
-            self.mean += distance / self.histogram.count() as f64;
-            self.squares += distance * (value as f64 - self.mean);
-            self.misses += u64::from(deadline.is_some_and(|deadline| sample.done() > deadline));
+            self.moments.add(value);
+            self.counts.misses += u64::from(deadline.is_some_and(|deadline| sample.done() > deadline));
             let explained = || part.worst.iter().find(|w| w.index == index as u64);
             self.worst.offer(value, || slow(period, began_utc_s, value, sample, explained()));
         }
-    }
-
-    pub fn count(&self) -> u64 {
-        self.histogram.count()
     }
 
     /// The slowest so far.
@@ -94,34 +157,14 @@ impl OpenCell {
     }
 
     /// Its account. `functional`: without rates.
-    pub fn account(&self, functional: bool) -> CellOfPeriod {
-        let count = self.count();
-        let (min, max) = (self.least, self.largest);
-        let percentile = |p| self.histogram.percentile(p);
-        let mean = (count > 0).then_some(self.mean);
-        let stddev = (count > 1).then(|| (self.squares / (count - 1) as f64).sqrt());
-        CellOfPeriod {
-            cell: self.name.clone(),
-            direction: direction(&self.cell.subject.what),
+    pub fn account(&self, functional: bool) -> CellOfSoak {
+        let percentiles = PERCENTILES.map(|p| self.histogram.percentile(p));
+        CellOfSoak {
             unavailable: self.unavailable.clone(),
             failed: self.failed.clone(),
-            count,
-            checked: self.checked,
-            wrong: self.wrong,
-            lost: self.lost,
-            misses: self.cell.subject.deadline_ns.map(|_| self.misses),
-            mean_ns: mean,
-            min_ns: min,
-            max_ns: max,
-            p50_ns: percentile(Percentile::P50),
-            p99_ns: percentile(Percentile::P99),
-            p999_ns: percentile(Percentile::P999),
-            stddev_ns: stddev,
-            jitter_ns: max.zip(min).map(|(max, min)| max - min),
-            relative_fluctuation: over_mean(stddev, mean),
-            bytes_per_second: rate(&self.cell, mean, functional),
             histogram: coarse(self.histogram.buckets()),
             worst: self.worst.clone().into_sorted().into_iter().map(|slow| slow.note).collect(),
+            ..CellOfSoak::new((self.name.stage, &self.cell), &self.moments, percentiles, self.counts, functional)
         }
     }
 }
@@ -132,14 +175,14 @@ pub(crate) fn over_mean(value: Option<f64>, mean: Option<f64>) -> Option<f64> {
 }
 
 /// Bytes per second if each sample takes the mean time; `None` if no bytes move, and on the software GPU (`functional`).
-pub(crate) fn rate(cell: &Cell, mean_ns: Option<f64>, functional: bool) -> Option<f64> {
+fn rate(cell: &Cell, mean_ns: Option<f64>, functional: bool) -> Option<f64> {
     let moves = matches!(cell.subject.what, What::Route(_)) && cell.bytes > 0 && !functional;
     let mean_ns = mean_ns.filter(|mean| moves && *mean > 0.0)?;
     Some(cell.bytes as f64 * f64::from(cell.subject.back_to_back) / mean_ns * 1e9)
 }
 
 /// The direction of the bytes: `read` is to the host, or from a device.
-pub(crate) fn direction(what: &What) -> Option<Direction> {
+fn direction(what: &What) -> Option<Direction> {
     let (source, destination) = Ends::of(what)?.direction();
     match (source, destination) {
         ("device", _) => Some(Direction::Read),

@@ -1,7 +1,7 @@
 //! The clock for the periods of a soak. Samples have a separate clock; this one counts minutes and hours.
 //!
-//! It is a trait because a test must cover twelve hours. [`Simulated`] advances by a fixed time with each lap, however long the lap took, and every
-//! resulting file records that.
+//! A test must cover twelve hours: a simulated clock advances by a fixed time with each lap, however long the lap took, and every resulting file
+//! records that.
 
 use jiff::Timestamp;
 use std::cell::Cell;
@@ -16,70 +16,46 @@ pub struct Moment {
     pub elapsed_s: f64,
 }
 
-pub trait Clock {
-    fn now(&self) -> Moment;
+/// Time as it is, or a simulated one.
+#[derive(Debug)]
+pub enum Clock {
+    /// Since this clock was made.
+    System(Instant),
+    /// Each lap takes the same time.
+    Simulated { began_utc_s: f64, each_lap_s: f64, laps: Cell<u64> },
+}
+
+impl Clock {
+    pub fn system() -> Clock {
+        Clock::System(Instant::now())
+    }
+
+    pub fn simulated(began_utc_s: f64, each_lap_s: f64) -> Clock {
+        Clock::Simulated { began_utc_s, each_lap_s, laps: Cell::new(0) }
+    }
+
+    pub fn now(&self) -> Moment {
+        match self {
+            Clock::System(began) => Moment { utc_s: utc_s(), elapsed_s: began.elapsed().as_secs_f64() },
+            Clock::Simulated { began_utc_s, each_lap_s, laps } => {
+                let elapsed_s = laps.get() as f64 * each_lap_s;
+                Moment { utc_s: began_utc_s + elapsed_s, elapsed_s }
+            }
+        }
+    }
 
     /// A lap is over.
-    fn lapped(&self) {}
-
-    /// The moment this many seconds ago. Since then only this lap was measured.
-    fn back(&self, seconds: f64) -> Moment;
-}
-
-/// Time as it is.
-#[derive(Debug)]
-pub struct System(Instant);
-
-impl System {
-    pub fn new() -> System {
-        System(Instant::now())
-    }
-}
-
-impl Default for System {
-    fn default() -> System {
-        System::new()
-    }
-}
-
-impl Clock for System {
-    fn now(&self) -> Moment {
-        Moment { utc_s: utc_s(), elapsed_s: self.0.elapsed().as_secs_f64() }
+    pub fn lapped(&self) {
+        if let Clock::Simulated { laps, .. } = self {
+            laps.set(laps.get() + 1);
+        }
     }
 
-    fn back(&self, seconds: f64) -> Moment {
+    /// The moment this many seconds ago. Since then only this lap was measured. (The simulated time of a lap is added when it is over.)
+    pub fn back(&self, seconds: f64) -> Moment {
+        let seconds = if matches!(self, Clock::System(_)) { seconds } else { 0.0 };
         let now = self.now();
         Moment { utc_s: now.utc_s - seconds, elapsed_s: now.elapsed_s - seconds }
-    }
-}
-
-/// Each lap takes the same time.
-#[derive(Debug)]
-pub struct Simulated {
-    began_utc_s: f64,
-    each_lap_s: f64,
-    laps: Cell<u64>,
-}
-
-impl Simulated {
-    pub fn new(began_utc_s: f64, each_lap_s: f64) -> Simulated {
-        Simulated { began_utc_s, each_lap_s, laps: Cell::new(0) }
-    }
-}
-
-impl Clock for Simulated {
-    fn now(&self) -> Moment {
-        let elapsed_s = self.laps.get() as f64 * self.each_lap_s;
-        Moment { utc_s: self.began_utc_s + elapsed_s, elapsed_s }
-    }
-
-    /// The time of a lap is added when it is over.
-    fn back(&self, _seconds: f64) -> Moment {
-        self.now()
-    }
-
-    fn lapped(&self) {
-        self.laps.set(self.laps.get() + 1);
     }
 }
 
@@ -113,7 +89,7 @@ mod tests {
 
     #[test]
     fn twelve_hours_are_as_many_laps_as_fit() {
-        let clock = Simulated::new(1_000.0, 300.0);
+        let clock = Clock::simulated(1_000.0, 300.0);
         (0..144).for_each(|_| clock.lapped());
         assert_eq!(clock.now(), Moment { utc_s: 44_200.0, elapsed_s: 43_200.0 });
     }
@@ -124,6 +100,6 @@ mod tests {
         assert!((read(&text(now)).unwrap() - now.floor()).abs() < 1e-6 && text(now).ends_with('Z'));
         assert!((read(&precise(now)).unwrap() - now).abs() < 2e-6);
         assert_eq!(read("yesterday"), None);
-        assert!(System::new().now().elapsed_s < 5.0);
+        assert!(Clock::system().now().elapsed_s < 5.0);
     }
 }

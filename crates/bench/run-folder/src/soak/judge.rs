@@ -87,7 +87,7 @@ fn family(lines: usize) -> f64 {
 }
 
 /// A figure of a cell in a period: its name, and how it is read.
-type Metric = (&'static str, fn(&crate::soak::account::CellOfPeriod) -> Option<f64>);
+type Metric = (&'static str, fn(&crate::soak::account::CellOfSoak) -> Option<f64>);
 
 const METRICS: [Metric; 3] = [
     ("mean", |cell| cell.mean_ns),

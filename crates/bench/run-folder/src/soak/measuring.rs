@@ -2,12 +2,15 @@
 //!
 //! Memory does not grow with time: an open period has a histogram and a few samples for each cell, and a closed one is a file.
 
-use crate::soak::account::{Above, Fault, FaultKind, Held, LoadOfPeriod, Machine, Period, Spread};
+use crate::Error;
+use crate::run::add_load;
+use crate::soak::Folder;
+use crate::soak::account::{Above, CellName, Fault, FaultKind, Held, LoadOfPeriod, Machine, Period, Spread};
 use crate::soak::cell::OpenCell;
 use crate::soak::clock::{self, Clock, Moment};
-use crate::soak::{Error, Folder};
 use crate::{Loaded, Part, Sample, Status};
 use experiment::{Gpu, LoadSpec, MustReach, Stage};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// One more measurement of a stage.
@@ -55,7 +58,7 @@ pub enum Stop {
 }
 
 /// Why this process measures no more.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Over {
     /// All that was asked for is measured.
     Done,
@@ -79,7 +82,7 @@ const POWER_S: f64 = 0.5;
 
 pub struct Measuring<'m> {
     folder: &'m Folder,
-    clock: &'m dyn Clock,
+    clock: &'m Clock,
     held: &'m dyn Fn() -> Held,
     process: u32,
     /// Seconds of the periods that are closed.
@@ -113,12 +116,8 @@ struct Open {
 struct OpenLoad {
     stage: u32,
     spec: LoadSpec,
-    transfers: u64,
-    bytes: u64,
-    seconds: f64,
-    alone: Option<f64>,
-    failed: Vec<String>,
-    unavailable: Option<String>,
+    /// Of all laps together.
+    done: Loaded,
 }
 
 #[derive(Default)]
@@ -159,7 +158,7 @@ impl<'m> Measuring<'m> {
     /// They cannot be read.
     pub fn new(
         folder: &'m Folder,
-        clock: &'m dyn Clock,
+        clock: &'m Clock,
         process: u32,
         held: &'m dyn Fn() -> Held,
     ) -> Result<Measuring<'m>, Error> {
@@ -248,17 +247,17 @@ impl<'m> Measuring<'m> {
         if self.in_vain < self.folder.stages().len() {
             return Ok(Then::NextStage);
         }
-        let mut failed = None;
-        for cell in &lap.part.cells {
-            match &cell.status {
-                Status::Unavailable(_) => {}
-                Status::Failed(why) | Status::Invalid(why) => failed = Some(why.clone()),
-                Status::Measured => failed = failed.or_else(|| Some("a lap took no sample".into())),
-            }
-        }
-        let over = match failed {
+        let statuses = || lap.part.cells.iter().map(|cell| &cell.status);
+        let failed = statuses().find_map(|status| match status {
+            Status::Failed(why) | Status::Invalid(why) => Some(why.clone()),
+            _ => None,
+        });
+        let no_sample = statuses().any(|status| *status == Status::Measured).then(|| "a lap took no sample".into());
+        let why_not =
+            || statuses().find_map(|s| if let Status::Unavailable(why) = s { Some(why.clone()) } else { None });
+        let over = match failed.or(no_sample) {
             Some(why) => Over::Renew(why),
-            None => Over::Impossible(impossible(lap)),
+            None => Over::Impossible(why_not().unwrap_or_default()),
         };
         if self.any {
             self.close(self.clock.now())?;
@@ -282,15 +281,6 @@ impl<'m> Measuring<'m> {
     }
 }
 
-/// Why no cell of this stage can be measured here.
-fn impossible(lap: &Lap) -> String {
-    let why = lap.part.cells.iter().find_map(|cell| match &cell.status {
-        Status::Unavailable(why) => Some(why.clone()),
-        _ => None,
-    });
-    why.unwrap_or_default()
-}
-
 /// How far it has come.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
@@ -310,12 +300,7 @@ impl Open {
         let load = |stage: &Stage, spec: &LoadSpec| OpenLoad {
             stage: stage.number,
             spec: spec.clone(),
-            transfers: 0,
-            bytes: 0,
-            seconds: 0.0,
-            alone: None,
-            failed: Vec::new(),
-            unavailable: None,
+            done: Loaded::default(),
         };
         let stages = folder.stages();
         Open {
@@ -344,11 +329,11 @@ impl Open {
             let Status::Failed(why) = &part.status else { continue };
             let kind = match lap.ended.get(n).copied().flatten() {
                 Some(Ending::Wrong) => {
-                    cell.wrong += 1;
+                    cell.counts.wrong += 1;
                     FaultKind::Corrupted
                 }
                 Some(Ending::Lost) => {
-                    cell.lost += 1;
+                    cell.counts.lost += 1;
                     FaultKind::Lost
                 }
                 _ => FaultKind::Failed,
@@ -357,8 +342,8 @@ impl Open {
         }
         for (kind, cell, what) in faults {
             if !self.faults.iter().any(|f| f.kind == kind && f.cell.as_ref() == Some(&cell)) {
-                let at = Some(clock::precise(now.utc_s));
-                self.faults.push(Fault { kind, at, period: Some(self.index), cell: Some(cell), what });
+                let fault = self.fault(kind, Some(clock::precise(now.utc_s)), Some(cell), what);
+                self.faults.push(fault);
             }
         }
         for loaded in &lap.part.loads {
@@ -375,6 +360,10 @@ impl Open {
                 self.notes.push(note.clone());
             }
         }
+    }
+
+    fn fault(&self, kind: FaultKind, at: Option<String>, cell: Option<CellName>, what: String) -> Fault {
+        Fault { kind, at, period: Some(self.index), cell, what }
     }
 
     /// Whether the process ends after this lap.
@@ -401,8 +390,7 @@ impl Open {
                 delay: None,
                 not_joined: None,
             });
-            let fault = Fault { kind: FaultKind::Above, at, period: Some(self.index), cell: Some(name), what };
-            let what = fault.what.clone();
+            let fault = self.fault(FaultKind::Above, at, Some(name), what.clone());
             self.faults.push(fault);
             return Some(Over::Above(what));
         }
@@ -431,13 +419,7 @@ impl Open {
         let loads: Vec<LoadOfPeriod> = self.loads.iter().map(|load| load.account(gpu, first)).collect();
         let mut faults = self.faults.clone();
         for load in loads.iter().filter(|load| !load.held && load.unavailable.is_none()) {
-            faults.push(Fault {
-                kind: FaultKind::DeadLoad,
-                at: None,
-                period: Some(self.index),
-                cell: None,
-                what: dead(load, gpu),
-            });
+            faults.push(self.fault(FaultKind::DeadLoad, None, None, dead(load, gpu)));
         }
         Period {
             index: self.index,
@@ -473,41 +455,40 @@ fn dead(load: &LoadOfPeriod, gpu: Gpu) -> String {
 
 impl OpenLoad {
     fn add(&mut self, loaded: &Loaded) {
-        self.transfers += loaded.transfers;
-        self.bytes += loaded.bytes;
-        self.seconds += (loaded.seconds - loaded.rested).max(0.0);
-        self.alone = loaded.alone.or(self.alone);
-        self.unavailable = loaded.unavailable.clone();
-        self.failed = loaded.failed.iter().map(|(why, threads)| format!("{threads} threads ended: {why}")).collect();
+        let alone = loaded.alone.or(self.done.alone);
+        add_load(&mut self.done, loaded);
+        // A thread that has ended is named in each lap.
+        let (failed, unavailable) = (loaded.failed.clone(), loaded.unavailable.clone());
+        self.done = Loaded { alone, failed, unavailable, ..std::mem::take(&mut self.done) };
     }
 
     fn account(&self, gpu: Gpu, first: &HashMap<(u32, String), f64>) -> LoadOfPeriod {
-        let reached = if self.seconds > 0.0 { self.transfers as f64 / self.seconds } else { 0.0 };
+        let Loaded { transfers, bytes, ref failed, .. } = self.done;
+        let seconds = self.done.seconds - self.done.rested;
+        let reached = if seconds > 0.0 { transfers as f64 / seconds } else { 0.0 };
         let spec = &self.spec;
         let own = spec.rate.map(|rate| rate * f64::from(spec.count));
         let wanted = match spec.must_reach {
             Some(MustReach::Times(times)) => Some(times),
-            Some(MustReach::Bytes(bytes)) if self.transfers > 0 && self.bytes > 0 => {
-                Some(bytes / (self.bytes as f64 / self.transfers as f64))
-            }
+            Some(MustReach::Bytes(must)) if transfers > 0 && bytes > 0 => Some(must * transfers as f64 / bytes as f64),
             Some(MustReach::Bytes(_)) => None,
-            Some(MustReach::Percent(percent)) => own.or(self.alone).map(|rate| rate * percent / 100.0),
+            Some(MustReach::Percent(percent)) => own.or(self.done.alone).map(|rate| rate * percent / 100.0),
             None => own
                 .map(|rate| rate * HELD)
                 .or_else(|| first.get(&(self.stage, spec.name.clone())).map(|reached| reached * OF_FIRST)),
         };
         // An emulation has no expected speed: there a load is dead only if it completes no operation.
-        let enough = self.transfers > 0 && (gpu == Gpu::Soft || wanted.is_none_or(|wanted| reached >= wanted));
+        let enough = transfers > 0 && (gpu == Gpu::Soft || wanted.is_none_or(|wanted| reached >= wanted));
         LoadOfPeriod {
             stage: self.stage,
             name: spec.name.clone(),
             threads: spec.count,
-            transfers: self.transfers,
+            transfers,
             reached,
             wanted,
-            held: enough && self.failed.is_empty(),
-            failed: self.failed.clone(),
-            unavailable: self.unavailable.clone(),
+            held: enough && failed.is_empty(),
+            failed: failed.iter().map(|(why, threads)| format!("{threads} threads ended: {why}")).collect(),
+            unavailable: self.done.unavailable.clone(),
         }
     }
 }

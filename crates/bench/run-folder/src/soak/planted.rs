@@ -1,7 +1,6 @@
 //! Faults that a test injects into the measuring process, to show that each is found. None by default.
 
 use crate::soak::measuring::Lap;
-use std::fmt;
 use std::fs::File;
 use std::time::Duration;
 
@@ -33,19 +32,6 @@ const LEAK: usize = 256 << 10;
 const SLOWER: f64 = 0.005;
 /// Nobody waits for its end.
 const STANDS_STILL: Duration = Duration::from_secs(3600);
-
-impl fmt::Display for Planted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Planted::LeakMemory => f.write_str("leak-memory"),
-            Planted::LeakDescriptor => f.write_str("leak-descriptor"),
-            Planted::Drift => f.write_str("drift"),
-            Planted::Stall { lap } => write!(f, "stall:{lap}"),
-            Planted::Die { lap } => write!(f, "die:{lap}"),
-            Planted::DeadLoad { lap } => write!(f, "dead-load:{lap}"),
-        }
-    }
-}
 
 impl Planted {
     /// `leak-memory`, `leak-descriptor`, `drift`, `stall:LAP`, `die:LAP`, `dead-load:LAP`.

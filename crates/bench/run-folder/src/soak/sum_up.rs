@@ -1,14 +1,16 @@
 //! From the periods of a folder to a [`Soak`].
 
-use crate::soak::Error;
+use crate::Error;
 use crate::soak::account::{
-    CellOfPeriod, Fault, FaultKind, Gap, Period, Power, Process, SCHEMA, Soak, SpeedUp, Third, Total, Verdict,
+    CellName, CellOfSoak, Drift, Fault, FaultKind, Gap, Leak, OverPeriods, Period, Power, SCHEMA, Soak, SpeedUp, Third,
+    Verdict,
 };
+use crate::soak::cell::{self, Counts, Moments, PERCENTILES};
 use crate::soak::folder::{Asked, Folder, Measured};
-use crate::soak::{cell, clock, judge};
+use crate::soak::{clock, judge};
 use experiment::{Experiment, Gpu, Stage};
 use numbers::duration;
-use statistics::{CONFIDENCE, Figure, Percentile, Ratio, Rounds};
+use statistics::{CONFIDENCE, Figure, Ratio, Rounds};
 
 /// The number of slowest samples that `soak.json` keeps of each cell.
 const WORST: usize = 20;
@@ -110,87 +112,60 @@ fn gaps(periods: &[Period], processes: &[Measured]) -> Vec<Gap> {
     gaps
 }
 
-fn totals(stages: &[Stage], experiment: &Experiment, periods: &[Period], functional: bool) -> Vec<Total> {
-    let cells: Vec<&experiment::Cell> = stages.iter().flat_map(|stage| &stage.cells).collect();
-    let mut all: Vec<Total> = Vec::new();
-    for (n, cell) in cells.iter().enumerate() {
-        let of: Vec<&CellOfPeriod> = periods.iter().filter_map(|period| period.cells.get(n)).collect();
-        all.extend(total(cell, &of, functional));
-    }
-    if !functional {
-        // The mean of each period; periods are the independent values.
-        let means = |n: usize| -> Rounds {
-            let mean = |period: &Period| period.cells.get(n).and_then(|cell| cell.mean_ns).map(|ns| ns.round() as u64);
-            let all: Vec<Vec<u64>> = periods.iter().map(|period| mean(period).into_iter().collect()).collect();
-            Rounds::new(&all).rounds_are_processes()
+fn totals(stages: &[Stage], experiment: &Experiment, periods: &[Period], functional: bool) -> Vec<CellOfSoak> {
+    let cells = stages.iter().flat_map(|stage| stage.cells.iter().map(|cell| (stage.number, cell)));
+    let total = |(n, cell)| total(cell, &periods.iter().filter_map(|p| p.cells.get(n)).collect::<Vec<_>>(), functional);
+    let mut all: Vec<CellOfSoak> = cells.enumerate().filter_map(total).collect();
+    // The mean of each period; periods are the independent values.
+    let means = |n: usize| -> Rounds {
+        let mean = |period: &Period| period.cells.get(n).and_then(|cell| cell.mean_ns).map(|ns| ns.round() as u64);
+        let all: Vec<Vec<u64>> = periods.iter().map(|period| mean(period).into_iter().collect()).collect();
+        Rounds::new(&all).rounds_are_processes()
+    };
+    for n in (0..all.len()).filter(|_| !functional) {
+        let name = &all[n].cell;
+        let over = experiment.baseline_of(&name.subject).filter(|over| *over != name.subject);
+        let is_baseline = |c: &CellOfSoak| {
+            (c.cell.stage, c.cell.bytes, Some(c.cell.subject.as_str())) == (name.stage, name.bytes, over)
         };
-        for n in 0..all.len() {
-            let name = &all[n].cell;
-            let Some(over) = experiment.baseline_of(&name.subject).filter(|over| *over != name.subject) else {
-                continue;
-            };
-            let is_baseline =
-                |t: &Total| t.cell.subject == over && t.cell.stage == name.stage && t.cell.bytes == name.bytes;
-            let Some(at) = all.iter().position(is_baseline) else { continue };
-            let over = over.to_owned();
-            let ratio = Ratio::of(&means(at), &means(n), Figure::Mean, CONFIDENCE);
-            all[n].speed_up = ratio.map(|r| SpeedUp { over, times: r.ratio, interval: r.interval });
+        let Some((at, over)) = all.iter().position(is_baseline).zip(over) else { continue };
+        let ratio = Ratio::of(&means(at), &means(n), Figure::Mean, CONFIDENCE);
+        let speed_up = ratio.map(|r| SpeedUp { over: over.to_owned(), times: r.ratio, interval: r.interval });
+        if let Some(of_periods) = &mut all[n].over {
+            of_periods.speed_up = speed_up;
         }
     }
     all
 }
 
-fn total(cell: &experiment::Cell, of: &[&CellOfPeriod], functional: bool) -> Option<Total> {
-    let first = of.first()?;
-    let sampled: Vec<&&CellOfPeriod> = of.iter().filter(|cell| cell.count > 0).collect();
-    let count: u64 = of.iter().map(|cell| cell.count).sum();
-    let n = count as f64;
-    let mean = (count > 0)
-        .then(|| sampled.iter().map(|cell| cell.mean_ns.unwrap_or(0.0) * cell.count as f64).sum::<f64>() / n);
-    // The squares within the periods and between them.
-    let squares = |cell: &&&CellOfPeriod| {
-        let (count, stddev) = (cell.count as f64, cell.stddev_ns.unwrap_or(0.0));
-        let away = cell.mean_ns.unwrap_or(0.0) - mean.unwrap_or(0.0);
-        stddev * stddev * (count - 1.0) + away * away * count
-    };
-    let stddev = (count > 1).then(|| (sampled.iter().map(squares).sum::<f64>() / (n - 1.0)).sqrt());
-    let (min, max) =
-        (sampled.iter().filter_map(|cell| cell.min_ns).min(), sampled.iter().filter_map(|cell| cell.max_ns).max());
-    let means: Vec<f64> = sampled.iter().filter_map(|cell| cell.mean_ns).collect();
-    let (least, largest) = (means.iter().copied().reduce(f64::min), means.iter().copied().reduce(f64::max));
-    let histogram = cell::coarse(sampled.iter().flat_map(|cell| cell.histogram.iter().copied()));
-    let percentile = |p| cell::percentile(&histogram, p, max.unwrap_or(u64::MAX));
-    let mut worst: Vec<_> = sampled.iter().flat_map(|cell| cell.worst.clone()).collect();
+fn total(cell: (u32, &experiment::Cell), of: &[&CellOfSoak], functional: bool) -> Option<CellOfSoak> {
+    let sampled = || of.iter().filter(|cell| cell.count > 0);
+    let all = sampled().fold(Moments::default(), |all, cell| all.and(&Moments::of(cell)));
+    let means = || sampled().filter_map(|cell| cell.mean_ns);
+    let (least, largest) = (means().reduce(f64::min), means().reduce(f64::max));
+    let histogram = cell::coarse(sampled().flat_map(|cell| cell.histogram.iter().copied()));
+    let mut worst: Vec<_> = sampled().flat_map(|cell| cell.worst.clone()).collect();
     worst.sort_by_key(|slow| (std::cmp::Reverse(slow.value_ns), slow.at.clone()));
     worst.truncate(WORST);
-    let sum = |of_cell: fn(&CellOfPeriod) -> u64| of.iter().map(|cell| of_cell(cell)).sum();
-    Some(Total {
-        cell: first.cell.clone(),
-        direction: first.direction,
-        unavailable: of.iter().find_map(|cell| cell.unavailable.clone()),
-        periods: sampled.len() as u32,
-        count,
+    let sum = |of_cell: fn(&CellOfSoak) -> u64| of.iter().map(|cell| of_cell(cell)).sum();
+    let counts = Counts {
         checked: sum(|cell| cell.checked),
         wrong: sum(|cell| cell.wrong),
         lost: sum(|cell| cell.lost),
-        misses: first.misses.map(|_| sum(|cell| cell.misses.unwrap_or(0))),
-        mean_ns: mean,
-        min_ns: min,
-        max_ns: max,
-        p50_ns: percentile(Percentile::P50),
-        p99_ns: percentile(Percentile::P99),
-        p999_ns: percentile(Percentile::P999),
-        stddev_ns: stddev,
-        jitter_ns: max.zip(min).map(|(max, min)| max - min),
-        relative_fluctuation: cell::over_mean(stddev, mean),
+        misses: sum(|cell| cell.misses.unwrap_or(0)),
+    };
+    let percentiles = PERCENTILES.map(|p| cell::percentile(&histogram, p, all.largest.unwrap_or(u64::MAX)));
+    let mean = (all.count > 0).then_some(all.mean);
+    let over = OverPeriods {
+        periods: sampled().count() as u32,
         least_mean_ns: least,
         largest_mean_ns: largest,
-        fluctuation_of_means: cell::over_mean(largest.zip(least).map(|(largest, least)| (largest - least) / 2.0), mean),
-        bytes_per_second: cell::rate(cell, mean, functional),
+        fluctuation_of_means: cell::over_mean(largest.zip(least).map(|(most, least)| (most - least) / 2.0), mean),
         speed_up: None,
-        histogram,
-        worst,
-    })
+    };
+    let unavailable = of.first().map(|_| of.iter().find_map(|cell| cell.unavailable.clone()))?;
+    let total = CellOfSoak::new(cell, &all, percentiles, counts, functional);
+    Some(CellOfSoak { unavailable, histogram, worst, over: Some(over), ..total })
 }
 
 /// Three parts with equally many periods; empty with fewer than three periods.
@@ -205,11 +180,9 @@ fn thirds(periods: &[Period]) -> Vec<Third> {
         let seconds: f64 = some.iter().map(|period| period.seconds).sum();
         let cells = some.iter().map(|period| period.cells.len()).max().unwrap_or(0);
         let mean = |cell: usize| {
-            let of = some.iter().filter_map(|period| period.cells.get(cell));
-            let (sum, count) = of.filter(|c| c.count > 0).fold((0.0, 0.0), |(sum, count), c| {
-                (sum + c.mean_ns.unwrap_or(0.0) * c.count as f64, count + c.count as f64)
-            });
-            (count > 0.0).then(|| sum / count)
+            let of = some.iter().filter_map(|period| period.cells.get(cell)).map(Moments::of);
+            let all = of.fold(Moments::default(), |all, cell| all.and(&cell));
+            (all.count > 0).then_some(all.mean)
         };
         let begin = from_s;
         from_s += seconds;
@@ -234,28 +207,22 @@ fn power(periods: &[Period]) -> Option<Power> {
     Some(Power { mean_w, min_w, max_w, fluctuation: (max_w - min_w) / 2.0 / mean_w, energy_j: energy })
 }
 
-fn leak_fault(leak: &crate::soak::account::Leak) -> Fault {
+/// A fault that is seen only over all periods.
+fn fault(kind: FaultKind, cell: Option<CellName>, what: String) -> Fault {
+    Fault { kind, at: None, period: None, cell, what }
+}
+
+fn leak_fault(leak: &Leak) -> Fault {
     let slope = leak.slope_per_hour.unwrap_or(0.0);
     let amount =
         if leak.what.ends_with("_bytes") { format!("{:.2} MiB", slope / 1_048_576.0) } else { format!("{slope:.2}") };
-    Fault {
-        kind: FaultKind::Leak,
-        at: None,
-        period: None,
-        cell: None,
-        what: format!("{} grows by {amount} an hour", leak.what),
-    }
+    fault(FaultKind::Leak, None, format!("{} grows by {amount} an hour", leak.what))
 }
 
-fn drift_fault(drift: &crate::soak::account::Drift) -> Fault {
+fn drift_fault(drift: &Drift) -> Fault {
     let interval = drift.interval.map_or(String::new(), |i| format!(" ({:.3} to {:.3})", i.low, i.high));
-    Fault {
-        kind: FaultKind::Drift,
-        at: None,
-        period: None,
-        cell: Some(drift.cell.clone()),
-        what: format!("{}: {:.3} times{interval} from the first third to the last", drift.metric, drift.ratio),
-    }
+    let what = format!("{}: {:.3} times{interval} from the first third to the last", drift.metric, drift.ratio);
+    fault(FaultKind::Drift, Some(drift.cell.clone()), what)
 }
 
 fn verdict(asked: &Asked, done_s: f64, periods: usize, complete: bool, functional: bool, faults: &[Fault]) -> Verdict {
@@ -276,21 +243,10 @@ fn verdict(asked: &Asked, done_s: f64, periods: usize, complete: bool, functiona
     Verdict { held: faults.is_empty() && periods > 0, headline, text: format!("{text}{emulated}{simulated}") }
 }
 
-/// A fault of a process that did not end as it should.
-pub(crate) fn process_fault(kind: FaultKind, at_utc_s: f64, period: u32, what: String) -> Fault {
-    Fault { kind, at: Some(clock::precise(at_utc_s)), period: Some(period), cell: None, what }
-}
-
-impl Process {
-    pub(crate) fn begun(pid: u32, from_period: u32, started_utc_s: f64) -> Process {
-        Process { pid, from_period, started: clock::text(started_utc_s), ended_because: None }
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::soak::account::{CellName, Held, Machine, Spread};
+    use crate::soak::account::{CellName, Held, Machine, Process, Spread};
     use statistics::Bucket;
 
     /// A period of ten minutes, of one cell.
@@ -304,7 +260,7 @@ pub(crate) mod tests {
             seconds: 600.0,
             process: 0,
             laps: 60,
-            cells: vec![CellOfPeriod {
+            cells: vec![CellOfSoak {
                 cell: CellName { stage: 0, subject: "one".into(), bytes: 8 },
                 direction: None,
                 unavailable: None,
@@ -326,6 +282,7 @@ pub(crate) mod tests {
                 bytes_per_second: None,
                 histogram: vec![Bucket { low: ns, high: ns, count: 1000 }],
                 worst: Vec::new(),
+                over: None,
             }],
             loads: Vec::new(),
             machine: Machine {
@@ -348,7 +305,8 @@ pub(crate) mod tests {
         let all = totals(&stages, &experiment, &periods, false);
         let one = &all[0];
         assert_eq!((one.count, one.mean_ns, one.min_ns, one.max_ns), (2000, Some(2_000.0), Some(900), Some(3_900)));
-        assert_eq!((one.jitter_ns, one.periods, one.fluctuation_of_means), (Some(3_000), 2, Some(0.5)));
+        let over = one.over.as_ref().unwrap();
+        assert_eq!((one.jitter_ns, over.periods, over.fluctuation_of_means), (Some(3_000), 2, Some(0.5)));
         // 1,000 away from the mean, besides the 50 within each period.
         assert!((one.stddev_ns.unwrap() - 1_001.5).abs() < 1.0, "{one:?}");
         assert_eq!(one.p50_ns, Some(1_007), "the end of the bucket of 1,000");
