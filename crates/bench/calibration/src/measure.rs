@@ -101,7 +101,7 @@ impl Calibration {
                 if candidates.is_empty() {
                     continue;
                 }
-                let name = candidates::memory_name(memory);
+                let name = memory.to_string();
                 let sweep = Sweep { direction, memory: name, places: Places::Same, batch, candidates };
                 // With changing places, the time depends on how fast the CPU reaches the bytes, independent of the kind of pinning.
                 if self.changing_places && batch == 1 && memory == Host::Pinned {

@@ -1,6 +1,7 @@
 //! The figures of a cell, computed from its rounds. Rounds and intervals meet only here.
 
 use crate::data_file::{Cell, Digest, Error, Stage};
+use crate::run::back_to_back;
 use experiment::Observe;
 use statistics::{CONFIDENCE, Figure, Interval, Ratio, Rounds};
 
@@ -86,11 +87,8 @@ impl Measured {
             let value = many * self.samples() as f64 * 1e9 / ns as f64;
             return (ns > 0).then_some(Value { value, interval: None, at_least: false });
         }
-        let mean = self.rounds.figure(Figure::Mean).filter(|mean| *mean > 0.0)?;
-        let rate = |ns: f64| many * 1e9 / ns;
-        let interval = self.rounds.interval(Figure::Mean, CONFIDENCE).filter(|i| i.low > 0.0);
-        let interval = interval.map(|i| Interval { low: rate(i.high), high: rate(i.low) });
-        Some(Value { value: rate(mean), interval, at_least: false })
+        let (value, interval) = back_to_back(&self.rounds, many)?;
+        Some(Value { value, interval, at_least: false })
     }
 
     /// How many times as long it takes as another, in the same rounds. `None` with too few samples or rounds of either, or if a sample that was cut

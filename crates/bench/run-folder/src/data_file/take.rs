@@ -2,6 +2,7 @@
 
 use crate::data_file::model::{Origin, SCHEMA, SamplesFile};
 use crate::data_file::{COMMANDS, Cell, Digest, Error, Load, Series, Stage, series};
+use crate::run::observed;
 use crate::samples::reads_counters;
 use crate::{Folder, Part, Run, Samples, Status};
 use experiment::{Arrival, Observe, What};
@@ -80,6 +81,13 @@ fn one(
 ) -> Result<Cell, Error> {
     let subject = &cell.subject;
     let (What::Route(what) | What::Call(what)) = &subject.what;
+    let missing = match status {
+        Some(Status::Measured) => None,
+        Some(Status::Unavailable(why)) => Some(format!("unavailable: {why}")),
+        Some(Status::Failed(why)) => Some(format!("failed: {why}")),
+        Some(Status::Invalid(why)) => Some(format!("invalid: {why}")),
+        None => Some("not measured".into()),
+    };
     let mut kept = Cell {
         subject: subject.name.clone(),
         what: what.clone(),
@@ -87,7 +95,7 @@ fn one(
         back_to_back: subject.back_to_back,
         observe: subject.observe,
         baseline: folder.experiment().baseline_of(&subject.name).map(str::to_owned),
-        missing: None,
+        missing,
         period_ns: match subject.arrival {
             Arrival::Paced { period_ns } => Some(period_ns),
             Arrival::Closed { .. } => None,
@@ -98,66 +106,64 @@ fn one(
         engine: None,
         commands: BTreeMap::new(),
     };
-    kept.missing = match status {
-        Some(Status::Measured) => None,
-        Some(Status::Unavailable(why)) => Some(format!("unavailable: {why}")),
-        Some(Status::Failed(why)) => Some(format!("failed: {why}")),
-        Some(Status::Invalid(why)) => Some(format!("invalid: {why}")),
-        None => Some("not measured".into()),
-    };
     if kept.missing.is_some() {
         return Ok(kept);
     }
-    let (each, repeats) = (stage.run.rounds as usize, stage.run.repeats as usize);
-    let Taken { done, submit, engine, spans } = taken(opened, number, (each, repeats), stage.run.counters_every)?;
-    let is_kept = |part: Observe| match parts {
-        [] => part == subject.observe,
-        parts => parts.contains(&part),
-    };
+    let rounds = (stage.run.rounds as usize, stage.run.repeats as usize);
+    let parts = if parts.is_empty() { std::slice::from_ref(&subject.observe) } else { parts };
+    let spans = kept.take(opened, number, rounds, stage.run.counters_every, parts, series::EXACT)?;
     if subject.arrival != (Arrival::Closed { depth: 1 }) {
         let length = |span: &Option<(u64, u64)>| span.map_or(0, |(first, last)| last.saturating_sub(first));
         kept.spans_ns = Some(spans.iter().map(length).collect());
     }
-    kept.done = done.series(series::EXACT).filter(|_| is_kept(Observe::Done));
-    kept.submit = submit.series(series::EXACT).filter(|_| is_kept(Observe::Submit));
-    kept.engine = engine.series(series::EXACT).filter(|_| is_kept(Observe::Engine));
-    kept.commands = commands(all_parts.iter().filter_map(|part| part.cells.get(number)?.commands.as_ref()))?;
+    kept.commands = commands(all_parts.iter().filter_map(|part| part.cells.get(number)?.commands.as_ref()));
     Ok(kept)
 }
 
-/// The samples of one cell, by rounds of all repeats.
-struct Taken {
-    done: Gathered,
-    submit: Gathered,
-    engine: Gathered,
-    spans: Vec<Option<(u64, u64)>>,
-}
-
-/// `counters_every`: rounds that read the kernel's counters are left out.
-fn taken(
-    opened: &[(u32, Samples)],
-    number: usize,
-    (each, repeats): (usize, usize),
-    counters_every: u32,
-) -> Result<Taken, Error> {
-    let gathered = || Gathered::new(each * repeats);
-    let mut all = Taken { done: gathered(), submit: gathered(), engine: gathered(), spans: vec![None; each * repeats] };
-    for (repeat, samples) in opened {
-        samples.each(number, |some| {
-            for s in some.iter().filter(|s| !reads_counters(s.round, counters_every)) {
-                let round = *repeat as usize * each + s.round as usize;
-                let Some(span) = all.spans.get_mut(round) else { continue };
-                let (first, last) = span.unwrap_or((s.release_ns, 0));
-                *span = Some((first.min(s.release_ns), last.max(s.done_ns)));
-                all.done.add(round, s.done(), s.capped);
-                all.submit.add(round, s.submit(), s.capped);
-                if let Some(ns) = s.engine() {
-                    all.engine.add(round, ns, s.capped);
+impl Cell {
+    /// Stores these parts of its samples, by rounds of all repeats; returns the first release and the last end of each round.
+    /// `counters_every`: rounds that read the kernel's counters are left out.
+    fn take(
+        &mut self,
+        opened: &[(u32, Samples)],
+        number: usize,
+        (each, repeats): (usize, usize),
+        counters_every: u32,
+        parts: &[Observe],
+        exact: usize,
+    ) -> Result<Vec<Option<(u64, u64)>>, Error> {
+        let mut spans = vec![None; each * repeats];
+        // The values of each round, how many were cut short, and the smallest of these.
+        let mut taken = vec![(vec![Vec::new(); each * repeats], 0, None); parts.len()];
+        for (repeat, samples) in opened {
+            samples.each(number, |some| {
+                for s in some.iter().filter(|s| !reads_counters(s.round, counters_every)) {
+                    let round = *repeat as usize * each + s.round as usize;
+                    let Some(span) = spans.get_mut(round) else { continue };
+                    let (first, last) = span.unwrap_or((s.release_ns, 0));
+                    *span = Some((first.min(s.release_ns), last.max(s.done_ns)));
+                    for (part, (rounds, capped, capped_from)) in parts.iter().zip(&mut taken) {
+                        let Some(ns) = observed(s, *part) else { continue };
+                        rounds[round].push(ns);
+                        if s.capped {
+                            *capped += 1;
+                            *capped_from = Some(capped_from.map_or(ns, |least: u64| least.min(ns)));
+                        }
+                    }
                 }
+            })?;
+        }
+        for (part, (rounds, capped, capped_from)) in parts.iter().zip(taken) {
+            let series = Series { capped, capped_from, ..Series::of(&rounds, exact) };
+            let series = rounds.iter().any(|round| !round.is_empty()).then_some(series);
+            match part {
+                Observe::Done => self.done = series,
+                Observe::Submit => self.submit = series,
+                Observe::Engine => self.engine = series,
             }
-        })?;
+        }
+        Ok(spans)
     }
-    Ok(all)
 }
 
 /// Where the samples of a data file are, if it has no rounds: in the folder `headline` next to `headline.json.gz`.
@@ -204,12 +210,8 @@ impl Digest {
             }
             let rounds = (stage.rounds as usize, stage.repeats as usize);
             for (number, cell) in stage.cells.iter_mut().enumerate().filter(|(_, cell)| cell.missing.is_none()) {
-                let taken = taken(&opened, number, rounds, 0)?;
-                match cell.observe {
-                    Observe::Done => cell.done = taken.done.series(usize::MAX),
-                    Observe::Submit => cell.submit = taken.submit.series(usize::MAX),
-                    Observe::Engine => cell.engine = taken.engine.series(usize::MAX),
-                }
+                let observed = cell.observe;
+                cell.take(&opened, number, rounds, 0, &[observed], usize::MAX)?;
             }
         }
         Ok(())
@@ -217,51 +219,15 @@ impl Digest {
 }
 
 /// Commands of all repeats together.
-fn commands<'a>(
-    of_parts: impl Iterator<Item = &'a crate::commands::Commands>,
-) -> Result<BTreeMap<String, String>, Error> {
+fn commands<'a>(of_parts: impl Iterator<Item = &'a crate::commands::Commands>) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-    for commands in of_parts {
-        let spreads = [
-            &commands.doorbells,
-            &commands.entries,
-            &commands.pushbuffer_bytes,
-            &commands.inline_bytes,
-            &commands.locks,
-        ];
+    for c in of_parts {
+        let spreads = [&c.doorbells, &c.entries, &c.pushbuffer_bytes, &c.inline_bytes, &c.locks];
         for (name, spread) in COMMANDS.iter().zip(spreads) {
-            let calls: BTreeMap<u64, u64> = serde_json::from_value(serde_json::to_value(spread)?)?;
             let values = all.entry((*name).to_owned()).or_default();
-            calls.iter().for_each(|(value, calls)| values.extend(std::iter::repeat_n(*value, *calls as usize)));
+            values.extend(spread.each().flat_map(|(value, calls)| std::iter::repeat_n(value, calls as usize)));
         }
     }
     let text = |values: Vec<u64>| Series::of(&[values], usize::MAX).rounds.remove(0);
-    Ok(all.into_iter().map(|(name, values)| (name, text(values))).collect())
-}
-
-/// One part of a cell's samples.
-struct Gathered {
-    rounds: Vec<Vec<u64>>,
-    capped: u64,
-    capped_from: Option<u64>,
-}
-
-impl Gathered {
-    fn new(rounds: usize) -> Gathered {
-        Gathered { rounds: vec![Vec::new(); rounds], capped: 0, capped_from: None }
-    }
-
-    fn add(&mut self, round: usize, ns: u64, capped: bool) {
-        self.rounds[round].push(ns);
-        if capped {
-            self.capped += 1;
-            self.capped_from = Some(self.capped_from.map_or(ns, |least| least.min(ns)));
-        }
-    }
-
-    fn series(&self, exact: usize) -> Option<Series> {
-        let Gathered { rounds, capped, capped_from } = self;
-        let series = Series::of(rounds, exact);
-        rounds.iter().any(|r| !r.is_empty()).then_some(Series { capped: *capped, capped_from: *capped_from, ..series })
-    }
+    all.into_iter().map(|(name, values)| (name, text(values))).collect()
 }
