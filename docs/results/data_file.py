@@ -53,7 +53,7 @@ def write(folder, name, about, command, rows, stored=None, facts=None):
 
 
 def _round(values):
-    """The samples of a round as text: crates/bench/data-file/src/series.rs."""
+    """The samples of a round as text: crates/bench/run-folder/src/data_file/series.rs."""
     text, before = "", 0
     for value, count in sorted(collections.Counter(values).items()):
         for number in [2 * (value - before)] if count == 1 else [2 * (value - before) + 1, count - 2]:

@@ -107,8 +107,3 @@ fn rank(machine: &Machine, spec: &Spec) -> (usize, usize, usize, Option<u32>) {
     };
     (decide::preference(&spec.to_string()), engine, spec.executor.options.len(), spec.executor.index)
 }
-
-/// Its name in routes.
-pub fn memory_name(memory: Host) -> String {
-    memory.to_string()
-}

@@ -4,9 +4,7 @@ use crate::candidates::{self, Left};
 use crate::search::{Answer, Doing, Request, Search, Settings, Sweep};
 use copy::Machine;
 use copy::spec::Host;
-use experiment::{
-    Addresses, Arrival, Cell, Class, Cpus, Data, Gpu, LoadSpec, Observe, Record, Run, Stage, SubjectSpec, Verify, What,
-};
+use experiment::{Addresses, Cell, Class, Cpus, Gpu, LoadSpec, Run, Stage, SubjectSpec, What};
 use measure::clock::Clock;
 use measure::stage::{self, Lab};
 use route_choice::{Direction, Key, Metric, Places, Profile};
@@ -103,7 +101,7 @@ impl Calibration {
                 if candidates.is_empty() {
                     continue;
                 }
-                let name = candidates::memory_name(memory);
+                let name = memory.to_string();
                 let sweep = Sweep { direction, memory: name, places: Places::Same, batch, candidates };
                 // With changing places, the time depends on how fast the CPU reaches the bytes, independent of the kind of pinning.
                 if self.changing_places && batch == 1 && memory == Host::Pinned {
@@ -130,7 +128,6 @@ const ROUNDS: u32 = 12;
 /// Opening a route: a channel, buffers, and some transfers. The search corrects it by the time that stages take.
 const OPEN_NS: u64 = 15_000_000;
 const OPEN_SOFT_NS: u64 = 1_000_000;
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Calibrates on the calling thread.
 pub fn run(
@@ -226,77 +223,70 @@ fn rounds(samples: &[Sample], rounds: u32) -> Vec<Vec<u64>> {
     all
 }
 
+/// What every stage is like: a cell and a load, to be filled in. Every cell is verified when it is opened, and its last transfer at the end.
+const STAGE: &str = r#"
+[run]
+samples = 1
+repeats = 1
+noise = "0s"
+meter = "0s"
+timeout = "10s"
+[verify]
+every = 0
+[[subject]]
+call = "cell"
+rests = true
+[[load]]
+call = "load"
+"#;
+
+/// # Panics
+/// The text above is no experiment: a test calibrates.
 fn stage_of(asked: &Calibration, sweeps: &[Sweep], request: &Request, load: Option<&Beside>, number: u32) -> Stage {
+    #[expect(clippy::expect_used, reason = "the text is a constant, and tests read it")]
+    let stages = experiment::read_stored(STAGE, "calibration").and_then(|e| e.stages()).expect("a constant");
+    let (run, subject, of_load) = (&stages[0].run, &stages[0].cells[0].subject, &stages[0].loads[0]);
     let run = Run {
-        seed: 1,
         rounds: request.rounds,
-        repeats: 1,
         samples: Some(request.samples),
         duration_ns: Some(request.duration_ns),
-        timeout_ns: TIMEOUT.as_nanos() as u64,
-        noise_ns: 0,
-        meter_ns: 0,
-        patience_ns: None,
         counters_every: 0,
         class: if asked.soft { Class::Other } else { Class::RealTime },
         cpus: if asked.soft { Cpus::Any } else { Cpus::Last },
-        policy: "stock".into(),
         gpu: if asked.soft { Gpu::Soft } else { Gpu::Real },
-        device: experiment::Device::Engine,
-        record: Record::No,
+        ..run.clone()
     };
     let cell = |ask: &crate::search::Ask| {
-        let route = &sweeps[ask.sweep].candidates[ask.route];
-        Cell { subject: subject(route, sweeps[ask.sweep].places, ask.bytes), bytes: ask.bytes }
+        let Sweep { candidates, places, .. } = &sweeps[ask.sweep];
+        let route = &candidates[ask.route];
+        let addresses = match places {
+            Places::Same => Addresses::Fixed,
+            Places::Others => Addresses::Random,
+        };
+        let (name, what) = (format!("{route} {} {places}", ask.bytes), What::Route(route.clone()));
+        Cell { subject: SubjectSpec { name, what, addresses, ..subject.clone() }, bytes: ask.bytes }
     };
     let loads = load.map(|beside| LoadSpec {
         name: beside.name(),
-        what: if beside.what.contains("->") {
-            What::Route(beside.what.clone())
-        } else {
-            What::Call(beside.what.clone())
+        what: match &beside.what {
+            route if route.contains("->") => What::Route(route.clone()),
+            call => What::Call(call.clone()),
         },
         bytes: beside.bytes,
         count: beside.threads,
-        rate: None,
         cpus: if asked.soft { Cpus::Any } else { Cpus::Others },
-        class: Class::Other,
         check_every: 0,
-        must_reach: None,
-        process: experiment::Process::Shared,
+        ..of_load.clone()
     });
     Stage {
         number,
-        point: Vec::new(),
         run,
-        // Every cell is verified when it is opened, and its last transfer at the end.
-        verify: Verify { every: 0 },
         cells: request.asks.iter().map(cell).collect(),
         loads: loads.into_iter().collect(),
+        ..stages[0].clone()
     }
 }
 
-fn subject(route: &str, places: Places, bytes: u64) -> SubjectSpec {
-    SubjectSpec {
-        name: format!("{route} {bytes} {places}"),
-        what: What::Route(route.into()),
-        sizes: Vec::new(),
-        back_to_back: 1,
-        addresses: match places {
-            Places::Same => Addresses::Fixed,
-            Places::Others => Addresses::Random,
-        },
-        data: Data::Fresh,
-        arrival: Arrival::default(),
-        observe: Observe::Done,
-        class: None,
-        cpus: None,
-        deadline_ns: None,
-        baseline: None,
-        beside: Vec::new(),
-        rests: true,
-    }
-}
 /// Whether a note only reports that counters were not read (`pcie_to_gpu_bytes, energy_mj: why`): calibration does not request them, and stages are
 /// too short for some.
 fn is_of_counters(note: &str) -> bool {

@@ -1,8 +1,9 @@
-//! What differs: whether one run is slower than another, cell by cell, and which of many machines, or of a job's ranks, is an outlier. `load` and
-//! `between` read files; all else is pure: samples or totals in, verdicts out.
+//! What differs, and why: whether one run is slower than another, cell by cell, and which of many machines, or of a job's ranks, is an outlier. `load` and
+//! `between` read files, [`attribution`] recordings; all else is pure: samples or totals in, verdicts out.
 //!
 //! The invariant: no figure is divided by anything, processes are the unit (`statistics`), and an undecided comparison is never equal.
 
+pub mod attribution;
 mod between;
 mod difference;
 mod error;

@@ -2,9 +2,8 @@
 
 use crate::{Cell, Error, Key};
 use environment::Environment;
-use experiment::Observe;
 use run_folder::commands::CommandsOfRun;
-use run_folder::run::CellOfRun;
+use run_folder::run::{CellOfRun, observed};
 use run_folder::samples::reads_counters;
 use run_folder::{Folder, Run, Samples, Status};
 use statistics::Rounds;
@@ -168,13 +167,8 @@ impl Loaded {
             };
             samples.each(cell.cell as usize, |some| {
                 for s in some.iter().filter(|s| !reads_counters(s.round, stage.run.counters_every)) {
-                    let value = match cell.observe {
-                        Observe::Submit => Some(s.submit()),
-                        Observe::Done => Some(s.done()),
-                        Observe::Engine => s.engine(),
-                    };
                     if let Some(round) = rounds.get_mut(repeat as usize * each + s.round as usize) {
-                        round.extend(value);
+                        round.extend(observed(s, cell.observe));
                     }
                 }
             })?;

@@ -65,17 +65,8 @@ fn driver_version() -> Result<(String, &'static str), String> {
         return Ok((v, proc));
     }
     let ctl = open(Path::new("/dev/nvidiactl")).map_err(|e| format!("no {proc}, and /dev/nvidiactl: {}", why(&e)))?;
-    // nv_ioctl_rm_api_version_t: cmd, reply, 64 bytes of text. Command '2' queries without claiming a version.
-    let mut arg = [0u8; 72];
-    arg[0] = b'2';
-    let request = rm::abi::rm_request(rm::abi::nr::CHECK_VERSION_STR, arg.len());
-    // SAFETY: the request carries the size of `arg`; the driver writes no more than that.
-    let ret = unsafe { libc::ioctl(ctl.as_raw_fd(), request, arg.as_mut_ptr()) };
-    if ret != 0 {
-        return Err(format!("no {proc}, and CHECK_VERSION_STR: {}", io::Error::last_os_error()));
-    }
-    let text = arg[8..].split(|b| *b == 0).next().unwrap_or(&[]);
-    Ok((String::from_utf8_lossy(text).into_owned(), "CHECK_VERSION_STR"))
+    let asked = rm::driver::driver_version(&rm::driver::Libc, ctl.as_raw_fd());
+    asked.map(|version| (version, "CHECK_VERSION_STR")).map_err(|e| format!("no {proc}, and {e}"))
 }
 
 /// The first word that looks like a driver version: `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04 ...`
@@ -188,55 +179,13 @@ fn bar1(resource: &str) -> Option<u64> {
     resource.lines().take(6).filter_map(memory).nth(1)
 }
 
-/// Asks RM for its confidential-computing state: a client, an NV_CONFIDENTIAL_COMPUTE (0xCB33) object, one control call. 0 is off.
+/// RM's confidential-computing feature: 0 is off.
 pub fn confidential_state() -> Result<u8, String> {
-    use rm::abi::{Nvos00, Nvos54, Nvos64, nr, rm_request};
-    const NV_CONFIDENTIAL_COMPUTE: u32 = 0xcb33;
-    const SYSTEM_GET_CAPABILITIES: u32 = 0xcb33_0101;
     let ctl = open(Path::new("/dev/nvidiactl")).map_err(|e| why(&e))?;
-    fn call<T>(ctl: &File, nr: u32, arg: &mut T) -> Result<(), String> {
-        // SAFETY: the request carries the size of `arg`, and the callers below pair it with its struct; pointers inside it are to their locals,
-        // which outlive the call.
-        let ret = unsafe { libc::ioctl(ctl.as_raw_fd(), rm_request(nr, size_of::<T>()), arg as *mut T) };
-        if ret == 0 { Ok(()) } else { Err(io::Error::last_os_error().to_string()) }
+    match rm::driver::confidential_feature(&rm::driver::Libc, ctl.as_raw_fd()) {
+        Ok(feature) => feature.ok_or_else(|| "the driver has no such state".into()),
+        Err(e) => Err(e.to_string()),
     }
-    let status = |what: &str, s: u32| {
-        if s == 0 { Ok(()) } else { Err(format!("{what}: {} ({s:#x})", rm::status::name(s).unwrap_or("NV_ERR"))) }
-    };
-    let mut root = Nvos64 { class: 0x41, ..Default::default() };
-    call(&ctl, nr::ALLOC, &mut root)?;
-    status("RM_ALLOC NV01_ROOT_CLIENT", root.status)?;
-    let client = root.new;
-    let result = (|| {
-        let params = client;
-        let mut object = Nvos64 {
-            root: client,
-            parent: client,
-            class: NV_CONFIDENTIAL_COMPUTE,
-            params: &raw const params as u64,
-            params_size: 4,
-            ..Default::default()
-        };
-        call(&ctl, nr::ALLOC, &mut object)?;
-        status("RM_ALLOC NV_CONFIDENTIAL_COMPUTE", object.status)?;
-        // cpuCapability, gpusCapability, environment, ccFeature, devToolsMode, multiGpuMode
-        let mut caps = [0u8; 6];
-        let mut control = Nvos54 {
-            client,
-            object: object.new,
-            cmd: SYSTEM_GET_CAPABILITIES,
-            params: caps.as_mut_ptr() as u64,
-            params_size: caps.len() as u32,
-            ..Default::default()
-        };
-        call(&ctl, nr::CONTROL, &mut control)?;
-        status("SYSTEM_GET_CAPABILITIES", control.status)?;
-        Ok(caps[3])
-    })();
-    let mut free = Nvos00 { root: client, parent: client, old: client, status: 0 };
-    // Closing the file also frees the client.
-    let _ = call(&ctl, nr::FREE, &mut free);
-    result
 }
 
 /// The firmware that readers of 'Data Transfer Matters of Real-Time GPU Computing' (2013) look for.

@@ -4,7 +4,7 @@ use crate::Check;
 use std::io;
 
 pub fn checks() -> Vec<Check> {
-    vec![trap(), patch(), watch()]
+    vec![trap(), patch()]
 }
 
 /// Bytes of the page that the trials use.
@@ -56,23 +56,20 @@ fn trap_in_child() -> i32 {
 /// Rewriting a site needs: private code pages that may become writable, and a barrier that makes every thread see new code.
 fn patch() -> Check {
     let name = "tap: patch";
-    match in_child(patch_in_child) {
-        Ok(0) => Check::yes(
-            name,
-            "a private code page was rewritten; membarrier SYNC_CORE registered; a page moved with mremap",
-        ),
-        Ok(1) => Check::no(name, "sites continue to trap", "membarrier has no PRIVATE_EXPEDITED_SYNC_CORE here"),
-        Ok(2) => Check::no(name, "sites continue to trap", "membarrier PRIVATE_EXPEDITED_SYNC_CORE was refused"),
-        Ok(3) => Check::no(name, "sites continue to trap", "doorbell's own executable could not be mapped"),
-        Ok(4) => Check::no(
-            name,
-            "sites continue to trap",
-            "mprotect refused a page that is writable and executable (SELinux execmod?)",
-        ),
-        Ok(5) => Check::no(name, "sites continue to trap", "mremap refused to move a page over another"),
-        Ok(code) => Check::no(name, "sites continue to trap", &format!("the trial ended with {code}")),
-        Err(e) => Check::no(name, "could not be tried", &e.to_string()),
-    }
+    let why = match in_child(patch_in_child) {
+        Ok(0) => {
+            let detail = "a private code page was rewritten; membarrier SYNC_CORE registered; a page moved with mremap";
+            return Check::yes(name, detail);
+        }
+        Ok(1) => "membarrier has no PRIVATE_EXPEDITED_SYNC_CORE here".into(),
+        Ok(2) => "membarrier PRIVATE_EXPEDITED_SYNC_CORE was refused".into(),
+        Ok(3) => "doorbell's own executable could not be mapped".into(),
+        Ok(4) => "mprotect refused a page that is writable and executable (SELinux execmod?)".into(),
+        Ok(5) => "mremap refused to move a page over another".into(),
+        Ok(code) => format!("the trial ended with {code}"),
+        Err(e) => return Check::no(name, "could not be tried", &e.to_string()),
+    };
+    Check::no(name, "sites continue to trap", &why)
 }
 
 fn patch_in_child() -> i32 {
@@ -118,33 +115,6 @@ fn patch_in_child() -> i32 {
         }
         0
     }
-}
-
-/// A hardware write breakpoint that signals its own thread. Not used by `record` yet.
-fn watch() -> Check {
-    let name = "tap: hardware watchpoint";
-    let word = 0u32;
-    // struct perf_event_attr, 128 bytes (PERF_ATTR_SIZE_VER7): type @0, size @4, sample_period @16, flags @40, bp_type @52,
-    // bp_addr @56, bp_len @64.
-    let mut attr = [0u64; 16];
-    const PERF_TYPE_BREAKPOINT: u64 = 5;
-    attr[0] = PERF_TYPE_BREAKPOINT | 128 << 32;
-    attr[2] = 1;
-    // disabled 0, exclude_kernel 5, exclude_hv 6, remove_on_exec 36, sigtrap 37
-    attr[5] = 1 | 1 << 5 | 1 << 6 | 1 << 36 | 1 << 37;
-    // HW_BREAKPOINT_W
-    attr[6] = 2 << 32;
-    attr[7] = &raw const word as u64;
-    attr[8] = 4;
-    // SAFETY: the attribute is as long as it declares; the event stays disabled and is closed immediately.
-    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), 0, -1, -1, 8u64) };
-    if fd < 0 {
-        let e = io::Error::last_os_error();
-        return Check::info(name, "not available (not used yet)", &format!("perf_event_open: {e}"));
-    }
-    // SAFETY: a descriptor opened above.
-    unsafe { libc::close(fd as i32) };
-    Check::info(name, "available (not used yet)", "")
 }
 
 /// Runs `f` in a child and returns its exit status; a child that a signal ends is an error.

@@ -120,6 +120,11 @@ impl Spread {
         self.0.values().sum()
     }
 
+    /// Each value, and how many calls had it.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.0.iter().map(|(value, calls)| (*value, *calls))
+    }
+
     /// All zero without calls.
     pub fn typical(&self) -> Typical {
         let calls = self.calls();

@@ -1,4 +1,4 @@
-//! Why a folder could not be made, read or written.
+//! Why a folder could not be made, read or written, or its process not be started.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,10 @@ pub enum Error {
     Exists(PathBuf),
     #[error("{0}: the folder is not empty, and its contents are not a run of doorbell")]
     NotOurs(PathBuf),
-    #[error("{0}: no run: it has no experiment.toml")]
-    NoRun(PathBuf),
+    #[error("{0}: no run: it has no {1}")]
+    NoRun(PathBuf, &'static str),
+    #[error("{0}: the soak there is complete")]
+    Complete(PathBuf),
     #[error("{path}: {what} writes to it")]
     Busy { path: PathBuf, what: String },
     #[error("{path}: the run there is of another experiment: {what}")]
@@ -28,6 +30,12 @@ pub enum Error {
     Read { path: PathBuf, cause: io::Error },
     #[error("{path}: cannot be written: {cause}")]
     Write { path: PathBuf, cause: io::Error },
+    /// Of a measuring process.
+    #[error("{what}: {cause}")]
+    Start { what: String, cause: io::Error },
+    /// A measuring process could not write what it measured.
+    #[error("{what}")]
+    Unwritten { what: String, hint: String },
 }
 
 impl Error {
@@ -37,7 +45,10 @@ impl Error {
         let text = match self {
             Error::Exists(_) => "--resume continues it, --force replaces it, -o DIR writes elsewhere",
             Error::NotOurs(_) => "give a new or an empty folder: -o DIR",
-            Error::NoRun(_) => "give the folder that `doorbell bench -o` wrote",
+            Error::NoRun(..) => "give the folder that `doorbell bench -o` (or `doorbell soak -o`) wrote",
+            Error::Complete(_) => {
+                "`doorbell soak --show DIR` prints it; --for with a longer time continues it; --force replaces it"
+            }
             Error::Busy { .. } => "wait for its end, or write elsewhere with -o DIR",
             Error::OtherExperiment { .. } => {
                 "--resume without an experiment goes on with the folder's own; --force replaces the run"
@@ -49,10 +60,14 @@ impl Error {
                 "`doorbell bench -o DIR --resume` sums it up again from its parts"
             }
             Error::Invalid { .. } => "doorbell does not write this: undo the changes, or restore the file from a copy",
-            Error::Damaged { .. } => "if its part is removed (parts/, samples/), --resume measures it again",
+            Error::Damaged { .. } => {
+                "if its part is removed (parts/ and samples/, or periods/), --resume measures it again"
+            }
             Error::Version { by: Some(by), .. } => return format!("doorbell {by} wrote it: read it with that one"),
             Error::Version { .. } => "read it with the doorbell that wrote it",
             Error::Read { .. } => "give the folder of a run, with all its files readable",
+            Error::Start { .. } => "`doorbell doctor` says what works here",
+            Error::Unwritten { hint, .. } => return hint.clone(),
             Error::Write { cause, .. } => match cause.kind() {
                 StorageFull | QuotaExceeded => {
                     "free some space; finished parts are kept, and --resume continues after them"
@@ -68,12 +83,16 @@ impl Error {
         text.into()
     }
 
-    pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    pub fn read(path: &Path) -> impl FnOnce(io::Error) -> Error {
         move |cause| Error::Read { path: path.into(), cause }
     }
 
-    pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    pub fn write(path: &Path) -> impl FnOnce(io::Error) -> Error {
         move |cause| Error::Write { path: path.into(), cause }
+    }
+
+    pub(crate) fn start(what: &str) -> impl FnOnce(io::Error) -> Error {
+        move |cause| Error::Start { what: what.into(), cause }
     }
 
     /// From a text that is no valid document.

@@ -21,10 +21,11 @@ const TAPES: &str = "tapes";
 pub(crate) const PLOTS: &str = "plots";
 pub(crate) const RUN: &str = "run.json";
 
-/// One run.
+/// A folder with an experiment, and what was measured of it.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
+    kind: &'static Kind,
     experiment: Experiment,
     stages: Vec<Stage>,
     /// The folder itself did not exist before this run.
@@ -32,6 +33,26 @@ pub struct Folder {
     /// None if it is only read.
     _lock: Option<Lock>,
 }
+
+/// What such a folder has: that of a run, or of a soak.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    /// The file that makes it one. It is written last, and removed last.
+    pub marker: &'static str,
+    /// Its other files and folders, besides the experiment.
+    pub content: &'static [&'static str],
+    /// The folders, the first with what was measured.
+    pub folders: &'static [&'static str],
+    /// Whether it is replaced only by force.
+    pub is_kept: fn(&Path) -> bool,
+}
+
+const KIND: Kind = Kind {
+    marker: EXPERIMENT,
+    content: &[RUN, PLOTS, PARTS, SAMPLES, TAPES],
+    folders: &[PARTS, SAMPLES],
+    is_kept: |path| !Folder::open(path).is_ok_and(|there| there.is_in_vain()),
+};
 
 /// A part as stored in `parts`.
 #[derive(Serialize, Deserialize)]
@@ -48,18 +69,27 @@ impl Folder {
     /// # Errors
     /// A run or other content exists; another run is writing there; it cannot be written.
     pub fn create(path: &Path, experiment: &Experiment, force: bool) -> Result<Folder, Error> {
+        Folder::create_as(&KIND, path, experiment, force)
+    }
+
+    pub(crate) fn create_as(
+        kind: &'static Kind,
+        path: &Path,
+        experiment: &Experiment,
+        force: bool,
+    ) -> Result<Folder, Error> {
         let made = !path.exists();
-        Folder::may_create(path, force)?;
+        may_create(kind, path, force)?;
         if made {
             fs::create_dir_all(path).map_err(Error::write(path))?;
         }
         let lock = Lock::of_run(path)?;
         // Another run may have used the folder in the meantime.
-        Folder::may_create(path, force)?;
-        if path.join(EXPERIMENT).exists() {
-            clear(path, &CONTENT)?;
+        may_create(kind, path, force)?;
+        if path.join(kind.marker).exists() {
+            kind.clear(path)?;
         }
-        let folder = Folder { made, ..Folder::of(path, experiment.clone(), Some(lock))? };
+        let folder = Folder { made, ..Folder::of(kind, path, experiment.clone(), Some(lock))? };
         folder.make_ready()?;
         whole(&path.join(EXPERIMENT), experiment.to_toml().as_bytes())?;
         Ok(folder)
@@ -70,18 +100,7 @@ impl Folder {
     /// # Errors
     /// A run or other content exists; it cannot be read.
     pub fn may_create(path: &Path, force: bool) -> Result<(), Error> {
-        let entries = match fs::read_dir(path) {
-            Ok(entries) => entries.map(|e| Ok(e?.file_name())).collect::<io::Result<Vec<_>>>(),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(e) => return Err(Error::Write { path: path.into(), cause: e }),
-        };
-        let is_empty = entries.map_err(Error::read(path))?.iter().all(|name| is_left_over(name));
-        let is_run = path.join(EXPERIMENT).exists();
-        if !is_run && !is_empty {
-            return Err(Error::NotOurs(path.into()));
-        }
-        let is_kept = is_run && !force && !Folder::open(path).is_ok_and(|there| there.is_in_vain());
-        if is_kept { Err(Error::Exists(path.into())) } else { Ok(()) }
+        may_create(&KIND, path, force)
     }
 
     /// No cell was measured: every cell of every part failed, or is not possible here.
@@ -95,10 +114,10 @@ impl Folder {
     /// # Errors
     /// Something cannot be removed.
     pub fn give_up(self) -> Result<(), Error> {
-        if fs::read_dir(self.path.join(PARTS)).is_ok_and(|mut parts| parts.next().is_some()) {
+        if self.kind.is_measured(&self.path) {
             return Ok(());
         }
-        clear(&self.path, &CONTENT)?;
+        self.kind.clear(&self.path)?;
         remove_folder(&self.path, self.made)
     }
 
@@ -107,9 +126,13 @@ impl Folder {
     /// # Errors
     /// There is none; another run is writing there.
     pub fn resume(path: &Path) -> Result<Folder, Error> {
-        let experiment = read_experiment(path)?;
+        Folder::resume_as(&KIND, path)
+    }
+
+    pub(crate) fn resume_as(kind: &'static Kind, path: &Path) -> Result<Folder, Error> {
+        let experiment = read_experiment(kind, path)?;
         let lock = Lock::of_run(path)?;
-        let folder = Folder::of(path, experiment, Some(lock))?;
+        let folder = Folder::of(kind, path, experiment, Some(lock))?;
         folder.make_ready()?;
         Ok(folder)
     }
@@ -119,9 +142,13 @@ impl Folder {
     /// # Errors
     /// There is none.
     pub fn join(path: &Path) -> Result<Folder, Error> {
-        let experiment = read_experiment(path)?;
+        Folder::join_as(&KIND, path)
+    }
+
+    pub(crate) fn join_as(kind: &'static Kind, path: &Path) -> Result<Folder, Error> {
+        let experiment = read_experiment(kind, path)?;
         let lock = Lock::of_part(path)?;
-        Folder::of(path, experiment, Some(lock))
+        Folder::of(kind, path, experiment, Some(lock))
     }
 
     /// For reading it, finished or not.
@@ -129,25 +156,26 @@ impl Folder {
     /// # Errors
     /// There is no run.
     pub fn open(path: &Path) -> Result<Folder, Error> {
-        Folder::of(path, read_experiment(path)?, None)
+        Folder::open_as(&KIND, path)
     }
 
-    fn of(path: &Path, experiment: Experiment, lock: Option<Lock>) -> Result<Folder, Error> {
+    pub(crate) fn open_as(kind: &'static Kind, path: &Path) -> Result<Folder, Error> {
+        Folder::of(kind, path, read_experiment(kind, path)?, None)
+    }
+
+    fn of(kind: &'static Kind, path: &Path, experiment: Experiment, lock: Option<Lock>) -> Result<Folder, Error> {
         let stages = experiment.stages().map_err(|e| Error::Experiment(Box::new(e)))?;
-        Ok(Folder { path: path.into(), experiment, stages, made: false, _lock: lock })
+        Ok(Folder { path: path.into(), kind, experiment, stages, made: false, _lock: lock })
     }
 
     /// Makes the folders, and removes unfinished files of a killed run.
     fn make_ready(&self) -> Result<(), Error> {
         let is_recorded = self.stages.iter().any(|stage| !stage.run.record.is_no());
-        let tapes = is_recorded.then(|| self.path.join(TAPES));
-        for folder in [self.path.clone(), self.path.join(PARTS), self.path.join(SAMPLES)].into_iter().chain(tapes) {
-            let err = || Error::write(&folder);
-            match fs::create_dir(&folder) {
-                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(err()(e)),
-                _ => {}
-            }
-            output::remove_parts(&folder).map_err(err())?;
+        let tapes = (is_recorded && self.kind.content.contains(&TAPES)).then_some(&TAPES);
+        for folder in self.kind.folders.iter().chain(tapes).map(|name| self.path.join(name)).chain([self.path.clone()])
+        {
+            let ready = fs::create_dir_all(&folder).and_then(|()| output::remove_parts(&folder));
+            ready.map_err(Error::write(&folder))?;
         }
         Ok(())
     }
@@ -267,18 +295,41 @@ impl Folder {
     }
 }
 
-/// The files of a run. The one that makes it a run is last, so that an interrupted removal can be repeated.
-const CONTENT: [&str; 6] = [RUN, PLOTS, PARTS, SAMPLES, TAPES, EXPERIMENT];
+/// Whether there is nothing in this folder that only `force` replaces, and nothing that is not of this kind.
+fn may_create(kind: &Kind, path: &Path, force: bool) -> Result<(), Error> {
+    let is_empty = match is_free(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        is_empty => is_empty.map_err(Error::write(path))?,
+    };
+    let is_there = path.join(kind.marker).exists();
+    match () {
+        () if !is_there && !is_empty => Err(Error::NotOurs(path.into())),
+        () if is_there && !force && (kind.is_kept)(path) => Err(Error::Exists(path.into())),
+        () => Ok(()),
+    }
+}
+
+impl Kind {
+    /// Whether there is one that has measured anything.
+    pub fn is_measured(&self, path: &Path) -> bool {
+        path.join(self.marker).exists()
+            && fs::read_dir(path.join(self.folders[0])).is_ok_and(|mut parts| parts.next().is_some())
+    }
+
+    /// Removes its files, the marker last, so that an interrupted removal can be repeated.
+    fn clear(&self, path: &Path) -> Result<(), Error> {
+        clear(path, self.content)?;
+        clear(path, &[EXPERIMENT, self.marker])
+    }
+}
 
 /// Removes these files and folders of a folder, in this order, if they exist.
 ///
 /// # Errors
 /// One cannot be removed.
 pub fn clear(folder: &Path, content: &[&str]) -> Result<(), Error> {
-    for name in content {
-        let path = folder.join(name);
-        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        match removed {
+    for path in content.iter().map(|name| folder.join(name)) {
+        match if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) } {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Error::Write { path, cause: e }),
             _ => {}
         }
@@ -295,23 +346,22 @@ pub fn is_free(folder: &Path) -> io::Result<bool> {
     Ok(names.iter().all(|name| is_left_over(name)))
 }
 
-fn is_left_over(name: &OsStr) -> bool {
-    name == ".lock" || name.to_str().is_some_and(output::is_part)
-}
-
 /// After [`clear`]: removes the lock, and the folder if it is empty and `made` by the run.
 ///
 /// # Errors
 /// It cannot be removed.
 pub fn remove_folder(folder: &Path, made: bool) -> Result<(), Error> {
     clear(folder, &[".lock"])?;
-    if made
-        && let Err(e) = fs::remove_dir(folder)
-        && e.kind() != io::ErrorKind::DirectoryNotEmpty
-    {
-        return Err(Error::Write { path: folder.into(), cause: e });
+    match if made { fs::remove_dir(folder) } else { Ok(()) } {
+        Err(cause) if cause.kind() != io::ErrorKind::DirectoryNotEmpty => {
+            Err(Error::Write { path: folder.into(), cause })
+        }
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+fn is_left_over(name: &OsStr) -> bool {
+    name == ".lock" || name.to_str().is_some_and(output::is_part)
 }
 
 fn text_of(all: &Written, path: &Path) -> Result<Vec<u8>, Error> {
@@ -327,12 +377,12 @@ pub(crate) fn whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     output::replace(path, |file| file.write_all(bytes)).map_err(Error::write(path))
 }
 
-fn read_experiment(folder: &Path) -> Result<Experiment, Error> {
+fn read_experiment(kind: &Kind, folder: &Path) -> Result<Experiment, Error> {
+    if !folder.join(kind.marker).exists() {
+        return Err(Error::NoRun(folder.into(), kind.marker));
+    }
     let path = folder.join(EXPERIMENT);
-    let text = match fs::read(&path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(Error::NoRun(folder.into())),
-        text => text.map_err(Error::read(&path))?,
-    };
+    let text = fs::read(&path).map_err(Error::read(&path))?;
     let text = String::from_utf8(text).map_err(|e| Error::damaged(&path, e))?;
     let experiment = experiment::read_stored(&text, &path.to_string_lossy());
     experiment.map_err(|e| Error::Experiment(Box::new(e)))

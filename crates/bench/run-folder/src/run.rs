@@ -27,6 +27,7 @@ pub use beside::{Beside, Point, Times, Victim};
 pub use best::{Against, BestAt, BestOfRun, BestRange, SAME};
 pub use budget::{Budget, Mostly, PartOfBudget, Span};
 pub use capped::Bounded;
+pub(crate) use cells::back_to_back;
 pub use cells::observed;
 pub use ends::Ends;
 pub use groups::{Group, place};
@@ -35,6 +36,7 @@ pub use lasted::{Lasted, Rested, StageLasted};
 pub use places::Places;
 pub use repaid::{After, Repaid};
 pub use scaling::{Member, Scaling};
+pub(crate) use sum_up::add_load;
 pub use sum_up::{Context, Interrupted};
 
 use crate::commands::{CommandsOfRun, Recorded};

@@ -1,216 +1,98 @@
-//! `selfbench launches`: several threads launch on the software GPU as fast as they can, bare and recorded, in turns.
-//!
-//! It prints launches a second, lost events, the instructions that the agent adds to a launch, and the recorder's CPU time for each launch. The rates depend
-//! on this machine and on the software GPU, which takes CPU time too; the instructions do not.
+//! Launches: one kernel a doorbell, with the words that CUDA itself launches with. Recorded with `--gpu-times`, each is stamped.
 
-use crate::{looped, median, steps};
-use anyhow::{Context, bail};
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use tape::event::Body;
+use gpu::{AddressSpace, Channel, ChannelOptions, Engine, Memory};
+use graph_words::{COMPUTE, Graph, Kernel, Places, Step};
+use pushbuf::encode::Words;
+use pushbuf::qmd::PcasAction;
+use std::ffi::CStr;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use tape::region::{SEGMENTS_BYTES, STAMPS_BYTES};
 
-/// How the program is recorded; the first is bare.
-const WAYS: [(&str, &[&str]); 6] = [
-    ("bare", &[]),
-    ("record", &[]),
-    ("calls", &["--calls"]),
-    ("gpu_times", &["--gpu-times"]),
-    ("no_data", &["--no-data"]),
-    ("gpu_times_no_data", &["--gpu-times", "--no-data"]),
-];
-/// Launches that are stepped through.
-const STEPPED: usize = 7;
+/// Kernels that are launched in turn: more than a GPFIFO has entries, so the GPU has read a segment before it is overwritten. `SEGMENT` is the size of
+/// each segment in bytes.
+const KERNELS: usize = 2048;
+const SEGMENT: u64 = 0x1000;
+/// The agent's functions.
+const AREA: &CStr = c"doorbell_area_of_stamps";
+const STAMP_AT: &CStr = c"doorbell_stamp_at";
 
-/// The subject of the measurement, and its programs.
-pub struct Options<'a> {
-    /// doorbell's own program: it starts the loops, and records them.
-    pub doorbell: PathBuf,
-    /// Bytes of the software GPU's library.
-    pub softgpu: &'a [u8],
-    pub rounds: u32,
-    pub threads: u32,
-    /// Launches of each thread.
-    pub count: u32,
+pub struct Launches {
+    channel: Channel,
+    segments: Arc<Memory>,
+    /// The words of each kernel's launch.
+    words: Vec<Vec<u8>>,
+    next: usize,
+    #[allow(dead_code, reason = "kept alive: the GPU executes from it")]
+    kept: [Arc<Memory>; 3],
 }
 
-/// Medians of a way's rounds.
-#[derive(Default)]
-struct Row {
-    rate: Vec<f64>,
-    lost: Vec<f64>,
-    /// CPU time of the recorder's threads for a launch, by their names, ns.
-    recorder: BTreeMap<String, Vec<f64>>,
-    instructions: Option<u64>,
-}
-
-pub struct Figures {
-    threads: u32,
-    count: u32,
-    rounds: u32,
-    rows: Vec<Row>,
-    /// Why instructions were not counted.
-    why: Option<String>,
-}
-
-/// Runs all rounds; calls `tell` at each turn.
-pub fn measure(o: &Options<'_>, tell: &dyn Fn(&str)) -> anyhow::Result<Figures> {
-    let run = Run { o, soft: crate::rounds::soft_file(o.softgpu)?, tape: crate::rounds::tape() };
-    let mut rows: Vec<Row> = WAYS.iter().map(|_| Row::default()).collect();
-    let done = run.all(&mut rows, tell);
-    let why = done.and_then(|()| {
-        let stepped = rows.iter_mut().zip(WAYS).try_for_each(|(row, (name, how))| {
-            tell(&format!("instructions: {name}"));
-            row.instructions = Some(run.stepped(name, how)?);
-            anyhow::Ok(())
-        });
-        anyhow::Ok(stepped.err().map(|e| format!("instructions: {e:#}")))
-    });
-    let _ = std::fs::remove_file(&run.tape);
-    Ok(Figures { threads: o.threads, count: o.count, rounds: o.rounds, rows, why: why? })
-}
-
-impl Figures {
-    /// Maximum number of instructions that the agent adds to a launch; `None` if they could not be counted.
-    pub fn instructions(&self) -> Option<u64> {
-        self.rows.iter().map(|row| self.added(row)).try_fold(0, |most, n| Some(most.max(n?)))
-    }
-
-    fn added(&self, row: &Row) -> Option<u64> {
-        Some(row.instructions?.saturating_sub(self.rows.first()?.instructions?))
-    }
-
-    pub fn json(&self) -> Value {
-        let row = |(row, (name, _)): (&Row, (&str, &[&str]))| {
-            let recorder: BTreeMap<_, _> = row.recorder.iter().map(|(name, ns)| (name, median(ns.clone()))).collect();
-            let lost = (name != "bare").then(|| median(row.lost.clone()));
-            let value = json!({
-                "launches_per_second": median(row.rate.clone()), "lost": lost, "agent_instructions": self.added(row), "recorder_ns": recorder
-            });
-            (name.to_owned(), value)
+impl Launches {
+    pub fn open(space: &Arc<AddressSpace>) -> anyhow::Result<Launches> {
+        let mut channel = Channel::new(space, Engine::Graphics, ChannelOptions::default())?;
+        let segments = space.alloc_host(KERNELS as u64 * SEGMENT)?;
+        let video = space.alloc_video(KERNELS as u64 * (Places::QMD_BYTES + Places::BANK_BYTES))?;
+        let host = space.alloc_host(SEGMENT)?;
+        // (Zeros: this GPU does not execute the code.)
+        let code = space.alloc_video(SEGMENT)?;
+        let graph = |i: u64| Graph {
+            kernels: vec![Kernel { grid: [1; 3], block: [1; 3], ..Kernel::default() }],
+            launch: vec![Step::Start(0, PcasAction::InvalidatePrefetchCopySchedule)],
+            at: Places {
+                qmds: video.va() + Places::QMD_BYTES * i,
+                banks: video.va() + Places::QMD_BYTES * KERNELS as u64 + Places::BANK_BYTES * i,
+                shared_banks: None,
+                counters: host.va(),
+                trackers: host.va() + SEGMENT / 2,
+                code: code.va(),
+            },
+            table: None,
         };
-        json!({
-            "bench": "launches",
-            "functional": true,
-            "threads": self.threads,
-            "count": self.count,
-            "rounds": self.rounds,
-            "ways": self.rows.iter().zip(WAYS).map(row).collect::<serde_json::Map<_, _>>(),
-            "why": self.why,
-            "machine": crate::machine(),
-        })
+        let words = (0..KERNELS as u64).map(|i| bytes(&graph(i).upload())).collect();
+        let mut first = [0; 8];
+        let mut objects = Words::new(&mut first);
+        objects.set_object(COMPUTE, rm::class::HOPPER_COMPUTE_A)?;
+        segments.write(0, &bytes(objects.as_slice()));
+        channel.submit_unchecked(segments.va(), objects.as_slice().len() as u32)?;
+        let mut launches = Launches { channel, segments, words, next: 1, kept: [video, host, code] };
+        launches.stamped(space)?;
+        Ok(launches)
     }
 
-    pub fn table(&self) -> String {
-        let mut t = format!(
-            "{:<22}{:>12}{:>10}{:>14}   {}\n",
-            "", "launches/s", "lost", "instructions", "recorder, ns a launch"
-        );
-        for (row, (name, _)) in self.rows.iter().zip(WAYS) {
-            let lost = if name == "bare" { String::new() } else { format!("{:.0}", median(row.lost.clone())) };
-            let added = self.added(row).filter(|_| name != "bare").map_or_else(String::new, |n| format!("+{n}"));
-            let used: Vec<_> =
-                row.recorder.iter().map(|(name, ns)| format!("{name} {:.0}", median(ns.clone()))).collect();
-            t += &format!("{name:<22}{:>12.0}{lost:>10}{added:>14}   {}\n", median(row.rate.clone()), used.join(", "));
-        }
-        t += &format!(
-            "{} threads, {} launches each; medians of {} rounds on the software GPU\n",
-            self.threads, self.count, self.rounds
-        );
-        t + &self.why.as_ref().map_or_else(String::new, |why| format!("{why}\n"))
-    }
-}
-
-struct Run<'a> {
-    o: &'a Options<'a>,
-    soft: crate::rounds::SoftFile,
-    tape: PathBuf,
-}
-
-impl Run<'_> {
-    fn all(&self, rows: &mut [Row], tell: &dyn Fn(&str)) -> anyhow::Result<()> {
-        for round in 0..self.o.rounds as usize {
-            for k in 0..WAYS.len() {
-                let i = (round + k) % WAYS.len();
-                let (name, how) = WAYS[i];
-                tell(&format!("round {} of {}: {name}", round + 1, self.o.rounds));
-                self.once(name, how, &mut rows[i]).with_context(|| name.to_owned())?;
+    /// If times are recorded: maps the memory for them to the GPU, as CUDA does.
+    fn stamped(&mut self, space: &Arc<AddressSpace>) -> anyhow::Result<()> {
+        // SAFETY: the names are NUL-terminated, and the agent's functions of these names have these types.
+        let (area, stamp_at) = unsafe {
+            let [area, stamp_at] = [AREA, STAMP_AT].map(|name| libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()));
+            if area.is_null() || stamp_at.is_null() {
+                return Ok(());
             }
-        }
+            let area: extern "C" fn() -> usize = std::mem::transmute(area);
+            (area(), std::mem::transmute::<*mut libc::c_void, extern "C" fn(usize)>(stamp_at))
+        };
+        let Some(at) = NonNull::new(area as *mut u8) else { return Ok(()) };
+        // SAFETY: the agent has mapped this many bytes there permanently.
+        let memory = unsafe { space.adopt_host(at, (STAMPS_BYTES + SEGMENTS_BYTES) as u64, Arc::new(()))? };
+        // (The GPU uses it until the process ends.)
+        std::mem::forget(memory);
+        stamp_at(area);
         Ok(())
     }
 
-    fn once(&self, name: &str, how: &[&str], row: &mut Row) -> anyhow::Result<()> {
-        let (threads, count) = (self.o.threads.to_string(), self.o.count.to_string());
-        let out =
-            self.command(name, how, &["--threads", &threads, "--count", &count]).stderr(Stdio::piped()).output()?;
-        if !out.status.success() {
-            bail!("the loop ended with {}: {}", out.status, String::from_utf8_lossy(&out.stderr).trim());
-        }
-        let text = String::from_utf8_lossy(&out.stdout);
-        let said: Value =
-            text.lines().find_map(|l| serde_json::from_str(l).ok()).context("the loop printed no JSON")?;
-        let at = |k: &str| said[k].as_f64().with_context(|| format!("the loop printed no {k}"));
-        let launches = at("launches")?;
-        row.rate.push(launches / at("seconds")?);
-        if name == "bare" {
-            return Ok(());
-        }
-        for (name, ns) in said["parent_ns"].as_object().into_iter().flatten() {
-            row.recorder.entry(name.clone()).or_default().push(ns.as_f64().unwrap_or(0.0) / launches);
-        }
-        row.lost.push(lost(&self.tape, at("all")? as u64)? as f64);
+    /// Writes the next launch's words, as a program does each time.
+    pub fn write(&mut self) {
+        self.segments.write(self.next as u64 * SEGMENT, &self.words[self.next]);
+    }
+
+    /// Submits the launch. (If the ring is full, the same launch is tried again: the GPU has not read the earlier segments.)
+    pub fn submit(&mut self) -> Result<(), gpu::Error> {
+        let words = self.words[self.next].len() as u32 / 4;
+        self.channel.submit_unchecked(self.segments.va() + self.next as u64 * SEGMENT, words)?;
+        self.next = (self.next + 1) % KERNELS;
         Ok(())
-    }
-
-    /// Instructions of a launch, including the loop's own.
-    fn stepped(&self, name: &str, how: &[&str]) -> anyhow::Result<u64> {
-        let mut child = self.command(name, how, &["--threads", "1", "--steps"]).stderr(Stdio::null()).spawn()?;
-        let counted = self.count(&mut child);
-        let _ = child.wait();
-        counted
-    }
-
-    fn count(&self, child: &mut Child) -> anyhow::Result<u64> {
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().context("no pipe")?).read_line(&mut line)?;
-        let said: Value = serde_json::from_str(&line).context("the loop printed no JSON")?;
-        let [pid, thread, round] = ["pid", "thread", "round"].map(|k| said[k].as_u64().unwrap_or(0));
-        anyhow::ensure!(pid > 1 && thread > 1, "the loop printed no thread");
-        let counted = steps::between_passes(thread as i32, round, STEPPED);
-        // SAFETY: the loop, which runs until it is killed.
-        unsafe { libc::kill(pid as i32, libc::SIGKILL) };
-        counted
-    }
-
-    fn command(&self, name: &str, how: &[&str], options: &[&str]) -> Command {
-        let me = &self.o.doorbell;
-        let mut words: Vec<OsString> = Vec::new();
-        if name != "bare" {
-            words.extend(["record", "--quiet", "--force", "--gpu", "soft"].map(OsString::from));
-            words.extend(how.iter().map(OsString::from));
-            words.extend(["-o".into(), self.tape.clone().into(), "--".into(), me.clone().into()]);
-        }
-        words.extend(["selfbench", "launch-loop"].map(OsString::from));
-        words.extend(options.iter().map(OsString::from));
-        let mut c = Command::new(me);
-        c.args(words).env("DOORBELL_SOFTGPU", "poll").stdin(Stdio::null()).stdout(Stdio::piped());
-        if name == "bare" {
-            c.env("LD_PRELOAD", self.soft.path());
-        }
-        c
     }
 }
 
-/// Launches that are not in the recording. Counted in the recording, because the figures of an agent that records no launches would otherwise look good.
-fn lost(tape: &Path, launched: u64) -> anyhow::Result<u64> {
-    let (rings, gaps) = looped::counts(tape, |event| matches!(event.body, Body::Ring(_)))?;
-    let lost = launched.saturating_sub(rings);
-    if lost > gaps {
-        bail!("{rings} of {launched} launches are in the recording, and only {gaps} events were counted as lost");
-    }
-    Ok(lost)
+fn bytes(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }

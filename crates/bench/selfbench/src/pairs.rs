@@ -1,16 +1,12 @@
 //! The loops that `selfbench locks` measures, as a separate program: recording or a policy is applied from outside.
 
-use crate::stay_on;
-use serde_json::json;
+use crate::{BATCH, batch, clock, in_turns, print, stay_on};
+use serde_json::{Map, Value, json};
 use std::cell::{Cell, UnsafeCell};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Pairs that are timed together.
-const BATCH: u32 = 1000;
-/// Batches between pauses in which the recorder empties the ring.
-const A_WAIT: u32 = 16;
 /// Pairs that fill the ring of a thread that records much, as `selfbench locks` records it: 8 MiB, 40 bytes each.
 const A_RING: u32 = (8 << 20) / 40;
 /// How long two threads hammer one lock.
@@ -92,11 +88,6 @@ fn callers() -> anyhow::Result<Vec<LockAndUnlock>> {
     }
 }
 
-pub(crate) fn clock() -> u64 {
-    // SAFETY: rdtsc is there on every x86-64.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
-
 fn two_clock_reads() {
     black_box(clock());
     black_box(clock());
@@ -114,20 +105,8 @@ fn clocked_pair() {
 }
 
 /// Nanoseconds of one pair, median over the batches.
-fn timed(count: u32, pair: impl Fn()) -> f64 {
-    let batches = count.div_ceil(BATCH);
-    let mut times = Vec::with_capacity(batches as usize);
-    for i in 0..batches {
-        let from = Instant::now();
-        for _ in 0..BATCH {
-            pair();
-        }
-        times.push(from.elapsed().as_nanos() as f64 / f64::from(BATCH));
-        if i % A_WAIT == 0 {
-            std::thread::sleep(Duration::from_micros(200));
-        }
-    }
-    crate::median(times)
+fn timed(count: u32, pair: impl Fn()) -> Value {
+    in_turns(count, &mut [("", &mut || batch(&pair))]).remove("").unwrap_or_default()
 }
 
 /// Pairs per second of two threads at one mutex.
@@ -151,14 +130,12 @@ fn contended() -> f64 {
     done.load(Ordering::Relaxed) as f64 / from.elapsed().as_secs_f64()
 }
 
-/// Measures every kind of pair, `count` times the mutex's, and prints one line of JSON.
+/// Measures every kind of pair, `count` times the mutex's.
 pub fn run(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
     // Before the loops are pinned, because these are two threads. (And libc's locks need no locked instruction in a program that never had a second
     // thread.)
     let contended = contended();
-    if let Some(cpu) = cpu {
-        stay_on(cpu)?;
-    }
+    stay_on(cpu)?;
     // The first pair maps the ring.
     timed(BATCH, mutex_pair);
     timed(BATCH, read_pair);
@@ -175,17 +152,19 @@ pub fn run(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
         // SAFETY: as above, and the code calls these two functions.
         unsafe { caller(MUTEX.0.get(), lock, unlock) };
     };
-    let out = json!({
-        "start": start,
-        "mutex": timed(count, mutex_pair),
-        "libraries": timed(quarter, from_libraries),
-        "read": timed(quarter, read_pair),
-        "write": timed(quarter, write_pair),
-        "signal": timed(quarter, signal),
-        "clocked": timed(quarter, clocked_pair),
-        "clocks": timed(quarter, two_clock_reads),
-        "contended": contended,
-    });
-    println!("{out}");
+    print(Map::from_iter(
+        [
+            ("start", start),
+            ("mutex", timed(count, mutex_pair)),
+            ("libraries", timed(quarter, from_libraries)),
+            ("read", timed(quarter, read_pair)),
+            ("write", timed(quarter, write_pair)),
+            ("signal", timed(quarter, signal)),
+            ("clocked", timed(quarter, clocked_pair)),
+            ("clocks", timed(quarter, two_clock_reads)),
+            ("contended", json!(contended)),
+        ]
+        .map(|(name, ns)| (name.to_owned(), ns)),
+    ));
     Ok(())
 }

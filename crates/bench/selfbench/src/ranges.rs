@@ -1,114 +1,13 @@
-//! `selfbench ranges`: what recording adds to an NVTX range.
+//! The loop `range-loop`: an NVTX range, bare and recorded.
 //!
 //! The program's side of NVTX is here, as small as possible: a function pointer, which is null unless an injection library has set it. A range is
 //! a push and a pop. Bare and recorded ranges alternate in one process.
 
-use crate::looped::{self, figure};
-use crate::{Plan, median, stay_on};
+use crate::{batch, in_turns, print, stay_on};
 use anyhow::{Context, bail};
-use serde_json::{Value, json};
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::time::{Duration, Instant};
-use tape::event::{Body, Event};
-
-/// Ranges that are timed together.
-const BATCH: u32 = 1000;
-/// Batches between pauses in which the recorder empties the ring.
-const A_WAIT: u32 = 8;
-
-/// One run of the loop: medians over its batches, ns.
-#[derive(Clone, Copy, Debug)]
-struct Sample {
-    bare: f64,
-    /// Its text is read each time.
-    text: f64,
-    /// Its text was registered.
-    registered: f64,
-    /// In a pause of the recording.
-    paused: f64,
-}
-
-/// The result: medians over the rounds, ns.
-pub struct Figures {
-    plan: Plan,
-    samples: Vec<Sample>,
-    lost: u64,
-}
-
-/// Runs all rounds; calls `tell` at each turn.
-pub fn measure(plan: &Plan, tell: &dyn Fn(&str)) -> anyhow::Result<Figures> {
-    let (mut samples, mut lost) = (Vec::new(), 0);
-    for round in 0..plan.rounds {
-        tell(&format!("round {} of {}", round + 1, plan.rounds));
-        let (sample, gaps) = recorded(plan)?;
-        samples.push(sample);
-        lost += gaps;
-    }
-    Ok(Figures { plan: plan.clone(), samples, lost })
-}
-
-impl Figures {
-    fn of(&self, f: fn(&Sample) -> f64) -> f64 {
-        median(self.samples.iter().map(f).collect())
-    }
-
-    /// What recording adds to a range with a text.
-    pub fn added(&self) -> f64 {
-        self.of(|s| s.text - s.bare)
-    }
-
-    pub fn json(&self) -> Value {
-        json!({
-            "bench": "ranges",
-            "rounds": self.plan.rounds,
-            "count": self.plan.count,
-            "bare_range_ns": self.of(|s| s.bare),
-            "recorded_range_ns": self.of(|s| s.text),
-            "added_range_ns": self.added(),
-            "registered_range_ns": self.of(|s| s.registered),
-            "added_registered_range_ns": self.of(|s| s.registered - s.bare),
-            "paused_range_ns": self.of(|s| s.paused),
-            "added_paused_range_ns": self.of(|s| s.paused - s.bare),
-            // Events that did not fit. An event that is not written costs less, so this number shows how far to trust the figures.
-            "lost_events": self.lost,
-            "machine": crate::machine(),
-        })
-    }
-
-    pub fn table(&self) -> String {
-        let mut t = format!("{:<34}{:>10}{:>10}\n", "a range: a push and a pop, ns", "takes", "added");
-        t += &format!("  {:<32}{:>10.1}\n", "bare", self.of(|s| s.bare));
-        type Of = fn(&Sample) -> f64;
-        let rows: [(&str, Of, Of); 3] = [
-            ("recorded", |s| s.text, |s| s.text - s.bare),
-            ("recorded, a registered text", |s| s.registered, |s| s.registered - s.bare),
-            ("in a pause of the recording", |s| s.paused, |s| s.paused - s.bare),
-        ];
-        for (name, takes, added) in rows {
-            t += &format!("  {name:<32}{:>10.1}{:>10.1}\n", self.of(takes), self.of(added));
-        }
-        t += &format!("medians of {} rounds; added: median of the rounds' differences\n", self.plan.rounds);
-        t + &looped::not_fitted(self.lost, "ring")
-    }
-}
-
-/// A run whose ranges are recorded, and its lost events.
-fn recorded(plan: &Plan) -> anyhow::Result<(Sample, u64)> {
-    // Two ends of each range, with and without a registered text.
-    let made = ("ends of ranges", 4 * u64::from(plan.count));
-    let is_end = |e: &Event<'_>| matches!(e.body, Body::Push(_) | Body::Pop(_));
-    let options = ["--nvtx", "--gpu", "soft"];
-    let (said, lost) = plan.run_recorded("range-loop", &options, "NVTX_INJECTION64_PATH", made, is_end)?;
-    let sample = Sample {
-        bare: figure(&said, "bare_ns")?,
-        text: figure(&said, "text_ns")?,
-        registered: figure(&said, "registered_ns")?,
-        paused: figure(&said, "paused_ns")?,
-    };
-    Ok((sample, lost))
-}
 
 /// Functions of the NVTX modules 1 and 5 by number; null until the injection library has set them.
 static CORE: [AtomicPtr<c_void>; 16] = [const { AtomicPtr::new(null_mut()) }; 16];
@@ -185,14 +84,6 @@ struct Attributes {
 
 const TEXT: *const c_char = c"forward of layer 12".as_ptr();
 
-/// Nanoseconds of one call in a batch.
-#[inline(always)]
-fn timed(mut f: impl FnMut()) -> f64 {
-    let from = Instant::now();
-    (0..BATCH).for_each(|_| f());
-    from.elapsed().as_nanos() as f64 / f64::from(BATCH)
-}
-
 /// Calls like NVTX's functions: through the pointer if it is set.
 #[inline(always)]
 fn call<T>(of: &[AtomicPtr<c_void>; 16], i: usize, f: impl FnOnce(*mut c_void) -> T) -> Option<T> {
@@ -202,7 +93,7 @@ fn call<T>(of: &[AtomicPtr<c_void>; 16], i: usize, f: impl FnOnce(*mut c_void) -
 
 #[inline(never)]
 fn texts(of: &[AtomicPtr<c_void>; 16]) -> f64 {
-    timed(|| {
+    batch(|| {
         // SAFETY: pointers that are set have the types of the NVTX functions.
         unsafe {
             call(of, PUSH, |f| {
@@ -217,7 +108,7 @@ fn texts(of: &[AtomicPtr<c_void>; 16]) -> f64 {
 fn registered(handle: *mut c_void) -> f64 {
     let size = size_of::<Attributes>() as u16;
     let a = Attributes { version: 3, size, words: [0; 5], payload: 0, message_type: 3, message: handle };
-    timed(|| {
+    batch(|| {
         // SAFETY: as in `texts`.
         unsafe {
             type PushEx = unsafe extern "C" fn(*const Attributes) -> c_int;
@@ -227,11 +118,9 @@ fn registered(handle: *mut c_void) -> f64 {
     })
 }
 
-/// Measures bare and recorded ranges, `count` of each, and prints one line of JSON.
-pub fn run_loop(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
-    if let Some(cpu) = cpu {
-        stay_on(cpu)?;
-    }
+/// Measures bare and recorded ranges, `count` of each.
+pub fn run(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
+    stay_on(cpu)?;
     connect()?;
     // SAFETY: as in `texts`, and the agent's function of that name has this type.
     let (handle, recording) = unsafe {
@@ -249,30 +138,19 @@ pub fn run_loop(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
     // The first range maps the ring.
     texts(&CORE);
     texts(&BARE);
-    let names = ["bare_ns", "text_ns", "registered_ns", "paused_ns"];
-    let mut times = names.map(|_| Vec::new());
-    for i in 0..count.div_ceil(BATCH) {
-        for k in 0..names.len() {
-            // The order rotates each time.
-            let at = (i as usize + k) % names.len();
-            times[at].push(match at {
-                0 => texts(&BARE),
-                1 => texts(&CORE),
-                2 => registered(handle),
-                _ => {
-                    recording(0);
-                    let ns = texts(&CORE);
-                    recording(1);
-                    ns
-                }
-            });
-        }
-        if i % A_WAIT == 0 {
-            std::thread::sleep(Duration::from_micros(200));
-        }
-    }
-    let out: serde_json::Map<String, Value> =
-        names.iter().zip(times).map(|(name, times)| ((*name).into(), json!(median(times)))).collect();
-    println!("{}", Value::Object(out));
+    print(in_turns(
+        count,
+        &mut [
+            ("bare_ns", &mut || texts(&BARE)),
+            ("text_ns", &mut || texts(&CORE)),
+            ("registered_ns", &mut || registered(handle)),
+            ("paused_ns", &mut || {
+                recording(0);
+                let ns = texts(&CORE);
+                recording(1);
+                ns
+            }),
+        ],
+    ));
     Ok(())
 }

@@ -3,12 +3,12 @@
 //! `ring` measures the tap's own work. In `posted` the stores to GPFIFO and USERD take time to leave the core, as stores to a GPU do. Without a
 //! GPU, only this loop shows whether the doorbell waits for them after the program's store.
 
-use crate::launch_loop::Launches;
-use crate::stay_on;
+use crate::launches::Launches;
+use crate::{print, stay_on};
 use anyhow::Context;
 use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Pushbuffer};
 use rm::driver::Libc;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::arch::x86_64::{_mm_clflush, _mm_mfence};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -25,11 +25,9 @@ const USERD: usize = 0x2000;
 const GP_PUT: usize = 0x8c;
 const LINE: usize = 64;
 
-/// Rings `count` times in each loop and prints one line of JSON with the loops' times.
+/// Rings `count` times in each loop.
 pub fn run(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
-    if let Some(cpu) = cpu {
-        stay_on(cpu)?;
-    }
+    stay_on(cpu)?;
     let device = Device::open(Arc::new(Libc), 0).context("the software GPU")?;
     let space = AddressSpace::new(&device)?;
     let mut channel = Channel::new(&space, Engine::Graphics, ChannelOptions::default())?;
@@ -49,7 +47,9 @@ pub fn run(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
     anyhow::ensure!(got == data, "the copy's data did not arrive");
     let launches = RefCell::new(Launches::open(&space)?);
     let launch = times(count as usize, || launches.borrow_mut().write(), || launches.borrow_mut().submit())?;
-    println!("{}", json!({ "loops": { "ring": figures(ring), "posted": figures(posted), "launch": figures(launch) } }));
+    print(Map::from_iter(
+        [("ring", ring), ("posted", posted), ("launch", launch)].map(|(name, ns)| (name.to_owned(), figures(ns))),
+    ));
     Ok(())
 }
 

@@ -1,85 +1,173 @@
-//! Programs run in turn: bare, dormant, with rewritten sites, with traps, and with calls or the GPU's times recorded. The loops that they report
-//! are compared.
+//! Programs that are run in turn, bare and under doorbell, and what their loops report.
 
+use crate::{Plan, median};
 use anyhow::{Context, bail};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use tape::event::{Event, Events};
+use tape::file::{Item, Reader};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mode {
-    Bare,
-    Patch,
-    Trap,
-    /// Rewritten sites, with CUDA calls recorded.
-    Calls,
-    /// The same, with the GPU's times.
-    Times,
-    /// As `Calls`, paused from the start.
-    Dormant,
+/// A way to run a measured program.
+#[derive(Clone, Copy)]
+pub struct Way {
+    pub name: &'static str,
+    /// doorbell's arguments before the program; empty for the bare program.
+    pub words: &'static str,
+    /// Whether its recording or report has what the loop of so many iterations did: without this, a recording of nothing would seem cheap. Returns how
+    /// many events did not fit.
+    pub check: fn(&Way, &Path, u64) -> anyhow::Result<u64>,
 }
 
-impl Mode {
-    const ALL: [Mode; 6] = [Mode::Bare, Mode::Dormant, Mode::Patch, Mode::Trap, Mode::Calls, Mode::Times];
+pub const BARE: &str = "bare";
 
-    fn name(self) -> &'static str {
-        match self {
-            Mode::Bare => "bare",
-            Mode::Patch => "patch",
-            Mode::Trap => "trap",
-            Mode::Calls => "calls",
-            Mode::Times => "gpu_times",
-            Mode::Dormant => "dormant",
-        }
-    }
-
-    /// How a program is recorded.
-    fn options(self) -> &'static [&'static str] {
-        match self {
-            Mode::Bare => &[],
-            Mode::Patch => &["--tap", "patch"],
-            Mode::Trap => &["--tap", "trap"],
-            Mode::Calls => &["--tap", "patch", "--calls"],
-            Mode::Times => &["--tap", "patch", "--gpu-times"],
-            Mode::Dormant => &["--tap", "patch", "--calls", "--dormant"],
-        }
+impl Way {
+    /// Its file is not looked at.
+    pub const fn unchecked(name: &'static str, words: &'static str) -> Way {
+        Way { name, words, check: |_, _, _| Ok(0) }
     }
 }
 
-/// One loop of one run, as the program reported it.
-#[derive(Clone, Copy, Debug)]
-struct Sample {
-    n: u64,
-    p50: u64,
-    /// The mean of the middle half if the program reports it, else `p50`.
-    typical: f64,
-    p99: u64,
-    max: u64,
-}
+/// What the loops of one run report, by name (`mutex`, `ring.p50_ns`).
+type Said = BTreeMap<String, f64>;
 
-/// All runs: loop name, mode, one sample per round.
+/// All runs, by way.
 #[derive(Debug, Default)]
 pub struct Rounds {
-    loops: BTreeMap<String, BTreeMap<Mode, Vec<Sample>>>,
-    why: BTreeMap<Mode, String>,
+    of: BTreeMap<&'static str, Vec<Said>>,
+    /// Events that did not fit into a ring.
+    pub lost: u64,
+    /// Why a way is not measured.
+    pub why: BTreeMap<&'static str, String>,
+}
+
+/// One figure over the rounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Figure {
+    /// The median.
+    pub value: f64,
+    /// What is added to another figure: the median of the rounds' differences, and the quartiles around it.
+    pub added: [f64; 3],
+    /// The difference between the minimum of each: the figure to use on a machine with other load.
+    pub added_least: f64,
+}
+
+impl Rounds {
+    /// Each round's value of what a loop reports.
+    pub fn all(&self, way: &str, what: &str) -> Vec<f64> {
+        self.of.get(way).into_iter().flatten().filter_map(|said| said.get(what).copied()).collect()
+    }
+
+    /// A figure, and what it adds to that of another way or loop; `None` if one of the two is not measured.
+    pub fn figure(&self, (way, what): (&str, &str), (from, bare): (&str, &str)) -> Option<Figure> {
+        let (mine, bare) = (self.all(way, what), self.all(from, bare));
+        let mut apart: Vec<f64> = mine.iter().zip(&bare).map(|(m, b)| m - b).collect();
+        apart.sort_unstable_by(f64::total_cmp);
+        let last = apart.len().checked_sub(1)?;
+        let least = |v: &[f64]| v.iter().copied().fold(f64::INFINITY, f64::min);
+        Some(Figure {
+            added_least: least(&mine) - least(&bare),
+            value: median(mine),
+            added: [apart[last / 4], median(apart.clone()), apart[last - last / 4]],
+        })
+    }
+
+    /// The names of loops that report a median.
+    pub fn loops(&self) -> Vec<String> {
+        let names = self.of.get(BARE).and_then(|said| said.first()).into_iter().flat_map(BTreeMap::keys);
+        names.filter_map(|name| name.strip_suffix(".p50_ns")).map(str::to_owned).collect()
+    }
+}
+
+/// What runs in turn.
+pub struct Turns<'t> {
+    pub plan: &'t Plan,
+    pub ways: Vec<Way>,
+    pub program: Vec<OsString>,
+    /// The GPU of the recordings, if one is named; `soft` has its library (these bytes) in the bare program, too.
+    pub gpu: Option<&'static str>,
+    pub softgpu: &'t [u8],
+    /// A way that fails is left out, and the reason is kept; else the first failure ends all.
+    pub may_fail: bool,
+}
+
+impl Turns<'_> {
+    /// Runs all rounds, the order of the ways rotating by one in each; calls `tell` at each turn.
+    pub fn run(&self, tell: &dyn Fn(&str)) -> anyhow::Result<Rounds> {
+        let soft = if self.gpu == Some("soft") { Some(soft_file(self.softgpu)?) } else { None };
+        let file = std::env::temp_dir().join(format!("doorbell-selfbench-{}.doorbell", std::process::id()));
+        let (ways, rounds) = (&self.ways, self.plan.rounds);
+        let mut out = Rounds::default();
+        for turn in 0..rounds as usize * ways.len() {
+            let round = turn / ways.len();
+            let way = &ways[(round + turn) % ways.len()];
+            if out.why.contains_key(way.name) {
+                continue;
+            }
+            tell(&format!("round {} of {rounds}: {}", round + 1, way.name));
+            let ran = self.once(way, &file, soft.as_ref()).with_context(|| way.name);
+            let _ = std::fs::remove_file(&file);
+            match ran {
+                Ok((said, lost)) => {
+                    out.of.entry(way.name).or_default().push(said);
+                    out.lost += lost;
+                }
+                Err(e) if self.may_fail && way.name != BARE => drop(out.why.insert(way.name, format!("{e:#}"))),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(out)
+    }
+
+    fn once(&self, way: &Way, file: &Path, soft: Option<&File>) -> anyhow::Result<(Said, u64)> {
+        let me = &self.plan.doorbell;
+        let mut words: Vec<OsString> = Vec::new();
+        if !way.words.is_empty() {
+            words.push(me.into());
+            words.extend(way.words.split(' ').map(OsString::from));
+            if way.words.starts_with("record") {
+                words.push("--quiet".into());
+                words.extend(self.gpu.into_iter().flat_map(|gpu| ["--gpu", gpu]).map(OsString::from));
+            }
+            words.extend(["--force".into(), "-o".into(), file.into(), "--".into()]);
+        }
+        words.extend(self.program.iter().cloned());
+        let is_own = self.program.first().is_some_and(|program| *program == *me.as_os_str());
+        // Only doorbell's own programs have the option.
+        if let (Some(cpu), true) = (self.plan.cpu, is_own) {
+            words.extend(["--cpu".into(), cpu.to_string().into()]);
+        }
+        let Some((program, arguments)) = words.split_first() else { bail!("no program") };
+        let mut c = Command::new(program);
+        c.args(arguments).stdin(Stdio::null());
+        if is_own {
+            // These would give the loop a policy, or a recorder, that was not asked for.
+            c.env_remove("DOORBELL_LOCK_POLICY").env_remove("NVTX_INJECTION64_PATH");
+        }
+        if let Some(soft) = soft {
+            c.env("DOORBELL_SOFTGPU", "poll");
+            if way.words.is_empty() {
+                c.env("LD_PRELOAD", format!("/proc/{}/fd/{}", std::process::id(), soft.as_raw_fd()));
+            }
+        }
+        let out = c.output().with_context(|| program.display().to_string())?;
+        let name = self.program[0].display();
+        if !out.status.success() {
+            bail!("{name} ended with {}: {}", out.status, String::from_utf8_lossy(&out.stderr).trim());
+        }
+        let said = loops(&String::from_utf8_lossy(&out.stdout))
+            .with_context(|| format!("{name} printed no line of JSON with \"loops\""))?;
+        Ok((said, (way.check)(way, file, self.plan.count.into())?))
+    }
 }
 
 /// The software GPU's library, in memory.
-pub struct SoftFile(File);
-
-impl SoftFile {
-    /// The path under which child processes find it.
-    pub fn path(&self) -> String {
-        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
-    }
-}
-
-pub fn soft_file(bytes: &[u8]) -> anyhow::Result<SoftFile> {
+fn soft_file(bytes: &[u8]) -> anyhow::Result<File> {
     // SAFETY: a NUL-terminated name, and a new descriptor that no other object owns.
     let mut file = unsafe {
         let fd = libc::memfd_create(c"doorbell-softgpu.so".as_ptr(), libc::MFD_CLOEXEC);
@@ -90,216 +178,39 @@ pub fn soft_file(bytes: &[u8]) -> anyhow::Result<SoftFile> {
     };
     file.write_all(bytes)?;
     file.rewind()?;
-    Ok(SoftFile(file))
+    Ok(file)
 }
 
-/// The file for recordings of measured programs.
-pub fn tape() -> PathBuf {
-    std::env::temp_dir().join(format!("doorbell-selfbench-{}.doorbell", std::process::id()))
-}
-
-pub struct Runner {
-    me: PathBuf,
-    soft: SoftFile,
-    cpu: Option<usize>,
-    pub with_trap: bool,
-    tape: PathBuf,
-}
-
-impl Runner {
-    pub fn new(me: PathBuf, soft: &[u8], cpu: Option<usize>) -> anyhow::Result<Runner> {
-        Ok(Runner { me, soft: soft_file(soft)?, cpu, with_trap: true, tape: tape() })
-    }
-
-    /// Runs `command` `rounds` times in each mode. The order of the modes rotates by one in each round.
-    pub fn rounds(&self, rounds: u32, command: &[OsString], soft: bool, tell: &dyn Fn(&str)) -> anyhow::Result<Rounds> {
-        let modes: Vec<Mode> = Mode::ALL.into_iter().filter(|m| self.with_trap || *m != Mode::Trap).collect();
-        let mut out = Rounds::default();
-        for round in 0..rounds as usize {
-            for k in 0..modes.len() {
-                let mode = modes[(round + k) % modes.len()];
-                if out.why.contains_key(&mode) {
-                    continue;
-                }
-                tell(&format!("round {} of {rounds}: {}", round + 1, mode.name()));
-                match self.once(mode, command, soft) {
-                    Ok(loops) => {
-                        for (name, s) in loops {
-                            out.loops.entry(name).or_default().entry(mode).or_default().push(s);
-                        }
-                    }
-                    Err(e) if mode == Mode::Bare => return Err(e),
-                    Err(e) => {
-                        out.why.insert(mode, format!("{}: {e:#}", mode.name()));
-                    }
-                }
-            }
-        }
-        let _ = std::fs::remove_file(&self.tape);
-        Ok(out)
-    }
-
-    fn once(&self, mode: Mode, command: &[OsString], soft: bool) -> anyhow::Result<Vec<(String, Sample)>> {
-        let mut words: Vec<OsString> = Vec::new();
-        if mode != Mode::Bare {
-            words.push(self.me.clone().into());
-            let gpu = if soft { "soft" } else { "real" };
-            words.extend(["record", "--quiet", "--force", "--gpu", gpu].iter().map(OsString::from));
-            words.extend(mode.options().iter().map(OsString::from));
-            words.push("-o".into());
-            words.push(self.tape.clone().into());
-            words.push("--".into());
-        }
-        words.extend(command.iter().cloned());
-        // Only doorbell's own programs have the option.
-        if let (Some(cpu), true) = (self.cpu, command.first().is_some_and(|c| *c == *self.me.as_os_str())) {
-            words.push("--cpu".into());
-            words.push(cpu.to_string().into());
-        }
-        let Some((program, arguments)) = words.split_first() else { bail!("no program") };
-        let mut c = Command::new(program);
-        c.args(arguments).stdin(Stdio::null()).stderr(Stdio::piped()).stdout(Stdio::piped());
-        if soft {
-            c.env("DOORBELL_SOFTGPU", "poll");
-            if mode == Mode::Bare {
-                c.env("LD_PRELOAD", self.soft.path());
-            }
-        }
-        let out = c.output().with_context(|| format!("{}", program.display()))?;
-        let text = String::from_utf8_lossy(&out.stdout);
-        if !out.status.success() {
-            let err = String::from_utf8_lossy(&out.stderr);
-            bail!("{} ended with {}: {}", command[0].display(), out.status, err.trim());
-        }
-        loops(&text).with_context(|| format!("{} printed no line of JSON with \"loops\"", command[0].display()))
-    }
-}
-
-/// The last line of `text` that is an object with `loops`.
-fn loops(text: &str) -> Option<Vec<(String, Sample)>> {
-    let v = text.lines().rev().find_map(|l| {
-        let v: Value = serde_json::from_str(l.trim()).ok()?;
-        v.get("loops").cloned()
+/// The last line of `text` that is an object with `loops`: each number in it, by its path.
+fn loops(text: &str) -> Option<Said> {
+    let found = text.lines().rev().find_map(|line| {
+        let mut v: Value = serde_json::from_str(line.trim()).ok()?;
+        v.get_mut("loops").map(Value::take)
     })?;
-    let found: Vec<_> = v
-        .as_object()?
-        .iter()
-        .filter_map(|(name, l)| {
-            let at = |k: &str| l.get(k).and_then(Value::as_u64);
-            let p50 = at("p50_ns")?;
-            let p99 = at("p99_ns").unwrap_or(p50);
-            let typical = l.get("middle_ns").and_then(Value::as_f64).unwrap_or(p50 as f64);
-            Some((
-                name.clone(),
-                Sample { n: at("n").unwrap_or(1), p50, typical, p99, max: at("max_ns").unwrap_or(p99) },
-            ))
-        })
-        .collect();
-    (!found.is_empty()).then_some(found)
+    let mut said = Said::new();
+    for (name, value) in found.as_object()? {
+        said.extend(value.as_f64().map(|ns| (name.clone(), ns)));
+        let parts = value.as_object().into_iter().flatten();
+        said.extend(parts.filter_map(|(part, value)| Some((format!("{name}.{part}"), value.as_f64()?))));
+    }
+    (!said.is_empty()).then_some(said)
 }
 
-fn median(mut v: Vec<f64>) -> Option<f64> {
-    statistics::median(&mut v)
-}
-
-impl Rounds {
-    fn samples(&self, name: &str, mode: Mode) -> &[Sample] {
-        self.loops.get(name).and_then(|m| m.get(&mode)).map_or(&[], Vec::as_slice)
-    }
-
-    /// Median over the rounds of each round's median, ns.
-    pub fn p50(&self, name: &str, mode: Mode) -> Option<u64> {
-        median(self.samples(name, mode).iter().map(|s| s.p50 as f64).collect()).map(|v| v.round() as u64)
-    }
-
-    /// What `mode` adds to bare, ns: the median of the rounds' differences of the two loops' typical times, and the quartiles around it.
-    fn added(&self, name: &str, mode: Mode) -> Option<[f64; 3]> {
-        let pairs = self.samples(name, Mode::Bare).iter().zip(self.samples(name, mode));
-        let mut all: Vec<f64> = pairs.map(|(b, m)| m.typical - b.typical).collect();
-        all.sort_unstable_by(f64::total_cmp);
-        let at = |i: usize| all.get(i).copied();
-        let last = all.len().checked_sub(1)?;
-        Some([at(last / 4)?, median(all.clone())?, at(last - last / 4)?])
-    }
-
-    pub fn whys(&self) -> Vec<String> {
-        self.why.values().cloned().collect()
-    }
-
-    fn row(&self, name: &str, mode: Mode) -> Option<Value> {
-        let s = self.samples(name, mode);
-        let bare = self.p50(name, Mode::Bare)?;
-        let p50 = self.p50(name, mode)?;
-        let [low, added, high] = self.added(name, mode)?;
-        Some(json!({
-            "p50_ns": p50,
-            "p50_least_ns": s.iter().map(|s| s.p50).min(),
-            "p99_ns": median(s.iter().map(|s| s.p99 as f64).collect()),
-            "max_ns": s.iter().map(|s| s.max).max(),
-            "samples": s.iter().map(|s| s.n).sum::<u64>(),
-            "rounds": s.len(),
-            "added_ns": added,
-            "added_low_ns": low,
-            "added_high_ns": high,
-            "added_percent": 100.0 * added / bare as f64,
-        }))
-    }
-
-    pub fn as_json(&self) -> Value {
-        let mut out = serde_json::Map::new();
-        for name in self.loops.keys() {
-            let modes: serde_json::Map<String, Value> =
-                Mode::ALL.into_iter().map(|m| (m.name().into(), self.row(name, m).unwrap_or(Value::Null))).collect();
-            out.insert(name.clone(), Value::Object(modes));
+/// How many events did not fit into a recording. The `made` ones must be in it, or counted as lost.
+pub fn lost_of(tape: &Path, what: &str, made: u64, is_one: fn(&Event<'_>) -> bool) -> anyhow::Result<u64> {
+    let mut reader = Reader::open(tape)?;
+    let (mut n, mut lost) = (0, 0);
+    while let Some(item) = reader.item()? {
+        match item {
+            Item::Events { bytes, .. } => n += Events::new(&bytes).filter(is_one).count() as u64,
+            Item::End(end) => lost = end.gap_events,
+            _ => {}
         }
-        Value::Object(out)
     }
-
-    pub fn table(&self, title: &str) -> String {
-        let mut t = format!("{title}\n");
-        let head =
-            ["loop", "tap", "p50 ns", "least p50", "p99 ns", "max ns", "samples", "added ns", "quartiles", "added %"];
-        let mut rows: Vec<Vec<String>> = vec![head.iter().map(|s| s.to_string()).collect()];
-        for name in self.loops.keys() {
-            for mode in Mode::ALL {
-                let Some(r) = self.row(name, mode) else { continue };
-                let whole = |k: &str| r[k].as_f64().map_or(String::new(), |v| format!("{v:.0}"));
-                let first = if mode == Mode::Bare { name.clone() } else { String::new() };
-                let percent = r["added_percent"].as_f64().map_or(String::new(), |v| format!("{v:.1}"));
-                let quartiles = format!("{}..{}", whole("added_low_ns"), whole("added_high_ns"));
-                let [added, quartiles, percent] = match mode {
-                    Mode::Bare => Default::default(),
-                    _ => [whole("added_ns"), quartiles, percent],
-                };
-                rows.push(vec![
-                    first,
-                    mode.name().into(),
-                    whole("p50_ns"),
-                    whole("p50_least_ns"),
-                    whole("p99_ns"),
-                    whole("max_ns"),
-                    whole("samples"),
-                    added,
-                    quartiles,
-                    percent,
-                ]);
-            }
-        }
-        let width = |c: usize| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..head.len()).map(width).collect();
-        for r in &rows {
-            t.push(' ');
-            for (c, (cell, w)) in r.iter().zip(&widths).enumerate() {
-                t += &if c < 2 { format!(" {cell:<w$}") } else { format!("  {cell:>w$}") };
-            }
-            t.truncate(t.trim_end().len());
-            t.push('\n');
-        }
-        for w in self.why.values() {
-            t += &format!("  {w}\n");
-        }
-        t
+    if n + lost < made {
+        bail!("{n} {what} are in the recording and {lost} counted as lost, but {made} were made");
     }
+    Ok(lost)
 }
 
 #[cfg(test)]
@@ -310,30 +221,31 @@ mod tests {
     fn the_last_line_with_loops_counts() {
         let text = "noise\n{\"loops\":{\"a\":{\"p50_ns\":1}}}\n{\"loops\":{\"a\":{\"p50_ns\":7,\"n\":3,\"p99_ns\":9,\"max_ns\":20}}}\nchecksum\n";
         let l = loops(text).expect("loops");
-        assert_eq!((l[0].0.as_str(), l[0].1.p50, l[0].1.n, l[0].1.max), ("a", 7, 3, 20));
+        let of = |key: &str| l.get(&format!("a.{key}")).copied();
+        assert_eq!(["p50_ns", "n", "max_ns"].map(of), [Some(7.0), Some(3.0), Some(20.0)]);
         assert!(loops("nothing here\n{}\n").is_none());
     }
 
     #[test]
     fn the_added_time_is_the_median_of_the_rounds_differences() {
         let mut r = Rounds::default();
-        let s = |p50| Sample { n: 10, p50, typical: p50 as f64, p99: p50, max: p50 };
-        let modes = r.loops.entry("x".into()).or_default();
+        let all = |ns: [f64; 5]| ns.map(|ns| Said::from([("x".to_owned(), ns)])).to_vec();
         // The machine becomes twice as slow after the first round: the difference within a round stays.
-        modes.insert(Mode::Bare, vec![s(100), s(200), s(200), s(200), s(200)]);
-        modes.insert(Mode::Patch, vec![s(112), s(215), s(110), s(210), s(211)]);
-        assert_eq!(r.added("x", Mode::Patch), Some([10.0, 11.0, 12.0]));
-        assert_eq!(r.p50("x", Mode::Bare), Some(200));
-        assert_eq!(r.added("x", Mode::Trap), None);
+        r.of.insert(BARE, all([100.0, 200.0, 200.0, 200.0, 200.0]));
+        r.of.insert("patch", all([112.0, 215.0, 110.0, 210.0, 211.0]));
+        let f = r.figure(("patch", "x"), (BARE, "x")).unwrap();
+        assert_eq!((f.added, f.value, f.added_least), ([10.0, 11.0, 12.0], 210.0, 10.0));
+        assert_eq!(r.figure(("trap", "x"), (BARE, "x")), None);
     }
 
     #[test]
-    fn less_than_a_clock_step_is_seen_if_the_program_reports_the_middle() {
-        let mut r = Rounds::default();
-        let l = |line: &str| loops(line).expect("loops")[0].1;
-        let modes = r.loops.entry("x".into()).or_default();
-        modes.insert(Mode::Bare, vec![l("{\"loops\":{\"x\":{\"p50_ns\":60,\"middle_ns\":60.5}}}")]);
-        modes.insert(Mode::Patch, vec![l("{\"loops\":{\"x\":{\"p50_ns\":60,\"middle_ns\":63.0}}}")]);
-        assert_eq!(r.added("x", Mode::Patch), Some([2.5; 3]));
+    fn a_figure_is_of_the_same_rounds() {
+        let mut rounds = Rounds::default();
+        let all = |ns: [f64; 3]| ns.map(|ns| Said::from([("mutex".to_owned(), ns)])).to_vec();
+        // The machine is slower in the second round: the added time stays.
+        rounds.of.insert(BARE, all([10.0, 30.0, 11.0]));
+        rounds.of.insert("traced", all([25.0, 45.0, 24.0]));
+        let f = rounds.figure(("traced", "mutex"), (BARE, "mutex")).unwrap();
+        assert_eq!((f.value, f.added[1], f.added_least), (25.0, 15.0, 14.0));
     }
 }

@@ -8,6 +8,7 @@ use crate::record::Gpu;
 use crate::{result, signals, units};
 use calibration::search::Doing;
 use calibration::{Beside, Calibration, Done, Ended, Left, Sweep};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use copy::spec::Host;
 use output::WholeFile;
 use route_choice::{Ask, Key, Metric, Plan, Profile, Refused};
@@ -47,9 +48,9 @@ pub struct Args {
     /// Replace the file of --out if it exists
     #[arg(long, requires = "out")]
     force: bool,
-    /// What is to be small: samples are spent for this metric
-    #[arg(long = "for", value_enum, value_name = "METRIC", default_value_t)]
-    metric: For,
+    /// What is to be small, the median, the time that one in a thousand exceeds, or the longest: samples are spent for this metric
+    #[arg(long = "for", value_name = "METRIC", default_value_t, value_parser = metrics())]
+    metric: Metric,
     /// Spend half of the time beside this load: a route or a call as `doorbell bench --routes` lists them, for example launch
     #[arg(long, value_name = "WHAT")]
     beside: Option<String>,
@@ -59,9 +60,9 @@ pub struct Args {
     /// Bytes of the load's transfers
     #[arg(long, value_name = "SIZE", requires = "beside", default_value = "4KiB", value_parser = units::size)]
     bytes: u64,
-    /// Kinds of host memory
-    #[arg(long = "host-memory", value_enum, value_name = "KIND", value_delimiter = ',', default_values_t = [Memory::Pinned, Memory::Pageable, Memory::Registered])]
-    memory: Vec<Memory>,
+    /// Kinds of host memory: allocated pinned, as malloc gives it, or that and pinned afterwards
+    #[arg(long = "host-memory", value_name = "KIND", value_delimiter = ',', default_values = MEMORIES.map(|(name, _)| name), value_parser = memories())]
+    memory: Vec<Host>,
     /// Lengths of batches, 1 for a transfer by itself; others are measured with pinned memory
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = Calibration::BATCHES, value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: Vec<u32>,
@@ -85,46 +86,19 @@ pub struct Args {
     json: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum For {
-    /// The median
-    #[default]
-    P50,
-    /// One in a thousand is slower
-    #[value(name = "p99.9")]
-    P999,
-    /// The slowest of all
-    Max,
+fn metrics() -> impl TypedValueParser<Value = Metric> {
+    let named = |name: String| Metric::ALL.into_iter().find(|metric| metric.name() == name);
+    PossibleValuesParser::new(Metric::ALL.map(Metric::name)).map(move |name| named(name).unwrap_or_default())
 }
 
-impl From<For> for Metric {
-    fn from(metric: For) -> Metric {
-        match metric {
-            For::P50 => Metric::P50,
-            For::P999 => Metric::P999,
-            For::Max => Metric::Max,
-        }
-    }
-}
+/// Kinds of host memory that a program has.
+const MEMORIES: [(&str, Host); 3] =
+    [("pinned", Host::Pinned), ("pageable", Host::Pageable), ("registered", Host::Registered)];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Memory {
-    /// Allocated pinned
-    Pinned,
-    /// As malloc gives it
-    Pageable,
-    /// Pageable, and pinned afterwards
-    Registered,
-}
-
-impl From<Memory> for Host {
-    fn from(memory: Memory) -> Host {
-        match memory {
-            Memory::Pinned => Host::Pinned,
-            Memory::Pageable => Host::Pageable,
-            Memory::Registered => Host::Registered,
-        }
-    }
+fn memories() -> impl TypedValueParser<Value = Host> {
+    let named = |name: String| MEMORIES.into_iter().find(|(known, _)| *known == name);
+    PossibleValuesParser::new(MEMORIES.map(|(name, _)| name))
+        .map(move |n| named(n).map_or(Host::Pinned, |(_, host)| host))
 }
 
 /// Exit status after Ctrl-C.
@@ -184,10 +158,10 @@ impl Args {
         let of = |what: &String| Beside { what: what.clone(), threads: self.threads, bytes: self.bytes };
         Calibration {
             soft,
-            objective: self.metric.into(),
+            objective: self.metric,
             budget: self.budget.unwrap_or(default),
             beside: self.beside.as_ref().map(of),
-            memories: self.memory.iter().map(|memory| (*memory).into()).collect(),
+            memories: self.memory.clone(),
             // The software GPU's speed does not depend on it.
             changing_places: !soft,
             batches: self.batch.clone(),
@@ -216,10 +190,9 @@ impl Args {
             return Ok(to_stdout(|out| Ok(writeln!(out, "{text}")?))?);
         }
         let style = Style::of_stdout();
-        let metric = Metric::from(self.metric);
         Ok(to_stdout(|out| {
             let mut t = style.table(&["direction", "memory", "places", "batch", "load", "sizes", "route", "by"]);
-            for plan in profile.plans.iter().filter(|plan| plan.key.metric == metric) {
+            for plan in profile.plans.iter().filter(|plan| plan.key.metric == self.metric) {
                 for range in &plan.ranges {
                     let to = range.to.map_or_else(|| "on".into(), |to| format!("to {}", number::bytes(to)));
                     let sizes = format!("{} {to}", number::bytes(range.from));
@@ -253,8 +226,7 @@ impl Args {
         let hint = "sizes are written `4KiB,1MiB`, ranges `4B..64MiB`";
         let sizes = settings::sizes::parse(sizes).map_err(|e| Failure::new(format!("--explain: {e}"), hint))?;
         let profile = self.profile_to_explain()?;
-        let metric = Metric::from(self.metric);
-        let plans: Vec<&Plan> = profile.plans.iter().filter(|plan| plan.key.metric == metric).collect();
+        let plans: Vec<&Plan> = profile.plans.iter().filter(|plan| plan.key.metric == self.metric).collect();
         let reasons = |plan: &Plan| -> Vec<(u64, route_choice::Choice)> {
             let Key { direction, memory, places, batch, metric, load } = &plan.key;
             let (direction, places, batch, metric) = (*direction, *places, *batch, *metric);

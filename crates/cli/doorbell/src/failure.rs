@@ -148,14 +148,6 @@ fn hint(e: &anyhow::Error) -> Option<String> {
         if let Some(e) = c.downcast_ref::<run_folder::Error>() {
             return Some(e.hint());
         }
-        if let Some(e) = c.downcast_ref::<soak::Error>() {
-            return Some(e.hint());
-        }
-        match c.downcast_ref::<runner::Error>() {
-            Some(runner::Error::Results(e)) => return Some(e.hint()),
-            Some(runner::Error::Unwritten { hint, .. }) => return Some(hint.clone()),
-            _ => {}
-        }
         if let Some(e) = c.downcast_ref::<output::Error>() {
             return Some(e.hint().into());
         }

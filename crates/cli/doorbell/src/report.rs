@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use comparison::{FAIL_ABOVE, Limits, Loaded, compare_runs, names};
 use html::{Document, Named};
 use output::WholeFile;
+use run_folder::{data_file, soak};
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write as _};
 use std::os::unix::ffi::OsStringExt;

@@ -87,9 +87,7 @@ impl Args {
         if self.gpu == Gpu::Soft && self.names.iter().any(|name| sample_programs::needs_software_gpu(name)) {
             with_softgpu()?;
         }
-        if let Some(cpu) = self.cpu {
-            selfbench::stay_on(cpu)?;
-        }
+        selfbench::stay_on(self.cpu)?;
         for name in &self.names {
             let report = sample_programs::run(name, &self.options()).map_err(|e| self.explain(name, e))?;
             print(&report, self.json)?;

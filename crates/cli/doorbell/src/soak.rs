@@ -10,10 +10,11 @@ use crate::record::Gpu;
 use crate::{signals, units};
 use environment::Severity;
 use experiment::Experiment;
-use soak::folder::Asked;
-use soak::lead::{End, Leader, News};
-use soak::{Folder, Soak};
-use std::ffi::OsString;
+use run_folder::soak::folder::Asked;
+use run_folder::soak::lead::{Leader, News};
+use run_folder::soak::measuring::Over;
+use run_folder::soak::planted::Planted;
+use run_folder::soak::{self, Folder, Soak};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -93,8 +94,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", hide = true, value_parser = units::time)]
     simulate: Option<Duration>,
     /// A fault in the measuring process
-    #[arg(long, value_name = "FAULT", hide = true, value_parser = soak::planted::Planted::parse)]
-    plant: Vec<soak::planted::Planted>,
+    #[arg(long, value_name = "FAULT", hide = true)]
+    plant: Vec<String>,
 }
 
 const EXPERIMENTS: &str =
@@ -108,7 +109,8 @@ const SAMPLES: u64 = 200_000;
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(folder) = &self.child {
-            return child::run(folder, self.process, &self.plant);
+            let planted: Result<Vec<Planted>, String> = self.plant.iter().map(|text| Planted::parse(text)).collect();
+            return child::run(folder, self.process, &planted.map_err(anyhow::Error::msg)?);
         }
         if let Some(path) = &self.show {
             // Computes the figures again from the folder, or reads soak.json alone.
@@ -127,7 +129,7 @@ impl Args {
         let leader = Leader {
             folder: &folder,
             program: std::env::current_exe()?,
-            more: self.more(),
+            more: self.plant.iter().flat_map(|planted| ["--plant".into(), planted.into()]).collect(),
             stop,
             stall_after: self.stall_after,
         };
@@ -143,7 +145,7 @@ impl Args {
             News::Again(why) => progress.ended(&format!("a new process measures: {why}")),
         });
         progress.clear();
-        if matches!(led, Ok(End::Above(_))) {
+        if matches!(led, Ok(Over::Above(_))) {
             progress.show(&format!("{name}: reading the recording"));
             explain(&folder)?;
             progress.clear();
@@ -151,29 +153,29 @@ impl Args {
         // The account is complete, whatever ended the soak.
         let soak = folder.soak()?;
         let written = folder.write_soak(&soak);
-        let end = led?;
+        let over = led?;
         written?;
-        if matches!(end, End::Impossible(_) | End::GaveUp(_)) && soak.periods.is_empty() {
+        if let Over::Impossible(why) | Over::Renew(why) = &over
+            && soak.periods.is_empty()
+        {
             folder.give_up()?;
-        }
-        if let End::Impossible(why) = &end
-            && soak.periods.is_empty()
-        {
-            return Err(Failure::impossible(why, crate::bench::machine::HINT).into());
-        }
-        if let End::GaveUp(why) = &end
-            && soak.periods.is_empty()
-        {
-            let hint = "`doorbell doctor` says what works here; `doorbell bench` with the same experiment says more";
-            return Err(Failure::new(format!("three processes in a row measured in vain: {why}"), hint).into());
+            return Err(match over {
+                Over::Impossible(_) => Failure::impossible(why, crate::bench::machine::HINT),
+                _ => {
+                    let hint =
+                        "`doorbell doctor` says what works here; `doorbell bench` with the same experiment says more";
+                    Failure::new(format!("three processes in a row measured in vain: {why}"), hint)
+                }
+            }
+            .into());
         }
         // The warnings were printed above already.
         self.print(&if self.json { soak.clone() } else { Soak { warnings: Vec::new(), ..soak.clone() } })?;
-        Ok(ExitCode::from(match end {
-            End::Impossible(_) | End::GaveUp(_) => crate::ERROR,
+        Ok(ExitCode::from(match over {
+            Over::Impossible(_) | Over::Renew(_) => crate::ERROR,
             _ if !soak.verdict.held => 1,
-            End::Stopped => STOPPED,
-            End::Complete | End::Above(_) => 0,
+            Over::Stopped => STOPPED,
+            Over::Done | Over::Above(_) => 0,
         }))
     }
 
@@ -185,12 +187,6 @@ impl Args {
         Ok(terminal::table::text_to_stdout(Style::of_stdout(), |out| {
             terminal::soak::write(out, &Style::of_stdout(), soak)
         })?)
-    }
-
-    /// Further arguments for the measuring process.
-    fn more(&self) -> Vec<OsString> {
-        let text = |planted: &soak::planted::Planted| [OsString::from("--plant"), planted.to_string().into()];
-        self.plant.iter().flat_map(text).collect()
     }
 
     /// A new soak, or the one to resume.
@@ -235,18 +231,18 @@ impl Args {
         let mut folder = Folder::resume(path)?;
         let asked = folder.asked();
         // Without an experiment, the folder has all settings.
-        let other = experiment.is_some_and(|experiment| {
-            experiment != folder.experiment()
-                || asked.every_s != self.every.as_secs_f64()
-                || asked.stop_above_ns != self.stop_above.map(|bound| bound.as_nanos() as u64)
-        });
-        if other {
-            return Err(soak::Error::Other(path.into()).into());
+        if let Some(experiment) = experiment {
+            folder.is_of(experiment)?;
+            let bound = self.stop_above.map(|bound| bound.as_nanos() as u64);
+            if asked.every_s != self.every.as_secs_f64() || asked.stop_above_ns != bound {
+                let what = "--every or --stop-above differs".into();
+                return Err(run_folder::Error::OtherExperiment { path: path.into(), what }.into());
+            }
         }
         let done_s: f64 = folder.periods()?.iter().map(|period| period.seconds).sum();
         let wanted_s = if experiment.is_some() { self.asked.as_secs_f64() } else { asked.asked_s };
         if done_s >= wanted_s {
-            return Err(soak::Error::Complete(path.into()).into());
+            return Err(run_folder::Error::Complete(path.into()).into());
         }
         if wanted_s != asked.asked_s {
             folder.ask_for(wanted_s)?;
@@ -292,9 +288,10 @@ impl Args {
 /// Adds to the sample above the bound what the recording shows of that time.
 fn explain(folder: &Folder) -> anyhow::Result<()> {
     let (Some(mut above), Some(tape)) = (folder.above()?, folder.recording()) else { return Ok(()) };
-    let counter = above.counter.as_ref().ok_or(attribution::Error::NoCounter);
-    let found = counter
-        .and_then(|counter| attribution::delay::of_sample(&decode::Recording::open(&tape)?, counter, &above.sample));
+    let counter = above.counter.as_ref().ok_or(comparison::attribution::Error::NoCounter);
+    let found = counter.and_then(|counter| {
+        comparison::attribution::delay::of_sample(&decode::Recording::open(&tape)?, counter, &above.sample)
+    });
     above.recording = tape.exists().then(|| soak::folder::RECORDING.into());
     match found {
         Ok(delay) => above.delay = Some(delay),

@@ -3,8 +3,8 @@
 use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;
-use soak::Folder;
-use soak::account::{FaultKind, Soak};
+use run_folder::soak::Folder;
+use run_folder::soak::account::{FaultKind, Soak};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -96,7 +96,7 @@ fn account(out: &Path) -> Soak {
         .map(|e| format!("{}: {e}", e.instance_path()))
         .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
-    soak::folder::read_soak(out).unwrap()
+    run_folder::soak::folder::read_soak(out).unwrap()
 }
 
 #[test]

@@ -65,7 +65,7 @@ pub fn of_recording(recording: &decode::Recording) -> Result<Document, Error> {
 }
 
 /// Of a soak.
-pub fn of_soak(soak: &::soak::Soak) -> Document {
+pub fn of_soak(soak: &run_folder::soak::Soak) -> Document {
     soak::document(soak)
 }
 

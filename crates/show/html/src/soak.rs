@@ -4,8 +4,8 @@ mod curves;
 mod tables;
 
 use crate::document::{Article, Block, Document, Kind, Notice, Section};
-use ::soak::Soak;
 use run_folder::run::Run;
+use run_folder::soak::Soak;
 use terminal::number::seconds;
 
 pub fn document(soak: &Soak) -> Document {

@@ -376,7 +376,7 @@ fn a_leak_that_is_not_ruled_out_is_not_called_harmless() {
     let mib = f64::from(1 << 20);
     leak.interval = Some(statistics::Interval { low: -2_379.5 * mib, high: 3_790.5 * mib });
     leak.matters = mib;
-    let row = |soak: &soak::Soak| {
+    let row = |soak: &run_folder::soak::Soak| {
         let text = html::markdown(&html::of_soak(soak));
         text.lines().find(|l| l.starts_with("| rss")).unwrap_or_else(|| panic!("{text}")).to_owned()
     };

@@ -227,7 +227,7 @@ impl Shown {
             },
             "commands" => {
                 let name = words.next()?;
-                What::Commands(data_file::COMMANDS.iter().find(|known| **known == name)?)
+                What::Commands(run_folder::data_file::COMMANDS.iter().find(|known| **known == name)?)
             }
             "load" => match words.next()? {
                 "rate" => What::LoadRate,

@@ -1,8 +1,8 @@
 //! A data file as the cells of tables: their names, and their figures.
 
 use crate::words;
-use data_file::{Digest, Load, Measured, Origin, Rows, Value};
 use experiment::Observe;
+use run_folder::data_file::{Digest, Load, Measured, Origin, Rows, Value};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
@@ -39,8 +39,8 @@ impl Data {
     ///
     /// # Errors
     /// It is no data file, or its samples are missing or others.
-    pub fn read(bytes: &[u8], samples: &Path) -> Result<Data, data_file::Error> {
-        let (crc32, measured) = (data_file::crc32(bytes), RefCell::default());
+    pub fn read(bytes: &[u8], samples: &Path) -> Result<Data, run_folder::data_file::Error> {
+        let (crc32, measured) = (run_folder::data_file::crc32(bytes), RefCell::default());
         let mut keys: Vec<String> = Vec::new();
         let mut add = |name: &str| {
             if !keys.iter().any(|key| key == name) {
@@ -56,7 +56,7 @@ impl Data {
                 digest.stages.iter().flat_map(|stage| &stage.point).for_each(|(name, _)| add(name));
                 Ok(Data { digest, rows: None, crc32, keys, measured })
             }
-            Err(data_file::Error::Schema { .. }) => {
+            Err(run_folder::data_file::Error::Schema { .. }) => {
                 let rows = Rows::read(bytes)?;
                 rows.rows.iter().flat_map(|row| row.keys()).for_each(|name| add(name));
                 let digest = Digest {
@@ -135,15 +135,16 @@ impl Data {
     /// In the order of the file.
     pub fn cells(&self) -> impl Iterator<Item = At> {
         let rows = self.rows.as_ref().map_or(0, |rows| rows.rows.len());
-        let of = |(stage, s): (usize, &data_file::Stage)| (0..s.cells.len()).map(move |cell| At { stage, cell });
+        let of =
+            |(stage, s): (usize, &run_folder::data_file::Stage)| (0..s.cells.len()).map(move |cell| At { stage, cell });
         self.digest.stages.iter().enumerate().flat_map(of).chain((0..rows).map(|cell| At { stage: 0, cell }))
     }
 
-    pub fn cell(&self, at: At) -> &data_file::Cell {
+    pub fn cell(&self, at: At) -> &run_folder::data_file::Cell {
         &self.digest.stages[at.stage].cells[at.cell]
     }
 
-    fn stage(&self, at: At) -> &data_file::Stage {
+    fn stage(&self, at: At) -> &run_folder::data_file::Stage {
         &self.digest.stages[at.stage]
     }
 

@@ -294,9 +294,9 @@ impl Files<'_> {
         let name = marker.get("data").ok_or("data=FILE is missing: the data file, from the folder of this page")?;
         let path = self.folder.join(name);
         if !self.read.contains_key(&path) {
-            let bytes = data_file::read_text(&path).map_err(|e| format!("data={name}: {e}"))?;
-            let data =
-                Data::read(&bytes, &data_file::samples_folder(&path)).map_err(|e| format!("data={name}: {e}"))?;
+            let bytes = run_folder::data_file::read_text(&path).map_err(|e| format!("data={name}: {e}"))?;
+            let data = Data::read(&bytes, &run_folder::data_file::samples_folder(&path))
+                .map_err(|e| format!("data={name}: {e}"))?;
             self.order.push(path.clone());
             self.read.insert(path.clone(), data);
         }

@@ -207,7 +207,7 @@ impl<'a> Table<'a> {
         let interval = interval.filter(|_| over.how == How::Median);
         // What was counted has no digits after the point.
         let counts = over.by.is_none() && over.scale == 1.0 && all.iter().all(|v| *v >= 0.0 && v.fract() == 0.0);
-        words::value(Some(data_file::Value { value, interval, at_least: false }), over.show, |v| match v {
+        words::value(Some(run_folder::data_file::Value { value, interval, at_least: false }), over.show, |v| match v {
             v if (counts || over.how == How::Count) && v >= 0.0 && v.fract() == 0.0 => number::count(v as u64),
             v => words::rate(v / over.scale),
         })
@@ -216,7 +216,7 @@ impl<'a> Table<'a> {
     /// The median of all calls.
     fn commands(&self, at: At, name: &str) -> Result<String, String> {
         let Some(text) = self.data.cell(at).commands.get(name) else { return Ok(words::NONE.into()) };
-        let values = data_file::series::values_of(text).map_err(|e| format!("commands.{name}: {e}"))?;
+        let values = run_folder::data_file::series::values_of(text).map_err(|e| format!("commands.{name}: {e}"))?;
         let median = statistics::Figure::P50.of(&values);
         Ok(median.map_or(words::NONE.into(), |v| number::count(v as u64)))
     }
@@ -224,7 +224,8 @@ impl<'a> Table<'a> {
     fn figure(&self, at: At, shown: &Shown) -> Result<String, String> {
         let unit = shown.unit.unwrap_or(self.unit);
         let time = |ns: f64| unit.time(ns);
-        let of_load = |f: &dyn Fn(&data_file::Load) -> String| Ok(self.data.load(at).map_or(words::NONE.into(), f));
+        let of_load =
+            |f: &dyn Fn(&run_folder::data_file::Load) -> String| Ok(self.data.load(at).map_or(words::NONE.into(), f));
         match shown.what {
             What::LoadRate => return of_load(&|l| words::rate(l.transfers as f64 / l.seconds)),
             What::LoadLongest => return of_load(&|l| time(l.longest_ns as f64)),

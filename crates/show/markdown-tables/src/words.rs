@@ -1,6 +1,6 @@
 //! How values are written into cells.
 
-use data_file::Value;
+use run_folder::data_file::Value;
 use terminal::number;
 use terminal::run::three_digits;
 

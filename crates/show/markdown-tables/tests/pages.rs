@@ -1,8 +1,8 @@
 //! Invented pages over invented data.
 
-use data_file::{Cell, Digest, Load, Origin, Rows, Series, Stage};
 use experiment::Observe;
 use markdown_tables::Page;
+use run_folder::data_file::{Cell, Digest, Load, Origin, Rows, Series, Stage};
 use std::path::Path;
 
 fn origin() -> Origin {
@@ -33,7 +33,7 @@ fn cell(subject: &str, from: u64) -> Cell {
         missing: None,
         period_ns: None,
         spans_ns: None,
-        done: Some(Series::of(&rounds, data_file::series::EXACT)),
+        done: Some(Series::of(&rounds, run_folder::data_file::series::EXACT)),
         submit: None,
         engine: None,
         commands: Default::default(),

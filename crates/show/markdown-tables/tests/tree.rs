@@ -1,7 +1,7 @@
 //! The pages of this repository: every table of measured figures matches its data file, and every link has a target.
 
-use data_file::Digest;
 use markdown_tables::Page;
+use run_folder::data_file::Digest;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -61,9 +61,9 @@ fn a_changed_digit_in_a_page_or_a_data_file_is_found() {
         assert!(e.what.contains("its data give"), "{e}");
         for path in data {
             let as_it_was = fs::read(&path).unwrap();
-            let data = String::from_utf8(data_file::read_text(&path).unwrap()).unwrap();
+            let data = String::from_utf8(run_folder::data_file::read_text(&path).unwrap()).unwrap();
             let changed = with_another_digit(&data, data.rfind("\"repeat").unwrap_or(data.len() / 2));
-            fs::write(&path, data_file::to_bytes(&path, &changed).unwrap()).unwrap();
+            fs::write(&path, run_folder::data_file::to_bytes(&path, &changed).unwrap()).unwrap();
             assert!(page(text.clone()).check().is_err(), "{}", path.display());
             fs::write(&path, as_it_was).unwrap();
         }
@@ -134,7 +134,7 @@ fn data_files_are_small_and_used() {
 #[test]
 fn the_headline_has_all_its_samples() {
     let data = root().join("docs/results/data");
-    let mut digest = Digest::read(&data_file::read_text(&data.join("headline.json.gz")).unwrap()).unwrap();
+    let mut digest = Digest::read(&run_folder::data_file::read_text(&data.join("headline.json.gz")).unwrap()).unwrap();
     assert!(!digest.has_rounds());
     assert_eq!(digest.samples.len(), fs::read_dir(data.join("headline")).unwrap().count());
     digest.read_samples(&data.join("headline")).unwrap();

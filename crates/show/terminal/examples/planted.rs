@@ -6,7 +6,7 @@
 //! `cargo run --release -p terminal --example planted -- DATA.json [DATA.json..]`
 
 use comparison::{Cell, Comparison, Key, Limits, Overall, Request, compare};
-use data_file::Digest;
+use run_folder::data_file::Digest;
 use statistics::{Figure, Rounds};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -139,7 +139,7 @@ impl Plant {
 
 /// The samples of the one stage, by subject.
 fn read(path: &Path) -> Result<BTreeMap<String, Series>, Box<dyn std::error::Error>> {
-    let digest = Digest::read(&data_file::read_text(path)?)?;
+    let digest = Digest::read(&run_folder::data_file::read_text(path)?)?;
     let stage = digest.stages.first().ok_or("it has no stage")?;
     let needed = 2 * PAIRS * REPEATS * ROUNDS;
     let mut cells = BTreeMap::new();

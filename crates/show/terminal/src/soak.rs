@@ -10,8 +10,8 @@ use crate::table::{self, Style};
 use above::above;
 pub use above::lines as delay_lines;
 use numbers::duration;
-use soak::Soak;
-use soak::account::{CellName, Fault, FaultKind, LoadOfPeriod};
+use run_folder::soak::Soak;
+use run_folder::soak::account::{CellName, Fault, FaultKind, LoadOfPeriod};
 use std::io::Write;
 
 /// Faults that are shown, equal ones together; the others are counted.
@@ -101,15 +101,18 @@ fn cells(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportEr
         if !soak.functional {
             row.extend([time(c.mean_ns), whole(c.p50_ns), whole(c.p99_ns), whole(c.p999_ns), whole(c.max_ns)]);
             row.push(c.bytes_per_second.map_or_else(|| "-".into(), |rate| format!("{:.2}", rate / 1e9)));
-            row.push(c.speed_up.as_ref().map_or_else(String::new, |s| match s.interval {
-                Some(i) => format!("{:.2} ({:.2} to {:.2})", s.times, i.low, i.high),
-                None => format!("{:.2}", s.times),
+            row.push(c.over.as_ref().and_then(|over| over.speed_up.as_ref()).map_or_else(String::new, |s| {
+                match s.interval {
+                    Some(i) => format!("{:.2} ({:.2} to {:.2})", s.times, i.low, i.high),
+                    None => format!("{:.2}", s.times),
+                }
             }));
         }
         t.add_row(row);
     }
     table::write(out, &t, 0)?;
-    let mut over: Vec<&str> = soak.cells.iter().filter_map(|c| Some(c.speed_up.as_ref()?.over.as_str())).collect();
+    let mut over: Vec<&str> =
+        soak.cells.iter().filter_map(|c| Some(c.over.as_ref()?.speed_up.as_ref()?.over.as_str())).collect();
     over.dedup();
     if !over.is_empty() && !soak.functional {
         writeln!(out, "speed-up over {}, paired by periods, 95 %", over.join(", "))?;
@@ -127,15 +130,16 @@ fn stability(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), Repo
     let heads = ["stability", ">min", ">max", ">jitter", ">stddev/mean", ">least mean", ">largest mean", ">of means"];
     let mut t = style.table(&heads);
     for c in soak.cells.iter().filter(|c| c.count > 0) {
+        let over = c.over.as_ref();
         t.add_row([
             name(soak, &c.cell),
             whole(c.min_ns),
             whole(c.max_ns),
             whole(c.jitter_ns),
             percent(c.relative_fluctuation),
-            time(c.least_mean_ns),
-            time(c.largest_mean_ns),
-            percent(c.fluctuation_of_means),
+            time(over.and_then(|over| over.least_mean_ns)),
+            time(over.and_then(|over| over.largest_mean_ns)),
+            percent(over.and_then(|over| over.fluctuation_of_means)),
         ]);
     }
     table::write(out, &t, 0)?;

@@ -1,5 +1,6 @@
 //! The effect of loads on cells: for stages that differ only in their loads, each figure divided by that of the stage without loads.
 
+use super::groups::grouped;
 use super::{CellOfRun, Coordinate, Figure, Run, StageOfRun};
 use crate::part::Status;
 use statistics::Interval;
@@ -61,7 +62,7 @@ impl Run {
     /// Every victim with every load, if there is a stage without loads for comparison. Empty for a functional run.
     pub fn beside(&self) -> Vec<Beside> {
         let mut all: Vec<Beside> = Vec::new();
-        for stages in self.apart_from_loads().iter().filter(|_| !self.functional) {
+        for (_, stages) in grouped(&self.stages, |stage| self.own(stage)).iter().filter(|_| !self.functional) {
             let Some(alone) = stages.iter().find(|s| s.loads.is_empty()) else { continue };
             let loaded: Vec<&&StageOfRun> = stages.iter().filter(|s| !s.loads.is_empty()).collect();
             if loaded.is_empty() {
@@ -115,17 +116,6 @@ impl Run {
     fn load_of<'c>(&self, coordinate: &'c Coordinate) -> Option<(&'c str, &'c str)> {
         let (load, key) = coordinate.name.rsplit_once('.')?;
         self.experiment.loads.iter().any(|l| l.name == load).then_some((load, key))
-    }
-
-    fn apart_from_loads(&self) -> Vec<Vec<&StageOfRun>> {
-        let mut groups: Vec<Vec<&StageOfRun>> = Vec::new();
-        for stage in &self.stages {
-            match groups.iter_mut().find(|group| self.own(group[0]) == self.own(stage)) {
-                Some(group) => group.push(stage),
-                None => groups.push(vec![stage]),
-            }
-        }
-        groups
     }
 
     /// `64 x copying (4MiB)`, with the values of the matrix other than the number of threads.

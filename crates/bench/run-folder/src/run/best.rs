@@ -5,10 +5,11 @@
 //! [`SAME`] of the smallest.
 
 use super::ends::Ends;
+use super::groups::grouped;
 use super::metric::{figure, value};
 use super::{CellOfRun, Measured};
 use super::{Coordinate, StageOfRun};
-use experiment::{Bound, Experiment, Metric, Observe, Stage};
+use experiment::{Arrival, Bound, Experiment, Metric, Observe, Stage};
 use serde::{Deserialize, Serialize};
 use statistics::{Figure, Ratio, Rounds};
 
@@ -102,30 +103,19 @@ impl Measured<'_> {
     /// The ranges of sizes in which each route is the best, if two routes can be compared at two sizes.
     pub(super) fn best(&self) -> Vec<BestOfRun> {
         let mut all = Vec::new();
-        for of_point in by_point(self.stages) {
+        // Stages that differ only in their size.
+        for (point, of_point) in grouped(self.stages, |stage| point(stage)) {
             let is_here = |c: &&CellOfRun| of_point.iter().any(|s| s.number == c.stage);
             let single = |c: &&CellOfRun| is_whole(c) && Ends::of(&c.what).is_some_and(|ends| ends.is_single());
-            let cells: Vec<&CellOfRun> = self.cells.iter().filter(is_here).filter(single).collect();
-            let mut kinds: Vec<(&str, &str, experiment::Arrival)> = Vec::new();
-            for c in &cells {
-                let Some(ends) = Ends::of(&c.what) else { continue };
-                let kind = (ends.source, ends.destination, c.arrival);
-                if !kinds.contains(&kind) {
-                    kinds.push(kind);
-                }
-            }
-            for kind in kinds {
-                let is_kind = |c: &&&CellOfRun| {
-                    Ends::of(&c.what).is_some_and(|ends| (ends.source, ends.destination, c.arrival) == kind)
-                };
-                let these: Vec<&CellOfRun> = cells.iter().filter(is_kind).copied().collect();
+            for (kind, these) in grouped(self.cells.iter().filter(is_here).filter(single), kind) {
+                let Some((source, destination, _)) = kind else { continue };
                 for metric in METRICS {
                     let sizes = self.at_each_size(&these, metric);
                     if sizes.len() > 1 {
                         all.push(BestOfRun {
-                            point: point(of_point[0]),
-                            source: kind.0.to_owned(),
-                            destination: kind.1.to_owned(),
+                            point: point.clone(),
+                            source: source.to_owned(),
+                            destination: destination.to_owned(),
                             metric,
                             ranges: ranges(&sizes),
                             sizes,
@@ -227,21 +217,14 @@ fn ranges(sizes: &[BestAt]) -> Vec<BestRange> {
     .collect()
 }
 
+/// What routes that can replace each other have in common, besides their size.
+fn kind<'c>(c: &&'c CellOfRun) -> Option<(&'c str, &'c str, Arrival)> {
+    Ends::of(&c.what).map(|ends| (ends.source, ends.destination, c.arrival))
+}
+
 /// Without the size.
 fn point(stage: &StageOfRun) -> Vec<Coordinate> {
     stage.point.iter().filter(|c| c.name != "bytes").cloned().collect()
-}
-
-/// Stages that differ only in their size.
-fn by_point(stages: &[StageOfRun]) -> Vec<Vec<&StageOfRun>> {
-    let mut groups: Vec<Vec<&StageOfRun>> = Vec::new();
-    for stage in stages {
-        match groups.iter_mut().find(|group| point(group[0]) == point(stage)) {
-            Some(group) => group.push(stage),
-            None => groups.push(vec![stage]),
-        }
-    }
-    groups
 }
 
 #[cfg(test)]

@@ -176,12 +176,7 @@ impl Gathered {
     pub fn rate(&self, cell: &Cell, values: &Rounds) -> Option<Rate> {
         let many = f64::from(cell.subject.back_to_back.max(1));
         let (transfers_per_second, interval) = match cell.subject.arrival {
-            Arrival::Closed { depth: 1 } => {
-                let mean = values.figure(statistics::Figure::Mean).filter(|m| *m > 0.0)?;
-                let rate = |ns: f64| many * 1e9 / ns;
-                let interval = values.interval(statistics::Figure::Mean, CONFIDENCE).filter(|i| i.low > 0.0);
-                (rate(mean), interval.map(|i| Interval { low: rate(i.high), high: rate(i.low) }))
-            }
+            Arrival::Closed { depth: 1 } => back_to_back(values, many)?,
             _ => {
                 let spans = self.spans.iter().flatten();
                 let (n, ns) = spans.fold((0, 0), |(n, ns), s| (n + s.0, ns + s.2.saturating_sub(s.1)));
@@ -288,6 +283,14 @@ impl WorstOfRun {
             _ => Cause::Unknown,
         }
     }
+}
+
+/// Samples a second without pauses, of `many` copies each.
+pub(crate) fn back_to_back(values: &Rounds, many: f64) -> Option<(f64, Option<Interval<f64>>)> {
+    let mean = values.figure(statistics::Figure::Mean).filter(|mean| *mean > 0.0)?;
+    let rate = |ns: f64| many * 1e9 / ns;
+    let interval = values.interval(statistics::Figure::Mean, CONFIDENCE).filter(|i| i.low > 0.0);
+    Some((rate(mean), interval.map(|i| Interval { low: rate(i.high), high: rate(i.low) })))
 }
 
 /// The figures of one quantity.

@@ -1,6 +1,6 @@
 //! Stages that differ only in their size, and cells by direction, size and subject: the order in which tables and pictures show them.
 
-use super::{CellOfRun, Coordinate, Ends, Run};
+use super::{CellOfRun, Coordinate, Ends, Run, StageOfRun};
 use std::fmt;
 
 /// Stages that differ only in their size.
@@ -12,25 +12,32 @@ pub struct Group<'a> {
     pub cells: Vec<&'a CellOfRun>,
 }
 
+/// Items with the same key together, in the order of the first of each.
+pub(crate) fn grouped<T, K: PartialEq>(items: impl IntoIterator<Item = T>, key: impl Fn(&T) -> K) -> Vec<(K, Vec<T>)> {
+    let mut all: Vec<(K, Vec<T>)> = Vec::new();
+    for item in items {
+        let key = key(&item);
+        match all.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, of)) => of.push(item),
+            None => all.push((key, vec![item])),
+        }
+    }
+    all
+}
+
 /// From where to where, and the cells.
 pub type OfDirection<'a> = (Option<(&'a str, &'a str)>, Vec<&'a CellOfRun>);
 
 impl Run {
     /// In the order of the first stages.
     pub fn groups(&self) -> Vec<Group<'_>> {
-        let mut groups: Vec<Group<'_>> = Vec::new();
-        for stage in &self.stages {
-            let point: Vec<_> = stage.point.iter().filter(|c| c.name != "bytes").collect();
-            let cells = self.cells_of(stage.number);
-            match groups.iter_mut().find(|g| g.point == point) {
-                Some(group) => {
-                    group.stages.push(stage.number);
-                    group.cells.extend(cells);
-                }
-                None => groups.push(Group { point, stages: vec![stage.number], cells: cells.collect() }),
-            }
-        }
-        groups
+        let groups = grouped(&self.stages, |stage| stage.point.iter().filter(|c| c.name != "bytes").collect());
+        let group = |(point, stages): (_, Vec<&StageOfRun>)| Group {
+            point,
+            stages: stages.iter().map(|stage| stage.number).collect(),
+            cells: stages.iter().flat_map(|stage| self.cells_of(stage.number)).collect(),
+        };
+        groups.into_iter().map(group).collect()
     }
 
     /// The label of a subject whose memories are already named.
@@ -76,15 +83,7 @@ pub fn sizes(cells: &[&CellOfRun]) -> Vec<u64> {
 
 /// Cells by the memories between which they move bytes; calls that move none are a separate kind.
 pub fn directions<'a>(cells: &[&'a CellOfRun]) -> Vec<OfDirection<'a>> {
-    let mut all: Vec<OfDirection<'a>> = Vec::new();
-    for &cell in cells {
-        let direction = Ends::of(&cell.what).map(|ends| ends.direction());
-        match all.iter_mut().find(|(known, _)| *known == direction) {
-            Some((_, of)) => of.push(cell),
-            None => all.push((direction, vec![cell])),
-        }
-    }
-    all
+    grouped(cells.iter().copied(), |cell| Ends::of(&cell.what).map(|ends| ends.direction()))
 }
 
 /// Routes with figures, by the memories between which they move bytes.
@@ -96,13 +95,7 @@ pub fn routes<'a>(cells: &[&'a CellOfRun]) -> Vec<((&'a str, &'a str), Vec<&'a C
 
 /// Each subject once, in the order of the experiment, with its cells by size.
 pub fn subjects<'a>(cells: &[&'a CellOfRun]) -> Vec<Vec<&'a CellOfRun>> {
-    let mut all: Vec<Vec<&CellOfRun>> = Vec::new();
-    for &cell in cells {
-        match all.iter_mut().find(|of| of[0].subject == cell.subject) {
-            Some(of) => of.push(cell),
-            None => all.push(vec![cell]),
-        }
-    }
+    let mut all: Vec<_> = grouped(cells.iter().copied(), |cell| &cell.subject).into_iter().map(|(_, of)| of).collect();
     all.iter_mut().for_each(|of| of.sort_by_key(|c| c.bytes));
     // A route that lacks the smallest size is not last because of that.
     all.sort_by_key(|of| of[0].cell);

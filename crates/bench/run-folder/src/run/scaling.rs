@@ -1,6 +1,7 @@
 //! How a call grows with its number: `graph(1)`, `graph(10)`, `graph(100)` are one family, whose times and commands are compared with the number
 //! and with each other.
 
+use super::groups::grouped;
 use super::{CellOfRun, Coordinate};
 use experiment::What;
 use serde::{Deserialize, Serialize};
@@ -44,32 +45,22 @@ pub struct Member {
     pub locks: Option<u64>,
 }
 
-/// The cells of a family, by their number.
-struct Family<'c> {
-    name: String,
-    point: Vec<Coordinate>,
-    bytes: u64,
-    members: Vec<(u64, Vec<&'c CellOfRun>)>,
-}
-
 /// All families with enough members, in the order of their first.
 pub(super) fn all(cells: &[CellOfRun]) -> Vec<Scaling> {
-    let mut families: Vec<Family<'_>> = Vec::new();
-    for cell in cells {
-        let Some((name, number)) = family(&cell.what) else { continue };
+    let of_family = cells.iter().filter_map(|cell| family(&cell.what).map(|(name, number)| (name, number, cell)));
+    let families = grouped(of_family, |(name, _, cell)| {
         let point: Vec<Coordinate> = cell.point.iter().filter(|c| c.name != RECORD).cloned().collect();
-        let same = |f: &Family<'_>| f.name == name && f.point == point && f.bytes == cell.bytes;
-        let at = families.iter().position(same).unwrap_or(families.len());
-        if at == families.len() {
-            families.push(Family { name, point, bytes: cell.bytes, members: Vec::new() });
-        }
-        let members = &mut families[at].members;
-        match members.iter_mut().find(|m| m.0 == number) {
-            Some((_, cells)) => cells.push(cell),
-            None => members.push((number, vec![cell])),
-        }
-    }
-    families.into_iter().filter(|f| f.members.len() >= LEAST).filter_map(scaling).collect()
+        (name.clone(), point, cell.bytes)
+    });
+    let of_number = |(of, cells): (_, Vec<_>)| {
+        let mut members = grouped(cells, |(_, number, _)| *number);
+        members.sort_by_key(|(number, _)| *number);
+        let member = |(number, cells): &(u64, Vec<(String, u64, &CellOfRun)>)| {
+            member(*number, cells.iter().map(|(.., cell)| *cell))
+        };
+        scaling(of, members.iter().map(member).collect())
+    };
+    families.into_iter().filter_map(of_number).collect()
 }
 
 /// The text with `N` for its number, and the number.
@@ -81,10 +72,10 @@ fn family(what: &What) -> Option<(String, u64)> {
     Some((format!("{name}(N{}", &inner[digits..]), number))
 }
 
-fn scaling(family: Family<'_>) -> Option<Scaling> {
-    let Family { name, point, bytes, mut members } = family;
-    members.sort_by_key(|m| m.0);
-    let members: Vec<Member> = members.iter().map(|(number, cells)| member(*number, cells)).collect();
+fn scaling((family, point, bytes): (String, Vec<Coordinate>, u64), members: Vec<Member>) -> Option<Scaling> {
+    if members.len() < LEAST {
+        return None;
+    }
     let line = |x: fn(&Member) -> Option<u64>, y: fn(&Member) -> Option<u64>| {
         let points: Vec<(f64, f64)> = members.iter().filter_map(|m| Some((x(m)? as f64, y(m)? as f64))).collect();
         if points.len() < LEAST { None } else { Line::through(&points, CONFIDENCE) }
@@ -99,7 +90,7 @@ fn scaling(family: Family<'_>) -> Option<Scaling> {
         call_by_pushbuffer: line(|m| m.pushbuffer_bytes, |m| m.call_ns),
         pushbuffer_steps: changes(|m| m.pushbuffer_bytes),
         doorbell_steps: changes(|m| m.doorbells),
-        family: name,
+        family,
         point,
         bytes,
         members,
@@ -108,9 +99,9 @@ fn scaling(family: Family<'_>) -> Option<Scaling> {
     scaling.members.iter().any(is_known).then_some(scaling)
 }
 
-fn member(number: u64, cells: &[&CellOfRun]) -> Member {
-    let timed = cells.iter().find(|c| c.commands.is_none()).or(cells.first());
-    let commands = cells.iter().find_map(|c| c.commands.as_ref());
+fn member<'c>(number: u64, cells: impl Iterator<Item = &'c CellOfRun> + Clone) -> Member {
+    let timed = cells.clone().find(|c| c.commands.is_none()).or(cells.clone().next());
+    let commands = cells.clone().find_map(|c| c.commands.as_ref());
     Member {
         number,
         call_ns: timed.and_then(|c| Some(c.figures.submit.as_ref()?.summary.p50)),

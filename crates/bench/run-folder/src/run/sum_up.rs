@@ -501,7 +501,8 @@ fn link(windows: &[Window<'_>]) -> Option<Link> {
     (!windows.is_empty()).then_some(link)
 }
 
-fn add_load(sum: &mut Loaded, load: &Loaded) {
+/// Adds the work of a load to that of its other repeats.
+pub(crate) fn add_load(sum: &mut Loaded, load: &Loaded) {
     let seconds = sum.seconds + load.seconds;
     let mean = |a: f64, b: f64| if seconds > 0.0 { (a * sum.seconds + b * load.seconds) / seconds } else { 0.0 };
     (sum.on_cpu, sum.waiting) = (mean(sum.on_cpu, load.on_cpu), mean(sum.waiting, load.waiting));

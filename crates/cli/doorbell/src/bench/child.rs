@@ -4,7 +4,7 @@ use super::machine;
 use measure::clock::Clock;
 use measure::stage::{self, Lab};
 use run_folder::Folder;
-use runner::{PART, PROGRESS, STAGE, UNWRITTEN};
+use run_folder::runner::{PART, PROGRESS, STAGE, UNWRITTEN};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;

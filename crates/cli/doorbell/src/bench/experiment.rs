@@ -10,8 +10,8 @@ use environment::Severity;
 use experiment::{Device, Experiment, Processes, Stage};
 use measure::clock::Clock;
 use run_folder::run::{Context, Interrupted, Run};
+use run_folder::runner::{End, Heard, News, Outcome, Runner};
 use run_folder::{Folder, Status};
-use runner::{End, Heard, News, Outcome, Runner};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -205,7 +205,7 @@ impl Args {
             return Err(Failure::impossible(why, machine::HINT).into());
         }
         let reading = Progress::new();
-        attribution::read_tapes(folder, &mut |what| reading.show(what))?;
+        comparison::attribution::read_tapes(folder, &mut |what| reading.show(what))?;
         drop(reading);
         let is_lost = !lost.is_empty();
         let mut all: Vec<String> = warnings.iter().map(ToString::to_string).collect();

@@ -4,13 +4,14 @@ use crate::bench::{child::say, machine};
 use crate::signals;
 use measure::clock::Clock;
 use measure::stage::{self, Lab, Next};
-use runner::UNWRITTEN;
-use soak::account::Held;
-use soak::clock::{self, Clock as SoakClock, Simulated, System};
-use soak::lead::{LAP, OVER, PROGRESS};
-use soak::measuring::{Ending, Lap, Measuring, Over, Stop, Then};
-use soak::planted::Planted;
-use soak::{Error, Folder};
+use run_folder::Error;
+use run_folder::runner::{PROGRESS, UNWRITTEN};
+use run_folder::soak::Folder;
+use run_folder::soak::account::Held;
+use run_folder::soak::clock::{self, Clock as SoakClock};
+use run_folder::soak::lead::{LAP, OVER};
+use run_folder::soak::measuring::{Ending, Lap, Measuring, Over, Stop, Then};
+use run_folder::soak::planted::Planted;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +27,7 @@ pub fn run(folder: &Path, process: u32, planted: &[Planted]) -> anyhow::Result<E
     let lab = Lab { machine: &machine, clock: &lab_clock, tell: &|text| say(PROGRESS, text) };
     let clock = soak_clock(&folder)?;
     let watch = || held(gpu);
-    let mut measuring = Measuring::new(&folder, clock.as_ref(), process, &watch)?;
+    let mut measuring = Measuring::new(&folder, &clock, process, &watch)?;
     let bound = folder.asked().stop_above_ns.map(std::time::Duration::from_nanos);
     let (mut laps, mut failed) = (0u64, None::<Error>);
     let over = 'soak: loop {
@@ -75,14 +76,7 @@ pub fn run(folder: &Path, process: u32, planted: &[Planted]) -> anyhow::Result<E
             }
         }
     };
-    let (kind, why) = match over {
-        Over::Done => ("done", String::new()),
-        Over::Stopped => ("stopped", String::new()),
-        Over::Above(why) => ("above", why),
-        Over::Renew(why) => ("renew", why),
-        Over::Impossible(why) => ("impossible", why),
-    };
-    say(OVER, &format!("{kind} {}", why.replace('\n', " ")));
+    say(OVER, &serde_json::to_string(&over)?);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -108,11 +102,11 @@ fn ending(ending: stage::Ending) -> Ending {
 
 /// The system's clock. With simulated time, a clock that continues one period after the end of the last period, as if
 /// the restart had taken a period.
-fn soak_clock(folder: &Folder) -> Result<Box<dyn SoakClock>, Error> {
-    let Some(lap_s) = folder.asked().simulated_lap_s else { return Ok(Box::new(System::new())) };
+fn soak_clock(folder: &Folder) -> Result<SoakClock, Error> {
+    let Some(lap_s) = folder.asked().simulated_lap_s else { return Ok(SoakClock::system()) };
     let last = folder.periods()?.last().and_then(|last| clock::read(&last.ended));
     let from = last.map_or_else(clock::utc_s, |ended| ended + folder.asked().every_s);
-    Ok(Box::new(Simulated::new(from, lap_s)))
+    Ok(SoakClock::simulated(from, lap_s))
 }
 
 fn held(gpu: experiment::Gpu) -> Held {

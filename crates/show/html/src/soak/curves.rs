@@ -3,10 +3,10 @@
 use super::tables::named;
 use crate::document::{Block, Cell, Figure, Section, Table, head, number};
 use crate::numbers::{bytes, slug, times};
-use ::soak::Soak;
-use ::soak::account::{CellName, CellOfPeriod, Period};
 use plot::Axis;
 use plot::series::{Form, Picture, Point, Series, draw};
+use run_folder::soak::Soak;
+use run_folder::soak::account::{CellName, CellOfSoak, Period};
 use terminal::number::{moment, nanoseconds};
 use terminal::run::three_digits;
 
@@ -52,7 +52,7 @@ type Curve = (String, Vec<Option<f64>>);
 
 pub fn section(soak: &Soak, below: [&str; 2]) -> Option<Section> {
     let mut section = Section::new("curves", "By period");
-    type OfCell = (&'static str, fn(&CellOfPeriod) -> Option<f64>);
+    type OfCell = (&'static str, fn(&CellOfSoak) -> Option<f64>);
     let of_cells: [OfCell; 3] =
         [("Mean", |c| c.mean_ns), ("p99", |c| c.p99_ns.map(|v| v as f64)), ("Longest", |c| c.max_ns.map(|v| v as f64))];
     for (title, of) in of_cells {
@@ -90,7 +90,7 @@ pub fn section(soak: &Soak, below: [&str; 2]) -> Option<Section> {
     section.some()
 }
 
-fn of_cell(soak: &Soak, name: &CellName, of: fn(&CellOfPeriod) -> Option<f64>) -> Vec<Option<f64>> {
+fn of_cell(soak: &Soak, name: &CellName, of: fn(&CellOfSoak) -> Option<f64>) -> Vec<Option<f64>> {
     soak.periods.iter().map(|p| p.cells.iter().find(|c| c.cell == *name).and_then(of)).collect()
 }
 

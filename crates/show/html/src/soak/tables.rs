@@ -2,8 +2,8 @@
 
 use crate::document::{Block, Cell, Column, Kind, Mark, Notice, Section, Table, head, number, text};
 use crate::numbers::{count, moment, ns_of, ns_or_none, percent, seconds, size, times, times_or_none};
-use ::soak::Soak;
-use ::soak::account::{CellName, Total};
+use run_folder::soak::Soak;
+use run_folder::soak::account::{CellName, CellOfSoak, Direction};
 
 /// With its size, and with its stage if there are several.
 pub fn named(soak: &Soak, cell: &CellName) -> String {
@@ -63,23 +63,25 @@ fn bad(n: u64) -> Cell {
     if n > 0 { count(n).marked(Mark::Bad) } else { count(n) }
 }
 
-fn one_total(t: &Total, has_times: bool) -> Vec<Cell> {
+fn one_total(t: &CellOfSoak, has_times: bool) -> Vec<Cell> {
     let direction = match t.direction {
-        Some(::soak::account::Direction::Read) => "read",
-        Some(::soak::account::Direction::Write) => "write",
+        Some(Direction::Read) => "read",
+        Some(Direction::Write) => "write",
         None => "-",
     };
     let mut row =
         vec![t.cell.subject.as_str().into(), size(t.cell.bytes), direction.into(), count(t.count), count(t.checked)];
     row.extend([bad(t.wrong), bad(t.lost), t.misses.map_or_else(Cell::none, bad)]);
+    let over = t.over.as_ref();
     if has_times {
         row.push(t.mean_ns.map_or_else(Cell::none, ns_of));
         row.extend([t.min_ns, t.p50_ns, t.p99_ns, t.p999_ns, t.max_ns, t.jitter_ns].map(ns_or_none));
         row.push(t.relative_fluctuation.map_or_else(Cell::none, percent));
-        row.push(t.fluctuation_of_means.map_or_else(Cell::none, percent));
+        row.push(over.and_then(|over| over.fluctuation_of_means).map_or_else(Cell::none, percent));
         row.push(times_or_none(t.bytes_per_second.map(|v| v / 1e9)));
-        row.push(times_or_none(t.speed_up.as_ref().map(|s| s.times)));
-        row.push(t.speed_up.as_ref().map_or_else(Cell::none, |s| s.over.as_str().into()));
+        let speed_up = over.and_then(|over| over.speed_up.as_ref());
+        row.push(times_or_none(speed_up.map(|s| s.times)));
+        row.push(speed_up.map_or_else(Cell::none, |s| s.over.as_str().into()));
     }
     row.push(t.unavailable.as_ref().map_or_else(|| "".into(), |why| Cell::text(format!("not available: {why}"))));
     row

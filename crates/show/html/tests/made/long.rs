@@ -2,12 +2,12 @@
 
 use run_folder::commands::Counter;
 use run_folder::delay::{CudaCall, Delay, Holder, OffCpu, Waited};
+use run_folder::soak::Folder;
+use run_folder::soak::account::{Above, Held, Soak};
+use run_folder::soak::clock::Clock;
+use run_folder::soak::folder::{Asked, RECORDING};
+use run_folder::soak::measuring::{Ending, Lap, Measuring, Over, Stop, Then};
 use run_folder::{Compared, Loaded, Part, PartCell, Sample, Status};
-use soak::Folder;
-use soak::account::{Above, Held, Soak};
-use soak::clock::Simulated;
-use soak::folder::{Asked, RECORDING};
-use soak::measuring::{Ending, Lap, Measuring, Over, Stop, Then};
 
 const TEXT: &str = r#"
 name = "night"
@@ -136,7 +136,7 @@ pub fn soak() -> Soak {
         ..Asked::default()
     };
     let folder = Folder::create(dir.path(), &experiment, asked, false).expect("a soak");
-    let clock = Simulated::new(1_795_000_000.0, LAP_S);
+    let clock = Clock::simulated(1_795_000_000.0, LAP_S);
     let held = || Held { rss_bytes: Some(50 << 20), descriptors: Some(40), threads: Some(4), ..Held::default() };
     let mut measuring = Measuring::new(&folder, &clock, 0, &held).expect("an empty soak");
     for number in 1..=LAPS {

@@ -4,7 +4,7 @@ use super::name;
 use crate::ReportError;
 use crate::number::{nanoseconds, of};
 use run_folder::delay::{CudaCall, Delay, Holder, Waited};
-use soak::Soak;
+use run_folder::soak::Soak;
 use std::io::Write;
 
 /// Waits and calls that are written; the file has all.
