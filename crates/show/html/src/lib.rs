@@ -14,6 +14,7 @@ mod runs;
 mod saturate;
 mod soak;
 mod two;
+mod view;
 
 pub use document::Document;
 pub use html::write as html;
@@ -30,6 +31,8 @@ pub enum Error {
     Insight(#[from] decode::InsightError),
     #[error(transparent)]
     Export(#[from] export::ExportError),
+    #[error(transparent)]
+    View(#[from] terminal::ReportError),
     #[error(transparent)]
     Plot(#[from] plot::Error),
 }

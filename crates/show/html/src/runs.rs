@@ -32,11 +32,6 @@ pub fn of_two(runs: [&Named; 2], heading: &Heading, comparison: &Comparison) -> 
     let [a, b] = runs;
     document.title = format!("{} against {}", b.name, a.name);
     let mut first = two::article(runs, heading, comparison)?;
-    if !a.run.functional && !b.run.functional {
-        first
-            .sections
-            .extend(tables(&runs).map(|s| Section { title: "Every figure of both, without intervals".into(), ..s }));
-    }
     first.sections.push(which(&runs));
     document.articles.push(first);
     for (n, named) in runs.into_iter().enumerate() {
@@ -116,7 +111,7 @@ fn tables(runs: &[&Named]) -> Option<Section> {
         let known = |row: &crate::document::Row| row.cells[3..].iter().any(|c| !c.is_nothing());
         if table.rows.iter().any(known) {
             let table = table.without_empty();
-            section.push(Block::Table(if name == "p50" && runs.len() > 2 { table } else { table.folded() }));
+            section.push(Block::Table(if name == "p50" { table } else { table.folded() }));
         }
     }
     section.some()

@@ -1,8 +1,6 @@
 //! Bytes per second, if an experiment is about them.
 
-use super::cells::place;
-use super::groups;
-use super::{Of, why_not};
+use super::{Of, groups, place, why_not};
 use crate::document::{Block, Cell, Figure, Section, Table, head, number, text};
 use crate::numbers::{count, size, slug, times};
 use experiment::Metric;

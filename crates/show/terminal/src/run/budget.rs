@@ -3,12 +3,11 @@
 use super::figures::three_digits;
 use crate::ReportError;
 use crate::number::{bytes, nanoseconds};
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use run_folder::run::{CellOfRun, PartOfBudget, Span};
-use std::io::Write;
 
 /// A row for each cell with a budget; no table if no cell has more parts than the call and the rest.
-pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
     let all: Vec<_> = cells.iter().filter_map(|c| Some((*c, c.budget.as_ref()?))).collect();
     let spans: Vec<Span> =
         Span::ALL.into_iter().filter(|s| all.iter().any(|(_, b)| b.parts.iter().any(|p| p.name == *s))).collect();
@@ -31,7 +30,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) ->
         row.extend([nanoseconds(budget.whole_ns.round() as u64), budget.mostly.name().to_owned()]);
         t.add_row(row);
     }
-    Ok(table::write(out, &t, 0)?)
+    Ok(out.table(&t, 0)?)
 }
 
 /// `1.24 us +- 0.5 %`

@@ -3,10 +3,9 @@
 use crate::ReportError;
 use crate::cell::stored_places;
 use crate::number::{bytes, count, nanoseconds};
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use run_folder::commands::{CommandsOfRun, Typical, UsedChannel};
 use run_folder::run::CellOfRun;
-use std::io::Write;
 
 /// The median, followed by the minimum and the maximum if calls differ.
 fn typical(t: &Typical, text: &dyn Fn(u64) -> String) -> String {
@@ -27,7 +26,7 @@ fn moved_by(commands: &CommandsOfRun) -> String {
 
 /// A row for each cell with commands, and a line for each kind of channel.
 pub(super) fn write(
-    out: &mut dyn Write,
+    out: &mut dyn Out,
     style: &Style,
     cells: &[&CellOfRun],
     functional: bool,
@@ -72,7 +71,7 @@ pub(super) fn write(
             time(&commands.until_doorbell_ns),
         ]);
     }
-    table::write(out, &t, 0)?;
+    out.table(&t, 0)?;
     let mut channels: Vec<UsedChannel> = Vec::new();
     recorded.iter().flat_map(|(_, c)| &c.channels).for_each(|channel| channel.add_to(&mut channels));
     for c in channels {

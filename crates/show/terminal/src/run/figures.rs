@@ -2,13 +2,12 @@
 
 use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds};
-use crate::table::{self, Style};
+use crate::table::{self, Out, Style};
 use experiment::{Arrival, Metric, Observe};
 use run_folder::Run;
 use run_folder::Status;
 use run_folder::run::{Bounded, CellOfRun, Figure};
 use statistics::Interval;
-use std::io::Write;
 
 /// A number with three digits.
 pub fn three_digits(v: f64) -> String {
@@ -47,7 +46,7 @@ fn width(columns: &[Column]) -> usize {
     columns.iter().filter_map(one).map(|w| w + 2).sum()
 }
 
-pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run, cells: &[&CellOfRun]) -> Result<(), ReportError> {
     let cells: Vec<&CellOfRun> = cells.iter().copied().filter(|c| c.samples > 0).collect();
     if cells.is_empty() {
         writeln!(out, "nothing was measured")?;
@@ -64,7 +63,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, cells: &[&Cel
         }
         t.add_row(columns.iter().map(|c| c.cells[i].clone()));
     }
-    table::write(out, &t, 0)?;
+    out.table(&t, 0)?;
     no_room(out, left_out)
 }
 
@@ -85,7 +84,7 @@ pub(super) fn fit(columns: &mut Vec<Column>, room: Option<u16>) -> Vec<String> {
     left_out
 }
 
-pub(super) fn no_room(out: &mut dyn Write, left_out: Vec<String>) -> Result<(), ReportError> {
+pub(super) fn no_room(out: &mut dyn Out, left_out: Vec<String>) -> Result<(), ReportError> {
     Ok(table::left_out(out, &left_out.iter().map(String::as_str).collect::<Vec<_>>())?)
 }
 
@@ -250,7 +249,7 @@ fn tails(columns: &mut Vec<Column>, cells: &[&CellOfRun]) {
 }
 
 /// What the kernel counted around the calls.
-pub(super) fn counters(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+pub(super) fn counters(out: &mut dyn Out, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
     let counted: Vec<_> = cells.iter().filter_map(|c| Some((c, c.tally.filter(|t| t.calls > 0)?))).collect();
     if counted.is_empty() {
         return Ok(());
@@ -273,7 +272,7 @@ pub(super) fn counters(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun])
             part(tally.preempted),
         ]);
     }
-    Ok(table::write(out, &t, 0)?)
+    Ok(out.table(&t, 0)?)
 }
 
 fn rates(columns: &mut Vec<Column>, run: &Run, cells: &[&CellOfRun]) {

@@ -3,10 +3,9 @@
 use super::figures::three_digits;
 use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of};
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use run_folder::part::{LinkBy, LinkCount};
 use run_folder::run::{CellOfRun, Crossed, MeteredOfRun};
-use std::io::Write;
 
 /// The direction of the payload, and its bytes.
 fn payload(metered: &MeteredOfRun) -> Option<Crossed> {
@@ -18,7 +17,7 @@ fn payload(metered: &MeteredOfRun) -> Option<Crossed> {
 }
 
 /// A row for each cell that was metered.
-pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
     let metered: Vec<_> =
         cells.iter().filter_map(|c| Some((*c, c.metered.as_ref().filter(|m| m.transfers > 0)?))).collect();
     if metered.is_empty() {
@@ -58,7 +57,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) ->
             or_none(m.used.cpu_seconds.map(|s| nanoseconds((each(s) * 1e9).round() as u64))),
         ]);
     }
-    table::write(out, &t, 0)?;
+    out.table(&t, 0)?;
     for line in who_counted(cells.iter().copied()) {
         writeln!(out, "{line}")?;
     }

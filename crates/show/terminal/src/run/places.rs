@@ -3,12 +3,11 @@
 use super::figures::three_digits;
 use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of};
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use run_folder::run::{CellOfRun, Places};
-use std::io::Write;
 
 /// A row for each cell that was swept.
-pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
     let swept: Vec<(&CellOfRun, &Places)> = cells.iter().filter_map(|c| Some((*c, c.places.as_ref()?))).collect();
     let Some((_, first)) = swept.first() else { return Ok(()) };
     let apart: Vec<&Places> = swept.iter().map(|(_, p)| *p).filter(|p| p.step != first.step).collect();
@@ -34,7 +33,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) ->
             three_digits(p.most_ns / p.least_ns),
         ]);
     }
-    Ok(table::write(out, &t, 0)?)
+    Ok(out.table(&t, 0)?)
 }
 
 fn of_all(places: &Places) -> String {

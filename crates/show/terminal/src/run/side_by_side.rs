@@ -3,9 +3,8 @@
 use super::figures::{Column, fit, no_room, time};
 use crate::ReportError;
 use crate::number::bytes;
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use run_folder::run::{CellOfRun, Figure, Group};
-use std::io::Write;
 
 /// With fewer stages their own tables are enough.
 const LEAST: usize = 3;
@@ -25,7 +24,7 @@ const FIGURES: [(&str, u8, Of); 3] = [
 /// A subject at one size.
 type Kind<'a> = (&'a str, u64);
 
-pub(super) fn write(out: &mut dyn Write, style: &Style, groups: &[Group<'_>]) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, groups: &[Group<'_>]) -> Result<(), ReportError> {
     let mut kinds: Vec<Kind<'_>> = Vec::new();
     for c in groups.iter().flat_map(|g| &g.cells).filter(|c| c.observed().is_some()) {
         if !kinds.contains(&(c.subject.as_str(), c.bytes)) {
@@ -65,7 +64,7 @@ fn column(groups: &[Group<'_>], (subject, size): Kind<'_>, head: String, goes: u
 
 /// Empty columns are left out; if all are empty, so is the table.
 fn table_of(
-    out: &mut dyn Write,
+    out: &mut dyn Out,
     style: &Style,
     groups: &[Group<'_>],
     title: &str,
@@ -85,7 +84,7 @@ fn table_of(
     for i in 0..groups.len() {
         t.add_row(columns.iter().map(|c| c.cells[i].clone()));
     }
-    table::write(out, &t, 0)?;
+    out.table(&t, 0)?;
     no_room(out, left_out)
 }
 

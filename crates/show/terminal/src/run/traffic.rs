@@ -3,10 +3,9 @@
 use super::figures::three_digits;
 use crate::ReportError;
 use crate::number::{bytes, count};
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use run_folder::Run;
 use run_folder::run::{CellOfRun, Link, MeteredOfRun};
-use std::io::Write;
 
 /// The same cell where it was metered: in a stage that is not recorded.
 fn metered<'r>(run: &'r Run, cell: &CellOfRun) -> Option<&'r MeteredOfRun> {
@@ -16,7 +15,7 @@ fn metered<'r>(run: &'r Run, cell: &CellOfRun) -> Option<&'r MeteredOfRun> {
 }
 
 /// A row for each cell that was recorded.
-pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run, cells: &[&CellOfRun]) -> Result<(), ReportError> {
     let recorded: Vec<_> =
         cells.iter().filter_map(|c| Some((*c, c.commands.as_ref()?))).filter(|(_, c)| c.doorbells.max > 0).collect();
     if recorded.is_empty() {
@@ -63,5 +62,5 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, cells: &[&Cel
             metered.map_or("-".into(), |m| count(m.transfers)),
         ]);
     }
-    Ok(table::write(out, &t, 0)?)
+    Ok(out.table(&t, 0)?)
 }

@@ -3,11 +3,10 @@
 use super::figures::{Column, fit, no_room};
 use crate::ReportError;
 use crate::number::bytes;
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use experiment::Metric;
 use run_folder::Run;
 use run_folder::run::BestOfRun;
-use std::io::Write;
 
 /// In the order of the columns.
 const BY: [Metric; 2] = [Metric::Mean, Metric::Max];
@@ -16,7 +15,7 @@ const BY: [Metric; 2] = [Metric::Mean, Metric::Max];
 type Row<'r> = (&'r BestOfRun, Option<&'r BestOfRun>);
 
 /// A table for each pair of memories whose routes were measured in several stages.
-pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
     let mut ends: Vec<(&str, &str)> = Vec::new();
     for best in &run.best {
         let of = (best.source.as_str(), best.destination.as_str());
@@ -63,7 +62,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(),
         for i in 0..rows.len() {
             t.add_row(columns.iter().map(|c| c.cells[i].clone()));
         }
-        table::write(out, &t, 0)?;
+        out.table(&t, 0)?;
         no_room(out, left_out)?;
     }
     Ok(())

@@ -4,11 +4,10 @@ use super::figures::three_digits;
 use super::figures::{Column, fit, no_room};
 use crate::ReportError;
 use crate::number::{bytes, nanoseconds};
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use experiment::{Bound, WithinBest};
 use run_folder::Run;
 use run_folder::run::{Judged, JudgedCell, Verdict};
-use std::io::Write;
 
 fn within(judged: &Judged) -> Option<&WithinBest> {
     match &judged.assert.bound {
@@ -17,7 +16,7 @@ fn within(judged: &Judged) -> Option<&WithinBest> {
     }
 }
 
-pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
     let asserts: Vec<&Judged> = run.asserts.iter().filter(|j| within(j).is_some()).collect();
     let same = |a: &&Judged, b: &&Judged| (&a.assert.subject, a.assert.metric) == (&b.assert.subject, b.assert.metric);
     for of_subject in asserts.chunk_by(same) {
@@ -27,7 +26,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(),
 }
 
 /// All are about the same cells.
-fn one(out: &mut dyn Write, style: &Style, run: &Run, asserts: &[&Judged]) -> Result<(), ReportError> {
+fn one(out: &mut dyn Out, style: &Style, run: &Run, asserts: &[&Judged]) -> Result<(), ReportError> {
     let Some(first) = asserts.first() else { return Ok(()) };
     let every = first.assert.subject == "*";
     writeln!(out)?;
@@ -83,7 +82,7 @@ fn one(out: &mut dyn Write, style: &Style, run: &Run, asserts: &[&Judged]) -> Re
     for row in 0..cells.len() {
         t.add_row(columns.iter().map(|c| c.cells[row].clone()));
     }
-    table::write(out, &t, 0)?;
+    out.table(&t, 0)?;
     no_room(out, left_out)
 }
 
