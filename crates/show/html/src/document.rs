@@ -1,7 +1,7 @@
 //! The contents of a page, in whatever format: articles with sections of texts, tables and pictures.
 
+use crate::plot::Drawing;
 use crate::recording::Timeline;
-use plot::Drawing;
 
 /// All of it.
 #[derive(Clone, Debug, Default)]

@@ -2,10 +2,10 @@
 //! requested from any network.
 
 use crate::document::{Article, Block, Cell, Column, ColumnKind, Document, Figure, Kind, Mark, Section, Table};
+use crate::plot::Entry;
 use crate::recording::{Next, Timeline};
 use base64::Engine;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use plot::Entry;
 use sha2::{Digest, Sha256};
 
 const STYLE: &str = include_str!("style.css");
@@ -219,7 +219,7 @@ fn legend(has_copies: bool) -> Markup {
 fn entry(e: &Entry) -> Markup {
     html! {
         li {
-            (PreEscaped(plot::swatch(e.number)))
+            (PreEscaped(crate::plot::swatch(e.number)))
             span { (e.name) }
             @if !e.note.is_empty() { small { (e.note) } }
         }

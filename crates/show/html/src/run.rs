@@ -11,7 +11,7 @@ mod surroundings;
 mod worst;
 
 use crate::document::{Article, Kind, Notice};
-use crate::{Error, Named, view};
+use crate::{Error, view};
 use run_folder::run::{Coordinate, Figures, StageOfRun};
 use run_folder::{Folder, Run, Status};
 use terminal::number::{of, seconds};
@@ -39,11 +39,11 @@ impl Of<'_> {
 }
 
 /// `id` is empty if it is the only one.
-pub fn article(named: &Named, id: &str) -> Result<Article, Error> {
-    let run = &named.run;
+pub fn article(name: &str, run: &Run, folder: Option<&Folder>, id: &str) -> Result<Article, Error> {
     let commit = run.short_commit().map_or(String::new(), |c| format!(" ({c})"));
     let version = format!("doorbell {}{commit}, {}", run.doorbell, run.started);
-    let of_run = Of { run, folder: named.folder.as_ref(), id: id.into(), below: [run.machine(), version.clone()] };
+    let of_run =
+        Of { run, folder, id: id.into(), below: [run.machine(), format!("{}: {version}", run.experiment.title())] };
     let samples: u64 = run.cells.iter().map(|c| c.samples).sum();
     let took = format!(
         "{} in {} of {}, {}",
@@ -54,7 +54,7 @@ pub fn article(named: &Named, id: &str) -> Result<Article, Error> {
     );
     let mut article = Article {
         id: if id.is_empty() { "run".into() } else { id.into() },
-        title: if id.is_empty() { run.experiment.title() } else { named.name.clone() },
+        title: if id.is_empty() { run.experiment.title() } else { name.into() },
         about: run.experiment.about.clone(),
         taken: vec![run.machine(), version, took],
         notices: notices(run),

@@ -12,14 +12,14 @@ pub fn document(runs: &[Named]) -> Result<Document, Error> {
     match runs {
         [one] => {
             document.title = format!("{}, {}", one.run.experiment.title(), one.run.started);
-            document.articles.push(article(one, "")?);
+            document.articles.push(article(&one.name, &one.run, one.folder.as_ref(), "")?);
         }
         several => {
             let names: Vec<&str> = several.iter().map(|n| n.name.as_str()).collect();
             document.title = names.join(", ");
             document.articles.push(side_by_side(several));
             for (n, named) in several.iter().enumerate() {
-                document.articles.push(article(named, &format!("run{}-{}", n + 1, slug(&named.name)))?);
+                document.articles.push(numbered(n, named)?);
             }
         }
     }
@@ -35,9 +35,14 @@ pub fn of_two(runs: [&Named; 2], heading: &Heading, comparison: &Comparison) -> 
     first.sections.push(which(&runs));
     document.articles.push(first);
     for (n, named) in runs.into_iter().enumerate() {
-        document.articles.push(article(named, &format!("run{}-{}", n + 1, slug(&named.name)))?);
+        document.articles.push(numbered(n, named)?);
     }
     Ok(document)
+}
+
+fn numbered(n: usize, named: &Named) -> Result<Article, Error> {
+    let id = format!("run{}-{}", n + 1, slug(&named.name));
+    article(&named.name, &named.run, named.folder.as_ref(), &id)
 }
 
 /// What identifies a cell in every run.

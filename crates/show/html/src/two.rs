@@ -3,16 +3,15 @@
 
 use crate::document::{Article, Block, Figure, Kind, Notice, Section};
 use crate::numbers::slug;
+use crate::plot;
 use crate::run::over_time::{self, Taken};
-use crate::run::spread::{known, percentiles};
+use crate::run::spread::{self, Line};
 use crate::run::{notices, why_not};
 use crate::{Error, Named, view};
 use comparison::{Comparison, Heading, Key, Overall, Row, Verdict};
-use plot::Axis;
-use plot::series::{Form, Picture, Point, Series, draw};
 use run_folder::run::CellOfRun;
 use terminal::comparison::{detail, in_words, outcome};
-use terminal::number::{count, nanoseconds, of};
+use terminal::number::of;
 
 /// Differences that get a sentence each.
 const FINDINGS: usize = 6;
@@ -168,7 +167,7 @@ fn below(named: &Named) -> String {
 fn distributions(runs: [&Named; 2], all: &[Both<'_>]) -> Result<Option<Section>, Error> {
     let mut section = Section::new("distributions-of-both", "Both distributions");
     for both in all.iter().take(PICTURES) {
-        section.push(Block::Figure(Box::new(distribution(runs, both)?)));
+        section.blocks.extend(distribution(runs, both)?.map(|f| Block::Figure(Box::new(f))));
     }
     if all.len() > PICTURES {
         section.push(Block::Text(format!(
@@ -179,45 +178,20 @@ fn distributions(runs: [&Named; 2], all: &[Both<'_>]) -> Result<Option<Section>,
     Ok(section.some())
 }
 
-fn distribution(runs: [&Named; 2], both: &Both<'_>) -> Result<Figure, Error> {
-    let mut series = Vec::new();
+fn distribution(runs: [&Named; 2], both: &Both<'_>) -> Result<Option<Figure>, Error> {
+    let mut lines = Vec::new();
     for (letter, (named, cell)) in ["A", "B"].into_iter().zip(runs.into_iter().zip(both.cells)) {
-        let name = format!("{letter}: {}", named.name);
-        let from_samples = match &named.folder {
-            Some(folder) => plot::parts_below(folder, &named.run, cell)?,
-            None => Vec::new(),
+        let shape = match &named.folder {
+            Some(folder) => plot::shapes(folder, &named.run, &[cell])?.pop(),
+            None => None,
         };
-        let summary = cell.observed().map(|f| &f.summary);
-        let points: Vec<Point> = match (from_samples.is_empty(), summary) {
-            (true, Some(s)) => known(&name, s),
-            _ => from_samples.into_iter().map(|(x, y)| Point { x, y, says: String::new() }).collect(),
-        };
-        let note = summary.map_or(String::new(), |s| {
-            format!("p50 {}, max {} of {}", nanoseconds(s.p50), nanoseconds(s.max), count(s.count))
-        });
-        series.push(Series { name, note, points, band: Vec::new() });
+        let points = shape.map_or_else(Vec::new, |s| s.distribution);
+        lines.push(Line { name: format!("{letter}: {}", named.name), cell, points });
     }
-    let values = || series.iter().flat_map(|s| s.points.iter().map(|p| p.x));
-    let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
-    let most = both.cells.iter().map(|c| c.samples).max().unwrap_or(0);
     let title = label(both.key);
     let about = "The fraction of the samples below each time; each nine has as much room as the one before. Further to the left is faster.";
     let (first, second) = (below(runs[0]), below(runs[1]));
-    let [page, file] = draw(&Picture {
-        title: title.clone(),
-        about: about.into(),
-        below: [&first, &second],
-        axes: (Axis::times(low, high), Axis::nines(most)),
-        labels: ("time", "samples below"),
-        form: Form::Curves,
-        series: &series,
-        others: &[],
-        crossings: &[],
-    });
-    let name = format!("both-{}", slug(&title));
-    let named: Vec<(String, &CellOfRun)> = series.iter().map(|s| s.name.clone()).zip(both.cells).collect();
-    let table = percentiles(&name, &named);
-    Ok(Figure { name, title, about: about.into(), page, file: file.svg, says: Vec::new(), table })
+    Ok(spread::distribution(format!("both-{}", slug(&title)), title, about.into(), [&first, &second], &lines))
 }
 
 fn label(key: &Key) -> String {

@@ -3,9 +3,9 @@
 use crate::Error;
 use crate::document::{Block, Cell, Figure, Section, Table, head, number, text};
 use crate::numbers::{moment, ns, ns_or_none};
+use crate::plot::Axis;
+use crate::plot::series::{Form, Picture, Point, Series, draw};
 use crate::view;
-use plot::Axis;
-use plot::series::{Form, Picture, Point, Series, draw};
 use schema::locks::{Locks, WaitRow};
 use terminal::number::nanoseconds;
 use terminal::symbols::{lock, site};
@@ -50,7 +50,7 @@ fn picture(locks: &Locks) -> Figure {
             ),
         };
         let note = terminal::number::of(waits.len() as u64, "wait");
-        Series { name: lock(locks, name), note, points: waits.iter().map(point).collect(), band: Vec::new() }
+        Series { name: lock(locks, name), note, points: waits.iter().map(point).collect() }
     };
     let mut all: Vec<Series> = names.iter().map(|(name, _)| series(name, &|w| w.lock == *name)).collect();
     if !rest.is_empty() {

@@ -4,9 +4,9 @@ use super::Of;
 use super::groups;
 use crate::document::{Block, Cell, Figure, Mark, Section, Table, head, number};
 use crate::numbers::slug;
+use crate::plot::Axis;
+use crate::plot::series::{Form, Picture, Point, Series, draw};
 use experiment::{Metric, Observe};
-use plot::Axis;
-use plot::series::{Form, Picture, Point, Series, draw};
 use run_folder::Run;
 use run_folder::run::groups::{Group, directions, subjects};
 use run_folder::run::{BestAt, BestOfRun, CellOfRun, Ends, SAME};
@@ -62,12 +62,7 @@ fn figure(of_run: &Of<'_>, group: &Group<'_>, direction: Option<(&str, &str)>, c
             let says = format!("{}, {}: p50 {}{tail}", c.label(), bytes(c.bytes), nanoseconds(p50(c) as u64));
             Point { x: c.bytes as f64, y: p50(c), says }
         };
-        Series {
-            name: of[0].label(),
-            note: what(of[0].observe).into(),
-            points: of.iter().map(point).collect(),
-            band: Vec::new(),
-        }
+        Series { name: of[0].label(), note: what(of[0].observe).into(), points: of.iter().map(point).collect() }
     };
     let look = |name: &str| strong.iter().position(|s| *s == name);
     let mut first: Vec<(usize, Series)> =

@@ -2,11 +2,11 @@
 
 use crate::document::{Block, Cell, Figure, Section, Table, head, number};
 use crate::numbers::{bytes, slug};
+use crate::plot::Axis;
+use crate::plot::bars::{Bar, Bars, draw};
 use ::saturate::account::{Figures, Saturated, Total};
 use ::saturate::plan::CellName;
 use ::saturate::source::{Operation, Submission};
-use plot::Axis;
-use plot::bars::{Bar, Bars, draw};
 use terminal::number::of;
 use terminal::saturate::{rate, way as told};
 

@@ -1,8 +1,8 @@
 //! Stacked bars, with levels across all of them and marks at each.
 
-use crate::axis::Axis;
-use crate::chart::{Chart, Drawing, Frame, Head, Look, drawn};
-use crate::svg::Pen;
+use crate::plot::axis::Axis;
+use crate::plot::chart::{Chart, Drawing, Frame, Head, Look, drawn};
+use crate::plot::svg::Pen;
 
 /// One bar.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,7 +63,7 @@ fn one(bars: &Bars<'_>, frame: Frame) -> Drawing {
             chart.svg.group("point", Some(says.as_str()).filter(|says| !says.is_empty()));
             // The lower parts are denser, so they can also be distinguished without colour.
             chart.svg.area(corners, look.colour(), if number == 0 { 0.55 } else { 0.18 });
-            chart.svg.path(&crate::svg::path(corners), look.thin());
+            chart.svg.path(&crate::plot::svg::path(corners), look.thin());
             chart.svg.close();
             from += more;
         }
