@@ -1,6 +1,6 @@
 //! Routes against sizes: a compact table for each direction, and for which sizes each route is the best.
 
-use super::figures::{Column, fit, no_room, three_digits};
+use super::figures::{Column, fitted, three_digits};
 use crate::ReportError;
 use crate::number::{bytes, nanoseconds};
 use crate::table::{Out, Style};
@@ -131,12 +131,8 @@ fn best(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> 
         let title = format!("the best from {} to {}{place}", first.source, first.destination);
         writeln!(out, "{}", style.bold(&title))?;
         let rows: Vec<Row<'_>> = of_ends.iter().flat_map(|of_metric| rows(run, of_metric)).collect();
-        let column = |head: &str, goes: u8, of: &dyn Fn(&Row<'_>) -> String| Column {
-            head: head.into(),
-            cells: rows.iter().map(of).collect(),
-            goes,
-            short: None,
-        };
+        let column =
+            |head: &str, goes: u8, of: &dyn Fn(&Row<'_>) -> String| Column::of(head, goes, rows.iter().map(of));
         let ratio = |row: &Row<'_>| row.at.cuda.as_ref().and_then(|c| c.ratio);
         let mut columns = vec![
             column("by", 0, &|row| if row.first_of_metric { row.metric.to_string() } else { String::new() }),
@@ -152,14 +148,7 @@ fn best(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> 
             columns.push(column(">times CUDA", 0, &|row| ratio(row).map_or("-".into(), |r| three_digits(r.ratio))));
             columns.push(column("95 %", 1, &|row| ratio(row).map_or("-".into(), interval)));
         }
-        let left_out = fit(&mut columns, style.width);
-        let heads: Vec<&str> = columns.iter().map(|c| c.head.as_str()).collect();
-        let mut t = style.table(&heads);
-        for i in 0..rows.len() {
-            t.add_row(columns.iter().map(|c| c.cells[i].clone()));
-        }
-        out.table(&t, 0)?;
-        no_room(out, left_out)?;
+        fitted(out, style, columns, |_| false)?;
     }
     if !best.is_empty() {
         writeln!(out, "from its first size to its last one (..) the named route is within 2 % of the best")?;

@@ -1,5 +1,6 @@
 //! What each call sent to the GPU, if the process was recorded.
 
+use super::figures::rows;
 use crate::ReportError;
 use crate::cell::stored_places;
 use crate::number::{bytes, count, nanoseconds};
@@ -32,17 +33,9 @@ pub(super) fn write(
     functional: bool,
 ) -> Result<(), ReportError> {
     let recorded: Vec<_> = cells.iter().filter_map(|c| Some((*c, c.commands.as_ref()?))).collect();
-    if recorded.is_empty() {
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "what one call sent, by the recording: the median (least .. most) of all calls but the first; times above are those of a \
-         recorded process"
-    )?;
+    let lead = "what one call sent, by the recording: the median (least .. most) of all calls but the first; times above are those of a \
+                recorded process";
     let heads = [
-        ">size",
-        "!what",
         ">calls",
         ">doorbells",
         ">entries",
@@ -53,13 +46,10 @@ pub(super) fn write(
         ">waited",
         ">until doorbell",
     ];
-    let mut t = style.table(&heads);
     // Times of the software GPU are those of an emulation.
     let time = |t: &Typical| if functional { "-".into() } else { typical(t, &nanoseconds) };
-    for (c, commands) in &recorded {
-        t.add_row([
-            if c.bytes > 0 { bytes(c.bytes) } else { "-".into() },
-            c.subject.clone(),
+    rows(out, style, lead, &heads, &recorded, |_, commands| {
+        vec![
             count(commands.calls),
             typical(&commands.doorbells, &count),
             typical(&commands.entries, &count),
@@ -69,9 +59,8 @@ pub(super) fn write(
             typical(&commands.locks, &count),
             time(&commands.lock_wait_ns),
             time(&commands.until_doorbell_ns),
-        ]);
-    }
-    out.table(&t, 0)?;
+        ]
+    })?;
     let mut channels: Vec<UsedChannel> = Vec::new();
     recorded.iter().flat_map(|(_, c)| &c.channels).for_each(|channel| channel.add_to(&mut channels));
     for c in channels {
