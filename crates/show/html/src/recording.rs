@@ -32,7 +32,7 @@ pub fn document(r: &Recording) -> Result<Document, Error> {
     terminal::symbols::look_up(&mut locks, usize::MAX);
     let name = r.path().file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     let answer = Answer::of(r)?;
-    let mut sections = vec![answer.section(&s.incomplete_because)];
+    let mut sections = vec![answer.section(&s.incomplete_because)?];
     sections.extend(timeline::section(r, &locks.waits, answer.lost(&s))?);
     let summary = view::section("summary", "Summary", |out, style| Ok(terminal::summary::write(out, &style, &s)?))?;
     let calls = match locks.calls.as_ref().is_some_and(|c| !c.calls.is_empty()) {

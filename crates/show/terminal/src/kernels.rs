@@ -114,8 +114,8 @@ fn write(out: &mut dyn Out, style: &Style, k: &Kernels) -> io::Result<()> {
     if k.streams.is_empty() { Ok(()) } else { write_streams(out, style, &k.streams) }
 }
 
-/// How busy each stream was.
-fn write_streams(out: &mut dyn Out, style: &Style, streams: &[StreamRow]) -> io::Result<()> {
+/// Writes how busy each stream was.
+pub fn write_streams(out: &mut dyn Out, style: &Style, streams: &[StreamRow]) -> io::Result<()> {
     let many = streams.iter().any(|s| s.pid != streams[0].pid);
     let mut heads = vec![">busy", ">GPU time", ">kernels", ">queued", ">gaps", ">in gaps", ">longest gap"];
     heads.extend(["!stream", "channel", "engine", "GPU"]);
