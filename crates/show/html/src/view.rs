@@ -119,19 +119,21 @@ impl Out for View {
     }
 }
 
-/// Rows without a text separate those around them. A first cell without a text is that of the row above. The column that names the rows is first.
+/// Rows without a text separate those around them. A first cell without a text is that of the row above. The first column of texts names the rows: it is
+/// the first on a page.
 fn table(name: String, caption: String, t: &terminal::table::Table) -> Table {
-    let heads = t.heads();
-    let names = heads.iter().position(|h| h.stays).or_else(|| heads.iter().position(|h| !h.is_number)).unwrap_or(0);
-    let mut columns: Vec<Column> = Vec::new();
-    for (n, head) in heads.into_iter().enumerate() {
-        let kind = match head.is_number {
-            _ if n == names => ColumnKind::Head,
-            true => ColumnKind::Number,
-            false => ColumnKind::Text,
-        };
-        columns.push(Column { head: head.text.replace('\n', ", "), unit: "", kind });
-    }
+    let names = t.heads().position(|(_, is_number)| !is_number).unwrap_or(0);
+    let kind = |n: usize, is_number: bool| match is_number {
+        _ if n == names => ColumnKind::Head,
+        true => ColumnKind::Number,
+        false => ColumnKind::Text,
+    };
+    let column = |(n, (head, is_number)): (usize, (String, bool))| Column {
+        head: head.replace('\n', ", "),
+        unit: "",
+        kind: kind(n, is_number),
+    };
+    let mut columns: Vec<Column> = t.heads().enumerate().map(column).collect();
     columns[..=names].rotate_right(1);
     let mut rows: Vec<Row> = Vec::new();
     let (mut apart, mut above) = (false, String::new());

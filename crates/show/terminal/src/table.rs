@@ -50,24 +50,16 @@ pub struct Table {
     width: Option<u16>,
 }
 
-/// The head of a column.
-pub struct Head {
-    pub text: String,
-    pub is_number: bool,
-    /// No terminal is too narrow for it: the column names the rows.
-    pub stays: bool,
-}
-
 impl Table {
     pub fn add_row<T: Into<Row>>(&mut self, row: T) -> &mut Table {
         self.grid.add_row(row.into().cell_iter().map(|cell| foreign::plain(&cell.content())));
         self
     }
 
-    pub fn heads(&self) -> Vec<Head> {
+    /// The heads, and whether each is of numbers.
+    pub fn heads(&self) -> impl Iterator<Item = (String, bool)> {
         let heads = self.grid.header().map(narrow::texts).unwrap_or_default();
-        let of = |((text, is_number), stays)| Head { text, is_number, stays };
-        heads.into_iter().zip(self.is_number.iter().copied()).zip(self.stays.iter().copied()).map(of).collect()
+        heads.into_iter().zip(self.is_number.iter().copied())
     }
 
     pub fn rows(&self) -> impl Iterator<Item = Vec<String>> {
