@@ -60,9 +60,9 @@ impl Sink {
             write(file, &json)?;
         }
         if self.json {
-            to_stdout(&json)?
+            to_stdout(|out| json(out))?
         } else {
-            to_stdout(table)?
+            to_stdout(|out| table(out))?
         }
         Ok(())
     }

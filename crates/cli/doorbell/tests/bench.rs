@@ -76,7 +76,7 @@ fn a_run_is_a_folder_with_a_part_of_each_stage() {
     std::fs::copy(out.join("run.json"), &alone).unwrap();
     bench().args(["--json", "--show"]).arg(&alone).assert().success();
     bench().args(["--plots", "--show"]).arg(&alone).assert().success();
-    assert!(dir.path().join("plots/0000-latency.svg").is_file());
+    assert!(dir.path().join("plots").is_dir());
     let asserts = dir.path().join("asserts.toml");
     std::fs::write(&asserts, format!("{SMALL}[[assert]]\nsubject = \"inline\"\nwithin-best = \"5%\"\n")).unwrap();
     let judged = bench().args(["--asserts"]).arg(&asserts).arg("--show").arg(&alone).assert().success();

@@ -1,7 +1,7 @@
 //! The contents of a page, in whatever format: articles with sections of texts, tables and pictures.
 
+use crate::plot::Drawing;
 use crate::recording::Timeline;
-use plot::Drawing;
 
 /// All of it.
 #[derive(Clone, Debug, Default)]
@@ -41,9 +41,10 @@ pub enum Block {
     Heading(String),
     Notice(Notice),
     List(Vec<String>),
+    /// Lines of a view, each as long as it is, with their indents.
+    Lines(Vec<String>),
     /// Names and their values.
     Facts(Vec<(String, String)>),
-    Verdicts(Vec<Verdict>),
     Table(Table),
     Figure(Box<Figure>),
     Timeline(Timeline),
@@ -73,15 +74,6 @@ impl Kind {
             Kind::Bad => "Attention",
         }
     }
-}
-
-/// The result of an assert.
-#[derive(Clone, Debug)]
-pub struct Verdict {
-    pub kind: Kind,
-    pub word: &'static str,
-    pub what: String,
-    pub more: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default)]

@@ -1,13 +1,11 @@
 //! A document as one HTML file. It contains its style and its script, and its policy names them by their hashes: nothing else runs, and nothing is
 //! requested from any network.
 
-use crate::document::{
-    Article, Block, Cell, Column, ColumnKind, Document, Figure, Kind, Mark, Section, Table, Verdict,
-};
+use crate::document::{Article, Block, Cell, Column, ColumnKind, Document, Figure, Kind, Mark, Section, Table};
+use crate::plot::Entry;
 use crate::recording::{Next, Timeline};
 use base64::Engine;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use plot::Entry;
 use sha2::{Digest, Sha256};
 
 const STYLE: &str = include_str!("style.css");
@@ -126,22 +124,15 @@ fn block(block: &Block) -> Markup {
         Block::Heading(text) => html! { h3 { (text) } },
         Block::Notice(n) => notice(n.kind, &n.text),
         Block::List(lines) => html! { ul { @for line in lines { li { (inline(line)) } } } },
+        Block::Lines(lines) => html! {
+            div.view { @for line in lines { (inline(line)) "\n" } }
+        },
         Block::Facts(facts) => html! {
             dl { @for (name, value) in facts { div { dt { (name) } dd { (value) } } } }
         },
-        Block::Verdicts(all) => html! { ul.verdicts { @for v in all { (verdict(v)) } } },
         Block::Table(t) => table(t, true),
         Block::Figure(f) => figure(f),
         Block::Timeline(t) => timeline(t),
-    }
-}
-
-fn verdict(v: &Verdict) -> Markup {
-    html! {
-        li class=(class_of(v.kind)) {
-            span.word { (v.word) } " " (v.what)
-            @if !v.more.is_empty() { ul { @for line in &v.more { li { (line) } } } }
-        }
     }
 }
 
@@ -228,7 +219,7 @@ fn legend(has_copies: bool) -> Markup {
 fn entry(e: &Entry) -> Markup {
     html! {
         li {
-            (PreEscaped(plot::swatch(e.number)))
+            (PreEscaped(crate::plot::swatch(e.number)))
             span { (e.name) }
             @if !e.note.is_empty() { small { (e.note) } }
         }

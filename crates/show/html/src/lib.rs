@@ -8,11 +8,13 @@ pub mod document;
 mod html;
 mod markdown;
 mod numbers;
+mod plot;
 mod recording;
 mod run;
 mod runs;
 mod soak;
 mod two;
+mod view;
 
 pub use document::Document;
 pub use html::write as html;
@@ -30,7 +32,9 @@ pub enum Error {
     #[error(transparent)]
     Export(#[from] export::ExportError),
     #[error(transparent)]
-    Plot(#[from] plot::Error),
+    View(#[from] terminal::ReportError),
+    #[error(transparent)]
+    Run(#[from] run_folder::Error),
 }
 
 /// A run by its name, and its folder where the samples are there.
@@ -81,6 +85,17 @@ pub fn pictures(document: &Document, folder: &Path) -> io::Result<Vec<PathBuf>> 
         files.push(path);
     }
     Ok(files)
+}
+
+/// Writes the pictures of a run's page to a folder, and returns the files. There is none of a run on the software GPU.
+///
+/// # Errors
+/// Samples cannot be read, or a file cannot be written. Files that were written are complete.
+pub fn plots(run: &Run, samples: Option<&Folder>, folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let articles = vec![run::article("", run, samples, "")?];
+    let written =
+        std::fs::create_dir_all(folder).and_then(|()| pictures(&Document { articles, ..Document::default() }, folder));
+    Ok(written.map_err(terminal::ReportError::from)?)
 }
 
 /// Which doorbell wrote a page.

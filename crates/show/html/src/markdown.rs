@@ -63,18 +63,14 @@ fn block(out: &mut String, block: &Block) {
             list(out, lines);
             Ok(())
         }
+        // A line of code ends with its indent, whatever is in it.
+        Block::Lines(lines) => {
+            lines.iter().for_each(|line| out.extend(["    ", line, "\n"]));
+            writeln!(out)
+        }
         Block::Facts(facts) => {
             for (name, value) in facts {
                 let _ = writeln!(out, "- **{}:** {}", escaped(name), escaped(value));
-            }
-            writeln!(out)
-        }
-        Block::Verdicts(all) => {
-            for v in all {
-                let _ = writeln!(out, "- **{}** {}", v.word, escaped(&v.what));
-                for line in &v.more {
-                    let _ = writeln!(out, "  - {}", escaped(line));
-                }
             }
             writeln!(out)
         }

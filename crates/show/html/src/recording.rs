@@ -1,46 +1,65 @@
 //! Pages of a recording: why its calls were slow, a timeline, waits for locks with their holders, totals, CUDA's calls, ranges, channels, graphs.
 
-mod calls;
 mod gpu_tracks;
-mod graphs;
 mod locks;
 mod moment;
-mod ranges;
 mod streams;
-mod summary;
 mod timeline;
 mod why;
 
 use crate::Error;
 use crate::document::{Article, Document, Kind, Notice};
 use crate::numbers::seconds;
+use crate::view;
 use decode::Recording;
+use decode::walk::Filter;
 use schema::Summary;
+use terminal::table::Out;
 pub use timeline::{Next, Timeline};
 use why::Answer;
 
 /// The number of longest waits shown.
 const WAITS: usize = 50;
 
+/// Names of ranges.
+const RANGES: u64 = 12;
+/// Rows of each kind of locks and calls.
+const ROWS: usize = 20;
+
 pub fn document(r: &Recording) -> Result<Document, Error> {
     let s = decode::summary(r)?;
     let mut locks = lock_analysis::locks(r, WAITS)?;
     terminal::symbols::look_up(&mut locks, usize::MAX);
-    let found = decode::graphs::graphs(r)?;
-    let rows: Vec<_> = found.iter().map(decode::graphs::row).collect();
     let name = r.path().file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-    let mut sections = summary::sections(&s);
-    // A recording with locks is made to see who waited for them, so that is first.
-    let at = if locks.waits.is_empty() { sections.len() } else { 0 };
-    sections.splice(at..at, locks::section(&locks));
     let answer = Answer::of(r)?;
-    let timeline = timeline::section(r, &locks.waits, answer.lost(&s))?;
-    sections.splice(0..0, std::iter::once(answer.section(&s.incomplete_because)).chain(timeline));
-    sections.extend(calls::section(&locks));
-    sections.extend(ranges::section(r)?);
-    sections.extend(summary::channels(&s));
-    sections.extend(graphs::section(&rows));
-    sections.extend(summary::surroundings(&s));
+    let mut sections = vec![answer.section(&s.incomplete_because)?];
+    sections.extend(timeline::section(r, &locks.waits, answer.lost(&s))?);
+    let summary = view::section("summary", "Summary", |out, style| Ok(terminal::summary::write(out, &style, &s)?))?;
+    let calls = match locks.calls.as_ref().is_some_and(|c| !c.calls.is_empty()) {
+        true => Some(view::section("calls", "CUDA's calls", |out, style| {
+            Ok(terminal::calls::write(&locks, ROWS, style, out)?)
+        })?),
+        false => None,
+    };
+    locks.calls = None;
+    // A recording with locks is made to see who waited for them, so that is first.
+    match locks.waits.is_empty() {
+        false => sections.extend([locks::section(&locks)?, summary]),
+        true if locks.recorded => sections.extend([summary, locks::section(&locks)?]),
+        true => sections.push(summary),
+    }
+    sections.extend(calls);
+    let few = Filter { limit: Some(RANGES), ..Filter::default() };
+    let ranges = lock_analysis::ranges(r, &few)?;
+    if ranges.ranges.iter().any(|row| row.count > 0 && row.style != "mark") {
+        let write = |out: &mut dyn Out, style| Ok(terminal::ranges::write(out, &style, &ranges)?);
+        sections.push(view::section("ranges", "Ranges", write)?);
+    }
+    let graphs: Vec<_> = decode::graphs::graphs(r)?.iter().map(decode::graphs::row).collect();
+    if !graphs.is_empty() {
+        let write = |out: &mut dyn Out, style| Ok(terminal::graphs::write(&graphs, style, out)?);
+        sections.push(view::section("graphs", "CUDA graphs", write)?);
+    }
     let article = Article {
         id: "recording".into(),
         title: name.clone(),

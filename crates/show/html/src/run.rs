@@ -2,19 +2,17 @@
 
 mod answer;
 mod beside;
-mod cells;
-mod commands;
 pub mod groups;
 pub mod over_time;
 mod rates;
-mod rest;
 mod routes;
 pub mod spread;
 mod surroundings;
 mod worst;
 
 use crate::document::{Article, Kind, Notice};
-use crate::{Error, Named};
+use crate::{Error, view};
+use run_folder::run::{Coordinate, Figures, StageOfRun};
 use run_folder::{Folder, Run, Status};
 use terminal::number::{of, seconds};
 
@@ -41,11 +39,11 @@ impl Of<'_> {
 }
 
 /// `id` is empty if it is the only one.
-pub fn article(named: &Named, id: &str) -> Result<Article, Error> {
-    let run = &named.run;
+pub fn article(name: &str, run: &Run, folder: Option<&Folder>, id: &str) -> Result<Article, Error> {
     let commit = run.short_commit().map_or(String::new(), |c| format!(" ({c})"));
     let version = format!("doorbell {}{commit}, {}", run.doorbell, run.started);
-    let of_run = Of { run, folder: named.folder.as_ref(), id: id.into(), below: [run.machine(), version.clone()] };
+    let of_run =
+        Of { run, folder, id: id.into(), below: [run.machine(), format!("{}: {version}", run.experiment.title())] };
     let samples: u64 = run.cells.iter().map(|c| c.samples).sum();
     let took = format!(
         "{} in {} of {}, {}",
@@ -56,13 +54,13 @@ pub fn article(named: &Named, id: &str) -> Result<Article, Error> {
     );
     let mut article = Article {
         id: if id.is_empty() { "run".into() } else { id.into() },
-        title: if id.is_empty() { run.experiment.title() } else { named.name.clone() },
+        title: if id.is_empty() { run.experiment.title() } else { name.into() },
         about: run.experiment.about.clone(),
         taken: vec![run.machine(), version, took],
         notices: notices(run),
         sections: Vec::new(),
     };
-    let mut sections = vec![answer::section(&of_run)];
+    let mut sections = vec![Some(answer::section(&of_run)?)];
     if !run.functional {
         sections.push(routes::section(&of_run));
         sections.push(beside::section(&of_run));
@@ -70,17 +68,16 @@ pub fn article(named: &Named, id: &str) -> Result<Article, Error> {
         sections.push(spread::section(&of_run)?);
         sections.push(over_time::section(&of_run));
         sections.push(worst::section(&of_run));
-        sections.push(rest::largest(&of_run));
-        sections.push(rest::deadlines(&of_run));
-        sections.push(rest::repaid(&of_run));
-        sections.push(rest::places(&of_run));
-        sections.push(rest::metered(&of_run));
-        sections.push(rest::counters(&of_run));
     }
-    sections.push(commands::section(&of_run));
-    sections.push(cells::section(&of_run));
-    sections.push(surroundings::loads(&of_run));
-    sections.push(surroundings::missing(&of_run));
+    // What a failed cell measured is no figure.
+    let mut valid = run.clone();
+    for cell in valid.cells.iter_mut().filter(|c| why_not(&c.status).is_some()) {
+        cell.figures = Figures::default();
+        cell.worst.clear();
+    }
+    let figures =
+        view::section(&of_run.id("cells"), "All cells", |out, style| terminal::run::body(out, &style, &valid))?;
+    sections.push(Some(figures));
     sections.push(surroundings::section(&of_run));
     article.sections = sections.into_iter().flatten().collect();
     Ok(article)
@@ -99,6 +96,11 @@ pub fn notices(run: &Run) -> Vec<Notice> {
         all.push(Notice { kind: Kind::Bad, text });
     }
     let failed = run.cells.iter().filter(|c| matches!(c.status, Status::Failed(_))).count() as u64;
+    for part in &run.parts {
+        let why = part.recorded.iter().flat_map(|r| r.not_joined.iter().chain(&r.incomplete_because));
+        let text = |why| format!("Recording of stage {}, repeat {}: {why}", part.stage, part.repeat);
+        all.extend(why.map(|why| Notice { kind: Kind::Warning, text: text(why) }));
+    }
     if failed > 0 {
         all.push(Notice {
             kind: Kind::Bad,
@@ -106,6 +108,16 @@ pub fn notices(run: &Run) -> Vec<Notice> {
         });
     }
     all
+}
+
+/// A suffix for the name of a cell: `, crowd.count = 64`, of the axes with more than one value, without the size.
+fn place(run: &Run, stage: u32) -> String {
+    let varies = |c: &&Coordinate| {
+        let of = |s: &StageOfRun| s.point.iter().find(|o| o.name == c.name).map(|o| o.value.clone());
+        c.name != "bytes" && run.stages.iter().any(|s| of(s).as_ref() != Some(&c.value))
+    };
+    let stage = run.stages.iter().find(|s| s.number == stage);
+    stage.into_iter().flat_map(|s| &s.point).filter(varies).map(|c| format!(", {c}")).collect()
 }
 
 /// Why a cell has no valid figure; `None` if it has one.

@@ -12,14 +12,14 @@ pub fn document(runs: &[Named]) -> Result<Document, Error> {
     match runs {
         [one] => {
             document.title = format!("{}, {}", one.run.experiment.title(), one.run.started);
-            document.articles.push(article(one, "")?);
+            document.articles.push(article(&one.name, &one.run, one.folder.as_ref(), "")?);
         }
         several => {
             let names: Vec<&str> = several.iter().map(|n| n.name.as_str()).collect();
             document.title = names.join(", ");
             document.articles.push(side_by_side(several));
             for (n, named) in several.iter().enumerate() {
-                document.articles.push(article(named, &format!("run{}-{}", n + 1, slug(&named.name)))?);
+                document.articles.push(numbered(n, named)?);
             }
         }
     }
@@ -32,17 +32,17 @@ pub fn of_two(runs: [&Named; 2], heading: &Heading, comparison: &Comparison) -> 
     let [a, b] = runs;
     document.title = format!("{} against {}", b.name, a.name);
     let mut first = two::article(runs, heading, comparison)?;
-    if !a.run.functional && !b.run.functional {
-        first
-            .sections
-            .extend(tables(&runs).map(|s| Section { title: "Every figure of both, without intervals".into(), ..s }));
-    }
     first.sections.push(which(&runs));
     document.articles.push(first);
     for (n, named) in runs.into_iter().enumerate() {
-        document.articles.push(article(named, &format!("run{}-{}", n + 1, slug(&named.name)))?);
+        document.articles.push(numbered(n, named)?);
     }
     Ok(document)
+}
+
+fn numbered(n: usize, named: &Named) -> Result<Article, Error> {
+    let id = format!("run{}-{}", n + 1, slug(&named.name));
+    article(&named.name, &named.run, named.folder.as_ref(), &id)
 }
 
 /// What identifies a cell in every run.
@@ -116,7 +116,7 @@ fn tables(runs: &[&Named]) -> Option<Section> {
         let known = |row: &crate::document::Row| row.cells[3..].iter().any(|c| !c.is_nothing());
         if table.rows.iter().any(known) {
             let table = table.without_empty();
-            section.push(Block::Table(if name == "p50" && runs.len() > 2 { table } else { table.folded() }));
+            section.push(Block::Table(if name == "p50" { table } else { table.folded() }));
         }
     }
     section.some()

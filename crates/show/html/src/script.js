@@ -14,6 +14,12 @@
   name();
 
   const value = (cell) => cell.dataset.v ?? (cell.textContent === "-" ? "" : cell.textContent);
+  const UNITS = { us: 1e3, ms: 1e6, s: 1e9, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 };
+  // The first number of a text, in the smallest unit of its kind.
+  const number = (text) => {
+    const [, digits, unit] = text.match(/(-?\d[\d,.]*)\s*(\w*)/) || [];
+    return digits ? Number(digits.replaceAll(",", "")) * (UNITS[unit] || 1) : NaN;
+  };
   const quoted = (text) => {
     // A spreadsheet takes what begins like this for a formula.
     const safe = /^[=+@\t\r]|^-(?![\d.])/.test(text) ? "'" + text : text;
@@ -59,7 +65,7 @@
     const key = (row) => {
       const cell = row.cells[at];
       const text = value(cell);
-      return cell.classList.contains("n") ? (text === "" ? NaN : Number(text.replaceAll(",", ""))) : text;
+      return cell.classList.contains("n") ? number(text) : text;
     };
     const rows = [...table.tBodies[0].rows].map((row) => [key(row), row]);
     rows.sort(([a], [b]) => {

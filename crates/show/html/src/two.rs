@@ -1,18 +1,17 @@
 //! What differs between two runs: the verdict, each cell with its ratio and interval, both distributions in one picture, and the
 //! rounds of both.
 
-use crate::document::{Article, Block, Cell, Figure, Kind, Mark, Notice, Section, Table, head, number, text};
-use crate::numbers::{ns_of, size, slug};
+use crate::document::{Article, Block, Figure, Kind, Notice, Section};
+use crate::numbers::slug;
+use crate::plot;
 use crate::run::over_time::{self, Taken};
-use crate::run::spread::{known, percentiles};
+use crate::run::spread::{self, Line};
 use crate::run::{notices, why_not};
-use crate::{Error, Named};
+use crate::{Error, Named, view};
 use comparison::{Comparison, Heading, Key, Overall, Row, Verdict};
-use plot::Axis;
-use plot::series::{Form, Picture, Point, Series, draw};
 use run_folder::run::CellOfRun;
-use terminal::comparison::{detail, in_words, interval, outcome, times};
-use terminal::number::{count, nanoseconds, of};
+use terminal::comparison::{detail, in_words, outcome};
+use terminal::number::of;
 
 /// Differences that get a sentence each.
 const FINDINGS: usize = 6;
@@ -20,8 +19,6 @@ const FINDINGS: usize = 6;
 const PICTURES: usize = 16;
 /// Cells whose rounds have a panel.
 const PANELS: usize = 8;
-/// Rows of a table that is open from the start.
-const OPEN: usize = 40;
 
 /// The first article of a page of two runs.
 pub fn article(runs: [&Named; 2], heading: &Heading, c: &Comparison) -> Result<Article, Error> {
@@ -31,10 +28,10 @@ pub fn article(runs: [&Named; 2], heading: &Heading, c: &Comparison) -> Result<A
     // With two runs on the software GPU, one notice is enough.
     all.dedup_by(|x, y| x.text == y.text);
     all.push(if functional { worked(runs, c) } else { verdict(runs, c) });
-    let mut sections = vec![answer(runs, heading, c, functional)];
-    sections.push(
-        Section::new("cells-of-both", "Each cell that both runs have").with(Block::Table(rows(runs, c, functional))),
-    );
+    let mut sections = Vec::from_iter(answer(c, functional));
+    sections.push(view::section("cells-of-both", "Each cell that both runs have", |out, style| {
+        terminal::comparison::write(out, &style, heading, c)
+    })?);
     if !functional {
         let chosen = chosen(runs, c);
         sections.extend(distributions(runs, &chosen)?);
@@ -90,11 +87,8 @@ fn worked([a, b]: [&Named; 2], c: &Comparison) -> Notice {
     }
 }
 
-fn answer(runs: [&Named; 2], heading: &Heading, c: &Comparison, functional: bool) -> Section {
+fn answer(c: &Comparison, functional: bool) -> Option<Section> {
     let mut section = Section::new("verdict", "What differs");
-    for warning in &heading.warnings {
-        section.push(Block::Notice(Notice { kind: Kind::Warning, text: warning.clone() }));
-    }
     if !functional {
         let findings = findings(c);
         if findings.is_empty() {
@@ -108,20 +102,11 @@ fn answer(runs: [&Named; 2], heading: &Heading, c: &Comparison, functional: bool
         if more > 0 {
             section.push(Block::Text(format!("{} more are in the table.", of(more as u64, "difference"))));
         }
-        section.push(Block::List(terminal::comparison::meaning(c)));
     }
     for row in c.rows.iter().filter(|r| is_lost(r)) {
         section.push(Block::Answer(format!("{}: {}.", label(&row.cell), in_words(row))));
     }
-    let columns = vec![head("what"), text(runs[0].name.as_str()), text(runs[1].name.as_str())];
-    let mut table = Table::new("surroundings-of-both", "What else differs between the two runs", columns).folded();
-    for change in &heading.changes {
-        table.row(vec![change.what.as_str().into(), change.a.as_str().into(), change.b.as_str().into()]);
-    }
-    if !table.rows.is_empty() {
-        section.push(Block::Table(table));
-    }
-    section
+    section.some()
 }
 
 fn first_letter(text: &str) -> String {
@@ -144,54 +129,6 @@ fn findings(c: &Comparison) -> Vec<&Row> {
 fn place(key: &Key) -> String {
     let all: Vec<&str> = key.point.split_whitespace().filter(|c| !c.starts_with("bytes=")).collect();
     all.join(" ")
-}
-
-fn rows([a, b]: [&Named; 2], c: &Comparison, functional: bool) -> Table {
-    let mut columns = vec![head("what"), number("size", "bytes"), text("where"), text("figure")];
-    columns.extend([
-        number(a.name.as_str(), "ns"),
-        number(b.name.as_str(), "ns"),
-        number("B / A", "times"),
-        text("99 % interval"),
-        text("verdict"),
-    ]);
-    let title = "Ratios above 1 mean that B takes longer";
-    let mut table = Table::new("cells-of-both", if functional { "Cells of both runs" } else { title }, columns);
-    let mut before: Option<&Key> = None;
-    for row in &c.rows {
-        let d = row.difference.as_ref().filter(|_| !functional);
-        let value = |v: Option<f64>| v.filter(|_| !functional).map_or_else(Cell::none, ns_of);
-        let words = match (functional, &row.verdict) {
-            (true, Verdict::Lost(_) | Verdict::OnlyInA(_) | Verdict::OnlyInB(_) | Verdict::InNeither(_))
-            | (false, _) => in_words(row),
-            (true, _) => "worked in both".into(),
-        };
-        let mark = match row.verdict {
-            _ if row.fails() => Mark::Bad,
-            Verdict::Faster if !functional => Mark::Best,
-            _ => Mark::None,
-        };
-        table.row(vec![
-            row.cell.subject.as_str().into(),
-            size(row.cell.bytes),
-            place(&row.cell).into(),
-            if functional { Cell::none() } else { row.metric.as_str().into() },
-            value(row.a),
-            value(row.b),
-            d.map_or_else(Cell::none, |d| Cell::number(times(d.ratio), d.ratio)),
-            d.map_or_else(Cell::none, |d| interval(Some(d.interval)).into()),
-            Cell::text(words).marked(mark),
-        ]);
-        if before.is_some_and(|k| *k != row.cell) {
-            table.rows.last_mut().into_iter().for_each(|r| r.apart = true);
-        }
-        before = Some(&row.cell);
-    }
-    // A functional run has a row for each cell, not for each figure.
-    if functional {
-        table.rows.dedup_by(|x, y| x.cells == y.cells);
-    }
-    table.without_empty().folded_above(OPEN)
 }
 
 /// A cell of both.
@@ -230,7 +167,7 @@ fn below(named: &Named) -> String {
 fn distributions(runs: [&Named; 2], all: &[Both<'_>]) -> Result<Option<Section>, Error> {
     let mut section = Section::new("distributions-of-both", "Both distributions");
     for both in all.iter().take(PICTURES) {
-        section.push(Block::Figure(Box::new(distribution(runs, both)?)));
+        section.blocks.extend(distribution(runs, both)?.map(|f| Block::Figure(Box::new(f))));
     }
     if all.len() > PICTURES {
         section.push(Block::Text(format!(
@@ -241,45 +178,20 @@ fn distributions(runs: [&Named; 2], all: &[Both<'_>]) -> Result<Option<Section>,
     Ok(section.some())
 }
 
-fn distribution(runs: [&Named; 2], both: &Both<'_>) -> Result<Figure, Error> {
-    let mut series = Vec::new();
+fn distribution(runs: [&Named; 2], both: &Both<'_>) -> Result<Option<Figure>, Error> {
+    let mut lines = Vec::new();
     for (letter, (named, cell)) in ["A", "B"].into_iter().zip(runs.into_iter().zip(both.cells)) {
-        let name = format!("{letter}: {}", named.name);
-        let from_samples = match &named.folder {
-            Some(folder) => plot::parts_below(folder, &named.run, cell)?,
-            None => Vec::new(),
+        let shape = match &named.folder {
+            Some(folder) => plot::shapes(folder, &named.run, &[cell])?.pop(),
+            None => None,
         };
-        let summary = cell.observed().map(|f| &f.summary);
-        let points: Vec<Point> = match (from_samples.is_empty(), summary) {
-            (true, Some(s)) => known(&name, s),
-            _ => from_samples.into_iter().map(|(x, y)| Point { x, y, says: String::new() }).collect(),
-        };
-        let note = summary.map_or(String::new(), |s| {
-            format!("p50 {}, max {} of {}", nanoseconds(s.p50), nanoseconds(s.max), count(s.count))
-        });
-        series.push(Series { name, note, points, band: Vec::new() });
+        let points = shape.map_or_else(Vec::new, |s| s.distribution);
+        lines.push(Line { name: format!("{letter}: {}", named.name), cell, points });
     }
-    let values = || series.iter().flat_map(|s| s.points.iter().map(|p| p.x));
-    let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
-    let most = both.cells.iter().map(|c| c.samples).max().unwrap_or(0);
     let title = label(both.key);
     let about = "The fraction of the samples below each time; each nine has as much room as the one before. Further to the left is faster.";
     let (first, second) = (below(runs[0]), below(runs[1]));
-    let [page, file] = draw(&Picture {
-        title: title.clone(),
-        about: about.into(),
-        below: [&first, &second],
-        axes: (Axis::times(low, high), Axis::nines(most)),
-        labels: ("time", "samples below"),
-        form: Form::Curves,
-        series: &series,
-        others: &[],
-        crossings: &[],
-    });
-    let name = format!("both-{}", slug(&title));
-    let named: Vec<(String, &CellOfRun)> = series.iter().map(|s| s.name.clone()).zip(both.cells).collect();
-    let table = percentiles(&name, &named);
-    Ok(Figure { name, title, about: about.into(), page, file: file.svg, says: Vec::new(), table })
+    Ok(spread::distribution(format!("both-{}", slug(&title)), title, about.into(), [&first, &second], &lines))
 }
 
 fn label(key: &Key) -> String {

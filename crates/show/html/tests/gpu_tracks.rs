@@ -103,7 +103,7 @@ fn the_page_has_a_legend_and_a_row_for_each_stream() {
     let table = document.tables().find(|t| t.name == "streams").unwrap();
     assert_eq!(table.rows.len(), 3);
     assert!(table.columns.iter().any(|c| c.head == "longest gap"));
-    assert!(html::markdown(&document).contains("stream 0x51"));
+    assert!(html::markdown(&document).contains("| 0x51 |"));
 }
 
 #[test]

@@ -59,13 +59,13 @@ fn a_thousand_cells_fit_and_say_what_they_say() {
         "What each load delays",
         "Distributions",
         "The slowest samples",
-        "Deadlines",
+        "missed",
         "All cells",
-        "Loads",
+        "beside: ",
         "Environment and warnings",
         "with 64 x crowd",
         "NVIDIA H200",
-        "broken",
+        "BROKEN",
         "CPU 15 is not isolated &lt;b&gt;",
         "not known: nobody asked",
     ] {
@@ -346,7 +346,7 @@ fn pictures_are_files() {
 #[test]
 fn recordings_of_an_h200_are_told() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../explain/decode/fixtures");
-    for (name, said) in [("h200-launches", "CUDA graphs"), ("h200-copies", "From where to where")] {
+    for (name, said) in [("h200-launches", "CUDA graphs"), ("h200-copies", "copy engine ")] {
         let recording = decode::Recording::open(&fixtures.join(format!("{name}.doorbell"))).unwrap();
         let document = html::of_recording(&recording).unwrap();
         let html = html::html(&document);

@@ -3,13 +3,13 @@
 use crate::cell::main_line;
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::symbols::{self, lock};
-use crate::table::{self, Style, text_to_stdout};
+use crate::table::{self, Out, Style, text_to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
 use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, SharedRow, Total};
 use schema::holds::HoldsOthers;
 use schema::locks::Locks;
-use std::io::{self, Write};
+use std::io;
 
 /// Rows of each kind by default.
 const ROWS: usize = 10;
@@ -34,7 +34,7 @@ pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> 
 }
 
 /// Writes the text.
-pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Out) -> io::Result<()> {
     let Some(c) = &l.calls else {
         return writeln!(out, "no calls were recorded: `doorbell record --locks PROGRAM` records them");
     };
@@ -55,7 +55,7 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::
 }
 
 /// Only the calls.
-pub fn table(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+pub fn table(c: &Calls, limit: usize, style: Style, out: &mut dyn Out) -> io::Result<()> {
     let all: u64 = c.totals.values().map(|t| t.calls).sum();
     writeln!(out, "{} {}", style.bold("calls"), totals(c, all))?;
     lacks(c, out)?;
@@ -104,7 +104,7 @@ pub fn table(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::
         }
         t.add_row(cells);
     }
-    table::write(out, &t, 2)?;
+    out.table(&t, 2)?;
     table::more(out, c.calls.len(), limit, 2)?;
     writeln!(out, "  (waited: for mutexes and rwlocks; off CPU: but for that; holding: at least one of them)")?;
     match c.calls.iter().take(limit).find_map(|r| r.holds_others) {
@@ -123,7 +123,7 @@ pub fn holds_others(h: &HoldsOthers) -> String {
     format!("{}{size}{with}", nanoseconds(h.p50_ns))
 }
 
-fn lacks(c: &Calls, out: &mut dyn Write) -> io::Result<()> {
+fn lacks(c: &Calls, out: &mut dyn Out) -> io::Result<()> {
     let tables = c.export_tables.unwrap_or(0);
     let lacks = [
         (c.unfinished, "call", "had not returned when the recording ended"),
@@ -176,7 +176,7 @@ fn locks_a_call(t: &Total) -> String {
     if words.is_empty() { "-".into() } else { words.join(", ") }
 }
 
-fn patterns(l: &Locks, c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+fn patterns(l: &Locks, c: &Calls, limit: usize, style: Style, out: &mut dyn Out) -> io::Result<()> {
     let with: Vec<&CallRow> = c.calls.iter().filter(|r| r.patterns.iter().any(|p| !p.locks.is_empty())).collect();
     if with.is_empty() {
         return writeln!(out, "\nno call takes a mutex or rwlock");
@@ -202,7 +202,7 @@ fn patterns(l: &Locks, c: &Calls, limit: usize, style: Style, out: &mut dyn Writ
     table::more(out, with.len(), limit, 2)
 }
 
-fn pattern(all: &Locks, p: &PatternRow, style: Style, out: &mut dyn Write) -> io::Result<()> {
+fn pattern(all: &Locks, p: &PatternRow, style: Style, out: &mut dyn Out) -> io::Result<()> {
     if p.locks.is_empty() {
         return writeln!(out, "    none");
     }
@@ -220,7 +220,7 @@ fn pattern(all: &Locks, p: &PatternRow, style: Style, out: &mut dyn Write) -> io
             ns(l.wait_ns),
         ]);
     }
-    table::write(out, &t, 4)
+    out.table(&t, 4)
 }
 
 fn how(l: &ElementRow) -> String {
@@ -232,7 +232,7 @@ fn how(l: &ElementRow) -> String {
 }
 
 /// Locks in common.
-pub fn shared(l: &Locks, c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+pub fn shared(l: &Locks, c: &Calls, limit: usize, style: Style, out: &mut dyn Out) -> io::Result<()> {
     if c.shared.is_empty() {
         return writeln!(out, "\nno two calls take the same lock");
     }

@@ -1,13 +1,13 @@
 //! The channels of a recording.
 
 use crate::number::{bytes, count};
-use crate::table::{Style, text_to_stdout, write as write_table};
+use crate::table::{Out, Style, text_to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
 use decode::walk::{Filter, Sink, walk};
 use schema::Place;
 use schema::channel::{Accounted, Channel};
-use std::io::{self, Write};
+use std::io;
 
 struct Nothing;
 
@@ -42,7 +42,7 @@ pub fn print(
 }
 
 /// Writes the channels as a table.
-pub fn write(out: &mut dyn Write, style: &Style, channels: &[Channel], indent: usize) -> io::Result<()> {
+pub fn write(out: &mut dyn Out, style: &Style, channels: &[Channel], indent: usize) -> io::Result<()> {
     let heads = [
         "channel",
         "engine",
@@ -80,7 +80,7 @@ pub fn write(out: &mut dyn Write, style: &Style, channels: &[Channel], indent: u
             end(c),
         ]);
     }
-    write_table(out, &t, indent)
+    out.table(&t, indent)
 }
 
 fn place(p: Place) -> String {

@@ -4,7 +4,7 @@ mod commands;
 
 use crate::ReportError;
 use crate::number::{self, nanoseconds};
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use comparison::{Comparison, ERROR, Heading, Key, Machines, Overall, Row, Verdict};
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use serde_json::{Value, json};
@@ -136,7 +136,7 @@ pub fn meaning(c: &Comparison) -> Vec<String> {
 ///
 /// # Errors
 /// Errors of the output.
-pub fn write(out: &mut dyn Write, style: &Style, heading: &Heading, c: &Comparison) -> Result<(), ReportError> {
+pub fn write(out: &mut dyn Out, style: &Style, heading: &Heading, c: &Comparison) -> Result<(), ReportError> {
     writeln!(out, "{}", style.bold(&format!("{} (B) against {} (A)", heading.b, heading.a)))?;
     for change in &heading.changes {
         writeln!(out, "  {}: {} in A, {} in B", change.what, change.a, change.b)?;
@@ -146,16 +146,10 @@ pub fn write(out: &mut dyn Write, style: &Style, heading: &Heading, c: &Comparis
     }
     let mut t = style.table(&["cell", "figure", ">A", ">B", ">B/A", ">99 % interval", "!verdict"]);
     for row in &c.rows {
-        let words = in_words(row);
-        let words = match row.verdict {
-            _ if row.fails() => style.bad(&words),
-            Verdict::Faster => style.good(&words),
-            _ => words,
-        };
-        let (a, b) = (value(row.a), value(row.b));
+        let (a, b, words) = (value(row.a), value(row.b), in_words(row));
         t.add_row([cell(&row.cell), row.metric.clone(), a, b, ratio(row), interval(row.interval()), words]);
     }
-    table::write(out, &t, 2)?;
+    out.table(&t, 2)?;
     for line in meaning(c) {
         writeln!(out, "  {line}")?;
     }
@@ -288,7 +282,7 @@ pub fn detail(row: &Row) -> String {
 /// # Errors
 /// Errors of the output.
 pub fn write_machines(
-    out: &mut dyn Write,
+    out: &mut dyn Out,
     style: &Style,
     all: &[Machines],
     warnings: &[String],
@@ -303,16 +297,16 @@ pub fn write_machines(
         let mut t = style.table(&["machine", ">value", ">95 % interval", ">to the median", "!"]);
         for s in &m.standings {
             let interval = s.interval.map(|i| format!("{} to {}", value(Some(i.low)), value(Some(i.high))));
-            let outlier = if s.outlier { style.bad("outlier") } else { String::new() };
+            let outlier = if s.outlier { "outlier" } else { "" };
             t.add_row([
                 s.machine.clone(),
                 value(Some(s.value)),
                 interval.unwrap_or("-".into()),
                 format!("{:.3}", s.ratio),
-                outlier,
+                outlier.into(),
             ]);
         }
-        table::write(out, &t, 2)?;
+        out.table(&t, 2)?;
         if !m.without.is_empty() {
             writeln!(out, "  without the figure: {}", m.without.join(", "))?;
         }
@@ -368,7 +362,7 @@ mod tests {
         (heading, Comparison { limits: Limits::new(0.05, None), rows })
     }
 
-    fn text(f: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>) -> String {
+    fn text(f: impl FnOnce(&mut dyn Out) -> Result<(), ReportError>) -> String {
         let mut out = Vec::new();
         f(&mut out).unwrap();
         String::from_utf8(out).unwrap()

@@ -2,12 +2,12 @@
 
 use crate::cell::{channel, extent, green, main_line, stream};
 use crate::number::{bytes, count, nanoseconds, of};
-use crate::table::{Style, text_to_stdout, write as write_table};
+use crate::table::{Out, Style, text_to_stdout};
 use crate::{ReportError, json, kernel_times};
 use decode::Recording;
 use decode::walk::Filter;
 use schema::kernels::{GpuTimes, Kernels, StreamRow};
-use std::io::{self, Write};
+use std::io;
 
 /// Shows the kernels on standard output, the most frequent first.
 pub fn print(r: &Recording, filter: &Filter, style: Style, as_json: bool) -> Result<(), ReportError> {
@@ -21,7 +21,7 @@ fn gpu_times(gpu: Option<&GpuTimes>) -> Vec<String> {
     [gpu.total_ns, gpu.mean_ns(), gpu.longest_ns, gpu.queued_ns / gpu.runs.max(1)].map(nanoseconds).into()
 }
 
-fn write(out: &mut dyn Write, style: &Style, k: &Kernels) -> io::Result<()> {
+fn write(out: &mut dyn Out, style: &Style, k: &Kernels) -> io::Result<()> {
     let mut heads = if k.gpu_times { vec![">GPU time", ">mean", ">longest", ">queued"] } else { Vec::new() };
     heads.extend([
         ">launches",
@@ -64,7 +64,7 @@ fn write(out: &mut dyn Write, style: &Style, k: &Kernels) -> io::Result<()> {
     if k.kernels.is_empty() {
         writeln!(out, "no kernel was launched, of those that were asked for")?;
     } else {
-        write_table(out, &table, 0)?;
+        out.table(&table, 0)?;
     }
     if k.without_qmd > 0 {
         writeln!(
@@ -114,8 +114,8 @@ fn write(out: &mut dyn Write, style: &Style, k: &Kernels) -> io::Result<()> {
     if k.streams.is_empty() { Ok(()) } else { write_streams(out, style, &k.streams) }
 }
 
-/// How busy each stream was.
-fn write_streams(out: &mut dyn Write, style: &Style, streams: &[StreamRow]) -> io::Result<()> {
+/// Writes how busy each stream was.
+pub fn write_streams(out: &mut dyn Out, style: &Style, streams: &[StreamRow]) -> io::Result<()> {
     let many = streams.iter().any(|s| s.pid != streams[0].pid);
     let mut heads = vec![">busy", ">GPU time", ">kernels", ">queued", ">gaps", ">in gaps", ">longest gap"];
     heads.extend(["!stream", "channel", "engine", "GPU"]);
@@ -158,7 +158,7 @@ fn write_streams(out: &mut dyn Write, style: &Style, streams: &[StreamRow]) -> i
         table.add_row(cells);
     }
     writeln!(out)?;
-    write_table(out, &table, 0)?;
+    out.table(&table, 0)?;
     writeln!(
         out,
         "busy: of the time from a stream's first kernel to its last. gaps: longer than 10 us, without a kernel of the stream"

@@ -9,12 +9,12 @@ pub use plan::plan;
 use crate::number::{count, nanoseconds, of};
 use crate::summary::where_events_went;
 use crate::symbols::{self, lock, lock_and_key, site};
-use crate::table::{self, Style, text_to_stdout};
+use crate::table::{self, Out, Style, text_to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
 use schema::locks::{Cycle, HolderRow, Inversion, LockRow, Locks, OffCpu, OrderRow, SwitchesRow, WaitRow};
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 
 /// Rows of each kind by default.
 const ROWS: u64 = 10;
@@ -51,7 +51,7 @@ pub fn all_recorded(r: &Recording, waits: usize, what: &'static str) -> Result<L
 }
 
 /// Writes the text.
-pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
+pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Out) -> Result<(), ReportError> {
     let operations =
         if l.waits_only { "operations not counted".into() } else { of(l.operations.values().sum(), "operation") };
     let instances: u64 = l.locks.iter().map(|r| r.instances).sum();
@@ -127,7 +127,7 @@ fn wrapped(operations: &BTreeMap<&'static str, u64>, width: usize) -> Vec<String
     lines
 }
 
-fn rows(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+fn rows(l: &Locks, limit: usize, style: Style, out: &mut dyn Out) -> io::Result<()> {
     writeln!(out)?;
     let mut heads = vec!["lock", ">n"];
     heads.extend((!l.waits_only).then_some(">operations"));
@@ -156,7 +156,7 @@ fn rows(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Resul
         cells.push(kind);
         t.add_row(cells);
     }
-    table::write(out, &t, 2)?;
+    out.table(&t, 2)?;
     table::more(out, l.locks.len(), limit, 2)
 }
 
@@ -168,7 +168,7 @@ fn who(tid: i32, name: &str) -> String {
     if name.is_empty() { format!("thread {tid}") } else { format!("thread {tid} ({name})") }
 }
 
-fn switches(s: &SwitchesRow, style: Style, out: &mut dyn Write) -> io::Result<()> {
+fn switches(s: &SwitchesRow, style: Style, out: &mut dyn Out) -> io::Result<()> {
     match s.scope {
         "none" => {
             writeln!(out, "  no context switches in the recording, so it is unknown who was off CPU: {}", s.reason)?
@@ -187,7 +187,7 @@ fn switches(s: &SwitchesRow, style: Style, out: &mut dyn Write) -> io::Result<()
     Ok(())
 }
 
-fn wait(w: &WaitRow, l: &Locks, out: &mut dyn Write) -> io::Result<()> {
+fn wait(w: &WaitRow, l: &Locks, out: &mut dyn Out) -> io::Result<()> {
     let end = match (w.unfinished, w.result) {
         (true, _) => " and did not get it".to_owned(),
         (_, 0) => String::new(),
@@ -237,7 +237,7 @@ fn matters(ns: u64, of: u64) -> bool {
 }
 
 /// Why a holder took so long.
-fn off_cpu(h: &HolderRow, out: &mut dyn Write) -> io::Result<()> {
+fn off_cpu(h: &HolderRow, out: &mut dyn Out) -> io::Result<()> {
     let Some(o) = h.off_cpu.as_ref().filter(|o| matters(o.off_ns, h.of_wait_ns)) else { return Ok(()) };
     let blocked = o.off_ns.saturating_sub(o.preempted_ns);
     let how = match (matters(o.preempted_ns, o.off_ns), matters(blocked, o.off_ns)) {
@@ -252,7 +252,7 @@ fn off_cpu(h: &HolderRow, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// The locks that a holder waited for itself.
-fn behind(l: &Locks, h: &HolderRow, out: &mut dyn Write) -> io::Result<()> {
+fn behind(l: &Locks, h: &HolderRow, out: &mut dyn Out) -> io::Result<()> {
     for (i, b) in h.behind.iter().enumerate() {
         let by = match b.holder {
             Some(tid) => format!("held by {}{}", who(tid, &b.holder_name), inside(&b.inside)),
@@ -280,7 +280,7 @@ fn preempted(o: &OffCpu) -> String {
 }
 
 /// Why a waiter went on waiting when it could have had the lock.
-fn not_run(w: &WaitRow, out: &mut dyn Write) -> io::Result<()> {
+fn not_run(w: &WaitRow, out: &mut dyn Out) -> io::Result<()> {
     let free = nanoseconds(w.free_ns);
     let Some(o) = &w.off_cpu else {
         if matters(w.free_ns, w.wait_ns) {
@@ -342,7 +342,7 @@ fn error(r: i32) -> String {
     known.iter().find(|(n, _)| *n == r).map_or_else(|| format!("error {r}"), |(_, name)| (*name).to_owned())
 }
 
-fn left(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+fn left(l: &Locks, limit: usize, style: Style, out: &mut dyn Out) -> io::Result<()> {
     if l.left.is_empty() {
         return Ok(());
     }
@@ -361,7 +361,7 @@ fn taken_at(l: &Locks, at: &str) -> String {
     if at.is_empty() { "an unknown place".to_owned() } else { site(l, at) }
 }
 
-fn cycle(l: &Locks, c: &Cycle, out: &mut dyn Write) -> io::Result<()> {
+fn cycle(l: &Locks, c: &Cycle, out: &mut dyn Out) -> io::Result<()> {
     let mut names: Vec<String> = c.edges.iter().map(|e| lock(l, &e.held)).collect();
     names.extend(names.first().cloned());
     let one = if c.one_thread { " (one thread only: it cannot deadlock alone)" } else { "" };
@@ -380,17 +380,17 @@ fn cycle(l: &Locks, c: &Cycle, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn order(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+fn order(l: &Locks, limit: usize, style: Style, out: &mut dyn Out) -> io::Result<()> {
     writeln!(out, "\n{}", style.bold("order"))?;
     let mut t = style.table(&["held", "then taken", ">times", "held from", "taken at"]);
     for OrderRow { held, taken, count: n, held_site, taken_site, .. } in l.order.iter().take(limit) {
         t.add_row([lock(l, held), lock(l, taken), count(*n), taken_at(l, held_site), site(l, taken_site)]);
     }
-    table::write(out, &t, 2)?;
+    out.table(&t, 2)?;
     table::more(out, l.order.len(), limit, 2)
 }
 
-fn inversions(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
+fn inversions(l: &Locks, limit: usize, style: Style, out: &mut dyn Out) -> Result<(), ReportError> {
     if !l.real_time {
         writeln!(
             out,
@@ -409,7 +409,7 @@ fn inversions(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Res
     Ok(table::more(out, l.inversions.len(), limit, 2)?)
 }
 
-fn inversion(l: &Locks, i: &Inversion, out: &mut dyn Write) -> io::Result<()> {
+fn inversion(l: &Locks, i: &Inversion, out: &mut dyn Out) -> io::Result<()> {
     let (waiter, holder) = (who(i.tid, &i.thread), who(i.holder.tid, &i.holder.thread));
     let time = nanoseconds(i.wait_ns);
     writeln!(

@@ -1,14 +1,14 @@
 //! The processes of a recording as a tree.
 
 use crate::number::{count, of};
-use crate::table::{Style, write as write_table};
+use crate::table::{Out, Style};
 use schema::Summary;
 use schema::processes::ProcessRow;
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 
 /// Writes the tree if there is more than one process, and what was not watched.
-pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> {
+pub fn write(out: &mut dyn Out, style: &Style, s: &Summary) -> io::Result<()> {
     if s.processes.len() > 1 || s.processes.iter().any(|p| p.rank.is_some()) {
         writeln!(out, "\n{}", style.bold("Processes"))?;
         let heads =
@@ -27,7 +27,7 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
                 p.end.as_ref().map_or_else(|| "not on the tape".into(), |e| e.how.clone()),
             ]);
         }
-        write_table(out, &t, 2)?;
+        out.table(&t, 2)?;
     }
     if s.unwatched.is_empty() {
         return Ok(());

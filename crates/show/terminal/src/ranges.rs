@@ -3,13 +3,13 @@
 use crate::cell::time;
 use crate::foreign::plain;
 use crate::number::{bytes, count, nanoseconds, of};
-use crate::table::{Style, Table, text_to_stdout, write as write_table};
+use crate::table::{Out, Style, Table, text_to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
 use decode::walk::Filter;
 use schema::ranges::{EachRange, EachRow, RangeCounts, RangeWork, Ranges, Watched};
 use std::collections::HashSet;
-use std::io::{self, Write};
+use std::io;
 
 /// Shows the ranges on standard output, those with the most time first.
 pub fn print(r: &Recording, filter: &Filter, style: Style, as_json: bool) -> Result<(), ReportError> {
@@ -31,7 +31,7 @@ fn must_be_asked(r: &Recording, watched: &Watched) -> Result<(), ReportError> {
 }
 
 /// Writes a row for each name.
-pub fn write(out: &mut dyn Write, style: &Style, r: &Ranges) -> io::Result<()> {
+pub fn write(out: &mut dyn Out, style: &Style, r: &Ranges) -> io::Result<()> {
     let has_locks = r.ranges.iter().any(|row| row.counts.lock_waits.is_some());
     let has_work = r.ranges.iter().any(|row| row.work.is_some());
     let mut heads = vec![
@@ -91,18 +91,18 @@ pub fn write(out: &mut dyn Write, style: &Style, r: &Ranges) -> io::Result<()> {
 }
 
 /// The rows, and whether they are all.
-fn write_rows(out: &mut dyn Write, table: &Table, watched: &Watched) -> io::Result<()> {
+fn write_rows(out: &mut dyn Out, table: &Table, watched: &Watched) -> io::Result<()> {
     if table.is_empty() {
         writeln!(out, "{}", nothing(watched))?;
     } else {
-        write_table(out, table, 0)?;
+        out.table(table, 0)?;
     }
     not_all(out, watched)
 }
 
 /// What was not recorded, and what the rows do not have: how often, a noun, and a text.
 fn write_lacks<'c>(
-    out: &mut dyn Write,
+    out: &mut dyn Out,
     mut counts: impl Iterator<Item = &'c RangeCounts>,
     odd: &[(u64, &str, &str)],
 ) -> io::Result<()> {
@@ -116,7 +116,7 @@ fn write_lacks<'c>(
 }
 
 /// If some of the work has no time.
-fn without_time(out: &mut dyn Write, mut works: impl Iterator<Item = Option<RangeWork>>) -> io::Result<()> {
+fn without_time(out: &mut dyn Out, mut works: impl Iterator<Item = Option<RangeWork>>) -> io::Result<()> {
     if works.any(|work| work.is_some_and(|work| work.without_time > 0)) {
         writeln!(
             out,
@@ -130,7 +130,7 @@ fn without_time(out: &mut dyn Write, mut works: impl Iterator<Item = Option<Rang
 const MEANINGS: &str = "what any thread submitted while they were open; queued: at least one of these waited for its start, also while others ran; idle: none ran";
 
 /// A sentence for the longest of each name, then a row for each range.
-pub fn write_each(out: &mut dyn Write, style: &Style, r: &EachRange) -> io::Result<()> {
+pub fn write_each(out: &mut dyn Out, style: &Style, r: &EachRange) -> io::Result<()> {
     let has_locks = r.ranges.iter().any(|row| row.counts.lock_waits.is_some());
     let has_work = r.ranges.iter().any(|row| row.parts.is_some());
     let mut heads = vec![">at", ">took"];
@@ -235,7 +235,7 @@ fn name(domain: Option<&str>, text: &str, cut: bool, style: &str) -> String {
     format!("{domain}{text}{cut}{style}")
 }
 
-fn not_all(out: &mut dyn Write, watched: &Watched) -> io::Result<()> {
+fn not_all(out: &mut dyn Out, watched: &Watched) -> io::Result<()> {
     if watched.missed && watched.connected {
         writeln!(out, "not all ranges: a part of the program has its own injection library (`show --summary`)")?;
     }

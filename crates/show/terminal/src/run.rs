@@ -23,21 +23,36 @@ pub use metered::who_counted;
 
 use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of, seconds};
-use crate::table::Style;
+use crate::table::{Out, Style};
 use experiment::{Bound, Metric, Observe};
 use run_folder::part::{BY_RATES, Loaded};
 use run_folder::run::{Cause, CellOfRun, Group, Judged, JudgedCell, PartOfRun, StageOfRun, Verdict, WorstOfRun};
 use run_folder::{Run, Status};
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 
 /// CPU pressure is printed from this part of the time on.
 const PRESSED: f64 = 0.01;
 
 /// Writes all of it. `folder` is where the run's files stay; `None` if the run is not kept.
-pub fn write(out: &mut dyn Write, style: &Style, run: &Run, folder: Option<&Path>) -> Result<(), ReportError> {
+pub fn write(out: &mut dyn Out, style: &Style, run: &Run, folder: Option<&Path>) -> Result<(), ReportError> {
     head(out, style, run)?;
+    body(out, style, run)?;
+    asserts(out, style, run)?;
+    if !run.warnings.is_empty() {
+        writeln!(out)?;
+        run.warnings.iter().try_for_each(|w| writeln!(out, "warning: {w}"))?;
+    }
+    if let Some(folder) = folder {
+        writeln!(out)?;
+        writeln!(out, "{}: figures in run.json, every sample in samples/, plots in plots/", folder.display())?;
+    }
+    Ok(())
+}
+
+/// Writes the figures: without the head and what the run is a part of.
+pub fn body(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
+    incomplete(out, style, run)?;
     let mut groups = run.groups();
     groups.iter_mut().for_each(|g| g.cells.sort_by_key(|c| c.bytes));
     for group in &groups {
@@ -57,19 +72,10 @@ pub fn write(out: &mut dyn Write, style: &Style, run: &Run, folder: Option<&Path
     if !run.functional {
         within::write(out, style, run)?;
     }
-    asserts(out, style, run)?;
-    if !run.warnings.is_empty() {
-        writeln!(out)?;
-        run.warnings.iter().try_for_each(|w| writeln!(out, "warning: {w}"))?;
-    }
-    if let Some(folder) = folder {
-        writeln!(out)?;
-        writeln!(out, "{}: figures in run.json, every sample in samples/, plots in plots/", folder.display())?;
-    }
     Ok(())
 }
 
-fn head(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
+fn head(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
     let e = &run.experiment;
     let title = if e.about.is_empty() { e.name.clone() } else { format!("{}: {}", e.name, e.about) };
     writeln!(out, "{}", style.bold(&title))?;
@@ -87,6 +93,10 @@ fn head(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError
     if run.functional {
         writeln!(out, "note: the software GPU shows what works, not how fast; times are left out")?;
     }
+    Ok(())
+}
+
+fn incomplete(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
     if !run.complete {
         let all = run.missing.len() + run.parts.len();
         let line = format!("not complete: {} of {} missing", run.missing.len(), of(all as u64, "part"));
@@ -103,7 +113,7 @@ fn head(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError
     Ok(())
 }
 
-fn stage(out: &mut dyn Write, style: &Style, run: &Run, group: &Group<'_>, several: bool) -> Result<(), ReportError> {
+fn stage(out: &mut dyn Out, style: &Style, run: &Run, group: &Group<'_>, several: bool) -> Result<(), ReportError> {
     let place = group.place();
     let stages = || run.stages.iter().filter(|s| group.stages.contains(&s.number));
     if !place.is_empty() || several {
@@ -154,7 +164,7 @@ fn stage(out: &mut dyn Write, style: &Style, run: &Run, group: &Group<'_>, sever
 }
 
 /// What a load did, in one line: the minimum and the maximum over several stages.
-fn load(out: &mut dyn Write, style: &Style, all: &[&Loaded], functional: bool) -> Result<(), ReportError> {
+fn load(out: &mut dyn Out, style: &Style, all: &[&Loaded], functional: bool) -> Result<(), ReportError> {
     let Some(first) = all.first() else { return Ok(()) };
     let name = if first.name == first.what { String::new() } else { format!("{}, ", first.name) };
     write!(out, "beside: {name}{} by {}", of(first.threads.into(), "thread"), first.what)?;
@@ -201,7 +211,7 @@ fn load(out: &mut dyn Write, style: &Style, all: &[&Loaded], functional: bool) -
 }
 
 /// What the GPU and the kernel counted while the stages of a table were measured.
-fn counted(out: &mut dyn Write, run: &Run, stages: &[&StageOfRun]) -> Result<(), ReportError> {
+fn counted(out: &mut dyn Out, run: &Run, stages: &[&StageOfRun]) -> Result<(), ReportError> {
     let mut said: Vec<String> = Vec::new();
     let links: Option<Vec<_>> = stages.iter().map(|s| s.used.link).collect();
     if let Some(links) = links.filter(|links| !links.is_empty()) {
@@ -225,7 +235,7 @@ fn counted(out: &mut dyn Write, run: &Run, stages: &[&StageOfRun]) -> Result<(),
 }
 
 /// The slowest sample of each table, and what the slowest ones of all its cells have in common.
-fn slowest(out: &mut dyn Write, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+fn slowest(out: &mut dyn Out, cells: &[&CellOfRun]) -> Result<(), ReportError> {
     let mut all = cells.iter().flat_map(|c| c.worst.iter().map(move |w| (*c, w)));
     let Some(first) = all.next() else { return Ok(()) };
     let (cell, worst) = all.fold(first, |a, b| if b.1.value_ns > a.1.value_ns { b } else { a });
@@ -293,7 +303,7 @@ fn title(cell: &CellOfRun) -> String {
     }
 }
 
-fn legend(out: &mut dyn Write, run: &Run) -> Result<(), ReportError> {
+fn legend(out: &mut dyn Out, run: &Run) -> Result<(), ReportError> {
     let measured = || run.cells.iter().filter(|c| c.observed().is_some());
     if run.functional || measured().next().is_none() {
         return Ok(());
@@ -345,7 +355,7 @@ const INVALID: &str = "INVALID, and without figures";
 const FAILED: &str = "FAILED";
 
 /// Each subject and reason once, with the sizes that it holds for.
-fn not_measured(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
+fn not_measured(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
     let mut order = Vec::new();
     let mut sizes: BTreeMap<(&str, &str, &str), Vec<u64>> = BTreeMap::new();
     for c in &run.cells {
@@ -385,7 +395,8 @@ fn not_measured(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), Rep
     Ok(())
 }
 
-fn asserts(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
+/// Writes what the experiment asserts, and where that does not hold.
+pub fn asserts(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
     if run.asserts.is_empty() {
         return Ok(());
     }

@@ -7,7 +7,7 @@ pub use answer::{answer, left_out, slow};
 
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::symbols::{self, Named};
-use crate::table::{self, Style, text_to_stdout};
+use crate::table::{self, Out, Style, text_to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
 use schema::slow_calls::{Cause, CauseRow, SlowCall, Why};
@@ -76,7 +76,7 @@ fn names(why: &Why) -> Vec<String> {
     names.into_iter().map(str::to_owned).collect()
 }
 
-fn write(out: &mut dyn Write, why: &Why, wanted: &Wanted, named: Named<'_>, style: Style) -> io::Result<()> {
+fn write(out: &mut dyn Out, why: &Why, wanted: &Wanted, named: Named<'_>, style: Style) -> io::Result<()> {
     if let Some(because) = &why.saved_because {
         writeln!(out, "{} because of {because}", style.bold("saved"))?;
     }
@@ -107,20 +107,20 @@ fn write(out: &mut dyn Write, why: &Why, wanted: &Wanted, named: Named<'_>, styl
     if let Some(text) = left_out(why) {
         writeln!(out, "\n{text}")?;
     }
-    waits(out, why, named, style)?;
-    between(out, why, named, style)
+    waits(out, why, named, style)
 }
 
-/// Those that were not shown as slow calls.
-fn waits(out: &mut dyn Write, why: &Why, named: Named<'_>, style: Style) -> io::Result<()> {
+/// Waits for the GPU that were not shown as slow calls, then waits between calls.
+pub fn waits(out: &mut dyn Write, why: &Why, named: Named<'_>, style: Style) -> io::Result<()> {
     let is_shown = |call: &SlowCall| why.worst.iter().any(|w| (w.tsc, w.tid) == (call.tsc, call.tid));
-    if why.waits.iter().all(is_shown) {
-        return Ok(());
+    if !why.waits.iter().all(is_shown) {
+        let (head, from) = (style.bold("waits for the GPU"), nanoseconds(why.slow_from_ns));
+        let calls = if why.long_waits == 1 { "call waited" } else { "calls waited" };
+        writeln!(out, "\n{head}: {} {calls} for {from} or more; the longest first", count(why.long_waits))?;
+        let others = why.waits.iter().filter(|call| !is_shown(call));
+        others.into_iter().try_for_each(|call| slow_call(out, call, named, style))?;
     }
-    let (head, from) = (style.bold("waits for the GPU"), nanoseconds(why.slow_from_ns));
-    let calls = if why.long_waits == 1 { "call waited" } else { "calls waited" };
-    writeln!(out, "\n{head}: {} {calls} for {from} or more; the longest first", count(why.long_waits))?;
-    why.waits.iter().filter(|call| !is_shown(call)).try_for_each(|call| slow_call(out, call, named, style))
+    between(out, why, named, style)
 }
 
 fn between(out: &mut dyn Write, why: &Why, named: Named<'_>, style: Style) -> io::Result<()> {
@@ -195,7 +195,8 @@ fn wrapped(out: &mut dyn Write, style: Style, head: &str, text: &str) -> io::Res
     Ok(())
 }
 
-fn pageable(out: &mut dyn Write, why: &Why, named: Named<'_>, style: Style) -> io::Result<()> {
+/// Copies of pageable memory.
+pub fn pageable(out: &mut dyn Out, why: &Why, named: Named<'_>, style: Style) -> io::Result<()> {
     if why.pageable.is_empty() {
         return Ok(());
     }
@@ -204,7 +205,7 @@ fn pageable(out: &mut dyn Write, why: &Why, named: Named<'_>, style: Style) -> i
     for p in why.pageable.iter().take(SITES) {
         t.add_row([named.site(&p.site), p.call.clone(), count(p.calls), bytes(p.bytes), nanoseconds(p.ns)]);
     }
-    table::write(out, &t, 2)
+    out.table(&t, 2)
 }
 
 fn unfinished(out: &mut dyn Write, why: &Why, style: Style) -> io::Result<()> {

@@ -2,13 +2,13 @@
 
 use crate::cell::{extent, place_name, through};
 use crate::number::{bytes, count, of, seconds};
-use crate::table::{Style, text_to_stdout, write as write_table};
+use crate::table::{Out, Style, text_to_stdout};
 use crate::{ReportError, channels, json, kernel_times, processes};
 use decode::Recording;
 use schema::Summary;
 use schema::ranges::Watched;
 use schema::summary::{Problems, Site, Transfers};
-use std::io::{self, Write};
+use std::io;
 
 /// Shows the summary on standard output.
 pub fn print(r: &Recording, style: Style, as_json: bool) -> Result<(), ReportError> {
@@ -17,7 +17,7 @@ pub fn print(r: &Recording, style: Style, as_json: bool) -> Result<(), ReportErr
 }
 
 /// Writes the summary as text.
-pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> {
+pub fn write(out: &mut dyn Out, style: &Style, s: &Summary) -> io::Result<()> {
     let mut row = |name: &str, text: String| -> io::Result<()> {
         // Blanks first, escapes after: widths count letters.
         let name = if name.is_empty() { " ".repeat(13) } else { style.bold(&format!("{name:<13}")) };
@@ -156,7 +156,7 @@ fn operations(row: &mut impl FnMut(&str, String) -> io::Result<()>, s: &Summary)
     Ok(())
 }
 
-fn heading(out: &mut dyn Write, style: &Style, text: &str) -> io::Result<()> {
+fn heading(out: &mut dyn Out, style: &Style, text: &str) -> io::Result<()> {
     writeln!(out, "\n{}", style.bold(text))
 }
 
@@ -271,7 +271,7 @@ fn launches(s: &Summary) -> String {
     if rest.is_empty() { count(s.launches) } else { format!("{} ({})", count(s.launches), rest.join(", ")) }
 }
 
-fn sizes(out: &mut dyn Write, style: &Style, title: &str, t: &Transfers) -> io::Result<()> {
+fn sizes(out: &mut dyn Out, style: &Style, title: &str, t: &Transfers) -> io::Result<()> {
     if t.sizes.is_empty() {
         return Ok(());
     }
@@ -282,13 +282,13 @@ fn sizes(out: &mut dyn Write, style: &Style, title: &str, t: &Transfers) -> io::
         let below = b.to.checked_add(1).map_or("-".into(), bytes);
         table.add_row([bytes(b.from), format!("< {below}"), count(b.count), bytes(b.bytes)]);
     }
-    write_table(out, &table, 2)?;
+    out.table(&table, 2)?;
     let common: Vec<String> =
         t.commonest_sizes.iter().take(6).map(|c| format!("{} ({})", bytes(c.bytes), count(c.count))).collect();
     writeln!(out, "  commonest: {}", common.join(", "))
 }
 
-fn shapes(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> {
+fn shapes(out: &mut dyn Out, style: &Style, s: &Summary) -> io::Result<()> {
     if s.launch_shapes.is_empty() {
         return Ok(());
     }
@@ -305,10 +305,10 @@ fn shapes(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> {
             format!("{:#x}{}", l.shape.code(), through(&l.shape)),
         ]);
     }
-    write_table(out, &t, 2)
+    out.table(&t, 2)
 }
 
-fn sites(out: &mut dyn Write, style: &Style, sites: &[Site]) -> io::Result<()> {
+fn sites(out: &mut dyn Out, style: &Style, sites: &[Site]) -> io::Result<()> {
     if sites.is_empty() {
         return Ok(());
     }
@@ -323,10 +323,10 @@ fn sites(out: &mut dyn Write, style: &Style, sites: &[Site]) -> io::Result<()> {
         };
         t.add_row([format!("{:#x}", s.address), module, s.code.clone(), by]);
     }
-    write_table(out, &t, 2)
+    out.table(&t, 2)
 }
 
-fn problems(out: &mut dyn Write, style: &Style, p: &Problems) -> io::Result<()> {
+fn problems(out: &mut dyn Out, style: &Style, p: &Problems) -> io::Result<()> {
     let lines = [
         (p.unmapped_segments, "segment", format!(" without a CPU mapping ({})", bytes(p.unmapped_bytes))),
         (p.cut_segments, "segment", " longer than is recorded".into()),
@@ -357,7 +357,7 @@ fn problems(out: &mut dyn Write, style: &Style, p: &Problems) -> io::Result<()> 
     Ok(())
 }
 
-fn list(out: &mut dyn Write, style: &Style, title: &str, lines: &[String]) -> io::Result<()> {
+fn list(out: &mut dyn Out, style: &Style, title: &str, lines: &[String]) -> io::Result<()> {
     if lines.is_empty() {
         return Ok(());
     }

@@ -56,6 +56,16 @@ impl Table {
         self
     }
 
+    /// The heads, and whether each is of numbers.
+    pub fn heads(&self) -> impl Iterator<Item = (String, bool)> {
+        let heads = self.grid.header().map(narrow::texts).unwrap_or_default();
+        heads.into_iter().zip(self.is_number.iter().copied())
+    }
+
+    pub fn rows(&self) -> impl Iterator<Item = Vec<String>> {
+        self.grid.row_iter().map(narrow::texts)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.grid.is_empty()
     }
@@ -118,11 +128,23 @@ impl Style {
     }
 }
 
+/// What a view is written to. A text shows all of it; a page keeps the tables as they are.
+pub trait Out: Write {
+    /// Writes a table, indented.
+    fn table(&mut self, t: &Table, indent: usize) -> io::Result<()> {
+        write(self, t, indent)
+    }
+}
+
+impl Out for Vec<u8> {}
+impl<W: Write> Out for Plain<W> {}
+impl<W: Write> Out for Fitted<W> {}
+
 /// Less is no room for a text.
 const NARROW: usize = 20;
 
 /// Writes a table, indented, without the blanks that fill its last column.
-pub fn write(out: &mut dyn Write, t: &Table, indent: usize) -> io::Result<()> {
+pub fn write<W: Write + ?Sized>(out: &mut W, t: &Table, indent: usize) -> io::Result<()> {
     let lines = match t.width {
         Some(width) => narrow::lines(t, usize::from(width).saturating_sub(indent)),
         None => t.grid.to_string().lines().map(str::to_owned).collect(),
@@ -152,7 +174,7 @@ pub fn more(out: &mut dyn Write, n: usize, shown: usize, indent: usize) -> io::R
 }
 
 /// Runs `f` on standard output, buffered. A closed pipe ends it without an error.
-pub fn to_stdout(f: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>) -> Result<(), ReportError> {
+pub fn to_stdout(f: impl FnOnce(&mut dyn Out) -> Result<(), ReportError>) -> Result<(), ReportError> {
     let out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let mut out = Plain::text(out, wants_color(io::stdout().is_terminal()));
     let r = f(&mut out).and_then(|()| Ok(out.flush()?));
@@ -162,7 +184,7 @@ pub fn to_stdout(f: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>) -> R
 /// As [`to_stdout`], for text that people read: on a terminal its lines break between words.
 pub fn text_to_stdout(
     style: Style,
-    f: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>,
+    f: impl FnOnce(&mut dyn Out) -> Result<(), ReportError>,
 ) -> Result<(), ReportError> {
     to_stdout(|out| {
         let mut out = Fitted::new(out, style.width);

@@ -5,8 +5,7 @@ mod synthetic;
 
 use decode::Recording;
 use decode::walk::Filter;
-use std::io::Write;
-use terminal::table::Style;
+use terminal::table::{Out, Style};
 use terminal::{ReportError, channels, copies, launches, objects, ranges, submissions, summary};
 
 fn tape() -> (tempfile::TempDir, Recording) {
@@ -17,7 +16,7 @@ fn tape() -> (tempfile::TempDir, Recording) {
     (dir, r)
 }
 
-fn text(f: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>) -> String {
+fn text(f: impl FnOnce(&mut dyn Out) -> Result<(), ReportError>) -> String {
     let mut out = Vec::new();
     f(&mut out).unwrap();
     String::from_utf8(out).unwrap()

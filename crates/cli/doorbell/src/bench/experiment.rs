@@ -20,6 +20,9 @@ use std::time::Instant;
 use terminal::number;
 use terminal::table::Style;
 
+/// The folder of pictures in that of a run.
+const PLOTS: &str = "plots";
+
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
@@ -238,7 +241,7 @@ impl Args {
             say!("doorbell: how far processes differ is not stored for later comparisons: {e:#}");
         }
         if self.out.is_some() {
-            plot::all(folder, &run)?;
+            html::plots(&run, Some(folder), &folder.path().join(PLOTS))?;
         }
         let run = match self.json {
             true => run,
@@ -264,10 +267,9 @@ impl Args {
         if let Some(name) = &self.asserts {
             run = run.judged_by(&read_named(name, self.variant.as_deref(), &[], Processes::Shared)?.1.asserts);
         }
-        match &folder {
-            Some(folder) if self.plots => drop(plot::all(folder, &run)?),
-            None if self.plots => drop(plot::against_size(path.parent().unwrap_or(Path::new("")), &run)?),
-            _ => {}
+        if self.plots {
+            let at = folder.as_ref().map(Folder::path).or(path.parent()).unwrap_or(Path::new(""));
+            html::plots(&run, folder.as_ref(), &at.join(PLOTS))?;
         }
         self.print(&run, folder.as_ref().map(Folder::path))?;
         Ok(verdict(&run, &End::Complete, false))

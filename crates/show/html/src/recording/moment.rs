@@ -2,7 +2,7 @@
 
 use crate::document::{Figure, Table, head, number, text};
 use crate::numbers::ns;
-use plot::waits::{Chain, Waits, draw};
+use crate::plot::waits::{Chain, Waits, draw};
 use schema::now::{NowPath, NowThread};
 use schema::slow_calls::Moment;
 use terminal::number::nanoseconds;

@@ -1,61 +1,7 @@
-//! How busy the kernels of each stream kept the GPU (`record --gpu-times`).
+//! Names of the streams of a timeline's tracks.
 
-use crate::document::{Cell, Table, head, number, text};
-use crate::numbers::{count, ns};
 use schema::kernels::StreamRow;
 use terminal::cell;
-
-/// Rows of a table that is open from the start.
-const OPEN: usize = 20;
-
-/// How busy each stream was.
-pub fn table(rows: &[StreamRow]) -> Table {
-    let columns = vec![
-        head("stream"),
-        text("on"),
-        text("process"),
-        number("priority", ""),
-        text("green context"),
-        number("kernels", ""),
-        number("busy", ""),
-        number("kernels ran", "ns"),
-        number("mean wait", "ns"),
-        number("gaps", ""),
-        number("in gaps", "ns"),
-        number("longest gap", "ns"),
-    ];
-    let about =
-        "How busy the kernels of each stream kept the GPU, from the first to the last of them; gaps of more than 10 us";
-    let mut table = Table::new("streams", about, columns);
-    let many = rows.iter().any(|s| s.pid != rows[0].pid);
-    for s in rows {
-        table.row(vec![
-            s.stream.map_or("kernels that no call launched".into(), stream_name).into(),
-            on(s).trim_start_matches("engine ").into(),
-            if many { Cell::text(s.pid.to_string()) } else { Cell::none() },
-            priority(s),
-            green(s),
-            count(s.runs),
-            Cell::number(busy(s), s.share),
-            ns(s.busy_ns),
-            ns(s.queued_ns / s.runs.max(1)),
-            count(s.gaps),
-            ns(s.gaps_ns),
-            ns(s.longest_gap_ns),
-        ]);
-    }
-    table.without_empty().folded_above(OPEN)
-}
-
-/// (A column without any is left out.)
-fn priority(s: &StreamRow) -> Cell {
-    let priority = s.kind.map(|kind| kind.priority).filter(|priority| *priority != 0);
-    priority.map_or(Cell::none(), |priority| Cell::number(priority.to_string(), priority.into()))
-}
-
-fn green(s: &StreamRow) -> Cell {
-    s.kind.as_ref().filter(|kind| kind.green).map_or(Cell::none(), |kind| Cell::text(cell::green(kind)))
-}
 
 /// A stream, its engine and channel, and how busy it was.
 pub fn title(row: &StreamRow, with_process: bool) -> String {

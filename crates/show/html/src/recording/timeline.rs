@@ -7,7 +7,7 @@ use crate::Error;
 use crate::document::{Block, Cell, Section, Table, number, text};
 use crate::numbers::{moment, ns};
 use crate::recording::gpu_tracks::{Counted, GpuTracks, LongCalls, Shown};
-use crate::recording::streams;
+use crate::view;
 use decode::{Largest, Recording, short_name};
 use export::{About, ExportError, Writer};
 use lock_analysis::Happened;
@@ -16,6 +16,7 @@ use schema::locks::WaitRow;
 use schema::operations::{Mode, When};
 use std::collections::HashMap;
 use terminal::number::{bytes, count, nanoseconds};
+use terminal::table::Out;
 
 /// Events that the page shows one by one.
 const SINGLE: usize = 10_000;
@@ -130,7 +131,7 @@ pub fn section(r: &Recording, waits: &[WaitRow], lost: Vec<Lost>) -> Result<Opti
         true if !waits.is_empty() => (Next::Waits, waits.iter().map(waited).collect()),
         true => (Next::Longest, lost),
     };
-    Ok(((c.all > 0 || has_bars) && c.end > 0).then(|| c.section(next, &lost)))
+    ((c.all > 0 || has_bars) && c.end > 0).then(|| c.section(next, &lost)).transpose()
 }
 
 fn waited(w: &WaitRow) -> Lost {
@@ -333,7 +334,7 @@ impl Collected<'_> {
         (lane, serde_json::json!({ "kind": kind, "from": from, "ns": ns, "name": name, "lost": lost, "lines": lines }))
     }
 
-    fn section(mut self, next: Next, lost: &[Lost]) -> Section {
+    fn section(mut self, next: Next, lost: &[Lost]) -> Result<Section, Error> {
         let mut lost: Vec<(usize, serde_json::Value)> = lost.iter().map(|lost| self.lost(lost)).collect();
         let longest = self.longest.into_sorted();
         let single = longest.len() as u64;
@@ -395,15 +396,20 @@ impl Collected<'_> {
         let has_copies = gpu.as_ref().is_some_and(|gpu| gpu.copies.all > 0);
         let streams = gpu.and_then(|gpu| {
             data["gpu"] = gpu.data;
-            (!gpu.streams.is_empty()).then(|| streams::table(&gpu.streams))
+            (!gpu.streams.is_empty()).then_some(gpu.streams)
         });
         let mut section = Section::new("timeline", "Timeline");
         section.push(Block::Timeline(Timeline { data: data.to_string(), says, has_gpu_tracks, has_copies, next }));
-        section.blocks.extend(streams.map(Block::Table));
+        if let Some(streams) = streams {
+            let write = |out: &mut dyn Out, style| Ok(terminal::kernels::write_streams(out, &style, &streams)?);
+            section
+                .blocks
+                .extend(view::section("streams", "How busy the kernels of each stream kept the GPU", write)?.blocks);
+        }
         if !table.rows.is_empty() {
             section.push(Block::Table(table));
         }
-        section
+        Ok(section)
     }
 }
 
@@ -467,7 +473,7 @@ mod tests {
             name: "x".into(),
             lines: vec![line.clone(); 40],
         };
-        let section = c.section(Next::Lost, &(0..11).map(lost).collect::<Vec<_>>());
+        let section = c.section(Next::Lost, &(0..11).map(lost).collect::<Vec<_>>()).unwrap();
         let Block::Timeline(t) = &section.blocks[0] else { panic!("{section:?}") };
         assert!(t.says.starts_with("The 10,000 longest of 120,000 events are drawn individually."), "{}", t.says);
         let data: serde_json::Value = serde_json::from_str(&t.data).unwrap();

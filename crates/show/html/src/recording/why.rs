@@ -2,12 +2,13 @@
 
 use crate::Error;
 use crate::document::{Block, Cell, Kind, Notice, Section, Table, head, number, text};
-use crate::numbers::{bytes, count, moment, ns, percent};
+use crate::numbers::{count, moment, ns, percent};
 use crate::recording::moment::picture as moment_picture;
 use crate::recording::timeline::Lost;
+use crate::view;
 use decode::Recording;
 use schema::Summary;
-use schema::slow_calls::{Cause, PageableRow, SlowCall, UnfinishedRow, Why};
+use schema::slow_calls::{Cause, SlowCall, UnfinishedRow, Why};
 use schema::symbols::Places;
 use slow_calls::Wanted;
 use terminal::number::nanoseconds;
@@ -27,9 +28,9 @@ impl Answer {
     }
 
     /// `known`: reasons that the page has already, why the recording is not complete.
-    pub fn section(&self, known: &[String]) -> Section {
+    pub fn section(&self, known: &[String]) -> Result<Section, Error> {
         let mut section = Section::new("why", "Why calls were slow");
-        let Some((why, places)) = &self.0 else { return section.with(Block::Answer(NOT_RECORDED.into())) };
+        let Some((why, places)) = &self.0 else { return Ok(section.with(Block::Answer(NOT_RECORDED.into()))) };
         let named = Named { places, symbols: &why.symbols };
         answer(why, named).into_iter().for_each(|text| section.push(Block::Answer(text)));
         let picture = why.moment.as_ref().and_then(moment_picture);
@@ -45,21 +46,15 @@ impl Answer {
         if !why.causes.is_empty() {
             section.push(Block::Table(causes(why)));
         }
-        if !why.waits.is_empty() {
-            let (waits, from) = (terminal::number::of(why.long_waits, "call"), nanoseconds(why.slow_from_ns));
-            let title = format!("Waits for the GPU: {waits} waited for {from} or more; the longest first");
-            section.push(Block::Table(calls("gpu-waits", title, &why.waits, named).folded()));
-        }
-        if !why.between.worst.is_empty() {
-            section.push(Block::Table(between(why, named)));
-        }
-        if !why.pageable.is_empty() {
-            section.push(Block::Table(pageable(&why.pageable, named)));
-        }
+        let more = view::section("more-waits", "", |out, style| {
+            terminal::slow_calls::pageable(out, why, named, style)?;
+            Ok(terminal::slow_calls::waits(out, why, named, style)?)
+        })?;
+        section.blocks.extend(more.blocks);
         if !why.not_watched.is_empty() {
             section.push(Block::Text(format!("Not watched: {}.", why.not_watched.join("; "))));
         }
-        section
+        Ok(section)
     }
 
     /// The calls to which the timeline goes, in this order.
@@ -154,39 +149,4 @@ fn causes(why: &Why) -> Table {
         ]);
     }
     table.without_empty()
-}
-
-/// Waits for Python's lock, which make no call slow.
-fn between(why: &Why, named: Named<'_>) -> Table {
-    let b = &why.between;
-    let columns = vec![head("before"), text("thread"), number("at", "s"), number("waited", "ns"), text("because")];
-    let title = format!(
-        "Between calls: waited for Python's lock (GIL) {}, {} in all",
-        terminal::number::of(b.gaps, "time"),
-        nanoseconds(b.ns)
-    );
-    let mut table = Table::new("between-calls", title, columns);
-    for gap in &b.worst {
-        let because: Vec<String> = gap.because.iter().map(|link| lines::because(link, named)).collect();
-        table.row(vec![
-            gap.call.as_str().into(),
-            lines::thread(gap.tid, &gap.thread).into(),
-            moment(gap.at),
-            ns(gap.ns),
-            because.join("; ").into(),
-        ]);
-    }
-    table.without_empty()
-}
-
-/// Places of which a table has rows.
-const SITES: usize = 5;
-
-fn pageable(rows: &[PageableRow], named: Named<'_>) -> Table {
-    let columns = vec![head("from"), text("call"), number("calls", ""), number("bytes", "bytes"), number("time", "ns")];
-    let mut table = Table::new("pageable", "Copies of pageable memory", columns);
-    for p in rows.iter().take(SITES) {
-        table.row(vec![named.site(&p.site).into(), p.call.as_str().into(), count(p.calls), bytes(p.bytes), ns(p.ns)]);
-    }
-    table
 }

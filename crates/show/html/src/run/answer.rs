@@ -1,7 +1,8 @@
 //! The question, the answer in one or two sentences, and the results of the asserts.
 
 use super::Of;
-use crate::document::{Block, Kind, Notice, Section, Verdict};
+use crate::document::{Block, Kind, Notice, Section};
+use crate::{Error, view};
 use experiment::Metric;
 use run_folder::run::{BestOfRun, Judged, Verdict as Came};
 use run_folder::{Run, Status};
@@ -11,17 +12,12 @@ use terminal::run::three_digits;
 
 /// Sentences of each kind.
 const MOST: usize = 4;
-/// The number of cells shown that broke an assert.
-const SHOWN: usize = 5;
 
-pub fn section(of_run: &Of<'_>) -> Option<Section> {
+pub fn section(of_run: &Of<'_>) -> Result<Section, Error> {
     let run = of_run.run;
-    let mut section = Section::new(&of_run.id("answer"), "Answer");
     // Broken asserts come before findings.
-    if !run.asserts.is_empty() {
-        section.push(Block::Heading("What the experiment asserts".into()));
-        section.push(verdicts(run));
-    }
+    let mut section =
+        view::section(&of_run.id("answer"), "Answer", |out, style| terminal::run::asserts(out, &style, run))?;
     let sentences = if run.functional { works(run) } else { times(run) };
     if !run.asserts.is_empty() {
         section.push(Block::Heading("What was found".into()));
@@ -30,7 +26,7 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
     if !run.functional {
         section.blocks.extend(slowest(run).map(Block::Text));
     }
-    section.some()
+    Ok(section)
 }
 
 /// The sentences for a functional run.
@@ -178,7 +174,7 @@ fn against(run: &Run) -> Vec<String> {
         let text = format!(
             "{}{} has {} times the {} of {} ({})",
             sized(&cell.subject, cell.bytes),
-            super::cells::place(run, cell.stage),
+            super::place(run, cell.stage),
             self::ratio(ratio.ratio.ratio),
             ratio.metric,
             ratio.baseline,
@@ -210,7 +206,7 @@ fn slowest(run: &Run) -> Option<String> {
         of(measured().map(|c| c.samples).sum(), "sample"),
         nanoseconds(worst.value_ns),
         sized(&cell.subject, cell.bytes),
-        super::cells::place(run, cell.stage),
+        super::place(run, cell.stage),
     ))
 }
 
@@ -235,26 +231,4 @@ pub fn broken(run: &Run) -> Vec<Notice> {
     let mut all: Vec<Notice> = run.asserts.iter().filter_map(one).collect();
     all.sort_by_key(|n| std::cmp::Reverse(n.kind == Kind::Bad));
     all
-}
-
-fn verdicts(run: &Run) -> Block {
-    let one = |judged: &Judged| {
-        let (kind, word) = match judged.verdict {
-            _ if run.functional => (Kind::Note, "not judged"),
-            Came::Held => (Kind::Good, "held"),
-            Came::NotJudged => (Kind::Warning, "not judged"),
-            Came::Broken => (Kind::Bad, "broken"),
-        };
-        let mut left: Vec<_> = judged.cells.iter().filter(|c| c.verdict != Came::Held && !run.functional).collect();
-        left.sort_by_key(|c| std::cmp::Reverse(c.verdict));
-        let mut more: Vec<String> = left.iter().take(SHOWN).map(|c| terminal::run::of_cell(run, judged, c)).collect();
-        if left.len() > SHOWN {
-            more.push(format!("and {} more", left.len() - SHOWN));
-        }
-        if run.functional {
-            more.push("there are no times".into());
-        }
-        Verdict { kind, word, what: terminal::run::asked(judged), more }
-    };
-    Block::Verdicts(run.asserts.iter().map(one).collect())
 }

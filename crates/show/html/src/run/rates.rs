@@ -1,14 +1,12 @@
 //! Bytes per second, if an experiment is about them.
 
-use super::cells::place;
-use super::groups;
-use super::{Of, why_not};
+use super::{Of, groups, place, why_not};
 use crate::document::{Block, Cell, Figure, Section, Table, head, number, text};
 use crate::numbers::{count, size, slug, times};
+use crate::plot::Axis;
+use crate::plot::ranked::{Bar, Ranked};
+use crate::plot::series::{Form, Picture, Point, Series};
 use experiment::Metric;
-use plot::Axis;
-use plot::ranked::{Bar, Ranked};
-use plot::series::{Form, Picture, Point, Series};
 use run_folder::Run;
 use run_folder::run::groups::{Group, directions, sizes, subjects};
 use run_folder::run::{CellOfRun, Rate};
@@ -111,7 +109,7 @@ fn bars(of_run: &Of<'_>, group: &Group<'_>, cells: &[&CellOfRun]) -> Vec<Figure>
             let way = direction.map_or("calls".to_owned(), |(from, to)| format!("{from} to {to}"));
             let title = format!("{way}, {}{}: GB/s", bytes(bytes_each), group.behind());
             let about = "Longer is better. The short line on each bar is its 95 % interval.";
-            let [page, file] = plot::ranked::draw(&Ranked {
+            let [page, file] = crate::plot::ranked::draw(&Ranked {
                 title: title.clone(),
                 about: about.into(),
                 below: of_run.below(),
@@ -140,7 +138,7 @@ fn lines(of_run: &Of<'_>, group: &Group<'_>, cells: &[&CellOfRun]) -> Vec<Figure
                 Some(Point { x: c.bytes as f64, y: v, says })
             };
             let points = all.iter().filter_map(point).collect();
-            Series { name: all[0].label(), note: String::new(), points, band: Vec::new() }
+            Series { name: all[0].label(), note: String::new(), points }
         });
         let series: Vec<Series> = series.collect();
         let values = || series.iter().flat_map(|s| s.points.iter().map(|p| p.y));
@@ -150,7 +148,7 @@ fn lines(of_run: &Of<'_>, group: &Group<'_>, cells: &[&CellOfRun]) -> Vec<Figure
         let way = direction.map_or("calls".to_owned(), |(from, to)| format!("{from} to {to}"));
         let title = format!("{way}{}: GB/s against size", group.behind());
         let about = "Higher is better; both axes are logarithmic.";
-        let [page, file] = plot::series::draw(&Picture {
+        let [page, file] = crate::plot::series::draw(&Picture {
             title: title.clone(),
             about: about.into(),
             below: of_run.below(),

@@ -2,13 +2,13 @@
 
 use super::Of;
 use super::groups;
-use crate::document::{Block, Cell, Figure, Mark, Section, Table, head, number, text};
-use crate::numbers::{ns_of, slug, times_or_none};
+use crate::document::{Block, Cell, Figure, Mark, Section, Table, head, number};
+use crate::numbers::slug;
+use crate::plot::Axis;
+use crate::plot::series::{Form, Picture, Point, Series, draw};
 use experiment::{Metric, Observe};
-use plot::Axis;
-use plot::series::{Form, Picture, Point, Series, draw};
 use run_folder::Run;
-use run_folder::run::groups::{Group, directions, place, subjects};
+use run_folder::run::groups::{Group, directions, subjects};
 use run_folder::run::{BestAt, BestOfRun, CellOfRun, Ends, SAME};
 use terminal::number::{bytes, nanoseconds};
 
@@ -18,19 +18,10 @@ const STRONG: usize = 7;
 const PICTURES: usize = 10;
 /// With fewer sizes a picture shows nothing.
 const SIZES: usize = 3;
-/// Tables of single places that are open from the start.
-const OPEN: usize = 4;
 
 pub fn section(of_run: &Of<'_>) -> Option<Section> {
     let run = of_run.run;
     let mut section = Section::new(&of_run.id("routes"), "The best way, and latency against size");
-    winners(of_run, &mut section);
-    let mut tables = matrix(of_run);
-    let has_tables = !tables.is_empty();
-    // For a large matrix, one table shows the best way for each place; the tables of the places are opened on demand.
-    if tables.len() > OPEN {
-        tables = tables.into_iter().map(|t| Ways { table: t.table.folded(), ..t }).collect();
-    }
     let (mut drawn, mut left) = (0, 0);
     for group in groups::all(run) {
         for (direction, cells) in directions(&group.cells) {
@@ -43,20 +34,7 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
                 }
                 None => {}
             }
-            // Below the picture of the same direction.
-            let (here, others): (Vec<_>, Vec<_>) =
-                tables.into_iter().partition(|t| Some(t.direction()) == direction && t.place == group.place());
-            tables = others;
-            here.into_iter().for_each(|t| section.push(Block::Table(t.table)));
         }
-    }
-    tables.into_iter().for_each(|t| section.push(Block::Table(t.table)));
-    if has_tables {
-        section.push(Block::Text(format!(
-            "A way is named as long as it is within {:.0} % of the best. A line marks where the named way changes. Times CUDA: the p50 \
-             over that of CUDA's best form, in the same rounds; 95 %: its interval.",
-            (SAME - 1.0) * 100.0
-        )));
     }
     if left > 0 {
         section.push(Block::Text(format!(
@@ -64,131 +42,6 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
         )));
     }
     section.some()
-}
-
-/// For two memories and one metric: rows are places of the matrix, columns are sizes, and each cell names the best way.
-fn winners(of_run: &Of<'_>, section: &mut Section) {
-    let run = of_run.run;
-    let mut ends: Vec<(&str, &str)> = Vec::new();
-    for b in &run.best {
-        if !ends.contains(&(&b.source, &b.destination)) {
-            ends.push((&b.source, &b.destination));
-        }
-    }
-    for (source, destination) in ends {
-        for metric in [Metric::P50, Metric::Max] {
-            let is_it = |b: &&BestOfRun| {
-                b.metric == metric && (b.source.as_str(), b.destination.as_str()) == (source, destination)
-            };
-            let rows: Vec<&BestOfRun> = run.best.iter().filter(is_it).collect();
-            if rows.len() < 2 {
-                continue;
-            }
-            let mut sizes: Vec<u64> = rows.iter().flat_map(|b| b.sizes.iter().map(|at| at.bytes)).collect();
-            sizes.sort_unstable();
-            sizes.dedup();
-            let title = format!("{source} to {destination}: the way with the least {metric} at each place and size");
-            let mut columns = vec![head("where")];
-            columns.extend(sizes.iter().map(|size| text(bytes(*size))));
-            let mut table = Table::new(of_run.id(&format!("winners-{}", slug(&title))), title, columns);
-            for best in &rows {
-                let mut row = vec![Cell::from(place(&best.point))];
-                row.extend(sizes.iter().map(|size| {
-                    let at = |b: &BestOfRun| Some(b.sizes.iter().find(|at| at.bytes == *size)?.subject.clone());
-                    let Some(here) = best.sizes.iter().find(|at| at.bytes == *size) else { return Cell::none() };
-                    let cell = Cell::from(run.label(here.stage, &here.subject));
-                    // If it differs from the first row.
-                    if at(rows[0]).is_some_and(|first| first != here.subject) {
-                        cell.marked(Mark::Heat(2))
-                    } else {
-                        cell
-                    }
-                }));
-                table.row(row);
-            }
-            let folded = metric == Metric::Max;
-            section.push(Block::Table(if folded { table.folded() } else { table }));
-        }
-    }
-    if !section.blocks.is_empty() {
-        section.push(Block::Text("A shade marks where another way is the best than in the first row.".into()));
-    }
-}
-
-/// The best ways between two memories.
-struct Ways {
-    place: String,
-    source: String,
-    destination: String,
-    table: Table,
-}
-
-impl Ways {
-    /// Whatever kinds of memory these are.
-    fn direction(&self) -> (&str, &str) {
-        let bare = |text: &str| text.find('[').unwrap_or(text.len());
-        (&self.source[..bare(&self.source)], &self.destination[..bare(&self.destination)])
-    }
-}
-
-/// A table for each pair of memories: for each size the best way by p50, p99 and max, next to CUDA's best form.
-fn matrix(of_run: &Of<'_>) -> Vec<Ways> {
-    let mut all = Vec::new();
-    let run = of_run.run;
-    let same =
-        |a: &BestOfRun, b: &BestOfRun| (&a.point, &a.source, &a.destination) == (&b.point, &b.source, &b.destination);
-    for of_ends in run.best.chunk_by(|a, b| same(a, b)) {
-        let by = |metric: Metric| of_ends.iter().find(|b| b.metric == metric);
-        let Some(p50) = by(Metric::P50) else { continue };
-        let place = place(&p50.point);
-        let behind = if place.is_empty() { String::new() } else { format!(", {place}") };
-        let title = format!("{} to {}{behind}", p50.source, p50.destination);
-        let columns = vec![
-            head("size"),
-            text("least p50"),
-            number("p50", "ns"),
-            text("CUDA's best"),
-            number("its p50", "ns"),
-            number("times CUDA", ""),
-            text("95 %"),
-            text("least p99"),
-            number("p99", "ns"),
-            text("least max"),
-            number("max", "ns"),
-        ];
-        let name = of_run.id(&format!("best-{}", slug(&title)));
-        let mut table = Table::new(name, format!("{title}: the best way at each size"), columns);
-        let mut before: Option<&str> = None;
-        for at in &p50.sizes {
-            let other = |metric: Metric| by(metric).and_then(|b| b.sizes.iter().find(|o| o.bytes == at.bytes));
-            let mut cells = vec![Cell::number(bytes(at.bytes), at.bytes as f64)];
-            cells.extend(winner(run, Some(at)));
-            let cuda = at.cuda.as_ref();
-            cells.push(cuda.map_or_else(Cell::none, |c| run.label(at.stage, &c.subject).into()));
-            cells.push(cuda.map_or_else(Cell::none, |c| ns_of(c.value_ns)));
-            let ratio = cuda.and_then(|c| c.ratio);
-            cells.push(times_or_none(ratio.map(|r| r.ratio)));
-            cells.push(ratio.and_then(|r| r.interval).map_or_else(Cell::none, |i| {
-                let three = terminal::run::three_digits;
-                format!("{} to {}", three(i.low), three(i.high)).into()
-            }));
-            cells.extend(winner(run, other(Metric::P99)));
-            cells.extend(winner(run, other(Metric::Max)));
-            table.row(cells);
-            if before.is_some_and(|b| b != at.subject) {
-                table.rows.last_mut().into_iter().for_each(|row| row.apart = true);
-            }
-            before = Some(&at.subject);
-        }
-        let (source, destination) = (p50.source.clone(), p50.destination.clone());
-        all.push(Ways { place, source, destination, table: table.without_empty() });
-    }
-    all
-}
-
-fn winner(run: &Run, at: Option<&BestAt>) -> [Cell; 2] {
-    let name = at.map_or_else(Cell::none, |at| run.label(at.stage, &at.subject).into());
-    [name, at.map_or_else(Cell::none, |at| ns_of(at.value_ns))]
 }
 
 fn figure(of_run: &Of<'_>, group: &Group<'_>, direction: Option<(&str, &str)>, cells: &[&CellOfRun]) -> Option<Figure> {
@@ -209,12 +62,7 @@ fn figure(of_run: &Of<'_>, group: &Group<'_>, direction: Option<(&str, &str)>, c
             let says = format!("{}, {}: p50 {}{tail}", c.label(), bytes(c.bytes), nanoseconds(p50(c) as u64));
             Point { x: c.bytes as f64, y: p50(c), says }
         };
-        Series {
-            name: of[0].label(),
-            note: what(of[0].observe).into(),
-            points: of.iter().map(point).collect(),
-            band: Vec::new(),
-        }
+        Series { name: of[0].label(), note: what(of[0].observe).into(), points: of.iter().map(point).collect() }
     };
     let look = |name: &str| strong.iter().position(|s| *s == name);
     let mut first: Vec<(usize, Series)> =

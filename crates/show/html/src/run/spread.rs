@@ -5,8 +5,8 @@ use super::groups;
 use crate::Error;
 use crate::document::{Block, Figure, Section, Table, head, number};
 use crate::numbers::{count, ns, ns_of, ns_or_none, slug};
-use plot::Axis;
-use plot::series::{Form, Picture, Point, Series, draw};
+use crate::plot::series::{Form, Picture, Point, Series, draw};
+use crate::plot::{self, Axis, Shape};
 use run_folder::run::CellOfRun;
 use statistics::Summary;
 use terminal::number::nanoseconds;
@@ -37,41 +37,117 @@ pub fn section(of_run: &Of<'_>) -> Result<Option<Section>, Error> {
 
 fn figures(of_run: &Of<'_>, cells: &[&CellOfRun], place: &str, many: &str) -> Result<Vec<Figure>, Error> {
     let name = |kind: &str| of_run.id(&format!("{kind}{}", slug_behind(place)));
-    let drawn = match of_run.folder {
-        Some(folder) => plot::distributions(folder, of_run.run, cells)?,
-        None => None,
+    let shapes = match of_run.folder {
+        Some(folder) => plot::shapes(folder, of_run.run, cells)?,
+        None => Vec::new(),
     };
-    let Some(drawn) = drawn else { return Ok(from_percentiles(of_run, cells, place, many).into_iter().collect()) };
-    let [page, file] = drawn.cdf;
-    let cdf = Figure {
-        name: name("cdf"),
-        title: format!("Distribution{place}"),
-        about: format!(
-            "The fraction of the samples below each time; each nine has as much room as the one before.{many}"
-        ),
-        page,
-        file: file.svg,
-        says: Vec::new(),
-        table: percentiles(&name("cdf"), &named(cells)),
+    let lines = cells.iter().enumerate().map(|(n, cell)| Line {
+        name: name_of(cell, cells),
+        cell,
+        points: shapes.get(n).map_or_else(Vec::new, |s| s.distribution.clone()),
+    });
+    let about = match shapes.is_empty() {
+        true => ", drawn through the known percentiles (the samples are missing)",
+        false => "",
     };
-    let [page, file] = drawn.histogram;
+    let about = format!(
+        "The fraction of the samples below each time{about}; each nine has as much room as the one before.{many}"
+    );
+    let cdf =
+        distribution(name("cdf"), format!("Distribution{place}"), about, of_run.below(), &lines.collect::<Vec<_>>());
+    Ok(cdf
+        .into_iter()
+        .chain(histogram(of_run, name("histogram"), format!("Histogram{place}"), cells, &shapes))
+        .collect())
+}
+
+/// A cell in a picture of distributions: times, and the part of the samples below each. Without points it is drawn through its percentiles.
+pub struct Line<'a> {
+    pub name: String,
+    pub cell: &'a CellOfRun,
+    pub points: Vec<(f64, f64)>,
+}
+
+/// `None` if nothing is known of a cell.
+pub fn distribution(
+    name: String,
+    title: String,
+    about: String,
+    below: [&str; 2],
+    lines: &[Line<'_>],
+) -> Option<Figure> {
+    let mut series = Vec::new();
+    for line in lines {
+        let s = &line.cell.observed()?.summary;
+        let points = match line.points.as_slice() {
+            [] => known(&line.name, s),
+            points => points.iter().map(|(x, y)| Point { x: *x, y: *y, says: String::new() }).collect(),
+        };
+        let (p50, max) = (nanoseconds(s.p50), nanoseconds(s.max));
+        let note = format!("p50 {p50}, max {max} of {}", terminal::number::count(s.count));
+        series.push(Series { name: line.name.clone(), note, points });
+    }
+    let (low, high) = range(series.iter().flat_map(|s| s.points.iter().map(|p| p.x)))?;
+    let [page, file] = draw(&Picture {
+        title: title.clone(),
+        about: about.clone(),
+        below,
+        axes: (Axis::times(low, high), Axis::nines(lines.iter().map(|l| l.cell.samples).max().unwrap_or(0))),
+        labels: ("time", "samples below"),
+        form: if lines.iter().all(|l| l.points.is_empty()) { Form::Lines } else { Form::Curves },
+        series: &series,
+        others: &[],
+        crossings: &[],
+    });
+    let table = percentiles(&name, lines);
+    Some(Figure { name, title, about, page, file: file.svg, says: Vec::new(), table })
+}
+
+/// The least and the largest.
+fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    values.fold(None, |range, v| Some(range.map_or((v, v), |(low, high): (f64, f64)| (low.min(v), high.max(v)))))
+}
+
+/// A count of less than one sample: the axis is logarithmic.
+const NONE: f64 = 0.8;
+
+fn histogram(of_run: &Of<'_>, name: String, title: String, cells: &[&CellOfRun], shapes: &[Shape]) -> Option<Figure> {
     let columns = vec![head("what"), number("from", "ns"), number("to", "ns"), number("samples", "")];
-    let mut table = Table::new(name("histogram"), format!("Histogram{place}"), columns);
-    for (cell, buckets) in cells.iter().zip(&drawn.buckets) {
-        for (from, to, n) in buckets {
+    let mut table = Table::new(name.as_str(), title.as_str(), columns);
+    let mut series = Vec::new();
+    for (cell, shape) in cells.iter().zip(shapes) {
+        let mut points: Vec<Point> = Vec::new();
+        let mut add = |x: f64, y: f64| points.push(Point { x, y, says: String::new() });
+        let mut last = None;
+        for (from, to, n) in &shape.buckets {
+            // Down to the axis where buckets between are empty.
+            if last.is_none_or(|last| *from > last * 1.0001) {
+                last.into_iter().for_each(|last| add(last, NONE));
+                add(*from, NONE);
+            }
+            add(*from, *n as f64);
+            add(*to, *n as f64);
+            last = Some(*to);
             table.row(vec![name_of(cell, cells).into(), ns_of(*from), ns_of(*to), count(*n)]);
         }
+        last.into_iter().for_each(|last| add(last, NONE));
+        series.push(Series { name: name_of(cell, cells), note: String::new(), points });
     }
-    let histogram = Figure {
-        name: name("histogram"),
-        title: format!("Histogram{place}"),
-        about: "How many samples took how long; both axes are logarithmic.".into(),
-        page,
-        file: file.svg,
-        says: Vec::new(),
-        table,
-    };
-    Ok(vec![cdf, histogram])
+    let points = || series.iter().flat_map(|s| &s.points);
+    let (low, high) = range(points().map(|p| p.x))?;
+    let about = "How many samples took how long; both axes are logarithmic.";
+    let [page, file] = draw(&Picture {
+        title: title.clone(),
+        about: about.into(),
+        below: of_run.below(),
+        axes: (Axis::times(low, high), Axis::counts(points().map(|p| p.y).fold(1.0, f64::max) * 1.3)),
+        labels: ("time", "samples"),
+        form: Form::Curves,
+        series: &series,
+        others: &[],
+        crossings: &[],
+    });
+    Some(Figure { name, title, about: about.into(), page, file: file.svg, says: Vec::new(), table })
 }
 
 fn slug_behind(place: &str) -> String {
@@ -79,12 +155,8 @@ fn slug_behind(place: &str) -> String {
     if slug.is_empty() { slug } else { format!("-{slug}") }
 }
 
-fn named<'c>(cells: &[&'c CellOfRun]) -> Vec<(String, &'c CellOfRun)> {
-    cells.iter().map(|c| (name_of(c, cells), *c)).collect()
-}
-
 /// A row for each cell, with its name.
-pub fn percentiles(name: &str, cells: &[(String, &CellOfRun)]) -> Table {
+fn percentiles(name: &str, cells: &[Line<'_>]) -> Table {
     let columns = vec![
         head("what"),
         number("samples", ""),
@@ -98,7 +170,7 @@ pub fn percentiles(name: &str, cells: &[(String, &CellOfRun)]) -> Table {
         number("max", "ns"),
     ];
     let mut table = Table::new(name, "Percentiles; one that needs more samples is left out", columns);
-    for (name, cell) in cells {
+    for Line { name, cell, .. } in cells {
         let Some(figure) = cell.observed() else { continue };
         let s = &figure.summary;
         table.row(vec![
@@ -117,53 +189,8 @@ pub fn percentiles(name: &str, cells: &[(String, &CellOfRun)]) -> Table {
     table.without_empty()
 }
 
-/// A line through the known percentiles.
-fn from_percentiles(of_run: &Of<'_>, cells: &[&CellOfRun], place: &str, many: &str) -> Option<Figure> {
-    let mut series = Vec::new();
-    let (mut low, mut high, mut most) = (f64::INFINITY, 0.0f64, 0);
-    for cell in cells {
-        let s = &cell.observed()?.summary;
-        let points = known(&name_of(cell, cells), s);
-        low = points.iter().map(|p| p.x).fold(low, f64::min);
-        high = points.iter().map(|p| p.x).fold(high, f64::max);
-        most = most.max(s.count);
-        let note =
-            format!("p50 {}, max {} of {}", nanoseconds(s.p50), nanoseconds(s.max), terminal::number::count(s.count));
-        series.push(Series { name: name_of(cell, cells), note, points, band: Vec::new() });
-    }
-    if series.is_empty() {
-        return None;
-    }
-    let title = format!("Distribution{place}");
-    let [page, file] = draw(&Picture {
-        title: title.clone(),
-        about: "The part of the samples below each time, from the percentiles that are known; tails are stretched"
-            .into(),
-        below: of_run.below(),
-        axes: (Axis::times(low, high), Axis::nines(most)),
-        labels: ("time", "samples below"),
-        form: Form::Lines,
-        series: &series,
-        others: &[],
-        crossings: &[],
-    });
-    let name = of_run.id(&format!("cdf{}", slug_behind(place)));
-    Some(Figure {
-        about: format!(
-            "The fraction of the samples below each time, drawn through the known percentiles (the samples are missing); each nine has as \
-             much room as the one before.{many}"
-        ),
-        page,
-        file: file.svg,
-        says: Vec::new(),
-        table: percentiles(&name, &named(cells)),
-        name,
-        title,
-    })
-}
-
 /// The percentiles that are known, as points of a distribution.
-pub fn known(name: &str, s: &Summary) -> Vec<Point> {
+fn known(name: &str, s: &Summary) -> Vec<Point> {
     let known = [
         (Some(s.min), 0.0, "min"),
         (Some(s.p50), 0.5, "p50"),

@@ -4,8 +4,8 @@ use super::Of;
 use super::groups;
 use crate::document::{Block, Cell, Figure, Section, Table, head, number, text};
 use crate::numbers::{count, moment, ns, ns_or_none, size, slug};
-use plot::Axis;
-use plot::series::{Form, Picture, Point, Series, draw};
+use crate::plot::Axis;
+use crate::plot::series::{Form, Picture, Point, Series, draw};
 use run_folder::Run;
 use run_folder::run::{Cause, CellOfRun, Group, WorstOfRun};
 use terminal::number::nanoseconds;
@@ -88,7 +88,7 @@ fn figure(of_run: &Of<'_>, group: &Group<'_>, slow: &[Slow<'_>]) -> Figure {
             says: format!("{}: {} at {:.3} s", s.cell.label(), nanoseconds(s.worst.value_ns), s.at),
         };
         let note = format!("{n} of {}", slow.len());
-        Series { name: cause_of(*cause).into(), note, points: of_cause.map(point).collect(), band: Vec::new() }
+        Series { name: cause_of(*cause).into(), note, points: of_cause.map(point).collect() }
     });
     let series: Vec<Series> = series.collect();
     let values = || slow.iter().map(|s| s.worst.value_ns.max(1) as f64);

@@ -3,8 +3,8 @@
 use super::tables::named;
 use crate::document::{Block, Cell, Figure, Section, Table, head, number};
 use crate::numbers::{bytes, slug, times};
-use plot::Axis;
-use plot::series::{Form, Picture, Point, Series, draw};
+use crate::plot::Axis;
+use crate::plot::series::{Form, Picture, Point, Series, draw};
 use run_folder::soak::Soak;
 use run_folder::soak::account::{CellName, CellOfSoak, Period};
 use terminal::number::{moment, nanoseconds};
@@ -124,7 +124,7 @@ fn figure(soak: &Soak, below: [&str; 2], title: &str, unit: Unit, mut curves: Ve
                 y: v,
                 says: format!("{name}: {} after {}", unit.cell(v).text, moment(at)),
             };
-            Series { name: name.clone(), note: String::new(), points: known.map(point).collect(), band: Vec::new() }
+            Series { name: name.clone(), note: String::new(), points: known.map(point).collect() }
         })
         .collect();
     let values = || curves.iter().flat_map(|(_, v)| v).flatten().copied();

@@ -4,7 +4,7 @@ use super::{cell, key_json};
 use crate::ReportError;
 use crate::cell::stored_places;
 use crate::number::count;
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use comparison::Key;
 use run_folder::commands::{Differing, Said};
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ fn rows(cells: &Cells) -> impl Iterator<Item = [String; 4]> {
 const HEADING: &str =
     "what one call sends, where the two differ: the median (least .. most) of all calls but the first";
 
-pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &Cells) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, cells: &Cells) -> Result<(), ReportError> {
     if cells.is_empty() {
         return Ok(());
     }
@@ -44,7 +44,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &Cells) -> Result
     rows(cells).for_each(|row| {
         t.add_row(row);
     });
-    table::write(out, &t, 2)?;
+    out.table(&t, 2)?;
     Ok(())
 }
 

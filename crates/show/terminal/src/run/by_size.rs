@@ -1,15 +1,14 @@
 //! Routes against sizes: a compact table for each direction, and for which sizes each route is the best.
 
-use super::figures::{Column, fit, no_room, three_digits};
+use super::figures::{Column, fitted, three_digits};
 use crate::ReportError;
 use crate::number::{bytes, nanoseconds};
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use experiment::{Metric, Observe};
 use run_folder::Run;
 use run_folder::run::groups::{Group, routes, sizes, subjects};
 use run_folder::run::{BestAt, BestOfRun, CellOfRun, Ends, SAME};
 use statistics::Ratio;
-use std::io::Write;
 
 /// With fewer sizes the tables of all cells are enough.
 const SIZES: usize = 3;
@@ -35,7 +34,7 @@ const TAKEN: [Taken; 3] = [
 ];
 
 /// The tables of each direction that has several routes and sizes.
-pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, groups: &[Group<'_>]) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run, groups: &[Group<'_>]) -> Result<(), ReportError> {
     for group in groups {
         for direction in directions(group) {
             writeln!(out)?;
@@ -64,7 +63,7 @@ fn microseconds(ns: f64) -> String {
 
 /// Rows are routes, columns sizes; several tables if one is too wide.
 fn compact(
-    out: &mut dyn Write,
+    out: &mut dyn Out,
     style: &Style,
     run: &Run,
     direction: &Direction<'_>,
@@ -114,14 +113,14 @@ fn compact(
         for (n, (name, _)) in direction.subjects.iter().enumerate() {
             t.add_row(std::iter::once(name.clone()).chain(now.iter().map(|(_, cells)| cells[n].clone())));
         }
-        table::write(out, &t, 0)?;
+        out.table(&t, 0)?;
         rest = later;
     }
     Ok(())
 }
 
 /// For which sizes each route is the best, by each metric.
-fn best(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
+fn best(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
     let same_table =
         |a: &BestOfRun, b: &BestOfRun| (&a.point, &a.source, &a.destination) == (&b.point, &b.source, &b.destination);
     let best: Vec<&BestOfRun> = run.best.iter().filter(|b| b.sizes.len() >= SIZES).collect();
@@ -132,12 +131,8 @@ fn best(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError
         let title = format!("the best from {} to {}{place}", first.source, first.destination);
         writeln!(out, "{}", style.bold(&title))?;
         let rows: Vec<Row<'_>> = of_ends.iter().flat_map(|of_metric| rows(run, of_metric)).collect();
-        let column = |head: &str, goes: u8, of: &dyn Fn(&Row<'_>) -> String| Column {
-            head: head.into(),
-            cells: rows.iter().map(of).collect(),
-            goes,
-            short: None,
-        };
+        let column =
+            |head: &str, goes: u8, of: &dyn Fn(&Row<'_>) -> String| Column::of(head, goes, rows.iter().map(of));
         let ratio = |row: &Row<'_>| row.at.cuda.as_ref().and_then(|c| c.ratio);
         let mut columns = vec![
             column("by", 0, &|row| if row.first_of_metric { row.metric.to_string() } else { String::new() }),
@@ -153,14 +148,7 @@ fn best(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError
             columns.push(column(">times CUDA", 0, &|row| ratio(row).map_or("-".into(), |r| three_digits(r.ratio))));
             columns.push(column("95 %", 1, &|row| ratio(row).map_or("-".into(), interval)));
         }
-        let left_out = fit(&mut columns, style.width);
-        let heads: Vec<&str> = columns.iter().map(|c| c.head.as_str()).collect();
-        let mut t = style.table(&heads);
-        for i in 0..rows.len() {
-            t.add_row(columns.iter().map(|c| c.cells[i].clone()));
-        }
-        table::write(out, &t, 0)?;
-        no_room(out, left_out)?;
+        fitted(out, style, columns, |_| false)?;
     }
     if !best.is_empty() {
         writeln!(out, "from its first size to its last one (..) the named route is within 2 % of the best")?;

@@ -1,12 +1,12 @@
 //! What each call sent to the GPU, if the process was recorded.
 
+use super::figures::rows;
 use crate::ReportError;
 use crate::cell::stored_places;
 use crate::number::{bytes, count, nanoseconds};
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use run_folder::commands::{CommandsOfRun, Typical, UsedChannel};
 use run_folder::run::CellOfRun;
-use std::io::Write;
 
 /// The median, followed by the minimum and the maximum if calls differ.
 fn typical(t: &Typical, text: &dyn Fn(u64) -> String) -> String {
@@ -27,23 +27,15 @@ fn moved_by(commands: &CommandsOfRun) -> String {
 
 /// A row for each cell with commands, and a line for each kind of channel.
 pub(super) fn write(
-    out: &mut dyn Write,
+    out: &mut dyn Out,
     style: &Style,
     cells: &[&CellOfRun],
     functional: bool,
 ) -> Result<(), ReportError> {
     let recorded: Vec<_> = cells.iter().filter_map(|c| Some((*c, c.commands.as_ref()?))).collect();
-    if recorded.is_empty() {
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "what one call sent, by the recording: the median (least .. most) of all calls but the first; times above are those of a \
-         recorded process"
-    )?;
+    let lead = "what one call sent, by the recording: the median (least .. most) of all calls but the first; times above are those of a \
+                recorded process";
     let heads = [
-        ">size",
-        "!what",
         ">calls",
         ">doorbells",
         ">entries",
@@ -54,13 +46,10 @@ pub(super) fn write(
         ">waited",
         ">until doorbell",
     ];
-    let mut t = style.table(&heads);
     // Times of the software GPU are those of an emulation.
     let time = |t: &Typical| if functional { "-".into() } else { typical(t, &nanoseconds) };
-    for (c, commands) in &recorded {
-        t.add_row([
-            if c.bytes > 0 { bytes(c.bytes) } else { "-".into() },
-            c.subject.clone(),
+    rows(out, style, lead, &heads, &recorded, |_, commands| {
+        vec![
             count(commands.calls),
             typical(&commands.doorbells, &count),
             typical(&commands.entries, &count),
@@ -70,9 +59,8 @@ pub(super) fn write(
             typical(&commands.locks, &count),
             time(&commands.lock_wait_ns),
             time(&commands.until_doorbell_ns),
-        ]);
-    }
-    table::write(out, &t, 0)?;
+        ]
+    })?;
     let mut channels: Vec<UsedChannel> = Vec::new();
     recorded.iter().flat_map(|(_, c)| &c.channels).for_each(|channel| channel.add_to(&mut channels));
     for c in channels {

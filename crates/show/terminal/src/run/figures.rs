@@ -2,13 +2,12 @@
 
 use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds};
-use crate::table::{self, Style};
+use crate::table::{self, Out, Style};
 use experiment::{Arrival, Metric, Observe};
 use run_folder::Run;
 use run_folder::Status;
 use run_folder::run::{Bounded, CellOfRun, Figure};
 use statistics::Interval;
-use std::io::Write;
 
 /// A number with three digits.
 pub fn three_digits(v: f64) -> String {
@@ -41,35 +40,71 @@ pub(super) struct Column {
     pub short: Option<Box<Column>>,
 }
 
+impl Column {
+    pub fn of(head: impl Into<String>, goes: u8, cells: impl IntoIterator<Item = String>) -> Column {
+        Column { head: head.into(), cells: cells.into_iter().collect(), goes, short: None }
+    }
+}
+
 fn width(columns: &[Column]) -> usize {
     let head = |c: &Column| c.head.trim_start_matches('>').lines().map(str::len).max().unwrap_or(0);
     let one = |c: &Column| c.cells.iter().map(String::len).chain([head(c)]).max();
     columns.iter().filter_map(one).map(|w| w + 2).sum()
 }
 
-pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run, cells: &[&CellOfRun]) -> Result<(), ReportError> {
     let cells: Vec<&CellOfRun> = cells.iter().copied().filter(|c| c.samples > 0).collect();
     if cells.is_empty() {
         writeln!(out, "nothing was measured")?;
         return Ok(());
     }
-    let mut columns = if run.functional { functional(&cells) } else { times(run, &cells) };
-    let left_out = fit(&mut columns, style.width);
-    let heads: Vec<&str> = columns.iter().map(|c| c.head.as_str()).collect();
-    let mut t = style.table(&heads);
+    let columns = if run.functional { functional(&cells) } else { times(run, &cells) };
     let apart = cells.chunk_by(|a, b| a.bytes == b.bytes).any(|g| g.len() > 1);
-    for (i, cell) in cells.iter().enumerate() {
-        if apart && i > 0 && cells[i - 1].bytes != cell.bytes {
+    fitted(out, style, columns, |i| apart && cells[i - 1].bytes != cells[i].bytes)
+}
+
+/// Writes a table of the columns that there is room for, and names the others. `apart`: whether a blank line is above a row.
+pub(super) fn fitted(
+    out: &mut dyn Out,
+    style: &Style,
+    mut columns: Vec<Column>,
+    apart: impl Fn(usize) -> bool,
+) -> Result<(), ReportError> {
+    let left_out = fit(&mut columns, style.width);
+    let mut t = style.table(&columns.iter().map(|c| c.head.as_str()).collect::<Vec<_>>());
+    for i in 0..columns.first().map_or(0, |c| c.cells.len()) {
+        if i > 0 && apart(i) {
             t.add_row([""]);
         }
         t.add_row(columns.iter().map(|c| c.cells[i].clone()));
     }
-    table::write(out, &t, 0)?;
-    no_room(out, left_out)
+    out.table(&t, 0)?;
+    Ok(table::left_out(out, &left_out.iter().map(String::as_str).collect::<Vec<_>>())?)
+}
+
+/// Writes a table with a row for each of some cells, below a line about it. Nothing without cells.
+pub(super) fn rows<T>(
+    out: &mut dyn Out,
+    style: &Style,
+    lead: &str,
+    heads: &[&str],
+    cells: &[(&CellOfRun, T)],
+    row: impl Fn(&CellOfRun, &T) -> Vec<String>,
+) -> Result<(), ReportError> {
+    if cells.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "{lead}")?;
+    let mut t = style.table(&[&[">size", "!what"], heads].concat());
+    for (cell, of) in cells {
+        let size = if cell.bytes > 0 { bytes(cell.bytes) } else { "-".into() };
+        t.add_row([size, cell.subject.clone()].into_iter().chain(row(cell, of)));
+    }
+    Ok(out.table(&t, 0)?)
 }
 
 /// Leaves out columns for which there is no room, and returns their names.
-pub(super) fn fit(columns: &mut Vec<Column>, room: Option<u16>) -> Vec<String> {
+fn fit(columns: &mut Vec<Column>, room: Option<u16>) -> Vec<String> {
     let mut left_out = Vec::new();
     while let Some(room) = room {
         let least = columns.iter().enumerate().filter(|(_, c)| c.goes > 0).max_by_key(|(_, c)| c.goes);
@@ -85,12 +120,8 @@ pub(super) fn fit(columns: &mut Vec<Column>, room: Option<u16>) -> Vec<String> {
     left_out
 }
 
-pub(super) fn no_room(out: &mut dyn Write, left_out: Vec<String>) -> Result<(), ReportError> {
-    Ok(table::left_out(out, &left_out.iter().map(String::as_str).collect::<Vec<_>>())?)
-}
-
 fn column(head: &str, goes: u8, cells: &[&CellOfRun], f: impl Fn(&CellOfRun) -> String) -> Column {
-    Column { head: head.into(), cells: cells.iter().map(|c| f(c)).collect(), goes, short: None }
+    Column::of(head, goes, cells.iter().map(|c| f(c)))
 }
 
 /// Intervals as their bounds or, without room, as half their width in per cent of the value.
@@ -119,7 +150,7 @@ fn names(cells: &[&CellOfRun]) -> Vec<Column> {
             _ if c.bytes == 0 => "-".into(),
             _ => bytes(c.bytes),
         });
-        columns.push(Column { head: ">size".into(), cells: sizes.collect(), goes: 0, short: None });
+        columns.push(Column::of(">size", 0, sizes));
     }
     columns.push(column("what", 0, cells, |c| {
         let many = if c.back_to_back > 1 { format!(", {} each", c.back_to_back) } else { String::new() };
@@ -250,30 +281,18 @@ fn tails(columns: &mut Vec<Column>, cells: &[&CellOfRun]) {
 }
 
 /// What the kernel counted around the calls.
-pub(super) fn counters(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
-    let counted: Vec<_> = cells.iter().filter_map(|c| Some((c, c.tally.filter(|t| t.calls > 0)?))).collect();
-    if counted.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "in other rounds, counted by the kernel round each call, on average:")?;
-    let heads = [">size", "!what", ">calls", ">time", ">on a CPU", ">run queue", ">asleep", ">slept", ">preempted"];
-    let mut t = style.table(&heads);
-    for (c, tally) in counted {
-        let each = |ns: u64| nanoseconds(ns / tally.calls);
+pub(super) fn counters(out: &mut dyn Out, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+    let counted: Vec<_> = cells.iter().filter_map(|c| Some((*c, c.tally.filter(|t| t.calls > 0)?))).collect();
+    let lead = "in other rounds, counted by the kernel round each call, on average:";
+    let heads = [">calls", ">time", ">on a CPU", ">run queue", ">asleep", ">slept", ">preempted"];
+    rows(out, style, lead, &heads, &counted, |_, tally| {
         let part = |n: u64| format!("{:.1} %", n as f64 * 100.0 / tally.calls as f64);
-        t.add_row([
-            if c.bytes > 0 { bytes(c.bytes) } else { "-".into() },
-            c.subject.clone(),
-            count(tally.calls),
-            each(tally.wall_ns),
-            each(tally.on_cpu_ns),
-            each(tally.run_queue_ns),
-            each(tally.asleep_ns),
-            part(tally.slept),
-            part(tally.preempted),
-        ]);
-    }
-    Ok(table::write(out, &t, 0)?)
+        let times = [tally.wall_ns, tally.on_cpu_ns, tally.run_queue_ns, tally.asleep_ns];
+        let mut row = vec![count(tally.calls)];
+        row.extend(times.map(|ns| nanoseconds(ns / tally.calls)));
+        row.extend([part(tally.slept), part(tally.preempted)]);
+        row
+    })
 }
 
 fn rates(columns: &mut Vec<Column>, run: &Run, cells: &[&CellOfRun]) {

@@ -3,13 +3,12 @@
 use super::{amount, bound_text};
 use crate::ReportError;
 use crate::number::bytes;
-use crate::table::Style;
+use crate::table::{Out, Style};
 use run_folder::Run;
 use run_folder::run::{AtValue, LargestOfRun};
-use std::io::Write;
 
 /// A line for each place of the other axes.
-pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
     for (number, asked) in run.experiment.largests.iter().enumerate() {
         let found: Vec<&LargestOfRun> = run.largest.iter().filter(|l| l.largest as usize == number).collect();
         if found.is_empty() {

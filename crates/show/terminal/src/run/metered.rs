@@ -1,12 +1,11 @@
 //! What the GPU and the machine counted while each cell ran alone.
 
-use super::figures::three_digits;
+use super::figures::{rows, three_digits};
 use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of};
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use run_folder::part::{LinkBy, LinkCount};
 use run_folder::run::{CellOfRun, Crossed, MeteredOfRun};
-use std::io::Write;
 
 /// The direction of the payload, and its bytes.
 fn payload(metered: &MeteredOfRun) -> Option<Crossed> {
@@ -18,36 +17,20 @@ fn payload(metered: &MeteredOfRun) -> Option<Crossed> {
 }
 
 /// A row for each cell that was metered.
-pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
     let metered: Vec<_> =
         cells.iter().filter_map(|c| Some((*c, c.metered.as_ref().filter(|m| m.transfers > 0)?))).collect();
+    let lead = "metered after the rounds, each cell alone; bytes on the link for each transfer by the GPU's counters, loads included:";
+    let heads =
+        [">transfers", ">to the GPU", ">from the GPU", ">times payload", ">J a 1000", ">W", ">CPUs", ">CPU each"];
     if metered.is_empty() {
         return Ok(());
     }
-    writeln!(
-        out,
-        "metered after the rounds, each cell alone; bytes on the link for each transfer by the GPU's counters, loads included:"
-    )?;
-    let heads = [
-        ">size",
-        "!what",
-        ">transfers",
-        ">to the GPU",
-        ">from the GPU",
-        ">times payload",
-        ">J a 1000",
-        ">W",
-        ">CPUs",
-        ">CPU each",
-    ];
-    let mut t = style.table(&heads);
-    for (c, m) in metered {
+    rows(out, style, lead, &heads, &metered, |_, m| {
         let each = |total: f64| total / m.transfers as f64;
         let or_none = |value: Option<String>| value.unwrap_or_else(|| "-".into());
         let wire = |way: Crossed| bytes(each(way.counted_bytes).round() as u64);
-        t.add_row([
-            if c.bytes > 0 { bytes(c.bytes) } else { "-".into() },
-            c.subject.clone(),
+        vec![
             count(m.transfers),
             or_none(m.used.link.map(|l| wire(l.to_gpu))),
             or_none(m.used.link.map(|l| wire(l.from_gpu))),
@@ -56,9 +39,8 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) ->
             or_none(m.used.energy_j.map(|j| three_digits(j / m.seconds))),
             or_none(m.used.cpu_seconds.map(|s| three_digits(s / m.seconds))),
             or_none(m.used.cpu_seconds.map(|s| nanoseconds((each(s) * 1e9).round() as u64))),
-        ]);
-    }
-    table::write(out, &t, 0)?;
+        ]
+    })?;
     for line in who_counted(cells.iter().copied()) {
         writeln!(out, "{line}")?;
     }

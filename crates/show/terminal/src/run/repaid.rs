@@ -2,13 +2,12 @@
 
 use crate::ReportError;
 use crate::number::{bytes, nanoseconds, of};
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use run_folder::Run;
 use run_folder::run::{After, Coordinate, Repaid};
-use std::io::Write;
 
 /// A table for each question of the experiment's.
-pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
     for (number, repay) in run.experiment.repays.iter().enumerate() {
         let found: Vec<&Repaid> = run.repaid.iter().filter(|r| r.repay as usize == number).collect();
         if found.is_empty() {
@@ -34,7 +33,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(),
             row.extend([time(r.once_ns), time(r.each_ns), time(r.against_ns), after(r.after)]);
             t.add_row(row);
         }
-        table::write(out, &t, 0)?;
+        out.table(&t, 0)?;
     }
     Ok(())
 }

@@ -3,20 +3,19 @@
 use super::figures::three_digits;
 use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of};
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use run_folder::Run;
 use run_folder::run::Scaling;
 use statistics::{Line, Step};
-use std::io::Write;
 
 /// Steps of one family that are named.
 const SHOWN: usize = 12;
 
-pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
     run.scaling.iter().try_for_each(|family| one(out, style, family, run.functional))
 }
 
-fn one(out: &mut dyn Write, style: &Style, s: &Scaling, functional: bool) -> Result<(), ReportError> {
+fn one(out: &mut dyn Out, style: &Style, s: &Scaling, functional: bool) -> Result<(), ReportError> {
     let size = if s.bytes > 0 { format!(", {} each", bytes(s.bytes)) } else { String::new() };
     let point: String = s.point.iter().map(|c| format!(", {c}")).collect();
     writeln!(out)?;
@@ -38,7 +37,7 @@ fn one(out: &mut dyn Write, style: &Style, s: &Scaling, functional: bool) -> Res
             a_mib,
         ]);
     }
-    table::write(out, &t, 0)?;
+    out.table(&t, 0)?;
     let mut line = |what: &str, line: &Option<Line>, unit: &str, start: &str| match line {
         Some(line) => writeln!(out, "{what}: {}", fitted(line, unit, start)),
         None => Ok(()),
@@ -70,7 +69,7 @@ fn fitted(line: &Line, unit: &str, start: &str) -> String {
     )
 }
 
-fn steps(out: &mut dyn Write, what: &str, all: &[Step], text: &dyn Fn(u64) -> String) -> Result<(), ReportError> {
+fn steps(out: &mut dyn Out, what: &str, all: &[Step], text: &dyn Fn(u64) -> String) -> Result<(), ReportError> {
     if all.is_empty() {
         return Ok(());
     }

@@ -1,11 +1,10 @@
 //! Several stages in one table, one line each: a column shows the effect of the matrix's values.
 
-use super::figures::{Column, fit, no_room, time};
+use super::figures::{Column, fitted, time};
 use crate::ReportError;
 use crate::number::bytes;
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use run_folder::run::{CellOfRun, Figure, Group};
-use std::io::Write;
 
 /// With fewer stages their own tables are enough.
 const LEAST: usize = 3;
@@ -25,7 +24,7 @@ const FIGURES: [(&str, u8, Of); 3] = [
 /// A subject at one size.
 type Kind<'a> = (&'a str, u64);
 
-pub(super) fn write(out: &mut dyn Write, style: &Style, groups: &[Group<'_>]) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, groups: &[Group<'_>]) -> Result<(), ReportError> {
     let mut kinds: Vec<Kind<'_>> = Vec::new();
     for c in groups.iter().flat_map(|g| &g.cells).filter(|c| c.observed().is_some()) {
         if !kinds.contains(&(c.subject.as_str(), c.bytes)) {
@@ -60,12 +59,12 @@ fn column(groups: &[Group<'_>], (subject, size): Kind<'_>, head: String, goes: u
         let value = g.cells.iter().find(is_it).and_then(|c| Some(time(c, figure, of(c.observed()?)?)));
         value.unwrap_or("-".into())
     };
-    Column { head, cells: groups.iter().map(cell).collect(), goes, short: None }
+    Column::of(head, goes, groups.iter().map(cell))
 }
 
 /// Empty columns are left out; if all are empty, so is the table.
 fn table_of(
-    out: &mut dyn Write,
+    out: &mut dyn Out,
     style: &Style,
     groups: &[Group<'_>],
     title: &str,
@@ -77,16 +76,9 @@ fn table_of(
     }
     let mut columns = axes(groups);
     columns.extend(said);
-    let left_out = fit(&mut columns, style.width);
     writeln!(out)?;
     writeln!(out, "{}", style.bold(title))?;
-    let heads: Vec<&str> = columns.iter().map(|c| c.head.as_str()).collect();
-    let mut t = style.table(&heads);
-    for i in 0..groups.len() {
-        t.add_row(columns.iter().map(|c| c.cells[i].clone()));
-    }
-    table::write(out, &t, 0)?;
-    no_room(out, left_out)
+    fitted(out, style, columns, |_| false)
 }
 
 /// One column for each axis that has more than one value.
@@ -97,11 +89,7 @@ fn axes(groups: &[Group<'_>]) -> Vec<Column> {
             names.push(&c.name);
         }
     }
-    let values = |name: &str| -> Vec<String> {
-        let of = |g: &Group<'_>| g.point.iter().find(|c| c.name == name).map_or("-".into(), |c| c.value.clone());
-        groups.iter().map(of).collect()
-    };
-    let columns = names.into_iter().map(|name| (name, values(name)));
-    let varies = columns.filter(|(_, values)| values.iter().any(|v| *v != values[0]));
-    varies.map(|(name, cells)| Column { head: name.into(), cells, goes: 0, short: None }).collect()
+    let of = |g: &Group<'_>, name| g.point.iter().find(|c| c.name == name).map_or("-".into(), |c| c.value.clone());
+    let columns = names.into_iter().map(|name| Column::of(name, 0, groups.iter().map(|g| of(g, name))));
+    columns.filter(|column| column.cells.iter().any(|v| *v != column.cells[0])).collect()
 }

@@ -1,12 +1,11 @@
 //! What a call sends over the bus before any payload, next to what the GPU's own counters saw.
 
-use super::figures::three_digits;
+use super::figures::{rows, three_digits};
 use crate::ReportError;
 use crate::number::{bytes, count};
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use run_folder::Run;
 use run_folder::run::{CellOfRun, Link, MeteredOfRun};
-use std::io::Write;
 
 /// The same cell where it was metered: in a stage that is not recorded.
 fn metered<'r>(run: &'r Run, cell: &CellOfRun) -> Option<&'r MeteredOfRun> {
@@ -16,20 +15,12 @@ fn metered<'r>(run: &'r Run, cell: &CellOfRun) -> Option<&'r MeteredOfRun> {
 }
 
 /// A row for each cell that was recorded.
-pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run, cells: &[&CellOfRun]) -> Result<(), ReportError> {
     let recorded: Vec<_> =
         cells.iter().filter_map(|c| Some((*c, c.commands.as_ref()?))).filter(|(_, c)| c.doorbells.max > 0).collect();
-    if recorded.is_empty() {
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "bytes a call on the bus without payload, by the recording (stores of the CPU: doorbell, GPFIFO, USERD; fetched: commands that the \
-         GPU reads in host memory; not fetched: in its own, where prepared ones already are), and with payload by the GPU's counters:"
-    )?;
+    let lead = "bytes a call on the bus without payload, by the recording (stores of the CPU: doorbell, GPFIFO, USERD; fetched: commands that the \
+         GPU reads in host memory; not fetched: in its own, where prepared ones already are), and with payload by the GPU's counters:";
     let heads = [
-        ">size",
-        "!what",
         ">doorbell",
         ">GPFIFO",
         ">USERD",
@@ -40,28 +31,17 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, cells: &[&Cel
         ">counted from it",
         ">metered",
     ];
-    let mut t = style.table(&heads);
-    for (c, commands) in recorded {
+    rows(out, style, lead, &heads, &recorded, |c, commands| {
         let metered = metered(run, c);
         let each = |of: fn(&Link) -> f64| {
             let bytes_each = metered.and_then(|m| Some(of(&m.used.link?) / m.transfers as f64));
             bytes_each.map_or("-".into(), |b| bytes(b.round() as u64))
         };
-        let to_gpu = &commands.to_gpu;
-        let mean = |b: f64| if b == 0.0 { "-".into() } else { three_digits(b) };
-        t.add_row([
-            if c.bytes > 0 { bytes(c.bytes) } else { "-".into() },
-            c.subject.clone(),
-            mean(to_gpu.doorbell),
-            mean(to_gpu.gpfifo),
-            mean(to_gpu.userd),
-            mean(to_gpu.not_fetched),
-            mean(to_gpu.fetched),
-            mean(to_gpu.unknown),
-            each(|link| link.to_gpu.counted_bytes),
-            each(|link| link.from_gpu.counted_bytes),
-            metered.map_or("-".into(), |m| count(m.transfers)),
-        ]);
-    }
-    Ok(table::write(out, &t, 0)?)
+        let of = &commands.to_gpu;
+        let means = [of.doorbell, of.gpfifo, of.userd, of.not_fetched, of.fetched, of.unknown];
+        let mut row: Vec<String> = means.map(|b| if b == 0.0 { "-".into() } else { three_digits(b) }).into();
+        row.extend([each(|link| link.to_gpu.counted_bytes), each(|link| link.from_gpu.counted_bytes)]);
+        row.push(metered.map_or("-".into(), |m| count(m.transfers)));
+        row
+    })
 }

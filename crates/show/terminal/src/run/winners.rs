@@ -1,13 +1,12 @@
 //! Which route wins at which size in each stage, by mean and by the worst: where a load changes the answer.
 
-use super::figures::{Column, fit, no_room};
+use super::figures::{Column, fitted};
 use crate::ReportError;
 use crate::number::bytes;
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use experiment::Metric;
 use run_folder::Run;
 use run_folder::run::BestOfRun;
-use std::io::Write;
 
 /// In the order of the columns.
 const BY: [Metric; 2] = [Metric::Mean, Metric::Max];
@@ -16,7 +15,7 @@ const BY: [Metric; 2] = [Metric::Mean, Metric::Max];
 type Row<'r> = (&'r BestOfRun, Option<&'r BestOfRun>);
 
 /// A table for each pair of memories whose routes were measured in several stages.
-pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
     let mut ends: Vec<(&str, &str)> = Vec::new();
     for best in &run.best {
         let of = (best.source.as_str(), best.destination.as_str());
@@ -40,31 +39,20 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(),
                 axes.push(&c.name);
             }
         }
-        let column = |head: String, goes: u8, of: &dyn Fn(&Row<'_>) -> String| Column {
-            head,
-            cells: rows.iter().map(of).collect(),
-            goes,
-            short: None,
-        };
+        let column =
+            |head: &str, goes: u8, of: &dyn Fn(&Row<'_>) -> String| Column::of(head, goes, rows.iter().map(of));
         let mut columns: Vec<Column> = axes
             .iter()
             .map(|name| {
                 let value =
                     |b: &BestOfRun| b.point.iter().find(|c| c.name == *name).map_or("-".into(), |c| c.value.clone());
-                column((*name).to_owned(), 0, &|row| value(row.0))
+                column(name, 0, &|row| value(row.0))
             })
             .collect();
-        columns.push(column("by mean".into(), 0, &|row| ranges(run, row.0)));
-        columns.push(column(">unlike the first row".into(), 2, &|row| unlike(run, row.0, first)));
-        columns.push(column("by the worst".into(), 1, &|row| row.1.map_or("-".into(), |max| ranges(run, max))));
-        let left_out = fit(&mut columns, style.width);
-        let heads: Vec<&str> = columns.iter().map(|c| c.head.as_str()).collect();
-        let mut t = style.table(&heads);
-        for i in 0..rows.len() {
-            t.add_row(columns.iter().map(|c| c.cells[i].clone()));
-        }
-        table::write(out, &t, 0)?;
-        no_room(out, left_out)?;
+        columns.push(column("by mean", 0, &|row| ranges(run, row.0)));
+        columns.push(column(">unlike the first row", 2, &|row| unlike(run, row.0, first)));
+        columns.push(column("by the worst", 1, &|row| row.1.map_or("-".into(), |max| ranges(run, max))));
+        fitted(out, style, columns, |_| false)?;
     }
     Ok(())
 }

@@ -1,14 +1,13 @@
 //! Whether a route is as good as the best one, cell by cell: the asserts `within-best` of one subject in one table.
 
 use super::figures::three_digits;
-use super::figures::{Column, fit, no_room};
+use super::figures::{Column, fitted};
 use crate::ReportError;
 use crate::number::{bytes, nanoseconds};
-use crate::table::{self, Style};
+use crate::table::{Out, Style};
 use experiment::{Bound, WithinBest};
 use run_folder::Run;
 use run_folder::run::{Judged, JudgedCell, Verdict};
-use std::io::Write;
 
 fn within(judged: &Judged) -> Option<&WithinBest> {
     match &judged.assert.bound {
@@ -17,7 +16,7 @@ fn within(judged: &Judged) -> Option<&WithinBest> {
     }
 }
 
-pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
     let asserts: Vec<&Judged> = run.asserts.iter().filter(|j| within(j).is_some()).collect();
     let same = |a: &&Judged, b: &&Judged| (&a.assert.subject, a.assert.metric) == (&b.assert.subject, b.assert.metric);
     for of_subject in asserts.chunk_by(same) {
@@ -27,7 +26,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(),
 }
 
 /// All are about the same cells.
-fn one(out: &mut dyn Write, style: &Style, run: &Run, asserts: &[&Judged]) -> Result<(), ReportError> {
+fn one(out: &mut dyn Out, style: &Style, run: &Run, asserts: &[&Judged]) -> Result<(), ReportError> {
     let Some(first) = asserts.first() else { return Ok(()) };
     let every = first.assert.subject == "*";
     writeln!(out)?;
@@ -40,22 +39,18 @@ fn one(out: &mut dyn Write, style: &Style, run: &Run, asserts: &[&Judged]) -> Re
         };
         judged.cells.iter().find(is_it).cloned()
     };
-    let column = |head: String, goes: u8, text: &dyn Fn(usize) -> String| Column {
-        head,
-        cells: (0..cells.len()).map(text).collect(),
-        goes,
-        short: None,
-    };
+    let column =
+        |head: &str, goes: u8, text: &dyn Fn(usize) -> String| Column::of(head, goes, (0..cells.len()).map(text));
     let time = |ns: Option<f64>| ns.map_or("-".into(), |ns| nanoseconds(ns.max(0.0) as u64));
     let mut columns = Vec::new();
     for name in axes(run) {
-        columns.push(column(name.clone(), 0, &|row| value(run, cells[row].stage, &name)));
+        columns.push(column(&name, 0, &|row| value(run, cells[row].stage, &name)));
     }
-    columns.push(column(">size".into(), 0, &|row| bytes(cells[row].bytes)));
+    columns.push(column(">size", 0, &|row| bytes(cells[row].bytes)));
     if every {
-        columns.push(column("what".into(), 0, &|row| cells[row].subject.clone()));
+        columns.push(column("what", 0, &|row| cells[row].subject.clone()));
     }
-    columns.push(column(format!(">{}", first.assert.metric), 0, &|row| time(cells[row].value)));
+    columns.push(column(&format!(">{}", first.assert.metric), 0, &|row| time(cells[row].value)));
     for judged in asserts {
         let head = match within(judged).map_or(0, |within| within.among.len()) {
             0 => "the best".to_owned(),
@@ -63,28 +58,21 @@ fn one(out: &mut dyn Write, style: &Style, run: &Run, asserts: &[&Judged]) -> Re
         };
         let against = |row: usize| of(judged, row).and_then(|c| c.against);
         let best = |row: usize| against(row).map_or("-".into(), |a| run.label(cells[row].stage, &a.subject));
-        columns.push(column(head, 0, &best));
-        columns.push(column(">its".into(), 1, &|row| time(against(row).map(|a| a.value_ns))));
-        columns.push(column(">more".into(), 2, &|row| {
+        columns.push(column(&head, 0, &best));
+        columns.push(column(">its", 1, &|row| time(against(row).map(|a| a.value_ns))));
+        columns.push(column(">more", 2, &|row| {
             cells[row].value.zip(against(row)).map_or("-".into(), |(value, a)| more(value - a.value_ns))
         }));
-        columns.push(column(">times".into(), 0, &|row| {
+        columns.push(column(">times", 0, &|row| {
             against(row).and_then(|a| a.ratio).map_or("-".into(), |r| three_digits(r.ratio))
         }));
-        columns.push(column(String::new(), 0, &|row| match of(judged, row).map(|c| c.verdict) {
+        columns.push(column("", 0, &|row| match of(judged, row).map(|c| c.verdict) {
             Some(Verdict::Held) => "held".into(),
             Some(Verdict::Broken) => "BROKEN".into(),
             Some(Verdict::NotJudged) | None => "not judged".into(),
         }));
     }
-    let left_out = fit(&mut columns, style.width);
-    let heads: Vec<&str> = columns.iter().map(|c| c.head.as_str()).collect();
-    let mut t = style.table(&heads);
-    for row in 0..cells.len() {
-        t.add_row(columns.iter().map(|c| c.cells[row].clone()));
-    }
-    table::write(out, &t, 0)?;
-    no_room(out, left_out)
+    fitted(out, style, columns, |_| false)
 }
 
 /// `+40 ns`

@@ -176,6 +176,6 @@ pub(super) fn wrapped(text: &str, columns: usize, indent: &str) -> Vec<String> {
     lines
 }
 
-fn texts(row: &Row) -> Vec<String> {
+pub(super) fn texts(row: &Row) -> Vec<String> {
     row.cell_iter().map(|cell| cell.content()).collect()
 }

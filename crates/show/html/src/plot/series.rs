@@ -1,8 +1,8 @@
 //! Series of numbers on two axes, as lines or only as marks.
 
-use crate::axis::Axis;
-use crate::chart::{Chart, Drawing, Frame, Head, Look, OTHERS, drawn};
-use crate::svg::{Anchor, Pen, path};
+use crate::plot::axis::Axis;
+use crate::plot::chart::{Chart, Drawing, Frame, Head, Look, OTHERS, drawn};
+use crate::plot::svg::{Anchor, Pen, path};
 
 /// Points, and the name of the series.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -11,8 +11,6 @@ pub struct Series {
     /// A text below the name in a legend.
     pub note: String,
     pub points: Vec<Point>,
-    /// For lines: x, and the lower and upper end of a band.
-    pub band: Vec<(f64, f64, f64)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,8 +28,6 @@ pub enum Form {
     Lines,
     /// No mark: there are many points.
     Curves,
-    /// Each stays at its height until the next.
-    Steps,
     Marks,
 }
 
@@ -83,23 +79,12 @@ fn one(picture: &Picture<'_>, frame: Frame) -> Drawing {
         chart.svg.line((x, top), (x, bottom), Pen { colour: "#444", width: 1.0, dash: "2 3" });
         chart.svg.text((x + 4.0, top + 13.0), 12.0, Anchor::Start, name);
     }
-    for (number, series) in picture.series.iter().enumerate().filter(|(_, s)| s.band.len() > 1) {
-        let look = Look { number };
-        let upper = series.band.iter().map(|(x, _, high)| panel.at((*x, *high)));
-        let lower = series.band.iter().rev().map(|(x, low, _)| panel.at((*x, *low)));
-        chart.svg.area(upper.chain(lower), look.colour(), 0.1);
-    }
     for (number, series) in picture.series.iter().enumerate() {
         let look = Look { number };
         chart.svg.group("series", Some(&series.name));
         let points = || series.points.iter().map(at);
         match picture.form {
             Form::Lines | Form::Curves => chart.svg.path(&path(points()), look.pen()),
-            Form::Steps => {
-                let all: Vec<_> = points().collect();
-                let steps = all.windows(2).flat_map(|w| [w[0], (w[1].0, w[0].1)]).chain(all.last().copied());
-                chart.svg.path(&path(steps), look.pen());
-            }
             Form::Marks => {}
         }
         if picture.form != Form::Curves {

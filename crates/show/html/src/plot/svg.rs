@@ -1,6 +1,6 @@
 //! An SVG file, written element by element. Text is escaped, and coordinates have one decimal.
 
-use crate::colours::{class, dashes};
+use crate::plot::colours::{class, dashes};
 use std::fmt::Write;
 
 /// Where lines and areas get their colours from.

@@ -1,9 +1,9 @@
 //! Rounds in order, a panel for each cell: whether a cell has one speed or two, and whether it drifts. An upright line separates repeats, which are
 //! separate processes, and no line joins them.
 
-use crate::axis::Axis;
-use crate::chart::{Chart, Drawing, Frame, Head, Look, cut, drawn};
-use crate::svg::{Pen, path};
+use crate::plot::axis::Axis;
+use crate::plot::chart::{Chart, Drawing, Frame, Head, Look, cut, drawn};
+use crate::plot::svg::{Pen, path};
 
 /// The rounds of one cell, or of the same cell in two runs.
 pub struct Panel {

@@ -1,8 +1,8 @@
 //! What all pictures share: the frame, its axes, the legend, and how series are distinguished without colour.
 
-use crate::axis::Axis;
-use crate::colours::{COLOURS, DASHES};
-use crate::svg::{Anchor, BROAD, Ink, NARROW, Pen, Svg, path};
+use crate::plot::axis::Axis;
+use crate::plot::colours::{COLOURS, DASHES};
+use crate::plot::svg::{Anchor, BROAD, Ink, NARROW, Pen, Svg, path};
 
 /// The room around the panels, and how lines get their colours.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -123,13 +123,12 @@ pub struct Head<'a> {
     pub about: String,
     /// The machine, and the version and time.
     pub below: [&'a str; 2],
-    pub functional: bool,
     pub frame: Frame,
 }
 
 impl<'a> Head<'a> {
     pub fn new(title: &str, about: &str, below: [&'a str; 2], frame: Frame) -> Head<'a> {
-        Head { title: title.into(), about: about.into(), below, functional: false, frame }
+        Head { title: title.into(), about: about.into(), below, frame }
     }
 }
 
@@ -160,11 +159,6 @@ impl Chart {
             svg.bold((16.0, 26.0), 17.0, &cut(&head.title, 100));
             svg.text((16.0, 45.0), 12.0, Anchor::Start, &cut(head.below[0], 150));
             svg.text((16.0, 61.0), 12.0, Anchor::Start, &cut(head.below[1], 150));
-        }
-        if head.functional {
-            svg.group("functional", None);
-            svg.bold((frame.width - frame.right.max(170.0) + 12.0, 61.0), 13.0, "functional: no times");
-            svg.close();
         }
         Chart { svg, frame, height: whole, x: None, legend: Vec::new() }
     }

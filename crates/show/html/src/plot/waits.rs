@@ -2,8 +2,8 @@
 //!
 //! A cycle is red, and its line back is thick, so it can be seen without colour, too.
 
-use crate::chart::{Chart, Drawing, Frame, Head, cut, drawn};
-use crate::svg::{Anchor, Pen, path};
+use crate::plot::chart::{Chart, Drawing, Frame, Head, cut, drawn};
+use crate::plot::svg::{Anchor, Pen, path};
 
 pub struct Waits {
     pub title: String,

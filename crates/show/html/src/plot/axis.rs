@@ -47,11 +47,6 @@ impl Axis {
         Axis { ticks: axis.ticks.into_iter().map(|t| Tick { label: label(t.at), ..t }).collect(), ..axis }
     }
 
-    /// Ratios.
-    pub fn factors(low: f64, high: f64) -> Axis {
-        Axis::decades(low, high, |v| format!("{} x", digits(v)))
-    }
-
     fn decades(low: f64, high: f64, label: impl Fn(f64) -> String) -> Axis {
         let low = low.max(1e-9);
         let high = high.max(low * 1.2);

@@ -1,9 +1,9 @@
 //! One value for each name, as bars from the left with the names above them, so that long names have room on any screen. A short line on each bar
 //! shows its interval.
 
-use crate::axis::Axis;
-use crate::chart::{Chart, Drawing, Frame, Head, Look, cut, drawn};
-use crate::svg::{Anchor, Pen};
+use crate::plot::axis::Axis;
+use crate::plot::chart::{Chart, Drawing, Frame, Head, Look, cut, drawn};
+use crate::plot::svg::{Anchor, Pen};
 
 /// One bar.
 #[derive(Clone, Debug, Default, PartialEq)]
