@@ -6,7 +6,7 @@
 use crate::engine::{Direction, Engine};
 use crate::on_bus::OnBus;
 use copy::Error;
-use edu::{Edu, End};
+use drivers::edu::{self, Edu, End};
 use pcie::qemu::Machine;
 use pcie::{Function, Memory};
 use std::fs::File;

@@ -1,8 +1,8 @@
 //! NVMe drives that QEMU emulates: reads of several queues into host memory and into the peer's BAR, with every byte compared. Only functional: no
 //! rates.
 
+use drivers::nvme::{Controller, Options, Word};
 use measure::clock::Clock;
-use nvme::{Controller, Options, Word};
 use pcie::qemu::{Machine, PROGRAM};
 use saturate::Error;
 use saturate::cell::{Cell, run};

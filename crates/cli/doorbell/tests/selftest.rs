@@ -15,8 +15,8 @@ fn selftest() -> Command {
 fn the_list_has_every_check_with_what_it_is_for() {
     let lines = selftest().arg("--list").assert().success();
     let text = String::from_utf8(lines.get_output().stdout.clone()).unwrap();
-    assert_eq!(text.lines().count(), gpu_checks::CHECKS.len());
-    for check in gpu_checks::CHECKS {
+    assert_eq!(text.lines().count(), sample_programs::checks::CHECKS.len());
+    for check in sample_programs::checks::CHECKS {
         assert!(text.contains(check.name) && text.contains(check.about), "{}", check.name);
     }
 }

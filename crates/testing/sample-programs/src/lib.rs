@@ -3,6 +3,7 @@
 //! Each program does one thing that a recording must get right, on random data from a seed, and checks the results. Its last line is a checksum of
 //! all results, so that runs with and without a recorder can be compared bitwise; the checksum does not include times.
 
+pub mod checks;
 mod data;
 mod kernels;
 mod programs;

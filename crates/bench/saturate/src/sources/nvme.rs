@@ -7,7 +7,7 @@ use crate::link::{Access, Beside};
 use crate::queue::{Done, Place, Queue};
 use crate::source::{Flow, Opened, Operation, Placed, Shape, Source, Submission, Target, Traffic, filled};
 use crate::walk::IMAGES;
-use nvme::{Controller, Depth, Io, Namespace, Outcome, Overwrite, Piece, Word};
+use drivers::nvme::{self, Controller, Depth, Io, Namespace, Outcome, Overwrite, Piece, Word};
 use pcie::{Memory, Peer};
 use std::time::{Duration, Instant};
 

@@ -9,6 +9,7 @@ use crate::signals;
 use anyhow::Context;
 use copy::Buffer;
 use copy::spec::{self, Memory};
+use drivers::nvme;
 use environment::Severity;
 use environment::link::LinkCounters;
 use gpu::{AddressSpace, Device, DeviceOptions};

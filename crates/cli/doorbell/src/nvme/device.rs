@@ -3,7 +3,7 @@
 use super::{failed, of_bus};
 use crate::failure::Failure;
 use anyhow::Context;
-use nvme::{Controller, Namespace, Options, Queue, Word};
+use drivers::nvme::{Controller, Namespace, Options, Queue, Word};
 use pcie::bind::{self, Bound, To};
 use pcie::{Address, Tree, qemu};
 use std::path::PathBuf;

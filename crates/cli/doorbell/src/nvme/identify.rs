@@ -3,7 +3,7 @@
 use super::device::Device;
 use super::{EMULATED, failed};
 use crate::help::Page;
-use nvme::{Controller, NamespacePage};
+use drivers::nvme::{self, Controller, NamespacePage};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use terminal::number;

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::help::Page;
 use crate::units;
 use anyhow::Context;
-use nvme::transfer::{self, Stretch};
+use drivers::nvme::transfer::{self, Stretch};
 use std::fs::{File, Permissions};
 use std::io::{BufWriter, Write};
 use std::os::fd::AsRawFd;

@@ -6,7 +6,7 @@ use super::target::{Chosen, INTERRUPTED};
 use super::write::Leave;
 use crate::help::Page;
 use crate::units;
-use nvme::{Mix, Overwrite, Verified, verify};
+use drivers::nvme::{self, Mix, Overwrite, Verified, verify};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use terminal::number;

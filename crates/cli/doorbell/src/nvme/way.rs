@@ -1,7 +1,7 @@
 //! How bytes are moved between a device and memory.
 
 use super::EMULATED;
-use nvme::Error;
+use drivers::nvme::{self, Error};
 use serde_json::{Value, json};
 use std::io::Write;
 use terminal::ReportError;

@@ -4,7 +4,7 @@
 use super::Args;
 use crate::failure::Failure;
 use anyhow::Context;
-use gpu_checks::{Record, Verdict};
+use sample_programs::checks::{Record, Verdict};
 use sample_programs::{LAUNCH_CHECKS, LaunchCheck, LaunchChecked, LaunchVerdict};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
