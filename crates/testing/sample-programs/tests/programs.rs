@@ -25,7 +25,6 @@ fn few(name: &str) -> Options {
     let count = match name {
         "copies" => 1,
         "storm" => 500,
-        "bench" => 20,
         _ => 3,
     };
     // `starve` runs for a time, whatever its count.
@@ -59,7 +58,7 @@ fn every_sample_passes_repeats_its_checksum_and_leaks_nothing() {
 #[test]
 fn a_lost_launch_is_noticed() {
     let (_one, cuda) = start();
-    for (name, lost) in [("launches", 5), ("graphs", 7), ("threads", 11), ("spin", 3), ("channels", 2), ("bench", 30)] {
+    for (name, lost) in [("launches", 5), ("graphs", 7), ("threads", 11), ("spin", 3), ("channels", 2)] {
         fake::LOSE_LAUNCH.store(lost, Ordering::SeqCst);
         let error = run_on(&cuda, name, &Options { count: Some(20), ..few(name) }).unwrap_err();
         assert!(matches!(error, Error::Wrong { .. }), "{name}: {error}");
@@ -190,16 +189,6 @@ fn seconds_repeat_a_sample() {
     };
     // How often in a time is the machine's affair, if it is busy.
     assert!([0.05, 1.0, 10.0].into_iter().any(|seconds| repetitions(seconds) > 1));
-}
-
-#[test]
-fn bench_reports_each_loop() {
-    let (_one, cuda) = start();
-    let report = run_on(&cuda, "bench", &few("bench")).unwrap();
-    let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
-    for (name, n) in [("launch", 20), ("graph", 4), ("copy_sync", 20)] {
-        assert_eq!(json["loops"][name]["n"], n, "{name}");
-    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ mod time;
 pub use ground::{Ground, Rig, Stop};
 pub use list::CHECKS;
 
-use fastrand::Rng;
+use crate::data::bytes as random_bytes;
 use std::time::{Duration, Instant};
 
 /// The result of a check: what it did, or why it stopped.
@@ -74,10 +74,4 @@ pub fn run(check: &Check, ground: &Ground) -> Record {
 /// The check of this name.
 pub fn find(name: &str) -> Option<&'static Check> {
     CHECKS.iter().find(|check| check.name == name)
-}
-
-fn random_bytes(random: &mut Rng, length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    random.fill(&mut bytes);
-    bytes
 }

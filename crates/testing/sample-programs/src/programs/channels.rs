@@ -1,18 +1,19 @@
 //! Contexts and streams that are created and destroyed. A context has its own channels and destroys them with itself; work runs in one while others
 //! are made and destroyed.
 
-use crate::data::{Random, check, to_bytes};
+use crate::data::{check, to_bytes, words};
 use crate::kernels::module;
 use crate::{Options, Report, Result};
 use cuda::step::{self, Steps};
 use cuda::{Context, DeviceBuffer, Event, PinnedBuffer, Stream};
+use fastrand::Rng;
 
 const CELLS: usize = 1024;
 const STREAMS: usize = 4;
 
 pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> Result<()> {
     let contexts = options.count_or(6);
-    let mut random = Random::new(options.seed);
+    let mut random = Rng::with_seed(options.seed);
     for n in 0..contexts {
         report.add(&once(context, &mut random, n)?);
         let passing = context.device().new_context()?;
@@ -27,17 +28,17 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
 }
 
 /// Streams that each start where the one before them ended, ordered only by events.
-fn once(context: &Context, random: &mut Random, n: u64) -> Result<Vec<u8>> {
+fn once(context: &Context, random: &mut Rng, n: u64) -> Result<Vec<u8>> {
     let module = module(context)?;
     let cells = DeviceBuffer::new(context, CELLS * 4)?;
     let steps = Steps::new(&module, &cells)?;
     let mut host = PinnedBuffer::new(context, CELLS * 4)?;
-    let mut expected = random.words(CELLS);
+    let mut expected = words(random, CELLS);
     host.bytes_mut().copy_from_slice(&to_bytes(&expected));
     for _ in 0..STREAMS {
         let stream = Stream::new(context)?;
         let done = Event::new(context)?;
-        let value = random.next32();
+        let value = random.u32(..);
         let all = cells.slice(0, cells.len())?;
         // SAFETY: the pinned buffer stays untouched until the event, which is the stream's last work.
         unsafe {

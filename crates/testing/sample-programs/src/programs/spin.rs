@@ -2,12 +2,13 @@
 //!
 //! Launches block when the queue is full, so another thread sets the flag after a while, whatever happens here.
 
-use crate::data::{Random, check, to_bytes};
+use crate::data::{check, to_bytes, words};
 use crate::kernels::module;
 use crate::programs::read;
 use crate::{Error, Options, Report, Result};
 use cuda::step::{self, Steps};
 use cuda::{Argument, Context, DeviceBuffer, PinnedBuffer, Stream};
+use fastrand::Rng;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -26,8 +27,8 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
     let flag = PinnedBuffer::new(context, 4096)?;
     let steps = Steps::new(&module, &cells)?;
     let spin = module.function("spin")?;
-    let mut random = Random::new(options.seed);
-    let mut expected = random.words(CELLS);
+    let mut random = Rng::with_seed(options.seed);
+    let mut expected = words(&mut random, CELLS);
 
     // Everything that CUDA loads at its first use is loaded here: it could not be while the kernel spins.
     steps.launch(&stream, 0)?;
@@ -44,8 +45,8 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
 
     let count = options.count_or(5_000);
     let (mut last_fill, mut waited) = (0, 0);
-    let go = random.next32() | 1;
-    let values: Vec<u32> = random.words(count as usize);
+    let go = random.u32(..) | 1;
+    let values: Vec<u32> = words(&mut random, count as usize);
     std::thread::scope(|scope| {
         let setter = scope.spawn(|| {
             std::thread::sleep(DELAY);
@@ -79,12 +80,10 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
             step::on_cpu(&mut expected, *value);
         }
     }
-    let got = read(&cells)?;
-    check(|| format!("{count} submissions after a spinning kernel"), &to_bytes(&expected), &got)?;
-    report.add(&got);
-    let got = read(&filled)?;
-    check(|| "the last fill after a spinning kernel".into(), &to_bytes(&[last_fill; 1024]), &got)?;
-    report.add(&got);
+    let what = || format!("{count} submissions after a spinning kernel");
+    report.check(what, &to_bytes(&expected), &read(&cells)?)?;
+    let what = || "the last fill after a spinning kernel".into();
+    report.check(what, &to_bytes(&[last_fill; 1024]), &read(&filled)?)?;
     report.fact("submissions after the spinning kernel", count);
     report.fact("of which waited over 1 ms for room", waited);
     Ok(())
