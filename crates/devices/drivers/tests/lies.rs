@@ -4,7 +4,7 @@
 #[path = "support/soft.rs"]
 mod soft;
 
-use drivers::nvme::{Controller, Depth, Done, Error, Lie, Lost, Options, Outcome, Piece, Queue};
+use drivers::nvme::{Controller, Depth, Done, Error, Lie, Lost, Outcome, Piece, Queue};
 use pcie::Memory;
 use pcie::model::{ModelBus, Plugged, plug};
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ struct Bench {
 fn opened(soft: Soft) -> (ModelBus, Plugged<Soft>, Result<Controller, Error>) {
     let bus = ModelBus::default();
     let (function, model) = plug(soft, &bus);
-    let controller = Controller::open(function, Options::default());
+    let controller = Controller::open(function);
     (bus, model, controller)
 }
 
@@ -336,7 +336,7 @@ proptest! {
         let (bus, model, controller) = opened(Soft { cap: sane, version, page: Some(page), states, ..Soft::default() });
         if let Ok(controller) = controller {
             model.with(|soft| soft.states.clear());
-            let _ = (format!("{:?}", controller.page()), controller.memory_buffer(), controller.active());
+            let _ = (format!("{:?}", controller.page()), controller.active());
             for number in controller.active().unwrap_or_default().into_iter().take(2) {
                 let Ok(namespace) = controller.namespace(number) else { continue };
                 let Ok(mut queue) = controller.queue(&Depth { slots: 2, ..Depth::default() }) else { continue };

@@ -3,7 +3,7 @@
 #[path = "support/soft.rs"]
 mod soft;
 
-use drivers::nvme::{Controller, Depth, Done, Options, Piece};
+use drivers::nvme::{Controller, Depth, Done, Piece};
 use pcie::model::{ModelBus, plug};
 use soft::Soft;
 use test_support::counting::{Counting, cost, watch_system_calls};
@@ -15,7 +15,7 @@ static ALLOCATOR: Counting = Counting;
 fn commands_allocate_nothing_and_make_no_system_call() {
     let bus = ModelBus::default();
     let (function, model) = plug(Soft { hold: true, ..Soft::default() }, &bus);
-    let controller = Controller::open(function, Options::default()).unwrap();
+    let controller = Controller::open(function).unwrap();
     let namespace = controller.namespace(1).unwrap();
     let mut queue = controller.queue(&Depth { slots: 8, ..Depth::default() }).unwrap();
     let memory = controller.allocate(256 << 10).unwrap();

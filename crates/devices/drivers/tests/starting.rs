@@ -3,7 +3,7 @@
 #[path = "support/soft.rs"]
 mod soft;
 
-use drivers::nvme::{Controller, Depth, Error, Options};
+use drivers::nvme::{Controller, Depth, Error};
 use pcie::model::{ModelBus, plug};
 use pcie::{Bar, Function, Identity, Memory, Peer, Registers};
 use soft::Soft;
@@ -105,7 +105,7 @@ fn a_controller_that_runs_is_stopped_before_it_may_master_the_bus() {
     let function = Arc::new(Mutex::new(function));
     let seen = Seen::default();
     let watched = Watched { function: Arc::clone(&function), seen: Arc::clone(&seen) };
-    let controller = Controller::open(Box::new(watched), Options::default()).unwrap();
+    let controller = Controller::open(Box::new(watched)).unwrap();
     let first: Vec<(bool, bool)> = seen.lock().unwrap().iter().map(|(cc, masters)| (cc & 1 != 0, *masters)).collect();
     assert_eq!(first, [(false, false), (true, true)], "(enabled, masters) at each store to CC");
     assert!(masters(&**function.lock().unwrap()) && model.with(|soft| soft.ready));
@@ -114,7 +114,7 @@ fn a_controller_that_runs_is_stopped_before_it_may_master_the_bus() {
 
 fn open(soft: Soft) -> Result<Controller, Error> {
     let (function, _) = plug(soft, &ModelBus::default());
-    Controller::open(function, Options::default())
+    Controller::open(function)
 }
 
 #[test]

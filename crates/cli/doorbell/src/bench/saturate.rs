@@ -198,7 +198,7 @@ impl Args {
         let one = |text: &String| -> anyhow::Result<Drive> {
             let failed = crate::nvme::failed;
             let function = pcie::open(text, self.without_iommu).map_err(|error| failed(error.into()))?;
-            let controller = nvme::Controller::open(function, nvme::Options::default()).map_err(failed)?;
+            let controller = nvme::Controller::open(function).map_err(failed)?;
             let number = match plan.source.namespace {
                 0 => *controller.active().map_err(failed)?.first().ok_or_else(|| {
                     Failure::impossible(format!("{text} has no active namespace"), "`doorbell nvme list` lists them")

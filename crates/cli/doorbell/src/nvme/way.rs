@@ -1,7 +1,7 @@
 //! How bytes are moved between a device and memory.
 
 use super::EMULATED;
-use drivers::nvme::{self, Error};
+use drivers::nvme::Error;
 use serde_json::{Value, json};
 use std::io::Write;
 use terminal::ReportError;
@@ -38,7 +38,7 @@ impl Way {
     }
 }
 
-/// The GPU's error as the driver's, for a [`nvme::Target`] in a GPU.
+/// The GPU's error as the driver's, for a [`drivers::nvme::Target`] in a GPU.
 pub fn of_gpu(error: impl std::fmt::Display) -> Error {
     Error::Refused {
         what: "the GPU's memory".into(),

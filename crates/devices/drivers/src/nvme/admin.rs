@@ -2,11 +2,10 @@
 
 use crate::nvme::command::{Entry, name_of_admin};
 use crate::nvme::completion::{Completion, Lie};
-use crate::nvme::doorbell::Doorbell;
 use crate::nvme::error::Error;
 use crate::nvme::identify::Page;
 use crate::nvme::registers::{CSTS, Capabilities, PAGE, State};
-use crate::nvme::ring::{COMPLETION, Ring, SUBMISSION};
+use crate::nvme::ring::{COMPLETION, Doorbell, Ring, SUBMISSION};
 use crate::nvme::wait;
 use pcie::{Bar, Function, Memory};
 use std::time::Duration;
@@ -38,7 +37,7 @@ impl Admin {
         let memory = function.allocate(PAGES * PAGE)?;
         debug_assert!(u64::from(ENTRIES) * SUBMISSION.max(COMPLETION) <= PAGE);
         registers.holds(cap.head_doorbell(0), 4)?;
-        let bell = |offset| Doorbell::new(registers.clone(), offset, None);
+        let bell = |offset| Doorbell { registers: registers.clone(), offset };
         let bells = (bell(cap.tail_doorbell(0)), bell(cap.head_doorbell(0)));
         let ring = Ring::new(0, ENTRIES, &memory, (SUBMISSIONS, COMPLETIONS), bells)?;
         Ok(Admin { ring, memory, registers: registers.clone(), next: 0, closed: false })

@@ -1,23 +1,16 @@
 //! Submission entries (Base 1.4, section 4.2 and figure 105).
 
-use crate::nvme::registers::PAGE;
-
 /// One submission entry: 16 dwords, as stored in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry(pub [u32; 16]);
 
-/// The place of a command's data: the data pointer, and its kind (PSDT).
+/// The place of a command's data: two PRP entries, or one and the address of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pointer {
-    /// Two PRP entries, or one and the address of a list.
-    Prp(u64, u64),
-    /// One SGL descriptor.
-    Sgl([u8; 16]),
-}
+pub struct Pointer(pub u64, pub u64);
 
 impl Pointer {
     /// A command without data.
-    pub const NONE: Pointer = Pointer::Prp(0, 0);
+    pub const NONE: Pointer = Pointer(0, 0);
 }
 
 /// Admin opcodes (figure 139).
@@ -29,7 +22,6 @@ pub mod admin {
     pub const IDENTIFY: u8 = 0x06;
     pub const ABORT: u8 = 0x08;
     pub const SET_FEATURES: u8 = 0x09;
-    pub const DOORBELL_BUFFER_CONFIG: u8 = 0x7c;
 }
 
 /// I/O opcodes of the NVM command set (figure 346).
@@ -59,11 +51,7 @@ impl Entry {
     }
 
     pub fn with_data(mut self, pointer: Pointer) -> Entry {
-        let bytes = match pointer {
-            Pointer::Prp(first, second) => u128::from(first) | u128::from(second) << 64,
-            Pointer::Sgl(descriptor) => u128::from_le_bytes(descriptor),
-        };
-        self.0[0] = self.0[0] & !(3 << 14) | u32::from(matches!(pointer, Pointer::Sgl(_))) << 14;
+        let bytes = u128::from(pointer.0) | u128::from(pointer.1) << 64;
         for (at, word) in self.0[6..10].iter_mut().enumerate() {
             *word = (bytes >> (32 * at)) as u32;
         }
@@ -98,7 +86,7 @@ impl Entry {
             Asked::Descriptors(namespace) => (3, namespace),
             Asked::NamespacesAbove(namespace) => (2, namespace),
         };
-        Entry::new(admin::IDENTIFY, 0, namespace).with_data(Pointer::Prp(to, 0)).with(10, &[selector])
+        Entry::new(admin::IDENTIFY, 0, namespace).with_data(Pointer(to, 0)).with(10, &[selector])
     }
 
     /// Set Features, Number of Queues (section 5.21.1.7): as many queues each way.
@@ -110,14 +98,14 @@ impl Entry {
     /// Without interrupts, in contiguous memory (section 5.3).
     pub fn create_completion_queue(queue: u16, entries: u32, at: u64) -> Entry {
         let size = u32::from(queue) | (entries - 1) << 16;
-        Entry::new(admin::CREATE_COMPLETION_QUEUE, 0, 0).with_data(Pointer::Prp(at, 0)).with(10, &[size, 1])
+        Entry::new(admin::CREATE_COMPLETION_QUEUE, 0, 0).with_data(Pointer(at, 0)).with(10, &[size, 1])
     }
 
     /// With the completion queue of the same number, in contiguous memory (section 5.4).
     pub fn create_submission_queue(queue: u16, entries: u32, at: u64) -> Entry {
         let size = u32::from(queue) | (entries - 1) << 16;
         let how = 1 | u32::from(queue) << 16;
-        Entry::new(admin::CREATE_SUBMISSION_QUEUE, 0, 0).with_data(Pointer::Prp(at, 0)).with(10, &[size, how])
+        Entry::new(admin::CREATE_SUBMISSION_QUEUE, 0, 0).with_data(Pointer(at, 0)).with(10, &[size, how])
     }
 
     pub fn delete_submission_queue(queue: u16) -> Entry {
@@ -131,12 +119,6 @@ impl Entry {
     /// Section 5.1.
     pub fn abort(queue: u16, id: u16) -> Entry {
         Entry::new(admin::ABORT, 0, 0).with(10, &[u32::from(queue) | u32::from(id) << 16])
-    }
-
-    /// Two pages: doorbells in memory, and the values up to which the controller needs no register write (section 5.7).
-    pub fn doorbell_buffers(doorbells: u64, events: u64) -> Entry {
-        debug_assert!(doorbells.is_multiple_of(PAGE) && events.is_multiple_of(PAGE));
-        Entry::new(admin::DOORBELL_BUFFER_CONFIG, 0, 0).with_data(Pointer::Prp(doorbells, events))
     }
 
     /// A read or write of 1 to 65536 blocks (sections 6.9 and 6.15).
@@ -160,7 +142,6 @@ pub fn name_of_admin(opcode: u8) -> &'static str {
         admin::IDENTIFY => "Identify",
         admin::ABORT => "Abort",
         admin::SET_FEATURES => "Set Features",
-        admin::DOORBELL_BUFFER_CONFIG => "Doorbell Buffer Config",
         _ => "an admin command",
     }
 }
@@ -171,22 +152,13 @@ mod tests {
 
     #[test]
     fn a_read_is_laid_out_as_in_the_figure() {
-        let read = Entry::blocks(io::READ, 3, 0x1_2345_6789, 16, Pointer::Prp(0x1_0000_1010, 0x2_0000_0000));
+        let read = Entry::blocks(io::READ, 3, 0x1_2345_6789, 16, Pointer(0x1_0000_1010, 0x2_0000_0000));
         let read = read.with_id(0xbeef);
         assert_eq!(read.0[0], 0xbeef_0002);
         assert_eq!(read.0[1], 3);
         assert_eq!(read.0[6..10], [0x1010, 1, 0, 2]);
         assert_eq!(read.0[10..13], [0x2345_6789, 1, 15]);
         assert_eq!((read.id(), read.opcode()), (0xbeef, io::READ));
-    }
-
-    #[test]
-    fn an_sgl_sets_its_bit_and_a_prp_clears_it() {
-        let mut descriptor = [0; 16];
-        descriptor[8] = 0x40;
-        let entry = Entry::blocks(io::WRITE, 1, 0, 65536, Pointer::Sgl(descriptor));
-        assert_eq!((entry.0[0], entry.0[8], entry.0[12]), (0x4001, 0x40, 0xffff));
-        assert_eq!(entry.with_data(Pointer::NONE).0[0], 1);
     }
 
     #[test]

@@ -5,29 +5,14 @@ use crate::nvme::error::Error;
 use crate::nvme::identify::{self, ControllerPage, NamespacePage, Unusable};
 use crate::nvme::namespace::Namespace;
 use crate::nvme::queue::{Depth, Queue};
-use crate::nvme::registers::{
-    CAP, CMBLOC, CMBMSC, CMBSZ, Capabilities, DOORBELLS, MemoryBuffer, NOTHING, PAGE, VS, Version,
-};
+use crate::nvme::registers::{CAP, Capabilities, DOORBELLS, NOTHING, PAGE, VS, Version};
 use crate::nvme::shared::Shared;
-use pcie::{Bar, Function, Identity, Memory, Peer};
+use pcie::{Function, Identity, Memory, Peer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Class code of NVMe: mass storage, non-volatile memory, NVM Express (PCI code and ID assignment).
 pub const CLASS: u32 = 0x01_0802;
-
-/// How a controller is used.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Doorbells in memory where the controller takes them.
-    pub shadow_doorbells: bool,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { shadow_doorbells: true }
-    }
-}
 
 /// Maximum number of active namespaces that are read: 4 list pages.
 const MOST_NAMESPACES: usize = 4096;
@@ -37,7 +22,6 @@ pub struct Controller {
     pub(crate) shared: Arc<Shared>,
     page: ControllerPage,
     version: Version,
-    options: Options,
 }
 
 impl Controller {
@@ -45,7 +29,7 @@ impl Controller {
     ///
     /// # Errors
     /// [`Error::Refused`] if the function is no supported NVMe controller; [`Error::TimedOut`], [`Error::Fatal`], [`pcie::Error::Gone`].
-    pub fn open(function: Box<dyn Function>, options: Options) -> Result<Controller, Error> {
+    pub fn open(function: Box<dyn Function>) -> Result<Controller, Error> {
         let identity = function.identity();
         let refused = |why: String, hint: &str| Error::refused(identity.address.to_string(), why, hint);
         if identity.class != CLASS {
@@ -70,8 +54,8 @@ impl Controller {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::new(Shared::new(function, registers, cap, number));
         shared.stop()?;
-        let page = shared.start(options.shadow_doorbells)?;
-        Ok(Controller { shared, page, version, options })
+        let page = shared.start()?;
+        Ok(Controller { shared, page, version })
     }
 
     pub fn identity(&self) -> Identity {
@@ -115,29 +99,6 @@ impl Controller {
         self.shared.running().granted
     }
 
-    /// True if its doorbells are in memory.
-    pub fn has_shadow_doorbells(&self) -> bool {
-        self.shared.running().doorbells.is_some()
-    }
-
-    /// Its controller memory buffer, which is reported but not used.
-    pub fn memory_buffer(&self) -> Option<MemoryBuffer> {
-        if !self.shared.cap.has_memory_buffer() {
-            return None;
-        }
-        let registers = &self.shared.registers;
-        // Since 1.4 its registers are valid only after a host enables them (section 3.1.16). That does not enable the buffer.
-        let asks = self.version >= Version::V1_4;
-        if asks {
-            registers.store64(CMBMSC, 1);
-        }
-        let found = MemoryBuffer::from_registers(registers.load32(CMBLOC), registers.load32(CMBSZ));
-        if asks {
-            registers.store64(CMBMSC, 0);
-        }
-        found
-    }
-
     /// Host memory that the controller reaches.
     ///
     /// # Errors
@@ -152,14 +113,6 @@ impl Controller {
     /// As [`Function::reach`].
     pub fn reach(&self, peer: &Peer) -> Result<Memory, Error> {
         Ok(self.shared.function().reach(peer)?)
-    }
-
-    /// The function's BAR, for callers that need information about it.
-    ///
-    /// # Errors
-    /// As [`Function::bar`].
-    pub fn bar(&self, index: u8) -> Result<Bar, Error> {
-        Ok(self.shared.function().bar(index)?)
     }
 
     fn ask(&self, asked: Asked) -> Result<Box<identify::Page>, Error> {
@@ -226,7 +179,7 @@ impl Controller {
     /// # Errors
     /// [`Error::Refused`] if no queue is left or it is too deep; errors of admin commands and of memory.
     pub fn queue(&self, depth: &Depth) -> Result<Queue, Error> {
-        Queue::new(&self.shared, depth, self.largest_transfer(), self.page.sgl)
+        Queue::new(&self.shared, depth, self.largest_transfer())
     }
 
     /// Whether the device is there and works.
@@ -257,7 +210,7 @@ impl Controller {
     /// As [`Controller::stop`] and [`Controller::open`].
     pub fn reset(&mut self) -> Result<(), Error> {
         self.shared.stop()?;
-        self.page = self.shared.start(self.options.shadow_doorbells)?;
+        self.page = self.shared.start()?;
         Ok(())
     }
 }

@@ -1,8 +1,7 @@
-//! The place of a command's data: PRP entries and lists (Base 1.4, section 4.3), SGLs (section 4.4). Every address comes from a [`Memory`].
+//! The place of a command's data: PRP entries and lists (Base 1.4, section 4.3). Every address comes from a [`Memory`].
 
 use crate::nvme::command::Pointer;
 use crate::nvme::error::{Error, Unfit};
-use crate::nvme::identify::Sgl;
 use crate::nvme::registers::PAGE;
 use pcie::Memory;
 use std::ptr::NonNull;
@@ -25,16 +24,6 @@ impl<'a> Piece<'a> {
     pub fn check(&self) -> Result<(), Error> {
         Ok(self.memory.holds(self.offset, self.bytes)?)
     }
-}
-
-/// How the data is described.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Form {
-    /// PRPs, or an SGL if PRPs cannot describe the data and the controller supports SGLs.
-    #[default]
-    Any,
-    Prp,
-    Sgl,
 }
 
 /// A page for a list: its CPU address and its bus address.
@@ -72,7 +61,7 @@ impl Lists<'_> {
     }
 }
 
-/// Maximum number of list pages for data of so many bytes, described by PRPs (or by an SGL of as many descriptors of a page).
+/// Maximum number of list pages for data of so many bytes, described by PRPs.
 pub(crate) fn list_pages(bytes: u64) -> u64 {
     let entries = bytes.div_ceil(PAGE);
     entries.saturating_sub(1).div_ceil(WORDS as u64 - 1).max(1)
@@ -110,37 +99,18 @@ pub(crate) fn total(pieces: &[Piece<'_>]) -> u64 {
     pieces.iter().fold(0, |sum: u64, piece| sum.saturating_add(piece.bytes))
 }
 
-/// Describes the data, with lists in the slot's pages.
-pub(crate) fn describe(
-    pieces: &[Piece<'_>],
-    most: u64,
-    form: Form,
-    sgl: Option<Sgl>,
-    lists: &Lists<'_>,
-) -> Result<Pointer, Error> {
+/// Describes the data, with lists in the slot's pages. Only the first PRP entry may begin within a page, and only the last may end within one.
+pub(crate) fn describe(pieces: &[Piece<'_>], most: u64, lists: &Lists<'_>) -> Result<Pointer, Error> {
     match total(pieces) {
         0 => return Err(Unfit::Nothing.into()),
         bytes if bytes > most => return Err(Unfit::TooLong { bytes, most }.into()),
         _ => {}
     }
-    match (form, sgl) {
-        (Form::Prp, _) | (Form::Any, None) => prp(pieces, lists),
-        (Form::Sgl, None) => Err(Unfit::NoSgl.into()),
-        (Form::Sgl, Some(sgl)) => scattered(pieces, sgl, lists),
-        (Form::Any, Some(sgl)) => match prp(pieces, lists) {
-            Err(Error::Data(Unfit::Broken { .. } | Unfit::Misaligned { .. })) => scattered(pieces, sgl, lists),
-            told => told,
-        },
-    }
-}
-
-/// PRP entries: only the first may begin within a page, and only the last may end within one.
-fn prp(pieces: &[Piece<'_>], lists: &Lists<'_>) -> Result<Pointer, Error> {
     let mut entries = Prps { first: None, second: 0, page: 0, word: 0, lists };
     let mut ended_a_page = true;
     segments(pieces, |at, bus, bytes| {
         if !bus.is_multiple_of(4) {
-            return Err(Unfit::Misaligned { bus, alignment: 4 });
+            return Err(Unfit::Misaligned { bus });
         }
         if !ended_a_page || (entries.first.is_some() && !bus.is_multiple_of(PAGE)) {
             return Err(Unfit::Broken { at });
@@ -193,96 +163,9 @@ impl Prps<'_> {
             (0, 1) => self.second,
             _ => lists.0[0].bus,
         };
-        Pointer::Prp(self.first.unwrap_or(0), second)
-    }
-}
-
-/// Descriptor types (figure 115).
-const DATA_BLOCK: u8 = 0;
-const SEGMENT: u8 = 2;
-const LAST_SEGMENT: u8 = 3;
-
-fn descriptor(kind: u8, bus: u64, bytes: u64) -> [u64; 2] {
-    [bus, bytes & 0xffff_ffff | u64::from(kind) << 60]
-}
-
-fn scattered(pieces: &[Piece<'_>], sgl: Sgl, lists: &Lists<'_>) -> Result<Pointer, Error> {
-    let mut list = Descriptors { first: None, count: 0, page: 0, lists, head: [0; 2], link: None };
-    segments(pieces, |_, bus, bytes| {
-        for part in [bus, bytes] {
-            if !part.is_multiple_of(sgl.alignment) {
-                return Err(Unfit::Misaligned { bus, alignment: sgl.alignment });
-            }
-        }
-        // A descriptor has 32 bits of length; `describe` has bounded the data far below.
-        list.push(descriptor(DATA_BLOCK, bus, bytes))
-    })?;
-    Ok(Pointer::Sgl(list.pointer()?))
-}
-
-struct Descriptors<'a> {
-    first: Option<[u64; 2]>,
-    /// In the list page.
-    count: usize,
-    page: usize,
-    lists: &'a Lists<'a>,
-    /// The command's own descriptor, where there is a list.
-    head: [u64; 2],
-    /// Which descriptor points to the page: none for the command's own.
-    link: Option<(usize, usize)>,
-}
-
-const PER_PAGE: usize = WORDS / 2;
-
-impl Descriptors<'_> {
-    fn set(&self, page: usize, index: usize, value: [u64; 2]) -> Result<(), Unfit> {
-        self.lists.set(page, 2 * index, value[0])?;
-        self.lists.set(page, 2 * index + 1, value[1])
-    }
-
-    fn push(&mut self, value: [u64; 2]) -> Result<(), Unfit> {
-        let Some(first) = self.first else {
-            self.first = Some(value);
-            return Ok(());
-        };
-        if self.page == 0 && self.count == 0 {
-            self.set(0, 0, first)?;
-            self.count = 1;
-        }
-        if self.count == PER_PAGE {
-            let moved = [self.lists.get(self.page, WORDS - 2)?, self.lists.get(self.page, WORDS - 1)?];
-            self.close(SEGMENT)?;
-            self.link = Some((self.page, PER_PAGE - 1));
-            self.set(self.page + 1, 0, moved)?;
-            (self.page, self.count) = (self.page + 1, 1);
-        }
-        self.set(self.page, self.count, value)?;
-        self.count += 1;
-        Ok(())
-    }
-
-    /// Writes the descriptor that points to this page.
-    fn close(&mut self, kind: u8) -> Result<(), Unfit> {
-        let value = descriptor(kind, self.lists.page(self.page)?.bus, 16 * self.count as u64);
-        match self.link {
-            None => self.head = value,
-            Some((page, index)) => self.set(page, index, value)?,
-        }
-        Ok(())
-    }
-
-    fn pointer(mut self) -> Result<[u8; 16], Unfit> {
-        let value = match self.count {
-            0 => self.first.unwrap_or_default(),
-            _ => {
-                self.close(LAST_SEGMENT)?;
-                self.head
-            }
-        };
-        Ok((u128::from(value[0]) | u128::from(value[1]) << 64).to_le_bytes())
+        Pointer(self.first.unwrap_or(0), second)
     }
 }
 
 #[cfg(test)]
-#[path = "data_tests.rs"]
 mod tests;

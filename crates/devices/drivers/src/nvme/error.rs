@@ -76,18 +76,16 @@ pub enum Unfit {
         "{bytes} B exceed the {most} B that one command of this queue can move (MDTS, or the queue's own limit); split them"
     )]
     TooLong { bytes: u64, most: u64 },
-    #[error("bus address {bus:#x} is no multiple of {alignment}; place the data at such a multiple")]
-    Misaligned { bus: u64, alignment: u64 },
+    #[error("bus address {bus:#x} is no multiple of 4; place the data at such a multiple")]
+    Misaligned { bus: u64 },
     #[error(
-        "byte {at:#x} of the data continues in the middle of another page, which PRPs cannot describe, and this command has no SGL; let pieces begin and end at multiples of 4096"
+        "byte {at:#x} of the data continues in the middle of another page, which PRPs cannot describe; let pieces begin and end at multiples of 4096"
     )]
     Broken { at: u64 },
     #[error(
         "the data is in more pieces than the {0} list pages of a slot can describe; use memory with fewer runs, or split the data"
     )]
     TooManyPieces(usize),
-    #[error("the controller takes no SGLs; use PRPs")]
-    NoSgl,
 }
 
 /// A controller that someone else has reset reports no error.

@@ -34,33 +34,17 @@ pub struct ControllerPage {
     /// Maximum data of one command in bytes; none if there is no limit.
     pub largest_transfer: Option<u64>,
     pub namespaces: u32,
-    /// It takes doorbells in memory (OACS bit 8).
-    pub has_doorbell_buffers: bool,
     /// How many commands may be being aborted at the same time.
     pub aborts: u16,
-    /// It takes SGLs for I/O commands.
-    pub sgl: Option<Sgl>,
     /// It has a write cache that a flush empties (VWC).
     pub has_write_cache: bool,
     /// Exponents of the smallest submission and completion entries that it demands.
     pub entry_sizes: (u8, u8),
 }
 
-/// How a controller takes SGLs (SGLS).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sgl {
-    /// Addresses and lengths are multiples of this.
-    pub alignment: u64,
-}
-
 impl ControllerPage {
     pub fn read(page: &Page) -> ControllerPage {
         let largest = page[77];
-        let sgl = match u32_at(page, 536) & 3 {
-            1 => Some(Sgl { alignment: 1 }),
-            2 => Some(Sgl { alignment: 4 }),
-            _ => None,
-        };
         ControllerPage {
             vendor: u16_at(page, 0),
             serial: text(&page[4..24]),
@@ -68,9 +52,7 @@ impl ControllerPage {
             firmware: text(&page[64..72]),
             largest_transfer: (largest > 0).then(|| PAGE.checked_shl(largest.into()).unwrap_or(0)).filter(|l| *l > 0),
             namespaces: u32_at(page, 516),
-            has_doorbell_buffers: u16_at(page, 256) >> 8 & 1 != 0,
             aborts: u16::from(page[258]) + 1,
-            sgl,
             has_write_cache: page[525] & 1 != 0,
             entry_sizes: (page[512] & 0xf, page[513] & 0xf),
         }
@@ -196,18 +178,12 @@ mod tests {
         page[4..8].copy_from_slice(b"x   ");
         page[24..40].copy_from_slice(b"QEMU NVMe Ctrl  ");
         page[77] = 7;
-        page[257] = 1;
         page[516] = 2;
-        page[536] = 1;
         let found = ControllerPage::read(&page);
         assert_eq!((found.serial.as_str(), found.model.as_str()), ("x", "QEMU NVMe Ctrl"));
         assert_eq!((found.largest_transfer, found.namespaces), (Some(512 << 10), 2));
-        assert!(found.has_doorbell_buffers);
-        assert_eq!(found.sgl, Some(Sgl { alignment: 1 }));
         page[77] = 0;
-        page[536] = 2;
         assert_eq!(ControllerPage::read(&page).largest_transfer, None);
-        assert_eq!(ControllerPage::read(&page).sgl, Some(Sgl { alignment: 4 }));
     }
 
     #[test]

@@ -6,9 +6,8 @@
 use crate::nvme::admin::contiguous;
 use crate::nvme::command::{Entry, Pointer};
 use crate::nvme::completion::{Completion, Lie};
-use crate::nvme::data::{self, Form, ListPage, Lists, Piece};
+use crate::nvme::data::{self, ListPage, Lists, Piece};
 use crate::nvme::error::{Error, SlotError};
-use crate::nvme::identify::Sgl;
 use crate::nvme::namespace::Io;
 use crate::nvme::registers::{Capabilities, PAGE};
 use crate::nvme::ring::{COMPLETION, Ring, SUBMISSION};
@@ -123,7 +122,6 @@ pub struct Queue {
     in_flight: u32,
     most_bytes: u64,
     deadline: Duration,
-    sgl: Option<Sgl>,
     /// An impossible completion entry: the queue takes no more commands.
     lie: Option<(u32, Lie, Completion)>,
     /// Queues and lists.
@@ -140,8 +138,8 @@ impl fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// `largest` and `sgl`: the controller's limits for commands.
-    pub(crate) fn new(shared: &Arc<Shared>, depth: &Depth, largest: u64, sgl: Option<Sgl>) -> Result<Queue, Error> {
+    /// `largest`: the controller's limit for a command.
+    pub(crate) fn new(shared: &Arc<Shared>, depth: &Depth, largest: u64) -> Result<Queue, Error> {
         let most_slots = most_slots(shared.cap);
         if depth.slots == 0 || depth.slots > most_slots {
             let why = format!("{} slots", depth.slots);
@@ -175,24 +173,22 @@ impl Queue {
         let completions_at = contiguous(&memory, submissions, u64::from(entries) * COMPLETION)?;
 
         let mut running = shared.running();
-        let (epoch, shadows) = (running.epoch, running.doorbells.clone());
-        let granted = running.granted;
+        let (epoch, granted) = (running.epoch, running.granted);
         let number = running.take_number().ok_or_else(|| {
             let why = format!("all {granted} that the controller grants are in use");
             Error::refused("an I/O queue", why, "use fewer threads: --threads")
         })?;
         drop(running);
         let doorbells = (|| {
-            let tail = shared.doorbell(shared.cap.tail_doorbell(number), shadows.as_ref())?;
-            Ok((tail, shared.doorbell(shared.cap.head_doorbell(number), shadows.as_ref())?))
+            let tail = shared.doorbell(shared.cap.tail_doorbell(number))?;
+            Ok((tail, shared.doorbell(shared.cap.head_doorbell(number))?))
         })();
         let ring = doorbells
             .and_then(|bells| Ok(Ring::new(number, entries, &memory, (0, submissions), bells)?))
             .inspect_err(|_: &Error| shared.running().give_number(number))?;
         let (shared, deadline) = (shared.clone(), depth.deadline);
         // From here on `drop` deletes the queues that the controller has made.
-        let queue =
-            Queue { shared, epoch, number, ring, slots, in_flight: 0, most_bytes, deadline, sgl, lie: None, memory };
+        let queue = Queue { shared, epoch, number, ring, slots, in_flight: 0, most_bytes, deadline, lie: None, memory };
         queue.shared.run(Entry::create_completion_queue(number, entries, completions_at))?;
         queue.shared.run(Entry::create_submission_queue(number, entries, at))?;
         Ok(queue)
@@ -231,31 +227,18 @@ impl Queue {
     /// # Errors
     /// [`Error::Slot`] while its command is in flight; [`Error::Data`]; [`pcie::Error::OutOfBounds`].
     pub fn prepare(&mut self, slot: u16, pieces: &[Piece<'_>]) -> Result<(), Error> {
-        self.prepare_as(slot, pieces, Form::Any)
-    }
-
-    /// As [`Queue::prepare`], with a given form of description.
-    ///
-    /// # Errors
-    /// As [`Queue::prepare`].
-    pub fn prepare_as(&mut self, slot: u16, pieces: &[Piece<'_>], form: Form) -> Result<(), Error> {
-        let (most, sgl) = (self.most_bytes, self.sgl);
+        let most = self.most_bytes;
         let of = self.slot(slot)?;
         if of.in_flight {
             return Err(Error::Slot { slot, why: SlotError::InFlight });
         }
         // The slot counts as unprepared until everything is described.
         of.bytes = 0;
-        of.pointer = data::describe(pieces, most, form, sgl, &Lists(&of.lists))?;
+        of.pointer = data::describe(pieces, most, &Lists(&of.lists))?;
         of.kept.clear();
         of.kept.extend(pieces.iter().map(|piece| piece.memory.clone()));
         of.bytes = data::total(pieces);
         Ok(())
-    }
-
-    /// Whether the slot's data are described by an SGL.
-    pub fn has_sgl(&self, slot: u16) -> bool {
-        self.slots.get(usize::from(slot)).is_some_and(|slot| matches!(slot.pointer, Pointer::Sgl(_)))
     }
 
     #[inline]

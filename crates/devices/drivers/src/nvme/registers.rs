@@ -11,9 +11,6 @@ pub const CSTS: u64 = 0x1c;
 pub const AQA: u64 = 0x24;
 pub const ASQ: u64 = 0x28;
 pub const ACQ: u64 = 0x30;
-pub const CMBLOC: u64 = 0x38;
-pub const CMBSZ: u64 = 0x3c;
-pub const CMBMSC: u64 = 0x50;
 /// Where the doorbells begin (section 3.1.24).
 pub const DOORBELLS: u64 = 0x1000;
 
@@ -62,11 +59,6 @@ impl Capabilities {
         self.0 >> 37 & 1 != 0
     }
 
-    /// It may have a controller memory buffer (CMBS).
-    pub fn has_memory_buffer(self) -> bool {
-        self.0 >> 57 & 1 != 0
-    }
-
     /// The offset of the doorbell of a submission queue's tail.
     pub fn tail_doorbell(self, queue: u16) -> u64 {
         DOORBELLS + 2 * u64::from(queue) * self.doorbell_stride()
@@ -85,7 +77,6 @@ pub struct Version(pub u32);
 impl Version {
     pub const V1_1: Version = Version(0x0001_0100);
     pub const V1_3: Version = Version(0x0001_0300);
-    pub const V1_4: Version = Version(0x0001_0400);
 }
 
 impl std::fmt::Display for Version {
@@ -141,36 +132,6 @@ impl State {
     }
 }
 
-/// The controller memory buffer: memory on the device that commands may use (sections 3.1.11 and 3.1.12).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryBuffer {
-    pub bar: u8,
-    pub offset: u64,
-    pub bytes: u64,
-    /// It supports submission queues.
-    pub takes_queues: bool,
-    /// It supports data of reads.
-    pub takes_reads: bool,
-    /// It supports data of writes.
-    pub takes_writes: bool,
-}
-
-impl MemoryBuffer {
-    /// From CMBLOC and CMBSZ; none if the size is zero.
-    pub fn from_registers(location: u32, size: u32) -> Option<MemoryBuffer> {
-        let unit = PAGE.checked_shl(4 * (size >> 8 & 0xf)).filter(|_| size >> 8 & 0xf <= 6)?;
-        let bytes = u64::from(size >> 12) * unit;
-        (bytes > 0).then_some(MemoryBuffer {
-            bar: (location & 7) as u8,
-            offset: u64::from(location >> 12) * unit,
-            bytes,
-            takes_queues: size & 1 != 0,
-            takes_reads: size >> 3 & 1 != 0,
-            takes_writes: size >> 4 & 1 != 0,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,25 +154,14 @@ mod tests {
         assert_eq!(Version(0x0001_0400).to_string(), "1.4.0");
     }
 
-    #[test]
-    fn a_memory_buffer_is_told_by_its_registers() {
-        // 16 MiB in units of 1 MiB, in BAR 2.
-        let buffer = MemoryBuffer::from_registers(2, 16 << 12 | 2 << 8 | 0x1f).unwrap();
-        assert_eq!((buffer.bar, buffer.offset, buffer.bytes), (2, 0, 16 << 20));
-        assert!(buffer.takes_queues && buffer.takes_reads && buffer.takes_writes);
-        assert_eq!(MemoryBuffer::from_registers(0, 0), None);
-        assert_eq!(MemoryBuffer::from_registers(2, 1 << 12 | 7 << 8), None);
-    }
-
     proptest! {
         #[test]
-        fn any_registers_are_read_without_panic(cap: u64, csts: u32, location: u32, size: u32, queue: u16) {
+        fn any_registers_are_read_without_panic(cap: u64, csts: u32, queue: u16) {
             let cap = Capabilities(cap);
             prop_assert!(cap.queue_entries() >= 1 && cap.ready_limit() >= Duration::from_millis(500));
             prop_assert!(cap.head_doorbell(queue) - cap.tail_doorbell(queue) == cap.doorbell_stride());
             prop_assert!(cap.smallest_page() >= PAGE);
             let _ = (State(csts).is_ready(), State(csts).is_shut_down());
-            let _ = MemoryBuffer::from_registers(location, size);
         }
     }
 }

@@ -2,8 +2,7 @@
 
 use crate::nvme::command::Entry;
 use crate::nvme::completion::{Completion, Lie};
-use crate::nvme::doorbell::Doorbell;
-use pcie::Memory;
+use pcie::{Bar, Memory};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
@@ -11,6 +10,22 @@ use std::sync::atomic::{Ordering, fence};
 /// Bytes of a submission and of a completion entry.
 pub(crate) const SUBMISSION: u64 = 64;
 pub(crate) const COMPLETION: u64 = 16;
+
+/// The doorbell of one end of a queue.
+pub(crate) struct Doorbell {
+    pub(crate) registers: Bar,
+    pub(crate) offset: u64,
+}
+
+impl Doorbell {
+    #[inline]
+    fn ring(&self, new: u32) {
+        // ORDERING: entries are in memory before the doorbell is rung. On x86-64 stores become visible in their order, so this keeps the
+        // compiler from moving them.
+        fence(Ordering::Release);
+        self.registers.store32(self.offset, new);
+    }
+}
 
 /// One queue pair. All positions count up from zero; a position modulo the number of entries is an index.
 ///
@@ -40,11 +55,11 @@ unsafe impl Send for Ring {}
 
 impl fmt::Debug for Ring {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ring { entries, tail, rung, fetched, head, acknowledged, tail_doorbell, head_doorbell, .. } = self;
+        let Ring { entries, tail, rung, fetched, head, acknowledged, .. } = self;
         write!(
             out,
-            "of {entries} entries: written to {tail}, rung to {rung} ({tail_doorbell:?}), fetched to {fetched}, completed to {head}, \
-             acknowledged to {acknowledged} ({head_doorbell:?})"
+            "of {entries} entries: written to {tail}, rung to {rung}, fetched to {fetched}, completed to {head}, \
+             acknowledged to {acknowledged}"
         )
     }
 }
@@ -110,7 +125,7 @@ impl Ring {
     #[inline]
     pub(crate) fn ring(&mut self) {
         if self.tail != self.rung {
-            self.tail_doorbell.ring(self.index(self.tail), self.index(self.rung));
+            self.tail_doorbell.ring(self.index(self.tail));
             self.rung = self.tail;
         }
     }
@@ -166,7 +181,7 @@ impl Ring {
     #[inline]
     pub(crate) fn acknowledge(&mut self) {
         if self.head != self.acknowledged {
-            self.head_doorbell.ring(self.index(self.head), self.index(self.acknowledged));
+            self.head_doorbell.ring(self.index(self.head));
             self.acknowledged = self.head;
         }
     }

@@ -5,12 +5,12 @@
 
 use crate::nvme::admin::{self, Admin};
 use crate::nvme::command::Entry;
-use crate::nvme::doorbell::{Doorbell, Shadow};
 use crate::nvme::error::Error;
 use crate::nvme::identify::ControllerPage;
-use crate::nvme::registers::{ACQ, AQA, ASQ, CC, CRTO, CSTS, Capabilities, Configuration, INTMS, NOTHING, PAGE, State};
+use crate::nvme::registers::{ACQ, AQA, ASQ, CC, CRTO, CSTS, Capabilities, Configuration, INTMS, NOTHING, State};
+use crate::nvme::ring::Doorbell;
 use crate::nvme::{command::Asked, wait};
-use pcie::{Bar, Function, Identity, Memory};
+use pcie::{Bar, Function, Identity};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -39,8 +39,6 @@ pub(crate) struct Running {
     pub(crate) epoch: u64,
     /// I/O queue pairs that it grants.
     pub(crate) granted: u16,
-    /// Doorbells in memory, and its events.
-    pub(crate) doorbells: Option<Memory>,
     /// Numbers of I/O queues that have an owner. The first is number 1.
     taken: Vec<bool>,
 }
@@ -60,7 +58,7 @@ const MOST_QUEUES: u16 = 128;
 
 impl Shared {
     pub(crate) fn new(function: Box<dyn Function>, registers: Bar, cap: Capabilities, number: u64) -> Shared {
-        let running = Running { admin: None, epoch: 0, granted: 0, doorbells: None, taken: Vec::new() };
+        let running = Running { admin: None, epoch: 0, granted: 0, taken: Vec::new() };
         Shared {
             number,
             identity: function.identity(),
@@ -213,12 +211,11 @@ impl Shared {
         self.stopped.fetch_max(after, Ordering::AcqRel);
         self.wedged.store(false, Ordering::Release);
         running.admin = None;
-        running.doorbells = None;
         Ok(())
     }
 
     /// Enables the controller, which is stopped, and prepares it for queues.
-    pub(crate) fn start(&self, shadow: bool) -> Result<ControllerPage, Error> {
+    pub(crate) fn start(&self) -> Result<ControllerPage, Error> {
         let mut running = self.running();
         let running = &mut *running;
         if self.is_gone() {
@@ -249,25 +246,13 @@ impl Shared {
         let (page, granted) = said.map_err(|error| self.or_gone(error))?;
         running.granted = granted;
         running.taken.resize(usize::from(granted).max(running.taken.len()), false);
-        if shadow && page.has_doorbell_buffers {
-            running.doorbells = self.doorbell_buffers(admin)?;
-        }
         Ok(page)
     }
 
-    /// Offers doorbells in memory. A controller without support for them is used without.
-    fn doorbell_buffers(&self, admin: &mut Admin) -> Result<Option<Memory>, Error> {
-        let memory = self.function().allocate(2 * PAGE)?;
-        let (doorbells, events) = (admin::page_address(&memory, 0)?, admin::page_address(&memory, PAGE)?);
-        let answer = admin.complete(Entry::doorbell_buffers(doorbells, events))?;
-        Ok(answer.status().is_success().then_some(memory))
-    }
-
     /// A doorbell of an I/O queue.
-    pub(crate) fn doorbell(&self, offset: u64, shadows: Option<&Memory>) -> Result<Doorbell, Error> {
+    pub(crate) fn doorbell(&self, offset: u64) -> Result<Doorbell, Error> {
         self.registers.holds(offset, 4)?;
-        let shadow = shadows.and_then(|memory| Shadow::new(memory, offset - crate::nvme::registers::DOORBELLS, PAGE));
-        Ok(Doorbell::new(self.registers.clone(), offset, shadow))
+        Ok(Doorbell { registers: self.registers.clone(), offset })
     }
 
     /// Runs an admin command.
@@ -301,10 +286,8 @@ impl Drop for Shared {
     /// Tells the device that it is shut down, and stops it (section 7.6.2).
     fn drop(&mut self) {
         let running = poison::ignore(self.running.get_mut());
-        let mut running = std::mem::replace(
-            running,
-            Running { admin: None, epoch: running.epoch, granted: 0, doorbells: None, taken: Vec::new() },
-        );
+        let mut running =
+            std::mem::replace(running, Running { admin: None, epoch: running.epoch, granted: 0, taken: Vec::new() });
         if running.admin.is_none() || self.is_gone() {
             return;
         }

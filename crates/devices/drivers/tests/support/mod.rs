@@ -1,7 +1,7 @@
 //! QEMU's NVMe controller over an image that holds known bytes.
 #![allow(dead_code)] // each test file uses a part
 
-use drivers::nvme::{Controller, Depth, Done, Error, Io, Namespace, Options, Piece, Queue};
+use drivers::nvme::{Controller, Depth, Done, Error, Io, Namespace, Piece, Queue};
 use pcie::Memory;
 use pcie::qemu::{Builder, Machine, PROGRAM};
 use std::path::{Path, PathBuf};
@@ -94,7 +94,7 @@ pub fn machine(kind: &str, drive: String, block: u64, more: &str) -> Builder {
 }
 
 pub fn open(machine: &Machine) -> Controller {
-    Controller::open(machine.function("nvme0").unwrap(), Options::default()).unwrap()
+    Controller::open(machine.function("nvme0").unwrap()).unwrap()
 }
 
 /// Waits for one command of a queue that has no other in flight.

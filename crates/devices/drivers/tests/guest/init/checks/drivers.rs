@@ -3,7 +3,7 @@
 use crate::devices::{bar_contents, contents, pattern};
 use crate::report::{Outcome, ensure};
 use drivers::edu::{self, End};
-use drivers::nvme::{Controller, Depth, Namespace, Options, Overwrite, Piece, Queue, Word};
+use drivers::nvme::{Controller, Depth, Namespace, Overwrite, Piece, Queue, Word};
 use pcie::{Address, Function, Memory, Tree, bind};
 use std::error::Error;
 use std::fs::File;
@@ -25,7 +25,7 @@ fn bytes_of(place: usize) -> Vec<u8> {
 /// Blocks are written from host memory, and read back into it and into another device's BAR, if one is given. The memory has several runs if the
 /// kernel allocates it so, and pieces begin within pages.
 pub fn blocks(drive: Box<dyn Function>, block: u64, other: Option<&dyn Function>) -> Outcome {
-    let controller = Controller::open(drive, Options::default())?;
+    let controller = Controller::open(drive)?;
     ensure(controller.is_functional(), || "an emulated drive is mistaken for a real one".into())?;
     let namespace = controller.namespace(1)?;
     ensure(namespace.block_bytes() == block, || format!("blocks of {} B", namespace.block_bytes()))?;

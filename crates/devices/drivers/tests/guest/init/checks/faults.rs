@@ -4,7 +4,7 @@ use super::binding::until;
 use super::drivers;
 use crate::devices::{self, contents, pattern};
 use crate::report::{self, Outcome, ensure};
-use ::drivers::nvme::{Controller, Depth, Done, Lost, Options, Outcome as Ended, Overwrite, Piece, Queue, Word};
+use ::drivers::nvme::{Controller, Depth, Done, Lost, Outcome as Ended, Overwrite, Piece, Queue, Word};
 use pcie::{Address, Function, Memory};
 use std::error::Error;
 use std::fs;
@@ -94,7 +94,7 @@ fn fill(memory: &Memory, byte: u8) -> Outcome {
 
 /// The controller is reset while it reads: each command ends once, read or lost, and no write follows the reset.
 pub fn reset(drive: Box<dyn Function>) -> Outcome {
-    let mut controller = Controller::open(drive, Options::default())?;
+    let mut controller = Controller::open(drive)?;
     let held = Held::begin()?;
     let (mut queue, memory) = in_flight(&controller)?;
     controller.reset()?;
@@ -109,7 +109,7 @@ pub fn reset(drive: Box<dyn Function>) -> Outcome {
 /// The function is reset while it reads, through the kernel's file instead of by the driver. The driver reports that its controller is not ready,
 /// and works again after it has reset it.
 pub fn reset_by_another(at: Address, drive: Box<dyn Function>) -> Outcome {
-    let mut controller = Controller::open(drive, Options::default())?;
+    let mut controller = Controller::open(drive)?;
     let held = Held::begin()?;
     let (mut queue, memory) = in_flight(&controller)?;
     let folder = format!("/sys/bus/pci/devices/{at}");
@@ -133,7 +133,7 @@ pub fn reset_by_another(at: Address, drive: Box<dyn Function>) -> Outcome {
 /// and none writes later.
 pub fn late(drive: Box<dyn Function>) -> Outcome {
     const DEADLINE: Duration = Duration::from_secs(1);
-    let mut controller = Controller::open(drive, Options::default())?;
+    let mut controller = Controller::open(drive)?;
     let namespace = controller.namespace(1)?;
     let mut first = controller.queue(&Depth { slots: 2, deadline: DEADLINE, ..Depth::default() })?;
     let memory = controller.allocate(4096)?;
@@ -179,7 +179,7 @@ const UNWRITABLE: u64 = 9 << 20;
 /// complete. Returns what the drive holds around the second block afterwards.
 pub fn failing(drive: Box<dyn Function>) -> Result<(u64, Vec<u8>), Box<dyn Error>> {
     const BLOCK: u64 = 512;
-    let controller = Controller::open(drive, Options::default())?;
+    let controller = Controller::open(drive)?;
     let namespace = controller.namespace(1)?;
     let mut queue = controller.queue(&Depth { slots: 8, deadline: PATIENCE, ..Depth::default() })?;
     let word = Word { destroy: vec!["unknown".into()], ..Word::of(controller.identity().address.to_string()) };
@@ -224,7 +224,7 @@ pub fn failing(drive: Box<dyn Function>) -> Result<(u64, Vec<u8>), Box<dyn Error
 
 /// The drive is pulled out while it reads, by QEMU and the kernel. The driver reports that it is gone, each command ends once, without a hang.
 pub fn pulled_out(at: Address, drive: Box<dyn Function>) -> Outcome {
-    let controller = Controller::open(drive, Options::default())?;
+    let controller = Controller::open(drive)?;
     let (mut queue, _memory) = in_flight(&controller)?;
     report::qemu("device_del d2")?;
     until("the driver notices", || controller.check().is_err())?;
@@ -239,7 +239,7 @@ pub fn pulled_out(at: Address, drive: Box<dyn Function>) -> Outcome {
 /// The drive is removed from the kernel while it reads, as by `echo 1 > remove`. It is still in its slot, so its commands end; with vfio the kernel
 /// waits for that. Nothing hangs, and a rescan finds it again.
 pub fn removal(at: Address, drive: Box<dyn Function>) -> Outcome {
-    let controller = Controller::open(drive, Options::default())?;
+    let controller = Controller::open(drive)?;
     let (mut queue, memory) = in_flight(&controller)?;
     let folder = format!("/sys/bus/pci/devices/{at}");
     let remove = format!("{folder}/remove");
@@ -254,7 +254,7 @@ pub fn removal(at: Address, drive: Box<dyn Function>) -> Outcome {
 
 /// As [`pulled_out`], through vfio: the kernel requests the removal, and waits. The commands end, and the drive is removed as soon as it is closed.
 pub fn asked_for(at: Address, drive: Box<dyn Function>) -> Outcome {
-    let controller = Controller::open(drive, Options::default())?;
+    let controller = Controller::open(drive)?;
     let (mut queue, memory) = in_flight(&controller)?;
     report::qemu("device_del d2")?;
     let all = all_ended(&mut queue)?;
@@ -268,7 +268,7 @@ pub fn asked_for(at: Address, drive: Box<dyn Function>) -> Outcome {
 
 /// The drive disappears at once, and the kernel is not notified: its slot loses power while it reads. The kernel must be notified afterwards.
 pub fn vanished(at: Address, drive: Box<dyn Function>) -> Outcome {
-    let controller = Controller::open(drive, Options::default())?;
+    let controller = Controller::open(drive)?;
     let namespace = controller.namespace(1)?;
     let slot = devices::slot(at).ok_or("it is in no slot")?;
     let (mut queue, memory) = in_flight(&controller)?;

@@ -4,7 +4,7 @@
 use super::binding::{is_the_kernels, until};
 use super::{faults, through, used};
 use crate::report::{Outcome, ensure};
-use drivers::nvme::{self, Controller, Depth, Done, Io, Options, Overwrite, Piece, Queue, Word};
+use drivers::nvme::{self, Controller, Depth, Done, Io, Overwrite, Piece, Queue, Word};
 use pcie::bind::{self, To};
 use pcie::{Address, Function, Memory, Tree, sysfs, vfio};
 use std::error::Error;
@@ -111,7 +111,7 @@ const PART: u64 = 64 << 10;
 
 /// Reads and writes in a loop until it is killed, with as many commands in flight as the queue has slots.
 fn drive(at: Address) -> Outcome {
-    let controller = Controller::open(Box::new(sysfs::open(at)?), Options::default())?;
+    let controller = Controller::open(Box::new(sysfs::open(at)?))?;
     let namespace = controller.namespace(1)?;
     let mut queue = controller.queue(&Depth { slots: SLOTS, most_bytes: PART, deadline: Duration::from_secs(60) })?;
     let word = Word { destroy: vec!["unknown".into()], ..Word::of(at.to_string()) };

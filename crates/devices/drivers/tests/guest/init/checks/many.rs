@@ -2,7 +2,7 @@
 
 use crate::devices::pattern;
 use crate::report::ensure;
-use drivers::nvme::{self, Controller, Depth, Done, Options, Overwrite, Piece, Queue, Word};
+use drivers::nvme::{self, Controller, Depth, Done, Overwrite, Piece, Queue, Word};
 use pcie::{Function, Memory};
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub type Reference = Vec<u8>;
 
 /// Four queues of 128, each with a separate thread: reads, which are compared, and writes, until `bytes` were moved.
 pub fn mix(drive: Box<dyn Function>, bytes: u64) -> Result<Reference, Box<dyn Error>> {
-    let controller = Controller::open(drive, Options::default())?;
+    let controller = Controller::open(drive)?;
     let namespace = controller.namespace(1)?;
     let mut first = controller.queue(&Depth { slots: 1, deadline: PATIENCE, ..Depth::default() })?;
     let word = Word { destroy: vec!["unknown".into()], ..Word::of(controller.identity().address.to_string()) };

@@ -27,11 +27,11 @@ impl Pages {
         Pages((0..pages).map(|_| Box::new([0xdead_dead_dead_dead; WORDS])).collect())
     }
 
-    fn describe(&mut self, pieces: &[Piece<'_>], form: Form, sgl: Option<Sgl>) -> Result<Pointer, Error> {
+    fn describe(&mut self, pieces: &[Piece<'_>]) -> Result<Pointer, Error> {
         let pages = self.0.iter_mut().enumerate();
         let pages: Vec<_> =
             pages.map(|(i, page)| ListPage { cpu: NonNull::from(&mut page[0]), bus: bus_of_page(i) }).collect();
-        describe(pieces, 1 << 30, form, sgl, &Lists(&pages))
+        describe(pieces, 1 << 30, &Lists(&pages))
     }
 
     fn at(&self, bus: u64) -> Option<&[u64; WORDS]> {
@@ -42,7 +42,7 @@ impl Pages {
 
     /// How a controller interprets PRPs, as (bus, bytes) of each entry (Base 1.4, section 4.3).
     fn walk_prp(&self, pointer: Pointer, bytes: u64) -> Vec<(u64, u64)> {
-        let Pointer::Prp(first, second) = pointer else { panic!("{pointer:?}") };
+        let Pointer(first, second) = pointer;
         let mut left = bytes;
         let mut found = Vec::new();
         let mut take = |bus: u64| {
@@ -72,34 +72,6 @@ impl Pages {
         }
         found
     }
-
-    /// How a controller interprets an SGL (section 4.4).
-    fn walk_sgl(&self, pointer: Pointer) -> Vec<(u64, u64)> {
-        let Pointer::Sgl(bytes) = pointer else { panic!("{pointer:?}") };
-        let value = u128::from_le_bytes(bytes);
-        let mut next = [value as u64, (value >> 64) as u64];
-        let mut found = Vec::new();
-        loop {
-            let (kind, length) = ((next[1] >> 60) as u8, next[1] & 0xffff_ffff);
-            if kind == DATA_BLOCK {
-                found.push((next[0], length));
-                return found;
-            }
-            let page = self.at(next[0]).expect("a list page");
-            let count = (length / 16) as usize;
-            assert!(length.is_multiple_of(16) && (1..=PER_PAGE).contains(&count));
-            let all: Vec<[u64; 2]> = (0..count).map(|i| [page[2 * i], page[2 * i + 1]]).collect();
-            let data = if kind == SEGMENT { &all[..count - 1] } else { &all[..] };
-            for one in data {
-                assert_eq!((one[1] >> 60) as u8, DATA_BLOCK);
-                found.push((one[0], one[1] & 0xffff_ffff));
-            }
-            if kind == LAST_SEGMENT {
-                return found;
-            }
-            next = all[count - 1];
-        }
-    }
 }
 
 fn found_bytes(first: u64, bytes: u64) -> u64 {
@@ -122,13 +94,11 @@ fn merged(parts: impl IntoIterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
 fn one_and_two_pages_need_no_list() {
     let host = memory(&[(0x10000, 0x2000)]);
     let mut pages = Pages::new(1);
-    let told = |pages: &mut Pages, offset, bytes| {
-        pages.describe(&[Piece::new(&host, offset, bytes)], Form::Prp, None).unwrap()
-    };
-    assert_eq!(told(&mut pages, 0, 4096), Pointer::Prp(0x10000, 0));
-    assert_eq!(told(&mut pages, 0, 8192), Pointer::Prp(0x10000, 0x11000));
-    assert_eq!(told(&mut pages, 0xe00, 512), Pointer::Prp(0x10e00, 0));
-    assert_eq!(told(&mut pages, 0xe00, 1024), Pointer::Prp(0x10e00, 0x11000));
+    let told = |pages: &mut Pages, offset, bytes| pages.describe(&[Piece::new(&host, offset, bytes)]).unwrap();
+    assert_eq!(told(&mut pages, 0, 4096), Pointer(0x10000, 0));
+    assert_eq!(told(&mut pages, 0, 8192), Pointer(0x10000, 0x11000));
+    assert_eq!(told(&mut pages, 0xe00, 512), Pointer(0x10e00, 0));
+    assert_eq!(told(&mut pages, 0xe00, 1024), Pointer(0x10e00, 0x11000));
 }
 
 #[test]
@@ -137,8 +107,8 @@ fn a_list_crosses_into_the_next_page_at_its_last_entry() {
         let bytes = (list + 1) * PAGE;
         let host = memory(&[(0x1000_0000, bytes)]);
         let mut pages = Pages::new(list_pages(bytes) as usize);
-        let told = pages.describe(&[Piece::new(&host, 0, bytes)], Form::Prp, None).unwrap();
-        assert_eq!(told, Pointer::Prp(0x1000_0000, bus_of_page(0)), "{list}");
+        let told = pages.describe(&[Piece::new(&host, 0, bytes)]).unwrap();
+        assert_eq!(told, Pointer(0x1000_0000, bus_of_page(0)), "{list}");
         assert_eq!(merged(pages.walk_prp(told, bytes)), [(0x1000_0000, bytes)], "{list}");
         let full = pages.0[0][WORDS - 1];
         match list {
@@ -150,41 +120,33 @@ fn a_list_crosses_into_the_next_page_at_its_last_entry() {
 }
 
 #[test]
-fn host_and_peer_mix_and_what_prps_cannot_tell_is_refused_or_an_sgl() {
+fn host_and_peer_mix_and_what_prps_cannot_tell_is_refused() {
     let (host, peer) = (memory(&[(0x5000, 0x4000)]), memory(&[(0xe000_0000, 0x10000)]));
     let mut pages = Pages::new(1);
     let mixed = [Piece::new(&host, 0x800, 0x800), Piece::new(&peer, 0x3000, 0x2000), Piece::new(&host, 0x2000, 0x200)];
-    let told = pages.describe(&mixed, Form::Prp, None).unwrap();
+    let told = pages.describe(&mixed).unwrap();
     let expected = [(0x5800, 0x800), (0xe000_3000, 0x2000), (0x7000, 0x200)];
     assert_eq!(merged(pages.walk_prp(told, 0x2a00)), expected);
 
     let broken = [Piece::new(&host, 0, 0x200), Piece::new(&peer, 0, 0x200)];
-    let refused = pages.describe(&broken, Form::Any, None);
+    let refused = pages.describe(&broken);
     assert!(matches!(refused, Err(Error::Data(Unfit::Broken { at: 0x200 }))), "{refused:?}");
     let later = [Piece::new(&host, 0, 0x1000), Piece::new(&peer, 0x200, 0x200)];
-    assert!(matches!(pages.describe(&later, Form::Prp, None), Err(Error::Data(Unfit::Broken { at: 0x1000 }))));
-    let sgl = Some(Sgl { alignment: 4 });
-    let told = pages.describe(&broken, Form::Any, sgl).unwrap();
-    assert_eq!(pages.walk_sgl(told), [(0x5000, 0x200), (0xe000_0000, 0x200)]);
-    let one = pages.describe(&[Piece::new(&peer, 0x40, 0x1000)], Form::Sgl, sgl).unwrap();
-    assert_eq!(pages.walk_sgl(one), [(0xe000_0040, 0x1000)]);
+    assert!(matches!(pages.describe(&later), Err(Error::Data(Unfit::Broken { at: 0x1000 }))));
 }
 
 #[test]
 fn wrong_data_are_refused() {
     let host = memory(&[(0x5000, 0x4000)]);
     let mut pages = Pages::new(1);
-    let mut refused =
-        |offset, bytes, form, sgl| pages.describe(&[Piece::new(&host, offset, bytes)], form, sgl).unwrap_err();
-    assert!(matches!(refused(0, 0, Form::Any, None), Error::Data(Unfit::Nothing)));
-    assert!(matches!(refused(0x3e00, 0x400, Form::Any, None), Error::Bus(pcie::Error::OutOfBounds { .. })));
-    assert!(matches!(refused(0, 2 << 30, Form::Any, None), Error::Data(Unfit::TooLong { .. })));
-    assert!(matches!(refused(2, 512, Form::Prp, None), Error::Data(Unfit::Misaligned { bus: 0x5002, .. })));
-    assert!(matches!(refused(2, 512, Form::Any, Some(Sgl { alignment: 4 })), Error::Data(Unfit::Misaligned { .. })));
-    assert!(matches!(refused(0, 512, Form::Sgl, None), Error::Data(Unfit::NoSgl)));
+    let mut refused = |offset, bytes| pages.describe(&[Piece::new(&host, offset, bytes)]).unwrap_err();
+    assert!(matches!(refused(0, 0), Error::Data(Unfit::Nothing)));
+    assert!(matches!(refused(0x3e00, 0x400), Error::Bus(pcie::Error::OutOfBounds { .. })));
+    assert!(matches!(refused(0, 2 << 30), Error::Data(Unfit::TooLong { .. })));
+    assert!(matches!(refused(2, 512), Error::Data(Unfit::Misaligned { bus: 0x5002 })));
     let scattered: Vec<(u64, u64)> = (0..600).map(|i| (0x100_0000 + i * 2 * PAGE, PAGE)).collect();
     let scattered = memory(&scattered);
-    let many = pages.describe(&[Piece::new(&scattered, 0, 600 * PAGE)], Form::Prp, None);
+    let many = pages.describe(&[Piece::new(&scattered, 0, 600 * PAGE)]);
     assert!(matches!(many, Err(Error::Data(Unfit::TooManyPieces(1)))), "{many:?}");
 }
 
@@ -196,8 +158,6 @@ proptest! {
     fn a_description_names_exactly_the_data(
         runs in proptest::collection::vec((0u64..1 << 20, 1u64..40), 1..60),
         cuts in proptest::collection::vec((0u64..4, 1u64..600), 1..9),
-        form in prop_oneof![Just(Form::Any), Just(Form::Prp), Just(Form::Sgl)],
-        offered: bool,
     ) {
         let mut bus = 0x10_0000;
         let all: Vec<(u64, u64)> = runs.iter().map(|(gap, pages)| {
@@ -221,26 +181,10 @@ proptest! {
         let mut expected = Vec::new();
         segments(&pieces, |_, bus, bytes| { expected.push((bus, bytes)); Ok(()) }).unwrap();
         let mut pages = Pages::new(list_pages(bytes).max(2) as usize);
-        match pages.describe(&pieces, form, offered.then_some(Sgl { alignment: 4 })) {
-            Ok(told @ Pointer::Prp(..)) => prop_assert_eq!(merged(pages.walk_prp(told, bytes)), expected),
-            Ok(told @ Pointer::Sgl(_)) => {
-                prop_assert!(offered && form != Form::Prp);
-                prop_assert_eq!(pages.walk_sgl(told), expected);
-            }
-            Err(Error::Data(Unfit::Broken { .. })) => prop_assert!(!(offered && form == Form::Any)),
-            Err(Error::Data(Unfit::NoSgl)) => prop_assert!(!offered),
+        match pages.describe(&pieces) {
+            Ok(told) => prop_assert_eq!(merged(pages.walk_prp(told, bytes)), expected),
+            Err(Error::Data(Unfit::Broken { .. })) => {}
             Err(other) => prop_assert!(false, "{}", other),
         }
-    }
-
-    /// SGLs of many short pieces: several list pages.
-    #[test]
-    fn an_sgl_of_many_pieces_is_followed_to_its_end(count in 1usize..900) {
-        let memory = memory(&[(0x10_0000, 2 << 20)]);
-        let pieces: Vec<_> = (0..count).map(|i| Piece::new(&memory, i as u64 * 2048, 512)).collect();
-        let mut pages = Pages::new(4);
-        let told = pages.describe(&pieces, Form::Sgl, Some(Sgl { alignment: 1 })).unwrap();
-        let expected: Vec<_> = (0..count).map(|i| (0x10_0000 + i as u64 * 2048, 512)).collect();
-        prop_assert_eq!(pages.walk_sgl(told), expected);
     }
 }
