@@ -61,7 +61,6 @@ fn a_channel_that_dies() {
     says(&complaint("inline", Planted::DeadChannel { entry: 2, xid: 13 }), "killed by error 13");
     says(&complaint("wrap", Planted::DeadChannel { entry: 300, xid: 69 }), "killed by error 69");
     says(&complaint("prepared", Planted::DeadChannel { entry: 5000, xid: 32 }), "killed by error 32");
-    says(&complaint("random-pushbuffers", Planted::DeadChannel { entry: 40, xid: 31 }), "killed by error 31");
 }
 
 #[test]

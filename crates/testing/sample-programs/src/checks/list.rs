@@ -1,6 +1,6 @@
 //! The list. The order matters on real hardware: from checks that only open files to those that move most.
 
-use super::{Check, armed, bad, bar1, fork, launches, leaks, moves, prepared, pushbuffers, ring, time};
+use super::{Check, armed, bad, bar1, fork, launches, leaks, moves, prepared, ring, time};
 
 /// All checks, in the order in which they are run.
 pub const CHECKS: &[Check] = &[
@@ -84,10 +84,5 @@ pub const CHECKS: &[Check] = &[
     Check { name: "bad-input", about: "bad addresses, lengths and sizes are refused in words", run: bad::input },
     Check { name: "absent", about: "a GPU or driver that is not there is an error in words", run: bad::absent },
     Check { name: "fork", about: "a child's use of its parent's channel is an error value", run: fork::fork },
-    Check {
-        name: "random-pushbuffers",
-        about: "100,000 random pushbuffers: none passes that names forbidden memory or methods",
-        run: pushbuffers::random,
-    },
     Check { name: "leaks", about: "channels are created and destroyed without a leak", run: leaks::leaks },
 ];

@@ -5,7 +5,7 @@
 //! differs, which semaphore did not arrive, which error killed the channel.
 //!
 //! The one invariant: on real hardware no check may harm other users of the GPU. The first operation on it is one copy of 8 bytes,
-//! sizes and counts are small, and words that no known code has written are only validated, never executed.
+//! sizes and counts are small, and no words are submitted that no known code has written.
 
 mod armed;
 mod bad;
@@ -19,7 +19,6 @@ mod ledger;
 mod list;
 mod moves;
 mod prepared;
-mod pushbuffers;
 mod ring;
 mod time;
 
