@@ -1,6 +1,6 @@
 //! The list. The order matters on real hardware: from checks that only open files to those that move most.
 
-use super::{Check, armed, bad, bar1, fork, launches, leaks, moves, prepared, ring, time};
+use super::{Check, armed, bad, bar1, fork, leaks, moves, prepared, ring, time};
 
 /// All checks, in the order in which they are run.
 pub const CHECKS: &[Check] = &[
@@ -54,19 +54,6 @@ pub const CHECKS: &[Check] = &[
         about: "8 bytes that wait before a gate: carried out when it opens, and not otherwise",
         run: armed::armed,
     },
-    Check { name: "launch", about: "a graph of one kernel, uploaded and started by words", run: launches::one },
-    Check { name: "launch-chain", about: "kernels that start one another run in their order", run: launches::chain },
-    Check {
-        name: "launch-repeated",
-        about: "200 launches of one graph; only the GPU waits between them",
-        run: launches::repeated,
-    },
-    Check {
-        name: "launch-parameters",
-        about: "a launch after new parameters runs with them",
-        run: launches::parameters,
-    },
-    Check { name: "launch-refused", about: "a QMD that was not granted is refused", run: launches::refused },
     Check { name: "long-inline", about: "more inline data than fits under one header", run: prepared::long_inline },
     Check { name: "payload-wrap", about: "payloads go from 2^32 - 1 to 0", run: ring::payload_wrap },
     Check { name: "acquire", about: "a channel waits for another's release", run: ring::acquire },

@@ -13,7 +13,6 @@ mod bar1;
 mod compare;
 mod fork;
 mod ground;
-mod launches;
 mod leaks;
 mod ledger;
 mod list;

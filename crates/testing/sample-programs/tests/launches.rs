@@ -1,12 +1,12 @@
-//! Graphs in CUDA's words, through the validator, on a separate channel. Their kernels are the software GPU's stand-ins, so a real GPU has none.
+//! Graphs in CUDA's words, through the validator, on a separate channel. Their kernels are the software GPU's stand-ins.
 
-use super::Outcome;
-use super::ground::{Ground, Rig, Stop, ensure};
+use doorbell_softgpu::{Mode, Planted, SoftDriver};
 use gpu::{Channel, Engine, Memory};
 use graph_words::{Graph, Places};
+use sample_programs::checks::{Ground, Rig, Stop};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Code of the software GPU: its first bytes, and operations.
 const CODE: &[u8; 16] = b"soft kernel code";
@@ -34,9 +34,6 @@ struct Launcher {
 
 impl Launcher {
     fn new(rig: &Rig) -> Result<Launcher, Stop> {
-        if !rig.is_soft() {
-            return Err(Stop::Skipped("only the software GPU has these kernels".into()));
-        }
         let (video, host) = (rig.memory(true, VIDEO)?, rig.memory(false, HOST)?);
         let launcher = Launcher { channel: rig.channel(Engine::Graphics)?, video, host };
         for operation in [ADD, LOG] {
@@ -117,7 +114,7 @@ impl Launcher {
     }
 }
 
-pub(super) fn one(ground: &Ground) -> Outcome {
+fn one(ground: &Ground) -> Result<(), Stop> {
     let rig = ground.open()?;
     let mut launcher = Launcher::new(&rig)?;
     let mut graph = launcher.lay(Graph::chain(1));
@@ -128,21 +125,21 @@ pub(super) fn one(ground: &Ground) -> Outcome {
     launcher.done(&rig, 0)?;
     let sum = launcher.host.word(SUM).load(Ordering::Acquire);
     ensure(sum == 6 * 128, || format!("768 threads have added {sum}"))?;
-    Ok("768 threads".into())
+    Ok(())
 }
 
-pub(super) fn chain(ground: &Ground) -> Outcome {
+fn chain(ground: &Ground) -> Result<(), Stop> {
     let rig = ground.open()?;
     let mut launcher = Launcher::new(&rig)?;
     let graph = launcher.lay(Graph::chain(20));
     launcher.submit(&rig, &graph.upload())?;
     launcher.done(&rig, 0)?;
     launcher.expect_log(&(1..=20).collect::<Vec<_>>())?;
-    Ok("20 kernels in their order".into())
+    Ok(())
 }
 
 /// The CPU waits for no launch before the next one.
-pub(super) fn repeated(ground: &Ground) -> Outcome {
+fn repeated(ground: &Ground) -> Result<(), Stop> {
     const LAUNCHES: u32 = 200;
     let rig = ground.open()?;
     let mut launcher = Launcher::new(&rig)?;
@@ -153,10 +150,10 @@ pub(super) fn repeated(ground: &Ground) -> Outcome {
     }
     launcher.done(&rig, LAUNCHES - 1)?;
     launcher.expect_log(&[1, 2, 3].repeat(LAUNCHES as usize))?;
-    Ok(format!("{LAUNCHES} launches of 3 kernels"))
+    Ok(())
 }
 
-pub(super) fn parameters(ground: &Ground) -> Outcome {
+fn parameters(ground: &Ground) -> Result<(), Stop> {
     let rig = ground.open()?;
     let mut launcher = Launcher::new(&rig)?;
     let mut graph = launcher.lay(Graph::chain(2));
@@ -170,10 +167,10 @@ pub(super) fn parameters(ground: &Ground) -> Outcome {
         expected.extend([1, 100 + k]);
     }
     launcher.expect_log(&expected)?;
-    Ok("19 launches with new parameters".into())
+    Ok(())
 }
 
-pub(super) fn refused(ground: &Ground) -> Outcome {
+fn refused(ground: &Ground) -> Result<(), Stop> {
     let rig = ground.open()?;
     let mut launcher = Launcher::new(&rig)?;
     let graph = launcher.lay(Graph::chain(2));
@@ -184,5 +181,47 @@ pub(super) fn refused(ground: &Ground) -> Outcome {
     ensure(refused.is_err(), || "a launch of a QMD that was not granted was submitted".into())?;
     launcher.submit(&rig, &graph.upload())?;
     launcher.done(&rig, 0)?;
-    Ok("a QMD that was not granted".into())
+    Ok(())
+}
+
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), Stop> {
+    if holds { Ok(()) } else { Err(Stop::Failed(otherwise())) }
+}
+
+type Test = fn(&Ground) -> Result<(), Stop>;
+
+#[test]
+fn graphs_run_in_their_order_with_their_parameters_and_others_are_refused() {
+    for test in [one, chain, repeated, parameters, refused] as [Test; 5] {
+        test(&Ground::soft(Arc::new(SoftDriver::new(Mode::Strict)))).unwrap();
+    }
+}
+
+/// Runs a test on a GPU with this fault: its complaint.
+fn complaint(test: Test, fault: Planted) -> String {
+    let mut ground = Ground::soft(Arc::new(SoftDriver::broken(Mode::Strict, fault)));
+    ground.patience = Duration::from_millis(300);
+    match test(&ground) {
+        Err(Stop::Failed(why)) => why,
+        other => panic!("{fault:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn launches_that_go_wrong_are_found() {
+    let lost = Planted::LostQmdRelease { nth: 1 };
+    assert!(complaint(one, lost).contains("launch 0 is not done"));
+    assert!(complaint(chain, Planted::LostDecrement { nth: 1 }).contains("launch 0 is not done"));
+    assert!(complaint(repeated, Planted::LostQmdRelease { nth: 100 }).contains("launch 199 is not done"));
+    let stale = complaint(parameters, Planted::StaleBank);
+    assert!(stale.contains("place 3 of 40 in the order of kernels has Some(2), not Some(101)"), "{stale}");
+}
+
+/// Correct but slow work only takes longer.
+#[test]
+fn slow_kernels_are_waited_for() {
+    for test in [chain, repeated, parameters] as [Test; 3] {
+        let fault = Planted::SlowKernel { turns: 50 };
+        test(&Ground::soft(Arc::new(SoftDriver::broken(Mode::Strict, fault)))).unwrap();
+    }
 }
