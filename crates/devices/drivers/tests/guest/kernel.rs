@@ -8,7 +8,7 @@ use std::process::Command;
 
 /// Modules that the checks need in addition to those built into the kernel. Missing ones are left out: for example, 6.1 has no separate
 /// vfio_virqfd.
-const WANTED: [&str; 8] = ["vfio_iommu_type1", "vfio-pci", "iommufd", "nvme", "loop", "dm-mod", "md-mod", "romfs"];
+const WANTED: [&str; 7] = ["vfio_iommu_type1", "vfio-pci", "nvme", "loop", "dm-mod", "md-mod", "romfs"];
 
 pub struct Kernel {
     pub image: PathBuf,
@@ -44,7 +44,7 @@ impl Kernel {
     }
 
     /// An option is built in, or a module.
-    pub fn is_set(&self, option: &str) -> bool {
+    fn is_set(&self, option: &str) -> bool {
         self.config.lines().any(|line| matches!(line.split_once('='), Some((name, "y" | "m")) if name == option))
     }
 

@@ -9,7 +9,6 @@ mod rights;
 mod through;
 mod used;
 mod with_iommu;
-mod with_iommufd;
 mod without_iommu;
 
 use crate::report::{self, Outcome};
@@ -21,7 +20,6 @@ pub fn run(line: &str) {
         "sysfs" => without_iommu::run(),
         "kills" => without_iommu::kills(),
         "vfio" => with_iommu::run(),
-        "iommufd" => with_iommufd::run(),
         other => Err(format!("there is no part {other:?}").into()),
     };
     if let Err(why) = done {
