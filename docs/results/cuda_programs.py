@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Programs of CUDA 12 and 13, and profilers beside them, bare and recorded.
 
-    docs/results/cuda.py build FOLDER RUNTIME ...   builds programs/versions.c for each runtime: a folder in which a wheel
+    docs/results/cuda_programs.py build FOLDER RUNTIME ...   builds programs/versions.c for each runtime: a folder in which a wheel
                                                     nvidia-cuda-runtime or nvidia-cuda-runtime-cu12 was unpacked (needs gcc, nvcc,
                                                     and its headers: CRT=FOLDER where the wheel lacks crt/)
-    docs/results/cuda.py run FOLDER OUT             runs them and what else is installed, prints its rows, writes OUT/cuda.json
+    docs/results/cuda_programs.py run FOLDER OUT             runs them and what else is installed, prints its rows, writes OUT/cuda.json
 
 What a program prints and how it ends must be the same. DOORBELL names the binary, LIMIT the seconds that one run may take. Ends with 1 if something
 differed, a recording lost something, or fewer launches were recorded than were made. Launches are those of kernels and of graphs,
@@ -16,12 +16,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 
-import data_file
+import lab
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+HERE = lab.HERE
 DOORBELL = os.environ.get("DOORBELL", f"{HERE}/../../target/release/doorbell")
 LIMIT = float(os.environ.get("LIMIT", "90"))
 # What versions.c launches: kernels, and a graph of five.
@@ -92,7 +91,7 @@ while True:
 """
 
 
-def build(folder, runtimes):
+def build(folder, *runtimes):
     os.makedirs(folder, exist_ok=True)
     with open(f"{folder}/add.cu", "w") as f:
         f.write(KERNEL)
@@ -147,14 +146,6 @@ def cases(folder, work):
                 yield f"{name} runs it", [found, *before[1:], program], None, "some"
 
 
-def once(command):
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT)
-        return done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"), done.returncode
-    except subprocess.TimeoutExpired as e:
-        return (e.stdout or b"").decode(errors="replace"), (e.stderr or b"").decode(errors="replace"), "timeout"
-
-
 def results(text):
     """What the program itself said: profilers print process numbers and times."""
     return [line for line in text.splitlines() if re.match(r"runtime|kernels|[-\d.]+( |$)", line)]
@@ -163,8 +154,8 @@ def results(text):
 def recorded(command, out, ways):
     """What it said, and what its recording holds: the summary, and launches of kernels and of graphs."""
     file = f"{out}/cuda.doorbell"
-    said = once([DOORBELL, "record", *ways, "--quiet", "--force", "-o", file, "--", *command])
-    shown = [once([DOORBELL, "show", view, "--json", file]) for view in ["--summary", "--graphs"]]
+    said = lab.ended([DOORBELL, "record", *ways, "--quiet", "--force", "-o", file, "--", *command], LIMIT)
+    shown = [lab.ended([DOORBELL, "show", view, "--json", file], LIMIT) for view in ["--summary", "--graphs"]]
     if os.path.exists(file):
         os.remove(file)
     if shown[0][2] != 0:
@@ -179,7 +170,7 @@ def run(folder, out):
     with tempfile.TemporaryDirectory() as work:
         for name, command, beside, expected in cases(folder, work):
             companion = beside and subprocess.Popen(beside, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            bare = once(command)
+            bare = lab.ended(command, LIMIT)
             row, differs = {"program": name, "lost": 0}, []
             for way in [[], ["--calls"]]:
                 (text, _, status), summary, launches = recorded(command, out, way)
@@ -201,17 +192,10 @@ def run(folder, out):
             wrong |= bool(differs)
             if bare[2] != 0:
                 differs.append(f"bare it ended with {bare[2]}")
-            rows.append({**row, "differs": "; ".join(differs) or "nothing"})
-            print(rows[-1], flush=True)
-    data_file.write(out, "cuda", "Launches of programs of CUDA 12 and 13", ["docs/results/cuda.py", "run"], rows)
+            rows.append(lab.tell({**row, "differs": "; ".join(differs) or "nothing"}))
+    lab.write(out, "cuda", "Launches of programs of CUDA 12 and 13", ["docs/results/cuda_programs.py", "run"], rows)
     return wrong
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["build", folder, *runtimes] if runtimes:
-            build(folder, runtimes)
-        case ["run", folder, out]:
-            sys.exit(run(folder, out))
-        case _:
-            sys.exit(__doc__)
+    lab.main(__doc__, build=build, run=run)

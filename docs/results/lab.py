@@ -1,14 +1,19 @@
-"""Writes the data file of a page (docs/reference/data-files.md): figures are numbers, and the units are in the names of the fields."""
+"""What the programs of this folder share: they start programs, take turns in random order, and write the data file of a page (docs/reference/data-files.md).
+
+In a data file figures are numbers, and the units are in the names of the fields."""
 
 import collections
 import datetime
 import gzip
+import inspect
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 STARTED = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -82,8 +87,67 @@ def write_samples(folder, name, about, command, stages, facts=None):
         f.write(json.dumps({**_head("doorbell.digest/1", name, about, command, facts), "stages": made}, separators=(",", ":")) + "\n")
 
 
-def command(about, run):
-    """Calls `run A B` as the command line names it; prints `about` otherwise."""
-    if len(sys.argv) != 4 or sys.argv[1] != "run":
+def said(command, limit=300, **more):
+    """What a command prints. If it fails, this program ends."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=limit, **more)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}: {done.returncode} {done.stderr[-500:]}")
+    return done.stdout
+
+
+def ended(command, limit, **more):
+    """Standard output, standard error and status of a command, which may fail, or `timeout`."""
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=limit, **more)
+        out, errors, status = done.stdout, done.stderr, done.returncode
+    except subprocess.TimeoutExpired as e:
+        out, errors, status = e.stdout, e.stderr, "timeout"
+    return *((text or b"").decode(errors="replace") for text in (out, errors)), status
+
+
+def objects(text):
+    """The lines that are JSON objects."""
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def tell(row):
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def nvcc():
+    return shutil.which("nvcc", path=os.environ.get("PATH", "") + ":/usr/local/cuda/bin") or "nvcc"
+
+
+def built(source, *words, to=None):
+    """Compiles a program of this folder, .c or .cu, with more words for the compiler. Its path."""
+    to = to or os.path.join(tempfile.mkdtemp(), os.path.splitext(os.path.basename(source))[0])
+    before, after = ([nvcc(), "-O2", "-w"], []) if source.endswith(".cu") else (["cc", "-O2", "-w"], ["-pthread", "-ldl"])
+    said([*before, "-o", to, os.path.join(HERE, source), *words, *after])
+    return to
+
+
+def record(doorbell, tape, command, *how, limit=300):
+    """Records a command, whose errors are not shown. What it prints."""
+    words = [doorbell, "record", "-q", "--force", *how, "-o", tape, "--", *command]
+    return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=limit).stdout
+
+
+def show(doorbell, tape, *view):
+    return json.loads(said([doorbell, "show", "--json", *view, tape]))
+
+
+def shuffled(plan, seed=None):
+    plan = list(plan)
+    random.Random(seed).shuffle(plan)
+    return plan
+
+
+def main(about, **commands):
+    """Calls the command that the command line names, with the words after it, and ends with the status that it returns. Prints `about` for others."""
+    name, *words = sys.argv[1:] or [None]
+    try:
+        inspect.signature(commands[name]).bind(*words)
+    except (KeyError, TypeError):
         raise SystemExit(about)
-    run(*sys.argv[2:])
+    sys.exit(commands[name](*words))
