@@ -153,7 +153,8 @@ pub struct Sample {
     pub about: &'static str,
     /// What [`Options::count`] counts, and its default.
     pub count: &'static str,
-    run: fn(&cuda::Context, &Options, &mut Report) -> Result<()>,
+    /// With libcuda; none for those that only the software GPU's tests need.
+    run: Option<fn(&cuda::Context, &Options, &mut Report) -> Result<()>>,
     soft: Soft,
 }
 
@@ -172,49 +173,49 @@ pub const SAMPLES: &[Sample] = &[
         name: "copies",
         about: "copies and fills of 4 B to 64 MiB, every direction, pinned and pageable",
         count: "rounds over all sizes (1)",
-        run: programs::copies::run,
+        run: Some(programs::copies::run),
         soft: Soft::Gpu(soft::programs::copies),
     },
     Sample {
         name: "launches",
         about: "kernels of several grids, blocks and amounts of dynamic shared memory",
         count: "launches of each shape (10)",
-        run: programs::launches::run,
+        run: Some(programs::launches::run),
         soft: Soft::Gpu(soft::programs::launches),
     },
     Sample {
         name: "graphs",
         about: "graphs of every shape, each launched again and again; `--list graphs` names them, --only runs some",
         count: "launches of each graph (6)",
-        run: programs::graphs::run,
+        run: Some(programs::graphs::run),
         soft: Soft::None,
     },
     Sample {
         name: "threads",
-        about: "eight threads on eight streams, then two threads on one stream",
+        about: "eight threads on eight channels, then two threads on one channel; with --gpu soft",
         count: "rounds of each thread (200)",
-        run: programs::threads::run,
+        run: None,
         soft: Soft::Gpu(soft::programs::threads),
     },
     Sample {
         name: "spin",
-        about: "a kernel that waits for the host while submissions queue up after it",
+        about: "a channel that waits for the host while submissions queue up after it; with --gpu soft",
         count: "submissions behind it (5,000)",
-        run: programs::spin::run,
+        run: None,
         soft: Soft::Gpu(soft::programs::spin),
     },
     Sample {
         name: "channels",
-        about: "contexts and streams that come and go, and their channels with them",
-        count: "contexts (6)",
-        run: programs::channels::run,
+        about: "channels that come and go while another one works; with --gpu soft",
+        count: "channels (24)",
+        run: None,
         soft: Soft::Gpu(soft::programs::channels),
     },
     Sample {
         name: "storm",
         about: "launches without end, to be killed",
         count: "launches (endless)",
-        run: programs::storm::run,
+        run: Some(programs::storm::run),
         soft: Soft::Gpu(soft::programs::storm),
     },
     Sample {
@@ -222,7 +223,7 @@ pub const SAMPLES: &[Sample] = &[
         about: "a thread that creates streams while --threads others launch: CUDA's lock starves it (5 s, or --duration); \
                 with --gpu soft a rwlock stands in for CUDA's, and no GPU is needed",
         count: "nothing",
-        run: programs::starve::run,
+        run: Some(programs::starve::run),
         soft: Soft::NoGpu("a rwlock that stands in for CUDA's", soft::starve::run),
     },
     Sample {
@@ -230,7 +231,7 @@ pub const SAMPLES: &[Sample] = &[
         about: "a thread that launches a frame each millisecond while another one pins host memory: CUDA's lock holds the frames up, \
                 with --launcher doorbell it does not",
         count: "frames (500)",
-        run: programs::stall::run,
+        run: Some(programs::stall::run),
         soft: Soft::None,
     },
 ];
@@ -292,12 +293,15 @@ pub fn run_soft(driver: Arc<dyn rm::driver::Driver>, name: &str, options: &Optio
 }
 
 fn run_with(cuda: &cuda::Cuda, sample: &Sample, options: &Options) -> Result<Report> {
+    let Some(run) = sample.run else {
+        return Err(Error::Unavailable { reason: format!("{} runs on the software GPU only", sample.name) });
+    };
     if cuda.device_count()? == 0 {
         return Err(Error::Unavailable { reason: "CUDA sees no GPU".into() });
     }
     let device = cuda.device(0)?;
     let context = device.primary_context()?;
-    repeat(sample, options, device.name()?, |report| (sample.run)(&context, options, report))
+    repeat(sample, options, device.name()?, |report| run(&context, options, report))
 }
 
 /// Once, or until the time is over; every repetition must give the checksum of the first. The last one is reported. `storm` and `starve` keep time

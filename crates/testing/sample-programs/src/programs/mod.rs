@@ -1,14 +1,11 @@
 //! The programs, one file each, for a GPU with libcuda.
 
-pub(crate) mod channels;
 pub(crate) mod copies;
 pub(crate) mod graphs;
 pub(crate) mod launches;
-pub(crate) mod spin;
 pub(crate) mod stall;
 pub(crate) mod starve;
 pub(crate) mod storm;
-pub(crate) mod threads;
 
 use crate::{Error, Options, Report, Result};
 use cuda::DeviceBuffer;
