@@ -25,10 +25,6 @@ pub enum Error {
     Idle,
     #[error("0 bytes are no transfer")]
     Empty,
-    #[error("both ends are on the card; one of them must be memory")]
-    Ways,
-    #[error("{bytes} bytes at {at:#x} of the card's buffer, which has {capacity}", capacity = crate::edu::CAPACITY)]
-    Card { at: u64, bytes: u64 },
     #[error(
         "the card cannot address {bus:#x}: its mask is {mask:#x}, and it would access another address; start QEMU with \
          `edu,dma_mask=0xffffffffffffffff`"

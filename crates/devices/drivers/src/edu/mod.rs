@@ -1,7 +1,7 @@
 //! QEMU's edu device (1234:11e8), a card with one DMA engine that masters the bus. Tests use it in place of an FPGA.
 //!
 //! It has a buffer of 4 KiB, and moves bytes between that buffer and the bus, one piece at a time. [`Edu`] moves any number of bytes in such
-//! pieces: from memory to the card, from the card to memory, or from memory to memory through the card. Interrupts are not used: the driver polls.
+//! pieces from memory to memory, through the card. Interrupts are not used: the driver polls.
 //!
 //! The invariant: every address that the card gets was looked up in a [`pcie::Memory`] that lives at least as long as the transfer. It is also
 //! within the card's address mask, because the card drops higher bits and would access another address.
@@ -11,7 +11,7 @@ mod registers;
 mod transfer;
 
 pub use error::Error;
-pub use registers::{CAPACITY, DEVICE, VENDOR};
+pub use registers::{DEVICE, VENDOR};
 pub use transfer::End;
 
 use pcie::{Bar, Function};
@@ -103,9 +103,8 @@ impl Edu {
     /// Starts to move `bytes` from one end to the other. `poll` and `wait` are for the last transfer that was started.
     ///
     /// # Errors
-    /// [`Error::Busy`] while another transfer is in progress, [`Error::Card`] and [`pcie::Error::OutOfBounds`] for bytes outside of an end,
-    /// [`Error::Mask`] for memory that the card cannot address, [`Error::Ways`] for two ends on the card. In all these cases no transfer was
-    /// started.
+    /// [`Error::Busy`] while another transfer is in progress, [`pcie::Error::OutOfBounds`] for bytes outside of an end, [`Error::Mask`] for memory
+    /// that the card cannot address. In all these cases no transfer was started.
     pub fn start(&mut self, from: End, to: End, bytes: u64) -> Result<(), Error> {
         if self.transfer.as_ref().is_some_and(|transfer| !transfer.is_done()) {
             return Err(Error::Busy);
@@ -122,8 +121,8 @@ impl Edu {
     /// Starts one piece.
     fn tell(&mut self, piece: &transfer::Piece) {
         let (source, destination, direction) = match piece.way {
-            transfer::Way::In => (piece.bus, reg::BUFFER + piece.card, 0),
-            transfer::Way::Out => (reg::BUFFER + piece.card, piece.bus, reg::FROM_CARD),
+            transfer::Way::In => (piece.bus, reg::BUFFER, 0),
+            transfer::Way::Out => (reg::BUFFER, piece.bus, reg::FROM_CARD),
         };
         // ORDERING: the command is the last store, and stores to a BAR arrive in their order. The caller stored the memory's bytes before this; on
         // x86 a store to uncached memory is not reordered before earlier stores.

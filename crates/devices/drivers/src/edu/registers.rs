@@ -21,8 +21,6 @@ pub(crate) const FROM_CARD: u64 = 1 << 1;
 
 /// Address of the card's buffer, as its engine sees it.
 pub(crate) const BUFFER: u64 = 0x4_0000;
-/// Bytes of the card's buffer that can be used. The buffer has one more byte, but QEMU up to 7.2 requires a piece to end *before* the end of the
-/// buffer, and aborts otherwise.
-pub const CAPACITY: u64 = 4095;
-/// Length of the pieces of longer transfers: as many whole words as fit.
+/// Length of the pieces of longer transfers: as many whole words as the buffer of 4096 bytes takes. QEMU up to 7.2 requires a piece to end *before* the
+/// end of the buffer, and aborts otherwise.
 pub(crate) const PIECE: u64 = 4088;

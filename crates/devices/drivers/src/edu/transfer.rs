@@ -1,17 +1,11 @@
-//! A transfer as pieces that the card moves one after the other.
+//! A transfer as pieces that the card moves one after the other: each into its buffer, and from there to its target.
 
 use crate::edu::error::Error;
-use crate::edu::registers::{CAPACITY, PIECE};
+use crate::edu::registers::PIECE;
 use pcie::Memory;
 
-/// One end of a transfer.
-#[derive(Clone)]
-pub enum End {
-    /// Offset in the card's buffer.
-    Card(u64),
-    /// Offset in memory that the function can reach. The memory is kept as long as the card may access it.
-    Memory(Memory, u64),
-}
+/// One end of a transfer: memory that the function can reach, and an offset in it. The memory is kept as long as the card may access it.
+pub type End = (Memory, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -20,25 +14,22 @@ pub(crate) enum Way {
     Out,
 }
 
-/// One command for the card.
+/// One command for the card, which uses its buffer from the begin on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub way: Way,
     pub bus: u64,
-    /// Offset in the card's buffer.
-    pub card: u64,
     pub bytes: u64,
 }
 
 pub(crate) struct Transfer {
-    from: End,
-    to: End,
+    /// None when the card no longer uses them.
+    ends: Option<[End; 2]>,
     bytes: u64,
     done: u64,
-    /// Bytes in progress. If `half`, the first half of a transfer from memory to memory is done: the bytes are on the card.
+    /// Bytes in progress. If `half`, they are on the card.
     told: u64,
     half: bool,
-    ended: bool,
 }
 
 impl Transfer {
@@ -47,23 +38,14 @@ impl Transfer {
         if bytes == 0 {
             return Err(Error::Empty);
         }
-        if let (End::Card(_), End::Card(_)) = (&from, &to) {
-            return Err(Error::Ways);
+        for (memory, at) in [&from, &to] {
+            addressable(memory, *at, bytes, mask)?;
         }
-        for end in [&from, &to] {
-            match end {
-                End::Card(at) if at.checked_add(bytes).is_none_or(|end| end > CAPACITY) => {
-                    return Err(Error::Card { at: *at, bytes });
-                }
-                End::Card(_) => {}
-                End::Memory(memory, at) => addressable(memory, *at, bytes, mask)?,
-            }
-        }
-        Ok(Transfer { from, to, bytes, done: 0, told: 0, half: false, ended: false })
+        Ok(Transfer { ends: Some([from, to]), bytes, done: 0, told: 0, half: false })
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.ended
+        self.ends.is_none()
     }
 
     /// Bytes moved so far, and in total.
@@ -74,47 +56,27 @@ impl Transfer {
     /// The transfer ends with the current piece.
     pub(crate) fn cut(&mut self) {
         self.bytes = self.done + self.told;
-        self.half = matches!((&self.from, &self.to), (End::Memory(..), End::Memory(..))) && self.told > 0;
+        self.half = self.told > 0;
     }
 
     /// The current piece is done: returns the next one, or none if it was the last.
     pub(crate) fn next(&mut self) -> Result<Option<Piece>, Error> {
-        let through = matches!((&self.from, &self.to), (End::Memory(..), End::Memory(..)));
-        if through && self.told > 0 && !self.half {
+        let Some([from, to]) = &self.ends else { return Ok(None) };
+        if self.told > 0 && !self.half {
             self.half = true;
-            return self.piece(Way::Out, self.told).map(Some);
+            let bus = to.0.bus(to.1 + self.done)?.0;
+            return Ok(Some(Piece { way: Way::Out, bus, bytes: self.told }));
         }
         self.done += self.told;
         (self.told, self.half) = (0, false);
         let left = self.bytes - self.done;
         if left == 0 {
-            self.ended = true;
-            // The card no longer uses them.
-            (self.from, self.to) = (End::Card(0), End::Card(0));
+            self.ends = None;
             return Ok(None);
         }
-        let mut bytes = left.min(PIECE);
-        for end in [&self.from, &self.to] {
-            if let End::Memory(memory, at) = end {
-                bytes = bytes.min(memory.bus(at + self.done)?.1);
-            }
-        }
-        self.told = bytes;
-        let way = if matches!(self.from, End::Memory(..)) { Way::In } else { Way::Out };
-        self.piece(way, bytes).map(Some)
-    }
-
-    fn piece(&self, way: Way, bytes: u64) -> Result<Piece, Error> {
-        let (memory, card) = match way {
-            Way::In => (&self.from, &self.to),
-            Way::Out => (&self.to, &self.from),
-        };
-        let card = if let End::Card(at) = card { at + self.done } else { 0 };
-        let bus = match memory {
-            End::Memory(memory, at) => memory.bus(at + self.done)?.0,
-            End::Card(_) => return Err(Error::Ways),
-        };
-        Ok(Piece { way, bus, card, bytes })
+        let ((bus, here), (_, there)) = (from.0.bus(from.1 + self.done)?, to.0.bus(to.1 + self.done)?);
+        self.told = left.min(PIECE).min(here).min(there);
+        Ok(Some(Piece { way: Way::In, bus, bytes: self.told }))
     }
 }
 
@@ -152,12 +114,12 @@ mod tests {
         unsafe { Memory::new(Place::Host, all, None, Arc::new(())) }
     }
 
-    fn pieces(from: End, to: End, bytes: u64) -> Vec<(Way, u64, u64, u64)> {
+    fn pieces(from: End, to: End, bytes: u64) -> Vec<(Way, u64, u64)> {
         let mut transfer = Transfer::new(from, to, bytes, u64::MAX).unwrap();
         let mut all = Vec::new();
-        while let Some(Piece { way, bus, card, bytes }) = transfer.next().unwrap() {
+        while let Some(Piece { way, bus, bytes }) = transfer.next().unwrap() {
             assert!(!transfer.is_done());
-            all.push((way, bus, card, bytes));
+            all.push((way, bus, bytes));
         }
         assert!(transfer.is_done());
         assert_eq!(transfer.progress(), (bytes, bytes));
@@ -170,24 +132,27 @@ mod tests {
         let from = memory(&[(0x1000, 0x1000), (0x8000, 0x1000)]);
         let to = memory(&[(0x2_0000, 0x800), (0x3_0000, 0x1800)]);
         assert_eq!(
-            pieces(End::Memory(from.clone(), 0x10), End::Memory(to.clone(), 0), 0x1010),
+            pieces((from.clone(), 0x10), (to.clone(), 0), 0x1010),
             [
-                (In, 0x1010, 0, 0x800),
-                (Out, 0x2_0000, 0, 0x800),
-                (In, 0x1810, 0, 0x7f0),
-                (Out, 0x3_0000, 0, 0x7f0),
-                (In, 0x8000, 0, 0x20),
-                (Out, 0x3_07f0, 0, 0x20),
+                (In, 0x1010, 0x800),
+                (Out, 0x2_0000, 0x800),
+                (In, 0x1810, 0x7f0),
+                (Out, 0x3_0000, 0x7f0),
+                (In, 0x8000, 0x20),
+                (Out, 0x3_07f0, 0x20),
             ]
         );
-        assert_eq!(pieces(End::Card(5), End::Memory(to, 0x7ff), 3), [(Out, 0x2_07ff, 5, 1), (Out, 0x3_0000, 6, 2)]);
-        assert_eq!(pieces(End::Memory(from, 0), End::Card(0), 4095), [(In, 0x1000, 0, 4088), (In, 0x1ff8, 4088, 7)]);
+        let wide = memory(&[(0x10_0000, 0x2000)]);
+        assert_eq!(
+            pieces((wide.clone(), 0), (wide, 0x1000), 4095),
+            [(In, 0x10_0000, 4088), (Out, 0x10_1000, 4088), (In, 0x10_0ff8, 7), (Out, 0x10_1ff8, 7)]
+        );
     }
 
     #[test]
     fn a_transfer_that_is_cut_ends_with_the_piece_that_was_told() {
         let (from, to) = (memory(&[(0, 0x8000)]), memory(&[(0x1_0000, 0x8000)]));
-        let mut transfer = Transfer::new(End::Memory(from, 0), End::Memory(to, 0), 0x8000, u64::MAX).unwrap();
+        let mut transfer = Transfer::new((from, 0), (to, 0), 0x8000, u64::MAX).unwrap();
         for _ in 0..3 {
             transfer.next().unwrap();
         }
@@ -200,14 +165,13 @@ mod tests {
     fn transfers_out_of_range_or_reach_are_refused() {
         let new = |from, to, bytes, mask| Transfer::new(from, to, bytes, mask).map(drop).unwrap_err();
         let low = memory(&[(0xfff_f000, 0x2000)]);
-        let at = |n| End::Memory(low.clone(), n);
-        assert!(matches!(new(at(0), End::Card(0), 0, u64::MAX), Error::Empty));
-        assert!(matches!(new(End::Card(0), End::Card(9), 1, u64::MAX), Error::Ways));
-        for (start, bytes) in [(0, 4096), (4095, 1), (u64::MAX, 2)] {
-            assert!(matches!(new(at(0), End::Card(start), bytes, u64::MAX), Error::Card { .. }), "{start} {bytes}");
+        let at = |n| (low.clone(), n);
+        assert!(matches!(new(at(0), at(8), 0, u64::MAX), Error::Empty));
+        for (from, to) in [(0x1fff, 0), (0, 0x1fff), (u64::MAX, 0)] {
+            let refused = new(at(from), at(to), 2, u64::MAX);
+            assert!(matches!(refused, Error::Pcie(pcie::Error::OutOfBounds { .. })), "{refused}");
         }
-        assert!(matches!(new(at(0x1fff), End::Card(0), 2, u64::MAX), Error::Pcie(pcie::Error::OutOfBounds { .. })));
-        assert!(matches!(new(End::Card(0), at(0xfff), 2, crate::edu::MASK), Error::Mask { bus: 0x1000_0000, .. }));
-        assert!(Transfer::new(End::Card(0), at(0xfff), 1, crate::edu::MASK).is_ok());
+        assert!(matches!(new(at(0), at(0xfff), 2, crate::edu::MASK), Error::Mask { bus: 0x1000_0000, .. }));
+        assert!(Transfer::new(at(0), at(0xfff), 1, crate::edu::MASK).is_ok());
     }
 }

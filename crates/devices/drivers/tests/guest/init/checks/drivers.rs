@@ -2,7 +2,7 @@
 
 use crate::devices::{bar_contents, contents, pattern};
 use crate::report::{Outcome, ensure};
-use drivers::edu::{self, End};
+use drivers::edu;
 use drivers::nvme::{Controller, Depth, Namespace, Overwrite, Piece, Queue, Word};
 use pcie::{Address, Function, Memory, Tree, bind};
 use std::error::Error;
@@ -111,9 +111,9 @@ pub fn card(edu: Box<dyn Function>, other: &dyn Function) -> Outcome {
     let mut card = edu::Edu::new(edu, u64::MAX)?;
     let sent = pattern(90, 10_000);
     host.store(0x123, &sent)?;
-    let from = End::Memory(host.clone(), 0x123);
-    card.copy(from, End::Memory(peer.clone(), 0x2_0000), 10_000, Duration::from_secs(30))?;
+    let from = (host.clone(), 0x123);
+    card.copy(from, (peer.clone(), 0x2_0000), 10_000, Duration::from_secs(30))?;
     ensure(bar_contents(&bar, 0x2_0000, 10_000) == sent, || "other bytes in the BAR".into())?;
-    card.copy(End::Memory(peer.clone(), 0x2_0000), End::Memory(host.clone(), 0x8000), 10_000, Duration::from_secs(30))?;
+    card.copy((peer.clone(), 0x2_0000), (host.clone(), 0x8000), 10_000, Duration::from_secs(30))?;
     ensure(contents(&host, 0x8000, 10_000)? == sent, || "other bytes back in host memory".into())
 }
