@@ -146,6 +146,9 @@ impl From<cuda::Unavailable> for Error {
 
 type Result<T> = std::result::Result<T, Error>;
 
+/// A program on a GPU.
+type Run<G> = fn(&G, &Options, &mut Report) -> Result<()>;
+
 /// One program.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
@@ -154,7 +157,7 @@ pub struct Sample {
     /// What [`Options::count`] counts, and its default.
     pub count: &'static str,
     /// With libcuda; none for those that only the software GPU's tests need.
-    run: Option<fn(&cuda::Context, &Options, &mut Report) -> Result<()>>,
+    run: Option<Run<cuda::Context>>,
     soft: Soft,
 }
 
@@ -162,7 +165,7 @@ pub struct Sample {
 #[derive(Clone, Copy, Debug)]
 enum Soft {
     None,
-    Gpu(fn(&soft::Machine, &Options, &mut Report) -> Result<()>),
+    Gpu(Run<soft::Machine>),
     /// It needs no GPU at all; what stands in for it.
     NoGpu(&'static str, fn(&Options, &mut Report) -> Result<()>),
 }
