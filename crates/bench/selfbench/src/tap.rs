@@ -1,4 +1,4 @@
-//! The doorbell tap: one new entry of 64 dwords, bare, rewritten and trapped. On a GPU also CUDA's loops.
+//! The doorbell tap: one new entry of 64 dwords, bare, rewritten and trapped.
 
 use crate::rounds::{Mode, Rounds, Runner};
 use crate::{Plan, machine, ring_loop};
@@ -20,8 +20,6 @@ pub struct Options<'a> {
 pub struct Figures {
     plan: Plan,
     tables: Vec<(&'static str, Rounds)>,
-    /// Missing figures, and the reasons.
-    whys: Vec<String>,
 }
 
 /// Runs all rounds; calls `tell` at each turn.
@@ -34,21 +32,13 @@ pub fn measure(o: &Options<'_>, tell: &dyn Fn(&str)) -> anyhow::Result<Figures> 
         std::iter::once(doorbell.clone().into_os_string()).chain(w.iter().map(OsString::from)).collect()
     };
     let mut tables = Vec::new();
-    let mut whys = Vec::new();
     if o.command.is_empty() {
         let r = runner.rounds(*rounds, &words(&["selfbench", "ring", "--count", &count]), true, tell)?;
         tables.push(("software GPU, its doorbell page plain memory (posted: the stores to it and to the ring are out of the caches)", r));
-        match recorder::driver_version() {
-            Some(_) => {
-                let sample = words(&["sample", "bench", "--gpu", "real", "--count", &count]);
-                tables.push(("CUDA", runner.rounds(*rounds, &sample, false, tell)?));
-            }
-            None => whys.push("CUDA's loops: no NVIDIA driver on this machine".into()),
-        }
     } else {
         tables.push(("program", runner.rounds(*rounds, &o.command, false, tell)?));
     }
-    Ok(Figures { plan: o.plan.clone(), tables, whys })
+    Ok(Figures { plan: o.plan.clone(), tables })
 }
 
 impl Figures {
@@ -58,11 +48,7 @@ impl Figures {
     }
 
     pub fn table(&self) -> String {
-        let mut out: String = self.tables.iter().map(|(title, r)| r.table(title)).collect();
-        for w in &self.whys {
-            out += &format!("{w}\n");
-        }
-        out
+        self.tables.iter().map(|(title, r)| r.table(title)).collect()
     }
 
     pub fn json(&self) -> serde_json::Value {
@@ -77,8 +63,7 @@ impl Figures {
             "machine": machine(),
             "tables": self.tables.iter().map(|(t, r)| json!({ "what": t, "loops": r.as_json() })).collect::<Vec<_>>(),
         });
-        let mut why = self.whys.clone();
-        why.extend(self.tables.iter().flat_map(|(_, r)| r.whys()));
+        let why: Vec<_> = self.tables.iter().flat_map(|(_, r)| r.whys()).collect();
         if !why.is_empty() {
             out["why"] = json!(why);
         }
