@@ -271,4 +271,5 @@ def main():
     sys.exit(wrong)
 
 
-main()
+if __name__ == "__main__":
+    main()

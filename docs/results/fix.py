@@ -8,16 +8,12 @@
 
 import json
 import os
-import random
 import re
 import statistics
-import subprocess
 import sys
-import tempfile
 
-import data_file
+import lab
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 MIB = 1 << 20
 ROUNDS = 2
 WAYS = ["CUDA", "fixed", "rewritten"]
@@ -34,87 +30,64 @@ KINDS = {
 }
 
 
-def built(name):
-    program = os.path.join(tempfile.mkdtemp(), name)
-    subprocess.run(["cc", "-O2", "-w", "-o", program, os.path.join(HERE, "fix", name + ".c"), "-pthread", "-ldl"], check=True)
-    return program
-
-
 def pairs(doorbell, folder):
     """A row for each call: medians, and the median of the pairs' ratios (of a launch: of the differences) with its 95 % interval by bootstrap."""
-    program, found = built("pairs"), {}
+    program, found = lab.built("fix/pairs.c"), {}
     for _ in range(ROUNDS):
-        out = subprocess.run([doorbell, "run", "--fix=pins,copies", "--", program, "40"], stdout=subprocess.PIPE, timeout=200, check=True).stdout
-        for row in map(json.loads, out.splitlines()):
+        for row in lab.objects(lab.said([doorbell, "run", "--fix=pins,copies", "--", program, "40"], 200)):
             found.setdefault((row["what"], row["mib"]), []).append(row)
     rows = []
     for (call, mib), of in found.items():
         launch = call == "cuLaunchKernel"
         values = [row["found_ns"] - row["cuda_ns"] if launch else row["found_ns"] / row["cuda_ns"] for row in of]
-        name, found_of = "ns_more" if launch else "ratio", data_file.median_interval(values)
-        rows.append({"call": f"`{call}`", "mib": mib or None, "pairs": len(of), "cuda_us": statistics.median(row["cuda_ns"] for row in of) / 1e3,
+        name, found_of = "ns_more" if launch else "ratio", lab.median_interval(values)
+        rows.append(lab.tell({"call": f"`{call}`", "mib": mib or None, "pairs": len(of), "cuda_us": statistics.median(row["cuda_ns"] for row in of) / 1e3,
                      "answered_us": statistics.median(row["found_ns"] for row in of) / 1e3, name: found_of["median"],
-                     f"{name}_low": found_of["low"], f"{name}_high": found_of["high"], "is_cudas_own": all(row["is_cudas"] for row in of)})
-        print(json.dumps(rows[-1]), flush=True)
-    data_file.write(folder, "fix-own", "Own times of calls, by CUDA and answered", ["docs/results/fix.py", "pairs"], rows, stored="medians of the pairs")
-    return 0
+                     f"{name}_low": found_of["low"], f"{name}_high": found_of["high"], "is_cudas_own": all(row["is_cudas"] for row in of)}))
+    lab.write(folder, "fix-own", "Own times of calls, by CUDA and answered", ["docs/results/fix.py", "pairs"], rows, stored="medians of the pairs")
 
 
-def plan(doorbell, program, folder):
+def plan(doorbell, folder):
     """Rows of what `plan` predicts, next to what its file saves. A fix saves what is lost without it and not with it."""
-    server = [sys.executable, os.path.join(HERE, "fix_server.py"), "frames", "Python, CUDA"]
+    program = lab.built("fix/frames.c")
+    server = [sys.executable, os.path.join(lab.HERE, "fix_server.py"), "frames", "Python, CUDA"]
     cases = {f"{KINDS[kind][0]} of {mib} MiB": [program, kind, "cuda", str(mib * MIB), "15"]
              for kind, mib in (("pin", 64), ("pin", 1024), ("to-gpu", 64), ("to-gpu-async-default", 64), ("from-gpu", 64), ("from-gpu-async-default", 64))}
     cases |= {f"PyTorch server, {beside}": server + [beside, "-"] for beside in ("pins", "`.to(\"cuda\")`")}
     tape, file = (os.path.join(os.path.dirname(program), name) for name in ("a.doorbell", "fix.toml"))
     order, rows = [case for case in cases if os.environ.get("ONLY", "") in case] * ROUNDS, []
-    random.shuffle(order)
-    for name in order:
-        def run(*before):
-            out = subprocess.run([*before, *cases[name]], stdout=subprocess.PIPE, timeout=120, check=True).stdout
-            return json.loads(out.splitlines()[-1])
-        run(doorbell, "record", "--locks", "--quiet", "--force", "-o", tape, "--")
-        subprocess.run([doorbell, "plan", tape, "--force", "-o", file], check=True)
+    for name in lab.shuffled(order):
+        def turn(*before):
+            return json.loads(lab.said([*before, *cases[name]], 120).splitlines()[-1])
+        turn(doorbell, "record", "--locks", "--quiet", "--force", "-o", tape, "--")
+        lab.said([doorbell, "plan", tape, "--force", "-o", file])
         with open(file) as f:
             found = re.findall(r"saves up to (\S+ \S+) of \S+ calls?, (\S+ \S+) of one", f.read())
         ms = lambda text: float(text.split()[0].replace(",", "")) * {"ms": 1, "us": 1e-3, "s": 1e3}[text.split()[1]]
-        bare, fixed = run(), run(doorbell, "run", f"--fix={file}", "--")
+        bare, fixed = turn(), turn(doorbell, "run", f"--fix={file}", "--")
         # (Of the frames that were made: the others were due meanwhile.)
         lost = lambda row: row["sum_us"] - fixed["p50_us"] * (row.get("frames") or row["due"] - row["missed"])
         row = {"program": name, "predicted_of_one_ms": max((ms(one) for _, one in found), default=0),
                "predicted_ms": sum(ms(total) for total, _ in found),
                "saved_of_one_ms": round((bare["max_us"] - fixed["max_us"]) / 1e3, 3),
                "saved_ms": round((lost(bare) - lost(fixed)) / 1e3, 3)}
-        rows.append(row)
-        print(json.dumps(row), flush=True)
+        rows.append(lab.tell(row))
     rows.sort(key=lambda row: list(cases).index(row["program"]))
-    data_file.write(folder, "fix-plan", "What `plan` predicts from a recording, and what its fix saves", ["docs/results/fix.py", "plan"], rows)
-    return 0
+    lab.write(folder, "fix-plan", "What `plan` predicts from a recording, and what its fix saves", ["docs/results/fix.py", "plan"], rows)
 
 
-def main():
-    if sys.argv[1:2] not in (["run"], ["pairs"], ["plan"]) or len(sys.argv) != 4:
-        print(__doc__)
-        return 2
-    doorbell, folder = sys.argv[2:]
-    if sys.argv[1] == "pairs":
-        return pairs(doorbell, folder)
-    program = built("frames")
-    if sys.argv[1] == "plan":
-        return plan(doorbell, program, folder)
+def run(doorbell, folder):
+    program = lab.built("fix/frames.c")
     cells = [(kind, mib, calls, way) for kind, (_, sizes) in KINDS.items() for mib, calls in sizes for way in WAYS
              if kind not in ("nothing", "to-gpu-async") or way != "rewritten"]
     rows = []
     for turn in range(ROUNDS):
-        random.shuffle(cells)
-        for kind, mib, calls, way in cells:
+        for kind, mib, calls, way in lab.shuffled(cells):
             words = [program, kind, "rewritten" if way == "rewritten" else "cuda", str(mib * MIB), str(calls)]
             report = os.path.join(os.path.dirname(program), "report")
             if way == "fixed":
                 words = [doorbell, "run", "--fix=pins,copies", "--out", report, "--force", "--"] + words
-            out = subprocess.run(words, stdout=subprocess.PIPE, timeout=90, check=True)
-            found = json.loads(out.stdout)
-            passed = 0
+            found, passed = json.loads(lab.said(words, 90)), 0
             if way == "fixed":
                 with open(report) as f:
                     text = f.read()
@@ -122,14 +95,12 @@ def main():
                 passed = text.count("passed on")
             row = {"call": KINDS[kind][0], "mib": None if kind == "nothing" else mib, "way": way, "turn": turn,
                    **{k: v for k, v in found.items() if k not in ("kind", "bytes")}, "reasons": passed}
-            rows.append(row)
-            print(json.dumps(row), flush=True)
+            rows.append(lab.tell(row))
     order = [KINDS[kind][0] for kind in KINDS]
     rows.sort(key=lambda row: (order.index(row["call"]), row["mib"] or 0, WAYS.index(row["way"]), row["turn"]))
-    data_file.write(folder, "fix-calls", "Frames next to set-up calls, with and without `run --fix=pins,copies`", ["docs/results/fix.py", "run"], rows,
+    lab.write(folder, "fix-calls", "Frames next to set-up calls, with and without `run --fix=pins,copies`", ["docs/results/fix.py", "run"], rows,
                     stored="percentiles and maximum of each turn")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    lab.main(__doc__, run=run, pairs=pairs, plan=plan)

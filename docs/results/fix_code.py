@@ -19,9 +19,8 @@ import sys
 import tempfile
 import time
 
-import data_file
+import lab
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 # Floats of which the kernels read and write all, and the first of which are compared.
 N, COMPARED = 1 << 20, 1 << 18
 # CUjit_option: registers at most, optimisation, debug, line information.
@@ -105,7 +104,7 @@ def started(command, cache, doorbell=None):
     took = time.perf_counter() - began
     if done.returncode:
         raise SystemExit(f"{command}: {done.returncode} {done.stderr[-500:]}")
-    return took, [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done.stderr
+    return took, lab.objects(done.stdout), done.stderr
 
 
 def files(cache):
@@ -127,11 +126,9 @@ def emptied(folder):
 
 
 def run(doorbell, folder):
-    nvcc, rows, wrong = shutil.which("nvcc", path=os.environ.get("PATH", "") + ":/usr/local/cuda/bin"), [], 0
+    rows, wrong = [], 0
     with tempfile.TemporaryDirectory() as made:
-        ptx, holds = os.path.join(made, "kernels.ptx"), os.path.join(made, "holds")
-        subprocess.run([nvcc, "-ptx", "-arch=compute_80", "-o", ptx, os.path.join(HERE, "fix", "kernels.cu")], check=True)
-        subprocess.run(["cc", "-O2", "-o", holds, os.path.join(HERE, "fix", "holds.c"), "-pthread", "-ldl"], check=True)
+        ptx, holds = lab.built("fix/kernels.cu", "-ptx", "-arch=compute_80", to=os.path.join(made, "kernels.ptx")), lab.built("fix/holds.c")
         check, caches = [sys.executable, os.path.abspath(__file__), "kernels", ptx], {way: os.path.join(made, way) for way in ("bare", "fixed")}
         ways = {"bare": None, "fixed": doorbell}
         for round in range(2):
@@ -152,15 +149,14 @@ def run(doorbell, folder):
             files_differ = len(set(cached["bare"].items()) ^ set(cached["fixed"].items()))
             wrong += len(differ) + (errors["bare"] != errors["fixed"]) + files_differ
             rows.append({"what": "kernels", "round": round, "kernels": len(ratios), "differ": len(differ), "files": len(cached["bare"]), "files_differ": files_differ, "same_error": errors["bare"] == errors["fixed"],
-                         **{f"ratio_{key}": value for key, value in data_file.median_interval(ratios).items()}})
+                         **{f"ratio_{key}": value for key, value in lab.median_interval(ratios).items()}})
             print(rows[-1], errors["bare"], flush=True)
         turns = ["12", "nothing:0:40", "load-cubin:400:13", "load-new:400:6", "load-new:50:13"]
         for round in range(2):
             for way in ways if round % 2 else reversed(ways):
                 for turn in started([holds, *turns], emptied(caches[way]), ways[way])[1]:
-                    rows.append({"what": "frames", "way": way, "round": round, **summed(turn)})
-                    print(rows[-1], flush=True)
-    data_file.write(folder, "fix-code", "Code that another process compiles first", ["fix_code.py", "run"], rows, stored="figures of each start and of each turn")
+                    rows.append(lab.tell({"what": "frames", "way": way, "round": round, **summed(turn)}))
+    lab.write(folder, "fix-code", "Code that another process compiles first", ["fix_code.py", "run"], rows, stored="figures of each start and of each turn")
     return int(wrong > 0)
 
 
@@ -175,10 +171,4 @@ def summed(turn):
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["run", doorbell, folder]:
-            sys.exit(run(doorbell, folder))
-        case ["kernels", ptx]:
-            kernels(ptx)
-        case _:
-            raise SystemExit(__doc__)
+    lab.main(__doc__, run=run, kernels=kernels)

@@ -27,9 +27,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ME = os.path.abspath(__file__)
-# (The folder's cuda.py would hide the package `cuda` from CuPy and others.)
-sys.path[:] = [f"{HERE}/fix", *(place for place in sys.path if os.path.abspath(place) != HERE)]
-from frameworks import NOT_THERE, PROGRAMS, one, ours  # noqa: E402  (the path must be set before)
+sys.path.insert(0, f"{HERE}/fix")
+from frameworks import NOT_THERE, PROGRAMS, one  # noqa: E402  (the path must be set before)
+import cuda_programs  # noqa: E402
+import everyday as the_programs  # noqa: E402
+import lab  # noqa: E402
 
 LIMIT, JOBS, TOTAL = 120, int(os.environ.get("JOBS", "3")), float(os.environ.get("TOTAL", "320"))
 PAIRS = 20
@@ -132,11 +134,10 @@ class Missing(Exception):
 
 
 def versions(kind, work):
-    """cuda.py's program for the runtime of this machine's nvcc, with 16 MiB instead of 256 KiB."""
+    """cuda_programs.py's program for the runtime of this machine's nvcc, with 16 MiB instead of 256 KiB."""
     if not shutil.which("nvcc"):
         raise Missing("no nvcc")
-    kernel, root = ours("cuda").KERNEL, os.path.dirname(os.path.dirname(os.path.realpath(shutil.which("nvcc"))))
-    sys.modules.pop("cuda", None)
+    kernel, root = cuda_programs.KERNEL, os.path.dirname(os.path.dirname(os.path.realpath(shutil.which("nvcc"))))
     with open(f"{HERE}/programs/versions.c") as f, open(f"{work}/versions.c", "w") as c, open(f"{work}/add.cu", "w") as cu:
         c.write(f'#define KERNEL "{work}/add.fatbin"\n' + f.read().replace("COUNT = 1 << 16", "COUNT = 1 << 22"))
         cu.write(kernel)
@@ -151,17 +152,13 @@ def versions(kind, work):
 
 
 def everyday(number, work):
-    """The command of a program of everyday.py, if the machine has it. (The file runs all of them when it is imported.)"""
-    with open(f"{HERE}/everyday.py") as f:
-        text = f.read().removesuffix("main()\n")
-    scope = {"__file__": f"{HERE}/everyday.py", "__name__": "everyday"}
-    exec(compile(text, scope["__file__"], "exec"), scope)
-    os.environ["MAKEFILE"] = scope["MAKEFILE"]
-    programs = scope["programs"](work)
+    """The command of a program of everyday.py, if the machine has it."""
+    os.environ["MAKEFILE"] = the_programs.MAKEFILE
+    programs = the_programs.programs(work)
     if number is None:
         return [name for name, *_ in programs]
     _, needs, prepare, command = programs[number]
-    why = next(filter(None, map(scope["missing"], needs)), None)
+    why = next(filter(None, map(the_programs.missing, needs)), None)
     if why or (prepare and subprocess.run(prepare, shell=True, capture_output=True).returncode):
         raise Missing(why or "could not be made ready")
     return command
@@ -175,7 +172,7 @@ def cases(work, app):
         yield (f"pinned memory of {mib} MiB, looked at", "CUDA's driver: attributes, fork, files, mlock (fix/pinned.py)",
                lambda work, n=n: [sys.executable, f"{HERE}/fix/pinned.py", str(n)])
     for kind in ("dynamic", "static"):
-        yield f"cudart, {kind}", "CUDA's runtime: copies of 16 MiB, launches, a graph (cuda.py)", lambda work, kind=kind: versions(kind, work)
+        yield f"cudart, {kind}", "CUDA's runtime: copies of 16 MiB, launches, a graph (cuda_programs.py)", lambda work, kind=kind: versions(kind, work)
     for words in APP_MODES if app else ():
         yield f"app.c, {' '.join(words)}", "CUDA's driver (tests/fix/app.c)", lambda work, words=words: [os.path.abspath(app), *words]
     for number, name in enumerate(everyday(None, work)):
@@ -183,7 +180,8 @@ def cases(work, app):
 
 
 def run(doorbell, folder, app=None):
-    data_file, rows = ours("data_file"), []
+    doorbell = os.path.abspath(doorbell)
+    rows = []
     os.environ["PATH"] = ENVIRONMENT["PATH"]
     ends = time.monotonic() + TOTAL
     with tempfile.TemporaryDirectory() as tmp:
@@ -203,7 +201,7 @@ def run(doorbell, folder, app=None):
             rows = list(pool.map(row_of, listed))
     # (As in everyday.py, programs of others that are not there have no row.)
     kept = [row for row in rows if not (row["program"].startswith("everyday") and row["same"] in ("not there", "fails bare"))]
-    data_file.write(folder, "fix-programs", "Programs' results, bare and under `run --fix=pins,copies`", ["docs/results/fix_programs.py", "run"], kept)
+    lab.write(folder, "fix-programs", "Programs' results, bare and under `run --fix=pins,copies`", ["docs/results/fix_programs.py", "run"], kept)
     answered = lambda row: bool(row["pins"] or row["copies"])
     counts = {"same, with calls answered": sum(row["same"] == "yes" and answered(row) for row in kept),
               "same, without": sum(row["same"] == "yes" and not answered(row) for row in kept),
@@ -215,6 +213,7 @@ def run(doorbell, folder, app=None):
 
 def random_sequences(app, seconds, doorbell):
     """A sequence is a step of a thread in app.c: memory made or freed, a copy to the GPU, a copy back, at times code and a large block, each checked."""
+    doorbell = os.path.abspath(doorbell)
     ends, differ, sums, runs, sequences = time.monotonic() + float(seconds), 0, {"pins": 0, "copies": 0, "code": 0, "memory": 0, "mib": 0}, 0, 0
     with tempfile.TemporaryDirectory() as work:
         while time.monotonic() < ends:
@@ -237,10 +236,11 @@ def random_sequences(app, seconds, doorbell):
 
 
 def cost(doorbell, folder):
-    data_file, rows = ours("data_file"), []
+    doorbell = os.path.abspath(doorbell)
+    rows = []
     with tempfile.TemporaryDirectory() as work:
         launches = f"{work}/launches"
-        subprocess.run(["cc", "-O2", "-o", launches, f"{HERE}/fix/launches.c", "-ldl"], check=True)
+        lab.built("fix/launches.c", to=launches)
         ways = {"bare": [launches], "fixed": [doorbell, "run", "--fix=pins,copies", "--", launches]}
         # (The first pair reads the files from the disk.)
         for pair in range(-1, PAIRS):
@@ -256,22 +256,12 @@ def cost(doorbell, folder):
             if pair >= 0:
                 rows.append(row)
                 print(json.dumps(row), flush=True)
-    data_file.write(folder, "fix-cost", "Launches of a program that makes no call that is answered", ["docs/results/fix_programs.py", "cost"], rows,
+    lab.write(folder, "fix-cost", "Launches of a program that makes no call that is answered", ["docs/results/fix_programs.py", "cost"], rows,
                     stored="the median launch and the times of each process")
     for key in ("ratio", "process_ratio", "more_ns", "more_kib", "more_process_ms"):
-        print(json.dumps({"of": key, **data_file.median_interval([row[key] for row in rows])}))
+        print(json.dumps({"of": key, **lab.median_interval([row[key] for row in rows])}))
     return 0
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["run", doorbell, folder, *app] if len(app) < 2:
-            sys.exit(run(os.path.abspath(doorbell), folder, *app))
-        case ["random", app, seconds, doorbell]:
-            sys.exit(random_sequences(app, seconds, os.path.abspath(doorbell)))
-        case ["cost", doorbell, folder]:
-            sys.exit(cost(os.path.abspath(doorbell), folder))
-        case ["one", name] if name in PROGRAMS:
-            one(name)
-        case _:
-            sys.exit(__doc__)
+    lab.main(__doc__, run=run, random=random_sequences, cost=cost, one=one)

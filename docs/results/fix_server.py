@@ -11,14 +11,13 @@ six minutes.
 import ctypes
 import json
 import os
-import random
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 import traceback
 
+import lab
 import server_graph
 
 SECONDS = 6.0
@@ -136,17 +135,14 @@ def frames(way, beside, timer):
 
 
 def run(doorbell, folder, part=None):
-    import data_file
-
     ways = [way for way in WAYS if part in (None, "code") or way.lower().startswith(f"{part},")]
     order, fixes = (CODE, "pins,copies,code") if part == "code" else (BESIDE, "pins,copies")
     neighbours = [beside for beside in order if os.environ.get("ONLY", "") in beside]
     plan = [(way, beside) for way in ways for beside in neighbours] * int(os.environ.get("ROUNDS", 2))
-    random.shuffle(plan)
     rows = []
     with tempfile.TemporaryDirectory() as made:
         timer = server_graph.build(made)
-        for n, (way, beside) in enumerate(plan):
+        for n, (way, beside) in enumerate(lab.shuffled(plan)):
             # (Nothing is compiled already.)
             caches = {name: os.path.join(made, str(n), name) for name in ("CUDA_CACHE_PATH", "XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
             for path in caches.values():
@@ -154,18 +150,14 @@ def run(doorbell, folder, part=None):
             words = [sys.executable, os.path.abspath(__file__), "frames", way, beside, timer]
             if way.endswith(FIXED):
                 words = [doorbell, "run", f"--fix={fixes}", "--report", "--"] + words
-            try:
-                out = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=90, env={**os.environ, **(caches if part == "code" else {})})
-            except subprocess.TimeoutExpired as error:
-                print(f"{way}, {beside}: {error}", flush=True)
+            out, errors, status = lab.ended(words, 90, env={**os.environ, **(caches if part == "code" else {})})
+            if status:
+                print(f"{way}, {beside}: {status} {errors[-500:]}", flush=True)
                 continue
-            if out.returncode:
-                print(f"{way}, {beside}: {out.returncode} {out.stderr[-500:]}", flush=True)
-                continue
-            rows.append({"beside": beside, "way": way, **json.loads(out.stdout.splitlines()[-1])})
-            print(json.dumps(rows[-1]), "; ".join(line for line in out.stderr.splitlines() if line.startswith("doorbell: ")), flush=True)
+            rows.append(lab.tell({"beside": beside, "way": way, **json.loads(out.splitlines()[-1])}))
+            print("; ".join(line for line in errors.splitlines() if line.startswith("doorbell: ")), flush=True)
     rows.sort(key=lambda row: (order.index(row["beside"]), WAYS.index(row["way"])))
-    data_file.write(folder, f"fix-server-{part}" if part else "fix-server", "Frames of a PyTorch server next to a neighbour, bare, fixed, rewritten",
+    lab.write(folder, f"fix-server-{part}" if part else "fix-server", "Frames of a PyTorch server next to a neighbour, bare, fixed, rewritten",
                     ["docs/results/fix_server.py", "run", *([part] if part else [])], rows, stored="percentiles and maximum of each turn of 3,000 frames")
 
 

@@ -14,7 +14,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "../../python"), os.path.join(HERE, "../../python/tests/fleet")]
-import data_file
+import lab
 from planted import Maker, Plan, planted
 
 from doorbell import fleet
@@ -90,8 +90,8 @@ def run(out):
         plans = [Plan(steps=30) for _ in range(8)]
         plans[2].held_us = 25_000
         maker.together(together, plans)
-        data_file.write(out, "fleet-named", "Planted differences, and the rank that doorbell.fleet names", command, named(job, together), facts=facts)
-        data_file.write(out, "fleet-costs", "Time and bytes of doorbell.fleet from 1 to 1,024 ranks", command, costs(job, root), facts=facts)
+        lab.write(out, "fleet-named", "Planted differences, and the rank that doorbell.fleet names", command, named(job, together), facts=facts)
+        lab.write(out, "fleet-costs", "Time and bytes of doorbell.fleet from 1 to 1,024 ranks", command, costs(job, root), facts=facts)
     finally:
         maker.close()
         shutil.rmtree(root)
@@ -103,7 +103,4 @@ def cpu():
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3 and sys.argv[1] == "run":
-        run(sys.argv[2])
-    else:
-        sys.exit(__doc__)
+    lab.main(__doc__, run=run)

@@ -9,29 +9,19 @@
 import hashlib
 import json
 import os
-import random
 import statistics
 import subprocess
 import sys
 import time
 from collections import Counter
 
-import data_file
+import lab
 import names
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-NVCC = ["nvcc", "-O2", "-arch=sm_90", f"{HERE}/gpu-times/own.cu"]
-
-
-def recorded(doorbell, tape, command, *how):
-    """What the program printed."""
-    out = subprocess.run([doorbell, "record", "-q", "--force", *how, "-o", tape, "--", *command], stdout=subprocess.PIPE,
-                         stderr=subprocess.DEVNULL, text=True, timeout=300)
-    return out.stdout
 
 
 def show(doorbell, tape, *view):
-    answer = json.loads(subprocess.run([doorbell, "show", "--json", *view, tape], stdout=subprocess.PIPE).stdout)
+    answer = lab.show(doorbell, tape, *view)
     return answer["runs"] if "--gpu-times" in view else answer
 
 
@@ -66,9 +56,9 @@ def of_class(of, name, number):
 def own(doorbell, tmp):
     """Kernels that read the GPU's clock themselves."""
     program, tape = f"{tmp}/own", f"{tmp}/own.doorbell"
-    subprocess.run([*NVCC, "-o", program], check=True)
+    lab.built("gpu-times/own.cu", "-arch=sm_90", to=program)
     theirs = {}
-    for line in recorded(doorbell, tape, [program], "--gpu-times").splitlines():
+    for line in lab.record(doorbell, tape, [program], "--gpu-times").splitlines():
         name, number, start, end = line.split()
         theirs.setdefault(name, []).append((int(start), int(end), int(number)))
     summary = show(doorbell, tape, "--summary")
@@ -86,8 +76,7 @@ def own(doorbell, tmp):
             row["bounded"] = len(bounded)
             row["hold"] = sum(ns(r, "earliest_ns") <= s <= ns(r, "end_ns") for r, (s, _) in bounded)
             row["sum_ratio"] = sum(ns(r, "end_ns") - ns(r, "start_ns") for r, _ in pairs) / sum(e - s for _, (s, e) in pairs)
-        rows.append(row)
-        print(row, flush=True)
+        rows.append(lab.tell(row))
     return rows
 
 
@@ -145,7 +134,7 @@ def cupti(doorbell, tmp):
     me = [sys.executable, os.path.abspath(__file__), "program", "sequence"]
     for i in "ab":
         subprocess.run([*me, f"{tmp}/cupti-{i}.json"], stderr=subprocess.DEVNULL, timeout=200)
-    recorded(doorbell, f"{tmp}/sequence.doorbell", me, "--gpu-times")
+    lab.record(doorbell, f"{tmp}/sequence.doorbell", me, "--gpu-times")
     # (A memset that CUDA does by a kernel is none for CUPTI.)
     ours = [r for r in show(doorbell, f"{tmp}/sequence.doorbell", "--gpu-times", "--range", "measured") if r["name"]]
     ours.sort(key=lambda r: ns(r, "end_ns"))
@@ -192,8 +181,8 @@ def own_profiled(library, to):
 def beside(doorbell, tmp):
     """Durations less the kernels' own, by CUPTI and by doorbell: a run of each."""
     program, library, tape = f"{tmp}/own", f"{tmp}/own.so", f"{tmp}/own.doorbell"
-    for extra in (["-o", program], ["-shared", "-Xcompiler", "-fPIC", "-o", library]):
-        subprocess.run([*NVCC, *extra], check=True)
+    lab.built("gpu-times/own.cu", "-arch=sm_90", to=program)
+    lab.built("gpu-times/own.cu", "-arch=sm_90", "-shared", "-Xcompiler", "-fPIC", to=library)
 
     def theirs(said):
         of = {}
@@ -207,7 +196,7 @@ def beside(doorbell, tmp):
     with open(f"{tmp}/own.json") as f:
         for _, dur, name in json.load(f):
             by_cupti["of"].setdefault(name, []).append(1e3 * dur)
-    by_us = {"own": theirs(recorded(doorbell, tape, [program], "--gpu-times")), "of": {}}
+    by_us = {"own": theirs(lab.record(doorbell, tape, [program], "--gpu-times")), "of": {}}
     for name, runs in runs_of(doorbell, tape).items():
         runs.sort(key=lambda r: at(name, r["submission"], ns(r, "end_ns")))
         by_us["of"][name] = [ns(r, "end_ns") - ns(r, "start_ns") for r in runs]
@@ -221,15 +210,14 @@ def beside(doorbell, tmp):
             row[by] = spread(more)
         # (CUPTI's and ours are of two runs: each is held against the kernels' own times in its run.)
         row["within"] = sum(abs(ns - row["cupti"]["p50"]) <= 1000 for ns in more) if row["cupti"] else None
-        rows.append(row)
-        print(row, flush=True)
+        rows.append(lab.tell(row))
     return rows
 
 
 def profiler(doorbell, tmp):
     """torch.profiler in a recorded program: doorbell leaves the times to it."""
     out, tape = f"{tmp}/profiler.json", f"{tmp}/profiler.doorbell"
-    recorded(doorbell, tape, [sys.executable, os.path.abspath(__file__), "program", "sequence", out], "--gpu-times")
+    lab.record(doorbell, tape, [sys.executable, os.path.abspath(__file__), "program", "sequence", out], "--gpu-times")
     with open(out) as f:
         row = {"kernels_of_cupti": len(json.load(f)), "kernel_times": show(doorbell, tape, "--summary").get("kernel_times")}
     print(row, flush=True)
@@ -252,7 +240,7 @@ def sizes(doorbell, tmp):
             runs = []
             for number in ("20", "220"):
                 tape = f"{tmp}/sizes.doorbell"
-                recorded(doorbell, tape, [sys.executable, os.path.abspath(__file__), "program", "steps", model, number], *how)
+                lab.record(doorbell, tape, [sys.executable, os.path.abspath(__file__), "program", "steps", model, number], *how)
                 summary = show(doorbell, tape, "--summary")
                 runs.append({"bytes": os.path.getsize(tape), "launches": summary["launches"], "lost": summary["lost"]})
             short, long = runs
@@ -329,7 +317,7 @@ def transfers(doorbell, tmp):
     me = [sys.executable, os.path.abspath(__file__), "program", "transfers"]
     for i in "ab":
         subprocess.run([*me, f"{tmp}/moved-{i}.json"], stderr=subprocess.DEVNULL, timeout=200)
-    recorded(doorbell, f"{tmp}/moved.doorbell", me, "--gpu-times")
+    lab.record(doorbell, f"{tmp}/moved.doorbell", me, "--gpu-times")
     theirs = []
     for i in "ab":
         of = {}
@@ -432,7 +420,7 @@ def programs(doorbell, tmp):
     for name in PROGRAMS:
         command, tape = [sys.executable, os.path.abspath(__file__), "program", name], f"{tmp}/program.doorbell"
         bare = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=200).stdout
-        with_times = recorded(doorbell, tape, command, "--gpu-times")
+        with_times = lab.record(doorbell, tape, command, "--gpu-times")
         kernels, launches = show(doorbell, tape, "--kernels"), show(doorbell, tape, "--launches")
         runs = show(doorbell, tape, "--gpu-times")
         own = sum(1 for l in launches if not l["empty"] and not l["again"])
@@ -449,14 +437,13 @@ def million(doorbell, tmp):
         for how in (["--calls"], ["--gpu-times"], ["--calls"], ["--gpu-times"]):
             tape = f"{tmp}/million.doorbell"
             began = time.perf_counter()
-            recorded(doorbell, tape, [f"{tmp}/own", "many", "1000000", streams], *how)
+            lab.record(doorbell, tape, [f"{tmp}/own", "many", "1000000", streams], *how)
             took = time.perf_counter() - began
             row = {"streams": int(streams), "how": how[0], "seconds": took}
             if how == ["--gpu-times"]:
                 times = show(doorbell, tape, "--summary")["kernel_times"][0]
                 row |= {"launches": times["kernels"], "runs": times["timed"], "lacking": times["lacking"]}
-            rows.append(row)
-            print(row, flush=True)
+            rows.append(lab.tell(row))
             os.remove(tape)
     return rows
 
@@ -464,14 +451,12 @@ def million(doorbell, tmp):
 def threads(doorbell, tmp):
     """Two million launches by eight threads, bare and recorded; the program was built by `own`."""
     program, rows = [f"{tmp}/own", "threads", "250000", "8"], []
-    turns = 2 * [None, ["--calls"], ["--gpu-times"], ["--gpu-times", "--no-data"]]
-    random.Random(4).shuffle(turns)
-    for how in turns:
+    for how in lab.shuffled(2 * [None, ["--calls"], ["--gpu-times"], ["--gpu-times", "--no-data"]], 4):
         tape, began = f"{tmp}/threads.doorbell", time.perf_counter()
         if how is None:
             subprocess.run(program, check=True)
         else:
-            recorded(doorbell, tape, program, *how)
+            lab.record(doorbell, tape, program, *how)
         row = {"recorded": " ".join(how or ["bare"]), "seconds": time.perf_counter() - began}
         if how is not None:
             summary = show(doorbell, tape, "--summary")
@@ -479,17 +464,15 @@ def threads(doorbell, tmp):
             began = time.perf_counter()
             subprocess.run([doorbell, "show", "--submissions", "--limit", "20", tape], stdout=subprocess.DEVNULL)
             row["limit_20_seconds"] = time.perf_counter() - began
-        rows.append(row)
-        print(row, flush=True)
+        rows.append(lab.tell(row))
     return rows
 
 
 def launches(doorbell, tmp):
     """What a launch costs, beside the same one in a pause; the program was built by `own`."""
-    rows, turns = [], 8 * [["--calls"], ["--gpu-times"]]
-    random.Random(2).shuffle(turns)
-    for how in turns:
-        said = [line.split() for line in recorded(doorbell, f"{tmp}/launches.doorbell", [f"{tmp}/own", "cost", "400"], *how).splitlines()]
+    rows = []
+    for how in lab.shuffled(8 * [["--calls"], ["--gpu-times"]], 2):
+        said = [line.split() for line in lab.record(doorbell, f"{tmp}/launches.doorbell", [f"{tmp}/own", "cost", "400"], *how).splitlines()]
         times = {which: [int(ns) for w, ns in said if w == which] for which in "ab"}
         more = [b - a for a, b in zip(times["a"], times["b"])]
         rows.append({"recorded": how[0], "pairs": len(more), **{f"{name}_ns": statistics.median(of) for name, of in (("without", times["a"]), ("with", times["b"]), ("more", more))}})
@@ -513,7 +496,7 @@ PARTS = {
 }
 
 
-def run(doorbell, folder, parts):
+def run(doorbell, folder, *parts):
     tmp = f"/tmp/gpu-times-{os.getpid()}"
     os.makedirs(tmp)
     for part in parts or PARTS:
@@ -521,23 +504,17 @@ def run(doorbell, folder, parts):
         measure, about, stored = PARTS[part]
         rows = measure(doorbell, tmp)
         if about:
-            data_file.write(folder, f"gpu-times-{part}", about, ["docs/results/gpu_times.py", "run", part], rows, stored)
+            lab.write(folder, f"gpu-times-{part}", about, ["docs/results/gpu_times.py", "run", part], rows, stored)
         print(part, f"{time.perf_counter() - began:.0f} s", flush=True)
 
 
+# What is profiled or recorded, by its first word; any other is a whole program's name.
+RUNS = {"sequence": lambda to=None: profiled(to), "transfers": lambda to=None: moved(to), "steps": steps, "own": own_profiled}
+
+
+def program(name, *more):
+    RUNS[name](*more) if name in RUNS else hashed(name)
+
+
 if __name__ == "__main__":
-    what = sys.argv[1:]
-    if what[:1] == ["run"] and len(what) > 2:
-        run(what[1], what[2], what[3:])
-    elif what[:2] == ["program", "sequence"]:
-        profiled(what[2] if len(what) > 2 else None)
-    elif what[:2] == ["program", "transfers"]:
-        moved(what[2] if len(what) > 2 else None)
-    elif what[:2] == ["program", "steps"] and len(what) == 4:
-        steps(*what[2:])
-    elif what[:2] == ["program", "own"] and len(what) == 4:
-        own_profiled(*what[2:])
-    elif what[:1] == ["program"] and len(what) == 2:
-        hashed(what[1])
-    else:
-        raise SystemExit(__doc__)
+    lab.main(__doc__, run=run, program=program)

@@ -16,7 +16,6 @@ import argparse
 import bisect
 import json
 import os
-import random
 import re
 import statistics
 import subprocess
@@ -25,8 +24,7 @@ import tempfile
 import threading
 import time
 
-import data_file
-from fix import built
+import lab
 
 MIB = 1 << 20
 ROUNDS, NOTHINGS = 2, 3
@@ -256,15 +254,14 @@ def main():
     words.add_argument("--seconds", type=positive, default=12)
     words.add_argument("--minutes", type=positive, default=9)
     given = words.parse_args()
-    program = built("holds")
+    program = lab.built("fix/holds.c")
     kinds = chosen(program, given.only)
     command = [given.fix, "run", "--fix=memory", "--", program] if given.fix else [program]
     until = time.monotonic() + 60 * given.minutes
     plan = []
     for _ in range(ROUNDS):
         turns = [name_of(kind, size) for kind in kinds for size in KINDS[kind][2]] + [name_of("nothing", 0)] * NOTHINGS
-        random.shuffle(turns)
-        plan += turns
+        plan += lab.shuffled(turns)
     rows, quiet, seen = [], [], {}
     for found in made(command, plan, given.seconds, until):
         number = seen[found["turn"]] = seen.get(found["turn"], -1) + 1
@@ -276,8 +273,7 @@ def main():
             if found.get(f"{unit}_kib_more", 0) > 64 << 10:
                 print(f"{found['turn']}: {found[f'{unit}_kib_more'] >> 10} MiB more of {unit} memory after it", file=sys.stderr)
         for row in rows_of(found, number):
-            rows.append(row)
-            print(json.dumps(row), flush=True)
+            rows.append(lab.tell(row))
     if not quiet:
         raise SystemExit("holds: no turn without a neighbour was made, so there is nothing to compare with")
     order = ["nothing", *KINDS]
@@ -287,7 +283,7 @@ def main():
     print_table(rows)
     if given.folder:
         name, title = ("holds-memory", "The same under `run --fix=memory`") if given.fix else ("holds", "How long calls hold other threads up")
-        data_file.write(given.folder, name, title, ["docs/results/holds.py", "run"], rows,
+        lab.write(given.folder, name, title, ["docs/results/holds.py", "run"], rows,
                         stored="percentiles and maximum of each turn")
     return 0
 

@@ -6,11 +6,9 @@
 Each process runs the loop by doorbell, then by CUDA, under one scheduling class. The classes take turns, in random order.
 """
 
-import random
 import re
-import subprocess
 
-import data_file
+import lab
 
 CLASSES, ROUNDS, SECONDS = ("other", "deadline"), 4, 6
 LINE = re.compile(r"(doorbell|CUDA): (\d+) of the (\d+) frames that were due, of 4096 bytes, (every result right|there are WRONG results); "
@@ -23,10 +21,9 @@ def us(text):
 
 
 def run(program, folder):
-    plan, found = list(CLASSES) * ROUNDS, []
-    random.Random(5).shuffle(plan)
-    for wanted in plan:
-        said = subprocess.run([program, str(SECONDS), wanted], stdout=subprocess.PIPE, text=True, check=True).stdout
+    found = []
+    for wanted in lab.shuffled(CLASSES * ROUNDS, 5):
+        said = lab.said([program, str(SECONDS), wanted])
         print(said, flush=True)
         lines = LINE.findall(said)
         assert len(lines) == 2, said
@@ -34,9 +31,9 @@ def run(program, folder):
             found.append({"class": re.search("runs under (SCHED_[A-Z]+)", said)[1], "way": way, "due": int(due), "made": int(made), "missed": int(missed),
                           "p50_us": us(p50), "p99_us": us(p99), "max_us": us(most), "right": right.startswith("every")})
     found.sort(key=lambda row: (row["class"] != "SCHED_OTHER", row["way"] != "doorbell"))
-    data_file.write(folder, "kilohertz", "A 1 kHz loop beside a thread that loads modules", ["docs/results/kilohertz.py", "run"], found,
+    lab.write(folder, "kilohertz", "A 1 kHz loop beside a thread that loads modules", ["docs/results/kilohertz.py", "run"], found,
                     "p50, p99 and maximum of each process, as the program printed them")
 
 
 if __name__ == "__main__":
-    data_file.command(__doc__, run)
+    lab.main(__doc__, run=run)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What docs/results/launch.md keeps: docs/results/launch.sh OUT [selftest shapes networks launches call copies chain examples many faults ...]
+# What docs/results/launch.md keeps: docs/results/launch.sh OUT [selftest shapes networks launches call copies chain examples faults ...]
 #
 # About seven minutes on an H200; each step has its limit and keeps what it has, and an Xid ends the run. DOORBELL names the binary (default: cargo's release build),
 # PYTHON a python3 with torch, PREFIX where libdoorbell is installed (crates/gpu/libdoorbell/install.sh --prefix target/prefix) with the C examples launch and frame_loop
-# and docs/results/launch/many.c built into it (its head says how), TURNS the library of docs/results/launch/turns.c, NETWORKS which of
+# and docs/results/launch/lanes.c built into it (its head says how), TURNS the library of docs/results/launch/turns.c, NETWORKS which of
 # docs/results/graphs/networks.py, TIMES how much longer the experiments run (1).
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -55,21 +55,17 @@ if want examples; then
   step launch-c 60 "$prefix/launch" 1000000
   step frame_loop 60 "$prefix/frame_loop" 10
 fi
-# Not by default: the page has nothing of these yet.
-if want many; then
-  step many-64 90 "$prefix/many" 64 1000000
-  step many-4 150 "$prefix/many" 4 20000000
-fi
+# Not by default: the page has nothing of these.
 if want faults; then
   # Killed while it launches. The GPU must go on launching for the next program.
-  "$prefix/many" 8 100000000 60 > "$out/killed.txt" 2> "$out/killed.err" < /dev/null &
+  "$prefix/lanes" 10000 > "$out/killed.txt" 2> "$out/killed.err" < /dev/null &
   killed=$!
   for _ in $(seq 200); do grep -q launch "$out/killed.txt" && break; sleep 0.1; done
   sleep 2
-  if grep -q launch "$out/killed.txt" && kill -KILL "$killed"; then echo "killed: many, while it launched"; else echo "killed: many did not launch (see killed.err)"; fi
+  if grep -q launch "$out/killed.txt" && kill -KILL "$killed"; then echo "killed: lanes, while it launched"; else echo "killed: lanes did not launch (see killed.err)"; fi
   wait "$killed" 2> /dev/null
   step selftest-after-kill 60 "$d" selftest --launches
   # Forks while it launches: no child may launch, and no launch of the parent's may be lost.
-  step forks 90 "$prefix/many" 8 100000000 20 200
+  step forks 90 "$prefix/lanes" 2000 1 1 200
 fi
 echo "Xid in the kernel log: 0 new; $SECONDS s"

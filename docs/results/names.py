@@ -12,13 +12,12 @@
 import ctypes
 import json
 import os
-import random
 import statistics
 import subprocess
 import sys
 import time
 
-import data_file
+import lab
 
 
 def model(name):
@@ -78,6 +77,7 @@ def blocks_in_turns(step, blocks, length, begin, end):
 
 
 def cost(name, blocks):
+    blocks = int(blocks)
     import torch
     step = model(name)
     for _ in range(30):
@@ -104,11 +104,6 @@ def cost(name, blocks):
     print(json.dumps(times))
 
 
-def run(command, **more):
-    out = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=300, **more)
-    return out.stdout.strip().splitlines()[-1] if out.returncode == 0 and out.stdout.strip() else None
-
-
 WAYS = {"torch.profiler": (None, 40), "nothing": (["--tap", "off"], 200), "commands": ([], 400), "--calls": (["--calls"], 200),
         "--calls --last 256MiB": (["--calls", "--last", "256MiB"], 200), "--gpu-times": (["--gpu-times"], 200),
         "--gpu-times --last 256MiB": (["--gpu-times", "--last", "256MiB"], 200), "--python": (["--python"], 200),
@@ -117,27 +112,25 @@ TITLES = {"resnet50": "ResNet-50, training", "gpt2": "GPT-2, decoding"}
 PROCESSES = 5
 
 
-def costs(doorbell, folder, only):
+def costs(doorbell, folder, *only):
     """Each way of recording in PROCESSES processes, in random order. Every block is kept."""
     me, tape = [sys.executable, os.path.abspath(__file__)], f"/tmp/names-{os.getpid()}.doorbell"
-    plan = PROCESSES * [(model, way) for model in TITLES for way in only or WAYS]
-    random.Random(7).shuffle(plan)
     stages = {}
-    for model, way in plan:
+    for model, way in lab.shuffled(PROCESSES * [(model, way) for model in TITLES for way in only or WAYS], 7):
         options, blocks = WAYS[way]
         program = [*me, "cost", model, str(blocks)]
-        said = run(program if options is None else [doorbell, "record", "-q", "--force", *options, "-o", tape, "--", *program])
-        if said is None:
+        said, _, status = lab.ended(program if options is None else [doorbell, "record", "-q", "--force", *options, "-o", tape, "--", *program], 300)
+        if status or not said.strip():
             print(model, way, "failed", flush=True)
             continue
-        times = json.loads(said)
+        times = json.loads(said.strip().splitlines()[-1])
         stage = stages.setdefault((model, way), {"point": {"model": TITLES[model], "recorded": way}, "cells": {"paused": [], "recorded": []}})
         for cell, of in (("paused", "a"), ("recorded", "b")):
             stage["cells"][cell].append([[round(1e6 * ms)] for ms in times[of]])
         middle = {of: statistics.median(times[of]) for of in "ab"}
         print(f"{model:9} {way:26} {middle['a']:.3f} -> {middle['b']:.3f} ms a step", flush=True)
     order = sorted(stages, key=lambda of: (list(TITLES).index(of[0]), list(WAYS).index(of[1])))
-    data_file.write_samples(folder, "costs", "What recording costs, by blocks in turns", ["docs/results/names.py", "costs"], [stages[of] for of in order])
+    lab.write_samples(folder, "costs", "What recording costs, by blocks in turns", ["docs/results/names.py", "costs"], [stages[of] for of in order])
 
 
 def captured(net, x):
@@ -250,13 +243,9 @@ def triton_kernel():
 
 def static_cudart():
     """Kernels and copies of a library that has the CUDA runtime inside."""
-    import tempfile
-    here = os.path.dirname(os.path.abspath(__file__))
-    with tempfile.TemporaryDirectory() as folder:
-        library = os.path.join(folder, "libown.so")
-        subprocess.run(["nvcc", "-O2", "-w", "--shared", "-cudart", "static", "-Xcompiler", "-fPIC", "-o", library, f"{here}/names/static.cu"], check=True)
-        if ctypes.CDLL(library).run(20) != 0:
-            raise SystemExit("static.cu: a call of CUDA failed")
+    library = lab.built("names/static.cu", "--shared", "-cudart", "static", "-Xcompiler", "-fPIC")
+    if ctypes.CDLL(library).run(20) != 0:
+        raise SystemExit("static.cu: a call of CUDA failed")
 
 
 def rank(number, ranks, to):
@@ -313,7 +302,7 @@ def watched(steps, to):
         json.dump(collections.Counter(on_gpu), f)
 
 
-def program(name, to):
+def program(name, to=None):
     if name == "DDP, two GPUs":
         ddp(to)
     else:
@@ -349,15 +338,14 @@ def moved(doorbell, tape, launches, copies):
     return calls, with_commands
 
 
-def counts(doorbell, folder, only=()):
+def counts(doorbell, folder, *only):
     me = [sys.executable, os.path.abspath(__file__), "program"]
     rows = []
     for name in only or programs():
         tape, profiled = f"/tmp/names-{os.getpid()}.doorbell", f"/tmp/names-{os.getpid()}.json"
-        subprocess.run([doorbell, "record", "-q", "--force", "--calls", "-o", tape, "--", *me, name], timeout=300, stderr=subprocess.DEVNULL)
+        lab.record(doorbell, tape, [*me, name], "--calls")
         subprocess.run([*me, name, profiled], timeout=300, stderr=subprocess.DEVNULL)
-        show = lambda *view: json.loads(subprocess.run([doorbell, "show", "--json", *view, tape], stdout=subprocess.PIPE).stdout)
-        summary, kernels, launches, copies = show("--summary"), show("--kernels"), show("--launches"), show("--copies")
+        summary, kernels, launches, copies = (lab.show(doorbell, tape, view) for view in ("--summary", "--kernels", "--launches", "--copies"))
         with open(profiled) as f:
             theirs = json.load(f)
         mine = {}
@@ -388,19 +376,9 @@ def counts(doorbell, folder, only=()):
         print(f"    moves of the profiler: {kinds}; calls recorded: {dict(calls)}, {with_commands} with their commands", flush=True)
         os.remove(tape)
         # (After each: one that hangs loses itself only.)
-        data_file.write(folder, "names-ddp" if only == ["DDP, two GPUs"] else "names-counts", "Kernels and copies beside torch.profiler",
+        lab.write(folder, "names-ddp" if only == ("DDP, two GPUs",) else "names-counts", "Kernels and copies beside torch.profiler",
                         ["docs/results/names.py", "counts"], rows)
 
 
 if __name__ == "__main__":
-    what = sys.argv[1:]
-    if what[:1] == ["cost"] and len(what) == 3:
-        cost(what[1], int(what[2]))
-    elif what[:1] == ["program"] and len(what) > 1:
-        program(what[1], what[2] if len(what) > 2 else None)
-    elif what[:1] == ["costs"] and len(what) > 2:
-        costs(what[1], what[2], what[3:])
-    elif what[:1] == ["counts"] and len(what) > 2:
-        counts(what[1], what[2], what[3:])
-    else:
-        raise SystemExit(__doc__)
+    lab.main(__doc__, costs=costs, counts=counts, cost=cost, program=program)

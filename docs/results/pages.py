@@ -11,8 +11,6 @@ wrong, or if a part failed or took too long: then its file has what was measured
 import glob
 import json
 import os
-import random
-import shutil
 import statistics
 import subprocess
 import sys
@@ -20,9 +18,8 @@ import tempfile
 import threading
 import time
 
-import data_file
+import lab
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 WAYS = ["nothing", "cuMemcpyBatchAsync", "loop", "kernel 4", "kernel 16", "kernel 132", "one pinned copy", "doorbell list", "doorbell numbers", "doorbell, sparing"]
 # What the fields of a way begin with, in files that have a row for each cell.
 FIELDS = dict(zip([*WAYS[1:], "CUDA", "fixed"], ["batch", "loop", "kernel_4", "kernel_16", "kernel_132", "copy", "list", "numbers", "sparing", "cuda", "fixed"]))
@@ -53,16 +50,12 @@ def cublas(nvcc):
 
 def built(include, library, folder):
     """The programs, and the environment in which they find their libraries."""
-    library = os.path.dirname(os.path.abspath(library))
-    path = os.environ.get("PATH", "") + ":/usr/local/cuda/bin"
-    nvcc = shutil.which("nvcc", path=path) or "nvcc"
-    program, (libraries, words) = os.path.join(folder, "pages"), cublas(nvcc)
-    environment = {**os.environ, "PATH": path, "LD_LIBRARY_PATH": ":".join(filter(None, [library, libraries, os.environ.get("LD_LIBRARY_PATH")]))}
-    subprocess.run([nvcc, "-O2", "-std=c++17", "-arch=sm_90", "-Xcompiler", "-pthread", "-I", include, "-o", program, os.path.join(HERE, "pages", "pages.cu"),
-                    "-L", library, "-ldoorbell", *words, "-lpthread", "-ldl"], check=True, env=environment)
-    batches = os.path.join(folder, "batches")
-    subprocess.run([nvcc, "-O2", "-std=c++17", "-arch=sm_90", "-o", batches, os.path.join(HERE, "pages", "batches.cu")], check=True, env=environment)
-    return program, [[batches], [sys.executable, os.path.join(HERE, "pages", "batches.py")]], environment
+    library, (libraries, words) = os.path.dirname(os.path.abspath(library)), cublas(lab.nvcc())
+    environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, [library, libraries, os.environ.get("LD_LIBRARY_PATH")]))}
+    program = lab.built("pages/pages.cu", "-std=c++17", "-arch=sm_90", "-Xcompiler", "-pthread", "-I", include, "-L", library, "-ldoorbell", *words,
+                        "-lpthread", "-ldl", to=os.path.join(folder, "pages"))
+    batches = lab.built("pages/batches.cu", "-std=c++17", "-arch=sm_90", to=os.path.join(folder, "batches"))
+    return program, [[batches], [sys.executable, os.path.join(lab.HERE, "pages", "batches.py")]], environment
 
 
 def measured(words, limit, environment):
@@ -86,8 +79,8 @@ def measured(words, limit, environment):
 
 def fixed(programs, doorbell, environment):
     """Rows of unchanged programs, bare and under the fix, in random order."""
-    turns, rows, failed = [(n, way) for n in range(len(programs)) for way in ("CUDA", "fixed")] * TURNS, [], False
-    random.shuffle(turns)
+    turns = lab.shuffled([(n, way) for n in range(len(programs)) for way in ("CUDA", "fixed")] * TURNS)
+    rows, failed = [], False
     for turn, (n, way) in enumerate(turns):
         before = [doorbell, "run", "--fix=pages", "--report", "--"] if way == "fixed" else []
         more, well = measured([*before, *programs[n], CELL_S], 75, environment)
@@ -116,12 +109,6 @@ def compare_with_copy(rows):
         row["to_copy"] = round(row["unit_p50_us"] / rounds[row["beside"], row["round"]], 4)
 
 
-def resampled(samples, turns=2000):
-    """The interval of 95 % of the median."""
-    medians = sorted(statistics.median(random.choices(samples, k=len(samples))) for _ in range(turns))
-    return medians[turns // 40], medians[-turns // 40 - 1]
-
-
 def print_table(part, rows):
     """p50 of the pages, and for `beside` that of the kernels (the medians of the rounds)."""
     if part == "beside":
@@ -129,9 +116,8 @@ def print_table(part, rows):
         for beside, way, fast in dict.fromkeys((row["beside"], row["way"], (row["asked_gb_s"] or 0) > 20) for row in rows):
             of = [row for row in rows if (row["beside"], row["way"], (row["asked_gb_s"] or 0) > 20) == (beside, way, fast)]
             figures = [statistics.median(row[name] or 0 for row in of) for name in ("unit_p50_us", "unit_p99_us", "gb_s")]
-            ratios = [row["to_copy"] for row in of]
-            low, high = resampled(ratios)
-            print(f"{beside:7}{way:24}" + "".join(f"{figure:10.1f}" for figure in figures) + f"  {statistics.median(ratios):.4f} [{low:.4f}, {high:.4f}]")
+            ratio = lab.median_interval([row["to_copy"] for row in of], 2000)
+            print(f"{beside:7}{way:24}" + "".join(f"{figure:10.1f}" for figure in figures) + f"  {ratio['median']:.4f} [{ratio['low']:.4f}, {ratio['high']:.4f}]")
         return
     if part == "fixed":
         print("p50, us: CUDA, fixed")
@@ -167,7 +153,7 @@ def run(include, library, folder, part=None):
                 rows.sort(key=lambda row: (row["beside"], row["asked_gb_s"] or 0, WAYS.index(row["way"]), row["round"]))
             wrong = sum(row["wrong"] for row in rows)
             failed = failed or wrong != 0 or not rows
-            data_file.write(folder, f"pages-{name}", about, ["docs/results/pages.py", "run", *([part] if part else [])], rows if name == "beside" else cells(rows),
+            lab.write(folder, f"pages-{name}", about, ["docs/results/pages.py", "run", *([part] if part else [])], rows if name == "beside" else cells(rows),
                             stored="percentiles and maximum of the batches" + (" of each round" if name == "beside" else ""))
             print_table(name, rows)
             print(f"wrong words: {wrong}", flush=True)
@@ -175,6 +161,4 @@ def run(include, library, folder, part=None):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] != ["run"] or len(sys.argv) not in (5, 6) or sys.argv[5:] and sys.argv[5] not in PARTS:
-        raise SystemExit(__doc__)
-    sys.exit(run(*sys.argv[2:]))
+    lab.main(__doc__, run=run)

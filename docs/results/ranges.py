@@ -13,11 +13,10 @@ import contextlib
 import json
 import os
 import statistics
-import subprocess
 import sys
 import threading
 
-import data_file
+import lab
 
 HERE = os.path.abspath(__file__)
 ROUNDS, WARM, INSTANCES = 3, 5, 20
@@ -242,9 +241,8 @@ def projected_one(trace):
 
 
 def recorded(doorbell, file):
-    out = subprocess.run([doorbell, "show", "--nvtx", "--json", file], stdout=subprocess.PIPE, text=True, check=True).stdout
     found = {}
-    for row in json.loads(out)["ranges"]:
+    for row in lab.show(doorbell, file, "--nvtx")["ranges"]:
         of = {who: {"runs": row[who]["runs"] / row["count"], "busy_us": row[who]["busy_ns"] / 1e3 / row["count"]} for who in ("work", "all_threads")}
         found[row["text"]] = {"instances": row["count"], **of}
     return found
@@ -255,8 +253,8 @@ def run(doorbell, folder):
     os.makedirs(traces, exist_ok=True)
     rounds, rows, wrong = [], [], 0
     for _ in range(ROUNDS):
-        subprocess.run([doorbell, "record", "--gpu-times", "--nvtx", "-q", "--force", "-o", file, "--", sys.executable, HERE, "programs"], check=True)
-        subprocess.run([sys.executable, HERE, "programs", traces], check=True, stderr=subprocess.DEVNULL)
+        lab.said([doorbell, "record", "--gpu-times", "--nvtx", "-q", "--force", "-o", file, "--", sys.executable, HERE, "programs"], None)
+        lab.said([sys.executable, HERE, "programs", traces], None)
         rounds.append((recorded(doorbell, file), projected(traces)))
     for text in rounds[0][1]:
         for who in ("work", "all_threads"):
@@ -270,17 +268,11 @@ def run(doorbell, folder):
             rows.append(row)
             print(f"{'same  ' if row['same'] else 'DIFFER'} {text:24} {row['threads']:3} {row['profiler_runs']:7.1f} {row['runs']:7.1f} runs"
                   f" {row['profiler_busy_us']:9.1f} {row['busy_us']:9.1f} us  {row['busy_us'] / max(row['profiler_busy_us'], 1e-9):.4f}", flush=True)
-    data_file.write(folder, "ranges", "The GPU's work in ranges of NVTX: doorbell and torch.profiler", ["ranges.py", "run"], rows,
+    lab.write(folder, "ranges", "The GPU's work in ranges of NVTX: doorbell and torch.profiler", ["ranges.py", "run"], rows,
                     stored=f"medians of {ROUNDS} runs of each kind, in turns, per instance of a range; busy_us: at least one kernel, copy or fill of it ran")
     print(f"{len(rows)} figures, {wrong} differ")
     return int(wrong > 0)
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["run", doorbell, folder]:
-            sys.exit(run(doorbell, folder))
-        case ["programs", *traces]:
-            all_programs(*traces)
-        case _:
-            raise SystemExit(__doc__)
+    lab.main(__doc__, run=run, programs=all_programs)

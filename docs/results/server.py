@@ -11,12 +11,11 @@ doorbell.Loop, and by a bare timer thread in C (server_timer.c) that launches th
 import ctypes
 import json
 import os
-import random
-import sys
 import tempfile
 import threading
 import time
 
+import lab
 import server_graph
 from server_graph import PERIOD
 
@@ -130,10 +129,8 @@ def serve(timer, ways=WAYS, only=None, rounds=ROUNDS):
 
     neighbours = {"nothing": None, "a thread that loads modules": modules, "a thread that pins memory": pins, "Python that computes": python, "torch.compile in a thread": compiles}
     plan = [(way, beside) for way in ways for beside in only or neighbours] * rounds
-    cpus = os.sched_getaffinity(0)
-    random.Random(3).shuffle(plan)
-    rows = []
-    for way, beside in plan:
+    cpus, rows = os.sched_getaffinity(0), []
+    for way, beside in lab.shuffled(plan, 3):
         stop.clear()
         thread = neighbours[beside] and threading.Thread(target=neighbours[beside])
         if thread:
@@ -163,20 +160,20 @@ def serve(timer, ways=WAYS, only=None, rounds=ROUNDS):
     return rows
 
 
-def measure(folder, name, about, **options):
-    import data_file
-
+def measure(folder, command, name, about, **options):
     with tempfile.TemporaryDirectory() as made:
         rows = serve(ctypes.CDLL(server_graph.build(made)), **options)
     rows.sort(key=lambda row: (row["beside"], (WAYS + PINNING).index(row["way"])))
-    data_file.write(folder, name, about, ["docs/results/server.py", sys.argv[1]], rows, "percentiles and maximum of each turn of 1,500 frames")
+    lab.write(folder, name, about, ["docs/results/server.py", command], rows, "percentiles and maximum of each turn of 1,500 frames")
+
+
+def run(folder):
+    measure(folder, "run", "server-frames", "Frames of a server beside neighbours")
+
+
+def pinning(folder):
+    measure(folder, "pinning", "server-pinning", "Frames beside a thread that pins memory", ways=PINNING, only=("a thread that pins memory",), rounds=PINNING_ROUNDS)
 
 
 if __name__ == "__main__":
-    what = sys.argv[1:]
-    if what[:1] == ["run"] and len(what) == 2:
-        measure(what[1], "server-frames", "Frames of a server beside neighbours")
-    elif what[:1] == ["pinning"] and len(what) == 2:
-        measure(what[1], "server-pinning", "Frames beside a thread that pins memory", ways=PINNING, only=("a thread that pins memory",), rounds=PINNING_ROUNDS)
-    else:
-        raise SystemExit(__doc__)
+    lab.main(__doc__, run=run, pinning=pinning)

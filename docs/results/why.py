@@ -5,14 +5,8 @@
 """
 
 import json
-import os
-import subprocess
-import sys
-import tempfile
 
-import data_file
-
-HERE = os.path.dirname(os.path.abspath(__file__))
+import lab
 
 
 def cause(call):
@@ -75,34 +69,21 @@ MODES = [
 
 
 def run(doorbell, folder):
-    here = tempfile.mkdtemp()
-    program = os.path.join(here, "planted")
-    subprocess.run(["nvcc", "-O2", "-w", "-o", program, os.path.join(HERE, "why", "planted.cu"), "-lpthread"], check=True)
-    rows = []
+    program, rows = lab.built("why/planted.cu", "-lpthread"), []
     for mode, planted, named, check in MODES:
-        tape = os.path.join(here, mode + ".doorbell")
-        subprocess.run([doorbell, "record", "--quiet", "--locks", "-o", tape, "--", program, mode], check=True, timeout=120)
-
-        told = subprocess.run([doorbell, "why", "--json", "--worst", "30", tape], check=True, stdout=subprocess.PIPE, timeout=120)
-        told = json.loads(told.stdout)
+        tape = f"{program}-{mode}.doorbell"
+        lab.said([doorbell, "record", "--quiet", "--locks", "-o", tape, "--", program, mode], 120)
+        told = json.loads(lab.said([doorbell, "why", "--json", "--worst", "30", tape], 120))
         largest_cause = next((c for c in told["causes"] if c["cause"] not in ("usual", "gpu")), {"ns": 0, "cause": "none"})
-        rows.append({
+        rows.append(lab.tell({
             "planted": planted, "named": named, "shown": bool(check(told)), "calls": told["calls"], "ms": told["ns"] / 1e6, "slow": told["slow"],
             "lost": largest_cause["cause"].replace("_", " "), "lost_ms": largest_cause["ns"] / 1e6,
-        })
-        print(json.dumps(rows[-1]), flush=True)
-    data_file.write(folder, "why-planted", "Planted causes, and what `doorbell why` says", ["docs/results/why.py", "run"], rows)
+        }))
+    lab.write(folder, "why-planted", "Planted causes, and what `doorbell why` says", ["docs/results/why.py", "run"], rows)
     missing = [r["planted"] for r in rows if not r["shown"]]
     print("not shown:", missing or "none")
     return 1 if missing else 0
 
 
-def main():
-    if sys.argv[1:2] == ["run"] and len(sys.argv) == 4:
-        return run(os.path.abspath(sys.argv[2]), sys.argv[3])
-    print(__doc__)
-    return 2
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    lab.main(__doc__, run=run)

@@ -1,23 +1,11 @@
 """Programs of fix_programs.py, which have random weights and numbers of fixed seeds. Weights are made on the CPU and moved, results come back by `.cpu()`."""
 
 import hashlib
-import importlib
-import os
 import sys
 import tempfile
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NOT_THERE = 77
 PROGRAMS = {}
-
-
-def ours(name):
-    """A module of docs/results, which is in the path only while it is imported."""
-    sys.path.insert(0, HERE)
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(HERE)
 
 
 def program(name, uses):
@@ -47,12 +35,16 @@ def ready(warn_only=False):
 
 @program("ResNet-50, training", "torchvision: 30 steps (gpu_times.py)")
 def resnet50(results):
-    ours("gpu_times").hashed("ResNet-50, training")
+    import gpu_times
+
+    gpu_times.hashed("ResNet-50, training")
 
 
 @program("GPT-2, generation", "transformers: 60 tokens (gpu_times.py)")
 def generation(results):
-    ours("gpu_times").hashed("GPT-2, generation")
+    import gpu_times
+
+    gpu_times.hashed("GPT-2, generation")
 
 
 @program("GPT-2, one training step", "transformers: logits and all weights come back")
@@ -228,7 +220,7 @@ def jax_steps(results):
 def triton_kernel(results):
     import triton  # noqa: F401  (before the folder is in the path)
     torch = ready()
-    add = ours("names_triton").add
+    from names_triton import add
     x, y = torch.randn(16 << 20).to("cuda"), torch.randn(16 << 20).to("cuda")
     for _ in range(5):
         out = torch.empty_like(x)

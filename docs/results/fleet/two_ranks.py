@@ -196,7 +196,7 @@ def facts():
 
 
 def rows(measured, folder):
-    import data_file
+    import lab
 
     with open(measured) as file:
         found = json.load(file)
@@ -205,7 +205,7 @@ def rows(measured, folder):
            for row in found["results"]]
     about = "What was planted into rank 1 of two on two GPUs, and what doorbell.fleet answers"
     stored = "the answer of doorbell.fleet for one recording of each job"
-    data_file.write(folder, "fleet-two-ranks", about, ["docs/results/fleet/two_ranks.py", "run"], out, stored, found["machine"])
+    lab.write(folder, "fleet-two-ranks", about, ["docs/results/fleet/two_ranks.py", "run"], out, stored, found["machine"])
 
 
 if __name__ == "__main__":

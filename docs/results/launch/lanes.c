@@ -3,7 +3,7 @@
  *   crates/gpu/libdoorbell/install.sh --prefix target/prefix
  *   cc -std=c11 -O2 -pthread docs/results/launch/lanes.c -o target/prefix/lanes -Iexamples/c -Itarget/prefix/include -Ltarget/prefix/lib \
  *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
- *   target/prefix/lanes [MILLISECONDS [ROUNDS [SEED]]]
+ *   target/prefix/lanes [MILLISECONDS [ROUNDS [SEED [FORKS]]]]
  *
  * Each thread has a graph of its own for each way: one kernel of one thread, which adds 1 to a word of GPU memory that no other graph touches.
  *
@@ -20,6 +20,8 @@
  *
  * Every launch is timed. Where no slot of a graph is free (FULL, 32 are under way), a thread waits until half of its launches are done; that time is left out.
  * CUDA's streams are synchronised every 1,000 launches, which is left out, too; a launch that waits in cuGraphLaunch for room counts.
+ * Last, four threads of each way launch at once for MILLISECONDS, while the main thread forks FORKS (0) times. Each child tries to launch, which must be refused
+ * (FORKED), and ends: half of them by exec, half by _exit.
  * At the end each word must have counted its launches. (CUDA launches a graph a few times while it is prepared: the words are read after that.)
  * On the software GPU no times are printed: that is emulation.
  *
@@ -30,8 +32,9 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
 
-enum { SLOTS = 32, SYNCHRONISE_EVERY = 1000, APART = 256, THREADS = 64, LANES = 8, WAYS = 3, COUNTS = 3 };
+enum { SLOTS = 32, SYNCHRONISE_EVERY = 1000, APART = 256, THREADS = 64, LANES = 8, WAYS = 3, COUNTS = 3, AT_ONCE = 4 };
 enum way { ONE_LANE, MANY_LANES, BY_CUDA };
 static const char *const NAMES[WAYS] = {"one lane", "8 lanes", "CUDA"};
 static const unsigned COUNT[COUNTS] = {1, 8, THREADS};
@@ -218,16 +221,45 @@ static void *launches(void *of)
     return NULL;
 }
 
-/* So many threads launch by one way for so long. */
-static void measure(enum way way, unsigned threads, uint64_t ns, int with_times)
+/* What a child of fork ends with: it is refused, and nothing of its parent's is harmed. */
+enum { CHILD_REFUSED = 42, CHILD_LAUNCHED = 43 };
+
+/* Forks while others launch; how many children did not end as they should. */
+static int fork_children(uint64_t children, const struct launcher *of)
 {
-    static struct launcher sum;
+    int wrong = 0;
+    for (uint64_t i = 0; i < children; i++) {
+        int status, as_wanted;
+        doorbell_ticket_t ticket;
+        pid_t child = fork();
+        if (child == 0) {
+            int refused = doorbell_graph_launch(of->doorbell, of->graph, NULL, &ticket) == DOORBELL_FORKED;
+            if (refused && i % 2 == 0)
+                execl("/bin/true", "true", (char *)NULL);
+            _exit(refused ? CHILD_REFUSED : CHILD_LAUNCHED);
+        }
+        if (child < 0 || waitpid(child, &status, 0) != child) {
+            perror("fork");
+            exit(1);
+        }
+        as_wanted = WIFEXITED(status) && WEXITSTATUS(status) == (i % 2 == 0 ? 0 : CHILD_REFUSED);
+        if (!as_wanted && wrong++ == 0)
+            printf("WRONG: child %" PRIu64 " of fork ended with status %#x\n", i, (unsigned)status);
+    }
+    printf("%" PRIu64 " children of fork, %d of them not refused\n", children, wrong);
+    return wrong;
+}
+
+/* These threads launch for so long, of all of which `sum` has the figures. Forks meanwhile; returns how many children were not refused. */
+static int measure(struct launcher *const who[], unsigned threads, uint64_t ns, uint64_t forks, struct launcher *sum, uint64_t *took_all)
+{
     pthread_t handles[THREADS];
-    memset(&sum, 0, sizeof sum);
+    int wrong = 0;
+    memset(sum, 0, sizeof *sum);
     if (pthread_barrier_init(&start, NULL, threads + 1) != 0)
         exit(1);
     for (unsigned i = 0; i < threads; i++) {
-        struct launcher *own = &launchers[way][i];
+        struct launcher *own = who[i];
         own->made = own->over = own->busy = own->full = 0;
         memset(&own->launch, 0, sizeof own->launch);
         memset(&own->call, 0, sizeof own->call);
@@ -237,19 +269,32 @@ static void measure(enum way way, unsigned threads, uint64_t ns, int with_times)
     uint64_t begun = now();
     end_at = begun + ns;
     pthread_barrier_wait(&start);
+    if (forks)
+        wrong = fork_children(forks, who[0]);
     for (unsigned i = 0; i < threads; i++)
         pthread_join(handles[i], NULL);
-    uint64_t took_all = now() - begun;
+    *took_all = now() - begun;
     pthread_barrier_destroy(&start);
     for (unsigned i = 0; i < threads; i++) {
-        struct launcher *own = &launchers[way][i];
-        own->launched += own->made;
-        sum.made += own->made;
-        sum.busy += own->busy;
-        sum.full += own->full;
-        add(&sum.launch, &own->launch);
-        add(&sum.call, &own->call);
+        who[i]->launched += who[i]->made;
+        sum->made += who[i]->made;
+        sum->busy += who[i]->busy;
+        sum->full += who[i]->full;
+        add(&sum->launch, &who[i]->launch);
+        add(&sum->call, &who[i]->call);
     }
+    return wrong;
+}
+
+/* So many threads launch by one way. */
+static void measure_way(enum way way, unsigned threads, uint64_t ns, int with_times)
+{
+    static struct launcher sum;
+    struct launcher *who[THREADS];
+    uint64_t took_all;
+    for (unsigned i = 0; i < threads; i++)
+        who[i] = &launchers[way][i];
+    measure(who, threads, ns, 0, &sum, &took_all);
     printf("%u thread%s, %s: %" PRIu64 " launches", threads, threads == 1 ? "" : "s", NAMES[way], sum.made);
     if (with_times) {
         printf(", %.0f a second", (double)sum.made * 1e9 / (double)took_all);
@@ -257,6 +302,26 @@ static void measure(enum way way, unsigned threads, uint64_t ns, int with_times)
         print_times("call", &sum.call);
     }
     printf("; %" PRIu64 " BUSY, %" PRIu64 " FULL\n", sum.busy, sum.full);
+}
+
+/* Threads of all ways at once. */
+static int measure_all(uint64_t ns, uint64_t forks)
+{
+    static struct launcher sum;
+    struct launcher *who[WAYS * AT_ONCE];
+    uint64_t took_all;
+    for (unsigned i = 0; i < WAYS * AT_ONCE; i++)
+        who[i] = &launchers[i / AT_ONCE][i % AT_ONCE];
+    int wrong = measure(who, WAYS * AT_ONCE, ns, forks, &sum, &took_all);
+    printf("%u threads of each way at once:", AT_ONCE);
+    for (unsigned way = 0; way < WAYS; way++) {
+        uint64_t made = 0;
+        for (unsigned i = 0; i < AT_ONCE; i++)
+            made += launchers[way][i].made;
+        printf("%s %" PRIu64 " by %s", way ? "," : "", made, NAMES[way]);
+    }
+    printf("\n");
+    return wrong;
 }
 
 static uint64_t read_word(const struct launcher *own)
@@ -315,13 +380,14 @@ int main(int argc, char **argv)
     void *module, *kernel;
     address_t words;
     doorbell_t *sessions[2];
-    if (argc > 4) {
-        fprintf(stderr, "usage: lanes [MILLISECONDS [ROUNDS [SEED]]]\n");
+    if (argc > 5) {
+        fprintf(stderr, "usage: lanes [MILLISECONDS [ROUNDS [SEED [FORKS]]]]\n");
         return 1;
     }
     uint64_t ns = (argc > 1 ? number(argv[1], 3600000) : 500) * 1000000;
     uint64_t rounds = argc > 2 ? number(argv[2], 1000000) : 1;
     uint64_t random = argc > 3 ? number(argv[3], UINT64_MAX) : now();
+    uint64_t forks = argc > 4 ? number(argv[4], 1000000) : 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
     /* Before CUDA is initialised: from now on its calls to the kernel driver are seen. */
     int watching = doorbell_init();
@@ -379,8 +445,10 @@ int main(int argc, char **argv)
             cells[at] = i;
         }
         for (unsigned i = 0; i < WAYS * COUNTS && !stop; i++)
-            measure((enum way)(cells[i] % WAYS), COUNT[cells[i] / WAYS], ns, with_times);
+            measure_way((enum way)(cells[i] % WAYS), COUNT[cells[i] / WAYS], ns, with_times);
     }
+    if (!stop)
+        wrong = measure_all(ns, forks) > 0;
     for (unsigned way = 0; way < WAYS; way++) {
         for (unsigned i = 0; i < THREADS; i++) {
             const struct launcher *own = &launchers[way][i];

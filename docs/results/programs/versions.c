@@ -1,5 +1,5 @@
 // One program for every CUDA runtime from 12.4 on: copies of all kinds, 1,000 launches, a captured graph that is launched 20 times, and a sum that says
-// whether all of them ran. `docs/results/cuda.py` builds it against each runtime's own headers. Plain C, so that it needs no nvcc of that version: the
+// whether all of them ran. `docs/results/cuda_programs.py` builds it against each runtime's own headers. Plain C, so that it needs no nvcc of that version: the
 // kernel comes in as a fatbin (KERNEL), and is registered as nvcc's own code does.
 #include <cuda_runtime_api.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 use crate::engine::{Direction, Engine};
 use crate::on_bus::OnBus;
 use copy::Error;
-use edu::{Edu, End};
+use drivers::edu::{self, Edu};
 use pcie::qemu::Machine;
 use pcie::{Function, Memory};
 use std::fs::File;
@@ -117,7 +117,7 @@ impl Engine for EduCard {
     }
 
     fn start(&mut self, direction: Direction, own: u64, memory: &Memory, at: u64, bytes: u64) -> Result<(), Error> {
-        let (own, other) = (End::Memory(self.own.clone(), own), End::Memory(memory.clone(), at));
+        let (own, other) = ((self.own.clone(), own), (memory.clone(), at));
         let (from, to) = match direction {
             Direction::ToCard => (other, own),
             Direction::FromCard => (own, other),

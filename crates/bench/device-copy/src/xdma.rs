@@ -4,10 +4,10 @@ use crate::engine::{Direction, Engine};
 use crate::on_bus::OnBus;
 use copy::device::Card;
 use copy::{Error, Unavailable};
+use drivers::xdma::{self, Xdma};
 use pcie::{Function, Memory};
 use std::sync::Arc;
 use std::time::Duration;
-use xdma::Xdma;
 
 /// Default size of the card's memory: only memory that a route requests is used.
 const MEMORY: u64 = 1 << 30;

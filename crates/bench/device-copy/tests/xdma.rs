@@ -6,13 +6,13 @@ use copy::{Machine, Places, open, verify};
 use device_copy::OnBus;
 use device_copy::xdma::XdmaCard;
 use doorbell_softgpu::{Mode, SoftDriver};
+use drivers::xdma::model::Card;
 use pcie::Pages;
 use pcie::model::{self, ModelBus, Plugged};
 use std::fs::File;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
-use xdma::model::Card;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const KIB: u64 = 1 << 10;

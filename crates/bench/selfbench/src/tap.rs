@@ -1,4 +1,4 @@
-//! The doorbell tap: one new entry of 64 dwords, bare, rewritten and trapped. On a GPU also CUDA's loops.
+//! The doorbell tap: one new entry of 64 dwords, bare, rewritten and trapped.
 
 use crate::rounds::{BARE, Figure, Rounds, Turns, Way};
 use crate::{Plan, machine, median, ring_loop};
@@ -38,22 +38,15 @@ pub fn measure(
         Turns { plan, ways, program, gpu: Some(gpu), softgpu, may_fail: true }.run(tell)
     };
     let count = plan.count.to_string();
-    let own = |words: &[&str]| {
-        let words = words.iter().copied().chain(["--count", &count]).map(OsString::from);
-        std::iter::once(plan.doorbell.clone().into()).chain(words).collect()
-    };
-    let (mut tables, mut whys) = (Vec::new(), Vec::new());
+    let mut tables = Vec::new();
     if command.is_empty() {
-        let soft = run(own(&["selfbench", "ring"]), "soft")?;
+        let words = ["selfbench", "ring", "--count", &count].map(OsString::from);
+        let soft = run(std::iter::once(plan.doorbell.clone().into()).chain(words).collect(), "soft")?;
         tables.push(("software GPU, its doorbell page plain memory (posted: the stores to it and to the ring are out of the caches)", soft));
-        match recorder::driver_version() {
-            Some(_) => tables.push(("CUDA", run(own(&["sample", "bench", "--gpu", "real"]), "real")?)),
-            None => whys.push("CUDA's loops: no NVIDIA driver on this machine".into()),
-        }
     } else {
         tables.push(("program", run(command, "real")?));
     }
-    whys.extend(tables.iter().flat_map(|(_, rounds)| rounds.why.values().cloned()));
+    let whys = tables.iter().flat_map(|(_, rounds): &(_, Rounds)| rounds.why.values().cloned()).collect();
     Ok(Figures { plan: plan.clone(), tables, whys })
 }
 

@@ -63,9 +63,6 @@ pub struct Args {
     /// Random seed for the data
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Run on this CPU only, for example 4
-    #[arg(long, value_name = "N")]
-    cpu: Option<usize>,
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
@@ -87,7 +84,6 @@ impl Args {
         if self.gpu == Gpu::Soft && self.names.iter().any(|name| sample_programs::needs_software_gpu(name)) {
             with_softgpu()?;
         }
-        selfbench::stay_on(self.cpu)?;
         for name in &self.names {
             let report = sample_programs::run(name, &self.options()).map_err(|e| self.explain(name, e))?;
             print(&report, self.json)?;
@@ -162,14 +158,11 @@ fn print(report: &sample_programs::Report, json: bool) -> anyhow::Result<()> {
         return Ok(writeln!(out, "{report}")?);
     }
     let facts: serde_json::Map<_, _> = report.facts.iter().map(|(k, v)| ((*k).to_owned(), (*v).into())).collect();
-    let loops: serde_json::Map<_, _> =
-        report.loops.iter().map(|(k, v)| ((*k).to_owned(), serde_json::json!(v))).collect();
     let object = serde_json::json!({
         "sample": report.name,
         "gpu": report.gpu,
         "seed": report.seed,
         "facts": facts,
-        "loops": loops,
         "parts": report.parts,
         // Most readers of JSON do not keep a number of 64 bits.
         "checksum": format!("{:016x}", report.checksum()),

@@ -15,7 +15,7 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = Page::examples(&[
-        ("doorbell selfbench tap", "one doorbell bare, rewritten and trapped; on a GPU CUDA's loops too"),
+        ("doorbell selfbench tap", "one doorbell bare, rewritten and trapped"),
         ("doorbell selfbench locks --at-most 30ns", "what recording and each policy add to a lock and its unlock"),
         ("doorbell selfbench calls --at-most 40ns", "what recording and the guard add to a CUDA call"),
         ("doorbell selfbench ranges", "what recording adds to a range of NVTX"),

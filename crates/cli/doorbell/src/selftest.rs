@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::help::Page;
 use crate::record::Gpu;
 use anyhow::Context;
-use gpu_checks::{CHECKS, Check, Ground, Record, Verdict};
+use sample_programs::checks::{CHECKS, Check, Ground, Record, Verdict};
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
@@ -86,7 +86,7 @@ impl Args {
                 crate::sample::with_softgpu()?;
             }
             let ground = self.ground()?;
-            checks.into_iter().try_for_each(|check| each(gpu_checks::run(check, &ground)))?;
+            checks.into_iter().try_for_each(|check| each(sample_programs::checks::run(check, &ground)))?;
         }
         self.sum_up(&mut out, &records)
     }
@@ -110,7 +110,7 @@ impl Args {
 
     /// The requested checks, in the list's order.
     fn checks(&self) -> anyhow::Result<Vec<&'static Check>> {
-        if let Some(name) = self.only.iter().find(|name| gpu_checks::find(name).is_none()) {
+        if let Some(name) = self.only.iter().find(|name| sample_programs::checks::find(name).is_none()) {
             let what = format!("there is no check called {name}");
             return Err(Failure::new(what, "`doorbell selftest --list` says what each does").into());
         }

@@ -15,14 +15,8 @@ use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 /// Samples that run without libcuda, and their counts.
-const SAMPLES: [(&str, Option<u64>); 6] = [
-    ("copies", None),
-    ("launches", Some(20)),
-    ("threads", Some(200)),
-    ("spin", Some(5_000)),
-    ("channels", Some(24)),
-    ("bench", Some(500)),
-];
+const SAMPLES: [(&str, Option<u64>); 5] =
+    [("copies", None), ("launches", Some(20)), ("threads", Some(200)), ("spin", Some(5_000)), ("channels", Some(24))];
 /// Longer than any step here takes on a busy machine: a hang is a failure, not a wait.
 const PATIENCE: Duration = Duration::from_secs(120);
 

@@ -174,24 +174,17 @@ fn chains_and_tickets_put_copies_and_launches_in_order_in_c() {
     assert!(out.status.success(), "{}", text(&out));
 }
 
-#[test]
-fn each_word_counts_the_launches_of_its_thread() {
-    let folder = tempfile::tempdir().unwrap();
-    let Some(program) = compiled("cc", "-std=c11", "../docs/results/launch/many.c", folder.path()) else { return };
-    let out = test_support::finished(beside_cuda(&program, folder.path()).args(["4", "2000"]), "many");
-    let said = text(&out);
-    assert!(out.status.success() && said.contains("all by doorbell: 2000 launches"), "{said}");
-    assert!(said.contains("all right") && !said.contains("CUDA beside them: 0 launches"), "{said}");
-}
-
 /// By every way and number of threads; with a lane each no thread ever meets another.
 #[test]
 fn each_word_counts_the_launches_of_its_thread_on_one_lane_on_eight_and_by_cuda() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("cc", "-std=c11", "../docs/results/launch/lanes.c", folder.path()) else { return };
-    let out = test_support::finished(beside_cuda(&program, folder.path()).args(["20", "1", "7"]), "lanes");
+    let out = test_support::finished(beside_cuda(&program, folder.path()).args(["20", "1", "7", "6"]), "lanes");
     let said = text(&out);
     assert!(out.status.success() && said.contains("all right"), "{said}");
+    assert!(said.contains("6 children of fork, 0 of them not refused"), "{said}");
+    let at_once = said.lines().find(|line| line.starts_with("4 threads of each way at once: ")).expect(&said);
+    assert!(!at_once.contains(" 0 by "), "{at_once}");
     for threads in ["1 thread", "8 threads", "64 threads"] {
         for way in ["one lane", "8 lanes", "CUDA"] {
             let head = format!("{threads}, {way}: ");

@@ -1,10 +1,9 @@
-//! Pictures as SVG: [`series`] of numbers, stacked [`bars`], [`rounds`] in their order, and others, each as a part of a page and as a file.
+//! Pictures as SVG: [`series`] of numbers, [`rounds`] in their order, and others, each as a part of a page and as a file.
 //!
 //! The invariant: a picture can be read without colour. Series also differ in dashes and markers, axes have units, and the head of a file names
 //! the machine and the commit. The SVG is written by hand: a picture is a few hundred lines, and no library draws an axis of nines.
 
 mod axis;
-pub mod bars;
 mod chart;
 mod colours;
 pub mod ranked;

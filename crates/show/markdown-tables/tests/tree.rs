@@ -145,18 +145,18 @@ fn the_headline_has_all_its_samples() {
     assert!(samples > 500_000, "{samples}");
 }
 
-/// What `docs/results/data_file.py` writes is what tables read.
+/// What `docs/results/lab.py` writes is what tables read.
 #[test]
 fn scripts_write_samples_that_tables_read() {
     if !test_support::installed("python3") {
         test_support::skip!("no python3");
     }
     let dir = tempfile::tempdir().unwrap();
-    let script = "import sys, data_file
+    let script = "import sys, lab
 rounds = lambda more: [[[1000 + more + r, 7000, 7000, 7000] for r in range(6)] for _ in range(5)]
 stage = {'point': {'model': 'a'}, 'cells': {'paused': rounds(0), 'recorded': rounds(500)}}
-data_file.write_samples(sys.argv[1], 'made-up', 'nothing', ['none'], [stage], {})
-data_file.write(sys.argv[1], 'rows', 'nothing', ['none'], [{'a': {'ns': 5}, 'what': 'x'}], 'medians', {})
+lab.write_samples(sys.argv[1], 'made-up', 'nothing', ['none'], [stage], {})
+lab.write(sys.argv[1], 'rows', 'nothing', ['none'], [{'a': {'ns': 5}, 'what': 'x'}], 'medians', {})
 ";
     let mut python = std::process::Command::new("python3");
     python.args(["-B", "-c", script]).arg(dir.path()).env("COMMIT", "6ba3a506d601");

@@ -1,46 +1,16 @@
 //! Random data from a seed, checksums, and differences.
 
+use fastrand::Rng;
 use std::fmt;
 
-/// SplitMix64 (Steele, Lea, Flood 2014): every seed gives a different, evenly spread sequence.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub(crate) fn bytes(random: &mut Rng, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    random.fill(&mut bytes);
+    bytes
+}
 
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ x >> 31
-    }
-
-    pub(crate) fn next32(&mut self) -> u32 {
-        (self.next() >> 32) as u32
-    }
-
-    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
-        let mut words = bytes.chunks_exact_mut(8);
-        for word in &mut words {
-            word.copy_from_slice(&self.next().to_le_bytes());
-        }
-        let rest = words.into_remainder();
-        let last = self.next().to_le_bytes();
-        rest.copy_from_slice(&last[..rest.len()]);
-    }
-
-    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        self.fill(&mut bytes);
-        bytes
-    }
-
-    pub(crate) fn words(&mut self, len: usize) -> Vec<u32> {
-        (0..len).map(|_| self.next32()).collect()
-    }
+pub(crate) fn words(random: &mut Rng, len: usize) -> Vec<u32> {
+    (0..len).map(|_| random.u32(..)).collect()
 }
 
 pub(crate) fn to_bytes(words: &[u32]) -> Vec<u8> {
@@ -130,30 +100,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sequence_is_that_of_splitmix64() {
-        // First values for seed 1234567, as published with the algorithm's reference code.
-        let mut random = Random::new(1_234_567);
-        assert_eq!(random.next(), 6_457_827_717_110_365_317);
-        assert_eq!(random.next(), 3_203_168_211_198_807_973);
-    }
-
-    #[test]
-    fn any_length_is_filled_and_repeats_from_its_seed() {
-        for len in [0, 1, 7, 8, 9, 4095] {
-            assert_eq!(Random::new(3).bytes(len), Random::new(3).bytes(len));
-        }
-        assert_ne!(Random::new(3).bytes(4095), Random::new(4).bytes(4095));
-        assert_eq!(Random::new(3).bytes(9)[..8], Random::new(3).bytes(8));
-    }
-
-    #[test]
     fn checksums_see_bits_order_borders_and_lengths() {
         let sum = |blocks: &[&[u8]]| {
             let mut sum = Checksum::NEW;
             blocks.iter().for_each(|block| sum.add(block));
             sum.value()
         };
-        let block: Vec<u8> = Random::new(5).bytes(1000);
+        let block: Vec<u8> = bytes(&mut Rng::with_seed(5), 1000);
         let base = sum(&[&block]);
         for bit in 0..8000 {
             let mut other = block.clone();

@@ -64,22 +64,6 @@ CELLS_STORE:
     st.global.u32 [%rd7], %r23;
     ret;
 }
-
-// Waits until the word at `flag` is not zero, then copies it to the next word.
-.visible .entry spin(.param .u64 spin_flag)
-{
-    .reg .pred %p<2>;
-    .reg .b32 %r<2>;
-    .reg .b64 %rd<3>;
-    ld.param.u64 %rd1, [spin_flag];
-    cvta.to.global.u64 %rd2, %rd1;
-SPIN_AGAIN:
-    ld.volatile.global.u32 %r1, [%rd2];
-    setp.eq.u32 %p1, %r1, 0;
-    @%p1 bra SPIN_AGAIN;
-    st.volatile.global.u32 [%rd2+4], %r1;
-    ret;
-}
 ";
 
 /// The module with `step` and the kernels of [`PTX`].

@@ -3,6 +3,7 @@
 //! Each program does one thing that a recording must get right, on random data from a seed, and checks the results. Its last line is a checksum of
 //! all results, so that runs with and without a recorder can be compared bitwise; the checksum does not include times.
 
+pub mod checks;
 mod data;
 mod kernels;
 mod programs;
@@ -10,8 +11,8 @@ mod report;
 mod soft;
 mod starving;
 
-pub use programs::graphs::{LAUNCH_CHECKS, LaunchCheck, LaunchChecked, LaunchVerdict, MARK, check_launches};
-pub use report::{Loop, Part, Report};
+pub use programs::graphs::{LAUNCH_CHECKS, LaunchCheck, MARK, check_launches};
+pub use report::{Part, Report};
 
 use data::Difference;
 use std::sync::Arc;
@@ -145,6 +146,9 @@ impl From<cuda::Unavailable> for Error {
 
 type Result<T> = std::result::Result<T, Error>;
 
+/// A program on a GPU.
+type Run<G> = fn(&G, &Options, &mut Report) -> Result<()>;
+
 /// One program.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
@@ -152,7 +156,18 @@ pub struct Sample {
     pub about: &'static str,
     /// What [`Options::count`] counts, and its default.
     pub count: &'static str,
-    run: fn(&cuda::Context, &Options, &mut Report) -> Result<()>,
+    /// With libcuda; none for those that only the software GPU's tests need.
+    run: Option<Run<cuda::Context>>,
+    soft: Soft,
+}
+
+/// The variant of a sample without libcuda.
+#[derive(Clone, Copy, Debug)]
+enum Soft {
+    None,
+    Gpu(Run<soft::Machine>),
+    /// It needs no GPU at all; what stands in for it.
+    NoGpu(&'static str, fn(&Options, &mut Report) -> Result<()>),
 }
 
 /// All samples.
@@ -161,63 +176,66 @@ pub const SAMPLES: &[Sample] = &[
         name: "copies",
         about: "copies and fills of 4 B to 64 MiB, every direction, pinned and pageable",
         count: "rounds over all sizes (1)",
-        run: programs::copies::run,
+        run: Some(programs::copies::run),
+        soft: Soft::Gpu(soft::programs::copies),
     },
     Sample {
         name: "launches",
         about: "kernels of several grids, blocks and amounts of dynamic shared memory",
         count: "launches of each shape (10)",
-        run: programs::launches::run,
+        run: Some(programs::launches::run),
+        soft: Soft::Gpu(soft::programs::launches),
     },
     Sample {
         name: "graphs",
         about: "graphs of every shape, each launched again and again; `--list graphs` names them, --only runs some",
         count: "launches of each graph (6)",
-        run: programs::graphs::run,
+        run: Some(programs::graphs::run),
+        soft: Soft::None,
     },
     Sample {
         name: "threads",
-        about: "eight threads on eight streams, then two threads on one stream",
+        about: "eight threads on eight channels, then two threads on one channel; with --gpu soft",
         count: "rounds of each thread (200)",
-        run: programs::threads::run,
+        run: None,
+        soft: Soft::Gpu(soft::programs::threads),
     },
     Sample {
         name: "spin",
-        about: "a kernel that waits for the host while submissions queue up after it",
+        about: "a channel that waits for the host while submissions queue up after it; with --gpu soft",
         count: "submissions behind it (5,000)",
-        run: programs::spin::run,
+        run: None,
+        soft: Soft::Gpu(soft::programs::spin),
     },
     Sample {
         name: "channels",
-        about: "contexts and streams that come and go, and their channels with them",
-        count: "contexts (6)",
-        run: programs::channels::run,
+        about: "channels that come and go while another one works; with --gpu soft",
+        count: "channels (24)",
+        run: None,
+        soft: Soft::Gpu(soft::programs::channels),
     },
     Sample {
         name: "storm",
         about: "launches without end, to be killed",
         count: "launches (endless)",
-        run: programs::storm::run,
+        run: Some(programs::storm::run),
+        soft: Soft::Gpu(soft::programs::storm),
     },
     Sample {
         name: "starve",
         about: "a thread that creates streams while --threads others launch: CUDA's lock starves it (5 s, or --duration); \
                 with --gpu soft a rwlock stands in for CUDA's, and no GPU is needed",
         count: "nothing",
-        run: programs::starve::run,
+        run: Some(programs::starve::run),
+        soft: Soft::NoGpu("a rwlock that stands in for CUDA's", soft::starve::run),
     },
     Sample {
         name: "stall",
         about: "a thread that launches a frame each millisecond while another one pins host memory: CUDA's lock holds the frames up, \
                 with --launcher doorbell it does not",
         count: "frames (500)",
-        run: programs::stall::run,
-    },
-    Sample {
-        name: "bench",
-        about: "CPU time of launches, graph launches, and 4 KiB copies with synchronisation",
-        count: "iterations of each loop (5,000)",
-        run: programs::bench::run,
+        run: Some(programs::stall::run),
+        soft: Soft::None,
     },
 ];
 
@@ -237,21 +255,22 @@ fn find(name: &str) -> Result<&'static Sample> {
 
 /// Whether the sample of this name uses a GPU under [`Gpu::Soft`].
 pub fn needs_software_gpu(name: &str) -> bool {
-    name != "starve"
+    !find(name).is_ok_and(|sample| matches!(sample.soft, Soft::NoGpu(..)))
 }
 
 /// Runs the sample called `name` and returns its report. Prints nothing itself.
 pub fn run(name: &str, options: &Options) -> Result<Report> {
-    let sample = find(name)?;
-    options.check(sample)?;
-    if options.launcher == Launcher::Doorbell {
-        // Before CUDA is initialised.
-        gpu::Libcuda::open()?;
-    }
     match options.gpu {
-        Gpu::Cuda => run_with(&cuda::Cuda::load()?, sample, options),
-        Gpu::Soft if !needs_software_gpu(name) => soft::without_a_gpu(sample.name, options),
-        Gpu::Soft => soft::run(Arc::new(rm::driver::Libc), sample.name, options),
+        Gpu::Cuda => {
+            let sample = find(name)?;
+            options.check(sample)?;
+            if options.launcher == Launcher::Doorbell {
+                // Before CUDA is initialised.
+                gpu::Libcuda::open()?;
+            }
+            run_with(&cuda::Cuda::load()?, sample, options)
+        }
+        Gpu::Soft => run_soft(Arc::new(rm::driver::Libc), name, options),
     }
 }
 
@@ -266,25 +285,41 @@ pub fn run_on(cuda: &cuda::Cuda, name: &str, options: &Options) -> Result<Report
 pub fn run_soft(driver: Arc<dyn rm::driver::Driver>, name: &str, options: &Options) -> Result<Report> {
     let sample = find(name)?;
     options.check(sample)?;
-    soft::run(driver, sample.name, options)
+    match sample.soft {
+        Soft::None => Err(Error::Unavailable { reason: format!("{name} needs libcuda") }),
+        Soft::NoGpu(instead, run) => repeat(sample, options, instead.into(), |report| run(options, report)),
+        Soft::Gpu(run) => {
+            let machine = soft::Machine::open(driver)?;
+            repeat(sample, options, machine.name(), |report| run(&machine, options, report))
+        }
+    }
 }
 
 fn run_with(cuda: &cuda::Cuda, sample: &Sample, options: &Options) -> Result<Report> {
+    let Some(run) = sample.run else {
+        return Err(Error::Unavailable { reason: format!("{} runs on the software GPU only", sample.name) });
+    };
     if cuda.device_count()? == 0 {
         return Err(Error::Unavailable { reason: "CUDA sees no GPU".into() });
     }
     let device = cuda.device(0)?;
     let context = device.primary_context()?;
-    repeat(sample.name, options, || {
-        let mut report = Report::new(sample.name, device.name()?, options.seed);
-        (sample.run)(&context, options, &mut report)?;
-        Ok(report)
-    })
+    repeat(sample, options, device.name()?, |report| run(&context, options, report))
 }
 
 /// Once, or until the time is over; every repetition must give the checksum of the first. The last one is reported. `storm` and `starve` keep time
 /// themselves.
-fn repeat(name: &'static str, options: &Options, mut once: impl FnMut() -> Result<Report>) -> Result<Report> {
+fn repeat(
+    sample: &Sample,
+    options: &Options,
+    gpu: String,
+    mut once: impl FnMut(&mut Report) -> Result<()>,
+) -> Result<Report> {
+    let name = sample.name;
+    let mut once = || {
+        let mut report = Report::new(name, gpu.clone(), options.seed);
+        once(&mut report).map(|()| report)
+    };
     let deadline = if matches!(name, "storm" | "starve") { None } else { options.deadline(Instant::now())? };
     let mut report = once()?;
     let expected = report.checksum();
@@ -321,7 +356,7 @@ mod tests {
     #[test]
     fn an_unknown_name_lists_the_known() {
         let error = run("nothing", &Options::default()).unwrap_err().to_string();
-        assert!(error.contains("nothing") && error.contains("copies") && error.contains("bench"), "{error}");
+        assert!(error.contains("nothing") && error.contains("copies") && error.contains("storm"), "{error}");
     }
 
     #[test]
@@ -342,11 +377,10 @@ mod tests {
     fn repetitions_must_agree() {
         let options = Options { seconds: Some(60.0), ..Options::default() };
         let mut n = 0;
-        let error = repeat("copies", &options, || {
+        let error = repeat(find("copies").unwrap(), &options, "none".into(), |report| {
             n += 1;
-            let mut report = Report::new("copies", "none".into(), 1);
             report.add(&[u8::from(n == 3)]);
-            Ok(report)
+            Ok(())
         });
         assert!(matches!(error, Err(Error::Unsteady { repetition: 3, .. })));
     }
@@ -354,11 +388,11 @@ mod tests {
     #[test]
     fn without_seconds_there_is_one_repetition() {
         let mut n = 0;
-        repeat("copies", &Options::default(), || {
+        let once = |_: &mut Report| {
             n += 1;
-            Ok(Report::new("copies", "none".into(), 1))
-        })
-        .unwrap();
+            Ok(())
+        };
+        repeat(find("copies").unwrap(), &Options::default(), "none".into(), once).unwrap();
         assert_eq!(n, 1);
     }
 }

@@ -3,7 +3,8 @@
 #[path = "../../softcuda/tests/program/mod.rs"]
 mod program;
 
-use sample_programs::{LaunchVerdict, Launcher, Options, run, shapes};
+use sample_programs::checks::Verdict;
+use sample_programs::{Launcher, Options, run, shapes};
 
 /// Shapes that must run; the others run as far as possible.
 const MUST: [&str; 12] = [
@@ -76,7 +77,7 @@ fn the_checks_of_launches_pass() {
         all.iter().map(|checked| checked.name).collect::<Vec<_>>(),
         sample_programs::LAUNCH_CHECKS.iter().map(|check| check.name).collect::<Vec<_>>()
     );
-    assert!(all.iter().all(|checked| matches!(checked.verdict, LaunchVerdict::Passed(_))), "{all:?}");
+    assert!(all.iter().all(|checked| matches!(checked.verdict, Verdict::Passed(_))), "{all:?}");
 }
 
 #[test]
@@ -88,8 +89,8 @@ fn after_a_failed_check_no_launch_follows() {
     }
     let mut all = Vec::new();
     sample_programs::check_launches(0, 1, &[], |checked| all.push(checked)).unwrap();
-    let failed = all.iter().position(|checked| matches!(checked.verdict, LaunchVerdict::Failed(_))).unwrap();
-    assert!(all[failed + 1..].iter().all(|checked| matches!(checked.verdict, LaunchVerdict::Skipped(_))), "{all:?}");
+    let failed = all.iter().position(|checked| matches!(checked.verdict, Verdict::Failed(_))).unwrap();
+    assert!(all[failed + 1..].iter().all(|checked| matches!(checked.verdict, Verdict::Skipped(_))), "{all:?}");
     assert!(failed + 1 < all.len() && all.len() == sample_programs::LAUNCH_CHECKS.len(), "{all:?}");
 }
 

@@ -31,6 +31,8 @@ pub enum Planted {
     LostRelease { from: u64 },
     /// Each channel dies at its n-th GPFIFO entry, counted from 1, with this error in its notifier.
     DeadChannel { entry: u64, xid: u32 },
+    /// The n-th GPFIFO entry of all channels, counted from 1, has no effect.
+    LostEntry { nth: u64 },
     /// Copies read their source this many times, like a slower link.
     SlowCopy { times: u64 },
     /// Every second timestamp is about a millisecond before the previous one.
@@ -54,7 +56,7 @@ pub enum Planted {
 }
 
 impl Planted {
-    /// `short-copy`, `torn-copy[:FROM[:LINES]]`, `long-copy`, `lost-release[:FROM]`, `dead-channel:ENTRY[:XID]`, `clock-back`, `lost-doorbell[:NTH]`,
+    /// `short-copy`, `torn-copy[:FROM[:LINES]]`, `long-copy`, `lost-release[:FROM]`, `dead-channel:ENTRY[:XID]`, `lost-entry[:NTH]`, `clock-back`, `lost-doorbell[:NTH]`,
     /// `slow-copy[:TIMES]`, `slow-kernel[:TURNS]`, `lost-decrement[:NTH]`, `lost-qmd-release[:NTH]`, `stale-bank`, `confidential`, `divided`,
     /// `compute:CLASS` (the number in decimals).
     pub fn parse(text: &str) -> Result<Planted, NoFault> {
@@ -70,6 +72,7 @@ impl Planted {
             "long-copy" => Planted::LongCopy,
             // The first is the answer of a new channel.
             "lost-release" => Planted::LostRelease { from: number(2)? },
+            "lost-entry" => Planted::LostEntry { nth: number(1)? },
             "slow-copy" => Planted::SlowCopy { times: number(SLOW_TIMES)? },
             "clock-back" => Planted::ClockBack,
             // The first is a new channel's own.
@@ -106,7 +109,7 @@ impl fmt::Display for NoFault {
         write!(
             f,
             "no fault is called {:?}: short-copy, torn-copy[:FROM[:LINES]], long-copy, lost-release[:FROM], dead-channel:ENTRY[:XID], \
-             clock-back, lost-doorbell[:NTH], slow-copy[:TIMES], slow-kernel[:TURNS], lost-decrement[:NTH], lost-qmd-release[:NTH], stale-bank, \
+             lost-entry[:NTH], clock-back, lost-doorbell[:NTH], slow-copy[:TIMES], slow-kernel[:TURNS], lost-decrement[:NTH], lost-qmd-release[:NTH], stale-bank, \
              confidential, divided, compute:CLASS",
             self.0
         )
@@ -177,6 +180,14 @@ impl Plot {
             Some(Planted::SlowKernel { turns }) => turns,
             _ => 0,
         }
+    }
+
+    /// Whether an entry is lost.
+    pub(crate) fn loses_entry(&self) -> bool {
+        self.nth(|fault| match fault {
+            Planted::LostEntry { nth } => Some(nth),
+            _ => None,
+        })
     }
 
     /// Whether a decrement is lost.
@@ -262,6 +273,7 @@ mod tests {
             ("lost-decrement", Planted::LostDecrement { nth: 1 }),
             ("lost-qmd-release:2", Planted::LostQmdRelease { nth: 2 }),
             ("stale-bank", Planted::StaleBank),
+            ("lost-entry:4", Planted::LostEntry { nth: 4 }),
             ("confidential", Planted::Confidential),
             ("divided", Planted::Divided),
             ("compute:51136", Planted::Compute { class: 0xc7c0 }),

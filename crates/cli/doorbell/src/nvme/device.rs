@@ -3,7 +3,7 @@
 use super::{failed, of_bus};
 use crate::failure::Failure;
 use anyhow::Context;
-use nvme::{Controller, Namespace, Options, Queue, Word};
+use drivers::nvme::{Controller, Namespace, Queue, Word};
 use pcie::bind::{self, Bound, To};
 use pcie::{Address, Tree, qemu};
 use std::path::PathBuf;
@@ -119,7 +119,7 @@ impl Device {
                 Failure::impossible(format!("no emulated controller: {error}"), hint)
             })?;
         let function = machine.function(0).map_err(of_bus)?;
-        let controller = Controller::open(function, Options::default()).map_err(failed)?;
+        let controller = Controller::open(function).map_err(failed)?;
         Ok(Opened { controller, machine: Some(machine), interrupts, _bound: None, _image: image })
     }
 
@@ -139,7 +139,7 @@ impl Device {
             false => None,
         };
         let function = pcie::open(&address.to_string(), self.without_iommu).map_err(of_bus)?;
-        let controller = Controller::open(function, Options::default()).map_err(failed)?;
+        let controller = Controller::open(function).map_err(failed)?;
         Ok(Opened { controller, machine: None, interrupts, _bound: bound, _image: None })
     }
 

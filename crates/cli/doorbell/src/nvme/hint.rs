@@ -1,6 +1,6 @@
 //! Hints for the driver's errors, which a user can follow at the command line.
 
-use nvme::{Error, Unfit};
+use drivers::nvme::{Error, Unfit};
 use pcie::Error as Bus;
 
 /// The error, and a hint.

@@ -3,7 +3,7 @@
 use super::device::Device;
 use super::{EMULATED, failed};
 use crate::help::Page;
-use nvme::{Controller, NamespacePage};
+use drivers::nvme::{self, Controller, NamespacePage};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use terminal::number;
@@ -85,10 +85,7 @@ fn as_json(controller: &Controller, rows: &[Row]) -> Value {
         "queue_pairs": controller.queues(),
         "queue_entries": controller.capabilities().queue_entries(),
         "largest_transfer": page.largest_transfer,
-        "sgl_alignment": page.sgl.map(|sgl| sgl.alignment),
-        "shadow_doorbells": controller.has_shadow_doorbells(),
         "write_cache": page.has_write_cache,
-        "memory_buffer_bytes": controller.memory_buffer().map(|buffer| buffer.bytes),
         "namespaces": rows.iter().map(namespace).collect::<Vec<_>>(),
     })
 }
@@ -110,10 +107,7 @@ fn print(controller: &Controller, rows: &[Row]) -> anyhow::Result<()> {
             "one command",
             page.largest_transfer.map_or("any size".into(), |most| format!("up to {}", number::bytes(most))),
         ),
-        ("SGLs", page.sgl.map_or("no".into(), |sgl| format!("at multiples of {} B", sgl.alignment))),
-        ("doorbells in memory", yes(controller.has_shadow_doorbells())),
         ("write cache", yes(page.has_write_cache)),
-        ("memory buffer", controller.memory_buffer().map_or("no".into(), |buffer| number::bytes(buffer.bytes))),
     ];
     let style = Style::of_stdout();
     let mut table = style.table(&["namespace", "blocks", "of", "size", ""]);

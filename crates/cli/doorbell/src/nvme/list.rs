@@ -2,6 +2,7 @@
 
 use super::of_bus;
 use crate::help::Page;
+use drivers::nvme;
 use pcie::{Address, Tree, bind, qemu};
 use std::process::ExitCode;
 use terminal::table::{self, Style, to_stdout};

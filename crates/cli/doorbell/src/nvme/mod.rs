@@ -13,6 +13,7 @@ mod write;
 
 use crate::failure::Failure;
 use crate::help::Page;
+use drivers::nvme;
 use std::process::ExitCode;
 
 /// Drive an NVMe controller from user space: its data go to host memory, or to a GPU's without the CPU

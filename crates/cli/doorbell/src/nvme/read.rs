@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::help::Page;
 use crate::units;
 use anyhow::Context;
-use nvme::transfer::{self, Stretch};
+use drivers::nvme::transfer::{self, Stretch};
 use std::fs::{File, Permissions};
 use std::io::{BufWriter, Write};
 use std::os::fd::AsRawFd;
@@ -16,7 +16,6 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use terminal::number;
-use terminal::table::to_stdout;
 
 /// A longer read takes several turns through the same memory.
 pub const TURN: u64 = 16 << 20;
@@ -97,21 +96,16 @@ impl Args {
             return Ok(status);
         }
         let functional = opened.controller.is_functional();
-        if self.json {
-            let mut all = serde_json::json!({
+        let line =
+            format!("{} -> {}: {} in {commands} commands", self.device.device, way.text(), number::bytes(self.bytes));
+        let fields = self.json.then(|| {
+            serde_json::json!({
                 "operation": "read", "device": self.device.device, "functional": functional,
                 "namespace": namespace.number(), "start_block": self.start_block, "block_bytes": namespace.block_bytes(),
                 "bytes": self.bytes, "commands": commands, "out": self.out,
-            });
-            all["target"] = way.as_json();
-            terminal::json::print(&all)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        to_stdout(|out| {
-            let bytes = number::bytes(self.bytes);
-            writeln!(out, "{} -> {}: {bytes} in {commands} commands", self.device.device, way.text())?;
-            way.write_notes(out, functional)
-        })?;
+            })
+        });
+        way.report(fields, &line, functional)?;
         Ok(ExitCode::SUCCESS)
     }
 

@@ -6,7 +6,7 @@ use super::way::Way;
 use super::{failed, of_bus};
 use crate::failure::Failure;
 use crate::record::Gpu;
-use nvme::Target;
+use drivers::nvme::Target;
 use pcie::Memory;
 use std::process::ExitCode;
 use std::str::FromStr;

@@ -6,11 +6,10 @@ use super::target::{Chosen, INTERRUPTED};
 use super::write::Leave;
 use crate::help::Page;
 use crate::units;
-use nvme::{Mix, Overwrite, Verified, verify};
+use drivers::nvme::{self, Mix, Overwrite, Verified, verify};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use terminal::number;
-use terminal::table::to_stdout;
 
 /// Read and, with leave, write blocks at random, and compare every byte
 #[derive(Debug, clap::Args)]
@@ -89,39 +88,30 @@ impl Args {
             Ok((verified.map_err(|broken_off| broken(*broken_off))?, way.clone()))
         })?;
         let functional = opened.controller.is_functional();
-        if self.json {
-            let mut all = serde_json::json!({
+        let (read, written) = (number::bytes(verified.bytes_read), number::bytes(verified.bytes_written));
+        let right = match verified.first_wrong {
+            None => ", every byte right".into(),
+            Some(at) => format!("; {} had wrong bytes, the first at byte {at:#x}", verified.wrong),
+        };
+        let stopped = if verified.stopped { "\n  stopped by a signal, with nothing in flight" } else { "" };
+        let line = format!(
+            "{}, {}: {} reads ({read}), {} writes ({written}){right}{stopped}",
+            self.device.device,
+            way.text(),
+            verified.reads,
+            verified.writes
+        );
+        let fields = self.json.then(|| {
+            serde_json::json!({
                 "operation": "verify", "device": self.device.device, "functional": functional,
                 "namespace": namespace.number(), "block_bytes": namespace.block_bytes(),
                 "threads": self.threads, "depth": depth, "largest": largest, "span": span, "seed": self.seed,
                 "reads": verified.reads, "bytes_read": verified.bytes_read,
                 "writes": verified.writes, "bytes_written": verified.bytes_written,
                 "wrong": verified.wrong, "first_wrong_byte": verified.first_wrong, "stopped": verified.stopped,
-            });
-            all["target"] = way.as_json();
-            terminal::json::print(&all)?;
-        } else {
-            to_stdout(|out| {
-                let (read, written) = (number::bytes(verified.bytes_read), number::bytes(verified.bytes_written));
-                let what = format!("{} reads ({read}), {} writes ({written})", verified.reads, verified.writes);
-                match verified.first_wrong {
-                    None => writeln!(out, "{}, {}: {what}, every byte right", self.device.device, way.text())?,
-                    Some(at) => {
-                        let wrong = verified.wrong;
-                        writeln!(
-                            out,
-                            "{}, {}: {what}; {wrong} had wrong bytes, the first at byte {at:#x}",
-                            self.device.device,
-                            way.text()
-                        )?;
-                    }
-                }
-                if verified.stopped {
-                    writeln!(out, "  stopped by a signal, with nothing in flight")?;
-                }
-                way.write_notes(out, functional)
-            })?;
-        }
+            })
+        });
+        way.report(fields, &line, functional)?;
         Ok(ExitCode::from(match verified {
             verified if verified.wrong > 0 => crate::ERROR,
             verified if verified.stopped => INTERRUPTED,

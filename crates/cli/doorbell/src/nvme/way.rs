@@ -1,10 +1,10 @@
 //! How bytes are moved between a device and memory.
 
 use super::EMULATED;
-use nvme::Error;
+use drivers::nvme::Error;
 use serde_json::{Value, json};
-use std::io::Write;
 use terminal::ReportError;
+use terminal::table::to_stdout;
 
 /// How the bytes are moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,28 +17,33 @@ pub struct Way {
 }
 
 impl Way {
-    pub fn as_json(&self) -> Value {
-        json!({ "memory": self.memory, "path": self.path.to_string(), "instead_of_c": self.instead_of_c })
-    }
-
     /// `gpu0 by path B`.
     pub fn text(&self) -> String {
         format!("{} by path {}", self.memory, self.path)
     }
 
-    /// Printed below the result line: why the path was not C, and whether the device is emulated.
-    pub fn write_notes(&self, out: &mut dyn Write, functional: bool) -> Result<(), ReportError> {
-        if let Some(why) = &self.instead_of_c {
-            writeln!(out, "  through host memory, because {why}")?;
+    /// Prints what was done: these fields and the way as one JSON object, or the line, and below it why the path was not C and whether the device
+    /// is emulated.
+    pub fn report(&self, fields: Option<Value>, line: &str, functional: bool) -> Result<(), ReportError> {
+        if let Some(mut all) = fields {
+            let Way { memory, path, instead_of_c } = self;
+            all["target"] = json!({ "memory": memory, "path": path.to_string(), "instead_of_c": instead_of_c });
+            return terminal::json::print(&all);
         }
-        if functional {
-            writeln!(out, "  {EMULATED}")?;
-        }
-        Ok(())
+        to_stdout(|out| {
+            writeln!(out, "{line}")?;
+            if let Some(why) = &self.instead_of_c {
+                writeln!(out, "  through host memory, because {why}")?;
+            }
+            if functional {
+                writeln!(out, "  {EMULATED}")?;
+            }
+            Ok(())
+        })
     }
 }
 
-/// The GPU's error as the driver's, for a [`nvme::Target`] in a GPU.
+/// The GPU's error as the driver's, for a [`drivers::nvme::Target`] in a GPU.
 pub fn of_gpu(error: impl std::fmt::Display) -> Error {
     Error::Refused {
         what: "the GPU's memory".into(),

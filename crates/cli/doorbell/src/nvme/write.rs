@@ -7,14 +7,13 @@ use super::target::{Chosen, pieces};
 use crate::failure::Failure;
 use crate::help::Page;
 use anyhow::Context;
-use nvme::Overwrite;
-use nvme::transfer::{self, Stretch};
+use drivers::nvme::Overwrite;
+use drivers::nvme::transfer::{self, Stretch};
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use terminal::number;
-use terminal::table::to_stdout;
 
 // (As a doc comment it would become the text of the command it is part of.)
 #[derive(Debug, clap::Args)]
@@ -104,21 +103,16 @@ impl Args {
             return Ok(status);
         }
         let functional = opened.controller.is_functional();
-        if self.json {
-            let mut all = serde_json::json!({
+        let (device, bytes_text) = (&self.device.device, number::bytes(bytes));
+        let line = format!("{device} <- {}: {bytes_text} in {commands} commands, flushed", way.text());
+        let fields = self.json.then(|| {
+            serde_json::json!({
                 "operation": "write", "device": self.device.device, "functional": functional,
                 "namespace": namespace.number(), "start_block": self.start_block, "block_bytes": block_bytes,
                 "bytes": bytes, "commands": commands, "file": self.file,
-            });
-            all["target"] = way.as_json();
-            terminal::json::print(&all)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        to_stdout(|out| {
-            let bytes = number::bytes(bytes);
-            writeln!(out, "{} <- {}: {bytes} in {commands} commands, flushed", self.device.device, way.text())?;
-            way.write_notes(out, functional)
-        })?;
+            })
+        });
+        way.report(fields, &line, functional)?;
         Ok(ExitCode::SUCCESS)
     }
 }

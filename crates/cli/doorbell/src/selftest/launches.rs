@@ -1,12 +1,12 @@
 //! `selftest --launches`: launches that bypass CUDA. They run in a separate process, which may die of a fault or hang.
 //! It prints one line for each result.
 
-use super::Args;
+use super::{Args, as_json};
 use crate::failure::Failure;
 use anyhow::Context;
-use gpu_checks::{Record, Verdict};
-use sample_programs::{LAUNCH_CHECKS, LaunchCheck, LaunchChecked, LaunchVerdict};
-use serde_json::{Value, json};
+use sample_programs::checks::{Record, Verdict};
+use sample_programs::{LAUNCH_CHECKS, LaunchCheck};
+use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -21,7 +21,7 @@ impl Args {
         let mut out = std::io::stdout().lock();
         let mut broken = None;
         let done = sample_programs::check_launches(self.index, self.seed, &self.only, |checked| {
-            let line = writeln!(out, "{}", line(&checked)).and_then(|()| out.flush());
+            let line = writeln!(out, "{}", as_json(&checked)).and_then(|()| out.flush());
             broken = broken.take().or(line.err());
         });
         match done {
@@ -96,15 +96,6 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-fn line(checked: &LaunchChecked) -> Value {
-    let (verdict, detail) = match &checked.verdict {
-        LaunchVerdict::Passed(what) => ("passed", what),
-        LaunchVerdict::Failed(why) => ("failed", why),
-        LaunchVerdict::Skipped(why) => ("skipped", why),
-    };
-    json!({ "name": checked.name, "verdict": verdict, "detail": detail, "seconds": checked.took.as_secs_f64() })
-}
-
 /// The process's records, as they arrive. (CUDA may print other lines, which are skipped.)
 fn lines(from: ChildStdout) -> Receiver<Record> {
     let (send, receive) = channel();
@@ -136,21 +127,12 @@ mod tests {
 
     #[test]
     fn what_is_said_of_a_check_is_read_back() {
-        for verdict in [
-            LaunchVerdict::Passed("8 launches".into()),
-            LaunchVerdict::Failed("\"wrong\"\n".into()),
-            LaunchVerdict::Skipped("no".into()),
-        ] {
-            let checked =
-                LaunchChecked { name: "launched-tiny", verdict: verdict.clone(), took: Duration::from_millis(3) };
-            let back = record(&line(&checked).to_string()).unwrap();
-            assert_eq!((back.name, back.took), (checked.name, checked.took));
-            match (verdict, back.verdict) {
-                (LaunchVerdict::Passed(a), Verdict::Passed(b))
-                | (LaunchVerdict::Failed(a), Verdict::Failed(b))
-                | (LaunchVerdict::Skipped(a), Verdict::Skipped(b)) => assert_eq!(a, b),
-                other => panic!("{other:?}"),
-            }
+        for verdict in
+            [Verdict::Passed("8 launches".into()), Verdict::Failed("\"wrong\"\n".into()), Verdict::Skipped("no".into())]
+        {
+            let checked = Record { name: "launched-tiny", verdict, took: Duration::from_millis(3) };
+            let back = record(&as_json(&checked).to_string()).unwrap();
+            assert_eq!((back.name, back.took, back.verdict), (checked.name, checked.took, checked.verdict));
         }
         assert!(record("a line of CUDA's").is_none() && record("{}").is_none());
     }

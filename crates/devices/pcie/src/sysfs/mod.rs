@@ -22,7 +22,6 @@ use crate::memory::{Memory, Peer, Place, Run};
 use crate::peers;
 use crate::restorer::{Deed, Restorer, Step};
 use crate::tree::{self, Tree};
-use huge::HugePages;
 use pool::Pool;
 use resource::Resource;
 use std::fs::{self, File};
@@ -56,8 +55,7 @@ pub struct Device {
     folder: PathBuf,
     config: File,
     resources: Vec<Resource>,
-    /// One for each size of huge pages, the smaller first.
-    pools: Vec<Arc<Pool>>,
+    pool: Arc<Pool>,
     /// What the command register was before.
     command: u16,
     /// The driver could not stop the function.
@@ -81,14 +79,14 @@ impl Device {
         let identity = identity::parse(address, &head).ok_or(Error::Gone { address })?;
         let command = u16::from_le_bytes([head[4], head[5]]);
         let resources = resource::read(&folder)?;
-        let pools = HugePages::free_ones(tree)?.into_iter().map(Pool::new).collect::<Result<Vec<_>, _>>()?;
+        let pool = Pool::new(huge::file(tree)?);
 
         // The restorer first, so that there is no moment without it.
         let stop = Step::Stop { folder: folder.clone(), command: (command & !MASTER) as u8 };
         // If this process took it from a driver, that driver gets it back only after the function has stopped.
         let delay = bind::delay(address);
-        let pages = pools.iter().map(|pool| pool.file().as_fd());
-        let hold: Vec<BorrowedFd<'_>> = pages.chain([config.as_fd()]).chain(delay.as_ref().map(AsFd::as_fd)).collect();
+        let files = [pool.file().as_fd(), config.as_fd()];
+        let hold: Vec<BorrowedFd<'_>> = files.into_iter().chain(delay.as_ref().map(AsFd::as_fd)).collect();
         let restorer = Restorer::start(&[stop], &hold)
             .map_err(|why| Error::system("start the process that restores the device if this one dies", why))?;
         // Powers the function up and lets it decode memory; counted by the kernel.
@@ -96,7 +94,7 @@ impl Device {
         let functional = identity::is_emulated(&head);
         let (stuck, restorer) = (AtomicBool::new(false), Some(restorer));
         let device =
-            Device { address, identity, functional, folder, config, resources, pools, command, stuck, restorer };
+            Device { address, identity, functional, folder, config, resources, pool, command, stuck, restorer };
         device.set_command(command & !MASTER | MEMORY)?;
         Ok(device)
     }
@@ -110,32 +108,6 @@ impl Device {
         let resource = self.resources.get(usize::from(index)).ok_or_else(|| no("there are BARs 0 to 5".into()))?;
         resource.usable().map_err(|why| no(why.into()))?;
         Ok(resource)
-    }
-
-    fn map(&self, index: u8, file: &str) -> Result<Bar, Error> {
-        let resource = self.resource(index)?;
-        let path = self.folder.join(file);
-        let failed = |why| Error::system(format!("map {}", path.display()), why);
-        let opened = File::options().read(true).write(true).custom_flags(libc::O_SYNC).open(&path).map_err(failed)?;
-        // A BAR smaller than a page may begin within one: the kernel maps the page.
-        let within = resource.start % 4096;
-        let mapping = Mapped::part(&opened, 0, within + resource.length).map_err(failed)?;
-        // SAFETY: the BAR begins `within` bytes into the mapping.
-        let at = unsafe { mapping.at.add(within as usize) };
-        // SAFETY: `length` bytes from there on are mapped as long as the mapping lives.
-        Ok(unsafe { Bar::mapped(at, resource.length, resource.start, Arc::new(mapping)) })
-    }
-
-    /// A BAR of prefetchable memory, with stores combined into bursts. Stores may arrive late and in another order.
-    ///
-    /// # Errors
-    /// [`Error::NoBar`] where it is not prefetchable.
-    pub fn bar_write_combined(&self, index: u8) -> Result<Bar, Error> {
-        if !self.resource(index)?.prefetchable {
-            let why = "its memory is not prefetchable, so stores to it may not be combined".into();
-            return Err(Error::NoBar { address: self.address, index, why });
-        }
-        self.map(index, &format!("resource{index}_wc"))
     }
 }
 
@@ -171,20 +143,21 @@ impl Function for Device {
     }
 
     fn bar(&self, index: u8) -> Result<Bar, Error> {
-        self.map(index, &format!("resource{index}"))
+        let resource = self.resource(index)?;
+        let path = self.folder.join(format!("resource{index}"));
+        let failed = |why| Error::system(format!("map {}", path.display()), why);
+        let opened = File::options().read(true).write(true).custom_flags(libc::O_SYNC).open(&path).map_err(failed)?;
+        // A BAR smaller than a page may begin within one: the kernel maps the page.
+        let within = resource.start % 4096;
+        let mapping = Mapped::part(&opened, 0, within + resource.length).map_err(failed)?;
+        // SAFETY: the BAR begins `within` bytes into the mapping.
+        let at = unsafe { mapping.at.add(within as usize) };
+        // SAFETY: `length` bytes from there on are mapped as long as the mapping lives.
+        Ok(unsafe { Bar::mapped(at, resource.length, resource.start, Arc::new(mapping)) })
     }
 
     fn allocate(&self, bytes: u64) -> Result<Memory, Error> {
-        // Sizes that would fill a page of 1 GiB use the large pages first. If both fail, the first error is returned: it explains how to reserve
-        // more.
-        let large_first = bytes >= huge::LARGE.size && self.pools.len() > 1;
-        let (first, second) =
-            if large_first { (self.pools.last(), self.pools.first()) } else { (self.pools.first(), self.pools.get(1)) };
-        let first = first.ok_or_else(|| huge::none(huge::SMALL, 1, "no huge page is free"))?.allocate(bytes);
-        match (first, second) {
-            (Err(why), Some(second)) => second.allocate(bytes).map_err(|_| why),
-            (first, _) => first,
-        }
+        self.pool.allocate(bytes)
     }
 
     fn reach(&self, peer: &Peer) -> Result<Memory, Error> {
@@ -226,7 +199,7 @@ impl Drop for Device {
         }
         // If it was removed by software, it may still be in its slot and write: it can no longer be stopped, so its memory stays.
         if !self.folder.exists() {
-            self.pools.drain(..).for_each(std::mem::forget);
+            std::mem::forget(Arc::clone(&self.pool));
             return;
         }
         if self.stuck.load(Ordering::Relaxed) {

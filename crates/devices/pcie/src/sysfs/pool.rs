@@ -1,6 +1,6 @@
 //! Memory from huge pages: pieces smaller than a page share pages, larger ones have separate pages.
 
-use super::huge::{self, HugePages};
+use super::huge;
 use super::pagemap;
 use crate::error::Error;
 use crate::mapped::Mapped;
@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex};
 const PAGE: u64 = 4096;
 
 pub(super) struct Pool {
-    pages: HugePages,
     file: File,
     state: Mutex<State>,
 }
@@ -48,8 +47,8 @@ struct Piece {
 }
 
 impl Pool {
-    pub(super) fn new(pages: HugePages) -> Result<Arc<Pool>, Error> {
-        Ok(Arc::new(Pool { pages, file: pages.file()?, state: Mutex::default() }))
+    pub(super) fn new(file: File) -> Arc<Pool> {
+        Arc::new(Pool { file, state: Mutex::default() })
     }
 
     /// The file that keeps the pages, even if other processes die.
@@ -62,8 +61,8 @@ impl Pool {
         if bytes == 0 {
             return Err(Error::system("allocate no bytes", io::ErrorKind::InvalidInput.into()));
         }
-        if bytes > self.pages.size / 2 {
-            let block = Arc::new(self.block(bytes.div_ceil(self.pages.size))?);
+        if bytes > huge::SIZE / 2 {
+            let block = Arc::new(self.block(bytes.div_ceil(huge::SIZE))?);
             let mut runs = block.runs.clone();
             cut(&mut runs, bytes.next_multiple_of(PAGE));
             let at = block.mapping.at;
@@ -81,7 +80,7 @@ impl Pool {
             None => {
                 drop(state);
                 let block = self.block(1)?;
-                let taken = vec![false; (self.pages.size / PAGE) as usize];
+                let taken = vec![false; (huge::SIZE / PAGE) as usize];
                 state = poison::ignore(self.state.lock());
                 state.shared.push(Shared { block: Arc::new(block), taken });
                 (state.shared.len() - 1, 0)
@@ -104,8 +103,8 @@ impl Pool {
 
     /// `count` pages of the file, mapped, with their physical addresses.
     fn block(self: &Arc<Self>, count: u64) -> Result<Block, Error> {
-        let length = count.checked_mul(self.pages.size).filter(|length| *length < 1 << 46);
-        let length = length.ok_or_else(|| huge::none(self.pages, count, "no machine has so much memory"))?;
+        let length = count.checked_mul(huge::SIZE).filter(|length| *length < 1 << 46);
+        let length = length.ok_or_else(|| huge::none(count, "no machine has so much memory"))?;
         let offset = {
             let mut state = poison::ignore(self.state.lock());
             let offset = state.end;
@@ -114,22 +113,22 @@ impl Pool {
             offset
         };
         let mapping = Mapped::part(&self.file, offset, length).map_err(|why| match why.raw_os_error() {
-            Some(libc::ENOMEM) => huge::none(self.pages, count, "too few huge pages are free"),
+            Some(libc::ENOMEM) => huge::none(count, "too few huge pages are free"),
             _ => Error::system("map huge pages", why),
         })?;
         let mut block = Block { mapping, runs: Vec::new(), offset, length, pool: Arc::clone(self) };
         for page in 0..count {
-            let within = page * self.pages.size;
+            let within = page * huge::SIZE;
             // SAFETY: within the mapping. The store brings the page in: the kernel reserved it when it was mapped.
             let at = unsafe { block.mapping.at.add(within as usize) };
             // SAFETY: as above; only this block has the memory.
             unsafe { at.write_volatile(0) };
             let bus = pagemap::physical(at.as_ptr() as usize)?;
-            if bus % self.pages.size != 0 {
+            if bus % huge::SIZE != 0 {
                 let why = "the kernel shows a huge page at an address that is not a multiple of its size";
                 return Err(Error::system("read /proc/self/pagemap", io::Error::other(why)));
             }
-            append(&mut block.runs, Run { offset: within, bus, length: self.pages.size });
+            append(&mut block.runs, Run { offset: within, bus, length: huge::SIZE });
         }
         Ok(block)
     }

@@ -1,4 +1,4 @@
-//! The kernel's interfaces to user space: include/uapi/linux/vfio.h and iommufd.h. The structs come from rust-vmm's bindings, which check their
+//! The kernel's interface to user space: include/uapi/linux/vfio.h. The structs come from rust-vmm's bindings, which check their
 //! sizes and offsets when they are compiled.
 
 use std::ffi::c_ulong;
@@ -6,27 +6,16 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-pub(super) use iommufd_bindings::{
-    IOMMUFD_CMD_DESTROY, IOMMUFD_CMD_IOAS_ALLOC, IOMMUFD_CMD_IOAS_IOVA_RANGES, IOMMUFD_CMD_IOAS_MAP,
-    IOMMUFD_CMD_IOAS_UNMAP, iommu_destroy, iommu_ioas_alloc, iommu_ioas_iova_ranges, iommu_ioas_map, iommu_ioas_unmap,
-    iommu_iova_range,
-};
 pub(super) use vfio_bindings::bindings::vfio::{
     VFIO_API_VERSION, VFIO_BASE, VFIO_DMA_MAP_FLAG_READ, VFIO_DMA_MAP_FLAG_WRITE, VFIO_GROUP_FLAGS_VIABLE,
     VFIO_IOMMU_INFO_CAPS, VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE, VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD,
     VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_REQ_IRQ_INDEX, VFIO_REGION_INFO_FLAG_MMAP, VFIO_TYPE, VFIO_TYPE1v2_IOMMU,
-    vfio_device_attach_iommufd_pt, vfio_device_bind_iommufd, vfio_group_status, vfio_iommu_type1_dma_map,
-    vfio_iommu_type1_dma_unmap, vfio_iommu_type1_info, vfio_region_info,
+    vfio_group_status, vfio_iommu_type1_dma_map, vfio_iommu_type1_dma_unmap, vfio_iommu_type1_info, vfio_region_info,
 };
 
 /// `_IO(VFIO_TYPE, VFIO_BASE + n)`: without the argument's size, which the structs contain.
 const fn vfio(n: u32) -> c_ulong {
     (VFIO_TYPE as c_ulong) << 8 | (VFIO_BASE + n) as c_ulong
-}
-
-/// `_IO(IOMMUFD_TYPE, command)`.
-pub(super) const fn iommufd(command: u32) -> c_ulong {
-    (iommufd_bindings::IOMMUFD_TYPE as c_ulong) << 8 | command as c_ulong
 }
 
 pub(super) const GET_API_VERSION: c_ulong = vfio(0);
@@ -41,8 +30,6 @@ pub(super) const DEVICE_RESET: c_ulong = vfio(11);
 pub(super) const IOMMU_GET_INFO: c_ulong = vfio(12);
 pub(super) const IOMMU_MAP_DMA: c_ulong = vfio(13);
 pub(super) const IOMMU_UNMAP_DMA: c_ulong = vfio(14);
-pub(super) const DEVICE_BIND_IOMMUFD: c_ulong = vfio(18);
-pub(super) const DEVICE_ATTACH_IOMMUFD_PT: c_ulong = vfio(19);
 
 /// A call whose argument is a number.
 pub(super) fn number(file: &File, call: c_ulong, value: c_ulong) -> io::Result<i32> {
@@ -76,8 +63,6 @@ mod tests {
         assert_eq!(DEVICE_RESET, 0x3b6f);
         assert_eq!(IOMMU_GET_INFO, 0x3b70);
         assert_eq!(IOMMU_UNMAP_DMA, 0x3b72);
-        assert_eq!(DEVICE_ATTACH_IOMMUFD_PT, 0x3b77);
-        assert_eq!(iommufd(IOMMUFD_CMD_IOAS_MAP), 0x3b85);
     }
 
     #[test]
@@ -87,11 +72,5 @@ mod tests {
         assert_eq!(size_of::<vfio_iommu_type1_info>(), 24);
         assert_eq!(size_of::<vfio_iommu_type1_dma_map>(), 32);
         assert_eq!(size_of::<vfio_iommu_type1_dma_unmap>(), 24);
-        assert_eq!(size_of::<vfio_device_attach_iommufd_pt>(), 16);
-        assert_eq!(size_of::<iommu_ioas_alloc>(), 12);
-        assert_eq!(size_of::<iommu_ioas_map>(), 40);
-        assert_eq!(size_of::<iommu_ioas_unmap>(), 24);
-        assert_eq!(size_of::<iommu_ioas_iova_ranges>(), 32);
-        assert_eq!(size_of::<iommu_iova_range>(), 16);
     }
 }

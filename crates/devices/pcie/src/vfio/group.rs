@@ -14,11 +14,6 @@ use std::sync::{Arc, Mutex, Weak};
 /// A group's file can be opened once: functions of one group that this process drives share it, and its address space.
 static OPEN: Mutex<BTreeMap<u32, Weak<Space>>> = Mutex::new(BTreeMap::new());
 
-/// This kernel has groups.
-pub(super) fn offered(tree: &Tree) -> bool {
-    tree.path("dev/vfio/vfio").exists()
-}
-
 /// The device's file, and the address space of its group.
 pub(super) fn open(tree: &Tree, address: Address) -> Result<(File, Arc<Space>), Error> {
     let refused = |why: String, hint: &str| Error::Refused { address, why, hint: hint.into() };
@@ -31,11 +26,9 @@ pub(super) fn open(tree: &Tree, address: Address) -> Result<(File, Arc<Space>), 
         Some(space) => space,
         None => Arc::new(container(tree, address, number)?),
     };
-    let group =
-        space.group().ok_or_else(|| refused("its group is already open in another way".into(), "close it first"))?;
     let name = CString::new(address.to_string()).map_err(|why| Error::system("name the device", why.into()))?;
     // SAFETY: the call takes a text that ends with a zero byte, and gives a new file.
-    let file = unsafe { abi::with(group, abi::GROUP_GET_DEVICE_FD, name.as_ptr().cast_mut()) };
+    let file = unsafe { abi::with(space.group(), abi::GROUP_GET_DEVICE_FD, name.as_ptr().cast_mut()) };
     let file = file.map_err(|why| Error::system(format!("get {address} from its vfio group {number}"), why))?;
     // SAFETY: made just now, without another owner.
     let file = unsafe { File::from_raw_fd(file) };
@@ -93,7 +86,7 @@ fn container(tree: &Tree, address: Address, number: u32) -> Result<Space, Error>
             _ => failed("set its IOMMU", why),
         }
     })?;
-    Space::type1(container, group).map_err(|why| failed("ask for its address ranges", why))
+    Space::new(container, group).map_err(|why| failed("ask for its address ranges", why))
 }
 
 /// Functions of the group whose drivers are not vfio-pci.

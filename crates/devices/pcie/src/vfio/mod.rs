@@ -1,9 +1,8 @@
 //! Functions behind an IOMMU, through the kernel's vfio-pci: a device reaches only memory that is mapped for it.
 //!
-//! Groups and containers (type 1) are tried first, because they can also map another device's BAR; iommufd is used if the kernel has no groups.
+//! By groups and containers (type 1), because only these can map another device's BAR. A kernel with iommufd alone is refused.
 
 mod abi;
-mod cdev;
 mod group;
 mod iova;
 mod removal;
@@ -39,20 +38,7 @@ pub fn open(address: Address) -> Result<Device, Error> {
     if let Some((why, hint)) = reason(&tree, address) {
         return Err(Error::Refused { address, why, hint });
     }
-    let (file, space) = if group::offered(&tree) { group::open(&tree, address)? } else { cdev::open(&tree, address)? };
-    Device::new(&tree, address, file, space)
-}
-
-/// As [`open`], through iommufd.
-///
-/// # Errors
-/// As [`open`].
-pub fn open_by_iommufd(address: Address) -> Result<Device, Error> {
-    let tree = Tree::default();
-    if let Some((why, hint)) = reason(&tree, address) {
-        return Err(Error::Refused { address, why, hint });
-    }
-    let (file, space) = cdev::open(&tree, address)?;
+    let (file, space) = group::open(&tree, address)?;
     Device::new(&tree, address, file, space)
 }
 
@@ -71,6 +57,10 @@ fn reason(tree: &Tree, address: Address) -> Option<(String, String)> {
         return Some(("vfio has it without an IOMMU, so it cannot map memory".into(), hint.into()));
     }
     match tree.driver(address) {
+        Some(driver) if driver == "vfio-pci" && !tree.path("dev/vfio/vfio").exists() => {
+            let hint = "use a kernel with CONFIG_VFIO_GROUP and CONFIG_VFIO_CONTAINER, or load the module vfio";
+            Some(("this kernel has no vfio groups (/dev/vfio/vfio)".into(), hint.into()))
+        }
         Some(driver) if driver == "vfio-pci" => None,
         Some(driver) => {
             let hint = "--bind takes it from that driver, after listing what would be lost";
@@ -311,6 +301,8 @@ mod tests {
         fixture.link(&format!("{folder}/iommu_group"), "sys/kernel/iommu_groups/7");
         assert!(why().starts_with("it is not bound to vfio-pci"), "{}", why());
         fixture.link(&format!("{folder}/driver"), "sys/bus/pci/drivers/vfio-pci");
+        assert!(why().starts_with("this kernel has no vfio groups"), "{}", why());
+        fixture.file("dev/vfio/vfio", "");
         assert_eq!(why(), "");
         fixture.file("dev/vfio/noiommu-7", "");
         assert!(why().starts_with("vfio has it without an IOMMU"), "{}", why());

@@ -1,4 +1,4 @@
-//! An address space of the IOMMU: a container of vfio's type 1, or an IOAS of iommufd. Devices of one group share it.
+//! An address space of the IOMMU: a container of vfio's type 1. Devices of one group share it.
 
 use super::abi;
 use super::iova::Iova;
@@ -9,15 +9,10 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 pub(super) struct Space {
-    way: Way,
+    container: File,
     iova: Mutex<Iova>,
     /// The group's file, which is held as long as something is mapped.
-    group: Option<File>,
-}
-
-enum Way {
-    Type1(File),
-    Iommufd { file: File, ioas: u32 },
+    group: File,
 }
 
 /// Memory of this process at a place in the space. Unmapped when it is dropped.
@@ -31,41 +26,14 @@ pub(super) struct Mapped {
 
 impl Space {
     /// A container in which a group is, with its IOMMU set.
-    pub(super) fn type1(container: File, group: File) -> io::Result<Space> {
-        let iova = Mutex::new(Iova::new(type1_ranges(&container)?));
-        Ok(Space { way: Way::Type1(container), iova, group: Some(group) })
-    }
-
-    /// A new address space of iommufd.
-    pub(super) fn iommufd(file: File) -> io::Result<Space> {
-        // SAFETY: plain numbers, for which zeros are values.
-        let mut made: abi::iommu_ioas_alloc = unsafe { std::mem::zeroed() };
-        made.size = size_of_val(&made) as u32;
-        // SAFETY: the call's own struct.
-        unsafe { abi::with(&file, abi::iommufd(abi::IOMMUFD_CMD_IOAS_ALLOC), &raw mut made)? };
-        let ioas = made.out_ioas_id;
-        Ok(Space { way: Way::Iommufd { file, ioas }, iova: Mutex::default(), group: None })
+    pub(super) fn new(container: File, group: File) -> io::Result<Space> {
+        let iova = Mutex::new(Iova::new(ranges(&container)?));
+        Ok(Space { container, iova, group })
     }
 
     /// The file of the group whose devices are in the space.
-    pub(super) fn group(&self) -> Option<&File> {
-        self.group.as_ref()
-    }
-
-    /// The file and the number by which a device is attached to it.
-    pub(super) fn ioas(&self) -> Option<(&File, u32)> {
-        match &self.way {
-            Way::Iommufd { file, ioas } => Some((file, *ioas)),
-            Way::Type1(_) => None,
-        }
-    }
-
-    /// Reads the valid ranges: with iommufd they depend on the devices that are attached.
-    pub(super) fn attached(&self) -> io::Result<()> {
-        if let Way::Iommufd { file, ioas } = &self.way {
-            *poison::ignore(self.iova.lock()) = Iova::new(ioas_ranges(file, *ioas)?);
-        }
-        Ok(())
+    pub(super) fn group(&self) -> &File {
+        &self.group
     }
 
     /// Maps `length` bytes of this process, which `memory` keeps.
@@ -79,7 +47,7 @@ impl Space {
         let at = poison::ignore(self.iova.lock()).take(length, align);
         let at = at
             .ok_or_else(|| Error::system("no room in the IOMMU's address ranges", io::ErrorKind::OutOfMemory.into()))?;
-        if let Err(why) = self.way.map(from as u64, at, length) {
+        if let Err(why) = self.map_at(from as u64, at, length) {
             poison::ignore(self.iova.lock()).give_back(at);
             let what = match why.raw_os_error() {
                 Some(libc::ENOMEM) => {
@@ -94,86 +62,41 @@ impl Space {
         }
         Ok(Mapped { space: Arc::clone(self), at, length, _memory: memory })
     }
-}
 
-impl Way {
-    fn map(&self, from: u64, at: u64, length: u64) -> io::Result<()> {
-        match self {
-            Way::Type1(container) => {
-                let mut map = abi::vfio_iommu_type1_dma_map {
-                    argsz: size_of::<abi::vfio_iommu_type1_dma_map>() as u32,
-                    flags: abi::VFIO_DMA_MAP_FLAG_READ | abi::VFIO_DMA_MAP_FLAG_WRITE,
-                    vaddr: from,
-                    iova: at,
-                    size: length,
-                };
-                // SAFETY: the call's own struct; the caller owns the memory and keeps it.
-                unsafe { abi::with(container, abi::IOMMU_MAP_DMA, &raw mut map)? };
-            }
-            Way::Iommufd { file, ioas } => {
-                // SAFETY: plain numbers, for which zeros are values.
-                let mut map: abi::iommu_ioas_map = unsafe { std::mem::zeroed() };
-                map.size = size_of_val(&map) as u32;
-                // IOMMU_IOAS_MAP_FIXED_IOVA, _WRITEABLE, _READABLE
-                map.flags = 1 | 2 | 4;
-                map.ioas_id = *ioas;
-                map.user_va = from;
-                map.length = length;
-                map.iova = at;
-                // SAFETY: as above.
-                unsafe { abi::with(file, abi::iommufd(abi::IOMMUFD_CMD_IOAS_MAP), &raw mut map)? };
-            }
-        }
-        Ok(())
+    fn map_at(&self, from: u64, at: u64, length: u64) -> io::Result<()> {
+        let mut map = abi::vfio_iommu_type1_dma_map {
+            argsz: size_of::<abi::vfio_iommu_type1_dma_map>() as u32,
+            flags: abi::VFIO_DMA_MAP_FLAG_READ | abi::VFIO_DMA_MAP_FLAG_WRITE,
+            vaddr: from,
+            iova: at,
+            size: length,
+        };
+        // SAFETY: the call's own struct; the caller owns the memory and keeps it.
+        unsafe { abi::with(&self.container, abi::IOMMU_MAP_DMA, &raw mut map) }.map(drop)
     }
 
     fn unmap(&self, at: u64, length: u64) -> io::Result<()> {
-        match self {
-            Way::Type1(container) => {
-                // SAFETY: plain numbers, for which zeros are values.
-                let mut unmap: abi::vfio_iommu_type1_dma_unmap = unsafe { std::mem::zeroed() };
-                unmap.argsz = size_of_val(&unmap) as u32;
-                unmap.iova = at;
-                unmap.size = length;
-                // SAFETY: the call's own struct.
-                unsafe { abi::with(container, abi::IOMMU_UNMAP_DMA, &raw mut unmap)? };
-            }
-            Way::Iommufd { file, ioas } => {
-                // SAFETY: plain numbers, for which zeros are values.
-                let mut unmap: abi::iommu_ioas_unmap = unsafe { std::mem::zeroed() };
-                unmap.size = size_of_val(&unmap) as u32;
-                unmap.ioas_id = *ioas;
-                unmap.iova = at;
-                unmap.length = length;
-                // SAFETY: as above.
-                unsafe { abi::with(file, abi::iommufd(abi::IOMMUFD_CMD_IOAS_UNMAP), &raw mut unmap)? };
-            }
-        }
-        Ok(())
+        // SAFETY: plain numbers, for which zeros are values.
+        let mut unmap: abi::vfio_iommu_type1_dma_unmap = unsafe { std::mem::zeroed() };
+        unmap.argsz = size_of_val(&unmap) as u32;
+        unmap.iova = at;
+        unmap.size = length;
+        // SAFETY: the call's own struct.
+        unsafe { abi::with(&self.container, abi::IOMMU_UNMAP_DMA, &raw mut unmap) }.map(drop)
     }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
         // If the kernel did not unmap a range, it is not allocated again. The kernel then keeps the pages pinned, so they get no other owner.
-        if self.space.way.unmap(self.at, self.length).is_ok() {
+        if self.space.unmap(self.at, self.length).is_ok() {
             poison::ignore(self.space.iova.lock()).give_back(self.at);
         }
     }
 }
 
-impl Drop for Space {
-    fn drop(&mut self) {
-        if let Way::Iommufd { file, ioas } = &self.way {
-            let mut gone = abi::iommu_destroy { size: size_of::<abi::iommu_destroy>() as u32, id: *ioas };
-            // SAFETY: the call's own struct. It fails if a device is still attached; closing the file then frees the space.
-            let _ = unsafe { abi::with(file, abi::iommufd(abi::IOMMUFD_CMD_DESTROY), &raw mut gone) };
-        }
-    }
-}
-
 /// The ranges in the answer of VFIO_IOMMU_GET_INFO, after the struct itself.
-fn type1_ranges(container: &File) -> io::Result<Vec<(u64, u64)>> {
+fn ranges(container: &File) -> io::Result<Vec<(u64, u64)>> {
     const HEAD: usize = size_of::<abi::vfio_iommu_type1_info>();
     let mut words = vec![0u64; HEAD / 8];
     loop {
@@ -217,21 +140,6 @@ fn ranges_of(bytes: &[u8]) -> Option<Vec<(u64, u64)>> {
         at = Some(u32_at(at + 4)? as usize).filter(|next| *next == 0 || *next > at)?;
     }
     None
-}
-
-fn ioas_ranges(file: &File, ioas: u32) -> io::Result<Vec<(u64, u64)>> {
-    // SAFETY: plain numbers, for which zeros are values.
-    let mut ranges: Vec<abi::iommu_iova_range> = vec![unsafe { std::mem::zeroed() }; 64];
-    // SAFETY: as above.
-    let mut ask: abi::iommu_ioas_iova_ranges = unsafe { std::mem::zeroed() };
-    ask.size = size_of_val(&ask) as u32;
-    ask.ioas_id = ioas;
-    ask.num_iovas = ranges.len() as u32;
-    ask.allowed_iovas = ranges.as_mut_ptr() as u64;
-    // SAFETY: the call's own struct, and as many ranges as it gives.
-    unsafe { abi::with(file, abi::iommufd(abi::IOMMUFD_CMD_IOAS_IOVA_RANGES), &raw mut ask)? };
-    ranges.truncate(ask.num_iovas as usize);
-    Ok(ranges.iter().map(|range| (range.start, range.last)).collect())
 }
 
 #[cfg(test)]

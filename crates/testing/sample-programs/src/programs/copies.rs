@@ -1,9 +1,10 @@
 //! Every size on every path: host to device, device to device, device to host, from pinned and from pageable memory, and
 //! fills of bytes and words.
 
-use crate::data::{Random, check};
+use crate::data::bytes as random_bytes;
 use crate::{Options, Report, Result};
 use cuda::{Context, DeviceBuffer, DeviceSlice, PinnedBuffer, Stream};
+use fastrand::Rng;
 
 /// Powers of two, the borders at which drivers change their method, and sizes that are no round numbers.
 const SIZES: [usize; 21] = [
@@ -38,12 +39,12 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
     let mut pinned = PinnedBuffer::new(context, LARGEST)?;
     let mut pinned_back = PinnedBuffer::new(context, LARGEST)?;
     let mut pageable_back = vec![0; LARGEST];
-    let mut random = Random::new(options.seed);
+    let mut random = Rng::with_seed(options.seed);
     let rounds = options.count_or(1);
     let (mut bytes, mut copies) = (0, 0);
     for _ in 0..rounds {
         for size in SIZES {
-            let data = random.bytes(size);
+            let data = random_bytes(&mut random, size);
             let (there, beside) = (all.slice(0, size)?, other.slice(0, size)?);
 
             pinned.bytes_mut()[..size].copy_from_slice(&data);
@@ -55,10 +56,9 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
                 stream.download(&mut pinned_back.bytes_mut()[..size], beside)?;
             }
             stream.synchronize()?;
-            check(|| format!("{size} B from pinned memory and back"), &data, &pinned_back.bytes()[..size])?;
-            report.add(&pinned_back.bytes()[..size]);
+            report.check(|| format!("{size} B from pinned memory and back"), &data, &pinned_back.bytes()[..size])?;
 
-            let data = random.bytes(size);
+            let data = random_bytes(&mut random, size);
             let back = &mut pageable_back[..size];
             back.fill(0);
             // SAFETY: both vectors stay untouched until the stream has been synchronised.
@@ -68,25 +68,23 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
                 stream.download(back, beside)?;
             }
             stream.synchronize()?;
-            check(|| format!("{size} B from pageable memory and back"), &data, back)?;
-            report.add(back);
+            report.check(|| format!("{size} B from pageable memory and back"), &data, back)?;
             copies += 6;
             bytes += 6 * size as u64;
 
-            let byte = random.next() as u8;
+            let byte = random.u8(..);
             stream.fill8(there, byte)?;
             download(&stream, &mut pinned_back, there, size)?;
-            check(|| format!("{size} B filled with {byte:#04x}"), &vec![byte; size], &pinned_back.bytes()[..size])?;
-            report.add(&pinned_back.bytes()[..size]);
+            let what = || format!("{size} B filled with {byte:#04x}");
+            report.check(what, &vec![byte; size], &pinned_back.bytes()[..size])?;
 
             // Only whole words; for other sizes, the part that whole words cover.
             let size = size / 4 * 4;
-            let word = random.next32();
+            let word = random.u32(..);
             stream.fill32(all.slice(0, size)?, word)?;
             download(&stream, &mut pinned_back, all.slice(0, size)?, size)?;
             let expected = word.to_le_bytes().repeat(size / 4);
-            check(|| format!("{size} B filled with {word:#010x}"), &expected, &pinned_back.bytes()[..size])?;
-            report.add(&pinned_back.bytes()[..size]);
+            report.check(|| format!("{size} B filled with {word:#010x}"), &expected, &pinned_back.bytes()[..size])?;
         }
     }
     report.fact("copies of random data", copies);

@@ -1,11 +1,12 @@
 //! Kernels of several shapes: one word for each thread shows that every thread of every block ran with the right indices and its block's own shared
 //! memory.
 
-use crate::data::{Random, check, to_bytes};
+use crate::data::to_bytes;
 use crate::kernels::{cells, module};
 use crate::programs::read;
 use crate::{Options, Report, Result};
 use cuda::{Argument, Context, DeviceBuffer, Stream};
+use fastrand::Rng;
 
 /// Grid, block, bytes of dynamic shared memory (none, or at least a word for each thread).
 type Shape = ([u32; 3], [u32; 3], u32);
@@ -31,21 +32,19 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
     let stream = Stream::new(context)?;
     let module = module(context)?;
     let function = module.function("cells")?;
-    let mut random = Random::new(options.seed);
+    let mut random = Rng::with_seed(options.seed);
     let each = options.count_or(10);
     for shape in &SHAPES {
         let (grid, block, shared) = *shape;
         let out = DeviceBuffer::new(context, threads(shape) * 4)?;
         for _ in 0..each {
-            let key = random.next32();
+            let key = random.u32(..);
             let arguments = [Argument::U64(out.address()), Argument::U32(key), Argument::U32(u32::from(shared != 0))];
             // SAFETY: the arguments are those of `cells`, and the buffer has a word for each thread.
             unsafe { function.launch(grid, block, shared, &stream, &arguments) }?;
             stream.synchronize()?;
-            let got = read(&out)?;
             let expected = to_bytes(&cells(grid, block, key, shared != 0));
-            check(|| format!("grid {grid:?}, block {block:?}, {shared} B shared"), &expected, &got)?;
-            report.add(&got);
+            report.check(|| format!("grid {grid:?}, block {block:?}, {shared} B shared"), &expected, &read(&out)?)?;
         }
     }
     report.fact("launches", each * SHAPES.len() as u64);

@@ -1,11 +1,12 @@
 //! A thread launches a frame each millisecond while another one pins host memory: CUDA's lock holds the launches up. A doorbell channel does
 //! not take that lock.
 
-use crate::data::{Random, check, to_bytes};
+use crate::data::{check, to_bytes};
 use crate::programs::graphs::{self, PastCuda};
 use crate::programs::read;
 use crate::{Launcher, Options, Report, Result};
 use cuda::{Argument, Context, DeviceBuffer, Graph, PinnedBuffer, Stream};
+use fastrand::Rng;
 use launch::OnStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -59,7 +60,7 @@ fn frames_of(context: &Context, options: &Options, begun: &AtomicBool) -> Result
     context.make_current()?;
     let (module, stream) = (graphs::logging(context)?, Stream::new(context)?);
     let function = module.function("log")?;
-    let value = Random::new(options.seed).next32();
+    let value = Rng::with_seed(options.seed).u32(..);
     let count = options.count_or(FRAMES);
     let out = DeviceBuffer::new(context, 4 * (count as usize + BEFORE + 1))?;
     out.write(&vec![0; out.len()])?;

@@ -1,12 +1,13 @@
 //! One thread creates streams while others launch. libcuda's cuStreamCreate takes a rwlock for writing that every launch takes for reading; glibc's
 //! rwlock prefers readers, so with enough launching threads no stream is ever created.
 
-use crate::data::{Random, check, to_bytes};
+use crate::data::{check, to_bytes};
 use crate::kernels::{cells, module};
 use crate::programs::read;
 use crate::starving::{Turn, starve};
 use crate::{Options, Report, Result};
 use cuda::{Argument, Context, DeviceBuffer, Module, Stream};
+use fastrand::Rng;
 
 const GRID: [u32; 3] = [1, 1, 1];
 const BLOCK: [u32; 3] = [32, 1, 1];
@@ -27,7 +28,7 @@ fn launches(context: &Context, module: &Module<'_>, seed: u64, turn: &Turn<'_>) 
     context.make_current()?;
     let stream = Stream::new(context)?;
     let function = module.function("cells")?;
-    let key = Random::new(seed).next32();
+    let key = Rng::with_seed(seed).u32(..);
     let expected = to_bytes(&cells(GRID, BLOCK, key, true));
     let out = DeviceBuffer::new(context, expected.len())?;
     let arguments = [Argument::U64(out.address()), Argument::U32(key), Argument::U32(1)];

@@ -1,13 +1,15 @@
 //! The programs on channels.
 
-use super::{Channel, Engine, Flag, Machine, Memory, Work};
-use crate::data::{Random, check, to_bytes};
-use crate::report::Loop;
+use super::{Machine, Ring, Shape};
+use crate::data::{bytes, to_bytes, words};
+use crate::programs::{side_by_side, without_end};
 use crate::{Error, Options, Report, Result};
+use fastrand::Rng;
+use gpu::Memory;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-pub(super) const SIZES: [u32; 14] = [
+const SIZES: [u32; 14] = [
     4,
     8,
     13,
@@ -23,6 +25,7 @@ pub(super) const SIZES: [u32; 14] = [
     16 << 20,
     64 << 20,
 ];
+const LARGEST: usize = 64 << 20;
 /// Entries of a ring that shares its page with others, of one that fills a page, and of one as long as CUDA's.
 const SHORT_RING: u32 = 64;
 const PAGE_RING: u32 = 512;
@@ -30,67 +33,57 @@ const RING: u32 = 1024;
 /// Above this, data does not travel in the pushbuffer.
 const INLINE_MAX: u32 = 4 << 10;
 
-fn read(memory: &impl Memory, len: usize) -> Vec<u8> {
+fn read(memory: &Memory, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
-    memory.read(&mut bytes);
+    memory.read(0, &mut bytes);
     bytes
 }
 
 /// Host to video, video to video, video to host; inline; fills.
-pub(super) fn copies(machine: &impl Machine, sizes: &[u32], options: &Options, report: &mut Report) -> Result<()> {
-    let largest = sizes.iter().max().map_or(4, |bytes| *bytes as usize);
-    let (host, back) = (machine.host_memory(largest)?, machine.host_memory(largest)?);
-    let (there, beside) = (machine.video_memory(largest)?, machine.video_memory(largest)?);
-    let mut channel = machine.channel(Engine::Copy, PAGE_RING)?;
-    let mut inline = machine.channel(Engine::Graphics, PAGE_RING)?;
-    let mut random = Random::new(options.seed);
+pub(crate) fn copies(machine: &Machine, options: &Options, report: &mut Report) -> Result<()> {
+    let (host, back) = (machine.host_memory(LARGEST)?, machine.host_memory(LARGEST)?);
+    let (there, beside) = (machine.video_memory(LARGEST)?, machine.video_memory(LARGEST)?);
+    let mut channel = machine.copies(PAGE_RING)?;
+    let mut inline = machine.graphics(PAGE_RING)?;
+    let mut random = Rng::with_seed(options.seed);
     let mut copies = 0;
     for _ in 0..options.count_or(1) {
-        for &bytes in sizes {
-            let len = bytes as usize;
-            let data = random.bytes(len);
-            host.write(&data);
-            back.write(&vec![0; len]);
-            channel.run(&[Work::Copy { to: there.address(), from: host.address(), bytes }])?;
-            channel.run(&[Work::Copy { to: beside.address(), from: there.address(), bytes }])?;
-            channel.run(&[Work::Copy { to: back.address(), from: beside.address(), bytes }])?;
+        for size in SIZES {
+            let len = size as usize;
+            let data = bytes(&mut random, len);
+            host.write(0, &data);
+            back.write(0, &vec![0; len]);
+            for (to, from) in [(&there, &host), (&beside, &there), (&back, &beside)] {
+                channel.run(|work| work.copy(to.va(), from.va(), size))?;
+            }
             channel.wait()?;
             copies += 3;
-            let got = read(&back, len);
-            check(|| format!("{bytes} B by the copy engine and back"), &data, &got)?;
-            report.add(&got);
+            report.check(|| format!("{size} B by the copy engine and back"), &data, &read(&back, len))?;
 
-            if bytes <= INLINE_MAX {
-                let data = random.bytes(len);
-                inline.run(&[Work::Inline { to: there.address(), bytes: &data }])?;
+            if size <= INLINE_MAX {
+                let data = bytes(&mut random, len);
+                inline.run(|work| work.inline(there.va(), &data))?;
                 inline.wait()?;
-                channel.run(&[Work::Copy { to: back.address(), from: there.address(), bytes }])?;
+                channel.run(|work| work.copy(back.va(), there.va(), size))?;
                 channel.wait()?;
                 copies += 2;
-                let got = read(&back, len);
-                check(|| format!("{bytes} B in the pushbuffer"), &data, &got)?;
-                report.add(&got);
+                report.check(|| format!("{size} B in the pushbuffer"), &data, &read(&back, len))?;
             }
 
-            let (word, words) = (random.next32(), bytes / 4);
-            channel.run(&[
-                Work::Fill { to: there.address(), word, words },
-                Work::Copy { to: back.address(), from: there.address(), bytes: words * 4 },
-            ])?;
+            let (word, words) = (random.u32(..), size / 4);
+            channel.run(|work| work.fill(there.va(), word, words)?.copy(back.va(), there.va(), words * 4))?;
             channel.wait()?;
             copies += 1;
-            let got = read(&back, words as usize * 4);
-            check(|| format!("{words} words filled"), &word.to_le_bytes().repeat(words as usize), &got)?;
-            report.add(&got);
+            let expected = word.to_le_bytes().repeat(words as usize);
+            report.check(|| format!("{words} words filled"), &expected, &read(&back, expected.len()))?;
         }
     }
     report.fact("copies", copies);
-    report.fact("fills", options.count_or(1) * sizes.len() as u64);
+    report.fact("fills", options.count_or(1) * SIZES.len() as u64);
     Ok(())
 }
 
-/// Grid, block and shared memory of the launches.
-const SHAPES: [([u32; 3], [u32; 3], u32); 5] = [
+const SHAPES: [Shape; 5] = [
     ([1, 1, 1], [32, 1, 1], 0),
     ([64, 1, 1], [256, 1, 1], 1024),
     ([5, 3, 2], [8, 4, 2], 256),
@@ -99,21 +92,19 @@ const SHAPES: [([u32; 3], [u32; 3], u32); 5] = [
 ];
 
 /// QMDs of several shapes, each of which releases its own word.
-pub(super) fn launches(machine: &impl Machine, options: &Options, report: &mut Report) -> Result<()> {
-    let mut channel = machine.channel(Engine::Graphics, PAGE_RING)?;
+pub(crate) fn launches(machine: &Machine, options: &Options, report: &mut Report) -> Result<()> {
+    let mut channel = machine.graphics(PAGE_RING)?;
     let out = machine.host_memory(4 * SHAPES.len())?;
-    let mut random = Random::new(options.seed);
+    let mut random = Rng::with_seed(options.seed);
     let each = options.count_or(10);
     for round in 0..each {
-        let payloads = random.words(SHAPES.len());
-        for (n, ((grid, block, shared), payload)) in (0u64..).zip(SHAPES.into_iter().zip(&payloads)) {
-            let release = out.address() + 4 * n;
-            channel.run(&[Work::Launch { grid, block, shared, release, payload: *payload }])?;
+        let payloads = words(&mut random, SHAPES.len());
+        for (n, (shape, payload)) in (0u64..).zip(SHAPES.into_iter().zip(&payloads)) {
+            channel.launch(shape, out.va() + 4 * n, *payload)?;
         }
         channel.wait()?;
-        let got = read(&out, 4 * SHAPES.len());
-        check(|| format!("the releases of the launches of round {round}"), &to_bytes(&payloads), &got)?;
-        report.add(&got);
+        let what = || format!("the releases of the launches of round {round}");
+        report.check(what, &to_bytes(&payloads), &read(&out, 4 * SHAPES.len()))?;
     }
     report.fact("launches", each * SHAPES.len() as u64);
     Ok(())
@@ -121,53 +112,36 @@ pub(super) fn launches(machine: &impl Machine, options: &Options, report: &mut R
 
 const THREADS: usize = 8;
 const SHARING: usize = 2;
-const ROW: u32 = 4096;
+const ROW: usize = 4096;
 
 /// Eight threads on eight channels, then two on one.
-pub(super) fn threads<M: Machine>(machine: &M, options: &Options, report: &mut Report) -> Result<()> {
+pub(crate) fn threads(machine: &Machine, options: &Options, report: &mut Report) -> Result<()> {
     let rounds = options.count_or(200);
-    let channels =
-        (0..THREADS).map(|_| machine.channel(Engine::Copy, PAGE_RING).map(Mutex::new)).collect::<Result<Vec<_>>>()?;
-    for (what, count, used) in [("channels of their own", THREADS, THREADS), ("one channel", SHARING, 1)] {
-        let results = std::thread::scope(|scope| {
-            let threads: Vec<_> = channels
-                .iter()
-                .take(used)
-                .cycle()
-                .take(count)
-                .zip(0u64..)
-                .map(|(channel, n)| scope.spawn(move || worker(machine, channel, options.seed ^ (n + 1) << 32, rounds)))
-                .collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or(Err(Error::Panicked)))
-                .collect::<Result<Vec<Vec<u8>>>>()
-        })?;
-        results.iter().for_each(|result| report.add(result));
-        (options.progress)(&format!("{count} threads on {what}: {rounds} rounds each"));
-    }
+    let channels = (0..THREADS).map(|_| machine.copies(PAGE_RING).map(Mutex::new)).collect::<Result<Vec<_>>>()?;
+    let work = |channel: &&Mutex<Ring>, seed| worker(machine, channel, seed, rounds);
+    side_by_side("channels of their own", &channels.iter().collect::<Vec<_>>(), options, report, work)?;
+    side_by_side("one channel", &[&channels[0]; SHARING], options, report, work)?;
     report.fact("submissions", rounds * (THREADS + SHARING) as u64 * 2);
     Ok(())
 }
 
-fn worker<M: Machine>(machine: &M, channel: &Mutex<M::Channel>, seed: u64, rounds: u64) -> Result<Vec<u8>> {
-    let host = machine.host_memory(ROW as usize)?;
-    let there = machine.video_memory(ROW as usize)?;
-    let back = machine.host_memory(ROW as usize)?;
-    let mut random = Random::new(seed);
+fn worker(machine: &Machine, channel: &Mutex<Ring>, seed: u64, rounds: u64) -> Result<Vec<u8>> {
+    let (host, back) = (machine.host_memory(ROW)?, machine.host_memory(ROW)?);
+    let there = machine.video_memory(ROW)?;
+    let mut random = Rng::with_seed(seed);
     // Locked for one submission at a time, so that those of two threads mix in one ring.
     let channel = || poison::ignore(channel.lock());
-    let mut up = channel().prepare(&[Work::Copy { to: there.address(), from: host.address(), bytes: ROW }])?;
-    let mut down = channel().prepare(&[Work::Copy { to: back.address(), from: there.address(), bytes: ROW }])?;
+    let up = channel().prepare(|work| work.copy(there.va(), host.va(), ROW as u32))?;
+    let down = channel().prepare(|work| work.copy(back.va(), there.va(), ROW as u32))?;
     for round in 0..rounds {
-        let data = random.bytes(ROW as usize);
-        host.write(&data);
-        channel().submit(&mut up)?;
-        channel().submit(&mut down)?;
+        let data = bytes(&mut random, ROW);
+        host.write(0, &data);
+        channel().submit(&up)?;
+        channel().submit(&down)?;
         channel().wait()?;
-        check(|| format!("round {round} of a thread"), &data, &read(&back, ROW as usize))?;
+        crate::data::check(|| format!("round {round} of a thread"), &data, &read(&back, ROW))?;
     }
-    Ok(read(&back, ROW as usize))
+    Ok(read(&back, ROW))
 }
 
 const DELAY: Duration = Duration::from_millis(300);
@@ -177,16 +151,17 @@ const SPARE: usize = 64;
 
 /// A channel that waits for a flag, and then more submissions than its ring has entries. Each moves all words by one place from one row to the
 /// other, so the result shows how many there were.
-pub(super) fn spin(machine: &impl Machine, options: &Options, report: &mut Report) -> Result<()> {
+pub(crate) fn spin(machine: &Machine, options: &Options, report: &mut Report) -> Result<()> {
     let count = options.count_or(5_000);
     let words = usize::try_from(count).ok().and_then(|count| count.checked_add(SPARE));
     let Some(len) = words.and_then(|words| u32::try_from(words * 4).ok()) else {
         return Err(Error::Option { what: "count", value: count.to_string() });
     };
-    let mut random = Random::new(options.seed);
-    let rows = [machine.host_memory(len as usize + 4)?, machine.host_memory(len as usize + 4)?];
-    let mut expected = [random.bytes(len as usize + 4), random.bytes(len as usize + 4)];
-    rows.iter().zip(&expected).for_each(|(row, bytes)| row.write(bytes));
+    let whole = len as usize + 4;
+    let mut random = Rng::with_seed(options.seed);
+    let rows = [machine.host_memory(whole)?, machine.host_memory(whole)?];
+    let mut expected = [bytes(&mut random, whole), bytes(&mut random, whole)];
+    rows.iter().zip(&expected).for_each(|(row, bytes)| row.write(0, bytes));
     let before = expected.clone();
     for n in 0..count as usize {
         let [from, to] = if n % 2 == 0 { [0, 1] } else { [1, 0] };
@@ -195,15 +170,12 @@ pub(super) fn spin(machine: &impl Machine, options: &Options, report: &mut Repor
     }
 
     let flag = machine.flag()?;
-    let go = random.next32() | 1;
-    let mut channel = machine.channel(Engine::Copy, RING)?;
-    let mut acquire = channel.prepare_acquire(&flag, go)?;
-    let [even, odd] = [0, 1].map(|from: usize| {
-        let (from, to) = (rows[from].address(), rows[1 - from].address() + 4);
-        channel.prepare(&[Work::Copy { to, from, bytes: len }])
-    });
-    let mut moves = [even?, odd?];
-    let full = || rows.each_ref().map(|row| read(row, len as usize + 4));
+    let go = random.u32(..) | 1;
+    let mut channel = machine.copies(RING)?;
+    let acquire = channel.prepare(|work| work.host_acquire(&flag, go))?;
+    let moving = |from: usize| channel.prepare(|work| work.copy(rows[1 - from].va() + 4, rows[from].va(), len));
+    let moves = [moving(0)?, moving(1)?];
+    let full = || rows.each_ref().map(|row| read(row, whole));
     std::thread::scope(|scope| {
         let setter = scope.spawn(|| {
             std::thread::sleep(DELAY);
@@ -213,122 +185,51 @@ pub(super) fn spin(machine: &impl Machine, options: &Options, report: &mut Repor
             early
         });
         let submitted = (|| {
-            channel.submit(&mut acquire)?;
-            (0..count).try_for_each(|n| channel.submit(&mut moves[(n % 2) as usize]))?;
+            channel.submit(&acquire)?;
+            (0..count).try_for_each(|n| channel.submit(&moves[(n % 2) as usize]))?;
             channel.wait()
         })();
         let early = setter.join().map_err(|_| Error::Panicked)?;
         submitted?;
-        check(|| "what ran before the flag was set".into(), &before.concat(), &early.concat())
+        crate::data::check(|| "what ran before the flag was set".into(), &before.concat(), &early.concat())
     })?;
-    let got = full().concat();
-    check(|| format!("{count} submissions after a waiting one"), &expected.concat(), &got)?;
-    report.add(&got);
+    report.check(|| format!("{count} submissions after a waiting one"), &expected.concat(), &full().concat())?;
     report.fact("submissions after the waiting one", count);
     Ok(())
 }
 
 /// Channels are created and destroyed while another one works.
-pub(super) fn channels(machine: &impl Machine, options: &Options, report: &mut Report) -> Result<()> {
+pub(crate) fn channels(machine: &Machine, options: &Options, report: &mut Report) -> Result<()> {
     let count = options.count_or(24);
-    let mut random = Random::new(options.seed);
+    let mut random = Rng::with_seed(options.seed);
     let out = machine.host_memory(64)?;
-    let mut steady = machine.channel(Engine::Graphics, SHORT_RING)?;
+    let mut steady = machine.graphics(SHORT_RING)?;
     for n in 0..count {
-        let mut passing = machine.channel(Engine::Graphics, SHORT_RING)?;
-        let (first, second) = (random.bytes(32), random.bytes(32));
-        passing.run(&[Work::Inline { to: out.address(), bytes: &first }])?;
-        steady.run(&[Work::Inline { to: out.address() + 32, bytes: &second }])?;
+        let mut passing = machine.graphics(SHORT_RING)?;
+        let data = bytes(&mut random, 64);
+        passing.run(|work| work.inline(out.va(), &data[..32]))?;
+        steady.run(|work| work.inline(out.va() + 32, &data[32..]))?;
         passing.wait()?;
         drop(passing);
         steady.wait()?;
-        let got = read(&out, 64);
-        check(|| format!("channel {n}"), &[first, second].concat(), &got)?;
-        report.add(&got);
+        report.check(|| format!("channel {n}"), &data, &read(&out, 64))?;
     }
     report.fact("channels", count + 1);
     Ok(())
 }
 
-/// Submissions between two readings of the clock.
-const STRIDE: u64 = 256;
-
 /// Submissions without end, all alike.
-pub(super) fn storm(machine: &impl Machine, options: &Options, report: &mut Report) -> Result<()> {
-    let data = Random::new(options.seed).bytes(64);
+pub(crate) fn storm(machine: &Machine, options: &Options, report: &mut Report) -> Result<()> {
+    let data = bytes(&mut Rng::with_seed(options.seed), 64);
     let out = machine.host_memory(64)?;
-    let mut channel = machine.channel(Engine::Graphics, RING)?;
-    let mut work = channel.prepare(&[Work::Inline { to: out.address(), bytes: &data }])?;
-    channel.submit(&mut work)?;
+    let mut channel = machine.graphics(RING)?;
+    let work = channel.prepare(|work| work.inline(out.va(), &data))?;
+    channel.submit(&work)?;
     channel.wait()?;
     (options.progress)("storm: submitting");
-    let deadline = options.deadline(Instant::now())?;
-    let mut submissions = 1;
-    while options.count.is_none_or(|count| submissions < count) {
-        if submissions % STRIDE == 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            break;
-        }
-        channel.submit(&mut work)?;
-        submissions += 1;
-    }
+    let submissions = without_end(options, || channel.submit(&work))?;
     channel.wait()?;
-    let got = read(&out, 64);
-    check(|| format!("{submissions} submissions"), &data, &got)?;
-    report.add(&got);
+    report.check(|| format!("{submissions} submissions"), &data, &read(&out, 64))?;
     report.fact("submissions", submissions);
     Ok(())
-}
-
-const WARM_UP: u64 = 200;
-/// Waits between submissions keep the ring short of full.
-const SUBMISSIONS_A_WAIT: u64 = 256;
-
-/// CPU time of an inline submission of 64 dwords, and of a 4 KiB copy including the wait for it.
-pub(super) fn bench(machine: &impl Machine, options: &Options, report: &mut Report) -> Result<()> {
-    let count = options.count_or(5_000).max(1);
-    let mut random = Random::new(options.seed);
-    let (host, there) = (machine.host_memory(ROW as usize)?, machine.video_memory(ROW as usize)?);
-    let back = machine.host_memory(ROW as usize)?;
-    let mut graphics = machine.channel(Engine::Graphics, RING)?;
-    let mut channel = machine.channel(Engine::Copy, RING)?;
-    let (row, copied) = (random.bytes(256), random.bytes(ROW as usize));
-
-    let mut inline = graphics.prepare(&[Work::Inline { to: back.address(), bytes: &row }])?;
-    let mut times = Vec::new();
-    for n in 0..count + WARM_UP {
-        if n % SUBMISSIONS_A_WAIT == 0 {
-            graphics.wait()?;
-        }
-        let start = Instant::now();
-        graphics.submit(&mut inline)?;
-        times.push(start.elapsed());
-    }
-    graphics.wait()?;
-    let got = read(&back, row.len());
-    check(|| "the loop submit".into(), &row, &got)?;
-    report.add(&got);
-    report.loops.extend(kept(&times).map(|times| ("submit", times)));
-
-    host.write(&copied);
-    let mut copy = channel.prepare(&[Work::Copy { to: there.address(), from: host.address(), bytes: ROW }])?;
-    times.clear();
-    for _ in 0..count + WARM_UP {
-        let start = Instant::now();
-        channel.submit(&mut copy)?;
-        channel.wait()?;
-        times.push(start.elapsed());
-    }
-    channel.run(&[Work::Copy { to: back.address(), from: there.address(), bytes: ROW }])?;
-    channel.wait()?;
-    let got = read(&back, copied.len());
-    check(|| "the loop copy_sync".into(), &copied, &got)?;
-    report.add(&got);
-    report.loops.extend(kept(&times).map(|times| ("copy_sync", times)));
-    Ok(())
-}
-
-/// The times after the warm-up.
-fn kept(times: &[Duration]) -> Option<Loop> {
-    let kept = times.iter().skip(WARM_UP as usize);
-    Loop::from_times(kept.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)).collect())
 }

@@ -1,9 +1,10 @@
 //! The locks of libcuda without a GPU: a pthread rwlock that "launches" take for reading and the creation of a "stream" for
 //! writing. It needs no driver, and shows the same starvation.
 
-use crate::data::{Random, to_bytes};
+use crate::data::{to_bytes, words};
 use crate::starving::{Turn, starve};
 use crate::{Options, Report, Result};
+use fastrand::Rng;
 use std::cell::UnsafeCell;
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> Result<()> {
         while turn.goes_on() {
             launch();
         }
-        Ok(to_bytes(&Random::new(options.seed ^ (n + 1) << 32).words(WORDS)))
+        Ok(to_bytes(&words(&mut Rng::with_seed(options.seed ^ (n + 1) << 32), WORDS)))
     };
     let create = || {
         create();

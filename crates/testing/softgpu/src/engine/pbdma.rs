@@ -97,6 +97,9 @@ impl Pbdma {
                 if let Some(fault) = gpu.plot.kills(self.progress.entries + 1) {
                     return Err(fault);
                 }
+                if gpu.plot.loses_entry() {
+                    self.words.clear();
+                }
             }
             while self.at < self.words.len() {
                 if self.word(self.words[self.at], channel, gpu)? == Flow::Blocked {

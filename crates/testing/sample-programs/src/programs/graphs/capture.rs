@@ -4,8 +4,8 @@
 use super::kernels::Code;
 use super::memory::{Memory, Model, Place, Space};
 use crate::Result;
-use crate::data::Random;
 use cuda::{Address, Context, Event, Function, Graph, GraphExec, Launch, Module, Node, Plane, Stream};
+use fastrand::Rng;
 use std::cell::{Cell, OnceCell, RefCell};
 
 /// What a node does, on the CPU.
@@ -40,7 +40,7 @@ pub(super) struct Maker<'c> {
     context: &'c Context,
     /// The number of remaining launches of each graph.
     pub launches: usize,
-    random: RefCell<Random>,
+    random: RefCell<Rng>,
     acts: RefCell<Vec<Act>>,
     inputs: RefCell<Vec<Place>>,
     kernels: Cell<u64>,
@@ -55,7 +55,7 @@ impl<'c> Maker<'c> {
             memory: Memory::new(context, device)?,
             context,
             launches,
-            random: RefCell::new(Random::new(0)),
+            random: RefCell::new(Rng::with_seed(0)),
             acts: RefCell::default(),
             inputs: RefCell::default(),
             kernels: Cell::new(0),
@@ -63,7 +63,7 @@ impl<'c> Maker<'c> {
     }
 
     /// For the next shape.
-    pub fn begin(&self, random: Random) {
+    pub fn begin(&self, random: Rng) {
         *self.random.borrow_mut() = random;
         self.memory.clear();
         self.events.borrow_mut().clear();
@@ -81,7 +81,7 @@ impl<'c> Maker<'c> {
     }
 
     pub fn value(&self) -> u32 {
-        self.random.borrow_mut().next32()
+        self.random.borrow_mut().u32(..)
     }
 
     pub fn stream(&self, number: usize) -> cuda::Result<&Stream<'c>> {

@@ -6,10 +6,11 @@ use super::capture::Maker;
 use super::kernels::Code;
 use super::past_cuda::PastCuda;
 use super::{DEVICE, LONGEST, shapes};
+use crate::checks::{Record, Verdict};
 use crate::{Error, Result};
 use cuda::{Argument, Context};
 use launch::{Kind, Set};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Launches of a shape by CUDA and by doorbell.
 const TIMES: u64 = 8;
@@ -31,24 +32,6 @@ enum What {
     Parameters,
     /// A shape of `graphs`, with this many launches.
     Shape(&'static str, u64),
-}
-
-/// How a check ended, and how long it took.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LaunchChecked {
-    pub name: &'static str,
-    pub verdict: LaunchVerdict,
-    pub took: Duration,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LaunchVerdict {
-    /// What was done.
-    Passed(String),
-    /// What was wrong.
-    Failed(String),
-    /// With why it could not be tried.
-    Skipped(String),
 }
 
 /// All of them, in their order.
@@ -90,7 +73,7 @@ pub const LAUNCH_CHECKS: &[LaunchCheck] = &[
 ///
 /// # Errors
 /// CUDA, or a doorbell channel next to it, is not available, so no graph was launched.
-pub fn check_launches(gpu: usize, seed: u64, only: &[String], mut each: impl FnMut(LaunchChecked)) -> Result<()> {
+pub fn check_launches(gpu: usize, seed: u64, only: &[String], mut each: impl FnMut(Record)) -> Result<()> {
     // Before CUDA is initialised.
     gpu::Libcuda::open()?;
     let cuda = cuda::Cuda::load()?;
@@ -101,19 +84,19 @@ pub fn check_launches(gpu: usize, seed: u64, only: &[String], mut each: impl FnM
     for check in LAUNCH_CHECKS.iter().filter(|check| only.is_empty() || only.iter().any(|name| name == check.name)) {
         let start = Instant::now();
         let verdict = match stopped {
-            Some(name) => LaunchVerdict::Skipped(format!("{name} failed: no more launches are made")),
+            Some(name) => Verdict::Skipped(format!("{name} failed: no more launches are made")),
             None => match checks.run(check.what) {
-                Ok(what) => LaunchVerdict::Passed(what),
+                Ok(what) => Verdict::Passed(what),
                 Err(error) if super::is_refusal(&error) && checks.past.is_alive() => {
-                    LaunchVerdict::Skipped(error.to_string())
+                    Verdict::Skipped(error.to_string())
                 }
-                Err(error) => LaunchVerdict::Failed(error.to_string()),
+                Err(error) => Verdict::Failed(error.to_string()),
             },
         };
-        if matches!(verdict, LaunchVerdict::Failed(_)) {
+        if matches!(verdict, Verdict::Failed(_)) {
             stopped = Some(check.name);
         }
-        each(LaunchChecked { name: check.name, verdict, took: start.elapsed() });
+        each(Record { name: check.name, verdict, took: start.elapsed() });
     }
     Ok(())
 }
@@ -150,7 +133,7 @@ impl<'c> Checks<'c> {
     /// A graph of one kernel that stores a word; from the second launch by doorbell on it gets new parameters, another word and another place.
     fn stores(&mut self, launches: u32) -> Result<String> {
         let Checks { maker, past, seed } = self;
-        maker.begin(crate::data::Random::new(*seed));
+        maker.begin(fastrand::Rng::with_seed(*seed));
         maker.need(&[(Code::Plain, "store")], 1)?;
         let (stream, place, value) = (maker.stream(0)?, maker.take(256)?, maker.value());
         let at = maker.memory.address(place);

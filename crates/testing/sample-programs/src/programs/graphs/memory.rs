@@ -1,8 +1,9 @@
 //! The memory that graphs use, and its expected contents.
 
-use crate::data::{Random, check};
+use crate::data::{bytes, check};
 use crate::{Error, Result};
 use cuda::{Context, DeviceBuffer, PinnedBuffer};
+use fastrand::Rng;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -112,9 +113,9 @@ impl<'c> Memory<'c> {
         self.device.slice(place.offset, place.bytes)
     }
 
-    /// Random words everywhere; no graph runs.
-    pub fn start(&self, random: &mut Random) -> Result<Model> {
-        let mut model = Model(Space::ALL.map(|space| random.bytes(self.used[space as usize].get() / 8 * 8)));
+    /// Rng words everywhere; no graph runs.
+    pub fn start(&self, random: &mut Rng) -> Result<Model> {
+        let mut model = Model(Space::ALL.map(|space| bytes(random, self.used[space as usize].get() / 8 * 8)));
         self.zeros.borrow().iter().for_each(|zero| model.set(*zero, 0, 0));
         let [device, pinned, pageable] = &model.0;
         if !device.is_empty() {
@@ -129,8 +130,8 @@ impl<'c> Memory<'c> {
     }
 
     /// New bytes for a place of the host's, here and in the model; no graph runs.
-    pub fn renew(&self, place: Place, random: &mut Random, model: &mut Model) {
-        model.bytes(place).copy_from_slice(&random.bytes(place.bytes));
+    pub fn renew(&self, place: Place, random: &mut Rng, model: &mut Model) {
+        model.bytes(place).copy_from_slice(&bytes(random, place.bytes));
         let bytes = &model.0[place.space as usize];
         match place.space {
             Space::Device => {}

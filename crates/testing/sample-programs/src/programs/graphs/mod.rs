@@ -14,11 +14,11 @@ mod order;
 mod past_cuda;
 mod sizes;
 
-use crate::data::Random;
 use crate::{Error, Launcher, Options, Part, Report, Result};
 use capture::Maker;
-pub use checks::{LAUNCH_CHECKS, LaunchCheck, LaunchChecked, LaunchVerdict, check_launches};
+pub use checks::{LAUNCH_CHECKS, LaunchCheck, check_launches};
 use cuda::{Argument, Context, Event, Node};
+use fastrand::Rng;
 use kernels::Code;
 use memory::{Model, Place};
 pub(crate) use past_cuda::PastCuda;
@@ -140,7 +140,7 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
 
 /// Launches the kernel that announces a shape.
 fn mark(maker: &Maker<'_>, number: u32) -> Result<()> {
-    maker.begin(Random::new(0));
+    maker.begin(Rng::with_seed(0));
     let (stream, word) = (maker.stream(0)?, maker.take(4)?);
     let arguments = [Argument::U64(maker.memory.address(word)), Argument::U32(number)];
     // SAFETY: the arguments are the kernel's, and the memory lives until after the stream has been synchronised.
@@ -156,7 +156,7 @@ struct Done {
 
 /// The shape's graphs, and the contents of the memory before their first launch.
 fn make<'c>(maker: &Maker<'c>, number: u32, shape: &Shape, seed: u64) -> Result<(Made<'c>, Model)> {
-    maker.begin(Random::new(seed.rotate_left(32) ^ u64::from(number)));
+    maker.begin(Rng::with_seed(seed.rotate_left(32) ^ u64::from(number)));
     maker.need(&[(Code::Plain, "log"), (Code::Plain, "copy")], 1)?;
     let made = (shape.make)(maker)?;
     Ok((made, maker.start()?))
