@@ -11,7 +11,7 @@ import re
 import statistics
 import sys
 
-import data_file
+import lab
 
 
 def rows(run):
@@ -43,7 +43,7 @@ def rows(run):
 def main(folder, out):
     with open(f"{folder}/run.json") as f:
         run = json.load(f)
-    data_file.write(out, "link", "How full the link gets", ["doorbell", "bench", "bandwidth", "--variant", "link"], list(rows(run)), None, run["environment"]["facts"])
+    lab.write(out, "link", "How full the link gets", ["doorbell", "bench", "bandwidth", "--variant", "link"], list(rows(run)), None, run["environment"]["facts"])
     with open(f"{out}/link.json", "rb") as f, gzip.open(f"{out}/link.json.gz", "wb") as packed:
         packed.write(f.read())
     os.remove(f"{out}/link.json")
