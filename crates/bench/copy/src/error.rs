@@ -29,9 +29,6 @@ pub enum Error {
     Unpinned,
     #[error("frame {frame} was lost or torn: {wrong} of its {pages} pages do not carry its number")]
     Frame { frame: u64, wrong: u64, pages: u64 },
-    /// A transfer was accepted that should have been refused.
-    #[error("memory that {why} was submitted to")]
-    Gone { why: &'static str },
     #[error("{bytes} bytes are not there within {after:?}")]
     Late { bytes: u64, after: Duration },
     #[error("{what}: {cause}")]

@@ -31,15 +31,6 @@ const ENTRIES: &[Entry] = &[
     crate::hbm::HBM,
     crate::lock::LOCK,
     crate::nothing::NOTHING,
-    crate::work::KERNELS,
-    crate::work::MEMSET,
-    crate::work::COPIES,
-    crate::work::GRAPHS,
-    crate::work::CE,
-    crate::work::INLINE,
-    crate::work::BAR1,
-    crate::work::APERTURE,
-    crate::work::CHURN,
 ];
 
 /// A call that may be opened.
@@ -120,9 +111,7 @@ mod tests {
             ("graph(7)", "graph(7)"),
             ("graph", "graph"),
             ("graph(polled, 20)", "graph(20,polled)"),
-            ("ce(0)", "ce(0)"),
-            ("inline(group=cuda)", "inline(group=cuda)"),
-            ("churn(small,channels)", "churn(channels,small)"),
+            ("nodes(2, wide)", "nodes(2,wide)"),
             ("graph(priority = high,7)", "graph(7,priority=high)"),
             ("lock", "lock"),
             ("lock( name = queue, hold=1.5ms , rwlock-read )", "lock(rwlock-read,hold=1.5ms,name=queue)"),

@@ -21,7 +21,6 @@ mod setup;
 mod swept;
 mod text;
 mod transfers;
-mod work;
 
 use std::time::Duration;
 
