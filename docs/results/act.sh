@@ -31,5 +31,5 @@ part selftest "$d" selftest --gpu real
 part raw "$d" bench raw --profiler --sizes 4B..16KiB,1KiB..31KiB/1KiB,32KiB..64MiB --cpu "$cpu" --fifo --force -o "$out/raw.json"
 cd "$here/../.." || exit 2
 part refused cargo run --release -q -p machine --example refused
-part two_gpus cargo run --release -q -p copy --example two_gpus
+part two_gpus "$d" bench p2p --force -o "$out/two_gpus.json"
 echo; echo "Xid in the kernel log: $(($(xids) - before)) new"

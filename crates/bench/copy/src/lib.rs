@@ -10,7 +10,6 @@
 //! crate measures no times; `measure` does. (A card on the bus takes a lock that is never contended, because only one job at a
 //! time is pending.)
 
-pub mod back_to_back;
 mod buffer;
 pub mod device;
 mod ends;
@@ -29,7 +28,6 @@ mod view;
 
 pub use crate::machine::Machine;
 pub use ::machine::{Unavailable, Where};
-pub use back_to_back::{BackToBack, GatedCopies};
 pub use buffer::Buffer;
 pub use ends::Ends;
 pub use entry::{Found, Opened};

@@ -19,15 +19,17 @@ const ENTRIES: &[Entry] = &[
     routes::batch::ENTRY,
     routes::inline::ENTRY,
     routes::bar1::ENTRY,
-    routes::message::ENTRY,
+    routes::waiting::MESSAGE,
     routes::aperture::ENTRY,
     routes::dma::ENTRY,
     STAGED,
     routes::sm::ENTRY,
-    routes::zerocopy::ENTRY,
-    routes::resident::ENTRY,
+    routes::waiting::RESIDENT,
     AUTO,
 ];
+
+/// Routes of before.
+const GONE: [&str; 5] = ["zerocopy", "bar1[answered", "message[", "resident[gpc", "resident[cluster"];
 
 const OTHERS: Others = Others { parse, check: available, open: of_spec };
 
@@ -79,7 +81,7 @@ pub fn names(machine: &Machine) -> Vec<Listed> {
 /// The mistake, its place, and what is allowed there.
 pub fn parse(text: &str) -> Result<Spec, SyntaxError> {
     let words: Vec<Word> = ENTRIES.iter().map(|entry| entry.word).collect();
-    Spec::parse(text, &words)
+    Spec::parse(text, &words).map_err(|error| error.gone(&GONE))
 }
 
 /// The executor of a route in one line, even if the route cannot be opened.

@@ -22,12 +22,6 @@ pub trait Executor {
         0
     }
 
-    /// How many executors like this one may be ready at the same time. Kernels that wait for their commands keep their
-    /// multiprocessors.
-    fn at_once(&self) -> u32 {
-        u32::MAX
-    }
-
     /// Makes both memories reachable for it: pinned, or mapped. [`Executor::prepare`] does this too. A separate call reports
     /// errors of the memories earlier.
     ///
@@ -84,11 +78,6 @@ impl<'m> Route<'m> {
     /// The largest transfer that its memories hold, in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity
-    }
-
-    /// How many of these may be ready at the same time: a ready one keeps resources that the others need.
-    pub fn at_once(&self) -> u32 {
-        self.executor.at_once()
     }
 
     /// Prepares a transfer of `bytes` from the start of the source to the start of the destination.
@@ -157,12 +146,6 @@ pub trait Transfer {
     /// When the engine began the last finished transfer, by the same clock. `None` where it does not write that time;
     /// `ceN[timed]` and `inline[timed]` do.
     fn started_gpu_ns(&self) -> Option<u64> {
-        None
-    }
-
-    /// The multiprocessors on which its kernels run, by cluster and block, as the kernels reported them. `None` where the route
-    /// has no resident kernel, or not all have reported yet.
-    fn places(&self) -> Option<Vec<Vec<u32>>> {
         None
     }
 

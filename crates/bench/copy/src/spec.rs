@@ -126,6 +126,17 @@ pub struct SyntaxError {
     pub allowed: String,
 }
 
+impl SyntaxError {
+    /// Says so if the text has one of these, which earlier versions knew.
+    #[must_use]
+    pub fn gone(mut self, words: &[&str]) -> SyntaxError {
+        if let Some(word) = words.iter().find(|word| self.text.contains(**word)) {
+            self.allowed += &format!("; doorbell {} no longer has `{word}`", env!("CARGO_PKG_VERSION"));
+        }
+        self
+    }
+}
+
 /// A larger offset can only be a mistake.
 const MAX_OFFSET: u64 = 1 << 40;
 const SHAPE: &str = "a route is `source->executor->destination`, such as `host->ce0->gpu0`";

@@ -67,7 +67,7 @@ fn every_route_moves_cudas_memory() {
             "host->inline->gpu0[offset=1]",
             "host[pageable]->inline[split]->gpu0",
             "host[pageable]->bar1->gpu0[offset=4097]",
-            "host[pageable,offset=9]->bar1[answered]->gpu0[offset=61]",
+            "host[pageable,offset=9]->bar1[flush]->gpu0[offset=61]",
             "host->ce1[armed]->gpu0",
             "gpu0[offset=5]->ce2[armed,folded,release=word]->host",
             "host[pageable]->inline[armed,release=engine]->gpu0",
@@ -209,7 +209,7 @@ fn the_kernel_that_answers_runs_from_prepare_to_rest_or_drop_and_keeps_nobody_wa
     let rig = rig(Entry::OwnClient);
     let launches = || fake::ANSWER_LAUNCHES.load(Ordering::SeqCst);
     let runs = || fake::ANSWER_RUNS.load(Ordering::SeqCst);
-    let mut answered = open(&rig.machine, "host->bar1[answered]->gpu0", 4096).unwrap();
+    let mut answered = open(&rig.machine, "host->message->gpu0", 56).unwrap();
     assert_eq!((launches(), runs()), (1, 0), "tried out when it is opened");
     let mut others: Vec<_> = ["gpu0->cuda->host[pageable]", "host->ce1->gpu0", "gpu0->cudart[sync]->host"]
         .map(|name| open(&rig.machine, name, 4096).unwrap())
@@ -241,32 +241,6 @@ fn the_kernel_that_answers_runs_from_prepare_to_rest_or_drop_and_keeps_nobody_wa
     drop(transfer);
     drop((answered, others));
     assert_eq!((runs(), fake::alive()), (0, Vec::new()));
-}
-
-#[test]
-fn copies_that_a_kernel_acknowledges_write_their_bytes_and_no_others() {
-    let rig = rig(Entry::OwnClient);
-    for (name, sizes) in [
-        ("host->bar1[answered]->gpu0", &[1, 5, 8][..]),
-        ("host[pageable,offset=3]->bar1[answered,store=fenced,warps=4,blocks=4]->gpu0[offset=5]", &[1, 8]),
-        ("host->bar1[answered,mail]->gpu0", &[8]),
-    ] {
-        let mut route = open(&rig.machine, name, 8).unwrap();
-        for &bytes in sizes {
-            assert_eq!(route.ends().footprint(bytes), bytes);
-            assert_eq!(verify(&mut route, bytes, bytes, TIMEOUT).unwrap(), None, "{name}, {bytes} bytes");
-        }
-        let too_long = route.prepare(9).err();
-        assert!(matches!(too_long, Some(Error::Capacity { bytes: 9, capacity: 8 })), "{name}: {too_long:?}");
-        again_and_again(&mut route, name);
-    }
-    for (name, why) in
-        [("host->bar1[mail]->gpu0", "beside answered"), ("host->bar1[answered,mail,warps=16]->gpu0", "one warp")]
-    {
-        let refused = open(&rig.machine, name, 64).err().unwrap();
-        assert!(matches!(&refused, Error::Unavailable(u) if u.reason.contains(why)), "{name}: {refused}");
-    }
-    assert_eq!(fake::alive(), [""; 0]);
 }
 
 /// Every offset in a line, and every length around one, two and three lines.
@@ -319,11 +293,7 @@ fn again_and_again(route: &mut Route<'_>, name: &str) {
 #[test]
 fn a_message_is_a_line_in_a_mailbox_and_no_copy() {
     let rig = rig(Entry::OwnClient);
-    for name in [
-        "host->message->gpu0",
-        "host->message[answer=line]->gpu0[offset=64]",
-        "host[pageable,offset=3]->message[store=fenced,warps=4,blocks=4]->gpu0",
-    ] {
+    for name in ["host->message->gpu0", "host->message->gpu0[offset=64]", "host[pageable,offset=3]->message->gpu0"] {
         let mut route = open(&rig.machine, name, 56).unwrap();
         for bytes in [1, 5, 8, 9, 16, 17, 48, 55, 56] {
             assert_eq!(route.ends().footprint(bytes), 64, "the whole line is the message's");
@@ -374,9 +344,9 @@ fn a_long_message_is_read_again_until_all_of_it_is_there() {
 #[test]
 fn a_kernel_that_ended_by_itself_is_launched_again() {
     let rig = rig(Entry::OwnClient);
-    let mut answered = open(&rig.machine, "host->bar1[answered]->gpu0", 4096).unwrap();
+    let mut answered = open(&rig.machine, "host->message->gpu0", 56).unwrap();
     fake::ANSWER_LIMIT.store(1, Ordering::SeqCst);
-    let mut transfer = answered.prepare(4096).unwrap();
+    let mut transfer = answered.prepare(56).unwrap();
     while fake::ANSWER_RUNS.load(Ordering::SeqCst) > 0 {
         std::thread::yield_now();
     }
@@ -390,14 +360,14 @@ fn a_kernel_that_ended_by_itself_is_launched_again() {
 #[test]
 fn a_store_that_no_kernel_answers_is_late() {
     let rig = rig(Entry::OwnClient);
-    let mut answered = open(&rig.machine, "host->bar1[answered]->gpu0", 4096).unwrap();
-    let mut transfer = answered.prepare(64).unwrap();
+    let mut answered = open(&rig.machine, "host->message->gpu0", 56).unwrap();
+    let mut transfer = answered.prepare(56).unwrap();
     fake::ANSWER_DEAF.store(1, Ordering::SeqCst);
     transfer.submit().unwrap();
     let late = transfer.wait(Duration::from_millis(30));
     assert!(!transfer.poll().unwrap());
     fake::ANSWER_DEAF.store(0, Ordering::SeqCst);
-    assert!(matches!(late, Err(Error::Late { bytes: 64, .. })), "{late:?}");
+    assert!(matches!(late, Err(Error::Late { bytes: 56, .. })), "{late:?}");
     transfer.wait(TIMEOUT).unwrap();
 }
 
@@ -406,8 +376,8 @@ fn a_kernel_that_does_not_see_the_stores_is_found_when_the_route_is_opened() {
     let rig = rig(Entry::OwnClient);
     fake::ANSWER_DEAF.store(1, Ordering::SeqCst);
     fake::ANSWER_LIMIT.store(1_000_000, Ordering::SeqCst);
-    let refused = open(&rig.machine, "host->bar1[answered]->gpu0", 4096).err().unwrap();
-    assert!(matches!(&refused, Error::Unavailable(why) if why.reason.contains("did not see")), "{refused}");
+    let refused = open(&rig.machine, "host->message->gpu0", 56).err().unwrap();
+    assert!(matches!(&refused, Error::Unavailable(why) if why.reason.contains("did not answer")), "{refused}");
     assert_eq!(fake::alive(), [""; 0]);
 }
 

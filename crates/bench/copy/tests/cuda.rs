@@ -4,7 +4,7 @@
 mod fake;
 mod moved;
 
-use copy::{BackToBack, Checked, Error, GatedCopies, Machine, Spec, Wrong, names, open, parse, verify};
+use copy::{Checked, Error, Machine, Wrong, names, open, parse, verify};
 use cuda::Cuda;
 use cuda::runtime::Runtime;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,6 @@ const CAPACITY: u64 = 100_000;
 fn start() -> (MutexGuard<'static, ()>, Machine) {
     let guard = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     fake::SPOIL_COPY.store(0, Ordering::SeqCst);
-    fake::GATE_EXPIRES.store(0, Ordering::SeqCst);
     fake::RUNTIME_STARTS.store(0, Ordering::SeqCst);
     fake::OLD.store(0, Ordering::SeqCst);
     fake::NO_WRITES.store(0, Ordering::SeqCst);
@@ -296,44 +295,6 @@ fn what_does_not_exist_says_why() {
     }
 }
 
-fn gated(machine: &Machine, name: &str) -> Result<f64, Error> {
-    let mut copies = GatedCopies::new(machine, &parse(name)?, 4096)?;
-    let data = [0x5a; 4096];
-    copies.ends().write_source(0, &data)?;
-    assert!(matches!(copies.go(), Err(Error::Idle)));
-    copies.ready(4096, 20)?;
-    copies.go()?;
-    let nanoseconds = copies.finish(TIMEOUT)? / 20.0;
-    let mut back = [0; 4096];
-    copies.ends().read_destination(0, &mut back)?;
-    assert_eq!(back, data, "{name}");
-    Ok(nanoseconds)
-}
-
-#[test]
-fn gated_copies_are_timed_without_the_gate() {
-    let (_one, machine) = start();
-    for name in ["host->cuda->gpu0", "gpu0->cuda->host", "host[registered]->cuda->gpu0"] {
-        let nanoseconds = gated(&machine, name).unwrap();
-        assert!((nanoseconds - fake::COPY_NS as f64).abs() < 1e-3, "{name}: {nanoseconds}");
-    }
-    assert!(reason(gated(&machine, "host[pageable]->cuda->gpu0").unwrap_err()).contains("pageable"));
-    assert!(reason(gated(&machine, "host->cuda[sync]->gpu0").unwrap_err()).contains("cuda[sync]"));
-    let spec: Spec = parse("host->cuda->gpu0").unwrap();
-    let mut copies = GatedCopies::new(&machine, &spec, 4096).unwrap();
-    for count in [0, 257, u32::MAX] {
-        assert!(reason(copies.ready(1, count).unwrap_err()).contains("1 to 256"));
-    }
-    fake::GATE_EXPIRES.store(1, Ordering::SeqCst);
-    copies.ready(1, 1).unwrap();
-    copies.go().unwrap();
-    assert!(matches!(copies.finish(TIMEOUT), Err(Error::Late { bytes: 1, .. })));
-    // Copies that are ready but never start must not stay after a shut gate.
-    copies.ready(1, 3).unwrap();
-    drop(copies);
-    assert_eq!(fake::alive(), [""; 0]);
-}
-
 /// The bytes that the CPU sees when the word has its value.
 #[test]
 fn the_bytes_are_there_when_the_word_is() {
@@ -409,7 +370,6 @@ fn forms_that_contradict_each_other_or_that_a_driver_lacks_say_so() {
         let mut route = open(&old, &format!("host->{form}->gpu0"), 64).unwrap();
         assert_eq!(verify(&mut route, 64, 1, TIMEOUT).unwrap(), None, "{form}");
     }
-    assert!(reason(gated(&machine, "host->cuda[graph]->gpu0").unwrap_err()).contains("cuda[graph]"));
 }
 
 #[test]

@@ -86,7 +86,6 @@ fn cudas_forms_add_nothing_to_the_calls_that_they_make() {
         "cuda[batch,polled]",
         "sm",
         "sm[polled]",
-        "zerocopy[polled]",
     ] {
         let name = format!("host->{form}->gpu0");
         let mut route = open(&machine, &name, 4096).unwrap();
@@ -122,10 +121,9 @@ fn kernels_that_wait_are_told_without_a_call() {
     let watched = watch_system_calls();
     for (name, bytes) in [
         ("host->resident->gpu0", 4097),
-        ("gpu0->resident[gpc=4]->host", 4096),
+        ("gpu0->resident->host", 4096),
         ("host->message->gpu0", 8),
         ("host->message->gpu0", 56),
-        ("host->bar1[answered]->gpu0", 64),
     ] {
         let mut route = open(&machine, name, bytes).unwrap();
         let mut transfer = route.prepare(bytes).unwrap();

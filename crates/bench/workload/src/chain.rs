@@ -120,7 +120,7 @@ DONE:
 ";
 
 fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
-    if wanted.random_addresses || wanted.sweep.is_some() || wanted.back_to_back > 1 {
+    if wanted.random_addresses || wanted.sweep.is_some() {
         return Err(Unavailable::new("a chain has one place for its bytes").into());
     }
     let ours = call.has(OURS);

@@ -30,7 +30,7 @@ pub(crate) const FRAMES: Entry = Entry {
 };
 
 fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
-    if wanted.random_addresses || wanted.sweep.is_some() || wanted.back_to_back > 1 {
+    if wanted.random_addresses || wanted.sweep.is_some() {
         return Err(Unavailable::new("frames go to their buffers in order").into());
     }
     let to = if call.has(HOST) { Memory::Host(Host::Pinned) } else { Memory::Gpu(machine.index()) };

@@ -4,7 +4,6 @@
 //! The invariant: between `fire` and the end, this crate adds no allocation, lock or system call to those of the measured route or call. Nothing
 //! is timed here; crate `measure` does that.
 
-mod back_to_back;
 mod catalogue;
 mod chain;
 mod entry;
@@ -34,11 +33,6 @@ pub use route::of_route;
 pub trait Opened {
     /// What it is, in one line.
     fn about(&self) -> String;
-
-    /// How many of these may be prepared at the same time.
-    fn at_once(&self) -> u32 {
-        u32::MAX
-    }
 
     /// Moves random bytes and compares them, guards included. Calls that move no bytes do their work once.
     ///
@@ -204,7 +198,7 @@ pub struct Wanted {
     pub random_addresses: bool,
     /// The places that [`Subject::place`] uses.
     pub sweep: Option<Sweep>,
-    /// This many copies back to back count as one (1: each alone).
+    /// More than 1: an experiment of before, of copies back to back, which [`open`] refuses.
     pub back_to_back: u32,
 }
 

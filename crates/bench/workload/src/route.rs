@@ -2,17 +2,12 @@
 //! place or another ([`copy::Places`]).
 
 use crate::entry::Result as Open;
-use crate::{
-    Checks, Engine, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong, back_to_back, swept,
-};
+use crate::{Checks, Engine, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong, swept};
 use copy::{Checked, HostEnd, Places, Route, Transfer};
 use std::time::Duration;
 
 pub(crate) fn open<'m>(machine: &'m Machine, name: &str, wanted: &Wanted) -> Open<'m> {
     let about = copy::about(machine, name)?;
-    if wanted.back_to_back > 1 {
-        return back_to_back::open(machine, name, about, wanted);
-    }
     if let Some(sweep) = wanted.sweep {
         return swept::open(machine, name, about, wanted, sweep);
     }
@@ -55,10 +50,6 @@ impl OpenRoute<'_> {
 impl Opened for OpenRoute<'_> {
     fn about(&self) -> String {
         self.about.clone()
-    }
-
-    fn at_once(&self) -> u32 {
-        self.route.at_once()
     }
 
     fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {

@@ -29,7 +29,7 @@ pub(crate) const TRANSFERS: Entry = Entry {
 };
 
 fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
-    if wanted.random_addresses || wanted.sweep.is_some() || wanted.back_to_back > 1 {
+    if wanted.random_addresses || wanted.sweep.is_some() {
         return Err(
             Unavailable::new("the calls of a program with host buffers are made one at a time, at one place").into()
         );

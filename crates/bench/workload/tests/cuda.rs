@@ -124,29 +124,6 @@ fn every_call_works_in_any_thread_and_leaks_nothing() {
 }
 
 #[test]
-fn cudas_copies_run_back_to_back_after_a_gate() {
-    let (_one, machine) = start();
-    for name in ["host->cuda->gpu0", "gpu0->cuda->host"] {
-        let wanted = Wanted { back_to_back: 20, ..Wanted::of(4096) };
-        let mut opened = open(&machine, &What::Route(name.into()), &wanted).unwrap();
-        assert_eq!(opened.verify(7, TIMEOUT).unwrap(), None, "{name}");
-        let mut subject = opened.prepare(11).unwrap();
-        for _ in 0..5 {
-            assert_eq!(once(&mut *subject).unwrap(), None, "{name}");
-            let engine = subject.engine().unwrap();
-            assert_eq!(engine.ended - engine.started.unwrap(), 20 * fake::COPY_NS, "{name}");
-        }
-        // A wrong one among them is found if it is the last, because its result stays.
-        subject.renew().unwrap();
-        fake::SPOIL_COPY.store(20, Ordering::SeqCst);
-        subject.fire().unwrap();
-        subject.wait(TIMEOUT).unwrap();
-        assert!(subject.check().unwrap().is_some(), "{name}");
-    }
-    assert_eq!(fake::alive(), [""; 0]);
-}
-
-#[test]
 fn a_launch_that_was_lost_is_found_at_any_later_comparison() {
     let (_one, machine) = start();
     for text in ["launch", "graph(6)"] {

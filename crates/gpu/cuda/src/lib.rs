@@ -7,7 +7,6 @@
 //! Otherwise CUDA returns `CUDA_ERROR_INVALID_CONTEXT`.
 
 mod capture;
-mod clusters;
 mod context;
 pub mod cupti;
 mod error;
@@ -27,7 +26,6 @@ pub mod step;
 mod stream;
 mod words;
 
-pub use clusters::Shape;
 pub use context::{Attribute, Context, Device};
 pub use error::{Error, Unavailable};
 pub use fills::Fills;

@@ -221,7 +221,7 @@ impl Drop for Consuming<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routes::interpreter::{Kernel, Memory, Running};
+    use crate::routes::tests::{Kernel, Memory, Running};
 
     const FRAME: u64 = 0x10_0000;
     const TOLD: u64 = 0x9000_0000;
@@ -248,7 +248,7 @@ mod tests {
             ("wrong", WRONG),
             ("number", 77),
         ];
-        let mut running = Running::new(&kernel, [0, 1], [1, THREADS], &parameters);
+        let mut running = Running::new(&kernel, [0, 1], THREADS, &parameters);
         while running.turn(&mut memory) {}
         assert_eq!(memory.word(WRONG), 0, "it is 0 between launches");
         assert_eq!(memory.word(TOLD + 8), 0xeeee_eeee, "no third word");

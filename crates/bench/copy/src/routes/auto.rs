@@ -228,10 +228,6 @@ impl Transfer for Moving<'_> {
         self.way().started_gpu_ns()
     }
 
-    fn places(&self) -> Option<Vec<Vec<u32>>> {
-        self.way().places()
-    }
-
     fn ends(&self) -> Option<&dyn Inspect> {
         self.way().ends()
     }

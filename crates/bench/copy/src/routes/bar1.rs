@@ -2,14 +2,11 @@
 //!
 //! Stores are posted: when the submission returns they are on their way, before anything that the CPU sends to the GPU later.
 //! `bar1[flush]` also waits for them: a load of the last byte returns only after all earlier stores have arrived.
-//! `bar1[answered]` waits until a kernel has seen that they arrived (`answered`). All of these are copies: they write the
-//! transfer's bytes and no others. `message` sends bytes to a kernel without a copy.
+//! Both are copies: they write the transfer's bytes and no others. `message` sends bytes to a kernel without a copy.
 
-use super::answered;
-use super::answered::{BLOCKS_4, BLOCKS_16, Form, MAIL, STORE_AVX512, STORE_FENCED, WARPS_4, WARPS_16};
 use crate::buffer::{Buffer, HostBytes};
 use crate::ends::{Direction, Ends};
-use crate::entry::{Entry, Found};
+use crate::entry::Entry;
 use crate::error::Error;
 use crate::inspect::Inspect;
 use crate::machine::Machine;
@@ -20,38 +17,19 @@ use machine::Unavailable;
 use std::time::Duration;
 
 const FLUSH: &str = "flush";
-const ANSWERED: &str = "answered";
-
-/// Options for the kernel that answers.
-const OF_ANSWERED: [&str; 7] = [MAIL, WARPS_4, WARPS_16, BLOCKS_4, BLOCKS_16, STORE_AVX512, STORE_FENCED];
-
 pub(crate) const ENTRY: Entry = Entry {
-    word: Word {
-        name: "bar1",
-        numbered: false,
-        options: &[FLUSH, ANSWERED, MAIL, WARPS_4, WARPS_16, BLOCKS_4, BLOCKS_16, STORE_AVX512, STORE_FENCED],
-    },
-    about,
+    word: Word { name: "bar1", numbered: false, options: &[FLUSH] },
+    about: |_, _| "stores and loads of the CPU through BAR1; flush: a load waits until the stores have arrived".into(),
     list,
     check,
-    open,
+    open: |_, spec| Ok(Box::new(Bar1 { flush: spec.executor.has(FLUSH) })),
 };
-
-fn about(_: &Machine, spec: &Spec) -> String {
-    let way = if spec.executor.has(ANSWERED) {
-        "stores of the CPU through BAR1, whose arrival a kernel that spins acknowledges in host memory; mail: the kernel stores them"
-    } else {
-        "stores and loads of the CPU through BAR1; flush: a load waits until the stores have arrived"
-    };
-    way.into()
-}
 
 fn list(machine: &Machine) -> Vec<String> {
     let gpu = machine.index();
     vec![
         format!("host->bar1->gpu{gpu}"),
         format!("host->bar1[flush]->gpu{gpu}"),
-        format!("host->bar1[answered]->gpu{gpu}"),
         format!("host[pageable]->bar1->gpu{gpu}"),
         format!("gpu{gpu}->bar1->host"),
     ]
@@ -62,30 +40,7 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     if direction == Direction::FromGpu && spec.executor.has(FLUSH) {
         return Err(Unavailable::new("loads are there when they come back: there is nothing to flush from the GPU"));
     }
-    if spec.executor.has(ANSWERED) {
-        if direction == Direction::FromGpu {
-            return Err(Unavailable::new(
-                "loads are there when they come back: there is nothing to answer from the GPU",
-            ));
-        }
-        if spec.executor.has(FLUSH) {
-            return Err(Unavailable::new(
-                "flush and answered are two ways to know that stores have arrived: choose one",
-            ));
-        }
-        answered::check(machine, &spec.executor)?;
-    } else if let Some(option) = OF_ANSWERED.iter().find(|option| spec.executor.has(option)) {
-        return Err(Unavailable::new(format!("{option} says how a kernel answers: write it beside answered")));
-    }
     machine.space().map(drop)
-}
-
-fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
-    if spec.executor.has(ANSWERED) {
-        let form = if spec.executor.has(MAIL) { Form::Mail } else { Form::Plain };
-        return answered::open(machine, &spec.executor, form);
-    }
-    Ok(Box::new(Bar1 { flush: spec.executor.has(FLUSH) }))
 }
 
 struct Bar1 {

@@ -84,7 +84,7 @@ fn list(machine: &Machine) -> Vec<String> {
     names
 }
 
-pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     let machine = seat(machine, spec)?;
     if spec.executor.has(LOCAL) && matches!(spec.destination.memory, Memory::Host(_)) {
         return Err(Unavailable::new(
@@ -122,7 +122,7 @@ fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
     Ok(Box::new(CopyEngine { channel, mode, release, armed, timed }))
 }
 
-pub(crate) fn mode(executor: &Executor) -> CopyMode {
+fn mode(executor: &Executor) -> CopyMode {
     match (executor.has(PIPELINED), executor.has(FOLDED)) {
         (true, _) => CopyMode::Pipelined,
         (_, true) => CopyMode::Folded,
@@ -130,7 +130,7 @@ pub(crate) fn mode(executor: &Executor) -> CopyMode {
     }
 }
 
-pub(crate) fn release(executor: &Executor) -> CopyRelease {
+fn release(executor: &Executor) -> CopyRelease {
     match (executor.has(WORD), executor.has(LOCAL)) {
         (true, _) => CopyRelease::Word,
         (_, true) => CopyRelease::LocalWord,
@@ -144,18 +144,6 @@ fn regions(channel: &Channel, ends: &Ends<'_>, bytes: u64) -> Result<(Region, Re
     // All of both buffers, because a transfer may be moved within them.
     let space = channel.space();
     Ok((ends.destination.region(space)?, ends.source.region(space)?, bytes))
-}
-
-/// A copy of `bytes` between the starts of the two ends.
-pub(crate) fn prepare(
-    channel: &mut Channel,
-    between: &Ends<'_>,
-    bytes: u64,
-    mode: CopyMode,
-    release: CopyRelease,
-) -> Result<Prepared, Error> {
-    let (to, from, bytes) = regions(channel, between, bytes)?;
-    Ok(Prepared::copy(channel, &to, &from, bytes, (mode, release))?)
 }
 
 struct CopyEngine {

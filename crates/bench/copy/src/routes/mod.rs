@@ -5,11 +5,10 @@
 //! 2. Its `mod` line below, and a line in the registry (`src/registry.rs`).
 //! 3. Its name in the lists of `tests/soft/main.rs`, and of `tests/quiet.rs` if it is doorbell's own. One that needs kernels is tested in `tests/kernels.rs`.
 //! 4. Its place in the order of preference (`gpu/route-choice/src/decide.rs`), and a line in `docs/reference/routes.md`.
-//! 5. `examples/verify_routes.rs` compares its bytes on a real GPU.
+//! 5. `doorbell bench` compares its bytes on a real GPU, before it measures.
 //!
 //! [`Entry`]: crate::entry::Entry
 
-mod answered;
 pub(crate) mod aperture;
 pub(crate) mod auto;
 pub(crate) mod bar1;
@@ -20,15 +19,11 @@ pub(crate) mod cuda;
 pub(crate) mod cudart;
 pub(crate) mod dma;
 pub(crate) mod inline;
-#[cfg(test)]
-pub(crate) mod interpreter;
-mod launched;
-pub(crate) mod long;
-pub(crate) mod message;
 mod polling;
 mod ptx;
-pub(crate) mod resident;
 pub(crate) mod sm;
 pub(crate) mod split;
 pub(crate) mod staged;
-pub(crate) mod zerocopy;
+#[cfg(test)]
+pub(crate) mod tests;
+pub(crate) mod waiting;

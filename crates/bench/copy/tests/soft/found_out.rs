@@ -1,7 +1,7 @@
 //! Faults in an executor or in the GPU: a check finds each of them, or a call returns an error.
 
 use super::{KIB, TIMEOUT, moves, soft};
-use copy::{Buffer, Difference, Ends, Error, Executor, Machine, Route, Transfer, Wrong, back_to_back, open, verify};
+use copy::{Buffer, Difference, Ends, Error, Executor, Machine, Route, Transfer, Wrong, open, verify};
 use doorbell_softgpu::{Mode, Planted as Fault, SoftDriver};
 use std::sync::Arc;
 use std::time::Duration;
@@ -180,13 +180,4 @@ fn a_piece_whose_channel_dies_is_an_error_of_the_whole_transfer() {
         assert!(matches!(dead, Error::Gpu(gpu::Error::ChannelKilled(31))), "{name}: {dead}");
         assert!(matches!(transfer.poll(), Err(Error::Gpu(gpu::Error::ChannelKilled(31)))), "{name}");
     }
-}
-
-#[test]
-fn copies_that_die_back_to_back_are_an_error() {
-    let machine = broken(Fault::DeadChannel { entry: 6, xid: 31 });
-    let mut copies = back_to_back::open(&machine, "host->ce0->gpu0", 4096).unwrap();
-    copies.ready(4096, 20).unwrap();
-    let died = copies.go().and_then(|()| copies.finish(TIMEOUT).map(drop)).unwrap_err();
-    assert!(matches!(died, Error::Gpu(gpu::Error::ChannelKilled(31))), "{died}");
 }

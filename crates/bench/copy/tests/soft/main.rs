@@ -6,7 +6,7 @@ mod found_out;
 mod linked;
 mod on_bus;
 
-use copy::{Buffer, Checked, Ends, Error, Machine, Places, back_to_back, names, open, parse, verify};
+use copy::{Buffer, Checked, Ends, Error, Machine, Places, names, open, parse, verify};
 use doorbell_softgpu::{Mode, SoftDriver};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -120,14 +120,6 @@ fn bytes_go_from_gpu_to_gpu() {
     }
     let mut route = open(&machine, "gpu0->batch[pieces=64]->gpu1", 70_001).unwrap();
     assert_eq!(verify(&mut route, 70_001, 1, TIMEOUT).unwrap(), None);
-    let mut copies = back_to_back::open(&machine, "gpu0->ce2->gpu1", 9000).unwrap();
-    copies.ends().write_source(0, &[7; 9000]).unwrap();
-    copies.ready(9000, 20).unwrap();
-    copies.go().unwrap();
-    assert!(copies.finish(TIMEOUT).unwrap() > 0.0);
-    let mut found = vec![0; 9000];
-    copies.ends().read_destination(0, &mut found).unwrap();
-    assert_eq!(found, [7; 9000]);
     for (name, why) in [
         ("host->bar1->gpu1", "gpu1 is not open; this machine was opened with gpu0"),
         ("gpu0->ce0->gpu2", "gpu2 is not open: this machine was opened with gpu0 alone"),
@@ -423,9 +415,6 @@ fn what_does_not_exist_says_why() {
         ("host[node=0]->bar1->gpu0", "software GPU has no CUDA"),
         ("host->cuda->gpu0", "software GPU has no CUDA"),
         ("host->cudart->gpu0", "software GPU has no CUDA"),
-        ("host->bar1[answered]->gpu0", "launched by CUDA: the software GPU has no CUDA"),
-        ("gpu0->bar1[answered]->host", "nothing to answer"),
-        ("host->bar1[answered,flush]->gpu0", "choose one"),
         ("host->message->gpu0", "launched by CUDA: the software GPU has no CUDA"),
         ("gpu0->message->host", "a message goes to a kernel"),
         ("host->inline[group=cuda]->gpu0", "software GPU has no CUDA"),
@@ -530,48 +519,6 @@ fn a_machine_without_a_gpu_says_what_it_lacks() {
     assert!(reason(soft.unwrap_err()).contains("has to be preloaded"));
     let real = reason(real.unwrap_err());
     assert!(real.contains("CUDA") && real.contains("/dev/nvidiactl"), "{real}");
-}
-
-#[test]
-fn copies_of_a_channel_run_back_to_back() {
-    let (driver, machine) = soft();
-    for name in
-        ["host->ce0->gpu0", "gpu0->ce2->host", "host[offset=3]->ce2[pipelined]->gpu0", "gpu0->ce3[folded]->host"]
-    {
-        let mut copies = back_to_back::open(&machine, name, 9000).unwrap();
-        assert!(matches!(copies.go(), Err(Error::Idle)), "{name}");
-        // More copies than a prepared copy has slots, and another size in between.
-        for (bytes, count, byte) in [(9000, 100, 1), (4096, 3, 2), (9000, 1, 3)] {
-            copies.ends().write_source(0, &vec![byte; bytes]).unwrap();
-            let copied = || driver.counters().copies.load(Ordering::Relaxed);
-            let before = copied();
-            copies.ready(bytes as u64, count).unwrap();
-            copies.go().unwrap();
-            assert!(copies.finish(TIMEOUT).unwrap() > 0.0, "{name}");
-            assert_eq!(copied() - before, u64::from(count) + 1, "{name}: these and the one that warms up");
-            let mut back = vec![0; bytes];
-            copies.ends().read_destination(0, &mut back).unwrap();
-            assert_eq!(back, vec![byte; bytes], "{name}");
-        }
-        assert!(reason(copies.ready(1, 0).unwrap_err()).contains("1 is the least"));
-        assert!(matches!(copies.ready(9001, 1), Err(Error::Capacity { .. })));
-    }
-    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
-}
-
-#[test]
-fn what_does_not_run_back_to_back_says_why() {
-    let (_driver, machine) = soft();
-    for (name, why) in [
-        ("host->inline->gpu0", "do not run back to back"),
-        ("host->bar1->gpu0", "do not run back to back"),
-        ("host->cuda->gpu0", "software GPU has no CUDA"),
-        ("host->ce99->gpu0", "no ce99"),
-        ("host[pageable]->ce0->gpu0", "pageable"),
-    ] {
-        let found = reason(back_to_back::open(&machine, name, 4096).err().unwrap());
-        assert!(found.contains(why), "{name}: {found}");
-    }
 }
 
 #[test]

@@ -69,11 +69,8 @@ pub(crate) struct Kernel {
 pub(crate) struct Place {
     pub(crate) thread: u32,
     pub(crate) threads: u32,
-    /// The block's rank in its cluster, and the cluster's size.
-    pub(crate) rank: u32,
-    pub(crate) size: u32,
-    pub(crate) cluster: u32,
-    pub(crate) clusters: u32,
+    pub(crate) block: u32,
+    pub(crate) blocks: u32,
 }
 
 /// Why a thread stopped.
@@ -82,8 +79,6 @@ enum Stop {
     Looked,
     Warp,
     Block,
-    Arrived,
-    Cluster,
     End,
 }
 
@@ -155,7 +150,6 @@ impl Kernel {
         };
         let (operation, operands) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let operands = split(operands).into_iter().map(|one| self.operand(one)).collect();
-        // `shared::cluster` is one part.
         let parts = operation.split('.').map(str::to_owned).collect();
         self.steps.push(Step { only, parts, operands });
     }
@@ -175,9 +169,8 @@ impl Kernel {
             let all = split(inner.strip_suffix('}').unwrap());
             return Operand::Vector(all.into_iter().map(|one| self.operand(one)).collect());
         }
-        const GPUS: [&str; 8] =
-            ["%tid.x", "%ntid.x", "%ctaid.x", "%nctaid.x", "%smid", "%globaltimer", "%clusterid.x", "%nclusterid.x"];
-        if GPUS.contains(&text) || text.starts_with("%cluster_") {
+        const GPUS: [&str; 5] = ["%tid.x", "%ntid.x", "%ctaid.x", "%nctaid.x", "%globaltimer"];
+        if GPUS.contains(&text) {
             return Operand::Special(text.into());
         }
         if text.starts_with('%') {
@@ -191,7 +184,7 @@ impl Kernel {
     }
 
     fn value(&self, thread: &Thread, memory: &mut Memory, operand: &Operand) -> u64 {
-        let Place { thread: tid, threads, rank, size, cluster, clusters } = thread.place;
+        let Place { thread: tid, threads, block, blocks } = thread.place;
         match operand {
             Operand::Register(n) => thread.registers[*n],
             Operand::Number(number) => *number,
@@ -201,13 +194,8 @@ impl Kernel {
             Operand::Special(name) => match name.as_str() {
                 "%tid.x" => tid.into(),
                 "%ntid.x" => threads.into(),
-                "%ctaid.x" => u64::from(cluster * size + rank),
-                "%nctaid.x" => u64::from(clusters * size),
-                "%smid" => u64::from(100 + cluster * size + rank),
-                "%cluster_ctarank" => rank.into(),
-                "%cluster_nctarank" => size.into(),
-                "%clusterid.x" => cluster.into(),
-                "%nclusterid.x" => clusters.into(),
+                "%ctaid.x" => block.into(),
+                "%nctaid.x" => blocks.into(),
                 "%globaltimer" => {
                     memory.clock += 1;
                     memory.clock
@@ -217,14 +205,8 @@ impl Kernel {
         }
     }
 
-    /// Runs until the thread must wait for others, or ends. `shared` is the memory of each block of its cluster.
-    fn run(
-        &self,
-        thread: &mut Thread,
-        memory: &mut Memory,
-        shared: &mut [Vec<u8>],
-        parameters: &[(&str, u64)],
-    ) -> Stop {
+    /// Runs until the thread must wait for others, or ends. `shared` is the memory of its block.
+    fn run(&self, thread: &mut Thread, memory: &mut Memory, shared: &mut [u8], parameters: &[(&str, u64)]) -> Stop {
         for _ in 0..1_000_000 {
             let step = &self.steps[thread.at];
             thread.at += 1;
@@ -247,7 +229,6 @@ impl Kernel {
                 ("ret", _) => return Stop::End,
                 ("bar", "warp") => return Stop::Warp,
                 ("bar", "sync") | ("barrier", "sync") => return Stop::Block,
-                ("barrier", "cluster") => return if parts[2] == "arrive" { Stop::Arrived } else { Stop::Cluster },
                 ("fence", _) => continue,
                 ("ld", "param") => {
                     let Operand::Address(name, _) = &operands[1] else { panic!("a parameter") };
@@ -278,7 +259,6 @@ impl Kernel {
             let result = match (parts[0], parts[1]) {
                 ("mov", _) if values.len() == 2 => values[0] | values[1] << 32,
                 ("mov" | "cvta" | "cvt", _) => v(0),
-                ("mapa", _) => v(0) | values[1] << 24,
                 ("add", _) => v(0).wrapping_add(v(1)),
                 ("sub", _) => v(0).wrapping_sub(v(1)),
                 ("neg", _) => v(0).wrapping_neg(),
@@ -323,7 +303,7 @@ impl Kernel {
         &self,
         thread: &mut Thread,
         memory: &mut Memory,
-        shared: &mut [Vec<u8>],
+        shared: &mut [u8],
         parts: &[&str],
         operands: &[Operand],
     ) -> bool {
@@ -338,24 +318,17 @@ impl Kernel {
             let Operand::Register(target) = target else { panic!("a register") };
             let (from, mut value) = (at + (n * width) as u64, [0; 8]);
             let bytes = if parts.contains(&"shared") {
-                &mut shared[thread.place.rank as usize][from as usize..][..width]
+                &mut shared[from as usize..][..width]
             } else {
                 memory.bytes(from, width)
             };
             value[..width].copy_from_slice(bytes);
             thread.registers[*target] = u64::from_le_bytes(value);
         }
-        parts.contains(&"relaxed") && count > 1 && thread.place.thread == 0 && thread.place.rank == 0
+        parts.contains(&"relaxed") && count > 1
     }
 
-    fn store(
-        &self,
-        thread: &mut Thread,
-        memory: &mut Memory,
-        shared: &mut [Vec<u8>],
-        parts: &[&str],
-        operands: &[Operand],
-    ) {
+    fn store(&self, thread: &mut Thread, memory: &mut Memory, shared: &mut [u8], parts: &[&str], operands: &[Operand]) {
         let (width, count) = shape(parts);
         let at = self.value(thread, memory, &operands[0]);
         let values = match &operands[1] {
@@ -366,13 +339,8 @@ impl Kernel {
         for (n, value) in values.iter().enumerate() {
             let value = self.value(thread, memory, value).to_le_bytes();
             let to = at + (n * width) as u64;
-            let bytes = if parts.contains(&"shared::cluster") {
-                &mut shared[(to >> 24) as usize][(to & 0xff_ffff) as usize..][..width]
-            } else if parts.contains(&"shared") {
-                &mut shared[thread.place.rank as usize][to as usize..][..width]
-            } else {
-                memory.bytes(to, width)
-            };
+            let bytes =
+                if parts.contains(&"shared") { &mut shared[to as usize..][..width] } else { memory.bytes(to, width) };
             bytes.copy_from_slice(&value[..width]);
         }
     }
@@ -393,26 +361,23 @@ fn shape(parts: &[&str]) -> (usize, usize) {
     (width, if parts.contains(&"v4") { 4 } else { 1 })
 }
 
-/// The threads of one cluster, or of one block.
+/// The threads of one block.
 pub(crate) struct Running<'k> {
     kernel: &'k Kernel,
     threads: Vec<Thread>,
-    shared: Vec<Vec<u8>>,
+    shared: Vec<u8>,
     parameters: Vec<(&'static str, u64)>,
 }
 
 impl<'k> Running<'k> {
     pub(crate) fn new(
         kernel: &'k Kernel,
-        [cluster, clusters]: [u32; 2],
-        [size, threads]: [u32; 2],
+        [block, blocks]: [u32; 2],
+        threads: u32,
         parameters: &[(&'static str, u64)],
     ) -> Running<'k> {
-        let blocks = (0..size).flat_map(|rank| (0..threads).map(move |thread| (rank, thread)));
-        let threads =
-            blocks.map(|(rank, thread)| kernel.thread(Place { thread, threads, rank, size, cluster, clusters }));
-        let shared = vec![vec![0xee; 64]; size as usize];
-        Running { kernel, threads: threads.collect(), shared, parameters: parameters.to_vec() }
+        let all = (0..threads).map(|thread| kernel.thread(Place { thread, threads, block, blocks }));
+        Running { kernel, threads: all.collect(), shared: vec![0xee; 64], parameters: parameters.to_vec() }
     }
 
     /// Runs each thread as far as it can run without the others; false when all have ended.
@@ -422,16 +387,8 @@ impl<'k> Running<'k> {
                 thread.stop = Some(self.kernel.run(thread, memory, &mut self.shared, &self.parameters));
             }
         }
-        let place = |thread: &Thread| (thread.place.rank, thread.place.thread / 32);
-        let same_warp = |a: &Thread, b: &Thread| place(a) == place(b);
-        let same_block = |a: &Thread, b: &Thread| a.place.rank == b.place.rank;
-        self.meet(Stop::Warp, same_warp);
-        self.meet(Stop::Block, same_block);
-        for thread in self.threads.iter_mut().filter(|thread| thread.stop == Some(Stop::Arrived)) {
-            thread.stop = Some(self.kernel.run(thread, memory, &mut self.shared, &self.parameters));
-            assert_eq!(thread.stop, Some(Stop::Cluster), "between arrival and wait there is nothing");
-        }
-        self.meet(Stop::Cluster, |_, _| true);
+        self.meet(Stop::Warp, |a, b| a.place.thread / 32 == b.place.thread / 32);
+        self.meet(Stop::Block, |_, _| true);
         self.threads.iter().any(|thread| thread.stop != Some(Stop::End))
     }
 
